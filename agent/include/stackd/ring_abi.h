@@ -1,0 +1,214 @@
+/* The memory that one watched process shares with the daemon, and nothing else: this file is its specification.
+ *
+ * The daemon creates the memory (a memfd, sealed against shrinking and growing, every page touched, so that a write in a
+ * signal handler can never meet SIGBUS) and hands it to the agent when that registers (wire.h). It goes away when both
+ * sides have let go of it.
+ *
+ *     +--------------------+ 0
+ *     | header             | STACKD_HEADER_BYTES
+ *     +--------------------+
+ *     | slot 0             | STACKD_SLOT_BYTES
+ *     | slot 1             |
+ *     | ...                |
+ *     +--------------------+
+ *
+ * A record lies in a chain of slots. Slots, not a byte queue: a writer that is stopped or killed in the middle of a record
+ * holds its own slots and nobody else's, there is no head or tail that it could pin, and there is nothing to wrap, hence
+ * no ABA. Records carry the time of capture; their order in memory means nothing.
+ *
+ *     slot states, and who may make each arrow:
+ *
+ *         FREE  --------(writer: clears its bit in `free`)-------->  WRITING
+ *          ^                                                            |
+ *          |                                        (writer: sets the bit of the record's
+ *    (reader: sets the bits                          first slot in `ready`, release)
+ *     of all slots of the record                                        |
+ *     in `free`, release)                                               v
+ *          +-------------------------(reader)-----------------------  READY
+ *
+ *     A writer that runs out of slots gives all of its slots back itself: WRITING -> FREE (writer).
+ *
+ * THE OTHER SIDE IS HOSTILE. The reader copies a value once, checks the copy, and uses the copy. Whatever the process
+ * writes here, the worst result is a wrong or missing dump of that process. The agent trusts the daemon, which can read
+ * its memory anyway.
+ *
+ * Only explicitly sized types. Little-endian, as both sides are the same machine. Times are CLOCK_MONOTONIC nanoseconds.
+ */
+#ifndef STACKD_RING_ABI_H_
+#define STACKD_RING_ABI_H_
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+#define STACKD_ABI_ASSERT(condition) static_assert(condition, #condition)
+extern "C" {
+#else
+#define STACKD_ABI_ASSERT(condition) _Static_assert(condition, #condition)
+#endif
+
+/* Raised when anything below or in wire.h changes its meaning or place. A daemon accepts exactly the versions it knows and
+ * says so to others (STACKD_MSG_REJECT). */
+#define STACKD_ABI_VERSION 1u
+
+#define STACKD_RING_MAGIC 0x31676e5264636b53ull /* "SkcdRng1" */
+
+#define STACKD_HEADER_BYTES 8192u
+#define STACKD_SLOT_BYTES 2048u
+#define STACKD_MAX_SLOTS 4096u
+#define STACKD_BITMAP_WORDS (STACKD_MAX_SLOTS / 64u)
+#define STACKD_NO_SLOT 0xffffffffu
+
+/* Why a handler gave up on a record; index into stackd_ring_header.dropped. */
+enum stackd_drop_reason {
+  STACKD_DROP_NO_SLOT = 0,     /* no free slot: the helper asks the thread again until the deadline */
+  STACKD_DROP_LATE = 1,        /* delivered after the dump that asked for it was over */
+  STACKD_DROP_AGENT_FAULT = 2, /* the handler met a fault of its own */
+  STACKD_DROP_REASONS = 8
+};
+
+enum stackd_command { STACKD_COMMAND_DUMP = 1 };
+
+/* Each group of fields has one writer and a cache line of its own. */
+struct stackd_ring_header {
+  /* Written by the daemon before the memory is shared; constant afterwards. */
+  uint64_t magic;
+  uint32_t abi_version;
+  uint32_t header_bytes;
+  uint32_t slot_bytes;
+  uint32_t slot_count;
+  /* The last `crash_slot_count` slots are for crash records: live dumps leave them alone. */
+  uint32_t crash_slot_count;
+  uint32_t pad0[9];
+
+  /* Daemon -> helper thread. The daemon fills in the parameters, then stores `command_seq` with release. A value that the
+   * helper has not seen before is a new command. If `helper_sleeping` is set it sends STACKD_MSG_KICK too. */
+  uint32_t command_seq;
+  uint32_t command;
+  uint64_t deadline_ns;
+  uint32_t max_stack_bytes;
+  /* Equal to the running command_seq: stop, nobody waits for the rest. */
+  uint32_t cancel_seq;
+  uint32_t pad1[10];
+
+  /* Helper thread -> daemon. */
+  uint32_t helper_sleeping; /* 1: blocked in recvmsg on the socket; 0: watches command_seq */
+  uint32_t begun_seq;       /* command_seq of the dump whose threads were listed: `threads_listed` is valid */
+  uint32_t threads_listed;
+  uint32_t done_seq;        /* every thread of this dump has a THREAD record or a STATUS entry */
+  uint32_t maps_generation; /* grows when the set of mappings with code was seen to change */
+  uint32_t pad2[11];
+
+  /* Writers -> reader: `doorbell` is a futex word. A writer adds 1 after setting a ready bit, and makes the wake call only
+   * when `reader_sleeping` is not 0. The reader sets that, looks once more for ready bits, then waits on the value of
+   * `doorbell` that it read before looking. */
+  uint32_t doorbell;
+  uint32_t reader_sleeping;
+  uint32_t pad3[14];
+
+  /* Grow only; indexed by stackd_drop_reason. */
+  uint64_t dropped[STACKD_DROP_REASONS];
+
+  /* Bit n of word n / 64 is slot n. */
+  uint64_t free[STACKD_BITMAP_WORDS];
+  uint64_t ready[STACKD_BITMAP_WORDS];
+};
+
+STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, command_seq) == 64);
+STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, deadline_ns) == 72);
+STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, helper_sleeping) == 128);
+STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, doorbell) == 192);
+STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, dropped) == 256);
+STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, free) == 320);
+STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, ready) == 320 + 512);
+STACKD_ABI_ASSERT(sizeof(struct stackd_ring_header) == 320 + 1024);
+STACKD_ABI_ASSERT(sizeof(struct stackd_ring_header) <= STACKD_HEADER_BYTES);
+
+enum stackd_record_kind {
+  STACKD_RECORD_THREAD = 1, /* stackd_thread_record, then the stack */
+  STACKD_RECORD_STATUS = 2, /* stackd_status_record; one slot */
+};
+
+/* Starts every slot. */
+struct stackd_slot_header {
+  uint32_t next; /* the record goes on in this slot, or STACKD_NO_SLOT */
+  uint32_t kind; /* stackd_record_kind in the first slot of a record, 0 in the others */
+};
+
+/* General registers in the order of the x86-64 psABI's DWARF numbers: rax rdx rcx rbx rsi rdi rbp rsp r8..r15 rip. */
+#define STACKD_REGISTERS 17
+#define STACKD_REG_RBP 6
+#define STACKD_REG_RSP 7
+#define STACKD_REG_RIP 16
+
+enum stackd_thread_flags {
+  STACKD_THREAD_TRUNCATED = 1u << 0,  /* the stack was longer than max_stack_bytes, or slots ran out */
+  STACKD_THREAD_BY_HELPER = 1u << 1,  /* read by the helper while the thread slept; only rsp and rip are known */
+  STACKD_THREAD_FOREIGN_SP = 1u << 2, /* rsp was outside the thread's own stack (fiber, alternate stack) */
+  STACKD_THREAD_NO_STACK = 1u << 3,   /* rsp pointed at nothing readable: registers only */
+};
+
+/* The stack follows as 64-bit words, through all slots of the record: for each 64 words of the stack, from `stack_base` up,
+ * one word of mask, then the words whose mask bit is set, lowest first. A clear bit stands for a word that pointed neither
+ * into code nor into this stack; it reads as zero. The last mask covers what is left of `stack_words`. */
+struct stackd_thread_record {
+  struct stackd_slot_header slot;
+  uint32_t seq; /* command_seq of the dump */
+  uint32_t tid;
+  uint32_t flags; /* stackd_thread_flags */
+  uint32_t handler_ns;
+  uint64_t time_ns;
+  uint64_t cpu_ns;      /* CPU time of the thread in its life */
+  uint64_t thread_self; /* fs base: the C library's thread descriptor */
+  char name[16];        /* NUL-terminated */
+  /* Registers that point into code or into the stack; the others are zero. */
+  uint64_t regs[STACKD_REGISTERS];
+  uint64_t stack_base;  /* address of the first word: rsp - 128, rounded down to 8 */
+  uint32_t stack_words; /* words covered, kept or not */
+  uint32_t payload_words;
+};
+
+STACKD_ABI_ASSERT(offsetof(struct stackd_thread_record, time_ns) == 24);
+STACKD_ABI_ASSERT(offsetof(struct stackd_thread_record, name) == 48);
+STACKD_ABI_ASSERT(offsetof(struct stackd_thread_record, regs) == 64);
+STACKD_ABI_ASSERT(offsetof(struct stackd_thread_record, stack_base) == 200);
+STACKD_ABI_ASSERT(sizeof(struct stackd_thread_record) == 216);
+
+enum stackd_thread_status {
+  STACKD_STATUS_SIGNAL_BLOCKED = 2, /* numbers as in stackd.v1.Thread.Status */
+  STACKD_STATUS_UNINTERRUPTIBLE = 3,
+  STACKD_STATUS_STOPPED = 4,
+  STACKD_STATUS_EXITED = 5,
+  STACKD_STATUS_TIMED_OUT = 6,
+  STACKD_STATUS_RING_FULL = 7,
+  STACKD_STATUS_SIGNAL_QUEUE_FULL = 8,
+  STACKD_STATUS_AGENT_FAULT = 9,
+};
+
+/* A thread that did not answer. */
+struct stackd_thread_status_entry {
+  uint32_t tid;
+  uint8_t status; /* stackd_thread_status */
+  char state;     /* as in /proc/PID/task/TID/stat, or 0 */
+  uint16_t pad;
+  char name[16];
+  char wait_channel[32];
+};
+STACKD_ABI_ASSERT(sizeof(struct stackd_thread_status_entry) == 56);
+
+#define STACKD_STATUS_ENTRIES 36
+
+struct stackd_status_record {
+  struct stackd_slot_header slot;
+  uint32_t seq;
+  uint32_t entry_count;
+  struct stackd_thread_status_entry entries[STACKD_STATUS_ENTRIES];
+};
+STACKD_ABI_ASSERT(sizeof(struct stackd_status_record) <= STACKD_SLOT_BYTES);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* STACKD_RING_ABI_H_ */

@@ -1,0 +1,114 @@
+/* The messages between an agent and the daemon: one SOCK_SEQPACKET connection to $STACKD_DIR/stackd.sock per process.
+ *
+ *     agent                                   daemon
+ *       HELLO + fds [mem, maps, proc]  ---->
+ *                                      <----  WELCOME + fd [ring]      (or REJECT, then close)
+ *                                      <----  OPEN_FILE                for each mapped ELF file the daemon wants
+ *       FILE + fd (or an error)        ---->
+ *                                      <----  KICK                     look at command_seq in the ring
+ *       DUMP_REQUEST, NAME             ---->
+ *
+ * The connection is the process's identity: it ends with exec and exit, and a pid in a message is a label. The fds are
+ *   mem   /proc/self/mem, opened by the process for reading. Absent (flag) where the process may not open its own.
+ *   maps  /proc/self/maps
+ *   proc  the folder /proc/self, so that the daemon can look at a process that is stopped
+ * The daemon checks that they lie on procfs.
+ *
+ * Both sides check size and type of every message; an unknown type is ignored, so that later versions may add some.
+ */
+#ifndef STACKD_WIRE_H_
+#define STACKD_WIRE_H_
+
+#include <stdint.h>
+
+#include "stackd/ring_abi.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define STACKD_SOCKET_NAME "stackd.sock"
+#define STACKD_PATH_BYTES 1024
+
+enum stackd_message_type {
+  STACKD_MSG_HELLO = 1,
+  STACKD_MSG_WELCOME = 2,
+  STACKD_MSG_REJECT = 3,
+  STACKD_MSG_OPEN_FILE = 4,
+  STACKD_MSG_FILE = 5,
+  STACKD_MSG_KICK = 6,
+  STACKD_MSG_DUMP_REQUEST = 7,
+  STACKD_MSG_NAME = 8,
+};
+
+struct stackd_message_header {
+  uint32_t type;
+  uint32_t size_bytes; /* of the whole message */
+};
+
+enum stackd_hello_flags {
+  STACKD_HELLO_HAS_MEM = 1u << 0,
+  STACKD_HELLO_HAS_MAPS = 1u << 1,
+  STACKD_HELLO_HAS_PROC = 1u << 2,
+};
+
+/* Strings are NUL-terminated and cut to fit. */
+struct stackd_hello {
+  struct stackd_message_header header;
+  uint32_t abi_version;
+  uint32_t flags; /* stackd_hello_flags: which fds come along, in this order */
+  int32_t pid;    /* in the process's own PID namespace */
+  int32_t uid;
+  uint64_t start_ticks; /* field 22 of /proc/self/stat: clock ticks since boot */
+  int32_t dump_signal;
+  uint32_t pad;
+  char hostname[64];
+  char name[64]; /* from stackd_set_process_name() or STACKD_NAME; else empty */
+  char argv0[256];
+  char exe[STACKD_PATH_BYTES];
+};
+STACKD_ABI_ASSERT(sizeof(struct stackd_hello) == 1448);
+
+struct stackd_welcome {
+  struct stackd_message_header header;
+  uint32_t ring_bytes;
+  uint32_t pad;
+};
+
+struct stackd_reject {
+  struct stackd_message_header header;
+  char reason[248]; /* one sentence */
+};
+
+struct stackd_open_file {
+  struct stackd_message_header header;
+  uint32_t request_id;
+  uint32_t pad;
+  char path[STACKD_PATH_BYTES]; /* as in /proc/self/maps, or "/proc/self/exe" */
+};
+
+struct stackd_file {
+  struct stackd_message_header header;
+  uint32_t request_id;
+  int32_t error; /* 0: one fd comes along; else a negative errno */
+};
+
+struct stackd_kick {
+  struct stackd_message_header header;
+};
+
+/* The process wants a dump of itself (stackd_dump_now). */
+struct stackd_dump_request {
+  struct stackd_message_header header;
+};
+
+struct stackd_name {
+  struct stackd_message_header header;
+  char name[64];
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* STACKD_WIRE_H_ */

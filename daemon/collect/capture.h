@@ -1,0 +1,74 @@
+// What one dump copied out of one process: the hand-over from collect to the stages behind it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/module/address_map.h"
+#include "daemon/unwind/stack_copy.h"
+#include "daemon/unwind/unwinder.h"
+
+namespace stackd {
+
+// Numbers as in stackd.v1.Thread.Status.
+enum class ThreadStatus : uint8_t {
+  kCaptured = 1,
+  kSignalBlocked = 2,
+  kUninterruptible = 3,
+  kStopped = 4,
+  kExited = 5,
+  kTimedOut = 6,
+  kRingFull = 7,
+  kSignalQueueFull = 8,
+  kAgentFault = 9,
+};
+
+struct ThreadCapture {
+  int32_t tid = 0;
+  std::string name;
+  ThreadStatus status = ThreadStatus::kTimedOut;
+  char kernel_state = 0;     // as in /proc/PID/task/TID/stat; 0: not asked
+  std::string wait_channel;  // of a thread that did not answer
+  int64_t cpu_ns = 0;
+  int64_t pause_ns = 0;
+  uint64_t thread_self_avma = 0;
+  bool has_stack = false;  // also true for a blocked thread whose stack the helper could read
+  bool stack_truncated = false;
+  Registers registers;
+  StackCopy stack;
+};
+
+// The process, as far as a dump must know it after it is gone.
+struct ProcessDescription {
+  std::string id;  // "1234-567890": the part behind "processes/"
+  int32_t pid = 0;
+  int32_t uid = 0;
+  uint32_t abi_version = 0;
+  std::string display_name;
+  std::string executable;
+  std::string argv0;
+  std::string hostname;
+  int64_t start_wall_ns = 0;
+  int64_t connect_wall_ns = 0;
+  int32_t thread_count = 0;
+  std::vector<std::string> limits;
+};
+
+enum class Trigger : uint8_t { kRequest = 1, kHang = 2, kCrash = 3, kSelf = 4 };
+
+struct Capture {
+  ProcessDescription process;
+  Trigger trigger = Trigger::kRequest;
+  int64_t begin_wall_ns = 0;
+  int64_t duration_ns = 0;
+  bool partial = false;
+  int32_t dump_signal = 0;
+  std::vector<ThreadCapture> threads;  // by tid
+  std::shared_ptr<const AddressMap> map;
+  // What is missing and why, one sentence each.
+  std::vector<std::string> notes;
+};
+
+}  // namespace stackd

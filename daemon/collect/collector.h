@@ -1,0 +1,56 @@
+// Agents register here; captures are made here.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/base/result.h"
+#include "daemon/collect/capture.h"
+
+namespace stackd {
+
+struct CollectorOptions {
+  std::string dir;                  // stackd.sock is made here
+  uint32_t ring_bytes = 1u << 20;   // of each process
+  uint32_t max_processes = 1024;    // more are refused, and counted
+};
+
+struct CaptureRequest {
+  Trigger trigger = Trigger::kRequest;
+  int64_t deadline_ns = 0;  // CLOCK_MONOTONIC
+  uint32_t max_stack_bytes = 256u << 10;
+};
+
+// Thread-safe. Owns the agents' connections and a thread that serves them.
+class Collector {
+ public:
+  // Fails with one sentence that says what to change: the folder is not writable, another daemon serves it, the path is too
+  // long for a socket. A socket left behind by a dead daemon is replaced.
+  static Result<std::unique_ptr<Collector>> Start(CollectorOptions options);
+  ~Collector();
+
+  // Connected processes, newest first.
+  std::vector<ProcessDescription> Processes() const;
+
+  // Copies the stacks of all threads; `process_id` as in ProcessDescription::id. One capture at a time per process; the next
+  // waits. Threads that did not answer by the deadline are in the result, with a status; so is a process that ends meanwhile
+  // (partial). Fails with kNotFound only if the process is not connected, kDeadlineExceeded if it was busy until then.
+  Result<std::shared_ptr<Capture>> CaptureProcess(const std::string& process_id, const CaptureRequest& request);
+
+  // `handler` is called, on a thread of its own, with the process_id of each process that asks for a dump of itself.
+  void OnDumpRequest(std::function<void(std::string)> handler);
+
+  // Since start, by name: "ring_records", "ring_corrupt_records", "ring_dropped_no_slot", "agents_rejected", ...
+  std::map<std::string, int64_t> Counters() const;
+
+ private:
+  struct State;
+  explicit Collector(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace stackd

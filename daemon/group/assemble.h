@@ -1,0 +1,29 @@
+// A capture with its unwound and named stacks becomes a Dump: distinct stacks, groups of equal ones, counts, notes.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/collect/capture.h"
+#include "daemon/symbolize/symbolizer.h"
+#include "daemon/unwind/unwinder.h"
+#include "stackd/v1/stackd.pb.h"
+
+namespace stackd {
+
+// A distinct sequence of program counters, with names: `locations[i]` belongs to `native.frames[i]` and is never null.
+struct NamedStack {
+  NativeStack native;
+  std::vector<std::shared_ptr<const SourceLocation>> locations;
+};
+
+// `stack_of_thread[i]` is the index into `stacks` of `capture.threads[i]`, or -1. `dump_id` is the last part of the name.
+v1::Dump AssembleDump(const Capture& capture, const std::vector<int>& stack_of_thread, const std::vector<NamedStack>& stacks,
+                      const std::function<SymbolQuality(const Module&)>& quality, const std::string& dump_id);
+
+// Equal for stacks with equal function names (module name and offset where a function is not known): 32 hex digits.
+std::string Fingerprint(const v1::Stack& stack);
+
+}  // namespace stackd

@@ -1,0 +1,91 @@
+// An ELF file that a watched process has mapped, as the daemon holds it: by an open fd, never by path.
+//
+// The file came from a hostile process: nothing in it is trusted, and it is read by pread, never mapped, because a file that
+// its owner cuts short raises SIGBUS in whoever has it mapped.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <compare>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "daemon/base/fd.h"
+#include "daemon/base/result.h"
+
+namespace stackd {
+
+// What the kernel says the file is. Two modules with equal identity have equal content; a process cannot forge it, unlike a
+// path or a build-id. Caches of what was derived from a file are keyed by it.
+struct FileIdentity {
+  uint64_t device;
+  uint64_t inode;
+  uint64_t size_bytes;
+  int64_t mtime_ns;
+  int64_t ctime_ns;
+  auto operator<=>(const FileIdentity&) const = default;
+};
+
+// A loadable segment (PT_LOAD).
+struct Segment {
+  uint64_t file_offset;
+  uint64_t file_bytes;
+  uint64_t svma;  // p_vaddr
+  uint64_t memory_bytes;
+  bool executable;
+};
+
+// A part of the file, found by name; `svma` is 0 where it is not loaded.
+struct Section {
+  uint64_t svma;
+  uint64_t file_offset;
+  uint64_t size_bytes;
+  bool compressed;
+};
+
+// Immutable after Open; shared by threads.
+class Module {
+ public:
+  // Takes an fd of an ELF file (or of a memfd with an image copied from memory) and reads its headers. `path` is as the
+  // process named it, for people. Fails with kInvalidArgument, naming what is wrong, for anything but a 64-bit
+  // little-endian x86-64 executable or shared object.
+  static Result<std::shared_ptr<const Module>> Open(Fd fd, std::string path);
+
+  const std::string& path() const { return path_; }
+  const FileIdentity& identity() const { return identity_; }
+  // Raw bytes; empty if the file has none.
+  const std::string& build_id() const { return build_id_; }
+  const std::vector<Segment>& segments() const { return segments_; }
+  int fd() const { return fd_.get(); }
+  // An image copied from memory: laid out by svma (file offset == svma - lowest svma), usually without section headers.
+  bool is_memory_image() const { return is_memory_image_; }
+
+  // Sections this stage and unwinding want: ".eh_frame", ".eh_frame_hdr", ".debug_frame", ".text"; from the program headers
+  // (PT_GNU_EH_FRAME) where section headers are missing. nullptr if there is none.
+  const Section* FindSection(std::string_view name) const;
+
+  // Exactly `size_bytes` at `file_offset`; fails if the file has fewer or the size is over `limit_bytes`.
+  Result<std::vector<uint8_t>> Read(uint64_t file_offset, uint64_t size_bytes, uint64_t limit_bytes = 64 << 20) const;
+
+  // svma of what is mapped from `file_offset`, by the PT_LOAD that holds it; nullopt if none does. (Do not assume
+  // p_vaddr == p_offset.)
+  std::optional<uint64_t> FileOffsetToSvma(uint64_t file_offset) const;
+
+ private:
+  Module() = default;
+
+  Fd fd_;
+  std::string path_;
+  FileIdentity identity_{};
+  std::string build_id_;
+  bool is_memory_image_ = false;
+  std::vector<Segment> segments_;
+  std::vector<std::pair<std::string, Section>> sections_;
+};
+
+}  // namespace stackd

@@ -1,0 +1,40 @@
+// One dump from request to stored Dump: collect, store raw, unwind, symbolize, group, store, tell the watchers.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "daemon/base/result.h"
+#include "daemon/collect/collector.h"
+#include "daemon/store/dump_store.h"
+#include "daemon/symbolize/symbolizer.h"
+#include "stackd/v1/stackd.pb.h"
+
+namespace stackd {
+
+// Thread-safe.
+class Pipeline {
+ public:
+  // All must outlive the pipeline.
+  Pipeline(Collector* collector, Symbolizer* symbolizer, DumpStore* store);
+  ~Pipeline();
+
+  // A new dump of the process, whole (view FULL), by `request.deadline_ns`. Calls that overlap for one process share one
+  // dump. `stored` is false in a dump that the store did not take, and a note says why. Fails as CaptureProcess does.
+  Result<std::shared_ptr<const v1::Dump>> CreateDump(const std::string& process_id, const CaptureRequest& request);
+
+  // Calls `watcher` with every dump stored from now on, until the returned handle is destroyed.
+  std::shared_ptr<void> Watch(std::function<void(std::shared_ptr<const v1::Dump>)> watcher);
+
+  // Since start, by name: "dumps_request", "dumps_partial", "stacks_unwound", "stacks_incomplete", "frames_unnamed", ...
+  std::map<std::string, int64_t> Counters() const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace stackd

@@ -1,0 +1,69 @@
+// Dumps on disk: SQLite in WAL mode. A dump is written twice: its raw capture first, so that a daemon that dies next has
+// lost nothing; then the finished Dump.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/base/result.h"
+#include "stackd/v1/stackd.pb.h"
+
+namespace stackd {
+
+struct DumpStoreOptions {
+  std::string file;                        // ":memory:": kept until the daemon ends
+  int64_t max_bytes = 256ll << 20;         // the oldest dumps go first
+  int64_t max_dumps = 10'000;
+  int64_t max_age_seconds = 30ll * 86400;
+};
+
+struct DumpPage {
+  std::vector<v1::Dump> dumps;  // view BASIC, newest first
+  std::string next_page_token;  // empty at the end
+};
+
+struct DumpQuery {
+  std::string parent;      // "processes/…"; empty or "processes/-": all
+  std::string filter;      // part of the process's display name; empty: all
+  int32_t page_size = 0;   // 0: 50; at most 1000; negative: kInvalidArgument BAD_PAGE_SIZE
+  std::string page_token;  // from an earlier page of the same query; else kInvalidArgument BAD_PAGE_TOKEN
+};
+
+// Thread-safe.
+class DumpStore {
+ public:
+  // Makes the file if there is none. A corrupt file is moved aside ("….corrupt-1", …) and a new one begun; that is said in
+  // Problems(). Dumps whose capture is stored but which were never finished (the daemon died) are there, PARTIAL, with a
+  // note. Fails only if no file can be made there at all: one sentence that says what to change.
+  static Result<std::unique_ptr<DumpStore>> Open(const DumpStoreOptions& options);
+  ~DumpStore();
+
+  // `header` holds name, process, trigger, create_time, thread_counts; `raw` the serialized capture (raw_capture.h).
+  Result<void> PutRaw(const v1::Dump& header, const std::string& raw);
+  // Replaces what PutRaw wrote of the dump, but keeps `raw`; enforces the limits.
+  Result<void> Put(const v1::Dump& dump);
+
+  // kNotFound with reason DUMP_NOT_FOUND; kInvalidArgument BAD_NAME for what cannot be a name.
+  Result<v1::Dump> Get(const std::string& name) const;
+  Result<std::string> GetRaw(const std::string& name) const;
+  // The newest dump's name; kNotFound if there is none.
+  Result<std::string> Newest() const;
+  Result<DumpPage> List(const DumpQuery& query) const;
+  Result<void> Delete(const std::string& name);
+
+  int64_t dump_count() const;
+  int64_t bytes() const;
+  int64_t evicted_count() const;
+  // What an operator must know: "store.db was corrupt and was moved to store.db.corrupt-1".
+  std::vector<std::string> Problems() const;
+
+ private:
+  struct State;
+  explicit DumpStore(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace stackd

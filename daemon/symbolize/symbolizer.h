@@ -1,0 +1,74 @@
+// Addresses in ELF files in; functions with inlined frames, files and lines out.
+//
+// The reading of symbols and DWARF runs in a worker process with a memory limit: a hostile or huge ELF file may kill the
+// worker, which costs names, never frames and never the daemon. It is started again.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/module/module.h"
+
+namespace stackd {
+
+struct SourceFrame {
+  std::string function;  // demangled; empty if unknown
+  std::string file;      // empty if unknown
+  int line = 0;
+  bool inlined = false;  // into the next one in the list
+};
+
+// What one address stands for.
+struct SourceLocation {
+  // Innermost first; the last one is the function itself. Empty: nothing is known.
+  std::vector<SourceFrame> frames;
+  // Why function or line are missing, in words for an operator; empty if nothing is missing.
+  std::string unnamed_reason;
+};
+
+// The best source of names that a module has. Names as in stackd.v1.Module.symbols.
+enum class SymbolQuality { kNone, kDynsym, kMiniDebugInfo, kSymtab, kDwarf };
+
+struct AddressQuery {
+  std::shared_ptr<const Module> module;
+  uint64_t svma;  // already the address to look up (NativeFrame::lookup_avma minus bias)
+};
+
+struct SymbolizerOptions {
+  // Folders of separate debug files: DIR/.build-id/xx/yyyy.debug and DIR/path/of/file.debug.
+  std::vector<std::string> debug_dirs = {"/usr/lib/debug"};
+  // As in DEBUGINFOD_URLS; empty: never asked.
+  std::string debuginfod_urls;
+  uint64_t worker_memory_limit_bytes = 192ull << 20;
+  uint64_t cache_limit_bytes = 32ull << 20;
+};
+
+// Thread-safe.
+class Symbolizer {
+ public:
+  explicit Symbolizer(SymbolizerOptions options);
+  ~Symbolizer();
+
+  // One answer per query, in order, at the latest at `deadline_ns` (CLOCK_MONOTONIC). What is not known by then has the
+  // reason "not named within the deadline" and is looked up in the background, so that a later call knows it.
+  std::vector<std::shared_ptr<const SourceLocation>> Symbolize(std::span<const AddressQuery> queries, int64_t deadline_ns);
+
+  // kNone until an address of the module was asked for.
+  SymbolQuality Quality(const Module& module) const;
+
+  // Times that the worker ended without being told to.
+  int64_t worker_restarts() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// If `argv` says that this process is the worker, runs it and returns its exit code; else -1. Called first in main(): the
+// worker is this executable, started again.
+int RunSymbolizeWorkerIfAsked(int argc, char** argv);
+
+}  // namespace stackd

@@ -1,0 +1,68 @@
+// Registers, a stack copy and an address map in; return addresses out. No I/O but reading unwind tables of modules on their
+// first use.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "daemon/module/address_map.h"
+#include "daemon/unwind/stack_copy.h"
+
+namespace stackd {
+
+// In the order of the x86-64 psABI's DWARF numbers: rax rdx rcx rbx rsi rdi rbp rsp r8..r15, rip.
+struct Registers {
+  static constexpr int kRbp = 6, kRsp = 7, kRip = 16;
+  std::array<uint64_t, 17> value{};
+};
+
+// How a stack ended is part of the result. Numbers as in stackd.v1.Stack.End.
+enum class StackEnd : uint8_t {
+  kRoot = 1,
+  kTruncated = 2,
+  kUnreadable = 3,
+  kNoUnwindInfo = 4,
+  kNoProgress = 5,
+  kBadReturnAddress = 6,
+  kFrameLimit = 7,
+};
+
+// How a frame was found. Numbers as in stackd.v1.Frame.Origin.
+enum class FrameOrigin : uint8_t { kRegisters = 1, kCfi = 2, kFramePointer = 3, kSignalFrame = 4 };
+
+struct NativeFrame {
+  uint64_t pc_avma;
+  // Stack pointer of the caller at the call: the frame's canonical frame address; 0 if it was not found.
+  uint64_t cfa_avma;
+  FrameOrigin origin;
+
+  // The address to look up for this frame: a return address stands after its call, perhaps in the next function.
+  uint64_t lookup_avma() const {
+    return origin == FrameOrigin::kCfi || origin == FrameOrigin::kFramePointer ? pc_avma - 1 : pc_avma;
+  }
+};
+
+struct NativeStack {
+  std::vector<NativeFrame> frames;  // innermost first
+  StackEnd end;
+};
+
+inline constexpr int kMaxFrames = 4096;
+
+// Thread safety: an Unwinder is used by one thread at a time (it holds a rule cache); tables of modules are shared behind it.
+class Unwinder {
+ public:
+  Unwinder();
+  ~Unwinder();
+
+  // `copy_truncated`: the stack went on beyond the copy, so running off its end is kTruncated.
+  NativeStack Unwind(const Registers& registers, const StackCopy& stack, bool copy_truncated, const AddressMap& map);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace stackd
