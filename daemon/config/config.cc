@@ -48,9 +48,9 @@ CLI::Validator Size(int64_t* bytes) {
 CLI::Validator Duration(int64_t* seconds) {
   return CLI::Validator(
       [seconds](std::string& text) {
-        Result<int64_t> parsed = ParseDurationSeconds(text);
+        Result<int64_t> parsed = ParseDurationMs(text);
         if (!parsed) return parsed.error().message;
-        *seconds = *parsed;
+        *seconds = *parsed / 1000;
         return std::string();
       },
       "DURATION");
