@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -46,7 +47,12 @@ class AddressMap {
   std::vector<Mapping> mappings_;
 };
 
-// The text of /proc/PID/maps; lines that make no sense are skipped. Modules are not filled in.
+// The text of /proc/PID/maps; lines that make no sense, or overlap the one before, are skipped. Modules are not filled in.
 std::vector<Mapping> ParseMaps(std::string_view text);
+
+// What to add to an address of `module`'s file to get the address where `mapping`, which maps that file (or of which it is
+// the image), has that byte; nullopt if no PT_LOAD holds what is mapped. Wraps around: an executable linked above where it
+// is mapped has a "negative" bias. `mapping.module` need not be set.
+std::optional<uint64_t> MappingBias(const Mapping& mapping, const Module& module);
 
 }  // namespace stackd

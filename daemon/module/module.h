@@ -1,7 +1,7 @@
 // An ELF file that a watched process has mapped, as the daemon holds it: by an open fd, never by path.
 //
-// The file came from a hostile process: nothing in it is trusted, and it is read by pread, never mapped, because a file that
-// its owner cuts short raises SIGBUS in whoever has it mapped.
+// The file came from a hostile process: nothing in it is trusted, and it is read by pread, never mapped, because a file
+// that its owner cuts short raises SIGBUS in whoever has it mapped.
 #pragma once
 
 #include <sys/stat.h>
@@ -45,7 +45,7 @@ struct Section {
   uint64_t svma;
   uint64_t file_offset;
   uint64_t size_bytes;
-  bool compressed;
+  bool compressed;  // SHF_COMPRESSED: begins with an Elf64_Chdr
 };
 
 // Immutable after Open; shared by threads.
@@ -60,13 +60,19 @@ class Module {
   const FileIdentity& identity() const { return identity_; }
   // Raw bytes; empty if the file has none.
   const std::string& build_id() const { return build_id_; }
+  // In the file's order; none reaches beyond the end of the address space.
   const std::vector<Segment>& segments() const { return segments_; }
+  // Of all segments; 0 if there are none.
+  uint64_t lowest_svma() const { return lowest_svma_; }
   int fd() const { return fd_.get(); }
-  // An image copied from memory: laid out by svma (file offset == svma - lowest svma), usually without section headers.
+  // An image copied from memory that must be read as one: laid out by svma (position in the fd == svma - lowest svma, by
+  // whole pages), otherwise than its program headers say of the file, and without section headers. False for a vDSO, whose
+  // image reads as a file.
   bool is_memory_image() const { return is_memory_image_; }
 
   // Sections this stage and unwinding want: ".eh_frame", ".eh_frame_hdr", ".debug_frame", ".text"; from the program headers
-  // (PT_GNU_EH_FRAME) where section headers are missing. nullptr if there is none.
+  // (PT_GNU_EH_FRAME) where section headers are missing; ".eh_frame" then ends where its segment ends. nullptr if there is
+  // none. Every section lies within the file as it was at Open.
   const Section* FindSection(std::string_view name) const;
 
   // Exactly `size_bytes` at `file_offset`; fails if the file has fewer or the size is over `limit_bytes`.
@@ -77,6 +83,7 @@ class Module {
   std::optional<uint64_t> FileOffsetToSvma(uint64_t file_offset) const;
 
  private:
+  friend class ModuleParser;
   Module() = default;
 
   Fd fd_;
@@ -84,6 +91,7 @@ class Module {
   FileIdentity identity_{};
   std::string build_id_;
   bool is_memory_image_ = false;
+  uint64_t lowest_svma_ = 0;
   std::vector<Segment> segments_;
   std::vector<std::pair<std::string, Section>> sections_;
 };

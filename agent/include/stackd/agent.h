@@ -3,8 +3,8 @@
  * With LD_PRELOAD=libstackd_agent.so nothing here need be called. A program that links the agent (-lstackd_agent, or the
  * static //agent:stackd_agent) calls stackd_install() once, early in main.
  *
- * Costs: four fds above 200, one thread that sleeps, one signal (34, or STACKD_SIGNAL). No call here ever fails the program:
- * without a daemon the agent waits for one.
+ * Costs: four fds above 200, one thread that sleeps, one signal (34, or STACKD_SIGNAL). No call here ever fails the
+ * program: without a daemon the agent waits for one.
  *
  * Environment: STACKD_DIR (default /run/stackd), STACKD_NAME (name of this process), STACKD_SIGNAL, STACKD_DISABLE=1 (the
  * agent does nothing at all).
@@ -25,14 +25,14 @@ int stackd_install(void);
 
 /* Names this process in `stackctl ps` and in dumps. At most 63 bytes are kept; NULL or "" goes back to argv[0].
  * 0; -EINVAL for a control character in `name`. */
-int stackd_set_process_name(const char *name);
+int stackd_set_process_name(const char* name);
 
 /* Asks the daemon for a dump of this process and waits until its threads were captured, at most `timeout_ms`; 0 does not
  * wait. 0; -ENOTCONN without a daemon; -ETIMEDOUT. */
 int stackd_dump_now(int timeout_ms);
 
 /* "0.1.0" */
-const char *stackd_version(void);
+const char* stackd_version(void);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,36 @@
+/* One thread's registers and stack become a record in the ring. */
+#ifndef STACKD_CAPTURE_H_
+#define STACKD_CAPTURE_H_
+
+#include <stdint.h>
+
+#include "agent/pointer_filter.h"
+#include "agent/ring_writer.h"
+
+struct stackd_capture {
+  const struct stackd_ring* ring;
+  const struct stackd_code_ranges* ranges; /* may be NULL: then no word passes the filter but those into the stack */
+  stackd_filter_fn* filter;
+  uint32_t seq;
+  uint32_t tid;
+  int32_t pid;
+  uint32_t flags; /* stackd_thread_flags known beforehand */
+  uint32_t max_stack_bytes;
+  uint64_t thread_self; /* fs base; 0 if unknown */
+  uint64_t begin_ns;
+  uint64_t cpu_ns;
+  char name[16];
+  uint64_t regs[STACKD_REGISTERS];
+};
+
+/* Stack that stackd_capture_write() needs, all calls included (-fstack-usage says 3,100). */
+#define STACKD_CAPTURE_STACK_BYTES 3584
+
+/* Copies the stack of the thread that `capture` describes, from rsp - 128 to its top. Reads by process_vm_readv on itself,
+ * so a bad rsp is a record without a stack; where that is forbidden, only memory known to be mapped is read.
+ *
+ * SIGNAL-SAFE. 0; -ENOSPC if the ring had no room for the whole record: then nothing is written, and the drop is counted.
+ */
+int stackd_capture_write(const struct stackd_capture* capture) STACKD_HANDLER;
+
+#endif /* STACKD_CAPTURE_H_ */

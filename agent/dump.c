@@ -1,0 +1,497 @@
+#include "agent/dump.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "agent/capture.h"
+#include "agent/code_ranges.h"
+#include "agent/handler.h"
+#include "agent/task.h"
+#include "agent/thread_table.h"
+
+#define MS 1000000ull
+
+/* A map younger than this serves another dump: reading maps of a process with thousands of threads takes milliseconds. */
+#define MAPS_AGE_NS (100 * MS)
+/* Questions in flight. More would only make more threads runnable at once and delay the program's own. */
+#define WINDOW 64u
+/* No answer for so long: look at who is missing instead of waiting on. */
+#define QUIET_NS (2 * MS)
+/* A thread that still sleeps with the signal blocked after this time blocks it for good. Before, it may just be in
+ * pthread_create(), which blocks all signals for a moment. */
+#define BLOCKED_NS (10 * MS)
+/* A system call that cannot be interrupted for so long will not end soon (vfork, a dead disk). */
+#define UNINTERRUPTIBLE_NS (100 * MS)
+/* After the deadline: the reader may still be making room for the statuses. */
+#define STATUS_GRACE_NS (50 * MS)
+#define MAX_PASSES 3
+
+/* Threads that answered the last dump, sorted: they are asked at once. Of all others procfs tells first whether they block
+ * the signal. One that does is never sent it: the signal would stay queued, survive an exec, and end a program that has no
+ * agent and unblocks it. The price, some microseconds a thread, is paid once. */
+static uint32_t* answered;
+static uint32_t answered_count;
+static uint32_t answered_capacity;
+
+/* Threads that blocked it in the last dump: of these one look is enough. */
+#define MAX_BLOCKERS 64
+static uint32_t blockers[MAX_BLOCKERS];
+static uint32_t blocker_count;
+
+static uint64_t maps_read_ns;
+
+struct run {
+  const struct stackd_dump_options* options;
+  struct stackd_thread_table* table;
+  int task_fd;
+  int32_t pid;
+  uint32_t helper_tid;
+  uint32_t count; /* entries in use */
+  uint32_t first; /* of this pass */
+  uint32_t asked;
+  uint32_t answers_before;
+  uint32_t window;
+  uint64_t begin_ns;
+  bool over; /* deadline passed or dump cancelled */
+};
+
+static uint64_t now_ns(void) { return stackd_clock_ns(CLOCK_MONOTONIC); }
+
+static void refresh_maps(const struct stackd_dump_options* options) {
+  uint64_t now = now_ns();
+  if (options->maps_fd < 0 || (maps_read_ns != 0 && now - maps_read_ns < MAPS_AGE_NS)) return;
+  if (stackd_code_ranges_refresh(options->maps_fd) > 0) {
+    __atomic_fetch_add(&options->ring->header->maps_generation, 1, __ATOMIC_RELEASE);
+  }
+  maps_read_ns = now;
+}
+
+static bool check_over(struct run* run) {
+  const struct stackd_dump_options* options = run->options;
+  if (now_ns() >= options->deadline_ns ||
+      __atomic_load_n(&options->ring->header->cancel_seq, __ATOMIC_RELAXED) == options->seq) {
+    run->over = true;
+  }
+  return run->over;
+}
+
+/* --- Listing --- */
+
+static bool add_thread(void* context, uint32_t tid) {
+  struct run* run = context;
+  if (run->count == run->table->capacity) {
+    struct stackd_thread_table* grown = stackd_thread_table_reserve(run->count + 1);
+    if (grown == NULL) return false;
+    memcpy(grown->entries, run->table->entries, run->count * sizeof(grown->entries[0]));
+    run->table = grown;
+  }
+  struct stackd_thread_entry* entry = &run->table->entries[run->count++];
+  memset(entry, 0, sizeof(*entry));
+  entry->max_stack_bytes = run->options->max_stack_bytes;
+  __atomic_store_n(&entry->tid, tid, __ATOMIC_RELAXED);
+  return true;
+}
+
+struct newcomers {
+  struct run* run;
+  uint32_t known; /* entries of earlier passes */
+  uint32_t at;    /* the kernel lists threads in the order in which they began: the next known one is here or after */
+};
+
+static bool add_newcomer(void* context, uint32_t tid) {
+  struct newcomers* newcomers = context;
+  for (uint32_t i = newcomers->at; i < newcomers->known; i++) {
+    if (newcomers->run->table->entries[i].tid == tid) {
+      newcomers->at = i + 1;
+      return true;
+    }
+  }
+  return add_thread(newcomers->run, tid);
+}
+
+/* --- Asking --- */
+
+static uint32_t in_flight(const struct run* run) { return run->asked - (stackd_thread_answers() - run->answers_before); }
+
+/* Waits until fewer than the window are in flight. Threads that are slow or silent must not hold up the others: each quiet
+ * spell widens the window. */
+static void wait_for_window(struct run* run) {
+  while (in_flight(run) >= run->window) {
+    uint32_t seen = stackd_thread_answers();
+    if (in_flight(run) < run->window || check_over(run)) return;
+    stackd_thread_wait_answer(seen, QUIET_NS);
+    if (stackd_thread_answers() == seen) run->window += WINDOW;
+  }
+}
+
+static bool answered_last_time(uint32_t tid) {
+  uint32_t low = 0;
+  uint32_t high = answered_count;
+  while (low < high) {
+    uint32_t middle = (low + high) / 2;
+    if (answered[middle] == tid) return true;
+    if (answered[middle] < tid) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return false;
+}
+
+static bool blocked_last_time(uint32_t tid) {
+  for (uint32_t i = 0; i < blocker_count; i++) {
+    if (blockers[i] == tid) return true;
+  }
+  return false;
+}
+
+static uint64_t signal_bit(const struct run* run) { return 1ull << (run->options->dump_signal - 1); }
+
+/* Whether the thread may be sent the signal; if not, its status is set or it is deferred. */
+static bool may_ask(struct run* run, struct stackd_thread_entry* entry, bool last_chance) {
+  struct stackd_task_status status;
+  if (stackd_task_read_status(run->task_fd, entry->tid, &status) != 0 || status.state == 'Z' || status.state == 'X') {
+    entry->status = STACKD_STATUS_EXITED;
+    return false;
+  }
+  entry->kernel_state = status.state;
+  if (status.state == 'T' || status.state == 't') {
+    entry->status = STACKD_STATUS_STOPPED;
+    return false;
+  }
+  bool blocks = ((status.signals_blocked | status.signals_pending) & signal_bit(run)) != 0;
+  if (blocks && last_chance) entry->status = STACKD_STATUS_SIGNAL_BLOCKED;
+  entry->deferred = blocks;
+  return !blocks;
+}
+
+static void send_question(struct run* run, uint32_t index) {
+  struct stackd_thread_entry* entry = &run->table->entries[index];
+  uint32_t seq = run->options->seq;
+  __atomic_store_n(&entry->state, stackd_thread_word(seq, STACKD_THREAD_ASKED), __ATOMIC_RELEASE);
+  run->asked++;
+  for (;;) {
+    int error = stackd_send_dump_signal(run->options->dump_signal, run->pid, entry->tid, index, seq);
+    if (error == 0) return;
+    bool queue_full = error == -EAGAIN;
+    if (queue_full && in_flight(run) > 1 && !check_over(run)) {
+      /* Each answer takes a signal off the queue. */
+      stackd_thread_wait_answer(stackd_thread_answers(), QUIET_NS);
+      continue;
+    }
+    stackd_thread_give_up(entry, seq);
+    run->asked--;
+    entry->status = queue_full ? STACKD_STATUS_SIGNAL_QUEUE_FULL : STACKD_STATUS_EXITED;
+    return;
+  }
+}
+
+static void ask(struct run* run, uint32_t index) {
+  struct stackd_thread_entry* entry = &run->table->entries[index];
+  if (answered_last_time(entry->tid) || may_ask(run, entry, blocked_last_time(entry->tid))) send_question(run, index);
+}
+
+/* --- Threads that do not answer --- */
+
+/* A thread that cannot run our handler but sleeps is read by us: its registers, but for rsp and rip, are unknown. */
+static bool capture_sleeping(struct run* run, uint32_t tid) {
+  struct stackd_task_syscall before;
+  struct stackd_task_syscall after;
+  if (stackd_task_read_syscall(run->task_fd, tid, &before) != 0) return false;
+  struct stackd_capture capture;
+  memset(&capture, 0, sizeof(capture));
+  capture.begin_ns = now_ns();
+  capture.ring = run->options->ring;
+  capture.ranges = stackd_code_ranges_current();
+  capture.filter = stackd_filter_scalar;
+  capture.seq = run->options->seq;
+  capture.tid = tid;
+  capture.pid = run->pid;
+  capture.flags = STACKD_THREAD_BY_HELPER;
+  capture.max_stack_bytes = run->options->max_stack_bytes;
+  stackd_task_read_name(run->task_fd, tid, capture.name);
+  capture.regs[STACKD_REG_RSP] = before.rsp;
+  capture.regs[STACKD_REG_RIP] = before.rip;
+  /* Moved meanwhile: it runs, and what we copy would be torn. */
+  if (stackd_task_read_syscall(run->task_fd, tid, &after) != 0 || after.rsp != before.rsp || after.rip != before.rip) {
+    return false;
+  }
+  return stackd_capture_write(&capture) == 0;
+}
+
+static void settle_as(struct run* run, struct stackd_thread_entry* entry, uint32_t status, char kernel_state) {
+  if (!stackd_thread_give_up(entry, run->options->seq)) return; /* it answered after all */
+  run->asked--;
+  entry->status = status;
+  entry->kernel_state = kernel_state;
+}
+
+/* Looks at a thread that was asked and is silent. */
+static void inspect(struct run* run, struct stackd_thread_entry* entry, uint64_t quiet_ns) {
+  struct stackd_task_status status;
+  if (stackd_task_read_status(run->task_fd, entry->tid, &status) != 0 || status.state == 'Z' || status.state == 'X') {
+    settle_as(run, entry, STACKD_STATUS_EXITED, 0);
+    return;
+  }
+  if (status.state == 'T' || status.state == 't') settle_as(run, entry, STACKD_STATUS_STOPPED, status.state);
+  bool blocks = status.state != 'R' && (status.signals_blocked & signal_bit(run)) != 0;
+  if (blocks && quiet_ns >= BLOCKED_NS) settle_as(run, entry, STACKD_STATUS_SIGNAL_BLOCKED, status.state);
+  if (status.state == 'D' && quiet_ns >= UNINTERRUPTIBLE_NS) {
+    settle_as(run, entry, STACKD_STATUS_UNINTERRUPTIBLE, status.state);
+  }
+}
+
+/* A thread that blocked the signal when we wanted to ask it. */
+static void inspect_deferred(struct run* run, uint32_t index) {
+  struct stackd_thread_entry* entry = &run->table->entries[index];
+  bool last_chance = entry->kernel_state != 'R' && now_ns() - run->begin_ns >= BLOCKED_NS;
+  if (may_ask(run, entry, last_chance)) send_question(run, index);
+}
+
+struct unsettled {
+  uint32_t silent;  /* deferred, ASKED or BUSY */
+  uint32_t no_slot; /* could not write: ask again */
+};
+
+static struct unsettled look_at_all(struct run* run, uint64_t quiet_ns) {
+  struct unsettled result = {0, 0};
+  for (uint32_t i = run->first; i < run->count; i++) {
+    struct stackd_thread_entry* entry = &run->table->entries[i];
+    uint64_t state = __atomic_load_n(&entry->state, __ATOMIC_ACQUIRE) & 0xff;
+    if (state == STACKD_THREAD_FAULT) entry->status = STACKD_STATUS_AGENT_FAULT;
+    if (state == STACKD_THREAD_IDLE && entry->deferred && entry->status == 0) {
+      inspect_deferred(run, i);
+      state = __atomic_load_n(&entry->state, __ATOMIC_ACQUIRE) & 0xff;
+      if (state == STACKD_THREAD_IDLE && entry->status == 0) result.silent++;
+    }
+    if (state == STACKD_THREAD_ASKED && quiet_ns >= QUIET_NS) {
+      inspect(run, entry, quiet_ns);
+      state = __atomic_load_n(&entry->state, __ATOMIC_ACQUIRE) & 0xff;
+    }
+    if (state == STACKD_THREAD_ASKED || state == STACKD_THREAD_BUSY) result.silent++;
+    if (state == STACKD_THREAD_NO_SLOT) result.no_slot++;
+  }
+  return result;
+}
+
+static void ask_again(struct run* run) {
+  for (uint32_t i = run->first; i < run->count && !check_over(run); i++) {
+    struct stackd_thread_entry* entry = &run->table->entries[i];
+    if ((__atomic_load_n(&entry->state, __ATOMIC_ACQUIRE) & 0xff) != STACKD_THREAD_NO_SLOT) continue;
+    /* One at a time when many long stacks compete: the last one always finds an empty ring. */
+    wait_for_window(run);
+    send_question(run, i);
+  }
+}
+
+static void give_up_rest(struct run* run) {
+  for (uint32_t i = run->first; i < run->count; i++) {
+    struct stackd_thread_entry* entry = &run->table->entries[i];
+    uint64_t state = __atomic_load_n(&entry->state, __ATOMIC_ACQUIRE) & 0xff;
+    if (state == STACKD_THREAD_NO_SLOT) entry->status = STACKD_STATUS_RING_FULL;
+    if (state == STACKD_THREAD_IDLE && entry->status == 0) {
+      entry->status = entry->deferred ? STACKD_STATUS_SIGNAL_BLOCKED : STACKD_STATUS_TIMED_OUT;
+    }
+    if (state != STACKD_THREAD_ASKED) continue;
+    inspect(run, entry, UINT64_MAX);
+    settle_as(run, entry, STACKD_STATUS_TIMED_OUT, 0);
+  }
+}
+
+static void settle(struct run* run) {
+  uint64_t last_answer_ns = now_ns();
+  uint32_t seen = stackd_thread_answers();
+  uint64_t wait_ns = QUIET_NS;
+  while (!check_over(run)) {
+    uint64_t quiet_ns = now_ns() - last_answer_ns;
+    if (in_flight(run) == 0 || quiet_ns >= QUIET_NS) {
+      struct unsettled unsettled = look_at_all(run, quiet_ns);
+      if (unsettled.silent == 0 && unsettled.no_slot == 0) return;
+      if (unsettled.no_slot > 0) {
+        run->window = run->window > 1 ? run->window / 2 : 1;
+        ask_again(run);
+        if (unsettled.silent == 0) last_answer_ns = now_ns();
+      }
+      if (quiet_ns >= QUIET_NS && wait_ns < 8 * QUIET_NS) wait_ns *= 2;
+    }
+    stackd_thread_wait_answer(seen, wait_ns);
+    uint32_t answers = stackd_thread_answers();
+    if (answers != seen) {
+      seen = answers;
+      last_answer_ns = now_ns();
+      wait_ns = QUIET_NS;
+    }
+  }
+  give_up_rest(run);
+}
+
+/* --- Statuses --- */
+
+static void write_batch(const struct run* run, const struct stackd_status_record* batch) {
+  struct stackd_ring_writer writer;
+  uint64_t give_up_ns = run->options->deadline_ns + STATUS_GRACE_NS;
+  struct stackd_status_record* record;
+  while ((record = stackd_ring_begin(&writer, run->options->ring, STACKD_RECORD_STATUS, sizeof(*batch), 0)) == NULL) {
+    /* The daemon sees that threads_listed is more than it got, and says so. */
+    if (now_ns() >= give_up_ns) return;
+    stackd_thread_wait_answer(stackd_thread_answers(), MS);
+  }
+  record->seq = batch->seq;
+  record->entry_count = batch->entry_count;
+  memcpy(record->entries, batch->entries, batch->entry_count * sizeof(batch->entries[0]));
+  stackd_ring_commit(&writer);
+}
+
+static bool can_be_read(uint32_t status) {
+  return status == STACKD_STATUS_SIGNAL_BLOCKED || status == STACKD_STATUS_UNINTERRUPTIBLE ||
+         status == STACKD_STATUS_STOPPED;
+}
+
+static void write_statuses(struct run* run) {
+  struct stackd_status_record batch;
+  memset(&batch, 0, sizeof(batch));
+  batch.seq = run->options->seq;
+  for (uint32_t i = 0; i < run->count; i++) {
+    const struct stackd_thread_entry* entry = &run->table->entries[i];
+    if (entry->status == 0) continue;
+    if (can_be_read(entry->status)) capture_sleeping(run, entry->tid);
+    struct stackd_thread_status_entry* out = &batch.entries[batch.entry_count++];
+    memset(out, 0, sizeof(*out));
+    out->tid = entry->tid;
+    out->status = (uint8_t)entry->status;
+    out->state = entry->kernel_state;
+    if (entry->status != STACKD_STATUS_EXITED) {
+      stackd_task_read_name(run->task_fd, entry->tid, out->name);
+      stackd_task_read_wait_channel(run->task_fd, entry->tid, out->wait_channel);
+    }
+    if (batch.entry_count == STACKD_STATUS_ENTRIES) {
+      write_batch(run, &batch);
+      batch.entry_count = 0;
+    }
+  }
+  if (batch.entry_count > 0) write_batch(run, &batch);
+}
+
+static void remember_answered(const struct run* run) {
+  if (run->count > answered_capacity) {
+    if (answered != NULL) munmap(answered, answered_capacity * sizeof(*answered));
+    answered_capacity = run->table->capacity;
+    answered =
+        mmap(NULL, answered_capacity * sizeof(*answered), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (answered == MAP_FAILED) {
+      answered = NULL;
+      answered_capacity = 0;
+    }
+  }
+  answered_count = 0;
+  blocker_count = 0;
+  if (answered == NULL) return;
+  for (uint32_t i = 0; i < run->count; i++) {
+    const struct stackd_thread_entry* entry = &run->table->entries[i];
+    if (entry->status == STACKD_STATUS_SIGNAL_BLOCKED && blocker_count < MAX_BLOCKERS) {
+      blockers[blocker_count++] = entry->tid;
+    }
+    if (entry->status != 0) continue;
+    /* tids come nearly sorted. */
+    uint32_t at = answered_count++;
+    for (; at > 0 && answered[at - 1] > entry->tid; at--) answered[at] = answered[at - 1];
+    answered[at] = entry->tid;
+  }
+}
+
+/* --- The helper itself --- */
+
+/* It blocks the signal like all others, and needs none. */
+static void capture_helper(const struct run* run, struct stackd_thread_entry* entry) {
+  ucontext_t context;
+  getcontext(&context);
+  const greg_t* from = context.uc_mcontext.gregs;
+  struct stackd_capture capture;
+  memset(&capture, 0, sizeof(capture));
+  capture.begin_ns = now_ns();
+  capture.ring = run->options->ring;
+  capture.ranges = stackd_code_ranges_current();
+  capture.filter = stackd_filter_scalar;
+  capture.seq = run->options->seq;
+  capture.tid = run->helper_tid;
+  capture.pid = run->pid;
+  capture.max_stack_bytes = run->options->max_stack_bytes;
+  capture.thread_self = stackd_fs_base();
+  capture.cpu_ns = stackd_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+  stackd_thread_name(capture.name);
+  capture.regs[3] = (uint64_t)from[REG_RBX];
+  capture.regs[STACKD_REG_RBP] = (uint64_t)from[REG_RBP];
+  capture.regs[STACKD_REG_RSP] = (uint64_t)from[REG_RSP];
+  capture.regs[12] = (uint64_t)from[REG_R12];
+  capture.regs[13] = (uint64_t)from[REG_R13];
+  capture.regs[14] = (uint64_t)from[REG_R14];
+  capture.regs[15] = (uint64_t)from[REG_R15];
+  capture.regs[STACKD_REG_RIP] = (uint64_t)from[REG_RIP];
+  int error = stackd_capture_write(&capture);
+  uint64_t state = stackd_thread_word(run->options->seq, error == 0 ? STACKD_THREAD_DONE : STACKD_THREAD_IDLE);
+  __atomic_store_n(&entry->state, state, __ATOMIC_RELAXED);
+  if (error != 0) entry->status = STACKD_STATUS_RING_FULL;
+}
+
+static void ask_pass(struct run* run) {
+  for (uint32_t i = run->first; i < run->count; i++) {
+    struct stackd_thread_entry* entry = &run->table->entries[i];
+    if (entry->tid == run->helper_tid) {
+      capture_helper(run, entry);
+      continue;
+    }
+    wait_for_window(run);
+    if (run->over) break;
+    ask(run, i);
+  }
+  settle(run);
+}
+
+static void publish_listed(const struct run* run) {
+  struct stackd_ring_header* header = run->options->ring->header;
+  __atomic_store_n(&header->threads_listed, run->count, __ATOMIC_RELAXED);
+  __atomic_store_n(&header->begun_seq, run->options->seq, __ATOMIC_RELEASE);
+}
+
+static void dump_threads(struct run* run) {
+  uint64_t thread_count = stackd_task_count(run->task_fd);
+  if (stackd_task_list(run->task_fd, add_thread, run) != 0) return;
+  for (int pass = 0;; pass++) {
+    publish_listed(run);
+    ask_pass(run);
+    bool exited = false;
+    for (uint32_t i = run->first; i < run->count; i++) exited |= run->table->entries[i].status == STACKD_STATUS_EXITED;
+    uint64_t count_now = stackd_task_count(run->task_fd);
+    if (run->over || pass + 1 == MAX_PASSES || (!exited && count_now == thread_count)) break;
+    thread_count = count_now;
+    struct newcomers newcomers = {run, run->count, 0};
+    run->first = run->count;
+    if (stackd_task_list(run->task_fd, add_newcomer, &newcomers) != 0 || run->first == run->count) break;
+  }
+  publish_listed(run);
+  write_statuses(run);
+  remember_answered(run);
+}
+
+void stackd_dump_run(const struct stackd_dump_options* options) {
+  refresh_maps(options);
+  struct run run;
+  memset(&run, 0, sizeof(run));
+  run.options = options;
+  run.table = stackd_thread_table_reserve(1);
+  run.task_fd = stackd_task_open();
+  run.pid = stackd_getpid();
+  run.helper_tid = (uint32_t)stackd_gettid();
+  run.answers_before = stackd_thread_answers();
+  run.window = WINDOW;
+  run.begin_ns = now_ns();
+  if (run.table != NULL && run.task_fd >= 0) dump_threads(&run);
+  if (run.task_fd >= 0) close(run.task_fd);
+  __atomic_store_n(&options->ring->header->done_seq, options->seq, __ATOMIC_RELEASE);
+  stackd_ring_doorbell(options->ring);
+}

@@ -1,0 +1,22 @@
+/* One dump of this process, run by the helper thread: asks every thread for its stack and accounts for each. */
+#ifndef STACKD_DUMP_H_
+#define STACKD_DUMP_H_
+
+#include <stdint.h>
+
+#include "agent/ring_writer.h"
+
+struct stackd_dump_options {
+  const struct stackd_ring* ring;
+  uint32_t seq;
+  int dump_signal;
+  int maps_fd; /* < 0: none */
+  uint64_t deadline_ns;
+  uint32_t max_stack_bytes;
+};
+
+/* Returns when each thread has a record or a status in the ring, at the latest soon after the deadline; then publishes
+ * done_seq. NOT SIGNAL-SAFE; helper thread only. */
+void stackd_dump_run(const struct stackd_dump_options* options);
+
+#endif /* STACKD_DUMP_H_ */

@@ -1,0 +1,161 @@
+#include "agent/handler.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <ucontext.h>
+
+#include "agent/capture.h"
+
+static stackd_filter_fn* filter_in_use;
+static const struct stackd_ring* _Atomic current_ring;
+static uint32_t handlers_running;
+
+/* Two, so that a handler that reads one while the program sets the other sees a whole action. */
+static struct sigaction chain_actions[2];
+static const struct sigaction* _Atomic chain;
+
+void stackd_handler_init(stackd_filter_fn* filter) { filter_in_use = filter; }
+
+void stackd_handler_set_ring(const struct stackd_ring* ring) { atomic_store(&current_ring, ring); }
+
+int stackd_handler_quiesce(uint64_t timeout_ns) {
+  uint64_t give_up_ns = stackd_clock_ns(CLOCK_MONOTONIC) + timeout_ns;
+  while (__atomic_load_n(&handlers_running, __ATOMIC_SEQ_CST) != 0) {
+    if (stackd_clock_ns(CLOCK_MONOTONIC) > give_up_ns) return 0;
+    struct timespec pause = {0, 100000};
+    stackd_syscall6(SYS_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
+  }
+  return 1;
+}
+
+void stackd_handler_reset_after_fork(void) {
+  atomic_store(&current_ring, NULL);
+  __atomic_store_n(&handlers_running, 0, __ATOMIC_SEQ_CST);
+}
+
+void stackd_handler_set_chain(const struct sigaction* action) {
+  const struct sigaction* now = atomic_load(&chain);
+  struct sigaction* next = now == &chain_actions[0] ? &chain_actions[1] : &chain_actions[0];
+  *next = *action;
+  atomic_store(&chain, next);
+}
+
+void stackd_handler_get_chain(struct sigaction* action) {
+  const struct sigaction* now = atomic_load(&chain);
+  *action = now != NULL ? *now : (struct sigaction){.sa_handler = SIG_DFL};
+}
+
+STACKD_HANDLER static void copy_registers(const ucontext_t* context, uint64_t regs[STACKD_REGISTERS]) {
+  const greg_t* from = context->uc_mcontext.gregs;
+  regs[0] = (uint64_t)from[REG_RAX];
+  regs[1] = (uint64_t)from[REG_RDX];
+  regs[2] = (uint64_t)from[REG_RCX];
+  regs[3] = (uint64_t)from[REG_RBX];
+  regs[4] = (uint64_t)from[REG_RSI];
+  regs[5] = (uint64_t)from[REG_RDI];
+  regs[STACKD_REG_RBP] = (uint64_t)from[REG_RBP];
+  regs[STACKD_REG_RSP] = (uint64_t)from[REG_RSP];
+  regs[8] = (uint64_t)from[REG_R8];
+  regs[9] = (uint64_t)from[REG_R9];
+  regs[10] = (uint64_t)from[REG_R10];
+  regs[11] = (uint64_t)from[REG_R11];
+  regs[12] = (uint64_t)from[REG_R12];
+  regs[13] = (uint64_t)from[REG_R13];
+  regs[14] = (uint64_t)from[REG_R14];
+  regs[15] = (uint64_t)from[REG_R15];
+  regs[STACKD_REG_RIP] = (uint64_t)from[REG_RIP];
+}
+
+/* The alternate stack may be one that the program sized for a handler of its own. */
+STACKD_HANDLER static int has_room(const ucontext_t* context) {
+  uint64_t here = (uint64_t)__builtin_frame_address(0);
+  uint64_t low = (uint64_t)context->uc_stack.ss_sp;
+  if (here - low >= context->uc_stack.ss_size) return 1; /* not on an alternate stack */
+  return here - low >= STACKD_CAPTURE_STACK_BYTES;
+}
+
+__attribute__((noinline)) STACKD_HANDLER static int capture_interrupted(const struct stackd_ring* ring, uint32_t seq,
+                                                                        uint32_t max_stack_bytes, uint32_t tid,
+                                                                        const ucontext_t* context) {
+  struct stackd_capture capture;
+  capture.begin_ns = stackd_clock_ns(CLOCK_MONOTONIC);
+  capture.ring = ring;
+  capture.ranges = stackd_code_ranges_current();
+  capture.filter = filter_in_use;
+  capture.seq = seq;
+  capture.tid = tid;
+  capture.pid = stackd_getpid();
+  capture.flags = 0;
+  capture.max_stack_bytes = max_stack_bytes;
+  capture.thread_self = stackd_fs_base();
+  capture.cpu_ns = stackd_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+  stackd_thread_name(capture.name);
+  copy_registers(context, capture.regs);
+  return stackd_capture_write(&capture);
+}
+
+STACKD_HANDLER static void answer(uint32_t index, uint32_t seq, const ucontext_t* context) {
+  const struct stackd_ring* ring = atomic_load(&current_ring);
+  if (ring == NULL) return;
+  uint32_t tid = (uint32_t)stackd_gettid();
+  struct stackd_thread_entry* entry = stackd_thread_claim(index, seq, tid);
+  if (entry == NULL) {
+    stackd_ring_count_drop(ring, STACKD_DROP_LATE);
+    return;
+  }
+  if (!has_room(context)) {
+    stackd_ring_count_drop(ring, STACKD_DROP_AGENT_FAULT);
+    stackd_thread_answer(entry, seq, STACKD_THREAD_FAULT);
+    return;
+  }
+  int error = capture_interrupted(ring, seq, entry->max_stack_bytes, tid, context);
+  stackd_thread_answer(entry, seq, error == 0 ? STACKD_THREAD_DONE : STACKD_THREAD_NO_SLOT);
+}
+
+/* As in <asm/signal.h>: what rt_sigaction takes. */
+struct kernel_sigaction {
+  uint64_t handler;
+  uint64_t flags;
+  uint64_t restorer;
+  uint64_t mask;
+};
+
+STACKD_HANDLER static void call_chain(int signal_number, siginfo_t* info, void* context) {
+  const struct sigaction* action = atomic_load(&chain);
+  if (action == NULL || action->sa_handler == SIG_DFL) {
+    /* Somebody else sent this signal to a program that leaves it alone: what would have happened without us happens when
+     * the handler returns and unblocks it. */
+    struct kernel_sigaction default_action = {0, 0, 0, 0};
+    stackd_syscall6(SYS_rt_sigaction, signal_number, (long)&default_action, 0, 8, 0, 0);
+    stackd_syscall6(SYS_tgkill, stackd_getpid(), stackd_gettid(), signal_number, 0, 0, 0);
+    return;
+  }
+  if (action->sa_handler == SIG_IGN) return;
+  if (action->sa_flags & SA_SIGINFO) {
+    action->sa_sigaction(signal_number, info, context);
+  } else {
+    action->sa_handler(signal_number);
+  }
+}
+
+void stackd_on_dump_signal(int signal_number, siginfo_t* info, void* context) {
+  if (info->si_code != STACKD_SI_CODE || info->si_pid != stackd_getpid()) {
+    call_chain(signal_number, info, context);
+    return;
+  }
+  /* errno is untouched: no call here goes through the C library. */
+  uint64_t question = (uint64_t)info->si_value.sival_ptr;
+  __atomic_fetch_add(&handlers_running, 1, __ATOMIC_SEQ_CST);
+  answer((uint32_t)question, (uint32_t)(question >> 32), context);
+  __atomic_fetch_sub(&handlers_running, 1, __ATOMIC_SEQ_CST);
+}
+
+int stackd_send_dump_signal(int signal_number, int32_t pid, uint32_t tid, uint32_t index, uint32_t seq) {
+  siginfo_t info = {0};
+  info.si_signo = signal_number;
+  info.si_code = STACKD_SI_CODE;
+  info.si_pid = pid;
+  info.si_value.sival_ptr = (void*)((uint64_t)seq << 32 | index);
+  return (int)stackd_syscall6(SYS_rt_tgsigqueueinfo, pid, (long)tid, signal_number, (long)&info, 0, 0);
+}

@@ -1,0 +1,237 @@
+#include "agent/helper_thread.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/code_ranges.h"
+#include "agent/connection.h"
+#include "agent/dump.h"
+#include "agent/handler.h"
+
+#define MS 1000000ull
+#define RETRY_FIRST_NS (100 * MS)
+/* An agent is back within two seconds of the daemon. */
+#define RETRY_MAX_NS (1000 * MS)
+#define AFTER_FORK_NS (20 * MS)
+/* After a dump the next command is often near (continuous dumps): watching for it so long saves two context switches. */
+#define SPIN_NS 50000u
+#define QUIESCE_NS (100 * MS)
+#define STACK_BYTES (64u << 10)
+
+static const struct stackd_settings* settings;
+static struct stackd_process_files* files;
+static bool wait_before_registering;
+
+static struct stackd_connection connection;
+
+/* What other threads of the program need of the connection. */
+static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct stackd_own_fd shared_socket = {-1, 0, 0};
+static char process_name[64];
+
+/* dumps_begun and dumps_over grow; dumps_over is a futex word. */
+static uint32_t dumps_begun;
+static uint32_t dumps_over;
+
+static void pause_ns(uint64_t duration_ns) {
+  struct timespec duration = {(time_t)(duration_ns / 1000000000u), (long)(duration_ns % 1000000000u)};
+  nanosleep(&duration, NULL);
+}
+
+static void share_socket(struct stackd_own_fd socket) {
+  pthread_mutex_lock(&shared_lock);
+  shared_socket = socket;
+  pthread_mutex_unlock(&shared_lock);
+}
+
+static void open_file(const struct stackd_open_file* request) {
+  struct stackd_file reply;
+  memset(&reply, 0, sizeof(reply));
+  reply.header.type = STACKD_MSG_FILE;
+  reply.header.size_bytes = sizeof(reply);
+  reply.request_id = request->request_id;
+  char path[STACKD_PATH_BYTES];
+  stackd_copy_string(path, sizeof(path), request->path);
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  if (fd < 0) reply.error = -errno;
+  struct stat status;
+  if (fd >= 0 && (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))) {
+    close(fd);
+    fd = -1;
+    reply.error = -EINVAL;
+  }
+  stackd_connection_send(&connection.socket, &reply.header, fd);
+  if (fd >= 0) close(fd);
+}
+
+static void run_command(uint32_t seq) {
+  const struct stackd_ring_header* header = connection.ring.header;
+  if (__atomic_load_n(&header->command, __ATOMIC_RELAXED) != STACKD_COMMAND_DUMP) return;
+  struct stackd_dump_options options;
+  options.ring = &connection.ring;
+  options.seq = seq;
+  options.dump_signal = settings->dump_signal;
+  options.maps_fd = stackd_own_fd_get(&files->maps);
+  options.deadline_ns = __atomic_load_n(&header->deadline_ns, __ATOMIC_RELAXED);
+  options.max_stack_bytes = __atomic_load_n(&header->max_stack_bytes, __ATOMIC_RELAXED) & ~7u;
+  __atomic_fetch_add(&dumps_begun, 1, __ATOMIC_SEQ_CST);
+  stackd_dump_run(&options);
+  __atomic_fetch_add(&dumps_over, 1, __ATOMIC_SEQ_CST);
+  stackd_syscall6(SYS_futex, (long)&dumps_over, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT_MAX, 0, 0, 0);
+}
+
+/* Runs commands until none has come for SPIN_NS; then says that it sleeps. */
+static void run_commands(uint32_t* seen_seq) {
+  struct stackd_ring_header* header = connection.ring.header;
+  uint64_t spin_until_ns = 0;
+  for (;;) {
+    uint32_t seq = __atomic_load_n(&header->command_seq, __ATOMIC_ACQUIRE);
+    if (seq != *seen_seq) {
+      *seen_seq = seq;
+      run_command(seq);
+      spin_until_ns = stackd_clock_ns(CLOCK_MONOTONIC) + SPIN_NS;
+      continue;
+    }
+    if (stackd_clock_ns(CLOCK_MONOTONIC) >= spin_until_ns) return;
+    __builtin_ia32_pause();
+  }
+}
+
+static void serve(void) {
+  struct stackd_ring_header* header = connection.ring.header;
+  uint32_t seen_seq = 0;
+  for (;;) {
+    run_commands(&seen_seq);
+    /* Sequentially consistent on both sides: either the daemon sees us asleep and kicks, or we see its command. */
+    __atomic_store_n(&header->helper_sleeping, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&header->command_seq, __ATOMIC_SEQ_CST) == seen_seq) {
+      union stackd_message message;
+      int error = stackd_connection_receive(&connection, &message);
+      if (error == -EPROTO) continue;
+      if (error != 0) return;
+      if (message.header.type == STACKD_MSG_OPEN_FILE) open_file(&message.open_file);
+    }
+    __atomic_store_n(&header->helper_sleeping, 0, __ATOMIC_RELAXED);
+  }
+}
+
+static int connect_and_register(void) {
+  struct stackd_hello hello;
+  memset(&hello, 0, sizeof(hello));
+  hello.header.type = STACKD_MSG_HELLO;
+  hello.header.size_bytes = sizeof(hello);
+  hello.abi_version = STACKD_ABI_VERSION;
+  hello.dump_signal = settings->dump_signal;
+  stackd_process_describe(&hello);
+  pthread_mutex_lock(&shared_lock);
+  memcpy(hello.name, process_name, sizeof(hello.name));
+  pthread_mutex_unlock(&shared_lock);
+  return stackd_connection_open(&connection, settings->socket_path, &hello, files);
+}
+
+static void drop_ring(void) {
+  stackd_handler_set_ring(NULL);
+  /* A handler that is still writing keeps the memory: a leak of one ring, in a case that takes a stuck thread. */
+  if (stackd_handler_quiesce(QUIESCE_NS)) munmap(connection.ring.header, connection.ring_bytes);
+}
+
+__attribute__((noreturn)) static void* helper_main(void* unused) {
+  (void)unused;
+  pthread_setname_np(pthread_self(), "stackd-agent");
+  if (wait_before_registering) pause_ns(AFTER_FORK_NS);
+  stackd_code_ranges_refresh(stackd_own_fd_get(&files->maps));
+  uint64_t retry_ns = RETRY_FIRST_NS;
+  for (;;) {
+    if (connect_and_register() != 0) {
+      pause_ns(retry_ns);
+      retry_ns = retry_ns * 2 < RETRY_MAX_NS ? retry_ns * 2 : RETRY_MAX_NS;
+      continue;
+    }
+    retry_ns = RETRY_FIRST_NS;
+    stackd_handler_set_ring(&connection.ring);
+    share_socket(connection.socket);
+    serve();
+    share_socket(STACKD_NO_FD);
+    drop_ring();
+    stackd_connection_close(&connection);
+  }
+}
+
+static int create_thread(size_t stack_bytes) {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  if (stack_bytes != 0) pthread_attr_setstacksize(&attributes, stack_bytes);
+  pthread_t thread;
+  int error = pthread_create(&thread, &attributes, helper_main, NULL);
+  pthread_attr_destroy(&attributes);
+  return error;
+}
+
+int stackd_helper_start(const struct stackd_settings* use_settings, struct stackd_process_files* use_files,
+                        bool after_fork) {
+  settings = use_settings;
+  files = use_files;
+  wait_before_registering = after_fork;
+  /* The thread inherits the mask. pthread_sigmask leaves glibc's own signals open: setuid() waits for every thread. */
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  /* A thread's stack holds the static TLS of the program too, and that may be more than ours. */
+  int error = create_thread(STACK_BYTES);
+  if (error == EINVAL) error = create_thread(0);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return -error;
+}
+
+void stackd_helper_reset_after_fork(void) {
+  pthread_mutex_init(&shared_lock, NULL);
+  /* The ring is not mapped here (MADV_DONTFORK); the socket is the parent's. */
+  stackd_own_fd_close(&connection.socket);
+  shared_socket = STACKD_NO_FD;
+}
+
+void stackd_helper_set_name(const char* name) {
+  struct stackd_name message;
+  memset(&message, 0, sizeof(message));
+  message.header.type = STACKD_MSG_NAME;
+  message.header.size_bytes = sizeof(message);
+  stackd_copy_string(message.name, sizeof(message.name), name);
+  pthread_mutex_lock(&shared_lock);
+  memcpy(process_name, message.name, sizeof(process_name));
+  stackd_connection_send(&shared_socket, &message.header, -1);
+  pthread_mutex_unlock(&shared_lock);
+}
+
+int stackd_helper_request_dump(int timeout_ms) {
+  struct stackd_dump_request message;
+  memset(&message, 0, sizeof(message));
+  message.header.type = STACKD_MSG_DUMP_REQUEST;
+  message.header.size_bytes = sizeof(message);
+  /* One that runs already may have passed this thread: the next one counts. */
+  uint32_t over_at = __atomic_load_n(&dumps_begun, __ATOMIC_SEQ_CST) + 1;
+  pthread_mutex_lock(&shared_lock);
+  int error = stackd_connection_send(&shared_socket, &message.header, -1);
+  pthread_mutex_unlock(&shared_lock);
+  if (error != 0) return -ENOTCONN;
+  uint64_t deadline_ns = stackd_clock_ns(CLOCK_MONOTONIC) + (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * MS;
+  while (timeout_ms > 0) {
+    uint32_t over = __atomic_load_n(&dumps_over, __ATOMIC_SEQ_CST);
+    if ((int32_t)(over - over_at) >= 0) return 0;
+    uint64_t now_ns = stackd_clock_ns(CLOCK_MONOTONIC);
+    if (now_ns >= deadline_ns) return -ETIMEDOUT;
+    uint64_t left_ns = deadline_ns - now_ns;
+    struct timespec timeout = {(time_t)(left_ns / 1000000000u), (long)(left_ns % 1000000000u)};
+    stackd_futex_wait(&dumps_over, over, &timeout, FUTEX_PRIVATE_FLAG);
+  }
+  return 0;
+}

@@ -1,0 +1,30 @@
+/* A file descriptor of the agent's in a process whose fds are not ours: the program may close any number, or open something
+ * else there. Each use first checks that the number still means the file that we opened.
+ *
+ * Fds are moved to 200 and above, out of the way of programs that count on the lowest numbers.
+ * NOT SIGNAL-SAFE by intent: handlers use no fds at all.
+ */
+#ifndef STACKD_OWN_FD_H_
+#define STACKD_OWN_FD_H_
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct stackd_own_fd {
+  int fd; /* < 0: none */
+  dev_t device;
+  ino_t inode;
+};
+
+#define STACKD_NO_FD ((struct stackd_own_fd){-1, 0, 0})
+
+/* Takes `fd` (a negative errno gives an empty one) and moves it out of the way, close-on-exec. */
+struct stackd_own_fd stackd_own_fd_take(int fd);
+
+/* The number, or -1 if it no longer means our file. */
+int stackd_own_fd_get(const struct stackd_own_fd* own);
+
+/* Closes it, unless the number means somebody else's file by now. */
+void stackd_own_fd_close(struct stackd_own_fd* own);
+
+#endif /* STACKD_OWN_FD_H_ */

@@ -1,0 +1,80 @@
+#include "agent/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* glibc's first real-time signal. Go overwrites the handlers of 35 to 64 and leaves this one; 32 and 33 are glibc's own. */
+#define DEFAULT_DUMP_SIGNAL 34
+
+static const char kDefaultDir[] = "/run/stackd";
+
+void stackd_copy_string(char* to, size_t size_bytes, const char* from) {
+  size_t length = strnlen(from, size_bytes - 1);
+  memcpy(to, from, length);
+  memset(to + length, 0, size_bytes - length);
+}
+
+int stackd_settings_read(struct stackd_settings* settings) {
+  const char* disable = getenv("STACKD_DISABLE");
+  if (disable != NULL && disable[0] != '\0' && strcmp(disable, "0") != 0) return -ECANCELED;
+  const char* dir = getenv("STACKD_DIR");
+  if (dir == NULL || dir[0] == '\0') dir = kDefaultDir;
+  snprintf(settings->socket_path, sizeof(settings->socket_path), "%s/%s", dir, STACKD_SOCKET_NAME);
+  settings->dump_signal = DEFAULT_DUMP_SIGNAL;
+  const char* text = getenv("STACKD_SIGNAL");
+  if (text != NULL && text[0] != '\0') {
+    char* end;
+    long number = strtol(text, &end, 10);
+    if (*end != '\0' || number < DEFAULT_DUMP_SIGNAL || number > 64) return -EINVAL;
+    settings->dump_signal = (int)number;
+  }
+  return 0;
+}
+
+void stackd_process_files_open(struct stackd_process_files* files) {
+  files->mem = stackd_own_fd_take(open("/proc/self/mem", O_RDONLY | O_CLOEXEC));
+  files->maps = stackd_own_fd_take(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+}
+
+void stackd_process_files_close(struct stackd_process_files* files) {
+  stackd_own_fd_close(&files->mem);
+  stackd_own_fd_close(&files->maps);
+}
+
+/* The start of a file, NUL-terminated; "" if it cannot be read. */
+static void read_start(const char* path, char* text, size_t size_bytes) {
+  text[0] = '\0';
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  ssize_t got = read(fd, text, size_bytes - 1);
+  close(fd);
+  text[got > 0 ? got : 0] = '\0';
+}
+
+/* Field 22 of /proc/self/stat; the fields before the last ')' may hold anything. */
+static uint64_t start_ticks(void) {
+  char text[1024];
+  read_start("/proc/self/stat", text, sizeof(text));
+  char* at = strrchr(text, ')');
+  if (at == NULL) return 0;
+  for (int field = 2; field < 22; field++) {
+    at = strchr(at + 1, ' ');
+    if (at == NULL) return 0;
+  }
+  return strtoull(at + 1, NULL, 10);
+}
+
+void stackd_process_describe(struct stackd_hello* hello) {
+  hello->pid = getpid();
+  hello->uid = (int32_t)geteuid();
+  hello->start_ticks = start_ticks();
+  if (gethostname(hello->hostname, sizeof(hello->hostname) - 1) != 0) hello->hostname[0] = '\0';
+  read_start("/proc/self/cmdline", hello->argv0, sizeof(hello->argv0));
+  ssize_t length = readlink("/proc/self/exe", hello->exe, sizeof(hello->exe) - 1);
+  hello->exe[length > 0 ? length : 0] = '\0';
+}

@@ -1,0 +1,33 @@
+/* What this process is, and how the agent was told to behave. NOT SIGNAL-SAFE. */
+#ifndef STACKD_PROCESS_H_
+#define STACKD_PROCESS_H_
+
+#include <pthread.h>
+
+#include "stackd/wire.h"
+#include "agent/own_fd.h"
+
+struct stackd_settings {
+  char socket_path[STACKD_PATH_BYTES];
+  int dump_signal;
+};
+
+/* From the environment (agent.h). 0; -ECANCELED if the agent is switched off; -EINVAL for a signal that cannot be used. */
+int stackd_settings_read(struct stackd_settings* settings);
+
+/* Files of this process that it may not be able to open later, once it has changed its user id. */
+struct stackd_process_files {
+  struct stackd_own_fd mem;
+  struct stackd_own_fd maps;
+};
+
+void stackd_process_files_open(struct stackd_process_files* files);
+void stackd_process_files_close(struct stackd_process_files* files);
+
+/* Fills in everything but header, abi_version, flags and name. */
+void stackd_process_describe(struct stackd_hello* hello);
+
+/* Copies `from` to `to`, cut to fit, NUL-terminated. */
+void stackd_copy_string(char* to, size_t size_bytes, const char* from);
+
+#endif /* STACKD_PROCESS_H_ */

@@ -1,0 +1,107 @@
+#include "agent/task.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+int stackd_task_open(void) {
+  int fd = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  return fd < 0 ? -errno : fd;
+}
+
+struct linux_dirent64 {
+  uint64_t d_ino;
+  int64_t d_off;
+  uint16_t d_reclen;
+  uint8_t d_type;
+  char d_name[];
+};
+
+int stackd_task_list(int task_fd, bool (*visit)(void* context, uint32_t tid), void* context) {
+  /* Not readdir(): that allocates, in a process whose allocator may be what hangs. */
+  static char buffer[32 << 10] __attribute__((aligned(8)));
+  if (lseek(task_fd, 0, SEEK_SET) < 0) return -errno;
+  for (;;) {
+    long got = syscall(SYS_getdents64, task_fd, buffer, sizeof(buffer));
+    if (got < 0) return -errno;
+    if (got == 0) return 0;
+    for (long at = 0; at < got;) {
+      const struct linux_dirent64* entry = (const void*)(buffer + at);
+      at += entry->d_reclen;
+      if (entry->d_name[0] == '.') continue;
+      uint32_t tid = (uint32_t)strtoul(entry->d_name, NULL, 10);
+      if (!visit(context, tid)) return 0;
+    }
+  }
+}
+
+uint64_t stackd_task_count(int task_fd) {
+  struct stat status;
+  return fstat(task_fd, &status) == 0 ? status.st_nlink : 0;
+}
+
+/* Reads task/TID/FILE into `text`, NUL-terminated; its length or a negative errno. */
+static int read_file(int task_fd, uint32_t tid, const char* file, char* text, size_t size_bytes) {
+  char path[32];
+  snprintf(path, sizeof(path), "%u/%s", tid, file);
+  int fd = openat(task_fd, path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return -errno;
+  ssize_t got = read(fd, text, size_bytes - 1);
+  int error = got < 0 ? -errno : 0;
+  close(fd);
+  if (error != 0) return error;
+  text[got] = '\0';
+  return (int)got;
+}
+
+static const char* find_field(const char* text, const char* field) {
+  const char* found = strstr(text, field);
+  return found == NULL ? NULL : found + strlen(field);
+}
+
+int stackd_task_read_status(int task_fd, uint32_t tid, struct stackd_task_status* out) {
+  char text[4096];
+  int length = read_file(task_fd, tid, "status", text, sizeof(text));
+  if (length < 0) return length;
+  /* A thread's name comes first and may hold anything but a newline. */
+  const char* state = find_field(text, "\nState:\t");
+  const char* pending = find_field(text, "\nSigPnd:\t");
+  const char* blocked = find_field(text, "\nSigBlk:\t");
+  if (state == NULL || pending == NULL || blocked == NULL) return -ESRCH;
+  out->state = *state;
+  out->signals_pending = strtoull(pending, NULL, 16);
+  out->signals_blocked = strtoull(blocked, NULL, 16);
+  return 0;
+}
+
+int stackd_task_read_syscall(int task_fd, uint32_t tid, struct stackd_task_syscall* out) {
+  char text[256];
+  int length = read_file(task_fd, tid, "syscall", text, sizeof(text));
+  if (length < 0) return length;
+  /* "running", or number, six arguments, rsp and rip; "-1 rsp rip" for a thread that sleeps outside a system call. */
+  char* last = strrchr(text, ' ');
+  if (last == NULL) return -EAGAIN;
+  *last = '\0';
+  char* before = strrchr(text, ' ');
+  if (before == NULL) return -EAGAIN;
+  out->rip = strtoull(last + 1, NULL, 16);
+  out->rsp = strtoull(before + 1, NULL, 16);
+  return 0;
+}
+
+static void read_line(int task_fd, uint32_t tid, const char* file, char* out, size_t size_bytes) {
+  if (read_file(task_fd, tid, file, out, size_bytes) < 0) out[0] = '\0';
+  out[strcspn(out, "\n")] = '\0';
+}
+
+void stackd_task_read_name(int task_fd, uint32_t tid, char name[16]) { read_line(task_fd, tid, "comm", name, 16); }
+
+void stackd_task_read_wait_channel(int task_fd, uint32_t tid, char channel[32]) {
+  read_line(task_fd, tid, "wchan", channel, 32);
+  if (strcmp(channel, "0") == 0) channel[0] = '\0';
+}

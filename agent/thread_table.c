@@ -1,0 +1,56 @@
+#include "agent/thread_table.h"
+
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static struct stackd_thread_table* _Atomic current;
+static uint32_t answers;
+static uint32_t helper_waits;
+
+struct stackd_thread_table* stackd_thread_table_reserve(uint32_t count) {
+  struct stackd_thread_table* old = atomic_load_explicit(&current, memory_order_relaxed);
+  if (old != NULL && old->capacity >= count) return old;
+  uint32_t capacity = old != NULL ? old->capacity : 256;
+  while (capacity < count) capacity *= 2;
+  size_t size_bytes = sizeof(*old) + (size_t)capacity * sizeof(struct stackd_thread_entry);
+  struct stackd_thread_table* grown = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (grown == MAP_FAILED) return NULL;
+  grown->capacity = capacity;
+  atomic_store_explicit(&current, grown, memory_order_release);
+  return grown;
+}
+
+struct stackd_thread_entry* stackd_thread_claim(uint32_t index, uint32_t seq, uint32_t tid) {
+  struct stackd_thread_table* table = atomic_load_explicit(&current, memory_order_acquire);
+  if (table == NULL || index >= table->capacity) return NULL;
+  struct stackd_thread_entry* entry = &table->entries[index];
+  if (__atomic_load_n(&entry->tid, __ATOMIC_RELAXED) != tid) return NULL;
+  uint64_t expected = stackd_thread_word(seq, STACKD_THREAD_ASKED);
+  bool claimed = __atomic_compare_exchange_n(&entry->state, &expected, stackd_thread_word(seq, STACKD_THREAD_BUSY), false,
+                                             __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+  return claimed ? entry : NULL;
+}
+
+void stackd_thread_answer(struct stackd_thread_entry* entry, uint32_t seq, enum stackd_thread_state result) {
+  __atomic_store_n(&entry->state, stackd_thread_word(seq, result), __ATOMIC_RELEASE);
+  __atomic_fetch_add(&answers, 1, __ATOMIC_SEQ_CST);
+  if (__atomic_load_n(&helper_waits, __ATOMIC_SEQ_CST) != 0) stackd_futex_wake(&answers, FUTEX_PRIVATE_FLAG);
+}
+
+bool stackd_thread_give_up(struct stackd_thread_entry* entry, uint32_t seq) {
+  uint64_t expected = stackd_thread_word(seq, STACKD_THREAD_ASKED);
+  return __atomic_compare_exchange_n(&entry->state, &expected, stackd_thread_word(seq, STACKD_THREAD_IDLE), false,
+                                     __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+uint32_t stackd_thread_answers(void) { return __atomic_load_n(&answers, __ATOMIC_ACQUIRE); }
+
+void stackd_thread_wait_answer(uint32_t seen, uint64_t timeout_ns) {
+  struct timespec timeout = {(time_t)(timeout_ns / 1000000000u), (long)(timeout_ns % 1000000000u)};
+  __atomic_store_n(&helper_waits, 1, __ATOMIC_SEQ_CST);
+  if (__atomic_load_n(&answers, __ATOMIC_SEQ_CST) == seen) {
+    stackd_futex_wait(&answers, seen, &timeout, FUTEX_PRIVATE_FLAG);
+  }
+  __atomic_store_n(&helper_waits, 0, __ATOMIC_RELAXED);
+}
