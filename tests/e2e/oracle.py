@@ -88,7 +88,7 @@ def comparable(name):
     name = name.strip()
     name = re.sub(r"\[abi:[^\]]*\]", "", name)
     name = re.sub(r"(\.(isra|part|constprop|cold|lto_priv|llvm|localalias)(\.\d+)*)+$", "", name)
-    name = name.replace("(anonymous namespace)", "{anonymous}").replace("{anonymous}", "{anonymous}")
+    name = name.replace("(anonymous namespace)", "{anonymous}")
     name = _without_lambda_arguments(name)
     name = _without_trailing_arguments(name)
     # A function inside a function: "main()::f" or "f(int)::{lambda}".
@@ -96,7 +96,9 @@ def comparable(name):
     name = _without_return_type(name)
     name = re.sub(r"(\d)(ul|l|u)\b", r"\1", name)
     name = re.sub(r"\s+", " ", name)
-    name = re.sub(r" ?([<>,*&]) ?", r"\1", name)
+    name = re.sub(r" ?([<>,*&(]) ?", r"\1", name)
+    # gdb leaves out where a lambda was written.
+    name = re.sub(r"^.*\{lambda\}::operator\(\)", "operator()", name)
     # Rust: the hash of legacy mangling.
     name = re.sub(r"::h[0-9a-f]{16}$", "", name)
     return name
