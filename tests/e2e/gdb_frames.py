@@ -20,6 +20,7 @@ def frames_of_selected_thread():
             "name": frame.name() or "",
             "inlined": frame.type() == gdb.INLINE_FRAME,
             "signal": frame.type() == gdb.SIGTRAMP_FRAME,
+            "tail_call": frame.type() == gdb.TAILCALL_FRAME,
             "file": os.path.basename(sal.symtab.filename) if sal and sal.symtab else "",
             "line": sal.line if sal and sal.symtab else 0,
             "module": os.path.basename(library) if library else "",
@@ -27,8 +28,8 @@ def frames_of_selected_thread():
         try:
             frame = frame.older()
         except gdb.error as error:
-            frames.append({"pc": 0, "name": f"(gdb: {error})", "inlined": False, "signal": False, "file": "", "line": 0,
-                           "module": ""})
+            frames.append({"pc": 0, "name": f"(gdb: {error})", "inlined": False, "signal": False,
+                           "tail_call": False, "file": "", "line": 0, "module": ""})
             break
     return frames
 

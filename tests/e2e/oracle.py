@@ -2,6 +2,9 @@
 
 Both are made comparable here, and nowhere else: argument lists and return types are dropped from names (gdb prints
 arguments apart from the name), as are the compiler's clone suffixes, spaces and integer suffixes in template arguments.
+
+Frames that gdb deduces from call-site records are left out: a function that ended in a jump to another has no frame any
+more. No unwinder finds it on the stack; gdb guesses it where there is one way only that the program can have taken.
 """
 
 import dataclasses
@@ -135,12 +138,21 @@ def of_gdb(pid, debug_dir=None):
         text = output.read()
         if not text:
             raise AssertionError(f"gdb gave no frames: {done.stdout[-1000:]} {done.stderr[-2000:]}")
-    threads = {}
-    for tid, frames in json.loads(text).items():
-        threads[int(tid)] = [
-            Frame(SIGNAL_FRAME, "", 0, False, f["module"]) if f["signal"] else
-            Frame(comparable(f["name"]), f["file"], f["line"], f["inlined"], f["module"]) for f in frames]
-    return threads
+    return {int(tid): _on_the_stack(frames) for tid, frames in json.loads(text).items()}
+
+
+def _on_the_stack(gdb_frames):
+    frames = []
+    for f in gdb_frames:
+        if f["tail_call"]:
+            # With what was inlined into it, which gdb lists before it.
+            while frames and frames[-1][1] == f["pc"] and frames[-1][0].inlined:
+                frames.pop()
+        elif f["signal"]:
+            frames.append((Frame(SIGNAL_FRAME, "", 0, False, f["module"]), f["pc"]))
+        else:
+            frames.append((Frame(comparable(f["name"]), f["file"], f["line"], f["inlined"], f["module"]), f["pc"]))
+    return [frame for frame, _ in frames]
 
 
 @dataclasses.dataclass(frozen=True)
