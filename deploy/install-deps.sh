@@ -25,7 +25,7 @@ BUILD_PACKAGES=(
 # Debuggers to compare with, tools that split and compress debug information, servers to dump, load for them, containers,
 # and clang for the fuzzers.
 TEST_PACKAGES=(
-  gdb elfutils binutils dwz xz-utils
+  gdb libc6-dbg elfutils binutils dwz xz-utils zstd
   redis-server redis-tools postgresql nginx-light memcached libpython3.11-testsuite
   curl apache2-utils util-linux procps runc
   clang-14 libclang-rt-14-dev

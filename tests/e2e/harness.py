@@ -92,18 +92,20 @@ class Outcome:
 class Daemon:
     """A stackd on a directory of its own. Several in a row may serve one directory: restart()."""
 
-    def __init__(self, directory, *, store=None, port=None, extra_args=(), wrap=(), env=None):
+    def __init__(self, directory, *, store=None, port=None, extra_args=(), wrap=(), env=None,
+                 stackd=STACKD):
         self.dir = pathlib.Path(directory)
         self.store = pathlib.Path(store) if store else self.dir / "store.db"
         self.port = port or free_port()
         self.extra_args = [str(a) for a in extra_args]
         self.wrap = list(wrap)
         self.env = env
+        self.stackd = stackd
         self.log_path = self.dir / "stackd.log"
         self.process = None
 
     def command(self):
-        return [*self.wrap, str(STACKD), "--dir", str(self.dir), "--listen", f"127.0.0.1:{self.port}", "--store",
+        return [*self.wrap, str(self.stackd), "--dir", str(self.dir), "--listen", f"127.0.0.1:{self.port}", "--store",
                 str(self.store), *self.extra_args]
 
     def start(self):
