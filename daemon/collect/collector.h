@@ -14,9 +14,9 @@
 namespace stackd {
 
 struct CollectorOptions {
-  std::string dir;                  // stackd.sock is made here
-  uint32_t ring_bytes = 1u << 20;   // of each process
-  uint32_t max_processes = 1024;    // more are refused, and counted
+  std::string dir;                 // stackd.sock is made here
+  uint32_t ring_bytes = 1u << 20;  // of each process
+  uint32_t max_processes = 1024;   // more are refused, and counted
 };
 
 struct CaptureRequest {
@@ -36,9 +36,10 @@ class Collector {
   // Connected processes, newest first.
   std::vector<ProcessDescription> Processes() const;
 
-  // Copies the stacks of all threads; `process_id` as in ProcessDescription::id. One capture at a time per process; the next
-  // waits. Threads that did not answer by the deadline are in the result, with a status; so is a process that ends meanwhile
-  // (partial). Fails with kNotFound only if the process is not connected, kDeadlineExceeded if it was busy until then.
+  // Copies the stacks of all threads; `process_id` as in ProcessDescription::id. One capture at a time per process; the
+  // next waits. Threads that did not answer by the deadline are in the result, with a status; so is a process that ends
+  // meanwhile (partial). Fails with kNotFound only if the process is not connected, kDeadlineExceeded if it was busy until
+  // then.
   Result<std::shared_ptr<Capture>> CaptureProcess(const std::string& process_id, const CaptureRequest& request);
 
   // `handler` is called, on a thread of its own, with the process_id of each process that asks for a dump of itself.

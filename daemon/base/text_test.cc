@@ -1,0 +1,29 @@
+#include "daemon/base/text.h"
+
+#include <gtest/gtest.h>
+
+namespace stackd {
+namespace {
+
+TEST(ToValidUtf8, KeepsWhatIsValid) {
+  EXPECT_EQ(ToValidUtf8("plain"), "plain");
+  EXPECT_EQ(ToValidUtf8("g\xc3\xbcnstig \xe2\x82\xac \xf0\x9f\x98\x80"), "g\xc3\xbcnstig \xe2\x82\xac \xf0\x9f\x98\x80");
+}
+
+TEST(ToValidUtf8, ReplacesEachBadByte) {
+  EXPECT_EQ(ToValidUtf8("a\xff\xfe z"), "a?? z");
+  EXPECT_EQ(ToValidUtf8("cut\xe2\x82"), "cut??");
+  EXPECT_EQ(ToValidUtf8("\xed\xa0\x80"), "???");       // a surrogate
+  EXPECT_EQ(ToValidUtf8("\xc0\x80"), "??");            // overlong
+  EXPECT_EQ(ToValidUtf8("\xf4\x90\x80\x80"), "????");  // beyond U+10FFFF
+}
+
+TEST(FieldText, EndsAtTheFirstNulOrAtTheEndOfTheField) {
+  char full[4] = {'a', 'b', 'c', 'd'};
+  char ended[4] = {'a', '\0', 'c', 'd'};
+  EXPECT_EQ(FieldText(full), "abcd");
+  EXPECT_EQ(FieldText(ended), "a");
+}
+
+}  // namespace
+}  // namespace stackd

@@ -1,0 +1,368 @@
+#include "daemon/collect/collector.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/fd.h"
+#include "daemon/collect/agent.h"
+#include "daemon/collect/message_socket.h"
+
+namespace stackd {
+namespace {
+
+constexpr int64_t kHelloTimeoutNs = 5 * kNsPerSecond;
+constexpr size_t kMaxWaitingForHello = 256;
+// Messages taken from one agent before the next has its turn.
+constexpr int kMessagesPerTurn = 64;
+constexpr size_t kMaxQueuedDumpRequests = 64;
+
+Result<sockaddr_un> SocketAddress(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
+    return Error(Code::kInvalidArgument, "the path of a socket has at most " +
+                                             std::to_string(sizeof(address.sun_path) - 1) + " bytes, and " + path +
+                                             " has " + std::to_string(path.size()) + ": choose a shorter --dir");
+  }
+  path.copy(address.sun_path, path.size());
+  return address;
+}
+
+// The lock tells a live daemon from a socket that a dead one left behind.
+Result<Fd> LockDir(const std::string& dir) {
+  if (mkdir(dir.c_str(), 0755) != 0 && errno != EEXIST) {
+    return Error(Code::kFailedPrecondition,
+                 "cannot make the folder " + dir + ": " + strerror(errno) + ". Make it, or choose another with --dir");
+  }
+  std::string path = dir + "/stackd.lock";
+  Fd lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock.valid()) {
+    return Error(Code::kFailedPrecondition, "cannot write in " + dir + ": " + strerror(errno) + ". Give uid " +
+                                                std::to_string(geteuid()) +
+                                                " the right to, or choose another folder with --dir");
+  }
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    return Error(Code::kAlreadyExists, "another stackd serves " + dir + ": stop it, or choose another folder with --dir");
+  }
+  return lock;
+}
+
+Result<Fd> Listen(const std::string& path) {
+  auto address = SocketAddress(path);
+  if (!address) return std::unexpected(address.error());
+  Fd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  unlink(path.c_str());
+  bool listening = fd.valid() && bind(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) == 0 &&
+                   // Agents run as any user; what they may do is register themselves.
+                   chmod(path.c_str(), 0666) == 0 && listen(fd.get(), 1024) == 0;
+  if (!listening) return Error(Code::kFailedPrecondition, "cannot listen on " + path + ": " + strerror(errno));
+  return fd;
+}
+
+}  // namespace
+
+struct Collector::State {
+  // A connection that has not said hello.
+  struct Stranger {
+    Fd socket;
+    int64_t since_ns;
+  };
+
+  CollectorOptions options;
+  CollectorCounters counters;
+  ModuleCache modules;
+  Fd dir_lock;
+  Fd listener;
+  Fd epoll;
+  Fd stop_event;
+  std::thread server;
+
+  // Of the server thread.
+  std::unordered_map<int, Stranger> strangers;
+  std::unordered_map<int, std::shared_ptr<Agent>> by_socket;
+
+  mutable std::mutex mutex;
+  std::vector<std::shared_ptr<Agent>> agents;  // oldest first
+
+  // Processes that asked for a dump of themselves.
+  std::mutex requests_mutex;
+  std::condition_variable requests_changed;
+  std::deque<std::string> requests;
+  bool stopping = false;
+  std::function<void(std::string)> on_dump_request;
+  std::thread requester;
+
+  bool Watch(int fd) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = fd;
+    return epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+  }
+
+  void Serve();
+  void Accept();
+  void Greet(int fd);
+  void Register(Fd socket, ReceivedMessage message);
+  void Reject(int fd, const std::string& reason);
+  void Read(int fd);
+  void Close(int fd);
+  void CloseSilentStrangers();
+  std::string NewId(const stackd_hello& hello) const;
+  std::shared_ptr<Agent> Find(const std::string& id) const;
+  void QueueDumpRequest(const std::string& id);
+  void RunDumpRequests();
+};
+
+void Collector::State::Accept() {
+  for (;;) {
+    Fd fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd.valid()) return;
+    if (strangers.size() >= kMaxWaitingForHello || !Watch(fd.get())) {
+      counters.agents_rejected++;
+      continue;
+    }
+    int number = fd.get();
+    strangers[number] = {std::move(fd), MonotonicNs()};
+  }
+}
+
+void Collector::State::Reject(int fd, const std::string& reason) {
+  counters.agents_rejected++;
+  stackd_reject message{};
+  message.header = {STACKD_MSG_REJECT, sizeof(message)};
+  reason.copy(message.reason, sizeof(message.reason) - 1);
+  SendMessage(fd, message.header);
+}
+
+// pid and start time; numbered where a process in another PID namespace has the same.
+std::string Collector::State::NewId(const stackd_hello& hello) const {
+  std::string base = std::to_string(hello.pid) + "-" + std::to_string(hello.start_ticks);
+  std::string id = base;
+  for (int n = 2; Find(id) != nullptr; n++) id = base + "-" + std::to_string(n);
+  return id;
+}
+
+void Collector::State::Register(Fd socket, ReceivedMessage message) {
+  auto hello = message.As<stackd_hello>();
+  if (message.type() != STACKD_MSG_HELLO || !hello) return Reject(socket.get(), "the first message must be HELLO");
+  if (hello->abi_version != STACKD_ABI_VERSION) {
+    return Reject(socket.get(), "this daemon speaks ABI version " + std::to_string(STACKD_ABI_VERSION) +
+                                    ", the agent version " + std::to_string(hello->abi_version));
+  }
+  if (by_socket.size() >= options.max_processes) {
+    return Reject(socket.get(), "this daemon already serves " + std::to_string(options.max_processes) + " processes");
+  }
+  ProcessFiles files;
+  size_t next_fd = 0;
+  auto take = [&](uint32_t flag, bool (ProcessFiles::*set)(Fd)) {
+    if ((hello->flags & flag) == 0) return true;
+    return next_fd < message.fds.size() && (files.*set)(std::move(message.fds[next_fd++]));
+  };
+  bool taken = take(STACKD_HELLO_HAS_MEM, &ProcessFiles::SetMemory) &&
+               take(STACKD_HELLO_HAS_MAPS, &ProcessFiles::SetMaps) && take(STACKD_HELLO_HAS_PROC, &ProcessFiles::SetFolder);
+  if (!taken) return Reject(socket.get(), "the fds that come with HELLO must be files of procfs");
+
+  ucred peer{};
+  socklen_t peer_bytes = sizeof(peer);
+  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) != 0) return;
+  auto ring = Ring::Create(options.ring_bytes);
+  if (!ring) return Reject(socket.get(), ring.error().message);
+  stackd_welcome welcome{};
+  welcome.header = {STACKD_MSG_WELCOME, sizeof(welcome)};
+  welcome.ring_bytes = (*ring)->size_bytes();
+  if (!SendMessage(socket.get(), welcome.header, (*ring)->fd())) return;
+
+  counters.agents_accepted++;
+  int fd = socket.get();
+  auto agent = std::make_shared<Agent>(std::move(socket), peer.uid, *hello, std::move(files), std::move(*ring),
+                                       NewId(*hello), &modules, &counters);
+  by_socket[fd] = agent;
+  std::lock_guard lock(mutex);
+  agents.push_back(std::move(agent));
+}
+
+void Collector::State::Greet(int fd) {
+  ReceivedMessage message;
+  ReceiveOutcome outcome = ReceiveMessage(fd, &message);
+  if (outcome == ReceiveOutcome::kNothing) return;
+  Fd socket = std::move(strangers[fd].socket);
+  strangers.erase(fd);
+  // The socket leaves epoll by itself when it is closed.
+  if (outcome == ReceiveOutcome::kMessage) Register(std::move(socket), std::move(message));
+}
+
+void Collector::State::Close(int fd) {
+  auto it = by_socket.find(fd);
+  std::shared_ptr<Agent> agent = it->second;
+  by_socket.erase(it);
+  {
+    std::lock_guard lock(mutex);
+    std::erase(agents, agent);
+  }
+  epoll_ctl(epoll.get(), EPOLL_CTL_DEL, fd, nullptr);  // a capture may keep the agent, and so the socket, for a moment
+  agent->OnClosed();
+}
+
+void Collector::State::Read(int fd) {
+  std::shared_ptr<Agent> agent = by_socket[fd];
+  for (int i = 0; i < kMessagesPerTurn; i++) {
+    ReceivedMessage message;
+    ReceiveOutcome outcome = ReceiveMessage(fd, &message);
+    if (outcome == ReceiveOutcome::kNothing) return;
+    bool wants_dump = false;
+    if (outcome != ReceiveOutcome::kMessage || !agent->OnMessage(std::move(message), &wants_dump)) return Close(fd);
+    if (wants_dump) QueueDumpRequest(agent->id());
+  }
+}
+
+void Collector::State::CloseSilentStrangers() {
+  int64_t now_ns = MonotonicNs();
+  std::erase_if(strangers, [&](const auto& entry) {
+    bool silent = now_ns - entry.second.since_ns > kHelloTimeoutNs;
+    if (silent) counters.agents_rejected++;
+    return silent;
+  });
+}
+
+void Collector::State::Serve() {
+  for (;;) {
+    epoll_event events[64];
+    int timeout_ms = strangers.empty() ? -1 : 1000;
+    int count = epoll_wait(epoll.get(), events, std::size(events), timeout_ms);
+    for (int i = 0; i < count; i++) {
+      int fd = events[i].data.fd;
+      if (fd == stop_event.get()) return;
+      if (fd == listener.get()) {
+        Accept();
+      } else if (strangers.contains(fd)) {
+        Greet(fd);
+      } else if (by_socket.contains(fd)) {
+        Read(fd);
+      }
+    }
+    CloseSilentStrangers();
+  }
+}
+
+std::shared_ptr<Agent> Collector::State::Find(const std::string& id) const {
+  std::lock_guard lock(mutex);
+  auto it = std::ranges::find(agents, id, &Agent::id);
+  return it == agents.end() ? nullptr : *it;
+}
+
+void Collector::State::QueueDumpRequest(const std::string& id) {
+  std::lock_guard lock(requests_mutex);
+  // One waiting request of a process is enough, and a process cannot fill the queue.
+  if (requests.size() >= kMaxQueuedDumpRequests || std::ranges::find(requests, id) != requests.end()) return;
+  requests.push_back(id);
+  requests_changed.notify_one();
+}
+
+void Collector::State::RunDumpRequests() {
+  for (;;) {
+    std::string id;
+    {
+      std::unique_lock lock(requests_mutex);
+      requests_changed.wait(lock, [this] { return stopping || !requests.empty(); });
+      if (stopping) return;
+      id = std::move(requests.front());
+      requests.pop_front();
+    }
+    on_dump_request(std::move(id));
+  }
+}
+
+Result<std::unique_ptr<Collector>> Collector::Start(CollectorOptions options) {
+  auto state = std::make_unique<State>();
+  // A ring must be possible at all: better said now than to each agent.
+  if (auto ring = Ring::Create(options.ring_bytes); !ring) return std::unexpected(ring.error());
+  std::string socket_path = options.dir + "/" STACKD_SOCKET_NAME;
+  if (auto address = SocketAddress(socket_path); !address) return std::unexpected(address.error());
+  auto lock = LockDir(options.dir);
+  if (!lock) return std::unexpected(lock.error());
+  auto listener = Listen(socket_path);
+  if (!listener) return std::unexpected(listener.error());
+  state->options = std::move(options);
+  state->dir_lock = std::move(*lock);
+  state->listener = std::move(*listener);
+  state->epoll = Fd(epoll_create1(EPOLL_CLOEXEC));
+  state->stop_event = Fd(eventfd(0, EFD_CLOEXEC));
+  if (!state->epoll.valid() || !state->stop_event.valid() || !state->Watch(state->listener.get()) ||
+      !state->Watch(state->stop_event.get())) {
+    return Error(Code::kResourceExhausted, std::string("epoll: ") + strerror(errno));
+  }
+  state->server = std::thread([s = state.get()] { s->Serve(); });
+  return std::unique_ptr<Collector>(new Collector(std::move(state)));
+}
+
+Collector::Collector(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+Collector::~Collector() {
+  uint64_t one = 1;
+  [[maybe_unused]] ssize_t written = write(state_->stop_event.get(), &one, sizeof(one));
+  state_->server.join();
+  {
+    std::lock_guard lock(state_->requests_mutex);
+    state_->stopping = true;
+    state_->requests_changed.notify_all();
+  }
+  if (state_->requester.joinable()) state_->requester.join();
+  unlink((state_->options.dir + "/" STACKD_SOCKET_NAME).c_str());
+}
+
+std::vector<ProcessDescription> Collector::Processes() const {
+  std::vector<std::shared_ptr<Agent>> agents;
+  {
+    std::lock_guard lock(state_->mutex);
+    agents = state_->agents;
+  }
+  std::vector<ProcessDescription> result;
+  for (auto it = agents.rbegin(); it != agents.rend(); ++it) result.push_back((*it)->Describe());
+  return result;
+}
+
+Result<std::shared_ptr<Capture>> Collector::CaptureProcess(const std::string& process_id, const CaptureRequest& request) {
+  std::shared_ptr<Agent> agent = state_->Find(process_id);
+  if (agent == nullptr) {
+    return Error(Code::kNotFound, "processes/" + process_id + " is not connected: it has ended, or never had the agent",
+                 "PROCESS_EXITED");
+  }
+  return agent->CaptureThreads(request);
+}
+
+void Collector::OnDumpRequest(std::function<void(std::string)> handler) {
+  state_->on_dump_request = std::move(handler);
+  state_->requester = std::thread([s = state_.get()] { s->RunDumpRequests(); });
+}
+
+std::map<std::string, int64_t> Collector::Counters() const {
+  const CollectorCounters& c = state_->counters;
+  return {
+      {"captures", c.captures},
+      {"ring_records", c.ring_records},
+      {"ring_corrupt_records", c.ring_corrupt_records},
+      {"ring_late_records", c.ring_late_records},
+      {"ring_dropped_no_slot", c.ring_dropped_no_slot},
+      {"ring_dropped_late", c.ring_dropped_late},
+      {"ring_dropped_agent_fault", c.ring_dropped_agent_fault},
+      {"agents_accepted", c.agents_accepted},
+      {"agents_rejected", c.agents_rejected},
+  };
+}
+
+}  // namespace stackd

@@ -1,0 +1,69 @@
+// From the maps of a process to an AddressMap whose mappings have their modules.
+//
+// The daemon may not see the process's files (another mount namespace), so the process opens each for it; what it sends is
+// compared with the process's memory, since the path may hold another file by now. What has no file (the vDSO, a library
+// deleted since) is copied from memory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "daemon/base/fd.h"
+#include "daemon/collect/process_files.h"
+#include "daemon/module/address_map.h"
+
+namespace stackd {
+
+// Modules of all processes, so that a library is parsed once. Thread-safe. Holds a module as long as some process does.
+class ModuleCache {
+ public:
+  // The module for a file; `fd` is taken.
+  Result<std::shared_ptr<const Module>> Get(Fd fd, const std::string& path);
+
+ private:
+  std::mutex mutex_;
+  std::map<FileIdentity, std::weak_ptr<const Module>> modules_;
+};
+
+// Of one process. One thread at a time.
+class ModuleLoader {
+ public:
+  // Asks the process to open files; gives as many results as paths, an invalid fd where there is none.
+  using OpenFiles = std::function<std::vector<Fd>(const std::vector<std::string>& paths, int64_t deadline_ns)>;
+
+  // All must outlive the loader. `executable` as the process names it.
+  ModuleLoader(const ProcessFiles* files, ModuleCache* cache, std::string executable, OpenFiles open_files);
+
+  // Reads the maps anew. Modules that are not there by the deadline are left out, and tried again next time. `notes` gets a
+  // sentence for what an operator should know. Fails if the maps cannot be read.
+  Result<std::shared_ptr<const AddressMap>> Load(int64_t deadline_ns, std::vector<std::string>* notes);
+
+ private:
+  // What the kernel shows in maps of one file.
+  using FileKey = std::tuple<uint64_t, uint64_t, std::string>;  // device, inode, path
+
+  // The mappings of one file, by index.
+  struct MappedFile {
+    FileKey key;
+    std::vector<size_t> mappings;
+  };
+
+  std::vector<MappedFile> FilesWithCode(const std::vector<Mapping>& mappings) const;
+  std::string PathToOpen(const std::string& mapped_path) const;
+  bool SameAsMemory(int fd, const Mapping& mapping) const;
+  std::shared_ptr<const Module> FromMemory(const std::vector<Mapping>& mappings, const MappedFile& file);
+
+  const ProcessFiles* files_;
+  ModuleCache* cache_;
+  std::string executable_;
+  OpenFiles open_files_;
+  std::map<FileKey, std::shared_ptr<const Module>> known_;
+};
+
+}  // namespace stackd

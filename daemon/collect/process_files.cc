@@ -1,0 +1,100 @@
+#include "daemon/collect/process_files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <memory>
+
+#include "daemon/base/text.h"
+
+namespace stackd {
+namespace {
+
+constexpr size_t kMaxMapsBytes = 64u << 20;
+constexpr size_t kMaxTids = 100'000;
+
+bool Keep(Fd fd, mode_t type, Fd* out) {
+  struct statfs file_system;
+  struct stat status;
+  if (!fd.valid() || fstatfs(fd.get(), &file_system) != 0 || file_system.f_type != PROC_SUPER_MAGIC) return false;
+  if (fstat(fd.get(), &status) != 0 || (status.st_mode & S_IFMT) != type) return false;
+  *out = std::move(fd);
+  return true;
+}
+
+}  // namespace
+
+bool ProcessFiles::SetMemory(Fd fd) { return Keep(std::move(fd), S_IFREG, &mem_); }
+bool ProcessFiles::SetMaps(Fd fd) { return Keep(std::move(fd), S_IFREG, &maps_); }
+bool ProcessFiles::SetFolder(Fd fd) { return Keep(std::move(fd), S_IFDIR, &folder_); }
+
+Result<std::vector<uint8_t>> ProcessFiles::ReadMemory(uint64_t avma, uint64_t size_bytes) const {
+  if (!mem_.valid()) return Error(Code::kFailedPrecondition, "the process could not open its own memory");
+  std::vector<uint8_t> bytes(size_bytes);
+  for (uint64_t done = 0; done < size_bytes;) {
+    ssize_t got = pread64(mem_.get(), bytes.data() + done, size_bytes - done, static_cast<off64_t>(avma + done));
+    if (got < 0) return Error(Code::kUnavailable, std::string("reading its memory: ") + strerror(errno));
+    if (got == 0) return Error(Code::kUnavailable, "the process has ended");
+    done += static_cast<uint64_t>(got);
+  }
+  return bytes;
+}
+
+Result<std::string> ProcessFiles::ReadMaps() const {
+  if (!maps_.valid()) return Error(Code::kFailedPrecondition, "the process could not open its own maps");
+  std::string text;
+  while (text.size() < kMaxMapsBytes) {
+    size_t at = text.size();
+    text.resize(at + (64u << 10));
+    ssize_t got = pread(maps_.get(), text.data() + at, text.size() - at, static_cast<off_t>(at));
+    if (got < 0) return Error(Code::kUnavailable, std::string("reading its maps: ") + strerror(errno));
+    text.resize(at + static_cast<size_t>(got));
+    if (got == 0) break;
+  }
+  if (text.empty()) return Error(Code::kUnavailable, "the process has ended");
+  return text;
+}
+
+std::vector<int32_t> ProcessFiles::Tids() const {
+  std::vector<int32_t> tids;
+  if (!folder_.valid()) return tids;
+  int fd = openat(folder_.get(), "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return tids;
+  std::unique_ptr<DIR, int (*)(DIR*)> folder(fdopendir(fd), closedir);
+  if (folder == nullptr) {
+    close(fd);
+    return tids;
+  }
+  while (const dirent* entry = readdir(folder.get())) {
+    if (entry->d_name[0] != '.' && tids.size() < kMaxTids) tids.push_back(static_cast<int32_t>(atol(entry->d_name)));
+  }
+  return tids;
+}
+
+std::string ProcessFiles::ReadInFolder(const std::string& path) const {
+  if (!folder_.valid()) return {};
+  Fd fd(openat(folder_.get(), path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return {};
+  char text[4096];
+  ssize_t got = read(fd.get(), text, sizeof(text));
+  return got > 0 ? std::string(text, static_cast<size_t>(got)) : std::string();
+}
+
+char ProcessFiles::State(int32_t tid) const {
+  std::string text = ReadInFolder(tid == 0 ? "stat" : "task/" + std::to_string(tid) + "/stat");
+  // "tid (name) S ...", and the name may hold anything.
+  size_t end = text.rfind(')');
+  return end != std::string::npos && end + 2 < text.size() ? text[end + 2] : 0;
+}
+
+std::string ProcessFiles::ThreadName(int32_t tid) const {
+  std::string text = ReadInFolder("task/" + std::to_string(tid) + "/comm");
+  return ToValidUtf8(text.substr(0, text.find('\n')));
+}
+
+}  // namespace stackd

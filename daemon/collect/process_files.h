@@ -1,0 +1,47 @@
+// What procfs tells of a process, through fds that the process itself opened and passed: that needs no permission, no
+// shared PID namespace and no equal uid.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/base/fd.h"
+#include "daemon/base/result.h"
+
+namespace stackd {
+
+// Thread safety: const methods may run on several threads.
+class ProcessFiles {
+ public:
+  ProcessFiles() = default;
+
+  // Each takes an fd and keeps it if it lies on procfs; else it is closed and false returned. A process that passes another
+  // file might make the daemon believe, or wait for, anything.
+  bool SetMemory(Fd fd);
+  bool SetMaps(Fd fd);
+  bool SetFolder(Fd fd);
+
+  bool has_memory() const { return mem_.valid(); }
+  bool has_maps() const { return maps_.valid(); }
+
+  // Bytes of its memory, exactly as many; fails once it has ended.
+  Result<std::vector<uint8_t>> ReadMemory(uint64_t avma, uint64_t size_bytes) const;
+  // The text of its maps, at most 64 MiB.
+  Result<std::string> ReadMaps() const;
+
+  // Its tids, in the kernel's order; empty if the folder cannot be read.
+  std::vector<int32_t> Tids() const;
+  // 'R', 'S', 'D', 'T', ...; 0 if unknown. `tid` 0: the process.
+  char State(int32_t tid) const;
+  std::string ThreadName(int32_t tid) const;
+
+ private:
+  std::string ReadInFolder(const std::string& path) const;
+
+  Fd mem_;
+  Fd maps_;
+  Fd folder_;
+};
+
+}  // namespace stackd
