@@ -99,7 +99,7 @@ install_grpcurl() {
 }
 
 main() {
-  local with_tests= list_only= argument
+  local with_tests='' list_only='' argument
   for argument in "$@"; do
     case $argument in
       --tests) with_tests=1 ;;

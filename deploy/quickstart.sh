@@ -31,7 +31,7 @@ running() {
 
 # Where nobody else may read or plant anything, also in /tmp.
 make_directory() {
-  mkdir -m 0700 -p "$DIR"
+  mkdir -p "$DIR"
   [[ -O $DIR && ! -L $DIR ]] || die "$DIR belongs to somebody else; set XDG_RUNTIME_DIR to a directory of yours"
   chmod 0700 "$DIR"
 }
