@@ -1,1 +1,41 @@
-int main() { return 0; }
+// stackctl: parses, calls one command, ends with its exit code.
+#include <unistd.h>
+
+#include <cstdio>
+#include <map>
+#include <string>
+
+#include "client/commands/commands.h"
+#include "client/exit_code.h"
+#include "client/output.h"
+
+namespace stackd {
+namespace {
+
+using Command = int (*)(Api&, const Options&);
+
+Command Find(const std::string& name) {
+  static const std::map<std::string, Command> commands{{"ps", RunPs},           {"dump", RunDump},
+                                                       {"list", RunList},       {"show", RunShow},
+                                                       {"watch", RunWatch},     {"export", RunExport},
+                                                       {"delete", RunDelete},   {"doctor", RunDoctor},
+                                                       {"version", RunVersion}, {"completion", RunCompletion}};
+  return commands.at(name);
+}
+
+}  // namespace
+}  // namespace stackd
+
+int main(int argc, char** argv) {
+  using namespace stackd;
+  auto options = ParseOptions(argc, argv);
+  if (!options) {
+    fputs(options.error().text.c_str(), options.error().exit_code == 0 ? stdout : stderr);
+    return options.error().exit_code;
+  }
+  Api api(options->address, options->timeout_ms);
+  int exit_code = Find(options->command)(api, *options);
+  if (!FlushOutput() && exit_code == kOk) exit_code = kFailure;
+  // Taking gRPC down in order costs more than most commands.
+  _exit(exit_code);
+}

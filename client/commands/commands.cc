@@ -1,0 +1,29 @@
+#include "client/commands/commands.h"
+
+#include "client/exit_code.h"
+#include "client/output.h"
+
+namespace stackd {
+
+int Failed(const Status& status) {
+  Complain(status.message);
+  return ExitCodeOf(status);
+}
+
+v1::ExportDumpRequest::Format FormatOf(const Options& options) {
+  if (options.json || options.format == "json") return v1::ExportDumpRequest::JSON;
+  if (options.format == "folded") return v1::ExportDumpRequest::FOLDED;
+  return options.all ? v1::ExportDumpRequest::TEXT_BY_THREAD : v1::ExportDumpRequest::TEXT;
+}
+
+Result<void> PrintDump(Api& api, const std::string& name, v1::ExportDumpRequest::Format format) {
+  v1::ExportDumpRequest request;
+  request.set_name(name);
+  request.set_format(format);
+  bool written = true;
+  Result<void> exported = api.ExportDump(request, [&](std::string_view bytes) { return written = Print(bytes); });
+  if (!written) return Error(Code::kDataLoss, "the output is not complete");
+  return exported;
+}
+
+}  // namespace stackd

@@ -1,0 +1,29 @@
+// One function per command; each prints its result and returns the exit code (exit_code.h).
+#pragma once
+
+#include "client/api.h"
+#include "client/options.h"
+
+namespace stackd {
+
+int RunPs(Api& api, const Options& options);
+int RunDump(Api& api, const Options& options);
+int RunList(Api& api, const Options& options);
+int RunShow(Api& api, const Options& options);
+int RunWatch(Api& api, const Options& options);
+int RunExport(Api& api, const Options& options);
+int RunDelete(Api& api, const Options& options);
+int RunDoctor(Api& api, const Options& options);
+int RunVersion(Api& api, const Options& options);
+int RunCompletion(Api& api, const Options& options);
+
+// Says what went wrong, and gives the exit code for it.
+int Failed(const Status& status);
+
+// What -o, -f and --all ask for.
+v1::ExportDumpRequest::Format FormatOf(const Options& options);
+
+// Prints a dump as the daemon renders it; the newest if `name` is empty.
+Result<void> PrintDump(Api& api, const std::string& name, v1::ExportDumpRequest::Format format);
+
+}  // namespace stackd

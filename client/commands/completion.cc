@@ -1,0 +1,78 @@
+#include "client/commands/commands.h"
+#include "client/exit_code.h"
+#include "client/output.h"
+
+namespace stackd {
+namespace {
+
+// Names come from the daemon; without one there are none, and no message either.
+constexpr char kBash[] = R"sh(_stackctl() {
+  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command=
+  local word
+  for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+    case $word in
+      @COMMANDS_PATTERN@) command=$word; break ;;
+    esac
+  done
+  case $prev in
+    -o|--output) COMPREPLY=($(compgen -W "text json" -- "$cur")); return ;;
+    -f|--format) COMPREPLY=($(compgen -W "text json folded" -- "$cur")); return ;;
+    --to) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+  esac
+  case $command in
+    "") COMPREPLY=($(compgen -W "@COMMANDS@ --address --timeout --output --help --version" -- "$cur")) ;;
+    dump|watch) COMPREPLY=($(compgen -W "$(stackctl ps 2>/dev/null | awk 'NR > 1 {print $2}')" -- "$cur")) ;;
+    show|export|delete) COMPREPLY=($(compgen -W "$(stackctl list 2>/dev/null | awk 'NR > 1 {print $NF}')" -- "$cur")) ;;
+    completion) COMPREPLY=($(compgen -W "bash zsh fish" -- "$cur")) ;;
+  esac
+}
+complete -F _stackctl stackctl
+)sh";
+
+constexpr char kZsh[] = R"sh(#compdef stackctl
+_stackctl() {
+  local -a names
+  if (( CURRENT == 2 )); then
+    names=(@COMMANDS@)
+  else
+    case ${words[2]} in
+      dump|watch) names=(${(f)"$(stackctl ps 2>/dev/null | awk 'NR > 1 {print $2}')"}) ;;
+      show|export|delete) names=(${(f)"$(stackctl list 2>/dev/null | awk 'NR > 1 {print $NF}')"}) ;;
+      completion) names=(bash zsh fish) ;;
+    esac
+  fi
+  compadd -a names
+}
+compdef _stackctl stackctl
+)sh";
+
+constexpr char kFish[] = R"sh(complete -c stackctl -f
+complete -c stackctl -n __fish_use_subcommand -a "@COMMANDS@"
+complete -c stackctl -n "__fish_seen_subcommand_from dump watch" -a "(stackctl ps 2>/dev/null | awk 'NR > 1 {print \$2}')"
+complete -c stackctl -n "__fish_seen_subcommand_from show export delete" -a "(stackctl list 2>/dev/null | awk 'NR > 1 {print \$NF}')"
+complete -c stackctl -n "__fish_seen_subcommand_from completion" -a "bash zsh fish"
+complete -c stackctl -s o -l output -x -a "text json"
+complete -c stackctl -s f -l format -x -a "text json folded"
+)sh";
+
+std::string Replaced(std::string text, const std::string& from, const std::string& to) {
+  for (size_t at; (at = text.find(from)) != std::string::npos;) text.replace(at, from.size(), to);
+  return text;
+}
+
+std::string Joined(const std::string& separator) {
+  std::string text;
+  for (const std::string& name : CommandNames()) text += (text.empty() ? "" : separator) + name;
+  return text;
+}
+
+}  // namespace
+
+int RunCompletion(Api&, const Options& options) {
+  std::string script = options.name == "bash" ? kBash : options.name == "zsh" ? kZsh : kFish;
+  script = Replaced(script, "@COMMANDS_PATTERN@", Joined("|"));
+  script = Replaced(script, "@COMMANDS@", Joined(" "));
+  return Print(script) ? kOk : kFailure;
+}
+
+}  // namespace stackd

@@ -1,0 +1,34 @@
+// What can be seen, without privilege, of why dumps do not work. Each check is one finding.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "stackd/v1/stackd.pb.h"
+
+namespace stackd {
+
+struct Finding {
+  enum Grade { kGood, kRemark, kBad };
+  Grade grade;
+  std::string text;
+  std::string way_out;  // empty if there is nothing to do
+};
+
+// The folder that agents and this client meet the daemon in.
+std::vector<Finding> CheckDir(const std::string& dir);
+
+// The daemon's own problems, and the versions.
+std::vector<Finding> CheckDaemon(const v1::Daemon& daemon);
+
+// What agents said about their processes.
+std::vector<Finding> CheckProcesses(const std::vector<v1::Process>& processes);
+
+// Kernel settings, of this user and machine.
+std::vector<Finding> CheckKernel();
+
+// Why the process with this pid is not listed: what its maps, environment and status show. `proc` is "/proc", or a copy for
+// tests.
+std::vector<Finding> CheckProcess(const std::string& proc, int pid, const std::string& dir);
+
+}  // namespace stackd

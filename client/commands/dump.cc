@@ -1,0 +1,42 @@
+#include "client/commands/commands.h"
+#include "client/exit_code.h"
+#include "client/output.h"
+
+namespace stackd {
+namespace {
+
+bool PrintLines(const v1::Dump& dump) {
+  for (const std::string& line : dump.lines()) {
+    if (!Print(line) || !Print("\n")) return false;
+  }
+  return true;
+}
+
+int PartialOrOk(const v1::Dump& dump) {
+  if (!dump.stored()) Complain("the dump is not stored; this output is the only copy");
+  if (dump.state() != v1::Dump::PARTIAL) return kOk;
+  Complain("the dump is partial" + (dump.notes().empty() ? std::string() : ": " + dump.notes(0)));
+  return kPartial;
+}
+
+}  // namespace
+
+int RunDump(Api& api, const Options& options) {
+  const v1::ExportDumpRequest::Format format = FormatOf(options);
+  const bool is_text = format == v1::ExportDumpRequest::TEXT;
+  v1::CreateDumpRequest request;
+  request.set_process(options.name);
+  // The text comes with the answer, unless it is too long for one.
+  request.set_view(is_text ? v1::DUMP_VIEW_TEXT : v1::DUMP_VIEW_BASIC);
+  auto dump = api.CreateDump(request);
+  if (!dump) return Failed(dump.error());
+  if (is_text && dump->omitted_group_count() == 0) {
+    if (!PrintLines(*dump)) return kFailure;
+  } else {
+    Result<void> printed = PrintDump(api, dump->name(), format);
+    if (!printed) return Failed(printed.error());
+  }
+  return PartialOrOk(*dump);
+}
+
+}  // namespace stackd

@@ -1,0 +1,44 @@
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "client/commands/commands.h"
+#include "client/exit_code.h"
+#include "client/output.h"
+
+namespace stackd {
+namespace {
+
+int CannotWrite(const std::string& path) {
+  Complain("cannot write " + path + ": " + strerror(errno));
+  return kFailure;
+}
+
+}  // namespace
+
+int RunExport(Api& api, const Options& options) {
+  if (options.to == "-") return RunShow(api, options);
+
+  // Under another name until it is whole.
+  const std::string part = options.to + ".part";
+  FILE* file = fopen(part.c_str(), "we");
+  if (file == nullptr) return CannotWrite(part);
+  v1::ExportDumpRequest request;
+  request.set_name(options.name);
+  request.set_format(FormatOf(options));
+  bool written = true;
+  Result<void> exported = api.ExportDump(request, [&](std::string_view bytes) {
+    return written = fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
+  });
+  written = fclose(file) == 0 && written;
+  int exit_code = kOk;
+  if (!exported) {
+    exit_code = Failed(exported.error());
+  } else if (!written || rename(part.c_str(), options.to.c_str()) != 0) {
+    exit_code = CannotWrite(options.to);
+  }
+  if (exit_code != kOk) remove(part.c_str());
+  return exit_code;
+}
+
+}  // namespace stackd

@@ -1,0 +1,164 @@
+#include "client/options.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+
+#include "daemon/base/near_name.h"
+#include "daemon/config/units.h"
+#include "daemon/config/version.h"
+#include "stackd/ring_abi.h"
+
+namespace stackd {
+namespace {
+
+constexpr char kDescription[] = R"(stackctl shows what the threads of a process are doing.
+
+Examples:
+  stackctl ps                          which processes can be dumped
+  stackctl dump                        stacks of the only process there is, equal ones grouped
+  stackctl dump checkout --all         by name (or pid), thread by thread
+  stackctl list                        dumps that were stored
+  stackctl show                        the newest of them
+  stackctl export NAME -f folded --to stacks.folded
+  stackctl doctor 1234                 why process 1234 is not listed)";
+
+constexpr char kFooter[] = R"(Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 cannot connect, 5 partial or out of time.
+The manual is client/stackctl.md.)";
+
+std::string VersionText() {
+  return std::string("stackctl ") + kVersion + " (agent ABI " + std::to_string(STACKD_ABI_VERSION) + ")\n";
+}
+
+std::string DefaultAddress() {
+  const char* dir = getenv("STACKD_DIR");
+  return std::string("unix:") + (dir == nullptr || *dir == '\0' ? "/run/stackd" : dir) + "/api.sock";
+}
+
+std::unexpected<OptionsExit> Mistake(std::string sentence) {
+  while (!sentence.empty() && sentence.back() == '\n') sentence.pop_back();
+  std::replace(sentence.begin(), sentence.end(), '\n', ' ');
+  return std::unexpected(OptionsExit{2, "stackctl: " + sentence + " (see stackctl --help)\n"});
+}
+
+CLI::Validator Timeout(int64_t* timeout_ms) {
+  return CLI::Validator(
+      [timeout_ms](std::string& text) {
+        Result<int64_t> parsed = ParseDurationMs(text);
+        if (!parsed) return parsed.error().message;
+        *timeout_ms = *parsed;
+        return std::string();
+      },
+      "DURATION");
+}
+
+void AddFormat(CLI::App* command, Options* options) {
+  command->add_option("-f,--format", options->format, "text, json or folded")
+      ->check(CLI::IsMember({"text", "json", "folded"}))
+      ->type_name("FORMAT");
+  command->add_flag("--all", options->all, "Thread by thread instead of groups");
+}
+
+void AddCommands(CLI::App* app, Options* options) {
+  auto add = [&](const std::string& name, const std::string& description) {
+    return app->add_subcommand(name, description);
+  };
+  auto take_name = [&](CLI::App* command, const std::string& what, const std::string& help) {
+    return command->add_option(what, options->name, help)->type_name("");
+  };
+
+  CLI::App* ps = add("ps", "List the processes whose agent is connected.");
+  ps->add_option("--filter", options->filter, "Part of the name, executable or host name")->type_name("TEXT");
+
+  CLI::App* dump = add("dump", "Take the stacks of all threads of a process, store and print them.");
+  take_name(dump, "PROCESS", "A pid, a name or processes/...; may be left out when there is only one");
+  AddFormat(dump, options);
+
+  CLI::App* list = add("list", "List the stored dumps, newest first.");
+  take_name(list, "PROCESS", "processes/...: only of this process, which may be gone");
+  list->add_option("--filter", options->filter, "Part of the process's name")->type_name("TEXT");
+
+  CLI::App* show = add("show", "Print a stored dump.");
+  take_name(show, "NAME", "processes/.../dumps/...; the newest if left out");
+  AddFormat(show, options);
+
+  CLI::App* watch = add("watch", "Print a line for each dump as it is stored, until interrupted.");
+  take_name(watch, "PROCESS", "A pid, a name or processes/...: only of this process");
+
+  CLI::App* export_command = add("export", "Write a stored dump in a format for people or tools.");
+  take_name(export_command, "NAME", "processes/.../dumps/...; the newest if left out");
+  AddFormat(export_command, options);
+  export_command->add_option("--to", options->to, "File to write; - is standard output")->type_name("FILE");
+
+  CLI::App* delete_command = add("delete", "Delete a stored dump.");
+  take_name(delete_command, "NAME", "processes/.../dumps/...")->required();
+
+  CLI::App* doctor = add("doctor", "Say what is in the way of dumps, and the way out.");
+  take_name(doctor, "PID", "A process that should be listed and is not");
+
+  add("version", "Print the versions of stackctl and of the daemon.");
+
+  CLI::App* completion = add("completion", "Print a completion script: source <(stackctl completion bash)");
+  take_name(completion, "SHELL", "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
+}
+
+std::unexpected<OptionsExit> UnknownCommand(const std::string& typed) {
+  std::string sentence = "\"" + typed + "\" is not a command";
+  std::vector<std::string> near = NearNames(typed, CommandNames());
+  if (!near.empty()) sentence += "; did you mean " + near[0] + "?";
+  return Mistake(sentence);
+}
+
+}  // namespace
+
+const std::vector<std::string>& CommandNames() {
+  static const std::vector<std::string> names{"ps",     "dump",   "list",   "show",    "watch",
+                                              "export", "delete", "doctor", "version", "completion"};
+  return names;
+}
+
+std::expected<Options, OptionsExit> ParseOptions(int argc, const char* const* argv) {
+  Options options;
+  options.address = DefaultAddress();
+  std::string output = "text", timeout;
+  CLI::App app{kDescription, "stackctl"};
+  app.footer(kFooter);
+  app.set_version_flag("--version", VersionText(), "Print the version and exit");
+  app.add_option("--address", options.address, "unix:PATH or HOST:PORT of the daemon")
+      ->envname("STACKD_ADDRESS")
+      ->type_name("ADDRESS")
+      ->capture_default_str();
+  app.add_option("--timeout", timeout,
+                 "Give up after this long, like 500ms or 10s; a dump answers with what it has by then")
+      ->check(Timeout(&options.timeout_ms))
+      ->type_name("");
+  app.add_option("-o,--output", output, "text or json")->check(CLI::IsMember({"text", "json"}))->type_name("FORMAT");
+  // Options of the program may stand behind the command.
+  app.fallthrough();
+  AddCommands(&app, &options);
+  app.require_subcommand(0, 1);
+  // Else CLI11 would complain about an unknown command without saying which one is near.
+  app.allow_extras();
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return std::unexpected(OptionsExit{0, app.help()});
+  } catch (const CLI::CallForVersion&) {
+    return std::unexpected(OptionsExit{0, VersionText()});
+  } catch (const CLI::ParseError& error) {
+    return Mistake(error.what());
+  }
+  std::vector<std::string> unknown = app.remaining();
+  if (app.get_subcommands().empty()) {
+    return unknown.empty() ? Mistake("a command is missing") : UnknownCommand(unknown[0]);
+  }
+  if (!unknown.empty()) return Mistake("\"" + unknown[0] + "\" is not understood here");
+  options.command = app.get_subcommands()[0]->get_name();
+  options.json = output == "json";
+  if (options.all && !options.format.empty() && options.format != "text") {
+    return Mistake("--all goes with text only");
+  }
+  return options;
+}
+
+}  // namespace stackd

@@ -1,0 +1,34 @@
+// What stackctl was told by its arguments and environment.
+#pragma once
+
+#include <cstdint>
+#include <expected>
+#include <string>
+#include <vector>
+
+namespace stackd {
+
+struct Options {
+  std::string command;  // one of CommandNames()
+  std::string address;  // "unix:PATH" or "HOST:PORT"
+  int64_t timeout_ms = 0;
+  bool json = false;
+
+  std::string name;    // of a process, a dump or a shell: the command's positional argument; empty if none was given
+  std::string filter;  // ps, list
+  std::string format;  // dump, show, export: "text", "json", "folded"
+  std::string to = "-";
+  bool all = false;
+};
+
+// The program ends here: after --help, --version, or a mistake.
+struct OptionsExit {
+  int exit_code;     // 0, or 2 for a mistake
+  std::string text;  // for stdout if exit_code is 0, else one sentence for stderr
+};
+
+const std::vector<std::string>& CommandNames();
+
+std::expected<Options, OptionsExit> ParseOptions(int argc, const char* const* argv);
+
+}  // namespace stackd

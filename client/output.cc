@@ -1,0 +1,76 @@
+#include "client/output.h"
+
+#include <google/protobuf/util/json_util.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace stackd {
+
+std::string Table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      text += row[i];
+      // No blanks at the end of a line.
+      if (i + 1 < row.size()) text.append(widths[i] - row[i].size() + 2, ' ');
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+std::string TimeText(const google::protobuf::Timestamp& time) {
+  if (time.seconds() == 0) return "-";
+  time_t seconds = time.seconds();
+  tm utc;
+  char text[32];
+  if (gmtime_r(&seconds, &utc) == nullptr || strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &utc) == 0) return "-";
+  return text;
+}
+
+std::string Json(const google::protobuf::Message& message, bool indented) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = indented;
+  std::string text;
+  if (!google::protobuf::util::MessageToJsonString(message, &text, options).ok()) return "{}\n";
+  if (!text.ends_with('\n')) text += '\n';
+  return text;
+}
+
+std::string TriggerText(const v1::Dump& dump) {
+  return v1::Dump::Trigger_IsValid(dump.trigger()) ? v1::Dump::Trigger_Name(dump.trigger()) : "?";
+}
+
+std::string StateText(const v1::Dump& dump) {
+  return v1::Dump::State_IsValid(dump.state()) ? v1::Dump::State_Name(dump.state()) : "?";
+}
+
+std::string ThreadsText(const v1::ThreadCounts& counts) {
+  if (counts.captured() == counts.listed()) return std::to_string(counts.listed());
+  return std::to_string(counts.captured()) + " of " + std::to_string(counts.listed());
+}
+
+bool Print(std::string_view text) {
+  if (fwrite(text.data(), 1, text.size(), stdout) == text.size()) return true;
+  Complain(std::string("cannot write the output: ") + strerror(errno));
+  return false;
+}
+
+bool FlushOutput() {
+  if (fflush(stdout) == 0) return true;
+  Complain(std::string("cannot write the output: ") + strerror(errno));
+  return false;
+}
+
+void Complain(const std::string& sentence) { fprintf(stderr, "stackctl: %s\n", sentence.c_str()); }
+
+}  // namespace stackd

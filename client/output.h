@@ -1,0 +1,41 @@
+// Text for terminals and pipes.
+#pragma once
+
+#include <google/protobuf/duration.pb.h>
+#include <google/protobuf/message.h>
+#include <google/protobuf/timestamp.pb.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/base/result.h"
+#include "stackd/v1/stackd.pb.h"
+
+namespace stackd {
+
+// Columns as wide as their widest cell; the first row is the head.
+std::string Table(const std::vector<std::vector<std::string>>& rows);
+
+// "2026-11-21T03:14:15Z"; "-" if unset.
+std::string TimeText(const google::protobuf::Timestamp& time);
+
+// Proto3 JSON, indented, with a newline; or in one line.
+std::string Json(const google::protobuf::Message& message, bool indented = true);
+
+// "REQUEST", "COMPLETE": names of enum values of a dump.
+std::string TriggerText(const v1::Dump& dump);
+std::string StateText(const v1::Dump& dump);
+
+// "12", or "11 of 12" when not every thread was captured.
+std::string ThreadsText(const v1::ThreadCounts& counts);
+
+// On standard output. False: it could not be written, and standard error says why.
+bool Print(std::string_view text);
+// Also what is still in the buffer; before the program ends, and where a reader waits.
+bool FlushOutput();
+
+// One sentence on standard error.
+void Complain(const std::string& sentence);
+
+}  // namespace stackd

@@ -1,0 +1,137 @@
+#include "daemon/config/config.h"
+
+#include <CLI/CLI.hpp>
+#include <map>
+
+#include "daemon/config/units.h"
+#include "daemon/config/version.h"
+#include "stackd/ring_abi.h"
+
+namespace stackd {
+namespace {
+
+constexpr char kDescription[] = R"(stackd takes the stacks of the processes around it when somebody asks, and keeps them.
+
+Examples:
+  stackd                                            serve /run/stackd and 127.0.0.1:7443
+  stackd --dir /tmp/stackd --listen none            as an ordinary user, on a Unix socket only
+  stackd --store :memory: --log-level debug         keep nothing on disk
+  stackd --debug-dir /usr/lib/debug --debug-dir /mnt/symbols
+
+Then: LD_PRELOAD=libstackd_agent.so STACKD_DIR=/tmp/stackd your-program, and stackctl ps.)";
+
+constexpr int64_t kMinRingBytes = STACKD_HEADER_BYTES + 16 * STACKD_SLOT_BYTES;
+constexpr int64_t kMaxRingBytes = STACKD_HEADER_BYTES + int64_t{STACKD_MAX_SLOTS} * STACKD_SLOT_BYTES;
+
+std::string VersionText() {
+  return std::string("stackd ") + kVersion + " (agent ABI " + std::to_string(STACKD_ABI_VERSION) + ")\n";
+}
+
+// CLI11 says some mistakes in two lines.
+std::string OneSentence(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+CLI::Validator Size(int64_t* bytes) {
+  return CLI::Validator(
+      [bytes](std::string& text) {
+        Result<int64_t> parsed = ParseSizeBytes(text);
+        if (!parsed) return parsed.error().message;
+        *bytes = *parsed;
+        return std::string();
+      },
+      "SIZE");
+}
+
+CLI::Validator Duration(int64_t* seconds) {
+  return CLI::Validator(
+      [seconds](std::string& text) {
+        Result<int64_t> parsed = ParseDurationMs(text);
+        if (!parsed) return parsed.error().message;
+        *seconds = *parsed / 1000;
+        return std::string();
+      },
+      "DURATION");
+}
+
+std::expected<Config, ConfigExit> Mistake(const std::string& sentence) {
+  return std::unexpected(ConfigExit{2, "stackd: " + OneSentence(sentence) + " (see stackd --help)\n"});
+}
+
+}  // namespace
+
+std::expected<Config, ConfigExit> ParseConfig(int argc, const char* const* argv) {
+  Config config;
+  std::string max_bytes = "256MiB", max_age = "30d", ring = "1MiB";
+  int64_t ring_bytes = config.ring_bytes;
+  const std::map<std::string, LogFormat> formats{
+      {"auto", LogFormat::kAuto}, {"json", LogFormat::kJson}, {"text", LogFormat::kText}};
+  const std::map<std::string, LogLevel> levels{
+      {"debug", LogLevel::kDebug}, {"info", LogLevel::kInfo}, {"warning", LogLevel::kWarning}, {"error", LogLevel::kError}};
+
+  CLI::App app{kDescription, "stackd"};
+  app.get_formatter()->column_width(34);
+  app.set_version_flag("--version", VersionText(), "Print the version and exit");
+  app.add_option("--dir", config.dir, "Folder of the sockets, shared with the watched processes")
+      ->envname("STACKD_DIR")
+      ->capture_default_str();
+  app.add_option("--listen", config.listen, "Loopback address and port for gRPC over TCP; \"none\": Unix socket only")
+      ->envname("STACKD_LISTEN")
+      ->capture_default_str();
+  app.add_option("--store", config.store, "File of the stored dumps, or :memory: [DIR/store.db]")->envname("STACKD_STORE");
+  app.add_option("--store-max-bytes", max_bytes, "The oldest dumps go when the store is larger")
+      ->envname("STACKD_STORE_MAX_BYTES")
+      ->check(Size(&config.store_max_bytes))
+      ->capture_default_str();
+  app.add_option("--store-max-dumps", config.store_max_dumps, "The oldest dumps go when there are more")
+      ->envname("STACKD_STORE_MAX_DUMPS")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--store-max-age", max_age, "Dumps go when they are older")
+      ->envname("STACKD_STORE_MAX_AGE")
+      ->check(Duration(&config.store_max_age_seconds))
+      ->capture_default_str();
+  app.add_option("--ring-bytes", ring, "Shared memory per watched process")
+      ->envname("STACKD_RING_BYTES")
+      ->check(Size(&ring_bytes))
+      ->capture_default_str();
+  app.add_option("--max-processes", config.max_processes, "More processes than this are refused")
+      ->envname("STACKD_MAX_PROCESSES")
+      ->check(CLI::Range(1u, 65536u))
+      ->capture_default_str();
+  app.add_option("--debug-dir", config.debug_dirs, "Folder with separate debug files; may be given more than once")
+      ->envname("STACKD_DEBUG_DIR")
+      ->capture_default_str();
+  app.add_option("--debuginfod-urls", config.debuginfod_urls, "Servers to ask for debug files; nothing is asked by default")
+      ->envname("STACKD_DEBUGINFOD_URLS");
+  app.add_option("--log-format", config.log_format, "auto, json or text; auto is text on a terminal")
+      ->envname("STACKD_LOG_FORMAT")
+      ->transform(CLI::CheckedTransformer(formats).description(""));
+  app.add_option("--log-level", config.log_level, "debug, info, warning or error")
+      ->envname("STACKD_LOG_LEVEL")
+      ->transform(CLI::CheckedTransformer(levels).description(""));
+  app.footer("Each option but --help and --version is also read from the environment: --log-level from STACKD_LOG_LEVEL.");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return std::unexpected(ConfigExit{0, app.help()});
+  } catch (const CLI::CallForVersion&) {
+    return std::unexpected(ConfigExit{0, VersionText()});
+  } catch (const CLI::ParseError& error) {
+    return Mistake(error.what());
+  }
+  if (config.dir.empty()) return Mistake("--dir must not be empty");
+  if (ring_bytes < kMinRingBytes || ring_bytes > kMaxRingBytes) {
+    return Mistake("--ring-bytes must be between " + std::to_string(kMinRingBytes) + " and " +
+                   std::to_string(kMaxRingBytes) + ", not " + ring);
+  }
+  config.ring_bytes = static_cast<uint32_t>(ring_bytes);
+  if (config.store.empty()) config.store = config.dir + "/store.db";
+  if (config.listen == "none") config.listen.clear();
+  return config;
+}
+
+}  // namespace stackd

@@ -1,0 +1,36 @@
+// What the daemon was told by flags and environment; a flag wins over its variable.
+#pragma once
+
+#include <cstdint>
+#include <expected>
+#include <string>
+#include <vector>
+
+#include "daemon/log/log.h"
+
+namespace stackd {
+
+struct Config {
+  std::string dir = "/run/stackd";
+  std::string listen = "127.0.0.1:7443";  // empty: no TCP
+  std::string store;                      // a file, or ":memory:"
+  int64_t store_max_bytes = 256ll << 20;
+  int64_t store_max_dumps = 10'000;
+  int64_t store_max_age_seconds = 30ll * 86400;
+  uint32_t ring_bytes = 1u << 20;
+  uint32_t max_processes = 1024;
+  std::vector<std::string> debug_dirs = {"/usr/lib/debug"};
+  std::string debuginfod_urls;
+  LogFormat log_format = LogFormat::kAuto;
+  LogLevel log_level = LogLevel::kInfo;
+};
+
+// The program ends here: after --help, --version, or a mistake.
+struct ConfigExit {
+  int exit_code;     // 0, or 2 for a mistake
+  std::string text;  // for stdout if exit_code is 0, else one sentence for stderr
+};
+
+std::expected<Config, ConfigExit> ParseConfig(int argc, const char* const* argv);
+
+}  // namespace stackd

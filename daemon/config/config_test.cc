@@ -1,0 +1,111 @@
+#include "daemon/config/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <initializer_list>
+#include <vector>
+
+namespace stackd {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::expected<Config, ConfigExit> Parse(std::initializer_list<const char*> args) {
+  std::vector<const char*> argv{"stackd"};
+  argv.insert(argv.end(), args);
+  return ParseConfig(static_cast<int>(argv.size()), argv.data());
+}
+
+struct Environment {
+  Environment(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Environment() { unsetenv(name_); }
+  const char* name_;
+};
+
+TEST(Config, WithoutArgumentsServesRunStackd) {
+  auto config = Parse({});
+  ASSERT_TRUE(config.has_value());
+  EXPECT_EQ(config->dir, "/run/stackd");
+  EXPECT_EQ(config->listen, "127.0.0.1:7443");
+  EXPECT_EQ(config->store, "/run/stackd/store.db");
+  EXPECT_EQ(config->store_max_bytes, 256ll << 20);
+  EXPECT_EQ(config->store_max_age_seconds, 30ll * 86400);
+  EXPECT_EQ(config->ring_bytes, 1u << 20);
+  EXPECT_THAT(config->debug_dirs, ElementsAre("/usr/lib/debug"));
+}
+
+TEST(Config, KeepsTheStoreInTheFolderThatIsServed) {
+  auto config = Parse({"--dir", "/tmp/x"});
+  ASSERT_TRUE(config.has_value());
+  EXPECT_EQ(config->store, "/tmp/x/store.db");
+}
+
+TEST(Config, TakesEachOptionFromTheEnvironmentButAFlagWins) {
+  Environment dir("STACKD_DIR", "/tmp/env");
+  Environment age("STACKD_STORE_MAX_AGE", "12h");
+  Environment level("STACKD_LOG_LEVEL", "debug");
+  auto from_environment = Parse({});
+  ASSERT_TRUE(from_environment.has_value());
+  EXPECT_EQ(from_environment->dir, "/tmp/env");
+  EXPECT_EQ(from_environment->store_max_age_seconds, 12 * 3600);
+  EXPECT_EQ(from_environment->log_level, LogLevel::kDebug);
+  auto with_flag = Parse({"--dir=/tmp/flag"});
+  ASSERT_TRUE(with_flag.has_value());
+  EXPECT_EQ(with_flag->dir, "/tmp/flag");
+}
+
+TEST(Config, TakesSeveralDebugFoldersAndNoTcp) {
+  auto config = Parse({"--debug-dir", "/a", "--debug-dir", "/b", "--listen", "none"});
+  ASSERT_TRUE(config.has_value());
+  EXPECT_THAT(config->debug_dirs, ElementsAre("/a", "/b"));
+  EXPECT_EQ(config->listen, "");
+}
+
+TEST(Config, SaysEachMistakeInOneSentenceWithExitCodeTwo) {
+  for (std::initializer_list<const char*> args : {std::initializer_list<const char*>{"--store-max-bytes", "lots"},
+                                                  {"--store-max-age", "30"},
+                                                  {"--ring-bytes", "1"},
+                                                  {"--log-level", "loud"},
+                                                  {"--nonsense"},
+                                                  {"--max-processes", "0"},
+                                                  {"--store-max-dumps", "-4"},
+                                                  {"--dir", ""},
+                                                  {"--ring-bytes", "99999999999999999999"},
+                                                  {"positional"}}) {
+    auto config = Parse(args);
+    ASSERT_FALSE(config.has_value()) << *args.begin();
+    EXPECT_EQ(config.error().exit_code, 2);
+    EXPECT_EQ(std::count(config.error().text.begin(), config.error().text.end(), '\n'), 1) << config.error().text;
+    EXPECT_THAT(config.error().text, HasSubstr("stackd: "));
+  }
+  EXPECT_THAT(Parse({"--store-max-age", "30"}).error().text, HasSubstr("write it like 30d"));
+  EXPECT_THAT(Parse({"--nonsense"}).error().text, HasSubstr("--nonsense"));
+}
+
+TEST(Config, NamesTheVariableOfABadValue) {
+  Environment age("STACKD_STORE_MAX_AGE", "soon");
+  auto config = Parse({});
+  ASSERT_FALSE(config.has_value());
+  EXPECT_THAT(config.error().text, HasSubstr("--store-max-age"));
+}
+
+TEST(Config, HelpStartsWithExamples) {
+  auto config = Parse({"--help"});
+  ASSERT_FALSE(config.has_value());
+  EXPECT_EQ(config.error().exit_code, 0);
+  EXPECT_LT(config.error().text.find("Examples:"), config.error().text.find("--dir"));
+  EXPECT_LT(config.error().text.find("Examples:"), config.error().text.find("Usage:"));
+}
+
+TEST(Config, VersionNamesTheAbi) {
+  auto config = Parse({"--version"});
+  ASSERT_FALSE(config.has_value());
+  EXPECT_EQ(config.error().exit_code, 0);
+  EXPECT_THAT(config.error().text, testing::MatchesRegex("stackd [0-9.]+ \\(agent ABI 1\\)\n"));
+}
+
+}  // namespace
+}  // namespace stackd

@@ -1,0 +1,7 @@
+#pragma once
+
+namespace stackd {
+
+inline constexpr char kVersion[] = "0.1.0";
+
+}  // namespace stackd

@@ -1,0 +1,144 @@
+// The daemon: builds the stages, serves until it is told to end.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "daemon/base/clock.h"
+#include "daemon/collect/collector.h"
+#include "daemon/config/config.h"
+#include "daemon/config/version.h"
+#include "daemon/log/log.h"
+#include "daemon/pipeline.h"
+#include "daemon/serve/server.h"
+#include "daemon/store/dump_store.h"
+#include "daemon/symbolize/symbolizer.h"
+
+namespace stackd {
+namespace {
+
+constexpr int64_t kSelfDumpNs = 5 * kNsPerSecond;
+constexpr int64_t kDrainNs = 3 * kNsPerSecond;
+constexpr useconds_t kEndAnywayUs = 4'500'000;
+
+int Fail(const std::string& sentence) {
+  fprintf(stderr, "stackd: %s\n", sentence.c_str());
+  return 1;
+}
+
+// One fd per process, ring and mapped file adds up.
+void RaiseFdLimit() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// SIGTERM and SIGINT are taken by sigwait; blocked before any thread is started, so that none of them gets one.
+sigset_t BlockEndSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  return signals;
+}
+
+// Open to all, because processes of other users connect to stackd.sock in it; api.sock and the store have modes of their
+// own.
+Result<void> MakeDir(const std::string& dir) {
+  if (mkdir(dir.c_str(), 0755) != 0 && errno != EEXIST) {
+    return Error(Code::kPermissionDenied,
+                 "cannot make the folder " + dir + " (" + strerror(errno) + "): choose another with --dir");
+  }
+  return {};
+}
+
+Result<std::unique_ptr<DumpStore>> OpenStore(const Config& config) {
+  // Stacks are for the owner's eyes; SQLite gives its side files the mode of the file.
+  mode_t before = umask(0077);
+  auto store = DumpStore::Open({.file = config.store,
+                                .max_bytes = config.store_max_bytes,
+                                .max_dumps = config.store_max_dumps,
+                                .max_age_seconds = config.store_max_age_seconds});
+  umask(before);
+  return store;
+}
+
+// Whatever still runs by then holds nothing that is not on disk already.
+void EndAnywayInTime() {
+  std::thread([] {
+    usleep(kEndAnywayUs);
+    Log(LogLevel::kWarning, "stackd ends with work unfinished");
+    _exit(0);
+  }).detach();
+}
+
+int Run(const Config& config) {
+  sigset_t end_signals = BlockEndSignals();
+  RaiseFdLimit();
+  if (Result<void> made = MakeDir(config.dir); !made) return Fail(made.error().message);
+
+  // First, because it makes sure that no other daemon serves the folder, the store in it included.
+  auto collector =
+      Collector::Start({.dir = config.dir, .ring_bytes = config.ring_bytes, .max_processes = config.max_processes});
+  if (!collector) return Fail(collector.error().message);
+  auto store = OpenStore(config);
+  if (!store) return Fail(store.error().message);
+  Symbolizer symbolizer({.debug_dirs = config.debug_dirs, .debuginfod_urls = config.debuginfod_urls});
+  Pipeline pipeline(collector->get(), &symbolizer, store->get());
+  (*collector)->OnDumpRequest([&pipeline](std::string process_id) {
+    CaptureRequest request{.trigger = Trigger::kSelf, .deadline_ns = MonotonicNs() + kSelfDumpNs};
+    auto dump = pipeline.CreateDump(process_id, request);
+    if (!dump) Log(LogLevel::kWarning, "dump failed", {{"process", process_id}, {"err", dump.error().message}});
+  });
+  auto server = Server::Start({.collector = collector->get(),
+                               .pipeline = &pipeline,
+                               .store = store->get(),
+                               .symbolizer = &symbolizer,
+                               .dir = config.dir,
+                               .store_file = config.store},
+                              config.listen);
+  if (!server) return Fail(server.error().message);
+
+  for (const std::string& problem : (*store)->Problems()) Log(LogLevel::kWarning, problem);
+  std::string addresses;
+  for (const std::string& address : (*server)->addresses()) addresses += (addresses.empty() ? "" : " ") + address;
+  Log(LogLevel::kInfo, "stackd is ready",
+      {{"version", kVersion}, {"addresses", addresses}, {"store", config.store}, {"pid", getpid()}});
+
+  int signal_number = 0;
+  sigwait(&end_signals, &signal_number);
+  Log(LogLevel::kInfo, "stackd is stopping", {{"signal", strsignal(signal_number)}});
+  EndAnywayInTime();
+  (*server)->Drain(kDrainNs);
+  server->reset();
+  // Before the pipeline, which dumps that processes asked for still use.
+  collector->reset();
+  Log(LogLevel::kInfo, "stackd has stopped");
+  return 0;
+}
+
+}  // namespace
+}  // namespace stackd
+
+int main(int argc, char** argv) {
+  int worker_exit_code = stackd::RunSymbolizeWorkerIfAsked(argc, argv);
+  if (worker_exit_code >= 0) return worker_exit_code;
+  auto config = stackd::ParseConfig(argc, argv);
+  if (!config) {
+    fputs(config.error().text.c_str(), config.error().exit_code == 0 ? stdout : stderr);
+    return config.error().exit_code;
+  }
+  stackd::StartLog(config->log_format, config->log_level);
+  return stackd::Run(*config);
+}

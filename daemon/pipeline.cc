@@ -1,0 +1,339 @@
+#include "daemon/pipeline.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <mutex>
+#include <string_view>
+#include <thread>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "daemon/base/clock.h"
+#include "daemon/dump_id.h"
+#include "daemon/group/assemble.h"
+#include "daemon/log/log.h"
+#include "daemon/store/raw_capture.h"
+#include "daemon/unwind/unwinder.h"
+
+namespace stackd {
+namespace {
+
+using SharedDump = std::shared_ptr<const v1::Dump>;
+using Watchers = std::vector<std::shared_ptr<std::function<void(SharedDump)>>>;
+
+// From here on a second unwinder pays for the thread that runs it.
+constexpr size_t kThreadsPerUnwinder = 128;
+
+// Of the time a request has, this much is left for naming: threads that never answer must not cost the names of those that
+// did.
+int64_t NamingTimeNs(int64_t budget_ns) { return std::clamp<int64_t>(budget_ns / 5, 0, kNsPerSecond / 2); }
+
+// A capture that is being made, and who waits for it.
+struct Flight {
+  std::promise<Result<SharedDump>> promise;
+  std::shared_future<Result<SharedDump>> dump = promise.get_future().share();
+};
+
+// The stacks of a capture, equal ones once.
+struct DistinctStacks {
+  std::vector<int> of_thread;  // index into `stacks`, or -1
+  std::vector<NamedStack> stacks;
+};
+
+// Two stacks are the same if they went through the same instructions in the same way: where they lie in memory is not
+// part of it.
+std::string StackKey(const NativeStack& stack) {
+  std::string key;
+  key.reserve(stack.frames.size() * 9 + 1);
+  for (const NativeFrame& frame : stack.frames) {
+    key.append(reinterpret_cast<const char*>(&frame.pc_avma), sizeof(frame.pc_avma));
+    key.push_back(static_cast<char>(frame.origin));
+  }
+  key.push_back(static_cast<char>(stack.end));
+  return key;
+}
+
+DistinctStacks Distinct(const Capture& capture, std::vector<NativeStack> unwound) {
+  DistinctStacks result;
+  result.of_thread.assign(unwound.size(), -1);
+  std::unordered_map<std::string, int> known;
+  for (size_t i = 0; i < unwound.size(); ++i) {
+    if (!capture.threads[i].has_stack) continue;
+    auto [entry, is_new] = known.try_emplace(StackKey(unwound[i]), static_cast<int>(result.stacks.size()));
+    if (is_new) result.stacks.push_back({std::move(unwound[i]), {}});
+    result.of_thread[i] = entry->second;
+  }
+  return result;
+}
+
+struct QueryHash {
+  size_t operator()(const std::pair<const Module*, uint64_t>& query) const {
+    return std::hash<const void*>()(query.first) ^ (query.second * 0x9e3779b97f4a7c15ull);
+  }
+};
+
+std::shared_ptr<const SourceLocation> OutsideOfFiles() {
+  static const auto location = std::make_shared<const SourceLocation>(
+      SourceLocation{{}, "no ELF file is mapped here: code made at run time, or a file that could not be had"});
+  return location;
+}
+
+class ScopedCount {
+ public:
+  explicit ScopedCount(std::atomic<int64_t>* count) : count_(count) { ++*count_; }
+  ~ScopedCount() { --*count_; }
+
+ private:
+  std::atomic<int64_t>* count_;
+};
+
+}  // namespace
+
+struct Pipeline::State {
+  Collector* collector;
+  Symbolizer* symbolizer;
+  DumpStore* store;
+
+  std::mutex mutex;
+  DumpIds ids;
+  // By process and stack limit: a caller that wants deeper stacks is not served with shallow ones.
+  std::map<std::pair<std::string, uint32_t>, std::shared_ptr<Flight>> flights;
+  // Kept from dump to dump, because their caches are warm.
+  std::vector<std::unique_ptr<Unwinder>> idle_unwinders;
+  Watchers watchers;
+
+  std::atomic<int64_t> running = 0, by_request = 0, by_hang = 0, by_crash = 0, by_self = 0, shared = 0, failed = 0,
+                       partial = 0;
+  std::atomic<int64_t> unstored = 0, unwound = 0, incomplete = 0, frames = 0, unnamed = 0;
+
+  std::string NextId(int64_t wall_ns) {
+    std::lock_guard lock(mutex);
+    return ids.Next(wall_ns);
+  }
+
+  std::unique_ptr<Unwinder> TakeUnwinder() {
+    std::lock_guard lock(mutex);
+    if (idle_unwinders.empty()) return std::make_unique<Unwinder>();
+    auto unwinder = std::move(idle_unwinders.back());
+    idle_unwinders.pop_back();
+    return unwinder;
+  }
+
+  void GiveBack(std::unique_ptr<Unwinder> unwinder) {
+    std::lock_guard lock(mutex);
+    idle_unwinders.push_back(std::move(unwinder));
+  }
+
+  std::vector<NativeStack> Unwind(const Capture& capture);
+  void Name(const Capture& capture, int64_t deadline_ns, std::vector<NamedStack>* stacks);
+  Result<SharedDump> Make(const std::string& process_id, const CaptureRequest& request);
+  v1::Dump Header(const Capture& capture, const std::string& id);
+  void Store(v1::Dump* dump, const Result<void>& raw_stored);
+  void Count(const Capture& capture, const v1::Dump& dump, const std::vector<NamedStack>& stacks);
+  void Tell(const SharedDump& dump);
+};
+
+std::vector<NativeStack> Pipeline::State::Unwind(const Capture& capture) {
+  std::vector<NativeStack> result(capture.threads.size());
+  std::atomic<size_t> next = 0;
+  auto work = [&] {
+    std::unique_ptr<Unwinder> unwinder = TakeUnwinder();
+    for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < result.size();) {
+      const ThreadCapture& thread = capture.threads[i];
+      if (!thread.has_stack) continue;
+      result[i] = unwinder->Unwind(thread.registers, thread.stack, thread.stack_truncated, *capture.map);
+    }
+    GiveBack(std::move(unwinder));
+  };
+  size_t workers = std::min<size_t>(capture.threads.size() / kThreadsPerUnwinder, std::thread::hardware_concurrency());
+  {
+    std::vector<std::jthread> others;
+    for (size_t i = 1; i < workers; ++i) others.emplace_back(work);
+    work();
+  }
+  return result;
+}
+
+// Asks for each address once, however many stacks go through it.
+void Pipeline::State::Name(const Capture& capture, int64_t deadline_ns, std::vector<NamedStack>* stacks) {
+  std::vector<AddressQuery> queries;
+  std::unordered_map<std::pair<const Module*, uint64_t>, size_t, QueryHash> known;
+  std::vector<size_t> query_of_frame;
+  constexpr size_t kNoQuery = SIZE_MAX;
+  for (const NamedStack& stack : *stacks) {
+    for (const NativeFrame& frame : stack.native.frames) {
+      const Mapping* mapping = capture.map->Find(frame.lookup_avma());
+      if (mapping == nullptr || mapping->module == nullptr) {
+        query_of_frame.push_back(kNoQuery);
+        continue;
+      }
+      uint64_t svma = frame.lookup_avma() - mapping->bias;
+      auto [entry, is_new] = known.try_emplace({mapping->module.get(), svma}, queries.size());
+      if (is_new) queries.push_back({mapping->module, svma});
+      query_of_frame.push_back(entry->second);
+    }
+  }
+  auto locations = symbolizer->Symbolize(queries, deadline_ns);
+  auto query = query_of_frame.begin();
+  for (NamedStack& stack : *stacks) {
+    for (size_t i = 0; i < stack.native.frames.size(); ++i, ++query) {
+      stack.locations.push_back(*query == kNoQuery ? OutsideOfFiles() : locations[*query]);
+    }
+  }
+}
+
+// What the store must know of a dump before its stacks are unwound.
+v1::Dump Pipeline::State::Header(const Capture& capture, const std::string& id) {
+  v1::Dump header = AssembleDump(
+      capture, std::vector<int>(capture.threads.size(), -1), {}, [](const Module&) { return SymbolQuality::kNone; }, id);
+  header.clear_threads();
+  header.clear_modules();
+  return header;
+}
+
+void Pipeline::State::Store(v1::Dump* dump, const Result<void>& raw_stored) {
+  dump->set_stored(true);
+  Result<void> stored = store->Put(*dump);
+  if (stored) {
+    // The finished dump is there; only naming it again later is lost.
+    if (!raw_stored)
+      Log(LogLevel::kWarning, "raw capture not stored", {{"dump", dump->name()}, {"err", raw_stored.error().message}});
+    return;
+  }
+  ++unstored;
+  dump->set_stored(false);
+  dump->add_notes("this dump is not stored, and this answer is the only copy: " + stored.error().message);
+  Log(LogLevel::kError, "dump not stored", {{"dump", dump->name()}, {"err", stored.error().message}});
+}
+
+void Pipeline::State::Count(const Capture& capture, const v1::Dump& dump, const std::vector<NamedStack>& stacks) {
+  std::atomic<int64_t>* by_trigger[] = {nullptr, &by_request, &by_hang, &by_crash, &by_self};
+  ++*by_trigger[static_cast<int>(capture.trigger)];
+  if (dump.state() == v1::Dump::PARTIAL) ++partial;
+  for (const ThreadCapture& thread : capture.threads) unwound += thread.has_stack ? 1 : 0;
+  for (const NamedStack& stack : stacks) {
+    if (stack.native.end != StackEnd::kRoot) ++incomplete;
+    frames += static_cast<int64_t>(stack.native.frames.size());
+    unnamed += std::count_if(stack.locations.begin(), stack.locations.end(), [](const auto& location) {
+      return location->frames.empty() || location->frames.back().function.empty();
+    });
+  }
+}
+
+void Pipeline::State::Tell(const SharedDump& dump) {
+  Watchers current;
+  {
+    std::lock_guard lock(mutex);
+    current = watchers;
+  }
+  // Called without the lock, so that a watcher may end its own watching.
+  for (const auto& watcher : current) (*watcher)(dump);
+}
+
+Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const CaptureRequest& request) {
+  const int64_t start_ns = MonotonicNs();
+  CaptureRequest capture_request = request;
+  capture_request.deadline_ns -= NamingTimeNs(request.deadline_ns - start_ns);
+  Result<std::shared_ptr<Capture>> captured = collector->CaptureProcess(process_id, capture_request);
+  if (!captured) {
+    ++failed;
+    return std::unexpected(std::move(captured.error()));
+  }
+  const Capture& capture = **captured;
+  const int64_t captured_ns = MonotonicNs();
+  const std::string id = NextId(capture.begin_wall_ns);
+
+  // The raw copy is on its way to the disk while this thread unwinds.
+  Result<void> raw_stored;
+  std::jthread raw_writer([&] { raw_stored = store->PutRaw(Header(capture, id), SerializeCapture(capture)); });
+  DistinctStacks distinct = Distinct(capture, Unwind(capture));
+  const int64_t unwound_ns = MonotonicNs();
+  Name(capture, request.deadline_ns, &distinct.stacks);
+  const int64_t named_ns = MonotonicNs();
+  auto dump = std::make_shared<v1::Dump>(AssembleDump(
+      capture, distinct.of_thread, distinct.stacks, [this](const Module& module) { return symbolizer->Quality(module); },
+      id));
+  raw_writer.join();
+  Store(dump.get(), raw_stored);
+  Count(capture, *dump, distinct.stacks);
+  Log(LogLevel::kInfo, dump->stored() ? "dump stored" : "dump made",
+      {{"process", dump->process().display_name()},
+       {"dump", dump->name()},
+       {"threads", dump->thread_counts().listed()},
+       {"captured", dump->thread_counts().captured()},
+       {"stacks", dump->stacks_size()},
+       {"groups", dump->groups_size()},
+       {"capture_us", (captured_ns - start_ns) / 1000},
+       {"unwind_us", (unwound_ns - captured_ns) / 1000},
+       {"name_us", (named_ns - unwound_ns) / 1000},
+       {"store_us", (MonotonicNs() - named_ns) / 1000}});
+  if (dump->stored()) Tell(dump);
+  return dump;
+}
+
+Pipeline::Pipeline(Collector* collector, Symbolizer* symbolizer, DumpStore* store) : state_(std::make_shared<State>()) {
+  state_->collector = collector;
+  state_->symbolizer = symbolizer;
+  state_->store = store;
+}
+
+Pipeline::~Pipeline() = default;
+
+Result<SharedDump> Pipeline::CreateDump(const std::string& process_id, const CaptureRequest& request) {
+  ScopedCount running(&state_->running);
+  const std::pair<std::string, uint32_t> key(process_id, request.max_stack_bytes);
+  std::shared_ptr<Flight> flight;
+  bool first = false;
+  {
+    std::lock_guard lock(state_->mutex);
+    std::shared_ptr<Flight>& entry = state_->flights[key];
+    first = entry == nullptr;
+    if (first) entry = std::make_shared<Flight>();
+    flight = entry;
+  }
+  if (first) {
+    Result<SharedDump> dump = state_->Make(process_id, request);
+    {
+      std::lock_guard lock(state_->mutex);
+      state_->flights.erase(key);
+    }
+    flight->promise.set_value(dump);
+    return dump;
+  }
+  ++state_->shared;
+  std::chrono::nanoseconds left(std::max<int64_t>(0, request.deadline_ns - MonotonicNs()));
+  if (flight->dump.wait_for(left) != std::future_status::ready) {
+    return Error(Code::kDeadlineExceeded,
+                 "another call is dumping this process and was not done by this call's deadline; its dump will be stored");
+  }
+  return flight->dump.get();
+}
+
+std::shared_ptr<void> Pipeline::Watch(std::function<void(SharedDump)> watcher) {
+  auto entry = std::make_shared<std::function<void(SharedDump)>>(std::move(watcher));
+  {
+    std::lock_guard lock(state_->mutex);
+    state_->watchers.push_back(entry);
+  }
+  return std::shared_ptr<void>(entry.get(), [entry, weak = std::weak_ptr<State>(state_)](void*) {
+    std::shared_ptr<State> state = weak.lock();
+    if (state == nullptr) return;
+    std::lock_guard lock(state->mutex);
+    std::erase(state->watchers, entry);
+  });
+}
+
+std::map<std::string, int64_t> Pipeline::Counters() const {
+  return {
+      {"dumps_request", state_->by_request}, {"dumps_hang", state_->by_hang},           {"dumps_crash", state_->by_crash},
+      {"dumps_self", state_->by_self},       {"dumps_shared", state_->shared},          {"dumps_failed", state_->failed},
+      {"dumps_partial", state_->partial},    {"dumps_unstored", state_->unstored},      {"dumps_running", state_->running},
+      {"stacks_unwound", state_->unwound},   {"stacks_incomplete", state_->incomplete}, {"frames", state_->frames},
+      {"frames_unnamed", state_->unnamed}};
+}
+
+}  // namespace stackd

@@ -1,0 +1,10 @@
+#pragma once
+
+#include "daemon/collect/capture.h"
+#include "stackd/v1/stackd.pb.h"
+
+namespace stackd {
+
+v1::Process ProcessMessage(const ProcessDescription& process);
+
+}  // namespace stackd

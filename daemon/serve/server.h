@@ -1,0 +1,47 @@
+// The daemon's gRPC server: its addresses, its services, its end.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/base/result.h"
+#include "daemon/collect/collector.h"
+#include "daemon/pipeline.h"
+#include "daemon/store/dump_store.h"
+#include "daemon/symbolize/symbolizer.h"
+
+namespace stackd {
+
+// All must outlive the server.
+struct ServedParts {
+  Collector* collector;
+  Pipeline* pipeline;
+  DumpStore* store;
+  Symbolizer* symbolizer;
+  std::string dir;
+  std::string store_file;
+  size_t watch_queue_limit = 1000;
+};
+
+class Server {
+ public:
+  // Serves DIR/api.sock and, unless `listen` is empty, that loopback address. Fails with one sentence that says what to
+  // change. A socket left behind by a dead daemon is replaced; one with a daemon behind it is not.
+  static Result<std::unique_ptr<Server>> Start(const ServedParts& parts, const std::string& listen);
+  ~Server();
+
+  // "unix:/run/stackd/api.sock", "127.0.0.1:7443"
+  const std::vector<std::string>& addresses() const;
+
+  // Accepts nothing more, ends streams, and waits at most `timeout_ns` for calls that run; then cancels them.
+  void Drain(int64_t timeout_ns);
+
+ private:
+  struct State;
+  explicit Server(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace stackd

@@ -1,0 +1,333 @@
+#include "daemon/serve/service.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/utf8.h"
+#include "daemon/config/version.h"
+#include "daemon/export/export.h"
+#include "daemon/log/log.h"
+#include "daemon/serve/dump_view.h"
+#include "daemon/serve/page_token.h"
+#include "daemon/serve/process_message.h"
+#include "daemon/serve/resolve_process.h"
+#include "stackd/ring_abi.h"
+
+namespace stackd {
+namespace {
+
+constexpr int64_t kDefaultDumpNs = 5 * kNsPerSecond;
+constexpr int64_t kMinMarginNs = 10 * kNsPerMs;
+constexpr int32_t kMaxStackBytes = 256 << 10;
+constexpr int32_t kDefaultPageSize = 100;
+constexpr int32_t kMaxPageSize = 1000;
+constexpr size_t kMaxRequestIdBytes = 256;
+constexpr size_t kPieceBytes = 64 << 10;
+constexpr size_t kKeptUnstored = 4;
+// Each holds a whole dump in memory and a thread for as long as its reader is slow.
+constexpr int kMaxExports = 16;
+
+constexpr char kDumpType[] = "stackd.v1.Dump";
+constexpr char kProcessType[] = "stackd.v1.Process";
+
+// When a dump must be there, so that its answer still reaches a caller with this deadline.
+int64_t DumpDeadlineNs(std::chrono::system_clock::time_point caller_deadline) {
+  int64_t now_ns = MonotonicNs();
+  auto left = caller_deadline - std::chrono::system_clock::now();
+  int64_t left_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
+  if (caller_deadline == std::chrono::system_clock::time_point::max() || left_ns > 2 * kDefaultDumpNs) {
+    return now_ns + kDefaultDumpNs;
+  }
+  int64_t margin_ns = std::max(kMinMarginNs, left_ns / 5);
+  return now_ns + std::clamp(left_ns - margin_ns, std::max<int64_t>(left_ns / 2, 0), kDefaultDumpNs);
+}
+
+// What the store says, in the reasons of the API.
+Status StoreStatus(Status status) {
+  if (status.code == Code::kNotFound) {
+    if (status.reason.empty()) status.reason = "DUMP_NOT_FOUND";
+  } else if (status.code != Code::kInvalidArgument) {
+    status = {Code::kUnavailable, std::move(status.message), "STORE_UNAVAILABLE"};
+  }
+  return status;
+}
+
+std::string FieldOf(const std::string& reason, const std::string& name_field) {
+  if (reason == "BAD_PAGE_TOKEN") return "page_token";
+  if (reason == "BAD_PAGE_SIZE") return "page_size";
+  if (reason == "BAD_FILTER") return "filter";
+  return name_field;
+}
+
+grpc::Status StoreFailure(Status status, const std::string& name_field, const std::string& name) {
+  status = StoreStatus(std::move(status));
+  std::string field = FieldOf(status.reason, name_field);
+  return ToGrpcStatus(status, {.resource_type = kDumpType, .resource_name = name, .field = field});
+}
+
+grpc::Status BadField(const std::string& field, std::string message, std::string reason) {
+  return ToGrpcStatus({Code::kInvalidArgument, std::move(message), std::move(reason)}, {.field = field});
+}
+
+bool Holds(const ProcessDescription& process, const std::string& part) {
+  return PrintableUtf8(process.display_name).find(part) != std::string::npos ||
+         process.executable.find(part) != std::string::npos || process.hostname.find(part) != std::string::npos;
+}
+
+// Gathers output into messages of a good size.
+class Pieces {
+ public:
+  explicit Pieces(grpc::ServerWriter<v1::ExportDumpResponse>* writer) : writer_(writer) {}
+
+  // False when the reader is gone.
+  bool Add(std::string_view bytes) {
+    while (!bytes.empty() && reader_is_there_) {
+      std::string_view part = bytes.substr(0, kPieceBytes - response_.data().size());
+      response_.mutable_data()->append(part);
+      bytes.remove_prefix(part.size());
+      if (response_.data().size() == kPieceBytes) Flush();
+    }
+    return reader_is_there_;
+  }
+
+  bool Flush() {
+    if (!response_.data().empty() && reader_is_there_) reader_is_there_ = writer_->Write(response_);
+    response_.clear_data();
+    return reader_is_there_;
+  }
+
+ private:
+  grpc::ServerWriter<v1::ExportDumpResponse>* const writer_;
+  v1::ExportDumpResponse response_;
+  bool reader_is_there_ = true;
+};
+
+// nullptr for a format that this version does not know.
+void (*Exporter(v1::ExportDumpRequest::Format format))(const v1::Dump&, const Sink&) {
+  switch (format) {
+    case v1::ExportDumpRequest::FORMAT_UNSPECIFIED:
+    case v1::ExportDumpRequest::TEXT:
+      return ExportText;
+    case v1::ExportDumpRequest::TEXT_BY_THREAD:
+      return ExportTextByThread;
+    case v1::ExportDumpRequest::JSON:
+      return ExportJson;
+    case v1::ExportDumpRequest::FOLDED:
+      return ExportFolded;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+StackdService::StackdService(const ServedParts& parts)
+    : parts_(parts), start_wall_ns_(WallNs()), watchers_(parts.pipeline, parts.store, parts.watch_queue_limit) {}
+
+StackdService::Found StackdService::FindProcess(const std::string& typed) const {
+  std::vector<ProcessDescription> processes = parts_.collector->Processes();
+  ProcessChoice choice = ResolveProcess(typed, processes);
+  if (choice.process != nullptr) return {choice.process->id, ProcessMessage(*choice.process), {}};
+
+  // A process that left dumps behind was there: "exited" tells more than "not found".
+  if (choice.error.code == Code::kNotFound && typed.starts_with("processes/")) {
+    Result<DumpPage> left = parts_.store->List({.parent = typed, .page_size = 1});
+    if (left && !left->dumps.empty()) {
+      choice.error = {Code::kNotFound, typed + " has exited; stackctl list shows the dumps it left", "PROCESS_EXITED"};
+    }
+  }
+  ErrorSubject subject{.resource_type = kProcessType, .resource_name = typed};
+  for (const std::string& candidate : choice.candidates) {
+    std::string& list = subject.metadata["candidates"];
+    list += (list.empty() ? "" : ",") + candidate;
+  }
+  return {{}, {}, ToGrpcStatus(choice.error, subject)};
+}
+
+Result<StackdService::SharedDump> StackdService::FindDump(const std::string& name) const {
+  {
+    std::lock_guard lock(mutex_);
+    for (const SharedDump& dump : unstored_) {
+      if (dump->name() == name) return dump;
+    }
+  }
+  std::string stored_name = name;
+  if (name.empty()) {
+    Result<std::string> newest = parts_.store->Newest();
+    if (!newest) return std::unexpected(newest.error());
+    stored_name = *newest;
+  }
+  Result<v1::Dump> dump = parts_.store->Get(stored_name);
+  if (!dump) return std::unexpected(dump.error());
+  return std::make_shared<const v1::Dump>(std::move(*dump));
+}
+
+void StackdService::KeepIfUnstored(const SharedDump& dump) {
+  if (dump->stored()) return;
+  std::lock_guard lock(mutex_);
+  unstored_.push_front(dump);
+  if (unstored_.size() > kKeptUnstored) unstored_.pop_back();
+}
+
+grpc::Status StackdService::ListProcesses(grpc::ServerContext*, const v1::ListProcessesRequest* request,
+                                          v1::ListProcessesResponse* response) {
+  if (request->page_size() < 0) return BadField("page_size", "page_size must not be negative", "BAD_PAGE_SIZE");
+  size_t page_size =
+      static_cast<size_t>(request->page_size() == 0 ? kDefaultPageSize : std::min(request->page_size(), kMaxPageSize));
+  PagePlace last;
+  if (!request->page_token().empty()) {
+    Result<PagePlace> place = DecodePageToken(request->page_token(), request->filter());
+    if (!place) return ToGrpcStatus(place.error(), {.field = "page_token"});
+    last = *place;
+  }
+  std::vector<ProcessDescription> processes = parts_.collector->Processes();
+  auto place = [](const ProcessDescription& process) { return PagePlace{process.connect_wall_ns, process.id}; };
+  std::sort(processes.begin(), processes.end(),
+            [&](const auto& a, const auto& b) { return place(b).ComesAfter(place(a)); });
+  for (const ProcessDescription& process : processes) {
+    if (!request->page_token().empty() && !place(process).ComesAfter(last)) continue;
+    if (!Holds(process, request->filter())) continue;
+    if (static_cast<size_t>(response->processes_size()) == page_size) {
+      response->set_next_page_token(EncodePageToken(last, request->filter()));
+      break;
+    }
+    *response->add_processes() = ProcessMessage(process);
+    last = place(process);
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status StackdService::GetProcess(grpc::ServerContext*, const v1::GetProcessRequest* request, v1::Process* response) {
+  Found found = FindProcess(request->name());
+  *response = std::move(found.process);
+  return found.response;
+}
+
+Result<StackdService::SharedDump> StackdService::Dump(const std::string& process_id, const v1::CreateDumpRequest& request,
+                                                      int64_t deadline_ns) {
+  CaptureRequest capture{.trigger = Trigger::kRequest, .deadline_ns = deadline_ns};
+  if (request.max_stack_bytes() > 0) {
+    capture.max_stack_bytes = static_cast<uint32_t>(std::min(request.max_stack_bytes(), kMaxStackBytes));
+  }
+  SharedDump made;
+  auto make = [&]() -> Result<std::string> {
+    Result<SharedDump> dump = parts_.pipeline->CreateDump(process_id, capture);
+    if (!dump) return std::unexpected(dump.error());
+    made = *dump;
+    KeepIfUnstored(made);
+    return made->name();
+  };
+  Result<std::string> name =
+      request.request_id().empty() ? make() : request_ids_.Once(request.request_id(), deadline_ns, make);
+  if (!name) return std::unexpected(name.error());
+  if (made != nullptr) return made;
+  Result<SharedDump> earlier = FindDump(*name);
+  if (!earlier) return std::unexpected(StoreStatus(earlier.error()));
+  return earlier;
+}
+
+grpc::Status StackdService::CreateDump(grpc::ServerContext* context, const v1::CreateDumpRequest* request,
+                                       v1::Dump* response) {
+  const int64_t deadline_ns = DumpDeadlineNs(context->deadline());
+  if (request->max_stack_bytes() < 0) {
+    return BadField("max_stack_bytes", "max_stack_bytes must not be negative", "BAD_STACK_BYTES");
+  }
+  if (request->request_id().size() > kMaxRequestIdBytes) {
+    return BadField("request_id", "request_id must not be longer than 256 bytes", "BAD_NAME");
+  }
+  Found found = FindProcess(request->process());
+  if (!found.response.ok()) return found.response;
+  Result<SharedDump> dump = Dump(found.id, *request, deadline_ns);
+  if (!dump) {
+    Status status = dump.error();
+    // It was connected a moment ago.
+    if (status.code == Code::kNotFound && status.reason.empty()) status.reason = "PROCESS_EXITED";
+    return ToGrpcStatus(status, {.resource_type = kProcessType, .resource_name = found.process.name()});
+  }
+  *response = ViewOf(**dump, request->view());
+  return grpc::Status::OK;
+}
+
+grpc::Status StackdService::GetDump(grpc::ServerContext*, const v1::GetDumpRequest* request, v1::Dump* response) {
+  Result<SharedDump> dump = FindDump(request->name());
+  if (!dump) return StoreFailure(dump.error(), "name", request->name());
+  *response = ViewOf(**dump, request->view());
+  return grpc::Status::OK;
+}
+
+grpc::Status StackdService::ListDumps(grpc::ServerContext*, const v1::ListDumpsRequest* request,
+                                      v1::ListDumpsResponse* response) {
+  DumpQuery query{request->parent(), request->filter(), request->page_size(), request->page_token()};
+  while (true) {
+    Result<DumpPage> page = parts_.store->List(query);
+    if (!page) return StoreFailure(page.error(), "parent", request->parent());
+    response->Clear();
+    response->set_next_page_token(page->next_page_token);
+    for (v1::Dump& dump : page->dumps) *response->add_dumps() = std::move(dump);
+    // Dumps with many notes: a page may be smaller than what was asked for, as long as its token leads on.
+    if (response->ByteSizeLong() <= kAnswerBudgetBytes || response->dumps_size() <= 1) return grpc::Status::OK;
+    query.page_size = response->dumps_size() / 2;
+  }
+}
+
+grpc::Status StackdService::DeleteDump(grpc::ServerContext*, const v1::DeleteDumpRequest* request,
+                                       google::protobuf::Empty*) {
+  Result<void> deleted = parts_.store->Delete(request->name());
+  if (!deleted) return StoreFailure(deleted.error(), "name", request->name());
+  Log(LogLevel::kInfo, "dump deleted", {{"dump", request->name()}});
+  return grpc::Status::OK;
+}
+
+grpc::ServerWriteReactor<v1::WatchDumpsResponse>* StackdService::WatchDumps(grpc::CallbackServerContext*,
+                                                                            const v1::WatchDumpsRequest* request) {
+  return watchers_.Start(*request);
+}
+
+grpc::Status StackdService::ExportDump(grpc::ServerContext*, const v1::ExportDumpRequest* request,
+                                       grpc::ServerWriter<v1::ExportDumpResponse>* writer) {
+  auto exporter = Exporter(request->format());
+  if (exporter == nullptr) {
+    return BadField("format", "format must be TEXT, TEXT_BY_THREAD, JSON or FOLDED", "BAD_FORMAT");
+  }
+  struct Slot {
+    std::atomic<int>& used;
+    int before = used.fetch_add(1);
+    ~Slot() { --used; }
+  } slot{exports_};
+  if (slot.before >= kMaxExports) {
+    return ToGrpcStatus({Code::kResourceExhausted, "too many exports are running; try again", "TOO_MANY_EXPORTS"});
+  }
+  Result<SharedDump> dump = FindDump(request->name());
+  if (!dump) return StoreFailure(dump.error(), "name", request->name());
+  Pieces pieces(writer);
+  exporter(**dump, [&](std::string_view bytes) { return pieces.Add(bytes); });
+  return pieces.Flush() ? grpc::Status::OK : grpc::Status::CANCELLED;
+}
+
+grpc::Status StackdService::GetDaemon(grpc::ServerContext*, const v1::GetDaemonRequest*, v1::Daemon* response) {
+  response->set_version(kVersion);
+  response->set_abi_version(STACKD_ABI_VERSION);
+  response->set_pid(getpid());
+  response->mutable_start_time()->set_seconds(start_wall_ns_ / kNsPerSecond);
+  response->mutable_start_time()->set_nanos(static_cast<int32_t>(start_wall_ns_ % kNsPerSecond));
+  response->set_dir(PrintableUtf8(parts_.dir));
+  response->set_store(PrintableUtf8(parts_.store_file));
+  response->set_process_count(static_cast<int32_t>(parts_.collector->Processes().size()));
+  response->set_dump_count(parts_.store->dump_count());
+  response->set_store_bytes(parts_.store->bytes());
+  auto& counters = *response->mutable_counters();
+  for (const auto& [name, count] : parts_.collector->Counters()) counters[name] = count;
+  for (const auto& [name, count] : parts_.pipeline->Counters()) counters[name] = count;
+  counters["symbolizer_restarts"] = parts_.symbolizer->worker_restarts();
+  counters["store_evicted"] = parts_.store->evicted_count();
+  for (const std::string& problem : parts_.store->Problems()) response->add_problems(PrintableUtf8(problem));
+  return grpc::Status::OK;
+}
+
+}  // namespace stackd

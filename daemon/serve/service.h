@@ -1,0 +1,73 @@
+// stackd.v1.Stackd: translates, and calls the stages.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "daemon/collect/collector.h"
+#include "daemon/pipeline.h"
+#include "daemon/serve/request_ids.h"
+#include "daemon/serve/rpc_status.h"
+#include "daemon/serve/server.h"
+#include "daemon/serve/watch_dumps.h"
+#include "daemon/store/dump_store.h"
+#include "daemon/symbolize/symbolizer.h"
+#include "stackd/v1/stackd.grpc.pb.h"
+
+namespace stackd {
+
+// Calls that may last (WatchDumps) hold no thread; the others are short and run on gRPC's threads.
+class StackdService final : public v1::Stackd::WithCallbackMethod_WatchDumps<v1::Stackd::Service> {
+ public:
+  explicit StackdService(const ServedParts& parts);
+
+  // Ends what would else last for ever.
+  void EndStreams() { watchers_.EndAll(); }
+
+  grpc::Status ListProcesses(grpc::ServerContext* context, const v1::ListProcessesRequest* request,
+                             v1::ListProcessesResponse* response) override;
+  grpc::Status GetProcess(grpc::ServerContext* context, const v1::GetProcessRequest* request,
+                          v1::Process* response) override;
+  grpc::Status CreateDump(grpc::ServerContext* context, const v1::CreateDumpRequest* request, v1::Dump* response) override;
+  grpc::Status GetDump(grpc::ServerContext* context, const v1::GetDumpRequest* request, v1::Dump* response) override;
+  grpc::Status ListDumps(grpc::ServerContext* context, const v1::ListDumpsRequest* request,
+                         v1::ListDumpsResponse* response) override;
+  grpc::Status DeleteDump(grpc::ServerContext* context, const v1::DeleteDumpRequest* request,
+                          google::protobuf::Empty* response) override;
+  grpc::ServerWriteReactor<v1::WatchDumpsResponse>* WatchDumps(grpc::CallbackServerContext* context,
+                                                               const v1::WatchDumpsRequest* request) override;
+  grpc::Status ExportDump(grpc::ServerContext* context, const v1::ExportDumpRequest* request,
+                          grpc::ServerWriter<v1::ExportDumpResponse>* writer) override;
+  grpc::Status GetDaemon(grpc::ServerContext* context, const v1::GetDaemonRequest* request, v1::Daemon* response) override;
+
+ private:
+  using SharedDump = std::shared_ptr<const v1::Dump>;
+
+  // The process that a request names. `response` is its status if it is not `found`.
+  struct Found {
+    std::string id;
+    v1::Process process;
+    grpc::Status response;
+  };
+  Found FindProcess(const std::string& typed) const;
+  // Empty: the newest.
+  Result<SharedDump> FindDump(const std::string& name) const;
+  Result<SharedDump> Dump(const std::string& process_id, const v1::CreateDumpRequest& request, int64_t deadline_ns);
+  void KeepIfUnstored(const SharedDump& dump);
+
+  const ServedParts parts_;
+  const int64_t start_wall_ns_;
+  DumpWatchers watchers_;
+  RequestIds request_ids_;
+  std::atomic<int> exports_ = 0;
+
+  mutable std::mutex mutex_;
+  // The last few that the store did not take: whoever made one can still export it.
+  std::deque<SharedDump> unstored_;
+};
+
+}  // namespace stackd

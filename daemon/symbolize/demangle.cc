@@ -1,0 +1,55 @@
+#include "daemon/symbolize/demangle.h"
+
+#include <setjmp.h>
+#include <string.h>
+
+// Else libiberty declares basename in conflict with <string.h>.
+#define HAVE_DECL_BASENAME 1
+#include <libiberty/demangle.h>
+
+#include <algorithm>
+#include <memory>
+
+namespace stackd {
+namespace {
+
+// Filled by a C callback that leaves the demangler by longjmp when it is full, so it must have nothing to destroy. That is
+// sound: with a callback the demangler keeps all its state on the stack.
+struct BoundedText {
+  jmp_buf full;
+  size_t size_bytes = 0;
+  char text[kMaxNameBytes];
+};
+
+void Append(const char* piece, size_t piece_bytes, void* opaque) {
+  auto* out = static_cast<BoundedText*>(opaque);
+  size_t taken_bytes = std::min(piece_bytes, kMaxNameBytes - out->size_bytes);
+  memcpy(out->text + out->size_bytes, piece, taken_bytes);
+  out->size_bytes += taken_bytes;
+  if (taken_bytes < piece_bytes) longjmp(out->full, 1);
+}
+
+using Demangler = int (*)(const char*, int, demangle_callbackref, void*);
+
+bool Run(Demangler demangler, const char* mangled, int options, BoundedText* out) {
+  out->size_bytes = 0;
+  if (setjmp(out->full) != 0) return true;  // cut
+  return demangler(mangled, options, Append, out) != 0;
+}
+
+}  // namespace
+
+std::string Demangle(std::string_view mangled, ReturnType return_type) {
+  std::string name(mangled.substr(0, kMaxNameBytes));
+  if (mangled.size() > kMaxMangledBytes || !(mangled.starts_with("_Z") || mangled.starts_with("_R"))) return name;
+  auto out = std::make_unique_for_overwrite<BoundedText>();
+  int options = DMGL_PARAMS | DMGL_ANSI | (return_type == ReturnType::kDrop ? DMGL_RET_DROP : 0);
+  // Rust first: its older names are valid C++ names too, with escapes and a hash that only the Rust demangler takes away.
+  if (Run(rust_demangle_callback, name.c_str(), options, out.get()) ||
+      Run(cplus_demangle_v3_callback, name.c_str(), options, out.get())) {
+    return std::string(out->text, out->size_bytes);
+  }
+  return name;
+}
+
+}  // namespace stackd

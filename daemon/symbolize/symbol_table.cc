@@ -1,0 +1,115 @@
+#include "daemon/symbolize/symbol_table.h"
+
+#include <gelf.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <span>
+
+namespace stackd {
+namespace {
+
+// Names that assemblers and compilers give to places inside functions.
+bool IsLabel(std::string_view name, uint8_t binding) {
+  return name.starts_with(".L") || (binding == STB_LOCAL && name.starts_with("$L"));
+}
+
+}  // namespace
+
+SymbolTable SymbolTable::Read(const ElfFile& file) {
+  SymbolTable table;
+  std::optional<ElfSection> symtab, dynsym;
+  std::vector<bool> is_code_section;
+  file.ForEachSection([&](const ElfSection& section) {
+    if (section.header.sh_type == SHT_SYMTAB && !symtab) symtab = section;
+    if (section.header.sh_type == SHT_DYNSYM && !dynsym) dynsym = section;
+    constexpr uint64_t kCode = SHF_ALLOC | SHF_EXECINSTR;
+    if ((section.header.sh_flags & kCode) == kCode && section.header.sh_size <= UINT64_MAX - section.header.sh_addr) {
+      table.code_sections_.push_back({section.header.sh_addr, section.header.sh_addr + section.header.sh_size});
+    }
+    return true;
+  });
+  std::sort(table.code_sections_.begin(), table.code_sections_.end(),
+            [](const CodeSection& a, const CodeSection& b) { return a.begin_svma < b.begin_svma; });
+  if (symtab) table.ReadSymbols(file, *symtab);
+  if (table.symbols_.empty() && dynsym) {
+    table.ReadSymbols(file, *dynsym);
+    table.is_dynamic_ = true;
+  }
+  return table;
+}
+
+void SymbolTable::ReadSymbols(const ElfFile& file, const ElfSection& section) {
+  Elf_Scn* names_handle = elf_getscn(file.elf(), section.header.sh_link);
+  const Elf64_Shdr* names_header = names_handle != nullptr ? elf64_getshdr(names_handle) : nullptr;
+  if (names_header == nullptr || names_header->sh_type != SHT_STRTAB) return;
+  std::span<const uint8_t> names = ElfFile::RawBytes({names_handle, section.header.sh_link, *names_header, {}});
+  std::span<const uint8_t> bytes = ElfFile::RawBytes(section);
+  names_ = {reinterpret_cast<const char*>(names.data()), names.size()};
+
+  size_t count = std::min<size_t>(bytes.size() / sizeof(Elf64_Sym), std::numeric_limits<uint32_t>::max());
+  symbols_.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    Elf64_Sym symbol;
+    memcpy(&symbol, bytes.data() + i * sizeof(symbol), sizeof(symbol));
+    uint8_t type = ELF64_ST_TYPE(symbol.st_info);
+    bool is_defined = symbol.st_shndx != SHN_UNDEF && (symbol.st_shndx < SHN_LORESERVE || symbol.st_shndx == SHN_XINDEX);
+    if (!is_defined || type == STT_SECTION || type == STT_FILE || type == STT_TLS) continue;
+    Symbol entry{symbol.st_value, static_cast<uint32_t>(std::min<uint64_t>(symbol.st_size, UINT32_MAX)), symbol.st_name};
+    std::string_view name = NameOf(entry);
+    if (name.empty() || IsLabel(name, ELF64_ST_BIND(symbol.st_info))) continue;
+    auto code = std::upper_bound(code_sections_.begin(), code_sections_.end(), entry.svma,
+                                 [](uint64_t svma, const CodeSection& s) { return svma < s.begin_svma; });
+    if (code == code_sections_.begin() || entry.svma >= std::prev(code)->end_svma) continue;
+    symbols_.push_back(entry);
+  }
+  symbols_.shrink_to_fit();
+  std::sort(symbols_.begin(), symbols_.end(), [](const Symbol& a, const Symbol& b) {
+    return a.svma != b.svma ? a.svma < b.svma : a.name_offset < b.name_offset;
+  });
+}
+
+std::string_view SymbolTable::NameOf(const Symbol& symbol) const {
+  if (symbol.name_offset >= names_.size()) return {};
+  std::string_view rest = names_.substr(symbol.name_offset);
+  size_t end = rest.find('\0');
+  return end == std::string_view::npos ? std::string_view() : rest.substr(0, end);
+}
+
+std::optional<SymbolTable::Match> SymbolTable::Find(uint64_t svma) const {
+  auto section = std::upper_bound(code_sections_.begin(), code_sections_.end(), svma,
+                                  [](uint64_t value, const CodeSection& s) { return value < s.begin_svma; });
+  if (section == code_sections_.begin() || svma >= std::prev(section)->end_svma) return std::nullopt;
+  uint64_t section_begin_svma = std::prev(section)->begin_svma;
+
+  auto after = std::upper_bound(symbols_.begin(), symbols_.end(), svma,
+                                [](uint64_t value, const Symbol& s) { return value < s.svma; });
+  // Where symbols overlap, an outer one may begin before many inner ones; a hostile file may have millions of those.
+  constexpr int kMaxSteps = 1000;
+  const Symbol* without_size = nullptr;
+  const Symbol* best = nullptr;
+  int steps = 0;
+  for (auto it = after; it != symbols_.begin() && steps < kMaxSteps; ++steps) {
+    --it;
+    if (it->svma < section_begin_svma) break;
+    if (it->size_bytes == 0) {
+      if (without_size == nullptr) without_size = &*it;
+      continue;
+    }
+    best = &*it;
+    if (svma - it->svma < it->size_bytes || it == symbols_.begin()) break;
+    // Past its end. gdb tries the one before only if that one covers the address.
+    const Symbol& previous = *std::prev(it);
+    if (svma - previous.svma >= previous.size_bytes) break;
+  }
+  if (best == nullptr || svma - best->svma >= best->size_bytes) best = without_size;
+  if (best == nullptr) return std::nullopt;
+  std::string_view name = NameOf(*best);
+  // "pthread_cond_wait@@GLIBC_2.3.2": the version says nothing to a person who reads a stack.
+  size_t version = name.find('@');
+  if (version != std::string_view::npos && version > 0) name = name.substr(0, version);
+  return Match{name, best->svma};
+}
+
+}  // namespace stackd

@@ -1,0 +1,51 @@
+// The symbols of one ELF file, found by address as gdb finds them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "daemon/symbolize/elf_file.h"
+
+namespace stackd {
+
+class SymbolTable {
+ public:
+  struct Match {
+    std::string_view name;  // mangled; valid as long as the ElfFile
+    uint64_t svma;
+  };
+
+  // Reads .symtab, or .dynsym where there is no .symtab. `file` must outlive the table.
+  static SymbolTable Read(const ElfFile& file);
+
+  // gdb's choice: of aliases the last; a symbol with a size only for addresses inside it; one without a size (assembly) up
+  // to the next symbol; never one of another section.
+  std::optional<Match> Find(uint64_t svma) const;
+
+  bool empty() const { return symbols_.empty(); }
+  bool is_dynamic() const { return is_dynamic_; }
+
+ private:
+  struct Symbol {
+    uint64_t svma;
+    uint32_t size_bytes;
+    uint32_t name_offset;
+  };
+  struct CodeSection {
+    uint64_t begin_svma;
+    uint64_t end_svma;
+  };
+
+  void ReadSymbols(const ElfFile& file, const ElfSection& section);
+  std::string_view NameOf(const Symbol& symbol) const;
+
+  std::vector<Symbol> symbols_;  // by svma; aliases in order of preference, best last
+  std::vector<CodeSection> code_sections_;
+  std::string_view names_;
+  bool is_dynamic_ = false;
+};
+
+}  // namespace stackd

@@ -1,0 +1,213 @@
+#include "daemon/symbolize/worker.h"
+
+#include <elfutils/libdw.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <list>
+#include <memory>
+#include <new>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "daemon/base/clock.h"
+#include "daemon/symbolize/debug_files.h"
+#include "daemon/symbolize/module_symbols.h"
+#include "daemon/symbolize/sandbox.h"
+#include "daemon/symbolize/worker_protocol.h"
+
+namespace stackd {
+namespace {
+
+// Each open module holds up to three files.
+constexpr size_t kMaxOpenModules = 64;
+
+[[noreturn]] void EndOutOfMemory() { _exit(kWorkerOutOfMemory); }
+
+struct Request {
+  RequestHeader header;
+  std::string path;
+  std::vector<uint64_t> svmas;
+  Fd module;
+};
+
+class Worker {
+ public:
+  Worker(Fd socket, uint64_t memory_limit_bytes, const std::vector<std::string>& debug_dirs)
+      : socket_(std::move(socket)),
+        memory_limit_bytes_(memory_limit_bytes),
+        debug_files_(debug_dirs),
+        statm_(open("/proc/self/statm", O_RDONLY | O_CLOEXEC)) {}
+
+  int Run() {
+    ForbidSystemCalls();
+    while (true) {
+      std::optional<Request> request = Receive();
+      if (!request) return exit_code_;
+      if (!Serve(*request)) return 0;  // the daemon is gone
+      if (!MakeRoom(nullptr)) return kWorkerRecycled;
+    }
+  }
+
+ private:
+  // Beyond this, memory is given back before the next address.
+  uint64_t soft_limit_bytes() const { return memory_limit_bytes_ / 10 * 6; }
+
+  std::optional<Request> Receive() {
+    Request request;
+    if (!ReceiveHeader(&request)) return std::nullopt;
+    const RequestHeader& header = request.header;
+    exit_code_ = kWorkerBadRequest;
+    if (!request.module.valid() || header.path_bytes > kMaxRequestPathBytes ||
+        header.address_count > kMaxRequestAddresses) {
+      return std::nullopt;
+    }
+    request.path.resize(header.path_bytes);
+    request.svmas.resize(header.address_count);
+    if (!ReadFully(request.path.data(), request.path.size()) ||
+        !ReadFully(request.svmas.data(), request.svmas.size() * sizeof(uint64_t))) {
+      return std::nullopt;
+    }
+    return request;
+  }
+
+  bool ReceiveHeader(Request* request) {
+    exit_code_ = 0;
+    iovec part{&request->header, sizeof(request->header)};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    ssize_t n = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
+    if (n <= 0) return false;
+    cmsghdr* rights = CMSG_FIRSTHDR(&message);
+    if (rights != nullptr && rights->cmsg_type == SCM_RIGHTS && rights->cmsg_len == CMSG_LEN(sizeof(int))) {
+      int fd;
+      memcpy(&fd, CMSG_DATA(rights), sizeof(fd));
+      request->module = Fd(fd);
+    }
+    return ReadFully(reinterpret_cast<char*>(&request->header) + n, sizeof(request->header) - n);
+  }
+
+  bool ReadFully(void* out, size_t size_bytes) {
+    char* next = static_cast<char*>(out);
+    while (size_bytes > 0) {
+      ssize_t n = read(socket_.get(), next, size_bytes);
+      if (n <= 0) return false;
+      next += n;
+      size_bytes -= n;
+    }
+    return true;
+  }
+
+  // False if the other side is gone.
+  bool Serve(Request& request) {
+    ModuleSymbols& module = Open(request);
+    // Neighbours in the file share units, and pages.
+    std::vector<uint32_t> order(request.svmas.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return request.svmas[a] < request.svmas[b]; });
+    int64_t last_send_ns = MonotonicNs();
+    std::string out;
+    for (uint32_t i : order) {
+      uint64_t svma = request.svmas[i];
+      SourceLocation location = request.header.phase == Phase::kNames ? module.Name(svma) : module.Locate(svma);
+      AppendAnswer(i, module.quality(), location, &out);
+      // What is known is sent on the way: the next address may take long, or be the worker's last.
+      constexpr size_t kSendBytes = 32768;
+      if (out.size() >= kSendBytes || MonotonicNs() - last_send_ns >= kNsPerMs) {
+        if (!Send(&out)) return false;
+        last_send_ns = MonotonicNs();
+      }
+      if (request.header.phase == Phase::kLines) MakeRoom(&module);
+    }
+    return Send(&out);
+  }
+
+  bool Send(std::string* out) {
+    for (size_t sent = 0; sent < out->size();) {
+      ssize_t n = send(socket_.get(), out->data() + sent, out->size() - sent, MSG_NOSIGNAL);
+      if (n <= 0) return false;
+      sent += n;
+    }
+    out->clear();
+    return true;
+  }
+
+  ModuleSymbols& Open(Request& request) {
+    auto it =
+        std::find_if(modules_.begin(), modules_.end(), [&](const auto& m) { return m.first == request.header.module_id; });
+    if (it != modules_.end()) {
+      modules_.splice(modules_.begin(), modules_, it);
+      return *modules_.front().second;
+    }
+    if (modules_.size() >= kMaxOpenModules) modules_.pop_back();
+    // Half of the memory for decompressed sections, so that the index fits beside them.
+    modules_.emplace_front(request.header.module_id,
+                           std::make_unique<ModuleSymbols>(std::move(request.module), std::move(request.path),
+                                                           &debug_files_, memory_limit_bytes_ / 2));
+    return *modules_.front().second;
+  }
+
+  // Forgets modules, least recently used first, until memory is below the soft limit. `in_use` is kept, but not what it
+  // holds of debug data. False if nothing is left to forget: the heap is in pieces.
+  bool MakeRoom(ModuleSymbols* in_use) {
+    while (AnonymousBytes() > soft_limit_bytes()) {
+      if (modules_.empty()) return false;
+      bool only_one_left = modules_.back().second.get() == in_use;
+      if (only_one_left) {
+        in_use->DropDwarf();
+      } else {
+        modules_.pop_back();
+      }
+      malloc_trim(0);
+      if (only_one_left) break;
+    }
+    return true;
+  }
+
+  uint64_t AnonymousBytes() const {
+    char text[128] = {};
+    unsigned long pages_total = 0, pages_resident = 0, pages_shared = 0;
+    if (pread(statm_.get(), text, sizeof(text) - 1, 0) <= 0) return 0;
+    if (sscanf(text, "%lu %lu %lu", &pages_total, &pages_resident, &pages_shared) != 3 || pages_resident < pages_shared)
+      return 0;
+    return (pages_resident - pages_shared) * 4096;
+  }
+
+  Fd socket_;
+  const uint64_t memory_limit_bytes_;
+  const DebugFiles debug_files_;
+  const Fd statm_;
+  std::list<std::pair<uint64_t, std::unique_ptr<ModuleSymbols>>> modules_;  // most recently used first
+  int exit_code_ = 0;
+};
+
+}  // namespace
+
+int ServeSymbolRequests(Fd socket, uint64_t memory_limit_bytes, const std::vector<std::string>& debug_dirs) {
+  std::set_new_handler(EndOutOfMemory);
+  return Worker(std::move(socket), memory_limit_bytes, debug_dirs).Run();
+}
+
+int RunSymbolizeWorkerIfAsked(int argc, char** argv) {
+  if (argc < 3 || strcmp(argv[1], kWorkerFlag) != 0) return -1;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  prctl(PR_SET_NAME, "stackd-symbols");
+  uint64_t memory_limit_bytes = strtoull(argv[2], nullptr, 10);
+  LimitResources(memory_limit_bytes);
+  return ServeSymbolRequests(Fd(kWorkerSocketFd), memory_limit_bytes, std::vector<std::string>(argv + 3, argv + argc));
+}
+
+}  // namespace stackd
