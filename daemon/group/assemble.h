@@ -20,8 +20,9 @@ struct NamedStack {
 };
 
 // `stack_of_thread[i]` is the index into `stacks` of `capture.threads[i]`, or -1. `dump_id` is the last part of the name.
-v1::Dump AssembleDump(const Capture& capture, const std::vector<int>& stack_of_thread, const std::vector<NamedStack>& stacks,
-                      const std::function<SymbolQuality(const Module&)>& quality, const std::string& dump_id);
+v1::Dump AssembleDump(const Capture& capture, const std::vector<int>& stack_of_thread,
+                      const std::vector<NamedStack>& stacks, const std::function<SymbolQuality(const Module&)>& quality,
+                      const std::string& dump_id);
 
 // Equal for stacks with equal function names (module name and offset where a function is not known): 32 hex digits.
 std::string Fingerprint(const v1::Stack& stack);

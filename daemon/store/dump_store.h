@@ -14,8 +14,8 @@
 namespace stackd {
 
 struct DumpStoreOptions {
-  std::string file;                        // ":memory:": kept until the daemon ends
-  int64_t max_bytes = 256ll << 20;         // the oldest dumps go first
+  std::string file;                 // ":memory:": kept until the daemon ends
+  int64_t max_bytes = 256ll << 20;  // the oldest dumps go first
   int64_t max_dumps = 10'000;
   int64_t max_age_seconds = 30ll * 86400;
 };
