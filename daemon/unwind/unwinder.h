@@ -51,7 +51,8 @@ struct NativeStack {
 
 inline constexpr int kMaxFrames = 4096;
 
-// Thread safety: an Unwinder is used by one thread at a time (it holds a rule cache); tables of modules are shared behind it.
+// Thread safety: an Unwinder is used by one thread at a time (it holds a rule cache); tables of modules are shared behind
+// it.
 class Unwinder {
  public:
   Unwinder();
