@@ -8,13 +8,13 @@
 #include <cstdio>
 #include <cstring>
 
-#include "daemon/base/utf8.h"
+#include "daemon/base/printable.h"
 
 namespace stackd {
 
 std::string Table(std::vector<std::vector<std::string>> rows) {
   for (auto& row : rows) {
-    for (std::string& cell : row) cell = PrintableUtf8(cell);
+    for (std::string& cell : row) cell = PrintableText(cell);
   }
   std::vector<size_t> widths;
   for (const auto& row : rows) {
@@ -76,6 +76,6 @@ bool FlushOutput() {
   return false;
 }
 
-void Complain(const std::string& sentence) { fprintf(stderr, "stackctl: %s\n", PrintableUtf8(sentence).c_str()); }
+void Complain(const std::string& sentence) { fprintf(stderr, "stackctl: %s\n", PrintableText(sentence).c_str()); }
 
 }  // namespace stackd

@@ -1,7 +1,7 @@
 #include "daemon/serve/process_message.h"
 
 #include "daemon/base/clock.h"
-#include "daemon/group/utf8.h"
+#include "daemon/base/text.h"
 
 namespace stackd {
 namespace {

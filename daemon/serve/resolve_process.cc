@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "daemon/base/near_name.h"
-#include "daemon/group/utf8.h"
+#include "daemon/base/text.h"
 
 namespace stackd {
 namespace {

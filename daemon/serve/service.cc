@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "daemon/base/clock.h"
+#include "daemon/base/text.h"
 #include "daemon/config/version.h"
 #include "daemon/export/export.h"
-#include "daemon/group/utf8.h"
 #include "daemon/log/log.h"
 #include "daemon/serve/dump_view.h"
 #include "daemon/serve/page_token.h"
