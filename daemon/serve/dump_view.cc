@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "daemon/export/export.h"
+#include "daemon/group/basic_view.h"
 
 namespace stackd {
 namespace {
@@ -132,21 +133,6 @@ void AddContent(const v1::Dump& dump, Budget* budget, v1::Dump* answer) {
 }
 
 }  // namespace
-
-v1::Dump BasicView(const v1::Dump& dump) {
-  v1::Dump basic;
-  basic.set_name(dump.name());
-  *basic.mutable_process() = dump.process();
-  basic.set_trigger(dump.trigger());
-  basic.set_state(dump.state());
-  *basic.mutable_create_time() = dump.create_time();
-  *basic.mutable_capture_duration() = dump.capture_duration();
-  *basic.mutable_thread_counts() = dump.thread_counts();
-  *basic.mutable_pause() = dump.pause();
-  *basic.mutable_notes() = dump.notes();
-  basic.set_stored(dump.stored());
-  return basic;
-}
 
 v1::Dump ViewOf(const v1::Dump& dump, v1::DumpView view, size_t budget_bytes) {
   v1::Dump answer = BasicView(dump);

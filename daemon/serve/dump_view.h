@@ -10,9 +10,6 @@ namespace stackd {
 // Stock clients refuse messages above 4 MiB; the rest is for framing and for the margin that nobody has measured.
 inline constexpr size_t kAnswerBudgetBytes = 3584u << 10;
 
-// Everything but groups, threads, stacks, modules and lines.
-v1::Dump BasicView(const v1::Dump& dump);
-
 // `dump` as `view` says (UNSPECIFIED means FULL), at most about `budget_bytes` large: the largest groups first, then
 // threads, then the stacks they refer to. What was left out is counted in omitted_group_count, and a note says how to get
 // it.

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "daemon/serve/dump_view.h"
+#include "daemon/group/basic_view.h"
 #include "daemon/serve/rpc_status.h"
 
 namespace stackd {
