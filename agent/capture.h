@@ -7,6 +7,9 @@
 #include "agent/pointer_filter.h"
 #include "agent/ring_writer.h"
 
+/* How far below its start, as read earlier, the main stack may reach by now. */
+#define STACKD_MAIN_STACK_GROWTH_BYTES (8ull << 20)
+
 struct stackd_capture {
   const struct stackd_ring* ring;
   const struct stackd_code_ranges* ranges; /* may be NULL: then no word passes the filter but those into the stack */
