@@ -47,12 +47,12 @@ double Now() {
 double end_s;
 bool Over() { return Now() >= end_s; }
 
-#define REQUIRE(condition)                                                                        \
-  do {                                                                                            \
-    if (!(condition)) {                                                                           \
-      fprintf(stderr, "line %d: %s is false (errno %d)\n", __LINE__, #condition, errno);          \
-      _exit(10);                                                                                  \
-    }                                                                                             \
+#define REQUIRE(condition)                                                               \
+  do {                                                                                   \
+    if (!(condition)) {                                                                  \
+      fprintf(stderr, "line %d: %s is false (errno %d)\n", __LINE__, #condition, errno); \
+      _exit(10);                                                                         \
+    }                                                                                    \
   } while (false)
 
 void OnThreads(int count, const std::function<void(int)>& body) {
@@ -241,7 +241,8 @@ void Fibers() {
     getcontext(&fiber.other);
     size_t size = 64 << 10;
     // On the heap, on a mapping of its own, between others.
-    fiber.other.uc_stack.ss_sp = which == 0 ? malloc(size) : mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    fiber.other.uc_stack.ss_sp =
+        which == 0 ? malloc(size) : mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     fiber.other.uc_stack.ss_size = size;
     fiber.other.uc_link = nullptr;
     auto address = reinterpret_cast<uintptr_t>(&fiber);
@@ -528,7 +529,8 @@ __attribute__((target("avx2"))) void State() {
           "movq -64(%%rsp), %[red]\n"
           "fldpi\n fcompp\n fnstsw %%ax\n"
           "fstp %%st(0)\n"
-          "vmovdqa %%ymm4, 0(%[out])\n vmovdqa %%ymm5, 32(%[out])\n vmovdqa %%ymm14, 64(%[out])\n vmovdqa %%ymm15, 96(%[out])\n"
+          "vmovdqa %%ymm4, 0(%[out])\n vmovdqa %%ymm5, 32(%[out])\n vmovdqa %%ymm14, 64(%[out])\n vmovdqa %%ymm15, "
+          "96(%[out])\n"
           : [red] "=&r"(red_zone)
           : [in] "r"(in), [out] "r"(out), [kept] "r"(kept_rbx)
           : "rax", "rcx", "ymm4", "ymm5", "ymm14", "ymm15", "memory", "cc", "st", "st(1)", "st(2)");
