@@ -353,10 +353,13 @@ void Exec(const char* self) {
 
 std::atomic<int> own_signals;
 
+extern "C" sighandler_t __sysv_signal(int, sighandler_t) noexcept;  // signal() of strict C programs
+
 // A program that resets every signal, and one that uses the dump signal itself.
 void SignalResets() {
   while (!Over()) {
     for (int s = 1; s <= 64; s++) signal(s, SIG_DFL);
+    for (int s = 1; s <= 64; s++) __sysv_signal(s, SIG_DFL);
     struct sigaction now{};
     REQUIRE(sigaction(kDumpSignal, nullptr, &now) == 0 && now.sa_handler == SIG_DFL);
     usleep(500);
