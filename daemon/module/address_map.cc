@@ -3,6 +3,7 @@
 #include <sys/sysmacros.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <optional>
 
@@ -44,6 +45,11 @@ std::optional<Mapping> ParseLine(std::string_view line) {
 }
 
 }  // namespace
+
+uint64_t AddressMap::NextId() {
+  static std::atomic<uint64_t> last_id{0};
+  return last_id.fetch_add(1, std::memory_order_relaxed) + 1;
+}
 
 const Mapping* AddressMap::Find(uint64_t avma) const {
   auto after = std::upper_bound(mappings_.begin(), mappings_.end(), avma,

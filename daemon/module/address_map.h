@@ -37,13 +37,18 @@ struct Mapping {
 class AddressMap {
  public:
   // Mappings sorted by address, not overlapping.
-  explicit AddressMap(std::vector<Mapping> mappings) : mappings_(std::move(mappings)) {}
+  explicit AddressMap(std::vector<Mapping> mappings) : id_(NextId()), mappings_(std::move(mappings)) {}
 
   // The mapping that holds `avma`, or nullptr.
   const Mapping* Find(uint64_t avma) const;
   const std::vector<Mapping>& mappings() const { return mappings_; }
+  // Of no other map that this process ever made, but for copies of this one: what caches of addresses are valid for.
+  uint64_t id() const { return id_; }
 
  private:
+  static uint64_t NextId();
+
+  uint64_t id_;
   std::vector<Mapping> mappings_;
 };
 

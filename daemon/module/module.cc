@@ -308,4 +308,12 @@ std::optional<uint64_t> Module::FileOffsetToSvma(uint64_t file_offset) const {
   return std::nullopt;
 }
 
+std::optional<uint64_t> Module::SvmaToPosition(uint64_t svma) const {
+  for (const Segment& segment : segments_) {
+    if (svma < segment.svma || svma - segment.svma >= segment.file_bytes) continue;
+    return is_memory_image_ ? svma - lowest_svma_ / kPageBytes * kPageBytes : segment.file_offset + (svma - segment.svma);
+  }
+  return std::nullopt;
+}
+
 }  // namespace stackd

@@ -81,6 +81,8 @@ class Module {
   // svma of what is mapped from `file_offset`, by the PT_LOAD that holds it; nullopt if none does. (Do not assume
   // p_vaddr == p_offset.)
   std::optional<uint64_t> FileOffsetToSvma(uint64_t file_offset) const;
+  // The other way: where in fd() the byte of `svma` is; nullopt if it is not in the file.
+  std::optional<uint64_t> SvmaToPosition(uint64_t svma) const;
 
  private:
   friend class ModuleParser;

@@ -1,0 +1,26 @@
+// One frame to its caller by the rules of one row of CFI, with all registers.
+#pragma once
+
+#include <cstdint>
+#include <expected>
+
+#include "daemon/unwind/cfi.h"
+#include "daemon/unwind/expression.h"
+#include "daemon/unwind/register_file.h"
+#include "daemon/unwind/stack_copy.h"
+
+namespace stackd {
+
+struct CfiStep {
+  uint64_t cfa_avma;
+  // Without rip if the return address is undefined: there is no caller.
+  RegisterFile caller;
+};
+
+// Fails if CFA, stack pointer or return address cannot be had; any other register that cannot is just not known in the
+// caller. `needs_rbp`: fails too if rbp depends on a register that is not known. Operations of expressions are taken from
+// `*steps_left`.
+std::expected<CfiStep, EvaluationError> ApplyRow(const Cie& cie, const CfiRow& row, const RegisterFile& callee,
+                                                 const StackCopy& stack, bool needs_rbp, uint64_t* steps_left);
+
+}  // namespace stackd

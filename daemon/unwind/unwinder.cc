@@ -1,0 +1,279 @@
+#include "daemon/unwind/unwinder.h"
+
+#include <expected>
+#include <optional>
+#include <utility>
+
+#include "daemon/unwind/cfi_step.h"
+#include "daemon/unwind/register_file.h"
+#include "daemon/unwind/rule_resolver.h"
+
+namespace stackd {
+namespace {
+
+constexpr uint64_t kRbp = Registers::kRbp, kRsp = Registers::kRsp, kRip = Registers::kRip;
+constexpr uint32_t kAllRegisters = (1u << kRegisterCount) - 1;
+// What the fast steps keep track of.
+constexpr uint32_t kFastRegisters = 1u << kRbp | 1u << kRsp | 1u << kRip;
+
+// Of the CFI and the operations that are interpreted for one stack, in bytes and operations. Real stacks need some
+// thousand.
+constexpr uint64_t kMaxInterpretedOfStack = 4 << 20;
+
+bool IsCalledFrame(FrameOrigin origin) { return origin == FrameOrigin::kCfi || origin == FrameOrigin::kFramePointer; }
+
+// The walk up one stack.
+//
+// The usual step knows rip, rsp and rbp only and takes nanoseconds. Should a rule need another register that only the steps
+// before could have kept, the whole walk is done again with all registers, by the interpreter.
+class StackWalk {
+ public:
+  StackWalk(RuleResolver& resolver, const StackCopy& stack, bool copy_truncated, const AddressMap& map,
+            std::vector<NativeFrame>& frames)
+      : resolver_(resolver), stack_(stack), copy_truncated_(copy_truncated), map_(map), frames_(frames) {}
+
+  // nullopt: do it again with `all_registers`. With them it never is.
+  std::optional<StackEnd> Run(const Registers& registers, bool all_registers);
+
+ private:
+  struct Caller {
+    uint64_t cfa_avma, rip, rsp, rbp;
+    FrameOrigin origin;
+  };
+  // Why there is no caller; nullopt: see Run.
+  using NoCaller = std::unexpected<std::optional<StackEnd>>;
+  using Step = std::expected<Caller, std::optional<StackEnd>>;
+
+  Step RareStep(RuleKind kind, const NativeFrame& frame);
+  Step InterpretedStep(const NativeFrame& frame);
+  Step FramePointerStep();
+  Step SigreturnStep();
+  Step WildCallStep();
+
+  Caller CallerFrom(uint64_t cfa_avma, FrameOrigin origin) const {
+    const auto& value = registers_.registers.value;
+    return {cfa_avma, value[kRip], value[kRsp], value[kRbp], origin};
+  }
+  StackEnd Unreadable(uint64_t avma) const {
+    return copy_truncated_ && avma >= stack_.end_avma() ? StackEnd::kTruncated : StackEnd::kUnreadable;
+  }
+  bool IsOutermost(uint64_t avma) const;
+
+  RuleResolver& resolver_;
+  const StackCopy& stack_;
+  const bool copy_truncated_;
+  const AddressMap& map_;
+  std::vector<NativeFrame>& frames_;
+  bool all_registers_ = false;
+  uint64_t interpreted_ = 0;
+  // Before a rare step; the fast ones keep their three in local variables.
+  RegisterFile registers_;
+};
+
+std::optional<StackEnd> StackWalk::Run(const Registers& registers, bool all_registers) {
+  all_registers_ = all_registers;
+  interpreted_ = 0;
+  registers_ = {registers, kAllRegisters};
+  frames_.clear();
+  uint64_t rip = registers.value[kRip], rsp = registers.value[kRsp], rbp = registers.value[kRbp];
+  frames_.push_back({rip, 0, FrameOrigin::kRegisters});
+  UnwindRule rule = resolver_.Resolve(map_, rip);
+
+  while (frames_.size() < kMaxFrames) {
+    uint64_t cfa_avma = 0;
+    FrameOrigin origin = FrameOrigin::kCfi;
+    RuleKind kind = rule.kind;
+    if (all_registers && kind >= RuleKind::kRsp && kind <= RuleKind::kRoot) kind = RuleKind::kSlow;
+    bool rare = false;
+    switch (kind) {
+      case RuleKind::kRsp:
+        cfa_avma = rsp + static_cast<uint64_t>(int64_t{rule.cfa_offset});
+        break;
+      case RuleKind::kRbp:
+        cfa_avma = rbp + static_cast<uint64_t>(int64_t{rule.cfa_offset});
+        break;
+      case RuleKind::kPlt:
+        cfa_avma = rsp + 8 + (static_cast<int32_t>(rip & 15) >= rule.cfa_offset ? 8 : 0);
+        break;
+      case RuleKind::kAtRsp:
+      case RuleKind::kAtRspPlus8:
+      case RuleKind::kAtRbp:
+      case RuleKind::kAtRbpPlus8: {
+        bool by_rsp = kind == RuleKind::kAtRsp || kind == RuleKind::kAtRspPlus8;
+        bool plus_8 = kind == RuleKind::kAtRspPlus8 || kind == RuleKind::kAtRbpPlus8;
+        uint64_t address_avma = (by_rsp ? rsp : rbp) + static_cast<uint64_t>(int64_t{rule.cfa_offset});
+        std::optional<uint64_t> word = stack_.Read(address_avma);
+        if (!word) return Unreadable(address_avma);
+        cfa_avma = *word + (plus_8 ? 8 : 0);
+        break;
+      }
+      case RuleKind::kRoot:
+        return StackEnd::kRoot;
+      default:
+        rare = true;
+    }
+
+    if (!rare) [[likely]] {
+      std::optional<uint64_t> return_address = stack_.Read(cfa_avma - 8);
+      if (!return_address) return Unreadable(cfa_avma - 8);
+      frames_.back().cfa_avma = cfa_avma;
+      if (cfa_avma <= rsp) return StackEnd::kNoProgress;
+      if (rule.rbp != RbpRule::kSame) {
+        uint64_t base = rule.rbp == RbpRule::kAtCfa ? cfa_avma : rbp;
+        uint64_t saved_avma = base + static_cast<uint64_t>(int64_t{rule.rbp_offset});
+        // Below the stack pointer: it was popped already, in an epilogue that the compiler did not describe.
+        if (saved_avma >= rsp) rbp = stack_.Read(saved_avma).value_or(0);
+      }
+      rip = *return_address;
+      rsp = cfa_avma;
+      registers_.known = kFastRegisters;
+    } else {
+      registers_.registers.value[kRip] = rip;
+      registers_.registers.value[kRsp] = rsp;
+      registers_.registers.value[kRbp] = rbp;
+      Step step = RareStep(kind, frames_.back());
+      if (!step) return step.error();
+      frames_.back().cfa_avma = step->cfa_avma;
+      rip = step->rip;
+      rsp = step->rsp;
+      rbp = step->rbp;
+      origin = step->origin;
+    }
+
+    NativeFrame caller{rip, 0, origin};
+    rule = resolver_.Resolve(map_, caller.lookup_avma());
+    // Signals interrupt anything, even a jump to nowhere; but a return address must be code.
+    if (IsCalledFrame(origin) && (rip == 0 || rule.kind == RuleKind::kNotCode)) {
+      return rip == 0 && IsOutermost(rsp) ? StackEnd::kRoot : StackEnd::kBadReturnAddress;
+    }
+    frames_.push_back(caller);
+  }
+  return StackEnd::kFrameLimit;
+}
+
+StackWalk::Step StackWalk::RareStep(RuleKind kind, const NativeFrame& frame) {
+  switch (kind) {
+    case RuleKind::kSlow:
+      return InterpretedStep(frame);
+    case RuleKind::kSigreturn:
+      return SigreturnStep();
+    case RuleKind::kNotCode:
+      return WildCallStep();
+    default:
+      return FramePointerStep();
+  }
+}
+
+StackWalk::Step StackWalk::InterpretedStep(const NativeFrame& frame) {
+  auto precise = resolver_.Interpret(map_, frame.lookup_avma());
+  if (!precise) return FramePointerStep();
+  interpreted_ += precise->cost_bytes;
+  if (interpreted_ >= kMaxInterpretedOfStack) return NoCaller(StackEnd::kNoUnwindInfo);
+  uint64_t steps_left = kMaxInterpretedOfStack - interpreted_;
+  auto step = ApplyRow(precise->cie, precise->row, registers_, stack_, !all_registers_, &steps_left);
+  interpreted_ = kMaxInterpretedOfStack - steps_left;
+  if (!step) {
+    switch (step.error().kind) {
+      case EvaluationError::kMalformed:
+        return NoCaller(StackEnd::kNoUnwindInfo);
+      case EvaluationError::kUnreadable:
+        return NoCaller(Unreadable(step.error().address_avma));
+      case EvaluationError::kUnknownRegister:
+        if (!all_registers_) return NoCaller(std::nullopt);
+        return NoCaller(StackEnd::kUnreadable);
+    }
+  }
+  if (!step->caller.Get(kRip)) {
+    frames_.back().cfa_avma = step->cfa_avma;
+    return NoCaller(StackEnd::kRoot);
+  }
+  // A signal may have been handled on another stack.
+  bool is_signal_frame = precise->cie.is_signal_frame;
+  if (!is_signal_frame && step->cfa_avma <= registers_.registers.value[kRsp]) return NoCaller(StackEnd::kNoProgress);
+  registers_ = step->caller;
+  return CallerFrom(step->cfa_avma, is_signal_frame ? FrameOrigin::kSignalFrame : FrameOrigin::kCfi);
+}
+
+// Code without CFI, if it keeps frame pointers: JIT code, Go. What passes these tests is almost surely a frame.
+StackWalk::Step StackWalk::FramePointerStep() {
+  auto& value = registers_.registers.value;
+  uint64_t rbp = value[kRbp];
+  auto end = [&](uint64_t from_avma) {
+    return NoCaller(frames_.size() > 1 && IsOutermost(from_avma) ? StackEnd::kRoot : StackEnd::kNoUnwindInfo);
+  };
+  // The first function of a thread has a zero here, if it keeps to the ABI.
+  if (rbp == 0) return end(value[kRsp]);
+  if (rbp < value[kRsp]) return NoCaller(StackEnd::kNoUnwindInfo);
+  std::optional<uint64_t> saved_rbp = stack_.Read(rbp);
+  std::optional<uint64_t> return_address = stack_.Read(rbp + 8);
+  if (!saved_rbp || !return_address) return NoCaller(StackEnd::kNoUnwindInfo);
+  if (*return_address == 0) return end(rbp + 16);
+  if (resolver_.Resolve(map_, *return_address - 1).kind == RuleKind::kNotCode) return NoCaller(StackEnd::kNoUnwindInfo);
+  value[kRip] = *return_address;
+  value[kRsp] = rbp + 16;
+  value[kRbp] = *saved_rbp;
+  registers_.known = kFastRegisters;
+  return CallerFrom(rbp + 16, FrameOrigin::kFramePointer);
+}
+
+// rsp points to the ucontext_t that the kernel pushed.
+StackWalk::Step StackWalk::SigreturnStep() {
+  constexpr uint64_t kFirstRegisterOffset = 40;
+  // In the order of ucontext_t, by DWARF number.
+  constexpr uint64_t kNumbers[] = {8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, 16};
+  RegisterFile interrupted;
+  uint64_t context_avma = registers_.registers.value[kRsp];
+  uint64_t word_avma = context_avma + kFirstRegisterOffset;
+  for (uint64_t number : kNumbers) {
+    std::optional<uint64_t> word = stack_.Read(word_avma);
+    if (!word) return NoCaller(Unreadable(word_avma));
+    interrupted.Set(number, *word);
+    word_avma += 8;
+  }
+  registers_ = interrupted;
+  return CallerFrom(context_avma, FrameOrigin::kSignalFrame);
+}
+
+// The interrupted program had jumped to where no code is. If that was a call, the return address is the last word pushed.
+StackWalk::Step StackWalk::WildCallStep() {
+  auto& value = registers_.registers.value;
+  std::optional<uint64_t> return_address = stack_.Read(value[kRsp]);
+  if (!return_address) return NoCaller(Unreadable(value[kRsp]));
+  value[kRip] = *return_address;
+  value[kRsp] += 8;
+  return CallerFrom(value[kRsp], FrameOrigin::kFramePointer);
+}
+
+// Whether no word from `avma` up could be a return address: a zero below is then where the thread began, and not a return
+// address that the agent's filter did not take for one.
+bool StackWalk::IsOutermost(uint64_t avma) const {
+  if (copy_truncated_) return false;
+  for (; avma < stack_.end_avma(); avma += 8) {
+    std::optional<uint64_t> word = stack_.Read(avma);
+    if (!word) return false;
+    const Mapping* mapping = *word == 0 ? nullptr : map_.Find(*word);
+    if (mapping != nullptr && mapping->executable) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+struct Unwinder::State {
+  RuleResolver resolver;
+  std::vector<NativeFrame> frames;  // reused, so that a stack takes one allocation, of the right size
+};
+
+Unwinder::Unwinder() : state_(std::make_unique<State>()) {}
+Unwinder::~Unwinder() = default;
+
+NativeStack Unwinder::Unwind(const Registers& registers, const StackCopy& stack, bool copy_truncated,
+                             const AddressMap& map) {
+  state_->resolver.UseMap(map);
+  StackWalk walk(state_->resolver, stack, copy_truncated, map, state_->frames);
+  std::optional<StackEnd> end = walk.Run(registers, /*all_registers=*/false);
+  if (!end) end = walk.Run(registers, /*all_registers=*/true);
+  return {state_->frames, end.value_or(StackEnd::kNoUnwindInfo)};
+}
+
+}  // namespace stackd
