@@ -2,10 +2,10 @@
 #ifndef STACKD_CONNECTION_H_
 #define STACKD_CONNECTION_H_
 
-#include "stackd/wire.h"
 #include "agent/own_fd.h"
 #include "agent/process.h"
 #include "agent/ring_writer.h"
+#include "stackd/wire.h"
 
 struct stackd_connection {
   struct stackd_own_fd socket;

@@ -117,13 +117,21 @@ static bool add_newcomer(void* context, uint32_t tid) {
 
 static uint32_t in_flight(const struct run* run) { return run->asked - (stackd_thread_answers() - run->answers_before); }
 
-/* Waits until fewer than the window are in flight. Threads that are slow or silent must not hold up the others: each quiet
- * spell widens the window. */
+/* The value of stackd_thread_answers() at which `count` are still in flight. */
+static uint32_t answers_when(const struct run* run, uint32_t count) { return run->answers_before + run->asked - count; }
+
+/* Wakes the reader early when the ring fills up faster than it looks: here, so that no watched thread pays for it. */
+static void make_room(const struct run *run) {
+  const struct stackd_ring *ring = run->options->ring;
+  if (stackd_ring_free_slots(ring) < ring->live_slot_count / 2) stackd_ring_doorbell(ring);
+}
+
+/* When the window is full, waits until half of it has answered. Threads that are slow or silent must not hold up the
+ * others: each quiet spell widens the window. */
 static void wait_for_window(struct run* run) {
-  while (in_flight(run) >= run->window) {
+  while (in_flight(run) >= run->window && !check_over(run)) {
     uint32_t seen = stackd_thread_answers();
-    if (in_flight(run) < run->window || check_over(run)) return;
-    stackd_thread_wait_answer(seen, QUIET_NS);
+    stackd_thread_wait_answers(answers_when(run, run->window / 2), QUIET_NS);
     if (stackd_thread_answers() == seen) run->window += WINDOW;
   }
 }
@@ -181,7 +189,7 @@ static void send_question(struct run* run, uint32_t index) {
     bool queue_full = error == -EAGAIN;
     if (queue_full && in_flight(run) > 1 && !check_over(run)) {
       /* Each answer takes a signal off the queue. */
-      stackd_thread_wait_answer(stackd_thread_answers(), QUIET_NS);
+      stackd_thread_wait_answers(stackd_thread_answers() + 1, QUIET_NS);
       continue;
     }
     stackd_thread_give_up(entry, seq);
@@ -313,13 +321,14 @@ static void settle(struct run* run) {
       struct unsettled unsettled = look_at_all(run, quiet_ns);
       if (unsettled.silent == 0 && unsettled.no_slot == 0) return;
       if (unsettled.no_slot > 0) {
+        make_room(run);
         run->window = run->window > 1 ? run->window / 2 : 1;
         ask_again(run);
         if (unsettled.silent == 0) last_answer_ns = now_ns();
       }
       if (quiet_ns >= QUIET_NS && wait_ns < 8 * QUIET_NS) wait_ns *= 2;
     }
-    stackd_thread_wait_answer(seen, wait_ns);
+    stackd_thread_wait_answers(answers_when(run, 0), wait_ns);
     uint32_t answers = stackd_thread_answers();
     if (answers != seen) {
       seen = answers;
@@ -339,7 +348,7 @@ static void write_batch(const struct run* run, const struct stackd_status_record
   while ((record = stackd_ring_begin(&writer, run->options->ring, STACKD_RECORD_STATUS, sizeof(*batch), 0)) == NULL) {
     /* The daemon sees that threads_listed is more than it got, and says so. */
     if (now_ns() >= give_up_ns) return;
-    stackd_thread_wait_answer(stackd_thread_answers(), MS);
+    stackd_thread_wait_answers(stackd_thread_answers() + 1, MS);
   }
   record->seq = batch->seq;
   record->entry_count = batch->entry_count;

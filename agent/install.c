@@ -8,8 +8,8 @@
 
 #include "agent/handler.h"
 #include "agent/helper_thread.h"
-#include "stackd/agent.h"
 #include "agent/process.h"
+#include "stackd/agent.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

@@ -4,8 +4,8 @@
 
 #include <pthread.h>
 
-#include "stackd/wire.h"
 #include "agent/own_fd.h"
+#include "stackd/wire.h"
 
 struct stackd_settings {
   char socket_path[STACKD_PATH_BYTES];

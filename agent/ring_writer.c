@@ -90,7 +90,6 @@ void stackd_ring_doorbell(const struct stackd_ring* ring) {
 void stackd_ring_commit(struct stackd_ring_writer* writer) {
   uint32_t slot = writer->first_slot;
   __atomic_fetch_or(&writer->ring->header->ready[slot / 64], 1ull << (slot % 64), __ATOMIC_RELEASE);
-  stackd_ring_doorbell(writer->ring);
 }
 
 void stackd_ring_abandon(struct stackd_ring_writer* writer) {

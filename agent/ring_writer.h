@@ -2,7 +2,7 @@
  * all.
  *
  * SIGNAL-SAFE, any number of threads at a time, each with a writer of its own on its stack. Blocks never: a claim is a
- * bounded number of atomic operations. Makes no system call but the futex wake of a reader that sleeps.
+ * bounded number of atomic operations.
  */
 #ifndef STACKD_RING_WRITER_H_
 #define STACKD_RING_WRITER_H_
@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "stackd/ring_abi.h"
 #include "agent/syscalls.h"
+#include "stackd/ring_abi.h"
 
 /* The ring as this process has it mapped. The sizes are copies, checked when it was mapped. */
 struct stackd_ring {
@@ -42,13 +42,14 @@ void* stackd_ring_begin(struct stackd_ring_writer* writer, const struct stackd_r
 /* Appends words to the record. False if slots ran out: what was appended before stays. */
 bool stackd_ring_append(struct stackd_ring_writer* writer, const uint64_t* words, uint32_t count) STACKD_HANDLER;
 
-/* Makes the record visible and wakes the reader if it sleeps. */
+/* Makes the record visible. The reader looks by itself every some hundred microseconds while a dump runs: no thread pays
+ * for a wake call. */
 void stackd_ring_commit(struct stackd_ring_writer* writer) STACKD_HANDLER;
 
 /* Gives all slots of the record back. */
 void stackd_ring_abandon(struct stackd_ring_writer* writer) STACKD_HANDLER;
 
-/* Wakes the reader if it sleeps: something in the header changed. */
+/* Wakes the reader if it sleeps. */
 void stackd_ring_doorbell(const struct stackd_ring* ring) STACKD_HANDLER;
 
 /* Adds one to header.dropped[reason]. */

@@ -1,5 +1,6 @@
 #include "agent/thread_table.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -7,6 +8,7 @@
 static struct stackd_thread_table* _Atomic current;
 static uint32_t answers;
 static uint32_t helper_waits;
+static uint32_t wake_at; /* valid while helper_waits */
 
 struct stackd_thread_table* stackd_thread_table_reserve(uint32_t count) {
   struct stackd_thread_table* old = atomic_load_explicit(&current, memory_order_relaxed);
@@ -34,8 +36,9 @@ struct stackd_thread_entry* stackd_thread_claim(uint32_t index, uint32_t seq, ui
 
 void stackd_thread_answer(struct stackd_thread_entry* entry, uint32_t seq, enum stackd_thread_state result) {
   __atomic_store_n(&entry->state, stackd_thread_word(seq, result), __ATOMIC_RELEASE);
-  __atomic_fetch_add(&answers, 1, __ATOMIC_SEQ_CST);
-  if (__atomic_load_n(&helper_waits, __ATOMIC_SEQ_CST) != 0) stackd_futex_wake(&answers, FUTEX_PRIVATE_FLAG);
+  uint32_t now = __atomic_add_fetch(&answers, 1, __ATOMIC_SEQ_CST);
+  if (__atomic_load_n(&helper_waits, __ATOMIC_SEQ_CST) == 0) return;
+  if ((int32_t)(now - __atomic_load_n(&wake_at, __ATOMIC_RELAXED)) >= 0) stackd_futex_wake(&answers, FUTEX_PRIVATE_FLAG);
 }
 
 bool stackd_thread_give_up(struct stackd_thread_entry* entry, uint32_t seq) {
@@ -46,11 +49,15 @@ bool stackd_thread_give_up(struct stackd_thread_entry* entry, uint32_t seq) {
 
 uint32_t stackd_thread_answers(void) { return __atomic_load_n(&answers, __ATOMIC_ACQUIRE); }
 
-void stackd_thread_wait_answer(uint32_t seen, uint64_t timeout_ns) {
+void stackd_thread_wait_answers(uint32_t target, uint64_t timeout_ns) {
   struct timespec timeout = {(time_t)(timeout_ns / 1000000000u), (long)(timeout_ns % 1000000000u)};
+  __atomic_store_n(&wake_at, target, __ATOMIC_RELAXED);
   __atomic_store_n(&helper_waits, 1, __ATOMIC_SEQ_CST);
-  if (__atomic_load_n(&answers, __ATOMIC_SEQ_CST) == seen) {
-    stackd_futex_wait(&answers, seen, &timeout, FUTEX_PRIVATE_FLAG);
+  /* Answers short of the target change the word, so the kernel may refuse to wait: then look again. */
+  for (;;) {
+    uint32_t now = __atomic_load_n(&answers, __ATOMIC_SEQ_CST);
+    if ((int32_t)(now - target) >= 0) break;
+    if (stackd_futex_wait(&answers, now, &timeout, FUTEX_PRIVATE_FLAG) != -EAGAIN) break;
   }
   __atomic_store_n(&helper_waits, 0, __ATOMIC_RELAXED);
 }

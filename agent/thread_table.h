@@ -61,7 +61,8 @@ bool stackd_thread_give_up(struct stackd_thread_entry* entry, uint32_t seq);
 /* How many answers there were in the life of the process; wraps. Any thread. */
 uint32_t stackd_thread_answers(void);
 
-/* Helper: waits until stackd_thread_answers() differs from `seen`, at most `timeout_ns`. */
-void stackd_thread_wait_answer(uint32_t seen, uint64_t timeout_ns);
+/* Helper: waits until stackd_thread_answers() has reached `target`, at most `timeout_ns`. Only the answer that reaches it
+ * makes the wake call: a wake for each would cost two context switches a thread. */
+void stackd_thread_wait_answers(uint32_t target, uint64_t timeout_ns);
 
 #endif /* STACKD_THREAD_TABLE_H_ */

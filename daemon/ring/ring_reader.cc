@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "daemon/base/clock.h"
@@ -15,8 +16,8 @@
 namespace stackd {
 namespace {
 
-// Long enough for the answer of a thread that was asked just now; on a machine with few cores more would take the core from
-// the threads that are to answer.
+// Long enough for the answer of a single thread that was asked just now; on a machine with few cores more would take the
+// core from the threads that are to answer.
 constexpr int64_t kSpinNs = 10'000;
 
 constexpr uint32_t kMaxStackWords = (256u << 10) / 8;
@@ -164,29 +165,22 @@ void RingReader::Deliver(const Chain& chain, Listener* listener) {
   }
 }
 
-bool RingReader::AnyReady() const {
-  for (uint32_t i = 0; i < BitmapWords(ring_->slot_count()); i++) {
-    if (__atomic_load_n(&ring_->header()->ready[i], __ATOMIC_ACQUIRE) != 0) return true;
-  }
-  return false;
-}
-
-void RingReader::Wait(int64_t deadline_ns) {
+void RingReader::Wait(uint32_t seen_doorbell, int64_t timeout_ns) {
   stackd_ring_header* header = ring_->header();
-  uint32_t seen = __atomic_load_n(&header->doorbell, __ATOMIC_SEQ_CST);
-  int64_t spin_until_ns = std::min(deadline_ns, MonotonicNs() + kSpinNs);
+  int64_t spin_until_ns = MonotonicNs() + std::min(timeout_ns, kSpinNs);
   do {
-    if (AnyReady() || __atomic_load_n(&header->doorbell, __ATOMIC_ACQUIRE) != seen) return;
+    if (Doorbell() != seen_doorbell) return;
     _mm_pause();
   } while (MonotonicNs() < spin_until_ns);
 
-  int64_t left_ns = deadline_ns - MonotonicNs();
-  if (left_ns <= 0) return;
-  timespec timeout{static_cast<time_t>(left_ns / kNsPerSecond), static_cast<long>(left_ns % kNsPerSecond)};
+  timespec timeout{static_cast<time_t>(timeout_ns / kNsPerSecond), static_cast<long>(timeout_ns % kNsPerSecond)};
   __atomic_store_n(&header->reader_sleeping, 1, __ATOMIC_SEQ_CST);
-  if (!AnyReady()) syscall(SYS_futex, &header->doorbell, FUTEX_WAIT, seen, &timeout, nullptr, 0);
+  // The kernel compares the word again: a ring in between is not missed.
+  syscall(SYS_futex, &header->doorbell, FUTEX_WAIT, seen_doorbell, &timeout, nullptr, 0);
   __atomic_store_n(&header->reader_sleeping, 0, __ATOMIC_RELAXED);
 }
+
+uint32_t RingReader::Doorbell() const { return __atomic_load_n(&ring_->header()->doorbell, __ATOMIC_SEQ_CST); }
 
 void RingReader::Interrupt() {
   __atomic_fetch_add(&ring_->header()->doorbell, 1, __ATOMIC_SEQ_CST);

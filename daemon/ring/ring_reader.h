@@ -60,8 +60,12 @@ class RingReader {
   // the number of records, good and corrupt.
   int Drain(Listener* listener);
 
-  // Waits until an agent rings, at most until `deadline_ns`: spins a moment, then sleeps. May return early.
-  void Wait(int64_t deadline_ns);
+  // How often the agent has rung: to be read before looking at what it may have changed.
+  uint32_t Doorbell() const;
+
+  // Waits until the doorbell differs from `seen_doorbell`, at most `timeout_ns`: spins a moment, then sleeps. May return
+  // early.
+  void Wait(uint32_t seen_doorbell, int64_t timeout_ns);
 
   // Wakes a Wait() of another thread.
   void Interrupt();
@@ -72,7 +76,6 @@ class RingReader {
   bool TakeChain(uint32_t first_slot, Chain* chain);
   void Deliver(const Chain& chain, Listener* listener);
   void Free(const Chain& chain);
-  bool AnyReady() const;
 
   Ring* ring_;
 };

@@ -100,9 +100,9 @@ struct stackd_ring_header {
   uint32_t maps_generation; /* grows when the set of mappings with code was seen to change */
   uint32_t pad2[11];
 
-  /* Writers -> reader: `doorbell` is a futex word. A writer adds 1 after setting a ready bit, and makes the wake call only
-   * when `reader_sleeping` is not 0. The reader sets that, looks once more for ready bits, then waits on the value of
-   * `doorbell` that it read before looking. */
+  /* Agent -> reader: `doorbell` is a futex word. Whoever has something that the reader should see at once (a dump is done)
+   * adds 1, and makes the wake call only when `reader_sleeping` is not 0. The reader sets that, looks once more, then waits
+   * on the value of `doorbell` that it read before looking. */
   uint32_t doorbell;
   uint32_t reader_sleeping;
   uint32_t pad3[14];
