@@ -1,15 +1,11 @@
 #include "daemon/collect/destroy_elsewhere.h"
 
-#include <limits.h>
 #include <pthread.h>
 
 #include <utility>
 
 namespace stackd {
 namespace {
-
-constexpr size_t kStackBytes = 64u << 10;
-static_assert(kStackBytes >= PTHREAD_STACK_MIN);
 
 void* Destroy(void* object) {
   delete static_cast<std::shared_ptr<void>*>(object);
@@ -23,7 +19,6 @@ void DestroyElsewhere(std::shared_ptr<void> object) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_attr_setstacksize(&attributes, kStackBytes);
   pthread_t thread;
   // Without memory or room for a thread it happens here: waiting perhaps is better than leaking surely.
   if (pthread_create(&thread, &attributes, Destroy, reference) != 0) Destroy(reference);

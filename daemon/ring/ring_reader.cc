@@ -34,8 +34,8 @@ struct RingReader::Chain {
 
 int RingReader::Drain(Listener* listener) {
   int records = 0;
-  // What lies in the ring, and as much again that is written behind us, is not more slots than this; chains that share slots
-  // would be. The rest stays for the next call.
+  // What lies in the ring, and as much again that is written behind us, is not more slots than this; chains that share
+  // slots would be. The rest stays for the next call.
   int64_t slots_left = 2 * int64_t{ring_->slot_count()};
   Chain chain;
   for (uint32_t i = 0; i < BitmapWords(ring_->slot_count()) && slots_left > 0; i++) {
