@@ -1,0 +1,141 @@
+#!/usr/bin/env bash
+# Installs what a bare Debian 12 lacks to build stackd, and with --tests what its tests need as well.
+#
+#   deploy/install-deps.sh            packages of the build
+#   deploy/install-deps.sh --tests    and of tests/run.sh: debugger, servers to dump, a second compiler, grpcurl
+#   deploy/install-deps.sh --list     prints the package names and installs nothing (with --tests: all of them)
+#
+# Where everything is there it asks dpkg once and returns. As root it installs; as another user it names the one command
+# to run. No service is left running or enabled by it.
+set -euo pipefail
+
+# The oldest Go that Debian 12 ships (1.19) builds this release of grpcurl; the next one needs 1.21.
+GRPCURL_VERSION=v1.9.1
+CACHE_BIN="${XDG_CACHE_HOME:-$HOME/.cache}/stackd/bin"
+
+BUILD_PACKAGES=(
+  bazel-bootstrap bazel-rules-cc bazel-rules-java bazel-rules-proto bazel-skylib
+  g++ pkg-config python3 python3-pip
+  libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc grpc-proto libabsl-dev
+  libdw-dev libelf-dev liblzma-dev libbz2-dev zlib1g-dev libiberty-dev
+  libunwind-dev libspdlog-dev libfmt-dev libsqlite3-dev libzstd-dev libxxhash-dev libcli11-dev
+  libgtest-dev libgmock-dev libbenchmark-dev
+)
+
+# Debuggers to compare with, tools that split and compress debug information, servers to dump, load for them, containers,
+# and clang for the fuzzers.
+TEST_PACKAGES=(
+  gdb libc6-dbg elfutils binutils dwz xz-utils zstd
+  redis-server redis-tools postgresql nginx-light memcached libpython3.11-testsuite
+  curl apache2-utils util-linux procps runc
+  clang-14 libclang-rt-14-dev
+)
+
+# Those with a service. A machine that tests them should not start to serve anybody.
+SERVICES=(redis-server postgresql nginx memcached)
+
+say() { printf '%s\n' "$*" >&2; }
+
+missing_of() {
+  # Prints those of its arguments that are not installed.
+  dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' "$@" 2>/dev/null |
+    awk 'NR == FNR { if ($1 == "ii") have[$2] = 1; next } !($1 in have)' - <(printf '%s\n' "$@")
+}
+
+# Debian's convention: invoke-rc.d asks policy-rc.d, and 101 forbids every start. One that is there already stays as it is.
+POLICY=/usr/sbin/policy-rc.d
+POLICY_IS_OURS=
+forbid_service_starts() {
+  [[ -e $POLICY ]] && return
+  printf '#!/bin/sh\nexit 101\n' >"$POLICY"
+  chmod 755 "$POLICY"
+  POLICY_IS_OURS=1
+}
+allow_service_starts() {
+  [[ -n $POLICY_IS_OURS ]] && rm -f "$POLICY"
+  POLICY_IS_OURS=
+}
+
+# policy-rc.d prevents the start now; a new unit would still start at the next boot.
+disable_new_services() {
+  command -v systemctl >/dev/null || return 0
+  local service
+  for service in "${SERVICES[@]}"; do
+    [[ " $* " == *" $service "* || " $* " == *" $service-light "* ]] || continue
+    say "install-deps: disabling the new service $service"
+    systemctl disable --quiet "$service" 2>/dev/null || true
+  done
+}
+
+install_packages() {
+  if [[ $EUID -ne 0 ]]; then
+    say "install-deps: these packages are missing: $*"
+    say "install-deps: run this as root, then start again:"
+    say "  apt-get update && apt-get install -y --no-install-recommends $*"
+    return 1
+  fi
+  say "install-deps: installing ${#} packages: $*"
+  trap allow_service_starts EXIT
+  forbid_service_starts
+  export DEBIAN_FRONTEND=noninteractive
+  # Lists may be fresh enough already, and the network slow: update only when the first try fails.
+  apt-get install -y -qq --no-install-recommends "$@" >&2 || {
+    say "install-deps: updating the package lists"
+    apt-get update -qq >&2
+    apt-get install -y -qq --no-install-recommends "$@" >&2
+  }
+  disable_new_services "$@"
+  allow_service_starts
+}
+
+install_grpcurl() {
+  if command -v grpcurl >/dev/null || [[ -x $CACHE_BIN/grpcurl ]]; then return; fi
+  local go
+  go=$(command -v go || { [[ -x /usr/local/go/bin/go ]] && echo /usr/local/go/bin/go; })
+  say "install-deps: building grpcurl $GRPCURL_VERSION into $CACHE_BIN"
+  mkdir -p "$CACHE_BIN"
+  GOBIN="$CACHE_BIN" GOFLAGS=-buildvcs=false \
+    "$go" install "github.com/fullstorydev/grpcurl/cmd/grpcurl@$GRPCURL_VERSION"
+}
+
+main() {
+  local with_tests='' list_only='' argument
+  for argument in "$@"; do
+    case $argument in
+      --tests) with_tests=1 ;;
+      --list) list_only=1 ;;
+      -h | --help)
+        sed -n '2,9s/^# \{0,1\}//p' "$0"
+        return
+        ;;
+      *)
+        say "install-deps: unknown argument '$argument'; see --help"
+        return 2
+        ;;
+    esac
+  done
+
+  local packages=("${BUILD_PACKAGES[@]}")
+  if [[ -n $with_tests ]]; then
+    packages+=("${TEST_PACKAGES[@]}")
+    # Compilers and runtimes that may well be here from elsewhere, newer.
+    command -v node >/dev/null || packages+=(nodejs)
+    command -v rustc >/dev/null || packages+=(rustc)
+    command -v go >/dev/null || [[ -x /usr/local/go/bin/go ]] || packages+=(golang-go)
+  fi
+  if [[ -n $list_only ]]; then
+    printf '%s\n' "${packages[@]}"
+    return
+  fi
+
+  if ! command -v dpkg-query >/dev/null || ! grep -qs '^VERSION_ID="12"' /etc/os-release; then
+    say "install-deps: this is not Debian 12; --list prints the packages by their names there"
+    return 1
+  fi
+  local missing
+  mapfile -t missing < <(missing_of "${packages[@]}")
+  if ((${#missing[@]})); then install_packages "${missing[@]}"; fi
+  if [[ -n $with_tests ]]; then install_grpcurl; fi
+}
+
+main "$@"

@@ -1,0 +1,83 @@
+"""Thread churn: 1,000 threads wait while 40, 120 or 500 workers create a thread, copy 20 MB in it and join it, for ever.
+Under dump after dump nothing crashes or hangs, every thread is accounted for, and the pile-up is plain to see.
+
+15 s for each number of workers; STACKD_TEST_FULL=1: 60 s.
+"""
+
+import os
+import sys
+import time
+import unittest
+
+from harness import StackdTest, task_ids
+
+SECONDS = 60 if os.environ.get("STACKD_TEST_FULL") == "1" else 15
+WAITING = 1000
+
+# Threads come and go while a dump is taken: gone ones are EXITED. In mmap and munmap they queue for a lock in the kernel, where
+# no signal reaches them.
+EXPECTED = {"CAPTURED", "EXITED", "UNINTERRUPTIBLE"}
+
+
+class ChurnTest(StackdTest):
+
+    def check_churn(self, workers):
+        daemon = self.start_daemon()
+        victim = self.start_victim("thread_churn", WAITING, workers, stdin="")
+        daemon.await_process(victim.pid)
+        ended = int(victim.ask("ended?"))
+        waiting = None
+        dumps = piled_up = 0
+        statuses = {}
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            before = task_ids(victim.pid)
+            dump = daemon.dump(victim.pid)
+            after = task_ids(victim.pid)
+            dumps += 1
+
+            # Who was there before and after was there in between.
+            self.assertFalse((before & after) - set(dump.threads), "threads are missing")
+            counts = dict(dump.counts)
+            self.assertEqual(counts.pop("listed"), len(dump.threads))
+            self.assertEqual(len(dump.threads), sum(counts.values()))
+            for tid in dump.threads:
+                if dump.threads[tid].get("name") != "stackd-agent":
+                    status = dump.status(tid)
+                    statuses[status] = statuses.get(status, 0) + 1
+                    # An exited one is really gone.
+                    self.assertFalse(status == "EXITED" and tid in after and tid in before, dump.threads[tid])
+
+            waiting = waiting or {tid for tid in dump.threads if "WaitForWork" in " ".join(dump.functions(tid))}
+            self.assertEqual(WAITING, len(waiting))
+            self.assertFalse([tid for tid in waiting if dump.status(tid) != "CAPTURED"])
+            self.assertEqual(WAITING, dump.groups[0]["threadCount"])
+            piled_up += self.shows_the_pile_up(dump, workers)
+            self.assertTrue(victim.alive(), victim.error_text())
+
+        self.assertFalse(set(statuses) - EXPECTED, statuses)
+        self.assertGreater(int(victim.ask("ended?")), ended, "the program no longer makes progress")
+        self.assertGreater(dumps, 2)
+        print(f"churn: {workers} workers: {dumps} dumps, {statuses}", file=sys.stderr, flush=True)
+        # One dump may come at a moment without any queue; most do not.
+        self.assertGreater(piled_up, dumps / 2)
+
+    def shows_the_pile_up(self, dump, workers):
+        """The workers are few groups and not as many stacks: most of them stand in a place where others stand, too."""
+        sizes = [group["threadCount"] for group in dump.groups
+                 if any("CreateAndJoin" in frame.get("function", "") for frame in group["stack"]["frames"])]
+        together = sum(size for size in sizes if size > 1)
+        return sum(sizes) >= workers * 0.9 and together >= workers / 2
+
+    def test_40_workers(self):
+        self.check_churn(40)
+
+    def test_120_workers(self):
+        self.check_churn(120)
+
+    def test_500_workers(self):
+        self.check_churn(500)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,211 @@
+"""What gdb says of a process, and how that compares with what stackd says.
+
+Both are made comparable here, and nowhere else: argument lists and return types are dropped from names (gdb prints
+arguments apart from the name), as are the compiler's clone suffixes, spaces and integer suffixes in template arguments.
+
+Frames that gdb deduces from call-site records are left out: a function that ended in a jump to another has no frame any
+more. No unwinder finds it on the stack; gdb guesses it where there is one way only that the program can have taken.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+SIGNAL_FRAME = "<signal handler called>"
+
+# gdb hangs on a thread in vfork: the kernel does not let it stop.
+GDB_LIMIT_S = 120
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    function: str  # comparable(); "" when nobody knows
+    file: str  # base name
+    line: int
+    inlined: bool
+    module: str
+
+    def __str__(self):
+        place = f" at {self.file}:{self.line}" if self.file else ""
+        mark = " [inlined]" if self.inlined else ""
+        return f"{self.function or '??'}{place} ({self.module or '?'}){mark}"
+
+
+def _without_trailing_arguments(name):
+    """Drops "(...)" and what follows it, when the name ends so: "f(int) const", but not "operator()"."""
+    trimmed = re.sub(r"(\s*(const|volatile|&|&&|noexcept|\[clone [^\]]*\]))+$", "", name)
+    if not trimmed.endswith(")"):
+        return name if trimmed == name else trimmed
+    depth = 0
+    for at in range(len(trimmed) - 1, -1, -1):
+        depth += {")": 1, "(": -1}.get(trimmed[at], 0)
+        if depth == 0:
+            head = trimmed[:at]
+            return trimmed if head.endswith("operator") or not head else head
+    return trimmed
+
+
+def _without_return_type(name):
+    """Templates are demangled with the type that they return in front."""
+    depth = 0
+    cut = 0
+    for at, character in enumerate(name):
+        before = name[:at]
+        if before.endswith("operator") and character in "<>(-= ":
+            return name[cut:]
+        if character in "<({[":
+            depth += 1
+        elif character in ">)}]":
+            depth -= 1
+        elif character == " " and depth == 0:
+            cut = at + 1
+    return name[cut:]
+
+
+def _balanced(text, start, opening, closing):
+    """The index behind the bracket that closes the one at `start`."""
+    depth = 0
+    for at in range(start, len(text)):
+        depth += {opening: 1, closing: -1}.get(text[at], 0)
+        if depth == 0:
+            return at + 1
+    return len(text)
+
+
+def _without_lambda_arguments(name):
+    """{lambda(int)#1} (demangler) and <lambda(int)> (debug information) are the same lambda."""
+    for start_mark, opening, closing in (("{lambda(", "{", "}"), ("<lambda(", "<", ">")):
+        while (start := name.find(start_mark)) >= 0:
+            name = name[:start] + "{lambda}" + name[_balanced(name, start, opening, closing):]
+    return name
+
+
+def comparable(name):
+    if not name or name == "??":
+        return ""
+    name = name.strip()
+    name = re.sub(r"\[abi:[^\]]*\]", "", name)
+    name = re.sub(r"(\.(isra|part|constprop|cold|lto_priv|llvm|localalias)(\.\d+)*)+$", "", name)
+    name = name.replace("(anonymous namespace)", "{anonymous}")
+    name = _without_lambda_arguments(name)
+    name = _without_trailing_arguments(name)
+    # A function inside a function: "main()::f" or "f(int)::{lambda}".
+    name = re.sub(r"\((?:[^()]|\([^()]*\))*\)(?: const)?::", "::", name)
+    name = _without_return_type(name)
+    name = re.sub(r"(\d)(ul|l|u)\b", r"\1", name)
+    name = re.sub(r"\s+", " ", name)
+    name = re.sub(r" ?([<>,*&(]) ?", r"\1", name)
+    # gdb leaves out where a lambda was written.
+    name = re.sub(r"^.*\{lambda\}::operator\(\)", "operator()", name)
+    # Rust: the hash of legacy mangling.
+    name = re.sub(r"::h[0-9a-f]{16}$", "", name)
+    return name
+
+
+def of_stackd(dump, tid):
+    frames = []
+    for frame in dump.frames(tid):
+        function = frame.get("function", "")
+        if function in ("__restore_rt", SIGNAL_FRAME):
+            function = SIGNAL_FRAME
+        frames.append(Frame(function if function == SIGNAL_FRAME else comparable(function),
+                            os.path.basename(frame.get("file", "")) if function != SIGNAL_FRAME else "",
+                            frame.get("line", 0) if function != SIGNAL_FRAME else 0,
+                            frame.get("origin") == "INLINED", frame.get("module", "")))
+    return frames
+
+
+def of_gdb(pid, debug_dir=None):
+    """{tid: [Frame]} of a process that gdb stops for the time."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as output:
+        settings = ["set debuginfod enabled off", "set pagination off", "set backtrace past-main on",
+                    "set backtrace past-entry on", "set auto-solib-add on"]
+        if debug_dir:
+            settings.append(f"set debug-file-directory {debug_dir}:/usr/lib/debug")
+        command = ["gdb", "-nx", "-batch"]
+        for setting in settings:
+            command += ["-iex", setting]
+        command += ["-p", str(pid), "-x", str(HERE / "gdb_frames.py")]
+        environment = dict(os.environ, STACKD_GDB_OUTPUT=output.name, LC_ALL="C.UTF-8")
+        environment.pop("DEBUGINFOD_URLS", None)
+        done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=GDB_LIMIT_S)
+        text = output.read()
+        if not text:
+            raise AssertionError(f"gdb gave no frames: {done.stdout[-1000:]} {done.stderr[-2000:]}")
+    return {int(tid): _on_the_stack(frames) for tid, frames in json.loads(text).items()}
+
+
+def _on_the_stack(gdb_frames):
+    frames = []
+    for f in gdb_frames:
+        if f["tail_call"]:
+            # With what was inlined into it, which gdb lists before it.
+            while frames and frames[-1][1] == f["pc"] and frames[-1][0].inlined:
+                frames.pop()
+        elif f["signal"]:
+            frames.append((Frame(SIGNAL_FRAME, "", 0, False, f["module"]), f["pc"]))
+        else:
+            frames.append((Frame(comparable(f["name"]), f["file"], f["line"], f["inlined"], f["module"]), f["pc"]))
+    return [frame for frame, _ in frames]
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """One place where the two are apart. `kind`: NAME, LINE, INLINE, MISSING (gdb alone has it) or EXTRA (stackd alone)."""
+
+    kind: str
+    tid: int
+    depth: int
+    ours: Frame | None
+    theirs: Frame | None
+
+    def __str__(self):
+        return f"tid {self.tid} #{self.depth} {self.kind}: stackd {self.ours or '-'} | gdb {self.theirs or '-'}"
+
+
+def compare(tid, ours, theirs):
+    """Frame by frame from the innermost. Where a name differs, both are searched for where they meet again, so that one
+    missing frame is one difference and not all that follow."""
+    differences = []
+    i = j = 0
+    while i < len(ours) or j < len(theirs):
+        a = ours[i] if i < len(ours) else None
+        b = theirs[j] if j < len(theirs) else None
+        if a and b and a.function == b.function:
+            if a.inlined != b.inlined:
+                differences.append(Difference("INLINE", tid, i, a, b))
+            # gdb's word counts where it has one; a line that only we know is none of gdb's business.
+            elif b.file and (a.file, a.line) != (b.file, b.line):
+                differences.append(Difference("LINE", tid, i, a, b))
+            i, j = i + 1, j + 1
+            continue
+        skip_ours, skip_theirs = _meet_again(ours[i:], theirs[j:])
+        if skip_ours and skip_theirs:
+            pairs = min(skip_ours, skip_theirs)
+            for step in range(pairs):
+                differences.append(Difference("NAME", tid, i + step, ours[i + step], theirs[j + step]))
+            i, j, skip_ours, skip_theirs = i + pairs, j + pairs, skip_ours - pairs, skip_theirs - pairs
+        for step in range(skip_ours):
+            differences.append(Difference("EXTRA", tid, i + step, ours[i + step], None))
+        for step in range(skip_theirs):
+            differences.append(Difference("MISSING", tid, i, None, theirs[j + step]))
+        i, j = i + skip_ours, j + skip_theirs
+    return differences
+
+
+def _meet_again(ours, theirs):
+    """The least number of frames to skip on each side until the functions are equal again."""
+    for total in range(1, len(ours) + len(theirs) + 1):
+        for skip_ours in range(max(0, total - len(theirs)), min(total, len(ours)) + 1):
+            skip_theirs = total - skip_ours
+            at_end = skip_ours == len(ours) and skip_theirs == len(theirs)
+            inside = skip_ours < len(ours) and skip_theirs < len(theirs)
+            if at_end or (inside and ours[skip_ours].function == theirs[skip_theirs].function):
+                return skip_ours, skip_theirs
+    return len(ours), len(theirs)

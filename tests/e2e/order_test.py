@@ -1,0 +1,219 @@
+"""Any order of start, any death: whoever comes first, ends or stops, the next dump is whole and nobody hangs."""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+import unittest
+
+import ring_view
+import servers
+from harness import LIMIT_S, OK, PARTIAL, PROGRAMS, Daemon, Dump, StackdTest, Victim, accepts, eventually
+
+# How long an agent may take to find a daemon that has come (back).
+RECONNECT_LIMIT_S = 2
+
+
+class OrderTest(StackdTest):
+
+    def assert_waiters(self, dump, count):
+        waiting = [tid for tid in dump.threads if "wait_for_work" in dump.functions(tid)]
+        self.assertEqual(count, len(waiting))
+        self.assertEqual("COMPLETE", dump.state, dump.notes)
+
+    def dump_in_background(self, daemon, process):
+        """(thread, where its Outcome will be)."""
+        outcomes = []
+        thread = threading.Thread(target=lambda: outcomes.append(daemon.ctl("dump", process, "-o", "json")))
+        thread.start()
+        self.addCleanup(thread.join)
+        return thread, outcomes
+
+    def test_agent_first(self):
+        victim = self.start_victim("waiting_threads", 10)
+        daemon = self.start_daemon()
+        daemon.await_process(victim.pid, RECONNECT_LIMIT_S)
+        self.assert_waiters(daemon.dump(victim.pid), 10)
+
+    def test_daemon_first(self):
+        daemon = self.start_daemon()
+        victim = self.start_victim("waiting_threads", 10)
+        daemon.await_process(victim.pid, RECONNECT_LIMIT_S)
+        self.assert_waiters(daemon.dump(victim.pid), 10)
+
+    def test_no_daemon_ever(self):
+        victim = self.start_victim("waiting_threads", 10)
+        self.assertTrue(victim.alive())
+
+    def test_disabled_by_environment(self):
+        daemon = self.start_daemon()
+        disabled = self.start_victim("waiting_threads", 1, env={"STACKD_DISABLE": "1"})
+        enabled = self.start_victim("waiting_threads", 1)
+        daemon.await_process(enabled.pid)
+        self.assertEqual([enabled.pid], [process["pid"] for process in daemon.processes()])
+        self.assertEqual(2, len(os.listdir(f"/proc/{disabled.pid}/task")))
+
+    def test_daemon_killed_in_the_middle_of_a_dump(self):
+        daemon = self.start_daemon()
+        victim = self.start_victim("waiting_threads", 5000)
+        daemon.await_process(victim.pid)
+        ring, = ring_view.rings_of(daemon)
+        thread, outcomes = self.dump_in_background(daemon, victim.pid)
+        ring.await_dump_under_way()
+        daemon.kill()
+        thread.join(LIMIT_S)
+        self.assertFalse(thread.is_alive(), "stackctl hangs after the daemon's death")
+        self.assertNotEqual(OK, outcomes[0].code)
+
+        daemon.start()
+        daemon.await_process(victim.pid, RECONNECT_LIMIT_S)
+        dump = daemon.dump(victim.pid)
+        self.assert_whole(dump, victim.pid)
+        self.assert_waiters(dump, 5000)
+        self.assertTrue(victim.alive())
+
+    def test_dumps_survive_the_death_of_the_daemon(self):
+        daemon = self.start_daemon()
+        victim = self.start_victim("waiting_threads", 10)
+        daemon.await_process(victim.pid)
+        before = daemon.dump(victim.pid)
+        daemon.restart()
+        shown = daemon.ctl_json("show", before.name)
+        self.assertEqual(before.resource["threads"], shown["threads"])
+
+    def test_process_killed_in_the_middle_of_a_dump(self):
+        daemon = self.start_daemon()
+        victim = self.start_victim("waiting_threads", 10000)
+        daemon.await_process(victim.pid)
+        ring, = ring_view.rings_of(daemon)
+        thread, outcomes = self.dump_in_background(daemon, victim.pid)
+        ring.await_dump_under_way()
+        victim.kill()
+        thread.join(LIMIT_S)
+        self.assertEqual(PARTIAL, outcomes[0].code, outcomes[0].err)
+        dump = Dump(json.loads(outcomes[0].out))
+        self.assertEqual("PARTIAL", dump.state)
+        self.assertTrue(any("process" in note for note in dump.notes), dump.notes)
+        # What came before is there.
+        self.assertGreater(dump.counts.get("captured", 0), 0)
+        eventually("the process is gone from the list", lambda: not daemon.processes())
+
+    def test_stopped_process(self):
+        daemon = self.start_daemon()
+        victim = self.start_victim("waiting_threads", 20)
+        daemon.await_process(victim.pid)
+        victim.signal(signal.SIGSTOP)
+        eventually("it is stopped", lambda: "State:\tT" in open(f"/proc/{victim.pid}/status").read())
+        begin = time.monotonic()
+        dump = Dump(daemon.ctl_json("dump", victim.pid, allowed=(OK, PARTIAL)))
+        self.assertLess(time.monotonic() - begin, 15)
+        self.assert_whole(dump, victim.pid)
+        statuses = {tid: dump.status(tid) for tid in dump.threads}
+        self.assertEqual({"STOPPED"}, set(statuses.values()), statuses)
+        self.assertTrue(any("stop" in note for note in dump.notes), dump.notes)
+
+        victim.signal(signal.SIGCONT)
+        self.assert_waiters(daemon.dump(victim.pid), 20)
+
+    def test_second_daemon_refuses_in_one_sentence(self):
+        first = self.start_daemon()
+        second = Daemon(self.dir, store=self.dir / "second.db")
+        done = subprocess.run(second.command(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
+        self.assertNotEqual(0, done.returncode)
+        sentence = done.stderr.strip()
+        self.assertEqual(1, len(sentence.splitlines()), sentence)
+        self.assertIn(str(self.dir), sentence)
+        # The first one serves on.
+        victim = self.start_victim("waiting_threads", 3)
+        first.await_process(victim.pid)
+        self.assert_waiters(first.dump(victim.pid), 3)
+
+    def test_stale_sockets_are_replaced(self):
+        daemon = self.start_daemon()
+        daemon.kill()
+        for name in ("api.sock", "stackd.sock"):
+            self.assertTrue((self.dir / name).exists())
+            self.assertFalse(accepts(self.dir / name))
+        daemon.start()
+        victim = self.start_victim("waiting_threads", 3)
+        daemon.await_process(victim.pid, RECONNECT_LIMIT_S)
+
+    def test_terminates_within_5_s_and_finishes_what_is_under_way(self):
+        daemon = self.start_daemon()
+        victim = self.start_victim("waiting_threads", 2000)
+        daemon.await_process(victim.pid)
+        ring, = ring_view.rings_of(daemon)
+        thread, outcomes = self.dump_in_background(daemon, victim.pid)
+        ring.await_dump_under_way()
+        begin = time.monotonic()
+        self.assertEqual(0, daemon.stop(), daemon.log())
+        self.assertLess(time.monotonic() - begin, 5)
+        thread.join(LIMIT_S)
+        self.assertIn(outcomes[0].code, (OK, PARTIAL), outcomes[0].err)
+        self.assertTrue(victim.alive())
+
+    def test_200_processes(self):
+        daemon = self.start_daemon()
+        tree = self.start_victim("process_tree", 200, 0)
+        members = servers.family(tree.pid)
+        self.assertEqual(201, len(members))
+
+        def listed():
+            return {process["pid"] for process in daemon.processes()} >= set(members)
+
+        eventually("all 201 are listed", listed)
+        for pid in members[1::40]:
+            dump = daemon.dump(pid)
+            self.assert_whole(dump, pid)
+            self.assertIn("child_waits", dump.functions(pid))
+        daemon.restart()
+        eventually("all 201 are back", listed, limit_s=10)
+
+    def test_each_exec_is_a_new_process_and_the_old_one_is_gone(self):
+        daemon = self.start_daemon()
+        tree = self.start_victim("process_tree", 3, 4)
+        members = servers.family(tree.pid)
+        for pid in members:
+            daemon.await_process(pid)
+        eventually("nobody else is listed",
+                   lambda: sorted(p["pid"] for p in daemon.processes()) == sorted(members))
+        for pid in members[1:]:
+            self.assertIn("child_waits", daemon.dump(pid).functions(pid))
+
+    def daemonize(self, *uid):
+        """The pid of a program that has closed all it could and left everything behind."""
+        fifo = self.dir / "fifo"
+        os.mkfifo(fifo)
+        os.chmod(self.dir, 0o711)
+        victim = Victim([PROGRAMS / "daemonizes", fifo, *uid], directory=self.dir, ready=None)
+        self.addCleanup(victim.kill)
+        with open(fifo) as lines:
+            pid = int(lines.readline())
+        self.addCleanup(lambda: os.kill(pid, signal.SIGKILL))
+        return pid
+
+    def check_daemonized(self, *uid):
+        daemon = self.start_daemon()
+        pid = self.daemonize(*uid)
+        daemon.await_process(pid)
+        dump = daemon.dump(pid)
+        self.assert_whole(dump, pid)
+        tid = dump.named("in-daemon")
+        self.assertEqual("CAPTURED", dump.status(tid))
+        self.assertIn("wait_as_daemon", dump.functions(tid))
+        return daemon, pid
+
+    def test_program_that_closes_every_fd_and_daemonizes(self):
+        self.check_daemonized()
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root to change the user")
+    def test_program_that_gives_up_root(self):
+        daemon, pid = self.check_daemonized(65534)
+        daemon.restart()
+        daemon.await_process(pid, RECONNECT_LIMIT_S)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,269 @@
+"""Right: what stackd says of a blocked thread is what gdb says, frame by frame: function, inlined or not, file, line.
+
+Each case takes a dump, then has gdb walk the same threads, and compares those that did not move in between. Differences
+are allowed for a stated reason only (EXPLAINED); a difference without one fails the test. The rates are printed:
+
+    right: c_calls               7 of   7 stacks exact,   312 of   312 frames
+
+A stack is exact without any difference, explained or not.
+"""
+
+import collections
+import os
+import shutil
+import sys
+import unittest
+
+import elf_variants
+import oracle
+import servers
+import symbol_aliases
+from harness import AGENT, PROGRAMS, ROOT, StackdTest, blocked_at, eventually, task_ids, thread_names
+
+# What stackd runs in the process itself: at the time of the dump it takes the dump, when gdb looks it waits for the next.
+AGENT_THREAD = "stackd-agent"
+
+
+def is_alias(difference, pid):
+    """libc and others give one function several names; gdb and stackd may take different ones of the same address."""
+    d = difference
+    if d.kind != "NAME" or not d.ours.function or not d.theirs.function:
+        return False
+    path = symbol_aliases.mapped_path(pid, d.ours.module)
+    return path is not None and os.path.exists(path) and symbol_aliases.same_function(path, d.ours.function,
+                                                                                      d.theirs.function)
+
+
+# (reason, function of (difference, pid) that says whether it applies)
+EXPLAINED = [
+    ("another name of the same address", is_alias),
+]
+
+
+class Rates:
+    """What was compared, over all cases."""
+
+    def __init__(self):
+        self.stacks = self.exact_stacks = self.frames = self.exact_frames = 0
+
+    def add(self, other):
+        for field in vars(self):
+            setattr(self, field, getattr(self, field) + getattr(other, field))
+
+    def line(self, name):
+        return (f"right: {name:<22} {self.exact_stacks:>3} of {self.stacks:>3} stacks exact, "
+                f"{self.exact_frames:>5} of {self.frames:>5} frames")
+
+
+class RightTest(StackdTest):
+    total = Rates()
+
+    @classmethod
+    def tearDownClass(cls):
+        print(cls.total.line("all"), file=sys.stderr, flush=True)
+
+    def compare_process(self, daemon, pid, name, *, debug_dir=None, gdb=None, explained=(), least_threads=1):
+        """Dumps process `pid` and compares with gdb. `gdb`: its frames, where gdb was asked before."""
+        daemon.await_process(pid)
+        before = {tid: blocked_at(pid, tid) for tid in task_ids(pid)}
+        dump = daemon.dump(pid)
+        self.assertEqual("COMPLETE", dump.state, dump.notes)
+        theirs = gdb or oracle.of_gdb(pid, debug_dir)
+        names = thread_names(pid)
+        still = [tid for tid, at in before.items()
+                 if at and tid in theirs and names.get(tid) != AGENT_THREAD and blocked_at(pid, tid) == at]
+        self.assertGreaterEqual(len(still), least_threads, "too few blocked threads to compare")
+
+        rates, unexplained, reasons = Rates(), [], collections.Counter()
+        for tid in still:
+            self.assertEqual("CAPTURED", dump.status(tid), f"{names[tid]}: {dump.threads[tid]}")
+            ours = oracle.of_stackd(dump, tid)
+            differences = oracle.compare(tid, ours, theirs[tid])
+            rates.stacks += 1
+            rates.exact_stacks += not differences
+            rates.frames += len(theirs[tid])
+            rates.exact_frames += len(theirs[tid]) - sum(d.kind != "EXTRA" for d in differences)
+            for difference in differences:
+                reason = next((why for why, applies in [*explained, *EXPLAINED] if applies(difference, pid)), None)
+                if reason:
+                    reasons[reason] += 1
+                else:
+                    unexplained.append(f"{names[tid]}: {difference}")
+        self.total.add(rates)
+        print(rates.line(name), file=sys.stderr, flush=True)
+        for reason, count in reasons.items():
+            print(f"       {count} differences: {reason}", file=sys.stderr, flush=True)
+        self.assertFalse(unexplained, f"{len(unexplained)} differences from gdb:\n" + "\n".join(unexplained[:60]))
+        return dump
+
+    def check_program(self, program, *args, name=None, least_threads=2, **kwargs):
+        daemon = self.start_daemon()
+        victim = self.start_victim(program, *args)
+        return self.compare_process(daemon, victim.pid, name or os.path.basename(str(program)),
+                                    least_threads=least_threads, **kwargs)
+
+    # Own victims.
+
+    def test_c(self):
+        self.check_program("c_calls", least_threads=7)
+
+    def test_cpp(self):
+        self.check_program("cpp_calls", least_threads=12)
+
+    def test_rust(self):
+        program = elf_variants.rust(ROOT / "tests/programs/rust_locks.rs", self.dir)
+        if program is None:
+            self.skipTest("no rustc")
+        self.check_program(program, least_threads=6)
+
+    def test_static_pie_with_the_agent_linked_in(self):
+        daemon = self.start_daemon()
+        victim = self.start_victim("static_pie", preload=False)
+        self.compare_process(daemon, victim.pid, "static_pie", least_threads=5)
+
+    def test_signal_handlers(self):
+        self.check_program("in_signal_handler", least_threads=4)
+
+    def test_stripped_with_debug_file_by_build_id(self):
+        program, debug_dir = elf_variants.by_build_id(PROGRAMS / "cpp_calls", self.dir)
+        daemon = self.start_daemon(extra_args=["--debug-dir", debug_dir])
+        victim = self.start_victim(program)
+        dump = self.compare_process(daemon, victim.pid, "by build-id", debug_dir=debug_dir, least_threads=12)
+        self.assert_functions(dump, dump.named("inlined"), INLINED_CHAIN)
+
+    def test_stripped_with_debug_file_by_debuglink(self):
+        program = elf_variants.by_debuglink(PROGRAMS / "cpp_calls", self.dir)
+        daemon = self.start_daemon()
+        victim = self.start_victim(program)
+        dump = self.compare_process(daemon, victim.pid, "by .gnu_debuglink", least_threads=12)
+        self.assert_functions(dump, dump.named("inlined"), INLINED_CHAIN)
+
+    def test_stripped_with_mini_debug_info(self):
+        program = elf_variants.by_debugdata(PROGRAMS / "c_calls", self.dir)
+        dump = self.check_program(program, name="by .gnu_debugdata", least_threads=7)
+        self.assertIn("recurse", dump.functions(dump.named("recursion")))
+
+    def test_stripped_of_everything(self):
+        program = elf_variants.stripped_only(PROGRAMS / "c_calls", self.dir)
+        dump = self.check_program(program, name="stripped", least_threads=7)
+        frame = next(f for f in dump.frames(dump.named("recursion")) if f.get("module") == "c_calls")
+        self.assertFalse(frame.get("function"))
+        self.assertTrue(frame.get("unnamedReason"))
+        self.assertTrue(frame.get("moduleOffset"))
+
+    def test_deleted_executable(self):
+        program = self.dir / "soon_gone"
+        shutil.copy(PROGRAMS / "cpp_calls", program)
+        victim = self.start_victim(program)
+        gdb = oracle.of_gdb(victim.pid)
+        program.unlink()
+        # Only now is there anybody whom the agent could pass the file to.
+        daemon = self.start_daemon()
+        self.compare_process(daemon, victim.pid, "deleted executable", gdb=gdb, least_threads=12)
+
+    def test_clone_wrappers(self):
+        """gdb cannot be asked: it waits for ever for the thread in vfork, which the kernel will not stop."""
+        daemon = self.start_daemon()
+        victim = self.start_victim("clone_wrappers")
+        daemon.await_process(victim.pid)
+        dump = daemon.dump(victim.pid)
+        self.assert_whole(dump, victim.pid)
+        self.assertEqual("UNINTERRUPTIBLE", dump.status(dump.named("vfork")))
+        raw_clone = next(tid for tid in dump.threads
+                         if any("block_in_clone" in name for name in dump.functions(tid)))
+        functions = [oracle.comparable(name) for name in dump.functions(raw_clone)]
+        self.assertEqual(["block_in_clone", "clone_main"], functions[functions.index("block_in_clone"):][:2])
+        self.assertEqual("ROOT", dump.stack(raw_clone)["end"])
+
+    def test_fiber(self):
+        dump = self.check_program("fiber", explained=[
+            ("below a fiber's first function lies __start_context, which ends the stack; gdb goes on into what makecontext "
+             "left above it", lambda d, pid: d.kind in ("MISSING", "NAME") and not d.theirs.function),
+            ("gdb has no name for __start_context", lambda d, pid: d.ours and d.ours.function == "__start_context"),
+        ])
+        tid = next(t for t in dump.threads if "fiber_main" in dump.functions(t))
+        self.assert_functions(dump, tid, ["fiber_waits", "fiber_main"])
+
+    def test_code_without_unwind_tables_but_with_frame_pointers(self):
+        dump = self.check_program("jit", explained=[
+            ("gdb loses its way in code without symbols and unwind tables",
+             lambda d, pid: d.kind == "EXTRA" or not (d.theirs and d.theirs.function)),
+        ])
+        tid = next(t for t in dump.threads if "called_by_jit" in dump.functions(t))
+        # Three functions of the JIT, then the C function that called the outermost.
+        functions = dump.functions(tid)
+        start = functions.index("called_by_jit")
+        self.assertEqual(["called_by_jit", "", "", "", "run_jitted"], functions[start:start + 5])
+        origins = [frame["origin"] for frame in dump.frames(tid)[start + 2:start + 5]]
+        self.assertEqual(["FRAME_POINTER"] * 3, origins)
+        self.assertEqual("ROOT", dump.stack(tid)["end"])
+
+    def test_vdso(self):
+        """The thread never stands still, so gdb's answer is another one; what must be there is known."""
+        daemon = self.start_daemon()
+        victim = self.start_victim("vdso_loop")
+        daemon.await_process(victim.pid)
+
+        def dump_inside_vdso():
+            dump = daemon.dump(victim.pid)
+            tid = dump.named("clock")
+            return (dump, tid) if dump.frames(tid)[0].get("module") == "[vdso]" else None
+
+        dump, tid = eventually("a dump finds the thread inside the vDSO", dump_inside_vdso)
+        functions = [oracle.comparable(name) for name in dump.functions(tid)]
+        self.assertIn(functions[0], ("__vdso_clock_gettime", "clock_gettime", "do_hres", ""))
+        self.assert_functions(dump, tid, ["read_the_clock", "spin", "victim_thread_main"])
+        self.assertEqual("ROOT", dump.stack(tid)["end"])
+
+    # Debian's programs.
+
+    def check_family(self, victim, name, daemon, *, processes, **kwargs):
+        self.addCleanup(victim.kill)
+        members = servers.family(victim.pid)
+        self.assertGreaterEqual(len(members), processes)
+        for pid in members:
+            label = open(f"/proc/{pid}/comm").read().strip()
+            with self.subTest(process=label):
+                self.compare_process(daemon, pid, f"{name} {label}" if processes > 1 else name, **kwargs)
+
+    def test_redis(self):
+        daemon = self.start_daemon()
+        self.check_family(servers.redis(self.dir), "redis-server", daemon, processes=1, least_threads=4)
+
+    def test_memcached(self):
+        daemon = self.start_daemon()
+        self.check_family(servers.memcached(self.dir), "memcached", daemon, processes=1, least_threads=5)
+
+    def test_nginx(self):
+        daemon = self.start_daemon()
+        self.check_family(servers.nginx(self.dir), "nginx", daemon, processes=3)
+
+    def test_postgres(self):
+        # Its user is not the one that owns our files.
+        os.chmod(self.dir, 0o711)
+        agent = self.dir / AGENT.name
+        shutil.copy(AGENT, agent)
+        os.chmod(agent, 0o755)
+        daemon = self.start_daemon()
+        self.check_family(servers.postgres(self.dir, agent), "postgres", daemon, processes=5)
+
+    def test_python(self):
+        daemon = self.start_daemon()
+        victim = servers.python3(self.dir)
+        self.addCleanup(victim.kill)
+        self.compare_process(daemon, victim.pid, "python3", least_threads=9)
+
+    def test_node(self):
+        if shutil.which("node") is None:
+            self.skipTest("no node")
+        daemon = self.start_daemon()
+        victim = servers.node(self.dir)
+        self.addCleanup(victim.kill)
+        self.compare_process(daemon, victim.pid, "node", least_threads=6)
+
+
+# Of cpp_calls, with the debug information.
+INLINED_CHAIN = [f"orders::Level{level}()" for level in (5, 4, 3, 2, 1)]
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,55 @@
+"""Looks into the shared memory between a daemon and its agents, through the daemon's own fds: how far a dump has got, and
+which bytes are there."""
+
+import mmap
+import os
+import struct
+import time
+
+# Offsets in stackd_ring_header (agent/include/stackd/ring_abi.h).
+RING_MAGIC = 0x31676E5264636B53
+COMMAND_SEQ, BEGUN_SEQ, DONE_SEQ = 64, 132, 140
+
+
+class Ring:
+
+    def __init__(self, memory):
+        self.memory = memory
+
+    def number(self, offset):
+        return struct.unpack_from("<I", self.memory, offset)[0]
+
+    def in_a_dump(self):
+        """The threads were listed and signals are on their way, but not all have answered."""
+        begun = self.number(BEGUN_SEQ)
+        return begun != 0 and begun == self.number(COMMAND_SEQ) and begun != self.number(DONE_SEQ)
+
+    def await_dump_under_way(self, limit_s=20):
+        end = time.monotonic() + limit_s
+        while not self.in_a_dump():
+            if time.monotonic() > end:
+                raise AssertionError("no dump was seen under way in the ring")
+
+
+def memfds_of(pid):
+    """Maps every memfd that a process holds."""
+    memories = []
+    folder = f"/proc/{pid}/fd"
+    for name in os.listdir(folder):
+        path = f"{folder}/{name}"
+        try:
+            if not os.readlink(path).startswith("/memfd:"):
+                continue
+            fd = os.open(path, os.O_RDONLY)
+        except OSError:
+            continue
+        try:
+            memories.append(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
+        finally:
+            os.close(fd)
+    return memories
+
+
+def rings_of(daemon):
+    return [Ring(memory) for memory in memfds_of(daemon.process.pid)
+            if len(memory) > 8192 and struct.unpack_from("<Q", memory)[0] == RING_MAGIC]

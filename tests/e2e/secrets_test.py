@@ -1,0 +1,119 @@
+"""No secrets: a string and a number that lie on every stack and in the registers of the watched process are in no byte of
+ring, store, log or reply."""
+
+import os
+import secrets
+import shutil
+import sqlite3
+import subprocess
+import unittest
+
+import ring_view
+from harness import StackdTest
+
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+def forms_of(text, number):
+    """The bytes that would betray the secret: as it lies in memory, whole and in parts, and as text."""
+    raw = number.to_bytes(8, "little")
+    return {
+        "the string": text.encode(),
+        "its first half": text[:8].encode(),
+        "its second half": text[8:16].encode(),
+        "the number": raw,
+        "the number, reversed": raw[::-1],
+        "the number in hex": f"{number:x}".encode(),
+        "the number in decimal": str(number).encode(),
+    }
+
+
+def unpacked(blob):
+    """A blob of the store and, where it is compressed, what it unpacks to."""
+    yield blob
+    at = blob.find(ZSTD_MAGIC)
+    if at >= 0:
+        yield subprocess.run(["zstd", "-dcq"], input=blob[at:], capture_output=True, check=True).stdout
+
+
+class SecretsTest(StackdTest):
+
+    def setUp(self):
+        super().setUp()
+        if shutil.which("zstd") is None:
+            self.fail("zstd is missing: what the store has compressed could not be looked into")
+        self.text = secrets.token_hex(10)
+        # No address: the filter keeps words that point into code or stack, and a secret might by chance.
+        self.number = secrets.randbits(64) | (0xA5 << 56)
+        self.forms = forms_of(self.text, self.number)
+
+    def assert_absent(self, where, data):
+        for what, form in self.forms.items():
+            self.assertNotIn(form, data, f"{what} is in {where}")
+
+    def assert_planted(self, pid, tids):
+        """On the stack and in registers of each thread, else this test proves nothing."""
+        gdb = subprocess.run(["gdb", "-nx", "-batch", "-p", str(pid), "-ex", "thread apply all -q printf \"%lx %lx %lx\\n\", "
+                              "$rbx, $r12, $r15"], capture_output=True, text=True)
+        self.assertGreaterEqual(gdb.stdout.count(f"{self.number:x} {self.number:x} {self.number:x}"), len(tids), gdb.stdout)
+        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+            for tid in tids:
+                with open(f"/proc/{pid}/task/{tid}/syscall") as line:
+                    sp = int(line.read().split()[-2], 16)
+                memory.seek(sp)
+                stack = memory.read(2048)
+                self.assertIn(self.text.encode(), stack)
+                self.assertIn(self.number.to_bytes(8, "little"), stack)
+
+    def test_planted_secret_is_in_no_byte_that_leaves_the_process(self):
+        daemon = self.start_daemon()
+        victim = self.start_victim("secrets", stdin=f"{self.text}\n{self.number:x}\n")
+        daemon.await_process(victim.pid)
+        dump = daemon.dump(victim.pid)
+        keepers = [tid for tid in dump.threads if any("keep_on_stack" in f for f in dump.functions(tid))]
+        self.assertEqual(17, len(keepers))
+        for tid in keepers:
+            self.assertEqual("ROOT", dump.stack(tid)["end"])
+        self.assert_planted(victim.pid, keepers)
+
+        for memory in ring_view.memfds_of(daemon.process.pid):
+            self.assert_absent("shared memory", memory[:])
+        # The scan itself finds what is there: the names of the threads are in the ring.
+        self.assertTrue(any(b"keeper" in memory[:] for memory in ring_view.memfds_of(daemon.process.pid)))
+
+        for arguments in (["dump", victim.pid], ["dump", victim.pid, "--all"], ["show", dump.name, "-o", "json"],
+                          ["export", dump.name, "-f", "text"], ["export", dump.name, "-f", "json"],
+                          ["export", dump.name, "-f", "folded"], ["ps", "-o", "json"], ["list", "-o", "json"]):
+            outcome = daemon.ctl(*arguments)
+            self.assertEqual(0, outcome.code, outcome.err)
+            self.assert_absent(f"the reply to {arguments}", outcome.text.encode())
+
+        self.check_store(daemon.store)
+        self.assert_absent("the log", daemon.log_path.read_bytes())
+        self.assertEqual(0, daemon.stop())
+        for name in os.listdir(self.dir):
+            path = self.dir / name
+            if path.is_file():
+                self.assert_absent(name, path.read_bytes())
+
+    def check_store(self, store):
+        """Every file of the store as it lies there, and every value in it, unpacked."""
+        for name in os.listdir(store.parent):
+            if name.startswith(store.name):
+                self.assert_absent(name, (store.parent / name).read_bytes())
+        values = 0
+        with sqlite3.connect(f"file:{store}?mode=ro", uri=True) as database:
+            tables = [row[0] for row in database.execute("select name from sqlite_master where type = 'table'")]
+            for table in tables:
+                for row in database.execute(f'select * from "{table}"'):
+                    for value in row:
+                        blob = value.encode() if isinstance(value, str) else value
+                        if isinstance(blob, bytes):
+                            for data in unpacked(blob):
+                                values += 1
+                                self.assert_absent(f"table {table}", data)
+        self.assertGreater(values, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,46 @@
+/* daemonizes FIFO [UID]: does what services do to their surroundings. Closes every fd, forks twice, leaves the session,
+ * changes to another user, and then writes "PID\n" of the last process into FIFO. */
+#include <fcntl.h>
+#include <grp.h>
+#include <sys/stat.h>
+
+#include "tests/programs/victim.h"
+
+static int silent_pipe[2];
+
+VICTIM_NOINLINE static void* wait_as_daemon(void* unused) {
+  char byte;
+  while (read(silent_pipe[0], &byte, 1) < 0) {
+  }
+  VICTIM_NOT_A_TAIL_CALL();
+  return unused;
+}
+
+static void become_child(void) {
+  pid_t child = fork();
+  victim_check(child >= 0, "fork");
+  if (child > 0) _exit(0);
+}
+
+int main(int argc, char** argv) {
+  if (argc < 2) return 2;
+  become_child();
+  setsid();
+  become_child();
+  victim_check(chdir("/") == 0, "chdir");
+  int fifo = open(argv[1], O_WRONLY);
+  victim_check(fifo >= 0, "open");
+  /* Every fd but the way back: also those that belong to somebody else in this process. */
+  fifo = dup2(fifo, 0);
+  syscall(SYS_close_range, 1, ~0u, 0);
+  if (argc > 2) {
+    uid_t uid = (uid_t)atoi(argv[2]);
+    if (setgroups(0, NULL) != 0 || setgid(uid) != 0 || setuid(uid) != 0) _exit(3);
+  }
+  if (pipe(silent_pipe) != 0) _exit(4);
+  static victim_thread thread;
+  victim_start(&thread, "in-daemon", wait_as_daemon, NULL, 256 << 10);
+  victim_await_syscall(thread.tid, SYS_read);
+  dprintf(fifo, "%d\n", (int)getpid());
+  victim_wait_for_ever();
+}

@@ -1,0 +1,69 @@
+// thread_churn WAITING WORKERS: WAITING threads on a condition variable, and WORKERS that each create a thread, in it copy
+// 20 MB with memcpy, join it, and so on for ever. Programs like it queue up in glibc's thread creation and release.
+//
+// "ready" when all wait and each worker had its first thread; then a line with the number of threads ended so far, whenever
+// a line comes in on stdin: the test sees that the program is alive and not just standing.
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "tests/programs/victim.h"
+
+namespace {
+
+constexpr size_t kCopyBytes = 20 << 20;
+
+pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+pthread_cond_t never = PTHREAD_COND_INITIALIZER;
+// Copied by everybody: 500 workers with a buffer each would be 20 GB.
+std::unique_ptr<char[]> source(new char[kCopyBytes]());
+std::atomic<uint64_t> threads_ended = 0;
+std::atomic<int> workers_under_way = 0;
+
+VICTIM_NOINLINE void* WaitForWork(void*) {
+  pthread_mutex_lock(&mutex);
+  for (;;) pthread_cond_wait(&never, &mutex);
+}
+
+VICTIM_NOINLINE void* CopyOnce(void*) {
+  // A window of 1 MB that stays this thread's own, 20 times: 20 MB copied, 1 MB held.
+  constexpr size_t kWindowBytes = 1 << 20;
+  std::unique_ptr<char[]> target(new char[kWindowBytes]);
+  for (size_t offset = 0; offset < kCopyBytes; offset += kWindowBytes) {
+    memcpy(target.get(), source.get() + offset, kWindowBytes);
+    asm volatile("" ::"r"(target.get()) : "memory");
+  }
+  return nullptr;
+}
+
+VICTIM_NOINLINE void* CreateAndJoin(void*) {
+  for (bool first = true;; first = false) {
+    pthread_t thread;
+    if (pthread_create(&thread, nullptr, CopyOnce, nullptr) != 0) {
+      perror("pthread_create");
+      exit(1);
+    }
+    pthread_join(thread, nullptr);
+    ++threads_ended;
+    if (first) ++workers_under_way;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int waiting = argc > 1 ? atoi(argv[1]) : 1000;
+  int workers = argc > 2 ? atoi(argv[2]) : 40;
+  std::vector<victim_thread> threads(waiting + workers);
+  for (int i = 0; i < waiting; ++i) victim_start(&threads[i], "waiter", WaitForWork, nullptr, 64 << 10);
+  for (int i = 0; i < waiting; ++i) victim_await_syscall(threads[i].tid, SYS_futex);
+  for (int i = waiting; i < waiting + workers; ++i) {
+    victim_start(&threads[i], "worker", CreateAndJoin, nullptr, 64 << 10);
+  }
+  while (workers_under_way < workers) usleep(1000);
+  victim_ready();
+  for (char line[16]; fgets(line, sizeof line, stdin) != nullptr;) {
+    printf("%llu\n", static_cast<unsigned long long>(threads_ended.load()));
+    fflush(stdout);
+  }
+}
