@@ -18,25 +18,31 @@ import elf_variants
 import oracle
 import servers
 import symbol_aliases
-from harness import AGENT, PROGRAMS, ROOT, StackdTest, blocked_at, eventually, task_ids, thread_names
+from harness import AGENT, PROGRAMS, ROOT, StackdTest, blocked_at, blocks_signal, eventually, task_ids, thread_names
 
 # What stackd runs in the process itself: at the time of the dump it takes the dump, when gdb looks it waits for the next.
 AGENT_THREAD = "stackd-agent"
 
 
-def is_alias(difference, pid):
+DUMP_SIGNAL = 34
+
+
+def aliases_in(pid):
     """libc and others give one function several names; gdb and stackd may take different ones of the same address."""
-    d = difference
-    if d.kind != "NAME" or not d.ours.function or not d.theirs.function:
-        return False
-    path = symbol_aliases.mapped_path(pid, d.ours.module)
-    return path is not None and os.path.exists(path) and symbol_aliases.same_function(path, d.ours.function,
-                                                                                      d.theirs.function)
+
+    def is_alias(ours, theirs):
+        if not ours.function or not theirs.function:
+            return False
+        path = symbol_aliases.mapped_path(pid, ours.module)
+        return (path is not None and os.path.exists(path) and
+                symbol_aliases.same_function(path, ours.function, theirs.function))
+
+    return is_alias
 
 
 # (reason, function of (difference, pid) that says whether it applies)
 EXPLAINED = [
-    ("another name of the same address", is_alias),
+    ("another name of the same address", lambda difference, pid: difference.kind == "ALIAS"),
 ]
 
 
@@ -74,11 +80,15 @@ class RightTest(StackdTest):
                  if at and tid in theirs and names.get(tid) != AGENT_THREAD and blocked_at(pid, tid) == at]
         self.assertGreaterEqual(len(still), least_threads, "too few blocked threads to compare")
 
-        rates, unexplained, reasons = Rates(), [], collections.Counter()
+        rates, unexplained, reasons, deaf = Rates(), [], collections.Counter(), []
         for tid in still:
+            if blocks_signal(pid, tid, DUMP_SIGNAL):
+                self.assertEqual("SIGNAL_BLOCKED", dump.status(tid), f"{names[tid]}: {dump.threads[tid]}")
+                deaf.append((names[tid], tid))
+                continue
             self.assertEqual("CAPTURED", dump.status(tid), f"{names[tid]}: {dump.threads[tid]}")
             ours = oracle.of_stackd(dump, tid)
-            differences = oracle.compare(tid, ours, theirs[tid])
+            differences = oracle.compare(tid, ours, theirs[tid], aliases_in(pid))
             rates.stacks += 1
             rates.exact_stacks += not differences
             rates.frames += len(theirs[tid])
@@ -91,6 +101,8 @@ class RightTest(StackdTest):
                     unexplained.append(f"{names[tid]}: {difference}")
         self.total.add(rates)
         print(rates.line(name), file=sys.stderr, flush=True)
+        for name, tid in deaf:
+            print(f"       {name} blocks all signals: {len(dump.frames(tid))} of {len(theirs[tid])} frames", file=sys.stderr)
         for reason, count in reasons.items():
             print(f"       {count} differences: {reason}", file=sys.stderr, flush=True)
         self.assertFalse(unexplained, f"{len(unexplained)} differences from gdb:\n" + "\n".join(unexplained[:60]))
