@@ -48,7 +48,7 @@ CLI::Validator Timeout(int64_t* timeout_ms) {
         *timeout_ms = *parsed;
         return std::string();
       },
-      "DURATION");
+      "");
 }
 
 void AddFormat(CLI::App* command, Options* options) {
@@ -69,7 +69,12 @@ void AddCommands(CLI::App* app, Options* options) {
   CLI::App* ps = add("ps", "List the processes whose agent is connected.");
   ps->add_option("--filter", options->filter, "Part of the name, executable or host name")->type_name("TEXT");
 
-  CLI::App* dump = add("dump", "Take the stacks of all threads of a process, store and print them.");
+  CLI::App* dump = add("dump", R"(Take the stacks of all threads of a process, store and print them.
+
+Examples:
+  stackctl dump                    the only process there is
+  stackctl dump 1234 --all         by pid, thread by thread
+  stackctl dump checkout -o json   by name, as JSON)");
   take_name(dump, "PROCESS", "A pid, a name or processes/...; may be left out when there is only one");
   AddFormat(dump, options);
 
@@ -77,14 +82,22 @@ void AddCommands(CLI::App* app, Options* options) {
   take_name(list, "PROCESS", "processes/...: only of this process, which may be gone");
   list->add_option("--filter", options->filter, "Part of the process's name")->type_name("TEXT");
 
-  CLI::App* show = add("show", "Print a stored dump.");
+  CLI::App* show = add("show", R"(Print a stored dump.
+
+Examples:
+  stackctl show                    the newest
+  stackctl show processes/7-123/dumps/20261121T031415926Z-1 --all)");
   take_name(show, "NAME", "processes/.../dumps/...; the newest if left out");
   AddFormat(show, options);
 
   CLI::App* watch = add("watch", "Print a line for each dump as it is stored, until interrupted.");
   take_name(watch, "PROCESS", "A pid, a name or processes/...: only of this process");
 
-  CLI::App* export_command = add("export", "Write a stored dump in a format for people or tools.");
+  CLI::App* export_command = add("export", R"(Write a stored dump in a format for people or tools.
+
+Examples:
+  stackctl export -f json --to dump.json
+  stackctl export NAME -f folded | flamegraph.pl > stacks.svg)");
   take_name(export_command, "NAME", "processes/.../dumps/...; the newest if left out");
   AddFormat(export_command, options);
   export_command->add_option("--to", options->to, "File to write; - is standard output")->type_name("FILE");
@@ -92,7 +105,11 @@ void AddCommands(CLI::App* app, Options* options) {
   CLI::App* delete_command = add("delete", "Delete a stored dump.");
   take_name(delete_command, "NAME", "processes/.../dumps/...")->required();
 
-  CLI::App* doctor = add("doctor", "Say what is in the way of dumps, and the way out.");
+  CLI::App* doctor = add("doctor", R"(Say what is in the way of dumps, and the way out.
+
+Examples:
+  stackctl doctor                  the daemon, its folder, the processes it knows
+  stackctl doctor 1234             and why process 1234 is not among them)");
   take_name(doctor, "PID", "A process that should be listed and is not");
 
   add("version", "Print the versions of stackctl and of the daemon.");
@@ -130,7 +147,7 @@ std::expected<Options, OptionsExit> ParseOptions(int argc, const char* const* ar
   app.add_option("--timeout", timeout,
                  "Give up after this long, like 500ms or 10s; a dump answers with what it has by then")
       ->check(Timeout(&options.timeout_ms))
-      ->type_name("");
+      ->type_name("DURATION");
   app.add_option("-o,--output", output, "text or json")->check(CLI::IsMember({"text", "json"}))->type_name("FORMAT");
   // Options of the program may stand behind the command.
   app.fallthrough();

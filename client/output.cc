@@ -8,9 +8,14 @@
 #include <cstdio>
 #include <cstring>
 
+#include "daemon/base/printable.h"
+
 namespace stackd {
 
-std::string Table(const std::vector<std::vector<std::string>>& rows) {
+std::string Table(std::vector<std::vector<std::string>> rows) {
+  for (auto& row : rows) {
+    for (std::string& cell : row) cell = PrintableText(cell);
+  }
   std::vector<size_t> widths;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
@@ -71,6 +76,6 @@ bool FlushOutput() {
   return false;
 }
 
-void Complain(const std::string& sentence) { fprintf(stderr, "stackctl: %s\n", sentence.c_str()); }
+void Complain(const std::string& sentence) { fprintf(stderr, "stackctl: %s\n", PrintableText(sentence).c_str()); }
 
 }  // namespace stackd

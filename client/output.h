@@ -14,8 +14,9 @@
 
 namespace stackd {
 
-// Columns as wide as their widest cell; the first row is the head.
-std::string Table(const std::vector<std::vector<std::string>>& rows);
+// Columns as wide as their widest cell; the first row is the head. Cells hold names that processes chose: what a terminal
+// would obey is replaced.
+std::string Table(std::vector<std::vector<std::string>> rows);
 
 // "2026-11-21T03:14:15Z"; "-" if unset.
 std::string TimeText(const google::protobuf::Timestamp& time);

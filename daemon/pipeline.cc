@@ -249,7 +249,7 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
 
   // The raw copy is on its way to the disk while this thread unwinds.
   Result<void> raw_stored;
-  std::jthread raw_writer([&] { raw_stored = store->PutRaw(Header(capture, id), SerializeCapture(capture)); });
+  std::jthread raw_writer([&] { raw_stored = store->PutRaw(Header(capture, id), SerializeRaw(capture)); });
   DistinctStacks distinct = Distinct(capture, Unwind(capture));
   const int64_t unwound_ns = MonotonicNs();
   Name(capture, request.deadline_ns, &distinct.stacks);

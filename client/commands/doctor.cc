@@ -7,6 +7,7 @@
 #include "client/commands/doctor_checks.h"
 #include "client/exit_code.h"
 #include "client/output.h"
+#include "daemon/base/printable.h"
 
 namespace stackd {
 namespace {
@@ -44,7 +45,7 @@ std::string Text(const std::vector<Finding>& findings) {
   std::string text;
   for (const Finding& finding : findings) {
     std::string grade = GradeName(finding.grade);
-    text += grade + std::string(6 - grade.size(), ' ') + finding.text + "\n";
+    text += grade + std::string(6 - grade.size(), ' ') + PrintableText(finding.text) + "\n";
     if (!finding.way_out.empty()) text += "      -> " + finding.way_out + "\n";
   }
   return text;

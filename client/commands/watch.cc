@@ -1,13 +1,14 @@
 #include "client/commands/commands.h"
 #include "client/exit_code.h"
 #include "client/output.h"
+#include "daemon/base/printable.h"
 
 namespace stackd {
 namespace {
 
 std::string Line(const v1::Dump& dump) {
-  return TimeText(dump.create_time()) + "  " + dump.process().display_name() + "  " + TriggerText(dump) + "  " +
-         StateText(dump) + "  " + ThreadsText(dump.thread_counts()) + " threads  " + dump.name() + "\n";
+  return TimeText(dump.create_time()) + "  " + PrintableText(dump.process().display_name()) + "  " + TriggerText(dump) +
+         "  " + StateText(dump) + "  " + ThreadsText(dump.thread_counts()) + " threads  " + dump.name() + "\n";
 }
 
 }  // namespace

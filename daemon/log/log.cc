@@ -7,7 +7,7 @@
 
 #include <memory>
 
-#include "daemon/base/utf8.h"
+#include "daemon/base/printable.h"
 
 namespace stackd {
 namespace {
@@ -30,7 +30,7 @@ spdlog::level::level_enum SpdlogLevel(LogLevel level) {
 
 std::string JsonString(std::string_view text) {
   std::string result = "\"";
-  for (char c : PrintableUtf8(text)) {
+  for (char c : PrintableText(text)) {
     if (c == '"' || c == '\\') result += '\\';
     result += c;
   }
@@ -47,8 +47,8 @@ std::string FormatLogLine(LogFormat format, std::string_view message, std::initi
     }
     return line;
   }
-  std::string line = PrintableUtf8(message);
-  for (const LogField& field : fields) line += "  " + std::string(field.key) + "=" + PrintableUtf8(field.value);
+  std::string line = PrintableText(message);
+  for (const LogField& field : fields) line += "  " + std::string(field.key) + "=" + PrintableText(field.value);
   return line;
 }
 

@@ -1,7 +1,7 @@
 #include "daemon/serve/process_message.h"
 
 #include "daemon/base/clock.h"
-#include "daemon/base/utf8.h"
+#include "daemon/base/text.h"
 
 namespace stackd {
 namespace {
@@ -17,15 +17,15 @@ v1::Process ProcessMessage(const ProcessDescription& process) {
   v1::Process message;
   message.set_name("processes/" + process.id);
   message.set_pid(process.pid);
-  message.set_display_name(PrintableUtf8(process.display_name));
-  message.set_executable(PrintableUtf8(process.executable));
-  message.set_argv0(PrintableUtf8(process.argv0));
-  message.set_hostname(PrintableUtf8(process.hostname));
+  message.set_display_name(ToValidUtf8(process.display_name));
+  message.set_executable(ToValidUtf8(process.executable));
+  message.set_argv0(ToValidUtf8(process.argv0));
+  message.set_hostname(ToValidUtf8(process.hostname));
   message.set_uid(process.uid);
   if (process.start_wall_ns > 0) SetTime(process.start_wall_ns, message.mutable_start_time());
   if (process.connect_wall_ns > 0) SetTime(process.connect_wall_ns, message.mutable_connect_time());
   message.set_agent_abi_version(process.abi_version);
-  for (const std::string& limit : process.limits) message.add_limits(PrintableUtf8(limit));
+  for (const std::string& limit : process.limits) message.add_limits(ToValidUtf8(limit));
   message.set_thread_count(process.thread_count);
   return message;
 }

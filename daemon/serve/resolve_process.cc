@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "daemon/base/near_name.h"
-#include "daemon/base/utf8.h"
+#include "daemon/base/text.h"
 
 namespace stackd {
 namespace {
@@ -14,7 +14,7 @@ constexpr std::string_view kPrefix = "processes/";
 constexpr size_t kMaxListed = 10;
 
 std::string Describe(const ProcessDescription& process) {
-  return std::string(kPrefix) + process.id + " (" + PrintableUtf8(process.display_name) + ")";
+  return std::string(kPrefix) + process.id + " (" + ToValidUtf8(process.display_name) + ")";
 }
 
 std::string Join(const std::vector<std::string>& words, std::string_view separator) {
@@ -45,11 +45,11 @@ ProcessChoice Ambiguous(const std::string& what, const std::vector<const Process
 ProcessChoice NotFound(const std::string& typed, const std::vector<ProcessDescription>& processes) {
   std::vector<std::string> names, all;
   for (const ProcessDescription& process : processes) {
-    names.push_back(PrintableUtf8(process.display_name));
+    names.push_back(ToValidUtf8(process.display_name));
     names.push_back(std::string(kPrefix) + process.id);
     all.push_back(Describe(process));
   }
-  std::string message = "no connected process is \"" + PrintableUtf8(typed.substr(0, 256)) + "\"";
+  std::string message = "no connected process is \"" + ToValidUtf8(typed.substr(0, 256)) + "\"";
   std::vector<std::string> near = NearNames(typed, names);
   if (!near.empty()) {
     message += "; did you mean " + Join(near, " or ") + "?";
@@ -76,7 +76,7 @@ std::vector<const ProcessDescription*> Matches(const std::string& typed, const s
   if (is_name || !by_id.empty()) return by_id;
   auto by_pid = matching([&](const ProcessDescription& process) { return std::to_string(process.pid) == typed; });
   if (!by_pid.empty()) return by_pid;
-  return matching([&](const ProcessDescription& process) { return PrintableUtf8(process.display_name) == typed; });
+  return matching([&](const ProcessDescription& process) { return ToValidUtf8(process.display_name) == typed; });
 }
 
 }  // namespace

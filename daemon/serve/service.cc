@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "daemon/base/clock.h"
-#include "daemon/base/utf8.h"
+#include "daemon/base/text.h"
 #include "daemon/config/version.h"
 #include "daemon/export/export.h"
 #include "daemon/log/log.h"
@@ -76,7 +76,7 @@ grpc::Status BadField(const std::string& field, std::string message, std::string
 }
 
 bool Holds(const ProcessDescription& process, const std::string& part) {
-  return PrintableUtf8(process.display_name).find(part) != std::string::npos ||
+  return ToValidUtf8(process.display_name).find(part) != std::string::npos ||
          process.executable.find(part) != std::string::npos || process.hostname.find(part) != std::string::npos;
 }
 
@@ -264,16 +264,11 @@ grpc::Status StackdService::GetDump(grpc::ServerContext*, const v1::GetDumpReque
 grpc::Status StackdService::ListDumps(grpc::ServerContext*, const v1::ListDumpsRequest* request,
                                       v1::ListDumpsResponse* response) {
   DumpQuery query{request->parent(), request->filter(), request->page_size(), request->page_token()};
-  while (true) {
-    Result<DumpPage> page = parts_.store->List(query);
-    if (!page) return StoreFailure(page.error(), "parent", request->parent());
-    response->Clear();
-    response->set_next_page_token(page->next_page_token);
-    for (v1::Dump& dump : page->dumps) *response->add_dumps() = std::move(dump);
-    // Dumps with many notes: a page may be smaller than what was asked for, as long as its token leads on.
-    if (response->ByteSizeLong() <= kAnswerBudgetBytes || response->dumps_size() <= 1) return grpc::Status::OK;
-    query.page_size = response->dumps_size() / 2;
-  }
+  Result<DumpPage> page = parts_.store->List(query);
+  if (!page) return StoreFailure(page.error(), "parent", request->parent());
+  response->set_next_page_token(page->next_page_token);
+  for (v1::Dump& dump : page->dumps) *response->add_dumps() = std::move(dump);
+  return grpc::Status::OK;
 }
 
 grpc::Status StackdService::DeleteDump(grpc::ServerContext*, const v1::DeleteDumpRequest* request,
@@ -316,8 +311,8 @@ grpc::Status StackdService::GetDaemon(grpc::ServerContext*, const v1::GetDaemonR
   response->set_pid(getpid());
   response->mutable_start_time()->set_seconds(start_wall_ns_ / kNsPerSecond);
   response->mutable_start_time()->set_nanos(static_cast<int32_t>(start_wall_ns_ % kNsPerSecond));
-  response->set_dir(PrintableUtf8(parts_.dir));
-  response->set_store(PrintableUtf8(parts_.store_file));
+  response->set_dir(ToValidUtf8(parts_.dir));
+  response->set_store(ToValidUtf8(parts_.store_file));
   response->set_process_count(static_cast<int32_t>(parts_.collector->Processes().size()));
   response->set_dump_count(parts_.store->dump_count());
   response->set_store_bytes(parts_.store->bytes());
@@ -326,7 +321,7 @@ grpc::Status StackdService::GetDaemon(grpc::ServerContext*, const v1::GetDaemonR
   for (const auto& [name, count] : parts_.pipeline->Counters()) counters[name] = count;
   counters["symbolizer_restarts"] = parts_.symbolizer->worker_restarts();
   counters["store_evicted"] = parts_.store->evicted_count();
-  for (const std::string& problem : parts_.store->Problems()) response->add_problems(PrintableUtf8(problem));
+  for (const std::string& problem : parts_.store->Problems()) response->add_problems(ToValidUtf8(problem));
   return grpc::Status::OK;
 }
 

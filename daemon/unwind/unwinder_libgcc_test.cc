@@ -88,6 +88,35 @@ TEST(Unwinder, FindsTheFramesThatLibgccFindsWhereverATimerInterrupts) {
   ExpectSameAsLibgcc(400);
 }
 
+void OnTimerTrap(int, siginfo_t*, void*) { asm volatile("int3"); }
+
+void OnBreakpoint(int, siginfo_t*, void* context) {
+  stacks->Capture(*static_cast<ucontext_t*>(context), top_avma, /*with_truth=*/true);
+}
+
+TEST(Unwinder, FindsTheFramesBelowASignalHandler) {
+  OwnStacks own(200, 64 << 20);
+  stacks = &own;
+  top_avma = OwnStackTop();
+  Install(SIGTRAP, OnBreakpoint);
+  // A breakpoint where SIGTRAP is blocked would be fatal.
+  struct sigaction action{};
+  action.sa_sigaction = OnTimerTrap;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  ASSERT_EQ(sigaction(SIGPROF, &action, nullptr), 0);
+  itimerval every_ms{{0, 1000}, {0, 1000}}, never{};
+  setitimer(ITIMER_PROF, &every_ms, nullptr);
+  while (!own.full()) RunWorkload(10);
+  setitimer(ITIMER_PROF, &never, nullptr);
+  ExpectSameAsLibgcc(200);
+  auto map = OwnAddressMap();
+  Unwinder unwinder;
+  for (const OwnStack& stack : own.stacks()) {
+    NativeStack unwound = unwinder.Unwind(stack.registers, FullCopy(stack), false, *map);
+    EXPECT_EQ(std::ranges::count(unwound.frames, FrameOrigin::kSignalFrame, &NativeFrame::origin), 1);
+  }
+}
+
 // Of each instruction the first two executions.
 constexpr size_t kSeenBits = 22;
 uint8_t* times_seen;

@@ -1,0 +1,73 @@
+#include <algorithm>
+#include <functional>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/export/export.h"
+#include "daemon/export/piecewise.h"
+#include "daemon/export/printable.h"
+#include "daemon/export/text_stack.h"
+#include "daemon/export/text_summary.h"
+#include "daemon/export/wording.h"
+
+namespace stackd {
+namespace {
+
+using ThreadsByTid = std::unordered_map<int32_t, const v1::Thread*>;
+
+// `texts` in their order, each with the number of threads of the group that `text_of` gives it for. A dump whose threads
+// were left out has no numbers.
+std::vector<Counted> CountTexts(const google::protobuf::RepeatedPtrField<std::string>& texts, const v1::StackGroup& group,
+                                const ThreadsByTid& threads, const std::function<std::string(const v1::Thread&)>& text_of) {
+  std::unordered_map<std::string, int> counts;
+  for (int32_t tid : group.tids()) {
+    if (const auto thread = threads.find(tid); thread != threads.end()) ++counts[text_of(*thread->second)];
+  }
+  std::vector<Counted> counted;
+  for (const std::string& text : texts) counted.push_back({text, counts.contains(text) ? counts[text] : 0});
+  return counted;
+}
+
+std::string NamesInWords(const v1::StackGroup& group, const ThreadsByTid& threads) {
+  auto names = CountTexts(group.thread_names(), group, threads, [](const v1::Thread& thread) { return thread.name(); });
+  for (Counted& name : names) name.text = name.text.empty() ? "(no name)" : Printable(name.text);
+  return CountedList(names);
+}
+
+std::string StatesInWords(const v1::StackGroup& group, const ThreadsByTid& threads) {
+  const auto states = CountTexts(group.states(), group, threads, [](const v1::Thread& thread) { return thread.state(); });
+  if (states.size() == 1) return Printable(states[0].text);
+  // The words have parentheses of their own, so the numbers go first.
+  std::string text;
+  for (const Counted& state : states) {
+    text += (text.empty() ? "" : ", ") + (state.count > 0 ? Grouped(state.count) + " " : "") + Printable(state.text);
+  }
+  return text;
+}
+
+void WriteGroup(const v1::StackGroup& group, const ThreadsByTid& threads, Piecewise* out) {
+  *out << "\n" << Count(group.thread_count(), "thread") << ": " << NamesInWords(group, threads) << "\n";
+  *out << (group.tids_size() == 1 ? "  tid " : "  tids ") << Ranges({group.tids().begin(), group.tids().end()}) << "\n";
+  if (!group.states().empty()) *out << "  " << StatesInWords(group, threads) << "\n";
+  WriteStack(group.stack(), "  ", out);
+}
+
+}  // namespace
+
+void ExportText(const v1::Dump& dump, const Sink& sink) {
+  Piecewise out(sink);
+  WriteHeading(dump, &out);
+  ThreadsByTid threads;
+  for (const v1::Thread& thread : dump.threads()) threads.emplace(thread.tid(), &thread);
+  for (const v1::StackGroup& group : dump.groups()) {
+    if (!out.wanted()) return;
+    WriteGroup(group, threads, &out);
+  }
+  if (dump.omitted_group_count() > 0) {
+    out << "\n" << Count(dump.omitted_group_count(), "smaller group") << " left out: export the dump to see all\n";
+  }
+  WriteNotCaptured(dump, &out);
+  WriteNotes(dump, &out);
+}
+
+}  // namespace stackd

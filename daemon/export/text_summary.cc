@@ -1,0 +1,110 @@
+#include "daemon/export/text_summary.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <vector>
+
+#include "daemon/export/printable.h"
+#include "daemon/export/wording.h"
+
+namespace stackd {
+namespace {
+
+// So many threads that were not captured for one reason have a line each; more are one line.
+constexpr size_t kMaxThreadLines = 10;
+
+// "blocks signal 34": the number of the signal stands in the state of the threads alone.
+std::string BlockedSignal(const v1::Dump& dump) {
+  constexpr std::string_view kBlocks = "blocks ";
+  for (const v1::Thread& thread : dump.threads()) {
+    if (thread.status() != v1::Thread::SIGNAL_BLOCKED || !thread.state().starts_with(kBlocks)) continue;
+    return Printable(thread.state().substr(kBlocks.size()));
+  }
+  return "the dump signal";
+}
+
+std::string CountsInWords(const v1::Dump& dump) {
+  const v1::ThreadCounts& counts = dump.thread_counts();
+  std::string text = Count(counts.listed(), "thread");
+  if (counts.listed() > 0 && counts.captured() == counts.listed()) return text + ", all captured";
+  text += ", " + Grouped(counts.captured()) + " captured";
+  const auto add = [&](int count, const std::string& what) {
+    if (count > 0) text += ", " + Grouped(count) + " " + what;
+  };
+  if (counts.signal_blocked() > 0) {
+    add(counts.signal_blocked(), (counts.signal_blocked() == 1 ? "blocks " : "block ") + BlockedSignal(dump));
+  }
+  add(counts.uninterruptible(), "uninterruptible");
+  add(counts.stopped(), "stopped");
+  add(counts.timed_out(), "did not answer");
+  add(counts.ring_full(), "found no room in the ring");
+  add(counts.signal_queue_full(), "could not be signalled");
+  add(counts.agent_fault(), "met a fault in the agent");
+  add(counts.exited(), "exited");
+  return text;
+}
+
+std::string_view TriggerInWords(v1::Dump::Trigger trigger) {
+  switch (trigger) {
+    case v1::Dump::REQUEST:
+      return "on request";
+    case v1::Dump::HANG:
+      return "because of a hang";
+    case v1::Dump::CRASH:
+      return "because of a crash";
+    case v1::Dump::SELF:
+      return "asked for by the program";
+    default:
+      return "for an unknown reason";
+  }
+}
+
+std::string ProcessInWords(const v1::Process& process) {
+  std::string text = process.display_name() + " (pid " + std::to_string(process.pid());
+  if (!process.hostname().empty()) text += " on " + process.hostname();
+  return Printable(text + ")");
+}
+
+}  // namespace
+
+std::string ThreadName(const v1::Thread& thread) { return thread.name().empty() ? "(no name)" : Printable(thread.name()); }
+
+void WriteHeading(const v1::Dump& dump, Piecewise* out) {
+  *out << ProcessInWords(dump.process()) << ": " << CountsInWords(dump) << ", in " << InWords(dump.capture_duration());
+  if (dump.pause().has_max()) *out << "; longest pause " << InWords(dump.pause().max());
+  *out << "\ndump " << Printable(dump.name()) << " · " << InWords(dump.create_time()) << " · "
+       << TriggerInWords(dump.trigger());
+  if (dump.state() == v1::Dump::PARTIAL) *out << " · PARTIAL";
+  if (!dump.stored()) *out << " · not stored";
+  *out << "\n";
+}
+
+void WriteNotCaptured(const v1::Dump& dump, Piecewise* out) {
+  std::map<std::string, std::vector<const v1::Thread*>> threads_by_state;
+  for (const v1::Thread& thread : dump.threads()) {
+    if (!thread.has_stack()) threads_by_state[thread.state()].push_back(&thread);
+  }
+  if (threads_by_state.empty()) return;
+  *out << "\nNot captured:\n";
+  for (const auto& [state, threads] : threads_by_state) {
+    if (threads.size() > kMaxThreadLines) {
+      std::vector<int32_t> tids;
+      for (const v1::Thread* thread : threads) tids.push_back(thread->tid());
+      *out << "  " << Count(std::ssize(threads), "thread") << ": " << Printable(state) << "\n    tids " << Ranges(tids)
+           << "\n";
+      continue;
+    }
+    for (const v1::Thread* thread : threads) {
+      *out << "  tid " << std::to_string(thread->tid()) << " " << ThreadName(*thread) << ": " << Printable(state) << "\n";
+    }
+  }
+}
+
+void WriteNotes(const v1::Dump& dump, Piecewise* out) {
+  if (dump.notes().empty()) return;
+  *out << "\nNotes:\n";
+  for (const std::string& note : dump.notes()) *out << "  " << Printable(note) << "\n";
+}
+
+}  // namespace stackd

@@ -1,0 +1,38 @@
+// Stages in front of the pipeline, for tests: define Collector, Unwinder and Symbolizer in place of the real ones.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "daemon/collect/collector.h"
+#include "daemon/symbolize/symbolizer.h"
+
+namespace stackd {
+
+struct FakeStages {
+  std::mutex mutex;  // of the fields below
+  std::vector<ProcessDescription> processes;
+  std::function<Result<std::shared_ptr<Capture>>(const CaptureRequest&)> capture;
+  std::vector<AddressQuery> symbolized;
+
+  std::atomic<int> captures = 0;
+};
+
+// Begins anew: call it first in each test.
+FakeStages& ResetFakes();
+FakeStages& Fakes();
+
+ProcessDescription FakeProcess(int pid, const std::string& name);
+
+// A capture of `pid` with one thread for each element, whose stack is those program counters, innermost first. They lie in
+// a mapping of this test's own executable at kFakeBias.
+inline constexpr uint64_t kFakeBias = 0x10000;
+std::shared_ptr<Capture> FakeCapture(int pid, const std::vector<std::vector<uint64_t>>& stacks);
+
+std::unique_ptr<Collector> FakeCollector();
+
+}  // namespace stackd

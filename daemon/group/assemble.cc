@@ -1,0 +1,299 @@
+#include "daemon/group/assemble.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/text.h"
+#include "daemon/group/expand_stack.h"
+#include "daemon/group/notes.h"
+#include "daemon/group/thread_state.h"
+
+namespace stackd {
+namespace {
+
+using google::protobuf::Duration;
+using google::protobuf::Timestamp;
+
+// A negative number can only be a lie of the process; as a time it would be one that JSON does not have.
+Duration ToDuration(int64_t ns) {
+  ns = std::max<int64_t>(ns, 0);
+  Duration duration;
+  duration.set_seconds(ns / kNsPerSecond);
+  duration.set_nanos(static_cast<int32_t>(ns % kNsPerSecond));
+  return duration;
+}
+
+Timestamp ToTimestamp(int64_t wall_ns) {
+  wall_ns = std::max<int64_t>(wall_ns, 0);
+  Timestamp timestamp;
+  timestamp.set_seconds(wall_ns / kNsPerSecond);
+  timestamp.set_nanos(static_cast<int32_t>(wall_ns % kNsPerSecond));
+  return timestamp;
+}
+
+v1::Process ToProto(const ProcessDescription& description) {
+  v1::Process process;
+  process.set_name("processes/" + ToValidUtf8(description.id));
+  process.set_pid(description.pid);
+  process.set_display_name(ToValidUtf8(description.display_name));
+  process.set_executable(ToValidUtf8(description.executable));
+  process.set_argv0(ToValidUtf8(description.argv0));
+  process.set_hostname(ToValidUtf8(description.hostname));
+  process.set_uid(description.uid);
+  *process.mutable_start_time() = ToTimestamp(description.start_wall_ns);
+  *process.mutable_connect_time() = ToTimestamp(description.connect_wall_ns);
+  process.set_agent_abi_version(description.abi_version);
+  for (const std::string& limit : description.limits) process.add_limits(ToValidUtf8(limit));
+  return process;
+}
+
+v1::ThreadCounts CountByStatus(const std::vector<ThreadCapture>& threads) {
+  const auto count = [&](ThreadStatus status) {
+    return static_cast<int32_t>(std::ranges::count(threads, status, &ThreadCapture::status));
+  };
+  v1::ThreadCounts counts;
+  counts.set_listed(static_cast<int32_t>(threads.size()));
+  counts.set_captured(count(ThreadStatus::kCaptured));
+  counts.set_signal_blocked(count(ThreadStatus::kSignalBlocked));
+  counts.set_uninterruptible(count(ThreadStatus::kUninterruptible));
+  counts.set_stopped(count(ThreadStatus::kStopped));
+  counts.set_exited(count(ThreadStatus::kExited));
+  counts.set_timed_out(count(ThreadStatus::kTimedOut));
+  counts.set_ring_full(count(ThreadStatus::kRingFull));
+  counts.set_signal_queue_full(count(ThreadStatus::kSignalQueueFull));
+  counts.set_agent_fault(count(ThreadStatus::kAgentFault));
+  return counts;
+}
+
+v1::PauseTimes PausesOf(const std::vector<ThreadCapture>& threads) {
+  std::vector<int64_t> pauses_ns;
+  for (const ThreadCapture& thread : threads) {
+    if (thread.status == ThreadStatus::kCaptured) pauses_ns.push_back(thread.pause_ns);
+  }
+  v1::PauseTimes pauses;
+  if (pauses_ns.empty()) return pauses;
+  std::ranges::sort(pauses_ns);
+  // The smallest pause that at least this part of the threads did not exceed.
+  const auto percentile = [&](size_t percent) { return pauses_ns[(pauses_ns.size() * percent + 99) / 100 - 1]; };
+  *pauses.mutable_median() = ToDuration(percentile(50));
+  *pauses.mutable_p99() = ToDuration(percentile(99));
+  *pauses.mutable_max() = ToDuration(pauses_ns.back());
+  return pauses;
+}
+
+const char* SymbolsInWords(SymbolQuality quality) {
+  switch (quality) {
+    case SymbolQuality::kNone:
+      return "NONE";
+    case SymbolQuality::kDynsym:
+      return "DYNSYM";
+    case SymbolQuality::kMiniDebugInfo:
+      return "MINI_DEBUG_INFO";
+    case SymbolQuality::kSymtab:
+      return "SYMTAB";
+    case SymbolQuality::kDwarf:
+      return "DWARF";
+  }
+  return "NONE";
+}
+
+std::string HexOfBytes(std::string_view bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string hex;
+  for (unsigned char byte : bytes) {
+    hex += kDigits[byte >> 4];
+    hex += kDigits[byte & 15];
+  }
+  return hex;
+}
+
+// The files that occur in stacks, by address.
+void AddModules(const AddressMap& map, const std::vector<NamedStack>& stacks,
+                const std::function<SymbolQuality(const Module&)>& quality, v1::Dump* dump) {
+  // A file that is mapped in several parts is one module.
+  std::unordered_map<std::string_view, const Mapping*> used_by_path;
+  for (const NamedStack& stack : stacks) {
+    for (const NativeFrame& frame : stack.native.frames) {
+      const Mapping* mapping = map.Find(frame.lookup_avma());
+      if (mapping != nullptr && !mapping->path.empty()) used_by_path.emplace(mapping->path, mapping);
+    }
+  }
+  for (const Mapping& first : map.mappings()) {
+    const auto used = used_by_path.find(first.path);
+    if (used == used_by_path.end()) continue;
+    v1::Module* module = dump->add_modules();
+    module->set_path(ToValidUtf8(first.path));
+    module->set_address(Hex(first.start_avma));
+    module->set_symbols(SymbolsInWords(SymbolQuality::kNone));
+    if (const auto& file = used->second->module; file != nullptr) {
+      module->set_build_id(HexOfBytes(file->build_id()));
+      module->set_symbols(SymbolsInWords(quality(*file)));
+    }
+    used_by_path.erase(used);
+  }
+}
+
+// Distinct texts, most frequent first; of equally frequent ones, that which came first.
+class Frequency {
+ public:
+  void Add(const std::string& text) {
+    const auto [entry, is_new] = index_.emplace(text, counts_.size());
+    if (is_new) counts_.push_back({&entry->first, 0});
+    ++counts_[entry->second].count;
+  }
+
+  template <typename Visit>
+  void MostFrequentFirst(Visit visit) {
+    std::ranges::stable_sort(counts_, std::greater(), &Counted::count);
+    for (const Counted& counted : counts_) visit(*counted.text);
+  }
+
+ private:
+  struct Counted {
+    const std::string* text;
+    int count;
+  };
+  std::unordered_map<std::string, size_t> index_;
+  std::vector<Counted> counts_;
+};
+
+// The threads with equal function names in their stacks, as indices into Dump.threads.
+struct Group {
+  std::string fingerprint;
+  std::vector<int> threads;
+  int32_t smallest_tid;
+};
+
+std::vector<Group> GroupThreads(const v1::Dump& dump) {
+  std::vector<Group> groups;
+  std::unordered_map<std::string, size_t> group_of_fingerprint;
+  std::vector<int> group_of_stack(dump.stacks_size(), -1);
+  for (int i = 0; i < dump.threads_size(); ++i) {
+    const v1::Thread& thread = dump.threads(i);
+    if (!thread.has_stack()) continue;
+    int& group = group_of_stack[thread.stack()];
+    if (group < 0) {
+      std::string fingerprint = Fingerprint(dump.stacks(thread.stack()));
+      const auto [entry, is_new] = group_of_fingerprint.emplace(fingerprint, groups.size());
+      if (is_new) groups.push_back({std::move(fingerprint), {}, thread.tid()});
+      group = static_cast<int>(entry->second);
+    }
+    groups[group].threads.push_back(i);
+    groups[group].smallest_tid = std::min(groups[group].smallest_tid, thread.tid());
+  }
+  std::ranges::sort(groups, [](const Group& a, const Group& b) {
+    return std::make_tuple(b.threads.size(), a.smallest_tid) < std::make_tuple(a.threads.size(), b.smallest_tid);
+  });
+  return groups;
+}
+
+// The stack that most threads of the group have.
+int CommonestStack(const v1::Dump& dump, const Group& group, const std::vector<int>& threads_of_stack) {
+  return dump
+      .threads(*std::ranges::max_element(group.threads, {},
+                                         [&](int thread) { return threads_of_stack[dump.threads(thread).stack()]; }))
+      .stack();
+}
+
+void AddGroups(const std::vector<int>& threads_of_stack, v1::Dump* dump) {
+  for (Group& group : GroupThreads(*dump)) {
+    v1::StackGroup* added = dump->add_groups();
+    added->set_thread_count(static_cast<int32_t>(group.threads.size()));
+    added->set_fingerprint(std::move(group.fingerprint));
+    added->mutable_tids()->Reserve(added->thread_count());
+    Frequency names, states;
+    for (int i : group.threads) {
+      const v1::Thread& thread = dump->threads(i);
+      added->add_tids(thread.tid());
+      names.Add(thread.name());
+      states.Add(thread.state());
+    }
+    names.MostFrequentFirst([&](const std::string& name) { added->add_thread_names(name); });
+    states.MostFrequentFirst([&](const std::string& state) { added->add_states(state); });
+    *added->mutable_stack() = dump->stacks(CommonestStack(*dump, group, threads_of_stack));
+  }
+}
+
+// Everything the threads of one stack have in common is made once, not per thread.
+class ThreadStates {
+ public:
+  ThreadStates(const Capture& capture, const v1::Dump& dump, const std::vector<NamedStack>& stacks)
+      : capture_(capture), dump_(dump), stacks_(stacks), of_stack_(stacks.size()) {}
+
+  std::string Of(const ThreadCapture& thread, int stack) {
+    if (thread.status != ThreadStatus::kCaptured) return StateFromStatus(thread, capture_.dump_signal);
+    if (stack < 0 || stacks_[stack].native.frames.empty()) {
+      if (!thread.has_stack) return StateFromStatus(thread, capture_.dump_signal);
+      return StateFromStack(*capture_.map, thread.registers.value[Registers::kRip], nullptr);
+    }
+    std::string& state = of_stack_[stack];
+    if (state.empty()) {
+      state = StateFromStack(*capture_.map, stacks_[stack].native.frames[0].pc_avma, &dump_.stacks(stack));
+    }
+    return state;
+  }
+
+ private:
+  const Capture& capture_;
+  const v1::Dump& dump_;
+  const std::vector<NamedStack>& stacks_;
+  std::vector<std::string> of_stack_;  // empty: not asked for yet
+};
+
+void AddThreads(const Capture& capture, const std::vector<int>& stack_of_thread, const std::vector<NamedStack>& stacks,
+                v1::Dump* dump) {
+  ThreadStates states(capture, *dump, stacks);
+  dump->mutable_threads()->Reserve(static_cast<int>(capture.threads.size()));
+  for (size_t i = 0; i < capture.threads.size(); ++i) {
+    const ThreadCapture& captured = capture.threads[i];
+    v1::Thread* thread = dump->add_threads();
+    thread->set_tid(captured.tid);
+    thread->set_name(ToValidUtf8(captured.name));
+    thread->set_status(static_cast<v1::Thread::Status>(captured.status));
+    thread->set_state(states.Of(captured, stack_of_thread[i]));
+    if (captured.cpu_ns > 0) *thread->mutable_cpu_time() = ToDuration(captured.cpu_ns);
+    if (captured.pause_ns > 0) *thread->mutable_pause() = ToDuration(captured.pause_ns);
+    if (!captured.wait_channel.empty()) thread->set_wait_channel(ToValidUtf8(captured.wait_channel));
+    if (stack_of_thread[i] >= 0) thread->set_stack(stack_of_thread[i]);
+  }
+}
+
+std::vector<int> ThreadsOfStacks(const std::vector<int>& stack_of_thread, size_t stack_count) {
+  std::vector<int> threads_of_stack(stack_count);
+  for (int stack : stack_of_thread) {
+    if (stack >= 0) ++threads_of_stack[stack];
+  }
+  return threads_of_stack;
+}
+
+}  // namespace
+
+v1::Dump AssembleDump(const Capture& capture, const std::vector<int>& stack_of_thread,
+                      const std::vector<NamedStack>& stacks, const std::function<SymbolQuality(const Module&)>& quality,
+                      const std::string& dump_id) {
+  v1::Dump dump;
+  *dump.mutable_process() = ToProto(capture.process);
+  dump.mutable_process()->set_thread_count(static_cast<int32_t>(capture.threads.size()));
+  dump.set_name(dump.process().name() + "/dumps/" + dump_id);
+  dump.set_trigger(static_cast<v1::Dump::Trigger>(capture.trigger));
+  *dump.mutable_create_time() = ToTimestamp(capture.begin_wall_ns);
+  *dump.mutable_capture_duration() = ToDuration(capture.duration_ns);
+  *dump.mutable_thread_counts() = CountByStatus(capture.threads);
+  *dump.mutable_pause() = PausesOf(capture.threads);
+
+  for (const NamedStack& stack : stacks) *dump.add_stacks() = ExpandStack(stack, *capture.map);
+  AddThreads(capture, stack_of_thread, stacks, &dump);
+  const std::vector<int> threads_of_stack = ThreadsOfStacks(stack_of_thread, stacks.size());
+  AddGroups(threads_of_stack, &dump);
+  AddModules(*capture.map, stacks, quality, &dump);
+
+  for (const std::string& note : capture.notes) dump.add_notes(ToValidUtf8(note));
+  for (std::string& note : NotesOn(dump, threads_of_stack)) dump.add_notes(std::move(note));
+  const v1::ThreadCounts& counts = dump.thread_counts();
+  const bool out_of_time = counts.timed_out() > 0 || counts.ring_full() > 0;
+  dump.set_state(capture.partial || out_of_time ? v1::Dump::PARTIAL : v1::Dump::COMPLETE);
+  return dump;
+}
+
+}  // namespace stackd

@@ -1,0 +1,63 @@
+#include "daemon/group/thread_state.h"
+
+#include "daemon/base/text.h"
+#include "daemon/group/syscall_name.h"
+#include "daemon/group/syscall_site.h"
+
+namespace stackd {
+namespace {
+
+// "clock_nanosleep" for "__GI___clock_nanosleep": C libraries have several names for one function.
+std::string_view PlainName(std::string_view function) {
+  const auto skip_underscores = [&] { function.remove_prefix(std::min(function.find_first_not_of('_'), function.size())); };
+  skip_underscores();
+  if (function.starts_with("GI_")) function.remove_prefix(3);
+  skip_underscores();
+  return function;
+}
+
+std::string InSyscall(std::string_view name) {
+  return name.empty() ? "in a system call" : "in a system call (" + std::string(name) + ")";
+}
+
+}  // namespace
+
+std::string StateFromStack(const AddressMap& map, uint64_t pc_avma, const v1::Stack* stack) {
+  const auto site = ReadSyscallSite(map, pc_avma);
+  if (!site) {
+    const Mapping* mapping = map.Find(pc_avma);
+    // Generated code makes its system calls through functions of some library.
+    const bool generated = mapping != nullptr && mapping->module == nullptr && !mapping->path.starts_with('/');
+    return generated ? "running" : "running or in a system call";
+  }
+  if (!site->in_syscall) return "running";
+  if (site->number) return InSyscall(SyscallName(*site->number));
+  if (stack == nullptr || stack->frames().empty()) return InSyscall("");
+  return InSyscall(PlainName(stack->frames(0).function()));
+}
+
+std::string StateFromStatus(const ThreadCapture& thread, int32_t dump_signal) {
+  switch (thread.status) {
+    case ThreadStatus::kCaptured:
+      return "captured without a stack";
+    case ThreadStatus::kSignalBlocked:
+      return "blocks signal " + std::to_string(dump_signal);
+    case ThreadStatus::kUninterruptible:
+      return thread.wait_channel.empty() ? "uninterruptible" : "uninterruptible in " + ToValidUtf8(thread.wait_channel);
+    case ThreadStatus::kStopped:
+      return "stopped";
+    case ThreadStatus::kExited:
+      return "exited during the dump";
+    case ThreadStatus::kTimedOut:
+      return "did not answer by the deadline";
+    case ThreadStatus::kRingFull:
+      return "no room in the ring by the deadline";
+    case ThreadStatus::kSignalQueueFull:
+      return "the kernel would not queue the signal (RLIMIT_SIGPENDING)";
+    case ThreadStatus::kAgentFault:
+      return "the agent's handler met a fault of its own";
+  }
+  return "unknown status";
+}
+
+}  // namespace stackd

@@ -1,0 +1,18 @@
+// What a thread was doing, in words.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "daemon/collect/capture.h"
+#include "stackd/v1/stackd.pb.h"
+
+namespace stackd {
+
+// Of a thread whose stack begins with `stack` at `pc_avma`: "running", or "in a system call (futex)".
+std::string StateFromStack(const AddressMap& map, uint64_t pc_avma, const v1::Stack* stack);
+
+// Of a thread that did not answer: why.
+std::string StateFromStatus(const ThreadCapture& thread, int32_t dump_signal);
+
+}  // namespace stackd

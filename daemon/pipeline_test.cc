@@ -1,0 +1,231 @@
+#include "daemon/pipeline.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <thread>
+
+#include "daemon/base/clock.h"
+#include "daemon/dump_id.h"
+#include "daemon/fake_stages.h"
+
+namespace stackd {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class PipelineTest : public testing::Test {
+ protected:
+  PipelineTest() {
+    ResetFakes();
+    store_ = std::move(*DumpStore::Open({.file = ":memory:"}));
+    pipeline_ = std::make_unique<Pipeline>(collector_.get(), &symbolizer_, store_.get());
+  }
+
+  void CaptureIs(const std::vector<std::vector<uint64_t>>& stacks) {
+    Fakes().capture = [stacks](const CaptureRequest&) { return FakeCapture(7, stacks); };
+  }
+
+  Result<std::shared_ptr<const v1::Dump>> Create(uint32_t max_stack_bytes = 4096) {
+    return pipeline_->CreateDump("7-100",
+                                 {.deadline_ns = MonotonicNs() + kNsPerSecond, .max_stack_bytes = max_stack_bytes});
+  }
+
+  std::unique_ptr<Collector> collector_ = FakeCollector();
+  Symbolizer symbolizer_{{}};
+  std::unique_ptr<DumpStore> store_;
+  std::unique_ptr<Pipeline> pipeline_;
+};
+
+TEST_F(PipelineTest, StoresWhatItAnswers) {
+  CaptureIs({{kFakeBias + 0x20, kFakeBias + 0x31}, {}});
+  auto dump = Create();
+  ASSERT_TRUE(dump.has_value());
+  EXPECT_TRUE((*dump)->stored());
+  EXPECT_THAT((*dump)->name(), testing::MatchesRegex("processes/7-100/dumps/[0-9]{8}T[0-9]{9}Z-1"));
+  ASSERT_EQ((*dump)->threads_size(), 2);
+  EXPECT_FALSE((*dump)->threads(1).has_stack());
+  auto stored = store_->Get((*dump)->name());
+  ASSERT_TRUE(stored.has_value());
+  EXPECT_EQ(stored->SerializeAsString(), (*dump)->SerializeAsString());
+  EXPECT_TRUE(store_->GetRaw((*dump)->name()).has_value());
+}
+
+TEST_F(PipelineTest, LooksUpTheCallAndNotTheReturnAddress) {
+  CaptureIs({{kFakeBias + 0x20, kFakeBias + 0x31}});
+  auto dump = Create();
+  ASSERT_TRUE(dump.has_value());
+  const v1::Stack& stack = (*dump)->stacks(0);
+  ASSERT_EQ(stack.frames_size(), 2);
+  EXPECT_EQ(stack.frames(0).function(), "f20");
+  EXPECT_EQ(stack.frames(1).function(), "f30");
+}
+
+TEST_F(PipelineTest, UnwindsEqualStacksIntoOneAndNamesEachAddressOnce) {
+  std::vector<uint64_t> a{kFakeBias + 0x20, kFakeBias + 0x31}, b{kFakeBias + 0x40, kFakeBias + 0x31};
+  CaptureIs({a, b, a, a, b});
+  auto dump = Create();
+  ASSERT_TRUE(dump.has_value());
+  EXPECT_EQ((*dump)->stacks_size(), 2);
+  ASSERT_EQ((*dump)->groups_size(), 2);
+  EXPECT_EQ((*dump)->groups(0).thread_count(), 3);
+  std::vector<uint64_t> asked;
+  for (const AddressQuery& query : Fakes().symbolized) asked.push_back(query.svma);
+  EXPECT_THAT(asked, testing::UnorderedElementsAre(0x20, 0x30, 0x40));
+}
+
+TEST_F(PipelineTest, SaysWhyAnAddressOutsideOfFilesHasNoName) {
+  CaptureIs({{0x999999999}});
+  auto dump = Create();
+  ASSERT_TRUE(dump.has_value());
+  EXPECT_THAT((*dump)->stacks(0).frames(0).unnamed_reason(), HasSubstr("no ELF file"));
+}
+
+TEST_F(PipelineTest, KeepsEachStackWithItsThreadWhenManyAreUnwoundInParallel) {
+  std::vector<std::vector<uint64_t>> stacks;
+  for (uint64_t i = 0; i < 3000; ++i) stacks.push_back({kFakeBias + 16 * i, kFakeBias + 0x31});
+  CaptureIs(stacks);
+  auto dump = Create();
+  ASSERT_TRUE(dump.has_value());
+  ASSERT_EQ((*dump)->threads_size(), 3000);
+  for (int i = 0; i < 3000; ++i) {
+    char address[32];
+    snprintf(address, sizeof(address), "0x%llx", static_cast<unsigned long long>(kFakeBias) + 16 * i);
+    EXPECT_EQ((*dump)->stacks((*dump)->threads(i).stack()).frames(0).address(), address);
+  }
+}
+
+TEST_F(PipelineTest, MakesOneDumpForCallsThatOverlap) {
+  Fakes().capture = [this](const CaptureRequest&) {
+    while (pipeline_->Counters()["dumps_shared"] < 3) std::this_thread::yield();
+    return FakeCapture(7, {{kFakeBias}});
+  };
+  std::mutex mutex;
+  std::multiset<std::string> names;
+  {
+    std::vector<std::jthread> callers;
+    for (int i = 0; i < 4; ++i) {
+      callers.emplace_back([&] {
+        auto dump = Create();
+        std::lock_guard lock(mutex);
+        names.insert(dump.has_value() ? (*dump)->name() : dump.error().message);
+      });
+    }
+  }
+  EXPECT_EQ(Fakes().captures, 1);
+  EXPECT_EQ(names.count(*names.begin()), 4u);
+  EXPECT_EQ(store_->dump_count(), 1);
+}
+
+TEST_F(PipelineTest, DoesNotGiveAShallowDumpToWhoAskedForADeepOne) {
+  Fakes().capture = [this](const CaptureRequest&) {
+    while (Fakes().captures < 2) std::this_thread::yield();
+    return FakeCapture(7, {{kFakeBias}});
+  };
+  std::jthread shallow([this] { Create(64); });
+  Create(4096);
+  shallow.join();
+  EXPECT_EQ(Fakes().captures, 2);
+}
+
+TEST_F(PipelineTest, LetsAnImpatientCallerGoWhileTheDumpIsMade) {
+  std::atomic<bool> go_on = false;
+  Fakes().capture = [&](const CaptureRequest&) {
+    while (!go_on) std::this_thread::yield();
+    return FakeCapture(7, {{kFakeBias}});
+  };
+  std::jthread patient([this] { Create(); });
+  while (Fakes().captures == 0) std::this_thread::yield();
+  auto dump = pipeline_->CreateDump("7-100", {.deadline_ns = MonotonicNs() + kNsPerMs, .max_stack_bytes = 4096});
+  go_on = true;
+  ASSERT_FALSE(dump.has_value());
+  EXPECT_EQ(dump.error().code, Code::kDeadlineExceeded);
+}
+
+TEST_F(PipelineTest, LeavesTimeForNamesWhenThreadsDoNotAnswer) {
+  int64_t capture_deadline_ns = 0;
+  Fakes().capture = [&](const CaptureRequest& request) {
+    capture_deadline_ns = request.deadline_ns;
+    return FakeCapture(7, {{kFakeBias}});
+  };
+  int64_t deadline_ns = MonotonicNs() + kNsPerSecond;
+  ASSERT_TRUE(pipeline_->CreateDump("7-100", {.deadline_ns = deadline_ns}).has_value());
+  EXPECT_LT(capture_deadline_ns, deadline_ns - kNsPerSecond / 10);
+  EXPECT_GT(capture_deadline_ns, deadline_ns - kNsPerSecond / 2);
+}
+
+TEST_F(PipelineTest, TellsEachWatcherUntilItLetsGo) {
+  CaptureIs({{kFakeBias}});
+  std::vector<std::string> seen;
+  auto handle = pipeline_->Watch([&](std::shared_ptr<const v1::Dump> dump) { seen.push_back(dump->name()); });
+  auto first = Create();
+  handle.reset();
+  Create();
+  EXPECT_THAT(seen, ElementsAre((*first)->name()));
+}
+
+TEST_F(PipelineTest, LetsAWatcherLetGoFromWithin) {
+  CaptureIs({{kFakeBias}});
+  int calls = 0;
+  std::shared_ptr<void> handle;
+  handle = pipeline_->Watch([&](std::shared_ptr<const v1::Dump>) {
+    ++calls;
+    handle.reset();
+  });
+  Create();
+  Create();
+  EXPECT_EQ(calls, 1);
+}
+
+TEST_F(PipelineTest, AnswersADumpThatTheStoreDidNotTake) {
+  // Not a name that the store accepts.
+  Fakes().capture = [](const CaptureRequest&) {
+    auto capture = FakeCapture(7, {{kFakeBias}});
+    capture->process.id = "../7";
+    return capture;
+  };
+  int told = 0;
+  auto handle = pipeline_->Watch([&](std::shared_ptr<const v1::Dump>) { ++told; });
+  auto dump = Create();
+  ASSERT_TRUE(dump.has_value());
+  EXPECT_FALSE((*dump)->stored());
+  EXPECT_THAT((*dump)->notes(), testing::Contains(HasSubstr("not stored")));
+  EXPECT_EQ(told, 0);
+  EXPECT_EQ(pipeline_->Counters()["dumps_unstored"], 1);
+}
+
+TEST_F(PipelineTest, FailsAsTheCaptureDoes) {
+  Fakes().capture = [](const CaptureRequest&) -> Result<std::shared_ptr<Capture>> {
+    return Error(Code::kNotFound, "gone");
+  };
+  auto dump = Create();
+  ASSERT_FALSE(dump.has_value());
+  EXPECT_EQ(dump.error().message, "gone");
+  EXPECT_EQ(pipeline_->Counters()["dumps_failed"], 1);
+}
+
+TEST_F(PipelineTest, CountsWhatItDid) {
+  CaptureIs({{kFakeBias + 0x20}, {kFakeBias + 0x20}, {0x999999999}});
+  ASSERT_TRUE(Create().has_value());
+  auto counters = pipeline_->Counters();
+  EXPECT_EQ(counters["dumps_request"], 1);
+  EXPECT_EQ(counters["stacks_unwound"], 3);
+  EXPECT_EQ(counters["frames_unnamed"], 1);
+  EXPECT_EQ(counters["dumps_running"], 0);
+}
+
+TEST(DumpIds, SortByTimeAndNeverRepeatEvenIfTheClockGoesBack) {
+  DumpIds ids;
+  std::vector<std::string> made;
+  for (int64_t ms : {1000, 1000, 1000, 2000, 500, 2001}) made.push_back(ids.Next(ms * kNsPerMs));
+  EXPECT_EQ(made[0], "19700101T000001000Z-1");
+  EXPECT_EQ(made[4], "19700101T000002000Z-2");
+  EXPECT_TRUE(std::is_sorted(made.begin(), made.end()));
+  EXPECT_EQ(std::set<std::string>(made.begin(), made.end()).size(), made.size());
+}
+
+}  // namespace
+}  // namespace stackd

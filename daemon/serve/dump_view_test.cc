@@ -1,0 +1,100 @@
+#include "daemon/serve/dump_view.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace stackd {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+
+// A dump of `groups` groups; the group n has `groups - n` threads, and each stack about 1 KiB.
+v1::Dump DumpOf(int groups) {
+  v1::Dump dump;
+  dump.set_name("processes/7-100/dumps/20261121T031415926Z-1");
+  dump.mutable_process()->set_display_name("checkout");
+  dump.set_stored(true);
+  for (int i = 0; i < groups; ++i) {
+    v1::Stack* stack = dump.add_stacks();
+    for (int j = 0; j < 10; ++j) stack->add_frames()->set_function(std::string(100, 'a') + std::to_string(i));
+    v1::StackGroup* group = dump.add_groups();
+    *group->mutable_stack() = *stack;
+    group->set_thread_count(groups - i);
+    v1::Thread* thread = dump.add_threads();
+    thread->set_tid(1000 + i);
+    thread->set_stack(i);
+  }
+  dump.add_modules()->set_path("/bin/checkout");
+  dump.add_lines("never stored");
+  return dump;
+}
+
+TEST(DumpView, BasicHasNoStacks) {
+  v1::Dump basic = ViewOf(DumpOf(3), v1::DUMP_VIEW_BASIC);
+  EXPECT_EQ(basic.process().display_name(), "checkout");
+  EXPECT_TRUE(basic.stored());
+  EXPECT_EQ(basic.groups_size() + basic.threads_size() + basic.stacks_size() + basic.modules_size() + basic.lines_size(),
+            0);
+}
+
+TEST(DumpView, FullHasAllButLines) {
+  v1::Dump dump = DumpOf(3);
+  v1::Dump full = ViewOf(dump, v1::DUMP_VIEW_UNSPECIFIED);
+  dump.clear_lines();
+  EXPECT_EQ(full.SerializeAsString(), dump.SerializeAsString());
+}
+
+TEST(DumpView, TextHasLinesAndNoGroups) {
+  v1::Dump text = ViewOf(DumpOf(3), v1::DUMP_VIEW_TEXT);
+  EXPECT_GT(text.lines_size(), 3);
+  EXPECT_EQ(text.groups_size(), 0);
+  EXPECT_EQ(text.omitted_group_count(), 0);
+  for (const std::string& line : text.lines()) EXPECT_EQ(line.find('\n'), std::string::npos);
+}
+
+TEST(DumpView, OfAHugeDumpFitsAndKeepsTheLargestGroups) {
+  v1::Dump full = ViewOf(DumpOf(10'000), v1::DUMP_VIEW_FULL);
+  EXPECT_LE(full.ByteSizeLong(), kAnswerBudgetBytes);
+  EXPECT_GT(full.ByteSizeLong(), kAnswerBudgetBytes * 9 / 10);
+  EXPECT_EQ(full.groups(0).thread_count(), 10'000);
+  EXPECT_EQ(full.groups_size() + full.omitted_group_count(), 10'000);
+  EXPECT_THAT(full.notes(), Contains(HasSubstr("stackctl export processes/7-100/dumps/")));
+}
+
+TEST(DumpView, OfALargeDumpHasThreadsWhoseStacksAreThere) {
+  v1::Dump dump = DumpOf(100);
+  size_t groups_and_threads_bytes = 100 * 1100 + 100 * 20;
+  v1::Dump full = ViewOf(dump, v1::DUMP_VIEW_FULL, groups_and_threads_bytes + 20'000);
+  EXPECT_EQ(full.groups_size(), 100);
+  ASSERT_EQ(full.threads_size(), 100);
+  EXPECT_GT(full.stacks_size(), 0);
+  EXPECT_LT(full.stacks_size(), 100);
+  int with_stack = 0;
+  for (const v1::Thread& thread : full.threads()) {
+    if (!thread.has_stack()) continue;
+    ++with_stack;
+    ASSERT_LT(thread.stack(), full.stacks_size());
+    EXPECT_EQ(full.stacks(thread.stack()).frames(0).function(), dump.stacks(thread.tid() - 1000).frames(0).function());
+  }
+  EXPECT_EQ(with_stack, full.stacks_size());
+  EXPECT_THAT(full.notes(), Contains(HasSubstr("the stacks of")));
+}
+
+TEST(DumpView, OfAHugeTextEndsWithTheCommandForTheRest) {
+  v1::Dump text = ViewOf(DumpOf(10'000), v1::DUMP_VIEW_TEXT);
+  EXPECT_LE(text.ByteSizeLong(), kAnswerBudgetBytes);
+  EXPECT_GT(text.omitted_group_count(), 0);
+  EXPECT_THAT(text.lines(text.lines_size() - 1), HasSubstr("ExportDump"));
+}
+
+TEST(DumpView, SurvivesAnIndexThatPointsNowhere) {
+  v1::Dump dump = DumpOf(1);
+  dump.mutable_threads(0)->set_stack(77);
+  EXPECT_FALSE(ViewOf(dump, v1::DUMP_VIEW_FULL).threads(0).has_stack());
+}
+
+}  // namespace
+}  // namespace stackd

@@ -1,0 +1,595 @@
+// The service over its Unix socket, with real gRPC, store and export, and fake stages in front.
+#include <gmock/gmock.h>
+#include <google/protobuf/util/json_util.h>
+#include <grpcpp/create_channel.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <set>
+#include <thread>
+
+#include "daemon/base/clock.h"
+#include "daemon/fake_stages.h"
+#include "daemon/serve/server.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "stackd/v1/stackd.grpc.pb.h"
+
+namespace stackd {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::system_clock;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+template <typename Detail>
+Detail DetailOf(const grpc::Status& status) {
+  google::rpc::Status details;
+  EXPECT_TRUE(details.ParseFromString(status.error_details()));
+  Detail detail;
+  for (const auto& any : details.details()) {
+    if (any.Is<Detail>()) any.UnpackTo(&detail);
+  }
+  return detail;
+}
+
+std::string ReasonOf(const grpc::Status& status) {
+  auto info = DetailOf<google::rpc::ErrorInfo>(status);
+  EXPECT_EQ(info.domain(), "stackd");
+  return info.reason();
+}
+
+class ServiceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    ResetFakes();
+    char dir[] = "/tmp/stackd_service_XXXXXX";
+    ASSERT_NE(mkdtemp(dir), nullptr);
+    dir_ = dir;
+    store_ = std::move(*DumpStore::Open({.file = ":memory:"}));
+    pipeline_ = std::make_unique<Pipeline>(collector_.get(), &symbolizer_, store_.get());
+    auto server = Server::Start(Parts(), "127.0.0.1:0");
+    ASSERT_TRUE(server.has_value()) << server.error().message;
+    server_ = std::move(*server);
+    channel_ = grpc::CreateChannel(server_->addresses()[0], grpc::InsecureChannelCredentials());
+    stub_ = v1::Stackd::NewStub(channel_);
+    Processes({FakeProcess(7, "fake")});
+    CaptureIs({{kFakeBias + 0x20, kFakeBias + 0x31}, {kFakeBias + 0x20, kFakeBias + 0x31}, {}});
+  }
+
+  void TearDown() override {
+    stub_.reset();
+    channel_.reset();
+    server_.reset();
+    std::filesystem::remove_all(dir_);
+  }
+
+  ServedParts Parts() {
+    return {.collector = collector_.get(),
+            .pipeline = pipeline_.get(),
+            .store = store_.get(),
+            .symbolizer = &symbolizer_,
+            .dir = dir_,
+            .store_file = ":memory:",
+            .watch_queue_limit = 20};
+  }
+
+  void Processes(std::vector<ProcessDescription> processes) {
+    std::lock_guard lock(Fakes().mutex);
+    Fakes().processes = std::move(processes);
+  }
+
+  void CaptureIs(const std::vector<std::vector<uint64_t>>& stacks) {
+    std::lock_guard lock(Fakes().mutex);
+    Fakes().capture = [stacks](const CaptureRequest&) { return FakeCapture(7, stacks); };
+  }
+
+  v1::Dump Create(v1::DumpView view = v1::DUMP_VIEW_UNSPECIFIED, const std::string& request_id = "") {
+    v1::CreateDumpRequest request;
+    request.set_view(view);
+    request.set_request_id(request_id);
+    v1::Dump dump;
+    grpc::ClientContext context;
+    grpc::Status status = stub_->CreateDump(&context, request, &dump);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return dump;
+  }
+
+  grpc::Status Get(const std::string& name, v1::Process* process) {
+    v1::GetProcessRequest request;
+    request.set_name(name);
+    grpc::ClientContext context;
+    return stub_->GetProcess(&context, request, process);
+  }
+
+  std::string Export(const std::string& name, v1::ExportDumpRequest::Format format, size_t* largest_piece = nullptr) {
+    v1::ExportDumpRequest request;
+    request.set_name(name);
+    request.set_format(format);
+    grpc::ClientContext context;
+    auto reader = stub_->ExportDump(&context, request);
+    v1::ExportDumpResponse piece;
+    std::string all;
+    while (reader->Read(&piece)) {
+      all += piece.data();
+      if (largest_piece != nullptr) *largest_piece = std::max(*largest_piece, piece.data().size());
+    }
+    grpc::Status status = reader->Finish();
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return all;
+  }
+
+  std::string dir_;
+  std::unique_ptr<Collector> collector_ = FakeCollector();
+  Symbolizer symbolizer_{{}};
+  std::unique_ptr<DumpStore> store_;
+  std::unique_ptr<Pipeline> pipeline_;
+  std::unique_ptr<Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Stackd::Stub> stub_;
+};
+
+TEST_F(ServiceTest, ListsProcessesNewestFirstPageByPage) {
+  std::vector<ProcessDescription> processes;
+  for (int pid = 1; pid <= 25; ++pid) processes.push_back(FakeProcess(pid, "p" + std::to_string(pid)));
+  Processes(processes);
+  v1::ListProcessesRequest request;
+  request.set_page_size(10);
+  std::vector<int> pids;
+  int pages = 0;
+  do {
+    grpc::ClientContext context;
+    v1::ListProcessesResponse page;
+    ASSERT_TRUE(stub_->ListProcesses(&context, request, &page).ok());
+    for (const v1::Process& process : page.processes()) pids.push_back(process.pid());
+    request.set_page_token(page.next_page_token());
+    // One that comes between two pages shifts nothing.
+    processes.push_back(FakeProcess(100 + pages, "late"));
+    Processes(processes);
+    ++pages;
+  } while (!request.page_token().empty());
+  EXPECT_EQ(pages, 3);
+  ASSERT_EQ(pids.size(), 25u);
+  for (int i = 0; i < 25; ++i) EXPECT_EQ(pids[static_cast<size_t>(i)], 25 - i);
+}
+
+TEST_F(ServiceTest, FiltersProcessesByAPartOfTheirNames) {
+  Processes({FakeProcess(1, "checkout"), FakeProcess(2, "worker")});
+  v1::ListProcessesRequest request;
+  request.set_filter("eck");
+  grpc::ClientContext context;
+  v1::ListProcessesResponse page;
+  ASSERT_TRUE(stub_->ListProcesses(&context, request, &page).ok());
+  ASSERT_EQ(page.processes_size(), 1);
+  EXPECT_EQ(page.processes(0).display_name(), "checkout");
+}
+
+TEST_F(ServiceTest, NamesTheFieldThatIsWrong) {
+  v1::ListProcessesRequest request;
+  request.set_page_size(-1);
+  v1::ListProcessesResponse page;
+  grpc::ClientContext first;
+  grpc::Status status = stub_->ListProcesses(&first, request, &page);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(ReasonOf(status), "BAD_PAGE_SIZE");
+  EXPECT_EQ(DetailOf<google::rpc::BadRequest>(status).field_violations(0).field(), "page_size");
+
+  request.set_page_size(0);
+  request.set_page_token("nonsense");
+  grpc::ClientContext second;
+  status = stub_->ListProcesses(&second, request, &page);
+  EXPECT_EQ(ReasonOf(status), "BAD_PAGE_TOKEN");
+  EXPECT_EQ(DetailOf<google::rpc::BadRequest>(status).field_violations(0).field(), "page_token");
+}
+
+TEST_F(ServiceTest, ListsAProcessWhoseNameIsNotUtf8) {
+  Processes({FakeProcess(1, "\xff\xfe")});
+  v1::Process process;
+  grpc::Status status = Get("", &process);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+TEST_F(ServiceTest, FindsTheOnlyProcessOrSaysWhichThereAre) {
+  v1::Process process;
+  EXPECT_TRUE(Get("", &process).ok());
+  EXPECT_EQ(process.name(), "processes/7-100");
+
+  Processes({FakeProcess(7, "worker"), FakeProcess(8, "worker")});
+  grpc::Status status = Get("worker", &process);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(ReasonOf(status), "PROCESS_AMBIGUOUS");
+  EXPECT_EQ(DetailOf<google::rpc::ErrorInfo>(status).metadata().at("candidates"), "processes/7-100,processes/8-100");
+
+  Processes({});
+  status = Get("", &process);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(ReasonOf(status), "NO_PROCESS");
+}
+
+TEST_F(ServiceTest, SuggestsANearNameForOneThatIsNotThere) {
+  v1::Process process;
+  grpc::Status status = Get("fakee", &process);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(ReasonOf(status), "PROCESS_NOT_FOUND");
+  EXPECT_THAT(status.error_message(), HasSubstr("did you mean fake?"));
+  auto resource = DetailOf<google::rpc::ResourceInfo>(status);
+  EXPECT_EQ(resource.resource_type(), "stackd.v1.Process");
+  EXPECT_EQ(resource.resource_name(), "fakee");
+}
+
+TEST_F(ServiceTest, SaysThatAProcessHasExitedIfItLeftADump) {
+  Create();
+  Processes({FakeProcess(9, "other")});
+  v1::Process process;
+  EXPECT_EQ(ReasonOf(Get("processes/7-100", &process)), "PROCESS_EXITED");
+  EXPECT_EQ(ReasonOf(Get("processes/7-101", &process)), "PROCESS_NOT_FOUND");
+}
+
+TEST_F(ServiceTest, AnswersADumpInEachView) {
+  v1::Dump full = Create();
+  EXPECT_EQ(full.threads_size(), 3);
+  EXPECT_EQ(full.groups_size(), 1);
+  EXPECT_EQ(full.groups(0).thread_count(), 2);
+  EXPECT_EQ(full.lines_size(), 0);
+  EXPECT_TRUE(full.stored());
+  v1::Dump basic = Create(v1::DUMP_VIEW_BASIC);
+  EXPECT_EQ(basic.threads_size() + basic.groups_size() + basic.stacks_size(), 0);
+  EXPECT_EQ(basic.thread_counts().listed(), 3);
+  v1::Dump text = Create(v1::DUMP_VIEW_TEXT);
+  EXPECT_THAT(text.lines(), Contains(HasSubstr("f20")));
+}
+
+TEST_F(ServiceTest, GetsTheNewestDumpForNoName) {
+  Create();
+  v1::Dump second = Create();
+  v1::Dump got;
+  grpc::ClientContext context;
+  ASSERT_TRUE(stub_->GetDump(&context, v1::GetDumpRequest(), &got).ok());
+  EXPECT_EQ(got.SerializeAsString(), second.SerializeAsString());
+}
+
+TEST_F(ServiceTest, SaysWhichDumpIsNotThere) {
+  v1::GetDumpRequest request;
+  request.set_name("processes/7-100/dumps/20261121T031415926Z-1");
+  v1::Dump dump;
+  grpc::ClientContext context;
+  grpc::Status status = stub_->GetDump(&context, request, &dump);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(ReasonOf(status), "DUMP_NOT_FOUND");
+  EXPECT_EQ(DetailOf<google::rpc::ResourceInfo>(status).resource_name(), request.name());
+
+  request.set_name("what is this");
+  grpc::ClientContext second;
+  status = stub_->GetDump(&second, request, &dump);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(ReasonOf(status), "BAD_NAME");
+  EXPECT_EQ(DetailOf<google::rpc::BadRequest>(status).field_violations(0).field(), "name");
+}
+
+TEST_F(ServiceTest, DeletesADump) {
+  v1::DeleteDumpRequest request;
+  request.set_name(Create().name());
+  google::protobuf::Empty empty;
+  grpc::ClientContext first, second;
+  EXPECT_TRUE(stub_->DeleteDump(&first, request, &empty).ok());
+  EXPECT_EQ(ReasonOf(stub_->DeleteDump(&second, request, &empty)), "DUMP_NOT_FOUND");
+}
+
+TEST_F(ServiceTest, ListsDumpsPageByPage) {
+  for (int i = 0; i < 5; ++i) Create();
+  v1::ListDumpsRequest request;
+  request.set_page_size(2);
+  std::set<std::string> names;
+  int pages = 0;
+  do {
+    grpc::ClientContext context;
+    v1::ListDumpsResponse page;
+    ASSERT_TRUE(stub_->ListDumps(&context, request, &page).ok());
+    for (const v1::Dump& dump : page.dumps()) {
+      names.insert(dump.name());
+      EXPECT_EQ(dump.threads_size(), 0);
+    }
+    request.set_page_token(page.next_page_token());
+    ++pages;
+  } while (!request.page_token().empty());
+  EXPECT_EQ(names.size(), 5u);
+  EXPECT_GE(pages, 3);
+}
+
+TEST_F(ServiceTest, AnswersPartialWithinAShortDeadline) {
+  Fakes().capture = [](const CaptureRequest& request) {
+    // One thread does not answer.
+    while (MonotonicNs() < request.deadline_ns) std::this_thread::yield();
+    auto capture = FakeCapture(7, {{kFakeBias + 0x20}, {}});
+    capture->threads[1].status = ThreadStatus::kTimedOut;
+    capture->partial = true;
+    return capture;
+  };
+  v1::Dump dump;
+  grpc::ClientContext context;
+  context.set_deadline(system_clock::now() + milliseconds(50));
+  grpc::Status status = stub_->CreateDump(&context, v1::CreateDumpRequest(), &dump);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(dump.state(), v1::Dump::PARTIAL);
+  EXPECT_EQ(dump.thread_counts().timed_out(), 1);
+}
+
+TEST_F(ServiceTest, GivesEachDumpFiveSecondsAtMost) {
+  std::atomic<int64_t> left_ns = 0;
+  Fakes().capture = [&](const CaptureRequest& request) {
+    left_ns = request.deadline_ns - MonotonicNs();
+    return FakeCapture(7, {{kFakeBias}});
+  };
+  Create();
+  EXPECT_LE(left_ns, 5 * kNsPerSecond);
+  EXPECT_GT(left_ns, 4 * kNsPerSecond);
+}
+
+TEST_F(ServiceTest, CopiesAsMuchOfAStackAsIsAskedForAndAllowed) {
+  std::atomic<uint32_t> bytes = 0;
+  Fakes().capture = [&](const CaptureRequest& request) {
+    bytes = request.max_stack_bytes;
+    return FakeCapture(7, {{kFakeBias}});
+  };
+  auto create = [&](int max_stack_bytes) {
+    v1::CreateDumpRequest request;
+    request.set_max_stack_bytes(max_stack_bytes);
+    v1::Dump dump;
+    grpc::ClientContext context;
+    return stub_->CreateDump(&context, request, &dump);
+  };
+  EXPECT_TRUE(create(0).ok());
+  EXPECT_EQ(bytes, 262144u);
+  EXPECT_TRUE(create(4096).ok());
+  EXPECT_EQ(bytes, 4096u);
+  EXPECT_TRUE(create(1 << 30).ok());
+  EXPECT_EQ(bytes, 262144u);
+  EXPECT_EQ(create(-1).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(ServiceTest, MakesOneDumpForOneRequestId) {
+  v1::Dump first = Create(v1::DUMP_VIEW_FULL, "id-1");
+  v1::Dump again = Create(v1::DUMP_VIEW_FULL, "id-1");
+  EXPECT_EQ(first.SerializeAsString(), again.SerializeAsString());
+  EXPECT_EQ(Fakes().captures, 1);
+  EXPECT_NE(Create(v1::DUMP_VIEW_FULL, "id-2").name(), first.name());
+}
+
+TEST_F(ServiceTest, KeepsAnAnswerOfTenThousandThreadsBelowFourMebibytesAndExportsAll) {
+  std::vector<std::vector<uint64_t>> stacks;
+  for (uint64_t i = 0; i < 10'000; ++i) {
+    std::vector<uint64_t> stack{kFakeBias + 16 * i};
+    for (uint64_t j = 0; j < 20; ++j) stack.push_back(kFakeBias + 64 * j + 1);
+    stacks.push_back(stack);
+  }
+  CaptureIs(stacks);
+  v1::Dump dump = Create();  // fails above 4 MiB: the client's limit is the default
+  EXPECT_LT(dump.ByteSizeLong(), 4u << 20);
+  EXPECT_GT(dump.omitted_group_count(), 0);
+  EXPECT_EQ(dump.thread_counts().captured(), 10'000);
+  size_t largest_piece = 0;
+  std::string json = Export(dump.name(), v1::ExportDumpRequest::JSON, &largest_piece);
+  EXPECT_LE(largest_piece, 64u << 10);
+  v1::Dump whole;
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(json, &whole).ok());
+  EXPECT_EQ(whole.threads_size(), 10'000);
+  EXPECT_EQ(whole.groups_size(), 10'000);
+}
+
+TEST_F(ServiceTest, ExportsEachFormat) {
+  std::string name = Create().name();
+  EXPECT_THAT(Export(name, v1::ExportDumpRequest::FORMAT_UNSPECIFIED), HasSubstr("f20"));
+  EXPECT_THAT(Export("", v1::ExportDumpRequest::TEXT_BY_THREAD), HasSubstr("f20"));
+  EXPECT_THAT(Export(name, v1::ExportDumpRequest::FOLDED), HasSubstr("f30;f20 2\n"));
+}
+
+TEST_F(ServiceTest, LetsAReaderLeaveAnExport) {
+  std::vector<std::vector<uint64_t>> stacks;
+  for (uint64_t i = 0; i < 5000; ++i) stacks.push_back({kFakeBias + 16 * i, kFakeBias + 1});
+  CaptureIs(stacks);
+  v1::ExportDumpRequest request;
+  request.set_name(Create(v1::DUMP_VIEW_BASIC).name());
+  request.set_format(v1::ExportDumpRequest::JSON);
+  {
+    grpc::ClientContext context;
+    auto reader = stub_->ExportDump(&context, request);
+    v1::ExportDumpResponse piece;
+    ASSERT_TRUE(reader->Read(&piece));
+    context.TryCancel();
+    EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  }
+  // Drain would wait for a call that goes on.
+  int64_t start_ns = MonotonicNs();
+  server_->Drain(10 * kNsPerSecond);
+  EXPECT_LT(MonotonicNs() - start_ns, 5 * kNsPerSecond);
+}
+
+TEST_F(ServiceTest, ExportsADumpThatTheStoreDidNotTake) {
+  Fakes().capture = [](const CaptureRequest&) {
+    auto capture = FakeCapture(7, {{kFakeBias + 0x20}});
+    capture->process.id = "../7";
+    return capture;
+  };
+  v1::Dump dump = Create();
+  EXPECT_FALSE(dump.stored());
+  EXPECT_THAT(Export(dump.name(), v1::ExportDumpRequest::TEXT), HasSubstr("f20"));
+}
+
+TEST_F(ServiceTest, RefusesAnOversizedRequest) {
+  v1::GetProcessRequest request;
+  request.set_name(std::string(2 << 20, 'x'));
+  v1::Process process;
+  grpc::ClientContext context;
+  EXPECT_EQ(stub_->GetProcess(&context, request, &process).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
+TEST_F(ServiceTest, WatchesDumpsAsTheyAreStored) {
+  grpc::ClientContext context;
+  auto reader = stub_->WatchDumps(&context, v1::WatchDumpsRequest());
+  reader->WaitForInitialMetadata();
+  v1::Dump made = Create();
+  v1::WatchDumpsResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(response.dump().name(), made.name());
+  EXPECT_EQ(response.dump().threads_size(), 0);
+  context.TryCancel();
+  EXPECT_FALSE(reader->Read(&response));
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST_F(ServiceTest, WatchesFromADumpOn) {
+  v1::Dump first = Create(), second = Create(), third = Create();
+  v1::WatchDumpsRequest request;
+  request.set_parent("processes/7-100");
+  request.set_after(first.name());
+  grpc::ClientContext context;
+  auto reader = stub_->WatchDumps(&context, request);
+  reader->WaitForInitialMetadata();
+  v1::Dump fourth = Create();
+  std::vector<std::string> seen;
+  v1::WatchDumpsResponse response;
+  for (int i = 0; i < 3 && reader->Read(&response); ++i) seen.push_back(response.dump().name());
+  EXPECT_THAT(seen, ElementsAre(second.name(), third.name(), fourth.name()));
+  context.TryCancel();
+}
+
+TEST_F(ServiceTest, WatchesFromADumpThatIsGone) {
+  v1::Dump first = Create(), second = Create();
+  ASSERT_TRUE(store_->Delete(first.name()).has_value());
+  v1::WatchDumpsRequest request;
+  request.set_after(first.name());
+  grpc::ClientContext context;
+  auto reader = stub_->WatchDumps(&context, request);
+  v1::WatchDumpsResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(response.dump().name(), second.name());
+  context.TryCancel();
+}
+
+TEST_F(ServiceTest, DoesNotWatchOtherProcesses) {
+  v1::WatchDumpsRequest request;
+  request.set_parent("processes/8-100");
+  grpc::ClientContext context;
+  auto reader = stub_->WatchDumps(&context, request);
+  reader->WaitForInitialMetadata();
+  Create();
+  server_->Drain(kNsPerSecond);
+  v1::WatchDumpsResponse response;
+  EXPECT_FALSE(reader->Read(&response));
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(ServiceTest, TellsASlowWatcherFromWhereToGoOn) {
+  grpc::ClientContext context;
+  auto reader = stub_->WatchDumps(&context, v1::WatchDumpsRequest());
+  reader->WaitForInitialMetadata();
+  // The reader's window takes some; the queue of 20 takes some more.
+  std::vector<std::string> made;
+  for (int i = 0; i < 1500; ++i) made.push_back(Create(v1::DUMP_VIEW_BASIC).name());
+  v1::WatchDumpsResponse response;
+  std::vector<std::string> seen;
+  while (reader->Read(&response)) seen.push_back(response.dump().name());
+  grpc::Status status = reader->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(ReasonOf(status), "WATCH_TOO_SLOW");
+  ASSERT_FALSE(seen.empty());
+  EXPECT_EQ(DetailOf<google::rpc::ErrorInfo>(status).metadata().at("after"), seen.back());
+  ASSERT_LT(seen.size(), made.size());
+  made.resize(seen.size());
+  EXPECT_EQ(seen, made);
+}
+
+TEST_F(ServiceTest, RefusesToWatchWhatIsNoName) {
+  v1::WatchDumpsRequest request;
+  request.set_after("yesterday");
+  grpc::ClientContext context;
+  auto reader = stub_->WatchDumps(&context, request);
+  v1::WatchDumpsResponse response;
+  EXPECT_FALSE(reader->Read(&response));
+  grpc::Status status = reader->Finish();
+  EXPECT_EQ(ReasonOf(status), "BAD_NAME");
+  EXPECT_EQ(DetailOf<google::rpc::BadRequest>(status).field_violations(0).field(), "after");
+}
+
+TEST_F(ServiceTest, DescribesTheDaemon) {
+  Create();
+  v1::Daemon daemon;
+  grpc::ClientContext context;
+  ASSERT_TRUE(stub_->GetDaemon(&context, v1::GetDaemonRequest(), &daemon).ok());
+  EXPECT_EQ(daemon.abi_version(), 1u);
+  EXPECT_EQ(daemon.dir(), dir_);
+  EXPECT_EQ(daemon.process_count(), 1);
+  EXPECT_EQ(daemon.dump_count(), 1);
+  EXPECT_EQ(daemon.counters().at("ring_records"), 7);
+  EXPECT_EQ(daemon.counters().at("dumps_request"), 1);
+}
+
+TEST_F(ServiceTest, IsHealthyUntilItDrains) {
+  auto health = grpc::health::v1::Health::NewStub(channel_);
+  grpc::health::v1::HealthCheckRequest request;
+  grpc::health::v1::HealthCheckResponse response;
+  for (const char* service : {"", "liveness", "readiness", "stackd.v1.Stackd"}) {
+    request.set_service(service);
+    grpc::ClientContext context;
+    ASSERT_TRUE(health->Check(&context, request, &response).ok()) << service;
+    EXPECT_EQ(response.status(), grpc::health::v1::HealthCheckResponse::SERVING);
+  }
+  request.set_service("unknown");
+  grpc::ClientContext unknown;
+  EXPECT_EQ(health->Check(&unknown, request, &response).error_code(), grpc::StatusCode::NOT_FOUND);
+
+  request.set_service("readiness");
+  grpc::ClientContext context;
+  auto reader = health->Watch(&context, request);
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(response.status(), grpc::health::v1::HealthCheckResponse::SERVING);
+  server_->Drain(kNsPerSecond);
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(response.status(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
+  EXPECT_FALSE(reader->Read(&response));
+}
+
+TEST_F(ServiceTest, ServesASocketForItsOwnerOnlyAndTakesItAway) {
+  struct stat file;
+  ASSERT_EQ(stat((dir_ + "/api.sock").c_str(), &file), 0);
+  EXPECT_EQ(file.st_mode & 0777, 0600u);
+  server_.reset();
+  EXPECT_NE(stat((dir_ + "/api.sock").c_str(), &file), 0);
+}
+
+TEST_F(ServiceTest, ServesTcpToo) {
+  ASSERT_EQ(server_->addresses().size(), 2u);
+  EXPECT_THAT(server_->addresses()[1], testing::MatchesRegex("127.0.0.1:[1-9][0-9]*"));
+  auto stub = v1::Stackd::NewStub(grpc::CreateChannel(server_->addresses()[1], grpc::InsecureChannelCredentials()));
+  v1::Daemon daemon;
+  grpc::ClientContext context;
+  EXPECT_TRUE(stub->GetDaemon(&context, v1::GetDaemonRequest(), &daemon).ok());
+}
+
+TEST_F(ServiceTest, IsNotStartedTwice) {
+  auto second = Server::Start(Parts(), "");
+  ASSERT_FALSE(second.has_value());
+  EXPECT_THAT(second.error().message, HasSubstr("another stackd serves"));
+  auto stub = v1::Stackd::NewStub(grpc::CreateChannel(server_->addresses()[0], grpc::InsecureChannelCredentials()));
+  v1::Daemon daemon;
+  grpc::ClientContext context;
+  EXPECT_TRUE(stub->GetDaemon(&context, v1::GetDaemonRequest(), &daemon).ok()) << "the first one goes on";
+}
+
+TEST_F(ServiceTest, DoesNotShareItsPort) {
+  ServedParts parts = Parts();
+  parts.dir = dir_ + "/other";
+  mkdir(parts.dir.c_str(), 0700);
+  auto second = Server::Start(parts, server_->addresses()[1]);
+  ASSERT_FALSE(second.has_value());
+  EXPECT_THAT(second.error().message, HasSubstr("another program listens there"));
+}
+
+}  // namespace
+}  // namespace stackd

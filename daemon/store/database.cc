@@ -1,0 +1,175 @@
+#include "daemon/store/database.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+
+#include "daemon/base/fd.h"
+
+namespace stackd {
+namespace {
+
+constexpr char kMemory[] = ":memory:";
+constexpr int kApplicationId = 0x53746b64;  // "Stkd", for file(1)
+constexpr int kBusyTimeoutMs = 2000;
+// A disk that corrupts file after file must not be filled with them.
+constexpr int kMaxCorruptFiles = 8;
+
+// Pages of 16 KiB: contents are blobs of 10 KiB to megabytes, and SQLite keeps a large one as a list of pages. The log is
+// written back after 1,000 of them: only then is anything waited for, so a commit costs no fsync (synchronous=NORMAL; a
+// loss of power may lose the last dumps, the end of the daemon does not).
+constexpr char kSettings[] =
+    "PRAGMA page_size=16384;"
+    "PRAGMA auto_vacuum=INCREMENTAL;"
+    "PRAGMA journal_mode=WAL;"
+    "PRAGMA synchronous=NORMAL;"
+    "PRAGMA wal_autocheckpoint=1000;"
+    "PRAGMA journal_size_limit=33554432;"
+    "PRAGMA temp_store=MEMORY;";
+
+// Contents and raw captures have tables of their own, so that lists read small rows, and a finished dump does not rewrite
+// its raw capture. AUTOINCREMENT: the id of a deleted dump does not come back, so page tokens stay true.
+constexpr char kSchema[] =
+    "BEGIN IMMEDIATE;"
+    "CREATE TABLE dumps("
+    "  id INTEGER PRIMARY KEY AUTOINCREMENT,"
+    "  name TEXT NOT NULL UNIQUE,"
+    "  process TEXT NOT NULL,"
+    "  display_name TEXT NOT NULL,"
+    "  create_seconds INTEGER NOT NULL,"
+    "  finished INTEGER NOT NULL,"
+    "  content_bytes INTEGER NOT NULL,"
+    "  raw_bytes INTEGER NOT NULL,"
+    "  header BLOB NOT NULL);"
+    "CREATE INDEX dumps_by_process ON dumps(process, id);"
+    "CREATE TABLE contents(id INTEGER PRIMARY KEY, data BLOB NOT NULL);"
+    "CREATE TABLE raw_captures(id INTEGER PRIMARY KEY, data BLOB NOT NULL);"
+    "CREATE TABLE store(id INTEGER NOT NULL);"
+    "INSERT INTO store VALUES(random());"
+    "PRAGMA application_id=1400138596;"
+    "PRAGMA user_version=1;"
+    "COMMIT;";
+static_assert(kApplicationId == 1400138596 && kSchemaVersion == 1);
+
+std::unexpected<Status> CannotOpen(const std::string& file, const std::string& why) {
+  return Error(Code::kUnavailable, "the store " + file + " cannot be opened: " + why, "STORE_UNAVAILABLE");
+}
+
+// Dumps tell how programs work inside: they are for the daemon's user alone. SQLite gives its side files the same mode.
+// A file that is there is not opened: closing it would end the locks that SQLite may hold on it in this process.
+Result<void> MakePrivateFile(const std::string& file) {
+  struct stat status;
+  if (stat(file.c_str(), &status) == 0) {
+    if (!S_ISREG(status.st_mode)) return CannotOpen(file, "it is not a regular file");
+    if ((status.st_mode & 0077) != 0) chmod(file.c_str(), 0600);
+    return {};
+  }
+  const Fd fd(open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (fd.valid() || errno == EEXIST) return {};
+  return CannotOpen(file, std::string(strerror(errno)) + "; make its folder writable or choose another with --store");
+}
+
+// The log belongs to the file: left behind, it would be applied to the next one.
+Result<void> MoveFilesAside(const std::string& file, std::vector<std::string>* problems) {
+  for (int i = 1; i <= kMaxCorruptFiles; ++i) {
+    const std::string aside = file + ".corrupt-" + std::to_string(i);
+    if (access(aside.c_str(), F_OK) == 0) continue;
+    if (rename(file.c_str(), aside.c_str()) != 0)
+      return CannotOpen(file, std::string("it is corrupt, and ") + strerror(errno));
+    rename((file + "-wal").c_str(), (aside + "-wal").c_str());
+    unlink((file + "-shm").c_str());
+    problems->push_back("the store " + file + " was corrupt and was moved to " + aside);
+    return {};
+  }
+  return CannotOpen(file, "it is corrupt, like the " + std::to_string(kMaxCorruptFiles) + " before it (" + file +
+                              ".corrupt-1, …): check the disk and remove them");
+}
+
+// An int that SQLite tells by one row of one column.
+int ReadInt(sqlite3* connection, const char* sql, int64_t* value) {
+  sqlite3_stmt* prepared = nullptr;
+  sqlite3_prepare_v2(connection, sql, -1, &prepared, nullptr);
+  const Statement owner(prepared);
+  Query query(connection, prepared);
+  const int result = query.Step();
+  if (result != SQLITE_ROW) return result == SQLITE_DONE ? SQLITE_CORRUPT : result;
+  *value = query.Integer(0);
+  return SQLITE_OK;
+}
+
+}  // namespace
+
+Query Database::Run(const char* sql) {
+  Statement& statement = statements_[sql];
+  if (statement == nullptr) {
+    sqlite3_stmt* prepared = nullptr;
+    sqlite3_prepare_v3(connection_.get(), sql, -1, SQLITE_PREPARE_PERSISTENT, &prepared, nullptr);
+    statement.reset(prepared);
+  }
+  return Query(connection_.get(), statement.get());
+}
+
+int Database::Execute(const char* sql) { return sqlite3_exec(connection_.get(), sql, nullptr, nullptr, nullptr); }
+
+int Database::Prepare(std::string* refusal) {
+  sqlite3_busy_timeout(connection_.get(), kBusyTimeoutMs);
+  int64_t version, application, tables;
+  // The header is read before anything is written: another program's file stays as it is.
+  int result = ReadInt(connection_.get(), "PRAGMA user_version", &version);
+  if (result == SQLITE_OK) result = ReadInt(connection_.get(), "PRAGMA application_id", &application);
+  if (result == SQLITE_OK) result = ReadInt(connection_.get(), "SELECT count(*) FROM sqlite_master", &tables);
+  if (result != SQLITE_OK) return result;
+  if (tables > 0 && application != kApplicationId) {
+    *refusal = "it is an SQLite database of another program; choose another file with --store";
+    return SQLITE_OK;
+  }
+  if (version > kSchemaVersion) {
+    *refusal = "it was written by a newer stackd (version " + std::to_string(version) + " of its tables; this one knows " +
+               std::to_string(kSchemaVersion) + "); use that, or choose another file with --store";
+    return SQLITE_OK;
+  }
+  result = Execute(kSettings);
+  if (result == SQLITE_OK && tables == 0) result = Execute(kSchema);
+  int64_t store_id = 0;
+  if (result == SQLITE_OK) result = ReadInt(connection_.get(), "SELECT id FROM store", &store_id);
+  store_id_ = static_cast<uint64_t>(store_id);
+  return result;
+}
+
+Result<Database> Database::Open(const std::string& file, std::vector<std::string>* problems) {
+  const bool in_memory = file == kMemory;
+  for (int attempt = 0;; ++attempt) {
+    if (!in_memory) {
+      if (auto made = MakePrivateFile(file); !made) return std::unexpected(made.error());
+    }
+    sqlite3* opened = nullptr;
+    // No mutex: whoever owns the Database has one.
+    const int create = in_memory ? SQLITE_OPEN_CREATE : 0;
+    int result = sqlite3_open_v2(file.c_str(), &opened, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | create, nullptr);
+    Database database(file, Connection(opened));
+    std::string refusal;
+    if (result == SQLITE_OK) result = database.Prepare(&refusal);
+    if (!refusal.empty()) {
+      return Error(Code::kFailedPrecondition, "the store " + file + " cannot be opened: " + refusal, "STORE_UNAVAILABLE");
+    }
+    if (result == SQLITE_OK) return database;
+    if (!IsCorruption(result) || in_memory || attempt > 0) {
+      return CannotOpen(file, opened == nullptr ? "no memory" : sqlite3_errmsg(opened));
+    }
+    if (auto moved = database.MoveAside(problems); !moved) return std::unexpected(moved.error());
+  }
+}
+
+Result<void> Database::MoveAside(std::vector<std::string>* problems) {
+  statements_.clear();
+  connection_.reset();
+  return MoveFilesAside(file_, problems);
+}
+
+}  // namespace stackd

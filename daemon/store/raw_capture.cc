@@ -1,0 +1,336 @@
+#include "daemon/store/raw_capture.h"
+
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+
+#include "daemon/store/raw_capture.pb.h"
+
+namespace stackd {
+namespace {
+
+constexpr uint32_t kVersion = 1;
+
+// ThreadRecord::flags
+constexpr uint8_t kHasStack = 1, kTruncated = 2;
+
+// Both records are the file format: no padding, no change without a new kVersion.
+struct ThreadRecord {
+  int32_t tid;
+  uint8_t status;
+  char kernel_state;
+  uint8_t flags;
+  uint8_t reserved;
+  uint32_t name_bytes;
+  uint32_t wait_channel_bytes;
+  int64_t cpu_ns;
+  int64_t pause_ns;
+  uint64_t thread_self_avma;
+  uint64_t registers[17];
+  uint64_t stack_base_avma;
+  uint32_t stack_words;  // covered, kept or not
+  uint32_t stack_words_kept;
+};
+static_assert(sizeof(ThreadRecord) == 16 + 3 * 8 + 17 * 8 + 16 && std::has_unique_object_representations_v<ThreadRecord>);
+
+// MappingRecord::flags
+constexpr uint32_t kReadable = 1, kWritable = 2, kExecutable = 4;
+
+struct MappingRecord {
+  uint64_t start_avma;
+  uint64_t end_avma;
+  uint64_t file_offset;
+  uint64_t device;
+  uint64_t inode;
+  uint64_t bias;
+  uint32_t flags;
+  uint32_t path;      // index into paths
+  uint32_t build_id;  // index into build_ids
+  uint32_t reserved;
+};
+static_assert(sizeof(MappingRecord) == 6 * 8 + 16 && std::has_unique_object_representations_v<MappingRecord>);
+
+template <typename T>
+void Append(std::span<const T> values, std::string* bytes) {
+  bytes->append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+}
+
+std::string HexOfBytes(std::string_view bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string hex;
+  for (unsigned char byte : bytes) {
+    hex += kDigits[byte >> 4];
+    hex += kDigits[byte & 15];
+  }
+  return hex;
+}
+
+// Numbers texts in the order of their first use.
+class TextTable {
+ public:
+  template <typename Add>
+  uint32_t IndexOf(const std::string& text, Add add) {
+    const auto [entry, is_new] = indices_.emplace(text, static_cast<uint32_t>(indices_.size()));
+    if (is_new) add(text);
+    return entry->second;
+  }
+
+ private:
+  std::unordered_map<std::string, uint32_t> indices_;
+};
+
+void SerializeProcess(const ProcessDescription& process, store::RawProcess* raw) {
+  raw->set_id(process.id);
+  raw->set_pid(process.pid);
+  raw->set_uid(process.uid);
+  raw->set_abi_version(process.abi_version);
+  raw->set_display_name(process.display_name);
+  raw->set_executable(process.executable);
+  raw->set_argv0(process.argv0);
+  raw->set_hostname(process.hostname);
+  raw->set_start_wall_ns(process.start_wall_ns);
+  raw->set_connect_wall_ns(process.connect_wall_ns);
+  raw->set_thread_count(process.thread_count);
+  for (const std::string& limit : process.limits) raw->add_limits(limit);
+}
+
+ProcessDescription ParseProcess(const store::RawProcess& raw) {
+  ProcessDescription process;
+  process.id = raw.id();
+  process.pid = raw.pid();
+  process.uid = raw.uid();
+  process.abi_version = raw.abi_version();
+  process.display_name = raw.display_name();
+  process.executable = raw.executable();
+  process.argv0 = raw.argv0();
+  process.hostname = raw.hostname();
+  process.start_wall_ns = raw.start_wall_ns();
+  process.connect_wall_ns = raw.connect_wall_ns();
+  process.thread_count = raw.thread_count();
+  process.limits.assign(raw.limits().begin(), raw.limits().end());
+  return process;
+}
+
+void SerializeThreads(const std::vector<ThreadCapture>& threads, store::RawCapture* raw) {
+  size_t masks = 0, words = 0;
+  for (const ThreadCapture& thread : threads) {
+    masks += thread.stack.masks().size();
+    words += thread.stack.words().size();
+  }
+  raw->mutable_threads()->reserve(threads.size() * sizeof(ThreadRecord));
+  raw->mutable_stack_masks()->reserve(masks * sizeof(uint64_t));
+  raw->mutable_stack_words()->reserve(words * sizeof(uint64_t));
+
+  for (const ThreadCapture& thread : threads) {
+    ThreadRecord record{};
+    record.tid = thread.tid;
+    record.status = static_cast<uint8_t>(thread.status);
+    record.kernel_state = thread.kernel_state;
+    record.flags = (thread.has_stack ? kHasStack : 0) | (thread.stack_truncated ? kTruncated : 0);
+    record.name_bytes = static_cast<uint32_t>(thread.name.size());
+    record.wait_channel_bytes = static_cast<uint32_t>(thread.wait_channel.size());
+    record.cpu_ns = thread.cpu_ns;
+    record.pause_ns = thread.pause_ns;
+    record.thread_self_avma = thread.thread_self_avma;
+    static_assert(sizeof(record.registers) == sizeof(thread.registers.value));
+    std::memcpy(record.registers, thread.registers.value.data(), sizeof(record.registers));
+    record.stack_base_avma = thread.stack.base_avma();
+    record.stack_words = thread.stack.word_count();
+    record.stack_words_kept = static_cast<uint32_t>(thread.stack.words().size());
+    Append(std::span<const ThreadRecord>(&record, 1), raw->mutable_threads());
+    raw->mutable_thread_texts()->append(thread.name).append(thread.wait_channel);
+    Append(std::span(thread.stack.masks()), raw->mutable_stack_masks());
+    Append(std::span(thread.stack.words()), raw->mutable_stack_words());
+  }
+}
+
+void SerializeMappings(const std::vector<Mapping>& mappings, store::RawCapture* raw) {
+  TextTable paths, build_ids;
+  raw->mutable_mappings()->reserve(mappings.size() * sizeof(MappingRecord));
+  for (const Mapping& mapping : mappings) {
+    MappingRecord record{};
+    record.start_avma = mapping.start_avma;
+    record.end_avma = mapping.end_avma;
+    record.file_offset = mapping.file_offset;
+    record.device = mapping.device;
+    record.inode = mapping.inode;
+    record.bias = mapping.bias;
+    record.flags =
+        (mapping.readable ? kReadable : 0) | (mapping.writable ? kWritable : 0) | (mapping.executable ? kExecutable : 0);
+    record.path = paths.IndexOf(mapping.path, [raw](const std::string& path) { raw->add_paths(path); });
+    record.build_id = build_ids.IndexOf(mapping.module == nullptr ? "" : mapping.module->build_id(),
+                                        [raw](const std::string& build_id) { raw->add_build_ids(HexOfBytes(build_id)); });
+    Append(std::span<const MappingRecord>(&record, 1), raw->mutable_mappings());
+  }
+}
+
+// Takes packed records from the front of a table that may be shorter than they claim.
+class Table {
+ public:
+  explicit Table(std::string_view bytes) : rest_(bytes) {}
+
+  bool empty() const { return rest_.empty(); }
+
+  std::optional<std::string_view> TakeBytes(uint64_t size_bytes) {
+    if (size_bytes > rest_.size()) return std::nullopt;
+    const std::string_view taken = rest_.substr(0, size_bytes);
+    rest_.remove_prefix(size_bytes);
+    return taken;
+  }
+
+  template <typename T>
+  std::optional<T> Take() {
+    const auto bytes = TakeBytes(sizeof(T));
+    if (!bytes) return std::nullopt;
+    T value;
+    std::memcpy(&value, bytes->data(), sizeof(T));
+    return value;
+  }
+
+  std::optional<std::vector<uint64_t>> TakeWords(uint64_t count) {
+    // `count` has 32 bits or fewer, so the product does not overflow.
+    const auto bytes = TakeBytes(count * sizeof(uint64_t));
+    if (!bytes) return std::nullopt;
+    std::vector<uint64_t> words(count);
+    std::memcpy(words.data(), bytes->data(), bytes->size());
+    return words;
+  }
+
+ private:
+  std::string_view rest_;
+};
+
+std::unexpected<Status> Damaged(const char* what) {
+  return Error(Code::kDataLoss, std::string("the raw capture is damaged: ") + what);
+}
+
+// nullopt if the tables do not hold what `record` claims.
+std::optional<StackCopy> ParseStack(const ThreadRecord& record, Table* masks_table, Table* words_table) {
+  auto masks = masks_table->TakeWords((uint64_t{record.stack_words} + 63) / 64);
+  auto words = words_table->TakeWords(record.stack_words_kept);
+  if (!masks || !words) return std::nullopt;
+  uint64_t kept = 0;
+  for (uint64_t mask : *masks) kept += std::popcount(mask);
+  const int bits_of_last = record.stack_words % 64;
+  if (bits_of_last != 0 && masks->back() >> bits_of_last != 0) return std::nullopt;
+  if (kept != words->size()) return std::nullopt;
+  return StackCopy(record.stack_base_avma, record.stack_words, std::move(*masks), std::move(*words));
+}
+
+Result<std::vector<ThreadCapture>> ParseThreads(const store::RawCapture& raw) {
+  Table records(raw.threads()), texts(raw.thread_texts()), masks(raw.stack_masks()), words(raw.stack_words());
+  std::vector<ThreadCapture> threads;
+  threads.reserve(raw.threads().size() / sizeof(ThreadRecord));
+  while (!records.empty()) {
+    const auto record = records.Take<ThreadRecord>();
+    if (!record) return Damaged("a thread is cut");
+    if (record->status < static_cast<uint8_t>(ThreadStatus::kCaptured) ||
+        record->status > static_cast<uint8_t>(ThreadStatus::kAgentFault)) {
+      return Damaged("a thread has an unknown status");
+    }
+    const auto name = texts.TakeBytes(record->name_bytes);
+    const auto wait_channel = texts.TakeBytes(record->wait_channel_bytes);
+    auto stack = ParseStack(*record, &masks, &words);
+    if (!name || !wait_channel || !stack) return Damaged("a thread's stack or name does not fit its length");
+    ThreadCapture& thread = threads.emplace_back();
+    thread.tid = record->tid;
+    thread.name = *name;
+    thread.status = static_cast<ThreadStatus>(record->status);
+    thread.kernel_state = record->kernel_state;
+    thread.wait_channel = *wait_channel;
+    thread.cpu_ns = record->cpu_ns;
+    thread.pause_ns = record->pause_ns;
+    thread.thread_self_avma = record->thread_self_avma;
+    thread.has_stack = record->flags & kHasStack;
+    thread.stack_truncated = record->flags & kTruncated;
+    std::memcpy(thread.registers.value.data(), record->registers, sizeof(record->registers));
+    thread.stack = std::move(*stack);
+  }
+  return threads;
+}
+
+Result<void> ParseMappings(const store::RawCapture& raw, RawCapture* parsed) {
+  Table records(raw.mappings());
+  std::vector<Mapping> mappings;
+  mappings.reserve(raw.mappings().size() / sizeof(MappingRecord));
+  uint64_t previous_end_avma = 0;
+  while (!records.empty()) {
+    const auto record = records.Take<MappingRecord>();
+    if (!record) return Damaged("a mapping is cut");
+    if (record->start_avma < previous_end_avma || record->end_avma <= record->start_avma) {
+      return Damaged("its mappings overlap or are not in order");
+    }
+    if (record->path >= static_cast<uint32_t>(raw.paths_size()) ||
+        record->build_id >= static_cast<uint32_t>(raw.build_ids_size())) {
+      return Damaged("a mapping has a path or build-id that is not there");
+    }
+    previous_end_avma = record->end_avma;
+    Mapping& mapping = mappings.emplace_back();
+    mapping.start_avma = record->start_avma;
+    mapping.end_avma = record->end_avma;
+    mapping.file_offset = record->file_offset;
+    mapping.readable = record->flags & kReadable;
+    mapping.writable = record->flags & kWritable;
+    mapping.executable = record->flags & kExecutable;
+    mapping.path = raw.paths(static_cast<int>(record->path));
+    mapping.device = record->device;
+    mapping.inode = record->inode;
+    mapping.bias = record->bias;
+    parsed->build_ids.push_back(raw.build_ids(static_cast<int>(record->build_id)));
+  }
+  parsed->capture.map = std::make_shared<const AddressMap>(std::move(mappings));
+  return {};
+}
+
+}  // namespace
+
+std::string SerializeRaw(const Capture& capture) {
+  store::RawCapture raw;
+  raw.set_version(kVersion);
+  SerializeProcess(capture.process, raw.mutable_process());
+  raw.set_trigger(static_cast<int32_t>(capture.trigger));
+  raw.set_begin_wall_ns(capture.begin_wall_ns);
+  raw.set_duration_ns(capture.duration_ns);
+  raw.set_partial(capture.partial);
+  raw.set_dump_signal(capture.dump_signal);
+  for (const std::string& note : capture.notes) raw.add_notes(note);
+  SerializeThreads(capture.threads, &raw);
+  if (capture.map != nullptr) SerializeMappings(capture.map->mappings(), &raw);
+  return raw.SerializeAsString();
+}
+
+Result<RawCapture> ParseRaw(std::string_view bytes) {
+  store::RawCapture raw;
+  const bool fits = bytes.size() <= std::numeric_limits<int>::max();
+  if (!fits || !raw.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return Damaged("it cannot be parsed");
+  if (raw.version() > kVersion) {
+    return Error(Code::kFailedPrecondition, "the raw capture was written by a newer stackd (version " +
+                                                std::to_string(raw.version()) + "; this one knows " +
+                                                std::to_string(kVersion) + ")");
+  }
+  if (raw.version() != kVersion) return Damaged("it has no version");
+  if (raw.trigger() < static_cast<int32_t>(Trigger::kRequest) || raw.trigger() > static_cast<int32_t>(Trigger::kSelf)) {
+    return Damaged("its trigger is unknown");
+  }
+  RawCapture parsed;
+  parsed.capture.process = ParseProcess(raw.process());
+  parsed.capture.trigger = static_cast<Trigger>(raw.trigger());
+  parsed.capture.begin_wall_ns = raw.begin_wall_ns();
+  parsed.capture.duration_ns = raw.duration_ns();
+  parsed.capture.partial = raw.partial();
+  parsed.capture.dump_signal = raw.dump_signal();
+  parsed.capture.notes.assign(raw.notes().begin(), raw.notes().end());
+  auto threads = ParseThreads(raw);
+  if (!threads) return std::unexpected(threads.error());
+  parsed.capture.threads = std::move(*threads);
+  if (auto mapped = ParseMappings(raw, &parsed); !mapped) return std::unexpected(mapped.error());
+  return parsed;
+}
+
+}  // namespace stackd
