@@ -29,6 +29,8 @@ class Frame:
     line: int
     inlined: bool
     module: str
+    pc: int = dataclasses.field(compare=False, default=0)
+    module_offset: int = dataclasses.field(compare=False, default=0)  # stackd's only
 
     def __str__(self):
         place = f" at {self.file}:{self.line}" if self.file else ""
@@ -107,6 +109,20 @@ def comparable(name):
     return name
 
 
+def rust_last_part(name):
+    """`call_once` of "core::panic::unwind_safe::{impl#23}::call_once<(), fn()>"; closures are all one."""
+    name = re.sub(r"\{+(closure|closure_env|vtable\.shim|impl)(#\d+)?\}+", lambda match: "{" + match.group(1) + "}", name)
+    name = name.replace("{vtable.shim}", "")
+    depth = 0
+    outside = ""
+    for at, character in enumerate(name):
+        depth += character == "<"
+        if depth == 0:
+            outside += character
+        depth -= character == ">" and name[at - 1] != "-"
+    return outside.rstrip(":").rsplit("::", 1)[-1]
+
+
 def of_stackd(dump, tid):
     frames = []
     for frame in dump.frames(tid):
@@ -116,7 +132,8 @@ def of_stackd(dump, tid):
         frames.append(Frame(function if function == SIGNAL_FRAME else comparable(function),
                             os.path.basename(frame.get("file", "")) if function != SIGNAL_FRAME else "",
                             frame.get("line", 0) if function != SIGNAL_FRAME else 0,
-                            frame.get("origin") == "INLINED", frame.get("module", "")))
+                            frame.get("origin") == "INLINED", frame.get("module", ""),
+                            int(frame.get("address") or "0", 16), int(frame.get("moduleOffset") or "0", 16)))
     return frames
 
 
@@ -146,13 +163,13 @@ def _on_the_stack(gdb_frames):
     for f in gdb_frames:
         if f["tail_call"]:
             # With what was inlined into it, which gdb lists before it.
-            while frames and frames[-1][1] == f["pc"] and frames[-1][0].inlined:
+            while frames and frames[-1].pc == f["pc"] and frames[-1].inlined:
                 frames.pop()
         elif f["signal"]:
-            frames.append((Frame(SIGNAL_FRAME, "", 0, False, f["module"]), f["pc"]))
+            frames.append(Frame(SIGNAL_FRAME, "", 0, False, f["module"], f["pc"]))
         else:
-            frames.append((Frame(comparable(f["name"]), f["file"], f["line"], f["inlined"], f["module"]), f["pc"]))
-    return [frame for frame, _ in frames]
+            frames.append(Frame(comparable(f["name"]), f["file"], f["line"], f["inlined"], f["module"], f["pc"]))
+    return frames
 
 
 @dataclasses.dataclass(frozen=True)
