@@ -191,8 +191,9 @@ struct Symbolizer::State {
       } else {
         Serve(lane, entry, batch, lock);
       }
-      if (entry.waiting[0].empty() && entry.waiting[1].empty()) entry.file = nullptr;
       entry.users--;
+      // The other lane may have to ask again.
+      if (entry.users == 0 && entry.waiting[0].empty() && entry.waiting[1].empty()) entry.file = nullptr;
       cache.EnforceLimit();
       answered.notify_all();
     }

@@ -157,6 +157,29 @@ TEST(Symbolizer, GivesNamesWhileLinesAreNotThereYet) {
   EXPECT_THAT(reasons, testing::UnorderedElementsAre("", "no lines: the debug data was not read within the deadline"));
 }
 
+TEST(Symbolizer, RunsItsWorkersWithoutRights) {
+  Symbolizer symbolizer(NoDebugFiles());
+  symbolizer.Symbolize(Queries(OpenModule(Sample()), {SvmaOf(Sample(), "main")}), In(30));
+  for (pid_t worker : BothWorkers()) {
+    std::string proc = "/proc/" + std::to_string(worker);
+    // One that has just started may not have come to its filter yet.
+    std::string status;
+    for (int64_t end_ns = In(30); MonotonicNs() < end_ns && status.find("Seccomp:\t2") == std::string::npos;
+         sched_yield()) {
+      status = ReadFile(proc + "/status");
+    }
+    EXPECT_THAT(status, HasSubstr("Seccomp:\t2"));
+    EXPECT_THAT(status, HasSubstr("NoNewPrivs:\t1"));
+    EXPECT_THAT(ReadFile(proc + "/limits"), testing::ContainsRegex("Max core file size +0 "));
+    // Nothing of ours: the socket, a module, /proc/self/statm, /dev/null and stderr.
+    for (const auto& fd : std::filesystem::directory_iterator(proc + "/fd")) {
+      EXPECT_THAT(std::filesystem::read_symlink(fd).string(),
+                  testing::AnyOf(HasSubstr("socket:"), HasSubstr("/sample"), HasSubstr("/statm"), "/dev/null",
+                                 std::filesystem::read_symlink("/proc/self/fd/2").string()));
+    }
+  }
+}
+
 TEST(Symbolizer, StartsAWorkerThatWasKilledAgainAndStillAnswers) {
   Symbolizer symbolizer(NoDebugFiles());
   auto module = OpenModule(Sample());
@@ -167,7 +190,9 @@ TEST(Symbolizer, StartsAWorkerThatWasKilledAgainAndStillAnswers) {
     std::vector<uint64_t> some(svmas.begin() + round * 100, svmas.begin() + (round + 1) * 100);
     auto locations = symbolizer.Symbolize(Queries(module, some), In(30));
     for (const auto& location : locations) EXPECT_THAT(location->unnamed_reason, testing::Not(HasSubstr("symbol worker")));
-    EXPECT_EQ(symbolizer.worker_restarts(), 2 * round);
+    // The one for names may have been noticed later than the answer came.
+    EXPECT_GE(symbolizer.worker_restarts(), round);
+    EXPECT_LE(symbolizer.worker_restarts(), 2 * round);
   }
 }
 
@@ -198,19 +223,18 @@ TEST(Symbolizer, AnswersWhileWorkersAreKilledInTheMiddleOfRequests) {
 }
 
 TEST(Symbolizer, SparesTheWorkersAModuleThatKilledThemTwice) {
-  // 40 MiB of addresses for one function, in an 8 MiB worker: its symbols are small, its debug data is not.
-  WriteFile("big.py",
-            "print('int main() { return 0; }')\nfor i in range(60000): print(f'int function_with_number_{i}(int a, int b) "
-            "{{ return a * b + {i}; }}')\n");
-  RunCommand("python3 big.py > big.c && gcc -g -O1 -o big big.c 2>&1");
+  // A line table of 600,000 rows for one function: small in the file, 60 MB in memory.
+  WriteFile("big.c",
+            "int long_one(int x) { __asm__(\".rept 300000\\n nop\\n .loc 1 1\\n nop\\n .loc 1 2\\n .endr\"); return x; }\n"
+            "int main(void) { return long_one(1); }\n");
+  RunCommand("gcc -g -o big big.c 2>&1");
   SymbolizerOptions options = NoDebugFiles();
   options.worker_memory_limit_bytes = 24 << 20;
   Symbolizer symbolizer(options);
   auto module = OpenModule(TestFolder() + "/big");
-  auto locations =
-      symbolizer.Symbolize(Queries(module, {SvmaOf(TestFolder() + "/big", "function_with_number_777") + 1}), In(60));
+  auto locations = symbolizer.Symbolize(Queries(module, {SvmaOf(TestFolder() + "/big", "long_one") + 1000}), In(60));
   ASSERT_EQ(locations[0]->frames.size(), 1u) << locations[0]->unnamed_reason;
-  EXPECT_EQ(locations[0]->frames[0].function, "function_with_number_777");
+  EXPECT_EQ(locations[0]->frames[0].function, "long_one");
   EXPECT_EQ(locations[0]->unnamed_reason, "no lines: reading the debug data of big needed more than 18 MiB");
   EXPECT_EQ(symbolizer.worker_restarts(), 2);
   // Others are not spared.
