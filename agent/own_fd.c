@@ -43,19 +43,23 @@ int stackd_own_fd_next_guarded(unsigned first, unsigned last) {
   return next;
 }
 
+/* Closes `fd` if it still is the file that `status` tells of. */
+static void close_if_same(int fd, const struct stat* status) {
+  struct stackd_own_fd own = {fd, status->st_dev, status->st_ino};
+  if (stackd_own_fd_get(&own) == fd) close(fd);
+}
+
 struct stackd_own_fd stackd_own_fd_take(int fd) {
-  if (fd < 0) return STACKD_NO_FD;
+  struct stat status;
+  if (fd < 0 || fstat(fd, &status) != 0) return STACKD_NO_FD;
   int moved = fcntl(fd, F_DUPFD_CLOEXEC, LOWEST_FD);
   if (moved >= 0) {
-    close(fd);
+    close_if_same(fd, &status);
     fd = moved;
   } /* else RLIMIT_NOFILE is below that: it stays where it is */
-  struct stat status;
-  if (fstat(fd, &status) != 0) {
-    close(fd);
-    return STACKD_NO_FD;
-  }
   struct stackd_own_fd own = {fd, status.st_dev, status.st_ino};
+  /* The program may be closing everything just now, and opening files of its own at these numbers. */
+  if (stackd_own_fd_get(&own) < 0) return STACKD_NO_FD;
   guard(&own);
   return own;
 }
