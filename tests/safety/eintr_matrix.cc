@@ -226,19 +226,19 @@ void AddAll(pid_t child) {
       long type;
       char text[8];
     } message;
-    std::thread([queue] { usleep(3'000'000), msgctl(queue, IPC_RMID, nullptr); }).detach();
+    std::thread([queue] { usleep(20'000'000), msgctl(queue, IPC_RMID, nullptr); }).detach();
     return msgrcv(queue, &message, 8, 0, 0);
   });
   Add("semop", [] {
     int set = semget(IPC_PRIVATE, 1, 0600);
     sembuf take = {0, -1, 0};
-    std::thread([set] { usleep(3'000'000), semctl(set, 0, IPC_RMID); }).detach();
+    std::thread([set] { usleep(20'000'000), semctl(set, 0, IPC_RMID); }).detach();
     return semop(set, &take, 1);
   });
   Add("semtimedop", [] {
     int set = semget(IPC_PRIVATE, 1, 0600);
     sembuf take = {0, -1, 0};
-    std::thread([set] { usleep(3'000'000), semctl(set, 0, IPC_RMID); }).detach();
+    std::thread([set] { usleep(20'000'000), semctl(set, 0, IPC_RMID); }).detach();
     return semtimedop(set, &take, 1, &k60);
   });
   Add("io_getevents", [] {
