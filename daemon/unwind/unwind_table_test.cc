@@ -1,16 +1,15 @@
 #include "daemon/unwind/unwind_table.h"
 
-#include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include <cstring>
 #include <thread>
 
+#include "daemon/unwind/synthetic_module.h"
 #include "daemon/unwind/unwind_table_cache.h"
 
 namespace stackd {
@@ -23,57 +22,10 @@ void PrintTo(const UnwindRule& rule, std::ostream* out) {
 
 namespace {
 
-constexpr uint64_t kSectionSvma = 0x10000;
-const Segment kCode[] = {{.file_offset = 0, .file_bytes = 0, .svma = 0x1000, .memory_bytes = 0x4000, .executable = true}};
-
-// Builds sections of call frame information, as an assembler does.
-class CfiBuilder {
- public:
-  using Bytes = std::vector<uint8_t>;
-
-  // Code alignment 1, data alignment -8, return address in 16, pointers as 4 bytes relative to their place; at the
-  // function's begin the CFA is rsp+8 and the return address just below it. Gives the CIE's offset.
-  uint32_t Cie(const std::string& augmentation = "zR", const Bytes& augmentation_data = {0x1b}) {
-    Bytes body = {0, 0, 0, 0, 1};
-    body.insert(body.end(), augmentation.begin(), augmentation.end());
-    body.insert(body.end(), {0, 1, 0x78, 16, static_cast<uint8_t>(augmentation_data.size())});
-    body.insert(body.end(), augmentation_data.begin(), augmentation_data.end());
-    body.insert(body.end(), {0x0c, 7, 8, 0x90, 1});
-    return Add(body);
-  }
-
-  uint32_t Fde(uint32_t cie_offset, uint64_t begin_svma, uint32_t size_bytes, const Bytes& instructions) {
-    uint32_t offset = static_cast<uint32_t>(bytes_.size());
-    Bytes body;
-    Append(body, offset + 4 - cie_offset);
-    Append(body, static_cast<uint32_t>(begin_svma - (kSectionSvma + offset + 8)));
-    Append(body, size_bytes);
-    body.push_back(0);
-    body.insert(body.end(), instructions.begin(), instructions.end());
-    return Add(body);
-  }
-
-  const Bytes& bytes() const { return bytes_; }
-
-  std::shared_ptr<const UnwindTable> Compile() const {
-    CfiSection section{.format = CfiFormat::kEhFrame, .svma = kSectionSvma, .inflated = bytes_};
-    return UnwindTable::Compile(std::move(section), bytes_, kCode);
-  }
-
- private:
-  static void Append(Bytes& bytes, uint32_t value) {
-    for (int i = 0; i < 4; ++i) bytes.push_back(static_cast<uint8_t>(value >> (8 * i)));
-  }
-
-  uint32_t Add(const Bytes& body) {
-    uint32_t offset = static_cast<uint32_t>(bytes_.size());
-    Append(bytes_, static_cast<uint32_t>(body.size()));
-    bytes_.insert(bytes_.end(), body.begin(), body.end());
-    return offset;
-  }
-
-  Bytes bytes_;
-};
+std::shared_ptr<const UnwindTable> Compile(const CfiBuilder& cfi) {
+  CfiSection section{.svma = kSyntheticCfiSvma, .inflated = cfi.bytes()};
+  return UnwindTable::Compile(std::move(section), cfi.bytes(), kSyntheticCode);
+}
 
 UnwindRule Rule(RuleKind kind, int32_t cfa_offset, RbpRule rbp = RbpRule::kSame, int16_t rbp_offset = 0) {
   return {kind, rbp, rbp_offset, cfa_offset};
@@ -83,7 +35,7 @@ TEST(UnwindTable, GivesTheRuleAtEachInstruction) {
   CfiBuilder cfi;
   // push %rbp; mov %rsp,%rbp; ...; leave; ret
   cfi.Fde(cfi.Cie(), 0x1000, 0x20, {0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6, 0x5b, 0x0c, 7, 8});
-  auto table = cfi.Compile();
+  auto table = Compile(cfi);
   EXPECT_EQ(table->Find(0xfff), UnwindRule{});
   EXPECT_EQ(table->Find(0x1000), Rule(RuleKind::kRsp, 8));
   EXPECT_EQ(table->Find(0x1001), Rule(RuleKind::kRsp, 16, RbpRule::kAtCfa, -16));
@@ -100,7 +52,7 @@ TEST(UnwindTable, KnowsNothingBetweenFunctions) {
   cfi.Fde(cie, 0x3000, 0x10, {});
   cfi.Fde(cie, 0x1000, 0x10, {0x0e, 24});
   cfi.Fde(cie, 0x1010, 0x10, {0x0e, 32});
-  auto table = cfi.Compile();
+  auto table = Compile(cfi);
   EXPECT_EQ(table->fde_count(), 3u);
   EXPECT_EQ(table->Find(0x100f), Rule(RuleKind::kRsp, 24));
   EXPECT_EQ(table->Find(0x1010), Rule(RuleKind::kRsp, 32));
@@ -117,7 +69,7 @@ TEST(UnwindTable, KeepsExpressionsThatCompilersAndLinkersUse) {
   cfi.Fde(cie, 0x1010, 0x10, {0x0f, 3, 0x76, 0x78, 0x06, 0x10, 6, 2, 0x76, 0x00});
   cfi.Fde(cie, 0x1020, 0x10, {0x0f, 5, 0x77, 0x10, 0x06, 0x23, 0x08});
   cfi.Fde(cie, 0x1030, 0x10, {0x07, 16});
-  auto table = cfi.Compile();
+  auto table = Compile(cfi);
   EXPECT_EQ(table->Find(0x1000), Rule(RuleKind::kPlt, 11));
   EXPECT_EQ(table->Find(0x1010), Rule(RuleKind::kAtRbp, -8, RbpRule::kAtRbp, 0));
   EXPECT_EQ(table->Find(0x1020), Rule(RuleKind::kAtRspPlus8, 16));
@@ -133,7 +85,7 @@ TEST(UnwindTable, LeavesWhatDoesNotFitToTheInterpreter) {
   cfi.Fde(cie, 0x1030, 0x10, {0x09, 6, 3});              // rbp in rbx
   cfi.Fde(cie, 0x1040, 0x10, {0x86, 0x80, 0x80, 0x01});  // rbp far away
   cfi.Fde(cfi.Cie("zRS"), 0x1050, 0x10, {});             // signal frame
-  auto table = cfi.Compile();
+  auto table = Compile(cfi);
   for (uint64_t svma = 0x1000; svma < 0x1060; svma += 0x10) {
     EXPECT_EQ(table->Find(svma), Rule(RuleKind::kSlow, 0)) << std::hex << svma;
     EXPECT_TRUE(table->Interpret(nullptr, svma)) << std::hex << svma;
@@ -146,7 +98,7 @@ TEST(UnwindTable, LeavesWhatDoesNotFitToTheInterpreter) {
 TEST(UnwindTable, RestoresRules) {
   CfiBuilder cfi;
   cfi.Fde(cfi.Cie(), 0x1000, 0x10, {0x0e, 16, 0x86, 2, 0x0a, 0x41, 0xc6, 0x0e, 8, 0x41, 0x0b, 0x41, 0x06, 6});
-  auto table = cfi.Compile();
+  auto table = Compile(cfi);
   EXPECT_EQ(table->Find(0x1000), Rule(RuleKind::kRsp, 16, RbpRule::kAtCfa, -16));
   EXPECT_EQ(table->Find(0x1001), Rule(RuleKind::kRsp, 8));
   EXPECT_EQ(table->Find(0x1002), Rule(RuleKind::kRsp, 16, RbpRule::kAtCfa, -16));
@@ -159,7 +111,7 @@ TEST(UnwindTable, TrustsAFunctionUpToWhereItMakesNoSense) {
   cfi.Fde(cie, 0x1000, 0x10, {0x41, 0x0e, 16, 0x41, 0x3f});
   cfi.Fde(cie, 0x1010, 0x10, {0x0b});
   cfi.Fde(cie, 0x1020, 0x10, {0x0e, 24});
-  auto table = cfi.Compile();
+  auto table = Compile(cfi);
   EXPECT_EQ(table->Find(0x1000), Rule(RuleKind::kRsp, 8));
   EXPECT_EQ(table->Find(0x1001), Rule(RuleKind::kRsp, 16));
   EXPECT_EQ(table->Find(0x1002), UnwindRule{});
@@ -174,7 +126,7 @@ TEST(UnwindTable, IgnoresFunctionsOutsideCode) {
   cfi.Fde(cie, 0, 0x10, {});
   cfi.Fde(cie, 0x4ff8, 0x10, {});
   cfi.Fde(cie, 0x5000, 0x10, {});
-  auto table = cfi.Compile();
+  auto table = Compile(cfi);
   EXPECT_EQ(table->fde_count(), 1u);
   EXPECT_EQ(table->Find(0x4fff), Rule(RuleKind::kRsp, 8));
   EXPECT_EQ(table->Find(0x5000), UnwindRule{});
@@ -188,8 +140,8 @@ TEST(UnwindTable, SurvivesAnyTruncation) {
   cfi.Fde(cie, 0x1010, 0x10, {0x02, 3, 0x03, 3, 0, 0x04, 1, 0, 0, 0, 0x0e, 32});
   for (size_t length = 0; length <= cfi.bytes().size(); ++length) {
     std::vector<uint8_t> bytes(cfi.bytes().begin(), cfi.bytes().begin() + static_cast<ptrdiff_t>(length));
-    CfiSection section{.svma = kSectionSvma, .inflated = bytes};
-    auto table = UnwindTable::Compile(std::move(section), bytes, kCode);
+    CfiSection section{.svma = kSyntheticCfiSvma, .inflated = bytes};
+    auto table = UnwindTable::Compile(std::move(section), bytes, kSyntheticCode);
     for (uint64_t svma = 0x1000; svma < 0x1020; ++svma) {
       auto precise = table->Interpret(nullptr, svma);
       EXPECT_EQ(table->Find(svma), precise ? CompactRule(precise->cie, precise->row) : UnwindRule{});
@@ -236,45 +188,6 @@ TEST(UnwindTable, AgreesWithTheInterpreterOnEveryRowOfRealLibraries) {
   }
 }
 
-// An ELF file with one code segment and one section of CFI.
-std::shared_ptr<const Module> ModuleWithSection(const std::string& name, uint32_t flags,
-                                                const std::vector<uint8_t>& content) {
-  std::string names = std::string(1, '\0') + name + std::string(1, '\0') + ".shstrtab" + std::string(1, '\0');
-  Elf64_Ehdr elf{};
-  memcpy(elf.e_ident, ELFMAG, SELFMAG);
-  elf.e_ident[EI_CLASS] = ELFCLASS64;
-  elf.e_ident[EI_DATA] = ELFDATA2LSB;
-  elf.e_type = ET_DYN;
-  elf.e_machine = EM_X86_64;
-  elf.e_phoff = sizeof(elf);
-  elf.e_phentsize = sizeof(Elf64_Phdr);
-  elf.e_phnum = 1;
-  elf.e_shoff = sizeof(elf) + sizeof(Elf64_Phdr);
-  elf.e_shentsize = sizeof(Elf64_Shdr);
-  elf.e_shnum = 3;
-  elf.e_shstrndx = 2;
-  Elf64_Phdr code{PT_LOAD, PF_R | PF_X, 0x1000, 0x1000, 0x1000, 0x4000, 0x4000, 4096};
-  uint64_t names_offset = elf.e_shoff + 3 * sizeof(Elf64_Shdr);
-  uint64_t content_offset = names_offset + names.size();
-  Elf64_Shdr sections[3] = {
-      {},
-      {1, SHT_PROGBITS, flags, 0, content_offset, content.size(), 0, 0, 1, 0},
-      {static_cast<uint32_t>(name.size() + 2), SHT_STRTAB, 0, 0, names_offset, names.size(), 0, 0, 1, 0},
-  };
-  int fd = memfd_create("module", 0);
-  auto put = [fd](const void* bytes, size_t size_bytes) {
-    EXPECT_EQ(write(fd, bytes, size_bytes), static_cast<ssize_t>(size_bytes));
-  };
-  put(&elf, sizeof(elf));
-  put(&code, sizeof(code));
-  put(sections, sizeof(sections));
-  put(names.data(), names.size());
-  put(content.data(), content.size());
-  auto module = Module::Open(Fd(fd), "test");
-  EXPECT_TRUE(module);
-  return *module;
-}
-
 // One CIE (version 4) and one FDE for 0x2000..0x2010, whose frame is 40 bytes.
 const std::vector<uint8_t> kDebugFrame = {
     16, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 4,    0,    8, 0, 1, 0x78, 16, 0x0c, 7,    8, 0x90, 1,  //
@@ -282,7 +195,7 @@ const std::vector<uint8_t> kDebugFrame = {
 };
 
 TEST(UnwindTable, ReadsDebugFrame) {
-  auto module = ModuleWithSection(".debug_frame", 0, kDebugFrame);
+  auto module = SyntheticModule(".debug_frame", 0, kDebugFrame);
   auto table = UnwindTable::Compile(*module);
   EXPECT_EQ(table->Find(0x2000), Rule(RuleKind::kRsp, 40));
   EXPECT_TRUE(table->Interpret(module.get(), 0x200f));
@@ -300,7 +213,7 @@ std::vector<uint8_t> Compressed(const std::vector<uint8_t>& content, uint32_t ty
 
 TEST(UnwindTable, ReadsCompressedDebugFrame) {
   auto module =
-      ModuleWithSection(".debug_frame", SHF_COMPRESSED, Compressed(kDebugFrame, ELFCOMPRESS_ZLIB, kDebugFrame.size()));
+      SyntheticModule(".debug_frame", SHF_COMPRESSED, Compressed(kDebugFrame, ELFCOMPRESS_ZLIB, kDebugFrame.size()));
   auto table = UnwindTable::Compile(*module);
   EXPECT_EQ(table->Find(0x2000), Rule(RuleKind::kRsp, 40));
   EXPECT_TRUE(table->Interpret(module.get(), 0x200f));
@@ -310,7 +223,7 @@ TEST(UnwindTable, IsEmptyIfCompressionLies) {
   for (auto content : {Compressed(kDebugFrame, ELFCOMPRESS_ZLIB, kDebugFrame.size() + 1),
                        Compressed(kDebugFrame, ELFCOMPRESS_ZLIB, uint64_t{1} << 60),
                        Compressed(kDebugFrame, 77, kDebugFrame.size()), std::vector<uint8_t>{1, 2, 3}}) {
-    auto table = UnwindTable::Compile(*ModuleWithSection(".debug_frame", SHF_COMPRESSED, content));
+    auto table = UnwindTable::Compile(*SyntheticModule(".debug_frame", SHF_COMPRESSED, content));
     EXPECT_EQ(table->row_count(), 0u);
     EXPECT_EQ(table->Find(0x2000), UnwindRule{});
   }
@@ -318,7 +231,7 @@ TEST(UnwindTable, IsEmptyIfCompressionLies) {
 
 TEST(UnwindTableCache, CompilesAModuleOnceForAllThreads) {
   UnwindTableCache cache(1 << 20);
-  auto module = ModuleWithSection(".debug_frame", 0, kDebugFrame);
+  auto module = SyntheticModule(".debug_frame", 0, kDebugFrame);
   std::shared_ptr<const UnwindTable> tables[4];
   {
     std::vector<std::jthread> threads;
@@ -330,9 +243,9 @@ TEST(UnwindTableCache, CompilesAModuleOnceForAllThreads) {
 TEST(UnwindTableCache, ForgetsWhatWasUsedLongestAgo) {
   // Room for two small tables.
   UnwindTableCache cache(2048);
-  auto first = ModuleWithSection(".debug_frame", 0, kDebugFrame);
-  auto second = ModuleWithSection(".debug_frame", 0, kDebugFrame);
-  auto third = ModuleWithSection(".debug_frame", 0, kDebugFrame);
+  auto first = SyntheticModule(".debug_frame", 0, kDebugFrame);
+  auto second = SyntheticModule(".debug_frame", 0, kDebugFrame);
+  auto third = SyntheticModule(".debug_frame", 0, kDebugFrame);
   auto first_table = cache.Get(*first);
   auto second_table = cache.Get(*second);
   EXPECT_EQ(cache.Get(*first), first_table);
@@ -344,7 +257,7 @@ TEST(UnwindTableCache, ForgetsWhatWasUsedLongestAgo) {
 
 TEST(UnwindTableCache, KeepsTheNewestEvenIfItIsTooBig) {
   UnwindTableCache cache(1);
-  auto module = ModuleWithSection(".debug_frame", 0, kDebugFrame);
+  auto module = SyntheticModule(".debug_frame", 0, kDebugFrame);
   EXPECT_EQ(cache.Get(*module), cache.Get(*module));
 }
 
