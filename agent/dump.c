@@ -68,7 +68,12 @@ struct run {
   bool over; /* deadline passed or dump cancelled */
 };
 
-static uint64_t now_ns(void) { return stackd_clock_ns(CLOCK_MONOTONIC); }
+/* Through the vDSO: here the C library may be called, and a system call each time shows. */
+static uint64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
 
 static void refresh_maps(const struct stackd_dump_options* options) {
   uint64_t now = now_ns();
@@ -261,7 +266,7 @@ static bool capture_sleeping(struct run* run, uint32_t tid) {
   capture.begin_ns = now_ns();
   capture.ring = run->options->ring;
   capture.ranges = stackd_code_ranges_current();
-  capture.filter = stackd_filter_scalar;
+  capture.filter = stackd_filter_choose();
   capture.seq = run->options->seq;
   capture.tid = tid;
   capture.pid = run->pid;
@@ -487,7 +492,7 @@ static void capture_helper(const struct run* run, struct stackd_thread_entry* en
   capture.begin_ns = now_ns();
   capture.ring = run->options->ring;
   capture.ranges = stackd_code_ranges_current();
-  capture.filter = stackd_filter_scalar;
+  capture.filter = stackd_filter_choose();
   capture.seq = run->options->seq;
   capture.tid = run->helper_tid;
   capture.pid = run->pid;
@@ -510,16 +515,19 @@ static void capture_helper(const struct run* run, struct stackd_thread_entry* en
 }
 
 static void ask_pass(struct run* run) {
+  struct stackd_thread_entry* helper = NULL;
   for (uint32_t i = run->first; i < run->count; i++) {
     struct stackd_thread_entry* entry = &run->table->entries[i];
     if (entry->tid == run->helper_tid) {
-      capture_helper(run, entry);
+      helper = entry;
       continue;
     }
     wait_for_window(run);
     if (run->over) break;
     ask(run, i);
   }
+  /* While the others answer. */
+  if (helper != NULL) capture_helper(run, helper);
   settle(run);
 }
 

@@ -43,6 +43,12 @@ static char process_name[64];
 static uint32_t dumps_begun;
 static uint32_t dumps_over;
 
+static uint64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 static void pause_ns(uint64_t duration_ns) {
   struct timespec duration = {(time_t)(duration_ns / 1000000000u), (long)(duration_ns % 1000000000u)};
   nanosleep(&duration, NULL);
@@ -99,10 +105,10 @@ static void run_commands(uint32_t* seen_seq) {
     if (seq != *seen_seq) {
       *seen_seq = seq;
       run_command(seq);
-      spin_until_ns = stackd_clock_ns(CLOCK_MONOTONIC) + SPIN_NS;
+      spin_until_ns = now_ns() + SPIN_NS;
       continue;
     }
-    if (stackd_clock_ns(CLOCK_MONOTONIC) >= spin_until_ns) return;
+    if (now_ns() >= spin_until_ns) return;
     __builtin_ia32_pause();
   }
 }
@@ -242,13 +248,13 @@ int stackd_helper_request_dump(int timeout_ms) {
   int error = stackd_connection_send(&shared_socket, &message.header, -1, MSG_DONTWAIT);
   pthread_mutex_unlock(&shared_lock);
   if (error != 0) return -ENOTCONN;
-  uint64_t deadline_ns = stackd_clock_ns(CLOCK_MONOTONIC) + (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * MS;
+  uint64_t deadline_ns = now_ns() + (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * MS;
   while (timeout_ms > 0) {
     uint32_t over = __atomic_load_n(&dumps_over, __ATOMIC_SEQ_CST);
     if ((int32_t)(over - over_at) >= 0) return 0;
-    uint64_t now_ns = stackd_clock_ns(CLOCK_MONOTONIC);
-    if (now_ns >= deadline_ns) return -ETIMEDOUT;
-    uint64_t left_ns = deadline_ns - now_ns;
+    uint64_t now = now_ns();
+    if (now >= deadline_ns) return -ETIMEDOUT;
+    uint64_t left_ns = deadline_ns - now;
     struct timespec timeout = {(time_t)(left_ns / 1000000000u), (long)(left_ns % 1000000000u)};
     stackd_futex_wait(&dumps_over, over, &timeout, FUTEX_PRIVATE_FLAG);
   }

@@ -131,7 +131,6 @@ struct Pipeline::State {
   std::vector<NativeStack> Unwind(const Capture& capture);
   void Name(const Capture& capture, int64_t deadline_ns, std::vector<NamedStack>* stacks);
   Result<SharedDump> Make(const std::string& process_id, const CaptureRequest& request);
-  v1::Dump Header(const Capture& capture, const std::string& id);
   void Store(v1::Dump* dump, const Result<void>& raw_stored);
   void Count(const Capture& capture, const v1::Dump& dump, const std::vector<NamedStack>& stacks);
   void Tell(const SharedDump& dump);
@@ -184,15 +183,6 @@ void Pipeline::State::Name(const Capture& capture, int64_t deadline_ns, std::vec
       stack.locations.push_back(*query == kNoQuery ? OutsideOfFiles() : locations[*query]);
     }
   }
-}
-
-// What the store must know of a dump before its stacks are unwound.
-v1::Dump Pipeline::State::Header(const Capture& capture, const std::string& id) {
-  v1::Dump header = AssembleDump(
-      capture, std::vector<int>(capture.threads.size(), -1), {}, [](const Module&) { return SymbolQuality::kNone; }, id);
-  header.clear_threads();
-  header.clear_modules();
-  return header;
 }
 
 void Pipeline::State::Store(v1::Dump* dump, const Result<void>& raw_stored) {
@@ -249,7 +239,7 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
 
   // The raw copy is on its way to the disk while this thread unwinds.
   Result<void> raw_stored;
-  std::jthread raw_writer([&] { raw_stored = store->PutRaw(Header(capture, id), SerializeRaw(capture)); });
+  std::jthread raw_writer([&] { raw_stored = store->PutRaw(DumpHeader(capture, id), SerializeRaw(capture)); });
   DistinctStacks distinct = Distinct(capture, Unwind(capture));
   const int64_t unwound_ns = MonotonicNs();
   Name(capture, request.deadline_ns, &distinct.stacks);

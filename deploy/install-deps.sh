@@ -38,8 +38,9 @@ say() { printf '%s\n' "$*" >&2; }
 
 missing_of() {
   # Prints those of its arguments that are not installed.
-  dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' "$@" 2>/dev/null |
-    awk 'NR == FNR { if ($1 == "ii") have[$2] = 1; next } !($1 in have)' - <(printf '%s\n' "$@")
+  comm -13 \
+    <(dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' "$@" 2>/dev/null | sed -n 's/^ii *//p' | sort) \
+    <(printf '%s\n' "$@" | sort)
 }
 
 # Debian's convention: invoke-rc.d asks policy-rc.d, and 101 forbids every start. One that is there already stays as it is.

@@ -1,6 +1,7 @@
 #include "daemon/base/text.h"
 
 #include <cstdint>
+#include <cstring>
 
 namespace stackd {
 namespace {
@@ -27,9 +28,23 @@ size_t ValidSequence(std::string_view text) {
   return 0;
 }
 
+// Nearly all names are, and a dump has tens of thousands of them.
+bool IsAscii(std::string_view text) {
+  uint64_t bits = 0;
+  size_t i = 0;
+  for (; i + sizeof(bits) <= text.size(); i += sizeof(bits)) {
+    uint64_t eight;
+    memcpy(&eight, text.data() + i, sizeof(eight));
+    bits |= eight;
+  }
+  for (; i < text.size(); i++) bits |= static_cast<uint8_t>(text[i]);
+  return (bits & 0x8080808080808080) == 0;
+}
+
 }  // namespace
 
 std::string ToValidUtf8(std::string_view text) {
+  if (IsAscii(text)) return std::string(text);
   std::string result;
   result.reserve(text.size());
   while (!text.empty()) {

@@ -265,9 +265,7 @@ std::vector<int> ThreadsOfStacks(const std::vector<int>& stack_of_thread, size_t
 
 }  // namespace
 
-v1::Dump AssembleDump(const Capture& capture, const std::vector<int>& stack_of_thread,
-                      const std::vector<NamedStack>& stacks, const std::function<SymbolQuality(const Module&)>& quality,
-                      const std::string& dump_id) {
+v1::Dump DumpHeader(const Capture& capture, const std::string& dump_id) {
   v1::Dump dump;
   *dump.mutable_process() = ToProto(capture.process);
   dump.mutable_process()->set_thread_count(static_cast<int32_t>(capture.threads.size()));
@@ -277,7 +275,13 @@ v1::Dump AssembleDump(const Capture& capture, const std::vector<int>& stack_of_t
   *dump.mutable_capture_duration() = ToDuration(capture.duration_ns);
   *dump.mutable_thread_counts() = CountByStatus(capture.threads);
   *dump.mutable_pause() = PausesOf(capture.threads);
+  return dump;
+}
 
+v1::Dump AssembleDump(const Capture& capture, const std::vector<int>& stack_of_thread,
+                      const std::vector<NamedStack>& stacks, const std::function<SymbolQuality(const Module&)>& quality,
+                      const std::string& dump_id) {
+  v1::Dump dump = DumpHeader(capture, dump_id);
   for (const NamedStack& stack : stacks) *dump.add_stacks() = ExpandStack(stack, *capture.map);
   AddThreads(capture, stack_of_thread, &dump);
   const std::vector<int> threads_of_stack = ThreadsOfStacks(stack_of_thread, stacks.size());

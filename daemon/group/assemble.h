@@ -24,6 +24,9 @@ v1::Dump AssembleDump(const Capture& capture, const std::vector<int>& stack_of_t
                       const std::vector<NamedStack>& stacks, const std::function<SymbolQuality(const Module&)>& quality,
                       const std::string& dump_id);
 
+// What is known of a dump before its stacks are unwound: name, process, trigger, times, counts.
+v1::Dump DumpHeader(const Capture& capture, const std::string& dump_id);
+
 // Equal for stacks with equal function names (module name and offset where a function is not known): 32 hex digits.
 std::string Fingerprint(const v1::Stack& stack);
 

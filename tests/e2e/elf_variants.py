@@ -39,7 +39,8 @@ def by_build_id(program, folder):
 
 
 def by_debuglink(program, folder):
-    """The program names its debug file, which lies beside it in .debug/. No build-id that could be found instead."""
+    """(program, debug directory): the program names its debug file, which lies in that directory under the program's own
+    path. Without a build-id that it could be found by instead."""
     bare = folder / "whole" / program.name
     bare.parent.mkdir(parents=True)
     shutil.copy(program, bare)
@@ -47,9 +48,10 @@ def by_debuglink(program, folder):
     _run("objcopy", "--remove-section", ".note.gnu.build-id", bare)
     stripped, debug = _split(bare, folder / "bin")
     _run("objcopy", f"--add-gnu-debuglink={debug}", stripped)
-    (stripped.parent / ".debug").mkdir()
-    shutil.move(debug, stripped.parent / ".debug" / debug.name)
-    return stripped
+    target = folder / "debug" / stripped.parent.relative_to("/")
+    target.mkdir(parents=True)
+    shutil.move(debug, target / debug.name)
+    return stripped, folder / "debug"
 
 
 def by_debugdata(program, folder):

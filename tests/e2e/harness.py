@@ -290,12 +290,21 @@ class Victim:
 
 
 def blocked_at(pid, tid):
-    """(number, sp, pc) of the system call that a thread is blocked in, or None. The same before and after: it did not move."""
+    """(sp, pc) of the system call that a thread is blocked in, or None. The same before and after: it did not move.
+
+    Not its number: a call that a signal interrupted goes on as restart_syscall, in the same place."""
     with contextlib.suppress(OSError):
         fields = pathlib.Path(f"/proc/{pid}/task/{tid}/syscall").read_text().split()
         if fields[0] not in ("running", "-1"):
-            return fields[0], fields[-2], fields[-1]
+            return fields[-2], fields[-1]
     return None
+
+
+def blocks_signal(pid, tid, number):
+    for line in pathlib.Path(f"/proc/{pid}/task/{tid}/status").read_text().splitlines():
+        if line.startswith("SigBlk:"):
+            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
 
 
 class StackdTest(unittest.TestCase):

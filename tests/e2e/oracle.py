@@ -29,6 +29,8 @@ class Frame:
     line: int
     inlined: bool
     module: str
+    pc: int = dataclasses.field(compare=False, default=0)
+    module_offset: int = dataclasses.field(compare=False, default=0)  # stackd's only
 
     def __str__(self):
         place = f" at {self.file}:{self.line}" if self.file else ""
@@ -107,6 +109,20 @@ def comparable(name):
     return name
 
 
+def rust_last_part(name):
+    """`call_once` of "core::panic::unwind_safe::{impl#23}::call_once<(), fn()>"; closures are all one."""
+    name = re.sub(r"\{+(closure|closure_env|vtable\.shim|impl)(#\d+)?\}+", lambda match: "{" + match.group(1) + "}", name)
+    name = name.replace("{vtable.shim}", "")
+    depth = 0
+    outside = ""
+    for at, character in enumerate(name):
+        depth += character == "<"
+        if depth == 0:
+            outside += character
+        depth -= character == ">" and name[at - 1] != "-"
+    return outside.rstrip(":").rsplit("::", 1)[-1]
+
+
 def of_stackd(dump, tid):
     frames = []
     for frame in dump.frames(tid):
@@ -116,7 +132,8 @@ def of_stackd(dump, tid):
         frames.append(Frame(function if function == SIGNAL_FRAME else comparable(function),
                             os.path.basename(frame.get("file", "")) if function != SIGNAL_FRAME else "",
                             frame.get("line", 0) if function != SIGNAL_FRAME else 0,
-                            frame.get("origin") == "INLINED", frame.get("module", "")))
+                            frame.get("origin") == "INLINED", frame.get("module", ""),
+                            int(frame.get("address") or "0", 16), int(frame.get("moduleOffset") or "0", 16)))
     return frames
 
 
@@ -146,18 +163,19 @@ def _on_the_stack(gdb_frames):
     for f in gdb_frames:
         if f["tail_call"]:
             # With what was inlined into it, which gdb lists before it.
-            while frames and frames[-1][1] == f["pc"] and frames[-1][0].inlined:
+            while frames and frames[-1].pc == f["pc"] and frames[-1].inlined:
                 frames.pop()
         elif f["signal"]:
-            frames.append((Frame(SIGNAL_FRAME, "", 0, False, f["module"]), f["pc"]))
+            frames.append(Frame(SIGNAL_FRAME, "", 0, False, f["module"], f["pc"]))
         else:
-            frames.append((Frame(comparable(f["name"]), f["file"], f["line"], f["inlined"], f["module"]), f["pc"]))
-    return [frame for frame, _ in frames]
+            frames.append(Frame(comparable(f["name"]), f["file"], f["line"], f["inlined"], f["module"], f["pc"]))
+    return frames
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """One place where the two are apart. `kind`: NAME, LINE, INLINE, MISSING (gdb alone has it) or EXTRA (stackd alone)."""
+    """One place where the two are apart. `kind`: NAME, ALIAS (another name of the same function), LINE, INLINE, MISSING (gdb
+    alone has the frame) or EXTRA (stackd alone)."""
 
     kind: str
     tid: int
@@ -169,43 +187,48 @@ class Difference:
         return f"tid {self.tid} #{self.depth} {self.kind}: stackd {self.ours or '-'} | gdb {self.theirs or '-'}"
 
 
-def compare(tid, ours, theirs):
-    """Frame by frame from the innermost. Where a name differs, both are searched for where they meet again, so that one
-    missing frame is one difference and not all that follow."""
+def _kind_of_pair(ours, theirs, is_alias):
+    """What is different between two frames that are taken for the same; None: nothing."""
+    if ours.function != theirs.function:
+        return "ALIAS" if is_alias(ours, theirs) else "NAME"
+    if ours.inlined != theirs.inlined:
+        return "INLINE"
+    # gdb's word counts where it has one; a line that only we know is none of gdb's business.
+    if theirs.file and (ours.file, ours.line) != (theirs.file, theirs.line):
+        return "LINE"
+    return None
+
+
+# The cheapest way to turn one stack into the other is the one reported.
+COST = {None: 0, "LINE": 1, "ALIAS": 1, "INLINE": 2, "NAME": 4, "MISSING": 3, "EXTRA": 3}
+
+
+def compare(tid, ours, theirs, is_alias=lambda ours, theirs: False):
+    """The differences, innermost first. Frames are aligned, so that one missing frame is one difference and not all that
+    follow."""
+    # cost[i][j]: of the best way from ours[i:] to theirs[j:], and its first step.
+    rows, columns = len(ours), len(theirs)
+    best = [[None] * (columns + 1) for _ in range(rows + 1)]
+    best[rows][columns] = (0, None)
+    for i in range(rows, -1, -1):
+        for j in range(columns, -1, -1):
+            ways = []
+            if i < rows and j < columns:
+                kind = _kind_of_pair(ours[i], theirs[j], is_alias)
+                ways.append((COST[kind] + best[i + 1][j + 1][0], kind or "SAME"))
+            if i < rows:
+                ways.append((COST["EXTRA"] + best[i + 1][j][0], "EXTRA"))
+            if j < columns:
+                ways.append((COST["MISSING"] + best[i][j + 1][0], "MISSING"))
+            if ways:
+                best[i][j] = min(ways, key=lambda way: way[0])
+
     differences = []
     i = j = 0
-    while i < len(ours) or j < len(theirs):
-        a = ours[i] if i < len(ours) else None
-        b = theirs[j] if j < len(theirs) else None
-        if a and b and a.function == b.function:
-            if a.inlined != b.inlined:
-                differences.append(Difference("INLINE", tid, i, a, b))
-            # gdb's word counts where it has one; a line that only we know is none of gdb's business.
-            elif b.file and (a.file, a.line) != (b.file, b.line):
-                differences.append(Difference("LINE", tid, i, a, b))
-            i, j = i + 1, j + 1
-            continue
-        skip_ours, skip_theirs = _meet_again(ours[i:], theirs[j:])
-        if skip_ours and skip_theirs:
-            pairs = min(skip_ours, skip_theirs)
-            for step in range(pairs):
-                differences.append(Difference("NAME", tid, i + step, ours[i + step], theirs[j + step]))
-            i, j, skip_ours, skip_theirs = i + pairs, j + pairs, skip_ours - pairs, skip_theirs - pairs
-        for step in range(skip_ours):
-            differences.append(Difference("EXTRA", tid, i + step, ours[i + step], None))
-        for step in range(skip_theirs):
-            differences.append(Difference("MISSING", tid, i, None, theirs[j + step]))
-        i, j = i + skip_ours, j + skip_theirs
+    while best[i][j][1] is not None:
+        kind = best[i][j][1]
+        if kind != "SAME":
+            differences.append(Difference(kind, tid, i, None if kind == "MISSING" else ours[i],
+                                          None if kind == "EXTRA" else theirs[j]))
+        i, j = i + (kind != "MISSING"), j + (kind != "EXTRA")
     return differences
-
-
-def _meet_again(ours, theirs):
-    """The least number of frames to skip on each side until the functions are equal again."""
-    for total in range(1, len(ours) + len(theirs) + 1):
-        for skip_ours in range(max(0, total - len(theirs)), min(total, len(ours)) + 1):
-            skip_theirs = total - skip_ours
-            at_end = skip_ours == len(ours) and skip_theirs == len(theirs)
-            inside = skip_ours < len(ours) and skip_theirs < len(theirs)
-            if at_end or (inside and ours[skip_ours].function == theirs[skip_theirs].function):
-                return skip_ours, skip_theirs
-    return len(ours), len(theirs)

@@ -67,6 +67,14 @@ class CompareTest(unittest.TestCase):
         self.assertEqual(["INLINE"], self.kinds([frame("f")], [frame("f", inlined=True)]))
         self.assertEqual(["MISSING", "MISSING"], self.kinds([], [frame("f"), main]))
 
+    def test_a_renamed_frame_is_one_difference_though_its_name_comes_again_further_out(self):
+        ours = [frame("__libc_read"), frame("read", 3, inlined=True), frame("f")]
+        theirs = [frame("read"), frame("read", 3, inlined=True), frame("f")]
+        self.assertEqual(["NAME"], self.kinds(ours, theirs))
+        aliases = {("__libc_read", "read")}
+        differences = compare(1, ours, theirs, lambda a, b: (a.function, b.function) in aliases)
+        self.assertEqual(["ALIAS"], [d.kind for d in differences])
+
     def test_one_missing_frame_is_one_difference_and_not_all_that_follow(self):
         stack = [frame(name) for name in "abcdef"]
         self.assertEqual(["MISSING"], self.kinds(stack[:2] + stack[3:], stack))

@@ -99,6 +99,10 @@ def family(pid):
     return found
 
 
+def command_name(pid):
+    return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+
+
 def redis(directory, **options):
     port = _free_port()
     victim = Victim(["/usr/bin/redis-server", "--port", port, "--save", "", "--dir", directory, "--io-threads", 2,
@@ -151,8 +155,8 @@ def postgres(directory, agent, **options):
                    stdout=subprocess.DEVNULL, cwd="/")
     port = _free_port()
     victim = Victim([binaries / "postgres", "-D", data / "base", "-p", port, "-c", "listen_addresses=127.0.0.1", "-c",
-                     f"unix_socket_directories={data}"], directory=directory, ready=None, wrap=_user("postgres"), cwd="/",
-                    agent=agent, **options)
+                     f"unix_socket_directories={data}", "-c", "autovacuum_naptime=1h"], directory=directory, ready=None,
+                    wrap=_user("postgres"), cwd="/", agent=agent, **options)
     # The last of its own processes to come up.
     eventually("postgres serves", lambda: subprocess.run([binaries / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)])
                .returncode == 0)
