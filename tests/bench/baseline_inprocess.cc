@@ -95,7 +95,7 @@ int main(int argc, char** argv) {
   stackd::bench::StartHungThreads(atoi(argv[3]));
   double seconds = atof(argv[4]);
 
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_sigaction = OnSignal;
   action.sa_flags = SA_SIGINFO | SA_RESTART;
   sigaction(SIGUSR2, &action, nullptr);
@@ -120,7 +120,8 @@ int main(int argc, char** argv) {
     now = Now();
   }
   if (with_names && text_bytes == 0) return 1;
-  printf("%.0f %.1f\n", static_cast<double>(stacks) / (now - begin), static_cast<double>(frames) / static_cast<double>(stacks));
+  printf("%.0f %.1f\n", static_cast<double>(stacks) / (now - begin),
+         static_cast<double>(frames) / static_cast<double>(stacks));
   fflush(stdout);
   _exit(0);  // the threads hold what destructors would take
 }

@@ -43,8 +43,8 @@ int Run(const std::string& agent, double seconds, useconds_t pause_us, const std
     if (i < 0) continue;
     took_ns.push_back(now_ns - begin_ns);
     in_captures_ns += now_ns - begin_ns;
-    stacks += std::ranges::count(
-        (*capture)->threads, true, [](const ThreadCapture& thread) { return thread.status == ThreadStatus::kCaptured; });
+    stacks += std::ranges::count((*capture)->threads, true,
+                                 [](const ThreadCapture& thread) { return thread.status == ThreadStatus::kCaptured; });
   }
   std::ranges::sort(took_ns);
   double captures = static_cast<double>(took_ns.size());

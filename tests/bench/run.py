@@ -5,8 +5,10 @@ import os
 import platform
 import sys
 
+from agent_parts_rows import agent_parts_rows
 from agent_rows import agent_rows
 from daemon_rows import daemon_rows
+from debug_data_rows import debug_data_rows
 from dump_rows import dump_rows
 from pause_rows import pause_rows
 from roundtrip_rows import roundtrip_rows
@@ -21,6 +23,8 @@ MEASUREMENTS = {
     "pause": pause_rows,
     "agent": agent_rows,
     "daemon": daemon_rows,
+    "debug-data": debug_data_rows,
+    "agent-parts": agent_parts_rows,
 }
 
 
