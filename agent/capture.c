@@ -24,7 +24,7 @@ STACKD_HANDLER static struct span choose_span(const struct stackd_capture* captu
   if (capture->ranges != NULL) {
     struct stackd_interval main_stack = capture->ranges->main_stack;
     /* The main stack grows: its start was read earlier, its end stands. */
-    if (rsp < main_stack.end && rsp >= main_stack.start - (8ull << 20)) {
+    if (rsp < main_stack.end && rsp >= main_stack.start - STACKD_MAIN_STACK_GROWTH_BYTES) {
       return (struct span){start, main_stack.end & ~7ull, false};
     }
     mapping = stackd_writable_mapping(capture->ranges, rsp);
@@ -103,6 +103,7 @@ int stackd_capture_write(const struct stackd_capture* capture) {
 
   struct progress progress = {0, 0, capture->flags};
   struct span span = choose_span(capture);
+  if (span.end < span.start) span.end = span.start; /* rsp is at an end of the address space */
   if (span.end - span.start > capture->max_stack_bytes) {
     span.end = span.start + capture->max_stack_bytes;
     progress.flags |= STACKD_THREAD_TRUNCATED;

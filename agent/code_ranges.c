@@ -164,6 +164,13 @@ static int read_lines(int maps_fd, struct reading* reading) {
     held -= (size_t)(start - text);
     memmove(text, start, held);
     if (held == sizeof(text) - 1) {
+      /* Addresses and permissions stand at its start; the rest is a path. */
+      struct line line;
+      text[held] = '\0';
+      if (!skipping && parse_line(text, held, &line)) {
+        int error = take(reading, &line);
+        if (error != 0) return error;
+      }
       skipping = true;
       held = 0;
     }

@@ -16,7 +16,8 @@ struct control {
   _Alignas(struct cmsghdr) char bytes[CMSG_SPACE(MAX_FDS * sizeof(int))];
 };
 
-static int send_with_fds(int socket_fd, const struct stackd_message_header* message, const int* fds, unsigned fd_count) {
+static int send_with_fds(int socket_fd, const struct stackd_message_header* message, const int* fds, unsigned fd_count,
+                         int flags) {
   struct iovec part = {(void*)message, message->size_bytes};
   struct control control;
   struct msghdr header;
@@ -35,15 +36,16 @@ static int send_with_fds(int socket_fd, const struct stackd_message_header* mess
   }
   ssize_t sent;
   do {
-    sent = sendmsg(socket_fd, &header, MSG_NOSIGNAL);
+    sent = sendmsg(socket_fd, &header, MSG_NOSIGNAL | flags);
   } while (sent < 0 && errno == EINTR);
   return sent < 0 ? -errno : 0;
 }
 
-int stackd_connection_send(const struct stackd_own_fd* socket, const struct stackd_message_header* message, int fd) {
+int stackd_connection_send(const struct stackd_own_fd* socket, const struct stackd_message_header* message, int fd,
+                           int flags) {
   int socket_fd = stackd_own_fd_get(socket);
   if (socket_fd < 0) return -ENOTCONN;
-  return send_with_fds(socket_fd, message, &fd, fd >= 0 ? 1 : 0);
+  return send_with_fds(socket_fd, message, &fd, fd >= 0 ? 1 : 0, flags);
 }
 
 static bool long_enough(const struct stackd_message_header* header) {
@@ -136,7 +138,7 @@ static int register_with_daemon(struct stackd_connection* connection, const stru
     hello.flags |= STACKD_HELLO_HAS_PROC;
     fds[count++] = proc;
   }
-  int error = send_with_fds(connection->socket.fd, &hello.header, fds, count);
+  int error = send_with_fds(connection->socket.fd, &hello.header, fds, count, 0);
   /* Not kept: an open folder outside would be a way out of a chroot that the program enters later. */
   if (proc >= 0) close(proc);
   if (error != 0) return error;

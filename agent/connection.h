@@ -28,8 +28,10 @@ int stackd_connection_open(struct stackd_connection* connection, const char* soc
 /* Blocks for the next message. 0; -ENOTCONN when the daemon is gone or the program closed our socket. */
 int stackd_connection_receive(struct stackd_connection* connection, union stackd_message* message);
 
-/* Sends a message, with `fd` if that is >= 0. Any thread. 0 or a negative errno. */
-int stackd_connection_send(const struct stackd_own_fd* socket, const struct stackd_message_header* message, int fd);
+/* Sends a message, with `fd` if that is >= 0. Any thread. `flags` as of sendmsg(): the program's threads give MSG_DONTWAIT,
+ * since the daemon may be stopped. 0 or a negative errno. */
+int stackd_connection_send(const struct stackd_own_fd* socket, const struct stackd_message_header* message, int fd,
+                           int flags);
 
 /* Closes the socket; the ring's memory stays. */
 void stackd_connection_close(struct stackd_connection* connection);

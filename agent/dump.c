@@ -4,11 +4,13 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
 #include "agent/capture.h"
 #include "agent/code_ranges.h"
+#include "agent/exec_gate.h"
 #include "agent/handler.h"
 #include "agent/task.h"
 #include "agent/thread_table.h"
@@ -24,11 +26,18 @@
 /* A thread that still sleeps with the signal blocked after this time blocks it for good. Before, it may just be in
  * pthread_create(), which blocks all signals for a moment. */
 #define BLOCKED_NS (10 * MS)
+/* One that runs may be about to unblock it, but not for so long. */
+#define BLOCKED_RUNNING_NS (100 * MS)
 /* A system call that cannot be interrupted for so long will not end soon (vfork, a dead disk). */
 #define UNINTERRUPTIBLE_NS (100 * MS)
 /* After the deadline: the reader may still be making room for the statuses. */
 #define STATUS_GRACE_NS (50 * MS)
 #define MAX_PASSES 3
+/* By then a thread was the only one asked, with half of the ring free: its stack will not fit, so take less of it. */
+#define MAX_REFUSALS 8
+#define MIN_STACK_BYTES 4096u
+/* A full signal queue that nobody takes anything off. */
+#define QUEUE_FULL_WAITS 8
 
 /* Threads that answered the last dump, sorted: they are asked at once. Of all others procfs tells first whether they block
  * the signal. One that does is never sent it: the signal would stay queued, survive an exec, and end a program that has no
@@ -64,6 +73,8 @@ static uint64_t now_ns(void) { return stackd_clock_ns(CLOCK_MONOTONIC); }
 static void refresh_maps(const struct stackd_dump_options* options) {
   uint64_t now = now_ns();
   if (options->maps_fd < 0 || (maps_read_ns != 0 && now - maps_read_ns < MAPS_AGE_NS)) return;
+  /* A handler that began two looks ago still uses the buffer that would be written now. */
+  if (!stackd_handler_quiesce(QUIET_NS)) return;
   if (stackd_code_ranges_refresh(options->maps_fd) > 0) {
     __atomic_fetch_add(&options->ring->header->maps_generation, 1, __ATOMIC_RELEASE);
   }
@@ -115,15 +126,31 @@ static bool add_newcomer(void* context, uint32_t tid) {
 
 /* --- Asking --- */
 
-static uint32_t in_flight(const struct run* run) { return run->asked - (stackd_thread_answers() - run->answers_before); }
+/* A late answer to an earlier dump may have been counted too: never below 0. */
+static uint32_t in_flight(const struct run* run) {
+  int32_t open = (int32_t)(run->asked - (stackd_thread_answers() - run->answers_before));
+  return open > 0 ? (uint32_t)open : 0;
+}
 
 /* The value of stackd_thread_answers() at which `count` are still in flight. */
 static uint32_t answers_when(const struct run* run, uint32_t count) { return run->answers_before + run->asked - count; }
 
 /* Wakes the reader early when the ring fills up faster than it looks: here, so that no watched thread pays for it. */
-static void make_room(const struct run *run) {
-  const struct stackd_ring *ring = run->options->ring;
-  if (stackd_ring_free_slots(ring) < ring->live_slot_count / 2) stackd_ring_doorbell(ring);
+static bool make_room(const struct run* run) {
+  const struct stackd_ring* ring = run->options->ring;
+  if (stackd_ring_free_slots(ring) >= ring->live_slot_count / 2) return true;
+  stackd_ring_doorbell(ring);
+  return false;
+}
+
+/* Before a thread is asked a second time: another "no slot" would only have interrupted it for nothing. */
+static void wait_for_room(struct run* run) {
+  uint64_t pause_ns = QUIET_NS / 32;
+  while (!make_room(run) && !check_over(run)) {
+    struct timespec pause = {0, (long)pause_ns};
+    nanosleep(&pause, NULL);
+    if (pause_ns < QUIET_NS) pause_ns *= 2;
+  }
 }
 
 /* When the window is full, waits until half of it has answered. Threads that are slow or silent must not hold up the
@@ -163,8 +190,14 @@ static uint64_t signal_bit(const struct run* run) { return 1ull << (run->options
 /* Whether the thread may be sent the signal; if not, its status is set or it is deferred. */
 static bool may_ask(struct run* run, struct stackd_thread_entry* entry, bool last_chance) {
   struct stackd_task_status status;
-  if (stackd_task_read_status(run->task_fd, entry->tid, &status) != 0 || status.state == 'Z' || status.state == 'X') {
+  int error = stackd_task_read_status(run->task_fd, entry->tid, &status);
+  if (error == -ENOENT || error == -ESRCH || (error == 0 && (status.state == 'Z' || status.state == 'X'))) {
     entry->status = STACKD_STATUS_EXITED;
+    return false;
+  }
+  if (error != 0) {
+    /* No fd is free, say. It may block the signal, so it is not asked. */
+    entry->status = STACKD_STATUS_TIMED_OUT;
     return false;
   }
   entry->kernel_state = status.state;
@@ -178,16 +211,28 @@ static bool may_ask(struct run* run, struct stackd_thread_entry* entry, bool las
   return !blocks;
 }
 
+/* A thread that calls exec is left alone (exec_gate.h). */
+static int send_signal(struct run* run, uint32_t tid, uint32_t index) {
+  while (!stackd_exec_gate_enter()) {
+    if (check_over(run)) return -ESRCH;
+    struct timespec pause = {0, MS};
+    nanosleep(&pause, NULL);
+  }
+  int error = stackd_send_dump_signal(run->options->dump_signal, run->pid, tid, index, run->options->seq);
+  stackd_exec_gate_leave();
+  return error;
+}
+
 static void send_question(struct run* run, uint32_t index) {
   struct stackd_thread_entry* entry = &run->table->entries[index];
   uint32_t seq = run->options->seq;
   __atomic_store_n(&entry->state, stackd_thread_word(seq, STACKD_THREAD_ASKED), __ATOMIC_RELEASE);
   run->asked++;
-  for (;;) {
-    int error = stackd_send_dump_signal(run->options->dump_signal, run->pid, entry->tid, index, seq);
+  for (int waits = 0;; waits++) {
+    int error = send_signal(run, entry->tid, index);
     if (error == 0) return;
     bool queue_full = error == -EAGAIN;
-    if (queue_full && in_flight(run) > 1 && !check_over(run)) {
+    if (queue_full && in_flight(run) > 1 && waits < QUEUE_FULL_WAITS && !check_over(run)) {
       /* Each answer takes a signal off the queue. */
       stackd_thread_wait_answers(stackd_thread_answers() + 1, QUIET_NS);
       continue;
@@ -232,6 +277,8 @@ static bool capture_sleeping(struct run* run, uint32_t tid) {
   return stackd_capture_write(&capture) == 0;
 }
 
+static uint64_t blocked_for_good_ns(char kernel_state) { return kernel_state == 'R' ? BLOCKED_RUNNING_NS : BLOCKED_NS; }
+
 static void settle_as(struct run* run, struct stackd_thread_entry* entry, uint32_t status, char kernel_state) {
   if (!stackd_thread_give_up(entry, run->options->seq)) return; /* it answered after all */
   run->asked--;
@@ -242,13 +289,15 @@ static void settle_as(struct run* run, struct stackd_thread_entry* entry, uint32
 /* Looks at a thread that was asked and is silent. */
 static void inspect(struct run* run, struct stackd_thread_entry* entry, uint64_t quiet_ns) {
   struct stackd_task_status status;
-  if (stackd_task_read_status(run->task_fd, entry->tid, &status) != 0 || status.state == 'Z' || status.state == 'X') {
+  int error = stackd_task_read_status(run->task_fd, entry->tid, &status);
+  if (error == -ENOENT || error == -ESRCH || (error == 0 && (status.state == 'Z' || status.state == 'X'))) {
     settle_as(run, entry, STACKD_STATUS_EXITED, 0);
-    return;
   }
+  if (error != 0) return;
   if (status.state == 'T' || status.state == 't') settle_as(run, entry, STACKD_STATUS_STOPPED, status.state);
-  bool blocks = status.state != 'R' && (status.signals_blocked & signal_bit(run)) != 0;
-  if (blocks && quiet_ns >= BLOCKED_NS) settle_as(run, entry, STACKD_STATUS_SIGNAL_BLOCKED, status.state);
+  bool blocks = (status.signals_blocked & signal_bit(run)) != 0;
+  if (blocks && quiet_ns >= blocked_for_good_ns(status.state))
+    settle_as(run, entry, STACKD_STATUS_SIGNAL_BLOCKED, status.state);
   if (status.state == 'D' && quiet_ns >= UNINTERRUPTIBLE_NS) {
     settle_as(run, entry, STACKD_STATUS_UNINTERRUPTIBLE, status.state);
   }
@@ -257,7 +306,7 @@ static void inspect(struct run* run, struct stackd_thread_entry* entry, uint64_t
 /* A thread that blocked the signal when we wanted to ask it. */
 static void inspect_deferred(struct run* run, uint32_t index) {
   struct stackd_thread_entry* entry = &run->table->entries[index];
-  bool last_chance = entry->kernel_state != 'R' && now_ns() - run->begin_ns >= BLOCKED_NS;
+  bool last_chance = now_ns() - run->begin_ns >= blocked_for_good_ns(entry->kernel_state);
   if (may_ask(run, entry, last_chance)) send_question(run, index);
 }
 
@@ -271,7 +320,6 @@ static struct unsettled look_at_all(struct run* run, uint64_t quiet_ns) {
   for (uint32_t i = run->first; i < run->count; i++) {
     struct stackd_thread_entry* entry = &run->table->entries[i];
     uint64_t state = __atomic_load_n(&entry->state, __ATOMIC_ACQUIRE) & 0xff;
-    if (state == STACKD_THREAD_FAULT) entry->status = STACKD_STATUS_AGENT_FAULT;
     if (state == STACKD_THREAD_IDLE && entry->deferred && entry->status == 0) {
       inspect_deferred(run, i);
       state = __atomic_load_n(&entry->state, __ATOMIC_ACQUIRE) & 0xff;
@@ -283,6 +331,7 @@ static struct unsettled look_at_all(struct run* run, uint64_t quiet_ns) {
     }
     if (state == STACKD_THREAD_ASKED || state == STACKD_THREAD_BUSY) result.silent++;
     if (state == STACKD_THREAD_NO_SLOT) result.no_slot++;
+    if (state == STACKD_THREAD_FAULT) entry->status = STACKD_STATUS_AGENT_FAULT;
   }
   return result;
 }
@@ -291,8 +340,11 @@ static void ask_again(struct run* run) {
   for (uint32_t i = run->first; i < run->count && !check_over(run); i++) {
     struct stackd_thread_entry* entry = &run->table->entries[i];
     if ((__atomic_load_n(&entry->state, __ATOMIC_ACQUIRE) & 0xff) != STACKD_THREAD_NO_SLOT) continue;
-    /* One at a time when many long stacks compete: the last one always finds an empty ring. */
+    /* One at a time when many long stacks compete. */
+    wait_for_room(run);
     wait_for_window(run);
+    if (run->over) return;
+    if (++entry->refusals > MAX_REFUSALS && entry->max_stack_bytes > MIN_STACK_BYTES) entry->max_stack_bytes /= 2;
     send_question(run, i);
   }
 }
@@ -302,6 +354,8 @@ static void give_up_rest(struct run* run) {
     struct stackd_thread_entry* entry = &run->table->entries[i];
     uint64_t state = __atomic_load_n(&entry->state, __ATOMIC_ACQUIRE) & 0xff;
     if (state == STACKD_THREAD_NO_SLOT) entry->status = STACKD_STATUS_RING_FULL;
+    if (state == STACKD_THREAD_FAULT) entry->status = STACKD_STATUS_AGENT_FAULT;
+    if (state == STACKD_THREAD_BUSY) entry->status = STACKD_STATUS_TIMED_OUT;
     if (state == STACKD_THREAD_IDLE && entry->status == 0) {
       entry->status = entry->deferred ? STACKD_STATUS_SIGNAL_BLOCKED : STACKD_STATUS_TIMED_OUT;
     }
@@ -321,7 +375,6 @@ static void settle(struct run* run) {
       struct unsettled unsettled = look_at_all(run, quiet_ns);
       if (unsettled.silent == 0 && unsettled.no_slot == 0) return;
       if (unsettled.no_slot > 0) {
-        make_room(run);
         run->window = run->window > 1 ? run->window / 2 : 1;
         ask_again(run);
         if (unsettled.silent == 0) last_answer_ns = now_ns();
@@ -358,7 +411,15 @@ static void write_batch(const struct run* run, const struct stackd_status_record
 
 static bool can_be_read(uint32_t status) {
   return status == STACKD_STATUS_SIGNAL_BLOCKED || status == STACKD_STATUS_UNINTERRUPTIBLE ||
-         status == STACKD_STATUS_STOPPED;
+         status == STACKD_STATUS_STOPPED || status == STACKD_STATUS_SIGNAL_QUEUE_FULL ||
+         status == STACKD_STATUS_AGENT_FAULT;
+}
+
+/* The daemon accounts for the rest itself. */
+static bool nobody_waits(const struct run* run) {
+  const struct stackd_dump_options* options = run->options;
+  return now_ns() >= options->deadline_ns + STATUS_GRACE_NS ||
+         __atomic_load_n(&options->ring->header->cancel_seq, __ATOMIC_RELAXED) == options->seq;
 }
 
 static void write_statuses(struct run* run) {
@@ -368,6 +429,7 @@ static void write_statuses(struct run* run) {
   for (uint32_t i = 0; i < run->count; i++) {
     const struct stackd_thread_entry* entry = &run->table->entries[i];
     if (entry->status == 0) continue;
+    if (nobody_waits(run)) return;
     if (can_be_read(entry->status)) capture_sleeping(run, entry->tid);
     struct stackd_thread_status_entry* out = &batch.entries[batch.entry_count++];
     memset(out, 0, sizeof(*out));
@@ -469,7 +531,6 @@ static void publish_listed(const struct run* run) {
 
 static void dump_threads(struct run* run) {
   uint64_t thread_count = stackd_task_count(run->task_fd);
-  if (stackd_task_list(run->task_fd, add_thread, run) != 0) return;
   for (int pass = 0;; pass++) {
     publish_listed(run);
     ask_pass(run);
@@ -499,8 +560,11 @@ void stackd_dump_run(const struct stackd_dump_options* options) {
   run.answers_before = stackd_thread_answers();
   run.window = WINDOW;
   run.begin_ns = now_ns();
-  if (run.table != NULL && run.task_fd >= 0) dump_threads(&run);
+  bool listed = run.table != NULL && run.task_fd >= 0 && stackd_task_list(run.task_fd, add_thread, &run) == 0;
+  if (listed) dump_threads(&run);
   if (run.task_fd >= 0) close(run.task_fd);
+  /* Never "done" for threads that were not listed (no fd was free): the daemon sees them in procfs, and says so. */
+  if (!listed) return;
   __atomic_store_n(&options->ring->header->done_seq, options->seq, __ATOMIC_RELEASE);
   stackd_ring_doorbell(options->ring);
 }

@@ -67,12 +67,22 @@ STACKD_HANDLER static void copy_registers(const ucontext_t* context, uint64_t re
   regs[STACKD_REG_RIP] = (uint64_t)from[REG_RIP];
 }
 
-/* The alternate stack may be one that the program sized for a handler of its own. */
+/* Whether capture_interrupted() can run on this stack: it may be an alternate stack that the program sized for a handler of
+ * its own, or nearly used up, with a guard page below. */
 STACKD_HANDLER static int has_room(const ucontext_t* context) {
   uint64_t here = (uint64_t)__builtin_frame_address(0);
   uint64_t low = (uint64_t)context->uc_stack.ss_sp;
-  if (here - low >= context->uc_stack.ss_size) return 1; /* not on an alternate stack */
-  return here - low >= STACKD_CAPTURE_STACK_BYTES;
+  if (here - low < context->uc_stack.ss_size) return here - low >= STACKD_CAPTURE_STACK_BYTES;
+  uint64_t word;
+  long got = stackd_read_memory(stackd_getpid(), here - STACKD_CAPTURE_STACK_BYTES, &word, sizeof(word));
+  if (got == sizeof(word)) return 1;
+  const struct stackd_code_ranges* ranges = stackd_code_ranges_current();
+  if (ranges == NULL) return got != -EFAULT;
+  /* The main stack grows into what is not mapped yet. */
+  if (here < ranges->main_stack.end && here >= ranges->main_stack.start - STACKD_MAIN_STACK_GROWTH_BYTES) return 1;
+  if (got == -EFAULT) return 0;
+  struct stackd_interval mapping = stackd_writable_mapping(ranges, here);
+  return mapping.end == 0 || here - mapping.start >= STACKD_CAPTURE_STACK_BYTES;
 }
 
 __attribute__((noinline)) STACKD_HANDLER static int capture_interrupted(const struct stackd_ring* ring, uint32_t seq,
@@ -132,6 +142,10 @@ STACKD_HANDLER static void call_chain(int signal_number, siginfo_t* info, void* 
     return;
   }
   if (action->sa_handler == SIG_IGN) return;
+  /* The handler runs with the mask that it would have had, not with ours. */
+  uint64_t mask = *(const uint64_t*)&((const ucontext_t*)context)->uc_sigmask | *(const uint64_t*)&action->sa_mask;
+  if ((action->sa_flags & SA_NODEFER) == 0) mask |= 1ull << (signal_number - 1);
+  stackd_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0, 8, 0, 0);
   if (action->sa_flags & SA_SIGINFO) {
     action->sa_sigaction(signal_number, info, context);
   } else {
@@ -139,8 +153,12 @@ STACKD_HANDLER static void call_chain(int signal_number, siginfo_t* info, void* 
   }
 }
 
+bool stackd_is_dump_signal(const siginfo_t* info) {
+  return info->si_code == STACKD_SI_CODE && info->si_pid == stackd_getpid();
+}
+
 void stackd_on_dump_signal(int signal_number, siginfo_t* info, void* context) {
-  if (info->si_code != STACKD_SI_CODE || info->si_pid != stackd_getpid()) {
+  if (!stackd_is_dump_signal(info)) {
     call_chain(signal_number, info, context);
     return;
   }

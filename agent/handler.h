@@ -3,6 +3,7 @@
 #define STACKD_HANDLER_H_
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "agent/pointer_filter.h"
@@ -31,6 +32,9 @@ void stackd_handler_reset_after_fork(void);
  * it. The handler calls it for signals that the agent did not send. */
 void stackd_handler_set_chain(const struct sigaction* action);
 void stackd_handler_get_chain(struct sigaction* action);
+
+/* Whether this came from our helper. SIGNAL-SAFE. */
+bool stackd_is_dump_signal(const siginfo_t* info) STACKD_HANDLER;
 
 /* The signal handler itself: HANDLER ONLY. */
 void stackd_on_dump_signal(int signal_number, siginfo_t* info, void* context) STACKD_HANDLER;

@@ -3,11 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <link.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -68,7 +70,7 @@ static void open_file(const struct stackd_open_file* request) {
     fd = -1;
     reply.error = -EINVAL;
   }
-  stackd_connection_send(&connection.socket, &reply.header, fd);
+  stackd_connection_send(&connection.socket, &reply.header, fd, 0);
   if (fd >= 0) close(fd);
 }
 
@@ -139,8 +141,10 @@ static int connect_and_register(void) {
 
 static void drop_ring(void) {
   stackd_handler_set_ring(NULL);
-  /* A handler that is still writing keeps the memory: a leak of one ring, in a case that takes a stuck thread. */
-  if (stackd_handler_quiesce(QUIESCE_NS)) munmap(connection.ring.header, connection.ring_bytes);
+  /* `connection.ring` and the memory serve until the last handler is out. One stays only in a thread that somebody stopped
+   * there; without that thread there would be no whole dump anyway. */
+  while (!stackd_handler_quiesce(QUIESCE_NS)) pause_ns(QUIESCE_NS);
+  munmap(connection.ring.header, connection.ring_bytes);
 }
 
 __attribute__((noreturn)) static void* helper_main(void* unused) {
@@ -165,11 +169,24 @@ __attribute__((noreturn)) static void* helper_main(void* unused) {
   }
 }
 
+static int add_tls(struct dl_phdr_info* object, size_t size_bytes, void* total_bytes) {
+  (void)size_bytes;
+  for (int i = 0; i < object->dlpi_phnum; i++) {
+    const ElfW(Phdr)* segment = &object->dlpi_phdr[i];
+    if (segment->p_type == PT_TLS) *(size_t*)total_bytes += segment->p_memsz + segment->p_align;
+  }
+  return 0;
+}
+
+static unsigned* libc_thread_count;
+
+void stackd_helper_hide_from(unsigned* thread_count) { libc_thread_count = thread_count; }
+
 static int create_thread(size_t stack_bytes) {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  if (stack_bytes != 0) pthread_attr_setstacksize(&attributes, stack_bytes);
+  pthread_attr_setstacksize(&attributes, stack_bytes);
   pthread_t thread;
   int error = pthread_create(&thread, &attributes, helper_main, NULL);
   pthread_attr_destroy(&attributes);
@@ -186,9 +203,11 @@ int stackd_helper_start(const struct stackd_settings* use_settings, struct stack
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  /* A thread's stack holds the static TLS of the program too, and that may be more than ours. */
-  int error = create_thread(STACK_BYTES);
-  if (error == EINVAL) error = create_thread(0);
+  /* glibc puts the static TLS of all libraries at the top of each thread's stack. */
+  size_t tls_bytes = 0;
+  dl_iterate_phdr(add_tls, &tls_bytes);
+  int error = create_thread(STACK_BYTES + tls_bytes);
+  if (error == 0 && libc_thread_count != NULL) __atomic_fetch_sub(libc_thread_count, 1, __ATOMIC_RELAXED);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   return -error;
 }
@@ -208,7 +227,7 @@ void stackd_helper_set_name(const char* name) {
   stackd_copy_string(message.name, sizeof(message.name), name);
   pthread_mutex_lock(&shared_lock);
   memcpy(process_name, message.name, sizeof(process_name));
-  stackd_connection_send(&shared_socket, &message.header, -1);
+  stackd_connection_send(&shared_socket, &message.header, -1, MSG_DONTWAIT);
   pthread_mutex_unlock(&shared_lock);
 }
 
@@ -220,7 +239,7 @@ int stackd_helper_request_dump(int timeout_ms) {
   /* One that runs already may have passed this thread: the next one counts. */
   uint32_t over_at = __atomic_load_n(&dumps_begun, __ATOMIC_SEQ_CST) + 1;
   pthread_mutex_lock(&shared_lock);
-  int error = stackd_connection_send(&shared_socket, &message.header, -1);
+  int error = stackd_connection_send(&shared_socket, &message.header, -1, MSG_DONTWAIT);
   pthread_mutex_unlock(&shared_lock);
   if (error != 0) return -ENOTCONN;
   uint64_t deadline_ns = stackd_clock_ns(CLOCK_MONOTONIC) + (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * MS;

@@ -11,6 +11,10 @@
  * children exec at once. 0 or a negative errno. */
 int stackd_helper_start(const struct stackd_settings* settings, struct stackd_process_files* files, bool after_fork);
 
+/* The C library's count of threads, from which the helper is to be taken off: a process ends when its last thread does, and
+ * the helper never does. Before stackd_helper_start(). */
+void stackd_helper_hide_from(unsigned* thread_count);
+
 /* In the child of a fork, before it starts a helper of its own. */
 void stackd_helper_reset_after_fork(void);
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/exec_gate.h"
 #include "agent/handler.h"
 #include "agent/helper_thread.h"
 #include "agent/process.h"
@@ -30,7 +31,9 @@ static int take_signal(stackd_sigaction_fn* set_action) {
   ours.sa_sigaction = stackd_on_dump_signal;
   /* SA_ONSTACK: Go's threads have tiny stacks and require it. Faults stay deliverable: blocked, they would kill. */
   ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
-  sigfillset(&ours.sa_mask);
+  /* Not sigfillset(): that leaves out glibc's own two signals, and a thread cancelled inside our handler would leave its
+   * record unfinished for ever. */
+  memset(&ours.sa_mask, 0xff, sizeof(ours.sa_mask));
   sigdelset(&ours.sa_mask, SIGSEGV);
   sigdelset(&ours.sa_mask, SIGBUS);
   return set_action(settings.dump_signal, &ours, NULL) == 0 ? 0 : -errno;
@@ -39,6 +42,7 @@ static int take_signal(stackd_sigaction_fn* set_action) {
 /* The child has one thread, no ring and none of our connection. It gets files of its own now, before it may change its user
  * id and lose the right to open them. */
 static void after_fork_in_child(void) {
+  stackd_exec_gate_reset();
   stackd_handler_reset_after_fork();
   stackd_helper_reset_after_fork();
   stackd_process_files_close(&files);
@@ -52,6 +56,7 @@ int stackd_install_with(stackd_sigaction_fn* set_action) {
   if (error != 0) return error;
   const char* name = getenv("STACKD_NAME");
   if (name != NULL) stackd_helper_set_name(name);
+  stackd_exec_gate_reset();
   stackd_handler_init(stackd_filter_choose());
   error = take_signal(set_action);
   if (error != 0) return error;

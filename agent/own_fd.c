@@ -6,6 +6,43 @@
 
 #define LOWEST_FD 200
 
+/* Those taken and not closed. */
+#define MAX_GUARDED 8
+static struct stackd_own_fd guarded[MAX_GUARDED] = {[0 ... MAX_GUARDED - 1] = {-1, 0, 0}};
+
+static void guard(const struct stackd_own_fd* own) {
+  for (int i = 0; i < MAX_GUARDED; i++) {
+    if (__atomic_load_n(&guarded[i].fd, __ATOMIC_RELAXED) >= 0) continue;
+    guarded[i].device = own->device;
+    guarded[i].inode = own->inode;
+    __atomic_store_n(&guarded[i].fd, own->fd, __ATOMIC_RELEASE);
+    return;
+  }
+}
+
+static void unguard(int fd) {
+  for (int i = 0; i < MAX_GUARDED; i++) {
+    if (__atomic_load_n(&guarded[i].fd, __ATOMIC_RELAXED) == fd) __atomic_store_n(&guarded[i].fd, -1, __ATOMIC_RELAXED);
+  }
+}
+
+bool stackd_own_fd_guards(int fd) {
+  for (int i = 0; i < MAX_GUARDED && fd >= 0; i++) {
+    if (__atomic_load_n(&guarded[i].fd, __ATOMIC_ACQUIRE) == fd) return stackd_own_fd_get(&guarded[i]) == fd;
+  }
+  return false;
+}
+
+int stackd_own_fd_next_guarded(unsigned first, unsigned last) {
+  int next = -1;
+  for (int i = 0; i < MAX_GUARDED; i++) {
+    int fd = __atomic_load_n(&guarded[i].fd, __ATOMIC_ACQUIRE);
+    if (fd < 0 || (unsigned)fd < first || (unsigned)fd > last || (next >= 0 && fd > next)) continue;
+    if (stackd_own_fd_get(&guarded[i]) == fd) next = fd;
+  }
+  return next;
+}
+
 struct stackd_own_fd stackd_own_fd_take(int fd) {
   if (fd < 0) return STACKD_NO_FD;
   int moved = fcntl(fd, F_DUPFD_CLOEXEC, LOWEST_FD);
@@ -18,7 +55,9 @@ struct stackd_own_fd stackd_own_fd_take(int fd) {
     close(fd);
     return STACKD_NO_FD;
   }
-  return (struct stackd_own_fd){fd, status.st_dev, status.st_ino};
+  struct stackd_own_fd own = {fd, status.st_dev, status.st_ino};
+  guard(&own);
+  return own;
 }
 
 int stackd_own_fd_get(const struct stackd_own_fd* own) {
@@ -29,6 +68,7 @@ int stackd_own_fd_get(const struct stackd_own_fd* own) {
 
 void stackd_own_fd_close(struct stackd_own_fd* own) {
   int fd = stackd_own_fd_get(own);
+  unguard(own->fd);
   if (fd >= 0) close(fd);
   *own = STACKD_NO_FD;
 }

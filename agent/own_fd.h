@@ -2,7 +2,7 @@
  * else there. Each use first checks that the number still means the file that we opened.
  *
  * Fds are moved to 200 and above, out of the way of programs that count on the lowest numbers.
- * NOT SIGNAL-SAFE by intent: handlers use no fds at all.
+ * Handlers use no fds at all.
  */
 #ifndef STACKD_OWN_FD_H_
 #define STACKD_OWN_FD_H_
@@ -20,6 +20,12 @@ struct stackd_own_fd {
 
 /* Takes `fd` (a negative errno gives an empty one) and moves it out of the way, close-on-exec. */
 struct stackd_own_fd stackd_own_fd_take(int fd);
+
+/* Whether `fd` is one of the agent's. Any thread; cheap where it is not. */
+bool stackd_own_fd_guards(int fd);
+
+/* The lowest such fd in [first, last], or -1. */
+int stackd_own_fd_next_guarded(unsigned first, unsigned last);
 
 /* The number, or -1 if it no longer means our file. */
 int stackd_own_fd_get(const struct stackd_own_fd* own);

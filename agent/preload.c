@@ -3,49 +3,68 @@
  * A program that resets all signals at its start, or handles this one itself, would otherwise take our handler away, and
  * the next dump would end the program (the default action of a real-time signal). So sigaction() and signal() are
  * interposed for that one signal: the program's action becomes the chain target, is called for signals that we did not
- * send, and is what the program gets when it asks.
+ * send, and is what the program gets when it asks. What else is interposed, and why, stands in preload_*.c.
  */
-#include <dlfcn.h>
+#include "agent/preload.h"
+
 #include <signal.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #include "agent/handler.h"
+#include "agent/helper_thread.h"
 #include "agent/install.h"
 
-#define EXPORT __attribute__((visibility("default")))
+typedef sighandler_t signal_fn(int, sighandler_t);
 
-static stackd_sigaction_fn* _Atomic real_sigaction;
+static stackd_sigaction_fn* real_sigaction;
+static signal_fn* real_signal;
+static signal_fn* real_sysv_signal;
 
-static stackd_sigaction_fn* find_sigaction(void) {
-  stackd_sigaction_fn* found = atomic_load(&real_sigaction);
-  if (found == NULL) {
-    found = (stackd_sigaction_fn*)dlsym(RTLD_NEXT, "sigaction");
-    atomic_store(&real_sigaction, found);
-  }
-  return found;
-}
+static bool is_ours(int signal_number) { return signal_number > 0 && signal_number == stackd_taken_signal(); }
 
-EXPORT int sigaction(int signal_number, const struct sigaction* restrict action, struct sigaction* restrict old) {
-  if (signal_number <= 0 || signal_number != stackd_taken_signal()) {
-    return find_sigaction()(signal_number, action, old);
-  }
+STACKD_EXPORT int sigaction(int signal_number, const struct sigaction* restrict action, struct sigaction* restrict old) {
+  if (!is_ours(signal_number)) return STACKD_BEHIND(real_sigaction, "sigaction")(signal_number, action, old);
   if (old != NULL) stackd_handler_get_chain(old);
   if (action != NULL) stackd_handler_set_chain(action);
   return 0;
 }
 
-EXPORT sighandler_t signal(int signal_number, sighandler_t handler) {
-  if (signal_number <= 0 || signal_number != stackd_taken_signal()) {
-    sighandler_t (*real_signal)(int, sighandler_t) = (sighandler_t (*)(int, sighandler_t))dlsym(RTLD_NEXT, "signal");
-    return real_signal(signal_number, handler);
-  }
+static sighandler_t set_ours(int signal_number, sighandler_t handler, int flags) {
   struct sigaction action;
   struct sigaction old;
   memset(&action, 0, sizeof(action));
   action.sa_handler = handler;
-  action.sa_flags = SA_RESTART;
-  return sigaction(signal_number, &action, &old) == 0 ? old.sa_handler : SIG_ERR;
+  action.sa_flags = flags;
+  sigaction(signal_number, &action, &old);
+  return old.sa_handler;
 }
 
-__attribute__((constructor)) static void on_load(void) { stackd_install_with(find_sigaction()); }
+STACKD_EXPORT sighandler_t signal(int signal_number, sighandler_t handler) {
+  if (!is_ours(signal_number)) return STACKD_BEHIND(real_signal, "signal")(signal_number, handler);
+  return set_ours(signal_number, handler, SA_RESTART);
+}
+
+/* What signal() is under -std=c11 without _DEFAULT_SOURCE. */
+STACKD_EXPORT sighandler_t __sysv_signal(int signal_number, sighandler_t handler) {
+  if (!is_ours(signal_number)) return STACKD_BEHIND(real_sysv_signal, "__sysv_signal")(signal_number, handler);
+  return set_ours(signal_number, handler, (int)SA_RESETHAND | SA_NODEFER);
+}
+
+STACKD_EXPORT sighandler_t sysv_signal(int signal_number, sighandler_t handler) {
+  return __sysv_signal(signal_number, handler);
+}
+
+STACKD_EXPORT sighandler_t bsd_signal(int signal_number, sighandler_t handler) { return signal(signal_number, handler); }
+
+STACKD_EXPORT sighandler_t ssignal(int signal_number, sighandler_t handler) { return signal(signal_number, handler); }
+
+__attribute__((constructor)) static void on_load(void) {
+  STACKD_BEHIND(real_signal, "signal");
+  STACKD_BEHIND(real_sysv_signal, "__sysv_signal");
+  stackd_preload_find_close();
+  stackd_preload_find_exec();
+  stackd_preload_find_sigwait();
+  /* Private to glibc, and there from 2.34 on; NULL elsewhere. */
+  stackd_helper_hide_from(dlsym(RTLD_DEFAULT, "__nptl_nthreads"));
+  stackd_install_with(STACKD_BEHIND(real_sigaction, "sigaction"));
+}

@@ -35,7 +35,10 @@ struct stackd_thread_entry* stackd_thread_claim(uint32_t index, uint32_t seq, ui
 }
 
 void stackd_thread_answer(struct stackd_thread_entry* entry, uint32_t seq, enum stackd_thread_state result) {
-  __atomic_store_n(&entry->state, stackd_thread_word(seq, result), __ATOMIC_RELEASE);
+  uint64_t expected = stackd_thread_word(seq, STACKD_THREAD_BUSY);
+  bool answered = __atomic_compare_exchange_n(&entry->state, &expected, stackd_thread_word(seq, result), false,
+                                              __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+  if (!answered) return; /* that dump is over, and the entry is another's by now */
   uint32_t now = __atomic_add_fetch(&answers, 1, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(&helper_waits, __ATOMIC_SEQ_CST) == 0) return;
   if ((int32_t)(now - __atomic_load_n(&wake_at, __ATOMIC_RELAXED)) >= 0) stackd_futex_wake(&answers, FUTEX_PRIVATE_FLAG);

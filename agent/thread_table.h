@@ -28,12 +28,12 @@ enum stackd_thread_state {
 struct stackd_thread_entry {
   uint64_t state; /* seq << 8 | stackd_thread_state */
   uint32_t tid;
-  uint32_t max_stack_bytes;
+  uint32_t max_stack_bytes; /* a multiple of 8 */
   /* The helper's own notes. */
   uint32_t status;   /* stackd_thread_status once it is known why there is no answer; else 0 */
   char kernel_state; /* as procfs gave it with `status` */
   uint8_t deferred;  /* not asked yet: it blocked the signal */
-  uint16_t pad;
+  uint16_t refusals; /* answers NO_SLOT */
 };
 
 struct stackd_thread_table {

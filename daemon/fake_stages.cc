@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "daemon/base/clock.h"
 #include "daemon/unwind/unwinder.h"
 
 namespace stackd {

@@ -23,6 +23,12 @@ constexpr int64_t kLookForStopNs = 50 * kNsPerMs;
 constexpr int64_t kPollNs = 200'000;
 constexpr int64_t kLoadModulesNs = 2 * kNsPerSecond;
 constexpr size_t kMaxThreads = 100'000;
+// Dumps of itself that a process may ask for at once, and how often after that. Each is stored: more would push the dumps
+// of other processes out.
+constexpr int64_t kDumpRequestBurst = 10;
+constexpr int64_t kDumpRequestNs = kNsPerSecond;
+// Deadlines further off are as good as this one, and sums with them do not overflow.
+constexpr int64_t kMaxCaptureNs = 3600 * kNsPerSecond;
 // Of all stacks in one capture; 10,000 threads of 4 KiB in use take about 10 MiB.
 constexpr size_t kMaxCaptureBytes = 256u << 20;
 
@@ -85,28 +91,39 @@ Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessFiles 
 }
 
 ProcessDescription Agent::Describe() const {
+  int32_t threads = thread_count_.load();
+  if (threads == 0) threads = static_cast<int32_t>(files_.Tids().size());
   std::lock_guard lock(description_mutex_);
   ProcessDescription description = description_;
-  int32_t threads = thread_count_.load();
-  description.thread_count = threads != 0 ? threads : static_cast<int32_t>(files_.Tids().size());
+  description.thread_count = threads;
   return description;
 }
 
-bool Agent::OnMessage(ReceivedMessage message, bool* wants_dump) {
-  switch (message.type()) {
+bool Agent::MayAskForDump() {
+  int64_t now_ns = MonotonicNs();
+  if (dump_requests_paid_ns_ > now_ns + (kDumpRequestBurst - 1) * kDumpRequestNs) {
+    counters_->dump_requests_refused++;
+    return false;
+  }
+  dump_requests_paid_ns_ = std::max(dump_requests_paid_ns_, now_ns) + kDumpRequestNs;
+  return true;
+}
+
+bool Agent::OnMessage(ReceivedMessage* message, bool* wants_dump) {
+  switch (message->type()) {
     case STACKD_MSG_FILE: {
-      auto file = message.As<stackd_file>();
+      auto file = message->As<stackd_file>();
       if (!file) return false;
       std::lock_guard lock(files_mutex_);
       auto awaited = awaited_files_.find(file->request_id);
       if (awaited == awaited_files_.end()) return true;  // after its deadline
-      if (file->error == 0 && !message.fds.empty()) opened_files_[awaited->second] = std::move(message.fds.front());
+      if (file->error == 0 && !message->fds.empty()) opened_files_[awaited->second] = std::move(message->fds.front());
       awaited_files_.erase(awaited);
       if (awaited_files_.empty()) files_changed_.notify_all();
       return true;
     }
     case STACKD_MSG_NAME: {
-      auto name = message.As<stackd_name>();
+      auto name = message->As<stackd_name>();
       if (!name) return false;
       std::lock_guard lock(description_mutex_);
       description_.display_name = FieldText(name->name);
@@ -116,7 +133,7 @@ bool Agent::OnMessage(ReceivedMessage message, bool* wants_dump) {
       return true;
     }
     case STACKD_MSG_DUMP_REQUEST:
-      *wants_dump = true;
+      *wants_dump = MayAskForDump();
       return true;
     default:
       return true;
@@ -186,7 +203,7 @@ class Agent::Recording : public RingReader::Listener {
     thread->pause_ns = (record.flags & STACKD_THREAD_BY_HELPER) != 0 ? 0 : record.handler_ns;
     thread->thread_self_avma = record.thread_self_avma;
     std::copy(std::begin(record.registers), std::end(record.registers), thread->registers.value.begin());
-    size_t bytes = 8 * (record.masks.size() + record.words.size());
+    size_t bytes = 8 * (record.masks.capacity() + record.words.capacity());
     if (captured_bytes_ + bytes > kMaxCaptureBytes) {
       over_limit_++;
       return;
@@ -263,7 +280,7 @@ void Agent::SendCommand(const CaptureRequest& request) {
   stackd_ring_header* header = ring_->header();
   header->command = STACKD_COMMAND_DUMP;
   header->deadline_ns = static_cast<uint64_t>(request.deadline_ns);
-  header->max_stack_bytes = request.max_stack_bytes;
+  header->max_stack_bytes = std::min(request.max_stack_bytes, RingReader::kMaxStackBytes);
   __atomic_store_n(&header->command_seq, ++seq_, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(&header->helper_sleeping, __ATOMIC_SEQ_CST) == 0) return;
   stackd_kick kick{.header = {STACKD_MSG_KICK, sizeof(kick)}};
@@ -343,7 +360,8 @@ void Agent::CountDrops() {
   }
 }
 
-Result<std::shared_ptr<Capture>> Agent::CaptureThreads(const CaptureRequest& request) {
+Result<std::shared_ptr<Capture>> Agent::CaptureThreads(CaptureRequest request) {
+  request.deadline_ns = std::min(request.deadline_ns, MonotonicNs() + kMaxCaptureNs);
   std::unique_lock lock(capture_mutex_, std::defer_lock);
   auto wait = std::chrono::nanoseconds(std::max<int64_t>(0, request.deadline_ns - MonotonicNs()));
   if (!lock.try_lock_for(wait)) {

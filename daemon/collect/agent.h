@@ -38,6 +38,8 @@ struct CollectorCounters {
   std::atomic<int64_t> ring_dropped_agent_fault{0};
   std::atomic<int64_t> agents_accepted{0};
   std::atomic<int64_t> agents_rejected{0};
+  std::atomic<int64_t> agents_displaced{0};
+  std::atomic<int64_t> dump_requests_refused{0};
 };
 
 class Agent {
@@ -52,16 +54,18 @@ class Agent {
   bool connected() const { return connected_.load(); }
   ProcessDescription Describe() const;
 
-  // Server thread. The first false: the message makes no sense, drop the connection.
-  bool OnMessage(ReceivedMessage message, bool* wants_dump);
+  // Server thread. False: the message makes no sense, drop the connection. What of its fds is not taken stays in it.
+  // `wants_dump`: the process asked for a dump, and has not asked too often.
+  bool OnMessage(ReceivedMessage* message, bool* wants_dump);
   void OnClosed();
 
   // Any thread; one at a time, the next waits. See Collector::CaptureProcess.
-  Result<std::shared_ptr<Capture>> CaptureThreads(const CaptureRequest& request);
+  Result<std::shared_ptr<Capture>> CaptureThreads(CaptureRequest request);
 
  private:
   class Recording;
 
+  bool MayAskForDump();
   std::vector<Fd> OpenFiles(const std::vector<std::string>& paths, int64_t deadline_ns);
   void LoadModules(int64_t deadline_ns, std::vector<std::string>* notes);
   void SendCommand(const CaptureRequest& request);
@@ -84,6 +88,9 @@ class Agent {
   mutable std::mutex description_mutex_;
   ProcessDescription description_;
   int32_t dump_signal_;
+
+  // Of the server thread: when the process will have asked for no more dumps than it may.
+  int64_t dump_requests_paid_ns_ = 0;
 
   // Files that the process was asked to open: written by the capturing thread, answered by the server thread.
   std::mutex files_mutex_;

@@ -1,6 +1,7 @@
 #include "daemon/collect/collector.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -20,6 +21,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/fd.h"
 #include "daemon/collect/agent.h"
+#include "daemon/collect/destroy_elsewhere.h"
 #include "daemon/collect/message_socket.h"
 
 namespace stackd {
@@ -27,9 +29,15 @@ namespace {
 
 constexpr int64_t kHelloTimeoutNs = 5 * kNsPerSecond;
 constexpr size_t kMaxWaitingForHello = 256;
+// Connections taken before the processes already connected have their turn.
+constexpr int kAcceptsPerTurn = 64;
+// Without fds to accept with, so long until the next try.
+constexpr int kListenerRestMs = 100;
 // Messages taken from one agent before the next has its turn.
 constexpr int kMessagesPerTurn = 64;
 constexpr size_t kMaxQueuedDumpRequests = 64;
+// Dumps that processes asked for, at a time: one process that does not answer holds up one of them until its deadline.
+constexpr int kRequesters = 4;
 
 Result<sockaddr_un> SocketAddress(const std::string& path) {
   sockaddr_un address{};
@@ -68,10 +76,17 @@ Result<Fd> Listen(const std::string& path) {
   Fd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   unlink(path.c_str());
   bool listening = fd.valid() && bind(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) == 0 &&
-                   // Agents run as any user; what they may do is register themselves.
-                   chmod(path.c_str(), 0666) == 0 && listen(fd.get(), 1024) == 0;
+                   // Agents run as any user; what they may do is register themselves. Not through a link that somebody
+                   // put there meanwhile.
+                   fchmodat(AT_FDCWD, path.c_str(), 0666, AT_SYMLINK_NOFOLLOW) == 0 && listen(fd.get(), 1024) == 0;
   if (!listening) return Error(Code::kFailedPrecondition, "cannot listen on " + path + ": " + strerror(errno));
   return fd;
+}
+
+// What came with a message and was not taken.
+void Discard(ReceivedMessage message) {
+  std::erase_if(message.fds, [](const Fd& fd) { return !fd.valid(); });
+  if (!message.fds.empty()) DestroyElsewhere(std::make_shared<std::vector<Fd>>(std::move(message.fds)));
 }
 
 }  // namespace
@@ -93,6 +108,7 @@ struct Collector::State {
   std::thread server;
 
   // Of the server thread.
+  bool listener_rests = false;
   std::unordered_map<int, Stranger> strangers;
   std::unordered_map<int, std::shared_ptr<Agent>> by_socket;
 
@@ -105,7 +121,7 @@ struct Collector::State {
   std::deque<std::string> requests;
   bool stopping = false;
   std::function<void(std::string)> on_dump_request;
-  std::thread requester;
+  std::vector<std::thread> requesters;
 
   bool Watch(int fd) {
     epoll_event event{};
@@ -116,8 +132,12 @@ struct Collector::State {
 
   void Serve();
   void Accept();
+  void Dismiss(int fd);
+  void DismissOldest();
   void Greet(int fd);
-  void Register(Fd socket, ReceivedMessage message);
+  // Takes the socket if it registers the process.
+  void Register(Fd* socket, ReceivedMessage* message);
+  bool MakeRoomFor(uid_t uid);
   void Reject(int fd, const std::string& reason);
   void Read(int fd);
   void Close(int fd);
@@ -129,16 +149,39 @@ struct Collector::State {
 };
 
 void Collector::State::Accept() {
-  for (;;) {
+  for (int i = 0; i < kAcceptsPerTurn; i++) {
     Fd fd(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd.valid()) return;
-    if (strangers.size() >= kMaxWaitingForHello || !Watch(fd.get())) {
+    if (!fd.valid()) {
+      bool short_of_something = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+      if (!short_of_something) return;
+      // The connection stays in the queue, and epoll would report it without end.
+      epoll_ctl(epoll.get(), EPOLL_CTL_DEL, listener.get(), nullptr);
+      listener_rests = true;
+      return;
+    }
+    // An agent says hello at once: the oldest is the least likely to be one.
+    if (strangers.size() >= kMaxWaitingForHello) DismissOldest();
+    if (!Watch(fd.get())) {
       counters.agents_rejected++;
       continue;
     }
     int number = fd.get();
     strangers[number] = {std::move(fd), MonotonicNs()};
   }
+}
+
+void Collector::State::Dismiss(int fd) {
+  auto it = strangers.find(fd);
+  // By itself a socket leaves epoll only when its last copy is closed, and a child process may have one for a moment.
+  epoll_ctl(epoll.get(), EPOLL_CTL_DEL, fd, nullptr);
+  DestroyElsewhere(std::make_shared<Fd>(std::move(it->second.socket)));
+  strangers.erase(it);
+}
+
+void Collector::State::DismissOldest() {
+  auto since = [](const auto& entry) { return entry.second.since_ns; };
+  counters.agents_rejected++;
+  Dismiss(std::ranges::min_element(strangers, {}, since)->first);
 }
 
 void Collector::State::Reject(int fd, const std::string& reason) {
@@ -157,39 +200,54 @@ std::string Collector::State::NewId(const stackd_hello& hello) const {
   return id;
 }
 
-void Collector::State::Register(Fd socket, ReceivedMessage message) {
-  auto hello = message.As<stackd_hello>();
-  if (message.type() != STACKD_MSG_HELLO || !hello) return Reject(socket.get(), "the first message must be HELLO");
+// Places are shared out by uid, so that no user can take them all: where none is left, a uid that has fewer than another
+// gets one of those.
+bool Collector::State::MakeRoomFor(uid_t uid) {
+  if (by_socket.size() < options.max_processes) return true;
+  std::map<uid_t, size_t> held{{uid, 0}};
+  for (const auto& [fd, agent] : by_socket) held[agent->peer_uid()]++;
+  auto most = std::ranges::max_element(held, {}, [](const auto& entry) { return entry.second; });
+  if (most->second <= held[uid] + 1) return false;
+  auto newest = std::find_if(agents.rbegin(), agents.rend(),
+                             [&](const std::shared_ptr<Agent>& agent) { return agent->peer_uid() == most->first; });
+  counters.agents_displaced++;
+  Close((*newest)->socket_fd());
+  return true;
+}
+
+void Collector::State::Register(Fd* socket, ReceivedMessage* message) {
+  auto hello = message->As<stackd_hello>();
+  if (message->type() != STACKD_MSG_HELLO || !hello) return Reject(socket->get(), "the first message must be HELLO");
   if (hello->abi_version != STACKD_ABI_VERSION) {
-    return Reject(socket.get(), "this daemon speaks ABI version " + std::to_string(STACKD_ABI_VERSION) +
-                                    ", the agent version " + std::to_string(hello->abi_version));
-  }
-  if (by_socket.size() >= options.max_processes) {
-    return Reject(socket.get(), "this daemon already serves " + std::to_string(options.max_processes) + " processes");
+    return Reject(socket->get(), "this daemon speaks ABI version " + std::to_string(STACKD_ABI_VERSION) +
+                                     ", the agent version " + std::to_string(hello->abi_version));
   }
   ProcessFiles files;
   size_t next_fd = 0;
-  auto take = [&](uint32_t flag, bool (ProcessFiles::*set)(Fd)) {
+  auto take = [&](uint32_t flag, bool (ProcessFiles::*set)(Fd*)) {
     if ((hello->flags & flag) == 0) return true;
-    return next_fd < message.fds.size() && (files.*set)(std::move(message.fds[next_fd++]));
+    return next_fd < message->fds.size() && (files.*set)(&message->fds[next_fd++]);
   };
   bool taken = take(STACKD_HELLO_HAS_MEM, &ProcessFiles::SetMemory) &&
                take(STACKD_HELLO_HAS_MAPS, &ProcessFiles::SetMaps) && take(STACKD_HELLO_HAS_PROC, &ProcessFiles::SetFolder);
-  if (!taken) return Reject(socket.get(), "the fds that come with HELLO must be files of procfs");
+  if (!taken) return Reject(socket->get(), "the fds that come with HELLO must be files of procfs");
 
   ucred peer{};
   socklen_t peer_bytes = sizeof(peer);
-  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) != 0) return;
+  if (getsockopt(socket->get(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) != 0) return;
+  if (!MakeRoomFor(peer.uid)) {
+    return Reject(socket->get(), "this daemon already serves " + std::to_string(options.max_processes) + " processes");
+  }
   auto ring = Ring::Create(options.ring_bytes);
-  if (!ring) return Reject(socket.get(), ring.error().message);
+  if (!ring) return Reject(socket->get(), ring.error().message);
   stackd_welcome welcome{};
   welcome.header = {STACKD_MSG_WELCOME, sizeof(welcome)};
   welcome.ring_bytes = (*ring)->size_bytes();
-  if (!SendMessage(socket.get(), welcome.header, (*ring)->fd())) return;
+  if (!SendMessage(socket->get(), welcome.header, (*ring)->fd())) return;
 
   counters.agents_accepted++;
-  int fd = socket.get();
-  auto agent = std::make_shared<Agent>(std::move(socket), peer.uid, *hello, std::move(files), std::move(*ring),
+  int fd = socket->get();
+  auto agent = std::make_shared<Agent>(std::move(*socket), peer.uid, *hello, std::move(files), std::move(*ring),
                                        NewId(*hello), &modules, &counters);
   by_socket[fd] = agent;
   std::lock_guard lock(mutex);
@@ -200,10 +258,10 @@ void Collector::State::Greet(int fd) {
   ReceivedMessage message;
   ReceiveOutcome outcome = ReceiveMessage(fd, &message);
   if (outcome == ReceiveOutcome::kNothing) return;
-  Fd socket = std::move(strangers[fd].socket);
+  if (outcome == ReceiveOutcome::kMessage) Register(&strangers[fd].socket, &message);
+  Discard(std::move(message));
+  if (strangers[fd].socket.valid()) return Dismiss(fd);
   strangers.erase(fd);
-  // The socket leaves epoll by itself when it is closed.
-  if (outcome == ReceiveOutcome::kMessage) Register(std::move(socket), std::move(message));
 }
 
 void Collector::State::Close(int fd) {
@@ -216,34 +274,41 @@ void Collector::State::Close(int fd) {
   }
   epoll_ctl(epoll.get(), EPOLL_CTL_DEL, fd, nullptr);  // a capture may keep the agent, and so the socket, for a moment
   agent->OnClosed();
+  DestroyElsewhere(std::move(agent));
 }
 
 void Collector::State::Read(int fd) {
-  std::shared_ptr<Agent> agent = by_socket[fd];
+  Agent& agent = *by_socket[fd];
   for (int i = 0; i < kMessagesPerTurn; i++) {
     ReceivedMessage message;
     ReceiveOutcome outcome = ReceiveMessage(fd, &message);
     if (outcome == ReceiveOutcome::kNothing) return;
     bool wants_dump = false;
-    if (outcome != ReceiveOutcome::kMessage || !agent->OnMessage(std::move(message), &wants_dump)) return Close(fd);
-    if (wants_dump) QueueDumpRequest(agent->id());
+    bool keep = outcome == ReceiveOutcome::kMessage && agent.OnMessage(&message, &wants_dump);
+    Discard(std::move(message));
+    if (!keep) return Close(fd);
+    if (wants_dump) QueueDumpRequest(agent.id());
   }
 }
 
 void Collector::State::CloseSilentStrangers() {
-  int64_t now_ns = MonotonicNs();
-  std::erase_if(strangers, [&](const auto& entry) {
-    bool silent = now_ns - entry.second.since_ns > kHelloTimeoutNs;
-    if (silent) counters.agents_rejected++;
-    return silent;
-  });
+  int64_t since_ns = MonotonicNs() - kHelloTimeoutNs;
+  std::vector<int> silent;
+  for (const auto& [fd, stranger] : strangers) {
+    if (stranger.since_ns < since_ns) silent.push_back(fd);
+  }
+  for (int fd : silent) {
+    counters.agents_rejected++;
+    Dismiss(fd);
+  }
 }
 
 void Collector::State::Serve() {
   for (;;) {
     epoll_event events[64];
-    int timeout_ms = strangers.empty() ? -1 : 1000;
+    int timeout_ms = listener_rests ? kListenerRestMs : strangers.empty() ? -1 : 1000;
     int count = epoll_wait(epoll.get(), events, std::size(events), timeout_ms);
+    if (listener_rests) listener_rests = !Watch(listener.get());
     for (int i = 0; i < count; i++) {
       int fd = events[i].data.fd;
       if (fd == stop_event.get()) return;
@@ -268,7 +333,11 @@ std::shared_ptr<Agent> Collector::State::Find(const std::string& id) const {
 void Collector::State::QueueDumpRequest(const std::string& id) {
   std::lock_guard lock(requests_mutex);
   // One waiting request of a process is enough, and a process cannot fill the queue.
-  if (requests.size() >= kMaxQueuedDumpRequests || std::ranges::find(requests, id) != requests.end()) return;
+  if (std::ranges::find(requests, id) != requests.end()) return;
+  if (requests.size() >= kMaxQueuedDumpRequests) {
+    counters.dump_requests_refused++;
+    return;
+  }
   requests.push_back(id);
   requests_changed.notify_one();
 }
@@ -321,7 +390,7 @@ Collector::~Collector() {
     state_->stopping = true;
     state_->requests_changed.notify_all();
   }
-  if (state_->requester.joinable()) state_->requester.join();
+  for (std::thread& requester : state_->requesters) requester.join();
   unlink((state_->options.dir + "/" STACKD_SOCKET_NAME).c_str());
 }
 
@@ -347,7 +416,9 @@ Result<std::shared_ptr<Capture>> Collector::CaptureProcess(const std::string& pr
 
 void Collector::OnDumpRequest(std::function<void(std::string)> handler) {
   state_->on_dump_request = std::move(handler);
-  state_->requester = std::thread([s = state_.get()] { s->RunDumpRequests(); });
+  for (int i = 0; i < kRequesters; i++) {
+    state_->requesters.emplace_back([s = state_.get()] { s->RunDumpRequests(); });
+  }
 }
 
 std::map<std::string, int64_t> Collector::Counters() const {
@@ -362,6 +433,8 @@ std::map<std::string, int64_t> Collector::Counters() const {
       {"ring_dropped_agent_fault", c.ring_dropped_agent_fault},
       {"agents_accepted", c.agents_accepted},
       {"agents_rejected", c.agents_rejected},
+      {"agents_displaced", c.agents_displaced},
+      {"dump_requests_refused", c.dump_requests_refused},
   };
 }
 

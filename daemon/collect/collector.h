@@ -42,7 +42,8 @@ class Collector {
   // then.
   Result<std::shared_ptr<Capture>> CaptureProcess(const std::string& process_id, const CaptureRequest& request);
 
-  // `handler` is called, on a thread of its own, with the process_id of each process that asks for a dump of itself.
+  // `handler` is called with the process_id of each process that asks for a dump of itself: on threads of the collector, up
+  // to four at a time. To be called once.
   void OnDumpRequest(std::function<void(std::string)> handler);
 
   // Since start, by name: "ring_records", "ring_corrupt_records", "ring_dropped_no_slot", "agents_rejected", ...

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,16 +14,33 @@ namespace stackd {
 namespace {
 
 constexpr std::string_view kDeleted = " (deleted)";
-constexpr uint64_t kMaxImageBytes = 256ull << 20;
-constexpr size_t kMaxFiles = 4096;
+// Of all images copied from one process's memory. An executable that was deleted is not among them.
+constexpr uint64_t kMaxImageBytes = 64ull << 20;
+constexpr uint64_t kCopyBytes = 1ull << 20;
+// With code, of one process: each costs an fd for as long as the process is connected.
+constexpr size_t kMaxFiles = 1024;
+constexpr size_t kMaxNotes = 8;
 constexpr size_t kFirstPageBytes = 4096;
 
+// As Module::Open has it. Unsigned: the owner of a file sets its time to anything.
 FileIdentity IdentityOf(const struct stat& status) {
+  auto to_ns = [](const timespec& time) {
+    return static_cast<int64_t>(static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec));
+  };
   return {.device = status.st_dev,
           .inode = status.st_ino,
           .size_bytes = static_cast<uint64_t>(status.st_size),
-          .mtime_ns = status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec,
-          .ctime_ns = status.st_ctim.tv_sec * 1'000'000'000 + status.st_ctim.tv_nsec};
+          .mtime_ns = to_ns(status.st_mtim),
+          .ctime_ns = to_ns(status.st_ctim)};
+}
+
+void NoteMissing(const std::vector<std::string>& paths, std::vector<std::string>* notes) {
+  for (size_t i = 0; i < std::min(paths.size(), kMaxNotes); i++) {
+    notes->push_back("code of " + paths[i] + " could not be had: neither its file nor its memory can be read");
+  }
+  if (paths.size() > kMaxNotes) {
+    notes->push_back("code of " + std::to_string(paths.size() - kMaxNotes) + " more files could not be had");
+  }
 }
 
 }  // namespace
@@ -30,10 +48,9 @@ FileIdentity IdentityOf(const struct stat& status) {
 Result<std::shared_ptr<const Module>> ModuleCache::Get(Fd fd, const std::string& path) {
   struct stat status;
   if (fstat(fd.get(), &status) != 0) return Error(Code::kInternal, std::string("fstat: ") + strerror(errno));
-  FileIdentity identity = IdentityOf(status);
   {
     std::lock_guard lock(mutex_);
-    if (auto it = modules_.find(identity); it != modules_.end()) {
+    if (auto it = modules_.find({IdentityOf(status), path}); it != modules_.end()) {
       if (auto module = it->second.lock()) return module;
     }
   }
@@ -41,7 +58,8 @@ Result<std::shared_ptr<const Module>> ModuleCache::Get(Fd fd, const std::string&
   if (!module) return module;
   std::lock_guard lock(mutex_);
   std::erase_if(modules_, [](const auto& entry) { return entry.second.expired(); });
-  modules_[identity] = *module;
+  // What was read, should the file have changed since the question above.
+  modules_[{(*module)->identity(), path}] = *module;
   return module;
 }
 
@@ -79,7 +97,9 @@ std::string ModuleLoader::PathToOpen(const std::string& mapped_path) const {
 }
 
 bool ModuleLoader::SameAsMemory(int fd, const Mapping& mapping) const {
-  if (!files_->has_memory()) return true;  // nothing to compare with; `limits` of the process say so
+  // Without memory there is nothing to compare with; `limits` of the process say so. A process that lies about its files
+  // spoils its own dumps and no other's, because modules are shared by what the kernel says of the file.
+  if (!files_->has_memory()) return true;
   uint8_t file_bytes[kFirstPageBytes];
   ssize_t got = pread(fd, file_bytes, sizeof(file_bytes), static_cast<off_t>(mapping.file_offset));
   if (got <= 0) return false;
@@ -87,24 +107,44 @@ bool ModuleLoader::SameAsMemory(int fd, const Mapping& mapping) const {
   return memory && memcmp(memory->data(), file_bytes, static_cast<size_t>(got)) == 0;
 }
 
-std::shared_ptr<const Module> ModuleLoader::FromMemory(const std::vector<Mapping>& mappings, const MappedFile& file) {
+std::shared_ptr<const Module> ModuleLoader::FromFile(Fd fd, const Mapping& first) const {
+  struct stat status;
+  // Of anything but a file even the first read might wait for ever.
+  if (!fd.valid() || fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return nullptr;
+  if (!SameAsMemory(fd.get(), first)) return nullptr;
+  auto module = cache_->Get(std::move(fd), first.path);
+  return module ? *module : nullptr;
+}
+
+bool ModuleLoader::CopyMemory(const Mapping& mapping, int to_fd, uint64_t to_offset) const {
+  uint64_t size_bytes = mapping.end_avma - mapping.start_avma;
+  for (uint64_t done = 0; done < size_bytes; done += kCopyBytes) {
+    auto bytes = files_->ReadMemory(mapping.start_avma + done, std::min(kCopyBytes, size_bytes - done));
+    if (!bytes) return false;
+    ssize_t written = pwrite(to_fd, bytes->data(), bytes->size(), static_cast<off_t>(to_offset + done));
+    if (written != static_cast<ssize_t>(bytes->size())) return false;
+  }
+  return true;
+}
+
+std::shared_ptr<const Module> ModuleLoader::FromMemory(const std::vector<Mapping>& mappings, const MappedFile& file,
+                                                       uint64_t* budget_bytes) const {
   const Mapping& first = mappings[file.mappings.front()];
   const Mapping& last = mappings[file.mappings.back()];
   uint64_t size_bytes = last.end_avma - first.start_avma;
-  if (size_bytes > kMaxImageBytes) return nullptr;
+  if (size_bytes > *budget_bytes) return nullptr;
   Fd image(memfd_create("stackd-image", MFD_CLOEXEC));
   if (!image.valid() || ftruncate(image.get(), static_cast<off_t>(size_bytes)) != 0) return nullptr;
   for (size_t i : file.mappings) {
     const Mapping& mapping = mappings[i];
     // Data stays in the process: headers, code and tables are in mappings that cannot be written.
     if (!mapping.readable || mapping.writable) continue;
-    auto bytes = files_->ReadMemory(mapping.start_avma, mapping.end_avma - mapping.start_avma);
-    if (!bytes) return nullptr;
-    auto at = static_cast<off_t>(mapping.start_avma - first.start_avma);
-    if (pwrite(image.get(), bytes->data(), bytes->size(), at) != static_cast<ssize_t>(bytes->size())) return nullptr;
+    if (!CopyMemory(mapping, image.get(), mapping.start_avma - first.start_avma)) return nullptr;
   }
   auto module = Module::Open(std::move(image), first.path);
-  return module ? *module : nullptr;
+  if (!module) return nullptr;
+  *budget_bytes -= size_bytes;
+  return *module;
 }
 
 Result<std::shared_ptr<const AddressMap>> ModuleLoader::Load(int64_t deadline_ns, std::vector<std::string>* notes) {
@@ -127,19 +167,24 @@ Result<std::shared_ptr<const AddressMap>> ModuleLoader::Load(int64_t deadline_ns
   }
   std::vector<Fd> fds = open_files_(paths, deadline_ns);
   for (size_t i = 0; i < asked.size(); i++) {
-    const Mapping& first = mappings[asked[i]->mappings.front()];
-    if (!fds[i].valid() || !SameAsMemory(fds[i].get(), first)) continue;
-    if (auto module = cache_->Get(std::move(fds[i]), first.path)) loaded[asked[i]->key] = *module;
+    if (auto module = FromFile(std::move(fds[i]), mappings[asked[i]->mappings.front()])) loaded[asked[i]->key] = module;
   }
+  uint64_t budget_bytes = kMaxImageBytes;
+  for (const auto& [key, module] : loaded) {
+    if (images_.contains(key)) budget_bytes -= std::min(budget_bytes, module->identity().size_bytes);
+  }
+  std::vector<std::string> without_code;
   for (const MappedFile& file : files) {
     if (loaded.contains(file.key)) continue;
-    if (auto module = FromMemory(mappings, file)) {
-      loaded[file.key] = module;
-    } else {
-      notes->push_back("code of " + std::get<2>(file.key) +
-                       " could not be had: neither its file nor its memory can be read");
+    auto module = FromMemory(mappings, file, &budget_bytes);
+    if (module == nullptr) {
+      without_code.push_back(std::get<2>(file.key));
+      continue;
     }
+    loaded[file.key] = module;
+    images_.insert(file.key);
   }
+  NoteMissing(without_code, notes);
   for (const MappedFile& file : files) {
     auto it = loaded.find(file.key);
     if (it == loaded.end()) continue;
@@ -151,6 +196,7 @@ Result<std::shared_ptr<const AddressMap>> ModuleLoader::Load(int64_t deadline_ns
     }
   }
   known_ = std::move(loaded);
+  std::erase_if(images_, [this](const FileKey& key) { return !known_.contains(key); });
   return std::make_shared<const AddressMap>(std::move(mappings));
 }
 

@@ -10,8 +10,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/fd.h"
@@ -27,8 +29,12 @@ class ModuleCache {
   Result<std::shared_ptr<const Module>> Get(Fd fd, const std::string& path);
 
  private:
+  // With the path, because a module shows it: a process that links a library under another name would rename it in the
+  // dumps of all.
+  using Key = std::pair<FileIdentity, std::string>;
+
   std::mutex mutex_;
-  std::map<FileIdentity, std::weak_ptr<const Module>> modules_;
+  std::map<Key, std::weak_ptr<const Module>> modules_;
 };
 
 // Of one process. One thread at a time.
@@ -57,13 +63,17 @@ class ModuleLoader {
   std::vector<MappedFile> FilesWithCode(const std::vector<Mapping>& mappings) const;
   std::string PathToOpen(const std::string& mapped_path) const;
   bool SameAsMemory(int fd, const Mapping& mapping) const;
-  std::shared_ptr<const Module> FromMemory(const std::vector<Mapping>& mappings, const MappedFile& file);
+  std::shared_ptr<const Module> FromFile(Fd fd, const Mapping& first) const;
+  std::shared_ptr<const Module> FromMemory(const std::vector<Mapping>& mappings, const MappedFile& file,
+                                           uint64_t* budget_bytes) const;
+  bool CopyMemory(const Mapping& mapping, int to_fd, uint64_t to_offset) const;
 
   const ProcessFiles* files_;
   ModuleCache* cache_;
   std::string executable_;
   OpenFiles open_files_;
   std::map<FileKey, std::shared_ptr<const Module>> known_;
+  std::set<FileKey> images_;  // those of known_ that were copied from memory
 };
 
 }  // namespace stackd

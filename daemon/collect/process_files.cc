@@ -1,6 +1,7 @@
 #include "daemon/collect/process_files.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <stdlib.h>
@@ -15,23 +16,35 @@
 namespace stackd {
 namespace {
 
-constexpr size_t kMaxMapsBytes = 64u << 20;
+constexpr size_t kMaxMapsBytes = 16u << 20;
 constexpr size_t kMaxTids = 100'000;
 
-bool Keep(Fd fd, mode_t type, Fd* out) {
+// fstatfs asks the server of a FUSE or network mount and waits for its answer. Those have file handles, which the kernel
+// makes by itself; procfs has none.
+bool MayHaveAServer(int fd) {
+  alignas(file_handle) char space[sizeof(file_handle) + MAX_HANDLE_SZ];
+  auto* handle = reinterpret_cast<file_handle*>(space);
+  handle->handle_bytes = MAX_HANDLE_SZ;
+  int mount_id;
+  // Where a sandbox forbids the question, the mounts of processes are its business.
+  return name_to_handle_at(fd, "", handle, &mount_id, AT_EMPTY_PATH) == 0 || errno == EOVERFLOW;
+}
+
+bool Keep(Fd* fd, mode_t type, Fd* out) {
   struct statfs file_system;
   struct stat status;
-  if (!fd.valid() || fstatfs(fd.get(), &file_system) != 0 || file_system.f_type != PROC_SUPER_MAGIC) return false;
-  if (fstat(fd.get(), &status) != 0 || (status.st_mode & S_IFMT) != type) return false;
-  *out = std::move(fd);
+  if (!fd->valid() || MayHaveAServer(fd->get())) return false;
+  if (fstatfs(fd->get(), &file_system) != 0 || file_system.f_type != PROC_SUPER_MAGIC) return false;
+  if (fstat(fd->get(), &status) != 0 || (status.st_mode & S_IFMT) != type) return false;
+  *out = std::move(*fd);
   return true;
 }
 
 }  // namespace
 
-bool ProcessFiles::SetMemory(Fd fd) { return Keep(std::move(fd), S_IFREG, &mem_); }
-bool ProcessFiles::SetMaps(Fd fd) { return Keep(std::move(fd), S_IFREG, &maps_); }
-bool ProcessFiles::SetFolder(Fd fd) { return Keep(std::move(fd), S_IFDIR, &folder_); }
+bool ProcessFiles::SetMemory(Fd* fd) { return Keep(fd, S_IFREG, &mem_); }
+bool ProcessFiles::SetMaps(Fd* fd) { return Keep(fd, S_IFREG, &maps_); }
+bool ProcessFiles::SetFolder(Fd* fd) { return Keep(fd, S_IFDIR, &folder_); }
 
 Result<std::vector<uint8_t>> ProcessFiles::ReadMemory(uint64_t avma, uint64_t size_bytes) const {
   if (!mem_.valid()) return Error(Code::kFailedPrecondition, "the process could not open its own memory");
@@ -56,6 +69,8 @@ Result<std::string> ProcessFiles::ReadMaps() const {
     text.resize(at + static_cast<size_t>(got));
     if (got == 0) break;
   }
+  // Half a line would be another mapping.
+  text.resize(text.rfind('\n') + 1);
   if (text.empty()) return Error(Code::kUnavailable, "the process has ended");
   return text;
 }

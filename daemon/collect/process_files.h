@@ -16,18 +16,18 @@ class ProcessFiles {
  public:
   ProcessFiles() = default;
 
-  // Each takes an fd and keeps it if it lies on procfs; else it is closed and false returned. A process that passes another
-  // file might make the daemon believe, or wait for, anything.
-  bool SetMemory(Fd fd);
-  bool SetMaps(Fd fd);
-  bool SetFolder(Fd fd);
+  // Each takes the fd over if it lies on procfs; else leaves it and returns false. A process that passes another file might
+  // make the daemon believe, or wait for, anything. Does not block.
+  bool SetMemory(Fd* fd);
+  bool SetMaps(Fd* fd);
+  bool SetFolder(Fd* fd);
 
   bool has_memory() const { return mem_.valid(); }
   bool has_maps() const { return maps_.valid(); }
 
   // Bytes of its memory, exactly as many; fails once it has ended.
   Result<std::vector<uint8_t>> ReadMemory(uint64_t avma, uint64_t size_bytes) const;
-  // The text of its maps, at most 64 MiB.
+  // The text of its maps, at most 16 MiB (the kernel's default limit of 65,530 mappings, 250 bytes each), by whole lines.
   Result<std::string> ReadMaps() const;
 
   // Its tids, in the kernel's order; empty if the folder cannot be read.

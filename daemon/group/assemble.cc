@@ -215,35 +215,31 @@ void AddGroups(const std::vector<int>& threads_of_stack, v1::Dump* dump) {
   }
 }
 
-// Everything the threads of one stack have in common is made once, not per thread.
+// What threads were doing, read from the code once for each place that some of them stand at.
 class ThreadStates {
  public:
-  ThreadStates(const Capture& capture, const v1::Dump& dump, const std::vector<NamedStack>& stacks)
-      : capture_(capture), dump_(dump), stacks_(stacks), of_stack_(stacks.size()) {}
+  ThreadStates(const Capture& capture, const v1::Dump& dump) : capture_(capture), dump_(dump) {}
 
-  std::string Of(const ThreadCapture& thread, int stack) {
-    if (thread.status != ThreadStatus::kCaptured) return StateFromStatus(thread, capture_.dump_signal);
-    if (stack < 0 || stacks_[stack].native.frames.empty()) {
-      if (!thread.has_stack) return StateFromStatus(thread, capture_.dump_signal);
-      return StateFromStack(*capture_.map, thread.registers.value[Registers::kRip], nullptr);
+  const std::string& Of(const ThreadCapture& thread, int stack) {
+    if (thread.status != ThreadStatus::kCaptured || !thread.has_stack) {
+      return state_ = StateFromStatus(thread, capture_.dump_signal);
     }
-    std::string& state = of_stack_[stack];
-    if (state.empty()) {
-      state = StateFromStack(*capture_.map, stacks_[stack].native.frames[0].pc_avma, &dump_.stacks(stack));
-    }
+    const uint64_t pc_avma = thread.registers.value[Registers::kRip];
+    std::string& state = by_pc_[pc_avma];
+    // The innermost function follows from the program counter, so any of the stacks will do.
+    if (state.empty()) state = StateFromStack(*capture_.map, pc_avma, stack < 0 ? nullptr : &dump_.stacks(stack));
     return state;
   }
 
  private:
   const Capture& capture_;
   const v1::Dump& dump_;
-  const std::vector<NamedStack>& stacks_;
-  std::vector<std::string> of_stack_;  // empty: not asked for yet
+  std::unordered_map<uint64_t, std::string> by_pc_;
+  std::string state_;
 };
 
-void AddThreads(const Capture& capture, const std::vector<int>& stack_of_thread, const std::vector<NamedStack>& stacks,
-                v1::Dump* dump) {
-  ThreadStates states(capture, *dump, stacks);
+void AddThreads(const Capture& capture, const std::vector<int>& stack_of_thread, v1::Dump* dump) {
+  ThreadStates states(capture, *dump);
   dump->mutable_threads()->Reserve(static_cast<int>(capture.threads.size()));
   for (size_t i = 0; i < capture.threads.size(); ++i) {
     const ThreadCapture& captured = capture.threads[i];
@@ -283,7 +279,7 @@ v1::Dump AssembleDump(const Capture& capture, const std::vector<int>& stack_of_t
   *dump.mutable_pause() = PausesOf(capture.threads);
 
   for (const NamedStack& stack : stacks) *dump.add_stacks() = ExpandStack(stack, *capture.map);
-  AddThreads(capture, stack_of_thread, stacks, &dump);
+  AddThreads(capture, stack_of_thread, &dump);
   const std::vector<int> threads_of_stack = ThreadsOfStacks(stack_of_thread, stacks.size());
   AddGroups(threads_of_stack, &dump);
   AddModules(*capture.map, stacks, quality, &dump);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "daemon/base/text.h"
 
@@ -62,13 +63,17 @@ v1::Stack ExpandStack(const NamedStack& stack, const AddressMap& map) {
   for (size_t i = 0; i < stack.native.frames.size(); ++i) {
     const NativeFrame& native = stack.native.frames[i];
     const SourceLocation& location = *stack.locations[i];
-    const v1::Frame at = FrameAt(native, map);
+    v1::Frame at = FrameAt(native, map);
     const size_t count = std::max<size_t>(location.frames.size(), 1);
     for (size_t k = 0; k < count; ++k) {
       v1::Frame* frame = expanded.add_frames();
-      *frame = at;
-      if (k < location.frames.size()) AddNamed(location.frames[k], frame);
       const bool is_function_itself = k + 1 == count;
+      if (is_function_itself) {
+        *frame = std::move(at);
+      } else {
+        *frame = at;
+      }
+      if (k < location.frames.size()) AddNamed(location.frames[k], frame);
       frame->set_origin(is_function_itself ? static_cast<v1::Frame::Origin>(native.origin) : v1::Frame::INLINED);
       if (!location.unnamed_reason.empty() && (frame->function().empty() || frame->line() == 0)) {
         frame->set_unnamed_reason(Name(location.unnamed_reason));

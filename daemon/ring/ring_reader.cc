@@ -20,7 +20,7 @@ namespace {
 // core from the threads that are to answer.
 constexpr int64_t kSpinNs = 10'000;
 
-constexpr uint32_t kMaxStackWords = (256u << 10) / 8;
+constexpr uint32_t kMaxStackWords = RingReader::kMaxStackBytes / 8;
 
 uint32_t BitmapWords(uint32_t slot_count) { return (slot_count + 63) / 64; }
 
@@ -34,8 +34,11 @@ struct RingReader::Chain {
 
 int RingReader::Drain(Listener* listener) {
   int records = 0;
+  // What lies in the ring, and as much again that is written behind us, is not more slots than this; chains that share
+  // slots would be. The rest stays for the next call.
+  int64_t slots_left = 2 * int64_t{ring_->slot_count()};
   Chain chain;
-  for (uint32_t i = 0; i < BitmapWords(ring_->slot_count()); i++) {
+  for (uint32_t i = 0; i < BitmapWords(ring_->slot_count()) && slots_left > 0; i++) {
     uint64_t* word = &ring_->header()->ready[i];
     if (__atomic_load_n(word, __ATOMIC_RELAXED) == 0) continue;
     uint64_t ready = __atomic_exchange_n(word, 0, __ATOMIC_ACQUIRE);
@@ -49,6 +52,7 @@ int RingReader::Drain(Listener* listener) {
         listener->OnCorrupt("a chain of slots that does not end");
       }
       Free(chain);
+      slots_left -= static_cast<int64_t>(chain.slots.size());
     }
   }
   return records;
@@ -80,6 +84,9 @@ void RingReader::Free(const Chain& chain) {
 }
 
 namespace {
+
+// Procfs has a letter there; it goes to people as it is.
+char StateLetter(char state) { return (state | 0x20) >= 'a' && (state | 0x20) <= 'z' ? state : '\0'; }
 
 // False if the payload does not hold what the header promises.
 bool ParseStack(const char* payload, size_t payload_bytes, ThreadRecord* record) {
@@ -140,7 +147,7 @@ void ParseStatuses(const std::vector<char>& bytes, RingReader::Listener* listene
     listener->OnStatus({.seq = raw.seq,
                         .tid = entry.tid,
                         .status = entry.status,
-                        .kernel_state = entry.state,
+                        .kernel_state = StateLetter(entry.state),
                         .name = FieldText(entry.name),
                         .wait_channel = FieldText(entry.wait_channel)});
   }

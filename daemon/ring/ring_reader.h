@@ -44,6 +44,9 @@ struct StatusRecord {
 
 class RingReader {
  public:
+  // A record with more of a stack is corrupt.
+  static constexpr uint32_t kMaxStackBytes = 256u << 10;
+
   class Listener {
    public:
     virtual ~Listener() = default;
@@ -56,8 +59,8 @@ class RingReader {
   // `ring` must outlive the reader.
   explicit RingReader(Ring* ring) : ring_(ring) {}
 
-  // Takes every record that is ready now and frees its slots. Work and memory are bounded by the size of the ring. Returns
-  // the number of records, good and corrupt.
+  // Takes every record that is ready now and frees its slots. Work and memory are bounded by the size of the ring: a ring
+  // whose records share slots is left for further calls. Returns the number of records, good and corrupt.
   int Drain(Listener* listener);
 
   // How often the agent has rung: to be read before looking at what it may have changed.

@@ -1,0 +1,511 @@
+#include "daemon/ring/ring_reader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <thread>
+
+#include "daemon/base/clock.h"
+
+extern "C" {
+#include "agent/capture.h"
+#include "agent/ring_writer.h"
+}
+
+namespace stackd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr uint32_t kMaxStackWords = RingReader::kMaxStackBytes / 8;
+
+struct Records : RingReader::Listener {
+  void OnThread(ThreadRecord record) override { threads.push_back(std::move(record)); }
+  void OnStatus(StatusRecord record) override { statuses.push_back(std::move(record)); }
+  void OnCorrupt(const char* what) override { corrupt.emplace_back(what); }
+
+  std::vector<ThreadRecord> threads;
+  std::vector<StatusRecord> statuses;
+  std::vector<std::string> corrupt;
+};
+
+// A ring with the agent's writer on one side and the daemon's reader on the other.
+class RingReaderTest : public testing::Test {
+ protected:
+  explicit RingReaderTest(uint32_t size_bytes = 1u << 20) {
+    auto ring = Ring::Create(size_bytes);
+    EXPECT_TRUE(ring.has_value());
+    ring_ = std::move(*ring);
+    memory_ = mmap(nullptr, ring_->size_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, ring_->fd(), 0);
+    EXPECT_TRUE(stackd_ring_attach(&writer_ring_, memory_, ring_->size_bytes()));
+    reader_ = std::make_unique<RingReader>(ring_.get());
+  }
+  ~RingReaderTest() override { munmap(memory_, ring_->size_bytes()); }
+
+  stackd_ring_header* header() { return writer_ring_.header; }
+  char* slot(uint32_t index) { return static_cast<char*>(stackd_slot(&writer_ring_, index)); }
+  uint32_t free_slots() { return stackd_ring_free_slots(&writer_ring_); }
+
+  // As the agent writes it: each mask followed by the words of its bits.
+  void WriteThread(uint32_t tid, const std::vector<uint64_t>& masks, uint32_t stack_words) {
+    stackd_ring_writer writer;
+    auto* record = static_cast<stackd_thread_record*>(
+        stackd_ring_begin(&writer, &writer_ring_, STACKD_RECORD_THREAD, sizeof(stackd_thread_record), tid));
+    ASSERT_NE(record, nullptr);
+    uint64_t value = tid * 1000;
+    for (uint64_t mask : masks) {
+      std::vector<uint64_t> block{mask};
+      for (int i = 0; i < std::popcount(mask); i++) block.push_back(value++);
+      ASSERT_TRUE(stackd_ring_append(&writer, block.data(), static_cast<uint32_t>(block.size())));
+    }
+    record->seq = 7;
+    record->tid = tid;
+    record->stack_words = stack_words;
+    record->stack_base = 0x7000;
+    strcpy(record->name, "worker");
+    stackd_ring_commit(&writer);
+  }
+
+  // A record that no writer of ours would write: the bytes of one slot, made ready.
+  template <typename Record>
+  void Forge(uint32_t index, const Record& record) {
+    memcpy(slot(index), &record, sizeof(record));
+    MakeReady(index);
+  }
+  void MakeReady(uint32_t index) { header()->ready[index / 64] |= 1ull << (index % 64); }
+
+  Records Drain() {
+    Records records;
+    reader_->Drain(&records);
+    return records;
+  }
+
+  std::unique_ptr<Ring> ring_;
+  void* memory_ = nullptr;
+  stackd_ring writer_ring_{};
+  std::unique_ptr<RingReader> reader_;
+};
+
+stackd_thread_record ThreadInOneSlot() {
+  stackd_thread_record record{};
+  record.slot = {STACKD_NO_SLOT, STACKD_RECORD_THREAD};
+  return record;
+}
+
+TEST_F(RingReaderTest, GivesWhatTheAgentWrote) {
+  WriteThread(5, {0b1011, 0}, 100);
+  Records records = Drain();
+  ASSERT_EQ(records.threads.size(), 1u);
+  const ThreadRecord& thread = records.threads[0];
+  EXPECT_EQ(thread.seq, 7u);
+  EXPECT_EQ(thread.tid, 5u);
+  EXPECT_EQ(thread.name, "worker");
+  EXPECT_EQ(thread.stack_base_avma, 0x7000u);
+  EXPECT_EQ(thread.stack_words, 100u);
+  EXPECT_THAT(thread.masks, ElementsAre(0b1011, 0));
+  EXPECT_THAT(thread.words, ElementsAre(5000, 5001, 5002));
+  EXPECT_THAT(records.corrupt, IsEmpty());
+  EXPECT_THAT(Drain().threads, IsEmpty()) << "a record is given once";
+}
+
+TEST_F(RingReaderTest, TakesARealCaptureOfThisThread) {
+  uint64_t stack[512];
+  for (uint64_t& word : stack) word = reinterpret_cast<uint64_t>(&word);
+  stackd_capture capture{};
+  capture.ring = &writer_ring_;
+  capture.filter = stackd_filter_scalar;
+  capture.seq = 3;
+  capture.tid = static_cast<uint32_t>(gettid());
+  capture.pid = getpid();
+  capture.max_stack_bytes = sizeof(stack);
+  capture.regs[STACKD_REG_RSP] = reinterpret_cast<uint64_t>(stack) + 128;
+  ASSERT_EQ(stackd_capture_write(&capture), 0);
+  Records records = Drain();
+  ASSERT_EQ(records.threads.size(), 1u);
+  EXPECT_EQ(records.threads[0].stack_base_avma, reinterpret_cast<uint64_t>(stack));
+  EXPECT_EQ(records.threads[0].words, std::vector<uint64_t>(std::begin(stack), std::end(stack)));
+}
+
+TEST_F(RingReaderTest, TheLongestStackIsNotCorrupt) {
+  WriteThread(1, std::vector<uint64_t>(kMaxStackWords / 64, ~0ull), kMaxStackWords);
+  Records records = Drain();
+  ASSERT_EQ(records.threads.size(), 1u);
+  EXPECT_EQ(records.threads[0].words.size(), kMaxStackWords);
+}
+
+TEST_F(RingReaderTest, AllSlotsAreFreeAgainAfterwards) {
+  uint32_t before = free_slots();
+  for (int round = 0; round < 20; round++) {
+    for (uint32_t tid = 1; tid <= 10; tid++) WriteThread(tid, std::vector<uint64_t>(tid * 8, ~0ull), tid * 512);
+    EXPECT_LT(free_slots(), before);
+    EXPECT_EQ(Drain().threads.size(), 10u);
+    ASSERT_EQ(free_slots(), before);
+  }
+}
+
+TEST_F(RingReaderTest, AStalledWriterKeepsItsSlotsAndDelaysNobody) {
+  uint32_t before = free_slots();
+  stackd_ring_writer stalled;
+  ASSERT_NE(stackd_ring_begin(&stalled, &writer_ring_, STACKD_RECORD_THREAD, sizeof(stackd_thread_record), 0), nullptr);
+  std::vector<uint64_t> words(1000, 1);
+  ASSERT_TRUE(stackd_ring_append(&stalled, words.data(), 1000));
+  uint32_t held = before - free_slots();
+  for (uint32_t tid = 1; tid <= 2 * before; tid++) {
+    WriteThread(tid, {}, 0);
+    ASSERT_EQ(Drain().threads.size(), 1u);
+    ASSERT_EQ(free_slots(), before - held);
+  }
+}
+
+TEST_F(RingReaderTest, WritersOnManyThreadsLoseNothingAndTearNothing) {
+  constexpr uint32_t kWriters = 4, kEach = 2000;
+  std::atomic<uint32_t> written{0};
+  std::vector<std::thread> writers;
+  for (uint32_t w = 0; w < kWriters; w++) {
+    writers.emplace_back([&, w] {
+      for (uint32_t n = 0; n < kEach;) {
+        stackd_ring_writer writer;
+        auto* record = static_cast<stackd_thread_record*>(
+            stackd_ring_begin(&writer, &writer_ring_, STACKD_RECORD_THREAD, sizeof(stackd_thread_record), w));
+        if (record == nullptr) {
+          std::this_thread::yield();
+          continue;
+        }
+        uint64_t id = uint64_t{w} << 32 | n;
+        std::vector<uint64_t> block(65, id);
+        block[0] = ~0ull;
+        bool room = true;
+        for (int i = 0; i < 10 && room; i++) room = stackd_ring_append(&writer, block.data(), 65);
+        if (!room) {
+          stackd_ring_abandon(&writer);
+          std::this_thread::yield();
+          continue;
+        }
+        record->tid = w;
+        record->seq = n++;
+        record->stack_base = id;
+        record->stack_words = 640;
+        stackd_ring_commit(&writer);
+        written++;
+      }
+    });
+  }
+  std::vector<uint32_t> next(kWriters, 0);
+  std::vector<std::vector<bool>> seen(kWriters, std::vector<bool>(kEach));
+  size_t got = 0;
+  int64_t give_up_ns = MonotonicNs() + 60 * kNsPerSecond;
+  while (got < kWriters * kEach && MonotonicNs() < give_up_ns) {
+    Records records = Drain();
+    ASSERT_THAT(records.corrupt, IsEmpty());
+    for (const ThreadRecord& record : records.threads) {
+      ASSERT_EQ(record.words, std::vector<uint64_t>(640, record.stack_base_avma));
+      ASSERT_FALSE(seen[record.tid][record.seq]);
+      seen[record.tid][record.seq] = true;
+      got++;
+    }
+  }
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_EQ(got, kWriters * kEach);
+}
+
+TEST_F(RingReaderTest, GivesStatuses) {
+  stackd_status_record record{};
+  record.slot = {STACKD_NO_SLOT, STACKD_RECORD_STATUS};
+  record.seq = 4;
+  record.entry_count = STACKD_STATUS_ENTRIES;
+  for (uint32_t i = 0; i < STACKD_STATUS_ENTRIES; i++) {
+    record.entries[i] = {
+        .tid = i, .status = STACKD_STATUS_UNINTERRUPTIBLE, .state = 'D', .pad = 0, .name = "io", .wait_channel = "nfs"};
+  }
+  Forge(0, record);
+  Records records = Drain();
+  ASSERT_EQ(records.statuses.size(), STACKD_STATUS_ENTRIES);
+  EXPECT_EQ(records.statuses[35].tid, 35u);
+  EXPECT_EQ(records.statuses[35].seq, 4u);
+  EXPECT_EQ(records.statuses[35].status, STACKD_STATUS_UNINTERRUPTIBLE);
+  EXPECT_EQ(records.statuses[35].kernel_state, 'D');
+  EXPECT_EQ(records.statuses[35].name, "io");
+  EXPECT_EQ(records.statuses[35].wait_channel, "nfs");
+}
+
+TEST_F(RingReaderTest, AStatusOutOfRangeIsCorruptAndItsNeighboursAreNot) {
+  stackd_status_record record{};
+  record.slot = {STACKD_NO_SLOT, STACKD_RECORD_STATUS};
+  record.entry_count = 4;
+  uint8_t statuses[] = {1, STACKD_STATUS_SIGNAL_BLOCKED, 10, STACKD_STATUS_AGENT_FAULT};
+  for (uint32_t i = 0; i < 4; i++) record.entries[i].status = statuses[i];
+  Forge(0, record);
+  Records records = Drain();
+  EXPECT_EQ(records.statuses.size(), 2u);
+  EXPECT_EQ(records.corrupt.size(), 2u);
+}
+
+TEST_F(RingReaderTest, MoreStatusesThanASlotHoldsAreCorrupt) {
+  for (uint32_t count : {STACKD_STATUS_ENTRIES + 1u, 0xffffffffu}) {
+    stackd_status_record record{};
+    record.slot = {STACKD_NO_SLOT, STACKD_RECORD_STATUS};
+    record.entry_count = count;
+    Forge(0, record);
+    Records records = Drain();
+    EXPECT_THAT(records.statuses, IsEmpty());
+    EXPECT_THAT(records.corrupt, ElementsAre("a status record with too many entries"));
+  }
+}
+
+TEST_F(RingReaderTest, TextOfTheProcessBecomesUtf8AndItsStateALetter) {
+  stackd_status_record record{};
+  record.slot = {STACKD_NO_SLOT, STACKD_RECORD_STATUS};
+  record.entry_count = 1;
+  record.entries[0].status = STACKD_STATUS_EXITED;
+  record.entries[0].state = '\xff';
+  memset(record.entries[0].name, 0xff, sizeof(record.entries[0].name));
+  Forge(0, record);
+  stackd_thread_record thread = ThreadInOneSlot();
+  memset(thread.name, 0xc3, sizeof(thread.name));
+  Forge(1, thread);
+  Records records = Drain();
+  ASSERT_EQ(records.statuses.size(), 1u);
+  EXPECT_EQ(records.statuses[0].kernel_state, 0);
+  EXPECT_EQ(records.statuses[0].name, std::string(16, '?'));
+  ASSERT_EQ(records.threads.size(), 1u);
+  EXPECT_EQ(records.threads[0].name, std::string(16, '?'));
+}
+
+TEST_F(RingReaderTest, TimesBeyondTheClockDoNotBecomeNegative) {
+  stackd_thread_record thread = ThreadInOneSlot();
+  thread.time_ns = thread.cpu_ns = ~0ull;
+  thread.handler_ns = ~0u;
+  Forge(0, thread);
+  Records records = Drain();
+  ASSERT_EQ(records.threads.size(), 1u);
+  EXPECT_EQ(records.threads[0].time_ns, INT64_MAX);
+  EXPECT_EQ(records.threads[0].cpu_ns, INT64_MAX);
+  EXPECT_EQ(records.threads[0].handler_ns, 0xffffffffll);
+}
+
+TEST_F(RingReaderTest, AChainThatReturnsToItselfEnds) {
+  stackd_thread_record record = ThreadInOneSlot();
+  record.slot.next = 3;
+  Forge(3, record);
+  EXPECT_THAT(Drain().corrupt, ElementsAre("a chain of slots that does not end"));
+  // Over a second slot.
+  record.slot.next = 9;
+  Forge(3, record);
+  stackd_slot_header back{3, 0};
+  memcpy(slot(9), &back, sizeof(back));
+  EXPECT_THAT(Drain().corrupt, ElementsAre("a chain of slots that does not end"));
+}
+
+TEST_F(RingReaderTest, AChainThatLeavesTheRingIsCorrupt) {
+  for (uint32_t next : {ring_->slot_count(), 0x7fffffffu, 0xfffffffeu}) {
+    stackd_thread_record record = ThreadInOneSlot();
+    record.slot.next = next;
+    Forge(0, record);
+    EXPECT_THAT(Drain().corrupt, ElementsAre("a chain of slots that does not end")) << next;
+  }
+}
+
+TEST_F(RingReaderTest, AReadyBitBeyondTheLastSlotIsIgnored) {
+  ASSERT_NE(ring_->slot_count() % 64, 0u);
+  MakeReady(ring_->slot_count());
+  header()->ready[STACKD_BITMAP_WORDS - 1] = ~0ull;
+  Records records = Drain();
+  EXPECT_THAT(records.threads, IsEmpty());
+  EXPECT_THAT(records.corrupt, IsEmpty());
+}
+
+TEST_F(RingReaderTest, StackSizesThatDisagreeAreCorrupt) {
+  const char* const corruption = "a thread record whose sizes disagree";
+  auto payload = [&](uint32_t index) { return reinterpret_cast<uint64_t*>(slot(index) + sizeof(stackd_thread_record)); };
+  stackd_thread_record record = ThreadInOneSlot();
+
+  record.stack_words = kMaxStackWords + 1;
+  Forge(0, record);
+  EXPECT_THAT(Drain().corrupt, ElementsAre(corruption)) << "longer than any stack";
+
+  record.stack_words = 0xffffffff;
+  Forge(0, record);
+  EXPECT_THAT(Drain().corrupt, ElementsAre(corruption)) << "arithmetic on it would overflow";
+
+  record.stack_words = 3;
+  Forge(0, record);
+  payload(0)[0] = 0b1001;
+  EXPECT_THAT(Drain().corrupt, ElementsAre(corruption)) << "a mask bit beyond the last word";
+
+  constexpr uint32_t kWordsInSlot = (STACKD_SLOT_BYTES - sizeof(stackd_thread_record)) / 8;
+  record.stack_words = 64 * 5;
+  Forge(0, record);
+  for (uint32_t i = 0; i < kWordsInSlot; i++) payload(0)[i] = ~0ull;
+  EXPECT_THAT(Drain().corrupt, ElementsAre(corruption)) << "kept words that are not there";
+
+  record.stack_words = 64 * (kWordsInSlot + 1);
+  Forge(0, record);
+  for (uint32_t i = 0; i < kWordsInSlot; i++) payload(0)[i] = 0;
+  EXPECT_THAT(Drain().corrupt, ElementsAre(corruption)) << "masks that are not there";
+}
+
+TEST_F(RingReaderTest, UnknownKindsAreCorrupt) {
+  for (uint32_t kind : {0u, 3u, 0xffffffffu}) {
+    stackd_thread_record record = ThreadInOneSlot();
+    record.slot.kind = kind;
+    Forge(0, record);
+    EXPECT_THAT(Drain().corrupt, ElementsAre("a record of unknown kind"));
+  }
+}
+
+TEST_F(RingReaderTest, SlotsOfCorruptRecordsAreFreeAgain) {
+  uint32_t before = free_slots();
+  stackd_ring_writer writer;
+  ASSERT_NE(stackd_ring_begin(&writer, &writer_ring_, 77, 8, 0), nullptr);
+  std::vector<uint64_t> words(5000, ~0ull);
+  ASSERT_TRUE(stackd_ring_append(&writer, words.data(), 5000));
+  stackd_ring_commit(&writer);
+  EXPECT_EQ(Drain().corrupt.size(), 1u);
+  EXPECT_EQ(free_slots(), before);
+}
+
+TEST_F(RingReaderTest, GoodRecordsBesideCorruptOnesAreGiven) {
+  stackd_thread_record record = ThreadInOneSlot();
+  record.slot.kind = 9;
+  Forge(400, record);
+  WriteThread(1, {1}, 1);
+  Records records = Drain();
+  EXPECT_EQ(records.threads.size(), 1u);
+  EXPECT_EQ(records.corrupt.size(), 1u);
+}
+
+class LargeRingReaderTest : public RingReaderTest {
+ protected:
+  LargeRingReaderTest() : RingReaderTest(STACKD_HEADER_BYTES + STACKD_MAX_SLOTS * STACKD_SLOT_BYTES) {}
+};
+
+TEST_F(LargeRingReaderTest, ChainsThatShareSlotsDoNotMultiplyTheWork) {
+  for (uint32_t i = 0; i < STACKD_MAX_SLOTS; i++) {
+    stackd_slot_header next{(i + 1) % STACKD_MAX_SLOTS, STACKD_RECORD_THREAD};
+    memcpy(slot(i), &next, sizeof(next));
+    MakeReady(i);
+  }
+  // Each chain is cut after some 132 slots: all of them would be 132 times the ring.
+  int records = 0;
+  int rounds = 0;
+  for (int got; (got =
+                     [&] {
+                       Records r;
+                       return reader_->Drain(&r);
+                     }()) > 0;
+       rounds++) {
+    EXPECT_LE(got, 2 * int{STACKD_MAX_SLOTS} / 100 + 64);
+    records += got;
+  }
+  EXPECT_EQ(records, int{STACKD_MAX_SLOTS});
+  EXPECT_GT(rounds, 30);
+}
+
+TEST_F(LargeRingReaderTest, OneDrainTakesAFullRing) {
+  uint32_t count = free_slots();
+  for (uint32_t tid = 0; tid < count; tid++) WriteThread(tid, {}, 0);
+  EXPECT_EQ(free_slots(), 0u);
+  EXPECT_EQ(Drain().threads.size(), count);
+}
+
+TEST_F(RingReaderTest, AProcessThatScribblesWhileWeReadHarmsOnlyItsRecords) {
+  std::atomic<bool> stop{false};
+  std::thread scribbler([&] {
+    uint64_t random = 88172645463325252ull;
+    auto* words = reinterpret_cast<volatile uint32_t*>(memory_);
+    while (!stop) {
+      random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+      uint32_t index = static_cast<uint32_t>(random) % ring_->slot_count();
+      uint32_t at = (STACKD_HEADER_BYTES + index * STACKD_SLOT_BYTES) / 4;
+      words[at] = random % 3 == 0 ? STACKD_NO_SLOT : static_cast<uint32_t>(random >> 32) % (ring_->slot_count() + 1);
+      words[at + 1] = static_cast<uint32_t>(random >> 40) % 4;
+      words[at + offsetof(stackd_thread_record, stack_words) / 4] = static_cast<uint32_t>(random >> 20) % 1000;
+      header()->ready[index / 64] = random;
+      header()->reader_sleeping = static_cast<uint32_t>(random);
+    }
+  });
+  int64_t until_ns = MonotonicNs() + kNsPerSecond / 2;
+  int64_t records = 0;
+  while (MonotonicNs() < until_ns) {
+    Records got;
+    records += reader_->Drain(&got);
+    for (const ThreadRecord& thread : got.threads) {
+      int64_t kept = 0;
+      for (uint64_t mask : thread.masks) kept += std::popcount(mask);
+      ASSERT_EQ(kept, static_cast<int64_t>(thread.words.size()));
+      ASSERT_EQ(thread.masks.size(), (thread.stack_words + 63) / 64);
+    }
+  }
+  stop = true;
+  scribbler.join();
+  EXPECT_GT(records, 0);
+}
+
+TEST_F(RingReaderTest, WaitEndsWhenTheAgentRings) {
+  uint32_t seen = reader_->Doorbell();
+  std::thread agent([&] {
+    while (__atomic_load_n(&header()->reader_sleeping, __ATOMIC_SEQ_CST) == 0) std::this_thread::yield();
+    stackd_ring_doorbell(&writer_ring_);
+  });
+  int64_t begin_ns = MonotonicNs();
+  reader_->Wait(seen, 20 * kNsPerSecond);
+  EXPECT_LT(MonotonicNs() - begin_ns, 10 * kNsPerSecond);
+  agent.join();
+}
+
+TEST_F(RingReaderTest, WaitEndsAtOnceIfTheAgentRangSinceWeLooked) {
+  uint32_t seen = reader_->Doorbell();
+  stackd_ring_doorbell(&writer_ring_);
+  int64_t begin_ns = MonotonicNs();
+  reader_->Wait(seen, 20 * kNsPerSecond);
+  EXPECT_LT(MonotonicNs() - begin_ns, 10 * kNsPerSecond);
+}
+
+TEST_F(RingReaderTest, WaitEndsByItself) {
+  reader_->Wait(reader_->Doorbell(), 5 * kNsPerMs);
+  EXPECT_EQ(header()->reader_sleeping, 0u);
+}
+
+TEST_F(RingReaderTest, InterruptEndsAWait) {
+  uint32_t seen = reader_->Doorbell();
+  std::thread other([&] {
+    while (__atomic_load_n(&header()->reader_sleeping, __ATOMIC_SEQ_CST) == 0) std::this_thread::yield();
+    RingReader(ring_.get()).Interrupt();
+  });
+  int64_t begin_ns = MonotonicNs();
+  reader_->Wait(seen, 20 * kNsPerSecond);
+  EXPECT_LT(MonotonicNs() - begin_ns, 10 * kNsPerSecond);
+  other.join();
+}
+
+TEST(Ring, SizesOutsideTheAbiAreRefused) {
+  for (uint32_t bytes : {0u, (64u << 10) - 1, STACKD_HEADER_BYTES + STACKD_MAX_SLOTS * STACKD_SLOT_BYTES + 1, ~0u}) {
+    auto ring = Ring::Create(bytes);
+    ASSERT_FALSE(ring.has_value()) << bytes;
+    EXPECT_EQ(ring.error().code, Code::kInvalidArgument);
+  }
+  EXPECT_TRUE(Ring::Create(64u << 10).has_value());
+  EXPECT_TRUE(Ring::Create(STACKD_HEADER_BYTES + STACKD_MAX_SLOTS * STACKD_SLOT_BYTES).has_value());
+}
+
+TEST(Ring, CannotBeCutShortAndHasAllItsPages) {
+  auto ring = Ring::Create(1u << 20);
+  ASSERT_TRUE(ring.has_value());
+  EXPECT_NE(ftruncate((*ring)->fd(), 4096), 0);
+  EXPECT_NE(ftruncate((*ring)->fd(), 2 << 20), 0);
+  struct stat status;
+  ASSERT_EQ(fstat((*ring)->fd(), &status), 0);
+  EXPECT_GE(status.st_blocks * 512, (*ring)->size_bytes());
+}
+
+}  // namespace
+}  // namespace stackd

@@ -37,19 +37,21 @@ class DumpStore {
  public:
   // Makes the file if there is none. A corrupt file is moved aside ("….corrupt-1", …) and a new one begun; that is said in
   // Problems(). Dumps whose capture is stored but which were never finished (the daemon died) are there, PARTIAL, with a
-  // note. Fails only if no file can be made there at all: one sentence that says what to change.
+  // note. Fails, with one sentence that says what to change, if no file can be made there at all, or if the file is that of
+  // a newer stackd or of another program: such a file is left as it is.
   static Result<std::unique_ptr<DumpStore>> Open(const DumpStoreOptions& options);
   ~DumpStore();
 
   // `header` holds name, process, trigger, create_time, thread_counts; `raw` the serialized capture (raw_capture.h).
   Result<void> PutRaw(const v1::Dump& header, const std::string& raw);
-  // Replaces what PutRaw wrote of the dump, but keeps `raw`; enforces the limits.
+  // Replaces what PutRaw wrote of the dump, but keeps `raw`. Both enforce the limits, a bounded part of the work per call.
+  // A full or read-only disk is an error (kUnavailable, STORE_UNAVAILABLE); the store works again once it has space.
   Result<void> Put(const v1::Dump& dump);
 
   // kNotFound with reason DUMP_NOT_FOUND; kInvalidArgument BAD_NAME for what cannot be a name.
   Result<v1::Dump> Get(const std::string& name) const;
   Result<std::string> GetRaw(const std::string& name) const;
-  // The newest dump's name; kNotFound if there is none.
+  // The name of the newest dump, of finished ones if there are any; kNotFound if there is none.
   Result<std::string> Newest() const;
   Result<DumpPage> List(const DumpQuery& query) const;
   Result<void> Delete(const std::string& name);

@@ -15,6 +15,12 @@ bool IsLabel(std::string_view name, uint8_t binding) {
   return name.starts_with(".L") || (binding == STB_LOCAL && name.starts_with("$L"));
 }
 
+// "pthread_cond_wait@@GLIBC_2.3.2" -> "pthread_cond_wait": the version says nothing to a person who reads a stack.
+std::string_view WithoutVersion(std::string_view name) {
+  size_t version = name.find('@');
+  return version != std::string_view::npos && version > 0 ? name.substr(0, version) : name;
+}
+
 }  // namespace
 
 SymbolTable SymbolTable::Read(const ElfFile& file) {
@@ -65,8 +71,8 @@ void SymbolTable::ReadSymbols(const ElfFile& file, const ElfSection& section) {
     symbols_.push_back(entry);
   }
   symbols_.shrink_to_fit();
-  std::sort(symbols_.begin(), symbols_.end(), [](const Symbol& a, const Symbol& b) {
-    return a.svma != b.svma ? a.svma < b.svma : a.name_offset < b.name_offset;
+  std::sort(symbols_.begin(), symbols_.end(), [this](const Symbol& a, const Symbol& b) {
+    return a.svma != b.svma ? a.svma < b.svma : NameOf(a) < NameOf(b);
   });
 }
 
@@ -106,10 +112,7 @@ std::optional<SymbolTable::Match> SymbolTable::Find(uint64_t svma) const {
   if (best == nullptr || svma - best->svma >= best->size_bytes) best = without_size;
   if (best == nullptr) return std::nullopt;
   std::string_view name = NameOf(*best);
-  // "pthread_cond_wait@@GLIBC_2.3.2": the version says nothing to a person who reads a stack.
-  size_t version = name.find('@');
-  if (version != std::string_view::npos && version > 0) name = name.substr(0, version);
-  return Match{name, best->svma};
+  return Match{WithoutVersion(name), best->svma};
 }
 
 }  // namespace stackd

@@ -21,7 +21,7 @@ class SymbolTable {
   // Reads .symtab, or .dynsym where there is no .symtab. `file` must outlive the table.
   static SymbolTable Read(const ElfFile& file);
 
-  // gdb's choice: of aliases the last; a symbol with a size only for addresses inside it; one without a size (assembly) up
+  // gdb's choice: of aliases the last in the alphabet; a symbol with a size only for addresses inside it; one without a size (assembly) up
   // to the next symbol; never one of another section.
   std::optional<Match> Find(uint64_t svma) const;
 
@@ -42,7 +42,7 @@ class SymbolTable {
   void ReadSymbols(const ElfFile& file, const ElfSection& section);
   std::string_view NameOf(const Symbol& symbol) const;
 
-  std::vector<Symbol> symbols_;  // by svma; aliases in order of preference, best last
+  std::vector<Symbol> symbols_;  // by svma, aliases by name
   std::vector<CodeSection> code_sections_;
   std::string_view names_;
   bool is_dynamic_ = false;

@@ -1,7 +1,9 @@
 #include "daemon/unwind/own_process.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <unistd.h>
 #include <unwind.h>
 
@@ -52,6 +54,17 @@ Fd OpenMapped(const Mapping& mapping) {
   return image;
 }
 
+struct TimerCapture {
+  OwnStacks* stacks;
+  uint64_t top_avma;
+  bool with_truth;
+};
+TimerCapture timer_capture;
+
+void OnProfilingTimer(int, siginfo_t*, void* context) {
+  timer_capture.stacks->Capture(*static_cast<ucontext_t*>(context), timer_capture.top_avma, timer_capture.with_truth);
+}
+
 }  // namespace
 
 OwnStacks::OwnStacks(size_t max_stacks, size_t max_bytes)
@@ -74,6 +87,18 @@ void OwnStacks::Capture(const ucontext_t& context, uint64_t top_avma, bool with_
   words_used_ += stack.word_count;
   TruthWalk walk{&stack, false};
   if (with_truth) _Unwind_Backtrace(AddTruth, &walk);
+}
+
+void CaptureByTimer(OwnStacks& stacks, bool with_truth, void (*run)()) {
+  timer_capture = {&stacks, OwnStackTop(), with_truth};
+  struct sigaction action{};
+  action.sa_sigaction = OnProfilingTimer;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  sigaction(SIGPROF, &action, nullptr);
+  itimerval every_ms{{0, 1000}, {0, 1000}}, never{};
+  setitimer(ITIMER_PROF, &every_ms, nullptr);
+  while (!stacks.full()) run();
+  setitimer(ITIMER_PROF, &never, nullptr);
 }
 
 Registers RegistersOf(const ucontext_t& context) {

@@ -45,6 +45,9 @@ class OwnStacks {
   size_t words_size_ = 0;
 };
 
+// Calls `run` until `stacks` is full, with a capture at every millisecond of CPU time.
+void CaptureByTimer(OwnStacks& stacks, bool with_truth, void (*run)());
+
 Registers RegistersOf(const ucontext_t& context);
 
 // One past the highest address of the calling thread's stack mapping.

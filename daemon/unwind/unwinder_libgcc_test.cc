@@ -64,10 +64,6 @@ void ExpectSameAsLibgcc(size_t min_stacks) {
   printf("%zu stacks, %zu frames\n", stacks->stacks().size(), frames);
 }
 
-void OnProfilingTimer(int, siginfo_t*, void* context) {
-  stacks->Capture(*static_cast<ucontext_t*>(context), top_avma, /*with_truth=*/true);
-}
-
 void Install(int signal, void (*handler)(int, siginfo_t*, void*)) {
   struct sigaction action{};
   action.sa_sigaction = handler;
@@ -78,13 +74,8 @@ void Install(int signal, void (*handler)(int, siginfo_t*, void*)) {
 
 TEST(Unwinder, FindsTheFramesThatLibgccFindsWhereverATimerInterrupts) {
   OwnStacks own(400, 64 << 20);
+  CaptureByTimer(own, /*with_truth=*/true, [] { RunWorkload(10); });
   stacks = &own;
-  top_avma = OwnStackTop();
-  Install(SIGPROF, OnProfilingTimer);
-  itimerval every_ms{{0, 1000}, {0, 1000}}, never{};
-  setitimer(ITIMER_PROF, &every_ms, nullptr);
-  while (!own.full()) RunWorkload(10);
-  setitimer(ITIMER_PROF, &never, nullptr);
   ExpectSameAsLibgcc(400);
 }
 

@@ -103,23 +103,25 @@ def command_name(pid):
     return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
 
 
-def redis(directory):
+def redis(directory, **options):
     port = _free_port()
     victim = Victim(["/usr/bin/redis-server", "--port", port, "--save", "", "--dir", directory, "--io-threads", 2,
-                     "--io-threads-do-reads", "yes"], directory=directory, ready=None)
+                     "--io-threads-do-reads", "yes"], directory=directory, ready=None, **options)
     _await_port(port)
+    victim.port = port
     return victim
 
 
-def memcached(directory):
+def memcached(directory, **options):
     port = _free_port()
     victim = Victim(["/usr/bin/memcached", "-l", "127.0.0.1", "-p", port, "-U", 0, "-u", "root" if os.geteuid() == 0 else
-                     pwd.getpwuid(os.geteuid()).pw_name], directory=directory, ready=None)
+                     pwd.getpwuid(os.geteuid()).pw_name], directory=directory, ready=None, **options)
     _await_port(port)
+    victim.port = port
     return victim
 
 
-def nginx(directory):
+def nginx(directory, **options):
     port = _free_port()
     root = pathlib.Path(directory) / "nginx"
     root.mkdir()
@@ -135,13 +137,14 @@ http {{
 }}
 """)
     victim = Victim(["/usr/sbin/nginx", "-c", root / "nginx.conf", "-e", root / "error.log"], directory=directory,
-                    ready=None)
+                    ready=None, **options)
     _await_port(port)
+    victim.port = port
     eventually("nginx has its workers", lambda: len(family(victim.pid)) == 3)
     return victim
 
 
-def postgres(directory, agent):
+def postgres(directory, agent, **options):
     """`agent`: a copy of the agent that the user postgres may read; `directory` must be open to it."""
     binaries = max(pathlib.Path("/usr/lib/postgresql").iterdir(), key=lambda path: int(path.name)) / "bin"
     data = pathlib.Path(directory) / "pg"
@@ -152,11 +155,13 @@ def postgres(directory, agent):
                    stdout=subprocess.DEVNULL, cwd="/")
     port = _free_port()
     victim = Victim([binaries / "postgres", "-D", data / "base", "-p", port, "-c", "listen_addresses=127.0.0.1", "-c",
-                     f"unix_socket_directories={data}", "-c", "autovacuum_naptime=1h"], directory=directory, ready=None, wrap=_user("postgres"), cwd="/",
-                    agent=agent)
+                     f"unix_socket_directories={data}", "-c", "autovacuum_naptime=1h"], directory=directory, ready=None,
+                    wrap=_user("postgres"), cwd="/", agent=agent, **options)
     # The last of its own processes to come up.
     eventually("postgres serves", lambda: subprocess.run([binaries / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)])
                .returncode == 0)
+    victim.port = port
+    victim.binaries = binaries
     return victim
 
 

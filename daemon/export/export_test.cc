@@ -1,0 +1,313 @@
+#include "daemon/export/export.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/util/json_util.h>
+#include <google/protobuf/util/message_differencer.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include "daemon/export/piecewise.h"
+
+namespace stackd {
+namespace {
+
+using google::protobuf::util::JsonStringToMessage;
+using google::protobuf::util::MessageDifferencer;
+using google::protobuf::util::MessageToJsonString;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string Export(void (*format)(const v1::Dump&, const Sink&), const v1::Dump& dump) {
+  std::string text;
+  format(dump, [&](std::string_view piece) {
+    EXPECT_LE(piece.size(), 64u << 10);
+    EXPECT_FALSE(piece.empty());
+    text += piece;
+    return true;
+  });
+  return text;
+}
+
+v1::Frame MakeFrame(const std::string& function, const std::string& file, int line, const std::string& module,
+                    v1::Frame::Origin origin = v1::Frame::CFI) {
+  v1::Frame frame;
+  frame.set_function(function);
+  frame.set_file(file);
+  frame.set_line(line);
+  frame.set_module(module);
+  frame.set_address("0x7f1234567890");
+  frame.set_module_offset("0x1890");
+  frame.set_origin(origin);
+  return frame;
+}
+
+v1::Stack MakeStack(const std::vector<v1::Frame>& frames, v1::Stack::End end = v1::Stack::ROOT) {
+  v1::Stack stack;
+  for (const v1::Frame& frame : frames) *stack.add_frames() = frame;
+  stack.set_end(end);
+  return stack;
+}
+
+void AddThread(int32_t tid, const std::string& name, const std::string& state, int stack, v1::Dump* dump) {
+  v1::Thread* thread = dump->add_threads();
+  thread->set_tid(tid);
+  thread->set_name(name);
+  thread->set_state(state);
+  thread->set_status(v1::Thread::CAPTURED);
+  if (stack >= 0) thread->set_stack(stack);
+}
+
+void AddGroup(const std::vector<int32_t>& tids, const std::vector<std::string>& names,
+              const std::vector<std::string>& states, const v1::Stack& stack, v1::Dump* dump) {
+  v1::StackGroup* group = dump->add_groups();
+  group->set_thread_count(static_cast<int32_t>(tids.size()));
+  group->mutable_tids()->Assign(tids.begin(), tids.end());
+  for (const std::string& name : names) group->add_thread_names(name);
+  for (const std::string& state : states) group->add_states(state);
+  *group->mutable_stack() = stack;
+}
+
+// A dump with one of each thing that the formats show.
+v1::Dump MakeDump() {
+  v1::Dump dump;
+  dump.set_name("processes/4711-123456/dumps/20261121T031502Z-1");
+  dump.mutable_process()->set_name("processes/4711-123456");
+  dump.mutable_process()->set_pid(4711);
+  dump.mutable_process()->set_display_name("checkout");
+  dump.mutable_process()->set_hostname("pod-7");
+  dump.set_trigger(v1::Dump::REQUEST);
+  dump.set_state(v1::Dump::PARTIAL);
+  dump.set_stored(true);
+  dump.mutable_create_time()->set_seconds(1795230902);
+  dump.mutable_capture_duration()->set_nanos(9'800'000);
+  dump.mutable_pause()->mutable_max()->set_nanos(41'000);
+  dump.mutable_thread_counts()->set_listed(1006);
+  dump.mutable_thread_counts()->set_captured(1003);
+  dump.mutable_thread_counts()->set_signal_blocked(2);
+  dump.mutable_thread_counts()->set_timed_out(1);
+  dump.add_notes("1 of 1006 threads did not answer by the deadline");
+  dump.add_notes("no function names for libfoo.so (1 frame): no symbols: build-id 1a2b was not found");
+
+  const v1::Stack idle = MakeStack({
+      MakeFrame("__futex_abstimed_wait_common", "./nptl/futex-internal.c", 57, "libc.so.6", v1::Frame::REGISTERS),
+      MakeFrame("pthread_cond_wait", "./nptl/pthread_cond_wait.c", 618, "libc.so.6"),
+      MakeFrame("Queue<std::function<void ()> >::Pop()", "/src/queue.h", 41, "checkout", v1::Frame::INLINED),
+      MakeFrame("Worker::Run()", "/src/worker.cc", 88, "checkout"),
+      MakeFrame("clone3", "", 0, "libc.so.6"),
+  });
+  v1::Frame unknown = MakeFrame("", "", 0, "libfoo.so");
+  v1::Frame generated = MakeFrame("", "", 0, "[anon]");
+  generated.clear_module_offset();
+  const v1::Stack cut = MakeStack({generated, unknown}, v1::Stack::NO_UNWIND_INFO);
+  const v1::Stack interrupted = MakeStack({
+      MakeFrame("OnAlarm(int)", "/src/main.cc", 12, "checkout", v1::Frame::REGISTERS),
+      MakeFrame("__restore_rt", "", 0, "libc.so.6"),
+      MakeFrame("Square(int)", "/src/math.h", 3, "checkout", v1::Frame::INLINED),
+      MakeFrame("Fibonacci(int)", "/src/math.cc", 9, "checkout", v1::Frame::SIGNAL_FRAME),
+      MakeFrame("Fibonacci(int)", "/src/math.cc", 10, "checkout"),
+      MakeFrame("Fibonacci(int)", "/src/math.cc", 10, "checkout"),
+      MakeFrame("Fibonacci(int)", "/src/math.cc", 10, "checkout"),
+      MakeFrame("Fibonacci(int)", "/src/math.cc", 10, "checkout"),
+      MakeFrame("Fibonacci(int)", "/src/math.cc", 10, "checkout"),
+      MakeFrame("Even(int)", "/src/math.cc", 20, "checkout"),
+      MakeFrame("Odd(int)", "/src/math.cc", 25, "checkout"),
+      MakeFrame("Even(int)", "/src/math.cc", 20, "checkout"),
+      MakeFrame("Odd(int)", "/src/math.cc", 25, "checkout"),
+      MakeFrame("Even(int)", "/src/math.cc", 20, "checkout"),
+      MakeFrame("Odd(int)", "/src/math.cc", 25, "checkout"),
+      MakeFrame("Even(int)", "/src/math.cc", 20, "checkout"),
+      MakeFrame("Odd(int)", "/src/math.cc", 25, "checkout"),
+      MakeFrame("main", "/src/main.cc", 30, "checkout"),
+  });
+  for (const v1::Stack& stack : {idle, cut, interrupted}) *dump.add_stacks() = stack;
+
+  AddThread(4711, "checkout", "running", 2, &dump);
+  std::vector<int32_t> idle_tids;
+  for (int32_t tid = 4712; tid <= 5711; ++tid) {
+    idle_tids.push_back(tid == 5711 ? 5800 : tid);
+    AddThread(idle_tids.back(), tid < 5710 ? "worker" : "worker-io", tid == 4800 ? "running" : "in a system call (futex)",
+              0, &dump);
+  }
+  AddThread(5801, "", "running or in a system call", 1, &dump);
+  AddThread(5802, "", "running or in a system call", 1, &dump);
+  AddThread(5803, "node-signal", "blocks signal 34", -1, &dump);
+  dump.mutable_threads()->rbegin()->set_status(v1::Thread::SIGNAL_BLOCKED);
+  AddThread(5804, "node-signal", "blocks signal 34", -1, &dump);
+  dump.mutable_threads()->rbegin()->set_status(v1::Thread::SIGNAL_BLOCKED);
+  AddThread(5805, "\x1b[2Jevil\n", "did not answer by the deadline", -1, &dump);
+  dump.mutable_threads()->rbegin()->set_status(v1::Thread::TIMED_OUT);
+
+  AddGroup(idle_tids, {"worker", "worker-io"}, {"in a system call (futex)", "running"}, idle, &dump);
+  AddGroup({5801, 5802}, {""}, {"running or in a system call"}, cut, &dump);
+  AddGroup({4711}, {"checkout"}, {"running"}, interrupted, &dump);
+  v1::Module* module = dump.add_modules();
+  module->set_path("/src/checkout");
+  module->set_symbols("DWARF");
+  return dump;
+}
+
+// With STACKD_UPDATE_GOLDEN=1 in the environment the file is written instead, for review.
+void ExpectGolden(const std::string& name, const std::string& actual) {
+  const std::string path = "daemon/export/testdata/" + name;
+  if (getenv("STACKD_UPDATE_GOLDEN") != nullptr) {
+    std::ofstream(path, std::ios::binary) << actual;
+    return;
+  }
+  std::ifstream file(path, std::ios::binary);
+  ASSERT_TRUE(file) << path;
+  EXPECT_EQ(actual, std::string(std::istreambuf_iterator<char>(file), {})) << path;
+}
+
+// `text` without the threads between the first few and the last few.
+std::string WithoutMostThreads(const std::string& text) {
+  const auto begin = text.find("\nThread 4 "), end = text.find("\nThread 1000 ");
+  return text.substr(0, begin) + "\n[...]\n" + text.substr(end);
+}
+
+TEST(ExportText, ShowsGroupsLargestFirst) { ExpectGolden("groups.txt", Export(ExportText, MakeDump())); }
+
+TEST(ExportTextByThread, ShowsThreadsInTheKernelsOrder) {
+  ExpectGolden("threads.txt", WithoutMostThreads(Export(ExportTextByThread, MakeDump())));
+}
+
+TEST(ExportFolded, HasALineForEachStackAndThreadName) { ExpectGolden("folded.txt", Export(ExportFolded, MakeDump())); }
+
+TEST(ExportText, SaysInOneLineThatAllIsWell) {
+  v1::Dump dump;
+  dump.mutable_process()->set_display_name("sleep");
+  dump.mutable_process()->set_pid(7);
+  dump.mutable_thread_counts()->set_listed(1);
+  dump.mutable_thread_counts()->set_captured(1);
+  dump.mutable_capture_duration()->set_nanos(300'000);
+  EXPECT_THAT(Export(ExportText, dump), testing::StartsWith("sleep (pid 7): 1 thread, all captured, in 300 us\n"));
+}
+
+TEST(ExportText, SaysThatADumpIsNotStored) {
+  v1::Dump dump = MakeDump();
+  dump.set_stored(false);
+  EXPECT_THAT(Export(ExportText, dump), HasSubstr("not stored"));
+}
+
+TEST(ExportText, SumsUpManyThreadsThatWereNotCaptured) {
+  v1::Dump dump;
+  for (int i = 1; i <= 3000; ++i) AddThread(i, "worker", "did not answer by the deadline", -1, &dump);
+  const std::string text = Export(ExportText, dump);
+  EXPECT_THAT(text, HasSubstr("  3,000 threads: did not answer by the deadline\n    tids 1-3000\n"));
+}
+
+TEST(ExportText, CutsLongListsOfThreads) {
+  v1::Dump dump;
+  std::vector<int32_t> tids;
+  std::vector<std::string> names;
+  for (int i = 0; i < 500; ++i) {
+    tids.push_back(1 + 2 * i);
+    names.push_back("thread-" + std::to_string(i));
+  }
+  AddGroup(tids, names, {"running"}, MakeStack({}), &dump);
+  const std::string text = Export(ExportText, dump);
+  EXPECT_THAT(text, HasSubstr("tids 1, 3, 5, 7"));
+  EXPECT_THAT(text, testing::ContainsRegex("tids [0-9, ]* and 4[0-9][0-9] more\n"));
+  EXPECT_THAT(text, testing::ContainsRegex("500 threads: thread-0, thread-1, .* and 4[0-9][0-9] more\n"));
+}
+
+TEST(Exports, LetNoControlCharacterThrough) {
+  const std::string evil =
+      "\x1b[2J\x07\r\n\t\x7f\xc2\x9b"
+      "31m\xe2\x80\xae"
+      "end";
+  v1::Dump dump = MakeDump();
+  dump.mutable_process()->set_display_name(evil);
+  dump.mutable_process()->set_hostname(evil);
+  dump.set_name(evil);
+  dump.add_notes(evil);
+  for (v1::Thread& thread : *dump.mutable_threads()) {
+    thread.set_name(evil);
+    thread.set_state(evil);
+  }
+  const auto make_evil = [&](v1::Stack* stack) {
+    for (v1::Frame& frame : *stack->mutable_frames()) {
+      if (!frame.function().empty()) frame.set_function(evil);
+      frame.set_file(evil);
+      frame.set_module(evil);
+      frame.set_address(evil);
+    }
+  };
+  for (v1::Stack& stack : *dump.mutable_stacks()) make_evil(&stack);
+  for (v1::StackGroup& group : *dump.mutable_groups()) {
+    make_evil(group.mutable_stack());
+    for (std::string& name : *group.mutable_thread_names()) name = evil;
+    for (std::string& state : *group.mutable_states()) state = evil;
+  }
+  for (const auto format : {ExportText, ExportTextByThread, ExportFolded}) {
+    const std::string text = Export(format, dump);
+    for (const char* forbidden : {"\x1b", "\x07", "\r", "\t", "\x7f", "\xc2\x9b", "\xe2\x80\xae"}) {
+      EXPECT_THAT(text, Not(HasSubstr(forbidden)));
+    }
+    EXPECT_THAT(text, HasSubstr("\\x1b[2J\\x07\\x0d\\x0a\\x09\\x7f\\x9b31m\\u{202e}end"));
+  }
+}
+
+TEST(ExportFolded, LetsNoNameImitateAFrame) {
+  v1::Dump dump;
+  dump.mutable_process()->set_display_name("a;b");
+  AddThread(1, "c;d\ne", "running", 0, &dump);
+  AddGroup({1}, {"c;d\ne"}, {"running"}, MakeStack({MakeFrame("f<[u8; 4]>()", "", 0, "m")}), &dump);
+  EXPECT_EQ(Export(ExportFolded, dump), "a:b;c:d\\x0ae;f<[u8: 4]>() 1\n");
+}
+
+TEST(ExportJson, IsTheJsonOfTheDump) {
+  for (const v1::Dump& dump : {MakeDump(), v1::Dump()}) {
+    v1::Dump parsed, expected;
+    std::string whole;
+    ASSERT_TRUE(MessageToJsonString(dump, &whole).ok());
+    ASSERT_TRUE(JsonStringToMessage(whole, &expected).ok());
+    const auto status = JsonStringToMessage(Export(ExportJson, dump), &parsed);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    EXPECT_TRUE(MessageDifferencer::Equals(parsed, expected));
+    EXPECT_TRUE(MessageDifferencer::Equals(parsed, dump));
+  }
+}
+
+TEST(ExportJson, NamesFieldsAsTheApiDoes) {
+  EXPECT_THAT(Export(ExportJson, MakeDump()), HasSubstr("\"threadCounts\":{\"listed\":1006"));
+}
+
+TEST(Exports, StopWhenTheReaderIsGone) {
+  v1::Dump dump = MakeDump();
+  for (const auto format : {ExportText, ExportTextByThread, ExportFolded, ExportJson}) {
+    for (int i = 0; i < 300; ++i) dump.add_groups()->CopyFrom(dump.groups(0));
+    int pieces = 0;
+    format(dump, [&](std::string_view) {
+      ++pieces;
+      return false;
+    });
+    EXPECT_EQ(pieces, 1);
+  }
+}
+
+TEST(Piecewise, CutsPiecesToTheirSizeAndLosesNothing) {
+  std::string expected, got;
+  std::vector<size_t> sizes;
+  const Sink sink = [&](std::string_view piece) {
+    sizes.push_back(piece.size());
+    got += piece;
+    return true;
+  };
+  {
+    Piecewise out(sink);
+    for (size_t size_bytes : {1, 70'000, 0, 65'535, 200'000, 65'536}) {
+      const std::string text(size_bytes, static_cast<char>('a' + expected.size() % 26));
+      out << text;
+      expected += text;
+    }
+  }
+  EXPECT_EQ(got, expected);
+  sizes.pop_back();
+  for (size_t size_bytes : sizes) EXPECT_EQ(size_bytes, Piecewise::kPieceBytes);
+}
+
+}  // namespace
+}  // namespace stackd

@@ -1,0 +1,398 @@
+#include "daemon/group/assemble.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+namespace stackd {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr uint64_t kApp = 0x400000, kLib = 0x7f0000000000, kJit = 0x7f1000000000, kNowhere = 0x10;
+
+Mapping Map(uint64_t start, const std::string& path) {
+  Mapping mapping{};
+  mapping.start_avma = start;
+  mapping.end_avma = start + 0x100000;
+  mapping.file_offset = 0x1000;
+  mapping.executable = true;
+  mapping.path = path;
+  return mapping;
+}
+
+std::shared_ptr<const SourceLocation> Named(std::vector<SourceFrame> frames, std::string reason = "") {
+  return std::make_shared<const SourceLocation>(SourceLocation{std::move(frames), std::move(reason)});
+}
+
+// A capture that is put together thread by thread.
+class AssembleTest : public testing::Test {
+ protected:
+  AssembleTest() {
+    capture_.process.id = "4711-100";
+    capture_.process.pid = 4711;
+    capture_.process.display_name = "checkout";
+    capture_.process.hostname = "pod-7";
+    capture_.begin_wall_ns = 1'795'230'902'000'000'007;
+    capture_.duration_ns = 9'800'000;
+    capture_.dump_signal = 34;
+    capture_.map = std::make_shared<const AddressMap>(
+        std::vector{Map(kApp, "/srv/bin/app"), Map(kLib, "/usr/lib/libfoo.so (deleted)"), Map(kJit, "")});
+  }
+
+  // Frames named by `functions`, innermost first, in the app; the index of the stack.
+  int AddStack(const std::vector<std::string>& functions, StackEnd end = StackEnd::kRoot) {
+    NamedStack stack;
+    stack.native.end = end;
+    for (const std::string& function : functions) {
+      const FrameOrigin origin = stack.native.frames.empty() ? FrameOrigin::kRegisters : FrameOrigin::kCfi;
+      stack.native.frames.push_back({kApp + 0x100 + 16 * stack.native.frames.size() + stacks_.size(), 0, origin});
+      stack.locations.push_back(Named({{function, "/src/app.cc", 7, false}}));
+    }
+    stacks_.push_back(std::move(stack));
+    return static_cast<int>(stacks_.size()) - 1;
+  }
+
+  int AddFrame(uint64_t pc_avma, std::shared_ptr<const SourceLocation> location) {
+    NamedStack stack;
+    stack.native = {{{pc_avma, 0, FrameOrigin::kRegisters}}, StackEnd::kRoot};
+    stack.locations = {std::move(location)};
+    stacks_.push_back(std::move(stack));
+    return static_cast<int>(stacks_.size()) - 1;
+  }
+
+  ThreadCapture& AddThread(int32_t tid, const std::string& name, int stack, ThreadStatus status = ThreadStatus::kCaptured) {
+    ThreadCapture& thread = capture_.threads.emplace_back();
+    thread.tid = tid;
+    thread.name = name;
+    thread.status = status;
+    thread.has_stack = stack >= 0;
+    if (stack >= 0) thread.registers.value[Registers::kRip] = stacks_[stack].native.frames[0].pc_avma;
+    stack_of_thread_.push_back(stack);
+    return thread;
+  }
+
+  v1::Dump Assemble() const {
+    return AssembleDump(capture_, stack_of_thread_, stacks_, [](const Module&) { return SymbolQuality::kNone; }, "d1");
+  }
+
+  Capture capture_;
+  std::vector<NamedStack> stacks_;
+  std::vector<int> stack_of_thread_;
+};
+
+std::vector<std::string> Notes(const v1::Dump& dump) { return {dump.notes().begin(), dump.notes().end()}; }
+
+TEST_F(AssembleTest, TellsWhatTheDumpIs) {
+  AddThread(1, "main", AddStack({"main"}));
+  capture_.trigger = Trigger::kSelf;
+  const v1::Dump dump = Assemble();
+  EXPECT_EQ(dump.name(), "processes/4711-100/dumps/d1");
+  EXPECT_EQ(dump.process().name(), "processes/4711-100");
+  EXPECT_EQ(dump.process().thread_count(), 1);
+  EXPECT_EQ(dump.trigger(), v1::Dump::SELF);
+  EXPECT_EQ(dump.state(), v1::Dump::COMPLETE);
+  EXPECT_EQ(dump.create_time().seconds(), 1'795'230'902);
+  EXPECT_EQ(dump.create_time().nanos(), 7);
+  EXPECT_EQ(dump.capture_duration().nanos(), 9'800'000);
+  EXPECT_FALSE(dump.stored());
+  EXPECT_THAT(Notes(dump), ElementsAre());
+}
+
+TEST_F(AssembleTest, ListsInlinedFramesBeforeTheFunctionTheyAreIn) {
+  const int stack =
+      AddFrame(kApp + 0x123, Named({{"Pop", "queue.h", 41, true}, {"Next", "queue.h", 90, true}, {"Run", "w.cc", 88}}));
+  AddThread(1, "w", stack);
+  const v1::Stack frames = Assemble().stacks(0);
+  ASSERT_EQ(frames.frames_size(), 3);
+  EXPECT_EQ(frames.frames(0).function(), "Pop");
+  EXPECT_EQ(frames.frames(0).origin(), v1::Frame::INLINED);
+  EXPECT_EQ(frames.frames(1).origin(), v1::Frame::INLINED);
+  EXPECT_EQ(frames.frames(2).function(), "Run");
+  EXPECT_EQ(frames.frames(2).origin(), v1::Frame::REGISTERS);
+  for (const v1::Frame& frame : frames.frames()) {
+    EXPECT_EQ(frame.address(), "0x400123");
+    EXPECT_EQ(frame.module(), "app");
+  }
+}
+
+TEST_F(AssembleTest, NamesThePlaceOfAFrameWithoutAFunction) {
+  AddThread(1, "a", AddFrame(kLib + 0x10, Named({}, "no symbols")));
+  AddThread(2, "b", AddFrame(kJit + 0x10, Named({})));
+  AddThread(3, "c", AddFrame(kNowhere, Named({})));
+  const v1::Dump dump = Assemble();
+  EXPECT_EQ(dump.stacks(0).frames(0).module(), "libfoo.so") << "without the remark that the file was deleted";
+  EXPECT_EQ(dump.stacks(0).frames(0).module_offset(), "0x1010") << "in the file, for want of the file";
+  EXPECT_EQ(dump.stacks(0).frames(0).unnamed_reason(), "no symbols");
+  EXPECT_EQ(dump.stacks(1).frames(0).module(), "[anon]");
+  EXPECT_EQ(dump.stacks(1).frames(0).module_offset(), "");
+  EXPECT_EQ(dump.stacks(2).frames(0).module(), "[anon]");
+  EXPECT_EQ(dump.stacks(2).frames(0).address(), "0x10");
+}
+
+TEST_F(AssembleTest, LooksAReturnAddressUpInTheMappingOfItsCall) {
+  // A call that never returns may be the last instruction of its mapping.
+  NamedStack stack;
+  stack.native = {{{kApp, 0, FrameOrigin::kRegisters}, {kApp + 0x100000, 0, FrameOrigin::kCfi}}, StackEnd::kRoot};
+  stack.locations = {Named({{"f"}}), Named({})};
+  stacks_.push_back(stack);
+  AddThread(1, "a", 0);
+  EXPECT_EQ(Assemble().stacks(0).frames(1).module(), "app");
+}
+
+TEST_F(AssembleTest, GroupsThreadsByTheFunctionsOfTheirStacks) {
+  const int idle = AddStack({"wait", "run"}), idle_elsewhere = AddStack({"wait", "run"}), busy = AddStack({"work", "run"});
+  AddThread(10, "main", busy);
+  AddThread(11, "io", idle);
+  AddThread(12, "worker", idle_elsewhere);
+  AddThread(13, "worker", idle_elsewhere);
+  const v1::Dump dump = Assemble();
+  ASSERT_EQ(dump.groups_size(), 2);
+  EXPECT_EQ(dump.groups(0).thread_count(), 3);
+  EXPECT_THAT(dump.groups(0).tids(), ElementsAre(11, 12, 13));
+  EXPECT_THAT(dump.groups(0).thread_names(), ElementsAre("worker", "io")) << "the most frequent first";
+  EXPECT_EQ(dump.groups(0).stack().SerializeAsString(), dump.stacks(idle_elsewhere).SerializeAsString())
+      << "the stack that most of them have";
+  EXPECT_THAT(dump.groups(1).tids(), ElementsAre(10));
+  EXPECT_EQ(dump.threads(1).stack(), idle);
+  EXPECT_EQ(dump.threads(2).stack(), idle_elsewhere);
+  EXPECT_NE(dump.groups(0).fingerprint(), dump.groups(1).fingerprint());
+}
+
+TEST_F(AssembleTest, OrdersGroupsOfOneSizeByTheirSmallestTid) {
+  const int a = AddStack({"a"}), b = AddStack({"b"}), c = AddStack({"c"});
+  AddThread(7, "", b);
+  AddThread(9, "", a);
+  AddThread(3, "", c);
+  std::vector<int> tids;
+  const v1::Dump dump = Assemble();
+  for (const v1::StackGroup& group : dump.groups()) tids.push_back(group.tids(0));
+  EXPECT_THAT(tids, ElementsAre(3, 7, 9));
+}
+
+TEST_F(AssembleTest, PutsEachThreadWithAStackInExactlyOneGroup) {
+  std::mt19937 random(42);
+  for (int round = 0; round < 50; ++round) {
+    capture_.threads.clear();
+    stacks_.clear();
+    stack_of_thread_.clear();
+    for (int i = 0; i < 20; ++i) {
+      std::vector<std::string> functions;
+      for (uint32_t depth = random() % 4 + 1; depth > 0; --depth) functions.push_back(std::string(1, 'a' + random() % 3));
+      AddStack(functions);
+    }
+    for (int tid = 1; tid <= 200; ++tid) {
+      const int stack = static_cast<int>(random() % 22) - 2;
+      AddThread(tid, std::string(1, 'x' + random() % 3), std::max(stack, -1),
+                stack < 0 ? ThreadStatus::kTimedOut : ThreadStatus::kCaptured);
+    }
+    const v1::Dump dump = Assemble();
+    std::map<int32_t, const v1::Thread*> with_stack;
+    for (const v1::Thread& thread : dump.threads()) {
+      if (thread.has_stack()) with_stack[thread.tid()] = &thread;
+    }
+    std::set<std::string> fingerprints;
+    int previous_size = dump.threads_size();
+    for (const v1::StackGroup& group : dump.groups()) {
+      EXPECT_TRUE(fingerprints.insert(group.fingerprint()).second);
+      EXPECT_EQ(group.thread_count(), group.tids_size());
+      EXPECT_LE(group.thread_count(), previous_size);
+      previous_size = group.thread_count();
+      EXPECT_EQ(Fingerprint(group.stack()), group.fingerprint());
+      for (int32_t tid : group.tids()) {
+        const auto thread = with_stack.extract(tid);
+        ASSERT_FALSE(thread.empty()) << "in two groups, or without a stack";
+        EXPECT_EQ(Fingerprint(dump.stacks(thread.mapped()->stack())), group.fingerprint());
+      }
+    }
+    EXPECT_TRUE(with_stack.empty());
+  }
+}
+
+TEST_F(AssembleTest, SaysOfEachThreadWhyItHasNoStack) {
+  AddThread(1, "", -1, ThreadStatus::kSignalBlocked);
+  AddThread(2, "", -1, ThreadStatus::kUninterruptible).wait_channel = "nfs_wait";
+  AddThread(3, "", -1, ThreadStatus::kStopped);
+  AddThread(4, "", -1, ThreadStatus::kExited);
+  AddThread(5, "", -1, ThreadStatus::kTimedOut);
+  AddThread(6, "", -1, ThreadStatus::kRingFull);
+  AddThread(7, "", -1, ThreadStatus::kSignalQueueFull);
+  AddThread(8, "", -1, ThreadStatus::kAgentFault);
+  const v1::Dump dump = Assemble();
+  std::vector<std::string> states;
+  for (const v1::Thread& thread : dump.threads()) states.push_back(thread.state());
+  EXPECT_THAT(states, ElementsAre("blocks signal 34", "uninterruptible in nfs_wait", "stopped", "exited during the dump",
+                                  "did not answer by the deadline", "no room in the ring by the deadline",
+                                  "the kernel would not queue the signal (RLIMIT_SIGPENDING)",
+                                  "the agent's handler met a fault of its own"));
+  const v1::ThreadCounts& counts = dump.thread_counts();
+  EXPECT_EQ(counts.listed(), 8);
+  EXPECT_EQ(counts.captured(), 0);
+  EXPECT_EQ(counts.signal_blocked() + counts.uninterruptible() + counts.stopped() + counts.exited() + counts.timed_out() +
+                counts.ring_full() + counts.signal_queue_full() + counts.agent_fault(),
+            8);
+  EXPECT_EQ(dump.threads(1).wait_channel(), "nfs_wait");
+  EXPECT_EQ(dump.groups_size(), 0);
+}
+
+TEST_F(AssembleTest, KeepsTheStackOfAThreadThatBlocksTheSignal) {
+  AddThread(1, "main", AddStack({"f"}), ThreadStatus::kSignalBlocked);
+  const v1::Dump dump = Assemble();
+  EXPECT_EQ(dump.threads(0).state(), "blocks signal 34");
+  EXPECT_EQ(dump.groups(0).tids(0), 1);
+}
+
+TEST_F(AssembleTest, IsPartialIfTimeRanOut) {
+  AddThread(1, "", AddStack({"f"}));
+  AddThread(2, "", -1, ThreadStatus::kSignalBlocked);
+  EXPECT_EQ(Assemble().state(), v1::Dump::COMPLETE) << "its thread has a status that no time would change";
+  AddThread(3, "", -1, ThreadStatus::kTimedOut);
+  EXPECT_EQ(Assemble().state(), v1::Dump::PARTIAL);
+  capture_.threads.back().status = ThreadStatus::kRingFull;
+  EXPECT_EQ(Assemble().state(), v1::Dump::PARTIAL);
+  capture_.threads.back().status = ThreadStatus::kExited;
+  EXPECT_EQ(Assemble().state(), v1::Dump::COMPLETE);
+  capture_.partial = true;
+  EXPECT_EQ(Assemble().state(), v1::Dump::PARTIAL);
+}
+
+TEST_F(AssembleTest, NotesWhatIsMissingWorstFirst) {
+  capture_.notes = {"the process ended during the dump"};
+  AddThread(1, "", AddStack({"f"}, StackEnd::kNoUnwindInfo));
+  AddThread(2, "", 0);
+  AddThread(3, "", AddFrame(kLib + 0x10, Named({}, "no symbols: build-id 1a2b was not found")));
+  AddThread(4, "", -1, ThreadStatus::kSignalBlocked);
+  AddThread(5, "", -1, ThreadStatus::kTimedOut);
+  EXPECT_THAT(Notes(Assemble()),
+              ElementsAre("the process ended during the dump", "1 of 5 threads did not answer by the deadline",
+                          "1 of 5 threads blocks the dump signal",
+                          "the stacks of 2 threads end before the thread's first function: no unwind information in app",
+                          "no function names for libfoo.so (1 frame): no symbols: build-id 1a2b was not found"));
+}
+
+TEST_F(AssembleTest, SumsUpTheModulesWithoutNamesWhenThereAreMany) {
+  std::vector<Mapping> mappings;
+  for (int i = 0; i < 30; ++i) mappings.push_back(Map(kLib + i * 0x100000, "/lib/lib" + std::to_string(i) + ".so"));
+  capture_.map = std::make_shared<const AddressMap>(std::move(mappings));
+  for (int i = 0; i < 30; ++i) AddThread(i + 1, "", AddFrame(kLib + i * 0x100000, Named({})));
+  const std::vector<std::string> notes = Notes(Assemble());
+  ASSERT_EQ(notes.size(), 9u);
+  EXPECT_EQ(notes.back(), "no function names for 22 more modules");
+}
+
+TEST_F(AssembleTest, ListsTheModulesThatOccurInStacks) {
+  AddThread(1, "", AddStack({"f", "g"}));
+  const v1::Dump dump = Assemble();
+  ASSERT_EQ(dump.modules_size(), 1);
+  EXPECT_EQ(dump.modules(0).path(), "/srv/bin/app");
+  EXPECT_EQ(dump.modules(0).address(), "0x400000");
+  EXPECT_EQ(dump.modules(0).symbols(), "NONE");
+}
+
+TEST_F(AssembleTest, TellsHowLongThreadsWerePaused) {
+  const int stack = AddStack({"f"});
+  for (int i = 1; i <= 200; ++i) AddThread(i, "", stack).pause_ns = (201 - i) * 1000;
+  AddThread(999, "", -1, ThreadStatus::kTimedOut).pause_ns = 1'000'000'000;
+  const v1::Dump dump = Assemble();
+  EXPECT_EQ(dump.pause().median().nanos(), 100'000);
+  EXPECT_EQ(dump.pause().p99().nanos(), 198'000);
+  EXPECT_EQ(dump.pause().max().nanos(), 200'000);
+}
+
+TEST_F(AssembleTest, CanBeReadBackWhateverBytesTheProcessSent) {
+  const std::string hostile = "\xff\xfe\x1b[31m\xc3";
+  capture_.process.display_name = capture_.process.hostname = capture_.process.executable = hostile;
+  capture_.process.start_wall_ns = -5;
+  capture_.notes = {hostile};
+  capture_.map = std::make_shared<const AddressMap>(std::vector{Map(kApp, "/" + hostile)});
+  AddThread(1, hostile, AddFrame(kApp, Named({{hostile, hostile, 1}}, hostile)));
+  AddThread(2, hostile, -1, ThreadStatus::kUninterruptible).wait_channel = hostile;
+  v1::Dump read;
+  EXPECT_TRUE(read.ParseFromString(Assemble().SerializeAsString()));
+  EXPECT_GE(read.process().start_time().nanos(), 0);
+}
+
+TEST_F(AssembleTest, CutsNamesThatNoProgramHas) {
+  AddThread(1, "", AddFrame(kApp, Named({{std::string(1 << 20, 'f')}})));
+  EXPECT_LT(Assemble().stacks(0).frames(0).function().size(), 5000u);
+}
+
+// --- Fingerprints ---
+
+std::string FingerprintOf(const std::vector<std::string>& functions) {
+  v1::Stack stack;
+  for (const std::string& function : functions) {
+    v1::Frame* frame = stack.add_frames();
+    frame->set_function(function);
+    frame->set_module("m");
+    frame->set_address("0x1");
+    frame->set_module_offset("0x1");
+  }
+  return Fingerprint(stack);
+}
+
+TEST(Fingerprint, IsThirtyTwoHexDigitsThatStayTheSameForEver) {
+  // Stored dumps are compared with later ones: change the rule's version with anything that changes this.
+  EXPECT_EQ(FingerprintOf({"f", "main"}), "b73c323f1e9d4dd336782499e27f6f87");
+}
+
+TEST(Fingerprint, IgnoresWhatCompilersAppendToNames) {
+  const std::string plain = FingerprintOf({"foo::bar(int)"});
+  for (const char* clone : {"foo::bar(int) [clone .constprop.0]", "foo::bar(int) [clone .isra.0] [clone .part.12]",
+                            "foo::bar(int) [clone .cold]"}) {
+    EXPECT_EQ(FingerprintOf({clone}), plain) << clone;
+  }
+  const std::string c = FingerprintOf({"foo"});
+  for (const char* clone :
+       {"foo.constprop.0", "foo.isra.3", "foo.part.0", "foo.cold", "foo.part.0.cold", "foo.lto_priv.0"}) {
+    EXPECT_EQ(FingerprintOf({clone}), c) << clone;
+  }
+  EXPECT_EQ(FingerprintOf({"core::fmt::write::h0123456789abcdef"}), FingerprintOf({"core::fmt::write"}));
+}
+
+TEST(Fingerprint, KeepsWhatMakesAFunctionAnother) {
+  const std::vector<std::vector<std::string>> different = {{},
+                                                           {"f"},
+                                                           {"f", "g"},
+                                                           {"g", "f"},
+                                                           {"fg"},
+                                                           {"f(int)"},
+                                                           {"f(long)"},
+                                                           {"f<int>"},
+                                                           {"f.1"},
+                                                           {"f.func1"},
+                                                           {"f.cold2"},
+                                                           {"x::h0123"},
+                                                           {"f", "f"},
+                                                           {"cold"},
+                                                           {"f[clone]"},
+                                                           {"main.f"},
+                                                           {"f(T) [with T = int]"},
+                                                           {"x::h0123456789abcdeg"}};
+  std::set<std::string> fingerprints;
+  for (const auto& functions : different)
+    EXPECT_TRUE(fingerprints.insert(FingerprintOf(functions)).second) << functions.back();
+}
+
+TEST(Fingerprint, TellsUnknownFunctionsApartByTheirPlace) {
+  const auto unknown = [](const char* module, const char* offset, const char* address) {
+    v1::Stack stack;
+    v1::Frame* frame = stack.add_frames();
+    frame->set_module(module);
+    frame->set_module_offset(offset);
+    frame->set_address(address);
+    return Fingerprint(stack);
+  };
+  EXPECT_EQ(unknown("a.so", "0x1", "0x7001"), unknown("a.so", "0x1", "0x8001")) << "wherever it was loaded";
+  EXPECT_NE(unknown("a.so", "0x1", "0x7001"), unknown("a.so", "0x2", "0x7001"));
+  EXPECT_NE(unknown("a.so", "0x1", "0x7001"), unknown("b.so", "0x1", "0x7001"));
+  EXPECT_NE(unknown("[anon]", "", "0x7001"), unknown("[anon]", "", "0x7002"));
+}
+
+}  // namespace
+}  // namespace stackd

@@ -1,0 +1,201 @@
+#include "daemon/store/raw_capture.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "daemon/base/fd.h"
+#include "daemon/module/module.h"
+
+namespace stackd {
+namespace {
+
+StackCopy MakeStack(uint64_t base_avma, uint32_t word_count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<uint64_t> masks((word_count + 63) / 64), words;
+  for (uint32_t i = 0; i < word_count; ++i) {
+    if (random() % 3 != 0) continue;
+    masks[i / 64] |= 1ull << (i % 64);
+    words.push_back(random());
+  }
+  return {base_avma, word_count, std::move(masks), std::move(words)};
+}
+
+Capture MakeCapture() {
+  Capture capture;
+  capture.process = {.id = "4711-100",
+                     .pid = 4711,
+                     .uid = 1000,
+                     .abi_version = 1,
+                     .display_name = "checkout",
+                     .executable = "/srv/checkout",
+                     .argv0 = "checkout",
+                     .hostname = "pod\xff",
+                     .start_wall_ns = 1,
+                     .connect_wall_ns = 2,
+                     .thread_count = 3,
+                     .limits = {"a limit"}};
+  capture.trigger = Trigger::kHang;
+  capture.begin_wall_ns = 123;
+  capture.duration_ns = 456;
+  capture.partial = true;
+  capture.dump_signal = 34;
+  capture.notes = {"one", "two"};
+  for (uint32_t i = 0; i < 5; ++i) {
+    ThreadCapture& thread = capture.threads.emplace_back();
+    thread.tid = static_cast<int32_t>(100 + i);
+    thread.name = std::string(i, 'n');
+    thread.status = i == 4 ? ThreadStatus::kUninterruptible : ThreadStatus::kCaptured;
+    thread.kernel_state = 'D';
+    thread.wait_channel = i == 4 ? "nfs_wait" : "";
+    thread.cpu_ns = i;
+    thread.pause_ns = 10 * i;
+    thread.thread_self_avma = 0x7f00 + i;
+    thread.has_stack = i < 4;
+    thread.stack_truncated = i == 3;
+    for (size_t r = 0; r < thread.registers.value.size(); ++r) thread.registers.value[r] = 1000 * i + r;
+    // None, less than a mask, exactly one, and more.
+    thread.stack = MakeStack(0x7fff0000 + i * 0x1000, std::vector<uint32_t>{0, 13, 64, 200, 0}[i], i);
+  }
+  auto executable = Module::Open(Fd(open("/proc/self/exe", O_RDONLY | O_CLOEXEC)), "/proc/self/exe");
+  Mapping code{.start_avma = 0x400000,
+               .end_avma = 0x500000,
+               .file_offset = 0x1000,
+               .readable = true,
+               .writable = false,
+               .executable = true,
+               .path = "/srv/checkout",
+               .device = 7,
+               .inode = 8,
+               .module = executable.value(),
+               .bias = 0x1234};
+  Mapping heap{.start_avma = 0x600000,
+               .end_avma = 0x700000,
+               .file_offset = 0,
+               .readable = true,
+               .writable = true,
+               .executable = false,
+               .path = "[heap]"};
+  capture.map = std::make_shared<const AddressMap>(std::vector{code, heap});
+  return capture;
+}
+
+void ExpectEqual(const Capture& a, const Capture& b) {
+  EXPECT_EQ(a.process.id, b.process.id);
+  EXPECT_EQ(a.process.pid, b.process.pid);
+  EXPECT_EQ(a.process.uid, b.process.uid);
+  EXPECT_EQ(a.process.abi_version, b.process.abi_version);
+  EXPECT_EQ(a.process.display_name, b.process.display_name);
+  EXPECT_EQ(a.process.executable, b.process.executable);
+  EXPECT_EQ(a.process.argv0, b.process.argv0);
+  EXPECT_EQ(a.process.hostname, b.process.hostname);
+  EXPECT_EQ(a.process.start_wall_ns, b.process.start_wall_ns);
+  EXPECT_EQ(a.process.connect_wall_ns, b.process.connect_wall_ns);
+  EXPECT_EQ(a.process.thread_count, b.process.thread_count);
+  EXPECT_EQ(a.process.limits, b.process.limits);
+  EXPECT_EQ(a.trigger, b.trigger);
+  EXPECT_EQ(a.begin_wall_ns, b.begin_wall_ns);
+  EXPECT_EQ(a.duration_ns, b.duration_ns);
+  EXPECT_EQ(a.partial, b.partial);
+  EXPECT_EQ(a.dump_signal, b.dump_signal);
+  EXPECT_EQ(a.notes, b.notes);
+  ASSERT_EQ(a.threads.size(), b.threads.size());
+  for (size_t i = 0; i < a.threads.size(); ++i) {
+    EXPECT_EQ(a.threads[i].tid, b.threads[i].tid);
+    EXPECT_EQ(a.threads[i].name, b.threads[i].name);
+    EXPECT_EQ(a.threads[i].status, b.threads[i].status);
+    EXPECT_EQ(a.threads[i].kernel_state, b.threads[i].kernel_state);
+    EXPECT_EQ(a.threads[i].wait_channel, b.threads[i].wait_channel);
+    EXPECT_EQ(a.threads[i].cpu_ns, b.threads[i].cpu_ns);
+    EXPECT_EQ(a.threads[i].pause_ns, b.threads[i].pause_ns);
+    EXPECT_EQ(a.threads[i].thread_self_avma, b.threads[i].thread_self_avma);
+    EXPECT_EQ(a.threads[i].has_stack, b.threads[i].has_stack);
+    EXPECT_EQ(a.threads[i].stack_truncated, b.threads[i].stack_truncated);
+    EXPECT_EQ(a.threads[i].registers.value, b.threads[i].registers.value);
+    EXPECT_EQ(a.threads[i].stack.base_avma(), b.threads[i].stack.base_avma());
+    EXPECT_EQ(a.threads[i].stack.word_count(), b.threads[i].stack.word_count());
+    EXPECT_EQ(a.threads[i].stack.masks(), b.threads[i].stack.masks());
+    EXPECT_EQ(a.threads[i].stack.words(), b.threads[i].stack.words());
+  }
+  ASSERT_EQ(a.map->mappings().size(), b.map->mappings().size());
+  for (size_t i = 0; i < a.map->mappings().size(); ++i) {
+    const Mapping &x = a.map->mappings()[i], &y = b.map->mappings()[i];
+    EXPECT_EQ(x.start_avma, y.start_avma);
+    EXPECT_EQ(x.end_avma, y.end_avma);
+    EXPECT_EQ(x.file_offset, y.file_offset);
+    EXPECT_EQ(x.readable, y.readable);
+    EXPECT_EQ(x.writable, y.writable);
+    EXPECT_EQ(x.executable, y.executable);
+    EXPECT_EQ(x.path, y.path);
+    EXPECT_EQ(x.device, y.device);
+    EXPECT_EQ(x.inode, y.inode);
+    EXPECT_EQ(x.bias, y.bias);
+  }
+}
+
+TEST(RawCapture, ComesBackAsItWas) {
+  const Capture capture = MakeCapture();
+  const auto parsed = ParseRaw(SerializeRaw(capture));
+  ASSERT_TRUE(parsed) << parsed.error().message;
+  ExpectEqual(parsed->capture, capture);
+}
+
+TEST(RawCapture, KnowsBuildIdsButHasNoFiles) {
+  const Capture capture = MakeCapture();
+  const auto parsed = ParseRaw(SerializeRaw(capture));
+  ASSERT_TRUE(parsed);
+  const std::string& build_id = capture.map->mappings()[0].module->build_id();
+  ASSERT_EQ(parsed->build_ids.size(), 2u);
+  EXPECT_EQ(parsed->build_ids[0].size(), 2 * build_id.size());
+  EXPECT_EQ(parsed->build_ids[1], "");
+  EXPECT_EQ(parsed->capture.map->mappings()[0].module, nullptr);
+}
+
+TEST(RawCapture, MayBeEmpty) {
+  const auto parsed = ParseRaw(SerializeRaw({}));
+  ASSERT_TRUE(parsed) << parsed.error().message;
+  EXPECT_TRUE(parsed->capture.threads.empty());
+  EXPECT_TRUE(parsed->capture.map->mappings().empty());
+}
+
+TEST(RawCapture, IsRefusedWhenCutAnywhere) {
+  const std::string bytes = SerializeRaw(MakeCapture());
+  int whole = 0;
+  for (size_t size_bytes = 0; size_bytes < bytes.size(); ++size_bytes) {
+    // A cut between two fields leaves a shorter message that is well-formed: then tables are missing, or nothing but
+    // what may be missing.
+    if (ParseRaw(std::string_view(bytes).substr(0, size_bytes))) ++whole;
+  }
+  EXPECT_LE(whole, 10);
+}
+
+TEST(RawCapture, SurvivesChangedBytes) {
+  const std::string bytes = SerializeRaw(MakeCapture());
+  std::mt19937 random(1);
+  for (int i = 0; i < 20'000; ++i) {
+    std::string changed = bytes;
+    for (uint32_t n = random() % 4 + 1; n > 0; --n) changed[random() % changed.size()] = static_cast<char>(random());
+    const auto parsed = ParseRaw(changed);
+    if (!parsed) continue;
+    for (const ThreadCapture& thread : parsed->capture.threads) {
+      for (uint64_t word = 0; word < thread.stack.word_count(); ++word) {
+        EXPECT_TRUE(thread.stack.Read(thread.stack.base_avma() + 8 * word)) << "within the copy";
+      }
+    }
+    EXPECT_EQ(parsed->build_ids.size(), parsed->capture.map->mappings().size());
+  }
+}
+
+TEST(RawCapture, OfALaterVersionIsRefused) {
+  std::string bytes = SerializeRaw({});
+  ASSERT_EQ(bytes[0], 0x08) << "field 1, a number";
+  bytes[1] = 99;
+  const auto parsed = ParseRaw(bytes);
+  ASSERT_FALSE(parsed);
+  EXPECT_EQ(parsed.error().code, Code::kFailedPrecondition);
+  EXPECT_NE(parsed.error().message.find("newer stackd"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace stackd

@@ -1,0 +1,31 @@
+// The unwinder against libunwind's remote API, on the same copies of stacks.
+#include <gtest/gtest.h>
+
+#include "daemon/unwind/own_process.h"
+#include "daemon/unwind/remote_unwind.h"
+#include "daemon/unwind/workload.h"
+
+namespace stackd {
+namespace {
+
+TEST(Unwinder, FindsTheFramesThatLibunwindFinds) {
+  OwnStacks stacks(400, 64 << 20);
+  CaptureByTimer(stacks, /*with_truth=*/false, [] { RunWorkload(10); });
+  auto map = OwnAddressMap();
+  Unwinder unwinder;
+  RemoteUnwinder remote(/*caching=*/true);
+  size_t frames = 0;
+  for (const OwnStack& stack : stacks.stacks()) {
+    StackCopy copy = FilteredCopy(stack, *map);
+    std::vector<uint64_t> pcs;
+    NativeStack unwound = unwinder.Unwind(stack.registers, copy, false, *map);
+    for (const NativeFrame& frame : unwound.frames) pcs.push_back(frame.pc_avma);
+    EXPECT_EQ(pcs, remote.Unwind(stack.registers, copy, *map));
+    EXPECT_EQ(unwound.end, StackEnd::kRoot);
+    frames += pcs.size();
+  }
+  EXPECT_GT(frames, 10 * stacks.stacks().size());
+}
+
+}  // namespace
+}  // namespace stackd

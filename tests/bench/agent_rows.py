@@ -1,0 +1,79 @@
+"""What the agent costs a program that nobody dumps."""
+
+import os
+import pathlib
+import subprocess
+import time
+
+from stand import AGENT, REPEAT, has, kib_of, numbers_from, program, say, stand
+from table import Figure, below
+
+IDLE_SECONDS = 10
+STARTS = 200
+SYSCALLS = f"system calls of an idle program's agent in {IDLE_SECONDS} s"
+
+
+def count_syscalls(pid):
+    """All threads of a process. perf counts in the kernel; strace would stop the threads and so make system calls restart."""
+    done = subprocess.run(["perf", "stat", "-x,", "-e", "raw_syscalls:sys_enter", "-p", str(pid), "--", "sleep",
+                           str(IDLE_SECONDS)], capture_output=True, text=True, check=False)
+    fields = [line.split(",") for line in done.stderr.splitlines() if "raw_syscalls" in line]
+    # "<not counted>": no thread of it ever ran.
+    if fields and fields[0][0] == "<not counted>":
+        return 0
+    return int(fields[0][0]) if fields and fields[0][0].isdigit() else None
+
+
+def switches(pid):
+    total = 0
+    for status in pathlib.Path(f"/proc/{pid}/task").glob("*/status"):
+        total += sum(int(line.split()[1]) for line in status.read_text().splitlines() if "ctxt_switches" in line)
+    return total
+
+
+def syscall_row(daemon):
+    with program(daemon, "idle_program") as victim:
+        time.sleep(1)  # the registration ends
+        before = switches(victim.pid)
+        calls = count_syscalls(victim.pid) if has("perf") else None
+        if calls is not None:
+            return below(SYSCALLS + " (perf stat)", Figure([calls], ""), 0, strict=False)
+        time.sleep(max(0, IDLE_SECONDS))
+        return below(f"context switches of an idle program's agent in {IDLE_SECONDS} s (perf cannot count system calls here)",
+                     Figure([switches(victim.pid) - before], ""), 0, strict=False)
+
+
+def private_kib(pid):
+    return kib_of(pid, "Private_Clean") + kib_of(pid, "Private_Dirty")
+
+
+def memory_row(daemon):
+    added = []
+    for _ in range(REPEAT):
+        with program(daemon, "idle_program", preload=False) as plain, program(daemon, "idle_program") as watched:
+            daemon.ctl("dump", watched.pid)  # the agent's tables are there after a dump
+            added.append(private_kib(watched.pid) - private_kib(plain.pid))
+    return below("private memory that the agent adds, after a dump", Figure(added, "KiB"), 256)
+
+
+def start_row(daemon, what):
+    without_ms, with_ms = [], []
+    os.environ["STACKD_DIR"] = str(daemon.dir)
+    for _ in range(REPEAT):
+        without_ns, with_ns = numbers_from("start_time", STARTS, AGENT, "/bin/true")
+        without_ms.append(without_ns / 1e6)
+        with_ms.append(with_ns / 1e6)
+    del os.environ["STACKD_DIR"]
+    added = Figure([a - b for a, b in zip(with_ms, without_ms)], "ms")
+    return below(f"added to the run of /bin/true ({STARTS} times), {what}", added, 2,
+                 peer=Figure(without_ms, "ms", "without the agent"))
+
+
+def agent_rows():
+    say("agent: start, memory, idle")
+    rows = []
+    with stand(keep_running=False) as absent:
+        rows.append(start_row(absent, "no daemon"))
+    with stand() as daemon:
+        rows += [start_row(daemon, "a daemon runs"), memory_row(daemon), syscall_row(daemon)]
+    return rows

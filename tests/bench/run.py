@@ -1,0 +1,58 @@
+"""Runs the measurements that are named, or all, and prints one table. Called by run.sh, which builds first."""
+
+import argparse
+import os
+import platform
+import sys
+
+from agent_rows import agent_rows
+from daemon_rows import daemon_rows
+from dump_rows import dump_rows
+from pause_rows import pause_rows
+from roundtrip_rows import roundtrip_rows
+from stand import REPEAT, say
+from table import Row, render
+from throughput_rows import throughput_rows
+
+MEASUREMENTS = {
+    "dump": dump_rows,
+    "throughput": throughput_rows,
+    "roundtrip": roundtrip_rows,
+    "pause": pause_rows,
+    "agent": agent_rows,
+    "daemon": daemon_rows,
+}
+
+
+def machine():
+    with open("/proc/cpuinfo", encoding="ascii") as cpuinfo:
+        model = next((line.split(":")[1].strip() for line in cpuinfo if line.startswith("model name")), "unknown CPU")
+    return (f"{os.cpu_count()} x {model}, Linux {platform.release()}, load average {os.getloadavg()[0]:.1f} at the start, "
+            f"{REPEAT} repetitions")
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="tests/bench/run.sh", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=" ".join(MEASUREMENTS))
+    names = parser.parse_args().names or list(MEASUREMENTS)
+    unknown = [name for name in names if name not in MEASUREMENTS]
+    if unknown:
+        parser.error(f"there is no {unknown[0]}; there are: {' '.join(MEASUREMENTS)}")
+    header = machine()
+    rows = []
+    failed = False
+    for name in names:
+        try:
+            rows += MEASUREMENTS[name]()
+        except (RuntimeError, AssertionError, OSError) as error:
+            # The others are still worth their time.
+            say(f"{name}: {error}")
+            rows.append(Row(name, "failed", str(error).splitlines()[0], reached=False))
+            failed = True
+    print(f"{header}, {os.getloadavg()[0]:.1f} at the end\n")
+    print(render(rows))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Builds stackd, measures it beside its peers in the same run, and prints one table. README.md says how to read it.
+#
+#   tests/bench/run.sh              everything
+#   tests/bench/run.sh NAME...      some of it: dump throughput roundtrip pause agent daemon
+#   STACKD_BENCH_REPEAT=3           repetitions, 7 unless said
+#
+# Writes nothing into the repository. Exits 0 when everything could be measured, whatever the figures are.
+set -euo pipefail
+cd "$(dirname "$(readlink -f "$0")")/../.."
+
+# What the peers need (gdb, elfutils, linux-perf) is not installed: what is missing is skipped, and said.
+deploy/install-deps.sh >&2
+bazel build -c opt //daemon:stackd //client:stackctl //agent:libstackd_agent.so //tests/bench/... >&2
+export PYTHONDONTWRITEBYTECODE=1
+exec /usr/bin/python3 tests/bench/run.py "$@"

@@ -1,0 +1,145 @@
+#!/usr/bin/python3
+"""What the dump handler can reach in the linked agent: proved on the machine code, not on trust.
+
+From stackd_on_dump_signal and the pointer filters, every direct call and jump must stay inside functions that the sources
+mark STACKD_HANDLER; indirect calls are only those known here; the deepest chain of calls fits the stack that the handler
+makes sure of; and the library has no thread-local storage.
+"""
+
+import glob
+import os
+import re
+import subprocess
+import unittest
+
+AGENT = "agent/libstackd_agent.so"
+SECTION = ".text.stackd_handler"
+ROOTS = ["stackd_on_dump_signal", "stackd_filter_avx2", "stackd_filter_scalar"]
+# The filter, chosen at install; the program's own handler for signals that are not ours.
+MAY_CALL_INDIRECTLY = {"stackd_capture_write", "copy_stack", "call_chain", "stackd_on_dump_signal"}
+
+
+def run(*command):
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def base_name(symbol):
+    """Without what the compiler adds to clones: .part.0, .constprop.0, .isra.0, .cold."""
+    return symbol.split(".")[0]
+
+
+class Function:
+    def __init__(self, name):
+        self.name = name
+        self.frame_bytes = 0
+        self.targets = []
+        self.indirect = []
+
+
+def disassemble():
+    functions = {}
+    current = None
+    for line in run("objdump", "-d", "--no-show-raw-insn", "-j", ".text", "-j", ".plt", "-j", ".plt.got", "-j", ".plt.sec", AGENT).splitlines():
+        start = re.match(r"[0-9a-f]+ <(.+)>:$", line)
+        if start:
+            current = functions.setdefault(start[1], Function(start[1]))
+            continue
+        instruction = re.match(r"\s+[0-9a-f]+:\s+(?:(?:lock|bnd|notrack|rep) )*(\S+)\s*(.*)$", line)
+        if not instruction or current is None:
+            continue
+        mnemonic, operands = instruction.groups()
+        if mnemonic.startswith("push"):
+            current.frame_bytes += 8
+        reserve = re.match(r"\$0x([0-9a-f]+),%rsp", operands)
+        if reserve and mnemonic.startswith("sub"):
+            current.frame_bytes += int(reserve[1], 16)
+        align = re.match(r"\$0x(f+[0-9a-f]*0),%rsp", operands)
+        if align and mnemonic.startswith("and"):
+            current.frame_bytes += (1 << 64) - int(align[1], 16)
+        if not re.match(r"(call|j)", mnemonic):
+            continue
+        if operands.startswith("*"):
+            current.indirect.append(line.strip())
+            continue
+        target = re.search(r"<([^>+]+)(\+0x[0-9a-f]+)?>", operands)
+        assert target, line
+        if target[1] != current.name:
+            current.targets.append(target[1])
+    return functions
+
+
+def handler_functions():
+    names = set()
+    for archive in glob.glob("agent/libhandler*.a"):
+        for line in run("objdump", "-t", archive).splitlines():
+            if SECTION in line and " F " in line:
+                names.add(line.split()[-1])
+    return names
+
+
+class HandlerClosure(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.functions = disassemble()
+        cls.allowed = handler_functions()
+
+    def is_allowed(self, name):
+        return base_name(name) in {base_name(a) for a in self.allowed}
+
+    def reach(self):
+        reached = []
+        to_do = list(ROOTS)
+        while to_do:
+            name = to_do.pop()
+            if name in reached:
+                continue
+            reached.append(name)
+            if self.is_allowed(name):
+                to_do += self.functions[name].targets
+        return reached
+
+    def test_calls_stay_in_handler_code(self):
+        self.assertGreater(len(self.allowed), 8)
+        for name in self.reach():
+            callers = [f.name for f in self.functions.values() if name in f.targets]
+            self.assertTrue(self.is_allowed(name), f"{name}, which is not handler code, is called by {callers}")
+
+    def test_indirect_calls_are_the_known_ones(self):
+        found = 0
+        for name in self.reach():
+            if not self.is_allowed(name):
+                continue
+            for line in self.functions[name].indirect:
+                self.assertIn(base_name(name), MAY_CALL_INDIRECTLY, line)
+                found += 1
+        self.assertGreaterEqual(found, 2)
+        self.assertLessEqual(found, 4)
+
+    def deepest(self, name, path=()):
+        self.assertNotIn(name, path, "recursion")
+        function = self.functions[name]
+        deepest_callee = max((self.deepest(t, path + (name,)) for t in function.targets), default=(0, ()))
+        # Every call pushes a return address; an indirect one may be the filter.
+        callees = [deepest_callee]
+        if function.indirect and base_name(name) in ("stackd_capture_write", "copy_stack"):
+            callees += [self.deepest(f, path + (name,)) for f in ROOTS[1:]]
+        bytes_below, names = max(callees)
+        return function.frame_bytes + 8 + bytes_below, (name,) + names
+
+    def test_the_stack_that_the_handler_needs_is_what_it_makes_sure_of(self):
+        with open("agent/capture.h", encoding="utf-8") as file:
+            header = file.read()
+        budget = int(re.search(r"#define STACKD_CAPTURE_STACK_BYTES (\d+)", header)[1])
+        needed, path = self.deepest("stackd_on_dump_signal")
+        print(f"the handler needs {needed} of {budget} bytes: {' > '.join(path)}")
+        self.assertLessEqual(needed, budget)
+
+    def test_no_thread_local_storage_and_no_stack_protector_in_the_handler(self):
+        self.assertNotRegex(run("readelf", "-lW", AGENT), r"\bTLS\b")
+        self.assertNotRegex(run("readelf", "-rW", AGENT), r"TPOFF|DTPMOD|TLSDESC")
+        for name in self.reach():
+            self.assertNotIn("__stack_chk_fail", " ".join(self.functions[name].targets))
+
+
+if __name__ == "__main__":
+    unittest.main()
