@@ -29,6 +29,9 @@ running() {
   [[ $(cat "/proc/$pid/comm" 2>/dev/null) == "$1" ]] && echo "$pid"
 }
 
+# A process that ended may stay in /proc until somebody has asked how.
+alive() { grep -qs '^State:.[^ZX]' "/proc/$1/status"; }
+
 # Where nobody else may read or plant anything, also in /tmp.
 make_directory() {
   mkdir -p "$DIR"
@@ -43,10 +46,10 @@ stop() {
     kill "$pid"
     # stackd drains and ends within 5 s; what does not listen to SIGTERM is ended.
     for _ in {1..60}; do
-      [[ -e /proc/$pid ]] || break
+      alive "$pid" || break
       sleep 0.1
     done
-    [[ -e /proc/$pid ]] && kill -KILL "$pid"
+    if alive "$pid"; then kill -KILL "$pid"; fi
     step "stopped $name ($pid)"
     stopped=1
   done
@@ -75,7 +78,7 @@ start_daemon() {
   echo "$pid" >"$DIR/stackd.pid"
   echo "$port" >"$DIR/port"
   until ctl ps >/dev/null 2>&1; do
-    [[ -e /proc/$pid ]] || die "the daemon ended at once: $(tail -n 3 "$DIR/stackd.log")"
+    alive "$pid" || die "the daemon ended at once: $(tail -n 3 "$DIR/stackd.log")"
     sleep 0.02
   done
   step "started the daemon (pid $pid, port $port, directory $DIR)"

@@ -2,7 +2,6 @@
 // rest of the workers queue up behind them, and what has nothing to do with it idles as it should.
 #include <sys/epoll.h>
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -10,7 +9,6 @@
 #include <mutex>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "tests/programs/victim.h"
 
@@ -61,6 +59,10 @@ VICTIM_NOINLINE void Transfer(const Order& order, bool first) {
   order.to->balance += order.amount;
 }
 
+OrderQueue hanging_orders;
+OrderQueue queued_orders;
+OrderQueue no_orders;
+
 VICTIM_NOINLINE void Settle(OrderQueue& queue, bool first) {
   for (;;) {
     Order order = queue.Pop();
@@ -68,55 +70,55 @@ VICTIM_NOINLINE void Settle(OrderQueue& queue, bool first) {
   }
 }
 
-VICTIM_NOINLINE void AcceptConnections() {
+// What threads run: plain functions, so that the stacks of the demonstration are short.
+void* SettleFirst(void*) {
+  Settle(hanging_orders, true);
+  return nullptr;
+}
+
+void* SettleQueued(void*) {
+  Settle(queued_orders, false);
+  return nullptr;
+}
+
+void* SettleNothing(void*) {
+  Settle(no_orders, false);
+  return nullptr;
+}
+
+void* AcceptConnections(void* unused) {
   int epoll = epoll_create1(EPOLL_CLOEXEC);
   for (epoll_event event;;) epoll_wait(epoll, &event, 1, -1);
+  return unused;
 }
 
-VICTIM_NOINLINE void FlushJournal() {
+void* FlushJournal(void* unused) {
   for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
+  return unused;
 }
 
-class Service {
- public:
-  // Starts `body` in a thread and returns its tid.
-  template <typename Body>
-  pid_t Start(const std::string& name, Body body) {
-    std::atomic<pid_t> tid = 0;
-    threads_.emplace_back([&tid, name, body] {
-      pthread_setname_np(pthread_self(), name.c_str());
-      tid = victim_tid();
-      body();
-    });
-    while (tid == 0) std::this_thread::yield();
-    return tid;
-  }
+// Starts a thread and returns when it is blocked in system call `number`.
+void StartBlocked(const std::string& name, void* (*body)(void*), long number) {
+  victim_thread thread;
+  victim_start(&thread, name.c_str(), body, nullptr, 256 << 10);
+  victim_await_syscall(thread.tid, number);
+}
 
-  void Run() {
-    std::vector<pid_t> blocked;
-    hanging_.Push({&checking, &savings, 10});
-    hanging_.Push({&savings, &checking, 20});
-    for (int i = 0; i < 2; ++i) blocked.push_back(Start("settle-" + std::to_string(i), [this] { Settle(hanging_, true); }));
-    for (pid_t tid : blocked) victim_await_syscall(tid, SYS_futex);
-    for (int i = 2; i < 12; ++i) {
-      queued_.Push({&checking, &savings, i});
-      blocked.push_back(Start("settle-" + std::to_string(i), [this] { Settle(queued_, false); }));
-    }
-    for (int i = 0; i < 6; ++i) blocked.push_back(Start("idle-" + std::to_string(i), [this] { Settle(empty_, false); }));
-    for (pid_t tid : blocked) victim_await_syscall(tid, SYS_futex);
-    victim_await_syscall(Start("acceptor", AcceptConnections), SYS_epoll_wait);
-    victim_await_syscall(Start("journal", FlushJournal), SYS_clock_nanosleep);
-    victim_ready();
-    threads_.front().join();
+VICTIM_NOINLINE void Run() {
+  hanging_orders.Push({&checking, &savings, 10});
+  hanging_orders.Push({&savings, &checking, 20});
+  for (int i = 0; i < 2; ++i) StartBlocked("settle-" + std::to_string(i), SettleFirst, SYS_futex);
+  for (int i = 2; i < 12; ++i) {
+    queued_orders.Push({&checking, &savings, i});
+    StartBlocked("settle-" + std::to_string(i), SettleQueued, SYS_futex);
   }
-
- private:
-  OrderQueue hanging_;
-  OrderQueue queued_;
-  OrderQueue empty_;
-  std::vector<std::thread> threads_;
-};
+  for (int i = 0; i < 6; ++i) StartBlocked("idle-" + std::to_string(i), SettleNothing, SYS_futex);
+  StartBlocked("acceptor", AcceptConnections, SYS_epoll_wait);
+  StartBlocked("journal", FlushJournal, SYS_clock_nanosleep);
+  victim_ready();
+  victim_wait_for_ever();
+}
 
 }  // namespace orders
 
-int main() { orders::Service().Run(); }
+int main() { orders::Run(); }
