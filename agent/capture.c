@@ -121,7 +121,10 @@ int stackd_capture_write(const struct stackd_capture* capture) {
     stackd_ring_count_drop(capture->ring, STACKD_DROP_NO_SLOT);
     return -ENOSPC;
   }
-  if (progress.stack_words == 0) progress.flags |= STACKD_THREAD_NO_STACK;
+  if (progress.stack_words == 0) {
+    progress.flags |= STACKD_THREAD_NO_STACK;
+    stackd_filter_init(&filter, capture->ranges, (struct stackd_interval){0, 0}); /* nothing points into it */
+  }
 
   record->seq = capture->seq;
   record->tid = capture->tid;

@@ -125,7 +125,7 @@ static int register_with_daemon(struct stackd_connection* connection, const stru
   unsigned count = 0;
   int mem = stackd_own_fd_get(&files->mem);
   int maps = stackd_own_fd_get(&files->maps);
-  int proc = open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  int proc = stackd_own_fd_hold(open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (mem >= 0) {
     hello.flags |= STACKD_HELLO_HAS_MEM;
     fds[count++] = mem;
@@ -140,7 +140,7 @@ static int register_with_daemon(struct stackd_connection* connection, const stru
   }
   int error = send_with_fds(connection->socket.fd, &hello.header, fds, count, 0);
   /* Not kept: an open folder outside would be a way out of a chroot that the program enters later. */
-  if (proc >= 0) close(proc);
+  if (proc >= 0) stackd_own_fd_drop(proc);
   if (error != 0) return error;
 
   union stackd_message message;

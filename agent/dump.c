@@ -12,6 +12,7 @@
 #include "agent/code_ranges.h"
 #include "agent/exec_gate.h"
 #include "agent/handler.h"
+#include "agent/own_fd.h"
 #include "agent/task.h"
 #include "agent/thread_table.h"
 
@@ -570,7 +571,7 @@ void stackd_dump_run(const struct stackd_dump_options* options) {
   run.begin_ns = now_ns();
   bool listed = run.table != NULL && run.task_fd >= 0 && stackd_task_list(run.task_fd, add_thread, &run) == 0;
   if (listed) dump_threads(&run);
-  if (run.task_fd >= 0) close(run.task_fd);
+  if (run.task_fd >= 0) stackd_own_fd_drop(run.task_fd);
   /* Never "done" for threads that were not listed (no fd was free): the daemon sees them in procfs, and says so. */
   if (!listed) return;
   __atomic_store_n(&options->ring->header->done_seq, options->seq, __ATOMIC_RELEASE);

@@ -33,7 +33,11 @@ static void discard_pending(int dump_signal) {
 bool stackd_exec_gate_close(int dump_signal) {
   if (atomic_load(&process) != stackd_getpid()) return false;
   atomic_fetch_add(&closed, 1);
-  while (atomic_load(&inside) != 0) stackd_syscall6(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
+  while (atomic_load(&inside) != 0) {
+    /* Not sched_yield(): a real-time thread would never let the helper finish. */
+    struct timespec pause = {0, 20000};
+    stackd_syscall6(SYS_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
+  }
   stackd_gettid();
   discard_pending(dump_signal);
   return true;

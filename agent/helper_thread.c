@@ -68,16 +68,16 @@ static void open_file(const struct stackd_open_file* request) {
   reply.request_id = request->request_id;
   char path[STACKD_PATH_BYTES];
   stackd_copy_string(path, sizeof(path), request->path);
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  int fd = stackd_own_fd_hold(open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   if (fd < 0) reply.error = -errno;
   struct stat status;
   if (fd >= 0 && (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))) {
-    close(fd);
+    stackd_own_fd_drop(fd);
     fd = -1;
     reply.error = -EINVAL;
   }
   stackd_connection_send(&connection.socket, &reply.header, fd, 0);
-  if (fd >= 0) close(fd);
+  if (fd >= 0) stackd_own_fd_drop(fd);
 }
 
 static void run_command(uint32_t seq) {

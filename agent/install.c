@@ -42,6 +42,7 @@ static int take_signal(stackd_sigaction_fn* set_action) {
 /* The child has one thread, no ring and none of our connection. It gets files of its own now, before it may change its user
  * id and lose the right to open them. */
 static void after_fork_in_child(void) {
+  stackd_own_fd_reset();
   stackd_exec_gate_reset();
   stackd_handler_reset_after_fork();
   stackd_helper_reset_after_fork();
@@ -56,6 +57,7 @@ int stackd_install_with(stackd_sigaction_fn* set_action) {
   if (error != 0) return error;
   const char* name = getenv("STACKD_NAME");
   if (name != NULL) stackd_helper_set_name(name);
+  stackd_own_fd_reset();
   stackd_exec_gate_reset();
   stackd_handler_init(stackd_filter_choose());
   error = take_signal(set_action);

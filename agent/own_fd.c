@@ -26,9 +26,35 @@ static void unguard(int fd) {
   }
 }
 
+/* By number alone: inode 0. */
+int stackd_own_fd_hold(int fd) {
+  struct stackd_own_fd held = {fd, 0, 0};
+  if (fd >= 0) guard(&held);
+  return fd;
+}
+
+void stackd_own_fd_drop(int fd) {
+  unguard(fd);
+  close(fd);
+}
+
+static pid_t process;
+
+void stackd_own_fd_reset(void) {
+  process = getpid();
+  for (int i = 0; i < MAX_GUARDED; i++) {
+    if (guarded[i].fd >= 0 && guarded[i].inode == 0) stackd_own_fd_drop(guarded[i].fd);
+  }
+}
+
+/* A vfork child shares our memory, but not our fds. */
+static bool still_ours(const struct stackd_own_fd* own) {
+  return own->inode == 0 ? getpid() == process : stackd_own_fd_get(own) == own->fd;
+}
+
 bool stackd_own_fd_guards(int fd) {
   for (int i = 0; i < MAX_GUARDED && fd >= 0; i++) {
-    if (__atomic_load_n(&guarded[i].fd, __ATOMIC_ACQUIRE) == fd) return stackd_own_fd_get(&guarded[i]) == fd;
+    if (__atomic_load_n(&guarded[i].fd, __ATOMIC_ACQUIRE) == fd) return still_ours(&guarded[i]);
   }
   return false;
 }
@@ -38,24 +64,33 @@ int stackd_own_fd_next_guarded(unsigned first, unsigned last) {
   for (int i = 0; i < MAX_GUARDED; i++) {
     int fd = __atomic_load_n(&guarded[i].fd, __ATOMIC_ACQUIRE);
     if (fd < 0 || (unsigned)fd < first || (unsigned)fd > last || (next >= 0 && fd > next)) continue;
-    if (stackd_own_fd_get(&guarded[i]) == fd) next = fd;
+    if (still_ours(&guarded[i])) next = fd;
   }
   return next;
 }
 
+/* Closes `fd` if it still is the file that `status` tells of. */
+static void close_if_same(int fd, const struct stat* status) {
+  struct stackd_own_fd own = {fd, status->st_dev, status->st_ino};
+  if (stackd_own_fd_get(&own) == fd) close(fd);
+}
+
 struct stackd_own_fd stackd_own_fd_take(int fd) {
-  if (fd < 0) return STACKD_NO_FD;
-  int moved = fcntl(fd, F_DUPFD_CLOEXEC, LOWEST_FD);
-  if (moved >= 0) {
-    close(fd);
-    fd = moved;
-  } /* else RLIMIT_NOFILE is below that: it stays where it is */
   struct stat status;
+  if (stackd_own_fd_hold(fd) < 0) return STACKD_NO_FD;
   if (fstat(fd, &status) != 0) {
-    close(fd);
+    unguard(fd);
     return STACKD_NO_FD;
   }
+  int moved = fcntl(fd, F_DUPFD_CLOEXEC, LOWEST_FD);
+  unguard(fd);
+  if (moved >= 0) {
+    close_if_same(fd, &status);
+    fd = moved;
+  } /* else RLIMIT_NOFILE is below that: it stays where it is */
   struct stackd_own_fd own = {fd, status.st_dev, status.st_ino};
+  /* The program may be closing everything just now, and opening files of its own at these numbers. */
+  if (stackd_own_fd_get(&own) < 0) return STACKD_NO_FD;
   guard(&own);
   return own;
 }

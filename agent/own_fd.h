@@ -21,6 +21,13 @@ struct stackd_own_fd {
 /* Takes `fd` (a negative errno gives an empty one) and moves it out of the way, close-on-exec. */
 struct stackd_own_fd stackd_own_fd_take(int fd);
 
+/* For an fd that the helper needs for a moment only: keeps it from the program's close(), then closes it. Returns `fd`. */
+int stackd_own_fd_hold(int fd);
+void stackd_own_fd_drop(int fd);
+
+/* At the start of this process; in the child of a fork it drops what the parent's helper held just then. */
+void stackd_own_fd_reset(void);
+
 /* Whether `fd` is one of the agent's. Any thread; cheap where it is not. */
 bool stackd_own_fd_guards(int fd);
 

@@ -30,7 +30,12 @@ static bool answered(int signal_number, siginfo_t* info) {
   int saved_errno = errno;
   getcontext(&context);
   errno = saved_errno;
+  /* As in the handler: nothing may take this thread away in the middle of its record. */
+  uint64_t all = ~0ull;
+  uint64_t before;
+  stackd_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&before, sizeof(all), 0, 0);
   stackd_on_dump_signal(signal_number, info, &context);
+  stackd_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, sizeof(before), 0, 0);
   return true;
 }
 

@@ -49,10 +49,10 @@ void stackd_process_files_close(struct stackd_process_files* files) {
 /* The start of a file, NUL-terminated; "" if it cannot be read. */
 static void read_start(const char* path, char* text, size_t size_bytes) {
   text[0] = '\0';
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  int fd = stackd_own_fd_hold(open(path, O_RDONLY | O_CLOEXEC));
   if (fd < 0) return;
   ssize_t got = read(fd, text, size_bytes - 1);
-  close(fd);
+  stackd_own_fd_drop(fd);
   text[got > 0 ? got : 0] = '\0';
 }
 

@@ -9,8 +9,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "agent/own_fd.h"
+
 int stackd_task_open(void) {
-  int fd = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  int fd = stackd_own_fd_hold(open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   return fd < 0 ? -errno : fd;
 }
 
@@ -49,11 +51,11 @@ uint64_t stackd_task_count(int task_fd) {
 static int read_file(int task_fd, uint32_t tid, const char* file, char* text, size_t size_bytes) {
   char path[32];
   snprintf(path, sizeof(path), "%u/%s", tid, file);
-  int fd = openat(task_fd, path, O_RDONLY | O_CLOEXEC);
+  int fd = stackd_own_fd_hold(openat(task_fd, path, O_RDONLY | O_CLOEXEC));
   if (fd < 0) return -errno;
   ssize_t got = read(fd, text, size_bytes - 1);
   int error = got < 0 ? -errno : 0;
-  close(fd);
+  stackd_own_fd_drop(fd);
   if (error != 0) return error;
   text[got] = '\0';
   return (int)got;

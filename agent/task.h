@@ -17,7 +17,7 @@ struct stackd_task_syscall {
   uint64_t rip;
 };
 
-/* An fd of /proc/self/task, or a negative errno. The caller closes it. */
+/* An fd of /proc/self/task, or a negative errno. The caller drops it (own_fd.h). */
 int stackd_task_open(void);
 
 /* Calls `visit` with each tid, in the kernel's order, until it returns false. 0 or a negative errno. */

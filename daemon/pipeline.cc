@@ -34,6 +34,9 @@ int64_t NamingTimeNs(int64_t budget_ns) { return std::clamp<int64_t>(budget_ns /
 
 // A capture that is being made, and who waits for it.
 struct Flight {
+  explicit Flight(int64_t deadline) : deadline_ns(deadline) {}
+
+  const int64_t deadline_ns;
   std::promise<Result<SharedDump>> promise;
   std::shared_future<Result<SharedDump>> dump = promise.get_future().share();
 };
@@ -113,6 +116,20 @@ struct Pipeline::State {
   std::string NextId(int64_t wall_ns) {
     std::lock_guard lock(mutex);
     return ids.Next(wall_ns);
+  }
+
+  // The capture that is being made, or a new one that the caller must make and Land.
+  std::pair<std::shared_ptr<Flight>, bool> Join(const std::pair<std::string, uint32_t>& key, int64_t deadline_ns) {
+    std::lock_guard lock(mutex);
+    std::shared_ptr<Flight>& entry = flights[key];
+    if (entry != nullptr) return {entry, false};
+    entry = std::make_shared<Flight>(deadline_ns);
+    return {entry, true};
+  }
+
+  void Land(const std::pair<std::string, uint32_t>& key) {
+    std::lock_guard lock(mutex);
+    flights.erase(key);
   }
 
   std::unique_ptr<Unwinder> TakeUnwinder() {
@@ -276,31 +293,27 @@ Pipeline::~Pipeline() = default;
 Result<SharedDump> Pipeline::CreateDump(const std::string& process_id, const CaptureRequest& request) {
   ScopedCount running(&state_->running);
   const std::pair<std::string, uint32_t> key(process_id, request.max_stack_bytes);
-  std::shared_ptr<Flight> flight;
-  bool first = false;
-  {
-    std::lock_guard lock(state_->mutex);
-    std::shared_ptr<Flight>& entry = state_->flights[key];
-    first = entry == nullptr;
-    if (first) entry = std::make_shared<Flight>();
-    flight = entry;
-  }
-  if (first) {
-    Result<SharedDump> dump = state_->Make(process_id, request);
-    {
-      std::lock_guard lock(state_->mutex);
-      state_->flights.erase(key);
+  while (true) {
+    auto [flight, is_first] = state_->Join(key, request.deadline_ns);
+    if (is_first) {
+      Result<SharedDump> dump = state_->Make(process_id, request);
+      state_->Land(key);
+      flight->promise.set_value(dump);
+      return dump;
     }
-    flight->promise.set_value(dump);
-    return dump;
+    ++state_->shared;
+    std::chrono::nanoseconds left(std::max<int64_t>(0, request.deadline_ns - MonotonicNs()));
+    if (flight->dump.wait_for(left) != std::future_status::ready) {
+      return Error(
+          Code::kDeadlineExceeded,
+          "another call is dumping this process and was not done by this call's deadline; its dump will be stored");
+    }
+    const Result<SharedDump>& dump = flight->dump.get();
+    // What another call had no time for, this one may have.
+    bool cut_short =
+        dump && (*dump)->state() == v1::Dump::PARTIAL && flight->deadline_ns < request.deadline_ns - kNsPerSecond;
+    if (!cut_short) return dump;
   }
-  ++state_->shared;
-  std::chrono::nanoseconds left(std::max<int64_t>(0, request.deadline_ns - MonotonicNs()));
-  if (flight->dump.wait_for(left) != std::future_status::ready) {
-    return Error(Code::kDeadlineExceeded,
-                 "another call is dumping this process and was not done by this call's deadline; its dump will be stored");
-  }
-  return flight->dump.get();
 }
 
 std::shared_ptr<void> Pipeline::Watch(std::function<void(SharedDump)> watcher) {

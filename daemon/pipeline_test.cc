@@ -145,6 +145,20 @@ TEST_F(PipelineTest, LetsAnImpatientCallerGoWhileTheDumpIsMade) {
   EXPECT_EQ(dump.error().code, Code::kDeadlineExceeded);
 }
 
+TEST_F(PipelineTest, DoesNotGiveAPartialDumpOfAHastyCallToAPatientOne) {
+  Fakes().capture = [this](const CaptureRequest&) {
+    while (pipeline_->Counters()["dumps_shared"] < 1) std::this_thread::yield();
+    auto capture = FakeCapture(7, {{kFakeBias}});
+    capture->partial = Fakes().captures == 1;
+    return capture;
+  };
+  std::jthread hasty([this] { Create(); });
+  while (Fakes().captures == 0) std::this_thread::yield();
+  auto dump = pipeline_->CreateDump("7-100", {.deadline_ns = MonotonicNs() + 10 * kNsPerSecond, .max_stack_bytes = 4096});
+  ASSERT_TRUE(dump.has_value());
+  EXPECT_EQ((*dump)->state(), v1::Dump::COMPLETE);
+}
+
 TEST_F(PipelineTest, LeavesTimeForNamesWhenThreadsDoNotAnswer) {
   int64_t capture_deadline_ns = 0;
   Fakes().capture = [&](const CaptureRequest& request) {

@@ -15,6 +15,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <unordered_map>
 
@@ -119,6 +120,7 @@ struct Collector::State {
   std::mutex requests_mutex;
   std::condition_variable requests_changed;
   std::deque<std::string> requests;
+  std::set<std::string> running_requests;
   bool stopping = false;
   std::function<void(std::string)> on_dump_request;
   std::vector<std::thread> requesters;
@@ -344,15 +346,22 @@ void Collector::State::QueueDumpRequest(const std::string& id) {
 
 void Collector::State::RunDumpRequests() {
   for (;;) {
-    std::string id;
-    {
-      std::unique_lock lock(requests_mutex);
-      requests_changed.wait(lock, [this] { return stopping || !requests.empty(); });
-      if (stopping) return;
-      id = std::move(requests.front());
-      requests.pop_front();
-    }
-    on_dump_request(std::move(id));
+    std::unique_lock lock(requests_mutex);
+    // One at a time of each process, or a single one that does not answer would have all requesters wait for it.
+    auto next = requests.end();
+    requests_changed.wait(lock, [&] {
+      next = std::ranges::find_if(requests, [this](const std::string& id) { return !running_requests.contains(id); });
+      return stopping || next != requests.end();
+    });
+    if (stopping) return;
+    std::string id = std::move(*next);
+    requests.erase(next);
+    running_requests.insert(id);
+    lock.unlock();
+    on_dump_request(id);
+    lock.lock();
+    running_requests.erase(id);
+    requests_changed.notify_one();
   }
 }
 

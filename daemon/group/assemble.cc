@@ -218,7 +218,8 @@ void AddGroups(const std::vector<int>& threads_of_stack, v1::Dump* dump) {
 // What threads were doing, read from the code once for each place that some of them stand at.
 class ThreadStates {
  public:
-  ThreadStates(const Capture& capture, const v1::Dump& dump) : capture_(capture), dump_(dump) {}
+  ThreadStates(const Capture& capture, const AddressMap& map, const v1::Dump& dump)
+      : capture_(capture), map_(map), dump_(dump) {}
 
   const std::string& Of(const ThreadCapture& thread, int stack) {
     if (thread.status != ThreadStatus::kCaptured || !thread.has_stack) {
@@ -227,19 +228,20 @@ class ThreadStates {
     const uint64_t pc_avma = thread.registers.value[Registers::kRip];
     std::string& state = by_pc_[pc_avma];
     // The innermost function follows from the program counter, so any of the stacks will do.
-    if (state.empty()) state = StateFromStack(*capture_.map, pc_avma, stack < 0 ? nullptr : &dump_.stacks(stack));
+    if (state.empty()) state = StateFromStack(map_, pc_avma, stack < 0 ? nullptr : &dump_.stacks(stack));
     return state;
   }
 
  private:
   const Capture& capture_;
+  const AddressMap& map_;
   const v1::Dump& dump_;
   std::unordered_map<uint64_t, std::string> by_pc_;
   std::string state_;
 };
 
-void AddThreads(const Capture& capture, const std::vector<int>& stack_of_thread, v1::Dump* dump) {
-  ThreadStates states(capture, *dump);
+void AddThreads(const Capture& capture, const AddressMap& map, const std::vector<int>& stack_of_thread, v1::Dump* dump) {
+  ThreadStates states(capture, map, *dump);
   dump->mutable_threads()->Reserve(static_cast<int>(capture.threads.size()));
   for (size_t i = 0; i < capture.threads.size(); ++i) {
     const ThreadCapture& captured = capture.threads[i];
@@ -282,11 +284,14 @@ v1::Dump AssembleDump(const Capture& capture, const std::vector<int>& stack_of_t
                       const std::vector<NamedStack>& stacks, const std::function<SymbolQuality(const Module&)>& quality,
                       const std::string& dump_id) {
   v1::Dump dump = DumpHeader(capture, dump_id);
-  for (const NamedStack& stack : stacks) *dump.add_stacks() = ExpandStack(stack, *capture.map);
-  AddThreads(capture, stack_of_thread, &dump);
+  // A process that ended at once has left no map.
+  static const AddressMap kNoMap({});
+  const AddressMap& map = capture.map == nullptr ? kNoMap : *capture.map;
+  for (const NamedStack& stack : stacks) *dump.add_stacks() = ExpandStack(stack, map);
+  AddThreads(capture, map, stack_of_thread, &dump);
   const std::vector<int> threads_of_stack = ThreadsOfStacks(stack_of_thread, stacks.size());
   AddGroups(threads_of_stack, &dump);
-  AddModules(*capture.map, stacks, quality, &dump);
+  AddModules(map, stacks, quality, &dump);
 
   for (const std::string& note : capture.notes) dump.add_notes(ToValidUtf8(note));
   for (std::string& note : NotesOn(dump, threads_of_stack)) dump.add_notes(std::move(note));

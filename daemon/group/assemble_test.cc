@@ -317,6 +317,12 @@ TEST_F(AssembleTest, CanBeReadBackWhateverBytesTheProcessSent) {
   EXPECT_GE(read.process().start_time().nanos(), 0);
 }
 
+TEST_F(AssembleTest, MakesADumpOfAProcessThatHasLeftNothing) {
+  capture_.map = nullptr;
+  AddThread(1, "", -1, ThreadStatus::kExited);
+  EXPECT_EQ(Assemble().threads(0).state(), "exited during the dump");
+}
+
 TEST_F(AssembleTest, CutsNamesThatNoProgramHas) {
   AddThread(1, "", AddFrame(kApp, Named({{std::string(1 << 20, 'f')}})));
   EXPECT_LT(Assemble().stacks(0).frames(0).function().size(), 5000u);

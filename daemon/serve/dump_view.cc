@@ -136,13 +136,13 @@ void AddContent(const v1::Dump& dump, Budget* budget, v1::Dump* answer) {
 v1::Dump BasicView(const v1::Dump& dump) {
   v1::Dump basic;
   basic.set_name(dump.name());
-  *basic.mutable_process() = dump.process();
+  if (dump.has_process()) *basic.mutable_process() = dump.process();
   basic.set_trigger(dump.trigger());
   basic.set_state(dump.state());
-  *basic.mutable_create_time() = dump.create_time();
-  *basic.mutable_capture_duration() = dump.capture_duration();
-  *basic.mutable_thread_counts() = dump.thread_counts();
-  *basic.mutable_pause() = dump.pause();
+  if (dump.has_create_time()) *basic.mutable_create_time() = dump.create_time();
+  if (dump.has_capture_duration()) *basic.mutable_capture_duration() = dump.capture_duration();
+  if (dump.has_thread_counts()) *basic.mutable_thread_counts() = dump.thread_counts();
+  if (dump.has_pause()) *basic.mutable_pause() = dump.pause();
   *basic.mutable_notes() = dump.notes();
   basic.set_stored(dump.stored());
   return basic;

@@ -19,7 +19,8 @@ v1::Dump DumpOf(int groups) {
   dump.set_stored(true);
   for (int i = 0; i < groups; ++i) {
     v1::Stack* stack = dump.add_stacks();
-    for (int j = 0; j < 10; ++j) stack->add_frames()->set_function(std::string(100, 'a') + std::to_string(i));
+    for (int j = 0; j < 10; ++j)
+      stack->add_frames()->set_function(std::string(100, 'a') + std::to_string(i) + "_" + std::to_string(j));
     v1::StackGroup* group = dump.add_groups();
     *group->mutable_stack() = *stack;
     group->set_thread_count(groups - i);

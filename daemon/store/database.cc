@@ -71,6 +71,11 @@ Result<void> MakePrivateFile(const std::string& file) {
     return {};
   }
   const Fd fd(open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (fd.valid()) {
+    // Left behind by a file that somebody removed: a new one must not be taken for it.
+    unlink((file + "-wal").c_str());
+    unlink((file + "-shm").c_str());
+  }
   if (fd.valid() || errno == EEXIST) return {};
   return CannotOpen(file, std::string(strerror(errno)) + "; make its folder writable or choose another with --store");
 }
@@ -164,6 +169,11 @@ Result<Database> Database::Open(const std::string& file, std::vector<std::string
     }
     if (auto moved = database.MoveAside(problems); !moved) return std::unexpected(moved.error());
   }
+}
+
+bool Database::IsGone() const {
+  int gone = 0;
+  return sqlite3_file_control(connection_.get(), "main", SQLITE_FCNTL_HAS_MOVED, &gone) == SQLITE_OK && gone != 0;
 }
 
 Result<void> Database::MoveAside(std::vector<std::string>* problems) {

@@ -30,6 +30,9 @@ class Database {
   // Chosen at random when the file was made.
   uint64_t store_id() const { return store_id_; }
 
+  // True if the file is no longer where it was: whatever is written now is lost with the daemon's end.
+  bool IsGone() const;
+
   // Closes it and moves the file away, as Open does. The database is of no use afterwards.
   Result<void> MoveAside(std::vector<std::string>* problems);
 

@@ -158,6 +158,10 @@ Result<void> DumpStore::State::Failed(const char* what, int code) {
 }
 
 Result<void> DumpStore::State::Write(const std::function<int(Totals*)>& body) {
+  if (database && database->IsGone()) {
+    problems.push_back("the store " + options.file + " was removed or replaced while in use; its dumps are lost");
+    database.reset();
+  }
   for (int attempt = 0;; ++attempt) {
     if (!database) {
       if (auto opened = Reopen(); !opened) return opened;

@@ -406,6 +406,36 @@ TEST_F(DumpStoreTest, SurvivesAnyDamagedPage) {
   }
 }
 
+TEST_F(DumpStoreTest, BeginsANewFileWhenSomebodyRemovesItWhileInUse) {
+  auto store = Open();
+  Put(store.get(), MakeDump(1));
+  ASSERT_EQ(unlink(file_.c_str()), 0);  // its log stays behind
+  Put(store.get(), MakeDump(2));
+  ASSERT_EQ(store->Problems().size(), 1u);
+  EXPECT_NE(store->Problems()[0].find("was removed"), std::string::npos);
+  EXPECT_EQ(store->dump_count(), 1);
+  store.reset();
+  store = Open();
+  EXPECT_EQ(NamesOf(*store->List({})), std::vector{MakeDump(2).name()});
+}
+
+TEST_F(DumpStoreTest, MovesAFileAsideWhoseDamageIsMetLater) {
+  {
+    auto store = Open();
+    for (int i = 0; i < 10; ++i) Put(store.get(), MakeLargeDump(i, 50'000));
+  }
+  auto store = Open();
+  std::fstream file(file_, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(16384);
+  file << std::string(200'000, 'x');
+  file.close();
+  EXPECT_FALSE(store->Get(MakeDump(3).name()));
+  Put(store.get(), MakeDump(20));
+  EXPECT_TRUE(store->Get(MakeDump(20).name()));
+  EXPECT_EQ(store->Problems().size(), 1u);
+  EXPECT_EQ(access((file_ + ".corrupt-1").c_str(), F_OK), 0);
+}
+
 TEST_F(DumpStoreTest, RefusesAFileOfALaterVersion) {
   Open();
   sqlite3* connection;

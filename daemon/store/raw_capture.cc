@@ -198,7 +198,7 @@ class Table {
     const auto bytes = TakeBytes(count * sizeof(uint64_t));
     if (!bytes) return std::nullopt;
     std::vector<uint64_t> words(count);
-    std::memcpy(words.data(), bytes->data(), bytes->size());
+    if (count > 0) std::memcpy(words.data(), bytes->data(), bytes->size());
     return words;
   }
 

@@ -45,8 +45,8 @@ std::string Demangle(std::string_view mangled, ReturnType return_type) {
   auto out = std::make_unique_for_overwrite<BoundedText>();
   int options = DMGL_PARAMS | DMGL_ANSI | (return_type == ReturnType::kDrop ? DMGL_RET_DROP : 0);
   // Rust first: its older names are valid C++ names too, with escapes and a hash that only the Rust demangler takes away.
-  // Verbose C++ is gdb's: std::basic_string<char, …>, where the mangled name has an abbreviation for std::string. Verbose Rust
-  // would keep the hash.
+  // Verbose C++ is gdb's: std::basic_string<char, …>, where the mangled name has an abbreviation for std::string. Verbose
+  // Rust would keep the hash.
   if (Run(rust_demangle_callback, name.c_str(), options, out.get()) ||
       Run(cplus_demangle_v3_callback, name.c_str(), options | DMGL_VERBOSE, out.get())) {
     return std::string(out->text, out->size_bytes);

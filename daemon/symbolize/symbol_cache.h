@@ -28,15 +28,17 @@ struct SymbolSlot {
   uint32_t last_use = 0;  // generation of the cache
 };
 
-// How many times a worker died on a module before it is spared the module.
-inline constexpr int kMaxDeaths = 2;
+// A worker is spared a module that reached this: two crashes, or ten times killed by somebody while it read the module.
+inline constexpr int kMaxBlame = 10;
+inline constexpr int kBlameForCrash = 5;
+inline constexpr int kBlameForKill = 1;
 
 struct SymbolModule {
   uint64_t id;
   std::string path;
   SymbolQuality quality = SymbolQuality::kNone;
-  int names_deaths = 0;
-  int lines_deaths = 0;
+  int names_blame = 0;
+  int lines_blame = 0;
   std::string names_failure;  // why, if a worker died
   std::string lines_failure;
   std::unordered_map<uint64_t, SymbolSlot> slots;  // by svma

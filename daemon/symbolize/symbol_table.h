@@ -21,8 +21,8 @@ class SymbolTable {
   // Reads .symtab, or .dynsym where there is no .symtab. `file` must outlive the table.
   static SymbolTable Read(const ElfFile& file);
 
-  // gdb's choice: of aliases the last in the alphabet; a symbol with a size only for addresses inside it; one without a size (assembly) up
-  // to the next symbol; never one of another section.
+  // gdb's choice: of aliases the last in the alphabet; a symbol with a size only for addresses inside it; one without a
+  // size (assembly) up to the next symbol; never one of another section.
   std::optional<Match> Find(uint64_t svma) const;
 
   bool empty() const { return symbols_.empty(); }

@@ -78,7 +78,7 @@ struct Symbolizer::State {
   // All below: with `mutex` held.
 
   static bool Spared(const SymbolModule& entry, Phase phase) {
-    return entry.names_deaths >= kMaxDeaths || (phase == Phase::kLines && entry.lines_deaths >= kMaxDeaths);
+    return entry.names_blame >= kMaxBlame || (phase == Phase::kLines && entry.lines_blame >= kMaxBlame);
   }
 
   void Enqueue(Lane& lane, SymbolModule& entry, uint64_t svma) {
@@ -153,6 +153,8 @@ struct Symbolizer::State {
         return subject + " took longer than " + std::to_string(kSilenceLimitNs / kNsPerSecond) + " s";
       case WorkerEnd::kNotStarted:
         return subject + " is not possible: the symbol worker could not be started";
+      case WorkerEnd::kKilled:
+        return subject + " failed: the symbol worker was killed again and again";
       default:
         return subject + " crashed the symbol worker";
     }
@@ -165,7 +167,8 @@ struct Symbolizer::State {
       for (uint64_t svma : unanswered) GiveUp(lane, entry, svma, MonotonicNs() + kNsPerSecond);
       return;
     }
-    (lane.phase == Phase::kNames ? entry.names_deaths : entry.lines_deaths)++;
+    (lane.phase == Phase::kNames ? entry.names_blame : entry.lines_blame) +=
+        end == WorkerEnd::kKilled ? kBlameForKill : kBlameForCrash;
     for (uint64_t svma : unanswered) Enqueue(lane, entry, svma);
   }
 
@@ -188,8 +191,9 @@ struct Symbolizer::State {
       } else {
         Serve(lane, entry, batch, lock);
       }
-      if (entry.waiting[0].empty() && entry.waiting[1].empty()) entry.file = nullptr;
       entry.users--;
+      // The other lane may have to ask again.
+      if (entry.users == 0 && entry.waiting[0].empty() && entry.waiting[1].empty()) entry.file = nullptr;
       cache.EnforceLimit();
       answered.notify_all();
     }

@@ -170,10 +170,13 @@ std::optional<WorkerEnd> WorkerProcess::Reap(WorkerEnd cause) {
   // gets the time to say why.
   if (cause == WorkerEnd::kCrashed) {
     constexpr int kTries = 50;
-    siginfo_t info;
     for (int i = 0; i < kTries; ++i) {
-      info.si_pid = 0;
-      if (waitid(P_PID, pid_, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0) break;
+      siginfo_t info{};
+      if (waitid(P_PID, pid_, &info, WEXITED | WNOHANG | WNOWAIT) != 0) break;
+      if (info.si_pid != 0) {
+        if (info.si_code == CLD_KILLED && info.si_status == SIGKILL) cause = WorkerEnd::kKilled;
+        break;
+      }
       poll(nullptr, 0, 1);
     }
   }

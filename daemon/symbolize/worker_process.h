@@ -29,6 +29,7 @@ enum class WorkerEnd {
   kAnswered,     // every address
   kOutOfMemory,  // the rest: some addresses are not answered, and the worker is gone
   kCrashed,
+  kKilled,  // with SIGKILL, and not by us
   kTimedOut,
   kNotStarted,
   kCancelled,

@@ -45,6 +45,11 @@ StackCopy CopyWhere(const OwnStack& stack, auto keep) {
   return StackCopy(stack.base_avma, stack.word_count, std::move(masks), std::move(kept));
 }
 
+std::vector<Mapping> OwnMappings() {
+  std::ifstream file("/proc/self/maps");
+  return ParseMaps(std::string(std::istreambuf_iterator<char>(file), {}));
+}
+
 Fd OpenMapped(const Mapping& mapping) {
   if (mapping.path != "[vdso]") return Fd(open(mapping.path.c_str(), O_RDONLY | O_CLOEXEC));
   Fd image(memfd_create("vdso", MFD_CLOEXEC));
@@ -70,6 +75,11 @@ void OnProfilingTimer(int, siginfo_t*, void* context) {
 OwnStacks::OwnStacks(size_t max_stacks, size_t max_bytes)
     : words_(new uint64_t[max_bytes / 8]), words_size_(max_bytes / 8) {
   stacks_.reserve(max_stacks);
+  for (const Mapping& mapping : OwnMappings()) {
+    if (mapping.path.find("libgcc_s") == std::string::npos || !mapping.executable) continue;
+    libgcc_begin_avma_ = mapping.start_avma;
+    libgcc_end_avma_ = mapping.end_avma;
+  }
 }
 
 void OwnStacks::Capture(const ucontext_t& context, uint64_t top_avma, bool with_truth) {
@@ -77,6 +87,7 @@ void OwnStacks::Capture(const ucontext_t& context, uint64_t top_avma, bool with_
   if (full()) return;
   Registers registers = RegistersOf(context);
   uint64_t base_avma = (registers.value[Registers::kRsp] - kRedZoneBytes) & ~uint64_t{7};
+  if (with_truth && IsLibgcc(registers.value[Registers::kRip])) return;
   if (base_avma >= top_avma || (top_avma - base_avma) / 8 > words_size_ - words_used_) return;
   OwnStack& stack = stacks_.emplace_back();
   stack.registers = registers;
@@ -114,14 +125,12 @@ Registers RegistersOf(const ucontext_t& context) {
 
 uint64_t OwnStackTop() {
   char here;
-  std::ifstream file("/proc/self/maps");
-  AddressMap map(ParseMaps(std::string(std::istreambuf_iterator<char>(file), {})));
+  AddressMap map(OwnMappings());
   return map.Find(reinterpret_cast<uint64_t>(&here))->end_avma;
 }
 
 std::shared_ptr<const AddressMap> OwnAddressMap() {
-  std::ifstream file("/proc/self/maps");
-  std::vector<Mapping> mappings = ParseMaps(std::string(std::istreambuf_iterator<char>(file), {}));
+  std::vector<Mapping> mappings = OwnMappings();
   std::map<std::string, std::shared_ptr<const Module>> modules;
   for (Mapping& mapping : mappings) {
     if (mapping.path.empty()) continue;

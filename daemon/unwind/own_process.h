@@ -32,9 +32,11 @@ class OwnStacks {
   OwnStacks(size_t max_stacks, size_t max_bytes);
 
   // Copies from the red zone of the interrupted frame up to `top_avma`; with libgcc's view of it if `with_truth`. Drops the
-  // capture if it does not fit. Signal-safe.
+  // capture if it does not fit, or if libgcc itself was interrupted: where it has switched to the stack of an exception's
+  // handler its own tables are wrong, and it crashes when it follows them. Signal-safe.
   void Capture(const ucontext_t& context, uint64_t top_avma, bool with_truth);
 
+  bool IsLibgcc(uint64_t pc_avma) const { return pc_avma >= libgcc_begin_avma_ && pc_avma < libgcc_end_avma_; }
   const std::vector<OwnStack>& stacks() const { return stacks_; }
   bool full() const { return stacks_.size() == stacks_.capacity(); }
 
@@ -43,6 +45,8 @@ class OwnStacks {
   std::unique_ptr<uint64_t[]> words_;
   size_t words_used_ = 0;
   size_t words_size_ = 0;
+  uint64_t libgcc_begin_avma_ = 0;
+  uint64_t libgcc_end_avma_ = 0;
 };
 
 // Calls `run` until `stacks` is full, with a capture at every millisecond of CPU time.

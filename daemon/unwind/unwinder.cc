@@ -85,32 +85,22 @@ std::optional<StackEnd> StackWalk::Run(const Registers& registers, bool all_regi
     RuleKind kind = rule.kind;
     if (all_registers && kind >= RuleKind::kRsp && kind <= RuleKind::kRoot) kind = RuleKind::kSlow;
     bool rare = false;
-    switch (kind) {
-      case RuleKind::kRsp:
-        cfa_avma = rsp + static_cast<uint64_t>(int64_t{rule.cfa_offset});
-        break;
-      case RuleKind::kRbp:
-        cfa_avma = rbp + static_cast<uint64_t>(int64_t{rule.cfa_offset});
-        break;
-      case RuleKind::kPlt:
-        cfa_avma = rsp + 8 + (static_cast<int32_t>(rip & 15) >= rule.cfa_offset ? 8 : 0);
-        break;
-      case RuleKind::kAtRsp:
-      case RuleKind::kAtRspPlus8:
-      case RuleKind::kAtRbp:
-      case RuleKind::kAtRbpPlus8: {
-        bool by_rsp = kind == RuleKind::kAtRsp || kind == RuleKind::kAtRspPlus8;
-        bool plus_8 = kind == RuleKind::kAtRspPlus8 || kind == RuleKind::kAtRbpPlus8;
-        uint64_t address_avma = (by_rsp ? rsp : rbp) + static_cast<uint64_t>(int64_t{rule.cfa_offset});
-        std::optional<uint64_t> word = stack_.Read(address_avma);
-        if (!word) return Unreadable(address_avma);
-        cfa_avma = *word + (plus_8 ? 8 : 0);
-        break;
-      }
-      case RuleKind::kRoot:
-        return StackEnd::kRoot;
-      default:
-        rare = true;
+    if (kind == RuleKind::kRsp || kind == RuleKind::kRbp) [[likely]] {
+      // Almost every frame. Chosen without a branch, which would be hard to predict.
+      cfa_avma = (kind == RuleKind::kRbp ? rbp : rsp) + static_cast<uint64_t>(int64_t{rule.cfa_offset});
+    } else if (kind == RuleKind::kPlt) {
+      cfa_avma = rsp + 8 + (static_cast<int32_t>(rip & 15) >= rule.cfa_offset ? 8 : 0);
+    } else if (kind == RuleKind::kRoot) {
+      return StackEnd::kRoot;
+    } else if (kind >= RuleKind::kAtRsp && kind <= RuleKind::kAtRbpPlus8) {
+      bool by_rsp = kind == RuleKind::kAtRsp || kind == RuleKind::kAtRspPlus8;
+      bool plus_8 = kind == RuleKind::kAtRspPlus8 || kind == RuleKind::kAtRbpPlus8;
+      uint64_t address_avma = (by_rsp ? rsp : rbp) + static_cast<uint64_t>(int64_t{rule.cfa_offset});
+      std::optional<uint64_t> word = stack_.Read(address_avma);
+      if (!word) return Unreadable(address_avma);
+      cfa_avma = *word + (plus_8 ? 8 : 0);
+    } else {
+      rare = true;
     }
 
     if (!rare) [[likely]] {

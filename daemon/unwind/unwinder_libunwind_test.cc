@@ -9,7 +9,7 @@ namespace stackd {
 namespace {
 
 TEST(Unwinder, FindsTheFramesThatLibunwindFinds) {
-  OwnStacks stacks(400, 64 << 20);
+  OwnStacks stacks(200, 64 << 20);
   CaptureByTimer(stacks, /*with_truth=*/false, [] { RunWorkload(10); });
   auto map = OwnAddressMap();
   Unwinder unwinder;

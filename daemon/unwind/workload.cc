@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <regex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -76,10 +75,7 @@ template <int kDepth>
   std::sort(sorted.begin(), sorted.end(), [](const auto& left, const auto& right) { return left > right; });
   char formatted[128];
   snprintf(formatted, sizeof(formatted), "%s %d %.3f", sorted[0].second.c_str(), value, sin(value));
-  std::smatch match;
-  std::string subject(formatted);
-  bool matched = std::regex_search(subject, match, std::regex("[a-z]+ ([0-9]+)"));
-  return matched + static_cast<int>(strlen(formatted)) + atoi(formatted + 4);
+  return static_cast<int>(strlen(formatted)) + atoi(formatted + 4);
 }
 
 [[gnu::noinline]] int Clocks() {

@@ -118,7 +118,7 @@ class RequestTest(StackdTest):
 
     def test_usage_errors_of_the_client(self):
         daemon = self.start_daemon()
-        for arguments in (["no-such-verb"], ["dump", "--no-such-flag"], ["export", "x", "-f", "no-such-format"], ["show"],
+        for arguments in (["no-such-verb"], ["dump", "--no-such-flag"], ["export", "x", "-f", "no-such-format"], ["delete"],
                           ["dump", "x", "--timeout", "soon"]):
             with self.subTest(" ".join(arguments)):
                 outcome = daemon.ctl(*arguments)
@@ -174,7 +174,7 @@ class StartTest(StackdTest):
         directory = self.dir / ("long" * 30)
         directory.mkdir()
         sentence = self.refusal(Daemon(directory))
-        self.assertIn("108", sentence)
+        self.assertIn("107", sentence)
 
     def test_bad_flags(self):
         for arguments in (["--no-such-flag"], ["--listen", "nowhere"], ["--listen", "127.0.0.1:99999"],

@@ -5,6 +5,7 @@ Nothing here sleeps for "long enough". A victim says when its threads are in pla
 """
 
 import contextlib
+import ctypes
 import dataclasses
 import json
 import os
@@ -30,6 +31,15 @@ LIMIT_S = 60
 
 # Exit codes of stackctl.
 OK, FAILURE, USAGE, NOT_FOUND, CANNOT_CONNECT, PARTIAL = range(6)
+
+
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent():
+    """For preexec_fn: a test that is killed leaves nothing running."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def eventually(what, condition, limit_s=LIMIT_S):
@@ -111,7 +121,7 @@ class Daemon:
     def start(self):
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                            env=self.env, start_new_session=True)
+                                            env=self.env, start_new_session=True, preexec_fn=die_with_parent)
 
         def ready():
             if self.process.poll() is not None:
@@ -241,14 +251,18 @@ class Victim:
         self.errors = tempfile.TemporaryFile()
         self.process = subprocess.Popen(full, stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=self.errors, env=environment, cwd=cwd,
-                                        start_new_session=True)
+                                        start_new_session=True, preexec_fn=die_with_parent)
         self.pid = self.process.pid
         if stdin is not None:
             self.process.stdin.write(stdin.encode())
             self.process.stdin.flush()
         self.output = b""
         if ready is not None:
-            self.read_until(ready)
+            try:
+                self.read_until(ready)
+            except BaseException:
+                self.kill()
+                raise
 
     def read_until(self, word, limit_s=LIMIT_S):
         """Reads stdout up to and including a line `word`, or one that it begins."""

@@ -5,11 +5,19 @@ Prints a line for each case as it ends, and what went wrong at the end. --counts
 
 import argparse
 import pathlib
+import signal
 import sys
 import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
+
+
+CASE_LIMIT_S = 300
+
+
+def on_alarm(number, frame):
+    raise AssertionError(f"the case did not end within {CASE_LIMIT_S} s")
 
 
 class LineResult(unittest.TestResult):
@@ -25,8 +33,14 @@ class LineResult(unittest.TestResult):
 
     def startTest(self, test):
         super().startTest(test)
+        # A case that hangs is a failure like others: with a trace of where, and the next one gets its turn.
+        signal.alarm(CASE_LIMIT_S)
         self.started = time.monotonic()
         self.case_failed = False
+
+    def stopTest(self, test):
+        signal.alarm(0)
+        super().stopTest(test)
 
     def addSuccess(self, test):
         super().addSuccess(test)
@@ -76,6 +90,7 @@ def main():
             print(test.id())
         return 0
 
+    signal.signal(signal.SIGALRM, on_alarm)
     result = LineResult()
     suite.run(result)
     for test, trace in result.failures + result.errors:

@@ -1,5 +1,5 @@
-/* daemonizes FIFO [UID]: does what services do to their surroundings. Closes every fd, forks twice, leaves the session,
- * changes to another user, and then writes "PID\n" of the last process into FIFO. */
+/* daemonizes FIFO keep|close [UID]: does what services do to their surroundings. Forks twice, leaves the session, closes
+ * every fd (close), changes to user UID, and then writes "PID\n" of the last process into FIFO. */
 #include <fcntl.h>
 #include <grp.h>
 #include <sys/stat.h>
@@ -23,7 +23,7 @@ static void become_child(void) {
 }
 
 int main(int argc, char** argv) {
-  if (argc < 2) return 2;
+  if (argc < 3) return 2;
   become_child();
   setsid();
   become_child();
@@ -32,15 +32,15 @@ int main(int argc, char** argv) {
   victim_check(fifo >= 0, "open");
   /* Every fd but the way back: also those that belong to somebody else in this process. */
   fifo = dup2(fifo, 0);
-  syscall(SYS_close_range, 1, ~0u, 0);
-  if (argc > 2) {
-    uid_t uid = (uid_t)atoi(argv[2]);
+  if (strcmp(argv[2], "close") == 0) syscall(SYS_close_range, 1, ~0u, 0);
+  if (argc > 3) {
+    uid_t uid = (uid_t)atoi(argv[3]);
     if (setgroups(0, NULL) != 0 || setgid(uid) != 0 || setuid(uid) != 0) _exit(3);
   }
   if (pipe(silent_pipe) != 0) _exit(4);
   static victim_thread thread;
   victim_start(&thread, "in-daemon", wait_as_daemon, NULL, 256 << 10);
-  victim_await_syscall(thread.tid, SYS_read);
+  victim_await_asleep(thread.tid);
   dprintf(fifo, "%d\n", (int)getpid());
   victim_wait_for_ever();
 }

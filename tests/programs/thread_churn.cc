@@ -1,7 +1,7 @@
 // thread_churn WAITING WORKERS: WAITING threads on a condition variable, and WORKERS that each create a thread, in it copy
 // 20 MB with memcpy, join it, and so on for ever. Programs like it queue up in glibc's thread creation and release.
 //
-// "ready" when all wait and each worker had its first thread; then a line with the number of threads ended so far, whenever
+// "ready" when all wait and the workers are at it; then a line with the number of threads ended so far, whenever
 // a line comes in on stdin: the test sees that the program is alive and not just standing.
 #include <atomic>
 #include <memory>
@@ -18,7 +18,8 @@ pthread_cond_t never = PTHREAD_COND_INITIALIZER;
 // Copied by everybody: 500 workers with a buffer each would be 20 GB.
 std::unique_ptr<char[]> source(new char[kCopyBytes]());
 std::atomic<uint64_t> threads_ended = 0;
-std::atomic<int> workers_under_way = 0;
+// Workers start together: those that ran already would keep the last ones from ever being made.
+pthread_barrier_t all_made;
 
 VICTIM_NOINLINE void* WaitForWork(void*) {
   pthread_mutex_lock(&mutex);
@@ -37,7 +38,8 @@ VICTIM_NOINLINE void* CopyOnce(void*) {
 }
 
 VICTIM_NOINLINE void* CreateAndJoin(void*) {
-  for (bool first = true;; first = false) {
+  pthread_barrier_wait(&all_made);
+  for (;;) {
     pthread_t thread;
     if (pthread_create(&thread, nullptr, CopyOnce, nullptr) != 0) {
       perror("pthread_create");
@@ -45,7 +47,6 @@ VICTIM_NOINLINE void* CreateAndJoin(void*) {
     }
     pthread_join(thread, nullptr);
     ++threads_ended;
-    if (first) ++workers_under_way;
   }
 }
 
@@ -57,10 +58,12 @@ int main(int argc, char** argv) {
   std::vector<victim_thread> threads(waiting + workers);
   for (int i = 0; i < waiting; ++i) victim_start(&threads[i], "waiter", WaitForWork, nullptr, 64 << 10);
   for (int i = 0; i < waiting; ++i) victim_await_syscall(threads[i].tid, SYS_futex);
+  pthread_barrier_init(&all_made, nullptr, workers + 1);
   for (int i = waiting; i < waiting + workers; ++i) {
     victim_start(&threads[i], "worker", CreateAndJoin, nullptr, 64 << 10);
   }
-  while (workers_under_way < workers) usleep(1000);
+  pthread_barrier_wait(&all_made);
+  while (threads_ended == 0) usleep(1000);
   victim_ready();
   for (char line[16]; fgets(line, sizeof line, stdin) != nullptr;) {
     printf("%llu\n", static_cast<unsigned long long>(threads_ended.load()));

@@ -38,6 +38,19 @@ static inline void victim_await_syscall(pid_t tid, long number) {
   victim_await_syscall_file(path, number);
 }
 
+/* The same for a process that may not read its own /proc/self/task/TID/syscall, having changed its user: asleep at all. */
+static inline void victim_await_asleep(pid_t tid) {
+  char path[64], line[256];
+  snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)tid);
+  for (;; usleep(200)) {
+    FILE* stream = fopen(path, "re");
+    if (stream == NULL) continue;
+    char* got = fgets(line, sizeof line, stream);
+    fclose(stream);
+    if (got != NULL && strstr(line, ") S ") != NULL) return;
+  }
+}
+
 static inline void victim_check(int ok, const char* what) {
   if (ok) return;
   perror(what);

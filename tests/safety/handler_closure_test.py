@@ -134,6 +134,10 @@ class HandlerClosure(unittest.TestCase):
         print(f"the handler needs {needed} of {budget} bytes: {' > '.join(path)}")
         self.assertLessEqual(needed, budget)
 
+    def test_the_library_needs_libc_alone(self):
+        needed = re.findall(r"NEEDED.*\[(.+)\]", run("readelf", "-dW", AGENT))
+        self.assertEqual(needed, ["libc.so.6"])
+
     def test_no_thread_local_storage_and_no_stack_protector_in_the_handler(self):
         self.assertNotRegex(run("readelf", "-lW", AGENT), r"\bTLS\b")
         self.assertNotRegex(run("readelf", "-rW", AGENT), r"TPOFF|DTPMOD|TLSDESC")

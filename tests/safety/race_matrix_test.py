@@ -37,6 +37,8 @@ CASES = [
     ("tiny_stacks", 5),
     ("state", 20),
     ("long_stacks", 5),
+    ("seccomp", 20),
+    ("seccomp_no_read", 20),
 ]
 
 

@@ -9,6 +9,8 @@
 #include <immintrin.h>
 #include <limits.h>
 #include <link.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -17,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -296,8 +299,10 @@ void Setuid() {
   std::thread busy([] {
     while (!Over()) free(malloc(100));
   });
+  uid_t nobody = 65534;
+  if (seteuid(nobody) != 0) nobody = 0;  // a user namespace without it: the signals are sent all the same
   while (!Over()) {
-    uid_t wanted = geteuid() == 0 ? 65534 : 0;
+    uid_t wanted = geteuid() == 0 ? nobody : 0;
     REQUIRE(seteuid(wanted) == 0);
     for (int tid = getpid(); tid < getpid() + 4; tid++) {
       FILE* file = fopen(("/proc/self/task/" + std::to_string(tid) + "/status").c_str(), "r");
@@ -561,6 +566,45 @@ __attribute__((target("avx2"))) void State() {
   });
 }
 
+// Threads that die of any system call that is not on the handler's list (agent/syscalls.h) or their own; one blocks, one
+// runs. With `read_memory_errno`, process_vm_readv is refused, as some container runtimes do.
+void Seccomp(int read_memory_errno) {
+  static int pipe_fds[2];
+  REQUIRE(pipe(pipe_fds) == 0);
+  std::atomic<int> ready{0};
+  for (int which = 0; which < 2; which++) {
+    std::thread([which, read_memory_errno, &ready] {
+      std::vector<sock_filter> filter = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
+      auto answer = [&filter](unsigned number, unsigned action) {
+        filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1));
+        filter.push_back(BPF_STMT(BPF_RET | BPF_K, action));
+      };
+      if (read_memory_errno != 0) {
+        answer(SYS_process_vm_readv, SECCOMP_RET_ERRNO | static_cast<unsigned>(read_memory_errno));
+      }
+      for (unsigned number : {SYS_getpid, SYS_gettid, SYS_arch_prctl, SYS_clock_gettime, SYS_prctl, SYS_process_vm_readv,
+                              SYS_futex, SYS_rt_sigreturn}) {
+        answer(number, SECCOMP_RET_ALLOW);
+      }
+      if (which == 0) answer(SYS_read, SECCOMP_RET_ALLOW);
+      filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
+      sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
+      REQUIRE(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+      REQUIRE(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0);
+      ready++;
+      char byte;
+      for (;;) {
+        if (which == 0) REQUIRE(read(pipe_fds[0], &byte, 1) == 1);
+      }
+    }).detach();
+  }
+  while (!Over()) usleep(1000);
+  REQUIRE(ready == 2);
+  puts("ok");
+  fflush(stdout);
+  _exit(0);
+}
+
 // Threads whose whole stacks are longer than the ring.
 void LongStacks() {
   OnThreads(12, [](int) {
@@ -604,6 +648,8 @@ int main(int argc, char** argv) {
       {"tiny_stacks", TinyStacks},
       {"state", State},
       {"long_stacks", LongStacks},
+      {"seccomp", [] { Seccomp(0); }},
+      {"seccomp_no_read", [] { Seccomp(EPERM); }},
   };
   end_s = Now() + atof(argv[2]);
   kCases.at(argv[1])();

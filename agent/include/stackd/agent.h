@@ -3,7 +3,7 @@
  * With LD_PRELOAD=libstackd_agent.so nothing here need be called. A program that links the agent (-lstackd_agent, or the
  * static //agent:stackd_agent) calls stackd_install() once, early in main.
  *
- * Costs: four fds above 200, one thread that sleeps, one signal (34, or STACKD_SIGNAL). No call here ever fails the
+ * Costs: three fds above 200, one thread that sleeps, one signal (34, or STACKD_SIGNAL). No call here ever fails the
  * program: without a daemon the agent waits for one.
  *
  * Environment: STACKD_DIR (default /run/stackd), STACKD_NAME (name of this process), STACKD_SIGNAL, STACKD_DISABLE=1 (the

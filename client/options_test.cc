@@ -1,0 +1,85 @@
+#include "client/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <initializer_list>
+
+namespace stackd {
+namespace {
+
+using testing::HasSubstr;
+
+std::expected<Options, OptionsExit> Parse(std::initializer_list<const char*> args) {
+  std::vector<const char*> argv{"stackctl"};
+  argv.insert(argv.end(), args);
+  return ParseOptions(static_cast<int>(argv.size()), argv.data());
+}
+
+class OptionsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    unsetenv("STACKD_DIR");
+    unsetenv("STACKD_ADDRESS");
+  }
+};
+
+TEST_F(OptionsTest, FindTheDaemonInItsFolder) {
+  EXPECT_EQ(Parse({"ps"})->address, "unix:/run/stackd/api.sock");
+  setenv("STACKD_DIR", "/tmp/x", 1);
+  EXPECT_EQ(Parse({"ps"})->address, "unix:/tmp/x/api.sock");
+  setenv("STACKD_ADDRESS", "127.0.0.1:7443", 1);
+  EXPECT_EQ(Parse({"ps"})->address, "127.0.0.1:7443");
+  EXPECT_EQ(Parse({"ps", "--address", "unix:/y"})->address, "unix:/y");
+}
+
+TEST_F(OptionsTest, MayStandBeforeOrBehindTheCommand) {
+  for (auto args : {std::initializer_list<const char*>{"-o", "json", "--timeout", "500ms", "dump", "checkout"},
+                    {"dump", "checkout", "-o", "json", "--timeout", "500ms"}}) {
+    auto options = Parse(args);
+    ASSERT_TRUE(options.has_value()) << options.error().text;
+    EXPECT_EQ(options->command, "dump");
+    EXPECT_EQ(options->name, "checkout");
+    EXPECT_TRUE(options->json);
+    EXPECT_EQ(options->timeout_ms, 500);
+  }
+}
+
+TEST_F(OptionsTest, SayEachMistakeInOneSentenceWithExitCodeTwo) {
+  for (auto args : {std::initializer_list<const char*>{},
+                    {"dmp"},
+                    {"ps", "--nonsense"},
+                    {"ps", "extra"},
+                    {"-o", "yaml", "ps"},
+                    {"export", "x", "-f", "pprof"},
+                    {"--timeout", "5", "ps"},
+                    {"delete"},
+                    {"completion", "tcsh"},
+                    {"dump", "--all", "-f", "json"},
+                    {"dump", "a", "b"}}) {
+    auto options = Parse(args);
+    ASSERT_FALSE(options.has_value()) << (args.size() > 0 ? *args.begin() : "");
+    EXPECT_EQ(options.error().exit_code, 2);
+    EXPECT_EQ(std::count(options.error().text.begin(), options.error().text.end(), '\n'), 1) << options.error().text;
+  }
+}
+
+TEST_F(OptionsTest, SuggestTheNearCommand) {
+  EXPECT_THAT(Parse({"dmp"}).error().text, HasSubstr("did you mean dump?"));
+  EXPECT_THAT(Parse({"lst"}).error().text, HasSubstr("did you mean list?"));
+  EXPECT_THAT(Parse({"frobnicate"}).error().text, testing::Not(HasSubstr("did you mean")));
+}
+
+TEST_F(OptionsTest, HelpStartsWithExamples) {
+  for (auto args : {std::initializer_list<const char*>{"--help"}, {"dump", "--help"}}) {
+    auto options = Parse(args);
+    ASSERT_FALSE(options.has_value());
+    EXPECT_EQ(options.error().exit_code, 0);
+    EXPECT_LT(options.error().text.find("Examples:"), options.error().text.find("Usage:"));
+  }
+}
+
+}  // namespace
+}  // namespace stackd

@@ -1,0 +1,208 @@
+// An agent that does as it is told: the other end of the Collector's socket, for tests.
+#pragma once
+
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/base/fd.h"
+#include "stackd/wire.h"
+
+extern "C" {
+#include "agent/ring_writer.h"
+}
+
+namespace stackd {
+
+inline Fd OpenProc(const char* name, int flags = 0) {
+  return Fd(open((std::string("/proc/self/") + name).c_str(), O_RDONLY | O_CLOEXEC | flags));
+}
+
+inline std::vector<Fd> OwnFiles() {
+  std::vector<Fd> fds;
+  fds.push_back(OpenProc("mem"));
+  fds.push_back(OpenProc("maps"));
+  fds.push_back(OpenProc("", O_DIRECTORY));
+  return fds;
+}
+
+inline stackd_hello Hello(int32_t pid = getpid()) {
+  stackd_hello hello{};
+  hello.header = {STACKD_MSG_HELLO, sizeof(hello)};
+  hello.abi_version = STACKD_ABI_VERSION;
+  hello.flags = STACKD_HELLO_HAS_MEM | STACKD_HELLO_HAS_MAPS | STACKD_HELLO_HAS_PROC;
+  hello.pid = pid;
+  hello.start_ticks = 1000;
+  hello.dump_signal = 34;
+  strcpy(hello.argv0, "fake");
+  strcpy(hello.exe, "/usr/bin/fake");
+  return hello;
+}
+
+class FakeAgent {
+ public:
+  explicit FakeAgent(const std::string& dir) : socket_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    (dir + "/" STACKD_SOCKET_NAME).copy(address.sun_path, sizeof(address.sun_path) - 1);
+    if (connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) socket_.Reset();
+  }
+  ~FakeAgent() {
+    if (ring.header != nullptr) munmap(ring.header, ring_bytes_);
+  }
+
+  int fd() const { return socket_.get(); }
+
+  bool Send(const void* bytes, size_t size_bytes, const std::vector<Fd>& fds = {}) {
+    iovec part{const_cast<void*>(bytes), size_bytes};
+    std::vector<char> control(CMSG_SPACE(fds.size() * sizeof(int)));
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    if (!fds.empty()) {
+      header.msg_control = control.data();
+      header.msg_controllen = control.size();
+      cmsghdr* rights = CMSG_FIRSTHDR(&header);
+      *rights = {.cmsg_len = CMSG_LEN(fds.size() * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+      std::vector<int> numbers;
+      for (const Fd& fd : fds) numbers.push_back(fd.get());
+      memcpy(CMSG_DATA(rights), numbers.data(), numbers.size() * sizeof(int));
+    }
+    return sendmsg(socket_.get(), &header, MSG_NOSIGNAL) >= 0;
+  }
+
+  template <typename Message>
+  bool Send(const Message& message, const std::vector<Fd>& fds = {}) {
+    return Send(&message, sizeof(message), fds);
+  }
+
+  // The next message; nullopt when the daemon has closed the connection, or is silent for 10 s.
+  struct Received {
+    std::vector<char> bytes;
+    Fd fd;
+    uint32_t type() const {
+      uint32_t type;
+      memcpy(&type, bytes.data(), sizeof(type));
+      return type;
+    }
+    template <typename Message>
+    Message As() const {
+      Message message{};
+      memcpy(&message, bytes.data(), std::min(bytes.size(), sizeof(message)));
+      return message;
+    }
+  };
+  std::optional<Received> Receive() {
+    pollfd poll_fd{socket_.get(), POLLIN, 0};
+    if (poll(&poll_fd, 1, 10'000) != 1) return std::nullopt;
+    Received received;
+    received.bytes.resize(4096);
+    iovec part{received.bytes.data(), received.bytes.size()};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = sizeof(control);
+    ssize_t got = recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC);
+    if (got <= 0) return std::nullopt;
+    received.bytes.resize(static_cast<size_t>(got));
+    if (cmsghdr* rights = CMSG_FIRSTHDR(&header)) {
+      int number;
+      memcpy(&number, CMSG_DATA(rights), sizeof(number));
+      received.fd = Fd(number);
+    }
+    return received;
+  }
+
+  // "": welcomed; else the reason of the rejection, or "closed".
+  std::string Register(const stackd_hello& hello = Hello(), const std::vector<Fd>& fds = OwnFiles()) {
+    return Send(hello, fds) ? Answer() : "closed";
+  }
+  std::string Answer() {
+    auto received = Receive();
+    if (!received) return "closed";
+    if (received->type() == STACKD_MSG_REJECT) return received->As<stackd_reject>().reason;
+    if (received->type() != STACKD_MSG_WELCOME || !received->fd.valid()) return "not a welcome";
+    ring_bytes_ = received->As<stackd_welcome>().ring_bytes;
+    void* memory = mmap(nullptr, ring_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, received->fd.get(), 0);
+    return stackd_ring_attach(&ring, memory, ring_bytes_) ? "" : "not a ring";
+  }
+
+  // Waits for a command of the daemon; answers its questions for files with `answer_file` meanwhile. 0 when it is gone.
+  template <typename AnswerFile>
+  uint32_t AwaitCommand(AnswerFile answer_file) {
+    __atomic_store_n(&ring.header->helper_sleeping, 1, __ATOMIC_SEQ_CST);
+    for (;;) {
+      uint32_t seq = __atomic_load_n(&ring.header->command_seq, __ATOMIC_SEQ_CST);
+      if (seq != last_seq_) return last_seq_ = seq;
+      auto received = Receive();
+      if (!received) return 0;
+      if (received->type() == STACKD_MSG_OPEN_FILE) answer_file(received->template As<stackd_open_file>());
+    }
+  }
+  // Tells the daemon that there are no files.
+  uint32_t AwaitCommand() {
+    return AwaitCommand([this](const stackd_open_file& request) { SendFile(request.request_id, -ENOENT, {}); });
+  }
+
+  void SendFile(uint32_t request_id, int error, const std::vector<Fd>& fds) {
+    stackd_file file{};
+    file.header = {STACKD_MSG_FILE, sizeof(file)};
+    file.request_id = request_id;
+    file.error = error;
+    Send(file, fds);
+  }
+
+  // One thread's answer, as far as this test cares: its tid, and a stack of two words.
+  bool WriteThread(uint32_t seq, uint32_t tid) {
+    stackd_ring_writer writer;
+    auto* record = static_cast<stackd_thread_record*>(
+        stackd_ring_begin(&writer, &ring, STACKD_RECORD_THREAD, sizeof(stackd_thread_record), tid));
+    if (record == nullptr) return false;
+    uint64_t block[] = {3, tid, seq};
+    stackd_ring_append(&writer, block, 3);
+    record->seq = seq;
+    record->tid = tid;
+    record->stack_words = 2;
+    stackd_ring_commit(&writer);
+    return true;
+  }
+  void Begin(uint32_t seq, uint32_t threads) {
+    ring.header->threads_listed = threads;
+    __atomic_store_n(&ring.header->begun_seq, seq, __ATOMIC_RELEASE);
+  }
+  void Finish(uint32_t seq) {
+    __atomic_store_n(&ring.header->done_seq, seq, __ATOMIC_RELEASE);
+    stackd_ring_doorbell(&ring);
+  }
+  // The answer to a whole dump of `threads` threads, tids from 1.
+  void AnswerDump(uint32_t seq, uint32_t threads) {
+    Begin(seq, threads);
+    for (uint32_t tid = 1; tid <= threads; tid++) {
+      while (!WriteThread(seq, tid)) sched_yield();
+    }
+    Finish(seq);
+  }
+
+  void Close() { socket_.Reset(); }
+
+  stackd_ring ring{};
+
+ private:
+  Fd socket_;
+  size_t ring_bytes_ = 0;
+  uint32_t last_seq_ = 0;
+};
+
+}  // namespace stackd

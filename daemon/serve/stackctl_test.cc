@@ -1,0 +1,191 @@
+// stackctl, as an operator runs it, against the service with fake stages behind it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "daemon/base/clock.h"
+#include "daemon/fake_stages.h"
+#include "daemon/serve/server.h"
+
+namespace stackd {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+struct Outcome {
+  int exit_code;
+  std::string out;
+  std::string err;
+};
+
+class StackctlTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    ResetFakes();
+    char dir[] = "/tmp/stackctl_test_XXXXXX";
+    ASSERT_NE(mkdtemp(dir), nullptr);
+    dir_ = dir;
+    store_ = std::move(*DumpStore::Open({.file = ":memory:"}));
+    pipeline_ = std::make_unique<Pipeline>(collector_.get(), &symbolizer_, store_.get());
+    server_ = std::move(*Server::Start({.collector = collector_.get(),
+                                        .pipeline = pipeline_.get(),
+                                        .store = store_.get(),
+                                        .symbolizer = &symbolizer_,
+                                        .dir = dir_,
+                                        .store_file = ":memory:"},
+                                       ""));
+    Fakes().processes = {FakeProcess(7, "fake")};
+    CaptureIs({{kFakeBias + 0x20, kFakeBias + 0x31}, {kFakeBias + 0x20, kFakeBias + 0x31}}, false);
+  }
+
+  void TearDown() override {
+    server_.reset();
+    std::filesystem::remove_all(dir_);
+  }
+
+  void CaptureIs(const std::vector<std::vector<uint64_t>>& stacks, bool partial) {
+    std::lock_guard lock(Fakes().mutex);
+    Fakes().capture = [=](const CaptureRequest&) {
+      auto capture = FakeCapture(7, stacks);
+      capture->partial = partial;
+      return capture;
+    };
+  }
+
+  std::string Read(const std::string& path) {
+    std::ostringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+  }
+
+  Outcome Run(const std::string& arguments) {
+    std::string out = dir_ + "/out", err = dir_ + "/err";
+    std::string command = "STACKD_DIR=" + dir_ + " client/stackctl " + arguments + " >" + out + " 2>" + err;
+    int status = system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, Read(out), Read(err)};
+  }
+
+  std::string dir_;
+  std::unique_ptr<Collector> collector_ = FakeCollector();
+  Symbolizer symbolizer_{{}};
+  std::unique_ptr<DumpStore> store_;
+  std::unique_ptr<Pipeline> pipeline_;
+  std::unique_ptr<Server> server_;
+};
+
+TEST_F(StackctlTest, ListsProcesses) {
+  Outcome ps = Run("ps");
+  EXPECT_EQ(ps.exit_code, 0);
+  EXPECT_THAT(ps.out, StartsWith("PID"));
+  EXPECT_THAT(ps.out, HasSubstr("processes/7-100\n"));
+  EXPECT_THAT(ps.err, IsEmpty());
+  EXPECT_THAT(Run("ps -o json").out, HasSubstr("\"displayName\": \"fake\""));
+}
+
+TEST_F(StackctlTest, PrintsADumpOfTheOnlyProcess) {
+  Outcome dump = Run("dump");
+  EXPECT_EQ(dump.exit_code, 0);
+  EXPECT_THAT(dump.out, HasSubstr("f20"));
+  EXPECT_THAT(dump.err, IsEmpty());
+  EXPECT_EQ(Run("show").out, dump.out);
+  EXPECT_THAT(Run("dump 7 --all").out, HasSubstr("f20"));
+  EXPECT_THAT(Run("dump fake -o json").out, StartsWith("{"));
+  EXPECT_THAT(Run("dump processes/7-100 -f folded").out, HasSubstr("f30;f20 2\n"));
+}
+
+TEST_F(StackctlTest, StreamsADumpThatDoesNotFitIntoAnAnswer) {
+  std::vector<std::vector<uint64_t>> stacks;
+  for (uint64_t i = 0; i < 6000; ++i) {
+    std::vector<uint64_t> stack{kFakeBias + 16 * i};
+    for (uint64_t j = 0; j < 25; ++j) stack.push_back(kFakeBias + 64 * j + 1);
+    stacks.push_back(stack);
+  }
+  CaptureIs(stacks, false);
+  Outcome dump = Run("dump");
+  EXPECT_EQ(dump.exit_code, 0);
+  EXPECT_GT(dump.out.size(), 4u << 20);
+  EXPECT_EQ(dump.out, Run("show").out);
+}
+
+TEST_F(StackctlTest, EndsWithFiveForAPartialDumpAndPrintsIt) {
+  CaptureIs({{kFakeBias + 0x20}}, true);
+  Outcome dump = Run("dump");
+  EXPECT_EQ(dump.exit_code, 5);
+  EXPECT_THAT(dump.out, HasSubstr("f20"));
+  EXPECT_THAT(dump.err, HasSubstr("the dump is partial"));
+}
+
+TEST_F(StackctlTest, EndsWithThreeForWhatIsNotThere) {
+  Outcome dump = Run("dump nobody");
+  EXPECT_EQ(dump.exit_code, 3);
+  EXPECT_THAT(dump.err, HasSubstr("no connected process is \"nobody\""));
+  EXPECT_EQ(Run("show processes/7-100/dumps/20261121T031415926Z-1").exit_code, 3);
+  EXPECT_EQ(Run("show").exit_code, 3);
+  EXPECT_EQ(Run("delete processes/7-100/dumps/20261121T031415926Z-1").exit_code, 3);
+}
+
+TEST_F(StackctlTest, EndsWithTwoForANameThatTwoHave) {
+  Fakes().processes = {FakeProcess(7, "fake"), FakeProcess(8, "fake")};
+  Outcome dump = Run("dump fake");
+  EXPECT_EQ(dump.exit_code, 2);
+  EXPECT_THAT(dump.err, HasSubstr("processes/8-100"));
+}
+
+TEST_F(StackctlTest, EndsWithFourWithoutADaemon) {
+  server_->Drain(0);
+  Outcome ps = Run("ps");
+  EXPECT_EQ(ps.exit_code, 4);
+  EXPECT_THAT(ps.err, HasSubstr("cannot connect to unix:" + dir_ + "/api.sock: no such file. Is stackd running?"));
+  EXPECT_EQ(Run("doctor").exit_code, 4);
+}
+
+TEST_F(StackctlTest, FollowsPagedListsToTheEnd) {
+  for (int i = 0; i < 250; ++i) Fakes().processes.push_back(FakeProcess(1000 + i, "many"));
+  Outcome ps = Run("ps");
+  EXPECT_EQ(std::count(ps.out.begin(), ps.out.end(), '\n'), 252);
+  for (int i = 0; i < 60; ++i)
+    ASSERT_EQ(pipeline_->CreateDump("7-100", {.deadline_ns = MonotonicNs() + kNsPerSecond}).has_value(), true);
+  Outcome list = Run("list");
+  EXPECT_EQ(std::count(list.out.begin(), list.out.end(), '\n'), 61);
+}
+
+TEST_F(StackctlTest, ExportsToAFileThatIsWholeOrNotThere) {
+  Run("dump");
+  std::string file = dir_ + "/stacks.folded";
+  EXPECT_EQ(Run("export -f folded --to " + file).exit_code, 0);
+  EXPECT_THAT(Read(file), HasSubstr("f30;f20 2\n"));
+  EXPECT_FALSE(std::filesystem::exists(file + ".part"));
+  EXPECT_EQ(Run("export processes/7-100/dumps/20261121T031415926Z-1 --to " + dir_ + "/none").exit_code, 3);
+  EXPECT_FALSE(std::filesystem::exists(dir_ + "/none"));
+  Outcome unwritable = Run("export --to /nonexistent/file");
+  EXPECT_EQ(unwritable.exit_code, 1);
+  EXPECT_THAT(unwritable.err, HasSubstr("cannot write /nonexistent/file"));
+}
+
+TEST_F(StackctlTest, DeletesADump) {
+  Run("dump");
+  std::string name = *store_->Newest();
+  EXPECT_EQ(Run("delete " + name).exit_code, 0);
+  EXPECT_EQ(Run("show " + name).exit_code, 3);
+}
+
+TEST_F(StackctlTest, SaysWhenTheOutputCannotBeWritten) {
+  Outcome dump = Run("ps >/dev/full; test $? = 1 && echo failed");
+  EXPECT_THAT(dump.out, HasSubstr("failed"));
+}
+
+TEST_F(StackctlTest, PrintsHostileNamesHarmlessly) {
+  Fakes().processes = {FakeProcess(7, "a\x1b[31m\nb")};
+  EXPECT_THAT(Run("ps").out, HasSubstr("a?[31m?b"));
+}
+
+}  // namespace
+}  // namespace stackd

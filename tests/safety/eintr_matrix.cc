@@ -1,0 +1,300 @@
+// One thread in each blocking call there is; says which calls a dump interrupted.
+//
+// Prints "ready", waits for a line, then prints "NAME undisturbed" or "NAME RESULT ERRNO" for each call.
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/aio_abi.h>
+#include <linux/futex.h>
+#include <mqueue.h>
+#include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/file.h>
+#include <sys/ipc.h>
+#include <sys/msg.h>
+#include <sys/select.h>
+#include <sys/sem.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <string>
+#include <thread>
+
+namespace {
+
+struct Call {
+  std::string name;
+  std::function<long()> run;
+  std::atomic<bool> returned{false};
+  long result = 0;
+  int error = 0;
+};
+
+std::deque<Call> calls;
+
+void Add(const char* name, std::function<long()> run) {
+  Call& call = calls.emplace_back();
+  call.name = name;
+  call.run = std::move(run);
+}
+
+int ReadEnd() {
+  int fds[2];
+  return pipe(fds) == 0 ? fds[0] : -1;
+}
+
+int FullPipe() {
+  int fds[2];
+  if (pipe2(fds, O_NONBLOCK) != 0) return -1;
+  char block[4096] = {};
+  while (write(fds[1], block, sizeof(block)) > 0) continue;
+  fcntl(fds[1], F_SETFL, 0);
+  return fds[1];
+}
+
+int SocketEnd(int option) {
+  int fds[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0) return -1;
+  timeval timeout = {60, 0};
+  if (option != 0) setsockopt(fds[0], SOL_SOCKET, option, &timeout, sizeof(timeout));
+  return fds[0];
+}
+
+int Listener(const char* name, int backlog, sockaddr_un* address, socklen_t* length) {
+  *address = {};
+  address->sun_family = AF_UNIX;
+  int text = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "eintr-%s-%d", name, getpid());
+  *length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(text));
+  int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  if (bind(fd, reinterpret_cast<sockaddr*>(address), *length) != 0 || listen(fd, backlog) != 0) return -1;
+  return fd;
+}
+
+int Accepting(const char* name) {
+  sockaddr_un address;
+  socklen_t length;
+  return Listener(name, 1, &address, &length);
+}
+
+long ConnectToFullBacklog() {
+  sockaddr_un address;
+  socklen_t length;
+  Listener("full", 0, &address, &length);
+  auto* raw = reinterpret_cast<sockaddr*>(&address);
+  if (connect(socket(AF_UNIX, SOCK_STREAM, 0), raw, length) != 0) return -2;
+  return connect(socket(AF_UNIX, SOCK_STREAM, 0), raw, length);
+}
+
+int LockedFile() {
+  char path[] = "/tmp/eintr-XXXXXX";
+  int holder = mkstemp(path);
+  flock(holder, LOCK_EX);
+  struct flock whole{};
+  whole.l_type = F_WRLCK;
+  fcntl(holder, F_OFD_SETLK, &whole);
+  int other = open(path, O_RDWR | O_CLOEXEC);
+  unlink(path);
+  return other;
+}
+
+timespec In60Seconds(clockid_t clock) {
+  timespec at;
+  clock_gettime(clock, &at);
+  at.tv_sec += 60;
+  return at;
+}
+
+void AddAll(pid_t child) {
+  static const timespec k60 = {60, 0};
+  static char byte;
+  Add("read", [] { return read(ReadEnd(), &byte, 1); });
+  Add("write", [] { return write(FullPipe(), "x", 1); });
+  Add("open (FIFO)", [] {
+    std::string path = "/tmp/eintr-fifo-" + std::to_string(getpid());
+    mkfifo(path.c_str(), 0600);
+    int fd = open(path.c_str(), O_RDONLY);
+    unlink(path.c_str());
+    return fd;
+  });
+  Add("recv", [] { return recv(SocketEnd(0), &byte, 1, 0); });
+  Add("recv with SO_RCVTIMEO", [] { return recv(SocketEnd(SO_RCVTIMEO), &byte, 1, 0); });
+  Add("accept", [] { return accept(Accepting("a"), nullptr, nullptr); });
+  Add("accept4", [] { return accept4(Accepting("b"), nullptr, nullptr, SOCK_CLOEXEC); });
+  Add("connect (backlog full)", ConnectToFullBacklog);
+  Add("waitpid", [child] { return waitpid(child, nullptr, 0); });
+  Add("wait4", [child] { return wait4(child, nullptr, 0, nullptr); });
+  Add("waitid", [child] {
+    siginfo_t info;
+    return waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);
+  });
+  Add("flock", [] { return flock(LockedFile(), LOCK_EX); });
+  Add("fcntl F_OFD_SETLKW", [] {
+    struct flock whole{};
+    whole.l_type = F_WRLCK;
+    return fcntl(LockedFile(), F_OFD_SETLKW, &whole);
+  });
+  Add("pthread_mutex_lock", [] {
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&mutex);
+    return pthread_mutex_lock(&mutex);
+  });
+  Add("pthread_cond_wait", [] {
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
+    pthread_mutex_lock(&mutex);
+    return pthread_cond_wait(&condition, &mutex);
+  });
+  Add("pthread_cond_timedwait", [] {
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
+    pthread_mutex_lock(&mutex);
+    timespec at = In60Seconds(CLOCK_REALTIME);
+    return pthread_cond_timedwait(&condition, &mutex, &at);
+  });
+  Add("sem_wait", [] {
+    static sem_t semaphore;
+    sem_init(&semaphore, 0, 0);
+    return sem_wait(&semaphore);
+  });
+  Add("sem_timedwait", [] {
+    static sem_t semaphore;
+    sem_init(&semaphore, 0, 0);
+    timespec at = In60Seconds(CLOCK_REALTIME);
+    return sem_timedwait(&semaphore, &at);
+  });
+  Add("futex wait", [] {
+    static uint32_t word;
+    return syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, nullptr, nullptr, 0);
+  });
+  Add("futex wait, timeout", [] {
+    static uint32_t word;
+    return syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, &k60, nullptr, 0);
+  });
+  Add("nanosleep", [] { return nanosleep(&k60, nullptr); });
+  Add("clock_nanosleep", [] {
+    errno = clock_nanosleep(CLOCK_MONOTONIC, 0, &k60, nullptr);
+    return -1;
+  });
+  Add("usleep", [] { return usleep(60'000'000); });
+  Add("sleep", [] { return static_cast<long>(sleep(60)); });
+  Add("poll", [] {
+    pollfd fd = {ReadEnd(), POLLIN, 0};
+    return poll(&fd, 1, 60'000);
+  });
+  Add("ppoll", [] {
+    pollfd fd = {ReadEnd(), POLLIN, 0};
+    return ppoll(&fd, 1, &k60, nullptr);
+  });
+  Add("select", [] {
+    timeval timeout = {60, 0};
+    return select(0, nullptr, nullptr, nullptr, &timeout);
+  });
+  Add("pselect", [] { return pselect(0, nullptr, nullptr, nullptr, &k60, nullptr); });
+  Add("epoll_wait", [] {
+    epoll_event event;
+    return epoll_wait(epoll_create1(0), &event, 1, 60'000);
+  });
+  Add("pause", [] { return pause(); });
+  Add("sigsuspend", [] {
+    sigset_t none;
+    sigemptyset(&none);
+    return sigsuspend(&none);
+  });
+  Add("sigtimedwait", [] {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR2);
+    return sigtimedwait(&set, nullptr, &k60);
+  });
+  Add("msgrcv", [] {
+    int queue = msgget(IPC_PRIVATE, 0600);
+    struct {
+      long type;
+      char text[8];
+    } message;
+    std::thread([queue] { usleep(20'000'000), msgctl(queue, IPC_RMID, nullptr); }).detach();
+    return msgrcv(queue, &message, 8, 0, 0);
+  });
+  Add("semop", [] {
+    int set = semget(IPC_PRIVATE, 1, 0600);
+    sembuf take = {0, -1, 0};
+    std::thread([set] { usleep(20'000'000), semctl(set, 0, IPC_RMID); }).detach();
+    return semop(set, &take, 1);
+  });
+  Add("semtimedop", [] {
+    int set = semget(IPC_PRIVATE, 1, 0600);
+    sembuf take = {0, -1, 0};
+    std::thread([set] { usleep(20'000'000), semctl(set, 0, IPC_RMID); }).detach();
+    return semtimedop(set, &take, 1, &k60);
+  });
+  Add("io_getevents", [] {
+    aio_context_t context = 0;
+    io_event event;
+    if (syscall(SYS_io_setup, 4, &context) != 0) return -2l;
+    return syscall(SYS_io_getevents, context, 1, 1, &event, nullptr);
+  });
+  Add("mq_receive", [] {
+    std::string name = "/eintr-" + std::to_string(getpid());
+    mq_attr attributes{};
+    attributes.mq_maxmsg = 1;
+    attributes.mq_msgsize = 8;
+    mqd_t queue = mq_open(name.c_str(), O_CREAT | O_RDONLY, 0600, &attributes);
+    mq_unlink(name.c_str());
+    if (queue < 0) return -2l;
+    char text[8];
+    return mq_receive(queue, text, sizeof(text), nullptr);
+  });
+}
+
+}  // namespace
+
+int main() {
+  pid_t child = fork();
+  if (child == 0) {
+    for (;;) pause();
+  }
+  AddAll(child);
+  for (Call& call : calls) {
+    std::thread([&call] {
+      call.result = call.run();
+      call.error = errno;
+      call.returned = true;
+    }).detach();
+  }
+  usleep(500'000);
+  for (Call& call : calls) {
+    if (call.returned) {
+      fprintf(stderr, "%s did not block: %ld, errno %d\n", call.name.c_str(), call.result, call.error);
+      kill(child, SIGKILL);
+      _exit(1);
+    }
+  }
+  puts("ready");
+  fflush(stdout);
+  getchar();
+  usleep(300'000);
+  for (Call& call : calls) {
+    if (call.returned) {
+      printf("%s: %ld %d\n", call.name.c_str(), call.result, call.result < 0 ? call.error : 0);
+    } else {
+      printf("%s: undisturbed\n", call.name.c_str());
+    }
+  }
+  fflush(stdout);
+  kill(child, SIGKILL);
+  _exit(0);
+}

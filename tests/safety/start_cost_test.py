@@ -1,0 +1,94 @@
+#!/usr/bin/python3
+"""What the agent costs a program that nobody dumps."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import stand
+
+RUNS = 200
+
+
+def start_ms(environments):
+    """The shortest for each, measured in turn: the machine may have other work."""
+    times = {name: [] for name in environments}
+    for _ in range(RUNS):
+        for name, environment in environments.items():
+            begin = time.perf_counter()
+            subprocess.run(["/bin/true"], env=environment, check=True)
+            times[name].append(1000 * (time.perf_counter() - begin))
+    return {name: min(values) for name, values in times.items()}
+
+
+def helper_of(pid):
+    for tid in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{tid}/comm", encoding="utf-8") as comm:
+            if comm.read() == "stackd-agent\n":
+                return tid
+    raise AssertionError("no helper thread")
+
+
+def context_switches(pid, tid):
+    with open(f"/proc/{pid}/task/{tid}/status", encoding="utf-8") as status:
+        return [int(n) for n in re.findall(r"ctxt_switches:\s+(\d+)", status.read())]
+
+
+class StartCost(unittest.TestCase):
+    def test_a_program_starts_as_fast_as_without(self):
+        with stand.Stand() as place:
+            plain = dict(os.environ)
+            under = dict(os.environ, LD_PRELOAD=stand.AGENT, STACKD_DIR=place.folder.name)
+            no_daemon = dict(under, STACKD_DIR="/nonexistent")
+            disabled = dict(under, STACKD_DISABLE="1")
+            results = start_ms(
+                {
+                    "/bin/true": plain,
+                    "with a daemon": under,
+                    "without a daemon": no_daemon,
+                    "with STACKD_DISABLE=1": disabled,
+                }
+            )
+            for name, milliseconds in results.items():
+                print(f"{name}: {milliseconds:.2f} ms")
+                self.assertLess(milliseconds - results["/bin/true"], 2)
+
+    def test_an_idle_helper_sleeps(self):
+        with stand.Stand() as place:
+            program = place.start(["/bin/sleep", "60"], "idle")
+            place.ask("wait idle")
+            place.ask("once idle")
+            time.sleep(0.2)
+            tid = helper_of(program.pid)
+            before = context_switches(program.pid, tid)
+            time.sleep(3)
+            self.assertEqual(context_switches(program.pid, tid), before)
+            with open(f"/proc/{program.pid}/smaps", encoding="utf-8") as smaps:
+                private_kb = {"agent": 0, "all": 0, "ring": 0}
+                for block in re.split(r"\n(?=[0-9a-f]+-[0-9a-f]+ )", smaps.read()):
+                    dirty = int(re.search(r"Private_Dirty:\s+(\d+)", block)[1])
+                    first_line = block.splitlines()[0]
+                    private_kb["all"] += dirty
+                    if "libstackd_agent" in first_line:
+                        private_kb["agent"] += dirty
+                    if "stackd-ring" in first_line:
+                        private_kb["ring"] += dirty
+            program.kill()
+            program.communicate()
+            plain = subprocess.Popen(["/bin/sleep", "60"])
+            time.sleep(0.2)
+            with open(f"/proc/{plain.pid}/smaps", encoding="utf-8") as smaps:
+                plain_kb = sum(int(n) for n in re.findall(r"Private_Dirty:\s+(\d+)", smaps.read()))
+            plain.kill()
+            plain.wait()
+            more_kb = private_kb["all"] - private_kb["ring"] - plain_kb
+            print(f"private memory besides the ring: {more_kb} KiB more than without the agent")
+            self.assertLess(more_kb, 256)
+
+
+if __name__ == "__main__":
+    unittest.main()
