@@ -47,7 +47,7 @@ class RequestTest(StackdTest):
         for victim in victims:
             daemon.await_process(victim.pid)
         outcome = daemon.ctl("dump", "waiting_threads")
-        self.assertEqual(FAILURE, outcome.code)
+        self.assertEqual(USAGE, outcome.code)
         for victim in victims:
             self.assertIn(str(victim.pid), outcome.err)
         code, _, reasons = self.grpc_error(daemon, "CreateDump", {"process": "waiting_threads"})
