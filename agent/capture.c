@@ -5,6 +5,7 @@
 
 #define RED_ZONE_BYTES 128
 #define CHUNK_WORDS 256 /* 2 KiB on the stack of the interrupted thread */
+#define PAGE_BYTES 4096ull
 /* Where nothing is known about the mapping of rsp (a thread that started after the last look at maps). */
 #define BLIND_STACK_BYTES (64u << 10)
 /* A thread descriptor farther above rsp than this is not the top of the stack that rsp is in. */
@@ -41,16 +42,40 @@ STACKD_HANDLER static struct span choose_span(const struct stackd_capture* captu
   return (struct span){start, end, !self_above};
 }
 
+/* The thread's own stack, if rsp is on another and its place is known; else empty. */
+STACKD_HANDLER static struct stackd_interval outer_stack(const struct stackd_capture* capture, const struct span* span) {
+  struct stackd_interval none = {0, 0};
+  if (!span->foreign || capture->ranges == NULL) return none;
+  struct stackd_interval main_stack = capture->ranges->main_stack;
+  if (capture->tid == (uint32_t)capture->pid) return main_stack;
+  uint64_t self = capture->thread_self & ~7ull;
+  struct stackd_interval mapping = stackd_writable_mapping(capture->ranges, self);
+  bool apart = mapping.end != 0 && (span->start >= mapping.end || span->end <= mapping.start);
+  return apart ? (struct stackd_interval){mapping.start, self} : none;
+}
+
+/* Hands out a stack in pieces. */
+struct source {
+  int32_t pid;
+  /* The running thread's own stack is read where it lies, after a look at each page: nobody takes it away meanwhile. All
+   * else is copied by the kernel, which fails where a read of ours would fault. */
+  bool in_place;
+  uint64_t readable_until;
+  const struct stackd_code_ranges* ranges;
+  uint64_t chunk_start;
+  uint32_t chunk_bytes;
+  uint64_t chunk[CHUNK_WORDS];
+};
+
 /* Reads as much as can be read of [address, address + size_bytes); returns the bytes, a multiple of 8. */
-STACKD_HANDLER static uint32_t read_chunk(const struct stackd_capture* capture, uint64_t address, uint64_t* out,
+STACKD_HANDLER static uint32_t read_chunk(const struct source* source, uint64_t address, uint64_t* out,
                                           uint32_t size_bytes) {
-  long got = stackd_read_memory(capture->pid, address, out, size_bytes);
+  long got = stackd_read_memory(source->pid, address, out, size_bytes);
   if (got >= 0) return (uint32_t)got & ~7u;
   if (got != -EPERM && got != -ENOSYS) return 0;
-  /* A seccomp policy forbids the call. The mapping was there when the helper looked last, and threads do not unmap the
-   * stack they run on. */
-  if (capture->ranges == NULL) return 0;
-  struct stackd_interval mapping = stackd_writable_mapping(capture->ranges, address);
+  /* A seccomp policy forbids the call. The mapping was there when the helper looked last. */
+  if (source->ranges == NULL) return 0;
+  struct stackd_interval mapping = stackd_writable_mapping(source->ranges, address);
   if (mapping.end <= address) return 0;
   uint64_t available = mapping.end - address;
   if (available < size_bytes) size_bytes = (uint32_t)available & ~7u;
@@ -59,35 +84,69 @@ STACKD_HANDLER static uint32_t read_chunk(const struct stackd_capture* capture, 
   return size_bytes;
 }
 
+/* The words at `address`, at most `*count`; sets `*count` to how many there are. */
+STACKD_HANDLER static const uint64_t* words_at(struct source* source, uint64_t address, uint64_t end, uint32_t* count) {
+  uint64_t wanted_until = address + 8ull * *count;
+  if (source->in_place) {
+    while (source->readable_until < wanted_until && stackd_is_readable(source->readable_until)) {
+      source->readable_until += PAGE_BYTES;
+    }
+    uint64_t until = source->readable_until < wanted_until ? source->readable_until : wanted_until;
+    *count = until > address ? (uint32_t)(until - address) / 8 : 0;
+    return (const uint64_t*)address;
+  }
+  if (address >= source->chunk_start + source->chunk_bytes) {
+    uint64_t left = end - address;
+    uint32_t want = left < sizeof(source->chunk) ? (uint32_t)left : (uint32_t)sizeof(source->chunk);
+    source->chunk_start = address;
+    source->chunk_bytes = read_chunk(source, address, source->chunk, want);
+  }
+  uint32_t available = (uint32_t)(source->chunk_start + source->chunk_bytes - address) / 8;
+  if (available < *count) *count = available;
+  return source->chunk + (address - source->chunk_start) / 8;
+}
+
 /* Where a copy stands; kept out of the record until the end, since that is shared memory. */
 struct progress {
   uint32_t stack_words;
   uint32_t payload_words;
-  uint32_t flags;
+  uint64_t lowest_outer; /* the lowest kept word that points into the outer stack; ~0 if none does */
 };
 
 /* False if slots ran out. */
 STACKD_HANDLER static bool copy_stack(const struct stackd_capture* capture, const struct stackd_filter* filter,
-                                      const struct span* span, struct stackd_ring_writer* writer,
+                                      struct stackd_interval range, bool in_place, struct stackd_ring_writer* writer,
                                       struct progress* progress) {
-  uint64_t chunk[CHUNK_WORDS];
+  struct source source;
+  source.pid = capture->pid;
+  source.in_place = in_place;
+  source.readable_until = range.start & ~(PAGE_BYTES - 1);
+  source.ranges = capture->ranges;
+  source.chunk_start = range.start;
+  source.chunk_bytes = 0;
+  uint64_t outer_start = filter->start[STACKD_CODE_INTERVALS + 1];
+  uint64_t outer_length = filter->length[STACKD_CODE_INTERVALS + 1];
   uint64_t block[1 + STACKD_FILTER_OUT_WORDS];
-  for (uint64_t address = span->start; address < span->end;) {
-    uint64_t left = span->end - address;
-    uint32_t want = left < sizeof(chunk) ? (uint32_t)left : (uint32_t)sizeof(chunk);
-    uint32_t got = read_chunk(capture, address, chunk, want);
-    for (uint32_t i = 0; i < got / 8; i += STACKD_FILTER_WORDS) {
-      uint32_t count = got / 8 - i < STACKD_FILTER_WORDS ? got / 8 - i : STACKD_FILTER_WORDS;
-      uint64_t mask = capture->filter(filter, chunk + i, count, block + 1);
-      block[0] = mask;
-      uint32_t words = 1;
-      for (; mask != 0; mask &= mask - 1) words++;
-      if (!stackd_ring_append(writer, block, words)) return false;
-      progress->stack_words += count;
-      progress->payload_words += words;
+  for (uint64_t address = range.start; address < range.end;) {
+    uint64_t left = (range.end - address) / 8;
+    uint32_t want = left < STACKD_FILTER_WORDS ? (uint32_t)left : STACKD_FILTER_WORDS;
+    uint32_t count = want;
+    const uint64_t* words = words_at(&source, address, range.end, &count);
+    if (count == 0) return true;
+    uint64_t mask = capture->filter(filter, words, count, block + 1);
+    block[0] = mask;
+    uint32_t block_words = 1;
+    for (; mask != 0; mask &= mask - 1) block_words++;
+    if (outer_length != 0) {
+      for (uint32_t i = 1; i < block_words; i++) {
+        if (block[i] - outer_start < outer_length && block[i] < progress->lowest_outer) progress->lowest_outer = block[i];
+      }
     }
-    address += got;
-    if (got < want) return true; /* the mapping ends here */
+    if (!stackd_ring_append(writer, block, block_words)) return false;
+    progress->stack_words += count;
+    progress->payload_words += block_words;
+    address += 8ull * count;
+    if (count < want) return true; /* the mapping ends here */
   }
   return true;
 }
@@ -101,34 +160,52 @@ int stackd_capture_write(const struct stackd_capture* capture) {
     return -ENOSPC;
   }
 
-  struct progress progress = {0, 0, capture->flags};
+  uint32_t flags = capture->flags;
   struct span span = choose_span(capture);
   if (span.end < span.start) span.end = span.start; /* rsp is at an end of the address space */
+  struct stackd_interval outer = outer_stack(capture, &span);
   if (span.end - span.start > capture->max_stack_bytes) {
     span.end = span.start + capture->max_stack_bytes;
-    progress.flags |= STACKD_THREAD_TRUNCATED;
+    flags |= STACKD_THREAD_TRUNCATED;
   }
   if (span.foreign) {
     /* What follows a fiber's stack may be the heap: a copy that was cut there was cut after its root. */
-    progress.flags |= STACKD_THREAD_FOREIGN_SP;
-    progress.flags &= ~(uint32_t)STACKD_THREAD_TRUNCATED;
+    flags |= STACKD_THREAD_FOREIGN_SP;
+    flags &= ~(uint32_t)STACKD_THREAD_TRUNCATED;
   }
   struct stackd_filter filter;
-  stackd_filter_init(&filter, capture->ranges, (struct stackd_interval){span.start, span.end});
-  if (!copy_stack(capture, &filter, &span, &writer, &progress)) {
+  stackd_filter_init(&filter, capture->ranges, (struct stackd_interval){span.start, span.end}, outer);
+  bool running = (capture->flags & STACKD_THREAD_BY_HELPER) == 0;
+  struct progress progress = {0, 0, ~0ull};
+  bool written = copy_stack(capture, &filter, (struct stackd_interval){span.start, span.end}, running && !span.foreign,
+                            &writer, &progress);
+  struct progress outer_progress = {0, 0, ~0ull};
+  uint64_t outer_base = 0;
+  if (written && progress.lowest_outer != ~0ull) {
+    outer_base = (progress.lowest_outer - RED_ZONE_BYTES) & ~7ull;
+    if (outer_base < outer.start) outer_base = outer.start;
+    struct stackd_interval range = {outer_base, outer.end & ~7ull};
+    if (range.end - range.start > capture->max_stack_bytes) {
+      range.end = range.start + capture->max_stack_bytes;
+      flags |= STACKD_THREAD_TRUNCATED;
+    }
+    written = copy_stack(capture, &filter, range, running, &writer, &outer_progress);
+  }
+  if (!written) {
     /* The helper asks again when there is room: a whole stack later is better than half of one now. */
     stackd_ring_abandon(&writer);
     stackd_ring_count_drop(capture->ring, STACKD_DROP_NO_SLOT);
     return -ENOSPC;
   }
   if (progress.stack_words == 0) {
-    progress.flags |= STACKD_THREAD_NO_STACK;
-    stackd_filter_init(&filter, capture->ranges, (struct stackd_interval){0, 0}); /* nothing points into it */
+    flags |= STACKD_THREAD_NO_STACK;
+    struct stackd_interval none = {0, 0}; /* nothing points into it */
+    stackd_filter_init(&filter, capture->ranges, none, none);
   }
 
   record->seq = capture->seq;
   record->tid = capture->tid;
-  record->flags = progress.flags;
+  record->flags = flags;
   record->time_ns = capture->begin_ns;
   record->cpu_ns = capture->cpu_ns;
   record->thread_self = capture->thread_self;
@@ -140,7 +217,10 @@ int stackd_capture_write(const struct stackd_capture* capture) {
   }
   record->stack_base = span.start;
   record->stack_words = progress.stack_words;
-  record->payload_words = progress.payload_words;
+  record->payload_words = progress.payload_words + outer_progress.payload_words;
+  record->outer_base = outer_base;
+  record->outer_words = outer_progress.stack_words;
+  record->pad = 0;
   uint64_t elapsed_ns = stackd_clock_ns(CLOCK_MONOTONIC) - capture->begin_ns;
   record->handler_ns = elapsed_ns < UINT32_MAX ? (uint32_t)elapsed_ns : UINT32_MAX;
   stackd_ring_commit(&writer);

@@ -29,8 +29,8 @@ struct stackd_capture {
 /* Stack that stackd_capture_write() needs, all calls included: tests/safety counts 3,672. */
 #define STACKD_CAPTURE_STACK_BYTES 3840
 
-/* Copies the stack of the thread that `capture` describes, from rsp - 128 to its top. Reads by process_vm_readv on itself,
- * so a bad rsp is a record without a stack; where that is forbidden, only memory known to be mapped is read.
+/* Copies the stack of the thread that `capture` describes, from rsp - 128 to its top; if rsp is on an alternate stack or a
+ * fiber's, also what that leads to of the thread's own. A bad rsp gives a record without a stack.
  *
  * SIGNAL-SAFE. 0; -ENOSPC if the ring had no room for the whole record: then nothing is written, and the drop is counted.
  */

@@ -2,16 +2,18 @@
 
 #include <immintrin.h>
 
-#define RANGES (STACKD_CODE_INTERVALS + 1)
+#define RANGES STACKD_FILTER_INTERVALS
 
-void stackd_filter_init(struct stackd_filter* filter, const struct stackd_code_ranges* ranges,
-                        struct stackd_interval stack) {
+void stackd_filter_init(struct stackd_filter* filter, const struct stackd_code_ranges* ranges, struct stackd_interval stack,
+                        struct stackd_interval outer) {
   for (int i = 0; i < STACKD_CODE_INTERVALS; i++) {
     filter->start[i] = ranges != NULL ? ranges->code[i].start : 0;
     filter->length[i] = ranges != NULL ? ranges->code[i].end - ranges->code[i].start : 0;
   }
   filter->start[STACKD_CODE_INTERVALS] = stack.start;
   filter->length[STACKD_CODE_INTERVALS] = stack.end - stack.start;
+  filter->start[STACKD_CODE_INTERVALS + 1] = outer.start;
+  filter->length[STACKD_CODE_INTERVALS + 1] = outer.end - outer.start;
 }
 
 int stackd_filter_keeps(const struct stackd_filter* filter, uint64_t word) {

@@ -14,14 +14,17 @@
 /* The AVX2 variant stores four words at a time, also past the last one kept. */
 #define STACKD_FILTER_OUT_WORDS (STACKD_FILTER_WORDS + 4)
 
+/* Code, the stack that is copied, and the thread's own stack if that is another. */
+#define STACKD_FILTER_INTERVALS (STACKD_CODE_INTERVALS + 2)
+
 struct stackd_filter {
   /* Intervals as start and length: x is inside if x - start < length, unsigned. */
-  uint64_t start[STACKD_CODE_INTERVALS + 1];
-  uint64_t length[STACKD_CODE_INTERVALS + 1];
+  uint64_t start[STACKD_FILTER_INTERVALS];
+  uint64_t length[STACKD_FILTER_INTERVALS];
 };
 
-void stackd_filter_init(struct stackd_filter* filter, const struct stackd_code_ranges* ranges,
-                        struct stackd_interval stack) STACKD_HANDLER;
+void stackd_filter_init(struct stackd_filter* filter, const struct stackd_code_ranges* ranges, struct stackd_interval stack,
+                        struct stackd_interval outer) STACKD_HANDLER;
 
 /* Whether one word is kept: for registers. */
 int stackd_filter_keeps(const struct stackd_filter* filter, uint64_t word) STACKD_HANDLER;

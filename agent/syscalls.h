@@ -3,12 +3,13 @@
  * Everything here is SIGNAL-SAFE. Results are the kernel's: a negative errno value on failure.
  *
  * The calls that a dump handler makes, and no others (tests/safety proves it with seccomp):
- * getpid gettid arch_prctl clock_gettime prctl process_vm_readv futex rt_sigreturn.
+ * getpid gettid arch_prctl clock_gettime prctl rt_sigprocmask process_vm_readv futex rt_sigreturn.
  */
 #ifndef STACKD_SYSCALLS_H_
 #define STACKD_SYSCALLS_H_
 
 #include <asm/prctl.h>
+#include <errno.h>
 #include <linux/futex.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -60,6 +61,13 @@ STACKD_HANDLER_INLINE long stackd_read_memory(int32_t pid, uint64_t address, voi
   struct iovec local = {out, size_bytes};
   struct iovec remote = {(void*)address, size_bytes};
   return stackd_syscall6(SYS_process_vm_readv, pid, (long)&local, 1, (long)&remote, 1, 0);
+}
+
+/* Whether the word at `address` can be read. The kernel copies the mask in before it refuses the nonsense in front of it:
+ * EFAULT or EINVAL tells. (No lock is taken on the way for a page that is there; process_vm_readv takes the one of the
+ * whole address space, and a program whose threads map and unmap much queues for that.) */
+STACKD_HANDLER_INLINE int stackd_is_readable(uint64_t address) {
+  return stackd_syscall6(SYS_rt_sigprocmask, ~0l, (long)address, 0, 8, 0, 0) == -EINVAL;
 }
 
 STACKD_HANDLER_INLINE long stackd_futex_wake(uint32_t* word, int flags) {

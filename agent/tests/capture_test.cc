@@ -116,7 +116,7 @@ TEST_F(CaptureTest, TheCopyIsTheStackSeenThroughTheFilter) {
   EXPECT_EQ(record->stack_base_avma, rsp - 128) << "the red zone is part of the stack";
   EXPECT_EQ(record->stack_words, (stack.end() - rsp + 128) / 8);
   stackd_filter filter;
-  stackd_filter_init(&filter, stackd_code_ranges_current(), {record->stack_base_avma, stack.end()});
+  stackd_filter_init(&filter, stackd_code_ranges_current(), {record->stack_base_avma, stack.end()}, {});
   std::vector<uint64_t> words = Unfiltered(*record);
   const auto* memory = reinterpret_cast<const uint64_t*>(record->stack_base_avma);
   size_t kept = 0;

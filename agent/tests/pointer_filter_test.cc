@@ -43,7 +43,7 @@ void ExpectBothKeep(const stackd_filter& filter, const std::vector<uint64_t>& wo
 TEST(PointerFilter, KeepsExactlyTheWordsInsideAnInterval) {
   auto ranges = RangesOf({{0x1000, 0x2000}, {0x7f0000000000, 0x7f0000001000}});
   stackd_filter filter;
-  stackd_filter_init(&filter, &ranges, {0x7ffc00000000, 0x7ffc00002000});
+  stackd_filter_init(&filter, &ranges, {0x7ffc00000000, 0x7ffc00002000}, {});
   const std::pair<uint64_t, bool> kCases[] = {
       {0xfff, false},          {0x1000, true},
       {0x1fff, true},          {0x2000, false},
@@ -58,7 +58,7 @@ TEST(PointerFilter, KeepsExactlyTheWordsInsideAnInterval) {
 
 TEST(PointerFilter, WithoutRangesOnlyTheStackIsKept) {
   stackd_filter filter;
-  stackd_filter_init(&filter, nullptr, {0x5000, 0x6000});
+  stackd_filter_init(&filter, nullptr, {0x5000, 0x6000}, {});
   EXPECT_FALSE(stackd_filter_keeps(&filter, 0));
   EXPECT_FALSE(stackd_filter_keeps(&filter, 0x4fff));
   EXPECT_TRUE(stackd_filter_keeps(&filter, 0x5000));
@@ -67,7 +67,7 @@ TEST(PointerFilter, WithoutRangesOnlyTheStackIsKept) {
 TEST(PointerFilter, Avx2AndScalarAgreeOnEdgesForEveryCount) {
   auto ranges = RangesOf({{0x1000, 0x2000}, {0x7fffffffff000000, 0x8000000000001000}, {~0xfffull, ~0ull}});
   stackd_filter filter;
-  stackd_filter_init(&filter, &ranges, {0x7ffc00000000, 0x7ffc00002000});
+  stackd_filter_init(&filter, &ranges, {0x7ffc00000000, 0x7ffc00002000}, {});
   std::vector<uint64_t> edges;
   for (uint64_t edge : {0ull, 0x1000ull, 0x2000ull, 0x7fffffffff000000ull, 0x8000000000000000ull, 0x8000000000001000ull,
                         ~0xfffull, ~0ull, 0x7ffc00000000ull, 0x7ffc00002000ull}) {
@@ -93,7 +93,7 @@ TEST(PointerFilter, Avx2AndScalarAgreeOnRandomWords) {
     }
     stackd_filter filter;
     uint64_t stack = random() >> 17;
-    stackd_filter_init(&filter, &ranges, {stack, stack + random() % 100000});
+    stackd_filter_init(&filter, &ranges, {stack, stack + random() % 100000}, {});
     std::vector<uint64_t> words(1 + random() % 64);
     for (auto& word : words) {
       const auto& near = ranges.code[random() % STACKD_CODE_INTERVALS];

@@ -212,7 +212,8 @@ class Agent::Recording : public RingReader::Listener {
     captured_bytes_ += bytes;
     thread->has_stack = true;
     thread->stack_truncated = (record.flags & STACKD_THREAD_TRUNCATED) != 0;
-    thread->stack = StackCopy(record.stack_base_avma, record.stack_words, std::move(record.masks), std::move(record.words));
+    thread->stack = StackCopy(record.stack_base_avma, record.stack_words, std::move(record.masks), std::move(record.words),
+                              record.outer_base_avma, record.outer_words);
     if ((record.flags & STACKD_THREAD_BY_HELPER) == 0) thread->status = ThreadStatus::kCaptured;
   }
 

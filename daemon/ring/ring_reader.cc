@@ -97,26 +97,29 @@ bool ParseStack(const char* payload, size_t payload_bytes, ThreadRecord* record)
     memcpy(&word, payload + 8 * index, sizeof(word));
     return word;
   };
-  for (uint32_t done = 0; done < record->stack_words; done += 64) {
-    uint32_t covered = std::min<uint32_t>(64, record->stack_words - done);
-    if (at >= available) return false;
-    uint64_t mask = word_at(at++);
-    if (covered < 64 && (mask >> covered) != 0) return false;
-    size_t kept = static_cast<size_t>(std::popcount(mask));
-    if (kept > available - at) return false;
-    record->masks.push_back(mask);
-    size_t before = record->words.size();
-    record->words.resize(before + kept);
-    if (kept > 0) memcpy(record->words.data() + before, payload + 8 * at, 8 * kept);
-    at += kept;
-  }
-  return true;
+  auto take = [&](uint32_t stack_words) {
+    for (uint32_t done = 0; done < stack_words; done += 64) {
+      uint32_t covered = std::min<uint32_t>(64, stack_words - done);
+      if (at >= available) return false;
+      uint64_t mask = word_at(at++);
+      if (covered < 64 && (mask >> covered) != 0) return false;
+      size_t kept = static_cast<size_t>(std::popcount(mask));
+      if (kept > available - at) return false;
+      record->masks.push_back(mask);
+      size_t before = record->words.size();
+      record->words.resize(before + kept);
+      if (kept > 0) memcpy(record->words.data() + before, payload + 8 * at, 8 * kept);
+      at += kept;
+    }
+    return true;
+  };
+  return take(record->stack_words) && take(record->outer_words);
 }
 
 bool ParseThread(const std::vector<char>& bytes, ThreadRecord* out) {
   stackd_thread_record raw;
   memcpy(&raw, bytes.data(), sizeof(raw));
-  if (raw.stack_words > kMaxStackWords) return false;
+  if (raw.stack_words > kMaxStackWords || raw.outer_words > kMaxStackWords) return false;
   out->seq = raw.seq;
   out->tid = raw.tid;
   out->flags = raw.flags;
@@ -128,6 +131,8 @@ bool ParseThread(const std::vector<char>& bytes, ThreadRecord* out) {
   memcpy(out->registers, raw.regs, sizeof(raw.regs));
   out->stack_base_avma = raw.stack_base;
   out->stack_words = raw.stack_words;
+  out->outer_base_avma = raw.outer_base;
+  out->outer_words = raw.outer_words;
   return ParseStack(bytes.data() + sizeof(raw), bytes.size() - sizeof(raw), out);
 }
 

@@ -28,6 +28,10 @@ struct ThreadRecord {
   uint64_t registers[STACKD_REGISTERS] = {};
   uint64_t stack_base_avma = 0;
   uint32_t stack_words = 0;
+  // The thread's own stack where rsp was on another; 0 words: none.
+  uint64_t outer_base_avma = 0;
+  uint32_t outer_words = 0;
+  // As StackCopy takes them: of both.
   std::vector<uint64_t> masks;
   std::vector<uint64_t> words;
 };

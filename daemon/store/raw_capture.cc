@@ -34,10 +34,13 @@ struct ThreadRecord {
   uint64_t thread_self_avma;
   uint64_t registers[17];
   uint64_t stack_base_avma;
-  uint32_t stack_words;  // covered, kept or not
-  uint32_t stack_words_kept;
+  uint32_t stack_words;       // covered, kept or not
+  uint32_t stack_words_kept;  // of both parts
+  uint64_t outer_base_avma;   // as in StackCopy
+  uint32_t outer_words;
+  uint32_t reserved_too;
 };
-static_assert(sizeof(ThreadRecord) == 16 + 3 * 8 + 17 * 8 + 16 && std::has_unique_object_representations_v<ThreadRecord>);
+static_assert(sizeof(ThreadRecord) == 16 + 3 * 8 + 17 * 8 + 32 && std::has_unique_object_representations_v<ThreadRecord>);
 
 // MappingRecord::flags
 constexpr uint32_t kReadable = 1, kWritable = 2, kExecutable = 4;
@@ -142,6 +145,8 @@ void SerializeThreads(const std::vector<ThreadCapture>& threads, store::RawCaptu
     std::memcpy(record.registers, thread.registers.value.data(), sizeof(record.registers));
     record.stack_base_avma = thread.stack.base_avma();
     record.stack_words = thread.stack.word_count();
+    record.outer_base_avma = thread.stack.outer_base_avma();
+    record.outer_words = thread.stack.outer_word_count();
     record.stack_words_kept = static_cast<uint32_t>(thread.stack.words().size());
     Append(std::span<const ThreadRecord>(&record, 1), raw->mutable_threads());
     raw->mutable_thread_texts()->append(thread.name).append(thread.wait_channel);
@@ -212,15 +217,18 @@ std::unexpected<Status> Damaged(const char* what) {
 
 // nullopt if the tables do not hold what `record` claims.
 std::optional<StackCopy> ParseStack(const ThreadRecord& record, Table* masks_table, Table* words_table) {
-  auto masks = masks_table->TakeWords((uint64_t{record.stack_words} + 63) / 64);
+  const uint64_t inner_masks = (uint64_t{record.stack_words} + 63) / 64;
+  auto masks = masks_table->TakeWords(inner_masks + (uint64_t{record.outer_words} + 63) / 64);
   auto words = words_table->TakeWords(record.stack_words_kept);
   if (!masks || !words) return std::nullopt;
   uint64_t kept = 0;
   for (uint64_t mask : *masks) kept += std::popcount(mask);
-  const int bits_of_last = record.stack_words % 64;
-  if (bits_of_last != 0 && masks->back() >> bits_of_last != 0) return std::nullopt;
+  const int bits_of_last = record.stack_words % 64, outer_bits_of_last = record.outer_words % 64;
+  if (bits_of_last != 0 && (*masks)[inner_masks - 1] >> bits_of_last != 0) return std::nullopt;
+  if (outer_bits_of_last != 0 && masks->back() >> outer_bits_of_last != 0) return std::nullopt;
   if (kept != words->size()) return std::nullopt;
-  return StackCopy(record.stack_base_avma, record.stack_words, std::move(*masks), std::move(*words));
+  return StackCopy(record.stack_base_avma, record.stack_words, std::move(*masks), std::move(*words), record.outer_base_avma,
+                   record.outer_words);
 }
 
 Result<std::vector<ThreadCapture>> ParseThreads(const store::RawCapture& raw) {

@@ -583,7 +583,7 @@ void Seccomp(int read_memory_errno) {
         answer(SYS_process_vm_readv, SECCOMP_RET_ERRNO | static_cast<unsigned>(read_memory_errno));
       }
       for (unsigned number : {SYS_getpid, SYS_gettid, SYS_arch_prctl, SYS_clock_gettime, SYS_prctl, SYS_process_vm_readv,
-                              SYS_futex, SYS_rt_sigreturn}) {
+                              SYS_rt_sigprocmask, SYS_futex, SYS_rt_sigreturn}) {
         answer(number, SECCOMP_RET_ALLOW);
       }
       if (which == 0) answer(SYS_read, SECCOMP_RET_ALLOW);

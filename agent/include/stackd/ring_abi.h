@@ -167,13 +167,18 @@ struct stackd_thread_record {
   uint64_t stack_base;  /* address of the first word: rsp - 128, rounded down to 8 */
   uint32_t stack_words; /* words covered, kept or not */
   uint32_t payload_words;
+  /* With STACKD_THREAD_FOREIGN_SP: the part of the thread's own stack that the first one leads to, from the lowest word
+   * that it points at. It follows in the payload in the same form. */
+  uint64_t outer_base;
+  uint32_t outer_words;
+  uint32_t pad;
 };
 
 STACKD_ABI_ASSERT(offsetof(struct stackd_thread_record, time_ns) == 24);
 STACKD_ABI_ASSERT(offsetof(struct stackd_thread_record, name) == 48);
 STACKD_ABI_ASSERT(offsetof(struct stackd_thread_record, regs) == 64);
 STACKD_ABI_ASSERT(offsetof(struct stackd_thread_record, stack_base) == 200);
-STACKD_ABI_ASSERT(sizeof(struct stackd_thread_record) == 216);
+STACKD_ABI_ASSERT(sizeof(struct stackd_thread_record) == 232);
 
 enum stackd_thread_status {
   STACKD_STATUS_SIGNAL_BLOCKED = 2, /* numbers as in stackd.v1.Thread.Status */
