@@ -261,9 +261,9 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
   const int64_t unwound_ns = MonotonicNs();
   Name(capture, request.deadline_ns, &distinct.stacks);
   const int64_t named_ns = MonotonicNs();
-  auto dump = std::make_shared<v1::Dump>(AssembleDump(
+  std::shared_ptr<v1::Dump> dump = AssembleDump(
       capture, distinct.of_thread, distinct.stacks, [this](const Module& module) { return symbolizer->Quality(module); },
-      id));
+      id);
   raw_writer.join();
   Store(dump.get(), raw_stored);
   Count(capture, *dump, distinct.stacks);

@@ -104,7 +104,7 @@ v1::Dump MakeDump() {
   const v1::Stack cut = MakeStack({generated, unknown}, v1::Stack::NO_UNWIND_INFO);
   const v1::Stack interrupted = MakeStack({
       MakeFrame("OnAlarm(int)", "/src/main.cc", 12, "checkout", v1::Frame::REGISTERS),
-      MakeFrame("__restore_rt", "", 0, "libc.so.6"),
+      MakeFrame("<signal handler called>", "", 0, "libc.so.6"),
       MakeFrame("Square(int)", "/src/math.h", 3, "checkout", v1::Frame::INLINED),
       MakeFrame("Fibonacci(int)", "/src/math.cc", 9, "checkout", v1::Frame::SIGNAL_FRAME),
       MakeFrame("Fibonacci(int)", "/src/math.cc", 10, "checkout"),

@@ -16,12 +16,7 @@ constexpr size_t kMaxCycleFrames = 8;
 // Fewer repetitions are not worth a sentence.
 constexpr size_t kMinRepetitions = 3;
 
-struct Line {
-  std::string text;
-  // A signal interrupted this frame, and what is above it is the handler.
-  bool interrupted = false;
-  bool operator==(const Line&) const = default;
-};
+using Line = std::string;
 
 std::string BaseName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
@@ -38,14 +33,7 @@ std::string FrameText(const v1::Frame& frame) {
 std::vector<Line> Lines(const v1::Stack& stack) {
   std::vector<Line> lines;
   lines.reserve(stack.frames_size());
-  for (const v1::Frame& frame : stack.frames()) lines.push_back({FrameText(frame)});
-  // What was inlined into an interrupted function was interrupted with it: the border is above the first of these.
-  for (int i = 0; i < stack.frames_size(); ++i) {
-    if (stack.frames(i).origin() != v1::Frame::SIGNAL_FRAME) continue;
-    int first = i;
-    while (first > 0 && stack.frames(first - 1).origin() == v1::Frame::INLINED) --first;
-    lines[first].interrupted = first > 0;
-  }
+  for (const v1::Frame& frame : stack.frames()) lines.push_back(FrameText(frame));
   return lines;
 }
 
@@ -63,8 +51,7 @@ class Writer {
   void Frame(size_t number, const Line& line) {
     char label[24];
     snprintf(label, sizeof(label), "#%-3zu", number);
-    if (line.interrupted) Remark("    <signal handler called>");
-    out_ << indent_ << label << (number > 999 ? " " : "") << line.text << "\n";
+    out_ << indent_ << label << (number > 999 ? " " : "") << line << "\n";
   }
 
   void Remark(std::string_view text) { out_ << indent_ << text << "\n"; }

@@ -1,5 +1,7 @@
 #include "daemon/group/assemble.h"
 
+#include <google/protobuf/arena.h>
+
 #include <algorithm>
 #include <unordered_map>
 
@@ -109,15 +111,12 @@ std::string HexOfBytes(std::string_view bytes) {
 }
 
 // The files that occur in stacks, by address.
-void AddModules(const AddressMap& map, const std::vector<NamedStack>& stacks,
+void AddModules(const AddressMap& map, const std::vector<const Mapping*>& used_mappings,
                 const std::function<SymbolQuality(const Module&)>& quality, v1::Dump* dump) {
   // A file that is mapped in several parts is one module.
   std::unordered_map<std::string_view, const Mapping*> used_by_path;
-  for (const NamedStack& stack : stacks) {
-    for (const NativeFrame& frame : stack.native.frames) {
-      const Mapping* mapping = map.Find(frame.lookup_avma());
-      if (mapping != nullptr && !mapping->path.empty()) used_by_path.emplace(mapping->path, mapping);
-    }
+  for (const Mapping* mapping : used_mappings) {
+    if (!mapping->path.empty()) used_by_path.try_emplace(mapping->path, mapping);
   }
   for (const Mapping& first : map.mappings()) {
     const auto used = used_by_path.find(first.path);
@@ -138,7 +137,7 @@ void AddModules(const AddressMap& map, const std::vector<NamedStack>& stacks,
 class Frequency {
  public:
   void Add(const std::string& text) {
-    const auto [entry, is_new] = index_.emplace(text, counts_.size());
+    const auto [entry, is_new] = index_.try_emplace(text, counts_.size());
     if (is_new) counts_.push_back({&entry->first, 0});
     ++counts_[entry->second].count;
   }
@@ -165,18 +164,18 @@ struct Group {
   int32_t smallest_tid;
 };
 
-std::vector<Group> GroupThreads(const v1::Dump& dump) {
+std::vector<Group> GroupThreads(const v1::Dump& dump, const std::vector<std::string>& fingerprints) {
   std::vector<Group> groups;
-  std::unordered_map<std::string, size_t> group_of_fingerprint;
+  std::unordered_map<std::string_view, size_t> group_of_fingerprint;
   std::vector<int> group_of_stack(dump.stacks_size(), -1);
   for (int i = 0; i < dump.threads_size(); ++i) {
     const v1::Thread& thread = dump.threads(i);
     if (!thread.has_stack()) continue;
     int& group = group_of_stack[thread.stack()];
     if (group < 0) {
-      std::string fingerprint = Fingerprint(dump.stacks(thread.stack()));
-      const auto [entry, is_new] = group_of_fingerprint.emplace(fingerprint, groups.size());
-      if (is_new) groups.push_back({std::move(fingerprint), {}, thread.tid()});
+      const std::string& fingerprint = fingerprints[thread.stack()];
+      const auto [entry, is_new] = group_of_fingerprint.try_emplace(fingerprint, groups.size());
+      if (is_new) groups.push_back({fingerprint, {}, thread.tid()});
       group = static_cast<int>(entry->second);
     }
     groups[group].threads.push_back(i);
@@ -196,8 +195,8 @@ int CommonestStack(const v1::Dump& dump, const Group& group, const std::vector<i
       .stack();
 }
 
-void AddGroups(const std::vector<int>& threads_of_stack, v1::Dump* dump) {
-  for (Group& group : GroupThreads(*dump)) {
+void AddGroups(const std::vector<int>& threads_of_stack, const std::vector<std::string>& fingerprints, v1::Dump* dump) {
+  for (Group& group : GroupThreads(*dump, fingerprints)) {
     v1::StackGroup* added = dump->add_groups();
     added->set_thread_count(static_cast<int32_t>(group.threads.size()));
     added->set_fingerprint(std::move(group.fingerprint));
@@ -211,7 +210,8 @@ void AddGroups(const std::vector<int>& threads_of_stack, v1::Dump* dump) {
     }
     names.MostFrequentFirst([&](const std::string& name) { added->add_thread_names(name); });
     states.MostFrequentFirst([&](const std::string& state) { added->add_states(state); });
-    *added->mutable_stack() = dump->stacks(CommonestStack(*dump, group, threads_of_stack));
+    // Shared, not copied: the arena owns both.
+    added->unsafe_arena_set_allocated_stack(dump->mutable_stacks(CommonestStack(*dump, group, threads_of_stack)));
   }
 }
 
@@ -265,40 +265,57 @@ std::vector<int> ThreadsOfStacks(const std::vector<int>& stack_of_thread, size_t
   return threads_of_stack;
 }
 
+void FillHeader(const Capture& capture, const std::string& dump_id, v1::Dump* dump) {
+  *dump->mutable_process() = ToProto(capture.process);
+  dump->mutable_process()->set_thread_count(static_cast<int32_t>(capture.threads.size()));
+  dump->set_name(dump->process().name() + "/dumps/" + dump_id);
+  dump->set_trigger(static_cast<v1::Dump::Trigger>(capture.trigger));
+  *dump->mutable_create_time() = ToTimestamp(capture.begin_wall_ns);
+  *dump->mutable_capture_duration() = ToDuration(capture.duration_ns);
+  *dump->mutable_thread_counts() = CountByStatus(capture.threads);
+  *dump->mutable_pause() = PausesOf(capture.threads);
+}
+
+google::protobuf::ArenaOptions LargeBlocks() {
+  google::protobuf::ArenaOptions options;
+  options.start_block_size = 16 << 10;
+  options.max_block_size = 256 << 10;
+  return options;
+}
+
 }  // namespace
 
 v1::Dump DumpHeader(const Capture& capture, const std::string& dump_id) {
   v1::Dump dump;
-  *dump.mutable_process() = ToProto(capture.process);
-  dump.mutable_process()->set_thread_count(static_cast<int32_t>(capture.threads.size()));
-  dump.set_name(dump.process().name() + "/dumps/" + dump_id);
-  dump.set_trigger(static_cast<v1::Dump::Trigger>(capture.trigger));
-  *dump.mutable_create_time() = ToTimestamp(capture.begin_wall_ns);
-  *dump.mutable_capture_duration() = ToDuration(capture.duration_ns);
-  *dump.mutable_thread_counts() = CountByStatus(capture.threads);
-  *dump.mutable_pause() = PausesOf(capture.threads);
+  FillHeader(capture, dump_id, &dump);
   return dump;
 }
 
-v1::Dump AssembleDump(const Capture& capture, const std::vector<int>& stack_of_thread,
-                      const std::vector<NamedStack>& stacks, const std::function<SymbolQuality(const Module&)>& quality,
-                      const std::string& dump_id) {
-  v1::Dump dump = DumpHeader(capture, dump_id);
+std::shared_ptr<v1::Dump> AssembleDump(const Capture& capture, const std::vector<int>& stack_of_thread,
+                                       const std::vector<NamedStack>& stacks,
+                                       const std::function<SymbolQuality(const Module&)>& quality,
+                                       const std::string& dump_id) {
+  auto arena = std::make_shared<google::protobuf::Arena>(LargeBlocks());
+  auto* dump = google::protobuf::Arena::CreateMessage<v1::Dump>(arena.get());
+  FillHeader(capture, dump_id, dump);
   // A process that ended at once has left no map.
   static const AddressMap kNoMap({});
   const AddressMap& map = capture.map == nullptr ? kNoMap : *capture.map;
-  for (const NamedStack& stack : stacks) *dump.add_stacks() = ExpandStack(stack, map);
-  AddThreads(capture, map, stack_of_thread, &dump);
+  StackExpander expander(map, arena.get());
+  std::vector<std::string> fingerprints;
+  fingerprints.reserve(stacks.size());
+  for (const NamedStack& stack : stacks) fingerprints.push_back(expander.Expand(stack, dump->add_stacks()));
+  AddThreads(capture, map, stack_of_thread, dump);
   const std::vector<int> threads_of_stack = ThreadsOfStacks(stack_of_thread, stacks.size());
-  AddGroups(threads_of_stack, &dump);
-  AddModules(map, stacks, quality, &dump);
+  AddGroups(threads_of_stack, fingerprints, dump);
+  AddModules(map, expander.mappings(), quality, dump);
 
-  for (const std::string& note : capture.notes) dump.add_notes(ToValidUtf8(note));
-  for (std::string& note : NotesOn(dump, threads_of_stack)) dump.add_notes(std::move(note));
-  const v1::ThreadCounts& counts = dump.thread_counts();
+  for (const std::string& note : capture.notes) dump->add_notes(ToValidUtf8(note));
+  for (std::string& note : NotesOn(*dump, threads_of_stack)) dump->add_notes(std::move(note));
+  const v1::ThreadCounts& counts = dump->thread_counts();
   const bool out_of_time = counts.timed_out() > 0 || counts.ring_full() > 0;
-  dump.set_state(capture.partial || out_of_time ? v1::Dump::PARTIAL : v1::Dump::COMPLETE);
-  return dump;
+  dump->set_state(capture.partial || out_of_time ? v1::Dump::PARTIAL : v1::Dump::COMPLETE);
+  return {std::move(arena), dump};
 }
 
 }  // namespace stackd

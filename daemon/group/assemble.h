@@ -20,9 +20,12 @@ struct NamedStack {
 };
 
 // `stack_of_thread[i]` is the index into `stacks` of `capture.threads[i]`, or -1. `dump_id` is the last part of the name.
-v1::Dump AssembleDump(const Capture& capture, const std::vector<int>& stack_of_thread,
-                      const std::vector<NamedStack>& stacks, const std::function<SymbolQuality(const Module&)>& quality,
-                      const std::string& dump_id);
+//
+// Frames and stacks that occur several times are one object in it: read it or copy it, but change no frame or stack of it.
+std::shared_ptr<v1::Dump> AssembleDump(const Capture& capture, const std::vector<int>& stack_of_thread,
+                                       const std::vector<NamedStack>& stacks,
+                                       const std::function<SymbolQuality(const Module&)>& quality,
+                                       const std::string& dump_id);
 
 // What is known of a dump before its stacks are unwound: name, process, trigger, times, counts.
 v1::Dump DumpHeader(const Capture& capture, const std::string& dump_id);

@@ -64,6 +64,7 @@ void BM_AssembleDump(benchmark::State& state) {
 BENCHMARK(BM_AssembleDump)
     ->Args({1, 1})
     ->Args({1000, 10})
+    ->Args({1000, 92})
     ->Args({1000, 1000})
     ->Args({10000, 10})
     ->Args({10000, 10000})

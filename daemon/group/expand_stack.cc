@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "daemon/base/text.h"
+#include "daemon/group/fingerprint.h"
 
 namespace stackd {
 namespace {
@@ -18,19 +19,22 @@ std::string Name(std::string_view text) {
 }
 
 // What all frames at one program counter have in common.
-v1::Frame FrameAt(const NativeFrame& native, const AddressMap& map) {
-  v1::Frame frame;
-  const Mapping* mapping = map.Find(native.lookup_avma());
-  frame.set_module(ModuleName(mapping));
-  frame.set_address(Hex(native.pc_avma));
-  if (mapping == nullptr) return frame;
+struct CodePlace {
+  std::string module;
+  std::string address;
+  std::string module_offset;
+};
+
+CodePlace PlaceOf(uint64_t pc_avma, const Mapping* mapping) {
+  CodePlace place{ModuleName(mapping), Hex(pc_avma), ""};
+  if (mapping == nullptr) return place;
   if (mapping->module != nullptr) {
-    frame.set_module_offset(Hex(native.pc_avma - mapping->bias));
+    place.module_offset = Hex(pc_avma - mapping->bias);
   } else if (mapping->path.starts_with('/')) {
     // Without the file its segments are not known; the offset in the file is what is left.
-    frame.set_module_offset(Hex(native.pc_avma - mapping->start_avma + mapping->file_offset));
+    place.module_offset = Hex(pc_avma - mapping->start_avma + mapping->file_offset);
   }
-  return frame;
+  return place;
 }
 
 void AddNamed(const SourceFrame& source, v1::Frame* frame) {
@@ -57,30 +61,50 @@ std::string ModuleName(const Mapping* mapping) {
   return Name(path);
 }
 
-v1::Stack ExpandStack(const NamedStack& stack, const AddressMap& map) {
-  v1::Stack expanded;
-  expanded.set_end(static_cast<v1::Stack::End>(stack.native.end));
+StackExpander::Range StackExpander::FramesAt(const NativeFrame& native, const SourceLocation& location) {
+  const Range next{frames_.size(), frames_.size() + std::max<size_t>(location.frames.size(), 1)};
+  const auto [entry, is_new] = ranges_.try_emplace({native.pc_avma, native.origin, &location}, next);
+  if (!is_new) return entry->second;
+  const Mapping* mapping = map_.Find(native.lookup_avma());
+  if (mapping != nullptr && (mappings_.empty() || mappings_.back() != mapping)) mappings_.push_back(mapping);
+  const CodePlace place = PlaceOf(native.pc_avma, mapping);
+  const size_t count = next.end - next.begin;
+  for (size_t i = 0; i < count; ++i) {
+    auto* frame = google::protobuf::Arena::CreateMessage<v1::Frame>(arena_);
+    frame->set_module(place.module);
+    frame->set_address(place.address);
+    frame->set_module_offset(place.module_offset);
+    if (native.is_signal_trampoline) {
+      frame->set_function("<signal handler called>");  // as gdb says; C libraries give it no name, or different ones
+    } else if (i < location.frames.size()) {
+      AddNamed(location.frames[i], frame);
+    }
+    const bool is_function_itself = i + 1 == count;
+    frame->set_origin(is_function_itself ? static_cast<v1::Frame::Origin>(native.origin) : v1::Frame::INLINED);
+    if (!native.is_signal_trampoline && !location.unnamed_reason.empty() &&
+        (frame->function().empty() || frame->line() == 0)) {
+      frame->set_unnamed_reason(Name(location.unnamed_reason));
+    }
+    frames_.push_back(frame);
+    hashes_.push_back(HashOfFrame(*frame));
+  }
+  return next;
+}
+
+std::string StackExpander::Expand(const NamedStack& stack, v1::Stack* expanded) {
+  expanded->set_end(static_cast<v1::Stack::End>(stack.native.end));
+  expanded->mutable_frames()->Reserve(static_cast<int>(stack.native.frames.size()));
+  std::vector<XXH128_hash_t> hashes;
+  hashes.reserve(stack.native.frames.size());
   for (size_t i = 0; i < stack.native.frames.size(); ++i) {
-    const NativeFrame& native = stack.native.frames[i];
-    const SourceLocation& location = *stack.locations[i];
-    v1::Frame at = FrameAt(native, map);
-    const size_t count = std::max<size_t>(location.frames.size(), 1);
-    for (size_t k = 0; k < count; ++k) {
-      v1::Frame* frame = expanded.add_frames();
-      const bool is_function_itself = k + 1 == count;
-      if (is_function_itself) {
-        *frame = std::move(at);
-      } else {
-        *frame = at;
-      }
-      if (k < location.frames.size()) AddNamed(location.frames[k], frame);
-      frame->set_origin(is_function_itself ? static_cast<v1::Frame::Origin>(native.origin) : v1::Frame::INLINED);
-      if (!location.unnamed_reason.empty() && (frame->function().empty() || frame->line() == 0)) {
-        frame->set_unnamed_reason(Name(location.unnamed_reason));
-      }
+    const Range range = FramesAt(stack.native.frames[i], *stack.locations[i]);
+    for (size_t k = range.begin; k < range.end; ++k) {
+      // Shared: whoever owns the arena owns the frame.
+      expanded->mutable_frames()->UnsafeArenaAddAllocated(frames_[k]);
+      hashes.push_back(hashes_[k]);
     }
   }
-  return expanded;
+  return FingerprintOf(hashes);
 }
 
 }  // namespace stackd

@@ -1,7 +1,12 @@
 // A stack of program counters and their source locations becomes the stack that people read: each inlined call is a frame.
 #pragma once
 
+#include <google/protobuf/arena.h>
+#include <xxhash.h>
+
 #include <string>
+#include <unordered_map>
+#include <vector>
 
 #include "daemon/group/assemble.h"
 #include "daemon/module/address_map.h"
@@ -15,7 +20,46 @@ std::string Hex(uint64_t value);
 // "libc.so.6" for "/usr/lib/libc.so.6 (deleted)"; "[vdso]" as it stands; "[anon]" for no mapping or one without a name.
 std::string ModuleName(const Mapping* mapping);
 
-// Inlined frames come before the function that they are inlined into, as debuggers number them.
-v1::Stack ExpandStack(const NamedStack& stack, const AddressMap& map);
+// Expands the stacks of one dump. A frame that several stacks go through is made once, and they share it: a dump of many
+// threads has many more frames than places in code.
+class StackExpander {
+ public:
+  // Frames are made on `arena`, where the expanded stacks must be too. Both arguments outlive this.
+  StackExpander(const AddressMap& map, google::protobuf::Arena* arena) : map_(map), arena_(arena) {}
+
+  // Inlined frames come before the function that they are inlined into, as debuggers number them. Returns the fingerprint.
+  std::string Expand(const NamedStack& stack, v1::Stack* expanded);
+
+  // Those that expanded frames lie in, in the order of their first use; one may be there twice.
+  const std::vector<const Mapping*>& mappings() const { return mappings_; }
+
+ private:
+  struct Place {
+    uint64_t pc_avma;
+    FrameOrigin origin;
+    const SourceLocation* location;
+    bool operator==(const Place&) const = default;
+  };
+  struct PlaceHash {
+    size_t operator()(const Place& place) const {
+      return (place.pc_avma ^ std::hash<const void*>()(place.location) << 1 ^ static_cast<uint64_t>(place.origin)) *
+             0x9e3779b97f4a7c15ull;
+    }
+  };
+  // Indices into `frames_` and `hashes_`.
+  struct Range {
+    size_t begin;
+    size_t end;
+  };
+
+  Range FramesAt(const NativeFrame& native, const SourceLocation& location);
+
+  const AddressMap& map_;
+  google::protobuf::Arena* const arena_;
+  std::unordered_map<Place, Range, PlaceHash> ranges_;
+  std::vector<v1::Frame*> frames_;
+  std::vector<XXH128_hash_t> hashes_;
+  std::vector<const Mapping*> mappings_;
+};
 
 }  // namespace stackd

@@ -1,10 +1,10 @@
-#include <xxhash.h>
+#include "daemon/group/fingerprint.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <string>
 #include <string_view>
+#include <vector>
 
 #include "daemon/group/assemble.h"
 
@@ -12,7 +12,9 @@ namespace stackd {
 namespace {
 
 // Raised with any change of what is hashed: fingerprints of different rules must not meet in one group.
-constexpr std::string_view kRule = "stackd-1";
+constexpr std::string_view kRule = "stackd-2";
+// Seeds, so that no function's name can be equal to a place.
+constexpr uint64_t kNamed = 1, kUnnamed = 2;
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsLowerHexDigit(char c) { return IsDigit(c) || (c >= 'a' && c <= 'f'); }
@@ -73,20 +75,35 @@ std::string HexDigits(XXH128_hash_t hash) {
 
 }  // namespace
 
-std::string Fingerprint(const v1::Stack& stack) {
+XXH128_hash_t HashOfFrame(const v1::Frame& frame) {
+  if (!frame.function().empty()) {
+    const std::string_view name = Normalized(frame.function());
+    return XXH3_128bits_withSeed(name.data(), name.size(), kNamed);
+  }
+  std::string place;
+  Add(frame.module(), &place);
+  // Code without a file has no offset; where it lies is all that tells it from other such code.
+  Add(frame.module_offset().empty() ? frame.address() : frame.module_offset(), &place);
+  return XXH3_128bits_withSeed(place.data(), place.size(), kUnnamed);
+}
+
+std::string FingerprintOf(std::span<const XXH128_hash_t> frames) {
   std::string input;
-  Add(kRule, &input);
-  for (const v1::Frame& frame : stack.frames()) {
-    if (!frame.function().empty()) {
-      Add(Normalized(frame.function()), &input);
-    } else {
-      Add("", &input);
-      Add(frame.module(), &input);
-      // Code without a file has no offset; where it lies is all that tells it from other such code.
-      Add(frame.module_offset().empty() ? frame.address() : frame.module_offset(), &input);
-    }
+  input.reserve(kRule.size() + frames.size() * sizeof(XXH128_canonical_t));
+  input += kRule;
+  for (const XXH128_hash_t& frame : frames) {
+    XXH128_canonical_t bytes;
+    XXH128_canonicalFromHash(&bytes, frame);
+    input.append(reinterpret_cast<const char*>(bytes.digest), sizeof(bytes.digest));
   }
   return HexDigits(XXH3_128bits(input.data(), input.size()));
+}
+
+std::string Fingerprint(const v1::Stack& stack) {
+  std::vector<XXH128_hash_t> frames;
+  frames.reserve(stack.frames_size());
+  for (const v1::Frame& frame : stack.frames()) frames.push_back(HashOfFrame(frame));
+  return FingerprintOf(frames);
 }
 
 }  // namespace stackd

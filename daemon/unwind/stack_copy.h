@@ -26,6 +26,12 @@ class StackCopy {
   const std::vector<uint64_t>& masks() const { return masks_; }
   const std::vector<uint64_t>& words() const { return words_; }
 
+  // Where the part that holds `avma` ends.
+  uint64_t EndOfPart(uint64_t avma) const {
+    bool is_outer = avma - outer_base_avma_ < 8ull * outer_word_count_;
+    return is_outer ? outer_base_avma_ + 8ull * outer_word_count_ : end_avma();
+  }
+
   // The aligned word at `avma`; nullopt outside the copy or unaligned.
   std::optional<uint64_t> Read(uint64_t avma) const {
     uint64_t offset = avma - base_avma_;

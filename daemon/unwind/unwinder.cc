@@ -128,6 +128,7 @@ std::optional<StackEnd> StackWalk::Run(const Registers& registers, bool all_regi
       rsp = step->rsp;
       rbp = step->rbp;
       origin = step->origin;
+      frames_.back().is_signal_trampoline = origin == FrameOrigin::kSignalFrame;
     }
 
     NativeFrame caller{rip, 0, origin};
@@ -238,7 +239,7 @@ StackWalk::Step StackWalk::WildCallStep() {
 // address that the agent's filter did not take for one.
 bool StackWalk::IsOutermost(uint64_t avma) const {
   if (copy_truncated_) return false;
-  for (; avma < stack_.end_avma(); avma += 8) {
+  for (uint64_t end_avma = stack_.EndOfPart(avma); avma < end_avma; avma += 8) {
     std::optional<uint64_t> word = stack_.Read(avma);
     if (!word) return false;
     const Mapping* mapping = *word == 0 ? nullptr : map_.Find(*word);

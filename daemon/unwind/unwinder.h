@@ -37,10 +37,14 @@ struct NativeFrame {
   // Stack pointer of the caller at the call: the frame's canonical frame address; 0 if it was not found.
   uint64_t cfa_avma;
   FrameOrigin origin;
+  // The code that a signal handler returns to; the frame after it is what the signal interrupted.
+  bool is_signal_trampoline = false;
 
   // The address to look up for this frame: a return address stands after its call, perhaps in the next function.
   uint64_t lookup_avma() const {
-    return origin == FrameOrigin::kCfi || origin == FrameOrigin::kFramePointer ? pc_avma - 1 : pc_avma;
+    bool was_called = origin == FrameOrigin::kCfi || origin == FrameOrigin::kFramePointer;
+    // Nobody called a trampoline: a handler returns to its first instruction.
+    return was_called && !is_signal_trampoline ? pc_avma - 1 : pc_avma;
   }
 };
 
