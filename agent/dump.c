@@ -354,6 +354,41 @@ static struct unsettled look_at_all(struct run* run, uint64_t quiet_ns) {
   return result;
 }
 
+/* --- The helper itself --- */
+
+/* It blocks the signal like all others, and needs none. */
+static void capture_helper(const struct run* run, struct stackd_thread_entry* entry) {
+  ucontext_t context;
+  getcontext(&context);
+  const greg_t* from = context.uc_mcontext.gregs;
+  struct stackd_capture capture;
+  memset(&capture, 0, sizeof(capture));
+  capture.begin_ns = now_ns();
+  capture.ring = run->options->ring;
+  capture.ranges = stackd_code_ranges_current();
+  capture.filter = stackd_filter_choose();
+  capture.seq = run->options->seq;
+  capture.tid = run->helper_tid;
+  capture.pid = run->pid;
+  capture.max_stack_bytes = run->options->max_stack_bytes;
+  capture.thread_self = stackd_fs_base();
+  capture.cpu_ns = stackd_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+  stackd_thread_name(capture.name);
+  capture.regs[3] = (uint64_t)from[REG_RBX];
+  capture.regs[STACKD_REG_RBP] = (uint64_t)from[REG_RBP];
+  capture.regs[STACKD_REG_RSP] = (uint64_t)from[REG_RSP];
+  capture.regs[12] = (uint64_t)from[REG_R12];
+  capture.regs[13] = (uint64_t)from[REG_R13];
+  capture.regs[14] = (uint64_t)from[REG_R14];
+  capture.regs[15] = (uint64_t)from[REG_R15];
+  capture.regs[STACKD_REG_RIP] = (uint64_t)from[REG_RIP];
+  int error = stackd_capture_write(&capture);
+  uint64_t state = stackd_thread_word(run->options->seq, error == 0 ? STACKD_THREAD_DONE : STACKD_THREAD_NO_SLOT);
+  __atomic_store_n(&entry->state, state, __ATOMIC_RELAXED);
+}
+
+/* --- Until all is settled --- */
+
 static void ask_again(struct run* run) {
   for (uint32_t i = run->first; i < run->count && !check_over(run); i++) {
     struct stackd_thread_entry* entry = &run->table->entries[i];
@@ -362,6 +397,10 @@ static void ask_again(struct run* run) {
     wait_for_room(run);
     wait_for_window(run);
     if (run->over) return;
+    if (entry->tid == run->helper_tid) {
+      capture_helper(run, entry);
+      continue;
+    }
     if (++entry->refusals > MAX_REFUSALS && entry->max_stack_bytes > MIN_STACK_BYTES) entry->max_stack_bytes /= 2;
     send_question(run, i);
   }
@@ -492,40 +531,6 @@ static void remember_answered(const struct run* run) {
     for (; at > 0 && answered[at - 1] > entry->tid; at--) answered[at] = answered[at - 1];
     answered[at] = entry->tid;
   }
-}
-
-/* --- The helper itself --- */
-
-/* It blocks the signal like all others, and needs none. */
-static void capture_helper(const struct run* run, struct stackd_thread_entry* entry) {
-  ucontext_t context;
-  getcontext(&context);
-  const greg_t* from = context.uc_mcontext.gregs;
-  struct stackd_capture capture;
-  memset(&capture, 0, sizeof(capture));
-  capture.begin_ns = now_ns();
-  capture.ring = run->options->ring;
-  capture.ranges = stackd_code_ranges_current();
-  capture.filter = stackd_filter_choose();
-  capture.seq = run->options->seq;
-  capture.tid = run->helper_tid;
-  capture.pid = run->pid;
-  capture.max_stack_bytes = run->options->max_stack_bytes;
-  capture.thread_self = stackd_fs_base();
-  capture.cpu_ns = stackd_clock_ns(CLOCK_THREAD_CPUTIME_ID);
-  stackd_thread_name(capture.name);
-  capture.regs[3] = (uint64_t)from[REG_RBX];
-  capture.regs[STACKD_REG_RBP] = (uint64_t)from[REG_RBP];
-  capture.regs[STACKD_REG_RSP] = (uint64_t)from[REG_RSP];
-  capture.regs[12] = (uint64_t)from[REG_R12];
-  capture.regs[13] = (uint64_t)from[REG_R13];
-  capture.regs[14] = (uint64_t)from[REG_R14];
-  capture.regs[15] = (uint64_t)from[REG_R15];
-  capture.regs[STACKD_REG_RIP] = (uint64_t)from[REG_RIP];
-  int error = stackd_capture_write(&capture);
-  uint64_t state = stackd_thread_word(run->options->seq, error == 0 ? STACKD_THREAD_DONE : STACKD_THREAD_IDLE);
-  __atomic_store_n(&entry->state, state, __ATOMIC_RELAXED);
-  if (error != 0) entry->status = STACKD_STATUS_RING_FULL;
 }
 
 static void ask_pass(struct run* run) {
