@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 import grpcurl_test
-from harness import CANNOT_CONNECT, FAILURE, NOT_FOUND, OK, USAGE, Daemon, StackdTest, eventually
+from harness import CANNOT_CONNECT, NOT_FOUND, OK, USAGE, Daemon, StackdTest, eventually
 
 
 class RequestTest(StackdTest):
@@ -47,7 +47,7 @@ class RequestTest(StackdTest):
         for victim in victims:
             daemon.await_process(victim.pid)
         outcome = daemon.ctl("dump", "waiting_threads")
-        self.assertEqual(FAILURE, outcome.code)
+        self.assertEqual(USAGE, outcome.code)
         for victim in victims:
             self.assertIn(str(victim.pid), outcome.err)
         code, _, reasons = self.grpc_error(daemon, "CreateDump", {"process": "waiting_threads"})
