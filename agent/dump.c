@@ -1,6 +1,7 @@
 #include "agent/dump.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -33,6 +34,8 @@
 #define UNINTERRUPTIBLE_NS (100 * MS)
 /* After the deadline: the reader may still be making room for the statuses. */
 #define STATUS_GRACE_NS (50 * MS)
+/* A dump nobody waits for any more ends soon, so that the agent is there for the next daemon. */
+#define LOOK_FOR_DAEMON_NS (10 * MS)
 #define MAX_PASSES 3
 /* By then a thread was the only one asked, with half of the ring free: its stack will not fit, so take less of it. */
 #define MAX_REFUSALS 8
@@ -66,6 +69,7 @@ struct run {
   uint32_t answers_before;
   uint32_t window;
   uint64_t begin_ns;
+  uint64_t look_for_daemon_ns;
   bool over; /* deadline passed or dump cancelled */
 };
 
@@ -87,9 +91,17 @@ static void refresh_maps(const struct stackd_dump_options* options) {
   maps_read_ns = now;
 }
 
+static bool daemon_is_gone(struct run* run, uint64_t now) {
+  if (now < run->look_for_daemon_ns) return false;
+  run->look_for_daemon_ns = now + LOOK_FOR_DAEMON_NS;
+  struct pollfd socket = {run->options->socket_fd, POLLRDHUP, 0};
+  return poll(&socket, 1, 0) > 0;
+}
+
 static bool check_over(struct run* run) {
   const struct stackd_dump_options* options = run->options;
-  if (now_ns() >= options->deadline_ns ||
+  uint64_t now = now_ns();
+  if (now >= options->deadline_ns || daemon_is_gone(run, now) ||
       __atomic_load_n(&options->ring->header->cancel_seq, __ATOMIC_RELAXED) == options->seq) {
     run->over = true;
   }
@@ -442,7 +454,8 @@ static void write_statuses(struct run* run) {
     out->tid = entry->tid;
     out->status = (uint8_t)entry->status;
     out->state = entry->kernel_state;
-    if (entry->status != STACKD_STATUS_EXITED) {
+    bool in_time = entry->status != STACKD_STATUS_TIMED_OUT || now_ns() < run->options->deadline_ns;
+    if (entry->status != STACKD_STATUS_EXITED && in_time) {
       stackd_task_read_name(run->task_fd, entry->tid, out->name);
       stackd_task_read_wait_channel(run->task_fd, entry->tid, out->wait_channel);
     }

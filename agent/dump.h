@@ -10,7 +10,8 @@ struct stackd_dump_options {
   const struct stackd_ring* ring;
   uint32_t seq;
   int dump_signal;
-  int maps_fd; /* < 0: none */
+  int maps_fd;   /* < 0: none */
+  int socket_fd; /* of the daemon: when that is gone, so is whoever waits for the dump */
   uint64_t deadline_ns;
   uint32_t max_stack_bytes;
 };

@@ -88,6 +88,7 @@ static void run_command(uint32_t seq) {
   options.seq = seq;
   options.dump_signal = settings->dump_signal;
   options.maps_fd = stackd_own_fd_get(&files->maps);
+  options.socket_fd = stackd_own_fd_get(&connection.socket);
   options.deadline_ns = __atomic_load_n(&header->deadline_ns, __ATOMIC_RELAXED);
   options.max_stack_bytes = __atomic_load_n(&header->max_stack_bytes, __ATOMIC_RELAXED) & ~7u;
   __atomic_fetch_add(&dumps_begun, 1, __ATOMIC_SEQ_CST);
@@ -139,6 +140,8 @@ static int connect_and_register(void) {
   hello.abi_version = STACKD_ABI_VERSION;
   hello.dump_signal = settings->dump_signal;
   stackd_process_describe(&hello);
+  /* The program may have closed them since. */
+  stackd_process_files_open(files);
   pthread_mutex_lock(&shared_lock);
   memcpy(hello.name, process_name, sizeof(hello.name));
   pthread_mutex_unlock(&shared_lock);

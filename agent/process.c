@@ -37,8 +37,12 @@ int stackd_settings_read(struct stackd_settings* settings) {
 }
 
 void stackd_process_files_open(struct stackd_process_files* files) {
-  files->mem = stackd_own_fd_take(open("/proc/self/mem", O_RDONLY | O_CLOEXEC));
-  files->maps = stackd_own_fd_take(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+  if (stackd_own_fd_get(&files->mem) < 0) {
+    files->mem = stackd_own_fd_take(open("/proc/self/mem", O_RDONLY | O_CLOEXEC));
+  }
+  if (stackd_own_fd_get(&files->maps) < 0) {
+    files->maps = stackd_own_fd_take(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+  }
 }
 
 void stackd_process_files_close(struct stackd_process_files* files) {

@@ -21,6 +21,7 @@ struct stackd_process_files {
   struct stackd_own_fd maps;
 };
 
+/* Opens those that are not open. */
 void stackd_process_files_open(struct stackd_process_files* files);
 void stackd_process_files_close(struct stackd_process_files* files);
 

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -20,6 +21,7 @@
 namespace stackd {
 namespace {
 
+constexpr int64_t kExportTimeoutMs = 30'000;
 constexpr int64_t kUnaryTimeoutMs = 15'000;
 constexpr std::string_view kUnix = "unix:";
 
@@ -152,7 +154,9 @@ Result<void> Api::WatchDumps(const v1::WatchDumpsRequest& request, const std::fu
 }
 
 Result<void> Api::ExportDump(const v1::ExportDumpRequest& request, const std::function<bool(std::string_view)>& sink) {
-  return Stream<v1::ExportDumpResponse>(*channel_, address_, timeout_ms_, &v1::Stackd::Stub::ExportDump, request,
+  // --timeout bounds the capture; what was captured by then is printed whole.
+  int64_t timeout_ms = timeout_ms_ == 0 ? 0 : std::max(timeout_ms_, kExportTimeoutMs);
+  return Stream<v1::ExportDumpResponse>(*channel_, address_, timeout_ms, &v1::Stackd::Stub::ExportDump, request,
                                         [&](const v1::ExportDumpResponse& response) { return sink(response.data()); });
 }
 

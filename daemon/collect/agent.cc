@@ -14,8 +14,9 @@
 namespace stackd {
 namespace {
 
-// After the deadline the helper still writes statuses; it promises to be done by then.
-constexpr int64_t kGraceNs = 60 * kNsPerMs;
+// Of the time a capture has, this part is kept for what comes after the helper's own deadline: statuses of the threads that
+// did not answer, and the ones that nobody spoke for.
+int64_t GraceNs(int64_t budget_ns) { return std::clamp(budget_ns / 4, kNsPerMs, 60 * kNsPerMs); }
 // A helper that has not begun by then may be stopped with its process.
 constexpr int64_t kLookForStopNs = 50 * kNsPerMs;
 // Threads do not ring when they have committed a record (a wake call from a handler is a pause of the thread): the reader
@@ -279,7 +280,7 @@ class Agent::Recording : public RingReader::Listener {
 void Agent::SendCommand(const CaptureRequest& request) {
   stackd_ring_header* header = ring_->header();
   header->command = STACKD_COMMAND_DUMP;
-  header->deadline_ns = static_cast<uint64_t>(request.deadline_ns);
+  header->deadline_ns = static_cast<uint64_t>(request.deadline_ns - GraceNs(request.deadline_ns - MonotonicNs()));
   header->max_stack_bytes = std::min(request.max_stack_bytes, RingReader::kMaxStackBytes);
   __atomic_store_n(&header->command_seq, ++seq_, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(&header->helper_sleeping, __ATOMIC_SEQ_CST) == 0) return;
@@ -296,7 +297,7 @@ void Agent::Record(const CaptureRequest& request, Recording* recording) {
   stackd_ring_header* header = ring_->header();
   RingReader reader(ring_.get());
   int64_t begin_ns = MonotonicNs();
-  int64_t give_up_ns = request.deadline_ns + kGraceNs;
+  int64_t look_for_stop_ns = begin_ns + std::min(kLookForStopNs, (request.deadline_ns - begin_ns) / 4);
   bool looked_for_stop = false;
   for (;;) {
     // In this order: what was committed before these were set is drained after they were seen.
@@ -311,9 +312,9 @@ void Agent::Record(const CaptureRequest& request, Recording* recording) {
     recording->ended = !connected_before;
     if (done || !connected_before) return;
     int64_t now_ns = MonotonicNs();
-    if (now_ns >= give_up_ns) return;
+    if (now_ns >= request.deadline_ns) return;
     bool begun = __atomic_load_n(&header->begun_seq, __ATOMIC_RELAXED) == seq_;
-    if (!begun && !looked_for_stop && now_ns - begin_ns >= kLookForStopNs) {
+    if (!begun && !looked_for_stop && now_ns >= look_for_stop_ns) {
       looked_for_stop = true;
       recording->stopped = IsStopped();
       if (recording->stopped) return;
@@ -322,11 +323,14 @@ void Agent::Record(const CaptureRequest& request, Recording* recording) {
   }
 }
 
-void Agent::AccountForTheRest(Recording* recording) {
+void Agent::AccountForTheRest(int64_t deadline_ns, Recording* recording) {
   for (int32_t tid : files_.Tids()) {
     if (recording->Has(static_cast<uint32_t>(tid))) continue;
     ThreadCapture* thread = recording->Add(static_cast<uint32_t>(tid));
     if (thread == nullptr) return;
+    thread->status = ThreadStatus::kTimedOut;
+    // Of thousands, procfs would take longer than the caller has.
+    if (MonotonicNs() >= deadline_ns) continue;
     thread->name = files_.ThreadName(tid);
     thread->kernel_state = files_.State(tid);
     switch (thread->kernel_state) {
@@ -383,7 +387,7 @@ Result<std::shared_ptr<Capture>> Agent::CaptureThreads(CaptureRequest request) {
   capture->duration_ns = MonotonicNs() - begin_ns;
 
   size_t answered = recording.size();
-  if (!recording.done && !recording.ended) AccountForTheRest(&recording);
+  if (!recording.done && !recording.ended) AccountForTheRest(request.deadline_ns, &recording);
   CountDrops();
   uint32_t generation = __atomic_load_n(&ring_->header()->maps_generation, __ATOMIC_ACQUIRE);
   if (!recording.ended && !recording.stopped && generation != map_generation_) {

@@ -73,7 +73,7 @@ class Agent {
   void Record(const CaptureRequest& request, Recording* recording);
   bool IsStopped() const;
   // Gives a status to each thread that the kernel lists and nobody spoke for.
-  void AccountForTheRest(Recording* recording);
+  void AccountForTheRest(int64_t deadline_ns, Recording* recording);
   void CountDrops();
 
   const Fd socket_;

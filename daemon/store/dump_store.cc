@@ -126,6 +126,7 @@ struct DumpStore::State {
   // Unfinished dumps above it were begun by this daemon.
   int64_t last_id_at_open = 0;
   std::vector<std::string> problems;
+  std::string refusal;  // of the last Put; empty if it was taken
   Totals totals;
 };
 
@@ -311,6 +312,7 @@ Result<void> DumpStore::Put(const v1::Dump& dump) {
   const std::lock_guard lock(state_->mutex);
   bool exists = false;
   auto put = state_->Write([&](Totals* after) { return state_->WriteRow(row, &exists, after); });
+  state_->refusal = put ? "" : put.error().message;
   if (put) state_->GiveBackFreePages();
   return put;
 }
@@ -484,7 +486,9 @@ int64_t DumpStore::evicted_count() const {
 
 std::vector<std::string> DumpStore::Problems() const {
   const std::lock_guard lock(state_->mutex);
-  return state_->problems;
+  std::vector<std::string> problems = state_->problems;
+  if (!state_->refusal.empty()) problems.push_back("the last dump could not be stored: " + state_->refusal);
+  return problems;
 }
 
 }  // namespace stackd

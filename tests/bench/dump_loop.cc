@@ -43,7 +43,10 @@ int Run(const std::string& agent, double seconds, const std::vector<std::string>
     auto dump = pipeline.CreateDump(program.process_id(), {.deadline_ns = begin_ns + 10 * kNsPerSecond});
     int64_t now_ns = MonotonicNs();
     if (!dump) return Fail("a dump failed: " + dump.error().message);
-    if ((*dump)->state() != v1::Dump::COMPLETE) return Fail("a dump is not whole");
+    if ((*dump)->state() != v1::Dump::COMPLETE) {
+      std::string why = (*dump)->notes_size() > 0 ? (*dump)->notes(0) : "no note says why";
+      return Fail("a dump is partial: " + why + "; " + (*dump)->thread_counts().ShortDebugString());
+    }
     if (i < 0) continue;
     took_ns.push_back(now_ns - begin_ns);
     in_dumps_ns += now_ns - begin_ns;
