@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 import grpcurl_test
-from harness import CANNOT_CONNECT, FAILURE, NOT_FOUND, OK, USAGE, Daemon, StackdTest, eventually
+from harness import CANNOT_CONNECT, NOT_FOUND, OK, USAGE, Daemon, StackdTest, eventually
 
 
 class RequestTest(StackdTest):

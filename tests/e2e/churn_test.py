@@ -26,8 +26,7 @@ class ChurnTest(StackdTest):
         victim = self.start_victim("thread_churn", WAITING, workers, stdin="")
         daemon.await_process(victim.pid)
         ended = int(victim.ask("ended?"))
-        waiting = None
-        dumps = piled_up = 0
+        dumps = complete = piled_up = 0
         statuses = {}
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
@@ -48,19 +47,24 @@ class ChurnTest(StackdTest):
                     # An exited one is really gone.
                     self.assertFalse(status == "EXITED" and tid in after and tid in before, dump.threads[tid])
 
-            waiting = waiting or {tid for tid in dump.threads if "WaitForWork" in " ".join(dump.functions(tid))}
-            self.assertEqual(WAITING, len(waiting), dump.notes)
-            self.assertFalse([tid for tid in waiting if dump.status(tid) != "CAPTURED"])
-            self.assertEqual(WAITING, dump.groups[0]["threadCount"])
-            piled_up += self.shows_the_pile_up(dump, workers)
             self.assertTrue(victim.alive(), victim.error_text())
+            if dump.state != "COMPLETE":
+                # The processors are the workers': the deadline may come first, and then it says so.
+                self.assertTrue(any("deadline" in note for note in dump.notes), dump.notes)
+                continue
+            complete += 1
+            waiting = [tid for tid in dump.threads if "WaitForWork" in " ".join(dump.functions(tid))]
+            self.assertEqual(WAITING, len(waiting), dump.notes)
+            self.assertEqual(WAITING, dump.groups[0]["threadCount"])
+            self.assertFalse({dump.status(tid) for tid in dump.threads} - EXPECTED, dump.notes)
+            piled_up += self.shows_the_pile_up(dump, workers)
 
-        self.assertFalse(set(statuses) - EXPECTED, statuses)
+        print(f"churn: {workers} workers: {dumps} dumps, {complete} complete, {statuses}", file=sys.stderr, flush=True)
         self.assertGreater(int(victim.ask("ended?")), ended, "the program no longer makes progress")
-        self.assertGreater(dumps, 2)
-        print(f"churn: {workers} workers: {dumps} dumps, {statuses}", file=sys.stderr, flush=True)
+        self.assertGreater(dumps, 1)
+        self.assertGreater(complete, dumps / 2)
         # One dump may come at a moment without any queue; most do not.
-        self.assertGreater(piled_up, dumps / 2)
+        self.assertGreater(piled_up, complete / 2)
 
     def shows_the_pile_up(self, dump, workers):
         """The workers are few groups and not as many stacks: most of them stand in a place where others stand, too."""

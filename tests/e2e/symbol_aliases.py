@@ -25,7 +25,8 @@ def _addresses_by_name(path):
         text = subprocess.run(["nm", "-C", "--defined-only", option, file], capture_output=True, text=True).stdout
         for line in text.splitlines():
             match = re.match(r"([0-9a-f]+) [tTwWiu] (.+)", line)
-            if match:
+            # C names only: aliases are libc's, and C++ programs have symbols by the hundred thousand.
+            if match and "::" not in match.group(2):
                 name = re.sub(r"@.*$", "", match.group(2))
                 addresses[comparable(name)].add(int(match.group(1), 16))
     return addresses
@@ -37,6 +38,7 @@ def same_function(path, one, other):
     return bool(addresses.get(one, set()) & addresses.get(other, set()))
 
 
+@functools.lru_cache(maxsize=None)
 def mapped_path(pid, module):
     """The path of a mapped file of process `pid` by its base name, or None."""
     with open(f"/proc/{pid}/maps") as maps:
