@@ -2,7 +2,7 @@
 //
 //   dump_loop AGENT SECONDS PROGRAM [ARGUMENT...]
 //
-// Prints "STACKS_PER_SECOND STACKS_PER_DUMP MIN_NS MEDIAN_NS P99_NS", the times being those of a dump.
+// Prints "STACKS_PER_SECOND STACKS_PER_DUMP MIN_NS MEDIAN_NS P99_NS PARTIAL": times of a dump, and how many were partial.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -37,17 +37,17 @@ int Run(const std::string& agent, double seconds, const std::vector<std::string>
   std::vector<int64_t> took_ns;
   int64_t stacks = 0;
   int64_t in_dumps_ns = 0;
+  int64_t partial = 0;
   // The first dumps read maps, unwind tables and symbols.
   for (int i = -3; in_dumps_ns < static_cast<int64_t>(seconds * kNsPerSecond); ++i) {
     int64_t begin_ns = MonotonicNs();
     auto dump = pipeline.CreateDump(program.process_id(), {.deadline_ns = begin_ns + 10 * kNsPerSecond});
     int64_t now_ns = MonotonicNs();
     if (!dump) return Fail("a dump failed: " + dump.error().message);
-    if ((*dump)->state() != v1::Dump::COMPLETE) {
-      std::string why = (*dump)->notes_size() > 0 ? (*dump)->notes(0) : "no note says why";
-      return Fail("a dump is partial: " + why + "; " + (*dump)->thread_counts().ShortDebugString());
-    }
     if (i < 0) continue;
+    if ((*dump)->state() != v1::Dump::COMPLETE) {
+      if (partial++ == 0) fprintf(stderr, "a dump is partial: %s\n", (*dump)->thread_counts().ShortDebugString().c_str());
+    }
     took_ns.push_back(now_ns - begin_ns);
     in_dumps_ns += now_ns - begin_ns;
     stacks += (*dump)->thread_counts().captured();
@@ -55,9 +55,10 @@ int Run(const std::string& agent, double seconds, const std::vector<std::string>
   if (pipeline.Counters()["stacks_incomplete"] != 0) fprintf(stderr, "some stacks are incomplete\n");
   std::ranges::sort(took_ns);
   double dumps = static_cast<double>(took_ns.size());
-  printf("%.0f %.1f %lld %lld %lld\n", static_cast<double>(stacks) * 1e9 / static_cast<double>(in_dumps_ns),
+  printf("%.0f %.1f %lld %lld %lld %lld\n", static_cast<double>(stacks) * 1e9 / static_cast<double>(in_dumps_ns),
          static_cast<double>(stacks) / dumps, static_cast<long long>(took_ns.front()),
-         static_cast<long long>(took_ns[took_ns.size() / 2]), static_cast<long long>(took_ns[took_ns.size() * 99 / 100]));
+         static_cast<long long>(took_ns[took_ns.size() / 2]), static_cast<long long>(took_ns[took_ns.size() * 99 / 100]),
+         static_cast<long long>(partial));
   return 0;
 }
 

@@ -61,12 +61,14 @@ def program(daemon, name, *arguments, preload=True, count=1, stdin=None):
             victim.kill()
 
 
-def seconds_of(command, allowed=(0,)):
-    """Wall time of a command from its start to its end, its output going nowhere."""
+def seconds_of(command, allowed=(0,), codes=None):
+    """Wall time of a command from its start to its end, its output going nowhere. Its exit code is added to `codes`."""
     begin = time.perf_counter()
     code = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                           stderr=subprocess.DEVNULL, check=False).returncode
     took = time.perf_counter() - begin
+    if codes is not None:
+        codes.append(code)
     if code not in allowed:
         raise RuntimeError(f"{' '.join(map(str, command))} ended with {code}")
     return took
