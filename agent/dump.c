@@ -70,7 +70,8 @@ struct run {
   uint32_t window;
   uint64_t begin_ns;
   uint64_t look_for_daemon_ns;
-  bool over; /* deadline passed or dump cancelled */
+  bool over;      /* deadline passed, dump cancelled, or daemon gone */
+  bool abandoned; /* daemon gone: nobody takes what is written */
 };
 
 /* Through the vDSO: here the C library may be called, and a system call each time shows. */
@@ -95,7 +96,8 @@ static bool daemon_is_gone(struct run* run, uint64_t now) {
   if (now < run->look_for_daemon_ns) return false;
   run->look_for_daemon_ns = now + LOOK_FOR_DAEMON_NS;
   struct pollfd socket = {run->options->socket_fd, POLLRDHUP, 0};
-  return poll(&socket, 1, 0) > 0;
+  run->abandoned = poll(&socket, 1, 0) > 0;
+  return run->abandoned;
 }
 
 static bool check_over(struct run* run) {
@@ -475,7 +477,7 @@ static bool can_be_read(uint32_t status) {
 /* The daemon accounts for the rest itself. */
 static bool nobody_waits(const struct run* run) {
   const struct stackd_dump_options* options = run->options;
-  return now_ns() >= options->deadline_ns + STATUS_GRACE_NS ||
+  return run->abandoned || now_ns() >= options->deadline_ns + STATUS_GRACE_NS ||
          __atomic_load_n(&options->ring->header->cancel_seq, __ATOMIC_RELAXED) == options->seq;
 }
 

@@ -73,12 +73,6 @@ DistinctStacks Distinct(const Capture& capture, std::vector<NativeStack> unwound
   return result;
 }
 
-struct QueryHash {
-  size_t operator()(const std::pair<const Module*, uint64_t>& query) const {
-    return std::hash<const void*>()(query.first) ^ (query.second * 0x9e3779b97f4a7c15ull);
-  }
-};
-
 std::shared_ptr<const SourceLocation> OutsideOfFiles() {
   static const auto location = std::make_shared<const SourceLocation>(
       SourceLocation{{}, "no ELF file is mapped here: code made at run time, or a file that could not be had"});
@@ -148,7 +142,7 @@ struct Pipeline::State {
   std::vector<NativeStack> Unwind(const Capture& capture);
   void Name(const Capture& capture, int64_t deadline_ns, std::vector<NamedStack>* stacks);
   Result<SharedDump> Make(const std::string& process_id, const CaptureRequest& request);
-  void Store(v1::Dump* dump, const Result<void>& raw_stored);
+  void Store(const std::shared_ptr<v1::Dump>& dump, std::jthread raw_writer, const Result<void>& raw_stored);
   void Count(const Capture& capture, const v1::Dump& dump, const std::vector<NamedStack>& stacks);
   void Tell(const SharedDump& dump);
 };
@@ -177,19 +171,20 @@ std::vector<NativeStack> Pipeline::State::Unwind(const Capture& capture) {
 // Asks for each address once, however many stacks go through it.
 void Pipeline::State::Name(const Capture& capture, int64_t deadline_ns, std::vector<NamedStack>* stacks) {
   std::vector<AddressQuery> queries;
-  std::unordered_map<std::pair<const Module*, uint64_t>, size_t, QueryHash> known;
+  std::unordered_map<uint64_t, size_t> query_of_avma;
   std::vector<size_t> query_of_frame;
   constexpr size_t kNoQuery = SIZE_MAX;
   for (const NamedStack& stack : *stacks) {
     for (const NativeFrame& frame : stack.native.frames) {
-      const Mapping* mapping = capture.map->Find(frame.lookup_avma());
-      if (mapping == nullptr || mapping->module == nullptr) {
-        query_of_frame.push_back(kNoQuery);
-        continue;
+      const uint64_t avma = frame.lookup_avma();
+      const auto [entry, is_new] = query_of_avma.try_emplace(avma, kNoQuery);
+      if (is_new) {
+        const Mapping* mapping = capture.map->Find(avma);
+        if (mapping != nullptr && mapping->module != nullptr) {
+          entry->second = queries.size();
+          queries.push_back({mapping->module, avma - mapping->bias});
+        }
       }
-      uint64_t svma = frame.lookup_avma() - mapping->bias;
-      auto [entry, is_new] = known.try_emplace({mapping->module.get(), svma}, queries.size());
-      if (is_new) queries.push_back({mapping->module, svma});
       query_of_frame.push_back(entry->second);
     }
   }
@@ -202,9 +197,12 @@ void Pipeline::State::Name(const Capture& capture, int64_t deadline_ns, std::vec
   }
 }
 
-void Pipeline::State::Store(v1::Dump* dump, const Result<void>& raw_stored) {
+void Pipeline::State::Store(const std::shared_ptr<v1::Dump>& dump, std::jthread raw_writer,
+                            const Result<void>& raw_stored) {
   dump->set_stored(true);
-  Result<void> stored = store->Put(*dump);
+  Result<PackedDump> packed = DumpStore::Pack(dump);
+  raw_writer.join();
+  Result<void> stored = packed ? store->Put(std::move(*packed)) : std::unexpected(packed.error());
   if (stored) {
     // The finished dump is there; only naming it again later is lost.
     if (!raw_stored)
@@ -264,8 +262,7 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
   std::shared_ptr<v1::Dump> dump = AssembleDump(
       capture, distinct.of_thread, distinct.stacks, [this](const Module& module) { return symbolizer->Quality(module); },
       id);
-  raw_writer.join();
-  Store(dump.get(), raw_stored);
+  Store(dump, std::move(raw_writer), raw_stored);
   Count(capture, *dump, distinct.stacks);
   Log(LogLevel::kInfo, dump->stored() ? "dump stored" : "dump made",
       {{"process", dump->process().display_name()},

@@ -46,7 +46,7 @@ class StackExpander {
              0x9e3779b97f4a7c15ull;
     }
   };
-  // Indices into `frames_` and `hashes_`.
+  // What a place has in `frames_` and `hashes_`: indices, the end excluded.
   struct Range {
     size_t begin;
     size_t end;

@@ -27,13 +27,14 @@ Result<std::string> Compress(std::string_view bytes) {
   if (context == nullptr) return Error(Code::kResourceExhausted, "no memory to compress a dump");
   ZSTD_CCtx_setParameter(context.get(), ZSTD_c_compressionLevel, kLevel);
   ZSTD_CCtx_setParameter(context.get(), ZSTD_c_checksumFlag, 1);
-  std::string frame(ZSTD_compressBound(bytes.size()), '\0');
-  const size_t frame_bytes = ZSTD_compress2(context.get(), frame.data(), frame.size(), bytes.data(), bytes.size());
+  // Much larger than what will be in it: most of it is never touched.
+  const size_t bound_bytes = ZSTD_compressBound(bytes.size());
+  const auto frame = std::make_unique_for_overwrite<char[]>(bound_bytes);
+  const size_t frame_bytes = ZSTD_compress2(context.get(), frame.get(), bound_bytes, bytes.data(), bytes.size());
   if (ZSTD_isError(frame_bytes)) {
     return Error(Code::kInternal, std::string("cannot compress a dump: ") + ZSTD_getErrorName(frame_bytes));
   }
-  frame.resize(frame_bytes);
-  return frame;
+  return std::string(frame.get(), frame_bytes);
 }
 
 Result<std::string> Decompress(std::string_view frame) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <limits>
 #include <mutex>
@@ -29,6 +30,10 @@ constexpr int kMaxEvictionsPerWrite = 64;
 // Free pages are used again by the next dumps; only what is left over for long goes back to the disk.
 constexpr int64_t kFreePagesKept = 1024;
 constexpr char kGiveBackPages[] = "PRAGMA incremental_vacuum(64)";
+
+// What is kept in memory of the dumps written last, in serialized bytes: few, for the daemon's own footprint.
+constexpr size_t kMaxRecentDumps = 4;
+constexpr uint64_t kMaxRecentBytes = 4 << 20;
 
 struct Totals {
   int64_t dumps = 0;
@@ -82,6 +87,34 @@ Result<v1::Dump> ParseDump(const std::string& name, const std::string& bytes) {
   return dump;
 }
 
+// The dumps written last, newest first.
+class RecentDumps {
+ public:
+  void Add(std::shared_ptr<const v1::Dump> dump, uint64_t size_bytes) {
+    std::erase_if(dumps_, [&](const Kept& kept) { return kept.dump->name() == dump->name(); });
+    dumps_.push_front({std::move(dump), size_bytes});
+    uint64_t bytes = 0;
+    size_t count = 0;
+    while (count < std::min(dumps_.size(), kMaxRecentDumps) && bytes + dumps_[count].size_bytes <= kMaxRecentBytes) {
+      bytes += dumps_[count++].size_bytes;
+    }
+    dumps_.resize(count);
+  }
+
+  // nullptr if it is not kept.
+  std::shared_ptr<const v1::Dump> Find(std::string_view name) const {
+    const auto kept = std::ranges::find_if(dumps_, [&](const Kept& kept) { return kept.dump->name() == name; });
+    return kept == dumps_.end() ? nullptr : kept->dump;
+  }
+
+ private:
+  struct Kept {
+    std::shared_ptr<const v1::Dump> dump;
+    uint64_t size_bytes;
+  };
+  std::deque<Kept> dumps_;
+};
+
 // Adds what makes an unfinished dump understandable.
 void MarkUnfinished(bool begun_by_this_daemon, v1::Dump* dump) {
   dump->set_state(v1::Dump::PARTIAL);
@@ -128,6 +161,7 @@ struct DumpStore::State {
   std::vector<std::string> problems;
   std::string refusal;  // of the last Put; empty if it was taken
   Totals totals;
+  RecentDumps recent;
 };
 
 Result<void> DumpStore::State::Reopen() {
@@ -301,20 +335,36 @@ Result<void> DumpStore::PutRaw(const v1::Dump& header, const std::string& raw) {
   return {};
 }
 
-Result<void> DumpStore::Put(const v1::Dump& dump) {
-  if (auto named = CheckDumpName(dump.name()); !named) return named;
+Result<PackedDump> DumpStore::Pack(std::shared_ptr<const v1::Dump> dump) {
+  if (auto named = CheckDumpName(dump->name()); !named) return std::unexpected(named.error());
   std::string bytes;
-  if (!dump.SerializeToString(&bytes)) return Error(Code::kOutOfRange, "the dump is too large to be stored: over 2 GiB");
-  auto data = Compress(bytes);
-  if (!data) return std::unexpected(data.error());
+  if (!dump->SerializeToString(&bytes)) return Error(Code::kOutOfRange, "the dump is too large to be stored: over 2 GiB");
+  auto content = Compress(bytes);
+  if (!content) return std::unexpected(content.error());
+  std::string header = SerializeHeader(*dump);
+  return PackedDump{std::move(dump), std::move(header), std::move(*content), bytes.size()};
+}
+
+Result<void> DumpStore::Put(PackedDump packed) {
+  const v1::Dump& dump = *packed.dump;
   const State::Row row{dump.name(),       dump.process().display_name(), dump.create_time().seconds(),
-                       /*finished=*/true, SerializeHeader(dump),         std::move(*data)};
+                       /*finished=*/true, std::move(packed.header),      std::move(packed.content)};
   const std::lock_guard lock(state_->mutex);
   bool exists = false;
   auto put = state_->Write([&](Totals* after) { return state_->WriteRow(row, &exists, after); });
   state_->refusal = put ? "" : put.error().message;
-  if (put) state_->GiveBackFreePages();
+  if (!put) return put;
+  state_->GiveBackFreePages();
+  state_->recent.Add(packed.dump, packed.content_bytes);
   return put;
+}
+
+Result<void> DumpStore::Put(const v1::Dump& dump) {
+  auto copy = std::make_shared<v1::Dump>(dump);
+  copy->set_stored(true);
+  auto packed = Pack(std::move(copy));
+  if (!packed) return std::unexpected(packed.error());
+  return Put(std::move(*packed));
 }
 
 Result<v1::Dump> DumpStore::Get(const std::string& name) const {
@@ -346,6 +396,26 @@ Result<v1::Dump> DumpStore::Get(const std::string& name) const {
   auto dump = ParseDump(name, header);
   if (dump) MarkUnfinished(begun_by_this_daemon, &*dump);
   return dump;
+}
+
+Result<std::shared_ptr<const v1::Dump>> DumpStore::Find(const std::string& name) const {
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (std::shared_ptr<const v1::Dump> kept = state_->recent.Find(name)) {
+      // It may have been deleted or evicted since.
+      bool is_stored = false;
+      auto read = state_->Read([&] {
+        auto query = state_->database->Run("SELECT 1 FROM dumps WHERE name = ? AND finished");
+        const int result = query.BindText(1, name).Step();
+        is_stored = result == SQLITE_ROW;
+        return result;
+      });
+      if (read && is_stored) return kept;
+    }
+  }
+  auto dump = Get(name);
+  if (!dump) return std::unexpected(dump.error());
+  return std::make_shared<const v1::Dump>(std::move(*dump));
 }
 
 Result<std::string> DumpStore::GetRaw(const std::string& name) const {

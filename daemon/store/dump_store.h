@@ -32,6 +32,14 @@ struct DumpQuery {
   std::string page_token;  // from an earlier page of the same query; else kInvalidArgument BAD_PAGE_TOKEN
 };
 
+// A finished dump, ready to be written.
+struct PackedDump {
+  std::shared_ptr<const v1::Dump> dump;
+  std::string header;      // serialized: what lists show
+  std::string content;     // serialized and compressed: all of it
+  uint64_t content_bytes;  // before compression
+};
+
 // Thread-safe.
 class DumpStore {
  public:
@@ -47,9 +55,15 @@ class DumpStore {
   // Replaces what PutRaw wrote of the dump, but keeps `raw`. Both enforce the limits, a bounded part of the work per call.
   // A full or read-only disk is an error (kUnavailable, STORE_UNAVAILABLE); the store works again once it has space.
   Result<void> Put(const v1::Dump& dump);
+  // The same in two steps: Pack does the work that needs no store. `dump` is not changed any more after that; the last few
+  // are kept in memory, as they are likely to be asked for at once.
+  static Result<PackedDump> Pack(std::shared_ptr<const v1::Dump> dump);
+  Result<void> Put(PackedDump packed);
 
   // kNotFound with reason DUMP_NOT_FOUND; kInvalidArgument BAD_NAME for what cannot be a name.
   Result<v1::Dump> Get(const std::string& name) const;
+  // As Get, but what is still in memory is not read again.
+  Result<std::shared_ptr<const v1::Dump>> Find(const std::string& name) const;
   Result<std::string> GetRaw(const std::string& name) const;
   // The name of the newest dump, of finished ones if there are any; kNotFound if there is none.
   Result<std::string> Newest() const;

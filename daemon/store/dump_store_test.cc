@@ -101,6 +101,43 @@ TEST_F(DumpStoreTest, GivesBackWhatWasPut) {
   EXPECT_GT(store->bytes(), 0);
 }
 
+std::shared_ptr<const v1::Dump> PutShared(DumpStore* store, v1::Dump dump) {
+  dump.set_stored(true);
+  auto shared = std::make_shared<const v1::Dump>(std::move(dump));
+  auto packed = DumpStore::Pack(shared);
+  EXPECT_TRUE(packed && store->Put(std::move(*packed)));
+  return shared;
+}
+
+TEST_F(DumpStoreTest, FindsTheLastDumpsWithoutReadingThem) {
+  auto store = Open();
+  const auto first = PutShared(store.get(), MakeDump(1));
+  EXPECT_EQ(store->Find(first->name()).value(), first);
+  for (int i = 2; i < 10; ++i) PutShared(store.get(), MakeDump(i));
+  const auto read = store->Find(first->name()).value();
+  EXPECT_NE(read, first) << "only the last few are kept";
+  EXPECT_EQ(read->SerializeAsString(), first->SerializeAsString());
+}
+
+TEST_F(DumpStoreTest, FindsNoDumpThatWasDeletedOrEvicted) {
+  auto store = Open({.max_dumps = 1});
+  const auto evicted = PutShared(store.get(), MakeDump(1));
+  const auto deleted = PutShared(store.get(), MakeDump(2));
+  EXPECT_EQ(store->Find(evicted->name()).error().code, Code::kNotFound);
+  ASSERT_TRUE(store->Delete(deleted->name()));
+  EXPECT_EQ(store->Find(deleted->name()).error().code, Code::kNotFound);
+}
+
+TEST_F(DumpStoreTest, KeepsNoLargeDumpInMemory) {
+  auto store = Open();
+  v1::Dump large = MakeDump(1);
+  large.add_stacks()->add_frames()->set_function(std::string(5 << 20, 'f'));
+  const auto put = PutShared(store.get(), large);
+  const auto found = store->Find(put->name()).value();
+  EXPECT_NE(found, put);
+  EXPECT_EQ(found->SerializeAsString(), put->SerializeAsString());
+}
+
 TEST_F(DumpStoreTest, KeepsDumpsWhenTheDaemonEnds) {
   Put(Open().get(), MakeDump(1));
   auto store = Open();

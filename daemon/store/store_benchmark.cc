@@ -120,16 +120,24 @@ BENCHMARK(BM_PutRaw)->Arg(1)->Arg(1000)->Unit(benchmark::kMicrosecond);
 void BM_Put(benchmark::State& state) {
   const Folder folder;
   auto store = DumpStore::Open({.file = folder.File()}).value();
-  v1::Dump dump = MakeDump(static_cast<int>(state.range(0)), static_cast<int>(state.range(1)), 0);
+  const auto dump =
+      std::make_shared<v1::Dump>(MakeDump(static_cast<int>(state.range(0)), static_cast<int>(state.range(1)), 0));
   int number = 0;
   for (auto _ : state) {
-    dump.set_name("processes/1-1/dumps/d" + std::to_string(number++));
-    if (!store->Put(dump)) state.SkipWithError("Put failed");
+    dump->set_name("processes/1-1/dumps/d" + std::to_string(number++));
+    auto packed = DumpStore::Pack(dump);
+    if (!packed || !store->Put(std::move(*packed))) state.SkipWithError("Put failed");
   }
   state.counters["stored_bytes"] = static_cast<double>(store->bytes()) / static_cast<double>(store->dump_count());
-  state.counters["bytes"] = static_cast<double>(dump.ByteSizeLong());
+  state.counters["bytes"] = static_cast<double>(dump->ByteSizeLong());
 }
-BENCHMARK(BM_Put)->Args({1, 1})->Args({1000, 20})->Args({1000, 1000})->Args({10000, 20})->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_Put)
+    ->Args({1, 1})
+    ->Args({1000, 20})
+    ->Args({1000, 92})
+    ->Args({1000, 1000})
+    ->Args({10000, 20})
+    ->Unit(benchmark::kMicrosecond);
 
 void BM_Get(benchmark::State& state) {
   const Folder folder;
@@ -139,6 +147,15 @@ void BM_Get(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(store->Get(dump.name()));
 }
 BENCHMARK(BM_Get)->Unit(benchmark::kMicrosecond);
+
+void BM_FindTheLast(benchmark::State& state) {
+  const Folder folder;
+  auto store = DumpStore::Open({.file = folder.File()}).value();
+  const v1::Dump dump = MakeDump(1000, 20, 0);
+  if (!store->Put(dump)) state.SkipWithError("Put failed");
+  for (auto _ : state) benchmark::DoNotOptimize(store->Find(dump.name()));
+}
+BENCHMARK(BM_FindTheLast)->Unit(benchmark::kMicrosecond);
 
 void BM_ListAPage(benchmark::State& state) {
   const Folder folder;
