@@ -94,7 +94,7 @@ int Run(const Config& config) {
   if (!collector) return Fail(collector.error().message);
   auto store = OpenStore(config);
   if (!store) return Fail(store.error().message);
-  Symbolizer symbolizer({.debug_dirs = config.debug_dirs, .debuginfod_urls = config.debuginfod_urls});
+  Symbolizer symbolizer({.debug_dirs = config.debug_dirs});
   Pipeline pipeline(collector->get(), &symbolizer, store->get());
   (*collector)->OnDumpRequest([&pipeline](std::string process_id) {
     CaptureRequest request{.trigger = Trigger::kSelf, .deadline_ns = MonotonicNs() + kSelfDumpNs};

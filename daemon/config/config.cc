@@ -104,8 +104,6 @@ std::expected<Config, ConfigExit> ParseConfig(int argc, const char* const* argv)
   app.add_option("--debug-dir", config.debug_dirs, "Folder with separate debug files; may be given more than once")
       ->envname("STACKD_DEBUG_DIR")
       ->capture_default_str();
-  app.add_option("--debuginfod-urls", config.debuginfod_urls, "Servers to ask for debug files; nothing is asked by default")
-      ->envname("STACKD_DEBUGINFOD_URLS");
   app.add_option("--log-format", config.log_format, "auto, json or text; auto is text on a terminal")
       ->envname("STACKD_LOG_FORMAT")
       ->transform(CLI::CheckedTransformer(formats).description(""));

@@ -20,7 +20,6 @@ struct Config {
   uint32_t ring_bytes = 1u << 20;
   uint32_t max_processes = 1024;
   std::vector<std::string> debug_dirs = {"/usr/lib/debug"};
-  std::string debuginfod_urls;
   LogFormat log_format = LogFormat::kAuto;
   LogLevel log_level = LogLevel::kInfo;
 };

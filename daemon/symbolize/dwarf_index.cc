@@ -77,13 +77,24 @@ DwarfIndex::~DwarfIndex() {
   dwarf_end(dwz_);
 }
 
+void DwarfIndex::ReleasePages() const {
+  file_->ReleasePages();
+  if (dwz_file_ != nullptr) dwz_file_->ReleasePages();
+}
+
 void DwarfIndex::FindUnits() {
   Dwarf_CU* cu = nullptr;
   Dwarf_Die die;
   uint8_t type;
+  Dwarf_Off released_offset = 0;
   // The last argument stays nullptr: with it libdw would open .dwo files at paths that the file states.
   while (dwarf_get_units(dwarf_, cu, &cu, nullptr, &type, &die, nullptr) == 0) {
     if (type != DW_UT_compile && type != DW_UT_skeleton) continue;
+    constexpr Dwarf_Off kReleaseEachBytes = 16 << 20;
+    if (dwarf_dieoffset(&die) - released_offset >= kReleaseEachBytes) {
+      ReleasePages();
+      released_offset = dwarf_dieoffset(&die);
+    }
     uint32_t id = units_.size();
     units_.emplace_back().die = die;
     Dwarf_Addr base, begin, end;

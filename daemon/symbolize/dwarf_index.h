@@ -36,6 +36,9 @@ class DwarfIndex {
   // Innermost first; empty if no unit covers the address. Functions may lack names, and frames lines.
   std::vector<SourceFrame> Find(uint64_t svma, const SymbolLookup& symbol);
 
+  // As ElfFile::ReleasePages.
+  void ReleasePages() const;
+
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
 

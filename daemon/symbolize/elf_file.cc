@@ -1,6 +1,7 @@
 #include "daemon/symbolize/elf_file.h"
 
 #include <gelf.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <cstring>
@@ -31,11 +32,15 @@ std::string FindBuildId(Elf_Data* notes) {
 
 std::unique_ptr<ElfFile> ElfFile::OpenFd(Fd fd) {
   struct stat status;
-  if (!fd.valid() || fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return nullptr;
+  if (!fd.valid() || fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_size <= 0) return nullptr;
+  // Mapped here and not by libelf, which would not say where, and would read the file into memory if that failed.
+  size_t size_bytes = status.st_size;
+  void* start = mmap(nullptr, size_bytes, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  if (start == MAP_FAILED) return nullptr;
   elf_version(EV_CURRENT);
   std::unique_ptr<ElfFile> file(new ElfFile);
-  file->fd_ = std::move(fd);
-  file->elf_ = elf_begin(file->fd_.get(), ELF_C_READ_MMAP, nullptr);
+  file->mapping_ = {static_cast<uint8_t*>(start), size_bytes};
+  file->elf_ = elf_memory(static_cast<char*>(start), size_bytes);
   return Finish(std::move(file));
 }
 
@@ -59,7 +64,14 @@ std::unique_ptr<ElfFile> ElfFile::Finish(std::unique_ptr<ElfFile> file) {
   return file;
 }
 
-ElfFile::~ElfFile() { elf_end(elf_); }
+ElfFile::~ElfFile() {
+  elf_end(elf_);
+  if (!mapping_.empty()) munmap(mapping_.data(), mapping_.size());
+}
+
+void ElfFile::ReleasePages() const {
+  if (!mapping_.empty()) madvise(mapping_.data(), mapping_.size(), MADV_DONTNEED);
+}
 
 std::optional<ElfSection> ElfFile::Describe(Elf_Scn* handle) const {
   const Elf64_Shdr* header = elf64_getshdr(handle);

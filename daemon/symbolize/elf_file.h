@@ -25,7 +25,8 @@ struct ElfSection {
 // One thread at a time. nullptr results mean "not a 64-bit little-endian x86-64 ELF file".
 class ElfFile {
  public:
-  // `fd` must be a regular file. It is mapped: a file cut short meanwhile raises SIGBUS, so this is for the worker only.
+  // `fd` must be a regular file. It is mapped, then closed: a file cut short meanwhile raises SIGBUS, so this is for the
+  // worker only.
   static std::unique_ptr<ElfFile> OpenFd(Fd fd);
   static std::unique_ptr<ElfFile> OpenImage(std::unique_ptr<uint8_t[]> image, size_t size_bytes);
   ~ElfFile();
@@ -48,6 +49,10 @@ class ElfFile {
   // As the file holds it, compressed or not; empty for SHT_NOBITS and for what lies outside the file.
   static std::span<const uint8_t> RawBytes(const ElfSection& section);
 
+  // Unmaps what was read of the file so far; it comes back from the page cache when it is used. Pages of files cost no
+  // memory that others would miss, but the kernel maps far more of them than were touched, and they count as resident.
+  void ReleasePages() const;
+
   // Lowest svma of code. What debug data places below it was thrown away by the linker.
   uint64_t first_code_svma() const { return first_code_svma_; }
   // True if it has DWARF, compressed or not.
@@ -60,7 +65,7 @@ class ElfFile {
   std::string ReadBuildId() const;
   uint64_t FindFirstCode() const;
 
-  Fd fd_;
+  std::span<uint8_t> mapping_;  // of a file, else empty
   std::unique_ptr<uint8_t[]> image_;
   Elf* elf_ = nullptr;
   Elf64_Ehdr header_{};

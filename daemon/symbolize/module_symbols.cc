@@ -94,6 +94,12 @@ void ModuleSymbols::DropDwarf() {
   dwarf_opened_ = false;
 }
 
+void ModuleSymbols::ReleasePages() const {
+  if (module_ != nullptr) module_->ReleasePages();
+  if (debug_file_ != nullptr) debug_file_->ReleasePages();
+  if (dwarf_ != nullptr) dwarf_->ReleasePages();
+}
+
 SymbolTable::Match ModuleSymbols::FindSymbol(uint64_t svma) const {
   SymbolTable::Match best{{}, 0};
   for (const Source& source : sources_) {

@@ -31,6 +31,8 @@ class ModuleSymbols {
   SymbolQuality quality() const { return quality_; }
   // Gives the memory of the debug data back; it is read again when needed.
   void DropDwarf();
+  // As ElfFile::ReleasePages, for all files.
+  void ReleasePages() const;
 
  private:
   struct Source {

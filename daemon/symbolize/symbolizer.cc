@@ -57,6 +57,7 @@ struct Symbolizer::State {
   explicit State(const SymbolizerOptions& options)
       : cache(options.cache_limit_bytes),
         memory_limit_bytes(options.worker_memory_limit_bytes),
+        idle_limit(options.worker_idle_limit_ns),
         names(Phase::kNames, {options.worker_memory_limit_bytes / 4, options.debug_dirs, kSilenceLimitNs}),
         lines(Phase::kLines, {options.worker_memory_limit_bytes / 4 * 3, options.debug_dirs, kSilenceLimitNs}) {
     names.thread = std::thread([this] { Run(names); });
@@ -172,10 +173,22 @@ struct Symbolizer::State {
     for (uint64_t svma : unanswered) Enqueue(lane, entry, svma);
   }
 
+  // Ends a worker that idles meanwhile. The lane's own thread does it, so no request ever meets a worker that is ending;
+  // and it waits once, so an idle daemon does not wake up.
+  void AwaitWork(Lane& lane, std::unique_lock<std::mutex>& lock) {
+    auto has_work = [&] { return stopping || !lane.queue.empty(); };
+    if (lane.worker.is_running() && !work_added.wait_for(lock, idle_limit, has_work)) {
+      lock.unlock();
+      lane.worker.EndIdle();
+      lock.lock();
+    }
+    work_added.wait(lock, has_work);
+  }
+
   void Run(Lane& lane) {
     std::unique_lock lock(mutex);
     while (true) {
-      work_added.wait(lock, [&] { return stopping || !lane.queue.empty(); });
+      AwaitWork(lane, lock);
       if (stopping) return;
       SymbolModule& entry = *lane.queue.front();
       lane.queue.pop_front();
@@ -226,6 +239,7 @@ struct Symbolizer::State {
   size_t waiting = 0;
   SymbolCache cache;
   const uint64_t memory_limit_bytes;
+  const std::chrono::nanoseconds idle_limit;
   Lane names;
   Lane lines;
 };

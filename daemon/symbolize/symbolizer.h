@@ -40,8 +40,8 @@ struct AddressQuery {
 struct SymbolizerOptions {
   // Folders of separate debug files: DIR/.build-id/xx/yyyy.debug and DIR/path/of/file.debug.
   std::vector<std::string> debug_dirs = {"/usr/lib/debug"};
-  // As in DEBUGINFOD_URLS. Not asked yet, whatever it says: the workers have no network.
-  std::string debuginfod_urls;
+  // A worker with nothing to do for so long is ended. What it has found stays in the cache.
+  int64_t worker_idle_limit_ns = 10'000'000'000;
   uint64_t worker_memory_limit_bytes = 192ull << 20;
   uint64_t cache_limit_bytes = 32ull << 20;
 };

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -370,6 +371,40 @@ TEST(Symbolizer, EndsAtOnceWithWorkUnderWay) {
   }
   ASSERT_EQ(workers.size(), 2u);
   for (pid_t worker : workers) EXPECT_EQ(kill(worker, 0), -1) << "reaped";
+}
+
+// Returns when this process has no child: a worker ends, or is ended and waited for.
+void AwaitNoWorkers() {
+  siginfo_t info;
+  while (waitid(P_ALL, 0, &info, WEXITED | WNOWAIT) == 0) {
+  }
+}
+
+TEST(Symbolizer, EndsItsWorkersWhenThereIsNothingToDoAndStartsThemForTheNextAddress) {
+  Symbolizer symbolizer({.worker_idle_limit_ns = kNsPerMs});
+  auto module = OpenModule(Sample());
+  uint64_t svma = SvmaOf(Sample(), "plain_c");
+  auto before = symbolizer.Symbolize(Queries(module, {svma}), In(30));
+  AwaitNoWorkers();
+  auto cached = symbolizer.Symbolize(Queries(module, {svma}), In(30));
+  EXPECT_EQ(cached[0], before[0]);
+  auto after = symbolizer.Symbolize(Queries(module, {SvmaOf(Sample(), "main")}), In(30));
+  ASSERT_FALSE(after[0]->frames.empty());
+  EXPECT_EQ(after[0]->frames.back().function, "main");
+  EXPECT_GT(after[0]->frames.back().line, 0);
+  EXPECT_EQ(symbolizer.worker_restarts(), 0);
+}
+
+TEST(Symbolizer, LosesNoAddressWhileItsWorkersEndAllTheTime) {
+  Symbolizer symbolizer({.worker_idle_limit_ns = 0});
+  auto module = OpenModule(Sample());
+  uint64_t svma = SvmaOf(Sample(), "plain_c");
+  for (uint64_t offset = 0; offset < 10; ++offset) {
+    auto locations = symbolizer.Symbolize(Queries(module, {svma + offset}), In(30));
+    ASSERT_FALSE(locations[0]->frames.empty()) << offset << ": " << locations[0]->unnamed_reason;
+    EXPECT_GT(locations[0]->frames.back().line, 0) << offset;
+  }
+  EXPECT_EQ(symbolizer.worker_restarts(), 0);
 }
 
 }  // namespace

@@ -30,6 +30,8 @@ namespace {
 
 // Each open module holds up to three files.
 constexpr size_t kMaxOpenModules = 64;
+// Pages of files beyond this are unmapped. Of those, some 15 MiB are the program and its libraries.
+constexpr uint64_t kMappedLimitBytes = 48ull << 20;
 
 [[noreturn]] void EndOutOfMemory() { _exit(kWorkerOutOfMemory); }
 
@@ -163,7 +165,11 @@ class Worker {
   // Forgets modules, least recently used first, until memory is below the soft limit. `in_use` is kept, but not what it
   // holds of debug data. False if nothing is left to forget: the heap is in pieces.
   bool MakeRoom(ModuleSymbols* in_use) {
-    while (AnonymousBytes() > soft_limit_bytes()) {
+    Resident resident = ReadResident();
+    if (resident.mapped_bytes > kMappedLimitBytes) {
+      for (const auto& [id, module] : modules_) module->ReleasePages();
+    }
+    for (; resident.anonymous_bytes > soft_limit_bytes(); resident = ReadResident()) {
       if (modules_.empty()) return false;
       bool only_one_left = modules_.back().second.get() == in_use;
       if (only_one_left) {
@@ -177,13 +183,18 @@ class Worker {
     return true;
   }
 
-  uint64_t AnonymousBytes() const {
+  struct Resident {
+    uint64_t anonymous_bytes;
+    uint64_t mapped_bytes;  // of files, our own libraries included
+  };
+
+  Resident ReadResident() const {
     char text[128] = {};
     unsigned long pages_total = 0, pages_resident = 0, pages_shared = 0;
-    if (pread(statm_.get(), text, sizeof(text) - 1, 0) <= 0) return 0;
+    if (pread(statm_.get(), text, sizeof(text) - 1, 0) <= 0) return {};
     if (sscanf(text, "%lu %lu %lu", &pages_total, &pages_resident, &pages_shared) != 3 || pages_resident < pages_shared)
-      return 0;
-    return (pages_resident - pages_shared) * 4096;
+      return {};
+    return {(pages_resident - pages_shared) * 4096, pages_shared * 4096};
   }
 
   Fd socket_;

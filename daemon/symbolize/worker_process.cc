@@ -76,7 +76,7 @@ WorkerProcess::WorkerProcess(WorkerOptions options) : options_(std::move(options
 
 WorkerProcess::~WorkerProcess() {
   Cancel();
-  if (pid_ > 0) Reap(WorkerEnd::kCancelled);
+  EndIdle();
 }
 
 void WorkerProcess::Cancel() {
@@ -180,6 +180,18 @@ std::optional<WorkerEnd> WorkerProcess::Reap(WorkerEnd cause) {
       poll(nullptr, 0, 1);
     }
   }
+  int status = Kill();
+  {
+    std::lock_guard lock(mutex_);
+    if (cancelled_) return WorkerEnd::kCancelled;
+  }
+  if (status >= 0 && WIFEXITED(status) && WEXITSTATUS(status) == kWorkerRecycled) return std::nullopt;
+  deaths_.fetch_add(1, std::memory_order_relaxed);
+  if (status >= 0 && WIFEXITED(status) && WEXITSTATUS(status) == kWorkerOutOfMemory) return WorkerEnd::kOutOfMemory;
+  return cause;
+}
+
+int WorkerProcess::Kill() {
   kill(pid_, SIGKILL);
   int status = 0;
   pid_t reaped;
@@ -187,15 +199,14 @@ std::optional<WorkerEnd> WorkerProcess::Reap(WorkerEnd cause) {
     reaped = waitpid(pid_, &status, 0);
   } while (reaped < 0 && errno == EINTR);
   pid_ = -1;
-  {
-    std::lock_guard lock(mutex_);
-    socket_.Reset();
-    if (cancelled_) return WorkerEnd::kCancelled;
-  }
-  if (reaped > 0 && WIFEXITED(status) && WEXITSTATUS(status) == kWorkerRecycled) return std::nullopt;
-  deaths_.fetch_add(1, std::memory_order_relaxed);
-  if (reaped > 0 && WIFEXITED(status) && WEXITSTATUS(status) == kWorkerOutOfMemory) return WorkerEnd::kOutOfMemory;
-  return cause;
+  std::lock_guard lock(mutex_);
+  socket_.Reset();
+  return reaped > 0 ? status : -1;
+}
+
+// Not a death: it was told to, though not in words. It holds nothing but what it read.
+void WorkerProcess::EndIdle() {
+  if (pid_ > 0) Kill();
 }
 
 WorkerEnd WorkerProcess::Ask(const WorkerRequest& request, const OnAnswer& on_answer) {

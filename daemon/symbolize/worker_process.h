@@ -53,6 +53,10 @@ class WorkerProcess {
   // Starts the worker if there is none. `on_answer` is called for each address, in any order, as answers come.
   WorkerEnd Ask(const WorkerRequest& request, const OnAnswer& on_answer);
 
+  // Ends the worker, if there is one; it has nothing to do. The next Ask starts another.
+  void EndIdle();
+  bool is_running() const { return pid_ > 0; }
+
   // From any thread: Ask returns soon, now and always.
   void Cancel();
 
@@ -66,6 +70,8 @@ class WorkerProcess {
   // Waits for the end of a worker whose socket has closed, or that is to be killed, and says what ended it; nullopt if it
   // ended as it should, between two requests.
   std::optional<WorkerEnd> Reap(WorkerEnd cause);
+  // Kills the worker and returns its wait status; -1 if that is not known.
+  int Kill();
 
   const WorkerOptions options_;
   pid_t pid_ = -1;
