@@ -50,6 +50,7 @@ bool Write(const stackd_ring* ring, uint32_t tid, uint64_t value, uint32_t block
   record->tid = tid;
   record->stack_base = value;
   record->stack_words = blocks * 64;
+  record->outer_words = 0;
   record->payload_words = blocks * 65;
   stackd_ring_commit(&writer);
   return true;

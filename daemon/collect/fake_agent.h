@@ -175,6 +175,7 @@ class FakeAgent {
     record->seq = seq;
     record->tid = tid;
     record->stack_words = 2;
+    record->outer_words = 0;
     stackd_ring_commit(&writer);
     return true;
   }

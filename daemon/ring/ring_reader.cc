@@ -62,7 +62,7 @@ bool RingReader::TakeChain(uint32_t first_slot, Chain* chain) {
   chain->slots.clear();
   chain->bytes.clear();
   uint32_t slot = first_slot;
-  size_t limit = sizeof(stackd_thread_record) + 8 * (kMaxStackWords + kMaxStackWords / 64 + 1) + STACKD_SLOT_BYTES;
+  size_t limit = sizeof(stackd_thread_record) + 2 * 8 * (kMaxStackWords + kMaxStackWords / 64 + 1) + STACKD_SLOT_BYTES;
   while (slot < ring_->slot_count() && chain->bytes.size() < limit) {
     size_t skip = chain->slots.empty() ? 0 : sizeof(stackd_slot_header);
     size_t at = chain->bytes.size();

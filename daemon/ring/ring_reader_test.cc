@@ -70,6 +70,7 @@ class RingReaderTest : public testing::Test {
     record->seq = 7;
     record->tid = tid;
     record->stack_words = stack_words;
+    record->outer_words = 0;
     record->stack_base = 0x7000;
     strcpy(record->name, "worker");
     stackd_ring_commit(&writer);
@@ -194,6 +195,7 @@ TEST_F(RingReaderTest, WritersOnManyThreadsLoseNothingAndTearNothing) {
         record->seq = n++;
         record->stack_base = id;
         record->stack_words = 640;
+        record->outer_words = 0;
         stackd_ring_commit(&writer);
         written++;
       }

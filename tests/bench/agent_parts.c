@@ -104,7 +104,8 @@ int main(void) {
   }
   struct stackd_filter filter;
   stackd_filter_init(&filter, &ranges,
-                     (struct stackd_interval){(uint64_t)(uintptr_t)stack, (uint64_t)(uintptr_t)(stack + STACK_WORDS)});
+                     (struct stackd_interval){(uint64_t)(uintptr_t)stack, (uint64_t)(uintptr_t)(stack + STACK_WORDS)},
+                     (struct stackd_interval){0, 0});
   int has_avx2 = stackd_filter_choose() == stackd_filter_avx2;
   double avx2_ns = has_avx2 ? MEASURE(filter_stack(stackd_filter_avx2, &filter)) : 0;
   double scalar_ns = MEASURE(filter_stack(stackd_filter_scalar, &filter));

@@ -32,11 +32,12 @@ def ring(slots, ready, dropped=0):
     return header + b"".join(slot.ljust(SLOT_BYTES, b"\0") for slot in slots)
 
 
-def thread(next_slot=NO_SLOT, kind=THREAD, words=0, payload=(), tid=7, name=b"worker"):
+def thread(next_slot=NO_SLOT, kind=THREAD, words=0, payload=(), tid=7, name=b"worker", outer_words=0):
     record = struct.pack("<IIIIIIQQQ16s", next_slot, kind, 1, tid, 0, 900, 10**9, 10**6, 0x7F0000001000, name)
     record += struct.pack("<17Q", *range(0x7F0000000000, 0x7F0000000000 + 17 * 8, 8))
     record += struct.pack("<QII", 0x7FFF00000000, words, len(payload))
-    assert len(record) == 216
+    record += struct.pack("<QII", 0x7FFE00000000, outer_words, 0)
+    assert len(record) == 232
     return record + b"".join(struct.pack("<Q", word) for word in payload)
 
 
@@ -55,6 +56,10 @@ def write_rings():
     full = [0xFFFFFFFFFFFFFFFF] + list(range(64))
     rings = {
         "empty": ring([], []),
+        "two_stacks": ring([thread(words=70, payload=[0b11, 1, 2, 0, 0b1, 3], outer_words=10)], [0]),
+        "second_stack_is_missing": ring([thread(words=1, payload=[0b1, 1], outer_words=20000)], [0]),
+        "two_stacks": ring([thread(words=70, payload=[0b11, 1, 2, 0, 0b1, 3], outer_words=10)], [0]),
+        "second_stack_is_missing": ring([thread(words=1, payload=[0b1, 1], outer_words=20000)], [0]),
         "one_thread": ring([thread(words=100, payload=[0b1011, 1, 2, 3, 0])], [0]),
         "long_stack": ring(
             [

@@ -23,9 +23,10 @@ struct Checker : RingReader::Listener {
   void OnThread(ThreadRecord record) override {
     uint64_t kept = 0;
     for (uint64_t mask : record.masks) kept += static_cast<uint64_t>(std::popcount(mask));
-    Check(record.masks.size() == (record.stack_words + 63) / 64);
+    Check(record.masks.size() == (record.stack_words + 63) / 64 + (record.outer_words + 63) / 64);
     Check(record.words.size() == kept);
     Check(record.stack_words <= RingReader::kMaxStackBytes / 8);
+    Check(record.outer_words <= RingReader::kMaxStackBytes / 8);
     Check(record.time_ns >= 0 && record.cpu_ns >= 0 && record.handler_ns >= 0);
   }
   void OnStatus(StatusRecord record) override {
