@@ -23,6 +23,9 @@
 #define MAPS_AGE_NS (100 * MS)
 /* Questions in flight. More would only make more threads runnable at once and delay the program's own. */
 #define WINDOW 64u
+/* Where hundreds of threads compete for few cores, each wait of the helper costs a turn of all of them. */
+#define MAX_WINDOW 512u
+#define LONG_WAIT_NS (4 * MS)
 /* No answer for so long: look at who is missing instead of waiting on. */
 #define QUIET_NS (2 * MS)
 /* A thread that still sleeps with the signal blocked after this time blocks it for good. Before, it may just be in
@@ -174,12 +177,15 @@ static void wait_for_room(struct run* run) {
 }
 
 /* When the window is full, waits until half of it has answered. Threads that are slow or silent must not hold up the
- * others: each quiet spell widens the window. */
+ * others, nor may a helper that waits long for a core: each quiet or long spell widens the window. */
 static void wait_for_window(struct run* run) {
   while (in_flight(run) >= run->window && !check_over(run)) {
+    make_room(run);
     uint32_t seen = stackd_thread_answers();
+    uint64_t begin_ns = now_ns();
     stackd_thread_wait_answers(answers_when(run, run->window / 2), QUIET_NS);
-    if (stackd_thread_answers() == seen) run->window += WINDOW;
+    bool quiet = stackd_thread_answers() == seen;
+    if (quiet || now_ns() - begin_ns > LONG_WAIT_NS) run->window += run->window < MAX_WINDOW ? run->window : WINDOW;
   }
 }
 

@@ -29,10 +29,11 @@ using Watchers = std::vector<std::shared_ptr<std::function<void(SharedDump)>>>;
 constexpr size_t kThreadsPerUnwinder = 128;
 
 // Of the time a request has, this much is kept for what comes behind the capture: threads that never answer must not cost
-// the names of those that did. With 10,000 threads that takes about 20 ms, names known.
+// the names of those that did. A dump of 10,000 threads takes 25 ms there: listing those that did not answer, assembling,
+// storing. A caller in a hurry would rather have fewer stacks than no answer.
 int64_t NamingTimeNs(int64_t budget_ns) {
-  int64_t least_ns = std::min(budget_ns / 2, 30 * kNsPerMs);
-  return std::clamp<int64_t>(budget_ns / 5, std::max<int64_t>(least_ns, 0), kNsPerSecond / 2);
+  int64_t least_ns = std::clamp<int64_t>(budget_ns * 5 / 8, 0, 30 * kNsPerMs);
+  return std::clamp<int64_t>(budget_ns / 5, least_ns, kNsPerSecond / 2);
 }
 
 // A capture that is being made, and who waits for it.

@@ -24,6 +24,8 @@ namespace {
 
 constexpr int64_t kDefaultDumpNs = 5 * kNsPerSecond;
 constexpr int64_t kMinMarginNs = 10 * kNsPerMs;
+constexpr int64_t kMaxMarginNs = 2 * kNsPerSecond;
+constexpr int64_t kLongestDumpNs = 60 * kNsPerSecond;
 constexpr int32_t kMaxStackBytes = 256 << 10;
 constexpr int32_t kDefaultPageSize = 100;
 constexpr int32_t kMaxPageSize = 1000;
@@ -41,11 +43,10 @@ int64_t DumpDeadlineNs(std::chrono::system_clock::time_point caller_deadline) {
   int64_t now_ns = MonotonicNs();
   auto left = caller_deadline - std::chrono::system_clock::now();
   int64_t left_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(left).count();
-  if (caller_deadline == std::chrono::system_clock::time_point::max() || left_ns > 2 * kDefaultDumpNs) {
-    return now_ns + kDefaultDumpNs;
-  }
-  int64_t margin_ns = std::max(kMinMarginNs, left_ns / 5);
-  return now_ns + std::clamp(left_ns - margin_ns, std::max<int64_t>(left_ns / 2, 0), kDefaultDumpNs);
+  // A caller who sets none may never come back for the answer.
+  if (caller_deadline == std::chrono::system_clock::time_point::max()) return now_ns + kDefaultDumpNs;
+  int64_t margin_ns = std::clamp(left_ns / 5, kMinMarginNs, kMaxMarginNs);
+  return now_ns + std::clamp(left_ns - margin_ns, std::max<int64_t>(left_ns / 2, 0), kLongestDumpNs);
 }
 
 // What the store says, in the reasons of the API.
