@@ -277,11 +277,8 @@ static void ask(struct run* run, uint32_t index) {
 
 /* --- Threads that do not answer --- */
 
-/* A thread that cannot run our handler but sleeps is read by us: its registers, but for rsp and rip, are unknown. */
-static bool capture_sleeping(struct run* run, uint32_t tid) {
-  struct stackd_task_syscall before;
-  struct stackd_task_syscall after;
-  if (stackd_task_read_syscall(run->task_fd, tid, &before) != 0) return false;
+/* A capture that the helper makes, but for registers, name and flags. */
+static struct stackd_capture begin_capture(const struct run* run, uint32_t tid) {
   struct stackd_capture capture;
   memset(&capture, 0, sizeof(capture));
   capture.begin_ns = now_ns();
@@ -291,8 +288,17 @@ static bool capture_sleeping(struct run* run, uint32_t tid) {
   capture.seq = run->options->seq;
   capture.tid = tid;
   capture.pid = run->pid;
-  capture.flags = STACKD_THREAD_BY_HELPER;
   capture.max_stack_bytes = run->options->max_stack_bytes;
+  return capture;
+}
+
+/* A thread that cannot run our handler but sleeps is read by us: its registers, but for rsp and rip, are unknown. */
+static bool capture_sleeping(struct run* run, uint32_t tid) {
+  struct stackd_task_syscall before;
+  struct stackd_task_syscall after;
+  if (stackd_task_read_syscall(run->task_fd, tid, &before) != 0) return false;
+  struct stackd_capture capture = begin_capture(run, tid);
+  capture.flags = STACKD_THREAD_BY_HELPER;
   stackd_task_read_name(run->task_fd, tid, capture.name);
   capture.regs[STACKD_REG_RSP] = before.rsp;
   capture.regs[STACKD_REG_RIP] = before.rip;
@@ -369,16 +375,7 @@ static void capture_helper(const struct run* run, struct stackd_thread_entry* en
   ucontext_t context;
   getcontext(&context);
   const greg_t* from = context.uc_mcontext.gregs;
-  struct stackd_capture capture;
-  memset(&capture, 0, sizeof(capture));
-  capture.begin_ns = now_ns();
-  capture.ring = run->options->ring;
-  capture.ranges = stackd_code_ranges_current();
-  capture.filter = stackd_filter_choose();
-  capture.seq = run->options->seq;
-  capture.tid = run->helper_tid;
-  capture.pid = run->pid;
-  capture.max_stack_bytes = run->options->max_stack_bytes;
+  struct stackd_capture capture = begin_capture(run, run->helper_tid);
   capture.thread_self = stackd_fs_base();
   capture.cpu_ns = stackd_clock_ns(CLOCK_THREAD_CPUTIME_ID);
   stackd_thread_name(capture.name);

@@ -60,4 +60,14 @@ std::string ToValidUtf8(std::string_view text) {
   return result;
 }
 
+std::string HexOfBytes(std::string_view bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string hex;
+  for (unsigned char byte : bytes) {
+    hex += kDigits[byte >> 4];
+    hex += kDigits[byte & 15];
+  }
+  return hex;
+}
+
 }  // namespace stackd

@@ -100,16 +100,6 @@ const char* SymbolsInWords(SymbolQuality quality) {
   return "NONE";
 }
 
-std::string HexOfBytes(std::string_view bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string hex;
-  for (unsigned char byte : bytes) {
-    hex += kDigits[byte >> 4];
-    hex += kDigits[byte & 15];
-  }
-  return hex;
-}
-
 // The files that occur in stacks, by address.
 void AddModules(const AddressMap& map, const std::vector<const Mapping*>& used_mappings,
                 const std::function<SymbolQuality(const Module&)>& quality, v1::Dump* dump) {

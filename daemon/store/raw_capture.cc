@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "daemon/base/text.h"
 #include "daemon/store/raw_capture.pb.h"
 
 namespace stackd {
@@ -62,16 +63,6 @@ static_assert(sizeof(MappingRecord) == 6 * 8 + 16 && std::has_unique_object_repr
 template <typename T>
 void Append(std::span<const T> values, std::string* bytes) {
   bytes->append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
-}
-
-std::string HexOfBytes(std::string_view bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string hex;
-  for (unsigned char byte : bytes) {
-    hex += kDigits[byte >> 4];
-    hex += kDigits[byte & 15];
-  }
-  return hex;
 }
 
 // Numbers texts in the order of their first use.

@@ -11,6 +11,8 @@
 #include <span>
 #include <utility>
 
+#include "daemon/base/text.h"
+
 namespace stackd {
 namespace {
 
@@ -59,16 +61,6 @@ bool StaysBelow(std::string_view relative_path) {
 
 }  // namespace
 
-std::string Hex(std::string_view bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string hex;
-  for (unsigned char byte : bytes) {
-    hex += kDigits[byte >> 4];
-    hex += kDigits[byte & 15];
-  }
-  return hex;
-}
-
 DebugFiles::DebugFiles(const std::vector<std::string>& dirs) {
   for (const std::string& dir : dirs) {
     if (!description_.empty()) description_ += ", ";
@@ -86,7 +78,7 @@ Fd DebugFiles::OpenBelow(const Fd& dir, const std::string& relative_path) const 
 
 std::unique_ptr<ElfFile> DebugFiles::FindByBuildId(const std::string& build_id) const {
   if (build_id.size() < 2) return nullptr;
-  std::string hex = Hex(build_id);
+  std::string hex = HexOfBytes(build_id);
   std::string path = ".build-id/" + hex.substr(0, 2) + "/" + hex.substr(2) + ".debug";
   for (const Fd& dir : dirs_) {
     auto file = ElfFile::OpenFd(OpenBelow(dir, path));

@@ -36,7 +36,4 @@ class DebugFiles {
   std::string description_;
 };
 
-// "1a2b3c…" of raw bytes.
-std::string Hex(std::string_view bytes);
-
 }  // namespace stackd

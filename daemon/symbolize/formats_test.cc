@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "daemon/base/text.h"
 #include "daemon/symbolize/module_symbols.h"
 #include "daemon/symbolize/test_programs.h"
 
@@ -65,7 +66,7 @@ class Formats : public testing::Test {
       agreement.names += same_names;
       agreement.lines += same_lines;
       if ((!same_names || !same_lines) && examples.size() < 1000) {
-        examples += "\n" + Hex({reinterpret_cast<const char*>(&svmas[i]), 4}) + " ours:";
+        examples += "\n" + HexOfBytes({reinterpret_cast<const char*>(&svmas[i]), 4}) + " ours:";
         for (const SourceFrame& frame : location.frames)
           examples += " " + frame.function + "@" + std::to_string(frame.line);
         examples += " llvm:";

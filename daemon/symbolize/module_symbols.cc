@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "daemon/base/result.h"
+#include "daemon/base/text.h"
 #include "daemon/symbolize/demangle.h"
 #include "daemon/symbolize/inflate.h"
 
@@ -46,7 +47,7 @@ void ModuleSymbols::OpenMiniDebugInfo() {
 std::string ModuleSymbols::WhereSearched() const {
   if (module_->build_id().empty())
     return "the file has no build-id, and no debug file was found in " + debug_files_->description();
-  return "build-id " + Hex(module_->build_id()) + " was not found in " + debug_files_->description();
+  return "build-id " + HexOfBytes(module_->build_id()) + " was not found in " + debug_files_->description();
 }
 
 void ModuleSymbols::OpenDwarf() {
