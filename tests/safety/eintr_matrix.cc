@@ -36,6 +36,15 @@
 
 namespace {
 
+// What another process would clean up: long after the calls have been interrupted. A dump interrupts this sleep as well.
+void WaitOutDumps() {
+  timespec until;
+  clock_gettime(CLOCK_MONOTONIC, &until);
+  until.tv_sec += 20;
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {
+  }
+}
+
 struct Call {
   std::string name;
   std::function<long()> run;
@@ -226,19 +235,19 @@ void AddAll(pid_t child) {
       long type;
       char text[8];
     } message;
-    std::thread([queue] { usleep(20'000'000), msgctl(queue, IPC_RMID, nullptr); }).detach();
+    std::thread([queue] { WaitOutDumps(), msgctl(queue, IPC_RMID, nullptr); }).detach();
     return msgrcv(queue, &message, 8, 0, 0);
   });
   Add("semop", [] {
     int set = semget(IPC_PRIVATE, 1, 0600);
     sembuf take = {0, -1, 0};
-    std::thread([set] { usleep(20'000'000), semctl(set, 0, IPC_RMID); }).detach();
+    std::thread([set] { WaitOutDumps(), semctl(set, 0, IPC_RMID); }).detach();
     return semop(set, &take, 1);
   });
   Add("semtimedop", [] {
     int set = semget(IPC_PRIVATE, 1, 0600);
     sembuf take = {0, -1, 0};
-    std::thread([set] { usleep(20'000'000), semctl(set, 0, IPC_RMID); }).detach();
+    std::thread([set] { WaitOutDumps(), semctl(set, 0, IPC_RMID); }).detach();
     return semtimedop(set, &take, 1, &k60);
   });
   Add("io_getevents", [] {
