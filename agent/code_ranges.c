@@ -37,6 +37,14 @@ struct stackd_interval stackd_writable_mapping(const struct stackd_code_ranges* 
   return (struct stackd_interval){0, 0};
 }
 
+void stackd_code_ranges_reset_after_fork(void) {
+  atomic_store(&published, NULL);
+  buffers[0] = NULL;
+  buffers[1] = NULL;
+  next_buffer = 0;
+  executable_hash = 0;
+}
+
 static int reserve(int index, uint32_t capacity) {
   struct stackd_code_ranges* old = buffers[index];
   if (old != NULL && old->writable_capacity >= capacity) return 0;

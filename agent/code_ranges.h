@@ -30,6 +30,9 @@ struct stackd_code_ranges {
  * negative errno (then the former ranges stay). NOT SIGNAL-SAFE (maps memory); one thread at a time. */
 int stackd_code_ranges_refresh(int maps_fd);
 
+/* In the child of a fork: the parent's helper may have been in the middle of a refresh. What it had is left behind. */
+void stackd_code_ranges_reset_after_fork(void);
+
 /* The ranges published last, or NULL before the first refresh. They stay readable for ever and unchanged until the refresh
  * after the next. HANDLER ONLY. */
 const struct stackd_code_ranges* stackd_code_ranges_current(void) STACKD_HANDLER;

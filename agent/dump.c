@@ -580,6 +580,14 @@ static void dump_threads(struct run* run) {
   remember_answered(run);
 }
 
+void stackd_dump_reset_after_fork(void) {
+  answered = NULL;
+  answered_count = 0;
+  answered_capacity = 0;
+  blocker_count = 0;
+  maps_read_ns = 0;
+}
+
 void stackd_dump_run(const struct stackd_dump_options* options) {
   refresh_maps(options);
   struct run run;

@@ -20,4 +20,7 @@ struct stackd_dump_options {
  * done_seq. NOT SIGNAL-SAFE; helper thread only. */
 void stackd_dump_run(const struct stackd_dump_options* options);
 
+/* In the child of a fork: the parent's helper may have been in the middle of a dump. What it had is left behind. */
+void stackd_dump_reset_after_fork(void);
+
 #endif /* STACKD_DUMP_H_ */

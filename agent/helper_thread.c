@@ -17,6 +17,7 @@
 #include "agent/connection.h"
 #include "agent/dump.h"
 #include "agent/handler.h"
+#include "agent/thread_table.h"
 
 #define MS 1000000ull
 #define RETRY_FIRST_NS (100 * MS)
@@ -222,6 +223,9 @@ int stackd_helper_start(const struct stackd_settings* use_settings, struct stack
 }
 
 void stackd_helper_reset_after_fork(void) {
+  stackd_code_ranges_reset_after_fork();
+  stackd_thread_table_reset_after_fork();
+  stackd_dump_reset_after_fork();
   pthread_mutex_init(&shared_lock, NULL);
   /* The ring is not mapped here (MADV_DONTFORK); the socket is the parent's. */
   stackd_own_fd_close(&connection.socket);

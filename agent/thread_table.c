@@ -10,6 +10,11 @@ static uint32_t answers;
 static uint32_t helper_waits;
 static uint32_t wake_at; /* valid while helper_waits */
 
+void stackd_thread_table_reset_after_fork(void) {
+  atomic_store(&current, NULL);
+  __atomic_store_n(&helper_waits, 0, __ATOMIC_RELAXED);
+}
+
 struct stackd_thread_table* stackd_thread_table_reserve(uint32_t count) {
   struct stackd_thread_table* old = atomic_load_explicit(&current, memory_order_relaxed);
   if (old != NULL && old->capacity >= count) return old;

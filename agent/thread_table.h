@@ -49,6 +49,9 @@ static inline uint64_t stackd_thread_word(uint32_t seq, enum stackd_thread_state
  * mapped, since a late handler may hold it. Helper only, NOT SIGNAL-SAFE. */
 struct stackd_thread_table* stackd_thread_table_reserve(uint32_t count);
 
+/* In the child of a fork: no question of the parent's is anybody's here. */
+void stackd_thread_table_reset_after_fork(void);
+
 /* Claims entry `index` for the calling thread `tid`; NULL if the signal came late. HANDLER ONLY. */
 struct stackd_thread_entry* stackd_thread_claim(uint32_t index, uint32_t seq, uint32_t tid) STACKD_HANDLER;
 
