@@ -20,12 +20,13 @@ BUILD_PACKAGES=(
   libdw-dev libelf-dev liblzma-dev libbz2-dev zlib1g-dev libiberty-dev
   libunwind-dev libspdlog-dev libfmt-dev libsqlite3-dev libzstd-dev libxxhash-dev libcli11-dev
   libgtest-dev libgmock-dev libbenchmark-dev
+  libc6-dbg # so that frames in libc have names in the first dump
 )
 
 # Debuggers to compare with, tools that split and compress debug information, servers to dump, load for them, containers,
 # and clang for the fuzzers.
 TEST_PACKAGES=(
-  gdb libc6-dbg elfutils binutils dwz xz-utils zstd
+  gdb elfutils binutils dwz xz-utils zstd llvm
   redis-server redis-tools postgresql nginx-light memcached libpython3.11-testsuite
   curl apache2-utils util-linux procps runc
   clang-14 libclang-rt-14-dev
