@@ -164,9 +164,7 @@ Result<StackdService::SharedDump> StackdService::FindDump(const std::string& nam
     if (!newest) return std::unexpected(newest.error());
     stored_name = *newest;
   }
-  Result<v1::Dump> dump = parts_.store->Get(stored_name);
-  if (!dump) return std::unexpected(dump.error());
-  return std::make_shared<const v1::Dump>(std::move(*dump));
+  return parts_.store->Find(stored_name);
 }
 
 void StackdService::KeepIfUnstored(const SharedDump& dump) {

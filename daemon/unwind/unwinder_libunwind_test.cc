@@ -21,7 +21,10 @@ TEST(Unwinder, FindsTheFramesThatLibunwindFinds) {
     NativeStack unwound = unwinder.Unwind(stack.registers, copy, false, *map);
     for (const NativeFrame& frame : unwound.frames) pcs.push_back(frame.pc_avma);
     EXPECT_EQ(pcs, remote.Unwind(stack.registers, copy, *map));
-    EXPECT_EQ(unwound.end, StackEnd::kRoot);
+    // Exceptions go through libunwind here, and its hand-written register switch (setcontext) has no tables: nobody can
+    // tell its caller.
+    bool in_libunwind = map->Find(pcs.front())->path.find("libunwind") != std::string::npos;
+    EXPECT_TRUE(in_libunwind || unwound.end == StackEnd::kRoot) << static_cast<int>(unwound.end);
     frames += pcs.size();
   }
   EXPECT_GT(frames, 10 * stacks.stacks().size());
