@@ -228,7 +228,7 @@ class StoreTest(StackdTest):
                          if path != daemon.store and path.name.startswith(daemon.store.name)
                          and path.is_file() and path.read_bytes() == damaged]
                 self.assertEqual(1, len(aside), os.listdir(directory))
-                self.assertIn(aside[0].name, daemon.log())
+                eventually("the daemon says so", lambda: aside[0].name in daemon.log())
                 victim = self.start_victim("waiting_threads", 3, directory=directory)
                 daemon.await_process(victim.pid)
                 dump = daemon.dump(victim.pid)
