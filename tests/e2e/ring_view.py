@@ -8,7 +8,7 @@ import time
 
 # Offsets in stackd_ring_header (agent/include/stackd/ring_abi.h).
 RING_MAGIC = 0x31676E5264636B53
-SLOT_COUNT, COMMAND_SEQ, BEGUN_SEQ, DONE_SEQ, FREE = 20, 64, 132, 140, 320
+SLOT_COUNT, COMMAND_SEQ, BEGUN_SEQ, DONE_SEQ, READY = 20, 64, 132, 140, 832
 
 
 class Ring:
@@ -20,13 +20,12 @@ class Ring:
         return struct.unpack_from("<I", self.memory, offset)[0]
 
     def in_a_dump(self):
-        """The threads were listed and some have written their stacks, but not all have answered."""
+        """The threads were listed and the stack of one at least is there to be read, but not all have answered."""
         begun = self.number(BEGUN_SEQ)
         if begun == 0 or begun != self.number(COMMAND_SEQ) or begun == self.number(DONE_SEQ):
             return False
         slots = self.number(SLOT_COUNT)
-        free = int.from_bytes(self.memory[FREE:FREE + 8 * ((slots + 63) // 64)], "little")
-        return free.bit_count() < slots
+        return any(self.memory[READY:READY + 8 * ((slots + 63) // 64)])
 
     def await_dump_under_way(self, limit_s=20):
         end = time.monotonic() + limit_s
