@@ -26,7 +26,7 @@ struct stackd_capture {
   uint64_t regs[STACKD_REGISTERS];
 };
 
-/* Stack that stackd_capture_write() needs, all calls included: tests/safety counts 3,672. */
+/* Stack that stackd_capture_write() needs, all calls included: tests/safety counts 3,720. */
 #define STACKD_CAPTURE_STACK_BYTES 3840
 
 /* Copies the stack of the thread that `capture` describes, from rsp - 128 to its top; if rsp is on an alternate stack or a
