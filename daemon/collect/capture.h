@@ -1,8 +1,10 @@
 // What one dump copied out of one process: the hand-over from collect to the stages behind it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,6 +58,25 @@ struct ProcessDescription {
   std::vector<std::string> limits;
 };
 
+// How a process died, as its agent recorded it (stackd_crash_record). Checked for form, not for truth.
+struct CrashCapture {
+  std::array<uint64_t, 2> id = {};  // of no other crash
+  uint32_t flags = 0;               // stackd_crash_flags
+  int32_t tid = 0;                  // the thread that crashed: one of Capture::threads
+  int32_t signal_number = 0;
+  int32_t signal_code = 0;
+  uint64_t fault_address_avma = 0;
+  int32_t sender_pid = 0;
+  int32_t sender_uid = 0;
+  uint64_t trap_error = 0;
+  uint64_t trap_number = 0;
+  uint64_t stack_start_avma = 0;
+  uint64_t stack_end_avma = 0;
+  std::string abort_message;
+  std::string exception_type;  // mangled
+  bool from_spool = false;     // taken from a file, not from a process that was held
+};
+
 enum class Trigger : uint8_t { kRequest = 1, kHang = 2, kCrash = 3, kSelf = 4 };
 
 struct Capture {
@@ -66,6 +87,7 @@ struct Capture {
   bool partial = false;
   int32_t dump_signal = 0;
   std::vector<ThreadCapture> threads;  // by tid
+  std::optional<CrashCapture> crash;   // with Trigger::kCrash
   std::shared_ptr<const AddressMap> map;
   // What is missing and why, one sentence each.
   std::vector<std::string> notes;

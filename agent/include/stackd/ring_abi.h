@@ -65,10 +65,21 @@ enum stackd_drop_reason {
   STACKD_DROP_NO_SLOT = 0,     /* no free slot: the helper asks the thread again until the deadline */
   STACKD_DROP_LATE = 1,        /* delivered after the dump that asked for it was over */
   STACKD_DROP_AGENT_FAULT = 2, /* the handler met a fault of its own */
+  STACKD_DROP_CRASH = 3,       /* a crash record found no slot */
   STACKD_DROP_REASONS = 8
 };
 
 enum stackd_command { STACKD_COMMAND_DUMP = 1 };
+
+/* What the daemon has done with the crash record of this process. */
+enum stackd_crash_phase {
+  STACKD_CRASH_NONE = 0,
+  STACKD_CRASH_TAKEN = 1,  /* copied out of the ring */
+  STACKD_CRASH_STORED = 2, /* on disk: nothing is lost if process and daemon end now */
+};
+
+#define STACKD_MAX_TENTATIVE 8u
+#define STACKD_TENTATIVE_NS 10000000000ull
 
 /* Each group of fields has one writer and a cache line of its own. */
 struct stackd_ring_header {
@@ -107,6 +118,16 @@ struct stackd_ring_header {
   uint32_t reader_sleeping;
   uint32_t pad3[14];
 
+  /* Daemon -> crashing thread: `crash_phase` is a futex word, stackd_crash_phase; it only grows. The thread holds the
+   * process until STORED, for as long as it may (see stackd_crash_record). */
+  uint32_t crash_phase;
+  uint32_t pad4[7];
+
+  /* Agent -> daemon: crash records that count only if the process ends without taking them back: the program's own handler
+   * runs, and may recover. 0, or 1 + first slot of the record, which is complete but not in `ready`. When the connection
+   * ends the daemon takes those that are not older than STACKD_TENTATIVE_NS. */
+  uint32_t tentative[STACKD_MAX_TENTATIVE];
+
   /* Grow only; indexed by stackd_drop_reason. */
   uint64_t dropped[STACKD_DROP_REASONS];
 
@@ -119,15 +140,18 @@ STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, command_seq) == 64);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, deadline_ns) == 72);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, helper_sleeping) == 128);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, doorbell) == 192);
-STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, dropped) == 256);
-STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, free) == 320);
-STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, ready) == 320 + 512);
-STACKD_ABI_ASSERT(sizeof(struct stackd_ring_header) == 320 + 1024);
+STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, crash_phase) == 256);
+STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, tentative) == 288);
+STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, dropped) == 320);
+STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, free) == 384);
+STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, ready) == 384 + 512);
+STACKD_ABI_ASSERT(sizeof(struct stackd_ring_header) == 384 + 1024);
 STACKD_ABI_ASSERT(sizeof(struct stackd_ring_header) <= STACKD_HEADER_BYTES);
 
 enum stackd_record_kind {
   STACKD_RECORD_THREAD = 1, /* stackd_thread_record, then the stack */
   STACKD_RECORD_STATUS = 2, /* stackd_status_record; one slot */
+  STACKD_RECORD_CRASH = 3,  /* stackd_crash_record in the first slot, then all slots of a THREAD record */
 };
 
 /* Starts every slot. */
@@ -147,6 +171,8 @@ enum stackd_thread_flags {
   STACKD_THREAD_BY_HELPER = 1u << 1,  /* read by the helper while the thread slept; only rsp and rip are known */
   STACKD_THREAD_FOREIGN_SP = 1u << 2, /* rsp was outside the thread's own stack (fiber, alternate stack) */
   STACKD_THREAD_NO_STACK = 1u << 3,   /* rsp pointed at nothing readable: registers only */
+  /* The middle of a deep stack was left out: the second part is the outermost end of the same stack. */
+  STACKD_THREAD_BOTH_ENDS = 1u << 4,
 };
 
 /* The stack follows as 64-bit words, through all slots of the record: for each 64 words of the stack, from `stack_base` up,
@@ -167,7 +193,7 @@ struct stackd_thread_record {
   uint64_t stack_base;  /* address of the first word: rsp - 128, rounded down to 8 */
   uint32_t stack_words; /* words covered, kept or not */
   uint32_t payload_words;
-  /* With STACKD_THREAD_FOREIGN_SP: the part of the thread's own stack that the first one leads to, from the lowest word
+  /* With STACKD_THREAD_FOREIGN_SP or STACKD_THREAD_BOTH_ENDS; with the former: the part of the thread's own stack that the first one leads to, from the lowest word
    * that it points at. It follows in the payload in the same form. */
   uint64_t outer_base;
   uint32_t outer_words;
@@ -211,6 +237,50 @@ struct stackd_status_record {
   struct stackd_thread_status_entry entries[STACKD_STATUS_ENTRIES];
 };
 STACKD_ABI_ASSERT(sizeof(struct stackd_status_record) <= STACKD_SLOT_BYTES);
+
+enum stackd_crash_flags {
+  /* The program's handler had been called for it and did not recover: this is the fault that it was called for. */
+  STACKD_CRASH_HANDLED = 1u << 0,
+  /* si_code says that a process sent it: sender_pid and sender_uid are valid, fault_address is not. */
+  STACKD_CRASH_SENT = 1u << 1,
+  /* The handler met a fault of its own while it copied: the stack is not whole. */
+  STACKD_CRASH_AGENT_FAULT = 1u << 2,
+  /* The process is the first of its PID namespace. */
+  STACKD_CRASH_INIT = 1u << 3,
+};
+
+#define STACKD_CRASH_TEXT_BYTES 512
+
+/* The death of a process, or (tentative) what may become that. One per process; `seq` of the THREAD record in it is 0.
+ *
+ * Writer: writes record and thread into slots of the crash part, sets the `ready` bit of the first, rings, and sends
+ * STACKD_MSG_CRASH on the socket. Then it waits on header.crash_phase. TAKEN does not come within a part of the hold, or
+ * STORED not by its end: it writes a spool file (spool.h). Then it lets the process die as it would have died. */
+struct stackd_crash_record {
+  struct stackd_slot_header slot; /* slot.next: first slot of the THREAD record */
+  uint64_t id[2];                 /* random, and the same in the spool file of this crash */
+  uint64_t time_ns;
+  uint32_t flags;                 /* stackd_crash_flags */
+  uint32_t tid;
+  int32_t signal_number;
+  int32_t signal_code;            /* si_code */
+  uint64_t fault_address;         /* si_addr */
+  int32_t sender_pid;
+  int32_t sender_uid;
+  uint64_t trap_error;            /* gregs[REG_ERR]: bit 1 of a page fault is a write, bit 4 an instruction fetch */
+  uint64_t trap_number;           /* gregs[REG_TRAPNO] */
+  uint64_t stack_start;           /* mapping that the thread's stack lies in, without guard pages; 0, 0: not known */
+  uint64_t stack_end;
+  /* What glibc keeps for a debugger of its last words ("free(): invalid pointer", a failed assertion), NUL-terminated. */
+  char abort_message[STACKD_CRASH_TEXT_BYTES];
+  /* Mangled type of the C++ exception that nobody caught, NUL-terminated. */
+  char exception_type[STACKD_CRASH_TEXT_BYTES];
+};
+STACKD_ABI_ASSERT(offsetof(struct stackd_crash_record, id) == 8);
+STACKD_ABI_ASSERT(offsetof(struct stackd_crash_record, fault_address) == 48);
+STACKD_ABI_ASSERT(offsetof(struct stackd_crash_record, abort_message) == 96);
+STACKD_ABI_ASSERT(sizeof(struct stackd_crash_record) == 96 + 2 * STACKD_CRASH_TEXT_BYTES);
+STACKD_ABI_ASSERT(sizeof(struct stackd_crash_record) <= STACKD_SLOT_BYTES);
 
 #ifdef __cplusplus
 }

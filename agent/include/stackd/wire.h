@@ -2,17 +2,18 @@
  *
  *     agent                                   daemon
  *       HELLO + fds [mem, maps, proc]  ---->
- *                                      <----  WELCOME + fd [ring]      (or REJECT, then close)
+ *                                      <----  WELCOME + fds [ring, spool]  (or REJECT, then close)
  *                                      <----  OPEN_FILE                for each mapped ELF file the daemon wants
  *       FILE + fd (or an error)        ---->
  *                                      <----  KICK                     look at command_seq in the ring
- *       DUMP_REQUEST, NAME             ---->
+ *       DUMP_REQUEST, NAME, CRASH      ---->
  *
  * The connection is the process's identity: it ends with exec and exit, and a pid in a message is a label. The fds are
  *   mem   /proc/self/mem, opened by the process for reading. Absent (flag) where the process may not open its own.
  *   maps  /proc/self/maps
  *   proc  the folder /proc/self, so that the daemon can look at a process that is stopped
- * The daemon checks that they lie on procfs.
+ * The daemon checks that they lie on procfs. The spool fd is an empty file of the daemon's that the agent writes a crash to
+ * when the daemon does not take it (spool.h); it may be absent, and then the agent makes a file of its own.
  *
  * Both sides check size and type of every message; an unknown type is ignored, so that later versions may add some.
  */
@@ -39,6 +40,7 @@ enum stackd_message_type {
   STACKD_MSG_KICK = 6,
   STACKD_MSG_DUMP_REQUEST = 7,
   STACKD_MSG_NAME = 8,
+  STACKD_MSG_CRASH = 9,
 };
 
 struct stackd_message_header {
@@ -99,6 +101,11 @@ struct stackd_kick {
 
 /* The process wants a dump of itself (stackd_dump_now). */
 struct stackd_dump_request {
+  struct stackd_message_header header;
+};
+
+/* A crash record is ready in the ring. Sent from a signal handler. */
+struct stackd_crash {
   struct stackd_message_header header;
 };
 
