@@ -193,8 +193,9 @@ struct stackd_thread_record {
   uint64_t stack_base;  /* address of the first word: rsp - 128, rounded down to 8 */
   uint32_t stack_words; /* words covered, kept or not */
   uint32_t payload_words;
-  /* With STACKD_THREAD_FOREIGN_SP or STACKD_THREAD_BOTH_ENDS; with the former: the part of the thread's own stack that the first one leads to, from the lowest word
-   * that it points at. It follows in the payload in the same form. */
+  /* With STACKD_THREAD_FOREIGN_SP: the part of the thread's own stack that the first one leads to, from the lowest word
+   * that it points at. With STACKD_THREAD_BOTH_ENDS: the outermost end of the stack. It follows in the payload in the same
+   * form. */
   uint64_t outer_base;
   uint32_t outer_words;
   uint32_t pad;
@@ -260,16 +261,16 @@ struct stackd_crash_record {
   struct stackd_slot_header slot; /* slot.next: first slot of the THREAD record */
   uint64_t id[2];                 /* random, and the same in the spool file of this crash */
   uint64_t time_ns;
-  uint32_t flags;                 /* stackd_crash_flags */
+  uint32_t flags; /* stackd_crash_flags */
   uint32_t tid;
   int32_t signal_number;
-  int32_t signal_code;            /* si_code */
-  uint64_t fault_address;         /* si_addr */
+  int32_t signal_code;    /* si_code */
+  uint64_t fault_address; /* si_addr */
   int32_t sender_pid;
   int32_t sender_uid;
-  uint64_t trap_error;            /* gregs[REG_ERR]: bit 1 of a page fault is a write, bit 4 an instruction fetch */
-  uint64_t trap_number;           /* gregs[REG_TRAPNO] */
-  uint64_t stack_start;           /* mapping that the thread's stack lies in, without guard pages; 0, 0: not known */
+  uint64_t trap_error;  /* gregs[REG_ERR]: bit 1 of a page fault is a write, bit 4 an instruction fetch */
+  uint64_t trap_number; /* gregs[REG_TRAPNO] */
+  uint64_t stack_start; /* mapping that the thread's stack lies in, without guard pages; 0, 0: not known */
   uint64_t stack_end;
   /* What glibc keeps for a debugger of its last words ("free(): invalid pointer", a failed assertion), NUL-terminated. */
   char abort_message[STACKD_CRASH_TEXT_BYTES];

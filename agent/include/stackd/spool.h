@@ -13,7 +13,7 @@
  *     | images                    | image_count times: stackd_spool_image, then the first bytes of a mapped file as they
  *     +---------------------------+ are in memory (program headers and build-id)
  *
- * `magic` is written last: a file without it is one that nobody finished, because the writer was killed or the disk was full.
+ * `magic` is written last: a file without it is one that nobody finished; the writer was killed, or the disk was full.
  * THE FILE IS HOSTILE to the daemon, like the ring.
  */
 #ifndef STACKD_SPOOL_H_
