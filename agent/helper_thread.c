@@ -15,6 +15,7 @@
 
 #include "agent/code_ranges.h"
 #include "agent/connection.h"
+#include "agent/crash.h"
 #include "agent/dump.h"
 #include "agent/handler.h"
 #include "agent/thread_table.h"
@@ -33,7 +34,8 @@ static const struct stackd_settings* settings;
 static struct stackd_process_files* files;
 static bool wait_before_registering;
 
-static struct stackd_connection connection;
+static struct stackd_connection connection = {.socket = {-1, 0, 0}, .spool = {-1, 0, 0}};
+static struct stackd_crash_link crash_link;
 
 /* What other threads of the program need of the connection. */
 static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -151,9 +153,10 @@ static int connect_and_register(void) {
 
 static void drop_ring(void) {
   stackd_handler_set_ring(NULL);
+  stackd_crash_set_link(NULL);
   /* `connection.ring` and the memory serve until the last handler is out. One stays only in a thread that somebody stopped
    * there; without that thread there would be no whole dump anyway. */
-  while (!stackd_handler_quiesce(QUIESCE_NS)) pause_ns(QUIESCE_NS);
+  while (!stackd_handler_quiesce(QUIESCE_NS) || stackd_crash_is_using_link()) pause_ns(QUIESCE_NS);
   munmap(connection.ring.header, connection.ring_bytes);
 }
 
@@ -171,6 +174,8 @@ __attribute__((noreturn)) static void* helper_main(void* unused) {
     }
     retry_ns = RETRY_FIRST_NS;
     stackd_handler_set_ring(&connection.ring);
+    crash_link = (struct stackd_crash_link){&connection.ring, connection.socket};
+    stackd_crash_set_link(&crash_link);
     share_socket(connection.socket);
     serve();
     share_socket(STACKD_NO_FD);
@@ -228,7 +233,7 @@ void stackd_helper_reset_after_fork(void) {
   stackd_dump_reset_after_fork();
   pthread_mutex_init(&shared_lock, NULL);
   /* The ring is not mapped here (MADV_DONTFORK); the socket is the parent's. */
-  stackd_own_fd_close(&connection.socket);
+  stackd_connection_close(&connection);
   shared_socket = STACKD_NO_FD;
 }
 
