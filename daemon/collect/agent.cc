@@ -1,15 +1,18 @@
 #include "daemon/collect/agent.h"
 
-#include <time.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <unordered_map>
+#include <utility>
 
 #include "daemon/base/clock.h"
 #include "daemon/base/text.h"
-#include "daemon/ring/ring_reader.h"
+#include "daemon/collect/crash_capture.h"
+#include "daemon/collect/process_description.h"
 
 namespace stackd {
 namespace {
@@ -23,39 +26,28 @@ constexpr int64_t kLookForStopNs = 50 * kNsPerMs;
 // looks by itself this often. At 100,000 stacks a second that is 20 records, of the 381 slots of a 1 MiB ring.
 constexpr int64_t kPollNs = 200'000;
 constexpr int64_t kLoadModulesNs = 2 * kNsPerSecond;
-constexpr size_t kMaxThreads = 100'000;
 // Dumps of itself that a process may ask for at once, and how often after that. Each is stored: more would push the dumps
 // of other processes out.
 constexpr int64_t kDumpRequestBurst = 10;
 constexpr int64_t kDumpRequestNs = kNsPerSecond;
 // Deadlines further off are as good as this one, and sums with them do not overflow.
 constexpr int64_t kMaxCaptureNs = 3600 * kNsPerSecond;
-// Of all stacks in one capture; 10,000 threads of 4 KiB in use take about 10 MiB.
-constexpr size_t kMaxCaptureBytes = 256u << 20;
+// What a crash has for the other threads, of the 2 s that its process is held for.
+constexpr int64_t kCrashCaptureNs = kNsPerSecond / 2;
+// A process that has waited for so long is let go as soon as what it said is stored.
+constexpr int64_t kCrashPatienceNs = kNsPerSecond;
+// Modules that are loaded before anybody needs them.
+constexpr int64_t kLoadEarlyNs = 200 * kNsPerMs;
 
-int64_t StartWallNs(uint64_t start_ticks) {
-  int64_t ticks_per_second = sysconf(_SC_CLK_TCK);
-  if (start_ticks > static_cast<uint64_t>(INT64_MAX / kNsPerSecond)) return 0;
-  int64_t since_boot_ns = static_cast<int64_t>(start_ticks) * (kNsPerSecond / ticks_per_second);
-  return WallNs() - ClockNs(CLOCK_BOOTTIME) + since_boot_ns;
-}
-
-std::string BaseName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
-
-// What a person calls the process when it has not named itself.
-std::string DefaultName(const std::string& argv0, const std::string& executable) {
-  std::string name = BaseName(argv0.substr(0, argv0.find(' ')));
-  // Some programs write their state over argv[0]: "postgres: checkpointer". The word before the colon is the program.
-  if (!name.empty() && name.back() == ':') name.pop_back();
-  return name.empty() ? BaseName(executable) : name;
-}
+// Older than a process is held, or a tentative record is valid: the clock of the record is wrong.
+constexpr int64_t kMaxCrashAgeNs = 2 * static_cast<int64_t>(STACKD_TENTATIVE_NS);
 
 std::string Number(int64_t n) { return std::to_string(n); }
 
 }  // namespace
 
 Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessFiles files, std::unique_ptr<Ring> ring,
-             std::string id, ModuleCache* modules, CollectorCounters* counters)
+             std::string id, ModuleCache* modules, CollectorCounters* counters, std::shared_ptr<void> spool_hold)
     : socket_(std::move(socket)),
       peer_uid_(peer_uid),
       id_(std::move(id)),
@@ -63,21 +55,11 @@ Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessFiles 
       ring_(std::move(ring)),
       counters_(counters),
       dump_signal_(hello.dump_signal),
-      loader_(&files_, modules, FieldText(hello.exe), [this](const std::vector<std::string>& paths, int64_t deadline_ns) {
-        return OpenFiles(paths, deadline_ns);
-      }) {
-  description_.id = id_;
-  description_.pid = hello.pid;
-  description_.uid = static_cast<int32_t>(peer_uid);
-  description_.abi_version = hello.abi_version;
-  description_.executable = FieldText(hello.exe);
-  description_.argv0 = FieldText(hello.argv0);
-  description_.hostname = FieldText(hello.hostname);
-  description_.display_name = FieldText(hello.name);
-  if (description_.display_name.empty()) {
-    description_.display_name = DefaultName(description_.argv0, description_.executable);
-  }
-  description_.start_wall_ns = StartWallNs(hello.start_ticks);
+      loader_(&files_, modules, FieldText(hello.exe),
+              [this](const std::vector<std::string>& paths, int64_t deadline_ns) { return OpenFiles(paths, deadline_ns); }),
+      reader_(ring_.get()),
+      spool_hold_(std::move(spool_hold)) {
+  description_ = DescribeProcess(hello, peer_uid, id_);
   description_.connect_wall_ns = WallNs();
   if (!files_.has_memory()) {
     description_.limits.push_back(
@@ -110,7 +92,7 @@ bool Agent::MayAskForDump() {
   return true;
 }
 
-bool Agent::OnMessage(ReceivedMessage* message, bool* wants_dump) {
+bool Agent::OnMessage(ReceivedMessage* message, AgentWish* wish) {
   switch (message->type()) {
     case STACKD_MSG_FILE: {
       auto file = message->As<stackd_file>();
@@ -134,7 +116,10 @@ bool Agent::OnMessage(ReceivedMessage* message, bool* wants_dump) {
       return true;
     }
     case STACKD_MSG_DUMP_REQUEST:
-      *wants_dump = MayAskForDump();
+      *wish = MayAskForDump() ? AgentWish::kDump : AgentWish::kNothing;
+      return true;
+    case STACKD_MSG_CRASH:
+      *wish = AgentWish::kCrash;
       return true;
     default:
       return true;
@@ -142,13 +127,14 @@ bool Agent::OnMessage(ReceivedMessage* message, bool* wants_dump) {
 }
 
 void Agent::OnClosed() {
+  closed_ns_.store(MonotonicNs());
   connected_.store(false);
   {
     std::lock_guard lock(files_mutex_);
     awaited_files_.clear();
     files_changed_.notify_all();
   }
-  RingReader(ring_.get()).Interrupt();
+  reader_.Interrupt();
 }
 
 std::vector<Fd> Agent::OpenFiles(const std::vector<std::string>& paths, int64_t deadline_ns) {
@@ -179,6 +165,7 @@ std::vector<Fd> Agent::OpenFiles(const std::vector<std::string>& paths, int64_t 
 void Agent::LoadModules(int64_t deadline_ns, std::vector<std::string>* notes) {
   auto map = loader_.Load(deadline_ns, notes);
   if (map) {
+    std::lock_guard lock(map_mutex_);
     map_ = *map;
   } else {
     // The former map serves for the stacks of a process that has just ended.
@@ -186,103 +173,94 @@ void Agent::LoadModules(int64_t deadline_ns, std::vector<std::string>* notes) {
   }
 }
 
-// What the records of one dump add up to.
-class Agent::Recording : public RingReader::Listener {
+std::shared_ptr<const AddressMap> Agent::Map() const {
+  std::lock_guard lock(map_mutex_);
+  return map_;
+}
+
+void Agent::LoadModulesEarly() {
+  std::unique_lock lock(capture_mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || Map() != nullptr || !connected() || IsStopped()) return;
+  std::vector<std::string> notes;
+  LoadModules(MonotonicNs() + kLoadEarlyNs, &notes);
+}
+
+// Sorts the records of a ring.
+class Agent::RingListener : public RingReader::Listener {
  public:
-  Recording(uint32_t seq, CollectorCounters* counters) : seq_(seq), counters_(counters) {}
+  explicit RingListener(Agent* agent) : agent_(agent) {}
 
   void OnThread(ThreadRecord record) override {
-    counters_->ring_records++;
-    if (record.seq != seq_) {
-      counters_->ring_late_records++;
-      return;
-    }
-    ThreadCapture* thread = Add(record.tid);
-    if (thread == nullptr || thread->has_stack) return;
-    thread->name = std::move(record.name);
-    thread->cpu_ns = record.cpu_ns;
-    thread->pause_ns = (record.flags & STACKD_THREAD_BY_HELPER) != 0 ? 0 : record.handler_ns;
-    thread->thread_self_avma = record.thread_self_avma;
-    std::copy(std::begin(record.registers), std::end(record.registers), thread->registers.value.begin());
-    size_t bytes = 8 * (record.masks.capacity() + record.words.capacity());
-    if (captured_bytes_ + bytes > kMaxCaptureBytes) {
-      over_limit_++;
-      return;
-    }
-    captured_bytes_ += bytes;
-    thread->has_stack = true;
-    thread->stack_truncated = (record.flags & STACKD_THREAD_TRUNCATED) != 0;
-    thread->stack = StackCopy(record.stack_base_avma, record.stack_words, std::move(record.masks), std::move(record.words),
-                              record.outer_base_avma, record.outer_words);
-    if ((record.flags & STACKD_THREAD_BY_HELPER) == 0) thread->status = ThreadStatus::kCaptured;
+    if (agent_->recording_ != nullptr) agent_->recording_->OnThread(std::move(record));
   }
-
   void OnStatus(StatusRecord record) override {
-    counters_->ring_records++;
-    if (record.seq != seq_) return;
-    ThreadCapture* thread = Add(record.tid);
-    if (thread == nullptr) return;
-    thread->status = static_cast<ThreadStatus>(record.status);
-    thread->kernel_state = record.kernel_state;
-    thread->wait_channel = std::move(record.wait_channel);
-    if (!record.name.empty()) thread->name = std::move(record.name);
+    if (agent_->recording_ != nullptr) agent_->recording_->OnStatus(std::move(record));
   }
-
+  void OnCrash(CrashRecord record) override { crashes_.push_back(std::move(record)); }
   void OnCorrupt(const char* what) override {
-    counters_->ring_corrupt_records++;
-    corrupt_++;
-    last_corruption_ = what;
+    agent_->counters_->ring_corrupt_records++;
+    if (agent_->recording_ != nullptr) agent_->recording_->OnCorrupt(what);
   }
 
-  ThreadCapture* Add(uint32_t tid) {
-    auto [it, added] = index_.try_emplace(tid, threads_.size());
-    if (added) {
-      if (threads_.size() >= kMaxThreads) {
-        index_.erase(it);
-        return nullptr;
-      }
-      threads_.emplace_back().tid = static_cast<int32_t>(tid);
-    }
-    return &threads_[it->second];
-  }
-
-  bool Has(uint32_t tid) const { return index_.contains(tid); }
-  size_t size() const { return threads_.size(); }
-
-  std::vector<ThreadCapture> TakeThreads() {
-    std::ranges::sort(threads_, {}, &ThreadCapture::tid);
-    return std::move(threads_);
-  }
-
-  void AddNotes(std::vector<std::string>* notes) const {
-    if (corrupt_ > 0) notes->push_back(Number(corrupt_) + " records of the ring made no sense: " + last_corruption_);
-    if (over_limit_ > 0) {
-      notes->push_back(Number(over_limit_) + " stacks were dropped: the dump has more than " +
-                       Number(kMaxCaptureBytes >> 20) + " MiB");
-    }
-  }
-
-  bool ended = false;    // the process did
-  bool stopped = false;  // the process is
-  bool done = false;     // the helper said so
-  uint32_t listed = 0;
+  std::vector<CrashRecord> TakeCrashes() { return std::move(crashes_); }
 
  private:
-  const uint32_t seq_;
-  CollectorCounters* const counters_;
-  std::vector<ThreadCapture> threads_;
-  std::unordered_map<uint32_t, size_t> index_;
-  size_t captured_bytes_ = 0;
-  int64_t over_limit_ = 0;
-  int64_t corrupt_ = 0;
-  const char* last_corruption_ = "";
+  Agent* const agent_;
+  std::vector<CrashRecord> crashes_;
 };
+
+void Agent::SetCrashPhase(uint32_t phase) {
+  uint32_t* word = &ring_->header()->crash_phase;
+  __atomic_store_n(word, phase, __ATOMIC_SEQ_CST);
+  // Of a page that two processes share.
+  syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+// With ring_mutex_.
+void Agent::KeepCrash(CrashRecord record) {
+  if (crashed_.load()) {
+    counters_->crashes_repeated++;
+    return;
+  }
+  counters_->crashes_taken++;
+  crash_ = std::move(record);
+  crashed_.store(true);
+  SetCrashPhase(STACKD_CRASH_TAKEN);
+}
+
+void Agent::Drain() {
+  std::lock_guard lock(ring_mutex_);
+  RingListener listener(this);
+  reader_.Drain(&listener);
+  for (CrashRecord& crash : listener.TakeCrashes()) KeepCrash(std::move(crash));
+}
+
+bool Agent::TakeCrash() {
+  bool ended = !connected();
+  Drain();
+  std::lock_guard lock(ring_mutex_);
+  if (ended && !crashed_.load()) {
+    RingListener listener(this);
+    reader_.TakeTentative(closed_ns_.load(), &listener);
+    std::vector<CrashRecord> crashes = listener.TakeCrashes();
+    // A handler that jumped out of an older fault has recovered from it.
+    auto newest = std::ranges::max_element(crashes, {}, &CrashRecord::time_ns);
+    if (newest != crashes.end()) {
+      counters_->crashes_tentative++;
+      newest->flags |= STACKD_CRASH_HANDLED;
+      KeepCrash(std::move(*newest));
+    }
+  }
+  return crashed_.load() && !std::exchange(crash_claimed_, true);
+}
+
+void Agent::ReleaseCrash() { SetCrashPhase(STACKD_CRASH_STORED); }
 
 void Agent::SendCommand(const CaptureRequest& request) {
   stackd_ring_header* header = ring_->header();
   header->command = STACKD_COMMAND_DUMP;
   header->deadline_ns = static_cast<uint64_t>(request.deadline_ns - GraceNs(request.deadline_ns - MonotonicNs()));
-  header->max_stack_bytes = std::min(request.max_stack_bytes, RingReader::kMaxStackBytes);
+  header->max_stack_bytes = std::min(request.max_stack_bytes, kMaxStackBytes);
   __atomic_store_n(&header->command_seq, ++seq_, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(&header->helper_sleeping, __ATOMIC_SEQ_CST) == 0) return;
   stackd_kick kick{.header = {STACKD_MSG_KICK, sizeof(kick)}};
@@ -294,24 +272,25 @@ bool Agent::IsStopped() const {
   return state == 'T' || state == 't';
 }
 
-void Agent::Record(const CaptureRequest& request, Recording* recording) {
+void Agent::Record(const CaptureRequest& request, const std::function<bool()>& in_a_hurry, Recording* recording) {
   stackd_ring_header* header = ring_->header();
-  RingReader reader(ring_.get());
   int64_t begin_ns = MonotonicNs();
   int64_t look_for_stop_ns = begin_ns + std::min(kLookForStopNs, (request.deadline_ns - begin_ns) / 4);
   bool looked_for_stop = false;
   for (;;) {
     // In this order: what was committed before these were set is drained after they were seen.
-    uint32_t doorbell = reader.Doorbell();
+    uint32_t doorbell = reader_.Doorbell();
     bool connected_before = connected();
     bool done = __atomic_load_n(&header->done_seq, __ATOMIC_ACQUIRE) == seq_;
-    reader.Drain(recording);
+    Drain();
     if (__atomic_load_n(&header->begun_seq, __ATOMIC_ACQUIRE) == seq_) {
       recording->listed = __atomic_load_n(&header->threads_listed, __ATOMIC_RELAXED);
     }
     recording->done = done;
     recording->ended = !connected_before;
-    if (done || !connected_before) return;
+    recording->crashed = request.trigger != Trigger::kCrash && crashed_.load();
+    recording->hurried = in_a_hurry != nullptr && in_a_hurry();
+    if (done || !connected_before || recording->crashed || recording->hurried) return;
     int64_t now_ns = MonotonicNs();
     if (now_ns >= request.deadline_ns) return;
     bool begun = __atomic_load_n(&header->begun_seq, __ATOMIC_RELAXED) == seq_;
@@ -320,7 +299,7 @@ void Agent::Record(const CaptureRequest& request, Recording* recording) {
       recording->stopped = IsStopped();
       if (recording->stopped) return;
     }
-    reader.Wait(doorbell, kPollNs);
+    reader_.Wait(doorbell, kPollNs);
   }
 }
 
@@ -355,13 +334,62 @@ void Agent::AccountForTheRest(int64_t deadline_ns, Recording* recording) {
 
 void Agent::CountDrops() {
   std::atomic<int64_t>* const totals[] = {&counters_->ring_dropped_no_slot, &counters_->ring_dropped_late,
-                                          &counters_->ring_dropped_agent_fault};
+                                          &counters_->ring_dropped_agent_fault, &counters_->ring_dropped_crash};
   for (size_t reason = 0; reason < std::size(totals); reason++) {
     uint64_t now = __atomic_load_n(&ring_->header()->dropped[reason], __ATOMIC_RELAXED);
     // A count that shrinks is a process's doing.
     if (now > dropped_seen_[reason])
       *totals[reason] += static_cast<int64_t>(std::min<uint64_t>(now - dropped_seen_[reason], 1u << 20));
     dropped_seen_[reason] = now;
+  }
+}
+
+void Agent::RunDump(const CaptureRequest& request, const std::function<bool()>& in_a_hurry, Recording* recording,
+                    Capture* capture) {
+  int64_t begin_ns = MonotonicNs();
+  {
+    std::lock_guard lock(ring_mutex_);
+    recording_ = recording;
+  }
+  SendCommand(request);
+  Record(request, in_a_hurry, recording);
+  {
+    std::lock_guard lock(ring_mutex_);
+    recording_ = nullptr;
+  }
+  __atomic_store_n(&ring_->header()->cancel_seq, seq_, __ATOMIC_RELAXED);
+  capture->duration_ns = MonotonicNs() - begin_ns;
+
+  size_t answered = recording->size();
+  if (!recording->done && !recording->ended) AccountForTheRest(request.deadline_ns, recording);
+  CountDrops();
+  uint32_t generation = __atomic_load_n(&ring_->header()->maps_generation, __ATOMIC_ACQUIRE);
+  if (!recording->ended && !recording->stopped && !recording->hurried && generation != map_generation_) {
+    LoadModules(std::max(request.deadline_ns, MonotonicNs() + 10 * kNsPerMs), &capture->notes);
+    map_generation_ = generation;
+  }
+  auto of = [answered](size_t total) {
+    return Number(static_cast<int64_t>(answered)) + " of " + Number(static_cast<int64_t>(total));
+  };
+  size_t threads = recording->size();
+  capture->partial = !recording->done || recording->listed > threads;
+  if (recording->ended) {
+    capture->notes.push_back("the process ended during the dump: " + of(std::max<size_t>(recording->listed, answered)) +
+                             " threads had answered");
+  } else if (recording->crashed) {
+    capture->notes.push_back("the process crashed during the dump: " + of(threads) +
+                             " threads had answered; the crash has a dump of its own");
+  } else if (recording->stopped) {
+    capture->notes.push_back("the process is stopped: it answers after SIGCONT");
+  } else if (recording->hurried) {
+    capture->notes.push_back("many crashes came at once: " + of(threads) +
+                             " threads had answered when the process was let go");
+  } else if (!recording->done) {
+    capture->notes.push_back("the process did not finish the dump by the deadline: " + of(threads) +
+                             " threads had answered");
+  } else if (recording->listed > threads) {
+    capture->notes.push_back(Number(recording->listed - static_cast<int64_t>(threads)) +
+                             " threads are missing: the ring had no room for their statuses");
   }
 }
 
@@ -378,43 +406,55 @@ Result<std::shared_ptr<Capture>> Agent::CaptureThreads(CaptureRequest request) {
   capture->begin_wall_ns = WallNs();
   capture->dump_signal = dump_signal_;
   int64_t load_deadline_ns = std::min(request.deadline_ns, MonotonicNs() + kLoadModulesNs);
-  if (map_ == nullptr && !IsStopped()) LoadModules(load_deadline_ns, &capture->notes);
+  if (Map() == nullptr && !IsStopped()) LoadModules(load_deadline_ns, &capture->notes);
 
-  int64_t begin_ns = MonotonicNs();
-  SendCommand(request);
-  Recording recording(seq_, counters_);
-  Record(request, &recording);
-  __atomic_store_n(&ring_->header()->cancel_seq, seq_, __ATOMIC_RELAXED);
-  capture->duration_ns = MonotonicNs() - begin_ns;
+  Recording recording(seq_ + 1, counters_);
+  RunDump(request, nullptr, &recording, capture.get());
+  Finish(&recording, capture.get());
+  return capture;
+}
 
-  size_t answered = recording.size();
-  if (!recording.done && !recording.ended) AccountForTheRest(request.deadline_ns, &recording);
-  CountDrops();
-  uint32_t generation = __atomic_load_n(&ring_->header()->maps_generation, __ATOMIC_ACQUIRE);
-  if (!recording.ended && !recording.stopped && generation != map_generation_) {
-    LoadModules(std::max(request.deadline_ns, MonotonicNs() + 10 * kNsPerMs), &capture->notes);
-    map_generation_ = generation;
-  }
-  capture->map = map_ != nullptr ? map_ : std::make_shared<const AddressMap>(std::vector<Mapping>{});
-  capture->threads = recording.TakeThreads();
-  capture->partial = !recording.done || recording.listed > capture->threads.size();
-  if (recording.ended) {
-    capture->notes.push_back("the process ended during the dump: " + Number(static_cast<int64_t>(answered)) + " of " +
-                             Number(std::max<int64_t>(recording.listed, static_cast<int64_t>(answered))) +
-                             " threads had answered");
-  } else if (recording.stopped) {
-    capture->notes.push_back("the process is stopped: it answers after SIGCONT");
-  } else if (!recording.done) {
-    capture->notes.push_back(
-        "the process did not finish the dump by the deadline: " + Number(static_cast<int64_t>(answered)) + " of " +
-        Number(static_cast<int64_t>(capture->threads.size())) + " threads had answered");
-  } else if (recording.listed > capture->threads.size()) {
-    capture->notes.push_back(Number(recording.listed - static_cast<int64_t>(capture->threads.size())) +
-                             " threads are missing: the ring had no room for their statuses");
-  }
-  recording.AddNotes(&capture->notes);
+void Agent::Finish(Recording* recording, Capture* capture) {
+  capture->map = Map();
+  if (capture->map == nullptr) capture->map = std::make_shared<const AddressMap>(std::vector<Mapping>{});
+  capture->threads = recording->TakeThreads();
+  recording->AddNotes(&capture->notes);
   thread_count_.store(static_cast<int32_t>(capture->threads.size()));
   capture->process = Describe();
+}
+
+std::shared_ptr<Capture> Agent::CaptureCrash(const std::function<bool()>& in_a_hurry) {
+  CrashRecord crash;
+  {
+    std::lock_guard lock(ring_mutex_);
+    crash = std::move(*crash_);
+    crash_.reset();
+  }
+  int64_t now_ns = MonotonicNs();
+  int64_t age_ns = now_ns - std::min(now_ns, crash.time_ns);
+  auto capture = std::make_shared<Capture>();
+  capture->trigger = Trigger::kCrash;
+  capture->begin_wall_ns = WallNs() - std::min(age_ns, kMaxCrashAgeNs);
+  capture->dump_signal = dump_signal_;
+  capture->crash = ToCrashCapture(crash);
+
+  CaptureRequest request{.trigger = Trigger::kCrash, .deadline_ns = now_ns + kCrashCaptureNs};
+  std::unique_lock lock(capture_mutex_, std::defer_lock);
+  // A live dump that runs ends as soon as it sees the crash.
+  bool has_turn = lock.try_lock_for(std::chrono::nanoseconds(kCrashCaptureNs));
+  Recording recording(has_turn ? seq_ + 1 : 0, counters_);
+  AddCrashedThread(std::move(crash), &recording, capture.get());
+  if (has_turn && Map() == nullptr && connected()) LoadModules(request.deadline_ns, &capture->notes);
+  if (connected() && has_turn && age_ns < kCrashPatienceNs && !in_a_hurry()) {
+    RunDump(request, in_a_hurry, &recording, capture.get());
+  } else {
+    capture->partial = true;
+    capture->notes.push_back(!connected() ? "the process had ended: its other threads could not be asked"
+                             : has_turn   ? "many crashes came at once: the other threads of this process were not asked"
+                                          : "another dump did not end: the other threads of this process were not asked");
+    if (connected()) counters_->crashes_hurried++;
+  }
+  Finish(&recording, capture.get());
   return capture;
 }
 

@@ -1,7 +1,7 @@
 // One connected process: its fds, its ring, its modules, and the captures made of it.
 //
-// Two threads meet here: the collector's server thread reads the socket (OnMessage, OnClosed), and the thread that serves a
-// request captures (CaptureThreads). Each member says whose it is.
+// Three kinds of threads meet here: the collector's server thread reads the socket (OnMessage, OnClosed), the thread that
+// serves a request captures (CaptureThreads), and those of the CrashDesk take a crash. Each member says whose it is.
 #pragma once
 
 #include <sys/types.h>
@@ -9,9 +9,11 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,34 +21,26 @@
 #include "daemon/base/result.h"
 #include "daemon/collect/capture.h"
 #include "daemon/collect/collector.h"
+#include "daemon/collect/counters.h"
 #include "daemon/collect/message_socket.h"
 #include "daemon/collect/module_loader.h"
 #include "daemon/collect/process_files.h"
+#include "daemon/collect/recording.h"
 #include "daemon/ring/ring.h"
+#include "daemon/ring/ring_reader.h"
 #include "stackd/wire.h"
 
 namespace stackd {
 
-// Counts for the whole collector.
-struct CollectorCounters {
-  std::atomic<int64_t> captures{0};
-  std::atomic<int64_t> ring_records{0};
-  std::atomic<int64_t> ring_corrupt_records{0};
-  std::atomic<int64_t> ring_late_records{0};
-  std::atomic<int64_t> ring_dropped_no_slot{0};
-  std::atomic<int64_t> ring_dropped_late{0};
-  std::atomic<int64_t> ring_dropped_agent_fault{0};
-  std::atomic<int64_t> agents_accepted{0};
-  std::atomic<int64_t> agents_rejected{0};
-  std::atomic<int64_t> agents_displaced{0};
-  std::atomic<int64_t> dump_requests_refused{0};
-};
+// What a message asks of the collector.
+enum class AgentWish { kNothing, kDump, kCrash };
 
 class Agent {
  public:
-  // `peer_uid` is the kernel's word; everything in `hello` is the process's.
+  // `peer_uid` is the kernel's word; everything in `hello` is the process's. `spool_hold` is dropped when nothing more is
+  // to come out of the ring.
   Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessFiles files, std::unique_ptr<Ring> ring,
-        std::string id, ModuleCache* modules, CollectorCounters* counters);
+        std::string id, ModuleCache* modules, CollectorCounters* counters, std::shared_ptr<void> spool_hold);
 
   int socket_fd() const { return socket_.get(); }
   const std::string& id() const { return id_; }
@@ -55,26 +49,45 @@ class Agent {
   ProcessDescription Describe() const;
 
   // Server thread. False: the message makes no sense, drop the connection. What of its fds is not taken stays in it.
-  // `wants_dump`: the process asked for a dump, and has not asked too often.
-  bool OnMessage(ReceivedMessage* message, bool* wants_dump);
+  // A dump is a wish only of a process that has not asked too often.
+  bool OnMessage(ReceivedMessage* message, AgentWish* wish);
   void OnClosed();
 
   // Any thread; one at a time, the next waits. See Collector::CaptureProcess.
   Result<std::shared_ptr<Capture>> CaptureThreads(CaptureRequest request);
+  // Any thread. Loads the modules that are mapped now, if nobody has, so that they are known when the process has ended.
+  void LoadModulesEarly();
+
+  // Any thread. Takes the records that lie in the ring, and after the end of the connection those as well that the process
+  // did not take back. True once in its life: when there is a crash, which the caller is to capture.
+  bool TakeCrash();
+  // Once, after TakeCrash gave true. The other threads are asked if the process is still there and nobody is in a hurry.
+  std::shared_ptr<Capture> CaptureCrash(const std::function<bool()>& in_a_hurry);
+  // The crash is on disk: lets the process die.
+  void ReleaseCrash();
 
  private:
-  class Recording;
+  class RingListener;
 
   bool MayAskForDump();
   std::vector<Fd> OpenFiles(const std::vector<std::string>& paths, int64_t deadline_ns);
   void LoadModules(int64_t deadline_ns, std::vector<std::string>* notes);
   void SendCommand(const CaptureRequest& request);
+  // Takes all records that are ready: those of a dump go to the recording that runs, a crash is kept.
+  void Drain();
+  void KeepCrash(CrashRecord record);
+  void SetCrashPhase(uint32_t phase);
+  // Runs a dump of the threads into `recording` and puts all but the stacks into `capture`. With capture_mutex_.
+  void RunDump(const CaptureRequest& request, const std::function<bool()>& in_a_hurry, Recording* recording,
+               Capture* capture);
+  void Finish(Recording* recording, Capture* capture);
   // Reads the ring until the dump is over, for whatever reason.
-  void Record(const CaptureRequest& request, Recording* recording);
+  void Record(const CaptureRequest& request, const std::function<bool()>& in_a_hurry, Recording* recording);
   bool IsStopped() const;
   // Gives a status to each thread that the kernel lists and nobody spoke for.
   void AccountForTheRest(int64_t deadline_ns, Recording* recording);
   void CountDrops();
+  std::shared_ptr<const AddressMap> Map() const;
 
   const Fd socket_;
   const uid_t peer_uid_;
@@ -83,6 +96,7 @@ class Agent {
   const std::unique_ptr<Ring> ring_;
   CollectorCounters* const counters_;
   std::atomic<bool> connected_{true};
+  std::atomic<int64_t> closed_ns_{0};
   std::atomic<int32_t> thread_count_{0};
 
   mutable std::mutex description_mutex_;
@@ -102,10 +116,24 @@ class Agent {
   // Of the capturing thread.
   std::timed_mutex capture_mutex_;
   ModuleLoader loader_;
-  std::shared_ptr<const AddressMap> map_;
   uint32_t map_generation_ = 0;
   uint32_t seq_ = 0;
   uint64_t dropped_seen_[STACKD_DROP_REASONS] = {};
+
+  // Written by the capturing thread, and of use to whoever comes too late to capture.
+  mutable std::mutex map_mutex_;
+  std::shared_ptr<const AddressMap> map_;
+
+  // Whoever drains the ring.
+  std::mutex ring_mutex_;
+  RingReader reader_;
+  Recording* recording_ = nullptr;  // of the dump that runs
+  std::optional<CrashRecord> crash_;
+  bool crash_claimed_ = false;
+  std::atomic<bool> crashed_{false};
+
+  // Last, so that it goes first: closing the files above may wait.
+  std::shared_ptr<void> spool_hold_;
 };
 
 }  // namespace stackd

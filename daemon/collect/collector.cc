@@ -22,8 +22,12 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/fd.h"
 #include "daemon/collect/agent.h"
+#include "daemon/collect/crash_desk.h"
 #include "daemon/collect/destroy_elsewhere.h"
 #include "daemon/collect/message_socket.h"
+#include "daemon/collect/preloader.h"
+#include "daemon/collect/spool.h"
+#include "daemon/collect/spool_intake.h"
 
 namespace stackd {
 namespace {
@@ -102,6 +106,11 @@ struct Collector::State {
   CollectorOptions options;
   CollectorCounters counters;
   ModuleCache modules;
+  std::unique_ptr<Spool> spool;  // nullptr: the folder cannot be used
+  std::shared_ptr<SpoolIntake> spool_intake;
+  CrashDesk crash_desk;
+  Preloader preloader;
+  std::vector<std::string> problems;
   Fd dir_lock;
   Fd listener;
   Fd epoll;
@@ -140,6 +149,8 @@ struct Collector::State {
   // Takes the socket if it registers the process.
   void Register(Fd* socket, ReceivedMessage* message);
   bool MakeRoomFor(uid_t uid);
+  // The file is held until the returned handle is gone. Leaves `fd` invalid if there is none.
+  std::shared_ptr<void> MakeSpoolFile(const Spool::Owner& owner, Fd* fd);
   void Reject(int fd, const std::string& reason);
   void Read(int fd);
   void Close(int fd);
@@ -205,7 +216,8 @@ std::string Collector::State::NewId(const stackd_hello& hello) const {
 // Places are shared out by uid, so that no user can take them all: where none is left, a uid that has fewer than another
 // gets one of those.
 bool Collector::State::MakeRoomFor(uid_t uid) {
-  if (by_socket.size() < options.max_processes) return true;
+  // A process that has ended keeps its place until its ring was looked through.
+  if (by_socket.size() + crash_desk.ended_count() < options.max_processes) return true;
   std::map<uid_t, size_t> held{{uid, 0}};
   for (const auto& [fd, agent] : by_socket) held[agent->peer_uid()]++;
   auto most = std::ranges::max_element(held, {}, [](const auto& entry) { return entry.second; });
@@ -245,15 +257,33 @@ void Collector::State::Register(Fd* socket, ReceivedMessage* message) {
   stackd_welcome welcome{};
   welcome.header = {STACKD_MSG_WELCOME, sizeof(welcome)};
   welcome.ring_bytes = (*ring)->size_bytes();
-  if (!SendMessage(socket->get(), welcome.header, (*ring)->fd())) return;
+  std::string id = NewId(*hello);
+  Fd spool_fd;
+  std::shared_ptr<void> spool_hold = MakeSpoolFile({id, peer.uid}, &spool_fd);
+  bool welcomed = spool_fd.valid() ? SendMessage(socket->get(), welcome.header, {(*ring)->fd(), spool_fd.get()})
+                                   : SendMessage(socket->get(), welcome.header, {(*ring)->fd()});
+  if (!welcomed) return;
 
   counters.agents_accepted++;
   int fd = socket->get();
   auto agent = std::make_shared<Agent>(std::move(*socket), peer.uid, *hello, std::move(files), std::move(*ring),
-                                       NewId(*hello), &modules, &counters);
+                                       std::move(id), &modules, &counters, std::move(spool_hold));
   by_socket[fd] = agent;
+  preloader.Add(agent);
   std::lock_guard lock(mutex);
   agents.push_back(std::move(agent));
+}
+
+std::shared_ptr<void> Collector::State::MakeSpoolFile(const Spool::Owner& owner, Fd* fd) {
+  if (spool == nullptr) return nullptr;
+  auto file = spool->Create(owner);
+  // On a full disk: the process tries by itself when it crashes.
+  if (!file) return nullptr;
+  spool_intake->Hold(file->name);
+  *fd = std::move(file->fd);
+  return {nullptr, [intake = std::weak_ptr(spool_intake), name = std::move(file->name)](void*) {
+            if (auto alive = intake.lock()) alive->LetGo(name);
+          }};
 }
 
 void Collector::State::Greet(int fd) {
@@ -276,20 +306,21 @@ void Collector::State::Close(int fd) {
   }
   epoll_ctl(epoll.get(), EPOLL_CTL_DEL, fd, nullptr);  // a capture may keep the agent, and so the socket, for a moment
   agent->OnClosed();
-  DestroyElsewhere(std::move(agent));
+  crash_desk.OnEnded(std::move(agent));
 }
 
 void Collector::State::Read(int fd) {
-  Agent& agent = *by_socket[fd];
+  std::shared_ptr<Agent> agent = by_socket[fd];
   for (int i = 0; i < kMessagesPerTurn; i++) {
     ReceivedMessage message;
     ReceiveOutcome outcome = ReceiveMessage(fd, &message);
     if (outcome == ReceiveOutcome::kNothing) return;
-    bool wants_dump = false;
-    bool keep = outcome == ReceiveOutcome::kMessage && agent.OnMessage(&message, &wants_dump);
+    AgentWish wish = AgentWish::kNothing;
+    bool keep = outcome == ReceiveOutcome::kMessage && agent->OnMessage(&message, &wish);
     Discard(std::move(message));
     if (!keep) return Close(fd);
-    if (wants_dump) QueueDumpRequest(agent.id());
+    if (wish == AgentWish::kDump) QueueDumpRequest(agent->id());
+    if (wish == AgentWish::kCrash) crash_desk.OnCrash(agent);
   }
 }
 
@@ -375,6 +406,13 @@ Result<std::unique_ptr<Collector>> Collector::Start(CollectorOptions options) {
   if (!lock) return std::unexpected(lock.error());
   auto listener = Listen(socket_path);
   if (!listener) return std::unexpected(listener.error());
+  auto spool = Spool::Open(options.dir);
+  if (spool) {
+    state->spool = std::move(*spool);
+    state->spool_intake = std::make_shared<SpoolIntake>(state->spool.get(), &state->modules, &state->counters);
+  } else {
+    state->problems.push_back("crashes that no daemon takes are lost: " + spool.error().message);
+  }
   state->options = std::move(options);
   state->dir_lock = std::move(*lock);
   state->listener = std::move(*listener);
@@ -394,6 +432,7 @@ Collector::~Collector() {
   uint64_t one = 1;
   [[maybe_unused]] ssize_t written = write(state_->stop_event.get(), &one, sizeof(one));
   state_->server.join();
+  if (state_->spool_intake != nullptr) state_->spool_intake->Stop();
   {
     std::lock_guard lock(state_->requests_mutex);
     state_->stopping = true;
@@ -430,6 +469,13 @@ void Collector::OnDumpRequest(std::function<void(std::string)> handler) {
   }
 }
 
+void Collector::OnCrash(CrashHandler handler) {
+  state_->crash_desk.Start(handler);
+  if (state_->spool_intake != nullptr) state_->spool_intake->Start(std::move(handler));
+}
+
+std::vector<std::string> Collector::Problems() const { return state_->problems; }
+
 std::map<std::string, int64_t> Collector::Counters() const {
   const CollectorCounters& c = state_->counters;
   return {
@@ -440,6 +486,13 @@ std::map<std::string, int64_t> Collector::Counters() const {
       {"ring_dropped_no_slot", c.ring_dropped_no_slot},
       {"ring_dropped_late", c.ring_dropped_late},
       {"ring_dropped_agent_fault", c.ring_dropped_agent_fault},
+      {"ring_dropped_crash", c.ring_dropped_crash},
+      {"crashes_taken", c.crashes_taken},
+      {"crashes_tentative", c.crashes_tentative},
+      {"crashes_hurried", c.crashes_hurried},
+      {"crashes_repeated", c.crashes_repeated},
+      {"spool_taken", c.spool_taken},
+      {"spool_refused", c.spool_refused},
       {"agents_accepted", c.agents_accepted},
       {"agents_rejected", c.agents_rejected},
       {"agents_displaced", c.agents_displaced},

@@ -25,6 +25,11 @@ struct CaptureRequest {
   uint32_t max_stack_bytes = 256u << 10;
 };
 
+// Gets each crash once from a ring or the spool; a process that could not be sure writes its crash to both, with one id. To
+// be called by the handler when it is on disk, or known from before: `release` lets the process die, or removes the file.
+// Without it the process dies when its time is over and leaves a file, or the file stays.
+using CrashHandler = std::function<void(std::shared_ptr<Capture> capture, const std::function<void()>& release)>;
+
 // Thread-safe. Owns the agents' connections and a thread that serves them.
 class Collector {
  public:
@@ -45,6 +50,13 @@ class Collector {
   // `handler` is called with the process_id of each process that asks for a dump of itself: on threads of the collector, up
   // to four at a time. To be called once.
   void OnDumpRequest(std::function<void(std::string)> handler);
+
+  // `handler` is called on threads of the collector, up to five at a time, and other crashes wait for it: it should store
+  // and leave the rest for later. Takes in the spool. To be called once; crashes wait for it, as long as processes do.
+  void OnCrash(CrashHandler handler);
+
+  // What an operator must know: "the folder … belongs to uid 1000".
+  std::vector<std::string> Problems() const;
 
   // Since start, by name: "ring_records", "ring_corrupt_records", "ring_dropped_no_slot", "agents_rejected", ...
   std::map<std::string, int64_t> Counters() const;

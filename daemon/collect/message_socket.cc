@@ -13,6 +13,7 @@ namespace {
 // wait (destroy_elsewhere.h).
 constexpr size_t kMaxFds = 253;
 constexpr size_t kMaxMessageBytes = 2048;
+constexpr size_t kMaxSentFds = 2;
 static_assert(sizeof(stackd_hello) <= kMaxMessageBytes);
 
 }  // namespace
@@ -53,20 +54,20 @@ ReceiveOutcome ReceiveMessage(int socket_fd, ReceivedMessage* out) {
   return message.size_bytes == out->bytes.size() ? ReceiveOutcome::kMessage : ReceiveOutcome::kMalformed;
 }
 
-bool SendMessage(int socket_fd, const stackd_message_header& message, int fd) {
+bool SendMessage(int socket_fd, const stackd_message_header& message, std::initializer_list<int> fds) {
   iovec part{const_cast<stackd_message_header*>(&message), message.size_bytes};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(kMaxSentFds * sizeof(int))] = {};
   msghdr header{};
   header.msg_iov = &part;
   header.msg_iovlen = 1;
-  if (fd >= 0) {
+  if (fds.size() > 0) {
     header.msg_control = control;
-    header.msg_controllen = sizeof(control);
+    header.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
     cmsghdr* rights = CMSG_FIRSTHDR(&header);
     rights->cmsg_level = SOL_SOCKET;
     rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(rights), &fd, sizeof(fd));
+    rights->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
+    memcpy(CMSG_DATA(rights), fds.begin(), fds.size() * sizeof(int));
   }
   return sendmsg(socket_fd, &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,7 +34,7 @@ enum class ReceiveOutcome { kMessage, kNothing, kClosed, kMalformed };
 // Does not block.
 ReceiveOutcome ReceiveMessage(int socket_fd, ReceivedMessage* out);
 
-// Does not block: false if the agent does not read, or is gone. `fd` < 0: none.
-bool SendMessage(int socket_fd, const stackd_message_header& message, int fd = -1);
+// Does not block: false if the agent does not read, or is gone. At most two `fds` go along.
+bool SendMessage(int socket_fd, const stackd_message_header& message, std::initializer_list<int> fds = {});
 
 }  // namespace stackd

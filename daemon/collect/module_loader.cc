@@ -22,18 +22,6 @@ constexpr size_t kMaxFiles = 1024;
 constexpr size_t kMaxNotes = 8;
 constexpr size_t kFirstPageBytes = 4096;
 
-// As Module::Open has it. Unsigned: the owner of a file sets its time to anything.
-FileIdentity IdentityOf(const struct stat& status) {
-  auto to_ns = [](const timespec& time) {
-    return static_cast<int64_t>(static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec));
-  };
-  return {.device = status.st_dev,
-          .inode = status.st_ino,
-          .size_bytes = static_cast<uint64_t>(status.st_size),
-          .mtime_ns = to_ns(status.st_mtim),
-          .ctime_ns = to_ns(status.st_ctim)};
-}
-
 void NoteMissing(const std::vector<std::string>& paths, std::vector<std::string>* notes) {
   for (size_t i = 0; i < std::min(paths.size(), kMaxNotes); i++) {
     notes->push_back("code of " + paths[i] + " could not be had: neither its file nor its memory can be read");
@@ -44,24 +32,6 @@ void NoteMissing(const std::vector<std::string>& paths, std::vector<std::string>
 }
 
 }  // namespace
-
-Result<std::shared_ptr<const Module>> ModuleCache::Get(Fd fd, const std::string& path) {
-  struct stat status;
-  if (fstat(fd.get(), &status) != 0) return Error(Code::kInternal, std::string("fstat: ") + strerror(errno));
-  {
-    std::lock_guard lock(mutex_);
-    if (auto it = modules_.find({IdentityOf(status), path}); it != modules_.end()) {
-      if (auto module = it->second.lock()) return module;
-    }
-  }
-  auto module = Module::Open(std::move(fd), path);
-  if (!module) return module;
-  std::lock_guard lock(mutex_);
-  std::erase_if(modules_, [](const auto& entry) { return entry.second.expired(); });
-  // What was read, should the file have changed since the question above.
-  modules_[{(*module)->identity(), path}] = *module;
-  return module;
-}
 
 ModuleLoader::ModuleLoader(const ProcessFiles* files, ModuleCache* cache, std::string executable, OpenFiles open_files)
     : files_(files), cache_(cache), executable_(std::move(executable)), open_files_(std::move(open_files)) {}

@@ -9,33 +9,17 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "daemon/base/fd.h"
+#include "daemon/collect/module_cache.h"
 #include "daemon/collect/process_files.h"
 #include "daemon/module/address_map.h"
 
 namespace stackd {
-
-// Modules of all processes, so that a library is parsed once. Thread-safe. Holds a module as long as some process does.
-class ModuleCache {
- public:
-  // The module for a file; `fd` is taken.
-  Result<std::shared_ptr<const Module>> Get(Fd fd, const std::string& path);
-
- private:
-  // With the path, because a module shows it: a process that links a library under another name would rename it in the
-  // dumps of all.
-  using Key = std::pair<FileIdentity, std::string>;
-
-  std::mutex mutex_;
-  std::map<Key, std::weak_ptr<const Module>> modules_;
-};
 
 // Of one process. One thread at a time.
 class ModuleLoader {

@@ -9,9 +9,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "daemon/base/clock.h"
-#include "daemon/base/text.h"
 
 namespace stackd {
 namespace {
@@ -20,7 +20,10 @@ namespace {
 // core from the threads that are to answer.
 constexpr int64_t kSpinNs = 10'000;
 
-constexpr uint32_t kMaxStackWords = RingReader::kMaxStackBytes / 8;
+constexpr uint32_t kMaxStackWords = kMaxStackBytes / 8;
+// Of the longest record: both stacks of a thread with all their words, behind the slot of a crash.
+constexpr size_t kMaxChainBytes = STACKD_SLOT_BYTES + sizeof(stackd_thread_record) +
+                                  2 * 8 * (kMaxStackWords + kMaxStackWords / 64 + 1) + STACKD_SLOT_BYTES;
 
 uint32_t BitmapWords(uint32_t slot_count) { return (slot_count + 63) / 64; }
 
@@ -62,8 +65,7 @@ bool RingReader::TakeChain(uint32_t first_slot, Chain* chain) {
   chain->slots.clear();
   chain->bytes.clear();
   uint32_t slot = first_slot;
-  size_t limit = sizeof(stackd_thread_record) + 2 * 8 * (kMaxStackWords + kMaxStackWords / 64 + 1) + STACKD_SLOT_BYTES;
-  while (slot < ring_->slot_count() && chain->bytes.size() < limit) {
+  while (slot < ring_->slot_count() && chain->bytes.size() < kMaxChainBytes) {
     size_t skip = chain->slots.empty() ? 0 : sizeof(stackd_slot_header);
     size_t at = chain->bytes.size();
     chain->bytes.resize(at + STACKD_SLOT_BYTES - skip);
@@ -83,98 +85,59 @@ void RingReader::Free(const Chain& chain) {
   }
 }
 
-namespace {
-
-// Procfs has a letter there; it goes to people as it is.
-char StateLetter(char state) { return (state | 0x20) >= 'a' && (state | 0x20) <= 'z' ? state : '\0'; }
-
-// False if the payload does not hold what the header promises.
-bool ParseStack(const char* payload, size_t payload_bytes, ThreadRecord* record) {
-  size_t available = payload_bytes / 8;
-  size_t at = 0;
-  auto word_at = [&](size_t index) {
-    uint64_t word;
-    memcpy(&word, payload + 8 * index, sizeof(word));
-    return word;
-  };
-  auto take = [&](uint32_t stack_words) {
-    for (uint32_t done = 0; done < stack_words; done += 64) {
-      uint32_t covered = std::min<uint32_t>(64, stack_words - done);
-      if (at >= available) return false;
-      uint64_t mask = word_at(at++);
-      if (covered < 64 && (mask >> covered) != 0) return false;
-      size_t kept = static_cast<size_t>(std::popcount(mask));
-      if (kept > available - at) return false;
-      record->masks.push_back(mask);
-      size_t before = record->words.size();
-      record->words.resize(before + kept);
-      if (kept > 0) memcpy(record->words.data() + before, payload + 8 * at, 8 * kept);
-      at += kept;
-    }
-    return true;
-  };
-  return take(record->stack_words) && take(record->outer_words);
+void RingReader::DeliverCrash(CrashRecord record, Listener* listener) {
+  // That the process died is worth more than how its stack looked.
+  if (!record.thread) listener->OnCorrupt("a crash record without a thread, or whose sizes disagree");
+  listener->OnCrash(std::move(record));
 }
-
-bool ParseThread(const std::vector<char>& bytes, ThreadRecord* out) {
-  stackd_thread_record raw;
-  memcpy(&raw, bytes.data(), sizeof(raw));
-  if (raw.stack_words > kMaxStackWords || raw.outer_words > kMaxStackWords) return false;
-  out->seq = raw.seq;
-  out->tid = raw.tid;
-  out->flags = raw.flags;
-  out->handler_ns = raw.handler_ns;
-  out->time_ns = static_cast<int64_t>(std::min<uint64_t>(raw.time_ns, INT64_MAX));
-  out->cpu_ns = static_cast<int64_t>(std::min<uint64_t>(raw.cpu_ns, INT64_MAX));
-  out->thread_self_avma = raw.thread_self;
-  out->name = FieldText(raw.name);
-  memcpy(out->registers, raw.regs, sizeof(raw.regs));
-  out->stack_base_avma = raw.stack_base;
-  out->stack_words = raw.stack_words;
-  out->outer_base_avma = raw.outer_base;
-  out->outer_words = raw.outer_words;
-  return ParseStack(bytes.data() + sizeof(raw), bytes.size() - sizeof(raw), out);
-}
-
-void ParseStatuses(const std::vector<char>& bytes, RingReader::Listener* listener) {
-  stackd_status_record raw;
-  memcpy(&raw, bytes.data(), sizeof(raw));
-  if (raw.entry_count > STACKD_STATUS_ENTRIES) {
-    listener->OnCorrupt("a status record with too many entries");
-    return;
-  }
-  for (uint32_t i = 0; i < raw.entry_count; i++) {
-    const stackd_thread_status_entry& entry = raw.entries[i];
-    if (entry.status < STACKD_STATUS_SIGNAL_BLOCKED || entry.status > STACKD_STATUS_AGENT_FAULT) {
-      listener->OnCorrupt("an unknown thread status");
-      continue;
-    }
-    listener->OnStatus({.seq = raw.seq,
-                        .tid = entry.tid,
-                        .status = entry.status,
-                        .kernel_state = StateLetter(entry.state),
-                        .name = FieldText(entry.name),
-                        .wait_channel = FieldText(entry.wait_channel)});
-  }
-}
-
-}  // namespace
 
 void RingReader::Deliver(const Chain& chain, Listener* listener) {
   stackd_slot_header header;
   memcpy(&header, chain.bytes.data(), sizeof(header));
-  if (header.kind == STACKD_RECORD_THREAD) {
-    ThreadRecord record;
-    if (ParseThread(chain.bytes, &record)) {
-      listener->OnThread(std::move(record));
-    } else {
-      listener->OnCorrupt("a thread record whose sizes disagree");
+  switch (header.kind) {
+    case STACKD_RECORD_THREAD:
+      if (auto record = ParseThread(chain.bytes)) return listener->OnThread(std::move(*record));
+      return listener->OnCorrupt("a thread record whose sizes disagree");
+    case STACKD_RECORD_STATUS: {
+      auto records = ParseStatuses(chain.bytes);
+      if (!records) return listener->OnCorrupt("a status record with too many entries");
+      for (auto& record : *records) {
+        if (record) {
+          listener->OnStatus(std::move(*record));
+        } else {
+          listener->OnCorrupt("an unknown thread status");
+        }
+      }
+      return;
     }
-  } else if (header.kind == STACKD_RECORD_STATUS) {
-    ParseStatuses(chain.bytes, listener);
-  } else {
-    listener->OnCorrupt("a record of unknown kind");
+    case STACKD_RECORD_CRASH:
+      return DeliverCrash(*ParseCrash(chain.bytes), listener);
+    default:
+      listener->OnCorrupt("a record of unknown kind");
   }
+}
+
+void RingReader::TakeTentative(int64_t now_ns, Listener* listener) {
+  Chain chain;
+  for (uint32_t& entry : ring_->header()->tentative) {
+    uint32_t first_slot = __atomic_exchange_n(&entry, 0, __ATOMIC_ACQUIRE) - 1;
+    if (first_slot == STACKD_NO_SLOT) continue;
+    bool whole = TakeChain(first_slot, &chain);
+    Free(chain);
+    auto record = whole ? ParseCrash(chain.bytes) : std::nullopt;
+    if (!record) {
+      listener->OnCorrupt("a tentative crash record that makes no sense");
+      continue;
+    }
+    int64_t age_ns = now_ns - std::min(now_ns, record->time_ns);
+    if (age_ns <= static_cast<int64_t>(STACKD_TENTATIVE_NS)) DeliverCrash(std::move(*record), listener);
+  }
+}
+
+bool RingReader::HasRecords() const {
+  const stackd_ring_header* header = ring_->header();
+  auto not_zero = [](const auto& word) { return __atomic_load_n(&word, __ATOMIC_RELAXED) != 0; };
+  return std::ranges::any_of(header->tentative, not_zero) || std::ranges::any_of(header->ready, not_zero);
 }
 
 void RingReader::Wait(uint32_t seen_doorbell, int64_t timeout_ns) {

@@ -7,55 +7,20 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <vector>
 
+#include "daemon/ring/record.h"
 #include "daemon/ring/ring.h"
 
 namespace stackd {
 
-// One THREAD record, checked: sizes agree with each other, strings are valid UTF-8. Addresses are whatever the process
-// says.
-struct ThreadRecord {
-  uint32_t seq = 0;
-  uint32_t tid = 0;
-  uint32_t flags = 0;  // stackd_thread_flags
-  int64_t handler_ns = 0;
-  int64_t time_ns = 0;
-  int64_t cpu_ns = 0;
-  uint64_t thread_self_avma = 0;
-  std::string name;
-  uint64_t registers[STACKD_REGISTERS] = {};
-  uint64_t stack_base_avma = 0;
-  uint32_t stack_words = 0;
-  // The thread's own stack where rsp was on another; 0 words: none.
-  uint64_t outer_base_avma = 0;
-  uint32_t outer_words = 0;
-  // As StackCopy takes them: of both.
-  std::vector<uint64_t> masks;
-  std::vector<uint64_t> words;
-};
-
-// One entry of a STATUS record.
-struct StatusRecord {
-  uint32_t seq = 0;
-  uint32_t tid = 0;
-  uint8_t status = 0;  // one of stackd_thread_status
-  char kernel_state = 0;
-  std::string name;
-  std::string wait_channel;
-};
-
 class RingReader {
  public:
-  // A record with more of a stack is corrupt.
-  static constexpr uint32_t kMaxStackBytes = 256u << 10;
-
   class Listener {
    public:
     virtual ~Listener() = default;
     virtual void OnThread(ThreadRecord record) = 0;
     virtual void OnStatus(StatusRecord record) = 0;
+    virtual void OnCrash(CrashRecord record) = 0;
     // A record that made no sense; its slots are free again.
     virtual void OnCorrupt(const char* what) = 0;
   };
@@ -66,6 +31,13 @@ class RingReader {
   // Takes every record that is ready now and frees its slots. Work and memory are bounded by the size of the ring: a ring
   // whose records share slots is left for further calls. Returns the number of records, good and corrupt.
   int Drain(Listener* listener);
+
+  // Once the process has ended: takes the crash records that it had not taken back. A record of more than
+  // STACKD_TENTATIVE_NS before `now_ns` is left; one from the future counts as one of now.
+  void TakeTentative(int64_t now_ns, Listener* listener);
+
+  // True if Drain or TakeTentative would find something. Reads some bits, and is no promise.
+  bool HasRecords() const;
 
   // How often the agent has rung: to be read before looking at what it may have changed.
   uint32_t Doorbell() const;
@@ -81,7 +53,8 @@ class RingReader {
   struct Chain;
 
   bool TakeChain(uint32_t first_slot, Chain* chain);
-  void Deliver(const Chain& chain, Listener* listener);
+  static void Deliver(const Chain& chain, Listener* listener);
+  static void DeliverCrash(CrashRecord record, Listener* listener);
   void Free(const Chain& chain);
 
   Ring* ring_;

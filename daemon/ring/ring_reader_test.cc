@@ -26,7 +26,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr uint32_t kMaxStackWords = RingReader::kMaxStackBytes / 8;
+constexpr uint32_t kMaxStackWords = kMaxStackBytes / 8;
 
 struct Records : RingReader::Listener {
   void OnThread(ThreadRecord record) override { threads.push_back(std::move(record)); }

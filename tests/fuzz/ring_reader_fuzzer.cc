@@ -20,20 +20,28 @@ void Check(bool holds) {
 
 // What the reader promises of a record.
 struct Checker : RingReader::Listener {
-  void OnThread(ThreadRecord record) override {
-    uint64_t kept = 0;
-    for (uint64_t mask : record.masks) kept += static_cast<uint64_t>(std::popcount(mask));
-    Check(record.masks.size() == (record.stack_words + 63) / 64 + (record.outer_words + 63) / 64);
-    Check(record.words.size() == kept);
-    Check(record.stack_words <= RingReader::kMaxStackBytes / 8);
-    Check(record.outer_words <= RingReader::kMaxStackBytes / 8);
-    Check(record.time_ns >= 0 && record.cpu_ns >= 0 && record.handler_ns >= 0);
+  void OnThread(ThreadRecord record) override { CheckThread(record); }
+  void OnCrash(CrashRecord record) override {
+    Check(record.time_ns >= 0);
+    Check(record.abort_message.size() <= STACKD_CRASH_TEXT_BYTES &&
+          record.exception_type.size() <= STACKD_CRASH_TEXT_BYTES);
+    if (record.thread) CheckThread(*record.thread);
   }
   void OnStatus(StatusRecord record) override {
     Check(record.status >= STACKD_STATUS_SIGNAL_BLOCKED && record.status <= STACKD_STATUS_AGENT_FAULT);
     statuses++;
   }
   void OnCorrupt(const char* what) override { Check(what != nullptr); }
+
+  static void CheckThread(const ThreadRecord& record) {
+    uint64_t kept = 0;
+    for (uint64_t mask : record.masks) kept += static_cast<uint64_t>(std::popcount(mask));
+    Check(record.masks.size() == (record.stack_words + 63) / 64 + (record.outer_words + 63) / 64);
+    Check(record.words.size() == kept);
+    Check(record.stack_words <= kMaxStackBytes / 8);
+    Check(record.outer_words <= kMaxStackBytes / 8);
+    Check(record.time_ns >= 0 && record.cpu_ns >= 0 && record.handler_ns >= 0);
+  }
 
   int statuses = 0;
 };
@@ -114,6 +122,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     // Each chain has a slot at least, and the last word of bits may go beyond the limit.
     Check(records <= static_cast<int>(2 * ring->slot_count() + 64));
   }
+  reader.TakeTentative(static_cast<int64_t>(STACKD_TENTATIVE_NS), &checker);
+  reader.HasRecords();
   reader.Wait(reader.Doorbell() - 1, 1000);
   reader.Interrupt();
   if (concurrent) scribbler->Stop();

@@ -1,0 +1,33 @@
+// Counts for the whole collector, since start.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace stackd {
+
+struct CollectorCounters {
+  std::atomic<int64_t> captures{0};
+  std::atomic<int64_t> ring_records{0};
+  std::atomic<int64_t> ring_corrupt_records{0};
+  std::atomic<int64_t> ring_late_records{0};
+  std::atomic<int64_t> ring_dropped_no_slot{0};
+  std::atomic<int64_t> ring_dropped_late{0};
+  std::atomic<int64_t> ring_dropped_agent_fault{0};
+  std::atomic<int64_t> ring_dropped_crash{0};
+  std::atomic<int64_t> agents_accepted{0};
+  std::atomic<int64_t> agents_rejected{0};
+  std::atomic<int64_t> agents_displaced{0};
+  std::atomic<int64_t> dump_requests_refused{0};
+  std::atomic<int64_t> crashes_taken{0};
+  // Of those: the process's own handler had been called, and the process ended.
+  std::atomic<int64_t> crashes_tentative{0};
+  // Of those: other threads were not asked, since too many crashes came at once.
+  std::atomic<int64_t> crashes_hurried{0};
+  // Records of a process that had said already how it died.
+  std::atomic<int64_t> crashes_repeated{0};
+  std::atomic<int64_t> spool_taken{0};
+  std::atomic<int64_t> spool_refused{0};
+};
+
+}  // namespace stackd

@@ -1,0 +1,91 @@
+#include "daemon/collect/crash_desk.h"
+
+#include <utility>
+
+#include "daemon/base/clock.h"
+#include "daemon/collect/destroy_elsewhere.h"
+
+namespace stackd {
+namespace {
+
+// A process whose threads do not answer occupies one of them for half a second.
+constexpr int kCapturers = 4;
+// More crashes than this, or one for longer than this, do not wait for the other threads of some process.
+constexpr size_t kMaxPatientlyWaiting = 16;
+constexpr int64_t kMaxPatientWaitNs = 200 * kNsPerMs;
+
+}  // namespace
+
+CrashDesk::~CrashDesk() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    to_take_changed_.notify_all();
+    to_capture_changed_.notify_all();
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void CrashDesk::Start(CrashHandler handler) {
+  handler_ = std::move(handler);
+  threads_.emplace_back([this] { RunTaking(); });
+  for (int i = 0; i < kCapturers; i++) threads_.emplace_back([this] { RunCapturing(); });
+}
+
+void CrashDesk::Look(std::shared_ptr<Agent> agent, bool ended) {
+  std::lock_guard lock(mutex_);
+  to_take_.push_back({std::move(agent), ended, MonotonicNs()});
+  to_take_changed_.notify_one();
+}
+
+void CrashDesk::OnCrash(std::shared_ptr<Agent> agent) { Look(std::move(agent), /*ended=*/false); }
+
+void CrashDesk::OnEnded(std::shared_ptr<Agent> agent) {
+  ended_count_++;
+  Look(std::move(agent), /*ended=*/true);
+}
+
+bool CrashDesk::InAHurry() const {
+  std::lock_guard lock(mutex_);
+  if (to_capture_.empty()) return false;
+  return to_capture_.size() > kMaxPatientlyWaiting || MonotonicNs() - to_capture_.front().since_ns > kMaxPatientWaitNs;
+}
+
+void CrashDesk::Close(Case done) {
+  if (done.ended) ended_count_--;
+  // Its files may be those of a process that has ended meanwhile.
+  DestroyElsewhere(std::move(done.agent));
+}
+
+void CrashDesk::RunTaking() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    to_take_changed_.wait(lock, [this] { return stopping_ || !to_take_.empty(); });
+    if (stopping_) return;
+    Case next = std::move(to_take_.front());
+    to_take_.pop_front();
+    lock.unlock();
+    bool crashed = next.agent->TakeCrash();
+    if (!crashed) Close(std::move(next));
+    lock.lock();
+    if (!crashed) continue;
+    to_capture_.push_back(std::move(next));
+    to_capture_changed_.notify_one();
+  }
+}
+
+void CrashDesk::RunCapturing() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    to_capture_changed_.wait(lock, [this] { return stopping_ || !to_capture_.empty(); });
+    if (stopping_) return;
+    Case next = std::move(to_capture_.front());
+    to_capture_.pop_front();
+    lock.unlock();
+    handler_(next.agent->CaptureCrash([this] { return InAHurry(); }), [&] { next.agent->ReleaseCrash(); });
+    Close(std::move(next));
+    lock.lock();
+  }
+}
+
+}  // namespace stackd

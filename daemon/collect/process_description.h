@@ -1,0 +1,19 @@
+// What a process says of itself, as data for people.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "daemon/collect/capture.h"
+#include "stackd/wire.h"
+
+namespace stackd {
+
+// `uid` is the kernel's word. Times that a HELLO does not tell are 0.
+ProcessDescription DescribeProcess(const stackd_hello& hello, uid_t uid, const std::string& id);
+
+// What a person calls the process when it has not named itself.
+std::string DefaultName(const std::string& argv0, const std::string& executable);
+
+}  // namespace stackd

@@ -1,0 +1,62 @@
+// What the records of one capture add up to: its threads, and what was lost.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/collect/capture.h"
+#include "daemon/collect/counters.h"
+#include "daemon/ring/record.h"
+
+namespace stackd {
+
+// One thread at a time.
+class Recording {
+ public:
+  // Of the dump with this number. Each pointer must outlive it.
+  Recording(uint32_t seq, CollectorCounters* counters) : seq_(seq), counters_(counters) {}
+
+  // The thread that crashed. What records say of it later is not taken: it is held in its signal handler.
+  // Without a record it has no stack: AGENT_FAULT.
+  void AddCrashed(uint32_t tid, std::optional<ThreadRecord> record);
+
+  void OnThread(ThreadRecord record);
+  void OnStatus(StatusRecord record);
+  void OnCorrupt(const char* what);
+
+  // The thread, new or not; nullptr if there are too many.
+  ThreadCapture* Add(uint32_t tid);
+
+  bool Has(uint32_t tid) const { return index_.contains(tid); }
+  size_t size() const { return threads_.size(); }
+
+  // By tid. Leaves nothing.
+  std::vector<ThreadCapture> TakeThreads();
+  void AddNotes(std::vector<std::string>* notes) const;
+
+  bool ended = false;    // the process did
+  bool stopped = false;  // the process is
+  bool done = false;     // the helper said so
+  bool crashed = false;  // the process did, and that was not what this capture is for
+  bool hurried = false;  // others had to be seen to
+  uint32_t listed = 0;
+
+ private:
+  bool is_crashed(uint32_t tid) const { return crashed_tid_ == tid; }
+  void Fill(ThreadRecord record, ThreadCapture* thread);
+
+  const uint32_t seq_;
+  CollectorCounters* const counters_;
+  std::vector<ThreadCapture> threads_;
+  std::unordered_map<uint32_t, size_t> index_;
+  std::optional<uint32_t> crashed_tid_;
+  size_t captured_bytes_ = 0;
+  int64_t over_limit_ = 0;
+  int64_t corrupt_ = 0;
+  const char* last_corruption_ = "";
+};
+
+}  // namespace stackd

@@ -1,0 +1,165 @@
+#include "daemon/collect/spool_intake.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/text.h"
+#include "daemon/collect/crash_capture.h"
+#include "daemon/collect/find_modules.h"
+#include "daemon/collect/process_description.h"
+#include "daemon/collect/recording.h"
+#include "daemon/log/log.h"
+
+namespace stackd {
+namespace {
+
+constexpr std::chrono::seconds kRest(5);
+// A process that ends closes its files one after the other.
+constexpr std::chrono::milliseconds kSoon(200);
+// In which many that end at once are seen to together.
+constexpr std::chrono::milliseconds kGather(20);
+
+// The process as the daemon knew it, if the file is one that the daemon gave out; nullopt if it claims to be another.
+std::optional<ProcessDescription> ProcessOf(const std::string& name, uid_t file_uid, const stackd_hello& hello) {
+  std::string claimed = std::to_string(hello.pid) + "-" + std::to_string(hello.start_ticks);
+  auto owner = Spool::OwnerOf(name);
+  if (!owner) return DescribeProcess(hello, file_uid, claimed);
+  bool is_owner = owner->process_id == claimed || owner->process_id.starts_with(claimed + "-");
+  if (!is_owner) return std::nullopt;
+  return DescribeProcess(hello, owner->uid, owner->process_id);
+}
+
+std::shared_ptr<Capture> ToCapture(ProcessDescription process, SpoolCrash crash, ModuleCache* modules) {
+  auto capture = std::make_shared<Capture>();
+  capture->process = std::move(process);
+  capture->process.thread_count = 1;
+  capture->trigger = Trigger::kCrash;
+  capture->begin_wall_ns = crash.wall_ns;
+  capture->dump_signal = crash.process.dump_signal;
+  capture->partial = true;
+  capture->notes.push_back(
+      "it was found in the spool: no daemon took it while the process was there, and its other threads were not asked");
+  capture->crash = ToCrashCapture(crash.record);
+  capture->crash->from_spool = true;
+  CollectorCounters unused;
+  Recording recording(0, &unused);
+  AddCrashedThread(std::move(crash.record), &recording, capture.get());
+  recording.AddNotes(&capture->notes);
+  capture->threads = recording.TakeThreads();
+  std::vector<Mapping> mappings = ParseMaps(crash.maps);
+  for (Mapping& mapping : mappings) mapping.path = ToValidUtf8(mapping.path);
+  FindModulesByImage(crash.images, modules, &mappings, &capture->notes);
+  capture->map = std::make_shared<const AddressMap>(std::move(mappings));
+  return capture;
+}
+
+}  // namespace
+
+SpoolFinding LookAtSpoolFile(const Spool& spool, const std::string& name, ModuleCache* modules) {
+  using Kind = SpoolFinding::Kind;
+  auto file = spool.Read(name);
+  if (!file) {
+    if (file.error().code == Code::kNotFound) return {Kind::kGone};
+    return {.kind = Kind::kRefused, .reason = file.error().message};
+  }
+  if (file->bytes.empty()) return {file->in_use ? Kind::kUnfinished : Kind::kNothing};
+  auto crash = ParseSpoolFile(file->bytes);
+  if (!crash) {
+    // What is not finished may be so later; what makes no sense will not.
+    if (crash.error().code == Code::kUnavailable && file->in_use) return {Kind::kUnfinished};
+    return {.kind = Kind::kRefused, .reason = crash.error().message, .readable = true};
+  }
+  auto process = ProcessOf(name, file->uid, crash->process);
+  if (!process) return {.kind = Kind::kRefused, .reason = "it claims to be of another process", .readable = true};
+  return {Kind::kCrash, ToCapture(std::move(*process), std::move(*crash), modules)};
+}
+
+SpoolIntake::SpoolIntake(const Spool* spool, ModuleCache* modules, CollectorCounters* counters)
+    : spool_(spool), modules_(modules), counters_(counters) {}
+
+SpoolIntake::~SpoolIntake() { Stop(); }
+
+void SpoolIntake::Stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void SpoolIntake::Hold(const std::string& name) {
+  std::lock_guard lock(mutex_);
+  held_.insert(name);
+}
+
+void SpoolIntake::LetGo(const std::string& name) {
+  std::lock_guard lock(mutex_);
+  held_.erase(name);
+  asked_ = true;
+  changed_.notify_all();
+}
+
+bool SpoolIntake::IsHeld(const std::string& name) {
+  std::lock_guard lock(mutex_);
+  return held_.contains(name);
+}
+
+void SpoolIntake::Start(CrashHandler handler) {
+  handler_ = std::move(handler);
+  thread_ = std::thread([this] { Run(); });
+}
+
+void SpoolIntake::Run() {
+  std::unique_lock lock(mutex_);
+  std::chrono::milliseconds rest = kRest;
+  while (!stopping_) {
+    changed_.wait_for(lock, rest, [this] { return stopping_ || asked_; });
+    if (stopping_) return;
+    asked_ = false;
+    changed_.wait_for(lock, kGather, [this] { return stopping_; });
+    lock.unlock();
+    bool soon = false;
+    for (const std::string& name : spool_->Names()) soon |= Take(name);
+    // A process that is slow to end is waited for less and less often.
+    rest = !soon ? kRest : rest == kRest ? kSoon : std::min<std::chrono::milliseconds>(kRest, 2 * rest);
+    lock.lock();
+  }
+}
+
+bool SpoolIntake::Take(const std::string& name) {
+  if (IsHeld(name)) {
+    if (!spool_->CutIfTooLarge(name)) return false;
+    counters_->spool_refused++;
+    Log(LogLevel::kWarning, "a process wrote more to its spool file than a crash can have", {{"file", name}});
+    return false;
+  }
+  SpoolFinding finding = LookAtSpoolFile(*spool_, name, modules_);
+  switch (finding.kind) {
+    case SpoolFinding::Kind::kGone:
+      return false;
+    case SpoolFinding::Kind::kUnfinished:
+      return true;
+    case SpoolFinding::Kind::kNothing:
+      spool_->Remove(name);
+      return false;
+    case SpoolFinding::Kind::kRefused:
+      counters_->spool_refused++;
+      Log(LogLevel::kWarning, "a file of the spool is no crash that can be taken in",
+          {{"file", name}, {"reason", finding.reason}, {"kept", finding.readable ? "as .bad" : "no"}});
+      finding.readable ? spool_->SetAside(name) : spool_->Remove(name);
+      return false;
+    case SpoolFinding::Kind::kCrash:
+      handler_(std::move(finding.capture), [&] {
+        counters_->spool_taken++;
+        spool_->Remove(name);
+      });
+      return false;
+  }
+  return false;
+}
+
+}  // namespace stackd

@@ -1,0 +1,71 @@
+// Takes crashes in from the spool: at start, when a process has ended, and every few seconds.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "daemon/collect/collector.h"
+#include "daemon/collect/counters.h"
+#include "daemon/collect/module_cache.h"
+#include "daemon/collect/spool.h"
+
+namespace stackd {
+
+// What of a file is to be done.
+struct SpoolFinding {
+  enum class Kind {
+    kCrash,       // `capture` is to be stored
+    kUnfinished,  // somebody may still write to it
+    kNothing,     // empty, and nobody will write to it
+    kRefused,     // for `reason`; of its content if `readable`
+    kGone,
+  };
+  Kind kind;
+  std::shared_ptr<Capture> capture = nullptr;
+  std::string reason = {};
+  bool readable = false;
+};
+
+SpoolFinding LookAtSpoolFile(const Spool& spool, const std::string& name, ModuleCache* modules);
+
+// Thread-safe. A file is removed when the handler has released it.
+class SpoolIntake {
+ public:
+  // All must outlive it.
+  SpoolIntake(const Spool* spool, ModuleCache* modules, CollectorCounters* counters);
+  ~SpoolIntake();
+
+  // A file of a connected process is left alone: what the ring holds goes first, and is more.
+  void Hold(const std::string& name);
+  void LetGo(const std::string& name);
+
+  // Once; takes in what is there.
+  void Start(CrashHandler handler);
+  // The handler is not called any more.
+  void Stop();
+
+ private:
+  void Run();
+  // True if the file is to be looked at again soon.
+  bool Take(const std::string& name);
+  bool IsHeld(const std::string& name);
+
+  const Spool* const spool_;
+  ModuleCache* const modules_;
+  CollectorCounters* const counters_;
+  CrashHandler handler_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::set<std::string> held_;
+  bool asked_ = true;  // to look now
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace stackd

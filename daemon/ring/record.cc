@@ -1,0 +1,123 @@
+#include "daemon/ring/record.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "daemon/base/text.h"
+
+namespace stackd {
+namespace {
+
+constexpr uint32_t kMaxStackWords = kMaxStackBytes / 8;
+
+int64_t ClockTime(uint64_t time_ns) { return static_cast<int64_t>(std::min<uint64_t>(time_ns, INT64_MAX)); }
+
+// Procfs has a letter there; it goes to people as it is.
+char StateLetter(char state) { return (state | 0x20) >= 'a' && (state | 0x20) <= 'z' ? state : '\0'; }
+
+// False if the payload does not hold what the header promises.
+bool ParseStack(std::span<const char> payload, ThreadRecord* record) {
+  size_t available = payload.size() / 8;
+  size_t at = 0;
+  auto word_at = [&](size_t index) {
+    uint64_t word;
+    memcpy(&word, payload.data() + 8 * index, sizeof(word));
+    return word;
+  };
+  auto take = [&](uint32_t stack_words) {
+    for (uint32_t done = 0; done < stack_words; done += 64) {
+      uint32_t covered = std::min<uint32_t>(64, stack_words - done);
+      if (at >= available) return false;
+      uint64_t mask = word_at(at++);
+      if (covered < 64 && (mask >> covered) != 0) return false;
+      size_t kept = static_cast<size_t>(std::popcount(mask));
+      if (kept > available - at) return false;
+      record->masks.push_back(mask);
+      size_t before = record->words.size();
+      record->words.resize(before + kept);
+      if (kept > 0) memcpy(record->words.data() + before, payload.data() + 8 * at, 8 * kept);
+      at += kept;
+    }
+    return true;
+  };
+  return take(record->stack_words) && take(record->outer_words);
+}
+
+// `bytes` without the slot header of its first slot.
+std::optional<ThreadRecord> ParseThreadBody(std::span<const char> bytes) {
+  constexpr size_t kBodyBytes = sizeof(stackd_thread_record) - sizeof(stackd_slot_header);
+  if (bytes.size() < kBodyBytes) return std::nullopt;
+  stackd_thread_record raw{};
+  memcpy(reinterpret_cast<char*>(&raw) + sizeof(raw.slot), bytes.data(), kBodyBytes);
+  if (raw.stack_words > kMaxStackWords || raw.outer_words > kMaxStackWords) return std::nullopt;
+  ThreadRecord record;
+  record.seq = raw.seq;
+  record.tid = raw.tid;
+  record.flags = raw.flags;
+  record.handler_ns = raw.handler_ns;
+  record.time_ns = ClockTime(raw.time_ns);
+  record.cpu_ns = ClockTime(raw.cpu_ns);
+  record.thread_self_avma = raw.thread_self;
+  record.name = FieldText(raw.name);
+  memcpy(record.registers, raw.regs, sizeof(raw.regs));
+  record.stack_base_avma = raw.stack_base;
+  record.stack_words = raw.stack_words;
+  record.outer_base_avma = raw.outer_base;
+  record.outer_words = raw.outer_words;
+  if (!ParseStack(bytes.subspan(kBodyBytes), &record)) return std::nullopt;
+  return record;
+}
+
+}  // namespace
+
+std::optional<ThreadRecord> ParseThread(std::span<const char> chain) {
+  return ParseThreadBody(chain.subspan(sizeof(stackd_slot_header)));
+}
+
+std::optional<CrashRecord> ParseCrash(std::span<const char> chain) {
+  stackd_crash_record raw;
+  memcpy(&raw, chain.data(), sizeof(raw));
+  if (raw.slot.kind != STACKD_RECORD_CRASH) return std::nullopt;
+  CrashRecord record;
+  memcpy(record.id, raw.id, sizeof(record.id));
+  record.time_ns = ClockTime(raw.time_ns);
+  record.flags = raw.flags;
+  record.tid = raw.tid;
+  record.signal_number = raw.signal_number;
+  record.signal_code = raw.signal_code;
+  record.fault_address_avma = raw.fault_address;
+  record.sender_pid = raw.sender_pid;
+  record.sender_uid = raw.sender_uid;
+  record.trap_error = raw.trap_error;
+  record.trap_number = raw.trap_number;
+  record.stack_start_avma = raw.stack_start;
+  record.stack_end_avma = raw.stack_end;
+  record.abort_message = FieldText(raw.abort_message);
+  record.exception_type = FieldText(raw.exception_type);
+  record.thread = ParseThreadBody(chain.subspan(STACKD_SLOT_BYTES));
+  return record;
+}
+
+std::optional<std::vector<std::optional<StatusRecord>>> ParseStatuses(std::span<const char> chain) {
+  stackd_status_record raw;
+  memcpy(&raw, chain.data(), sizeof(raw));
+  if (raw.entry_count > STACKD_STATUS_ENTRIES) return std::nullopt;
+  std::vector<std::optional<StatusRecord>> records;
+  for (uint32_t i = 0; i < raw.entry_count; i++) {
+    const stackd_thread_status_entry& entry = raw.entries[i];
+    bool known = entry.status >= STACKD_STATUS_SIGNAL_BLOCKED && entry.status <= STACKD_STATUS_AGENT_FAULT;
+    records.emplace_back();
+    if (!known) continue;
+    records.back() = StatusRecord{.seq = raw.seq,
+                                  .tid = entry.tid,
+                                  .status = entry.status,
+                                  .kernel_state = StateLetter(entry.state),
+                                  .name = FieldText(entry.name),
+                                  .wait_channel = FieldText(entry.wait_channel)};
+  }
+  return records;
+}
+
+}  // namespace stackd

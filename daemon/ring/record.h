@@ -1,0 +1,75 @@
+// The records of ring_abi.h, checked: sizes agree with each other, strings are valid UTF-8. Addresses are whatever the
+// process says.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "stackd/ring_abi.h"
+
+namespace stackd {
+
+// A record with more of a stack is corrupt.
+inline constexpr uint32_t kMaxStackBytes = 256u << 10;
+
+struct ThreadRecord {
+  uint32_t seq = 0;
+  uint32_t tid = 0;
+  uint32_t flags = 0;  // stackd_thread_flags
+  int64_t handler_ns = 0;
+  int64_t time_ns = 0;
+  int64_t cpu_ns = 0;
+  uint64_t thread_self_avma = 0;
+  std::string name;
+  uint64_t registers[STACKD_REGISTERS] = {};
+  uint64_t stack_base_avma = 0;
+  uint32_t stack_words = 0;
+  // The thread's own stack where rsp was on another, or the outermost end of a deep one; 0 words: none.
+  uint64_t outer_base_avma = 0;
+  uint32_t outer_words = 0;
+  // As StackCopy takes them: of both.
+  std::vector<uint64_t> masks;
+  std::vector<uint64_t> words;
+};
+
+// One entry of a STATUS record.
+struct StatusRecord {
+  uint32_t seq = 0;
+  uint32_t tid = 0;
+  uint8_t status = 0;  // one of stackd_thread_status
+  char kernel_state = 0;
+  std::string name;
+  std::string wait_channel;
+};
+
+struct CrashRecord {
+  uint64_t id[2] = {};
+  int64_t time_ns = 0;
+  uint32_t flags = 0;  // stackd_crash_flags
+  uint32_t tid = 0;
+  int32_t signal_number = 0;
+  int32_t signal_code = 0;
+  uint64_t fault_address_avma = 0;
+  int32_t sender_pid = 0;
+  int32_t sender_uid = 0;
+  uint64_t trap_error = 0;
+  uint64_t trap_number = 0;
+  uint64_t stack_start_avma = 0;
+  uint64_t stack_end_avma = 0;
+  std::string abort_message;
+  std::string exception_type;
+  // Of the thread `tid`; nullopt if what was written of it makes no sense, which must not cost the rest.
+  std::optional<ThreadRecord> thread;
+};
+
+// A chain of slots is one piece of memory here: the slots in the order of the chain, without the headers of all but the
+// first. Each parser takes a whole chain of at least one slot.
+std::optional<ThreadRecord> ParseThread(std::span<const char> chain);
+std::optional<CrashRecord> ParseCrash(std::span<const char> chain);
+// nullopt in the place of an entry that makes no sense; nullopt altogether if there cannot be so many.
+std::optional<std::vector<std::optional<StatusRecord>>> ParseStatuses(std::span<const char> chain);
+
+}  // namespace stackd
