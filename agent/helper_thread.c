@@ -163,11 +163,12 @@ static void drop_ring(void) {
 __attribute__((noreturn)) static void* helper_main(void* unused) {
   (void)unused;
   pthread_setname_np(pthread_self(), "stackd-agent");
-  if (wait_before_registering) pause_ns(AFTER_FORK_NS);
+  if (wait_before_registering) stackd_crash_pause_helper(AFTER_FORK_NS);
   stackd_code_ranges_refresh(stackd_own_fd_get(&files->maps));
   uint64_t retry_ns = RETRY_FIRST_NS;
   for (;;) {
     if (connect_and_register() != 0) {
+      stackd_crash_helper_has_tried();
       pause_ns(retry_ns);
       retry_ns = retry_ns * 2 < RETRY_MAX_NS ? retry_ns * 2 : RETRY_MAX_NS;
       continue;
@@ -176,6 +177,7 @@ __attribute__((noreturn)) static void* helper_main(void* unused) {
     stackd_handler_set_ring(&connection.ring);
     crash_link = (struct stackd_crash_link){&connection.ring, connection.socket};
     stackd_crash_set_link(&crash_link);
+    stackd_crash_helper_has_tried();
     share_socket(connection.socket);
     serve();
     share_socket(STACKD_NO_FD);
@@ -223,6 +225,7 @@ int stackd_helper_start(const struct stackd_settings* use_settings, struct stack
   dl_iterate_phdr(add_tls, &tls_bytes);
   int error = create_thread(STACK_BYTES + tls_bytes);
   if (error == 0 && libc_thread_count != NULL) __atomic_fetch_sub(libc_thread_count, 1, __ATOMIC_RELAXED);
+  if (error != 0) stackd_crash_helper_has_tried();
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   return -error;
 }
