@@ -8,6 +8,7 @@
 #include "agent/chain.h"
 #include "agent/crash_record.h"
 #include "agent/handler.h"
+#include "agent/spool_writer.h"
 #include "stackd/wire.h"
 
 #define MS 1000000ull
@@ -156,9 +157,19 @@ STACKD_HANDLER static void finish(uint32_t more_flags) {
   if (crash.first_slot != STACKD_NO_SLOT) {
     commit(more_flags);
     set_word(&phase, COMMITTED);
-    hold(crash.link, crash.begin_ns);
+    const struct stackd_crash_link* link = crash.link;
+    bool told = link != NULL && crash.ring == link->ring;
+    if (!told || !hold(link, crash.begin_ns)) {
+      stackd_spool_write(crash.ring, crash.first_slot, link != NULL ? &link->spool : NULL, stackd_own_fd_check(maps_fd));
+    }
   }
   set_word(&phase, OVER);
+}
+
+STACKD_HANDLER static void write_record(const struct stackd_ring* ring) {
+  crash.ring = ring;
+  stackd_crash_record_write(ring, stackd_ring_free_crash_slots(ring), &crash.fault, stackd_own_fd_check(maps_fd),
+                            &crash.first_slot);
 }
 
 STACKD_HANDLER static void record_crash(const struct stackd_fault* fault) {
@@ -169,11 +180,8 @@ STACKD_HANDLER static void record_crash(const struct stackd_fault* fault) {
   set_word(&helper_is_wanted, 1);
   wait_for_word(&helper_has_tried, 1, crash.begin_ns + taken_within_ns());
   crash.link = atomic_load(&current_link);
-  if (crash.link != NULL) {
-    crash.ring = crash.link->ring;
-    stackd_crash_record_write(crash.ring, stackd_ring_free_crash_slots(crash.ring), fault, stackd_own_fd_check(maps_fd),
-                              &crash.first_slot);
-  }
+  if (crash.link != NULL) write_record(crash.link->ring);
+  if (crash.first_slot == STACKD_NO_SLOT) write_record(stackd_spool_ring());
   finish(0);
 }
 

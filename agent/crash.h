@@ -27,6 +27,7 @@
 struct stackd_crash_link {
   const struct stackd_ring* ring;
   struct stackd_own_fd socket;
+  struct stackd_own_fd spool;
 };
 
 /* Called once, before the first signal; `maps` must stay. NOT SIGNAL-SAFE. */

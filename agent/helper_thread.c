@@ -18,6 +18,7 @@
 #include "agent/crash.h"
 #include "agent/dump.h"
 #include "agent/handler.h"
+#include "agent/spool_writer.h"
 #include "agent/thread_table.h"
 
 #define MS 1000000ull
@@ -136,19 +137,24 @@ static void serve(void) {
 }
 
 static int connect_and_register(void) {
-  struct stackd_hello hello;
-  memset(&hello, 0, sizeof(hello));
-  hello.header.type = STACKD_MSG_HELLO;
-  hello.header.size_bytes = sizeof(hello);
-  hello.abi_version = STACKD_ABI_VERSION;
-  hello.dump_signal = settings->dump_signal;
-  stackd_process_describe(&hello);
+  /* Written in turn: a thread that crashes may be copying the other. */
+  static struct stackd_hello hellos[2];
+  static int next_hello;
+  struct stackd_hello* hello = &hellos[next_hello];
+  next_hello = 1 - next_hello;
+  memset(hello, 0, sizeof(*hello));
+  hello->header.type = STACKD_MSG_HELLO;
+  hello->header.size_bytes = sizeof(*hello);
+  hello->abi_version = STACKD_ABI_VERSION;
+  hello->dump_signal = settings->dump_signal;
+  stackd_process_describe(hello);
   /* The program may have closed them since. */
   stackd_process_files_open(files);
   pthread_mutex_lock(&shared_lock);
-  memcpy(hello.name, process_name, sizeof(hello.name));
+  memcpy(hello->name, process_name, sizeof(hello->name));
   pthread_mutex_unlock(&shared_lock);
-  return stackd_connection_open(&connection, settings->socket_path, &hello, files);
+  stackd_spool_set_process(hello);
+  return stackd_connection_open(&connection, settings->socket_path, hello, files);
 }
 
 static void drop_ring(void) {
@@ -175,7 +181,7 @@ __attribute__((noreturn)) static void* helper_main(void* unused) {
     }
     retry_ns = RETRY_FIRST_NS;
     stackd_handler_set_ring(&connection.ring);
-    crash_link = (struct stackd_crash_link){&connection.ring, connection.socket};
+    crash_link = (struct stackd_crash_link){&connection.ring, connection.socket, connection.spool};
     stackd_crash_set_link(&crash_link);
     stackd_crash_helper_has_tried();
     share_socket(connection.socket);
