@@ -6,6 +6,8 @@
 #define RED_ZONE_BYTES 128
 #define CHUNK_WORDS 256 /* 2 KiB on the stack of the interrupted thread */
 #define PAGE_BYTES 4096ull
+/* Slots that STACKD_CRASH_OUTER_BYTES need if every word is kept. */
+#define OUTER_SLOTS (STACKD_CRASH_OUTER_BYTES / 64 * 65 / (STACKD_SLOT_BYTES - 8) + 1)
 /* Where nothing is known about the mapping of rsp (a thread that started after the last look at maps). */
 #define BLIND_STACK_BYTES (64u << 10)
 /* A thread descriptor farther above rsp than this is not the top of the stack that rsp is in. */
@@ -18,11 +20,20 @@ struct span {
   bool foreign;
 };
 
+STACKD_HANDLER static bool is_main_stack(const struct stackd_code_ranges* ranges, const struct stackd_interval* mapping) {
+  return ranges != NULL && mapping->end == ranges->main_stack.end;
+}
+
 STACKD_HANDLER static struct span choose_span(const struct stackd_capture* capture) {
   uint64_t rsp = capture->regs[STACKD_REG_RSP];
   uint64_t start = (rsp - RED_ZONE_BYTES) & ~7ull;
-  struct stackd_interval mapping = {0, 0};
-  if (capture->ranges != NULL) {
+  struct stackd_interval mapping = capture->stack;
+  if (mapping.end != 0) {
+    if (is_main_stack(capture->ranges, &mapping)) {
+      if (start < mapping.start) start = mapping.start;
+      return (struct span){start, mapping.end & ~7ull, false};
+    }
+  } else if (capture->ranges != NULL) {
     struct stackd_interval main_stack = capture->ranges->main_stack;
     /* The main stack grows: its start was read earlier, its end stands. */
     if (rsp < main_stack.end && rsp >= main_stack.start - STACKD_MAIN_STACK_GROWTH_BYTES) {
@@ -113,10 +124,10 @@ struct progress {
   uint64_t lowest_outer; /* the lowest kept word that points into the outer stack; ~0 if none does */
 };
 
-/* False if slots ran out. */
+/* False if slots ran out; `reserve_slots` of them are left alone. */
 STACKD_HANDLER static bool copy_stack(const struct stackd_capture* capture, const struct stackd_filter* filter,
                                       struct stackd_interval range, bool in_place, struct stackd_ring_writer* writer,
-                                      struct progress* progress) {
+                                      uint32_t reserve_slots, struct progress* progress) {
   struct source source;
   source.pid = capture->pid;
   source.in_place = in_place;
@@ -142,12 +153,114 @@ STACKD_HANDLER static bool copy_stack(const struct stackd_capture* capture, cons
         if (block[i] - outer_start < outer_length && block[i] < progress->lowest_outer) progress->lowest_outer = block[i];
       }
     }
+    if (writer->slots_left < reserve_slots + 1 && !stackd_ring_fits(writer, block_words)) return false;
     if (!stackd_ring_append(writer, block, block_words)) return false;
     progress->stack_words += count;
     progress->payload_words += block_words;
     address += 8ull * count;
     if (count < want) return true; /* the mapping ends here */
   }
+  return true;
+}
+
+/* Everything but the stack. */
+STACKD_HANDLER static void fill(const struct stackd_capture* capture, const struct stackd_filter* filter,
+                                struct stackd_thread_record* record) {
+  record->seq = capture->seq;
+  record->tid = capture->tid;
+  record->flags = capture->flags | STACKD_THREAD_NO_STACK;
+  record->handler_ns = 0;
+  record->time_ns = capture->begin_ns;
+  record->cpu_ns = capture->cpu_ns;
+  record->thread_self = capture->thread_self;
+  for (int i = 0; i < 16; i++) record->name[i] = capture->name[i];
+  for (int i = 0; i < STACKD_REGISTERS; i++) {
+    uint64_t value = capture->regs[i];
+    bool keep = i == STACKD_REG_RIP || i == STACKD_REG_RSP || stackd_filter_keeps(filter, value);
+    record->regs[i] = keep ? value : 0;
+  }
+  record->stack_base = 0;
+  record->stack_words = 0;
+  record->payload_words = 0;
+  record->outer_base = 0;
+  record->outer_words = 0;
+  record->pad = 0;
+}
+
+/* Copies the part of the thread's own stack that the first one leads to. */
+STACKD_HANDLER static bool copy_outer(const struct stackd_capture* capture, const struct stackd_filter* filter,
+                                      struct stackd_interval outer, uint64_t lowest, struct stackd_ring_writer* writer,
+                                      uint32_t* flags, uint64_t* base, struct progress* progress) {
+  *base = (lowest - RED_ZONE_BYTES) & ~7ull;
+  if (*base < outer.start) *base = outer.start;
+  struct stackd_interval range = {*base, outer.end & ~7ull};
+  if (range.end - range.start > capture->max_stack_bytes) {
+    range.end = range.start + capture->max_stack_bytes;
+    *flags |= STACKD_THREAD_TRUNCATED;
+  }
+  bool running = (capture->flags & STACKD_THREAD_BY_HELPER) == 0;
+  return copy_stack(capture, filter, range, running, writer, 0, progress);
+}
+
+/* Fills in `record`, which `writer` has begun. `*next`, if not NULL, is set to its slot before anything is read that may
+ * fault. False if slots ran out. */
+STACKD_HANDLER static bool write(const struct stackd_capture* capture, struct stackd_ring_writer* writer,
+                                 struct stackd_thread_record* record, uint32_t* next) {
+  uint32_t flags = capture->flags;
+  struct span span = choose_span(capture);
+  if (span.end < span.start) span.end = span.start; /* rsp is at an end of the address space */
+  struct stackd_interval outer = outer_stack(capture, &span);
+  struct stackd_interval whole = {span.start, span.end};
+  if (span.end - span.start > capture->max_stack_bytes) {
+    span.end = span.start + capture->max_stack_bytes;
+    flags |= STACKD_THREAD_TRUNCATED;
+  }
+  bool both_ends = capture->crash_slots != 0 && !span.foreign;
+  if (span.foreign) {
+    /* What follows a fiber's stack may be the heap: a copy that was cut there was cut after its root. */
+    flags |= STACKD_THREAD_FOREIGN_SP;
+    flags &= ~(uint32_t)STACKD_THREAD_TRUNCATED;
+  }
+  struct stackd_filter filter;
+  stackd_filter_init(&filter, capture->ranges, both_ends ? whole : (struct stackd_interval){span.start, span.end}, outer);
+  fill(capture, &filter, record);
+  if (next != NULL) __atomic_store_n(next, writer->first_slot, __ATOMIC_RELEASE);
+
+  bool running = (capture->flags & STACKD_THREAD_BY_HELPER) == 0;
+  struct progress progress = {0, 0, ~0ull};
+  bool fits = copy_stack(capture, &filter, (struct stackd_interval){span.start, span.end}, running && !span.foreign, writer,
+                         both_ends ? OUTER_SLOTS : 0, &progress);
+  struct progress outer_progress = {0, 0, ~0ull};
+  uint64_t outer_base = 0;
+  bool complete = fits;
+  if (both_ends && (!fits || (flags & STACKD_THREAD_TRUNCATED) != 0)) {
+    uint64_t copied_until = span.start + 8ull * progress.stack_words;
+    outer_base = whole.end - STACKD_CRASH_OUTER_BYTES;
+    if (outer_base < copied_until) outer_base = copied_until;
+    complete =
+        copy_stack(capture, &filter, (struct stackd_interval){outer_base, whole.end}, running, writer, 0, &outer_progress);
+    flags &= ~(uint32_t)STACKD_THREAD_TRUNCATED;
+    flags |= complete ? STACKD_THREAD_BOTH_ENDS : STACKD_THREAD_BOTH_ENDS | STACKD_THREAD_TRUNCATED;
+  } else if (fits && progress.lowest_outer != ~0ull) {
+    complete = copy_outer(capture, &filter, outer, progress.lowest_outer, writer, &flags, &outer_base, &outer_progress);
+  }
+  if (!complete && capture->crash_slots == 0) return false;
+  if (!complete) flags |= STACKD_THREAD_TRUNCATED;
+
+  if (progress.stack_words == 0) {
+    flags |= STACKD_THREAD_NO_STACK;
+    struct stackd_interval none = {0, 0}; /* nothing points into it */
+    stackd_filter_init(&filter, capture->ranges, none, none);
+    fill(capture, &filter, record);
+  }
+  record->flags = flags;
+  record->stack_base = span.start;
+  record->stack_words = progress.stack_words;
+  record->payload_words = progress.payload_words + outer_progress.payload_words;
+  record->outer_base = outer_base;
+  record->outer_words = outer_progress.stack_words;
+  uint64_t elapsed_ns = stackd_clock_ns(CLOCK_MONOTONIC) - capture->begin_ns;
+  record->handler_ns = elapsed_ns < UINT32_MAX ? (uint32_t)elapsed_ns : UINT32_MAX;
   return true;
 }
 
@@ -159,70 +272,19 @@ int stackd_capture_write(const struct stackd_capture* capture) {
     stackd_ring_count_drop(capture->ring, STACKD_DROP_NO_SLOT);
     return -ENOSPC;
   }
-
-  uint32_t flags = capture->flags;
-  struct span span = choose_span(capture);
-  if (span.end < span.start) span.end = span.start; /* rsp is at an end of the address space */
-  struct stackd_interval outer = outer_stack(capture, &span);
-  if (span.end - span.start > capture->max_stack_bytes) {
-    span.end = span.start + capture->max_stack_bytes;
-    flags |= STACKD_THREAD_TRUNCATED;
-  }
-  if (span.foreign) {
-    /* What follows a fiber's stack may be the heap: a copy that was cut there was cut after its root. */
-    flags |= STACKD_THREAD_FOREIGN_SP;
-    flags &= ~(uint32_t)STACKD_THREAD_TRUNCATED;
-  }
-  struct stackd_filter filter;
-  stackd_filter_init(&filter, capture->ranges, (struct stackd_interval){span.start, span.end}, outer);
-  bool running = (capture->flags & STACKD_THREAD_BY_HELPER) == 0;
-  struct progress progress = {0, 0, ~0ull};
-  bool written = copy_stack(capture, &filter, (struct stackd_interval){span.start, span.end}, running && !span.foreign,
-                            &writer, &progress);
-  struct progress outer_progress = {0, 0, ~0ull};
-  uint64_t outer_base = 0;
-  if (written && progress.lowest_outer != ~0ull) {
-    outer_base = (progress.lowest_outer - RED_ZONE_BYTES) & ~7ull;
-    if (outer_base < outer.start) outer_base = outer.start;
-    struct stackd_interval range = {outer_base, outer.end & ~7ull};
-    if (range.end - range.start > capture->max_stack_bytes) {
-      range.end = range.start + capture->max_stack_bytes;
-      flags |= STACKD_THREAD_TRUNCATED;
-    }
-    written = copy_stack(capture, &filter, range, running, &writer, &outer_progress);
-  }
-  if (!written) {
+  if (!write(capture, &writer, record, NULL)) {
     /* The helper asks again when there is room: a whole stack later is better than half of one now. */
     stackd_ring_abandon(&writer);
     stackd_ring_count_drop(capture->ring, STACKD_DROP_NO_SLOT);
     return -ENOSPC;
   }
-  if (progress.stack_words == 0) {
-    flags |= STACKD_THREAD_NO_STACK;
-    struct stackd_interval none = {0, 0}; /* nothing points into it */
-    stackd_filter_init(&filter, capture->ranges, none, none);
-  }
-
-  record->seq = capture->seq;
-  record->tid = capture->tid;
-  record->flags = flags;
-  record->time_ns = capture->begin_ns;
-  record->cpu_ns = capture->cpu_ns;
-  record->thread_self = capture->thread_self;
-  for (int i = 0; i < 16; i++) record->name[i] = capture->name[i];
-  for (int i = 0; i < STACKD_REGISTERS; i++) {
-    uint64_t value = capture->regs[i];
-    bool keep = i == STACKD_REG_RIP || i == STACKD_REG_RSP || stackd_filter_keeps(&filter, value);
-    record->regs[i] = keep ? value : 0;
-  }
-  record->stack_base = span.start;
-  record->stack_words = progress.stack_words;
-  record->payload_words = progress.payload_words + outer_progress.payload_words;
-  record->outer_base = outer_base;
-  record->outer_words = outer_progress.stack_words;
-  record->pad = 0;
-  uint64_t elapsed_ns = stackd_clock_ns(CLOCK_MONOTONIC) - capture->begin_ns;
-  record->handler_ns = elapsed_ns < UINT32_MAX ? (uint32_t)elapsed_ns : UINT32_MAX;
   stackd_ring_commit(&writer);
   return 0;
+}
+
+void stackd_capture_write_crash(const struct stackd_capture* capture, uint32_t* next) {
+  struct stackd_ring_writer writer;
+  struct stackd_thread_record* record = stackd_ring_begin_crash(&writer, capture->ring, STACKD_RECORD_THREAD,
+                                                                sizeof(struct stackd_thread_record), capture->crash_slots);
+  if (record != NULL) write(capture, &writer, record, next);
 }

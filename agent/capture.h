@@ -24,7 +24,15 @@ struct stackd_capture {
   uint64_t cpu_ns;
   char name[16];
   uint64_t regs[STACKD_REGISTERS];
+  /* Of a thread that crashed: the record goes to the crash part, into at most so many slots, and of a stack that is longer
+   * than these hold, both ends. 0: a live dump. */
+  uint32_t crash_slots;
+  /* The mapping that rsp is in or just below, if the caller has looked; else {0, 0}. */
+  struct stackd_interval stack;
 };
+
+/* What is kept of the outermost end of a stack whose middle is left out. */
+#define STACKD_CRASH_OUTER_BYTES (16u << 10)
 
 /* Stack that stackd_capture_write() needs, all calls included: tests/safety counts 3,720. */
 #define STACKD_CAPTURE_STACK_BYTES 3840
@@ -35,5 +43,12 @@ struct stackd_capture {
  * SIGNAL-SAFE. 0; -ENOSPC if the ring had no room for the whole record: then nothing is written, and the drop is counted.
  */
 int stackd_capture_write(const struct stackd_capture* capture) STACKD_HANDLER;
+
+/* The same for a thread that crashed: the record is not committed, it becomes part of a CRASH record. `*next` is set to its
+ * first slot as soon as the registers are in it, before the stack is looked at; it stays as it is if there is no slot.
+ * Slots that run out cut the stack.
+ *
+ * SIGNAL-SAFE. */
+void stackd_capture_write_crash(const struct stackd_capture* capture, uint32_t* next) STACKD_HANDLER;
 
 #endif /* STACKD_CAPTURE_H_ */

@@ -61,8 +61,17 @@ static bool long_enough(const struct stackd_message_header* header) {
   }
 }
 
-/* At most one fd comes with a message; `fd` is -1 if none did. */
-static int receive_with_fd(int socket_fd, union stackd_message* message, int* fd) {
+/* A ring and a spool file come with WELCOME. */
+#define MAX_RECEIVED_FDS 2
+
+static void close_fds(const int fds[MAX_RECEIVED_FDS]) {
+  for (int i = 0; i < MAX_RECEIVED_FDS; i++) {
+    if (fds[i] >= 0) close(fds[i]);
+  }
+}
+
+/* `fds` are those that came, then -1. */
+static int receive_with_fds(int socket_fd, union stackd_message* message, int fds[MAX_RECEIVED_FDS]) {
   struct iovec part = {message, sizeof(*message)};
   struct control control;
   struct msghdr header;
@@ -71,7 +80,8 @@ static int receive_with_fd(int socket_fd, union stackd_message* message, int* fd
   header.msg_iovlen = 1;
   header.msg_control = control.bytes;
   header.msg_controllen = sizeof(control.bytes);
-  *fd = -1;
+  for (int i = 0; i < MAX_RECEIVED_FDS; i++) fds[i] = -1;
+  int count = 0;
   ssize_t got;
   do {
     got = recvmsg(socket_fd, &header, MSG_CMSG_CLOEXEC);
@@ -82,13 +92,16 @@ static int receive_with_fd(int socket_fd, union stackd_message* message, int* fd
     for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= c->cmsg_len; i++) {
       int received;
       memcpy(&received, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-      if (*fd >= 0) close(*fd);
-      *fd = received;
+      if (count < MAX_RECEIVED_FDS) {
+        fds[count++] = received;
+      } else {
+        close(received);
+      }
     }
   }
   if (got < (ssize_t)sizeof(message->header) || message->header.size_bytes != (uint32_t)got ||
       !long_enough(&message->header)) {
-    if (*fd >= 0) close(*fd);
+    close_fds(fds);
     return -EPROTO;
   }
   return 0;
@@ -97,9 +110,9 @@ static int receive_with_fd(int socket_fd, union stackd_message* message, int* fd
 int stackd_connection_receive(struct stackd_connection* connection, union stackd_message* message) {
   int socket_fd = stackd_own_fd_get(&connection->socket);
   if (socket_fd < 0) return -ENOTCONN;
-  int fd;
-  int error = receive_with_fd(socket_fd, message, &fd);
-  if (error == 0 && fd >= 0) close(fd);
+  int fds[MAX_RECEIVED_FDS];
+  int error = receive_with_fds(socket_fd, message, fds);
+  if (error == 0) close_fds(fds);
   return error;
 }
 
@@ -144,14 +157,18 @@ static int register_with_daemon(struct stackd_connection* connection, const stru
   if (error != 0) return error;
 
   union stackd_message message;
-  int ring_fd;
-  error = receive_with_fd(connection->socket.fd, &message, &ring_fd);
+  int received[MAX_RECEIVED_FDS];
+  error = receive_with_fds(connection->socket.fd, &message, received);
   if (error != 0) return error;
   error = -EPROTO;
-  if (message.header.type == STACKD_MSG_WELCOME && ring_fd >= 0) {
-    error = map_ring(connection, ring_fd, message.welcome.ring_bytes);
+  if (message.header.type == STACKD_MSG_WELCOME && received[0] >= 0) {
+    error = map_ring(connection, received[0], message.welcome.ring_bytes);
   }
-  if (ring_fd >= 0) close(ring_fd);
+  if (error == 0 && received[1] >= 0) {
+    connection->spool = stackd_own_fd_take(received[1]);
+    received[1] = -1;
+  }
+  close_fds(received);
   return error;
 }
 
@@ -165,6 +182,7 @@ int stackd_connection_open(struct stackd_connection* connection, const char* soc
   int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   if (fd < 0) return -errno;
   connection->socket = stackd_own_fd_take(fd);
+  connection->spool = STACKD_NO_FD;
   if (connection->socket.fd < 0) return -EBADF;
   int error = 0;
   if (connect(connection->socket.fd, (const struct sockaddr*)&address, sizeof(address)) != 0) error = -errno;
@@ -173,4 +191,7 @@ int stackd_connection_open(struct stackd_connection* connection, const char* soc
   return error;
 }
 
-void stackd_connection_close(struct stackd_connection* connection) { stackd_own_fd_close(&connection->socket); }
+void stackd_connection_close(struct stackd_connection* connection) {
+  stackd_own_fd_close(&connection->socket);
+  stackd_own_fd_close(&connection->spool);
+}

@@ -9,6 +9,7 @@
 
 struct stackd_connection {
   struct stackd_own_fd socket;
+  struct stackd_own_fd spool; /* where a crash goes that the daemon does not take; may be none */
   struct stackd_ring ring;
   uint64_t ring_bytes;
 };
@@ -33,7 +34,7 @@ int stackd_connection_receive(struct stackd_connection* connection, union stackd
 int stackd_connection_send(const struct stackd_own_fd* socket, const struct stackd_message_header* message, int fd,
                            int flags);
 
-/* Closes the socket; the ring's memory stays. */
+/* Closes socket and spool file; the ring's memory stays. */
 void stackd_connection_close(struct stackd_connection* connection);
 
 #endif /* STACKD_CONNECTION_H_ */

@@ -11,6 +11,7 @@
 
 #include "agent/capture.h"
 #include "agent/code_ranges.h"
+#include "agent/crash.h"
 #include "agent/exec_gate.h"
 #include "agent/handler.h"
 #include "agent/own_fd.h"
@@ -117,6 +118,8 @@ static bool check_over(struct run* run) {
 
 static bool add_thread(void* context, uint32_t tid) {
   struct run* run = context;
+  /* The thread that crashed waits for the daemon, and its record is there. */
+  if (tid == stackd_crash_winner()) return true;
   if (run->count == run->table->capacity) {
     struct stackd_thread_table* grown = stackd_thread_table_reserve(run->count + 1);
     if (grown == NULL) return false;
@@ -137,7 +140,8 @@ struct newcomers {
 };
 
 /* The kernel lists threads in the order in which they began, so that most are found at once. Not all: a thread that exits
- * while it is listed makes the kernel go on by position, past some that are there; the next pass finds these, out of order. */
+ * while it is listed makes the kernel go on by position, past some that are there; the next pass finds these, out of order.
+ */
 static bool add_newcomer(void* context, uint32_t tid) {
   struct newcomers* newcomers = context;
   for (uint32_t i = 0; i < newcomers->known; i++) {

@@ -6,16 +6,19 @@
 #include <ucontext.h>
 
 #include "agent/capture.h"
+#include "agent/chain.h"
 
 static stackd_filter_fn* filter_in_use;
+static int signal_in_use;
 static const struct stackd_ring* _Atomic current_ring;
 static uint32_t handlers_running;
 
-/* Two, so that a handler that reads one while the program sets the other sees a whole action. */
-static struct sigaction chain_actions[2];
-static const struct sigaction* _Atomic chain;
+void stackd_handler_init(stackd_filter_fn* filter, int dump_signal) {
+  filter_in_use = filter;
+  signal_in_use = dump_signal;
+}
 
-void stackd_handler_init(stackd_filter_fn* filter) { filter_in_use = filter; }
+int stackd_handler_signal(void) { return signal_in_use; }
 
 void stackd_handler_set_ring(const struct stackd_ring* ring) { atomic_store(&current_ring, ring); }
 
@@ -34,19 +37,8 @@ void stackd_handler_reset_after_fork(void) {
   __atomic_store_n(&handlers_running, 0, __ATOMIC_SEQ_CST);
 }
 
-void stackd_handler_set_chain(const struct sigaction* action) {
-  const struct sigaction* now = atomic_load(&chain);
-  struct sigaction* next = now == &chain_actions[0] ? &chain_actions[1] : &chain_actions[0];
-  *next = *action;
-  atomic_store(&chain, next);
-}
-
-void stackd_handler_get_chain(struct sigaction* action) {
-  const struct sigaction* now = atomic_load(&chain);
-  *action = now != NULL ? *now : (struct sigaction){.sa_handler = SIG_DFL};
-}
-
-STACKD_HANDLER static void copy_registers(const ucontext_t* context, uint64_t regs[STACKD_REGISTERS]) {
+void stackd_copy_registers(const void* ucontext, uint64_t regs[STACKD_REGISTERS]) {
+  const ucontext_t* context = ucontext;
   const greg_t* from = context->uc_mcontext.gregs;
   regs[0] = (uint64_t)from[REG_RAX];
   regs[1] = (uint64_t)from[REG_RDX];
@@ -69,7 +61,8 @@ STACKD_HANDLER static void copy_registers(const ucontext_t* context, uint64_t re
 
 /* Whether capture_interrupted() can run on this stack: it may be an alternate stack that the program sized for a handler of
  * its own, or nearly used up, with a guard page below. */
-STACKD_HANDLER static int has_room(const ucontext_t* context) {
+int stackd_has_room(const void* ucontext) {
+  const ucontext_t* context = ucontext;
   uint64_t here = (uint64_t)__builtin_frame_address(0);
   uint64_t low = (uint64_t)context->uc_stack.ss_sp;
   if (here - low < context->uc_stack.ss_size) return here - low >= STACKD_CAPTURE_STACK_BYTES;
@@ -101,7 +94,9 @@ __attribute__((noinline)) STACKD_HANDLER static int capture_interrupted(const st
   capture.thread_self = stackd_fs_base();
   capture.cpu_ns = stackd_clock_ns(CLOCK_THREAD_CPUTIME_ID);
   stackd_thread_name(capture.name);
-  copy_registers(context, capture.regs);
+  stackd_copy_registers(context, capture.regs);
+  capture.crash_slots = 0;
+  capture.stack = (struct stackd_interval){0, 0};
   return stackd_capture_write(&capture);
 }
 
@@ -114,7 +109,7 @@ STACKD_HANDLER static void answer(uint32_t index, uint32_t seq, const ucontext_t
     stackd_ring_count_drop(ring, STACKD_DROP_LATE);
     return;
   }
-  if (!has_room(context)) {
+  if (!stackd_has_room(context)) {
     stackd_ring_count_drop(ring, STACKD_DROP_AGENT_FAULT);
     stackd_thread_answer(entry, seq, STACKD_THREAD_FAULT);
     return;
@@ -123,33 +118,14 @@ STACKD_HANDLER static void answer(uint32_t index, uint32_t seq, const ucontext_t
   stackd_thread_answer(entry, seq, error == 0 ? STACKD_THREAD_DONE : STACKD_THREAD_NO_SLOT);
 }
 
-/* As in <asm/signal.h>: what rt_sigaction takes. */
-struct kernel_sigaction {
-  uint64_t handler;
-  uint64_t flags;
-  uint64_t restorer;
-  uint64_t mask;
-};
-
-STACKD_HANDLER static void call_chain(int signal_number, siginfo_t* info, void* context) {
-  const struct sigaction* action = atomic_load(&chain);
-  if (action == NULL || action->sa_handler == SIG_DFL) {
-    /* Somebody else sent this signal to a program that leaves it alone: what would have happened without us happens when
-     * the handler returns and unblocks it. */
-    struct kernel_sigaction default_action = {0, 0, 0, 0};
-    stackd_syscall6(SYS_rt_sigaction, signal_number, (long)&default_action, 0, 8, 0, 0);
-    stackd_syscall6(SYS_tgkill, stackd_getpid(), stackd_gettid(), signal_number, 0, 0, 0);
-    return;
-  }
-  if (action->sa_handler == SIG_IGN) return;
-  /* The handler runs with the mask that it would have had, not with ours. */
-  uint64_t mask = *(const uint64_t*)&((const ucontext_t*)context)->uc_sigmask | *(const uint64_t*)&action->sa_mask;
-  if ((action->sa_flags & SA_NODEFER) == 0) mask |= 1ull << (signal_number - 1);
-  stackd_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0, 8, 0, 0);
-  if (action->sa_flags & SA_SIGINFO) {
-    action->sa_sigaction(signal_number, info, context);
+/* Somebody else sent it: what would have happened without us happens. */
+STACKD_HANDLER static void pass_on(int signal_number, siginfo_t* info, void* context) {
+  struct stackd_action action = stackd_chain_deliver(signal_number);
+  if (action.handler == STACKD_ACTION_IGNORE) return;
+  if (action.handler == STACKD_ACTION_DEFAULT) {
+    stackd_chain_end(signal_number, info, context);
   } else {
-    action->sa_handler(signal_number);
+    stackd_chain_call(&action, signal_number, info, context);
   }
 }
 
@@ -159,7 +135,7 @@ bool stackd_is_dump_signal(const siginfo_t* info) {
 
 void stackd_on_dump_signal(int signal_number, siginfo_t* info, void* context) {
   if (!stackd_is_dump_signal(info)) {
-    call_chain(signal_number, info, context);
+    pass_on(signal_number, info, context);
     return;
   }
   /* errno is untouched: no call here goes through the C library. */

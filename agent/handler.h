@@ -15,7 +15,10 @@
 #define STACKD_SI_CODE (-0x5d)
 
 /* Called once, before the first signal. NOT SIGNAL-SAFE. */
-void stackd_handler_init(stackd_filter_fn* filter);
+void stackd_handler_init(stackd_filter_fn* filter, int dump_signal);
+
+/* The dump signal. SIGNAL-SAFE. */
+int stackd_handler_signal(void) STACKD_HANDLER;
 
 /* Handlers from now on write to `ring`, or to nothing if NULL. `ring` must stay valid until stackd_handler_quiesce() says
  * that nobody uses it. */
@@ -28,13 +31,13 @@ int stackd_handler_quiesce(uint64_t timeout_ns);
 /* In the child of a fork: there is no ring, and no other thread that could be in a handler. */
 void stackd_handler_reset_after_fork(void);
 
-/* What the program wants done with the signal when it is not ours; installed in place of ours before the program asked for
- * it. The handler calls it for signals that the agent did not send. */
-void stackd_handler_set_chain(const struct sigaction* action);
-void stackd_handler_get_chain(struct sigaction* action);
-
 /* Whether this came from our helper. SIGNAL-SAFE. */
 bool stackd_is_dump_signal(const siginfo_t* info) STACKD_HANDLER;
+
+/* What the handlers of crashes need too; `ucontext` is the third argument of a signal handler. stackd_has_room(): whether
+ * STACKD_CAPTURE_STACK_BYTES are left on this stack. HANDLER ONLY. */
+void stackd_copy_registers(const void* ucontext, uint64_t regs[STACKD_REGISTERS]) STACKD_HANDLER;
+int stackd_has_room(const void* ucontext) STACKD_HANDLER;
 
 /* The signal handler itself: HANDLER ONLY. */
 void stackd_on_dump_signal(int signal_number, siginfo_t* info, void* context) STACKD_HANDLER;

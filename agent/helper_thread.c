@@ -15,8 +15,10 @@
 
 #include "agent/code_ranges.h"
 #include "agent/connection.h"
+#include "agent/crash.h"
 #include "agent/dump.h"
 #include "agent/handler.h"
+#include "agent/spool_writer.h"
 #include "agent/thread_table.h"
 
 #define MS 1000000ull
@@ -33,7 +35,8 @@ static const struct stackd_settings* settings;
 static struct stackd_process_files* files;
 static bool wait_before_registering;
 
-static struct stackd_connection connection;
+static struct stackd_connection connection = {.socket = {-1, 0, 0}, .spool = {-1, 0, 0}};
+static struct stackd_crash_link crash_link;
 
 /* What other threads of the program need of the connection. */
 static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -134,43 +137,53 @@ static void serve(void) {
 }
 
 static int connect_and_register(void) {
-  struct stackd_hello hello;
-  memset(&hello, 0, sizeof(hello));
-  hello.header.type = STACKD_MSG_HELLO;
-  hello.header.size_bytes = sizeof(hello);
-  hello.abi_version = STACKD_ABI_VERSION;
-  hello.dump_signal = settings->dump_signal;
-  stackd_process_describe(&hello);
+  /* Written in turn: a thread that crashes may be copying the other. */
+  static struct stackd_hello hellos[2];
+  static int next_hello;
+  struct stackd_hello* hello = &hellos[next_hello];
+  next_hello = 1 - next_hello;
+  memset(hello, 0, sizeof(*hello));
+  hello->header.type = STACKD_MSG_HELLO;
+  hello->header.size_bytes = sizeof(*hello);
+  hello->abi_version = STACKD_ABI_VERSION;
+  hello->dump_signal = settings->dump_signal;
+  stackd_process_describe(hello);
   /* The program may have closed them since. */
   stackd_process_files_open(files);
   pthread_mutex_lock(&shared_lock);
-  memcpy(hello.name, process_name, sizeof(hello.name));
+  memcpy(hello->name, process_name, sizeof(hello->name));
   pthread_mutex_unlock(&shared_lock);
-  return stackd_connection_open(&connection, settings->socket_path, &hello, files);
+  stackd_spool_set_process(hello);
+  return stackd_connection_open(&connection, settings->socket_path, hello, files);
 }
 
 static void drop_ring(void) {
   stackd_handler_set_ring(NULL);
+  stackd_crash_set_link(NULL);
   /* `connection.ring` and the memory serve until the last handler is out. One stays only in a thread that somebody stopped
    * there; without that thread there would be no whole dump anyway. */
-  while (!stackd_handler_quiesce(QUIESCE_NS)) pause_ns(QUIESCE_NS);
+  while (!stackd_handler_quiesce(QUIESCE_NS) || stackd_crash_is_using_link()) pause_ns(QUIESCE_NS);
   munmap(connection.ring.header, connection.ring_bytes);
 }
 
 __attribute__((noreturn)) static void* helper_main(void* unused) {
   (void)unused;
   pthread_setname_np(pthread_self(), "stackd-agent");
-  if (wait_before_registering) pause_ns(AFTER_FORK_NS);
+  if (wait_before_registering) stackd_crash_pause_helper(AFTER_FORK_NS);
   stackd_code_ranges_refresh(stackd_own_fd_get(&files->maps));
   uint64_t retry_ns = RETRY_FIRST_NS;
   for (;;) {
     if (connect_and_register() != 0) {
+      stackd_crash_helper_has_tried();
       pause_ns(retry_ns);
       retry_ns = retry_ns * 2 < RETRY_MAX_NS ? retry_ns * 2 : RETRY_MAX_NS;
       continue;
     }
     retry_ns = RETRY_FIRST_NS;
     stackd_handler_set_ring(&connection.ring);
+    crash_link = (struct stackd_crash_link){&connection.ring, connection.socket, connection.spool};
+    stackd_crash_set_link(&crash_link);
+    stackd_crash_helper_has_tried();
     share_socket(connection.socket);
     serve();
     share_socket(STACKD_NO_FD);
@@ -218,6 +231,7 @@ int stackd_helper_start(const struct stackd_settings* use_settings, struct stack
   dl_iterate_phdr(add_tls, &tls_bytes);
   int error = create_thread(STACK_BYTES + tls_bytes);
   if (error == 0 && libc_thread_count != NULL) __atomic_fetch_sub(libc_thread_count, 1, __ATOMIC_RELAXED);
+  if (error != 0) stackd_crash_helper_has_tried();
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   return -error;
 }
@@ -228,7 +242,7 @@ void stackd_helper_reset_after_fork(void) {
   stackd_dump_reset_after_fork();
   pthread_mutex_init(&shared_lock, NULL);
   /* The ring is not mapped here (MADV_DONTFORK); the socket is the parent's. */
-  stackd_own_fd_close(&connection.socket);
+  stackd_connection_close(&connection);
   shared_socket = STACKD_NO_FD;
 }
 

@@ -6,10 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/altstack.h"
+#include "agent/chain.h"
+#include "agent/crash.h"
+#include "agent/crash_record.h"
 #include "agent/exec_gate.h"
 #include "agent/handler.h"
 #include "agent/helper_thread.h"
 #include "agent/process.h"
+#include "agent/spool_writer.h"
 #include "stackd/agent.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -17,34 +22,75 @@
 static struct stackd_settings settings;
 static struct stackd_process_files files = {{-1, 0, 0}, {-1, 0, 0}};
 static atomic_int taken_signal;
+static _Atomic uint64_t taken_signals; /* bit n - 1 is signal n */
+static int32_t process;
 static atomic_bool installing;
 
 int stackd_taken_signal(void) { return atomic_load(&taken_signal); }
 
-static int take_signal(stackd_sigaction_fn* set_action) {
-  struct sigaction before;
-  if (set_action(settings.dump_signal, NULL, &before) != 0) return -errno;
-  if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) return -EBUSY;
-  stackd_handler_set_chain(&before);
+bool stackd_has_taken(int signal_number) {
+  if (signal_number <= 0 || signal_number > 64) return false;
+  return (atomic_load(&taken_signals) >> (signal_number - 1) & 1) != 0;
+}
+
+bool stackd_is_other_process(void) { return stackd_getpid() != process; }
+
+int stackd_take_action(int signal_number, const struct sigaction* action, stackd_sigaction_fn* set_action) {
+  bool for_dumps = signal_number == settings.dump_signal;
   struct sigaction ours;
   memset(&ours, 0, sizeof(ours));
-  ours.sa_sigaction = stackd_on_dump_signal;
-  /* SA_ONSTACK: Go's threads have tiny stacks and require it. Faults stay deliverable: blocked, they would kill. */
-  ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
+  ours.sa_sigaction = for_dumps ? stackd_on_dump_signal : stackd_on_crash_signal;
+  /* SA_ONSTACK: Go's threads have tiny stacks and require it, and a stack that has overflowed has no room. */
+  ours.sa_flags = SA_SIGINFO | SA_ONSTACK | (for_dumps ? SA_RESTART : action->sa_flags & SA_RESTART);
   /* Not sigfillset(): that leaves out glibc's own two signals, and a thread cancelled inside our handler would leave its
    * record unfinished for ever. */
   memset(&ours.sa_mask, 0xff, sizeof(ours.sa_mask));
-  sigdelset(&ours.sa_mask, SIGSEGV);
-  sigdelset(&ours.sa_mask, SIGBUS);
-  return set_action(settings.dump_signal, &ours, NULL) == 0 ? 0 : -errno;
+  if (for_dumps) {
+    /* Faults stay deliverable: blocked, they would kill. (The handler of crashes unblocks them itself, once the program's
+     * own is not going to be called.) */
+    sigdelset(&ours.sa_mask, SIGSEGV);
+    sigdelset(&ours.sa_mask, SIGBUS);
+  } else if (action->sa_handler == SIG_IGN) {
+    ours.sa_handler = SIG_IGN;
+  }
+  return set_action(signal_number, &ours, NULL) == 0 ? 0 : -errno;
+}
+
+/* Takes a signal, with what is set for it now as the chain's target. */
+static int take_signal(int signal_number, stackd_sigaction_fn* set_action) {
+  struct sigaction before;
+  if (set_action(signal_number, NULL, &before) != 0) return -errno;
+  bool handled = before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN;
+  if (handled && signal_number == settings.dump_signal) return -EBUSY;
+  stackd_chain_set(signal_number, &before);
+  int error = stackd_take_action(signal_number, &before, set_action);
+  if (error == 0) atomic_fetch_or(&taken_signals, 1ull << (signal_number - 1));
+  return error;
+}
+
+static void take_crash_signals(stackd_sigaction_fn* set_action) {
+  if (settings.crash_signals == 0) return;
+  stackd_altstack_init();
+  stackd_crash_init(settings.crash_hold_ns, &files.maps);
+  stackd_crash_record_init(stackd_filter_choose());
+  stackd_spool_init(settings.dir);
+  for (int signal_number = 1; signal_number <= 64; signal_number++) {
+    if ((settings.crash_signals >> (signal_number - 1) & 1) != 0) take_signal(signal_number, set_action);
+  }
 }
 
 /* The child has one thread, no ring and none of our connection. It gets files of its own now, before it may change its user
  * id and lose the right to open them. */
 static void after_fork_in_child(void) {
+  process = stackd_getpid();
   stackd_own_fd_reset();
   stackd_exec_gate_reset();
   stackd_handler_reset_after_fork();
+  if (settings.crash_signals != 0) {
+    stackd_crash_reset_after_fork();
+    stackd_crash_record_init(stackd_filter_choose());
+    stackd_spool_init(settings.dir);
+  }
   stackd_helper_reset_after_fork();
   stackd_process_files_close(&files);
   stackd_process_files_open(&files);
@@ -57,13 +103,15 @@ int stackd_install_with(stackd_sigaction_fn* set_action) {
   if (error != 0) return error;
   const char* name = getenv("STACKD_NAME");
   if (name != NULL) stackd_helper_set_name(name);
+  process = stackd_getpid();
   stackd_own_fd_reset();
   stackd_exec_gate_reset();
-  stackd_handler_init(stackd_filter_choose());
-  error = take_signal(set_action);
+  stackd_handler_init(stackd_filter_choose(), settings.dump_signal);
+  error = take_signal(settings.dump_signal, set_action);
   if (error != 0) return error;
   atomic_store(&taken_signal, settings.dump_signal);
   stackd_process_files_open(&files);
+  take_crash_signals(set_action);
   /* An allocator registers its own fork handlers when it is first used; in the child they must run before ours, which
    * creates a thread and so allocates. */
   free(malloc(1));

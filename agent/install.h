@@ -3,13 +3,24 @@
 #define STACKD_INSTALL_H_
 
 #include <signal.h>
+#include <stdbool.h>
 
 typedef int stackd_sigaction_fn(int, const struct sigaction*, struct sigaction*);
 
 /* stackd_install() with the sigaction() to use: the preload variant interposes that, and needs the real one here. */
 int stackd_install_with(stackd_sigaction_fn* set_action);
 
-/* The signal that the agent has taken, or 0. */
+/* The signal that the agent has taken for dumps, or 0. */
 int stackd_taken_signal(void);
+
+/* Whether the agent has taken this signal, for dumps or crashes. */
+bool stackd_has_taken(int signal_number);
+
+/* Whether this is a child of vfork(), which has our memory but not our signals. */
+bool stackd_is_other_process(void);
+
+/* Has the kernel do what the program's `action` for a taken signal asks for: our handler with flags to match, or nothing
+ * where the program ignores a signal of crashes (an ignored signal interrupts nothing, and stays ignored in exec). */
+int stackd_take_action(int signal_number, const struct sigaction* action, stackd_sigaction_fn* set_action);
 
 #endif /* STACKD_INSTALL_H_ */

@@ -2,13 +2,16 @@
  * else there. Each use first checks that the number still means the file that we opened.
  *
  * Fds are moved to 200 and above, out of the way of programs that count on the lowest numbers.
- * Handlers use no fds at all.
+ * Of the handlers only that of a crash uses any.
  */
 #ifndef STACKD_OWN_FD_H_
 #define STACKD_OWN_FD_H_
 
 #include <stdbool.h>
+#include <sys/stat.h>
 #include <sys/types.h>
+
+#include "agent/syscalls.h"
 
 struct stackd_own_fd {
   int fd; /* < 0: none */
@@ -36,6 +39,13 @@ int stackd_own_fd_next_guarded(unsigned first, unsigned last);
 
 /* The number, or -1 if it no longer means our file. */
 int stackd_own_fd_get(const struct stackd_own_fd* own);
+
+/* The same in a handler. SIGNAL-SAFE. */
+STACKD_HANDLER_INLINE int stackd_own_fd_check(const struct stackd_own_fd* own) {
+  struct stat status;
+  if (own->fd < 0 || stackd_syscall6(SYS_fstat, own->fd, (long)&status, 0, 0, 0, 0) != 0) return -1;
+  return status.st_dev == own->device && status.st_ino == own->inode ? own->fd : -1;
+}
 
 /* Closes it, unless the number means somebody else's file by now. */
 void stackd_own_fd_close(struct stackd_own_fd* own);

@@ -3,6 +3,7 @@
 #define STACKD_PRELOAD_H_
 
 #include <dlfcn.h>
+#include <signal.h>
 #include <stddef.h>
 
 #define STACKD_EXPORT __attribute__((visibility("default")))
@@ -15,8 +16,12 @@
     function;                                                                      \
   })
 
+void stackd_preload_find_signal(void);
+void stackd_preload_find_thread(void);
 void stackd_preload_find_close(void);
 void stackd_preload_find_exec(void);
 void stackd_preload_find_sigwait(void);
+
+int stackd_preload_real_sigaction(int signal_number, const struct sigaction* action, struct sigaction* old);
 
 #endif /* STACKD_PRELOAD_H_ */

@@ -11,6 +11,10 @@
 /* glibc's first real-time signal. Go overwrites the handlers of 35 to 64 and leaves this one; 32 and 33 are glibc's own. */
 #define DEFAULT_DUMP_SIGNAL 34
 
+#define DEFAULT_HOLD_MS 2000
+#define MAX_HOLD_MS 600000
+#define NS_PER_MS 1000000ull
+
 static const char kDefaultDir[] = "/run/stackd";
 
 void stackd_copy_string(char* to, size_t size_bytes, const char* from) {
@@ -19,21 +23,61 @@ void stackd_copy_string(char* to, size_t size_bytes, const char* from) {
   memset(to + length, 0, size_bytes - length);
 }
 
+static const struct {
+  char name[8];
+  int number;
+} kCrashSignals[] = {
+    {"SEGV", SIGSEGV}, {"BUS", SIGBUS},   {"ILL", SIGILL}, {"FPE", SIGFPE},
+    {"ABRT", SIGABRT}, {"TRAP", SIGTRAP}, {"SYS", SIGSYS},
+};
+#define CRASH_SIGNALS (sizeof(kCrashSignals) / sizeof(kCrashSignals[0]))
+
+/* "SEGV,BUS", or "none"; NULL is all. */
+static int read_crash_signals(const char* text, uint64_t* signals) {
+  *signals = 0;
+  if (text != NULL && strcmp(text, "none") == 0) return 0;
+  for (size_t i = 0; i < CRASH_SIGNALS && text == NULL; i++) *signals |= 1ull << (kCrashSignals[i].number - 1);
+  while (text != NULL) {
+    size_t length = strcspn(text, ",");
+    size_t i = 0;
+    while (i < CRASH_SIGNALS &&
+           (strlen(kCrashSignals[i].name) != length || strncmp(kCrashSignals[i].name, text, length) != 0))
+      i++;
+    if (i == CRASH_SIGNALS) return -EINVAL;
+    *signals |= 1ull << (kCrashSignals[i].number - 1);
+    text = text[length] == ',' ? text + length + 1 : NULL;
+  }
+  return 0;
+}
+
+static const char* read_variable(const char* name) {
+  const char* text = getenv(name);
+  return text != NULL && text[0] != '\0' ? text : NULL;
+}
+
 int stackd_settings_read(struct stackd_settings* settings) {
   const char* disable = getenv("STACKD_DISABLE");
   if (disable != NULL && disable[0] != '\0' && strcmp(disable, "0") != 0) return -ECANCELED;
   const char* dir = getenv("STACKD_DIR");
   if (dir == NULL || dir[0] == '\0') dir = kDefaultDir;
+  stackd_copy_string(settings->dir, sizeof(settings->dir), dir);
   snprintf(settings->socket_path, sizeof(settings->socket_path), "%s/%s", dir, STACKD_SOCKET_NAME);
   settings->dump_signal = DEFAULT_DUMP_SIGNAL;
-  const char* text = getenv("STACKD_SIGNAL");
-  if (text != NULL && text[0] != '\0') {
-    char* end;
+  const char* text = read_variable("STACKD_SIGNAL");
+  char* end;
+  if (text != NULL) {
     long number = strtol(text, &end, 10);
     if (*end != '\0' || number < DEFAULT_DUMP_SIGNAL || number > 64) return -EINVAL;
     settings->dump_signal = (int)number;
   }
-  return 0;
+  settings->crash_hold_ns = DEFAULT_HOLD_MS * NS_PER_MS;
+  text = read_variable("STACKD_CRASH_HOLD_MS");
+  if (text != NULL) {
+    long hold_ms = strtol(text, &end, 10);
+    if (*end != '\0' || hold_ms < 0 || hold_ms > MAX_HOLD_MS) return -EINVAL;
+    settings->crash_hold_ns = (uint64_t)hold_ms * NS_PER_MS;
+  }
+  return read_crash_signals(read_variable("STACKD_CRASH_SIGNALS"), &settings->crash_signals);
 }
 
 void stackd_process_files_open(struct stackd_process_files* files) {

@@ -8,11 +8,14 @@
 #include "stackd/wire.h"
 
 struct stackd_settings {
+  char dir[STACKD_PATH_BYTES];
   char socket_path[STACKD_PATH_BYTES];
   int dump_signal;
+  uint64_t crash_signals; /* bit n - 1 is signal n */
+  uint64_t crash_hold_ns;
 };
 
-/* From the environment (agent.h). 0; -ECANCELED if the agent is switched off; -EINVAL for a signal that cannot be used. */
+/* From the environment (agent.h). 0; -ECANCELED if the agent is switched off; -EINVAL for a value that cannot be used. */
 int stackd_settings_read(struct stackd_settings* settings);
 
 /* Files of this process that it may not be able to open later, once it has changed its user id. */

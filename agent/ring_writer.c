@@ -17,42 +17,67 @@ bool stackd_ring_attach(struct stackd_ring* ring, void* memory, uint64_t size_by
   return true;
 }
 
-/* The bits of word `index` that are slots of live dumps. */
-STACKD_HANDLER_INLINE uint64_t live_bits(const struct stackd_ring* ring, uint32_t index) {
-  uint32_t first = index * 64;
-  if (first + 64 <= ring->live_slot_count) return ~0ull;
-  return first < ring->live_slot_count ? (1ull << (ring->live_slot_count - first)) - 1 : 0;
+/* The bits of word `index` that are slots in [first, end). */
+STACKD_HANDLER_INLINE uint64_t part_bits(uint32_t index, uint32_t first, uint32_t end) {
+  uint64_t bits = ~0ull;
+  uint32_t low = index * 64;
+  if (low + 64 <= first || low >= end) return 0;
+  if (low < first) bits &= ~0ull << (first - low);
+  if (low + 64 > end) bits &= (1ull << (end - low)) - 1;
+  return bits;
 }
 
-STACKD_HANDLER static uint32_t claim(const struct stackd_ring* ring, uint32_t hint) {
-  uint32_t words = (ring->live_slot_count + 63) / 64;
+STACKD_HANDLER static uint32_t claim(struct stackd_ring_writer* writer, uint32_t hint) {
+  if (writer->slots_left == 0) return STACKD_NO_SLOT;
+  const struct stackd_ring* ring = writer->ring;
+  uint32_t first = writer->in_crash_part ? ring->live_slot_count : 0;
+  uint32_t end = writer->in_crash_part ? ring->slot_count : ring->live_slot_count;
+  uint32_t words = (end + 63) / 64;
   /* Two rounds: a slot freed behind us in the first is found in the second. More would be waiting. */
   for (uint32_t i = 0; i < 2 * words; i++) {
     uint32_t index = (hint + i) % words;
     uint64_t* word = &ring->header->free[index];
-    uint64_t candidates = __atomic_load_n(word, __ATOMIC_RELAXED) & live_bits(ring, index);
+    uint64_t part = part_bits(index, first, end);
+    uint64_t candidates = __atomic_load_n(word, __ATOMIC_RELAXED) & part;
     while (candidates != 0) {
       uint64_t bit = candidates & -candidates;
       uint64_t before = __atomic_fetch_and(word, ~bit, __ATOMIC_ACQUIRE);
-      if (before & bit) return index * 64 + (uint32_t)__builtin_ctzll(bit);
-      candidates = before & (candidates - 1) & live_bits(ring, index);
+      if (before & bit) {
+        writer->slots_left--;
+        return index * 64 + (uint32_t)__builtin_ctzll(bit);
+      }
+      candidates = before & (candidates - 1) & part;
     }
   }
   return STACKD_NO_SLOT;
 }
 
-void* stackd_ring_begin(struct stackd_ring_writer* writer, const struct stackd_ring* ring, uint32_t kind,
-                        uint32_t fixed_bytes, uint32_t hint) {
-  uint32_t slot = claim(ring, hint);
+STACKD_HANDLER static void* begin(struct stackd_ring_writer* writer, uint32_t kind, uint32_t fixed_bytes, uint32_t hint) {
+  uint32_t slot = claim(writer, hint);
   if (slot == STACKD_NO_SLOT) return NULL;
-  writer->ring = ring;
   writer->first_slot = slot;
   writer->slot = slot;
   writer->position_bytes = fixed_bytes;
-  struct stackd_slot_header* header = stackd_slot(ring, slot);
+  struct stackd_slot_header* header = stackd_slot(writer->ring, slot);
   header->next = STACKD_NO_SLOT;
   header->kind = kind;
   return header;
+}
+
+void* stackd_ring_begin(struct stackd_ring_writer* writer, const struct stackd_ring* ring, uint32_t kind,
+                        uint32_t fixed_bytes, uint32_t hint) {
+  writer->ring = ring;
+  writer->in_crash_part = false;
+  writer->slots_left = ring->live_slot_count;
+  return begin(writer, kind, fixed_bytes, hint);
+}
+
+void* stackd_ring_begin_crash(struct stackd_ring_writer* writer, const struct stackd_ring* ring, uint32_t kind,
+                              uint32_t fixed_bytes, uint32_t max_slots) {
+  writer->ring = ring;
+  writer->in_crash_part = true;
+  writer->slots_left = max_slots;
+  return begin(writer, kind, fixed_bytes, ring->live_slot_count / 64);
 }
 
 bool stackd_ring_append(struct stackd_ring_writer* writer, const uint64_t* words, uint32_t count) {
@@ -60,7 +85,7 @@ bool stackd_ring_append(struct stackd_ring_writer* writer, const uint64_t* words
     struct stackd_slot_header* header = stackd_slot(writer->ring, writer->slot);
     uint32_t room = (STACKD_SLOT_BYTES - writer->position_bytes) / 8;
     if (room == 0) {
-      uint32_t next = claim(writer->ring, writer->slot / 64);
+      uint32_t next = claim(writer, writer->slot / 64);
       if (next == STACKD_NO_SLOT) return false;
       struct stackd_slot_header* next_header = stackd_slot(writer->ring, next);
       next_header->next = STACKD_NO_SLOT;
@@ -107,12 +132,18 @@ void stackd_ring_count_drop(const struct stackd_ring* ring, enum stackd_drop_rea
   __atomic_fetch_add(&ring->header->dropped[reason], 1, __ATOMIC_RELAXED);
 }
 
-uint32_t stackd_ring_free_slots(const struct stackd_ring* ring) {
+STACKD_HANDLER static uint32_t count_free(const struct stackd_ring* ring, uint32_t first, uint32_t end) {
   uint32_t count = 0;
   for (uint32_t i = 0; i < STACKD_BITMAP_WORDS; i++) {
-    uint64_t bits = __atomic_load_n(&ring->header->free[i], __ATOMIC_RELAXED) & live_bits(ring, i);
+    uint64_t bits = __atomic_load_n(&ring->header->free[i], __ATOMIC_RELAXED) & part_bits(i, first, end);
     /* Not __builtin_popcountll: without -mpopcnt that is a call into libgcc. */
     for (; bits != 0; bits &= bits - 1) count++;
   }
   return count;
+}
+
+uint32_t stackd_ring_free_slots(const struct stackd_ring* ring) { return count_free(ring, 0, ring->live_slot_count); }
+
+uint32_t stackd_ring_free_crash_slots(const struct stackd_ring* ring) {
+  return count_free(ring, ring->live_slot_count, ring->slot_count);
 }

@@ -22,6 +22,8 @@ struct stackd_ring {
 
 struct stackd_ring_writer {
   const struct stackd_ring* ring;
+  bool in_crash_part;
+  uint32_t slots_left; /* it claims no more than so many */
   uint32_t first_slot;
   uint32_t slot;
   uint32_t position_bytes; /* in `slot` */
@@ -39,8 +41,17 @@ static inline void* stackd_slot(const struct stackd_ring* ring, uint32_t slot) {
 void* stackd_ring_begin(struct stackd_ring_writer* writer, const struct stackd_ring* ring, uint32_t kind,
                         uint32_t fixed_bytes, uint32_t hint) STACKD_HANDLER;
 
+/* The same in the part that is kept for crashes, with at most `max_slots` slots. */
+void* stackd_ring_begin_crash(struct stackd_ring_writer* writer, const struct stackd_ring* ring, uint32_t kind,
+                              uint32_t fixed_bytes, uint32_t max_slots) STACKD_HANDLER;
+
 /* Appends words to the record. False if slots ran out: what was appended before stays. */
 bool stackd_ring_append(struct stackd_ring_writer* writer, const uint64_t* words, uint32_t count) STACKD_HANDLER;
+
+/* Whether `count` more words fit into the slot that the record is in. */
+static inline bool stackd_ring_fits(const struct stackd_ring_writer* writer, uint32_t count) {
+  return (STACKD_SLOT_BYTES - writer->position_bytes) / 8 >= count;
+}
 
 /* Makes the record visible. The reader looks by itself every some hundred microseconds while a dump runs: no thread pays
  * for a wake call. */
@@ -55,7 +66,8 @@ void stackd_ring_doorbell(const struct stackd_ring* ring) STACKD_HANDLER;
 /* Adds one to header.dropped[reason]. */
 void stackd_ring_count_drop(const struct stackd_ring* ring, enum stackd_drop_reason reason) STACKD_HANDLER;
 
-/* Slots that live dumps could claim now. */
+/* Slots that live dumps could claim now, and those that a crash could. */
 uint32_t stackd_ring_free_slots(const struct stackd_ring* ring) STACKD_HANDLER;
+uint32_t stackd_ring_free_crash_slots(const struct stackd_ring* ring) STACKD_HANDLER;
 
 #endif /* STACKD_RING_WRITER_H_ */

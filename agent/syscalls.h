@@ -4,6 +4,8 @@
  *
  * The calls that a dump handler makes, and no others (tests/safety proves it with seccomp):
  * getpid gettid arch_prctl clock_gettime prctl rt_sigprocmask process_vm_readv futex rt_sigreturn.
+ * A crash handler makes these too: fstat pread64 sendto ppoll rt_sigaction rt_tgsigqueueinfo, and tgkill or exit_group
+ * where the one before was refused.
  */
 #ifndef STACKD_SYSCALLS_H_
 #define STACKD_SYSCALLS_H_
@@ -69,6 +71,9 @@ STACKD_HANDLER_INLINE long stackd_read_memory(int32_t pid, uint64_t address, voi
 STACKD_HANDLER_INLINE int stackd_is_readable(uint64_t address) {
   return stackd_syscall6(SYS_rt_sigprocmask, ~0l, (long)address, 0, 8, 0, 0) == -EINVAL;
 }
+
+/* What the kernel puts on a stack to deliver a signal, red zone included: 3.6 KiB with AVX-512. */
+#define STACKD_SIGNAL_FRAME_BYTES 4096
 
 STACKD_HANDLER_INLINE long stackd_futex_wake(uint32_t* word, int flags) {
   return stackd_syscall6(SYS_futex, (long)word, FUTEX_WAKE | flags, 1, 0, 0, 0);

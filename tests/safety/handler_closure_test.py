@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""What the dump handler can reach in the linked agent: proved on the machine code, not on trust.
+"""What the handlers can reach in the linked agent: proved on the machine code, not on trust.
 
-From stackd_on_dump_signal and the pointer filters, every direct call and jump must stay inside functions that the sources
+From the two signal handlers and the pointer filters, every direct call and jump must stay inside functions that the sources
 mark STACKD_HANDLER; indirect calls are only those known here; the deepest chain of calls fits the stack that the handler
 makes sure of; and the library has no thread-local storage.
 """
@@ -14,9 +14,11 @@ import unittest
 
 AGENT = "agent/libstackd_agent.so"
 SECTION = ".text.stackd_handler"
-ROOTS = ["stackd_on_dump_signal", "stackd_filter_avx2", "stackd_filter_scalar"]
+FILTERS = ["stackd_filter_avx2", "stackd_filter_scalar"]
+ROOTS = ["stackd_on_dump_signal", "stackd_on_crash_signal"] + FILTERS
 # The filter, chosen at install; the program's own handler for signals that are not ours.
-MAY_CALL_INDIRECTLY = {"stackd_capture_write", "copy_stack", "call_chain", "stackd_on_dump_signal"}
+CALLS_FILTER = {"copy_stack"}
+MAY_CALL_INDIRECTLY = CALLS_FILTER | {"stackd_chain_call"}
 
 
 def run(*command):
@@ -121,8 +123,8 @@ class HandlerClosure(unittest.TestCase):
         deepest_callee = max((self.deepest(t, path + (name,)) for t in function.targets), default=(0, ()))
         # Every call pushes a return address; an indirect one may be the filter.
         callees = [deepest_callee]
-        if function.indirect and base_name(name) in ("stackd_capture_write", "copy_stack"):
-            callees += [self.deepest(f, path + (name,)) for f in ROOTS[1:]]
+        if function.indirect and base_name(name) in CALLS_FILTER:
+            callees += [self.deepest(f, path + (name,)) for f in FILTERS]
         bytes_below, names = max(callees)
         return function.frame_bytes + 8 + bytes_below, (name,) + names
 
@@ -133,6 +135,8 @@ class HandlerClosure(unittest.TestCase):
         needed, path = self.deepest("stackd_on_dump_signal")
         print(f"the handler needs {needed} of {budget} bytes: {' > '.join(path)}")
         self.assertLessEqual(needed, budget)
+        needed, path = self.deepest("stackd_on_crash_signal")
+        print(f"the handler of crashes needs {needed} bytes: {' > '.join(path)}")
 
     def test_the_library_needs_libc_alone(self):
         needed = re.findall(r"NEEDED.*\[(.+)\]", run("readelf", "-dW", AGENT))

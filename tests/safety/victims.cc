@@ -505,6 +505,8 @@ __attribute__((target("avx2"))) void State() {
     stack.ss_size = 32 << 10;
     stack.ss_sp = malloc(stack.ss_size);
     if (which != 0) REQUIRE(sigaltstack(&stack, nullptr) == 0);
+    stack_t stack_before{};
+    sigaltstack(nullptr, &stack_before);
     sigset_t mask;
     sigemptyset(&mask);
     sigaddset(&mask, SIGUSR1);
@@ -556,8 +558,9 @@ __attribute__((target("avx2"))) void State() {
                 !sigismember(&now, kDumpSignal));
         stack_t stack_now{};
         sigaltstack(nullptr, &stack_now);
-        REQUIRE(which == 0 ? stack_now.ss_flags == SS_DISABLE
-                           : stack_now.ss_sp == stack.ss_sp && stack_now.ss_size == stack.ss_size);
+        REQUIRE(stack_now.ss_sp == stack_before.ss_sp && stack_now.ss_size == stack_before.ss_size &&
+                stack_now.ss_flags == stack_before.ss_flags);
+        REQUIRE(which == 0 || stack_now.ss_sp == stack.ss_sp);
       }
     }
     stack.ss_flags = SS_DISABLE;

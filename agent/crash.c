@@ -1,0 +1,259 @@
+#include "agent/crash.h"
+
+#include <poll.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <ucontext.h>
+
+#include "agent/chain.h"
+#include "agent/crash_record.h"
+#include "agent/handler.h"
+#include "agent/spool_writer.h"
+#include "stackd/wire.h"
+
+#define MS 1000000ull
+/* The daemon takes the record within this part of the hold, or is not there. */
+#define TAKEN_PART 4
+#define MAX_TAKEN_NS (500 * MS)
+/* A daemon that dies is noticed after so long. */
+#define LOOK_NS (10 * MS)
+/* Threads that crash together wait a little longer than the one whose crash is recorded. */
+#define LOSER_GRACE_NS (50 * MS)
+
+enum phase { NONE = 0, CAPTURING = 1, COMMITTED = 2, OVER = 3 };
+
+static uint64_t hold_ns;
+static const struct stackd_own_fd* maps_fd;
+static int32_t process;
+
+static const struct stackd_crash_link* _Atomic current_link;
+static uint32_t link_users;
+
+static uint32_t helper_has_tried; /* futex words */
+static uint32_t helper_is_wanted;
+
+static uint32_t winner; /* tid */
+static uint32_t phase;  /* enum phase; a futex word */
+
+/* The winner's. */
+static struct {
+  struct stackd_fault fault;
+  const struct stackd_crash_link* link;
+  const struct stackd_ring* ring;
+  uint32_t first_slot;
+  uint64_t begin_ns;
+} crash;
+
+void stackd_crash_init(uint64_t use_hold_ns, const struct stackd_own_fd* maps) {
+  hold_ns = use_hold_ns;
+  maps_fd = maps;
+  process = stackd_getpid();
+}
+
+void stackd_crash_set_link(const struct stackd_crash_link* link) { atomic_store(&current_link, link); }
+
+bool stackd_crash_is_using_link(void) { return __atomic_load_n(&link_users, __ATOMIC_SEQ_CST) != 0; }
+
+void stackd_crash_reset_after_fork(void) {
+  process = stackd_getpid();
+  atomic_store(&current_link, NULL);
+  __atomic_store_n(&link_users, 0, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&helper_has_tried, 0, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&helper_is_wanted, 0, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&winner, 0, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&phase, NONE, __ATOMIC_SEQ_CST);
+}
+
+uint32_t stackd_crash_winner(void) { return __atomic_load_n(&winner, __ATOMIC_SEQ_CST); }
+
+/* Gives a futex word of this process a value, and wakes whoever waits for that. */
+STACKD_HANDLER static void set_word(uint32_t* word, uint32_t value) {
+  __atomic_store_n(word, value, __ATOMIC_SEQ_CST);
+  stackd_syscall6(SYS_futex, (long)word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT32_MAX, 0, 0, 0);
+}
+
+STACKD_HANDLER static struct timespec timespec_of(uint64_t ns) {
+  return (struct timespec){(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+}
+
+/* Waits until `*word` is `value`, at most until `end_ns`. */
+STACKD_HANDLER static void wait_for_word(uint32_t* word, uint32_t value, uint64_t end_ns) {
+  for (;;) {
+    uint32_t seen = __atomic_load_n(word, __ATOMIC_SEQ_CST);
+    uint64_t now_ns = stackd_clock_ns(CLOCK_MONOTONIC);
+    if (seen == value || now_ns >= end_ns) return;
+    struct timespec timeout = timespec_of(end_ns - now_ns);
+    stackd_futex_wait(word, seen, &timeout, FUTEX_PRIVATE_FLAG);
+  }
+}
+
+void stackd_crash_helper_has_tried(void) { set_word(&helper_has_tried, 1); }
+
+void stackd_crash_pause_helper(uint64_t duration_ns) {
+  wait_for_word(&helper_is_wanted, 1, stackd_clock_ns(CLOCK_MONOTONIC) + duration_ns);
+}
+
+/* Everything blocked but `open`, which are faults of the handler's own: blocked, they would kill it. */
+STACKD_HANDLER static void block_all_but(uint64_t open) {
+  uint64_t mask = ~open;
+  stackd_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0, 8, 0, 0);
+}
+
+#define BIT(signal_number) (1ull << ((signal_number) - 1))
+#define FAULTS (BIT(SIGSEGV) | BIT(SIGBUS) | BIT(SIGILL) | BIT(SIGFPE) | BIT(SIGTRAP) | BIT(SIGSYS))
+
+/* --- The hold --- */
+
+STACKD_HANDLER static uint64_t taken_within_ns(void) {
+  return hold_ns / TAKEN_PART < MAX_TAKEN_NS ? hold_ns / TAKEN_PART : MAX_TAKEN_NS;
+}
+
+STACKD_HANDLER static bool tell_daemon(const struct stackd_crash_link* link) {
+  stackd_ring_doorbell(link->ring);
+  int socket = stackd_own_fd_check(&link->socket);
+  if (socket < 0) return false;
+  struct stackd_crash message = {{STACKD_MSG_CRASH, sizeof(message)}};
+  long sent = stackd_syscall6(SYS_sendto, socket, (long)&message, sizeof(message), MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0);
+  /* A full socket: the daemon may yet look at the ring. */
+  return sent >= 0 || sent == -EAGAIN;
+}
+
+STACKD_HANDLER static bool daemon_is_gone(const struct stackd_crash_link* link) {
+  int socket = stackd_own_fd_check(&link->socket);
+  struct pollfd look = {socket, POLLRDHUP, 0};
+  struct timespec no_time = {0, 0};
+  return socket < 0 || stackd_syscall6(SYS_ppoll, (long)&look, 1, (long)&no_time, 0, 0, 0) != 0;
+}
+
+/* True if the daemon has the record on disk. */
+STACKD_HANDLER static bool hold(const struct stackd_crash_link* link, uint64_t begin_ns) {
+  if (!tell_daemon(link)) return false;
+  uint32_t* word = &link->ring->header->crash_phase;
+  for (;;) {
+    uint32_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+    if (seen >= STACKD_CRASH_STORED) return true;
+    uint64_t held_ns = stackd_clock_ns(CLOCK_MONOTONIC) - begin_ns;
+    uint64_t limit_ns = seen >= STACKD_CRASH_TAKEN ? hold_ns : taken_within_ns();
+    if (held_ns >= limit_ns || daemon_is_gone(link)) return false;
+    uint64_t wait_ns = limit_ns - held_ns < LOOK_NS ? limit_ns - held_ns : LOOK_NS;
+    struct timespec timeout = timespec_of(wait_ns);
+    stackd_futex_wait(word, seen, &timeout, 0);
+  }
+}
+
+/* --- The final record --- */
+
+STACKD_HANDLER static void commit(uint32_t more_flags) {
+  struct stackd_crash_record* record = stackd_slot(crash.ring, crash.first_slot);
+  record->flags |= more_flags;
+  struct stackd_ring_writer writer;
+  writer.ring = crash.ring;
+  writer.first_slot = crash.first_slot;
+  stackd_ring_commit(&writer);
+}
+
+/* Nobody waits any more. */
+STACKD_HANDLER static void finish(uint32_t more_flags) {
+  if (crash.first_slot != STACKD_NO_SLOT) {
+    commit(more_flags);
+    set_word(&phase, COMMITTED);
+    const struct stackd_crash_link* link = crash.link;
+    bool told = link != NULL && crash.ring == link->ring;
+    if (!told || !hold(link, crash.begin_ns)) {
+      stackd_spool_write(crash.ring, crash.first_slot, link != NULL ? &link->spool : NULL, stackd_own_fd_check(maps_fd));
+    }
+  }
+  set_word(&phase, OVER);
+}
+
+STACKD_HANDLER static void write_record(const struct stackd_ring* ring) {
+  crash.ring = ring;
+  stackd_crash_record_write(ring, stackd_ring_free_crash_slots(ring), &crash.fault, stackd_own_fd_check(maps_fd),
+                            &crash.first_slot);
+}
+
+STACKD_HANDLER static void record_crash(const struct stackd_fault* fault) {
+  crash.fault = *fault;
+  crash.begin_ns = stackd_clock_ns(CLOCK_MONOTONIC);
+  crash.first_slot = STACKD_NO_SLOT;
+  block_all_but(FAULTS);
+  set_word(&helper_is_wanted, 1);
+  wait_for_word(&helper_has_tried, 1, crash.begin_ns + taken_within_ns());
+  crash.link = atomic_load(&current_link);
+  if (crash.link != NULL) write_record(crash.link->ring);
+  if (crash.first_slot == STACKD_NO_SLOT) write_record(stackd_spool_ring());
+  finish(0);
+}
+
+STACKD_HANDLER static void wait_for_winner(void) {
+  /* This thread is to be in the dump too. */
+  block_all_but(FAULTS | BIT(stackd_handler_signal()));
+  wait_for_word(&phase, OVER, stackd_clock_ns(CLOCK_MONOTONIC) + hold_ns + LOSER_GRACE_NS);
+}
+
+/* Ends the process. */
+STACKD_HANDLER static void die(const struct stackd_fault* fault) {
+  stackd_chain_end(fault->signal_number, fault->info, fault->context);
+  if (process != 1) return;
+  /* For the first process of a PID namespace the queued signal is dropped. A fault is met again; a breakpoint and a refused
+   * system call are not. */
+  if (fault->signal_number == SIGTRAP) {
+    block_all_but(FAULTS);
+    __asm__ volatile("int3");
+  }
+  if (fault->signal_number == SIGSYS) {
+    stackd_syscall6(SYS_exit_group, 128 + fault->signal_number, 0, 0, 0, 0, 0);
+  }
+}
+
+STACKD_HANDLER static void die_after_record(const struct stackd_fault* fault) {
+  uint32_t tid = (uint32_t)stackd_gettid();
+  uint32_t nobody = 0;
+  __atomic_fetch_add(&link_users, 1, __ATOMIC_SEQ_CST);
+  bool won = __atomic_compare_exchange_n(&winner, &nobody, tid, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+  if (won) {
+    set_word(&phase, CAPTURING);
+    record_crash(fault);
+  } else if (nobody != tid) {
+    wait_for_winner();
+  } else {
+    /* The handler's own fault. The process dies of what it was to die of. */
+    uint32_t was = __atomic_load_n(&phase, __ATOMIC_SEQ_CST);
+    if (was == CAPTURING) finish(STACKD_CRASH_AGENT_FAULT);
+    if (was != OVER) fault = &crash.fault;
+  }
+  __atomic_fetch_sub(&link_users, 1, __ATOMIC_SEQ_CST);
+  die(fault);
+}
+
+/* --- The program's handler --- */
+
+/* Where the kernel would have found no room for the signal's frame, the program would have ended. */
+STACKD_HANDLER static bool has_room_for(const struct stackd_action* action, const ucontext_t* context) {
+  if ((action->flags & SA_ONSTACK) != 0) return true;
+  uint64_t rsp = (uint64_t)context->uc_mcontext.gregs[REG_RSP];
+  return stackd_is_readable((rsp - STACKD_SIGNAL_FRAME_BYTES) & ~7ull);
+}
+
+void stackd_on_crash_signal(int signal_number, siginfo_t* info, void* context) {
+  struct stackd_action action = stackd_chain_deliver(signal_number);
+  struct stackd_fault fault = {signal_number, 0, info, context};
+  if (action.handler == STACKD_ACTION_IGNORE) {
+    /* Set just now, in another thread. */
+    if (!stackd_is_sent(info)) die(&fault);
+    return;
+  }
+  bool handled = action.handler != STACKD_ACTION_DEFAULT && has_room_for(&action, context);
+  if (handled) {
+    stackd_chain_call(&action, signal_number, info, context);
+    return;
+  }
+  /* A child of vfork() shares this memory, and nothing else with us. */
+  if (stackd_getpid() != process) {
+    die(&fault);
+    return;
+  }
+  /* To the first process of a PID namespace the kernel sends no signal that it has no handler for. */
+  if (process == 1 && stackd_is_sent(info) && action.handler == STACKD_ACTION_DEFAULT) return;
+  die_after_record(&fault);
+}

@@ -1,0 +1,58 @@
+/* The handler of the signals that end a program.
+ *
+ * The agent is the handler that the kernel knows; what the program wants done is in the chain (chain.h).
+ *
+ *     program's action                  what happens
+ *     default, or no room to run it     FINAL: record, hold, then the default action with the same siginfo and context
+ *     ignore                            the kernel knows no handler of ours (preload_signal.c)
+ *     a handler                         it is called
+ *
+ * One thread of a process writes the final record: the winner. Threads that crash while it does wait for it.
+ *
+ *     NONE --(winner)--> CAPTURING --(winner)--> COMMITTED --(winner)--> OVER
+ *
+ * A fault of the handler itself brings the winner here again: in CAPTURING it commits what is there (the registers were
+ * written first), later it just ends. Nothing is tried twice, so nothing spins.
+ */
+#ifndef STACKD_CRASH_H_
+#define STACKD_CRASH_H_
+
+#include <signal.h>
+#include <stdint.h>
+
+#include "agent/own_fd.h"
+#include "agent/ring_writer.h"
+
+/* What the handler needs of a connection to the daemon. */
+struct stackd_crash_link {
+  const struct stackd_ring* ring;
+  struct stackd_own_fd socket;
+  struct stackd_own_fd spool;
+};
+
+/* Called once, before the first signal; `maps` must stay. NOT SIGNAL-SAFE. */
+void stackd_crash_init(uint64_t hold_ns, const struct stackd_own_fd* maps);
+
+/* Crashes from now on are told to this daemon, or to none if NULL. `link` and its ring must stay valid until
+ * stackd_crash_is_using_link() says no. Helper thread only. */
+void stackd_crash_set_link(const struct stackd_crash_link* link);
+bool stackd_crash_is_using_link(void);
+
+/* Once the helper has found a daemon, or that there is none: a thread that crashes before waits for that, since most
+ * programs that crash at their start do so sooner than the helper can register them. Helper thread, or whoever failed to
+ * start it. */
+void stackd_crash_helper_has_tried(void);
+
+/* The helper's rest before it tries, cut short by a crash. */
+void stackd_crash_pause_helper(uint64_t duration_ns);
+
+/* In the child of a fork. */
+void stackd_crash_reset_after_fork(void);
+
+/* The thread whose record is in the ring as a crash, or 0. Any thread. */
+uint32_t stackd_crash_winner(void);
+
+/* The signal handler itself: HANDLER ONLY. */
+void stackd_on_crash_signal(int signal_number, siginfo_t* info, void* context) STACKD_HANDLER;
+
+#endif /* STACKD_CRASH_H_ */

@@ -1,0 +1,41 @@
+/* One fault becomes a CRASH record with its thread (ring_abi.h). */
+#ifndef STACKD_CRASH_RECORD_H_
+#define STACKD_CRASH_RECORD_H_
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/pointer_filter.h"
+#include "agent/ring_writer.h"
+
+struct stackd_fault {
+  int32_t signal_number;
+  uint32_t flags; /* stackd_crash_flags known beforehand */
+  siginfo_t* info;
+  void* context;
+};
+
+/* Where words may be found that say why a program ended itself; 0: nowhere. */
+struct stackd_last_words {
+  uint64_t abort_message;    /* glibc's __abort_msg */
+  int64_t exception_globals; /* libstdc++'s __cxa_eh_globals of a thread, from its fs base */
+  bool has_exception_globals;
+};
+
+/* At install and in the child of a fork. NOT SIGNAL-SAFE. */
+void stackd_crash_record_init(stackd_filter_fn* filter);
+void stackd_crash_record_set_last_words(const struct stackd_last_words* words);
+
+/* Whether a process sent the signal, so that the context says where it was met and not why. */
+bool stackd_is_sent(const siginfo_t* info) STACKD_HANDLER;
+
+/* Writes `fault` of the calling thread into at most `max_slots` slots of the crash part of `ring`, not committed:
+ * `*first_slot` is set as soon as the record makes sense, before the stack is copied. `maps_fd` < 0: what the helper knows
+ * of the address space must do. STACKD_NO_SLOT stays in `*first_slot` if there is no room; that is counted.
+ *
+ * HANDLER ONLY. */
+void stackd_crash_record_write(const struct stackd_ring* ring, uint32_t max_slots, const struct stackd_fault* fault,
+                               int maps_fd, uint32_t* first_slot) STACKD_HANDLER;
+
+#endif /* STACKD_CRASH_RECORD_H_ */

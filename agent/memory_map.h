@@ -1,0 +1,23 @@
+/* /proc/self/maps, read by a crash handler itself: what the helper read earlier may be old, or the helper never ran. */
+#ifndef STACKD_MEMORY_MAP_H_
+#define STACKD_MEMORY_MAP_H_
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/code_ranges.h"
+
+#define STACKD_MEMORY_MAP_WRITABLE 2
+
+struct stackd_memory_map {
+  /* Code, the main stack, and of the writable mappings those of rsp and of the thread descriptor. */
+  struct stackd_code_ranges ranges;
+  struct stackd_interval writable[STACKD_MEMORY_MAP_WRITABLE];
+  /* The one that rsp is in, or in whose guard it is; {0, 0} if there is none. */
+  struct stackd_interval stack;
+};
+
+/* False if the file could not be read to its end. SIGNAL-SAFE. */
+bool stackd_memory_map_read(struct stackd_memory_map* map, int maps_fd, uint64_t rsp, uint64_t thread_self) STACKD_HANDLER;
+
+#endif /* STACKD_MEMORY_MAP_H_ */

@@ -1,0 +1,72 @@
+/* sigaction() and signal(), for the signals that the agent has taken. A program that resets all signals at its start, or
+ * handles one of these itself, would otherwise take our handler away: the next dump would end it (the default action of a
+ * real-time signal), and its crash would not be seen. The program's action becomes the chain target (chain.h) and is what
+ * the program gets when it asks.
+ */
+#include <signal.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "agent/chain.h"
+#include "agent/install.h"
+#include "agent/preload.h"
+
+typedef sighandler_t signal_fn(int, sighandler_t);
+
+static stackd_sigaction_fn* real_sigaction;
+static signal_fn* real_signal;
+static signal_fn* real_sysv_signal;
+
+void stackd_preload_find_signal(void) {
+  STACKD_BEHIND(real_sigaction, "sigaction");
+  STACKD_BEHIND(real_signal, "signal");
+  STACKD_BEHIND(real_sysv_signal, "__sysv_signal");
+}
+
+int stackd_preload_real_sigaction(int signal_number, const struct sigaction* action, struct sigaction* old) {
+  return STACKD_BEHIND(real_sigaction, "sigaction")(signal_number, action, old);
+}
+
+STACKD_EXPORT int sigaction(int signal_number, const struct sigaction* restrict action, struct sigaction* restrict old) {
+  if (!stackd_has_taken(signal_number)) return stackd_preload_real_sigaction(signal_number, action, old);
+  struct sigaction before;
+  stackd_chain_get(signal_number, &before);
+  if (action != NULL && stackd_is_other_process()) {
+    /* A child of vfork() has signals of its own, but this memory is its parent's. */
+    if (stackd_preload_real_sigaction(signal_number, action, NULL) != 0) return -1;
+  } else if (action != NULL) {
+    stackd_chain_set(signal_number, action);
+    stackd_take_action(signal_number, action, stackd_preload_real_sigaction);
+  }
+  if (old != NULL) *old = before;
+  return 0;
+}
+
+static sighandler_t set_ours(int signal_number, sighandler_t handler, int flags, bool block_itself) {
+  struct sigaction action;
+  struct sigaction old;
+  memset(&action, 0, sizeof(action));
+  action.sa_handler = handler;
+  action.sa_flags = flags;
+  if (block_itself) sigaddset(&action.sa_mask, signal_number);
+  return sigaction(signal_number, &action, &old) == 0 ? old.sa_handler : SIG_ERR;
+}
+
+STACKD_EXPORT sighandler_t signal(int signal_number, sighandler_t handler) {
+  if (!stackd_has_taken(signal_number)) return STACKD_BEHIND(real_signal, "signal")(signal_number, handler);
+  return set_ours(signal_number, handler, SA_RESTART, true);
+}
+
+/* What signal() is under -std=c11 without _DEFAULT_SOURCE. */
+STACKD_EXPORT sighandler_t __sysv_signal(int signal_number, sighandler_t handler) {
+  if (!stackd_has_taken(signal_number)) return STACKD_BEHIND(real_sysv_signal, "__sysv_signal")(signal_number, handler);
+  return set_ours(signal_number, handler, (int)SA_RESETHAND | SA_NODEFER, false);
+}
+
+STACKD_EXPORT sighandler_t sysv_signal(int signal_number, sighandler_t handler) {
+  return __sysv_signal(signal_number, handler);
+}
+
+STACKD_EXPORT sighandler_t bsd_signal(int signal_number, sighandler_t handler) { return signal(signal_number, handler); }
+
+STACKD_EXPORT sighandler_t ssignal(int signal_number, sighandler_t handler) { return signal(signal_number, handler); }

@@ -1,0 +1,232 @@
+"""A daemon that takes crashes and does with them what a test says. It knows ring_abi.h and wire.h, and nothing of the daemon.
+"""
+
+import array
+import ctypes
+import fcntl
+import mmap
+import os
+import select
+import socket
+import struct
+import threading
+import time
+
+HEADER_BYTES = 8192
+SLOT_BYTES = 2048
+NO_SLOT = 0xFFFFFFFF
+RING_MAGIC = 0x31676E5264636B53
+COMMAND_SEQ, BEGUN_SEQ, LISTED, DONE_SEQ, CRASH_PHASE, TENTATIVE, DROPPED, FREE, READY = (
+    64, 132, 136, 140, 256, 288, 320, 384, 384 + 512)
+MSG_HELLO, MSG_WELCOME, MSG_KICK, MSG_CRASH = 1, 2, 6, 9
+TAKEN, STORED = 1, 2
+HANDLED, SENT, AGENT_FAULT, INIT = 1, 2, 4, 8
+TRUNCATED, FOREIGN_SP, NO_STACK, BOTH_ENDS = 1, 4, 8, 16
+RECORD_THREAD, RECORD_CRASH = 1, 3
+RSP, RIP = 7, 16
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def text(field):
+    return field.split(b"\0", 1)[0].decode()
+
+
+class Crash:
+    """A CRASH record, from the bytes of its slots in the order of the chain."""
+
+    FORMAT = "<II2QQIIiiQiiQQQQ512s512s"
+
+    def __init__(self, slots):
+        fields = struct.unpack_from(self.FORMAT, slots[0])
+        (_, kind, id0, id1, self.time_ns, self.flags, self.tid, self.signal, self.code, self.address, self.sender_pid,
+         self.sender_uid, self.trap_error, self.trap_number, self.stack_start, self.stack_end, abort_message,
+         exception_type) = fields
+        assert kind == RECORD_CRASH, kind
+        self.id = id0, id1
+        self.abort_message = text(abort_message)
+        self.exception_type = text(exception_type)
+        self.thread = Thread(slots[1:]) if len(slots) > 1 else None
+
+
+class Thread:
+    FORMAT = "<IIIIIIQQQ16s17QQIIQII"
+
+    def __init__(self, slots):
+        fields = struct.unpack_from(self.FORMAT, slots[0])
+        assert fields[1] == RECORD_THREAD, fields[1]
+        self.seq, self.tid, self.flags = fields[2:5]
+        self.name = text(fields[9])
+        self.registers = fields[10:27]
+        self.stack_base, self.stack_words, self.payload_words, self.outer_base, self.outer_words, _ = fields[27:]
+        size = struct.calcsize(self.FORMAT)
+        payload = slots[0][size:] + b"".join(slot[8:] for slot in slots[1:])
+        words = struct.unpack_from(f"<{self.payload_words}Q", payload)
+        at = 0
+        self.memory = {}
+        for base, count in ((self.stack_base, self.stack_words), (self.outer_base, self.outer_words)):
+            for first in range(0, count, 64):
+                mask = words[at]
+                at += 1
+                for bit in range(min(64, count - first)):
+                    if mask >> bit & 1:
+                        self.memory[base + 8 * (first + bit)] = words[at]
+                        at += 1
+        assert at == self.payload_words, (at, self.payload_words)
+
+
+class Ring:
+    def __init__(self, size_bytes=1 << 20):
+        slots = (size_bytes - HEADER_BYTES) // SLOT_BYTES
+        self.size_bytes = HEADER_BYTES + slots * SLOT_BYTES
+        self.fd = os.memfd_create("stackd-ring", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.posix_fallocate(self.fd, 0, self.size_bytes)
+        fcntl.fcntl(self.fd, 1033, 2 | 4)  # F_ADD_SEALS: F_SEAL_SHRINK, F_SEAL_GROW
+        self.memory = mmap.mmap(self.fd, self.size_bytes)
+        struct.pack_into("<QIIIII", self.memory, 0, RING_MAGIC, 1, HEADER_BYTES, SLOT_BYTES, slots, slots // 4)
+        self.slots = slots
+        for slot in range(slots):
+            self.memory[FREE + slot // 8] |= 1 << slot % 8
+        self.word = lambda at: ctypes.c_uint32.from_buffer(self.memory, at)
+
+    def load(self, at):
+        return self.word(at).value
+
+    def store(self, at, value):
+        self.word(at).value = value
+
+    def wake(self, at):
+        libc.syscall(202, ctypes.byref(self.word(at)), 1, 1, None, None, 0)
+
+    def free_slots(self, first=0):
+        return sum(self.memory[FREE + slot // 8] >> slot % 8 & 1 for slot in range(first, self.slots))
+
+    def chain(self, slot):
+        slots = []
+        while slot != NO_SLOT:
+            assert slot < self.slots and len(slots) <= self.slots, "no chain"
+            at = HEADER_BYTES + slot * SLOT_BYTES
+            slots.append(bytes(self.memory[at : at + SLOT_BYTES]))
+            slot = struct.unpack_from("<I", slots[-1])[0]
+        return slots
+
+    def ready(self):
+        """First slots of the records that are ready; they are no longer."""
+        taken = []
+        for slot in range(self.slots):
+            if self.memory[READY + slot // 8] >> slot % 8 & 1:
+                self.memory[READY + slot // 8] &= ~(1 << slot % 8)
+                taken.append(slot)
+        return taken
+
+    def take(self):
+        """(kind, slots) of each record that is ready; frees them."""
+        records = []
+        for slot in self.ready():
+            slots = self.chain(slot)
+            records.append((struct.unpack_from("<I", slots[0], 4)[0], slots))
+            for one in self.chain_numbers(slot):
+                self.memory[FREE + one // 8] |= 1 << one % 8
+        return records
+
+    def chain_numbers(self, slot):
+        numbers = []
+        while slot != NO_SLOT:
+            numbers.append(slot)
+            slot = self.load(HEADER_BYTES + slot * SLOT_BYTES)
+        return numbers
+
+    def tentative(self):
+        """CRASH records that count only if the process ends."""
+        return [Crash(self.chain(first - 1)) for first in
+                (self.load(TENTATIVE + 4 * i) for i in range(8)) if first != 0]
+
+
+class FakeDaemon:
+    """Takes one process at a time. `delay_s` is how long each answer to a crash takes; `dump` asks for the other threads."""
+
+    def __init__(self, folder, take=True, store=True, delay_s=0, dump=False, spool=False, ring_bytes=1 << 20):
+        self.folder = folder
+        self.take = take
+        self.store = store
+        self.delay_s = delay_s
+        self.dump = dump
+        self.spool = spool
+        self.ring_bytes = ring_bytes
+        self.crashes = []
+        self.threads = {}
+        self.tentative = []
+        self.listed = None
+        self.messages = 0
+        self.ring = None
+        self.spool_path = os.path.join(folder, "spool", "0" * 32 + ".crash")
+        self.connected = threading.Event()
+        self.over = threading.Event()
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.listener.bind(os.path.join(folder, "stackd.sock"))
+        self.listener.listen(64)
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def close(self):
+        self.listener.close()
+        os.unlink(os.path.join(self.folder, "stackd.sock"))
+
+    def run(self):
+        connection, _ = self.listener.accept()
+        message, fds, _, _ = socket.recv_fds(connection, 4096, 4)
+        for fd in fds:
+            os.close(fd)
+        assert struct.unpack_from("<I", message)[0] == MSG_HELLO
+        self.ring = Ring(self.ring_bytes)
+        to_pass = [self.ring.fd]
+        if self.spool:
+            os.makedirs(os.path.dirname(self.spool_path), mode=0o700, exist_ok=True)
+            to_pass.append(os.open(self.spool_path, os.O_CREAT | os.O_RDWR, 0o600))
+        socket.send_fds(connection, [struct.pack("<IIII", MSG_WELCOME, 16, self.ring.size_bytes, 0)], to_pass)
+        self.connected.set()
+        while True:
+            try:
+                message = connection.recv(4096)
+            except ConnectionResetError:
+                message = b""
+            if not message:
+                break
+            if struct.unpack_from("<I", message)[0] == MSG_CRASH:
+                self.messages += 1
+                self.on_crash(connection)
+        self.tentative = self.ring.tentative()
+        self.collect()
+        connection.close()
+        self.over.set()
+
+    def collect(self):
+        for kind, slots in self.ring.take():
+            if kind == RECORD_CRASH:
+                self.crashes.append(Crash(slots))
+            elif kind == RECORD_THREAD:
+                thread = Thread(slots)
+                self.threads[thread.tid] = thread
+
+    def on_crash(self, connection):
+        if not self.take:
+            return
+        time.sleep(self.delay_s)
+        self.collect()
+        self.advance(TAKEN)
+        if self.dump:
+            deadline_ns = time.monotonic_ns() + 1_000_000_000
+            struct.pack_into("<IQI", self.ring.memory, COMMAND_SEQ + 4, 1, deadline_ns, 65536)
+            self.ring.store(COMMAND_SEQ, 1)
+            connection.send(struct.pack("<II", MSG_KICK, 8))
+            while self.ring.load(DONE_SEQ) != 1 and time.monotonic_ns() < deadline_ns:
+                time.sleep(0.0005)
+            self.listed = self.ring.load(LISTED)
+            self.collect()
+        if self.store:
+            time.sleep(self.delay_s)
+            self.advance(STORED)
+
+    def advance(self, phase):
+        self.ring.store(CRASH_PHASE, phase)
+        self.ring.wake(CRASH_PHASE)
