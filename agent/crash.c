@@ -8,6 +8,7 @@
 #include "agent/chain.h"
 #include "agent/crash_record.h"
 #include "agent/handler.h"
+#include "agent/spool_writer.h"
 #include "stackd/wire.h"
 
 #define MS 1000000ull
@@ -27,6 +28,9 @@ static int32_t process;
 
 static const struct stackd_crash_link* _Atomic current_link;
 static uint32_t link_users;
+
+static uint32_t helper_has_tried; /* futex words */
+static uint32_t helper_is_wanted;
 
 static uint32_t winner; /* tid */
 static uint32_t phase;  /* enum phase; a futex word */
@@ -54,15 +58,39 @@ void stackd_crash_reset_after_fork(void) {
   process = stackd_getpid();
   atomic_store(&current_link, NULL);
   __atomic_store_n(&link_users, 0, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&helper_has_tried, 0, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&helper_is_wanted, 0, __ATOMIC_SEQ_CST);
   __atomic_store_n(&winner, 0, __ATOMIC_SEQ_CST);
   __atomic_store_n(&phase, NONE, __ATOMIC_SEQ_CST);
 }
 
 uint32_t stackd_crash_winner(void) { return __atomic_load_n(&winner, __ATOMIC_SEQ_CST); }
 
-STACKD_HANDLER static void set_phase(uint32_t value) {
-  __atomic_store_n(&phase, value, __ATOMIC_SEQ_CST);
-  stackd_syscall6(SYS_futex, (long)&phase, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT32_MAX, 0, 0, 0);
+/* Gives a futex word of this process a value, and wakes whoever waits for that. */
+STACKD_HANDLER static void set_word(uint32_t* word, uint32_t value) {
+  __atomic_store_n(word, value, __ATOMIC_SEQ_CST);
+  stackd_syscall6(SYS_futex, (long)word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT32_MAX, 0, 0, 0);
+}
+
+STACKD_HANDLER static struct timespec timespec_of(uint64_t ns) {
+  return (struct timespec){(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+}
+
+/* Waits until `*word` is `value`, at most until `end_ns`. */
+STACKD_HANDLER static void wait_for_word(uint32_t* word, uint32_t value, uint64_t end_ns) {
+  for (;;) {
+    uint32_t seen = __atomic_load_n(word, __ATOMIC_SEQ_CST);
+    uint64_t now_ns = stackd_clock_ns(CLOCK_MONOTONIC);
+    if (seen == value || now_ns >= end_ns) return;
+    struct timespec timeout = timespec_of(end_ns - now_ns);
+    stackd_futex_wait(word, seen, &timeout, FUTEX_PRIVATE_FLAG);
+  }
+}
+
+void stackd_crash_helper_has_tried(void) { set_word(&helper_has_tried, 1); }
+
+void stackd_crash_pause_helper(uint64_t duration_ns) {
+  wait_for_word(&helper_is_wanted, 1, stackd_clock_ns(CLOCK_MONOTONIC) + duration_ns);
 }
 
 /* Everything blocked but `open`, which are faults of the handler's own: blocked, they would kill it. */
@@ -74,11 +102,11 @@ STACKD_HANDLER static void block_all_but(uint64_t open) {
 #define BIT(signal_number) (1ull << ((signal_number) - 1))
 #define FAULTS (BIT(SIGSEGV) | BIT(SIGBUS) | BIT(SIGILL) | BIT(SIGFPE) | BIT(SIGTRAP) | BIT(SIGSYS))
 
-STACKD_HANDLER static struct timespec timespec_of(uint64_t ns) {
-  return (struct timespec){(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
-}
-
 /* --- The hold --- */
+
+STACKD_HANDLER static uint64_t taken_within_ns(void) {
+  return hold_ns / TAKEN_PART < MAX_TAKEN_NS ? hold_ns / TAKEN_PART : MAX_TAKEN_NS;
+}
 
 STACKD_HANDLER static bool tell_daemon(const struct stackd_crash_link* link) {
   stackd_ring_doorbell(link->ring);
@@ -101,12 +129,11 @@ STACKD_HANDLER static bool daemon_is_gone(const struct stackd_crash_link* link) 
 STACKD_HANDLER static bool hold(const struct stackd_crash_link* link, uint64_t begin_ns) {
   if (!tell_daemon(link)) return false;
   uint32_t* word = &link->ring->header->crash_phase;
-  uint64_t taken_ns = hold_ns / TAKEN_PART < MAX_TAKEN_NS ? hold_ns / TAKEN_PART : MAX_TAKEN_NS;
   for (;;) {
     uint32_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
     if (seen >= STACKD_CRASH_STORED) return true;
     uint64_t held_ns = stackd_clock_ns(CLOCK_MONOTONIC) - begin_ns;
-    uint64_t limit_ns = seen >= STACKD_CRASH_TAKEN ? hold_ns : taken_ns;
+    uint64_t limit_ns = seen >= STACKD_CRASH_TAKEN ? hold_ns : taken_within_ns();
     if (held_ns >= limit_ns || daemon_is_gone(link)) return false;
     uint64_t wait_ns = limit_ns - held_ns < LOOK_NS ? limit_ns - held_ns : LOOK_NS;
     struct timespec timeout = timespec_of(wait_ns);
@@ -129,37 +156,39 @@ STACKD_HANDLER static void commit(uint32_t more_flags) {
 STACKD_HANDLER static void finish(uint32_t more_flags) {
   if (crash.first_slot != STACKD_NO_SLOT) {
     commit(more_flags);
-    set_phase(COMMITTED);
-    hold(crash.link, crash.begin_ns);
+    set_word(&phase, COMMITTED);
+    const struct stackd_crash_link* link = crash.link;
+    bool told = link != NULL && crash.ring == link->ring;
+    if (!told || !hold(link, crash.begin_ns)) {
+      stackd_spool_write(crash.ring, crash.first_slot, link != NULL ? &link->spool : NULL, stackd_own_fd_check(maps_fd));
+    }
   }
-  set_phase(OVER);
+  set_word(&phase, OVER);
+}
+
+STACKD_HANDLER static void write_record(const struct stackd_ring* ring) {
+  crash.ring = ring;
+  stackd_crash_record_write(ring, stackd_ring_free_crash_slots(ring), &crash.fault, stackd_own_fd_check(maps_fd),
+                            &crash.first_slot);
 }
 
 STACKD_HANDLER static void record_crash(const struct stackd_fault* fault) {
   crash.fault = *fault;
   crash.begin_ns = stackd_clock_ns(CLOCK_MONOTONIC);
   crash.first_slot = STACKD_NO_SLOT;
+  block_all_but(FAULTS);
+  set_word(&helper_is_wanted, 1);
+  wait_for_word(&helper_has_tried, 1, crash.begin_ns + taken_within_ns());
   crash.link = atomic_load(&current_link);
-  if (crash.link != NULL) {
-    crash.ring = crash.link->ring;
-    block_all_but(FAULTS);
-    stackd_crash_record_write(crash.ring, stackd_ring_free_crash_slots(crash.ring), fault, stackd_own_fd_check(maps_fd),
-                              &crash.first_slot);
-  }
+  if (crash.link != NULL) write_record(crash.link->ring);
+  if (crash.first_slot == STACKD_NO_SLOT) write_record(stackd_spool_ring());
   finish(0);
 }
 
 STACKD_HANDLER static void wait_for_winner(void) {
   /* This thread is to be in the dump too. */
   block_all_but(FAULTS | BIT(stackd_handler_signal()));
-  uint64_t end_ns = stackd_clock_ns(CLOCK_MONOTONIC) + hold_ns + LOSER_GRACE_NS;
-  for (;;) {
-    uint32_t seen = __atomic_load_n(&phase, __ATOMIC_SEQ_CST);
-    uint64_t now_ns = stackd_clock_ns(CLOCK_MONOTONIC);
-    if (seen == OVER || now_ns >= end_ns) return;
-    struct timespec timeout = timespec_of(end_ns - now_ns);
-    stackd_futex_wait(&phase, seen, &timeout, FUTEX_PRIVATE_FLAG);
-  }
+  wait_for_word(&phase, OVER, stackd_clock_ns(CLOCK_MONOTONIC) + hold_ns + LOSER_GRACE_NS);
 }
 
 /* Ends the process. */
@@ -183,7 +212,7 @@ STACKD_HANDLER static void die_after_record(const struct stackd_fault* fault) {
   __atomic_fetch_add(&link_users, 1, __ATOMIC_SEQ_CST);
   bool won = __atomic_compare_exchange_n(&winner, &nobody, tid, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
   if (won) {
-    set_phase(CAPTURING);
+    set_word(&phase, CAPTURING);
     record_crash(fault);
   } else if (nobody != tid) {
     wait_for_winner();

@@ -27,6 +27,7 @@
 struct stackd_crash_link {
   const struct stackd_ring* ring;
   struct stackd_own_fd socket;
+  struct stackd_own_fd spool;
 };
 
 /* Called once, before the first signal; `maps` must stay. NOT SIGNAL-SAFE. */
@@ -36,6 +37,14 @@ void stackd_crash_init(uint64_t hold_ns, const struct stackd_own_fd* maps);
  * stackd_crash_is_using_link() says no. Helper thread only. */
 void stackd_crash_set_link(const struct stackd_crash_link* link);
 bool stackd_crash_is_using_link(void);
+
+/* Once the helper has found a daemon, or that there is none: a thread that crashes before waits for that, since most
+ * programs that crash at their start do so sooner than the helper can register them. Helper thread, or whoever failed to
+ * start it. */
+void stackd_crash_helper_has_tried(void);
+
+/* The helper's rest before it tries, cut short by a crash. */
+void stackd_crash_pause_helper(uint64_t duration_ns);
 
 /* In the child of a fork. */
 void stackd_crash_reset_after_fork(void);

@@ -18,6 +18,7 @@
 #include "agent/crash.h"
 #include "agent/dump.h"
 #include "agent/handler.h"
+#include "agent/spool_writer.h"
 #include "agent/thread_table.h"
 
 #define MS 1000000ull
@@ -136,19 +137,24 @@ static void serve(void) {
 }
 
 static int connect_and_register(void) {
-  struct stackd_hello hello;
-  memset(&hello, 0, sizeof(hello));
-  hello.header.type = STACKD_MSG_HELLO;
-  hello.header.size_bytes = sizeof(hello);
-  hello.abi_version = STACKD_ABI_VERSION;
-  hello.dump_signal = settings->dump_signal;
-  stackd_process_describe(&hello);
+  /* Written in turn: a thread that crashes may be copying the other. */
+  static struct stackd_hello hellos[2];
+  static int next_hello;
+  struct stackd_hello* hello = &hellos[next_hello];
+  next_hello = 1 - next_hello;
+  memset(hello, 0, sizeof(*hello));
+  hello->header.type = STACKD_MSG_HELLO;
+  hello->header.size_bytes = sizeof(*hello);
+  hello->abi_version = STACKD_ABI_VERSION;
+  hello->dump_signal = settings->dump_signal;
+  stackd_process_describe(hello);
   /* The program may have closed them since. */
   stackd_process_files_open(files);
   pthread_mutex_lock(&shared_lock);
-  memcpy(hello.name, process_name, sizeof(hello.name));
+  memcpy(hello->name, process_name, sizeof(hello->name));
   pthread_mutex_unlock(&shared_lock);
-  return stackd_connection_open(&connection, settings->socket_path, &hello, files);
+  stackd_spool_set_process(hello);
+  return stackd_connection_open(&connection, settings->socket_path, hello, files);
 }
 
 static void drop_ring(void) {
@@ -163,19 +169,21 @@ static void drop_ring(void) {
 __attribute__((noreturn)) static void* helper_main(void* unused) {
   (void)unused;
   pthread_setname_np(pthread_self(), "stackd-agent");
-  if (wait_before_registering) pause_ns(AFTER_FORK_NS);
+  if (wait_before_registering) stackd_crash_pause_helper(AFTER_FORK_NS);
   stackd_code_ranges_refresh(stackd_own_fd_get(&files->maps));
   uint64_t retry_ns = RETRY_FIRST_NS;
   for (;;) {
     if (connect_and_register() != 0) {
+      stackd_crash_helper_has_tried();
       pause_ns(retry_ns);
       retry_ns = retry_ns * 2 < RETRY_MAX_NS ? retry_ns * 2 : RETRY_MAX_NS;
       continue;
     }
     retry_ns = RETRY_FIRST_NS;
     stackd_handler_set_ring(&connection.ring);
-    crash_link = (struct stackd_crash_link){&connection.ring, connection.socket};
+    crash_link = (struct stackd_crash_link){&connection.ring, connection.socket, connection.spool};
     stackd_crash_set_link(&crash_link);
+    stackd_crash_helper_has_tried();
     share_socket(connection.socket);
     serve();
     share_socket(STACKD_NO_FD);
@@ -223,6 +231,7 @@ int stackd_helper_start(const struct stackd_settings* use_settings, struct stack
   dl_iterate_phdr(add_tls, &tls_bytes);
   int error = create_thread(STACK_BYTES + tls_bytes);
   if (error == 0 && libc_thread_count != NULL) __atomic_fetch_sub(libc_thread_count, 1, __ATOMIC_RELAXED);
+  if (error != 0) stackd_crash_helper_has_tried();
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   return -error;
 }

@@ -14,6 +14,7 @@
 #include "agent/handler.h"
 #include "agent/helper_thread.h"
 #include "agent/process.h"
+#include "agent/spool_writer.h"
 #include "stackd/agent.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -72,6 +73,7 @@ static void take_crash_signals(stackd_sigaction_fn* set_action) {
   stackd_altstack_init();
   stackd_crash_init(settings.crash_hold_ns, &files.maps);
   stackd_crash_record_init(stackd_filter_choose());
+  stackd_spool_init(settings.dir);
   for (int signal_number = 1; signal_number <= 64; signal_number++) {
     if ((settings.crash_signals >> (signal_number - 1) & 1) != 0) take_signal(signal_number, set_action);
   }
@@ -87,6 +89,7 @@ static void after_fork_in_child(void) {
   if (settings.crash_signals != 0) {
     stackd_crash_reset_after_fork();
     stackd_crash_record_init(stackd_filter_choose());
+    stackd_spool_init(settings.dir);
   }
   stackd_helper_reset_after_fork();
   stackd_process_files_close(&files);

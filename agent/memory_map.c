@@ -1,22 +1,10 @@
 #include "agent/memory_map.h"
 
+#include "agent/maps_line.h"
+
 #define CHUNK_BYTES 1024
 /* A function with a large frame steps over a guard page. */
 #define GUARD_BYTES (1u << 20)
-#define LABEL "[stack]"
-#define LABEL_BYTES (sizeof(LABEL) - 1)
-
-/* One line: "start-end perms offset dev inode path". */
-struct line {
-  struct stackd_interval range;
-  char perms[4];
-  uint32_t perms_count;
-  bool in_end;
-  bool in_perms;
-  bool in_rest;
-  uint32_t label_matched; /* of LABEL, at the end of what was read */
-};
-
 struct scan {
   struct stackd_memory_map* map;
   uint64_t rsp;
@@ -25,16 +13,6 @@ struct scan {
   uint32_t code_count;
   bool past_rsp; /* a readable mapping above rsp was seen */
 };
-
-STACKD_HANDLER static void clear_line(struct line* line) {
-  line->range.start = 0;
-  line->range.end = 0;
-  line->perms_count = 0;
-  line->in_end = false;
-  line->in_perms = false;
-  line->in_rest = false;
-  line->label_matched = 0;
-}
 
 STACKD_HANDLER static void add_code(struct scan* scan, struct stackd_interval range) {
   scan->code[scan->code_count++] = range;
@@ -69,40 +47,11 @@ STACKD_HANDLER static void add_writable(struct scan* scan, const struct stackd_i
   }
 }
 
-STACKD_HANDLER static void take_line(struct scan* scan, const struct line* line) {
-  if (line->perms_count < 4) return;
-  if (line->perms[2] == 'x') add_code(scan, line->range);
-  if (line->perms[0] == 'r' && line->perms[1] == 'w') add_writable(scan, &line->range);
-  if (line->perms[0] == 'r' && line->range.end > scan->rsp) scan->past_rsp = true;
-  if (line->label_matched == LABEL_BYTES) scan->map->ranges.main_stack = line->range;
-}
-
-STACKD_HANDLER static void take_character(struct line* line, char c) {
-  if (line->in_rest) {
-    static const char kLabel[] = LABEL;
-    if (line->label_matched < LABEL_BYTES && c == kLabel[line->label_matched]) {
-      line->label_matched++;
-    } else {
-      line->label_matched = c == kLabel[0];
-    }
-    return;
-  }
-  if (line->in_perms) {
-    if (line->perms_count < 4) {
-      line->perms[line->perms_count++] = c;
-    } else {
-      line->in_rest = true;
-    }
-    return;
-  }
-  if (c == '-') {
-    line->in_end = true;
-  } else if (c == ' ') {
-    line->in_perms = true;
-  } else {
-    uint64_t* value = line->in_end ? &line->range.end : &line->range.start;
-    *value = *value << 4 | (uint64_t)(c >= 'a' ? c - 'a' + 10 : c - '0');
-  }
+STACKD_HANDLER static void take_line(struct scan* scan, const struct stackd_maps_line* line) {
+  if (line->executable) add_code(scan, line->range);
+  if (line->readable && line->writable) add_writable(scan, &line->range);
+  if (line->readable && line->range.end > scan->rsp) scan->past_rsp = true;
+  if (line->is_main_stack) scan->map->ranges.main_stack = line->range;
 }
 
 bool stackd_memory_map_read(struct stackd_memory_map* map, int maps_fd, uint64_t rsp, uint64_t thread_self) {
@@ -117,8 +66,8 @@ bool stackd_memory_map_read(struct stackd_memory_map* map, int maps_fd, uint64_t
   scan.thread_self = thread_self;
   scan.code_count = 0;
   scan.past_rsp = false;
-  struct line line;
-  clear_line(&line);
+  struct stackd_maps_line line;
+  stackd_maps_line_clear(&line);
   char text[CHUNK_BYTES];
   for (long offset = 0;;) {
     long got = stackd_syscall6(SYS_pread64, maps_fd, (long)text, sizeof(text), offset, 0, 0);
@@ -126,12 +75,9 @@ bool stackd_memory_map_read(struct stackd_memory_map* map, int maps_fd, uint64_t
     if (got == 0) break;
     offset += got;
     for (long i = 0; i < got; i++) {
-      if (text[i] != '\n') {
-        take_character(&line, text[i]);
-        continue;
-      }
+      if (!stackd_maps_line_take(&line, text[i])) continue;
       take_line(&scan, &line);
-      clear_line(&line);
+      stackd_maps_line_clear(&line);
     }
   }
   for (uint32_t i = 0; i < STACKD_CODE_INTERVALS; i++) map->ranges.code[i] = i < scan.code_count ? scan.code[i] : none;

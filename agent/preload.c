@@ -2,8 +2,21 @@
  * preload_*.c. */
 #include "agent/preload.h"
 
+#include "agent/crash_record.h"
 #include "agent/helper_thread.h"
 #include "agent/install.h"
+
+/* A library that was loaded with the program has its thread-local variables at the same distance from every thread's fs
+ * base, so that a handler need not call anything to find them. */
+#define MAX_STATIC_TLS_BYTES (1ll << 20)
+
+static void find_last_words(struct stackd_last_words* words) {
+  words->abort_message = (uint64_t)dlvsym(RTLD_DEFAULT, "__abort_msg", "GLIBC_PRIVATE");
+  void* (*get_exception_globals)(void) = (void* (*)(void))dlsym(RTLD_DEFAULT, "__cxa_get_globals_fast");
+  if (get_exception_globals == NULL) return;
+  words->exception_globals = (int64_t)((uint64_t)get_exception_globals() - stackd_fs_base());
+  words->has_exception_globals = words->exception_globals < 0 && words->exception_globals > -MAX_STATIC_TLS_BYTES;
+}
 
 __attribute__((constructor)) static void on_load(void) {
   stackd_preload_find_signal();
@@ -13,5 +26,8 @@ __attribute__((constructor)) static void on_load(void) {
   stackd_preload_find_sigwait();
   /* Private to glibc, and there from 2.34 on; NULL elsewhere. */
   stackd_helper_hide_from(dlsym(RTLD_DEFAULT, "__nptl_nthreads"));
+  struct stackd_last_words words = {0, 0, 0};
+  find_last_words(&words);
+  stackd_crash_record_set_last_words(&words);
   stackd_install_with(stackd_preload_real_sigaction);
 }

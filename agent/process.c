@@ -60,6 +60,7 @@ int stackd_settings_read(struct stackd_settings* settings) {
   if (disable != NULL && disable[0] != '\0' && strcmp(disable, "0") != 0) return -ECANCELED;
   const char* dir = getenv("STACKD_DIR");
   if (dir == NULL || dir[0] == '\0') dir = kDefaultDir;
+  stackd_copy_string(settings->dir, sizeof(settings->dir), dir);
   snprintf(settings->socket_path, sizeof(settings->socket_path), "%s/%s", dir, STACKD_SOCKET_NAME);
   settings->dump_signal = DEFAULT_DUMP_SIGNAL;
   const char* text = read_variable("STACKD_SIGNAL");

@@ -8,6 +8,7 @@
 #include "stackd/wire.h"
 
 struct stackd_settings {
+  char dir[STACKD_PATH_BYTES];
   char socket_path[STACKD_PATH_BYTES];
   int dump_signal;
   uint64_t crash_signals; /* bit n - 1 is signal n */

@@ -8,9 +8,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "daemon/base/clock.h"
 #include "daemon/collect/collector.h"
@@ -101,6 +103,11 @@ int Run(const Config& config) {
     auto dump = pipeline.CreateDump(process_id, request);
     if (!dump) Log(LogLevel::kWarning, "dump failed", {{"process", process_id}, {"err", dump.error().message}});
   });
+  // What a former daemon left first: the spool may hold the same crashes.
+  pipeline.FinishWhatWasLeft();
+  (*collector)->OnCrash([&pipeline](std::shared_ptr<Capture> capture, const std::function<void()>& release) {
+    pipeline.AddCrash(std::move(capture), release);
+  });
   auto server = Server::Start({.collector = collector->get(),
                                .pipeline = &pipeline,
                                .store = store->get(),
@@ -110,6 +117,7 @@ int Run(const Config& config) {
                               config.listen);
   if (!server) return Fail(server.error().message);
 
+  for (const std::string& problem : (*collector)->Problems()) Log(LogLevel::kWarning, problem);
   for (const std::string& problem : (*store)->Problems()) Log(LogLevel::kWarning, problem);
   std::string addresses;
   for (const std::string& address : (*server)->addresses()) addresses += (addresses.empty() ? "" : " ") + address;

@@ -1,6 +1,9 @@
 #include "daemon/pipeline.h"
 
+#include <string.h>
+
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -13,7 +16,10 @@
 #include <vector>
 
 #include "daemon/base/clock.h"
+#include "daemon/base/text.h"
+#include "daemon/collect/find_modules.h"
 #include "daemon/dump_id.h"
+#include "daemon/finisher.h"
 #include "daemon/group/assemble.h"
 #include "daemon/log/log.h"
 #include "daemon/store/raw_capture.h"
@@ -34,6 +40,23 @@ constexpr size_t kThreadsPerUnwinder = 128;
 int64_t NamingTimeNs(int64_t budget_ns) {
   int64_t least_ns = std::clamp<int64_t>(budget_ns * 5 / 8, 0, 30 * kNsPerMs);
   return std::clamp<int64_t>(budget_ns / 5, least_ns, kNsPerSecond / 2);
+}
+
+// Nobody waits for the names of a crash, but the next crash.
+constexpr int64_t kNameCrashNs = 10 * kNsPerSecond;
+constexpr int kFinishers = 2;
+
+std::string HexOfId(const std::array<uint64_t, 2>& id) {
+  return HexOfBytes({reinterpret_cast<const char*>(id.data()), sizeof(id)});
+}
+
+// What is known of a crash before anybody has looked at its stack.
+void DescribeCrash(const CrashCapture& crash, v1::Crash* out) {
+  out->set_id(HexOfId(crash.id));
+  out->set_tid(crash.tid);
+  out->set_signal(crash.signal_number);
+  out->set_code(crash.signal_code);
+  out->set_from_spool(crash.from_spool);
 }
 
 // A capture that is being made, and who waits for it.
@@ -95,6 +118,14 @@ class ScopedCount {
 }  // namespace
 
 struct Pipeline::State {
+  // What became of a capture, and how long each step took.
+  struct Made {
+    std::shared_ptr<v1::Dump> dump;
+    std::vector<NamedStack> stacks;
+    int64_t unwind_us;
+    int64_t name_us;
+  };
+
   Collector* collector;
   Symbolizer* symbolizer;
   DumpStore* store;
@@ -106,9 +137,11 @@ struct Pipeline::State {
   // Kept from dump to dump, because their caches are warm.
   std::vector<std::unique_ptr<Unwinder>> idle_unwinders;
   Watchers watchers;
+  ModuleCache modules;  // of captures that were read again
 
   std::atomic<int64_t> running = 0, by_request = 0, by_hang = 0, by_crash = 0, by_self = 0, shared = 0, failed = 0,
                        partial = 0;
+  std::atomic<int64_t> crashes_known = 0, crashes_reread = 0;
   std::atomic<int64_t> unstored = 0, unwound = 0, incomplete = 0, frames = 0, unnamed = 0;
 
   std::string NextId(int64_t wall_ns) {
@@ -146,7 +179,12 @@ struct Pipeline::State {
   std::vector<NativeStack> Unwind(const Capture& capture);
   void Name(const Capture& capture, int64_t deadline_ns, std::vector<NamedStack>* stacks);
   Result<SharedDump> Make(const std::string& process_id, const CaptureRequest& request);
-  void Store(const std::shared_ptr<v1::Dump>& dump, std::jthread raw_writer, const Result<void>& raw_stored);
+  Made Assemble(const Capture& capture, int64_t deadline_ns, const std::string& id);
+  // `packed` is the dump. True if it is stored now.
+  bool Store(const std::shared_ptr<v1::Dump>& dump, Result<PackedDump> packed, const Result<void>& raw_stored);
+  void FinishCrash(UnfinishedCrash crash);
+  bool FinishCrash(const Capture& capture, const std::string& id, const Result<void>& raw_stored);
+  Result<std::shared_ptr<Capture>> ReadCapture(const std::string& dump_name);
   void Count(const Capture& capture, const v1::Dump& dump, const std::vector<NamedStack>& stacks);
   void Tell(const SharedDump& dump);
 };
@@ -201,22 +239,20 @@ void Pipeline::State::Name(const Capture& capture, int64_t deadline_ns, std::vec
   }
 }
 
-void Pipeline::State::Store(const std::shared_ptr<v1::Dump>& dump, std::jthread raw_writer,
+bool Pipeline::State::Store(const std::shared_ptr<v1::Dump>& dump, Result<PackedDump> packed,
                             const Result<void>& raw_stored) {
-  dump->set_stored(true);
-  Result<PackedDump> packed = DumpStore::Pack(dump);
-  raw_writer.join();
   Result<void> stored = packed ? store->Put(std::move(*packed)) : std::unexpected(packed.error());
   if (stored) {
     // The finished dump is there; only naming it again later is lost.
     if (!raw_stored)
       Log(LogLevel::kWarning, "raw capture not stored", {{"dump", dump->name()}, {"err", raw_stored.error().message}});
-    return;
+    return true;
   }
   ++unstored;
   dump->set_stored(false);
   dump->add_notes("this dump is not stored, and this answer is the only copy: " + stored.error().message);
   Log(LogLevel::kError, "dump not stored", {{"dump", dump->name()}, {"err", stored.error().message}});
+  return false;
 }
 
 void Pipeline::State::Count(const Capture& capture, const v1::Dump& dump, const std::vector<NamedStack>& stacks) {
@@ -243,6 +279,19 @@ void Pipeline::State::Tell(const SharedDump& dump) {
   for (const auto& watcher : current) (*watcher)(dump);
 }
 
+Pipeline::State::Made Pipeline::State::Assemble(const Capture& capture, int64_t deadline_ns, const std::string& id) {
+  const int64_t begin_ns = MonotonicNs();
+  DistinctStacks distinct = Distinct(capture, Unwind(capture));
+  const int64_t unwound_ns = MonotonicNs();
+  Name(capture, deadline_ns, &distinct.stacks);
+  const int64_t named_ns = MonotonicNs();
+  auto dump = AssembleDump(
+      capture, distinct.of_thread, distinct.stacks, [this](const Module& module) { return symbolizer->Quality(module); },
+      id);
+  dump->set_stored(true);
+  return {std::move(dump), std::move(distinct.stacks), (unwound_ns - begin_ns) / 1000, (named_ns - unwound_ns) / 1000};
+}
+
 Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const CaptureRequest& request) {
   const int64_t start_ns = MonotonicNs();
   CaptureRequest capture_request = request;
@@ -259,16 +308,14 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
   // The raw copy is on its way to the disk while this thread unwinds.
   Result<void> raw_stored;
   std::jthread raw_writer([&] { raw_stored = store->PutRaw(DumpHeader(capture, id), SerializeRaw(capture)); });
-  DistinctStacks distinct = Distinct(capture, Unwind(capture));
-  const int64_t unwound_ns = MonotonicNs();
-  Name(capture, request.deadline_ns, &distinct.stacks);
-  const int64_t named_ns = MonotonicNs();
-  std::shared_ptr<v1::Dump> dump = AssembleDump(
-      capture, distinct.of_thread, distinct.stacks, [this](const Module& module) { return symbolizer->Quality(module); },
-      id);
-  Store(dump, std::move(raw_writer), raw_stored);
-  Count(capture, *dump, distinct.stacks);
-  Log(LogLevel::kInfo, dump->stored() ? "dump stored" : "dump made",
+  Made made = Assemble(capture, request.deadline_ns, id);
+  const std::shared_ptr<v1::Dump>& dump = made.dump;
+  const int64_t assembled_ns = MonotonicNs();
+  Result<PackedDump> packed = DumpStore::Pack(dump);
+  raw_writer.join();
+  bool stored = Store(dump, std::move(packed), raw_stored);
+  Count(capture, *dump, made.stacks);
+  Log(LogLevel::kInfo, stored ? "dump stored" : "dump made",
       {{"process", dump->process().display_name()},
        {"dump", dump->name()},
        {"threads", dump->thread_counts().listed()},
@@ -276,20 +323,94 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
        {"stacks", dump->stacks_size()},
        {"groups", dump->groups_size()},
        {"capture_us", (captured_ns - start_ns) / 1000},
-       {"unwind_us", (unwound_ns - captured_ns) / 1000},
-       {"name_us", (named_ns - unwound_ns) / 1000},
-       {"store_us", (MonotonicNs() - named_ns) / 1000}});
-  if (dump->stored()) Tell(dump);
+       {"unwind_us", made.unwind_us},
+       {"name_us", made.name_us},
+       {"store_us", (MonotonicNs() - assembled_ns) / 1000}});
+  if (stored) Tell(dump);
   return dump;
+}
+
+bool Pipeline::State::FinishCrash(const Capture& capture, const std::string& id, const Result<void>& raw_stored) {
+  Made made = Assemble(capture, MonotonicNs() + kNameCrashNs, id);
+  v1::Dump& dump = *made.dump;
+  if (capture.crash) DescribeCrash(*capture.crash, dump.mutable_crash());
+  bool stored = Store(made.dump, DumpStore::Pack(made.dump), raw_stored);
+  Count(capture, dump, made.stacks);
+  if (capture.crash) {
+    const char* signal = sigabbrev_np(capture.crash->signal_number);
+    Log(LogLevel::kWarning, "process crashed",
+        {{"process", dump.process().display_name()},
+         {"pid", dump.process().pid()},
+         {"signal", signal == nullptr ? std::to_string(capture.crash->signal_number) : std::string("SIG") + signal},
+         {"explanation", dump.crash().explanation()},
+         {"fingerprint", dump.crash().fingerprint()},
+         {"dump", dump.name()},
+         {"threads", dump.thread_counts().listed()},
+         {"from_spool", dump.crash().from_spool() ? 1 : 0},
+         {"stored", stored ? 1 : 0}});
+  }
+  if (stored) Tell(made.dump);
+  return stored;
+}
+
+Result<std::shared_ptr<Capture>> Pipeline::State::ReadCapture(const std::string& dump_name) {
+  auto bytes = store->GetRaw(dump_name);
+  if (!bytes) return std::unexpected(bytes.error());
+  auto raw = ParseRaw(*bytes);
+  if (!raw) return std::unexpected(raw.error());
+  auto capture = std::make_shared<Capture>(std::move(raw->capture));
+  std::vector<Mapping> mappings = capture->map->mappings();
+  FindModulesByBuildId(raw->build_ids, &modules, &mappings, &capture->notes);
+  capture->map = std::make_shared<const AddressMap>(std::move(mappings));
+  return capture;
+}
+
+void Pipeline::State::FinishCrash(UnfinishedCrash crash) {
+  if (crash.capture == nullptr) {
+    ++crashes_reread;
+    auto capture = ReadCapture(crash.dump_name);
+    if (!capture) {
+      Log(LogLevel::kError, "dump not finished", {{"dump", crash.dump_name}, {"err", capture.error().message}});
+      return;
+    }
+    crash.capture = std::move(*capture);
+  }
+  FinishCrash(*crash.capture, crash.dump_name.substr(crash.dump_name.rfind('/') + 1), {});
 }
 
 Pipeline::Pipeline(Collector* collector, Symbolizer* symbolizer, DumpStore* store) : state_(std::make_shared<State>()) {
   state_->collector = collector;
   state_->symbolizer = symbolizer;
   state_->store = store;
+  finisher_ = std::make_unique<Finisher>(
+      kFinishers, [state = state_.get()](UnfinishedCrash crash) { state->FinishCrash(std::move(crash)); });
 }
 
-Pipeline::~Pipeline() = default;
+Pipeline::~Pipeline() { finisher_.reset(); }
+
+void Pipeline::AddCrash(std::shared_ptr<Capture> capture, const std::function<void()>& release) {
+  const std::string id = state_->NextId(capture->begin_wall_ns);
+  v1::Dump header = DumpHeader(*capture, id);
+  DescribeCrash(*capture->crash, header.mutable_crash());
+  Result<void> raw_stored = state_->store->PutRaw(header, SerializeRaw(*capture));
+  if (raw_stored) {
+    release();
+    finisher_->Add({header.name(), std::move(capture)});
+    return;
+  }
+  if (raw_stored.error().code == Code::kAlreadyExists) {
+    ++state_->crashes_known;
+    release();
+    return;
+  }
+  Log(LogLevel::kError, "crash not stored", {{"dump", header.name()}, {"err", raw_stored.error().message}});
+  // A file waits for better times. A process waits no longer than it can, and leaves a file; what is here is told at once.
+  if (!capture->crash->from_spool && state_->FinishCrash(*capture, id, raw_stored)) release();
+}
+
+void Pipeline::FinishWhatWasLeft() {
+  for (std::string& name : state_->store->Unfinished()) finisher_->Add({std::move(name), nullptr});
+}
 
 Result<SharedDump> Pipeline::CreateDump(const std::string& process_id, const CaptureRequest& request) {
   ScopedCount running(&state_->running);
@@ -332,12 +453,22 @@ std::shared_ptr<void> Pipeline::Watch(std::function<void(SharedDump)> watcher) {
 }
 
 std::map<std::string, int64_t> Pipeline::Counters() const {
-  return {
-      {"dumps_request", state_->by_request}, {"dumps_hang", state_->by_hang},           {"dumps_crash", state_->by_crash},
-      {"dumps_self", state_->by_self},       {"dumps_shared", state_->shared},          {"dumps_failed", state_->failed},
-      {"dumps_partial", state_->partial},    {"dumps_unstored", state_->unstored},      {"dumps_running", state_->running},
-      {"stacks_unwound", state_->unwound},   {"stacks_incomplete", state_->incomplete}, {"frames", state_->frames},
-      {"frames_unnamed", state_->unnamed}};
+  return {{"dumps_request", state_->by_request},
+          {"dumps_hang", state_->by_hang},
+          {"dumps_crash", state_->by_crash},
+          {"dumps_self", state_->by_self},
+          {"dumps_shared", state_->shared},
+          {"dumps_failed", state_->failed},
+          {"dumps_partial", state_->partial},
+          {"dumps_unstored", state_->unstored},
+          {"dumps_running", state_->running},
+          {"crashes_known", state_->crashes_known},
+          {"crashes_reread", state_->crashes_reread},
+          {"crashes_waiting", static_cast<int64_t>(finisher_->waiting())},
+          {"stacks_unwound", state_->unwound},
+          {"stacks_incomplete", state_->incomplete},
+          {"frames", state_->frames},
+          {"frames_unnamed", state_->unnamed}};
 }
 
 }  // namespace stackd

@@ -1,4 +1,5 @@
-// One dump from request to stored Dump: collect, store raw, unwind, symbolize, group, store, tell the watchers.
+// One dump from request to stored Dump: collect, store raw, unwind, symbolize, group, store, tell the watchers. A crash
+// goes the same way, but its process is let go once the raw copy is stored.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,8 @@
 
 namespace stackd {
 
+class Finisher;
+
 // Thread-safe.
 class Pipeline {
  public:
@@ -26,15 +29,24 @@ class Pipeline {
   // dump. `stored` is false in a dump that the store did not take, and a note says why. Fails as CaptureProcess does.
   Result<std::shared_ptr<const v1::Dump>> CreateDump(const std::string& process_id, const CaptureRequest& request);
 
+  // A crash, as CrashHandler has it (collect). Stores it and calls `release`; the rest is done in the background. If the
+  // store does not take it `release` is not called, and what comes of it is told but not stored. A crash that the store
+  // knows is released and nothing else.
+  void AddCrash(std::shared_ptr<Capture> capture, const std::function<void()>& release);
+  // Finishes, in the background, the dumps that a daemon left behind whose stacks were stored and not unwound.
+  void FinishWhatWasLeft();
+
   // Calls `watcher` with every dump stored from now on, until the returned handle is destroyed.
   std::shared_ptr<void> Watch(std::function<void(std::shared_ptr<const v1::Dump>)> watcher);
 
-  // Since start, by name: "dumps_request", "dumps_partial", "stacks_unwound", "stacks_incomplete", "frames_unnamed", ...
+  // Since start, by name: "dumps_request", "dumps_partial", "crashes_known", "stacks_unwound", "stacks_incomplete",
+  // "frames_unnamed", ...
   std::map<std::string, int64_t> Counters() const;
 
  private:
   struct State;
   std::shared_ptr<State> state_;
+  std::unique_ptr<Finisher> finisher_;
 };
 
 }  // namespace stackd

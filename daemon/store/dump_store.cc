@@ -458,6 +458,20 @@ Result<std::string> DumpStore::Newest() const {
   return name;
 }
 
+std::vector<std::string> DumpStore::Unfinished() const {
+  std::vector<std::string> names;
+  const std::lock_guard lock(state_->mutex);
+  // A store that cannot be read says so elsewhere, at the next dump.
+  (void)state_->Read([&] {
+    auto query = state_->database->Run("SELECT name FROM dumps WHERE NOT finished AND id <= ? ORDER BY id");
+    query.Bind(1, state_->last_id_at_open);
+    int result;
+    while ((result = query.Step()) == SQLITE_ROW) names.push_back(query.Bytes(0));
+    return result;
+  });
+  return names;
+}
+
 Result<DumpPage> DumpStore::List(const DumpQuery& query) const {
   if (query.page_size < 0) return Error(Code::kInvalidArgument, "page_size is negative", "BAD_PAGE_SIZE");
   const int page_size = query.page_size == 0 ? kDefaultPageSize : std::min(query.page_size, kMaxPageSize);

@@ -68,6 +68,8 @@ class DumpStore {
   // The name of the newest dump, of finished ones if there are any; kNotFound if there is none.
   Result<std::string> Newest() const;
   Result<DumpPage> List(const DumpQuery& query) const;
+  // Names of the dumps that daemons before this one left unfinished.
+  std::vector<std::string> Unfinished() const;
   Result<void> Delete(const std::string& name);
 
   int64_t dump_count() const;

@@ -111,6 +111,45 @@ ProcessDescription ParseProcess(const store::RawProcess& raw) {
   return process;
 }
 
+void SerializeCrash(const CrashCapture& crash, store::RawCrash* raw) {
+  raw->set_id_high(crash.id[0]);
+  raw->set_id_low(crash.id[1]);
+  raw->set_flags(crash.flags);
+  raw->set_tid(crash.tid);
+  raw->set_signal_number(crash.signal_number);
+  raw->set_signal_code(crash.signal_code);
+  raw->set_fault_address_avma(crash.fault_address_avma);
+  raw->set_sender_pid(crash.sender_pid);
+  raw->set_sender_uid(crash.sender_uid);
+  raw->set_trap_error(crash.trap_error);
+  raw->set_trap_number(crash.trap_number);
+  raw->set_stack_start_avma(crash.stack_start_avma);
+  raw->set_stack_end_avma(crash.stack_end_avma);
+  raw->set_abort_message(crash.abort_message);
+  raw->set_exception_type(crash.exception_type);
+  raw->set_from_spool(crash.from_spool);
+}
+
+CrashCapture ParseCrash(const store::RawCrash& raw) {
+  CrashCapture crash;
+  crash.id = {raw.id_high(), raw.id_low()};
+  crash.flags = raw.flags();
+  crash.tid = raw.tid();
+  crash.signal_number = raw.signal_number();
+  crash.signal_code = raw.signal_code();
+  crash.fault_address_avma = raw.fault_address_avma();
+  crash.sender_pid = raw.sender_pid();
+  crash.sender_uid = raw.sender_uid();
+  crash.trap_error = raw.trap_error();
+  crash.trap_number = raw.trap_number();
+  crash.stack_start_avma = raw.stack_start_avma();
+  crash.stack_end_avma = raw.stack_end_avma();
+  crash.abort_message = raw.abort_message();
+  crash.exception_type = raw.exception_type();
+  crash.from_spool = raw.from_spool();
+  return crash;
+}
+
 void SerializeThreads(const std::vector<ThreadCapture>& threads, store::RawCapture* raw) {
   size_t masks = 0, words = 0;
   for (const ThreadCapture& thread : threads) {
@@ -300,6 +339,7 @@ std::string SerializeRaw(const Capture& capture) {
   raw.set_dump_signal(capture.dump_signal);
   for (const std::string& note : capture.notes) raw.add_notes(note);
   SerializeThreads(capture.threads, &raw);
+  if (capture.crash) SerializeCrash(*capture.crash, raw.mutable_crash());
   if (capture.map != nullptr) SerializeMappings(capture.map->mappings(), &raw);
   return raw.SerializeAsString();
 }
@@ -325,6 +365,7 @@ Result<RawCapture> ParseRaw(std::string_view bytes) {
   parsed.capture.partial = raw.partial();
   parsed.capture.dump_signal = raw.dump_signal();
   parsed.capture.notes.assign(raw.notes().begin(), raw.notes().end());
+  if (raw.has_crash()) parsed.capture.crash = ParseCrash(raw.crash());
   auto threads = ParseThreads(raw);
   if (!threads) return std::unexpected(threads.error());
   parsed.capture.threads = std::move(*threads);

@@ -1,0 +1,25 @@
+/* Writes a crash to a file (spool.h) where no daemon took it. */
+#ifndef STACKD_SPOOL_WRITER_H_
+#define STACKD_SPOOL_WRITER_H_
+
+#include <stdbool.h>
+
+#include "agent/own_fd.h"
+#include "agent/ring_writer.h"
+#include "stackd/wire.h"
+
+/* A ring of our own, in memory that is touched beforehand, for crashes that find no daemon's. */
+const struct stackd_ring* stackd_spool_ring(void) STACKD_HANDLER;
+
+/* At install, and in the child of a fork. `folder` is $STACKD_DIR. NOT SIGNAL-SAFE. */
+void stackd_spool_init(const char* folder);
+
+/* What the file is to say of this process; the caller keeps it for ever. Helper thread only. */
+void stackd_spool_set_process(const struct stackd_hello* process);
+
+/* Writes the CRASH record that begins in `first_slot` to `given`, the daemon's file, or if that is none to one of our own.
+ * False if that failed. HANDLER ONLY, one thread of a process. */
+bool stackd_spool_write(const struct stackd_ring* ring, uint32_t first_slot, const struct stackd_own_fd* given,
+                        int maps_fd) STACKD_HANDLER;
+
+#endif /* STACKD_SPOOL_WRITER_H_ */

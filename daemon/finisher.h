@@ -1,0 +1,53 @@
+// What a crash still needs when it is on disk and its process was let go: stacks, names, the finished dump.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "daemon/collect/capture.h"
+
+namespace stackd {
+
+// A stored crash. Without `capture` its raw copy is to be read from the store: many crashes at once take no more memory
+// than kMaxBytes, and what a daemon left behind that died is the same.
+struct UnfinishedCrash {
+  std::string dump_name;
+  std::shared_ptr<Capture> capture;
+};
+
+// Thread-safe.
+class Finisher {
+ public:
+  static constexpr size_t kMaxBytes = 64u << 20;
+
+  // `finish` is called on `threads` threads.
+  Finisher(int threads, std::function<void(UnfinishedCrash)> finish);
+  // What is not begun stays in the store, for the next daemon.
+  ~Finisher();
+
+  // Does not block. False: the capture was let go, because there are too many of them.
+  bool Add(UnfinishedCrash crash);
+
+  size_t waiting() const;
+
+ private:
+  void Run();
+
+  const std::function<void(UnfinishedCrash)> finish_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::pair<UnfinishedCrash, size_t>> crashes_;  // with their bytes
+  size_t bytes_ = 0;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace stackd
