@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <stdatomic.h>
+#include <sys/auxv.h>
 #include <sys/socket.h>
 #include <ucontext.h>
 
@@ -21,12 +22,23 @@
 #define LOOK_NS (10 * MS)
 /* Threads that crash together wait a little longer than the one whose crash is recorded. */
 #define LOSER_GRACE_NS (50 * MS)
+#define RED_ZONE_BYTES 128
+#define MAX_SIGNAL_FRAME_BYTES 4096
+/* Between a signal that abort() raises and its frame lie those of raise() and what that calls. */
+#define ABORT_WORDS 64
+#define ABORT_CODE_BYTES 512
+
+#ifndef AT_MINSIGSTKSZ
+#define AT_MINSIGSTKSZ 51
+#endif
 
 enum phase { NONE = 0, CAPTURING = 1, COMMITTED = 2, OVER = 3 };
 
 static uint64_t hold_ns;
+static uint64_t signal_frame_bytes;
 static const struct stackd_own_fd* maps_fd;
 static int32_t process;
+static uint64_t abort_code; /* where abort() begins; 0: unknown */
 
 static const struct stackd_crash_link* _Atomic current_link;
 static uint32_t link_users;
@@ -51,9 +63,13 @@ static struct {
 
 void stackd_crash_init(uint64_t use_hold_ns, const struct stackd_own_fd* maps) {
   hold_ns = use_hold_ns;
+  signal_frame_bytes = getauxval(AT_MINSIGSTKSZ) & ~7ull;
+  if (signal_frame_bytes == 0 || signal_frame_bytes > MAX_SIGNAL_FRAME_BYTES) signal_frame_bytes = MAX_SIGNAL_FRAME_BYTES;
   maps_fd = maps;
   process = stackd_getpid();
 }
+
+void stackd_crash_set_abort(uint64_t code) { abort_code = code; }
 
 void stackd_crash_set_link(const struct stackd_crash_link* link) { atomic_store(&current_link, link); }
 
@@ -288,11 +304,12 @@ void stackd_crash_before_end(void) {
 
 /* --- The program's handler --- */
 
-/* Where the kernel would have found no room for the signal's frame, the program would have ended. */
-STACKD_HANDLER static bool has_room_for(const struct stackd_action* action, const ucontext_t* context) {
+/* Where the kernel would have found no room for the signal's frame, the program would have ended. The frame is smaller than
+ * a page, so that its two ends are all the pages it lies in. */
+STACKD_HANDLER static bool has_room_for(const struct stackd_action* action, const void* context) {
   if ((action->flags & SA_ONSTACK) != 0) return true;
-  uint64_t rsp = (uint64_t)context->uc_mcontext.gregs[REG_RSP];
-  return stackd_is_readable((rsp - STACKD_SIGNAL_FRAME_BYTES) & ~7ull);
+  uint64_t top = (rsp_of(context) - RED_ZONE_BYTES - 8) & ~7ull;
+  return stackd_is_readable(top) && stackd_is_readable(top - signal_frame_bytes);
 }
 
 /* Of faults that are over without their handler having returned. */
@@ -305,13 +322,30 @@ STACKD_HANDLER static void leave_stale(const struct stackd_ring* ring, uint32_t 
   }
 }
 
-/* Which one returned, and what that means. */
-STACKD_HANDLER static void after_handler(const struct stackd_ring* ring, struct stackd_active_fault* active) {
-  int signal_number = active->signal_number;
-  bool by_abort = signal_number == SIGABRT && active->info->si_code == SI_TKILL && active->info->si_pid == process;
-  /* abort() ends the process when the handler has returned; raise() does not. Time will tell. */
-  if (ring != NULL && !by_abort) stackd_tentative_withdraw(ring, active);
-  stackd_active_fault_leave(active, stackd_chain_is_default(signal_number));
+STACKD_HANDLER static bool raised_itself(int signal_number, const siginfo_t* info) {
+  return signal_number == SIGABRT && info->si_code == SI_TKILL && info->si_pid == process;
+}
+
+/* abort() ends the process when the handler of its signal has returned; raise() does not. The return address tells. */
+STACKD_HANDLER static bool is_in_abort(const struct stackd_fault* fault) {
+  if (abort_code == 0 || !raised_itself(fault->signal_number, fault->info)) return false;
+  uint64_t words[ABORT_WORDS];
+  long got = stackd_read_memory(process, rsp_of(fault->context), words, sizeof(words));
+  for (long i = 0; i < got / (long)sizeof(words[0]); i++) {
+    if (words[i] - abort_code < ABORT_CODE_BYTES) return true;
+  }
+  return false;
+}
+
+STACKD_HANDLER static void after_handler(const struct stackd_ring* ring, const struct stackd_fault* fault,
+                                         struct stackd_active_fault* active) {
+  if (is_in_abort(fault)) {
+    struct stackd_fault handled = *fault;
+    handled.flags = STACKD_CRASH_HANDLED;
+    record_once(&handled, fault->signal_number, fault->info);
+  }
+  if (ring != NULL) stackd_tentative_withdraw(ring, active);
+  stackd_active_fault_leave(active, stackd_chain_is_default(fault->signal_number));
 }
 
 STACKD_HANDLER static void call_handler(const struct stackd_action* action, const struct stackd_fault* fault) {
@@ -331,7 +365,7 @@ STACKD_HANDLER static void call_handler(const struct stackd_action* action, cons
   if (active == NULL) return;
   __atomic_fetch_add(&link_users, 1, __ATOMIC_SEQ_CST);
   link = atomic_load(&current_link);
-  after_handler(link != NULL ? link->ring : NULL, active);
+  after_handler(link != NULL ? link->ring : NULL, fault, active);
   __atomic_fetch_sub(&link_users, 1, __ATOMIC_SEQ_CST);
 }
 

@@ -33,6 +33,10 @@ struct stackd_crash_link {
 /* Called once, before the first signal; `maps` must stay. NOT SIGNAL-SAFE. */
 void stackd_crash_init(uint64_t hold_ns, const struct stackd_own_fd* maps);
 
+/* Where abort() begins: a handler of its signal that returns does not keep the process alive. Before stackd_crash_init().
+ */
+void stackd_crash_set_abort(uint64_t code);
+
 /* Crashes from now on are told to this daemon, or to none if NULL. `link` and its ring must stay valid until
  * stackd_crash_is_using_link() says no. Helper thread only. */
 void stackd_crash_set_link(const struct stackd_crash_link* link);

@@ -164,7 +164,7 @@ const Cause* cause;
 
 void* Run(void* barrier) {
   if (barrier != nullptr) pthread_barrier_wait(static_cast<pthread_barrier_t*>(barrier));
-  for (volatile int round = 0; round < rounds; round = round + 1) {
+  for (volatile int round = 0; round < rounds; round += 1) {
     if (sigsetjmp(recovery, 1) == 0) {
       cause->body();
       if (rounds > 1) mprotect(page, 4096, PROT_READ);
