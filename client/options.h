@@ -16,7 +16,7 @@ struct Options {
 
   std::string name;    // of a process, a dump or a shell: the command's positional argument; empty if none was given
   std::string filter;  // ps, list
-  std::string format;  // dump, show, export: "text", "json", "folded"
+  std::string format;  // dump, show, export: "text", "json", "folded"; export: "minidump"
   std::string to = "-";
   bool all = false;
 };
