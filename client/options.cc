@@ -52,10 +52,10 @@ CLI::Validator Timeout(int64_t* timeout_ms) {
       "");
 }
 
-void AddFormat(CLI::App* command, Options* options) {
-  command->add_option("-f,--format", options->format, "text, json or folded")
-      ->check(CLI::IsMember({"text", "json", "folded"}))
-      ->type_name("FORMAT");
+void AddFormat(CLI::App* command, Options* options, std::vector<std::string> formats) {
+  std::string help = formats[0];
+  for (size_t i = 1; i < formats.size(); ++i) help += (i + 1 < formats.size() ? ", " : " or ") + formats[i];
+  command->add_option("-f,--format", options->format, help)->check(CLI::IsMember(formats))->type_name("FORMAT");
   command->add_flag("--all", options->all, "Thread by thread instead of groups");
 }
 
@@ -63,6 +63,7 @@ void AddCommands(CLI::App* app, Options* options) {
   auto add = [&](const std::string& name, const std::string& description) {
     return app->add_subcommand(name, description);
   };
+  const std::vector<std::string> printed{"text", "json", "folded"};
   auto take_name = [&](CLI::App* command, const std::string& what, const std::string& help) {
     return command->add_option(what, options->name, help)->type_name("");
   };
@@ -77,7 +78,7 @@ Examples:
   stackctl dump 1234 --all         by pid, thread by thread
   stackctl dump checkout -o json   by name, as JSON)");
   take_name(dump, "PROCESS", "A pid, a name or processes/...; may be left out when there is only one");
-  AddFormat(dump, options);
+  AddFormat(dump, options, printed);
 
   CLI::App* list = add("list", "List the stored dumps, newest first.");
   take_name(list, "PROCESS", "processes/...: only of this process, which may be gone");
@@ -90,7 +91,7 @@ Examples:
   stackctl show                    the newest
   stackctl show processes/7-123/dumps/20261121T031415926Z-1 --all)");
   take_name(show, "NAME", "processes/.../dumps/...; the newest if left out");
-  AddFormat(show, options);
+  AddFormat(show, options, printed);
 
   CLI::App* groups = add("groups", R"(List equal crashes, those seen last first: how often, since when, and why.
 
@@ -112,9 +113,10 @@ Examples:
 
 Examples:
   stackctl export -f json --to dump.json
-  stackctl export NAME -f folded | flamegraph.pl > stacks.svg)");
+  stackctl export NAME -f folded | flamegraph.pl > stacks.svg
+  stackctl export NAME -f minidump --to crash.dmp)");
   take_name(export_command, "NAME", "processes/.../dumps/...; the newest if left out");
-  AddFormat(export_command, options);
+  AddFormat(export_command, options, {"text", "json", "folded", "minidump"});
   export_command->add_option("--to", options->to, "File to write; - is standard output")->type_name("FILE");
 
   CLI::App* delete_command = add("delete", "Delete a stored dump.");

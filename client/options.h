@@ -18,7 +18,7 @@ struct Options {
   std::string filter;    // ps, list, groups
   bool crashes = false;  // list: only these
   std::string explain;   // groups: a fingerprint; empty if none was given
-  std::string format;    // dump, show, export: "text", "json", "folded"
+  std::string format;    // dump, show, export: "text", "json", "folded"; export: "minidump"
   std::string to = "-";
   bool all = false;
 };

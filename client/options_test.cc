@@ -54,6 +54,7 @@ TEST_F(OptionsTest, SayEachMistakeInOneSentenceWithExitCodeTwo) {
                     {"ps", "extra"},
                     {"-o", "yaml", "ps"},
                     {"export", "x", "-f", "pprof"},
+                    {"show", "x", "-f", "minidump"},
                     {"--timeout", "5", "ps"},
                     {"delete"},
                     {"completion", "tcsh"},

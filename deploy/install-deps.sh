@@ -2,7 +2,7 @@
 # Installs what a bare Debian 12 lacks to build stackd, and with --tests what its tests need as well.
 #
 #   deploy/install-deps.sh            packages of the build
-#   deploy/install-deps.sh --tests    and of tests/run.sh: debugger, servers to dump, a second compiler, grpcurl
+#   deploy/install-deps.sh --tests    and of tests/run.sh: debugger, servers to dump, a second compiler, grpcurl and the like
 #   deploy/install-deps.sh --list     prints the package names and installs nothing (with --tests: all of them)
 #
 # Where everything is there it asks dpkg once and returns. As root it installs; as another user it names the one command
@@ -11,6 +11,7 @@ set -euo pipefail
 
 # The oldest Go that Debian 12 ships (1.19) builds this release of grpcurl; the next one needs 1.21.
 GRPCURL_VERSION=v1.9.1
+MINIDUMP_STACKWALK_VERSION=0.27.0
 CACHE_BIN="${XDG_CACHE_HOME:-$HOME/.cache}/stackd/bin"
 
 BUILD_PACKAGES=(
@@ -100,6 +101,21 @@ install_grpcurl() {
     "$go" install "github.com/fullstorydev/grpcurl/cmd/grpcurl@$GRPCURL_VERSION"
 }
 
+# Debian 12's cargo is too old for it, and a test that needs it says so where there is no other. Without optimization it
+# is built in half the time, and minidumps of tests are small.
+install_minidump_stackwalk() {
+  if command -v minidump-stackwalk >/dev/null || [[ -x $CACHE_BIN/minidump-stackwalk ]]; then return; fi
+  local cargo
+  cargo=$(command -v cargo || { [[ -x $HOME/.cargo/bin/cargo ]] && echo "$HOME/.cargo/bin/cargo"; }) || {
+    say "install-deps: there is no cargo to build minidump-stackwalk with; tests that need it are skipped"
+    return 0
+  }
+  say "install-deps: building minidump-stackwalk $MINIDUMP_STACKWALK_VERSION into $CACHE_BIN"
+  CARGO_PROFILE_DEV_DEBUG=0 "$cargo" install --quiet --locked --debug --root "${CACHE_BIN%/bin}" \
+    "minidump-stackwalk@$MINIDUMP_STACKWALK_VERSION" ||
+    say "install-deps: minidump-stackwalk could not be built; tests that need it are skipped"
+}
+
 main() {
   local with_tests='' list_only='' argument
   for argument in "$@"; do
@@ -137,7 +153,10 @@ main() {
   local missing
   mapfile -t missing < <(missing_of "${packages[@]}")
   if ((${#missing[@]})); then install_packages "${missing[@]}"; fi
-  if [[ -n $with_tests ]]; then install_grpcurl; fi
+  if [[ -n $with_tests ]]; then
+    install_grpcurl
+    install_minidump_stackwalk
+  fi
 }
 
 main "$@"

@@ -12,6 +12,7 @@ int Failed(const Status& status) {
 
 v1::ExportDumpRequest::Format FormatOf(const Options& options) {
   if (options.json || options.format == "json") return v1::ExportDumpRequest::JSON;
+  if (options.format == "minidump") return v1::ExportDumpRequest::MINIDUMP;
   if (options.format == "folded") return v1::ExportDumpRequest::FOLDED;
   return options.all ? v1::ExportDumpRequest::TEXT_BY_THREAD : v1::ExportDumpRequest::TEXT;
 }

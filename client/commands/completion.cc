@@ -16,7 +16,10 @@ constexpr char kBash[] = R"sh(_stackctl() {
   done
   case $prev in
     -o|--output) COMPREPLY=($(compgen -W "text json" -- "$cur")); return ;;
-    -f|--format) COMPREPLY=($(compgen -W "text json folded" -- "$cur")); return ;;
+    -f|--format)
+      local formats="text json folded"
+      [[ $command == export ]] && formats+=" minidump"
+      COMPREPLY=($(compgen -W "$formats" -- "$cur")); return ;;
     --to) COMPREPLY=($(compgen -f -- "$cur")); return ;;
     --explain) COMPREPLY=($(compgen -W "$(stackctl groups 2>/dev/null | awk 'NR > 1 {print $4}')" -- "$cur")); return ;;
   esac
@@ -62,6 +65,7 @@ complete -c stackctl -n "__fish_seen_subcommand_from completion" -a "bash zsh fi
 complete -c stackctl -n "__fish_seen_subcommand_from groups" -l explain -x -a "(stackctl groups 2>/dev/null | awk 'NR > 1 {print \$4}')"
 complete -c stackctl -s o -l output -x -a "text json"
 complete -c stackctl -s f -l format -x -a "text json folded"
+complete -c stackctl -n "__fish_seen_subcommand_from export" -s f -l format -x -a minidump
 )sh";
 
 std::string Replaced(std::string text, const std::string& from, const std::string& to) {

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -17,6 +19,10 @@ int CannotWrite(const std::string& path) {
 }  // namespace
 
 int RunExport(Api& api, const Options& options) {
+  if (options.to == "-" && FormatOf(options) == v1::ExportDumpRequest::MINIDUMP && isatty(STDOUT_FILENO)) {
+    Complain("a minidump is not text: name a file with --to FILE, or redirect the output");
+    return kUsage;
+  }
   if (options.to == "-") return RunShow(api, options);
 
   // Under another name until it is whole.

@@ -12,6 +12,7 @@
 #include "daemon/base/text.h"
 #include "daemon/config/version.h"
 #include "daemon/export/export.h"
+#include "daemon/export/minidump.h"
 #include "daemon/log/log.h"
 #include "daemon/serve/dump_view.h"
 #include "daemon/serve/page_token.h"
@@ -111,7 +112,7 @@ class Pieces {
   bool reader_is_there_ = true;
 };
 
-// nullptr for a format that this version does not know.
+// nullptr for what is not made from a Dump: a minidump, or a format that this version does not know.
 void (*Exporter(v1::ExportDumpRequest::Format format))(const v1::Dump&, const Sink&) {
   switch (format) {
     case v1::ExportDumpRequest::FORMAT_UNSPECIFIED:
@@ -167,6 +168,16 @@ Result<StackdService::SharedDump> StackdService::FindDump(const std::string& nam
     stored_name = *newest;
   }
   return parts_.store->Find(stored_name);
+}
+
+Result<RawCapture> StackdService::FindRaw(const std::string& dump_name) const {
+  Result<std::string> raw = parts_.store->GetRaw(dump_name);
+  if (raw) return ParseRaw(*raw);
+  if (raw.error().code != Code::kNotFound) return std::unexpected(raw.error());
+  return Error(Code::kFailedPrecondition,
+               "a minidump is made from registers and stacks, and the store has none of this dump (any more), only names; "
+               "text, json and folded can be had",
+               "RAW_CAPTURE_GONE");
 }
 
 void StackdService::KeepIfUnstored(const SharedDump& dump) {
@@ -291,8 +302,8 @@ grpc::ServerWriteReactor<v1::WatchDumpsResponse>* StackdService::WatchDumps(grpc
 grpc::Status StackdService::ExportDump(grpc::ServerContext*, const v1::ExportDumpRequest* request,
                                        grpc::ServerWriter<v1::ExportDumpResponse>* writer) {
   auto exporter = Exporter(request->format());
-  if (exporter == nullptr) {
-    return BadField("format", "format must be TEXT, TEXT_BY_THREAD, JSON or FOLDED", "BAD_FORMAT");
+  if (exporter == nullptr && request->format() != v1::ExportDumpRequest::MINIDUMP) {
+    return BadField("format", "format must be TEXT, TEXT_BY_THREAD, JSON, FOLDED or MINIDUMP", "BAD_FORMAT");
   }
   struct Slot {
     std::atomic<int>& used;
@@ -305,7 +316,15 @@ grpc::Status StackdService::ExportDump(grpc::ServerContext*, const v1::ExportDum
   Result<SharedDump> dump = FindDump(request->name());
   if (!dump) return StoreFailure(dump.error(), "name", request->name());
   Pieces pieces(writer);
-  exporter(**dump, [&](std::string_view bytes) { return pieces.Add(bytes); });
+  const Sink sink = [&](std::string_view bytes) { return pieces.Add(bytes); };
+  if (exporter != nullptr) {
+    exporter(**dump, sink);
+  } else {
+    Result<RawCapture> raw = FindRaw((*dump)->name());
+    if (!raw && raw.error().reason == "RAW_CAPTURE_GONE") return ToGrpcStatus(raw.error());
+    if (!raw) return StoreFailure(raw.error(), "name", request->name());
+    ExportMinidump(*raw, sink);
+  }
   return pieces.Flush() ? grpc::Status::OK : grpc::Status::CANCELLED;
 }
 

@@ -15,6 +15,7 @@
 #include "daemon/serve/server.h"
 #include "daemon/serve/watch_dumps.h"
 #include "daemon/store/dump_store.h"
+#include "daemon/store/raw_capture.h"
 #include "daemon/symbolize/symbolizer.h"
 #include "stackd/v1/stackd.grpc.pb.h"
 
@@ -60,6 +61,8 @@ class StackdService final : public v1::Stackd::WithCallbackMethod_WatchDumps<v1:
   Found FindProcess(const std::string& typed) const;
   // Empty: the newest.
   Result<SharedDump> FindDump(const std::string& name) const;
+  // The registers and stacks of a dump.
+  Result<RawCapture> FindRaw(const std::string& dump_name) const;
   Result<SharedDump> Dump(const std::string& process_id, const v1::CreateDumpRequest& request, int64_t deadline_ns);
   void KeepIfUnstored(const SharedDump& dump);
 

@@ -27,6 +27,7 @@ using std::chrono::system_clock;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 template <typename Detail>
 Detail DetailOf(const grpc::Status& status) {
@@ -109,20 +110,25 @@ class ServiceTest : public testing::Test {
   }
 
   std::string Export(const std::string& name, v1::ExportDumpRequest::Format format, size_t* largest_piece = nullptr) {
+    std::string all;
+    grpc::Status status = TryExport(name, format, &all, largest_piece);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return all;
+  }
+
+  grpc::Status TryExport(const std::string& name, v1::ExportDumpRequest::Format format, std::string* all,
+                         size_t* largest_piece = nullptr) {
     v1::ExportDumpRequest request;
     request.set_name(name);
     request.set_format(format);
     grpc::ClientContext context;
     auto reader = stub_->ExportDump(&context, request);
     v1::ExportDumpResponse piece;
-    std::string all;
     while (reader->Read(&piece)) {
-      all += piece.data();
+      *all += piece.data();
       if (largest_piece != nullptr) *largest_piece = std::max(*largest_piece, piece.data().size());
     }
-    grpc::Status status = reader->Finish();
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    return all;
+    return reader->Finish();
   }
 
   std::string dir_;
@@ -471,6 +477,20 @@ TEST_F(ServiceTest, ExportsEachFormat) {
   EXPECT_THAT(Export(name, v1::ExportDumpRequest::FORMAT_UNSPECIFIED), HasSubstr("f20"));
   EXPECT_THAT(Export("", v1::ExportDumpRequest::TEXT_BY_THREAD), HasSubstr("f20"));
   EXPECT_THAT(Export(name, v1::ExportDumpRequest::FOLDED), HasSubstr("f30;f20 2\n"));
+  EXPECT_THAT(Export("", v1::ExportDumpRequest::MINIDUMP), StartsWith("MDMP"));
+}
+
+TEST_F(ServiceTest, SaysThatADumpWithoutRegistersAndStacksCannotBecomeAMinidump) {
+  v1::Dump dump = Create();
+  dump.set_name("processes/7-100/dumps/20261121T031415926Z-1");
+  ASSERT_TRUE(store_->Put(dump).has_value());
+  std::string all;
+  grpc::Status status = TryExport(dump.name(), v1::ExportDumpRequest::MINIDUMP, &all);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(ReasonOf(status), "RAW_CAPTURE_GONE");
+  EXPECT_EQ(all, "");
+  status = TryExport("processes/7-100/dumps/20261121T031415926Z-2", v1::ExportDumpRequest::MINIDUMP, &all);
+  EXPECT_EQ(ReasonOf(status), "DUMP_NOT_FOUND");
 }
 
 TEST_F(ServiceTest, LetsAReaderLeaveAnExport) {

@@ -171,6 +171,18 @@ TEST_F(StackctlTest, ExportsToAFileThatIsWholeOrNotThere) {
   EXPECT_THAT(unwritable.err, HasSubstr("cannot write /nonexistent/file"));
 }
 
+TEST_F(StackctlTest, WritesAMinidumpToAFileAndNotToATerminal) {
+  Run("dump");
+  std::string file = dir_ + "/crash.dmp";
+  EXPECT_EQ(Run("export -f minidump --to " + file).exit_code, 0);
+  EXPECT_THAT(Read(file), StartsWith("MDMP"));
+  EXPECT_THAT(Run("export -f minidump").out, StartsWith("MDMP"));
+  // script gives it one, and ends with its exit code.
+  Outcome terminal = Run("version >/dev/null; script -qec 'client/stackctl export -f minidump' /dev/null");
+  EXPECT_EQ(terminal.exit_code, 2);
+  EXPECT_THAT(terminal.out, HasSubstr("name a file with --to FILE"));
+}
+
 TEST_F(StackctlTest, DeletesADump) {
   Run("dump");
   std::string name = *store_->Newest();

@@ -88,6 +88,12 @@ class SecretsTest(StackdTest):
             self.assertEqual(0, outcome.code, outcome.err)
             self.assert_absent(f"the reply to {arguments}", outcome.text.encode())
 
+        minidump = self.dir / "exported.dmp"
+        outcome = daemon.ctl("export", dump.name, "-f", "minidump", "--to", minidump)
+        self.assertEqual(0, outcome.code, outcome.err)
+        self.assertIn(b"MDMP", minidump.read_bytes())
+        self.assert_absent("the minidump", minidump.read_bytes())
+
         self.check_store(daemon.store)
         self.assert_absent("the log", daemon.log_path.read_bytes())
         self.assertEqual(0, daemon.stop())
