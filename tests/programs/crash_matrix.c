@@ -260,7 +260,7 @@ static void install(void) {
   if (strcmp(before, "default") == 0) return;
   if (strcmp(before, "blocked") == 0) return;
   if (strcmp(before, "ignore") == 0) {
-    victim_check(signal(number, SIG_IGN) == SIG_DFL, "signal");
+    victim_check(signal(number, SIG_IGN) != SIG_ERR, "signal");
     return;
   }
   if (strcmp(before, "previous") == 0) {
@@ -269,7 +269,7 @@ static void install(void) {
     victim_check(sigaction(number, &action, NULL) == 0, "sigaction");
   }
   if (flags[0] == '\0') {
-    victim_check(signal(number, on_plain_signal) == SIG_DFL, "signal");
+    victim_check(signal(number, on_plain_signal) != SIG_ERR, "signal");
     return;
   }
   if (has_flag("siginfo")) {
