@@ -1,4 +1,5 @@
-"""Runs inside gdb: writes the frames of every thread of the attached process as JSON to $STACKD_GDB_OUTPUT.
+"""Runs inside gdb: writes the frames of every thread of the process or core file as JSON to $STACKD_GDB_OUTPUT; at most
+$STACKD_GDB_FRAMES of each, if that is set.
 
 The same walk as `thread apply all bt`, by gdb's own API: no text to parse.
 """
@@ -11,8 +12,9 @@ import gdb
 
 def frames_of_selected_thread():
     frames = []
+    most = int(os.environ.get("STACKD_GDB_FRAMES", "1000000000"))
     frame = gdb.newest_frame()
-    while frame is not None and frame.is_valid():
+    while frame is not None and frame.is_valid() and len(frames) < most:
         sal = frame.find_sal()
         library = gdb.solib_name(frame.pc())
         frames.append({

@@ -124,8 +124,12 @@ def rust_last_part(name):
 
 
 def of_stackd(dump, tid):
+    return frames_of_stackd(dump.frames(tid))
+
+
+def frames_of_stackd(resources):
     frames = []
-    for frame in dump.frames(tid):
+    for frame in resources:
         function = frame.get("function", "")
         if function in ("__restore_rt", SIGNAL_FRAME):
             function = SIGNAL_FRAME
@@ -139,6 +143,15 @@ def of_stackd(dump, tid):
 
 def of_gdb(pid, debug_dir=None):
     """{tid: [Frame]} of a process that gdb stops for the time."""
+    return _ask_gdb(["-p", str(pid)], debug_dir=debug_dir)
+
+
+def of_gdb_core(program, core, most_frames):
+    """{tid: [Frame]} of a core file, at most `most_frames` of each thread."""
+    return _ask_gdb([str(program), str(core)], most_frames=most_frames)
+
+
+def _ask_gdb(subject, debug_dir=None, most_frames=None):
     with tempfile.NamedTemporaryFile(suffix=".json") as output:
         settings = ["set debuginfod enabled off", "set pagination off", "set backtrace past-main on",
                     "set backtrace past-entry on", "set auto-solib-add on"]
@@ -147,8 +160,10 @@ def of_gdb(pid, debug_dir=None):
         command = ["gdb", "-nx", "-batch"]
         for setting in settings:
             command += ["-iex", setting]
-        command += ["-p", str(pid), "-x", str(HERE / "gdb_frames.py")]
+        command += [*subject, "-x", str(HERE / "gdb_frames.py")]
         environment = dict(os.environ, STACKD_GDB_OUTPUT=output.name, LC_ALL="C.UTF-8")
+        if most_frames:
+            environment["STACKD_GDB_FRAMES"] = str(most_frames)
         environment.pop("DEBUGINFOD_URLS", None)
         done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               timeout=GDB_LIMIT_S)

@@ -1,0 +1,97 @@
+"""What gdb says of a core file, and how that compares with the crash that stackd took of the same death."""
+
+import collections
+import dataclasses
+import os
+import subprocess
+import tempfile
+
+import oracle
+import symbol_aliases
+
+# A deep recursion has more frames than anybody wants to read, gdb too.
+MOST_FRAMES = 400
+
+
+def frames_of_core(program, core, tid):
+    """[oracle.Frame] of thread `tid`, innermost first, at most MOST_FRAMES."""
+    return oracle.of_gdb_core(program, core, MOST_FRAMES)[tid]
+
+
+def unfolded(dump, tid):
+    """The frames of a stack as proto3 JSON, innermost first, each as often as it occurred, up to MOST_FRAMES or to where the
+    middle was left out."""
+    frames = dump.frames(tid)
+    stack = dump.stack(tid) or {}
+    end = stack.get("omittedBefore", len(frames)) if int(stack.get("omittedBytes", 0)) else len(frames)
+    result = []
+    at = 0
+    while at < end and len(result) < MOST_FRAMES:
+        count = int(frames[at].get("repeatCount", 0))
+        length = frames[at].get("repeatLength", 0)
+        if count:
+            result += frames[at:at + length] * min(count, MOST_FRAMES // length + 1)
+            at += length
+        else:
+            result.append(frames[at])
+            at += 1
+    return result[:MOST_FRAMES]
+
+
+def folds(dump, tid):
+    """[(functions of the recursion, how often)]"""
+    frames = dump.frames(tid)
+    return [([frame.get("function", "") for frame in frames[at:at + first.get("repeatLength", 0)]], int(first["repeatCount"]))
+            for at, first in enumerate(frames) if int(first.get("repeatCount", 0))]
+
+
+@dataclasses.dataclass
+class Comparison:
+    frames: int
+    exact: int
+    explained: collections.Counter
+    unexplained: list
+
+
+def compare(dump, tid, theirs, most=None):
+    """Compares the stack of the thread that crashed with gdb's frames of it; only the innermost `most`, if given."""
+    paths = {os.path.basename(module["path"]): module["path"] for module in dump.modules}
+    ours = oracle.frames_of_stackd(unfolded(dump, tid))
+    ours, theirs = ours[:most], theirs[:most]
+    # Both were cut to the same length, or ours ends where its middle is missing.
+    if len(ours) < len(theirs) and int((dump.stack(tid) or {}).get("omittedBytes", 0)):
+        theirs = theirs[:len(ours)]
+
+    def is_alias(mine, other):
+        path = paths.get(mine.module)
+        return (bool(mine.function and other.function) and path is not None and os.path.exists(path) and
+                symbol_aliases.same_function(path, mine.function, other.function))
+
+    result = Comparison(len(theirs), 0, collections.Counter(), [])
+    differences = oracle.compare(tid, ours, theirs, is_alias)
+    for difference in differences:
+        reason = explanation(difference, ours, paths)
+        if reason:
+            result.explained[reason] += 1
+        else:
+            result.unexplained.append(str(difference))
+    result.exact = len(theirs) - sum(d.kind != "EXTRA" for d in differences)
+    return result
+
+
+def explanation(difference, ours, paths):
+    """Why a difference is none of ours to mend, or None. The same reasons as in right_test."""
+    mine, other = difference.ours, difference.theirs
+    if difference.kind == "ALIAS":
+        return "another name of the same address"
+    if difference.kind == "LINE" and mine.module in paths:
+        offset = mine.module_offset - (mine.pc != ours[0].pc)
+        text = subprocess.run(["addr2line", "-i", "-e", paths[mine.module], hex(offset)], capture_output=True,
+                              text=True).stdout
+        if f"{mine.file}:{mine.line}" in {os.path.basename(line.split(" ")[0]) for line in text.splitlines()}:
+            return "a row of the line table that gdb skips, confirmed by addr2line"
+    if difference.kind == "NAME" and other.file.endswith(".rs"):
+        same_name = oracle.rust_last_part(mine.function) == oracle.rust_last_part(other.function)
+        if same_name and (mine.file, mine.line, mine.inlined) == (other.file, other.line, other.inlined):
+            return "Rust: the symbol's name, not one made from debug information"
+    return None
