@@ -70,7 +70,7 @@ def compare(dump, tid, theirs, most=None):
     result = Comparison(len(theirs), 0, collections.Counter(), [])
     differences = oracle.compare(tid, ours, theirs, is_alias)
     for difference in differences:
-        reason = explanation(difference, ours, paths)
+        reason = explanation(difference, paths)
         if reason:
             result.explained[reason] += 1
         else:
@@ -79,13 +79,13 @@ def compare(dump, tid, theirs, most=None):
     return result
 
 
-def explanation(difference, ours, paths):
+def explanation(difference, paths):
     """Why a difference is none of ours to mend, or None. The same reasons as in right_test."""
     mine, other = difference.ours, difference.theirs
     if difference.kind == "ALIAS":
         return "another name of the same address"
     if difference.kind == "LINE" and mine.module in paths:
-        offset = mine.module_offset - (mine.pc != ours[0].pc)
+        offset = mine.module_offset - (not mine.interrupted)
         text = subprocess.run(["addr2line", "-i", "-e", paths[mine.module], hex(offset)], capture_output=True,
                               text=True).stdout
         if f"{mine.file}:{mine.line}" in {os.path.basename(line.split(" ")[0]) for line in text.splitlines()}:

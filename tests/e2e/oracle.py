@@ -31,6 +31,8 @@ class Frame:
     module: str
     pc: int = dataclasses.field(compare=False, default=0)
     module_offset: int = dataclasses.field(compare=False, default=0)  # stackd's only
+    # `pc` is an instruction that was interrupted, not one behind a call. stackd's only.
+    interrupted: bool = dataclasses.field(compare=False, default=False)
 
     def __str__(self):
         place = f" at {self.file}:{self.line}" if self.file else ""
@@ -129,6 +131,7 @@ def of_stackd(dump, tid):
 
 def frames_of_stackd(resources):
     frames = []
+    interrupted = {frame.get("address") for frame in resources if frame.get("origin") in ("REGISTERS", "SIGNAL_FRAME")}
     for frame in resources:
         function = frame.get("function", "")
         if function in ("__restore_rt", SIGNAL_FRAME):
@@ -137,7 +140,8 @@ def frames_of_stackd(resources):
                             os.path.basename(frame.get("file", "")) if function != SIGNAL_FRAME else "",
                             frame.get("line", 0) if function != SIGNAL_FRAME else 0,
                             frame.get("origin") == "INLINED", frame.get("module", ""),
-                            int(frame.get("address") or "0", 16), int(frame.get("moduleOffset") or "0", 16)))
+                            int(frame.get("address") or "0", 16), int(frame.get("moduleOffset") or "0", 16),
+                            frame.get("address") in interrupted))
     return frames
 
 

@@ -56,7 +56,7 @@ def is_row_that_gdb_skips(difference, context):
     if difference.kind != "LINE":
         return False
     path = context.symbols_from or symbol_aliases.mapped_path(context.pid, difference.ours.module)
-    offset = difference.ours.module_offset - (difference.ours.pc != context.ours[0].pc)
+    offset = difference.ours.module_offset - (not difference.ours.interrupted)
     text = subprocess.run(["addr2line", "-i", "-e", path, hex(offset)], capture_output=True, text=True).stdout
     places = {os.path.basename(line.split(" ")[0]) for line in text.splitlines()}
     return f"{difference.ours.file}:{difference.ours.line}" in places
