@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -65,6 +66,47 @@ void Bus() {
   memory[0] = 1;
 }
 
+// What the agent writes its records to.
+void UnmapRing() {
+  FILE* maps = fopen("/proc/self/maps", "re");
+  char line[512];
+  while (fgets(line, sizeof(line), maps) != nullptr) {
+    unsigned long start, end;
+    if (strstr(line, "stackd-ring") == nullptr || sscanf(line, "%lx-%lx", &start, &end) != 2) continue;
+    munmap(reinterpret_cast<void*>(start), end - start);
+  }
+  fclose(maps);
+}
+
+void CrashInVfork() {
+  pid_t pid = vfork();
+  if (pid == 0) {
+    *null_pointer = 1;
+    _exit(1);
+  }
+  int status;
+  waitpid(pid, &status, 0);
+  if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGSEGV) _exit(13);
+}
+
+void CrashInFork() {
+  pid_t pid = fork();
+  if (pid == 0) *null_pointer = 1;
+  int status;
+  waitpid(pid, &status, 0);
+  if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGSEGV) _exit(13);
+}
+
+void Limit(int resource, rlim_t value) {
+  rlimit limit{value, value};
+  setrlimit(resource, &limit);
+}
+
+void CrashWithoutFds() {
+  while (dup(0) >= 0) continue;
+  *null_pointer = 1;
+}
+
 void Queue(int signal_number) {
   sigval value{};
   value.sival_int = 77;
@@ -95,6 +137,33 @@ const std::map<std::string, Cause>& Causes() {
         {"throw", {SIGABRT, [] { throw std::runtime_error("secret"); }}},
         {"nothing", {SIGSEGV, [] {}}},
         {"exit", {SIGSEGV, [] { exit(5); }}},
+        {"unmapped_ring",
+         {SIGSEGV,
+          [] {
+            UnmapRing();
+            *null_pointer = 1;
+          }}},
+        {"vfork", {SIGSEGV, CrashInVfork}},
+        {"fork", {SIGSEGV, CrashInFork}},
+        {"no_fds", {SIGSEGV, CrashWithoutFds}},
+        {"no_pending",
+         {SIGSEGV,
+          [] {
+            Limit(RLIMIT_SIGPENDING, 0);
+            *null_pointer = 1;
+          }}},
+        {"no_pending_abort",
+         {SIGABRT,
+          [] {
+            Limit(RLIMIT_SIGPENDING, 0);
+            abort();
+          }}},
+        {"no_memory",
+         {SIGSEGV,
+          [] {
+            Limit(RLIMIT_AS, 1);
+            *null_pointer = 1;
+          }}},
     };
     for (auto [name, number] : std::initializer_list<std::pair<std::string, int>>{{"SEGV", SIGSEGV},
                                                                                   {"BUS", SIGBUS},
