@@ -106,7 +106,7 @@ def leaves_cores():
 
 
 def crash_of(daemon, pid):
-    """The one crash of process `pid`, whole, when it is there."""
+    """The one crash of process `pid`, whole."""
 
     def find():
         return [dump for dump in crashes(daemon) if dump["process"]["pid"] == pid]
@@ -114,7 +114,13 @@ def crash_of(daemon, pid):
     found = eventually(f"a crash of process {pid}", find)
     if len(found) != 1:
         raise AssertionError(f"{len(found)} crashes of process {pid}: {[dump['name'] for dump in found]}")
-    exported = daemon.ctl("export", found[0]["name"], "-f", "json")
-    if exported.code != OK:
-        raise AssertionError(f"export of {found[0]['name']}: {exported.err}\n{daemon.log()}")
-    return Dump(json.loads(exported.out))
+
+    def understood():
+        """It is stored before it is unwound: the process is held only for the former."""
+        exported = daemon.ctl("export", found[0]["name"], "-f", "json")
+        if exported.code != OK:
+            raise AssertionError(f"export of {found[0]['name']}: {exported.err}\n{daemon.log()}")
+        dump = Dump(json.loads(exported.out))
+        return dump if dump.resource["crash"].get("explanation") and dump.threads else None
+
+    return eventually(f"the crash of process {pid} is unwound and explained", understood)
