@@ -65,6 +65,11 @@ STACKD_HANDLER static struct stackd_interval outer_stack(const struct stackd_cap
   return apart ? (struct stackd_interval){mapping.start, self} : none;
 }
 
+/* The running thread's own stack. */
+STACKD_HANDLER static bool may_read_in_place(const struct stackd_capture* capture) {
+  return (capture->flags & STACKD_THREAD_BY_HELPER) == 0 && !capture->by_kernel_only;
+}
+
 /* Hands out a stack in pieces. */
 struct source {
   int32_t pid;
@@ -198,8 +203,7 @@ STACKD_HANDLER static bool copy_outer(const struct stackd_capture* capture, cons
     range.end = range.start + capture->max_stack_bytes;
     *flags |= STACKD_THREAD_TRUNCATED;
   }
-  bool running = (capture->flags & STACKD_THREAD_BY_HELPER) == 0;
-  return copy_stack(capture, filter, range, running, writer, 0, progress);
+  return copy_stack(capture, filter, range, may_read_in_place(capture), writer, 0, progress);
 }
 
 /* Fills in `record`, which `writer` has begun. `*next`, if not NULL, is set to its slot before anything is read that may
@@ -226,10 +230,10 @@ STACKD_HANDLER static bool write(const struct stackd_capture* capture, struct st
   fill(capture, &filter, record);
   if (next != NULL) __atomic_store_n(next, writer->first_slot, __ATOMIC_RELEASE);
 
-  bool running = (capture->flags & STACKD_THREAD_BY_HELPER) == 0;
+  bool in_place = may_read_in_place(capture);
   struct progress progress = {0, 0, ~0ull};
-  bool fits = copy_stack(capture, &filter, (struct stackd_interval){span.start, span.end}, running && !span.foreign, writer,
-                         both_ends ? OUTER_SLOTS : 0, &progress);
+  bool fits = copy_stack(capture, &filter, (struct stackd_interval){span.start, span.end}, in_place && !span.foreign,
+                         writer, both_ends ? OUTER_SLOTS : 0, &progress);
   struct progress outer_progress = {0, 0, ~0ull};
   uint64_t outer_base = 0;
   bool complete = fits;
@@ -238,7 +242,7 @@ STACKD_HANDLER static bool write(const struct stackd_capture* capture, struct st
     outer_base = whole.end - STACKD_CRASH_OUTER_BYTES;
     if (outer_base < copied_until) outer_base = copied_until;
     complete =
-        copy_stack(capture, &filter, (struct stackd_interval){outer_base, whole.end}, running, writer, 0, &outer_progress);
+        copy_stack(capture, &filter, (struct stackd_interval){outer_base, whole.end}, in_place, writer, 0, &outer_progress);
     flags &= ~(uint32_t)STACKD_THREAD_TRUNCATED;
     flags |= complete ? STACKD_THREAD_BOTH_ENDS : STACKD_THREAD_BOTH_ENDS | STACKD_THREAD_TRUNCATED;
   } else if (fits && progress.lowest_outer != ~0ull) {
@@ -287,4 +291,16 @@ void stackd_capture_write_crash(const struct stackd_capture* capture, uint32_t* 
   struct stackd_thread_record* record = stackd_ring_begin_crash(&writer, capture->ring, STACKD_RECORD_THREAD,
                                                                 sizeof(struct stackd_thread_record), capture->crash_slots);
   if (record != NULL) write(capture, &writer, record, next);
+}
+
+void stackd_capture_write_registers(const struct stackd_capture* capture, uint32_t* next) {
+  struct stackd_ring_writer writer;
+  struct stackd_thread_record* record =
+      stackd_ring_begin_crash(&writer, capture->ring, STACKD_RECORD_THREAD, sizeof(struct stackd_thread_record), 1);
+  if (record == NULL) return;
+  struct stackd_interval none = {0, 0};
+  struct stackd_filter filter;
+  stackd_filter_init(&filter, capture->ranges, none, none);
+  fill(capture, &filter, record);
+  __atomic_store_n(next, writer.first_slot, __ATOMIC_RELEASE);
 }

@@ -2,6 +2,7 @@
 #ifndef STACKD_CAPTURE_H_
 #define STACKD_CAPTURE_H_
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "agent/pointer_filter.h"
@@ -27,6 +28,8 @@ struct stackd_capture {
   /* Of a thread that crashed: the record goes to the crash part, into at most so many slots, and of a stack that is longer
    * than these hold, both ends. 0: a live dump. */
   uint32_t crash_slots;
+  /* Nothing is read in place: a fault, however unlikely, would not come back here. */
+  bool by_kernel_only;
   /* The mapping that rsp is in or just below, if the caller has looked; else {0, 0}. */
   struct stackd_interval stack;
 };
@@ -50,5 +53,8 @@ int stackd_capture_write(const struct stackd_capture* capture) STACKD_HANDLER;
  *
  * SIGNAL-SAFE. */
 void stackd_capture_write_crash(const struct stackd_capture* capture, uint32_t* next) STACKD_HANDLER;
+
+/* The same without a stack, for a thread that has hardly any left. */
+void stackd_capture_write_registers(const struct stackd_capture* capture, uint32_t* next) STACKD_HANDLER;
 
 #endif /* STACKD_CAPTURE_H_ */

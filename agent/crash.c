@@ -2,13 +2,16 @@
 
 #include <poll.h>
 #include <stdatomic.h>
+#include <sys/auxv.h>
 #include <sys/socket.h>
 #include <ucontext.h>
 
+#include "agent/active_fault.h"
 #include "agent/chain.h"
 #include "agent/crash_record.h"
 #include "agent/handler.h"
 #include "agent/spool_writer.h"
+#include "agent/tentative.h"
 #include "stackd/wire.h"
 
 #define MS 1000000ull
@@ -19,12 +22,23 @@
 #define LOOK_NS (10 * MS)
 /* Threads that crash together wait a little longer than the one whose crash is recorded. */
 #define LOSER_GRACE_NS (50 * MS)
+#define RED_ZONE_BYTES 128
+#define MAX_SIGNAL_FRAME_BYTES 4096
+/* Between a signal that abort() raises and its frame lie those of raise() and what that calls. */
+#define ABORT_WORDS 64
+#define ABORT_CODE_BYTES 512
+
+#ifndef AT_MINSIGSTKSZ
+#define AT_MINSIGSTKSZ 51
+#endif
 
 enum phase { NONE = 0, CAPTURING = 1, COMMITTED = 2, OVER = 3 };
 
 static uint64_t hold_ns;
+static uint64_t signal_frame_bytes;
 static const struct stackd_own_fd* maps_fd;
 static int32_t process;
+static uint64_t abort_code; /* where abort() begins; 0: unknown */
 
 static const struct stackd_crash_link* _Atomic current_link;
 static uint32_t link_users;
@@ -38,6 +52,9 @@ static uint32_t phase;  /* enum phase; a futex word */
 /* The winner's. */
 static struct {
   struct stackd_fault fault;
+  /* What the process dies of: a handler that was called for the fault may have raised another signal. 0: it exits. */
+  int32_t end_signal;
+  siginfo_t* end_info;
   const struct stackd_crash_link* link;
   const struct stackd_ring* ring;
   uint32_t first_slot;
@@ -46,9 +63,13 @@ static struct {
 
 void stackd_crash_init(uint64_t use_hold_ns, const struct stackd_own_fd* maps) {
   hold_ns = use_hold_ns;
+  signal_frame_bytes = getauxval(AT_MINSIGSTKSZ) & ~7ull;
+  if (signal_frame_bytes == 0 || signal_frame_bytes > MAX_SIGNAL_FRAME_BYTES) signal_frame_bytes = MAX_SIGNAL_FRAME_BYTES;
   maps_fd = maps;
   process = stackd_getpid();
 }
+
+void stackd_crash_set_abort(uint64_t code) { abort_code = code; }
 
 void stackd_crash_set_link(const struct stackd_crash_link* link) { atomic_store(&current_link, link); }
 
@@ -62,9 +83,12 @@ void stackd_crash_reset_after_fork(void) {
   __atomic_store_n(&helper_is_wanted, 0, __ATOMIC_SEQ_CST);
   __atomic_store_n(&winner, 0, __ATOMIC_SEQ_CST);
   __atomic_store_n(&phase, NONE, __ATOMIC_SEQ_CST);
+  stackd_active_fault_reset_after_fork();
 }
 
-uint32_t stackd_crash_winner(void) { return __atomic_load_n(&winner, __ATOMIC_SEQ_CST); }
+uint32_t stackd_crash_winner(void) {
+  return __atomic_load_n(&phase, __ATOMIC_SEQ_CST) != OVER ? __atomic_load_n(&winner, __ATOMIC_SEQ_CST) : 0;
+}
 
 /* Gives a futex word of this process a value, and wakes whoever waits for that. */
 STACKD_HANDLER static void set_word(uint32_t* word, uint32_t value) {
@@ -159,6 +183,7 @@ STACKD_HANDLER static void finish(uint32_t more_flags) {
     set_word(&phase, COMMITTED);
     const struct stackd_crash_link* link = crash.link;
     bool told = link != NULL && crash.ring == link->ring;
+    if (told) stackd_tentative_withdraw_all(link->ring);
     if (!told || !hold(link, crash.begin_ns)) {
       stackd_spool_write(crash.ring, crash.first_slot, link != NULL ? &link->spool : NULL, stackd_own_fd_check(maps_fd));
     }
@@ -168,12 +193,14 @@ STACKD_HANDLER static void finish(uint32_t more_flags) {
 
 STACKD_HANDLER static void write_record(const struct stackd_ring* ring) {
   crash.ring = ring;
-  stackd_crash_record_write(ring, stackd_ring_free_crash_slots(ring), &crash.fault, stackd_own_fd_check(maps_fd),
-                            &crash.first_slot);
+  stackd_crash_record_write(ring, stackd_ring_free_crash_slots(ring), &crash.fault,
+                            (struct stackd_crash_sources){.maps_fd = stackd_own_fd_check(maps_fd)}, &crash.first_slot);
 }
 
-STACKD_HANDLER static void record_crash(const struct stackd_fault* fault) {
+STACKD_HANDLER static void record_crash(const struct stackd_fault* fault, int end_signal, siginfo_t* end_info) {
   crash.fault = *fault;
+  crash.end_signal = end_signal;
+  crash.end_info = end_info;
   crash.begin_ns = stackd_clock_ns(CLOCK_MONOTONIC);
   crash.first_slot = STACKD_NO_SLOT;
   block_all_but(FAULTS);
@@ -191,48 +218,155 @@ STACKD_HANDLER static void wait_for_winner(void) {
   wait_for_word(&phase, OVER, stackd_clock_ns(CLOCK_MONOTONIC) + hold_ns + LOSER_GRACE_NS);
 }
 
-/* Ends the process. */
-STACKD_HANDLER static void die(const struct stackd_fault* fault) {
-  stackd_chain_end(fault->signal_number, fault->info, fault->context);
+/* Ends the process of `signal_number`, when the handler that was given `context` returns. */
+STACKD_HANDLER static void die(int signal_number, siginfo_t* info, void* context) {
+  stackd_chain_end(signal_number, info, context);
   if (process != 1) return;
   /* For the first process of a PID namespace the queued signal is dropped. A fault is met again; a breakpoint and a refused
    * system call are not. */
-  if (fault->signal_number == SIGTRAP) {
+  if (signal_number == SIGTRAP) {
     block_all_but(FAULTS);
     __asm__ volatile("int3");
   }
-  if (fault->signal_number == SIGSYS) {
-    stackd_syscall6(SYS_exit_group, 128 + fault->signal_number, 0, 0, 0, 0, 0);
+  if (signal_number == SIGSYS) stackd_syscall6(SYS_exit_group, 128 + signal_number, 0, 0, 0, 0, 0);
+}
+
+/* Records `fault` unless another thread does, and returns when the process may end. The thread's signal mask is another
+ * afterwards. */
+STACKD_HANDLER static void record_once(const struct stackd_fault* fault, int end_signal, siginfo_t* end_info) {
+  uint32_t nobody = 0;
+  bool won =
+      __atomic_compare_exchange_n(&winner, &nobody, (uint32_t)stackd_gettid(), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+  if (won) {
+    set_word(&phase, CAPTURING);
+    record_crash(fault, end_signal, end_info);
+  } else {
+    wait_for_winner();
   }
+}
+
+/* The fault that a handler of the program was called for, and in whose place this one now ends the process; `kept` is for
+ * its siginfo. False if there is none. */
+STACKD_HANDLER static bool original_fault(uint32_t tid, uint64_t rsp, const struct stackd_fault* present,
+                                          struct stackd_fault* original) {
+  struct stackd_active_fault* active = stackd_active_fault_around(tid, rsp);
+  if (active != NULL) {
+    *original = (struct stackd_fault){active->signal_number, STACKD_CRASH_HANDLED, active->info, active->context};
+    return true;
+  }
+  /* "signal(n, SIG_DFL); raise(n);" in a handler: raised when that returned, where the fault was. */
+  if (present == NULL || !stackd_is_sent(present->info) || present->info->si_pid != process) return false;
+  active = stackd_active_fault_returned(tid, present->signal_number, present->context);
+  if (active == NULL) return false;
+  *original = (struct stackd_fault){active->signal_number, STACKD_CRASH_HANDLED, &active->kept_info, present->context};
+  return true;
+}
+
+STACKD_HANDLER static uint64_t rsp_of(const void* context) {
+  return (uint64_t)((const ucontext_t*)context)->uc_mcontext.gregs[REG_RSP];
 }
 
 STACKD_HANDLER static void die_after_record(const struct stackd_fault* fault) {
   uint32_t tid = (uint32_t)stackd_gettid();
-  uint32_t nobody = 0;
-  __atomic_fetch_add(&link_users, 1, __ATOMIC_SEQ_CST);
-  bool won = __atomic_compare_exchange_n(&winner, &nobody, tid, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-  if (won) {
-    set_word(&phase, CAPTURING);
-    record_crash(fault);
-  } else if (nobody != tid) {
-    wait_for_winner();
-  } else {
-    /* The handler's own fault. The process dies of what it was to die of. */
+  if (__atomic_load_n(&winner, __ATOMIC_SEQ_CST) == tid) {
     uint32_t was = __atomic_load_n(&phase, __ATOMIC_SEQ_CST);
+    /* The handler's own fault: the process dies of what it was to die of. (In OVER, it is the program's, which went on
+     * after exit() in a handler.) */
     if (was == CAPTURING) finish(STACKD_CRASH_AGENT_FAULT);
-    if (was != OVER) fault = &crash.fault;
+    bool own = was != OVER && crash.end_signal != 0;
+    die(own ? crash.end_signal : fault->signal_number, own ? crash.end_info : fault->info, fault->context);
+    return;
+  }
+  struct stackd_fault original;
+  bool handled = original_fault(tid, rsp_of(fault->context), fault, &original);
+  __atomic_fetch_add(&link_users, 1, __ATOMIC_SEQ_CST);
+  record_once(handled ? &original : fault, fault->signal_number, fault->info);
+  __atomic_fetch_sub(&link_users, 1, __ATOMIC_SEQ_CST);
+  die(fault->signal_number, fault->info, fault->context);
+}
+
+void stackd_crash_before_end(void) {
+  if (process == 0 || stackd_getpid() != process) return;
+  struct stackd_fault original;
+  uint64_t here = (uint64_t)__builtin_frame_address(0);
+  __atomic_fetch_add(&link_users, 1, __ATOMIC_SEQ_CST);
+  const struct stackd_crash_link* link = atomic_load(&current_link);
+  if (original_fault((uint32_t)stackd_gettid(), here, NULL, &original)) {
+    uint64_t before = 0;
+    stackd_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, 0, (long)&before, 8, 0, 0);
+    record_once(&original, 0, NULL);
+    stackd_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, 8, 0, 0);
+  } else if (link != NULL && __atomic_load_n(&winner, __ATOMIC_SEQ_CST) == 0) {
+    stackd_tentative_withdraw_all(link->ring);
   }
   __atomic_fetch_sub(&link_users, 1, __ATOMIC_SEQ_CST);
-  die(fault);
 }
 
 /* --- The program's handler --- */
 
-/* Where the kernel would have found no room for the signal's frame, the program would have ended. */
-STACKD_HANDLER static bool has_room_for(const struct stackd_action* action, const ucontext_t* context) {
+/* Where the kernel would have found no room for the signal's frame, the program would have ended. The frame is smaller than
+ * a page, so that its two ends are all the pages it lies in. */
+STACKD_HANDLER static bool has_room_for(const struct stackd_action* action, const void* context) {
   if ((action->flags & SA_ONSTACK) != 0) return true;
-  uint64_t rsp = (uint64_t)context->uc_mcontext.gregs[REG_RSP];
-  return stackd_is_readable((rsp - STACKD_SIGNAL_FRAME_BYTES) & ~7ull);
+  uint64_t top = (rsp_of(context) - RED_ZONE_BYTES - 8) & ~7ull;
+  return stackd_is_readable(top) && stackd_is_readable(top - signal_frame_bytes);
+}
+
+/* Of faults that are over without their handler having returned. */
+STACKD_HANDLER static void leave_stale(const struct stackd_ring* ring, uint32_t tid, uint64_t rsp) {
+  uint32_t index = 0;
+  struct stackd_active_fault* stale;
+  while ((stale = stackd_active_fault_stale(tid, rsp, &index)) != NULL) {
+    if (ring != NULL) stackd_tentative_withdraw(ring, stale);
+    stackd_active_fault_leave(stale, false);
+  }
+}
+
+STACKD_HANDLER static bool raised_itself(int signal_number, const siginfo_t* info) {
+  return signal_number == SIGABRT && info->si_code == SI_TKILL && info->si_pid == process;
+}
+
+/* abort() ends the process when the handler of its signal has returned; raise() does not. The return address tells. */
+STACKD_HANDLER static bool is_in_abort(const struct stackd_fault* fault) {
+  if (abort_code == 0 || !raised_itself(fault->signal_number, fault->info)) return false;
+  uint64_t words[ABORT_WORDS];
+  long got = stackd_read_memory(process, rsp_of(fault->context), words, sizeof(words));
+  for (long i = 0; i < got / (long)sizeof(words[0]); i++) {
+    if (words[i] - abort_code < ABORT_CODE_BYTES) return true;
+  }
+  return false;
+}
+
+STACKD_HANDLER static void after_handler(const struct stackd_ring* ring, const struct stackd_fault* fault,
+                                         struct stackd_active_fault* active) {
+  if (is_in_abort(fault)) {
+    struct stackd_fault handled = *fault;
+    handled.flags = STACKD_CRASH_HANDLED;
+    record_once(&handled, fault->signal_number, fault->info);
+  }
+  if (ring != NULL) stackd_tentative_withdraw(ring, active);
+  stackd_active_fault_leave(active, stackd_chain_is_default(fault->signal_number));
+}
+
+STACKD_HANDLER static void call_handler(const struct stackd_action* action, const struct stackd_fault* fault) {
+  uint32_t tid = (uint32_t)stackd_gettid();
+  __atomic_fetch_add(&link_users, 1, __ATOMIC_SEQ_CST);
+  const struct stackd_crash_link* link = atomic_load(&current_link);
+  leave_stale(link != NULL ? link->ring : NULL, tid, rsp_of(fault->context));
+  struct stackd_active_fault* active = stackd_active_fault_enter(tid, (uint64_t)__builtin_frame_address(0),
+                                                                 fault->signal_number, fault->info, fault->context);
+  bool may_record = active != NULL && link != NULL && __atomic_load_n(&winner, __ATOMIC_RELAXED) == 0 &&
+                    stackd_code_ranges_current() != NULL && stackd_has_room(fault->context, STACKD_CRASH_STACK_BYTES);
+  if (may_record) stackd_tentative_write(link->ring, fault, active);
+  __atomic_fetch_sub(&link_users, 1, __ATOMIC_SEQ_CST);
+
+  stackd_chain_call(action, fault->signal_number, fault->info, fault->context);
+
+  if (active == NULL) return;
+  __atomic_fetch_add(&link_users, 1, __ATOMIC_SEQ_CST);
+  link = atomic_load(&current_link);
+  after_handler(link != NULL ? link->ring : NULL, fault, active);
+  __atomic_fetch_sub(&link_users, 1, __ATOMIC_SEQ_CST);
 }
 
 void stackd_on_crash_signal(int signal_number, siginfo_t* info, void* context) {
@@ -240,17 +374,21 @@ void stackd_on_crash_signal(int signal_number, siginfo_t* info, void* context) {
   struct stackd_fault fault = {signal_number, 0, info, context};
   if (action.handler == STACKD_ACTION_IGNORE) {
     /* Set just now, in another thread. */
-    if (!stackd_is_sent(info)) die(&fault);
+    if (!stackd_is_sent(info)) die(signal_number, info, context);
     return;
   }
   bool handled = action.handler != STACKD_ACTION_DEFAULT && has_room_for(&action, context);
-  if (handled) {
-    stackd_chain_call(&action, signal_number, info, context);
-    return;
-  }
   /* A child of vfork() shares this memory, and nothing else with us. */
   if (stackd_getpid() != process) {
-    die(&fault);
+    if (handled) {
+      stackd_chain_call(&action, signal_number, info, context);
+    } else {
+      die(signal_number, info, context);
+    }
+    return;
+  }
+  if (handled) {
+    call_handler(&action, &fault);
     return;
   }
   /* To the first process of a PID namespace the kernel sends no signal that it has no handler for. */

@@ -5,7 +5,7 @@
  *     program's action                  what happens
  *     default, or no room to run it     FINAL: record, hold, then the default action with the same siginfo and context
  *     ignore                            the kernel knows no handler of ours (preload_signal.c)
- *     a handler                         it is called
+ *     a handler                         TENTATIVE: it is called; FINAL if it does not recover (active_fault.h)
  *
  * One thread of a process writes the final record: the winner. Threads that crash while it does wait for it.
  *
@@ -33,6 +33,10 @@ struct stackd_crash_link {
 /* Called once, before the first signal; `maps` must stay. NOT SIGNAL-SAFE. */
 void stackd_crash_init(uint64_t hold_ns, const struct stackd_own_fd* maps);
 
+/* Where abort() begins: a handler of its signal that returns does not keep the process alive. Before stackd_crash_init().
+ */
+void stackd_crash_set_abort(uint64_t code);
+
 /* Crashes from now on are told to this daemon, or to none if NULL. `link` and its ring must stay valid until
  * stackd_crash_is_using_link() says no. Helper thread only. */
 void stackd_crash_set_link(const struct stackd_crash_link* link);
@@ -49,7 +53,11 @@ void stackd_crash_pause_helper(uint64_t duration_ns);
 /* In the child of a fork. */
 void stackd_crash_reset_after_fork(void);
 
-/* The thread whose record is in the ring as a crash, or 0. Any thread. */
+/* The process is about to end by exit() or exec: in a handler of the program, that ends what the handler was called for.
+ * SIGNAL-SAFE. */
+void stackd_crash_before_end(void) STACKD_HANDLER;
+
+/* The thread that waits while its crash is dealt with, or 0. Any thread. */
 uint32_t stackd_crash_winner(void);
 
 /* The signal handler itself: HANDLER ONLY. */

@@ -100,13 +100,34 @@ STACKD_HANDLER static void fill(const struct stackd_fault* fault, const struct s
   record->exception_type[0] = '\0';
 }
 
+__attribute__((noinline)) STACKD_HANDLER static void write_with_stack(struct stackd_capture* capture, int maps_fd,
+                                                                      const struct stackd_fault* fault,
+                                                                      struct stackd_crash_record* record, uint32_t own_slot,
+                                                                      uint32_t* first_slot) {
+  struct stackd_memory_map map;
+  if (maps_fd >= 0 && stackd_memory_map_read(&map, maps_fd, capture->regs[STACKD_REG_RSP], capture->thread_self)) {
+    capture->ranges = &map.ranges;
+    capture->stack = map.stack;
+  }
+  fill(fault, capture, record);
+  __atomic_store_n(first_slot, own_slot, __ATOMIC_RELEASE);
+  /* Sets record->slot.next before it copies: whoever finishes the record of a handler that met a fault finds the registers.
+   */
+  stackd_capture_write_crash(capture, &record->slot.next);
+}
+
+STACKD_HANDLER static void add_last_words(const struct stackd_capture* capture, struct stackd_crash_record* record) {
+  /* The first process of a PID namespace cannot be sent SIGABRT: abort() ends it otherwise. */
+  if (record->signal_number != SIGABRT && capture->pid != 1) return;
+  if (last_words.abort_message != 0) read_abort_message(capture->pid, record->abort_message);
+  if (last_words.has_exception_globals) read_exception_type(capture->pid, capture->thread_self, record->exception_type);
+}
+
 void stackd_crash_record_write(const struct stackd_ring* ring, uint32_t max_slots, const struct stackd_fault* fault,
-                               int maps_fd, uint32_t* first_slot) {
+                               struct stackd_crash_sources sources, uint32_t* first_slot) {
   struct stackd_ring_writer writer;
   struct stackd_crash_record* record = NULL;
-  if (max_slots > 1) {
-    record = stackd_ring_begin_crash(&writer, ring, STACKD_RECORD_CRASH, sizeof(*record), 1);
-  }
+  if (max_slots > 1) record = stackd_ring_begin_crash(&writer, ring, STACKD_RECORD_CRASH, sizeof(*record), 1);
   if (record == NULL) {
     stackd_ring_count_drop(ring, STACKD_DROP_CRASH);
     return;
@@ -125,18 +146,15 @@ void stackd_crash_record_write(const struct stackd_ring* ring, uint32_t max_slot
   stackd_thread_name(capture.name);
   stackd_copy_registers(fault->context, capture.regs);
   capture.crash_slots = max_slots - 1;
-  struct stackd_memory_map map;
+  capture.by_kernel_only = sources.by_kernel_only;
   capture.ranges = stackd_code_ranges_current();
   capture.stack = (struct stackd_interval){0, 0};
-  if (maps_fd >= 0 && stackd_memory_map_read(&map, maps_fd, capture.regs[STACKD_REG_RSP], capture.thread_self)) {
-    capture.ranges = &map.ranges;
-    capture.stack = map.stack;
+  if (stackd_has_room(fault->context, STACKD_CRASH_STACK_BYTES)) {
+    write_with_stack(&capture, sources.maps_fd, fault, record, writer.first_slot, first_slot);
+  } else {
+    fill(fault, &capture, record);
+    stackd_capture_write_registers(&capture, &record->slot.next);
+    __atomic_store_n(first_slot, writer.first_slot, __ATOMIC_RELEASE);
   }
-  fill(fault, &capture, record);
-  __atomic_store_n(first_slot, writer.first_slot, __ATOMIC_RELEASE);
-  /* Not before it says something: whoever finishes the record of a handler that met a fault finds the registers in it. */
-  stackd_capture_write_crash(&capture, &record->slot.next);
-  if (fault->signal_number != SIGABRT && capture.pid != 1) return;
-  if (last_words.abort_message != 0) read_abort_message(capture.pid, record->abort_message);
-  if (last_words.has_exception_globals) read_exception_type(capture.pid, capture.thread_self, record->exception_type);
+  add_last_words(&capture, record);
 }

@@ -30,12 +30,20 @@ void stackd_crash_record_set_last_words(const struct stackd_last_words* words);
 /* Whether a process sent the signal, so that the context says where it was met and not why. */
 bool stackd_is_sent(const siginfo_t* info) STACKD_HANDLER;
 
+/* Stack that the crash handler needs to write a record, all calls included: tests/safety counts them. */
+#define STACKD_CRASH_STACK_BYTES 4608
+
+struct stackd_crash_sources {
+  int maps_fd;         /* < 0: what the helper knows of the address space must do */
+  bool by_kernel_only; /* stackd_capture */
+};
+
 /* Writes `fault` of the calling thread into at most `max_slots` slots of the crash part of `ring`, not committed:
- * `*first_slot` is set as soon as the record makes sense, before the stack is copied. `maps_fd` < 0: what the helper knows
- * of the address space must do. STACKD_NO_SLOT stays in `*first_slot` if there is no room; that is counted.
+ * `*first_slot` is set as soon as the record makes sense, before the stack is copied. If there is no room it stays as it
+ * is, and that is counted. On a stack that is nearly used up: registers only.
  *
  * HANDLER ONLY. */
 void stackd_crash_record_write(const struct stackd_ring* ring, uint32_t max_slots, const struct stackd_fault* fault,
-                               int maps_fd, uint32_t* first_slot) STACKD_HANDLER;
+                               struct stackd_crash_sources sources, uint32_t* first_slot) STACKD_HANDLER;
 
 #endif /* STACKD_CRASH_RECORD_H_ */

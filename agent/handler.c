@@ -59,15 +59,15 @@ void stackd_copy_registers(const void* ucontext, uint64_t regs[STACKD_REGISTERS]
   regs[STACKD_REG_RIP] = (uint64_t)from[REG_RIP];
 }
 
-/* Whether capture_interrupted() can run on this stack: it may be an alternate stack that the program sized for a handler of
+/* It may be an alternate stack that the program sized for a handler of
  * its own, or nearly used up, with a guard page below. */
-int stackd_has_room(const void* ucontext) {
+int stackd_has_room(const void* ucontext, uint64_t bytes) {
   const ucontext_t* context = ucontext;
   uint64_t here = (uint64_t)__builtin_frame_address(0);
   uint64_t low = (uint64_t)context->uc_stack.ss_sp;
-  if (here - low < context->uc_stack.ss_size) return here - low >= STACKD_CAPTURE_STACK_BYTES;
+  if (here - low < context->uc_stack.ss_size) return here - low >= bytes;
   uint64_t word;
-  long got = stackd_read_memory(stackd_getpid(), here - STACKD_CAPTURE_STACK_BYTES, &word, sizeof(word));
+  long got = stackd_read_memory(stackd_getpid(), here - bytes, &word, sizeof(word));
   if (got == sizeof(word)) return 1;
   const struct stackd_code_ranges* ranges = stackd_code_ranges_current();
   if (ranges == NULL) return got != -EFAULT;
@@ -75,7 +75,7 @@ int stackd_has_room(const void* ucontext) {
   if (here < ranges->main_stack.end && here >= ranges->main_stack.start - STACKD_MAIN_STACK_GROWTH_BYTES) return 1;
   if (got == -EFAULT) return 0;
   struct stackd_interval mapping = stackd_writable_mapping(ranges, here);
-  return mapping.end == 0 || here - mapping.start >= STACKD_CAPTURE_STACK_BYTES;
+  return mapping.end == 0 || here - mapping.start >= bytes;
 }
 
 __attribute__((noinline)) STACKD_HANDLER static int capture_interrupted(const struct stackd_ring* ring, uint32_t seq,
@@ -96,6 +96,7 @@ __attribute__((noinline)) STACKD_HANDLER static int capture_interrupted(const st
   stackd_thread_name(capture.name);
   stackd_copy_registers(context, capture.regs);
   capture.crash_slots = 0;
+  capture.by_kernel_only = false;
   capture.stack = (struct stackd_interval){0, 0};
   return stackd_capture_write(&capture);
 }
@@ -109,7 +110,7 @@ STACKD_HANDLER static void answer(uint32_t index, uint32_t seq, const ucontext_t
     stackd_ring_count_drop(ring, STACKD_DROP_LATE);
     return;
   }
-  if (!stackd_has_room(context)) {
+  if (!stackd_has_room(context, STACKD_CAPTURE_STACK_BYTES)) {
     stackd_ring_count_drop(ring, STACKD_DROP_AGENT_FAULT);
     stackd_thread_answer(entry, seq, STACKD_THREAD_FAULT);
     return;

@@ -35,9 +35,9 @@ void stackd_handler_reset_after_fork(void);
 bool stackd_is_dump_signal(const siginfo_t* info) STACKD_HANDLER;
 
 /* What the handlers of crashes need too; `ucontext` is the third argument of a signal handler. stackd_has_room(): whether
- * STACKD_CAPTURE_STACK_BYTES are left on this stack. HANDLER ONLY. */
+ * `bytes` are left on this stack. HANDLER ONLY. */
 void stackd_copy_registers(const void* ucontext, uint64_t regs[STACKD_REGISTERS]) STACKD_HANDLER;
-int stackd_has_room(const void* ucontext) STACKD_HANDLER;
+int stackd_has_room(const void* ucontext, uint64_t bytes) STACKD_HANDLER;
 
 /* The signal handler itself: HANDLER ONLY. */
 void stackd_on_dump_signal(int signal_number, siginfo_t* info, void* context) STACKD_HANDLER;

@@ -2,6 +2,7 @@
  * preload_*.c. */
 #include "agent/preload.h"
 
+#include "agent/crash.h"
 #include "agent/crash_record.h"
 #include "agent/helper_thread.h"
 #include "agent/install.h"
@@ -23,11 +24,13 @@ __attribute__((constructor)) static void on_load(void) {
   stackd_preload_find_thread();
   stackd_preload_find_close();
   stackd_preload_find_exec();
+  stackd_preload_find_exit();
   stackd_preload_find_sigwait();
   /* Private to glibc, and there from 2.34 on; NULL elsewhere. */
   stackd_helper_hide_from(dlsym(RTLD_DEFAULT, "__nptl_nthreads"));
   struct stackd_last_words words = {0, 0, 0};
   find_last_words(&words);
   stackd_crash_record_set_last_words(&words);
+  stackd_crash_set_abort((uint64_t)dlsym(RTLD_NEXT, "abort"));
   stackd_install_with(stackd_preload_real_sigaction);
 }

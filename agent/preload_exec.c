@@ -1,9 +1,10 @@
 /* exec and its relatives: no dump signal may be pending when the new program begins (exec_gate.h). posix_spawn(), system()
- * and the like exec in a child that gets none. */
+ * and the like exec in a child that gets none. And a handler of a crash that calls it does not recover. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <unistd.h>
 
+#include "agent/crash.h"
 #include "agent/exec_gate.h"
 #include "agent/install.h"
 #include "agent/preload.h"
@@ -26,6 +27,7 @@ void stackd_preload_find_exec(void) {
 
 #define BEHIND_GATE(call)                                                     \
   do {                                                                        \
+    stackd_crash_before_end();                                                \
     int taken_signal = stackd_taken_signal();                                 \
     _Bool closed = taken_signal != 0 && stackd_exec_gate_close(taken_signal); \
     int result = (call);                                                      \

@@ -72,9 +72,6 @@ STACKD_HANDLER_INLINE int stackd_is_readable(uint64_t address) {
   return stackd_syscall6(SYS_rt_sigprocmask, ~0l, (long)address, 0, 8, 0, 0) == -EINVAL;
 }
 
-/* What the kernel puts on a stack to deliver a signal, red zone included: 3.6 KiB with AVX-512. */
-#define STACKD_SIGNAL_FRAME_BYTES 4096
-
 STACKD_HANDLER_INLINE long stackd_futex_wake(uint32_t* word, int flags) {
   return stackd_syscall6(SYS_futex, (long)word, FUTEX_WAKE | flags, 1, 0, 0, 0);
 }

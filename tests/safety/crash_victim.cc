@@ -1,0 +1,206 @@
+// Dies, or does not, in a way that is asked for.
+//
+//     crash_victim HOW ACTION WHERE [WAIT_S]
+//
+// HOW is what goes wrong, ACTION what the program has set for the signal, WHERE the thread: main, thread, or together (two
+// threads at once). It waits first, so that the agent is connected.
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <string>
+
+namespace {
+
+volatile int zero = 0;
+int* volatile null_pointer = nullptr;
+char* page = nullptr;
+thread_local sigjmp_buf recovery;
+int rounds = 1;
+
+__attribute__((noinline)) int Recurse(int depth) {
+  volatile char frame[200];
+  frame[0] = static_cast<char>(depth);
+  return Recurse(depth + 1) + frame[0];
+}
+
+void Sigsys() {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getppid, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  sock_fprog program{4, filter};
+  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+  syscall(SYS_getppid);
+}
+
+void Bus() {
+  char path[] = "/tmp/crash_victim.XXXXXX";
+  int fd = mkstemp(path);
+  unlink(path);
+  if (ftruncate(fd, 4096) != 0) _exit(11);
+  auto* memory = static_cast<volatile char*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+  if (ftruncate(fd, 0) != 0) _exit(11);
+  memory[0] = 1;
+}
+
+void Queue(int signal_number) {
+  sigval value{};
+  value.sival_int = 77;
+  sigqueue(getpid(), signal_number, value);
+}
+
+// What goes wrong, and the signal that comes of it.
+struct Cause {
+  int signal_number;
+  std::function<void()> body;
+};
+
+const std::map<std::string, Cause>& Causes() {
+  static const std::map<std::string, Cause> causes = [] {
+    std::map<std::string, Cause> all = {
+        {"null", {SIGSEGV, [] { *null_pointer = 1; }}},
+        {"protected", {SIGSEGV, [] { *const_cast<volatile char*>(page) = 1; }}},
+        {"jump", {SIGSEGV, [] { reinterpret_cast<void (*)()>(null_pointer)(); }}},
+        {"noncanonical", {SIGSEGV, [] { *reinterpret_cast<volatile char*>(0x8000000000000000ull + zero) = 1; }}},
+        {"overflow", {SIGSEGV, [] { Recurse(0); }}},
+        {"sp", {SIGSEGV, [] { asm volatile("mov $0x1234, %rsp; push %rax"); }}},
+        {"bus", {SIGBUS, Bus}},
+        {"ill", {SIGILL, [] { asm volatile("ud2"); }}},
+        {"fpe", {SIGFPE, [] { zero = 1 / zero; }}},
+        {"trap", {SIGTRAP, [] { asm volatile("int3"); }}},
+        {"sys", {SIGSYS, Sigsys}},
+        {"abort", {SIGABRT, [] { abort(); }}},
+        {"throw", {SIGABRT, [] { throw std::runtime_error("secret"); }}},
+        {"nothing", {SIGSEGV, [] {}}},
+        {"exit", {SIGSEGV, [] { exit(5); }}},
+    };
+    for (auto [name, number] : std::initializer_list<std::pair<std::string, int>>{{"SEGV", SIGSEGV},
+                                                                                  {"BUS", SIGBUS},
+                                                                                  {"ILL", SIGILL},
+                                                                                  {"FPE", SIGFPE},
+                                                                                  {"TRAP", SIGTRAP},
+                                                                                  {"SYS", SIGSYS},
+                                                                                  {"ABRT", SIGABRT}}) {
+      all["raise_" + name] = {number, [number] { raise(number); }};
+      all["kill_" + name] = {number, [number] { kill(getpid(), number); }};
+      all["queue_" + name] = {number, [number] { Queue(number); }};
+    }
+    return all;
+  }();
+  return causes;
+}
+
+using Handler = void (*)(int, siginfo_t*, void*);
+
+// What a handler does.
+const std::map<std::string, Handler> kHandlers = {
+    {"returns", [](int, siginfo_t*, void*) {}},
+    {"longjmps", [](int, siginfo_t*, void*) { siglongjmp(recovery, 1); }},
+    {"repairs", [](int, siginfo_t*, void*) { mprotect(page, 4096, PROT_READ | PROT_WRITE); }},
+    {"_exits", [](int, siginfo_t*, void*) { _exit(3); }},
+    {"exits", [](int, siginfo_t*, void*) { exit(4); }},
+    {"resets", [](int signal_number, siginfo_t*, void*) { signal(signal_number, SIG_DFL); }},
+    {"reraises",
+     [](int signal_number, siginfo_t*, void*) {
+       signal(signal_number, SIG_DFL);
+       raise(signal_number);
+     }},
+    {"aborts",
+     [](int, siginfo_t*, void*) {
+       signal(SIGABRT, SIG_DFL);
+       abort();
+     }},
+    {"crashes", [](int, siginfo_t*, void*) { asm volatile("ud2"); }},
+    {"execs", [](int, siginfo_t*, void*) { execl("/bin/sh", "sh", "-c", "exit 9", nullptr); }},
+    {"killed", [](int, siginfo_t*, void*) { kill(getpid(), SIGKILL); }},
+};
+
+void SetAction(const std::string& action, int signal_number) {
+  if (action == "default") return;
+  if (action == "ignore") {
+    signal(signal_number, SIG_IGN);
+    return;
+  }
+  struct sigaction now{};
+  std::string name = action;
+  for (auto [suffix, flags] : std::initializer_list<std::pair<std::string, int>>{
+           {"+onstack", SA_ONSTACK}, {"+resethand", static_cast<int>(SA_RESETHAND)}, {"+nodefer", SA_NODEFER}}) {
+    size_t at = name.find(suffix);
+    if (at == std::string::npos) continue;
+    name.erase(at, suffix.size());
+    now.sa_flags |= flags;
+  }
+  now.sa_sigaction = kHandlers.at(name);
+  now.sa_flags |= SA_SIGINFO;
+  sigaction(signal_number, &now, nullptr);
+  struct sigaction found{};
+  sigaction(signal_number, nullptr, &found);
+  if (found.sa_sigaction != now.sa_sigaction) _exit(12);
+}
+
+const Cause* cause;
+
+void* Run(void* barrier) {
+  if (barrier != nullptr) pthread_barrier_wait(static_cast<pthread_barrier_t*>(barrier));
+  for (volatile int round = 0; round < rounds; round += 1) {
+    if (sigsetjmp(recovery, 1) == 0) {
+      cause->body();
+      if (rounds > 1) mprotect(page, 4096, PROT_READ);
+    }
+  }
+  return nullptr;
+}
+
+double Seconds() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 4) return 2;
+  if (const char* text = getenv("ROUNDS")) rounds = atoi(text);
+  page = static_cast<char*>(mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  cause = &Causes().at(argv[1]);
+  SetAction(argv[2], cause->signal_number);
+  if (argc > 4) usleep(static_cast<useconds_t>(atof(argv[4]) * 1e6));
+  double begin_s = Seconds();
+  std::string where = argv[3];
+  if (where == "main") {
+    Run(nullptr);
+  } else {
+    int count = where == "together" ? 2 : 1;
+    pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, nullptr, static_cast<unsigned>(count));
+    pthread_t threads[2];
+    for (int i = 0; i < count; i++) pthread_create(&threads[i], nullptr, Run, &barrier);
+    for (int i = 0; i < count; i++) pthread_join(threads[i], nullptr);
+  }
+  if (rounds > 1) printf("%.0f ns a round\n", (Seconds() - begin_s) / rounds * 1e9);
+  printf("survived\n");
+  return 0;
+}
