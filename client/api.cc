@@ -144,6 +144,14 @@ Result<void> Api::DeleteDump(const v1::DeleteDumpRequest& request) {
   return {};
 }
 
+Result<v1::ListStackGroupsResponse> Api::ListStackGroups(const v1::ListStackGroupsRequest& request) {
+  return Call<v1::ListStackGroupsResponse>(*channel_, address_, timeout_ms_, &v1::Stackd::Stub::ListStackGroups, request);
+}
+
+Result<v1::CrashGroup> Api::GetStackGroup(const v1::GetStackGroupRequest& request) {
+  return Call<v1::CrashGroup>(*channel_, address_, timeout_ms_, &v1::Stackd::Stub::GetStackGroup, request);
+}
+
 Result<v1::Daemon> Api::GetDaemon() {
   return Call<v1::Daemon>(*channel_, address_, timeout_ms_, &v1::Stackd::Stub::GetDaemon, v1::GetDaemonRequest());
 }

@@ -26,6 +26,8 @@ class Api {
   Result<v1::Dump> CreateDump(const v1::CreateDumpRequest& request);
   Result<v1::ListDumpsResponse> ListDumps(const v1::ListDumpsRequest& request);
   Result<void> DeleteDump(const v1::DeleteDumpRequest& request);
+  Result<v1::ListStackGroupsResponse> ListStackGroups(const v1::ListStackGroupsRequest& request);
+  Result<v1::CrashGroup> GetStackGroup(const v1::GetStackGroupRequest& request);
   Result<v1::Daemon> GetDaemon();
   // `sink` returns false to end it.
   Result<void> WatchDumps(const v1::WatchDumpsRequest& request, const std::function<bool(const v1::Dump&)>& sink);

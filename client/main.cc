@@ -15,11 +15,17 @@ namespace {
 using Command = int (*)(Api&, const Options&);
 
 Command Find(const std::string& name) {
-  static const std::map<std::string, Command> commands{{"ps", RunPs},           {"dump", RunDump},
-                                                       {"list", RunList},       {"show", RunShow},
-                                                       {"watch", RunWatch},     {"export", RunExport},
-                                                       {"delete", RunDelete},   {"doctor", RunDoctor},
-                                                       {"version", RunVersion}, {"completion", RunCompletion}};
+  static const std::map<std::string, Command> commands{{"ps", RunPs},
+                                                       {"dump", RunDump},
+                                                       {"list", RunList},
+                                                       {"show", RunShow},
+                                                       {"groups", RunGroups},
+                                                       {"watch", RunWatch},
+                                                       {"export", RunExport},
+                                                       {"delete", RunDelete},
+                                                       {"doctor", RunDoctor},
+                                                       {"version", RunVersion},
+                                                       {"completion", RunCompletion}};
   return commands.at(name);
 }
 

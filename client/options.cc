@@ -19,6 +19,7 @@ Examples:
   stackctl dump checkout --all         by name (or pid), thread by thread
   stackctl list                        dumps that were stored
   stackctl show                        the newest of them
+  stackctl groups                      which crashes there were, equal ones counted
   stackctl export NAME -f folded --to stacks.folded
   stackctl doctor 1234                 why process 1234 is not listed)";
 
@@ -81,6 +82,7 @@ Examples:
   CLI::App* list = add("list", "List the stored dumps, newest first.");
   take_name(list, "PROCESS", "processes/...: only of this process, which may be gone");
   list->add_option("--filter", options->filter, "Part of the process's name")->type_name("TEXT");
+  list->add_flag("--crashes", options->crashes, "Only crashes");
 
   CLI::App* show = add("show", R"(Print a stored dump.
 
@@ -89,6 +91,19 @@ Examples:
   stackctl show processes/7-123/dumps/20261121T031415926Z-1 --all)");
   take_name(show, "NAME", "processes/.../dumps/...; the newest if left out");
   AddFormat(show, options);
+
+  CLI::App* groups = add("groups", R"(List equal crashes, those seen last first: how often, since when, and why.
+
+Examples:
+  stackctl groups                        what crashes here
+  stackctl groups --filter checkout      of one program
+  stackctl groups --explain 9f86d081...  why these crashes are equal)");
+  groups->add_option("--filter", options->filter, "Part of a process's name, of the function or of the explanation")
+      ->type_name("TEXT");
+  groups
+      ->add_option("--explain", options->explain,
+                   "One group: the frames its fingerprint is made of, and those skipped, each with its rule")
+      ->type_name("FINGERPRINT");
 
   CLI::App* watch = add("watch", "Print a line for each dump as it is stored, until interrupted.");
   take_name(watch, "PROCESS", "A pid, a name or processes/...: only of this process");
@@ -128,7 +143,7 @@ std::unexpected<OptionsExit> UnknownCommand(const std::string& typed) {
 }  // namespace
 
 const std::vector<std::string>& CommandNames() {
-  static const std::vector<std::string> names{"ps",     "dump",   "list",   "show",    "watch",
+  static const std::vector<std::string> names{"ps",     "dump",   "list",   "show",    "groups",    "watch",
                                               "export", "delete", "doctor", "version", "completion"};
   return names;
 }

@@ -14,9 +14,11 @@ struct Options {
   int64_t timeout_ms = 0;
   bool json = false;
 
-  std::string name;    // of a process, a dump or a shell: the command's positional argument; empty if none was given
-  std::string filter;  // ps, list
-  std::string format;  // dump, show, export: "text", "json", "folded"
+  std::string name;      // of a process, a dump or a shell: the command's positional argument; empty if none was given
+  std::string filter;    // ps, list, groups
+  bool crashes = false;  // list: only these
+  std::string explain;   // groups: a fingerprint; empty if none was given
+  std::string format;    // dump, show, export: "text", "json", "folded"
   std::string to = "-";
   bool all = false;
 };

@@ -58,7 +58,9 @@ TEST_F(OptionsTest, SayEachMistakeInOneSentenceWithExitCodeTwo) {
                     {"delete"},
                     {"completion", "tcsh"},
                     {"dump", "--all", "-f", "json"},
-                    {"dump", "a", "b"}}) {
+                    {"dump", "a", "b"},
+                    {"groups", "extra"},
+                    {"ps", "--crashes"}}) {
     auto options = Parse(args);
     ASSERT_FALSE(options.has_value()) << (args.size() > 0 ? *args.begin() : "");
     EXPECT_EQ(options.error().exit_code, 2);

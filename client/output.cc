@@ -59,6 +59,12 @@ std::string StateText(const v1::Dump& dump) {
   return v1::Dump::State_IsValid(dump.state()) ? v1::Dump::State_Name(dump.state()) : "?";
 }
 
+std::string CrashText(const v1::Dump& dump) {
+  if (!dump.has_crash()) return {};
+  if (!dump.crash().explanation().empty()) return dump.crash().explanation();
+  return dump.crash().signal_name().empty() ? "not explained yet" : dump.crash().signal_name();
+}
+
 std::string ThreadsText(const v1::ThreadCounts& counts) {
   if (counts.captured() == counts.listed()) return std::to_string(counts.listed());
   return std::to_string(counts.captured()) + " of " + std::to_string(counts.listed());

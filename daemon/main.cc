@@ -71,7 +71,8 @@ Result<std::unique_ptr<DumpStore>> OpenStore(const Config& config) {
   auto store = DumpStore::Open({.file = config.store,
                                 .max_bytes = config.store_max_bytes,
                                 .max_dumps = config.store_max_dumps,
-                                .max_age_seconds = config.store_max_age_seconds});
+                                .max_age_seconds = config.store_max_age_seconds,
+                                .crashes_per_group = config.store_crashes_per_group});
   umask(before);
   return store;
 }

@@ -10,6 +10,7 @@ int RunPs(Api& api, const Options& options);
 int RunDump(Api& api, const Options& options);
 int RunList(Api& api, const Options& options);
 int RunShow(Api& api, const Options& options);
+int RunGroups(Api& api, const Options& options);
 int RunWatch(Api& api, const Options& options);
 int RunExport(Api& api, const Options& options);
 int RunDelete(Api& api, const Options& options);

@@ -3,11 +3,27 @@
 #include "client/output.h"
 
 namespace stackd {
+namespace {
+
+std::vector<std::string> Head(bool crashes) {
+  if (crashes) return {"CREATED", "PROCESS", "STATE", "THREADS", "CRASH", "NAME"};
+  return {"CREATED", "PROCESS", "TRIGGER", "STATE", "THREADS", "NAME"};
+}
+
+std::vector<std::string> Row(const v1::Dump& dump, bool crashes) {
+  const std::string created = TimeText(dump.create_time()), threads = ThreadsText(dump.thread_counts());
+  const std::string& process = dump.process().display_name();
+  if (crashes) return {created, process, StateText(dump), threads, CrashText(dump), dump.name()};
+  return {created, process, TriggerText(dump), StateText(dump), threads, dump.name()};
+}
+
+}  // namespace
 
 int RunList(Api& api, const Options& options) {
   v1::ListDumpsRequest request;
   request.set_parent(options.name);
   request.set_filter(options.filter);
+  if (options.crashes) request.set_trigger(v1::Dump::CRASH);
   v1::ListDumpsResponse all;
   do {
     auto page = api.ListDumps(request);
@@ -17,12 +33,9 @@ int RunList(Api& api, const Options& options) {
   } while (!request.page_token().empty());
 
   if (options.json) return Print(Json(all)) ? kOk : kFailure;
-  std::vector<std::vector<std::string>> rows{{"CREATED", "PROCESS", "TRIGGER", "STATE", "THREADS", "NAME"}};
-  for (const v1::Dump& dump : all.dumps()) {
-    rows.push_back({TimeText(dump.create_time()), dump.process().display_name(), TriggerText(dump), StateText(dump),
-                    ThreadsText(dump.thread_counts()), dump.name()});
-  }
-  if (all.dumps().empty()) Complain("no dump is stored");
+  std::vector<std::vector<std::string>> rows{Head(options.crashes)};
+  for (const v1::Dump& dump : all.dumps()) rows.push_back(Row(dump, options.crashes));
+  if (all.dumps().empty()) Complain(options.crashes ? "no crash is stored" : "no dump is stored");
   return Print(Table(rows)) ? kOk : kFailure;
 }
 

@@ -93,6 +93,11 @@ std::expected<Config, ConfigExit> ParseConfig(int argc, const char* const* argv)
       ->envname("STACKD_STORE_MAX_AGE")
       ->check(Duration(&config.store_max_age_seconds))
       ->capture_default_str();
+  app.add_option("--store-crashes-per-group", config.store_crashes_per_group,
+                 "Of equal crashes, the first N and the last N keep their dumps; all are counted")
+      ->envname("STACKD_STORE_CRASHES_PER_GROUP")
+      ->check(CLI::Range(int64_t{1}, int64_t{500}))
+      ->capture_default_str();
   app.add_option("--ring-bytes", ring, "Shared memory per watched process")
       ->envname("STACKD_RING_BYTES")
       ->check(Size(&ring_bytes))

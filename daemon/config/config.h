@@ -17,6 +17,7 @@ struct Config {
   int64_t store_max_bytes = 256ll << 20;
   int64_t store_max_dumps = 10'000;
   int64_t store_max_age_seconds = 30ll * 86400;
+  int64_t store_crashes_per_group = 5;
   uint32_t ring_bytes = 1u << 20;
   uint32_t max_processes = 1024;
   std::vector<std::string> debug_dirs = {"/usr/lib/debug"};

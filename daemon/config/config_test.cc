@@ -33,6 +33,7 @@ TEST(Config, WithoutArgumentsServesRunStackd) {
   EXPECT_EQ(config->store, "/run/stackd/store.db");
   EXPECT_EQ(config->store_max_bytes, 256ll << 20);
   EXPECT_EQ(config->store_max_age_seconds, 30ll * 86400);
+  EXPECT_EQ(config->store_crashes_per_group, 5);
   EXPECT_EQ(config->ring_bytes, 1u << 20);
   EXPECT_THAT(config->debug_dirs, ElementsAre("/usr/lib/debug"));
 }
@@ -72,6 +73,7 @@ TEST(Config, SaysEachMistakeInOneSentenceWithExitCodeTwo) {
                                                   {"--nonsense"},
                                                   {"--max-processes", "0"},
                                                   {"--store-max-dumps", "-4"},
+                                                  {"--store-crashes-per-group", "0"},
                                                   {"--dir", ""},
                                                   {"--ring-bytes", "99999999999999999999"},
                                                   {"positional"}}) {

@@ -121,6 +121,9 @@ void AddText(const v1::Dump& dump, Budget* budget, v1::Dump* answer) {
 
 void AddContent(const v1::Dump& dump, Budget* budget, v1::Dump* answer) {
   int32_t without_stack = 0;
+  for (const v1::FingerprintFrame& frame : dump.crash().fingerprint_frames()) {
+    if (budget->Take(frame.ByteSizeLong())) *answer->mutable_crash()->add_fingerprint_frames() = frame;
+  }
   int32_t groups = AddGroups(dump, budget, answer);
   int32_t threads = AddThreads(dump, budget, answer, &without_stack);
   AddModules(dump, budget, answer);
@@ -145,6 +148,10 @@ v1::Dump BasicView(const v1::Dump& dump) {
   if (dump.has_pause()) *basic.mutable_pause() = dump.pause();
   *basic.mutable_notes() = dump.notes();
   basic.set_stored(dump.stored());
+  if (dump.has_crash()) {
+    *basic.mutable_crash() = dump.crash();
+    basic.mutable_crash()->clear_fingerprint_frames();
+  }
   return basic;
 }
 

@@ -48,6 +48,16 @@ TEST(DumpView, FullHasAllButLines) {
   EXPECT_EQ(full.SerializeAsString(), dump.SerializeAsString());
 }
 
+TEST(DumpView, SaysWhatDiedAndInFullWhatItsFingerprintIsMadeOf) {
+  v1::Dump dump = DumpOf(1);
+  dump.mutable_crash()->set_explanation("null dereference in load");
+  dump.mutable_crash()->add_fingerprint_frames()->set_function("load");
+  v1::Dump basic = ViewOf(dump, v1::DUMP_VIEW_BASIC);
+  EXPECT_EQ(basic.crash().explanation(), "null dereference in load");
+  EXPECT_EQ(basic.crash().fingerprint_frames_size(), 0);
+  EXPECT_EQ(ViewOf(dump, v1::DUMP_VIEW_FULL).crash().fingerprint_frames_size(), 1);
+}
+
 TEST(DumpView, TextHasLinesAndNoGroups) {
   v1::Dump text = ViewOf(DumpOf(3), v1::DUMP_VIEW_TEXT);
   EXPECT_GT(text.lines_size(), 3);

@@ -36,6 +36,7 @@ constexpr size_t kKeptUnstored = 4;
 constexpr int kMaxExports = 16;
 
 constexpr char kDumpType[] = "stackd.v1.Dump";
+constexpr char kGroupType[] = "stackd.v1.CrashGroup";
 constexpr char kProcessType[] = "stackd.v1.Process";
 
 // When a dump must be there, so that its answer still reaches a caller with this deadline.
@@ -53,7 +54,7 @@ int64_t DumpDeadlineNs(std::chrono::system_clock::time_point caller_deadline) {
 Status StoreStatus(Status status) {
   if (status.code == Code::kNotFound) {
     if (status.reason.empty()) status.reason = "DUMP_NOT_FOUND";
-  } else if (status.code != Code::kInvalidArgument) {
+  } else if (status.code != Code::kInvalidArgument && status.reason != "RAW_CAPTURE_GONE") {
     status = {Code::kUnavailable, std::move(status.message), "STORE_UNAVAILABLE"};
   }
   return status;
@@ -66,10 +67,11 @@ std::string FieldOf(const std::string& reason, const std::string& name_field) {
   return name_field;
 }
 
-grpc::Status StoreFailure(Status status, const std::string& name_field, const std::string& name) {
+grpc::Status StoreFailure(Status status, const std::string& name_field, const std::string& name,
+                          const char* type = kDumpType) {
   status = StoreStatus(std::move(status));
   std::string field = FieldOf(status.reason, name_field);
-  return ToGrpcStatus(status, {.resource_type = kDumpType, .resource_name = name, .field = field});
+  return ToGrpcStatus(status, {.resource_type = type, .resource_name = name, .field = field});
 }
 
 grpc::Status BadField(const std::string& field, std::string message, std::string reason) {
@@ -262,7 +264,10 @@ grpc::Status StackdService::GetDump(grpc::ServerContext*, const v1::GetDumpReque
 
 grpc::Status StackdService::ListDumps(grpc::ServerContext*, const v1::ListDumpsRequest* request,
                                       v1::ListDumpsResponse* response) {
-  DumpQuery query{request->parent(), request->filter(), request->page_size(), request->page_token()};
+  if (!v1::Dump::Trigger_IsValid(request->trigger())) {
+    return BadField("trigger", "trigger must be REQUEST, HANG, CRASH or SELF", "BAD_FILTER");
+  }
+  DumpQuery query{request->parent(), request->filter(), request->page_size(), request->page_token(), request->trigger()};
   Result<DumpPage> page = parts_.store->List(query);
   if (!page) return StoreFailure(page.error(), "parent", request->parent());
   response->set_next_page_token(page->next_page_token);
@@ -304,6 +309,23 @@ grpc::Status StackdService::ExportDump(grpc::ServerContext*, const v1::ExportDum
   return pieces.Flush() ? grpc::Status::OK : grpc::Status::CANCELLED;
 }
 
+grpc::Status StackdService::ListStackGroups(grpc::ServerContext*, const v1::ListStackGroupsRequest* request,
+                                            v1::ListStackGroupsResponse* response) {
+  Result<GroupPage> page = parts_.store->ListGroups({request->filter(), request->page_size(), request->page_token()});
+  if (!page) return StoreFailure(page.error(), "page_token", "", kGroupType);
+  response->set_next_page_token(page->next_page_token);
+  for (v1::CrashGroup& group : page->groups) *response->add_stack_groups() = std::move(group);
+  return grpc::Status::OK;
+}
+
+grpc::Status StackdService::GetStackGroup(grpc::ServerContext*, const v1::GetStackGroupRequest* request,
+                                          v1::CrashGroup* response) {
+  Result<v1::CrashGroup> group = parts_.store->GetGroup(request->name());
+  if (!group) return StoreFailure(group.error(), "name", request->name(), kGroupType);
+  *response = std::move(*group);
+  return grpc::Status::OK;
+}
+
 grpc::Status StackdService::GetDaemon(grpc::ServerContext*, const v1::GetDaemonRequest*, v1::Daemon* response) {
   response->set_version(kVersion);
   response->set_abi_version(STACKD_ABI_VERSION);
@@ -320,6 +342,7 @@ grpc::Status StackdService::GetDaemon(grpc::ServerContext*, const v1::GetDaemonR
   for (const auto& [name, count] : parts_.pipeline->Counters()) counters[name] = count;
   counters["symbolizer_restarts"] = parts_.symbolizer->worker_restarts();
   counters["store_evicted"] = parts_.store->evicted_count();
+  counters["store_crashes_dropped"] = parts_.store->dropped_count();
   for (const std::string& problem : parts_.store->Problems()) response->add_problems(ToValidUtf8(problem));
   return grpc::Status::OK;
 }

@@ -42,6 +42,10 @@ class StackdService final : public v1::Stackd::WithCallbackMethod_WatchDumps<v1:
                                                                const v1::WatchDumpsRequest* request) override;
   grpc::Status ExportDump(grpc::ServerContext* context, const v1::ExportDumpRequest* request,
                           grpc::ServerWriter<v1::ExportDumpResponse>* writer) override;
+  grpc::Status ListStackGroups(grpc::ServerContext* context, const v1::ListStackGroupsRequest* request,
+                               v1::ListStackGroupsResponse* response) override;
+  grpc::Status GetStackGroup(grpc::ServerContext* context, const v1::GetStackGroupRequest* request,
+                             v1::CrashGroup* response) override;
   grpc::Status GetDaemon(grpc::ServerContext* context, const v1::GetDaemonRequest* request, v1::Daemon* response) override;
 
  private:

@@ -302,6 +302,93 @@ TEST_F(ServiceTest, ListsDumpsPageByPage) {
   EXPECT_GE(pages, 3);
 }
 
+// A crash of the group `fingerprint`, as the stages in front of the store make it.
+v1::Dump CrashNumber(int number, const std::string& fingerprint) {
+  v1::Dump dump;
+  dump.set_name("processes/7-100/dumps/crash-" + std::to_string(number));
+  dump.mutable_process()->set_display_name("fake");
+  dump.set_trigger(v1::Dump::CRASH);
+  dump.mutable_create_time()->set_seconds(WallNs() / kNsPerSecond);
+  dump.mutable_crash()->set_id(std::to_string(number));
+  dump.mutable_crash()->set_explanation("null dereference in load");
+  dump.mutable_crash()->set_fingerprint(fingerprint);
+  dump.mutable_crash()->add_fingerprint_frames()->set_function("load");
+  dump.mutable_crash()->mutable_fingerprint_frames(0)->set_used(true);
+  return dump;
+}
+
+TEST_F(ServiceTest, ListsGroupsOfEqualCrashesPageByPage) {
+  for (int i = 0; i < 6; ++i) ASSERT_TRUE(store_->Put(CrashNumber(i, "f" + std::to_string(i % 3))));
+  v1::ListStackGroupsRequest request;
+  request.set_page_size(2);
+  std::vector<std::string> names;
+  int pages = 0;
+  do {
+    grpc::ClientContext context;
+    v1::ListStackGroupsResponse page;
+    ASSERT_TRUE(stub_->ListStackGroups(&context, request, &page).ok());
+    for (const v1::CrashGroup& group : page.stack_groups()) {
+      names.push_back(group.name());
+      EXPECT_EQ(group.crash_count(), 2);
+      EXPECT_EQ(group.top_function(), "load");
+      EXPECT_EQ(group.dumps_size(), 2);
+    }
+    request.set_page_token(page.next_page_token());
+    ++pages;
+  } while (!request.page_token().empty());
+  EXPECT_EQ(pages, 2);
+  EXPECT_THAT(names, ElementsAre("stackGroups/f2", "stackGroups/f1", "stackGroups/f0"));
+
+  request.set_page_token("nonsense");
+  v1::ListStackGroupsResponse page;
+  grpc::ClientContext context;
+  grpc::Status status = stub_->ListStackGroups(&context, request, &page);
+  EXPECT_EQ(ReasonOf(status), "BAD_PAGE_TOKEN");
+  EXPECT_EQ(DetailOf<google::rpc::BadRequest>(status).field_violations(0).field(), "page_token");
+}
+
+TEST_F(ServiceTest, GetsAGroupByNameOrThatOfTheNewestCrash) {
+  ASSERT_TRUE(store_->Put(CrashNumber(1, "f1")));
+  ASSERT_TRUE(store_->Put(CrashNumber(2, "f2")));
+  ASSERT_TRUE(store_->Put(CrashNumber(3, "f1")));
+  const auto get = [&](const std::string& name, v1::CrashGroup* group) {
+    v1::GetStackGroupRequest request;
+    request.set_name(name);
+    grpc::ClientContext context;
+    return stub_->GetStackGroup(&context, request, group);
+  };
+  v1::CrashGroup group;
+  ASSERT_TRUE(get("", &group).ok());
+  EXPECT_EQ(group.name(), "stackGroups/f1");
+  EXPECT_EQ(group.fingerprint_frames_size(), 1);
+  ASSERT_TRUE(get("stackGroups/f2", &group).ok());
+  EXPECT_EQ(group.crash_count(), 1);
+
+  grpc::Status status = get("stackGroups/f3", &group);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(ReasonOf(status), "GROUP_NOT_FOUND");
+  EXPECT_EQ(DetailOf<google::rpc::ResourceInfo>(status).resource_type(), "stackd.v1.CrashGroup");
+  EXPECT_EQ(ReasonOf(get("what is this", &group)), "BAD_NAME");
+}
+
+TEST_F(ServiceTest, ListsDumpsWithOneTrigger) {
+  Create();
+  ASSERT_TRUE(store_->Put(CrashNumber(1, "f1")));
+  v1::ListDumpsRequest request;
+  request.set_trigger(v1::Dump::CRASH);
+  v1::ListDumpsResponse page;
+  grpc::ClientContext context;
+  ASSERT_TRUE(stub_->ListDumps(&context, request, &page).ok());
+  ASSERT_EQ(page.dumps_size(), 1);
+  EXPECT_EQ(page.dumps(0).crash().explanation(), "null dereference in load");
+
+  request.set_trigger(static_cast<v1::Dump::Trigger>(99));
+  grpc::ClientContext second;
+  grpc::Status status = stub_->ListDumps(&second, request, &page);
+  EXPECT_EQ(ReasonOf(status), "BAD_FILTER");
+  EXPECT_EQ(DetailOf<google::rpc::BadRequest>(status).field_violations(0).field(), "trigger");
+}
+
 TEST_F(ServiceTest, AnswersPartialWithinAShortDeadline) {
   Fakes().capture = [](const CaptureRequest& request) {
     // One thread does not answer.

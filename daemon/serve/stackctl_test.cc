@@ -18,6 +18,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::StartsWith;
 
 struct Outcome {
@@ -175,6 +176,61 @@ TEST_F(StackctlTest, DeletesADump) {
   std::string name = *store_->Newest();
   EXPECT_EQ(Run("delete " + name).exit_code, 0);
   EXPECT_EQ(Run("show " + name).exit_code, 3);
+}
+
+// A crash of the group `fingerprint`, as the stages in front of the store make it.
+v1::Dump CrashNumber(int number, const std::string& fingerprint) {
+  v1::Dump dump;
+  dump.set_name("processes/7-100/dumps/crash-" + std::to_string(number));
+  dump.mutable_process()->set_display_name("fake");
+  dump.set_trigger(v1::Dump::CRASH);
+  dump.mutable_create_time()->set_seconds(WallNs() / kNsPerSecond + number);
+  v1::Crash* crash = dump.mutable_crash();
+  crash->set_id(std::to_string(number));
+  crash->set_explanation("null dereference in " + fingerprint);
+  crash->set_fingerprint(fingerprint);
+  crash->set_fingerprint_rule("crash-1");
+  crash->add_fingerprint_frames()->set_function("abort");
+  crash->mutable_fingerprint_frames(0)->set_rule("noise: abort");
+  crash->add_fingerprint_frames()->set_function("load");
+  crash->mutable_fingerprint_frames(1)->set_used(true);
+  return dump;
+}
+
+TEST_F(StackctlTest, ListsEqualCrashesThoseSeenLastFirst) {
+  EXPECT_THAT(Run("groups").err, HasSubstr("no crash was seen"));
+  ASSERT_TRUE(store_->Put(CrashNumber(1, "f1")));
+  ASSERT_TRUE(store_->Put(CrashNumber(2, "f2")));
+  ASSERT_TRUE(store_->Put(CrashNumber(3, "f1")));
+  Outcome groups = Run("groups");
+  EXPECT_EQ(groups.exit_code, 0);
+  EXPECT_THAT(groups.out, StartsWith("COUNT"));
+  EXPECT_THAT(groups.out, HasSubstr("fake       null dereference in f1\n1 ")) << "f1 was seen after f2";
+  EXPECT_THAT(Run("groups --filter f2").out, Not(HasSubstr("f1")));
+  EXPECT_THAT(Run("groups -o json").out, HasSubstr("\"crashCount\": \"2\""));
+}
+
+TEST_F(StackctlTest, ExplainsAFingerprint) {
+  ASSERT_TRUE(store_->Put(CrashNumber(1, "f1")));
+  Outcome explained = Run("groups --explain f1");
+  EXPECT_EQ(explained.exit_code, 0);
+  EXPECT_THAT(explained.out, HasSubstr("skipped  abort             noise: abort\n"));
+  EXPECT_THAT(explained.out, HasSubstr("used     load"));
+  EXPECT_THAT(explained.out, HasSubstr("processes/7-100/dumps/crash-1\n"));
+  EXPECT_EQ(Run("groups --explain stackGroups/f1").out, explained.out);
+  EXPECT_THAT(Run("groups --explain f1 -o json").out, HasSubstr("\"fingerprintFrames\""));
+  EXPECT_EQ(Run("groups --explain f2").exit_code, 3);
+  EXPECT_EQ(Run("groups --explain 'a b'").exit_code, 2);
+}
+
+TEST_F(StackctlTest, ListsCrashesWithWhatDied) {
+  Run("dump");
+  ASSERT_TRUE(store_->Put(CrashNumber(1, "f1")));
+  Outcome list = Run("list --crashes");
+  EXPECT_EQ(list.exit_code, 0);
+  EXPECT_THAT(list.out, HasSubstr("null dereference in f1  processes/7-100/dumps/crash-1\n"));
+  EXPECT_EQ(std::count(list.out.begin(), list.out.end(), '\n'), 2);
+  EXPECT_THAT(Run("list").out, HasSubstr("  CRASH  "));
 }
 
 TEST_F(StackctlTest, SaysWhenTheOutputCannotBeWritten) {

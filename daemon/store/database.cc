@@ -11,12 +11,12 @@
 #include <optional>
 
 #include "daemon/base/fd.h"
+#include "daemon/store/schema.h"
 
 namespace stackd {
 namespace {
 
 constexpr char kMemory[] = ":memory:";
-constexpr int kApplicationId = 0x53746b64;  // "Stkd", for file(1)
 constexpr int kBusyTimeoutMs = 2000;
 // A disk that corrupts file after file must not be filled with them.
 constexpr int kMaxCorruptFiles = 8;
@@ -32,30 +32,6 @@ constexpr char kSettings[] =
     "PRAGMA wal_autocheckpoint=1000;"
     "PRAGMA journal_size_limit=33554432;"
     "PRAGMA temp_store=MEMORY;";
-
-// Contents and raw captures have tables of their own, so that lists read small rows, and a finished dump does not rewrite
-// its raw capture. AUTOINCREMENT: the id of a deleted dump does not come back, so page tokens stay true.
-constexpr char kSchema[] =
-    "BEGIN IMMEDIATE;"
-    "CREATE TABLE dumps("
-    "  id INTEGER PRIMARY KEY AUTOINCREMENT,"
-    "  name TEXT NOT NULL UNIQUE,"
-    "  process TEXT NOT NULL,"
-    "  display_name TEXT NOT NULL,"
-    "  create_seconds INTEGER NOT NULL,"
-    "  finished INTEGER NOT NULL,"
-    "  content_bytes INTEGER NOT NULL,"
-    "  raw_bytes INTEGER NOT NULL,"
-    "  header BLOB NOT NULL);"
-    "CREATE INDEX dumps_by_process ON dumps(process, id);"
-    "CREATE TABLE contents(id INTEGER PRIMARY KEY, data BLOB NOT NULL);"
-    "CREATE TABLE raw_captures(id INTEGER PRIMARY KEY, data BLOB NOT NULL);"
-    "CREATE TABLE store(id INTEGER NOT NULL);"
-    "INSERT INTO store VALUES(random());"
-    "PRAGMA application_id=1400138596;"
-    "PRAGMA user_version=1;"
-    "COMMIT;";
-static_assert(kApplicationId == 1400138596 && kSchemaVersion == 1);
 
 std::unexpected<Status> CannotOpen(const std::string& file, const std::string& why) {
   return Error(Code::kUnavailable, "the store " + file + " cannot be opened: " + why, "STORE_UNAVAILABLE");
@@ -139,8 +115,10 @@ int Database::Prepare(std::string* refusal) {
                std::to_string(kSchemaVersion) + "); use that, or choose another file with --store";
     return SQLITE_OK;
   }
+  if (tables > 0 && version < 1) return SQLITE_CORRUPT;
+  const int from = tables == 0 ? 0 : static_cast<int>(version);
   result = Execute(kSettings);
-  if (result == SQLITE_OK && tables == 0) result = Execute(kSchema);
+  if (result == SQLITE_OK && from < kSchemaVersion) result = BringUpToDate(connection_.get(), from);
   int64_t store_id = 0;
   if (result == SQLITE_OK) result = ReadInt(connection_.get(), "SELECT id FROM store", &store_id);
   store_id_ = static_cast<uint64_t>(store_id);

@@ -1,4 +1,4 @@
-// The store's file: made, opened, checked, and begun anew where it is corrupt.
+// The store's file: made, opened, checked, brought up to date, and begun anew where it is corrupt.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,6 @@
 #include "daemon/store/sqlite.h"
 
 namespace stackd {
-
-// Raised with any change of the tables; a file of a later version is refused, not guessed at.
-inline constexpr int kSchemaVersion = 1;
 
 // Thread safety: one thread at a time.
 class Database {

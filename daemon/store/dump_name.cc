@@ -13,11 +13,16 @@ bool IsIdCharacter(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_' || c == '.';
 }
 
-bool IsId(std::string_view id) { return !id.empty() && id.size() <= kMaxIdBytes && std::ranges::all_of(id, IsIdCharacter); }
+bool IsProcessName(std::string_view name) {
+  return name.starts_with(kProcesses) && IsResourceId(name.substr(kProcesses.size()));
+}
 
-bool IsProcessName(std::string_view name) { return name.starts_with(kProcesses) && IsId(name.substr(kProcesses.size())); }
+}  // namespace
 
-// What a caller sent may be long, and holds what it likes.
+bool IsResourceId(std::string_view id) {
+  return !id.empty() && id.size() <= kMaxIdBytes && std::ranges::all_of(id, IsIdCharacter);
+}
+
 std::string Quoted(std::string_view text) {
   constexpr size_t kMaxBytes = 100;
   std::string quoted = "\"";
@@ -25,13 +30,11 @@ std::string Quoted(std::string_view text) {
   return quoted + (text.size() > kMaxBytes ? "…\"" : "\"");
 }
 
-}  // namespace
-
 std::string_view ProcessOfDump(std::string_view dump_name) { return dump_name.substr(0, dump_name.find(kDumps)); }
 
 Result<void> CheckDumpName(std::string_view name) {
   const std::string_view process = ProcessOfDump(name);
-  if (IsProcessName(process) && process.size() < name.size() && IsId(name.substr(process.size() + kDumps.size())))
+  if (IsProcessName(process) && process.size() < name.size() && IsResourceId(name.substr(process.size() + kDumps.size())))
     return {};
   return Error(Code::kInvalidArgument,
                Quoted(name) + " is not the name of a dump: expected \"processes/{process}/dumps/{dump}\"", "BAD_NAME");

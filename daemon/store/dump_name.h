@@ -1,4 +1,4 @@
-// Resource names of dumps and of the processes they belong to.
+// Resource names: of dumps, of the processes they belong to, and what all names have in common.
 #pragma once
 
 #include <string>
@@ -16,5 +16,11 @@ Result<void> CheckProcessName(std::string_view name);
 
 // "processes/4711-123456" of a dump's name that was checked.
 std::string_view ProcessOfDump(std::string_view dump_name);
+
+// True for what may stand between the slashes of a name.
+bool IsResourceId(std::string_view id);
+
+// For messages: what a caller sent may be long, and holds what it likes.
+std::string Quoted(std::string_view text);
 
 }  // namespace stackd

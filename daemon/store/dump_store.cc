@@ -13,6 +13,8 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/store/compress.h"
+#include "daemon/store/crash_groups.h"
+#include "daemon/store/crash_ids.h"
 #include "daemon/store/database.h"
 #include "daemon/store/dump_name.h"
 #include "daemon/store/page_token.h"
@@ -35,14 +37,40 @@ constexpr char kGiveBackPages[] = "PRAGMA incremental_vacuum(64)";
 constexpr size_t kMaxRecentDumps = 4;
 constexpr uint64_t kMaxRecentBytes = 4 << 20;
 
-struct Totals {
+// Of the limits, so much is for dumps that are no crashes, however many crashes there are; and so much for groups.
+constexpr int64_t kShareOfOthers = 4;
+constexpr int64_t kShareOfGroups = 8;
+
+constexpr char kGroupsParent[] = "stackGroups";
+
+struct Amount {
   int64_t dumps = 0;
   int64_t bytes = 0;
+};
+
+struct Totals {
+  Amount crashes;
+  Amount others;
+  GroupTotals groups;
   int64_t evicted = 0;
+  int64_t dropped = 0;
+
+  Amount& Of(bool is_crash) { return is_crash ? crashes : others; }
+  int64_t dumps() const { return crashes.dumps + others.dumps; }
+  int64_t bytes() const { return crashes.bytes + others.bytes + groups.bytes; }
 };
 
 std::unexpected<Status> NotFound(const std::string& name) {
   return Error(Code::kNotFound, "there is no dump " + name + ": it was deleted, evicted or never made", "DUMP_NOT_FOUND");
+}
+
+std::unexpected<Status> BadPageToken() {
+  return Error(Code::kInvalidArgument, "page_token is not from an earlier page of the same query", "BAD_PAGE_TOKEN");
+}
+
+Result<int> CheckPageSize(int32_t page_size) {
+  if (page_size < 0) return Error(Code::kInvalidArgument, "page_size is negative", "BAD_PAGE_SIZE");
+  return page_size == 0 ? kDefaultPageSize : std::min(page_size, kMaxPageSize);
 }
 
 std::string_view ReasonOf(int code, sqlite3* connection) {
@@ -77,6 +105,7 @@ std::string SerializeHeader(const v1::Dump& dump) {
   static const auto* const kFields = new google::protobuf::FieldMask(HeaderFields());
   v1::Dump header;
   google::protobuf::util::FieldMaskUtil::MergeMessageTo(dump, *kFields, {}, &header);
+  if (header.has_crash()) header.mutable_crash()->clear_fingerprint_frames();
   return header.SerializeAsString();
 }
 
@@ -126,14 +155,37 @@ void MarkUnfinished(bool begun_by_this_daemon, v1::Dump* dump) {
 }  // namespace
 
 struct DumpStore::State {
+  enum class Step { kRaw, kFinished, kReplaced };
+  enum class Refusal { kNone, kDumpIsThere, kDumpIsGone, kCrashIsThere };
+
   // A row to be written.
   struct Row {
-    const std::string& name;
-    std::string display_name;
-    int64_t create_seconds;
-    bool finished;
+    Step step;
+    const v1::Dump& dump;  // its header at least
     std::string header;
     std::string data;  // compressed content or raw capture
+
+    bool is_crash() const { return dump.trigger() == v1::Dump::CRASH; }
+    // Of a crash that is to be counted; else empty.
+    std::string fingerprint() const {
+      return is_crash() && step != Step::kRaw ? dump.crash().fingerprint() : std::string();
+    }
+  };
+
+  // What is there under its name.
+  struct OldRow {
+    bool exists = false;
+    int64_t bytes = 0;
+    int64_t raw_bytes = 0;
+    bool is_crash = false;
+    std::string fingerprint;
+  };
+
+  // The oldest dump of its kind.
+  struct Oldest {
+    int64_t id = 0;  // 0: there is none
+    int64_t bytes = 0;
+    int64_t create_seconds = 0;
   };
 
   explicit State(const DumpStoreOptions& given) : options(given) {}
@@ -147,11 +199,24 @@ struct DumpStore::State {
   Result<void> Read(const std::function<int()>& body);
   Result<void> Failed(const char* what, int code);
 
+  // `row`, with its crash id and in its group.
+  Result<void> Put(const Row& row);
+
   // Write bodies: SQLITE_DONE or an error.
-  int WriteRow(const Row& row, bool* exists, Totals* totals);
-  int DeleteRow(int64_t id, int64_t bytes, Totals* totals);
+  int WriteRow(const Row& row, Refusal* refusal, Totals* totals);
+  int ReadOldRow(const std::string& name, OldRow* old);
+  int UpsertRow(const Row& row, const OldRow& old, int64_t* id, Totals* totals);
+  int CountInGroup(const Row& row, const OldRow& old, int64_t id, Totals* totals);
+  int DropBetween(const std::string& fingerprint, int64_t kept_id, Totals* totals);
+  int DeleteRow(int64_t id, int64_t bytes, bool is_crash, Totals* totals);
   int Evict(int64_t kept_id, Totals* totals);
+  int ReadOldest(bool is_crash, int64_t kept_id, Oldest* oldest);
+  // nullptr: the limits are kept.
+  const Oldest* ToBeEvicted(const Totals& totals, const Oldest& crash, const Oldest& other) const;
   void GiveBackFreePages();
+
+  // Read body: the names of the dumps that are kept of the group.
+  int AddDumps(v1::CrashGroup* group);
 
   const DumpStoreOptions options;
   std::mutex mutex;
@@ -169,11 +234,20 @@ Result<void> DumpStore::State::Reopen() {
   if (!opened) return std::unexpected(opened.error());
   database.emplace(std::move(*opened));
   return Read([this] {
-    auto query = database->Run("SELECT count(*), total(length(header) + content_bytes + raw_bytes), max(id) FROM dumps");
-    const int result = query.Step();
-    totals.dumps = query.Integer(0);
-    totals.bytes = query.Integer(1);
-    last_id_at_open = query.Integer(2);
+    totals.crashes = totals.others = {};
+    last_id_at_open = 0;
+    auto dumps = database->Run(
+        "SELECT trigger = 3, count(*), total(length(header) + content_bytes + raw_bytes), max(id) FROM dumps"
+        " GROUP BY trigger = 3");
+    int result;
+    while ((result = dumps.Step()) == SQLITE_ROW) {
+      totals.Of(dumps.Integer(0) != 0) = {dumps.Integer(1), dumps.Integer(2)};
+      last_id_at_open = std::max(last_id_at_open, dumps.Integer(3));
+    }
+    if (result != SQLITE_DONE) return result;
+    auto groups = database->Run("SELECT count(*), total(length(data)) FROM stack_groups");
+    result = groups.Step();
+    if (result == SQLITE_ROW) totals.groups = {groups.Integer(0), groups.Integer(1)};
     return result;
   });
 }
@@ -187,7 +261,8 @@ Result<void> DumpStore::State::Failed(const char* what, int code) {
     // What can be read of it is for people with tools; the next call begins a new file.
     if (auto moved = database->MoveAside(&problems); !moved) error = std::unexpected(moved.error());
     database.reset();
-    totals.dumps = totals.bytes = 0;
+    totals.crashes = totals.others = {};
+    totals.groups = {};
   }
   return error;
 }
@@ -227,80 +302,187 @@ Result<void> DumpStore::State::Read(const std::function<int()>& body) {
   return Failed("read", result);
 }
 
-int DumpStore::State::WriteRow(const Row& row, bool* exists, Totals* after) {
-  int64_t old_bytes = 0, old_raw_bytes = 0;
-  {
-    auto old = database->Run("SELECT length(header) + content_bytes + raw_bytes, raw_bytes FROM dumps WHERE name = ?");
-    const int result = old.BindText(1, row.name).Step();
-    if (result != SQLITE_ROW && result != SQLITE_DONE) return result;
-    *exists = result == SQLITE_ROW;
-    if (*exists) {
-      old_bytes = old.Integer(0);
-      old_raw_bytes = old.Integer(1);
+int DumpStore::State::ReadOldRow(const std::string& name, OldRow* old) {
+  auto query = database->Run(
+      "SELECT length(header) + content_bytes + raw_bytes, raw_bytes, trigger = 3, fingerprint FROM dumps WHERE name = ?");
+  const int result = query.BindText(1, name).Step();
+  if (result != SQLITE_ROW) return result;
+  *old = {true, query.Integer(0), query.Integer(1), query.Integer(2) != 0, query.Bytes(3)};
+  return SQLITE_DONE;
+}
+
+int DumpStore::State::WriteRow(const Row& row, Refusal* refusal, Totals* after) {
+  OldRow old;
+  if (const int result = ReadOldRow(row.dump.name(), &old); result != SQLITE_DONE) return result;
+  *refusal = old.exists && row.step == Step::kRaw         ? Refusal::kDumpIsThere
+             : !old.exists && row.step == Step::kReplaced ? Refusal::kDumpIsGone
+                                                          : Refusal::kNone;
+  if (*refusal != Refusal::kNone) return SQLITE_DONE;
+  if (const std::string& crash_id = row.dump.crash().id(); !crash_id.empty()) {
+    bool is_taken;
+    const int result = ClaimCrash(&*database, crash_id, row.dump.name(), &is_taken);
+    if (result != SQLITE_DONE) return result;
+    if (is_taken) {
+      *refusal = Refusal::kCrashIsThere;
+      return SQLITE_DONE;
     }
   }
-  if (*exists && !row.finished) return SQLITE_DONE;
-
-  const int64_t data_bytes = static_cast<int64_t>(row.data.size());
-  const int64_t content_bytes = row.finished ? data_bytes : 0;
-  const int64_t raw_bytes = row.finished ? old_raw_bytes : data_bytes;
-  int64_t id;
-  {
-    auto put = database->Run(
-        "INSERT INTO dumps(name, process, display_name, create_seconds, finished, content_bytes, raw_bytes, header)"
-        " VALUES(?, ?, ?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT(name) DO UPDATE SET display_name = excluded.display_name, create_seconds = excluded.create_seconds,"
-        " finished = excluded.finished, content_bytes = excluded.content_bytes, raw_bytes = excluded.raw_bytes,"
-        " header = excluded.header RETURNING id");
-    put.BindText(1, row.name).BindText(2, ProcessOfDump(row.name)).BindText(3, row.display_name);
-    put.Bind(4, row.create_seconds).Bind(5, row.finished).Bind(6, content_bytes).Bind(7, raw_bytes).BindBlob(8, row.header);
-    const int result = put.Step();
-    if (result != SQLITE_ROW) return result;
-    id = put.Integer(0);
-    if (const int end = put.Step(); end != SQLITE_DONE) return end;
-  }
-  {
-    auto put = database->Run(row.finished ? "INSERT OR REPLACE INTO contents(id, data) VALUES(?, ?)"
-                                          : "INSERT OR REPLACE INTO raw_captures(id, data) VALUES(?, ?)");
-    const int result = put.Bind(1, id).BindBlob(2, row.data).Step();
-    if (result != SQLITE_DONE) return result;
-  }
-  after->dumps += *exists ? 0 : 1;
-  after->bytes += static_cast<int64_t>(row.header.size()) + content_bytes + raw_bytes - old_bytes;
+  int64_t id = 0;
+  if (const int result = UpsertRow(row, old, &id, after); result != SQLITE_DONE) return result;
+  if (const int result = CountInGroup(row, old, id, after); result != SQLITE_DONE) return result;
   return Evict(id, after);
 }
 
-int DumpStore::State::DeleteRow(int64_t id, int64_t bytes, Totals* after) {
+int DumpStore::State::UpsertRow(const Row& row, const OldRow& old, int64_t* id, Totals* after) {
+  const bool finished = row.step != Step::kRaw;
+  const int64_t data_bytes = std::ssize(row.data);
+  const int64_t content_bytes = finished ? data_bytes : 0;
+  const int64_t raw_bytes = finished ? old.raw_bytes : data_bytes;
+  const std::string fingerprint = row.fingerprint();
+  {
+    auto put = database->Run(
+        "INSERT INTO dumps(name, process, display_name, create_seconds, finished, content_bytes, raw_bytes, header, "
+        "trigger,"
+        " fingerprint) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT(name) DO UPDATE SET display_name = excluded.display_name, create_seconds = excluded.create_seconds,"
+        " finished = excluded.finished, content_bytes = excluded.content_bytes, raw_bytes = excluded.raw_bytes,"
+        " header = excluded.header, trigger = excluded.trigger, fingerprint = excluded.fingerprint RETURNING id");
+    put.BindText(1, row.dump.name()).BindText(2, ProcessOfDump(row.dump.name()));
+    put.BindText(3, row.dump.process().display_name()).Bind(4, row.dump.create_time().seconds()).Bind(5, finished);
+    put.Bind(6, content_bytes).Bind(7, raw_bytes).BindBlob(8, row.header).Bind(9, row.dump.trigger());
+    put.BindText(10, fingerprint);
+    const int result = put.Step();
+    if (result != SQLITE_ROW) return result;
+    *id = put.Integer(0);
+    if (const int end = put.Step(); end != SQLITE_DONE) return end;
+  }
+  {
+    auto put = database->Run(finished ? "INSERT OR REPLACE INTO contents(id, data) VALUES(?, ?)"
+                                      : "INSERT OR REPLACE INTO raw_captures(id, data) VALUES(?, ?)");
+    const int result = put.Bind(1, *id).BindBlob(2, row.data).Step();
+    if (result != SQLITE_DONE) return result;
+  }
+  if (old.exists) {
+    after->Of(old.is_crash).dumps -= 1;
+    after->Of(old.is_crash).bytes -= old.bytes;
+  }
+  after->Of(row.is_crash()).dumps += 1;
+  after->Of(row.is_crash()).bytes += std::ssize(row.header) + content_bytes + raw_bytes;
+  return SQLITE_DONE;
+}
+
+int DumpStore::State::CountInGroup(const Row& row, const OldRow& old, int64_t id, Totals* after) {
+  const std::string fingerprint = row.fingerprint();
+  if (fingerprint == old.fingerprint) return SQLITE_DONE;
+  if (!old.fingerprint.empty()) {
+    const int result = UncountCrash(&*database, old.fingerprint, row.dump.process().display_name(), &after->groups);
+    if (result != SQLITE_DONE) return result;
+  }
+  if (fingerprint.empty()) return SQLITE_DONE;
+  int result = CountCrash(&*database, row.dump, id, &after->groups);
+  if (result == SQLITE_DONE) result = EvictGroups(&*database, options.max_bytes / kShareOfGroups, &after->groups);
+  if (result == SQLITE_DONE) result = DropBetween(fingerprint, id, after);
+  return result;
+}
+
+// Keeps the first and the last dumps of the group.
+int DumpStore::State::DropBetween(const std::string& fingerprint, int64_t kept_id, Totals* after) {
+  const int64_t kept_of_each_end = std::max<int64_t>(options.crashes_per_group, 1);
+  for (int i = 0; i < kMaxEvictionsPerWrite; ++i) {
+    int64_t id, bytes;
+    {
+      // The dump just written stays, though others of its group may have been finished before it.
+      auto between = database->Run(
+          "SELECT id, length(header) + content_bytes + raw_bytes,"
+          " (SELECT count(*) FROM dumps WHERE fingerprint = ?1 AND fingerprint <> '')"
+          " FROM dumps WHERE fingerprint = ?1 AND fingerprint <> '' AND id <> ?2 ORDER BY id LIMIT 1 OFFSET ?3");
+      const int result = between.BindText(1, fingerprint).Bind(2, kept_id).Bind(3, kept_of_each_end).Step();
+      if (result != SQLITE_ROW) return result;
+      if (between.Integer(2) <= 2 * kept_of_each_end) return SQLITE_DONE;
+      id = between.Integer(0);
+      bytes = between.Integer(1);
+    }
+    if (const int result = DeleteRow(id, bytes, /*is_crash=*/true, after); result != SQLITE_DONE) return result;
+    ++after->dropped;
+  }
+  return SQLITE_DONE;
+}
+
+int DumpStore::State::DeleteRow(int64_t id, int64_t bytes, bool is_crash, Totals* after) {
   for (const char* sql :
        {"DELETE FROM dumps WHERE id = ?", "DELETE FROM contents WHERE id = ?", "DELETE FROM raw_captures WHERE id = ?"}) {
     const int result = database->Run(sql).Bind(1, id).Step();
     if (result != SQLITE_DONE) return result;
   }
-  --after->dumps;
-  after->bytes -= bytes;
+  --after->Of(is_crash).dumps;
+  after->Of(is_crash).bytes -= bytes;
   return SQLITE_DONE;
 }
 
-int DumpStore::State::Evict(int64_t kept_id, Totals* after) {
+int DumpStore::State::ReadOldest(bool is_crash, int64_t kept_id, Oldest* oldest) {
+  auto query = database->Run(
+      "SELECT id, length(header) + content_bytes + raw_bytes, create_seconds FROM dumps WHERE (trigger = 3) = ? AND id <> ?"
+      " ORDER BY id LIMIT 1");
+  const int result = query.Bind(1, is_crash).Bind(2, kept_id).Step();
+  if (result != SQLITE_ROW) return result;
+  *oldest = {query.Integer(0), query.Integer(1), query.Integer(2)};
+  return SQLITE_DONE;
+}
+
+const DumpStore::State::Oldest* DumpStore::State::ToBeEvicted(const Totals& after, const Oldest& crash,
+                                                              const Oldest& other) const {
   const int64_t oldest_seconds = WallNs() / kNsPerSecond - options.max_age_seconds;
+  for (const Oldest* oldest : {&other, &crash}) {
+    if (oldest->id != 0 && oldest->create_seconds < oldest_seconds) return oldest;
+  }
+  const bool too_many = after.dumps() > options.max_dumps, too_large = after.bytes() > options.max_bytes;
+  if (!too_many && !too_large) return nullptr;
+  // A dump that somebody asked for can be asked for again, a crash cannot; but a store full of crashes must not lose what
+  // somebody just asked for.
+  const bool others_have_their_share = too_many ? after.others.dumps <= options.max_dumps / kShareOfOthers
+                                                : after.others.bytes <= options.max_bytes / kShareOfOthers;
+  if (crash.id != 0 && (other.id == 0 || others_have_their_share)) return &crash;
+  return other.id != 0 ? &other : nullptr;
+}
+
+int DumpStore::State::Evict(int64_t kept_id, Totals* after) {
   for (int i = 0; i < kMaxEvictionsPerWrite; ++i) {
-    int64_t id, bytes;
-    {
-      auto oldest = database->Run(
-          "SELECT id, length(header) + content_bytes + raw_bytes, create_seconds FROM dumps WHERE id <> ?"
-          " ORDER BY id LIMIT 1");
-      const int result = oldest.Bind(1, kept_id).Step();
-      if (result != SQLITE_ROW) return result;
-      const bool too_old = oldest.Integer(2) < oldest_seconds;
-      if (!too_old && after->dumps <= options.max_dumps && after->bytes <= options.max_bytes) return SQLITE_DONE;
-      id = oldest.Integer(0);
-      bytes = oldest.Integer(1);
-    }
-    const int result = DeleteRow(id, bytes, after);
+    Oldest crash, other;
+    int result = ReadOldest(true, kept_id, &crash);
+    if (result == SQLITE_DONE) result = ReadOldest(false, kept_id, &other);
+    if (result != SQLITE_DONE) return result;
+    const Oldest* oldest = ToBeEvicted(*after, crash, other);
+    if (oldest == nullptr) return SQLITE_DONE;
+    result = DeleteRow(oldest->id, oldest->bytes, oldest == &crash, after);
     if (result != SQLITE_DONE) return result;
     ++after->evicted;
   }
   return SQLITE_DONE;
+}
+
+Result<void> DumpStore::State::Put(const Row& row) {
+  Refusal refusal = Refusal::kNone;
+  if (auto put = Write([&](Totals* after) { return WriteRow(row, &refusal, after); }); !put) return put;
+  switch (refusal) {
+    case Refusal::kNone:
+      return {};
+    case Refusal::kDumpIsThere:
+      return Error(Code::kAlreadyExists, "the dump " + row.dump.name() + " is there already");
+    case Refusal::kDumpIsGone:
+      return NotFound(row.dump.name());
+    case Refusal::kCrashIsThere:
+      return Error(Code::kAlreadyExists, "the crash " + row.dump.crash().id() + " was stored before, as another dump",
+                   "CRASH_ALREADY_STORED");
+  }
+  return {};
+}
+
+int DumpStore::State::AddDumps(v1::CrashGroup* group) {
+  auto names = database->Run("SELECT name FROM dumps WHERE fingerprint = ? AND fingerprint <> '' ORDER BY id");
+  names.BindText(1, group->fingerprint());
+  int result;
+  while ((result = names.Step()) == SQLITE_ROW) group->add_dumps(names.Bytes(0));
+  return result;
 }
 
 void DumpStore::State::GiveBackFreePages() {
@@ -326,13 +508,9 @@ Result<void> DumpStore::PutRaw(const v1::Dump& header, const std::string& raw) {
   if (auto named = CheckDumpName(header.name()); !named) return named;
   auto data = Compress(raw);
   if (!data) return std::unexpected(data.error());
-  const State::Row row{header.name(),      header.process().display_name(), header.create_time().seconds(),
-                       /*finished=*/false, SerializeHeader(header),         std::move(*data)};
+  const State::Row row{State::Step::kRaw, header, SerializeHeader(header), std::move(*data)};
   const std::lock_guard lock(state_->mutex);
-  bool exists = false;
-  if (auto put = state_->Write([&](Totals* after) { return state_->WriteRow(row, &exists, after); }); !put) return put;
-  if (exists) return Error(Code::kAlreadyExists, "the dump " + header.name() + " is there already");
-  return {};
+  return state_->Put(row);
 }
 
 Result<PackedDump> DumpStore::Pack(std::shared_ptr<const v1::Dump> dump) {
@@ -345,14 +523,17 @@ Result<PackedDump> DumpStore::Pack(std::shared_ptr<const v1::Dump> dump) {
   return PackedDump{std::move(dump), std::move(header), std::move(*content), bytes.size()};
 }
 
-Result<void> DumpStore::Put(PackedDump packed) {
-  const v1::Dump& dump = *packed.dump;
-  const State::Row row{dump.name(),       dump.process().display_name(), dump.create_time().seconds(),
-                       /*finished=*/true, std::move(packed.header),      std::move(packed.content)};
+Result<void> DumpStore::Put(PackedDump packed) { return PutFinished(std::move(packed), /*only_if_there=*/false); }
+
+Result<void> DumpStore::Replace(PackedDump packed) { return PutFinished(std::move(packed), /*only_if_there=*/true); }
+
+Result<void> DumpStore::PutFinished(PackedDump packed, bool only_if_there) {
+  const State::Row row{only_if_there ? State::Step::kReplaced : State::Step::kFinished, *packed.dump,
+                       std::move(packed.header), std::move(packed.content)};
   const std::lock_guard lock(state_->mutex);
-  bool exists = false;
-  auto put = state_->Write([&](Totals* after) { return state_->WriteRow(row, &exists, after); });
-  state_->refusal = put ? "" : put.error().message;
+  auto put = state_->Put(row);
+  // Only what an operator has to do something about.
+  state_->refusal = !put && put.error().code == Code::kUnavailable ? put.error().message : "";
   if (!put) return put;
   state_->GiveBackFreePages();
   state_->recent.Add(packed.dump, packed.content_bytes);
@@ -425,8 +606,8 @@ Result<std::string> DumpStore::GetRaw(const std::string& name) const {
   {
     const std::lock_guard lock(state_->mutex);
     auto read = state_->Read([&] {
-      auto query =
-          state_->database->Run("SELECT data FROM dumps JOIN raw_captures ON raw_captures.id = dumps.id WHERE name = ?");
+      auto query = state_->database->Run(
+          "SELECT data FROM dumps LEFT JOIN raw_captures ON raw_captures.id = dumps.id WHERE name = ?");
       const int result = query.BindText(1, name).Step();
       found = result == SQLITE_ROW;
       if (found) data = query.Bytes(0);
@@ -435,6 +616,10 @@ Result<std::string> DumpStore::GetRaw(const std::string& name) const {
     if (!read) return std::unexpected(read.error());
   }
   if (!found) return NotFound(name);
+  if (data.empty()) {
+    return Error(Code::kFailedPrecondition, "the stacks of " + name + " as they were copied are not stored any more",
+                 "RAW_CAPTURE_GONE");
+  }
   return Decompress(data);
 }
 
@@ -473,8 +658,8 @@ std::vector<std::string> DumpStore::Unfinished() const {
 }
 
 Result<DumpPage> DumpStore::List(const DumpQuery& query) const {
-  if (query.page_size < 0) return Error(Code::kInvalidArgument, "page_size is negative", "BAD_PAGE_SIZE");
-  const int page_size = query.page_size == 0 ? kDefaultPageSize : std::min(query.page_size, kMaxPageSize);
+  const auto page_size = CheckPageSize(query.page_size);
+  if (!page_size) return std::unexpected(page_size.error());
   const std::string parent = query.parent == "processes/-" ? "" : query.parent;
   if (!parent.empty()) {
     if (auto named = CheckProcessName(parent); !named) return std::unexpected(named.error());
@@ -485,7 +670,7 @@ Result<DumpPage> DumpStore::List(const DumpQuery& query) const {
   bool bad_token = false;
   Result<void> damaged;
   auto read = state_->Read([&] {
-    const PageQuery token_query{state_->database->store_id(), parent, query.filter};
+    const PageQuery token_query{state_->database->store_id(), parent, query.filter, query.trigger};
     int64_t before_id = std::numeric_limits<int64_t>::max();
     if (!query.page_token.empty()) {
       const auto position = DecodePageToken(token_query, query.page_token);
@@ -495,17 +680,17 @@ Result<DumpPage> DumpStore::List(const DumpQuery& query) const {
     }
     auto rows = state_->database->Run(
         parent.empty() ? "SELECT id, finished, name, header FROM dumps WHERE id < ? AND instr(display_name, ?)"
-                         " ORDER BY id DESC"
+                         " AND ?3 IN (0, trigger) ORDER BY id DESC"
                        : "SELECT id, finished, name, header FROM dumps WHERE id < ? AND instr(display_name, ?)"
-                         " AND process = ? ORDER BY id DESC");
-    rows.Bind(1, before_id).BindText(2, query.filter);
-    if (!parent.empty()) rows.BindText(3, parent);
+                         " AND ?3 IN (0, trigger) AND process = ? ORDER BY id DESC");
+    rows.Bind(1, before_id).BindText(2, query.filter).Bind(3, query.trigger);
+    if (!parent.empty()) rows.BindText(4, parent);
     size_t page_bytes = 0;
     int64_t last_id = 0;
     int result;
     while ((result = rows.Step()) == SQLITE_ROW) {
       const std::string header = rows.Bytes(3);
-      const bool full = std::ssize(page.dumps) == page_size || page_bytes + header.size() > kMaxPageBytes;
+      const bool full = std::ssize(page.dumps) == *page_size || page_bytes + header.size() > kMaxPageBytes;
       if (full && !page.dumps.empty()) {
         page.next_page_token = EncodePageToken(token_query, last_id);
         return SQLITE_DONE;
@@ -526,9 +711,7 @@ Result<DumpPage> DumpStore::List(const DumpQuery& query) const {
     return result;
   });
   if (!read) return std::unexpected(read.error());
-  if (bad_token) {
-    return Error(Code::kInvalidArgument, "page_token is not from an earlier page of the same query", "BAD_PAGE_TOKEN");
-  }
+  if (bad_token) return BadPageToken();
   return page;
 }
 
@@ -538,34 +721,111 @@ Result<void> DumpStore::Delete(const std::string& name) {
   bool found = false;
   auto deleted = state_->Write([&](Totals* after) {
     int64_t id = 0, bytes = 0;
+    bool is_crash = false;
     {
-      auto query = state_->database->Run("SELECT id, length(header) + content_bytes + raw_bytes FROM dumps WHERE name = ?");
+      auto query = state_->database->Run(
+          "SELECT id, length(header) + content_bytes + raw_bytes, trigger = 3 FROM dumps WHERE name = ?");
       const int result = query.BindText(1, name).Step();
       found = result == SQLITE_ROW;
       if (!found) return result;
       id = query.Integer(0);
       bytes = query.Integer(1);
+      is_crash = query.Integer(2) != 0;
     }
-    return state_->DeleteRow(id, bytes, after);
+    return state_->DeleteRow(id, bytes, is_crash, after);
   });
   if (!deleted) return deleted;
   if (!found) return NotFound(name);
   return {};
 }
 
+Result<GroupPage> DumpStore::ListGroups(const GroupQuery& query) const {
+  const auto page_size = CheckPageSize(query.page_size);
+  if (!page_size) return std::unexpected(page_size.error());
+  GroupPage page;
+  const std::lock_guard lock(state_->mutex);
+  bool bad_token = false;
+  auto read = state_->Read([&] {
+    const PageQuery token_query{state_->database->store_id(), kGroupsParent, query.filter};
+    int64_t before_id = std::numeric_limits<int64_t>::max();
+    if (!query.page_token.empty()) {
+      const auto position = DecodePageToken(token_query, query.page_token);
+      bad_token = !position.has_value();
+      if (bad_token) return SQLITE_DONE;
+      before_id = *position;
+    }
+    auto rows = state_->database->Run("SELECT id, data FROM stack_groups WHERE id < ? ORDER BY id DESC");
+    rows.Bind(1, before_id);
+    size_t page_bytes = 0;
+    int64_t last_id = 0;
+    int result;
+    while ((result = rows.Step()) == SQLITE_ROW) {
+      v1::CrashGroup group = ParseGroup(rows.Bytes(1));
+      if (!GroupHolds(group, query.filter)) continue;
+      group.clear_fingerprint_frames();
+      if (const int named = state_->AddDumps(&group); named != SQLITE_DONE) return named;
+      page_bytes += group.ByteSizeLong();
+      const bool full = std::ssize(page.groups) == *page_size || page_bytes > kMaxPageBytes;
+      if (full && !page.groups.empty()) {
+        page.next_page_token = EncodePageToken(token_query, last_id);
+        return SQLITE_DONE;
+      }
+      last_id = rows.Integer(0);
+      page.groups.push_back(std::move(group));
+    }
+    return result;
+  });
+  if (!read) return std::unexpected(read.error());
+  if (bad_token) return BadPageToken();
+  return page;
+}
+
+Result<v1::CrashGroup> DumpStore::GetGroup(const std::string& name) const {
+  std::string fingerprint;
+  if (!name.empty()) {
+    auto checked = FingerprintOfGroup(name);
+    if (!checked) return std::unexpected(checked.error());
+    fingerprint = *checked;
+  }
+  v1::CrashGroup group;
+  bool found = false;
+  const std::lock_guard lock(state_->mutex);
+  auto read = state_->Read([&] {
+    {
+      auto query =
+          state_->database->Run(fingerprint.empty() ? "SELECT data FROM stack_groups ORDER BY last_dump_id DESC LIMIT 1"
+                                                    : "SELECT data FROM stack_groups WHERE fingerprint = ?");
+      if (!fingerprint.empty()) query.BindText(1, fingerprint);
+      const int result = query.Step();
+      found = result == SQLITE_ROW;
+      if (!found) return result;
+      group = ParseGroup(query.Bytes(0));
+    }
+    return state_->AddDumps(&group);
+  });
+  if (!read) return std::unexpected(read.error());
+  if (found) return group;
+  return Error(Code::kNotFound, name.empty() ? "there is no crash yet" : "there is no group " + name, "GROUP_NOT_FOUND");
+}
+
 int64_t DumpStore::dump_count() const {
   const std::lock_guard lock(state_->mutex);
-  return state_->totals.dumps;
+  return state_->totals.dumps();
 }
 
 int64_t DumpStore::bytes() const {
   const std::lock_guard lock(state_->mutex);
-  return state_->totals.bytes;
+  return state_->totals.bytes();
 }
 
 int64_t DumpStore::evicted_count() const {
   const std::lock_guard lock(state_->mutex);
   return state_->totals.evicted;
+}
+
+int64_t DumpStore::dropped_count() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->totals.dropped;
 }
 
 std::vector<std::string> DumpStore::Problems() const {

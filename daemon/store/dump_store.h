@@ -1,5 +1,8 @@
 // Dumps on disk: SQLite in WAL mode. A dump is written twice: its raw capture first, so that a daemon that dies next has
 // lost nothing; then the finished Dump.
+//
+// Equal crashes (those with one fingerprint) are a group: all are counted, and the dumps of the first and the last are
+// kept.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +21,7 @@ struct DumpStoreOptions {
   int64_t max_bytes = 256ll << 20;  // the oldest dumps go first
   int64_t max_dumps = 10'000;
   int64_t max_age_seconds = 30ll * 86400;
+  int64_t crashes_per_group = 5;  // so many of the first and so many of the last keep their dumps; at least 1
 };
 
 struct DumpPage {
@@ -30,6 +34,18 @@ struct DumpQuery {
   std::string filter;      // part of the process's display name; empty: all
   int32_t page_size = 0;   // 0: 50; at most 1000; negative: kInvalidArgument BAD_PAGE_SIZE
   std::string page_token;  // from an earlier page of the same query; else kInvalidArgument BAD_PAGE_TOKEN
+  v1::Dump::Trigger trigger = v1::Dump::TRIGGER_UNSPECIFIED;  // unspecified: any
+};
+
+struct GroupPage {
+  std::vector<v1::CrashGroup> groups;  // without fingerprint_frames, that with the newest first crash first
+  std::string next_page_token;         // empty at the end
+};
+
+struct GroupQuery {
+  std::string filter;  // part of the explanation, the top function or a process's name; empty: all
+  int32_t page_size = 0;
+  std::string page_token;  // both as in DumpQuery
 };
 
 // A finished dump, ready to be written.
@@ -50,20 +66,27 @@ class DumpStore {
   static Result<std::unique_ptr<DumpStore>> Open(const DumpStoreOptions& options);
   ~DumpStore();
 
-  // `header` holds name, process, trigger, create_time, thread_counts; `raw` the serialized capture (raw_capture.h).
+  // `header` holds name, process, trigger, create_time, thread_counts; `raw` the serialized capture (raw_capture.h). A
+  // crash whose id (`header.crash.id`) was stored before, as another dump, is refused by this and by Put: kAlreadyExists
+  // with reason CRASH_ALREADY_STORED, also when that dump is gone.
   Result<void> PutRaw(const v1::Dump& header, const std::string& raw);
   // Replaces what PutRaw wrote of the dump, but keeps `raw`. Both enforce the limits, a bounded part of the work per call.
-  // A full or read-only disk is an error (kUnavailable, STORE_UNAVAILABLE); the store works again once it has space.
+  // A full or read-only disk is an error (kUnavailable, STORE_UNAVAILABLE); the store works again once it has space. A
+  // crash with a fingerprint is counted in its group; dumps between its first and its last ones are dropped.
   Result<void> Put(const v1::Dump& dump);
   // The same in two steps: Pack does the work that needs no store. `dump` is not changed any more after that; the last few
   // are kept in memory, as they are likely to be asked for at once.
   static Result<PackedDump> Pack(std::shared_ptr<const v1::Dump> dump);
   Result<void> Put(PackedDump packed);
+  // As Put, for a dump that is there: kNotFound if it is not, so that none comes back. A crash whose fingerprint has
+  // changed moves to its new group.
+  Result<void> Replace(PackedDump packed);
 
   // kNotFound with reason DUMP_NOT_FOUND; kInvalidArgument BAD_NAME for what cannot be a name.
   Result<v1::Dump> Get(const std::string& name) const;
   // As Get, but what is still in memory is not read again.
   Result<std::shared_ptr<const v1::Dump>> Find(const std::string& name) const;
+  // Also kFailedPrecondition RAW_CAPTURE_GONE.
   Result<std::string> GetRaw(const std::string& name) const;
   // The name of the newest dump, of finished ones if there are any; kNotFound if there is none.
   Result<std::string> Newest() const;
@@ -72,15 +95,23 @@ class DumpStore {
   std::vector<std::string> Unfinished() const;
   Result<void> Delete(const std::string& name);
 
+  Result<GroupPage> ListGroups(const GroupQuery& query) const;
+  // "stackGroups/{fingerprint}" or the fingerprint; empty: the group of the newest crash. kNotFound with reason
+  // GROUP_NOT_FOUND; kInvalidArgument BAD_NAME.
+  Result<v1::CrashGroup> GetGroup(const std::string& name) const;
+
   int64_t dump_count() const;
   int64_t bytes() const;
   int64_t evicted_count() const;
+  // Crashes that were counted and whose dump was dropped, because their group has enough.
+  int64_t dropped_count() const;
   // What an operator must know: "store.db was corrupt and was moved to store.db.corrupt-1".
   std::vector<std::string> Problems() const;
 
  private:
   struct State;
   explicit DumpStore(std::unique_ptr<State> state);
+  Result<void> PutFinished(PackedDump packed, bool only_if_there);
   std::unique_ptr<State> state_;
 };
 

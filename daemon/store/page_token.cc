@@ -14,6 +14,7 @@ uint64_t Checksum(const PageQuery& query, uint64_t position) {
   std::string input(reinterpret_cast<const char*>(&position), sizeof(position));
   const uint64_t parent_bytes = query.parent.size();
   input.append(reinterpret_cast<const char*>(&parent_bytes), sizeof(parent_bytes));
+  input.append(reinterpret_cast<const char*>(&query.trigger), sizeof(query.trigger));
   input.append(query.parent).append(query.filter);
   return XXH3_64bits_withSeed(input.data(), input.size(), query.store_id);
 }

@@ -10,8 +10,9 @@ namespace stackd {
 
 struct PageQuery {
   uint64_t store_id;
-  std::string_view parent;
+  std::string_view parent;  // or what else names the list
   std::string_view filter;
+  int trigger = 0;
 };
 
 // The checksum finds mistakes and curiosity, not malice: a token gives nothing but a position in what its holder may read.

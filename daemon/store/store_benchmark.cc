@@ -139,6 +139,39 @@ BENCHMARK(BM_Put)
     ->Args({10000, 20})
     ->Unit(benchmark::kMicrosecond);
 
+// A storm of equal crashes: raw capture, finished dump, count, and the removal of the dump between the first and the last.
+// Argument: threads of each process.
+void BM_PutAnEqualCrash(benchmark::State& state) {
+  const Folder folder;
+  auto store = DumpStore::Open({.file = folder.File()}).value();
+  const int threads = static_cast<int>(state.range(0));
+  const std::string raw = SerializeRaw(MakeCapture(threads));
+  const auto dump = std::make_shared<v1::Dump>(MakeDump(threads, std::min(threads, 20), 0));
+  dump->set_trigger(v1::Dump::CRASH);
+  dump->mutable_process()->set_display_name("checkout");
+  v1::Crash* crash = dump->mutable_crash();
+  crash->set_explanation("null dereference in ns::Class0<std::string>::Method0(int, char const*)");
+  crash->set_fingerprint("0123456789abcdef0123456789abcdef");
+  for (const v1::Frame& frame : dump->stacks(0).frames()) {
+    crash->add_fingerprint_frames()->set_function(frame.function());
+  }
+  v1::Dump header;
+  header.set_trigger(v1::Dump::CRASH);
+  *header.mutable_create_time() = dump->create_time();
+  int number = 0;
+  for (auto _ : state) {
+    dump->set_name("processes/1-1/dumps/d" + std::to_string(number));
+    crash->set_id(std::to_string(number++));
+    header.set_name(dump->name());
+    header.mutable_crash()->set_id(crash->id());
+    auto packed = DumpStore::Pack(dump);
+    if (!store->PutRaw(header, raw) || !packed || !store->Put(std::move(*packed))) state.SkipWithError("Put failed");
+  }
+  state.counters["file_bytes"] = static_cast<double>(std::filesystem::file_size(folder.File()));
+  state.counters["stored_bytes"] = static_cast<double>(store->bytes());
+}
+BENCHMARK(BM_PutAnEqualCrash)->Arg(1)->Arg(20)->Arg(1000)->Unit(benchmark::kMicrosecond);
+
 void BM_Get(benchmark::State& state) {
   const Folder folder;
   auto store = DumpStore::Open({.file = folder.File()}).value();

@@ -1,0 +1,587 @@
+// Crashes over time: taken once, counted in groups, their dumps kept at both ends.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <set>
+#include <string>
+
+#include "daemon/base/clock.h"
+#include "daemon/store/dump_store.h"
+
+namespace stackd {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string CrashId(int number) {
+  char id[33];
+  snprintf(id, sizeof(id), "%032x", number);
+  return id;
+}
+
+std::string FingerprintNumber(int number) {
+  char id[33];
+  snprintf(id, sizeof(id), "f%031x", number);
+  return id;
+}
+
+std::string DumpName(int number) { return "processes/7-100/dumps/d" + std::to_string(number); }
+
+v1::Dump MakeRequest(int number) {
+  v1::Dump dump;
+  dump.set_name(DumpName(number));
+  dump.mutable_process()->set_display_name("checkout");
+  dump.set_trigger(v1::Dump::REQUEST);
+  dump.mutable_create_time()->set_seconds(WallNs() / kNsPerSecond);
+  return dump;
+}
+
+// The crash `number`, of the group `group`.
+v1::Dump MakeCrash(int number, int group = 1) {
+  v1::Dump dump = MakeRequest(number);
+  dump.set_trigger(v1::Dump::CRASH);
+  v1::Crash* crash = dump.mutable_crash();
+  crash->set_id(CrashId(number));
+  crash->set_explanation("null dereference in load number " + std::to_string(number));
+  crash->set_fingerprint(FingerprintNumber(group));
+  crash->set_fingerprint_rule("crash-1");
+  v1::FingerprintFrame* skipped = crash->add_fingerprint_frames();
+  skipped->set_function("abort");
+  skipped->set_rule("noise: abort");
+  v1::FingerprintFrame* used = crash->add_fingerprint_frames();
+  used->set_function("load" + std::to_string(group));
+  used->set_module("checkout");
+  used->set_used(true);
+  return dump;
+}
+
+// What is known before the stacks are unwound.
+v1::Dump Unfinished(v1::Dump dump) {
+  for (auto clear : {&v1::Crash::clear_fingerprint, &v1::Crash::clear_fingerprint_rule,
+                     &v1::Crash::clear_fingerprint_frames, &v1::Crash::clear_explanation}) {
+    (dump.mutable_crash()->*clear)();
+  }
+  return dump;
+}
+
+class CrashGroupsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = std::string(testing::TempDir()) + "/groups-XXXXXX";
+    folder_ = mkdtemp(pattern.data());
+    file_ = folder_ + "/store.db";
+  }
+  void TearDown() override { EXPECT_EQ(system(("rm -rf '" + folder_ + "'").c_str()), 0); }
+
+  std::unique_ptr<DumpStore> Open(DumpStoreOptions options = {}) {
+    options.file = file_;
+    auto store = DumpStore::Open(options);
+    EXPECT_TRUE(store) << store.error().message;
+    return store ? std::move(*store) : nullptr;
+  }
+
+  std::string folder_;
+  std::string file_;
+};
+
+// A crash on its usual way.
+void Store(DumpStore* store, const v1::Dump& crash) {
+  const auto raw = store->PutRaw(Unfinished(crash), "raw");
+  ASSERT_TRUE(raw) << raw.error().message;
+  const auto put = store->Put(crash);
+  ASSERT_TRUE(put) << put.error().message;
+}
+
+Result<void> Replace(DumpStore* store, const v1::Dump& dump) {
+  auto packed = DumpStore::Pack(std::make_shared<v1::Dump>(dump));
+  return store->Replace(std::move(*packed));
+}
+
+std::vector<std::string> Names(std::initializer_list<int> numbers) {
+  std::vector<std::string> names;
+  for (int number : numbers) names.push_back(DumpName(number));
+  return names;
+}
+
+std::vector<std::string> DumpsOf(const v1::CrashGroup& group) { return {group.dumps().begin(), group.dumps().end()}; }
+
+// --- Once ---
+
+TEST_F(CrashGroupsTest, TakeACrashOnce) {
+  auto store = Open();
+  Store(store.get(), MakeCrash(1));
+  v1::Dump again = MakeCrash(1);
+  again.set_name(DumpName(2));
+  for (const Result<void>& refused : {store->PutRaw(Unfinished(again), "raw"), store->Put(again)}) {
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::kAlreadyExists);
+    EXPECT_EQ(refused.error().reason, "CRASH_ALREADY_STORED");
+  }
+  EXPECT_EQ(store->dump_count(), 1);
+  EXPECT_EQ(store->GetGroup("")->crash_count(), 1);
+  EXPECT_TRUE(store->Problems().empty()) << "a crash that comes twice is nothing an operator must look at";
+}
+
+TEST_F(CrashGroupsTest, TakeACrashOnceThoughItsDumpIsGoneAndTheDaemonWasRestarted) {
+  {
+    auto store = Open();
+    Store(store.get(), MakeCrash(1));
+    ASSERT_TRUE(store->Delete(DumpName(1)));
+  }
+  auto store = Open();
+  v1::Dump again = MakeCrash(1);
+  again.set_name(DumpName(2));
+  EXPECT_EQ(store->PutRaw(Unfinished(again), "raw").error().reason, "CRASH_ALREADY_STORED");
+}
+
+TEST_F(CrashGroupsTest, TakeACrashWhoseRawCaptureWasNotStored) {
+  auto store = Open();
+  ASSERT_TRUE(store->Put(MakeCrash(1)));
+  EXPECT_EQ(store->GetGroup("")->crash_count(), 1);
+  EXPECT_EQ(store->GetRaw(DumpName(1)).error().reason, "RAW_CAPTURE_GONE");
+  EXPECT_EQ(store->GetRaw(DumpName(2)).error().reason, "DUMP_NOT_FOUND");
+}
+
+TEST_F(CrashGroupsTest, CountACrashWhenItIsFinishedAlsoAfterARestart) {
+  {
+    auto store = Open();
+    ASSERT_TRUE(store->PutRaw(Unfinished(MakeCrash(1)), "raw"));
+    EXPECT_EQ(store->GetGroup("").error().reason, "GROUP_NOT_FOUND");
+  }
+  auto store = Open();
+  ASSERT_TRUE(store->Put(MakeCrash(1)));
+  ASSERT_TRUE(store->Put(MakeCrash(1))) << "finished once more";
+  EXPECT_EQ(store->GetGroup("")->crash_count(), 1);
+}
+
+// --- Groups ---
+
+TEST_F(CrashGroupsTest, SayWhatHappenedWhenAndToWhom) {
+  auto store = Open();
+  for (int i = 1; i <= 4; ++i) {
+    v1::Dump crash = MakeCrash(i);
+    crash.mutable_create_time()->set_seconds(WallNs() / kNsPerSecond + i);
+    crash.mutable_process()->set_display_name(i == 2 ? "cart" : "checkout");
+    Store(store.get(), crash);
+  }
+  const auto group = store->GetGroup("stackGroups/" + FingerprintNumber(1));
+  ASSERT_TRUE(group) << group.error().message;
+  EXPECT_EQ(group->name(), "stackGroups/" + FingerprintNumber(1));
+  EXPECT_EQ(group->fingerprint(), FingerprintNumber(1));
+  EXPECT_EQ(group->fingerprint_rule(), "crash-1");
+  EXPECT_EQ(group->crash_count(), 4);
+  EXPECT_EQ(group->last_seen_time().seconds() - group->first_seen_time().seconds(), 3);
+  EXPECT_EQ(group->explanation(), "null dereference in load number 4");
+  EXPECT_EQ(group->top_function(), "load1");
+  ASSERT_EQ(group->processes_size(), 2);
+  EXPECT_EQ(group->processes(0).display_name(), "checkout");
+  EXPECT_EQ(group->processes(0).crash_count(), 3);
+  EXPECT_EQ(group->processes(1).crash_count(), 1);
+  EXPECT_EQ(DumpsOf(*group), Names({1, 2, 3, 4}));
+  ASSERT_EQ(group->fingerprint_frames_size(), 2);
+  EXPECT_FALSE(group->fingerprint_frames(0).used());
+  EXPECT_EQ(group->fingerprint_frames(0).rule(), "noise: abort");
+  EXPECT_EQ(store->GetGroup(FingerprintNumber(1))->SerializeAsString(), group->SerializeAsString());
+}
+
+TEST_F(CrashGroupsTest, SayTheLastCrashAlsoIfAnEarlierOneIsFinishedLater) {
+  auto store = Open();
+  v1::Dump early = MakeCrash(1), late = MakeCrash(2);
+  late.mutable_create_time()->set_seconds(early.create_time().seconds() + 1);
+  Store(store.get(), late);
+  Store(store.get(), early);
+  EXPECT_EQ(store->GetGroup("")->explanation(), late.crash().explanation());
+  EXPECT_EQ(store->GetGroup("")->first_seen_time().seconds(), early.create_time().seconds());
+}
+
+TEST_F(CrashGroupsTest, KeepTheDumpsOfTheFirstAndTheLastCrashes) {
+  auto store = Open({.crashes_per_group = 2});
+  for (int i = 1; i <= 4; ++i) Store(store.get(), MakeCrash(i));
+  EXPECT_EQ(DumpsOf(*store->GetGroup("")), Names({1, 2, 3, 4}));
+  for (int i = 5; i <= 9; ++i) Store(store.get(), MakeCrash(i));
+  EXPECT_EQ(DumpsOf(*store->GetGroup("")), Names({1, 2, 8, 9}));
+  EXPECT_EQ(store->GetGroup("")->crash_count(), 9);
+  EXPECT_EQ(store->dump_count(), 4);
+  EXPECT_EQ(store->dropped_count(), 5);
+  EXPECT_EQ(store->evicted_count(), 0);
+  EXPECT_TRUE(store->GetRaw(DumpName(1)));
+  EXPECT_EQ(store->Get(DumpName(5)).error().reason, "DUMP_NOT_FOUND");
+}
+
+TEST_F(CrashGroupsTest, LeaveTheDumpThatWasJustFinishedAlsoBetweenTheOthers) {
+  auto store = Open({.crashes_per_group = 1});
+  for (int i = 1; i <= 3; ++i) ASSERT_TRUE(store->PutRaw(Unfinished(MakeCrash(i)), "raw"));
+  for (int i : {1, 3, 2}) {
+    ASSERT_TRUE(store->Put(MakeCrash(i)));
+    EXPECT_TRUE(store->Get(DumpName(i))) << "whoever is told of it must find it";
+  }
+}
+
+TEST_F(CrashGroupsTest, OutliveTheirDumps) {
+  {
+    auto store = Open();
+    for (int i = 1; i <= 3; ++i) Store(store.get(), MakeCrash(i));
+    for (int i = 1; i <= 3; ++i) ASSERT_TRUE(store->Delete(DumpName(i)));
+  }
+  auto store = Open();
+  const auto group = store->GetGroup("");
+  ASSERT_TRUE(group);
+  EXPECT_EQ(group->crash_count(), 3);
+  EXPECT_EQ(group->dumps_size(), 0);
+  EXPECT_GT(store->bytes(), 0) << "groups count too";
+}
+
+TEST_F(CrashGroupsTest, CountAThousandEqualCrashesInBoundedSpace) {
+  auto store = Open();
+  const std::string raw(3000, 'r');
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(store->PutRaw(Unfinished(MakeCrash(i)), raw));
+    ASSERT_TRUE(store->Put(MakeCrash(i)));
+  }
+  const int64_t bytes = store->bytes();
+  for (int i = 100; i < 1000; ++i) {
+    ASSERT_TRUE(store->PutRaw(Unfinished(MakeCrash(i)), raw));
+    ASSERT_TRUE(store->Put(MakeCrash(i)));
+  }
+  EXPECT_EQ(store->GetGroup("")->crash_count(), 1000);
+  EXPECT_EQ(store->dump_count(), 10);
+  EXPECT_LT(store->bytes(), bytes + 100);
+  store.reset();
+  struct stat status;
+  ASSERT_EQ(stat(file_.c_str(), &status), 0);
+  EXPECT_LT(status.st_size, 1'500'000);
+}
+
+TEST_F(CrashGroupsTest, ListTheNewestFirstPageByPage) {
+  auto store = Open();
+  for (int i = 1; i <= 25; ++i) Store(store.get(), MakeCrash(i, i));
+  std::vector<std::string> seen;
+  GroupQuery query{.page_size = 10};
+  for (int page_number = 0;; ++page_number) {
+    const auto page = store->ListGroups(query);
+    ASSERT_TRUE(page);
+    for (const v1::CrashGroup& group : page->groups) {
+      seen.push_back(group.top_function());
+      EXPECT_EQ(group.fingerprint_frames_size(), 0);
+      EXPECT_GE(group.dumps_size(), 1);
+    }
+    if (page->next_page_token.empty()) break;
+    query.page_token = page->next_page_token;
+    // Neither new groups nor new crashes of old ones move anything.
+    Store(store.get(), MakeCrash(100 + page_number, 100 + page_number));
+    Store(store.get(), MakeCrash(200 + page_number, 3));
+  }
+  ASSERT_EQ(seen.size(), 25u);
+  for (int i = 0; i < 25; ++i) EXPECT_EQ(seen[i], "load" + std::to_string(25 - i));
+}
+
+TEST_F(CrashGroupsTest, AreFoundByWhatPeopleKnowThemBy) {
+  auto store = Open();
+  Store(store.get(), MakeCrash(1, 1));
+  v1::Dump other = MakeCrash(2, 2);
+  other.mutable_process()->set_display_name("cart");
+  Store(store.get(), other);
+  const auto functions = [&](const std::string& filter) {
+    std::vector<std::string> found;
+    const auto page = store->ListGroups({.filter = filter});
+    for (const v1::CrashGroup& group : page->groups) found.push_back(group.top_function());
+    return found;
+  };
+  EXPECT_THAT(functions("cart"), ElementsAre("load2"));
+  EXPECT_THAT(functions("load1"), ElementsAre("load1"));
+  EXPECT_THAT(functions("number 2"), ElementsAre("load2"));
+  EXPECT_THAT(functions("null dereference"), ElementsAre("load2", "load1"));
+  EXPECT_THAT(functions("nothing"), ElementsAre());
+}
+
+TEST_F(CrashGroupsTest, RefusePageTokensOfOtherLists) {
+  auto store = Open();
+  for (int i = 1; i <= 3; ++i) Store(store.get(), MakeCrash(i, i));
+  const std::string of_groups = store->ListGroups({.page_size = 1})->next_page_token;
+  const std::string of_dumps = store->List({.page_size = 1})->next_page_token;
+  ASSERT_TRUE(store->ListGroups({.page_token = of_groups}));
+  EXPECT_EQ(store->ListGroups({.page_token = of_dumps}).error().reason, "BAD_PAGE_TOKEN");
+  EXPECT_EQ(store->List({.page_token = of_groups}).error().reason, "BAD_PAGE_TOKEN");
+  EXPECT_EQ(store->ListGroups({.filter = "x", .page_token = of_groups}).error().reason, "BAD_PAGE_TOKEN");
+  EXPECT_EQ(store->List({.page_token = of_dumps, .trigger = v1::Dump::CRASH}).error().reason, "BAD_PAGE_TOKEN");
+  EXPECT_EQ(store->ListGroups({.page_size = -1}).error().reason, "BAD_PAGE_SIZE");
+}
+
+TEST_F(CrashGroupsTest, SayWhichNamesTheyHave) {
+  auto store = Open();
+  for (const char* name : {"stackGroups/", "stackGroups/a/b", "dumps/x", "a b", "processes/7-100"}) {
+    EXPECT_EQ(store->GetGroup(name).error().reason, "BAD_NAME") << name;
+  }
+  EXPECT_EQ(store->GetGroup("stackGroups/0123").error().reason, "GROUP_NOT_FOUND");
+}
+
+TEST_F(CrashGroupsTest, AreBoundedWhateverAProcessCallsItselfAndItsFunctions) {
+  constexpr int64_t kMaxBytes = 1 << 20;
+  auto store = Open({.max_bytes = kMaxBytes});
+  for (int i = 0; i < 60; ++i) {
+    v1::Dump crash = MakeCrash(i, i / 2);
+    crash.mutable_process()->set_display_name("checkout-" + std::to_string(i));
+    crash.mutable_crash()->set_explanation(std::string(5000, 'e'));
+    for (int f = 0; f < 50; ++f) {
+      v1::FingerprintFrame* frame = crash.mutable_crash()->add_fingerprint_frames();
+      // Cut in the middle of a character.
+      frame->set_function("f");
+      for (int k = 0; k < 1000; ++k) frame->mutable_function()->append("ü");
+    }
+    const auto put = store->Put(crash);
+    ASSERT_TRUE(put) << put.error().message;
+  }
+  size_t bytes = 0;
+  GroupQuery query;
+  do {
+    const auto page = store->ListGroups(query);
+    ASSERT_TRUE(page);
+    for (const v1::CrashGroup& group : page->groups) {
+      const std::string text = store->GetGroup(group.name())->SerializeAsString();
+      EXPECT_LT(text.size(), 20'000u);
+      bytes += text.size();
+    }
+    query.page_token = page->next_page_token;
+  } while (!query.page_token.empty());
+  EXPECT_LE(static_cast<int64_t>(bytes), kMaxBytes / 8 + 20'000);
+  EXPECT_LE(store->bytes(), kMaxBytes);
+  EXPECT_EQ(store->GetGroup("")->fingerprint(), FingerprintNumber(29)) << "the newest stays";
+}
+
+TEST_F(CrashGroupsTest, CountTheCrashesOfProcessesThatFindNoPlace) {
+  auto store = Open();
+  for (int i = 0; i < 30; ++i) {
+    v1::Dump crash = MakeCrash(i);
+    crash.mutable_process()->set_display_name("checkout-" + std::to_string(i));
+    Store(store.get(), crash);
+  }
+  const auto group = store->GetGroup("");
+  EXPECT_EQ(group->processes_size(), 16);
+  EXPECT_EQ(group->other_process_crash_count(), 14);
+}
+
+TEST_F(CrashGroupsTest, LetACrashMoveWhenItsNamesBecomeKnown) {
+  auto store = Open();
+  for (int i = 1; i <= 2; ++i) Store(store.get(), MakeCrash(i, 1));
+  v1::Dump renamed = MakeCrash(1, 2);
+  ASSERT_TRUE(Replace(store.get(), renamed));
+  EXPECT_EQ(store->GetGroup(FingerprintNumber(1))->crash_count(), 1);
+  EXPECT_EQ(store->GetGroup(FingerprintNumber(1))->processes(0).crash_count(), 1);
+  EXPECT_EQ(DumpsOf(*store->GetGroup(FingerprintNumber(1))), Names({2}));
+  EXPECT_EQ(store->GetGroup(FingerprintNumber(2))->crash_count(), 1);
+  EXPECT_EQ(DumpsOf(*store->GetGroup(FingerprintNumber(2))), Names({1}));
+
+  ASSERT_TRUE(Replace(store.get(), MakeCrash(2, 2)));
+  EXPECT_EQ(store->GetGroup(FingerprintNumber(1)).error().reason, "GROUP_NOT_FOUND") << "nothing is left of it";
+  EXPECT_EQ(store->GetGroup(FingerprintNumber(2))->crash_count(), 2);
+  EXPECT_EQ(store->GetRaw(DumpName(1)).value(), "raw");
+}
+
+TEST_F(CrashGroupsTest, DoNotLetADumpComeBackThatIsGone) {
+  auto store = Open();
+  Store(store.get(), MakeCrash(1));
+  ASSERT_TRUE(store->Delete(DumpName(1)));
+  EXPECT_EQ(Replace(store.get(), MakeCrash(1)).error().reason, "DUMP_NOT_FOUND");
+  EXPECT_EQ(store->dump_count(), 0);
+  EXPECT_EQ(store->GetGroup("")->crash_count(), 1);
+}
+
+// --- Retention ---
+
+TEST_F(CrashGroupsTest, KeepCrashesLongerThanDumpsThatCanBeHadAgain) {
+  auto store = Open({.max_dumps = 12});
+  for (int i = 0; i < 6; ++i) Store(store.get(), MakeCrash(i, i));
+  for (int i = 100; i < 120; ++i) ASSERT_TRUE(store->Put(MakeRequest(i)));
+  EXPECT_EQ(store->dump_count(), 12);
+  EXPECT_EQ(store->List({.trigger = v1::Dump::CRASH})->dumps.size(), 6u);
+  EXPECT_TRUE(store->Get(DumpName(119)));
+}
+
+TEST_F(CrashGroupsTest, LeaveAShareToDumpsOnRequest) {
+  auto store = Open({.max_dumps = 12});
+  for (int i = 100; i < 103; ++i) ASSERT_TRUE(store->Put(MakeRequest(i)));
+  for (int i = 0; i < 50; ++i) Store(store.get(), MakeCrash(i, i));
+  EXPECT_EQ(store->dump_count(), 12);
+  EXPECT_EQ(store->List({.trigger = v1::Dump::REQUEST})->dumps.size(), 3u);
+  EXPECT_TRUE(store->Get(DumpName(49)));
+  EXPECT_EQ(store->Get(DumpName(0)).error().reason, "DUMP_NOT_FOUND");
+}
+
+TEST_F(CrashGroupsTest, GoWithTheirAgeLikeOtherDumps) {
+  auto store = Open({.max_age_seconds = 3600});
+  v1::Dump old = MakeCrash(1);
+  old.mutable_create_time()->set_seconds(WallNs() / kNsPerSecond - 3700);
+  Store(store.get(), old);
+  Store(store.get(), MakeCrash(2));
+  EXPECT_EQ(DumpsOf(*store->GetGroup("")), Names({2}));
+  EXPECT_EQ(store->GetGroup("")->crash_count(), 2);
+}
+
+TEST_F(CrashGroupsTest, ShrinkToASmallerNumberOfDumps) {
+  {
+    auto store = Open({.crashes_per_group = 10});
+    for (int i = 0; i < 20; ++i) Store(store.get(), MakeCrash(i));
+  }
+  auto store = Open({.crashes_per_group = 1});
+  Store(store.get(), MakeCrash(20));
+  EXPECT_EQ(DumpsOf(*store->GetGroup("")), Names({0, 20}));
+}
+
+TEST_F(CrashGroupsTest, ListDumpsWithOneTrigger) {
+  auto store = Open();
+  ASSERT_TRUE(store->Put(MakeRequest(1)));
+  Store(store.get(), MakeCrash(2));
+  const auto crashes = store->List({.trigger = v1::Dump::CRASH});
+  ASSERT_EQ(crashes->dumps.size(), 1u);
+  EXPECT_EQ(crashes->dumps[0].name(), DumpName(2));
+  EXPECT_EQ(crashes->dumps[0].crash().explanation(), MakeCrash(2).crash().explanation());
+  EXPECT_EQ(crashes->dumps[0].crash().fingerprint_frames_size(), 0) << "lists are small";
+  EXPECT_EQ(store->List({.parent = "processes/7-100", .trigger = v1::Dump::REQUEST})->dumps.size(), 1u);
+  EXPECT_EQ(store->List({.trigger = v1::Dump::HANG})->dumps.size(), 0u);
+}
+
+// --- Files of earlier versions ---
+
+// As version 1 of the tables was, with a dump on request and one that a program asked for.
+void MakeVersion1(const std::string& file) {
+  sqlite3* connection;
+  ASSERT_EQ(sqlite3_open(file.c_str(), &connection), SQLITE_OK);
+  constexpr char kTables[] =
+      "PRAGMA page_size=16384; PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL; BEGIN;"
+      "CREATE TABLE dumps(id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, process TEXT NOT NULL,"
+      " display_name TEXT NOT NULL, create_seconds INTEGER NOT NULL, finished INTEGER NOT NULL,"
+      " content_bytes INTEGER NOT NULL, raw_bytes INTEGER NOT NULL, header BLOB NOT NULL);"
+      "CREATE INDEX dumps_by_process ON dumps(process, id);"
+      "CREATE TABLE contents(id INTEGER PRIMARY KEY, data BLOB NOT NULL);"
+      "CREATE TABLE raw_captures(id INTEGER PRIMARY KEY, data BLOB NOT NULL);"
+      "CREATE TABLE store(id INTEGER NOT NULL); INSERT INTO store VALUES(4711);"
+      "PRAGMA application_id=1400138596; PRAGMA user_version=1; COMMIT;";
+  ASSERT_EQ(sqlite3_exec(connection, kTables, nullptr, nullptr, nullptr), SQLITE_OK) << sqlite3_errmsg(connection);
+  for (int i = 1; i <= 2; ++i) {
+    v1::Dump dump = MakeRequest(i);
+    if (i == 2) dump.set_trigger(v1::Dump::SELF);
+    auto packed = DumpStore::Pack(std::make_shared<v1::Dump>(dump));
+    ASSERT_TRUE(packed);
+    sqlite3_stmt* put;
+    ASSERT_EQ(
+        sqlite3_prepare_v2(connection, "INSERT INTO dumps VALUES(?1, ?2, 'processes/7-100', 'checkout', ?3, 1, ?4, 0, ?5)",
+                           -1, &put, nullptr),
+        SQLITE_OK);
+    sqlite3_bind_int(put, 1, i);
+    sqlite3_bind_text(put, 2, dump.name().c_str(), -1, SQLITE_TRANSIENT);
+    sqlite3_bind_int64(put, 3, dump.create_time().seconds());
+    sqlite3_bind_int64(put, 4, static_cast<int64_t>(packed->content.size()));
+    sqlite3_bind_blob64(put, 5, packed->header.data(), packed->header.size(), SQLITE_TRANSIENT);
+    ASSERT_EQ(sqlite3_step(put), SQLITE_DONE);
+    sqlite3_finalize(put);
+    ASSERT_EQ(sqlite3_prepare_v2(connection, "INSERT INTO contents VALUES(?1, ?2)", -1, &put, nullptr), SQLITE_OK);
+    sqlite3_bind_int(put, 1, i);
+    sqlite3_bind_blob64(put, 2, packed->content.data(), packed->content.size(), SQLITE_TRANSIENT);
+    ASSERT_EQ(sqlite3_step(put), SQLITE_DONE);
+    sqlite3_finalize(put);
+  }
+  sqlite3_close(connection);
+}
+
+int64_t UserVersion(const std::string& file) {
+  sqlite3* connection;
+  EXPECT_EQ(sqlite3_open(file.c_str(), &connection), SQLITE_OK);
+  sqlite3_stmt* query;
+  EXPECT_EQ(sqlite3_prepare_v2(connection, "PRAGMA user_version", -1, &query, nullptr), SQLITE_OK);
+  EXPECT_EQ(sqlite3_step(query), SQLITE_ROW);
+  const int64_t version = sqlite3_column_int64(query, 0);
+  sqlite3_finalize(query);
+  sqlite3_close(connection);
+  return version;
+}
+
+TEST_F(CrashGroupsTest, AreAddedToAFileOfVersion1) {
+  MakeVersion1(file_);
+  {
+    auto store = Open();
+    EXPECT_TRUE(store->Problems().empty());
+    EXPECT_EQ(store->dump_count(), 2);
+    EXPECT_EQ(store->Get(DumpName(1))->process().display_name(), "checkout");
+    EXPECT_EQ(store->List({.trigger = v1::Dump::SELF})->dumps.at(0).name(), DumpName(2));
+    EXPECT_EQ(store->List({.trigger = v1::Dump::REQUEST})->dumps.at(0).name(), DumpName(1));
+    Store(store.get(), MakeCrash(3));
+    EXPECT_EQ(store->GetGroup("")->crash_count(), 1);
+  }
+  EXPECT_EQ(UserVersion(file_), 2);
+  EXPECT_EQ(Open()->dump_count(), 3);
+}
+
+TEST_F(CrashGroupsTest, LeaveAFileOfVersion1AsItIsWhenItCannotBeChanged) {
+  MakeVersion1(file_);
+  sqlite3* other;
+  ASSERT_EQ(sqlite3_open(file_.c_str(), &other), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(other, "BEGIN IMMEDIATE", nullptr, nullptr, nullptr), SQLITE_OK);
+  EXPECT_FALSE(DumpStore::Open({.file = file_})) << "another program has it locked";
+  sqlite3_exec(other, "ROLLBACK", nullptr, nullptr, nullptr);
+  sqlite3_close(other);
+  EXPECT_EQ(UserVersion(file_), 1);
+  EXPECT_EQ(Open()->dump_count(), 2);
+}
+
+// --- The daemon's end ---
+
+// Stores equal crashes until it is killed, and says which are stored.
+[[noreturn]] void StoreUntilKilled(DumpStore* store, int first, int to_fd) {
+  for (int number = first;; ++number) {
+    const v1::Dump crash = MakeCrash(number);
+    if (!store->PutRaw(Unfinished(crash), std::string(2000, 'r')) || !store->Put(crash)) _exit(1);
+    if (write(to_fd, &number, sizeof(number)) != sizeof(number)) _exit(1);
+  }
+}
+
+TEST_F(CrashGroupsTest, AreRightWhereverTheDaemonIsKilled) {
+  constexpr int kKills = 20;
+  int next = 1, finished_at_last = 0;
+  for (int kill_number = 0; kill_number < kKills; ++kill_number) {
+    int fds[2];
+    ASSERT_EQ(pipe(fds), 0);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      close(fds[0]);
+      StoreUntilKilled(Open({.crashes_per_group = 3}).get(), next, fds[1]);
+    }
+    close(fds[1]);
+    int last = next;
+    for (int i = 0; i < 3 + kill_number % 7; ++i) ASSERT_EQ(read(fds[0], &last, sizeof(last)), ssize_t{sizeof(last)});
+    ASSERT_EQ(kill(child, SIGKILL), 0);
+    while (read(fds[0], &last, sizeof(last)) == sizeof(last)) {
+    }
+    close(fds[0]);
+    int status;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status));
+
+    auto store = Open({.crashes_per_group = 3});
+    ASSERT_TRUE(store->Problems().empty());
+    // What it was about to store: finished, or copied only, or not there at all.
+    v1::Dump interrupted = MakeCrash(last + 1);
+    const auto raw = store->PutRaw(Unfinished(interrupted), "raw");
+    EXPECT_TRUE(raw || raw.error().code == Code::kAlreadyExists) << raw.error().message;
+    ASSERT_TRUE(store->Put(interrupted));
+    next = last + 2;
+    finished_at_last = last + 1;
+    EXPECT_EQ(store->GetGroup("")->crash_count(), finished_at_last) << "each once";
+    EXPECT_LE(store->dump_count(), 6);
+    for (int number = 1; number <= finished_at_last; ++number) {
+      v1::Dump again = MakeCrash(number);
+      again.set_name(DumpName(1'000'000 + number));
+      ASSERT_EQ(store->PutRaw(Unfinished(again), "raw").error().reason, "CRASH_ALREADY_STORED") << number;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace stackd
