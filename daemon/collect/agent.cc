@@ -36,6 +36,8 @@ constexpr int64_t kMaxCaptureNs = 3600 * kNsPerSecond;
 constexpr int64_t kCrashCaptureNs = kNsPerSecond / 2;
 // A process that has waited for so long is let go as soon as what it said is stored.
 constexpr int64_t kCrashPatienceNs = kNsPerSecond;
+// Of that, where other crashes wait: what other processes have mapped too is known, and needs no time.
+constexpr int64_t kHurriedLoadNs = 10 * kNsPerMs;
 // Modules that are loaded before anybody needs them.
 constexpr int64_t kLoadEarlyNs = 200 * kNsPerMs;
 
@@ -444,7 +446,9 @@ std::shared_ptr<Capture> Agent::CaptureCrash(const std::function<bool()>& in_a_h
   bool has_turn = lock.try_lock_for(std::chrono::nanoseconds(kCrashCaptureNs));
   Recording recording(has_turn ? seq_ + 1 : 0, counters_);
   AddCrashedThread(std::move(crash), &recording, capture.get());
-  if (has_turn && Map() == nullptr && connected()) LoadModules(request.deadline_ns, &capture->notes);
+  if (has_turn && Map() == nullptr && connected()) {
+    LoadModules(in_a_hurry() ? now_ns + kHurriedLoadNs : request.deadline_ns, &capture->notes);
+  }
   if (connected() && has_turn && age_ns < kCrashPatienceNs && !in_a_hurry()) {
     RunDump(request, in_a_hurry, &recording, capture.get());
   } else {

@@ -64,6 +64,9 @@ class CollectorTest : public testing::Test {
     auto started = Collector::Start({.dir = dir_, .ring_bytes = 256u << 10, .max_processes = max_processes});
     ASSERT_TRUE(started.has_value()) << started.error().message;
     collector_ = std::move(*started);
+    collector_->OnCrash([this](std::shared_ptr<Capture> capture, const std::function<void()>& release) {
+      on_crash_(std::move(capture), release);
+    });
   }
 
   bool AwaitProcesses(size_t count, int64_t timeout_ns = kLongNs) {
@@ -100,6 +103,8 @@ class CollectorTest : public testing::Test {
   int64_t Counter(const std::string& name) { return collector_->Counters()[name]; }
 
   const std::string dir_;
+  std::function<void(std::shared_ptr<Capture>, const std::function<void()>&)> on_crash_ =
+      [](std::shared_ptr<Capture>, const std::function<void()>& release) { release(); };
   std::unique_ptr<Collector> collector_;
 };
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "daemon/base/fd.h"
+#include "stackd/spool.h"
 #include "stackd/wire.h"
 
 extern "C" {
@@ -89,7 +90,7 @@ class FakeAgent {
   // The next message; nullopt when the daemon has closed the connection, or is silent for 10 s.
   struct Received {
     std::vector<char> bytes;
-    Fd fd;
+    std::vector<Fd> fds;
     uint32_t type() const {
       uint32_t type;
       memcpy(&type, bytes.data(), sizeof(type));
@@ -108,7 +109,7 @@ class FakeAgent {
     Received received;
     received.bytes.resize(4096);
     iovec part{received.bytes.data(), received.bytes.size()};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
     msghdr header{};
     header.msg_iov = &part;
     header.msg_iovlen = 1;
@@ -118,9 +119,11 @@ class FakeAgent {
     if (got <= 0) return std::nullopt;
     received.bytes.resize(static_cast<size_t>(got));
     if (cmsghdr* rights = CMSG_FIRSTHDR(&header)) {
-      int number;
-      memcpy(&number, CMSG_DATA(rights), sizeof(number));
-      received.fd = Fd(number);
+      for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= rights->cmsg_len; i++) {
+        int number;
+        memcpy(&number, CMSG_DATA(rights) + i * sizeof(int), sizeof(number));
+        received.fds.emplace_back(number);
+      }
     }
     return received;
   }
@@ -133,9 +136,10 @@ class FakeAgent {
     auto received = Receive();
     if (!received) return "closed";
     if (received->type() == STACKD_MSG_REJECT) return received->As<stackd_reject>().reason;
-    if (received->type() != STACKD_MSG_WELCOME || !received->fd.valid()) return "not a welcome";
+    if (received->type() != STACKD_MSG_WELCOME || received->fds.empty()) return "not a welcome";
     ring_bytes_ = received->As<stackd_welcome>().ring_bytes;
-    void* memory = mmap(nullptr, ring_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, received->fd.get(), 0);
+    void* memory = mmap(nullptr, ring_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, received->fds[0].get(), 0);
+    if (received->fds.size() > 1) spool = std::move(received->fds[1]);
     return stackd_ring_attach(&ring, memory, ring_bytes_) ? "" : "not a ring";
   }
 
@@ -179,6 +183,57 @@ class FakeAgent {
     stackd_ring_commit(&writer);
     return true;
   }
+  // The slots of a crash of thread `tid`, whose stack has two words; not ready. Returns the first slot.
+  uint32_t WriteCrashSlots(uint64_t id, uint32_t tid, uint64_t time_ns = stackd_clock_ns(CLOCK_MONOTONIC)) {
+    stackd_ring_writer crash_writer, thread_writer;
+    auto* crash = static_cast<stackd_crash_record*>(
+        stackd_ring_begin_crash(&crash_writer, &ring, STACKD_RECORD_CRASH, sizeof(stackd_crash_record), 1));
+    auto* thread = static_cast<stackd_thread_record*>(
+        stackd_ring_begin_crash(&thread_writer, &ring, STACKD_RECORD_THREAD, sizeof(stackd_thread_record), 8));
+    memset(&crash->id, 0, sizeof(*crash) - sizeof(crash->slot));
+    memset(&thread->seq, 0, sizeof(*thread) - sizeof(thread->slot));
+    crash->slot.next = thread_writer.first_slot;
+    crash->id[0] = id;
+    crash->time_ns = time_ns;
+    crash->tid = tid;
+    crash->signal_number = 11;
+    crash->signal_code = 1;
+    crash->fault_address = 8;
+    strcpy(crash->abort_message, "last words");
+    thread->tid = tid;
+    thread->stack_base = 0x7000;
+    thread->stack_words = 2;
+    strcpy(thread->name, "culprit");
+    uint64_t block[] = {3, tid, id};
+    stackd_ring_append(&thread_writer, block, 3);
+    return crash_writer.first_slot;
+  }
+  void Commit(uint32_t first_slot) {
+    __atomic_fetch_or(&ring.header->ready[first_slot / 64], 1ull << (first_slot % 64), __ATOMIC_RELEASE);
+  }
+  bool SayCrash() {
+    stackd_crash message{};
+    message.header = {STACKD_MSG_CRASH, sizeof(message)};
+    return Send(message);
+  }
+  uint32_t CrashPhase() const { return __atomic_load_n(&ring.header->crash_phase, __ATOMIC_SEQ_CST); }
+  // What the agent writes where nobody took it.
+  std::string SpoolBytes(uint32_t first_slot, const stackd_hello& hello = Hello()) const {
+    stackd_spool_header header{};
+    header.magic = STACKD_SPOOL_MAGIC;
+    header.abi_version = STACKD_ABI_VERSION;
+    header.header_bytes = sizeof(header);
+    header.wall_ns = stackd_clock_ns(CLOCK_REALTIME);
+    header.process = hello;
+    std::string slots;
+    for (uint32_t slot = first_slot; slot != STACKD_NO_SLOT; header.slot_count++) {
+      auto* bytes = static_cast<const char*>(stackd_slot(&ring, slot));
+      slots.append(bytes, STACKD_SLOT_BYTES);
+      memcpy(&slot, bytes, sizeof(slot));
+    }
+    return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + slots;
+  }
+
   void Begin(uint32_t seq, uint32_t threads) {
     ring.header->threads_listed = threads;
     __atomic_store_n(&ring.header->begun_seq, seq, __ATOMIC_RELEASE);
@@ -196,9 +251,14 @@ class FakeAgent {
     Finish(seq);
   }
 
-  void Close() { socket_.Reset(); }
+  // As a process that ends, or execs.
+  void Close() {
+    spool.Reset();
+    socket_.Reset();
+  }
 
   stackd_ring ring{};
+  Fd spool;
 
  private:
   Fd socket_;

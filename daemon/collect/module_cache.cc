@@ -39,4 +39,19 @@ Result<std::shared_ptr<const Module>> ModuleCache::Get(Fd fd, const std::string&
   return module;
 }
 
+std::shared_ptr<const Module> ModuleCache::Find(uint64_t device, uint64_t inode, const std::string& path) {
+  std::lock_guard lock(mutex_);
+  FileIdentity first{.device = device, .inode = inode, .size_bytes = 0, .mtime_ns = INT64_MIN, .ctime_ns = INT64_MIN};
+  std::shared_ptr<const Module> newest;
+  for (auto it = modules_.lower_bound({first, ""}); it != modules_.end(); ++it) {
+    const auto& [identity, name] = it->first;
+    if (identity.device != device || identity.inode != inode) break;
+    if (name != path) continue;
+    if (auto module = it->second.lock(); module && (!newest || module->identity().ctime_ns > newest->identity().ctime_ns)) {
+      newest = std::move(module);
+    }
+  }
+  return newest;
+}
+
 }  // namespace stackd

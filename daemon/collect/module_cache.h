@@ -1,6 +1,7 @@
 // Modules of all processes, so that a library is parsed once.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,6 +19,10 @@ class ModuleCache {
  public:
   // The module for a file; `fd` is taken.
   Result<std::shared_ptr<const Module>> Get(Fd fd, const std::string& path);
+
+  // The module for the file with these numbers, as the kernel shows them in maps, if it is there; nullptr else. What a
+  // process passed under other numbers is not found.
+  std::shared_ptr<const Module> Find(uint64_t device, uint64_t inode, const std::string& path);
 
  private:
   // With the path, because a module shows it: a process that links a library under another name would rename it in the

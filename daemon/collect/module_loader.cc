@@ -86,6 +86,12 @@ std::shared_ptr<const Module> ModuleLoader::FromFile(Fd fd, const Mapping& first
   return module ? *module : nullptr;
 }
 
+std::shared_ptr<const Module> ModuleLoader::OfAnotherProcess(const MappedFile& file, const Mapping& first) const {
+  const auto& [device, inode, path] = file.key;
+  auto module = cache_->Find(device, inode, path);
+  return module != nullptr && SameAsMemory(module->fd(), first) ? module : nullptr;
+}
+
 bool ModuleLoader::CopyMemory(const Mapping& mapping, int to_fd, uint64_t to_offset) const {
   uint64_t size_bytes = mapping.end_avma - mapping.start_avma;
   for (uint64_t done = 0; done < size_bytes; done += kCopyBytes) {
@@ -130,6 +136,8 @@ Result<std::shared_ptr<const AddressMap>> ModuleLoader::Load(int64_t deadline_ns
   for (const MappedFile& file : files) {
     if (auto it = known_.find(file.key); it != known_.end()) {
       loaded.insert(*it);
+    } else if (auto module = OfAnotherProcess(file, mappings[file.mappings.front()])) {
+      loaded[file.key] = std::move(module);
     } else if (std::string path = PathToOpen(std::get<2>(file.key)); !path.empty()) {
       paths.push_back(path);
       asked.push_back(&file);

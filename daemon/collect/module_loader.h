@@ -47,6 +47,8 @@ class ModuleLoader {
   std::vector<MappedFile> FilesWithCode(const std::vector<Mapping>& mappings) const;
   std::string PathToOpen(const std::string& mapped_path) const;
   bool SameAsMemory(int fd, const Mapping& mapping) const;
+  // What another process has passed of the same file, so that this one need not be asked.
+  std::shared_ptr<const Module> OfAnotherProcess(const MappedFile& file, const Mapping& first) const;
   std::shared_ptr<const Module> FromFile(Fd fd, const Mapping& first) const;
   std::shared_ptr<const Module> FromMemory(const std::vector<Mapping>& mappings, const MappedFile& file,
                                            uint64_t* budget_bytes) const;

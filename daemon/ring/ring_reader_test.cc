@@ -31,9 +31,11 @@ constexpr uint32_t kMaxStackWords = kMaxStackBytes / 8;
 struct Records : RingReader::Listener {
   void OnThread(ThreadRecord record) override { threads.push_back(std::move(record)); }
   void OnStatus(StatusRecord record) override { statuses.push_back(std::move(record)); }
+  void OnCrash(CrashRecord record) override { crashes.push_back(std::move(record)); }
   void OnCorrupt(const char* what) override { corrupt.emplace_back(what); }
 
   std::vector<ThreadRecord> threads;
+  std::vector<CrashRecord> crashes;
   std::vector<StatusRecord> statuses;
   std::vector<std::string> corrupt;
 };
@@ -355,8 +357,130 @@ TEST_F(RingReaderTest, StackSizesThatDisagreeAreCorrupt) {
   EXPECT_THAT(Drain().corrupt, ElementsAre(corruption)) << "masks that are not there";
 }
 
+// --- Crashes ---
+
+class CrashRecordTest : public RingReaderTest {
+ protected:
+  // In the first two slots: a crash of thread 9 and its thread with a stack of two words.
+  void WriteCrash(uint32_t at = 0, uint64_t time_ns = 1000) {
+    stackd_crash_record crash{};
+    crash.slot = {at + 1, STACKD_RECORD_CRASH};
+    crash.id[0] = 11;
+    crash.id[1] = 22;
+    crash.time_ns = time_ns;
+    crash.tid = 9;
+    crash.signal_number = 7;
+    crash.fault_address = 0x1234;
+    strcpy(crash.abort_message, "free(): invalid pointer");
+    strcpy(crash.exception_type, "St9exception");
+    memcpy(slot(at), &crash, sizeof(crash));
+    stackd_thread_record thread = ThreadInOneSlot();
+    thread.tid = 9;
+    thread.flags = STACKD_THREAD_BOTH_ENDS;
+    thread.stack_words = 2;
+    thread.outer_base = 0x9000;
+    thread.outer_words = 1;
+    memcpy(slot(at + 1), &thread, sizeof(thread));
+    uint64_t payload[] = {3, 100, 101, 1, 102};
+    memcpy(slot(at + 1) + sizeof(thread), payload, sizeof(payload));
+  }
+  Records TakeTentative(int64_t now_ns) {
+    Records records;
+    reader_->TakeTentative(now_ns, &records);
+    return records;
+  }
+};
+
+TEST_F(CrashRecordTest, IsGivenWithItsThread) {
+  WriteCrash();
+  EXPECT_FALSE(reader_->HasRecords());
+  MakeReady(0);
+  EXPECT_TRUE(reader_->HasRecords());
+  uint32_t free_before = free_slots();
+  Records records = Drain();
+  ASSERT_EQ(records.crashes.size(), 1u);
+  const CrashRecord& crash = records.crashes[0];
+  EXPECT_THAT(crash.id, ElementsAre(11, 22));
+  EXPECT_EQ(crash.tid, 9u);
+  EXPECT_EQ(crash.signal_number, 7);
+  EXPECT_EQ(crash.fault_address_avma, 0x1234u);
+  EXPECT_EQ(crash.abort_message, "free(): invalid pointer");
+  EXPECT_EQ(crash.exception_type, "St9exception");
+  ASSERT_TRUE(crash.thread.has_value());
+  EXPECT_EQ(crash.thread->tid, 9u);
+  EXPECT_EQ(crash.thread->stack_words, 2u);
+  EXPECT_EQ(crash.thread->outer_base_avma, 0x9000u);
+  EXPECT_EQ(crash.thread->outer_words, 1u);
+  EXPECT_THAT(crash.thread->masks, ElementsAre(3, 1));
+  EXPECT_THAT(crash.thread->words, ElementsAre(100, 101, 102));
+  EXPECT_THAT(records.corrupt, IsEmpty());
+  EXPECT_EQ(free_slots(), free_before) << "these slots were free before, which a hostile process may say";
+}
+
+TEST_F(CrashRecordTest, WithoutAThreadIsGivenAndSaidToBeCorrupt) {
+  WriteCrash();
+  reinterpret_cast<stackd_slot_header*>(slot(0))->next = STACKD_NO_SLOT;
+  MakeReady(0);
+  Records records = Drain();
+  ASSERT_EQ(records.crashes.size(), 1u);
+  EXPECT_FALSE(records.crashes[0].thread.has_value());
+  EXPECT_EQ(records.corrupt.size(), 1u);
+}
+
+TEST_F(CrashRecordTest, WhoseThreadLiesAboutItsSizeIsGivenWithoutIt) {
+  WriteCrash();
+  reinterpret_cast<stackd_thread_record*>(slot(1))->stack_words = 100'000;
+  MakeReady(0);
+  Records records = Drain();
+  ASSERT_EQ(records.crashes.size(), 1u);
+  EXPECT_FALSE(records.crashes[0].thread.has_value());
+}
+
+TEST_F(CrashRecordTest, TextThatIsNotTerminatedOrNotUtf8IsMadeSo) {
+  WriteCrash();
+  auto* crash = reinterpret_cast<stackd_crash_record*>(slot(0));
+  memset(crash->abort_message, 0xff, sizeof(crash->abort_message));
+  MakeReady(0);
+  Records records = Drain();
+  ASSERT_EQ(records.crashes.size(), 1u);
+  EXPECT_EQ(records.crashes[0].abort_message, std::string(STACKD_CRASH_TEXT_BYTES, '?'));
+}
+
+TEST_F(CrashRecordTest, TentativeIsTakenOnDemandOnly) {
+  WriteCrash();
+  header()->tentative[3] = 1 + 0;
+  EXPECT_TRUE(reader_->HasRecords());
+  EXPECT_THAT(Drain().crashes, IsEmpty());
+  EXPECT_EQ(TakeTentative(2000).crashes.size(), 1u);
+  EXPECT_THAT(TakeTentative(2000).crashes, IsEmpty());
+}
+
+TEST_F(CrashRecordTest, TentativeThatIsTooOldIsLeftAndOneOfTheFutureIsOfNow) {
+  constexpr int64_t kAge = static_cast<int64_t>(STACKD_TENTATIVE_NS);
+  WriteCrash(0, 1000);
+  header()->tentative[0] = 1;
+  EXPECT_THAT(TakeTentative(1001 + kAge).crashes, IsEmpty());
+  header()->tentative[0] = 1;
+  EXPECT_EQ(TakeTentative(1000 + kAge).crashes.size(), 1u);
+  WriteCrash(0, ~0ull);
+  header()->tentative[0] = 1;
+  EXPECT_EQ(TakeTentative(5).crashes.size(), 1u);
+}
+
+TEST_F(CrashRecordTest, TentativeThatIsNoCrashOrOutsideTheRingIsCorrupt) {
+  stackd_thread_record thread = ThreadInOneSlot();
+  memcpy(slot(0), &thread, sizeof(thread));
+  header()->tentative[0] = 1;
+  header()->tentative[1] = STACKD_MAX_SLOTS + 5;
+  header()->tentative[2] = 0xffffffff;
+  Records records = TakeTentative(1000);
+  EXPECT_THAT(records.crashes, IsEmpty());
+  EXPECT_THAT(records.threads, IsEmpty());
+  EXPECT_EQ(records.corrupt.size(), 3u);
+}
+
 TEST_F(RingReaderTest, UnknownKindsAreCorrupt) {
-  for (uint32_t kind : {0u, 3u, 0xffffffffu}) {
+  for (uint32_t kind : {0u, 4u, 0xffffffffu}) {
     stackd_thread_record record = ThreadInOneSlot();
     record.slot.kind = kind;
     Forge(0, record);

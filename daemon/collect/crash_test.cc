@@ -1,0 +1,463 @@
+// What becomes of a crash: out of a ring, of a process that is held or has ended, and out of the spool.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <thread>
+
+#include "daemon/base/clock.h"
+#include "daemon/collect/collector.h"
+#include "daemon/collect/fake_agent.h"
+
+namespace stackd {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr int64_t kLongNs = 20 * kNsPerSecond;
+
+bool Eventually(const std::function<bool()>& holds) {
+  for (int64_t until_ns = MonotonicNs() + kLongNs; MonotonicNs() < until_ns; usleep(1000)) {
+    if (holds()) return true;
+  }
+  return holds();
+}
+
+void Write(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+
+class CrashTest : public testing::Test {
+ protected:
+  CrashTest() {
+    EXPECT_NE(mkdtemp(dir_.data()), nullptr);
+    EXPECT_EQ(chmod(dir_.c_str(), 0755), 0);
+  }
+  ~CrashTest() override {
+    collector_.reset();
+    std::filesystem::remove_all(dir_);
+  }
+
+  void Start() {
+    auto started = Collector::Start({.dir = dir_, .ring_bytes = 256u << 10});
+    ASSERT_TRUE(started.has_value()) << started.error().message;
+    collector_ = std::move(*started);
+  }
+  void Handle() {
+    collector_->OnCrash([this](std::shared_ptr<Capture> capture, const std::function<void()>& release) {
+      std::unique_lock lock(mutex_);
+      crashes_.push_back(std::move(capture));
+      changed_.wait(lock, [this] { return !hold_; });
+      if (stores_) release();
+    });
+  }
+  void StartAndHandle() {
+    ASSERT_NO_FATAL_FAILURE(Start());
+    Handle();
+  }
+
+  std::vector<std::shared_ptr<Capture>> Crashes() {
+    std::lock_guard lock(mutex_);
+    return crashes_;
+  }
+  std::shared_ptr<Capture> AwaitCrash(size_t number = 1) {
+    Eventually([&] { return Crashes().size() >= number; });
+    auto crashes = Crashes();
+    return crashes.size() >= number ? crashes[number - 1] : nullptr;
+  }
+  void LetGo() {
+    std::lock_guard lock(mutex_);
+    hold_ = false;
+    changed_.notify_all();
+  }
+
+  std::vector<std::string> SpoolNames() {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(dir_ + "/spool")) names.push_back(entry.path().filename());
+    return names;
+  }
+  std::string SpoolPath(const std::string& name) { return dir_ + "/spool/" + name; }
+  int64_t Counter(const std::string& name) { return collector_->Counters()[name]; }
+
+  std::string dir_ = "/tmp/crash-XXXXXX";
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::shared_ptr<Capture>> crashes_;
+  bool hold_ = false;
+  bool stores_ = true;
+  std::unique_ptr<Collector> collector_;
+};
+
+// --- Of a process that is held ---
+
+TEST_F(CrashTest, IsTakenThenCapturedWithTheOtherThreadsThenReleased) {
+  StartAndHandle();
+  FakeAgent agent(dir_);
+  ASSERT_EQ(agent.Register(), "");
+  std::jthread helper([&] {
+    if (uint32_t seq = agent.AwaitCommand()) {
+      // The helper sees the thread that crashed like any other: blocked in its handler.
+      agent.Begin(seq, 3);
+      agent.WriteThread(seq, 21);
+      agent.WriteThread(seq, 22);
+      agent.WriteThread(seq, 23);
+      agent.Finish(seq);
+    }
+  });
+  agent.Commit(agent.WriteCrashSlots(0xabcd, 22));
+  ASSERT_TRUE(agent.SayCrash());
+  auto capture = AwaitCrash();
+  ASSERT_NE(capture, nullptr);
+  EXPECT_EQ(capture->trigger, Trigger::kCrash);
+  ASSERT_TRUE(capture->crash.has_value());
+  EXPECT_THAT(capture->crash->id, ElementsAre(0xabcd, 0));
+  EXPECT_EQ(capture->crash->tid, 22);
+  EXPECT_EQ(capture->crash->signal_number, 11);
+  EXPECT_EQ(capture->crash->fault_address_avma, 8u);
+  EXPECT_EQ(capture->crash->abort_message, "last words");
+  EXPECT_FALSE(capture->crash->from_spool);
+  EXPECT_FALSE(capture->partial) << testing::PrintToString(capture->notes);
+  ASSERT_THAT(capture->threads, SizeIs(3));
+  EXPECT_EQ(capture->threads[1].name, "culprit");
+  EXPECT_EQ(capture->threads[1].status, ThreadStatus::kCaptured);
+  EXPECT_THAT(capture->threads[1].stack.words(), ElementsAre(22, 0xabcd)) << "the stack of the crash, not of the handler";
+  EXPECT_TRUE(Eventually([&] { return agent.CrashPhase() == STACKD_CRASH_STORED; }));
+}
+
+TEST_F(CrashTest, IsNotReleasedBeforeItIsStored) {
+  hold_ = true;
+  StartAndHandle();
+  FakeAgent agent(dir_);
+  ASSERT_EQ(agent.Register(Hello()), "");
+  std::jthread helper([&] { agent.AnswerDump(agent.AwaitCommand(), 1); });
+  agent.Commit(agent.WriteCrashSlots(1, 1));
+  agent.SayCrash();
+  ASSERT_NE(AwaitCrash(), nullptr);
+  EXPECT_EQ(agent.CrashPhase(), static_cast<uint32_t>(STACKD_CRASH_TAKEN));
+  LetGo();
+  EXPECT_TRUE(Eventually([&] { return agent.CrashPhase() == STACKD_CRASH_STORED; }));
+}
+
+TEST_F(CrashTest, ThatIsNotStoredIsNotReleased) {
+  stores_ = false;
+  StartAndHandle();
+  FakeAgent agent(dir_);
+  ASSERT_EQ(agent.Register(), "");
+  std::jthread helper([&] { agent.AnswerDump(agent.AwaitCommand(), 1); });
+  agent.Commit(agent.WriteCrashSlots(1, 1));
+  agent.SayCrash();
+  ASSERT_NE(AwaitCrash(), nullptr);
+  // In the next one's turn the first is over.
+  FakeAgent next(dir_);
+  ASSERT_EQ(next.Register(Hello(99)), "");
+  next.Close();
+  EXPECT_TRUE(Eventually([&] { return collector_->Processes().size() == 1; }));
+  EXPECT_EQ(agent.CrashPhase(), static_cast<uint32_t>(STACKD_CRASH_TAKEN));
+}
+
+TEST_F(CrashTest, OfAProcessWhoseThreadsDoNotAnswerIsPartialInTime) {
+  StartAndHandle();
+  FakeAgent agent(dir_);
+  ASSERT_EQ(agent.Register(), "");
+  int64_t begin_ns = MonotonicNs();
+  agent.Commit(agent.WriteCrashSlots(1, 1));
+  agent.SayCrash();
+  ASSERT_TRUE(Eventually([&] { return agent.CrashPhase() == STACKD_CRASH_STORED; }));
+  EXPECT_LT(MonotonicNs() - begin_ns, 2 * kNsPerSecond) << "of which files that nobody sends and threads share one";
+  EXPECT_TRUE(Crashes()[0]->partial);
+}
+
+TEST_F(CrashTest, IsTakenOnceHoweverOftenAProcessSaysSo) {
+  StartAndHandle();
+  FakeAgent agent(dir_);
+  ASSERT_EQ(agent.Register(), "");
+  for (uint64_t id : {1, 2, 3}) {
+    agent.Commit(agent.WriteCrashSlots(id, 1));
+    agent.SayCrash();
+    agent.SayCrash();
+  }
+  agent.Close();
+  ASSERT_TRUE(Eventually([&] { return collector_->Processes().empty() && SpoolNames().empty(); }));
+  ASSERT_THAT(Crashes(), SizeIs(1));
+  EXPECT_EQ(Crashes()[0]->crash->id[0], 1u);
+  EXPECT_EQ(Counter("crashes_repeated"), 2);
+}
+
+TEST_F(CrashTest, DuringALiveDumpEndsThatAndIsNotLost) {
+  StartAndHandle();
+  FakeAgent agent(dir_);
+  ASSERT_EQ(agent.Register(), "");
+  ASSERT_TRUE(Eventually([&] { return collector_->Processes().size() == 1; }));
+  std::string id = collector_->Processes()[0].id;
+  std::jthread helper([&] {
+    uint32_t seq = agent.AwaitCommand();
+    agent.Begin(seq, 3);
+    agent.WriteThread(seq, 1);
+    agent.Commit(agent.WriteCrashSlots(7, 1));
+    stackd_ring_doorbell(&agent.ring);
+    agent.SayCrash();
+    if ((seq = agent.AwaitCommand()) != 0) agent.AnswerDump(seq, 2);
+  });
+  auto live = collector_->CaptureProcess(id, {.deadline_ns = MonotonicNs() + kLongNs});
+  ASSERT_TRUE(live.has_value());
+  EXPECT_TRUE((*live)->partial);
+  EXPECT_THAT((*live)->notes, Contains(HasSubstr("crashed during the dump")));
+  auto crash = AwaitCrash();
+  ASSERT_NE(crash, nullptr);
+  EXPECT_EQ(crash->crash->id[0], 7u);
+  EXPECT_THAT(crash->threads, SizeIs(2));
+}
+
+TEST_F(CrashTest, WhoseThreadMakesNoSenseIsTakenWithoutAStack) {
+  StartAndHandle();
+  FakeAgent agent(dir_);
+  ASSERT_EQ(agent.Register(), "");
+  uint32_t first = agent.WriteCrashSlots(1, 5);
+  static_cast<stackd_slot_header*>(stackd_slot(&agent.ring, first))->next = STACKD_NO_SLOT;
+  agent.Commit(first);
+  agent.Close();
+  auto capture = AwaitCrash();
+  ASSERT_NE(capture, nullptr);
+  ASSERT_THAT(capture->threads, SizeIs(1));
+  EXPECT_EQ(capture->threads[0].status, ThreadStatus::kAgentFault);
+  EXPECT_THAT(capture->notes, Contains(HasSubstr("the stack of the thread that crashed is missing")));
+}
+
+TEST_F(CrashTest, SaidBeforeAnybodyListensWaits) {
+  Start();
+  FakeAgent agent(dir_);
+  ASSERT_EQ(agent.Register(), "");
+  agent.Commit(agent.WriteCrashSlots(1, 1));
+  agent.SayCrash();
+  Handle();
+  EXPECT_NE(AwaitCrash(), nullptr);
+}
+
+// --- Of a process that has ended ---
+
+TEST_F(CrashTest, LeftInTheRingOfAProcessThatIsGoneIsTaken) {
+  StartAndHandle();
+  FakeAgent agent(dir_);
+  ASSERT_EQ(agent.Register(), "");
+  agent.Commit(agent.WriteCrashSlots(1, 1));
+  agent.Close();
+  auto capture = AwaitCrash();
+  ASSERT_NE(capture, nullptr);
+  EXPECT_TRUE(capture->partial);
+  EXPECT_THAT(capture->notes, Contains(HasSubstr("the process had ended")));
+  EXPECT_EQ(capture->process.pid, getpid());
+}
+
+TEST_F(CrashTest, TentativeCountsWhenTheProcessEndsWithoutTakingItBack) {
+  StartAndHandle();
+  FakeAgent agent(dir_);
+  ASSERT_EQ(agent.Register(), "");
+  int64_t now_ns = MonotonicNs();
+  agent.ring.header->tentative[1] = 1 + agent.WriteCrashSlots(1, 1, now_ns - 2 * kNsPerSecond);
+  agent.ring.header->tentative[2] = 1 + agent.WriteCrashSlots(2, 2, now_ns - 1 * kNsPerSecond);
+  agent.Close();
+  auto capture = AwaitCrash();
+  ASSERT_NE(capture, nullptr);
+  EXPECT_EQ(capture->crash->id[0], 2u) << "the newest";
+  EXPECT_EQ(capture->crash->flags & STACKD_CRASH_HANDLED, static_cast<uint32_t>(STACKD_CRASH_HANDLED));
+  EXPECT_EQ(Counter("crashes_tentative"), 1);
+}
+
+TEST_F(CrashTest, TentativeThatIsOldOrTakenBackOrOfALiveProcessDoesNotCount) {
+  StartAndHandle();
+  FakeAgent old(dir_), recovered(dir_), alive(dir_);
+  ASSERT_EQ(old.Register(Hello(1)), "");
+  ASSERT_EQ(recovered.Register(Hello(2)), "");
+  ASSERT_EQ(alive.Register(Hello(3)), "");
+  old.ring.header->tentative[0] =
+      1 + old.WriteCrashSlots(1, 1, MonotonicNs() - static_cast<int64_t>(STACKD_TENTATIVE_NS) - kNsPerSecond);
+  recovered.WriteCrashSlots(2, 1);
+  alive.ring.header->tentative[0] = 1 + alive.WriteCrashSlots(3, 1);
+  alive.SayCrash();
+  old.Close();
+  recovered.Close();
+  // Their files go when the desk is done with them.
+  ASSERT_TRUE(Eventually([&] { return SpoolNames().size() == 1; }));
+  EXPECT_THAT(Crashes(), IsEmpty());
+}
+
+TEST_F(CrashTest, TentativeLosesAgainstTheOneThatWasCommitted) {
+  StartAndHandle();
+  FakeAgent agent(dir_);
+  ASSERT_EQ(agent.Register(), "");
+  agent.ring.header->tentative[0] = 1 + agent.WriteCrashSlots(1, 1);
+  agent.Commit(agent.WriteCrashSlots(2, 2));
+  agent.Close();
+  auto capture = AwaitCrash();
+  ASSERT_NE(capture, nullptr);
+  EXPECT_EQ(capture->crash->id[0], 2u);
+  ASSERT_TRUE(Eventually([&] { return SpoolNames().empty(); }));
+  EXPECT_THAT(Crashes(), SizeIs(1));
+}
+
+// --- Out of the spool ---
+
+TEST_F(CrashTest, EachProcessHasAFileOfItsOwnThatGoesWithIt) {
+  StartAndHandle();
+  FakeAgent agent(dir_);
+  ASSERT_EQ(agent.Register(), "");
+  ASSERT_TRUE(agent.spool.valid());
+  ASSERT_THAT(SpoolNames(), SizeIs(1));
+  struct stat status;
+  ASSERT_EQ(stat(SpoolPath(SpoolNames()[0]).c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+  ASSERT_EQ(stat((dir_ + "/spool").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0700u);
+  agent.Close();
+  EXPECT_TRUE(Eventually([&] { return SpoolNames().empty(); }));
+}
+
+TEST_F(CrashTest, AFileThatAProcessLeftIsTakenInOnceItsRingWasSeenTo) {
+  StartAndHandle();
+  FakeAgent agent(dir_);
+  ASSERT_EQ(agent.Register(), "");
+  std::string bytes = agent.SpoolBytes(agent.WriteCrashSlots(5, 1));
+  ASSERT_EQ(write(agent.spool.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+  agent.Close();
+  auto capture = AwaitCrash();
+  ASSERT_NE(capture, nullptr);
+  EXPECT_TRUE(capture->crash->from_spool);
+  EXPECT_EQ(capture->crash->id[0], 5u);
+  EXPECT_EQ(capture->process.pid, getpid());
+  EXPECT_EQ(capture->process.display_name, "fake");
+  ASSERT_THAT(capture->threads, SizeIs(1));
+  EXPECT_THAT(capture->threads[0].stack.words(), ElementsAre(1, 5));
+  EXPECT_TRUE(Eventually([&] { return SpoolNames().empty(); }));
+  EXPECT_EQ(Counter("spool_taken"), 1);
+}
+
+TEST_F(CrashTest, FilesOfADaemonThatDiedAreTakenInAtTheStart) {
+  Start();
+  FakeAgent agent(dir_);
+  ASSERT_EQ(agent.Register(), "");
+  std::string bytes = agent.SpoolBytes(agent.WriteCrashSlots(5, 1));
+  Write(SpoolPath(SpoolNames()[0]), bytes);
+  Write(SpoolPath("00000000000000070000000000000000.crash"), agent.SpoolBytes(agent.WriteCrashSlots(7, 1), Hello(4711)));
+  agent.Close();
+  collector_.reset();
+  StartAndHandle();
+  ASSERT_NE(AwaitCrash(2), nullptr);
+  EXPECT_TRUE(Eventually([&] { return SpoolNames().empty(); }));
+}
+
+TEST_F(CrashTest, AFileThatTheStoreDoesNotTakeStays) {
+  stores_ = false;
+  Start();
+  FakeAgent agent(dir_);
+  ASSERT_EQ(agent.Register(), "");
+  Write(SpoolPath("00000000000000070000000000000000.crash"), agent.SpoolBytes(agent.WriteCrashSlots(7, 1), Hello(4711)));
+  Handle();
+  ASSERT_NE(AwaitCrash(), nullptr);
+  {
+    std::lock_guard lock(mutex_);
+    stores_ = true;
+  }
+  ASSERT_NE(AwaitCrash(2), nullptr);
+  EXPECT_TRUE(Eventually([&] { return SpoolNames().size() == 1; }));
+}
+
+TEST_F(CrashTest, AnEmptyFileThatAProcessStillHasOpenStaysForIt) {
+  Start();
+  FakeAgent agent(dir_);
+  ASSERT_EQ(agent.Register(), "");
+  std::string bytes = agent.SpoolBytes(agent.WriteCrashSlots(5, 1));
+  Fd spool = std::move(agent.spool);
+  agent.Close();
+  collector_.reset();
+  StartAndHandle();
+  // A file beside it that is taken in shows that the spool was looked through.
+  Write(SpoolPath("00000000000000070000000000000000.crash"), agent.SpoolBytes(agent.WriteCrashSlots(7, 1), Hello(4711)));
+  ASSERT_NE(AwaitCrash(), nullptr);
+  ASSERT_TRUE(Eventually([&] { return SpoolNames().size() == 1; }));
+  ASSERT_EQ(write(spool.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+  spool.Reset();
+  auto capture = AwaitCrash(2);
+  ASSERT_NE(capture, nullptr);
+  EXPECT_EQ(capture->crash->id[0], 5u);
+}
+
+TEST_F(CrashTest, AFileThatIsCutShortOrGarbageOrALinkCostsNoOther) {
+  Start();
+  FakeAgent agent(dir_);
+  ASSERT_EQ(agent.Register(), "");
+  std::string good = agent.SpoolBytes(agent.WriteCrashSlots(7, 1), Hello(4711));
+  std::string unfinished = good;
+  memset(unfinished.data(), 0, 8);
+  Write(dir_ + "/elsewhere", good);
+  Write(SpoolPath("a.crash"), unfinished);
+  Write(SpoolPath("b.crash"), good.substr(0, good.size() - 1));
+  Write(SpoolPath("c.crash"), std::string(5000, 'x'));
+  std::filesystem::create_symlink(dir_ + "/elsewhere", SpoolPath("d.crash"));
+  ASSERT_EQ(mkfifo(SpoolPath("e.crash").c_str(), 0600), 0);
+  Write(SpoolPath("f.crash"), "");
+  std::filesystem::resize_file(SpoolPath("f.crash"), STACKD_SPOOL_MAX_BYTES + 1);
+  Write(SpoolPath("g.crash"), good);
+  Handle();
+  auto capture = AwaitCrash();
+  ASSERT_NE(capture, nullptr);
+  EXPECT_EQ(capture->process.pid, 4711);
+  ASSERT_TRUE(Eventually([&] { return Counter("spool_refused") == 6; })) << Counter("spool_refused");
+  EXPECT_THAT(Crashes(), SizeIs(1));
+  std::vector<std::string> names = SpoolNames();
+  std::erase_if(names, [](const std::string& name) { return name.find('_') != std::string::npos; });
+  EXPECT_THAT(names, testing::UnorderedElementsAre("a.crash.bad", "b.crash.bad", "c.crash.bad"));
+  EXPECT_TRUE(std::filesystem::exists(dir_ + "/elsewhere"));
+}
+
+TEST_F(CrashTest, AProcessCannotSpoolAsAnother) {
+  StartAndHandle();
+  FakeAgent victim(dir_), forger(dir_);
+  ASSERT_EQ(victim.Register(Hello(1)), "");
+  ASSERT_EQ(forger.Register(Hello(2)), "");
+  std::string bytes = forger.SpoolBytes(forger.WriteCrashSlots(5, 1), Hello(1));
+  ASSERT_EQ(write(forger.spool.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+  forger.Close();
+  ASSERT_TRUE(Eventually([&] { return Counter("spool_refused") == 1; }));
+  EXPECT_THAT(Crashes(), IsEmpty());
+}
+
+TEST_F(CrashTest, AFolderThatIsALinkIsNotUsed) {
+  std::filesystem::create_directory(dir_ + "/elsewhere");
+  std::filesystem::create_symlink(dir_ + "/elsewhere", dir_ + "/spool");
+  Start();
+  EXPECT_THAT(collector_->Problems(), ElementsAre(HasSubstr("cannot open the folder")));
+  FakeAgent agent(dir_);
+  ASSERT_EQ(agent.Register(), "");
+  EXPECT_FALSE(agent.spool.valid());
+  EXPECT_TRUE(std::filesystem::is_empty(dir_ + "/elsewhere"));
+}
+
+// --- Many ---
+
+TEST_F(CrashTest, AProcessThatDoesNotAnswerDoesNotHoldUpTheCrashesOfOthers) {
+  StartAndHandle();
+  std::vector<std::unique_ptr<FakeAgent>> agents;
+  for (int i = 0; i < 100; i++) {
+    agents.push_back(std::make_unique<FakeAgent>(dir_));
+    ASSERT_EQ(agents.back()->Register(Hello(1000 + i)), "");
+  }
+  int64_t begin_ns = MonotonicNs();
+  for (int i = 0; i < 100; i++) {
+    agents[i]->Commit(agents[i]->WriteCrashSlots(1 + i, 1));
+    ASSERT_TRUE(agents[i]->SayCrash());
+  }
+  for (auto& agent : agents) {
+    ASSERT_TRUE(Eventually([&] { return agent->CrashPhase() == STACKD_CRASH_STORED; }));
+  }
+  EXPECT_LT(MonotonicNs() - begin_ns, 2 * kNsPerSecond) << "none of them answers: one after the other would take 12 s";
+  EXPECT_GT(Counter("crashes_hurried"), 50);
+}
+
+}  // namespace
+}  // namespace stackd
