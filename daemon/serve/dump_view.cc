@@ -145,6 +145,10 @@ v1::Dump BasicView(const v1::Dump& dump) {
   if (dump.has_pause()) *basic.mutable_pause() = dump.pause();
   *basic.mutable_notes() = dump.notes();
   basic.set_stored(dump.stored());
+  if (dump.has_crash()) {
+    *basic.mutable_crash() = dump.crash();
+    basic.mutable_crash()->clear_fingerprint_frames();
+  }
   return basic;
 }
 

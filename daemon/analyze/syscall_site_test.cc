@@ -1,4 +1,4 @@
-#include "daemon/group/syscall_site.h"
+#include "daemon/analyze/syscall_site.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include <sstream>
 #include <thread>
 
+#include "daemon/analyze/syscall_name.h"
 #include "daemon/base/fd.h"
-#include "daemon/group/syscall_name.h"
 #include "daemon/module/module.h"
 
 namespace stackd {
