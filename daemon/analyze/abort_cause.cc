@@ -15,13 +15,6 @@ constexpr int kInnermostFrames = 24;
 
 bool Contains(std::string_view text, std::string_view part) { return text.find(part) != text.npos; }
 
-// The message on one line.
-std::string Message(const CrashScene& scene) {
-  std::string_view text = scene.crash.abort_message;
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.remove_suffix(1);
-  return PrintableText(text);
-}
-
 std::span<const v1::Frame* const> Innermost(const CrashScene& scene) {
   if (scene.stack == nullptr) return {};
   const auto& frames = scene.stack->frames();
@@ -63,7 +56,7 @@ bool IsHeapMessage(std::string_view message) {
 }
 
 std::optional<Verdict> FromMessage(const CrashScene& scene) {
-  const std::string message = Message(scene);
+  const std::string message = AbortMessage(scene.crash);
   if (message.empty()) return std::nullopt;
   if (const auto assertion = FailedAssertion(message, scene.capture.process.argv0)) {
     return Verdict{v1::Crash::ASSERTION, "assertion failed: " + *assertion};
@@ -121,6 +114,12 @@ std::string CallerOfAbort(const CrashScene& scene) {
 }
 
 }  // namespace
+
+std::string AbortMessage(const CrashCapture& crash) {
+  std::string_view text = crash.abort_message;
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.remove_suffix(1);
+  return PrintableText(text);
+}
 
 std::string ExceptionType(const CrashCapture& crash) {
   if (crash.exception_type.empty()) return "";

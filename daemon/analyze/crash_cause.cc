@@ -9,7 +9,6 @@
 #include "daemon/analyze/syscall_name.h"
 #include "daemon/analyze/syscall_site.h"
 #include "daemon/analyze/verdict.h"
-#include "daemon/base/printable.h"
 #include "stackd/ring_abi.h"
 
 namespace stackd {
@@ -144,7 +143,7 @@ v1::Crash ExplainCrash(const Capture& capture, const v1::Stack* stack) {
   } else if (captured.signal_code != SI_KERNEL && captured.signal_number != SIGABRT) {
     crash.set_fault_address(HexOf(captured.fault_address_avma));
   }
-  crash.set_abort_message(PrintableText(captured.abort_message));
+  crash.set_abort_message(AbortMessage(captured));
   crash.set_exception_type(ExceptionType(captured));
   crash.set_from_spool(captured.from_spool);
   const Verdict verdict = Explain(scene);

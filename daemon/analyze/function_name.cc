@@ -140,7 +140,10 @@ class NamePlainer {
   void TakeParentheses() {
     constexpr std::string_view kAnonymous = "(anonymous namespace)";
     if (rest_.starts_with(kAnonymous)) return Keep(kAnonymous.size());
-    Drop(GroupLength(rest_));
+    const size_t length = GroupLength(rest_);
+    // Go: "main.(*T).Run".
+    if (plain_.ends_with('.')) return Keep(length);
+    Drop(length);
   }
 
   // "{lambda(int)#1}", "{closure#0}", "{{closure}}": numbers count what else is in the file.
@@ -158,7 +161,8 @@ class NamePlainer {
       if (!plain_.empty() && next.starts_with(qualifier)) return false;
     }
     Drop(1);
-    plain_.clear();
+    // "operator< <int>"
+    if (!next.starts_with('<')) plain_.clear();
     return true;
   }
 
@@ -204,10 +208,10 @@ std::string PlainLibcFunction(std::string_view function) {
     if (plain.starts_with(kAllocator) && plain.substr(kAllocator.size()) == name) plain = name;
   }
   if (plain == "cfree") plain = "free";
-  const size_t variant = VariantBegin(plain);
-  if (variant < plain.size()) {
-    plain = plain.substr(0, variant);
-    while (plain.starts_with('_')) plain.remove_prefix(1);
+  const std::string_view without_variant = plain.substr(0, VariantBegin(plain));
+  const size_t name_begin = without_variant.find_first_not_of('_');
+  if (without_variant.size() < plain.size() && name_begin != plain.npos) {
+    plain = without_variant.substr(name_begin);
     if (plain.ends_with("_unaligned")) plain.remove_suffix(std::string_view("_unaligned").size());
     // One piece of code with several names.
     if (plain == "memcpy" || plain == "mempcpy") plain = "memmove";

@@ -32,6 +32,9 @@ Verdict ExplainMemoryFault(const CrashScene& scene);
 // SIGABRT that the program raised itself.
 Verdict ExplainAbort(const CrashScene& scene);
 
+// On one line and printable.
+std::string AbortMessage(const CrashCapture& crash);
+
 // Demangled; empty if there was none.
 std::string ExceptionType(const CrashCapture& crash);
 

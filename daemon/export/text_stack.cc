@@ -76,9 +76,9 @@ class StackWriter {
     if (length == 1) {
       Line(number_, lines_[begin] + Times(count));
     } else {
-      for (size_t k = 0; k < length; ++k) Line(number_ + static_cast<int64_t>(k), lines_[begin + k]);
+      for (size_t k = 0; k < length; ++k) Line(number_ + k, lines_[begin + k]);
     }
-    number_ += count * static_cast<int64_t>(length);
+    number_ += static_cast<uint64_t>(count) * length;
     if (length > 1) {
       Remark("    … these " + std::to_string(length) + " frames" + Times(count) + ", to #" + std::to_string(number_ - 1));
     }
@@ -97,8 +97,8 @@ class StackWriter {
       cycle = 1;
       repetitions = 0;
     }
-    for (size_t k = 0; k < cycle; ++k) Line(number_ + static_cast<int64_t>(k), lines[k]);
-    number_ += static_cast<int64_t>(cycle * (1 + repetitions));
+    for (size_t k = 0; k < cycle; ++k) Line(number_ + k, lines[k]);
+    number_ += cycle * (1 + repetitions);
     if (repetitions > 0) {
       const std::string what = cycle == 1 ? "the same frame" : "the same " + std::to_string(cycle) + " frames";
       Remark("    … " + what + " " + Count(static_cast<int64_t>(repetitions), "more time") + ", to #" +
@@ -107,9 +107,9 @@ class StackWriter {
     return begin + cycle * (1 + repetitions);
   }
 
-  void Line(int64_t number, const std::string& text) {
+  void Line(uint64_t number, const std::string& text) {
     char label[32];
-    snprintf(label, sizeof(label), "#%-3ld", number);
+    snprintf(label, sizeof(label), "#%-3lu", number);
     out_ << indent_ << label << (number > 999 ? " " : "") << text << "\n";
   }
 
@@ -120,7 +120,7 @@ class StackWriter {
   const std::string_view indent_;
   Piecewise& out_;
   // Of the next frame, with those that are not shown.
-  int64_t number_ = 0;
+  uint64_t number_ = 0;
 };
 
 }  // namespace

@@ -8,6 +8,8 @@ namespace {
 
 constexpr size_t kMaxPeriod = 8;
 constexpr size_t kMinTurns = 8;
+// What a process claims of its stack may be any distance; no stack has more frames.
+constexpr double kMaxTurns = 1e10;
 
 class RecursionFinder {
  public:
@@ -64,6 +66,7 @@ class RecursionFinder {
     const double whole_bytes = Distance(first_turn_end, best_end - 1);
     if (copied_bytes <= 0 || whole_bytes <= copied_bytes) return;
     const double turn_bytes = copied_bytes / static_cast<double>(recursion->turns - 1);
+    if (whole_bytes / turn_bytes > kMaxTurns) return;
     recursion->turns = 1 + std::llround(whole_bytes / turn_bytes);
     recursion->end = best_end;
   }
