@@ -51,6 +51,10 @@ struct NativeFrame {
 struct NativeStack {
   std::vector<NativeFrame> frames;  // innermost first
   StackEnd end;
+  // Of a stack whose middle was not copied: how much of it no frame is known of, and the first frame behind that. 0 bytes:
+  // nothing is missing in the middle.
+  uint64_t omitted_bytes = 0;
+  size_t omitted_before = 0;
 };
 
 inline constexpr int kMaxFrames = 4096;
