@@ -16,6 +16,8 @@
 #include "daemon/dump_id.h"
 #include "daemon/group/assemble.h"
 #include "daemon/log/log.h"
+#include "daemon/resymbolize/earlier_stacks.h"
+#include "daemon/resymbolize/module_finder.h"
 #include "daemon/store/raw_capture.h"
 #include "daemon/unwind/unwinder.h"
 
@@ -83,6 +85,19 @@ std::shared_ptr<const SourceLocation> OutsideOfFiles() {
   return location;
 }
 
+std::string NamedAnewNote(int64_t wall_ns, const std::vector<std::string>& missing) {
+  constexpr size_t kMaxNamed = 8;
+  const time_t seconds = wall_ns / kNsPerSecond;
+  tm utc;
+  gmtime_r(&seconds, &utc);
+  char time_text[64];
+  strftime(time_text, sizeof(time_text), "%Y-%m-%d %H:%M:%S UTC", &utc);
+  std::string note = std::string("unwound and named anew at ") + time_text;
+  for (size_t i = 0; i < std::min(missing.size(), kMaxNamed); ++i) note += (i == 0 ? "; " : ", ") + missing[i];
+  if (missing.size() > kMaxNamed) note += " and " + std::to_string(missing.size() - kMaxNamed) + " more";
+  return note;
+}
+
 class ScopedCount {
  public:
   explicit ScopedCount(std::atomic<int64_t>* count) : count_(count) { ++*count_; }
@@ -95,9 +110,12 @@ class ScopedCount {
 }  // namespace
 
 struct Pipeline::State {
+  explicit State(std::vector<std::string> file_dirs) : modules(std::move(file_dirs)) {}
+
   Collector* collector;
   Symbolizer* symbolizer;
   DumpStore* store;
+  ModuleFinder modules;
 
   std::mutex mutex;
   DumpIds ids;
@@ -108,7 +126,7 @@ struct Pipeline::State {
   Watchers watchers;
 
   std::atomic<int64_t> running = 0, by_request = 0, by_hang = 0, by_crash = 0, by_self = 0, shared = 0, failed = 0,
-                       partial = 0;
+                       named_anew = 0, partial = 0;
   std::atomic<int64_t> unstored = 0, unwound = 0, incomplete = 0, frames = 0, unnamed = 0;
 
   std::string NextId(int64_t wall_ns) {
@@ -146,6 +164,7 @@ struct Pipeline::State {
   std::vector<NativeStack> Unwind(const Capture& capture);
   void Name(const Capture& capture, int64_t deadline_ns, std::vector<NamedStack>* stacks);
   Result<SharedDump> Make(const std::string& process_id, const CaptureRequest& request);
+  Result<SharedDump> MakeAnew(const std::string& name, int64_t deadline_ns);
   void Store(const std::shared_ptr<v1::Dump>& dump, std::jthread raw_writer, const Result<void>& raw_stored);
   void Count(const Capture& capture, const v1::Dump& dump, const std::vector<NamedStack>& stacks);
   void Tell(const SharedDump& dump);
@@ -254,6 +273,7 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
   }
   const Capture& capture = **captured;
   const int64_t captured_ns = MonotonicNs();
+  if (capture.map != nullptr) modules.Learn(capture.process.uid, *capture.map);
   const std::string id = NextId(capture.begin_wall_ns);
 
   // The raw copy is on its way to the disk while this thread unwinds.
@@ -283,7 +303,46 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
   return dump;
 }
 
-Pipeline::Pipeline(Collector* collector, Symbolizer* symbolizer, DumpStore* store) : state_(std::make_shared<State>()) {
+Result<SharedDump> Pipeline::State::MakeAnew(const std::string& name, int64_t deadline_ns) {
+  Result<v1::Dump> stored = store->Get(name);
+  if (!stored) return std::unexpected(std::move(stored.error()));
+  Result<std::string> raw_bytes = store->GetRaw(name);
+  if (!raw_bytes) return std::unexpected(std::move(raw_bytes.error()));
+  Result<RawCapture> raw = ParseRaw(*raw_bytes);
+  if (!raw) return std::unexpected(std::move(raw.error()));
+  raw_bytes->clear();
+
+  Capture& capture = raw->capture;
+  const ModuleFinder::Found found = modules.Find(*raw);
+  capture.map = found.map;
+  for (const Mapping& mapping : capture.map->mappings()) {
+    if (mapping.module != nullptr) symbolizer->Forget(*mapping.module);
+  }
+  const EarlierStacks earlier(*stored);
+  std::vector<NativeStack> unwound = Unwind(capture);
+  for (size_t i = 0; i < unwound.size(); ++i) {
+    if (capture.threads[i].has_stack) unwound[i] = earlier.Longer(capture.threads[i].tid, std::move(unwound[i]));
+  }
+  DistinctStacks distinct = Distinct(capture, std::move(unwound));
+  Name(capture, deadline_ns, &distinct.stacks);
+  for (NamedStack& stack : distinct.stacks) {
+    for (size_t i = 0; i < stack.locations.size(); ++i) {
+      stack.locations[i] = earlier.Better(stack.native.frames[i], std::move(stack.locations[i]));
+    }
+  }
+  std::shared_ptr<v1::Dump> dump = AssembleDump(
+      capture, distinct.of_thread, distinct.stacks, [this](const Module& module) { return symbolizer->Quality(module); },
+      name.substr(name.rfind('/') + 1));
+  dump->add_notes(NamedAnewNote(WallNs(), found.missing));
+  dump->set_stored(true);
+  Result<PackedDump> packed = DumpStore::Pack(dump);
+  Result<void> replaced = packed ? store->Replace(std::move(*packed)) : std::unexpected(packed.error());
+  if (!replaced) return std::unexpected(std::move(replaced.error()));
+  return dump;
+}
+
+Pipeline::Pipeline(Collector* collector, Symbolizer* symbolizer, DumpStore* store, std::vector<std::string> file_dirs)
+    : state_(std::make_shared<State>(std::move(file_dirs))) {
   state_->collector = collector;
   state_->symbolizer = symbolizer;
   state_->store = store;
@@ -317,6 +376,17 @@ Result<SharedDump> Pipeline::CreateDump(const std::string& process_id, const Cap
   }
 }
 
+Result<SharedDump> Pipeline::Resymbolize(const std::string& name, int64_t deadline_ns) {
+  ScopedCount running(&state_->running);
+  const int64_t start_ns = MonotonicNs();
+  Result<SharedDump> dump = state_->MakeAnew(name, deadline_ns);
+  if (!dump) return dump;
+  ++state_->named_anew;
+  Log(LogLevel::kInfo, "dump named anew",
+      {{"process", (*dump)->process().display_name()}, {"dump", name}, {"took_us", (MonotonicNs() - start_ns) / 1000}});
+  return dump;
+}
+
 std::shared_ptr<void> Pipeline::Watch(std::function<void(SharedDump)> watcher) {
   auto entry = std::make_shared<std::function<void(SharedDump)>>(std::move(watcher));
   {
@@ -337,7 +407,7 @@ std::map<std::string, int64_t> Pipeline::Counters() const {
       {"dumps_self", state_->by_self},       {"dumps_shared", state_->shared},          {"dumps_failed", state_->failed},
       {"dumps_partial", state_->partial},    {"dumps_unstored", state_->unstored},      {"dumps_running", state_->running},
       {"stacks_unwound", state_->unwound},   {"stacks_incomplete", state_->incomplete}, {"frames", state_->frames},
-      {"frames_unnamed", state_->unnamed}};
+      {"frames_unnamed", state_->unnamed},   {"dumps_named_anew", state_->named_anew}};
 }
 
 }  // namespace stackd

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "daemon/base/result.h"
 #include "daemon/collect/collector.h"
@@ -18,13 +19,17 @@ namespace stackd {
 // Thread-safe.
 class Pipeline {
  public:
-  // All must outlive the pipeline.
-  Pipeline(Collector* collector, Symbolizer* symbolizer, DumpStore* store);
+  // All must outlive the pipeline. `file_dirs`: where Resymbolize looks for files of processes that are gone.
+  Pipeline(Collector* collector, Symbolizer* symbolizer, DumpStore* store, std::vector<std::string> file_dirs = {});
   ~Pipeline();
 
   // A new dump of the process, whole (view FULL), by `request.deadline_ns`. Calls that overlap for one process share one
   // dump. `stored` is false in a dump that the store did not take, and a note says why. Fails as CaptureProcess does.
   Result<std::shared_ptr<const v1::Dump>> CreateDump(const std::string& process_id, const CaptureRequest& request);
+
+  // Unwinds and names a stored dump anew, from its raw capture and with the files that are there now, and replaces it. What
+  // it knew already stays. Fails with reason DUMP_NOT_FOUND or RAW_CAPTURE_GONE.
+  Result<std::shared_ptr<const v1::Dump>> Resymbolize(const std::string& name, int64_t deadline_ns);
 
   // Calls `watcher` with every dump stored from now on, until the returned handle is destroyed.
   std::shared_ptr<void> Watch(std::function<void(std::shared_ptr<const v1::Dump>)> watcher);
