@@ -1,7 +1,5 @@
 #include "daemon/pipeline.h"
 
-#include <string.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -15,13 +13,14 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/analyze/crash_cause.h"
 #include "daemon/base/clock.h"
-#include "daemon/base/text.h"
-#include "daemon/collect/find_modules.h"
 #include "daemon/dump_id.h"
 #include "daemon/finisher.h"
 #include "daemon/group/assemble.h"
 #include "daemon/log/log.h"
+#include "daemon/resymbolize/earlier_stacks.h"
+#include "daemon/resymbolize/module_finder.h"
 #include "daemon/store/raw_capture.h"
 #include "daemon/unwind/unwinder.h"
 
@@ -45,19 +44,6 @@ int64_t NamingTimeNs(int64_t budget_ns) {
 // Nobody waits for the names of a crash, but the next crash.
 constexpr int64_t kNameCrashNs = 10 * kNsPerSecond;
 constexpr int kFinishers = 2;
-
-std::string HexOfId(const std::array<uint64_t, 2>& id) {
-  return HexOfBytes({reinterpret_cast<const char*>(id.data()), sizeof(id)});
-}
-
-// What is known of a crash before anybody has looked at its stack.
-void DescribeCrash(const CrashCapture& crash, v1::Crash* out) {
-  out->set_id(HexOfId(crash.id));
-  out->set_tid(crash.tid);
-  out->set_signal(crash.signal_number);
-  out->set_code(crash.signal_code);
-  out->set_from_spool(crash.from_spool);
-}
 
 // A capture that is being made, and who waits for it.
 struct Flight {
@@ -106,6 +92,19 @@ std::shared_ptr<const SourceLocation> OutsideOfFiles() {
   return location;
 }
 
+std::string NamedAnewNote(int64_t wall_ns, const std::vector<std::string>& missing) {
+  constexpr size_t kMaxNamed = 8;
+  const time_t seconds = wall_ns / kNsPerSecond;
+  tm utc;
+  gmtime_r(&seconds, &utc);
+  char time_text[64];
+  strftime(time_text, sizeof(time_text), "%Y-%m-%d %H:%M:%S UTC", &utc);
+  std::string note = std::string("unwound and named anew at ") + time_text;
+  for (size_t i = 0; i < std::min(missing.size(), kMaxNamed); ++i) note += (i == 0 ? "; " : ", ") + missing[i];
+  if (missing.size() > kMaxNamed) note += " and " + std::to_string(missing.size() - kMaxNamed) + " more";
+  return note;
+}
+
 class ScopedCount {
  public:
   explicit ScopedCount(std::atomic<int64_t>* count) : count_(count) { ++*count_; }
@@ -126,9 +125,12 @@ struct Pipeline::State {
     int64_t name_us;
   };
 
+  explicit State(std::vector<std::string> file_dirs) : modules(std::move(file_dirs)) {}
+
   Collector* collector;
   Symbolizer* symbolizer;
   DumpStore* store;
+  ModuleFinder modules;
 
   std::mutex mutex;
   DumpIds ids;
@@ -137,10 +139,9 @@ struct Pipeline::State {
   // Kept from dump to dump, because their caches are warm.
   std::vector<std::unique_ptr<Unwinder>> idle_unwinders;
   Watchers watchers;
-  ModuleCache modules;  // of captures that were read again
 
   std::atomic<int64_t> running = 0, by_request = 0, by_hang = 0, by_crash = 0, by_self = 0, shared = 0, failed = 0,
-                       partial = 0;
+                       named_anew = 0, partial = 0;
   std::atomic<int64_t> crashes_known = 0, crashes_reread = 0;
   std::atomic<int64_t> unstored = 0, unwound = 0, incomplete = 0, frames = 0, unnamed = 0;
 
@@ -185,6 +186,7 @@ struct Pipeline::State {
   void FinishCrash(UnfinishedCrash crash);
   bool FinishCrash(const Capture& capture, const std::string& id, const Result<void>& raw_stored);
   Result<std::shared_ptr<Capture>> ReadCapture(const std::string& dump_name);
+  Result<SharedDump> MakeAnew(const std::string& name, int64_t deadline_ns);
   void Count(const Capture& capture, const v1::Dump& dump, const std::vector<NamedStack>& stacks);
   void Tell(const SharedDump& dump);
 };
@@ -303,6 +305,7 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
   }
   const Capture& capture = **captured;
   const int64_t captured_ns = MonotonicNs();
+  if (capture.map != nullptr) modules.Learn(capture.process.uid, *capture.map);
   const std::string id = NextId(capture.begin_wall_ns);
 
   // The raw copy is on its way to the disk while this thread unwinds.
@@ -333,15 +336,13 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
 bool Pipeline::State::FinishCrash(const Capture& capture, const std::string& id, const Result<void>& raw_stored) {
   Made made = Assemble(capture, MonotonicNs() + kNameCrashNs, id);
   v1::Dump& dump = *made.dump;
-  if (capture.crash) DescribeCrash(*capture.crash, dump.mutable_crash());
   bool stored = Store(made.dump, DumpStore::Pack(made.dump), raw_stored);
   Count(capture, dump, made.stacks);
   if (capture.crash) {
-    const char* signal = sigabbrev_np(capture.crash->signal_number);
     Log(LogLevel::kWarning, "process crashed",
         {{"process", dump.process().display_name()},
          {"pid", dump.process().pid()},
-         {"signal", signal == nullptr ? std::to_string(capture.crash->signal_number) : std::string("SIG") + signal},
+         {"signal", dump.crash().signal_name()},
          {"explanation", dump.crash().explanation()},
          {"fingerprint", dump.crash().fingerprint()},
          {"dump", dump.name()},
@@ -358,10 +359,10 @@ Result<std::shared_ptr<Capture>> Pipeline::State::ReadCapture(const std::string&
   if (!bytes) return std::unexpected(bytes.error());
   auto raw = ParseRaw(*bytes);
   if (!raw) return std::unexpected(raw.error());
+  const ModuleFinder::Found found = modules.Find(*raw);
   auto capture = std::make_shared<Capture>(std::move(raw->capture));
-  std::vector<Mapping> mappings = capture->map->mappings();
-  FindModulesByBuildId(raw->build_ids, &modules, &mappings, &capture->notes);
-  capture->map = std::make_shared<const AddressMap>(std::move(mappings));
+  capture->map = found.map;
+  capture->notes.insert(capture->notes.end(), found.missing.begin(), found.missing.end());
   return capture;
 }
 
@@ -378,7 +379,46 @@ void Pipeline::State::FinishCrash(UnfinishedCrash crash) {
   FinishCrash(*crash.capture, crash.dump_name.substr(crash.dump_name.rfind('/') + 1), {});
 }
 
-Pipeline::Pipeline(Collector* collector, Symbolizer* symbolizer, DumpStore* store) : state_(std::make_shared<State>()) {
+Result<SharedDump> Pipeline::State::MakeAnew(const std::string& name, int64_t deadline_ns) {
+  Result<v1::Dump> stored = store->Get(name);
+  if (!stored) return std::unexpected(std::move(stored.error()));
+  Result<std::string> raw_bytes = store->GetRaw(name);
+  if (!raw_bytes) return std::unexpected(std::move(raw_bytes.error()));
+  Result<RawCapture> raw = ParseRaw(*raw_bytes);
+  if (!raw) return std::unexpected(std::move(raw.error()));
+  raw_bytes->clear();
+
+  Capture& capture = raw->capture;
+  const ModuleFinder::Found found = modules.Find(*raw);
+  capture.map = found.map;
+  for (const Mapping& mapping : capture.map->mappings()) {
+    if (mapping.module != nullptr) symbolizer->Forget(*mapping.module);
+  }
+  const EarlierStacks earlier(*stored);
+  std::vector<NativeStack> unwound = Unwind(capture);
+  for (size_t i = 0; i < unwound.size(); ++i) {
+    if (capture.threads[i].has_stack) unwound[i] = earlier.Longer(capture.threads[i].tid, std::move(unwound[i]));
+  }
+  DistinctStacks distinct = Distinct(capture, std::move(unwound));
+  Name(capture, deadline_ns, &distinct.stacks);
+  for (NamedStack& stack : distinct.stacks) {
+    for (size_t i = 0; i < stack.locations.size(); ++i) {
+      stack.locations[i] = earlier.Better(stack.native.frames[i], std::move(stack.locations[i]));
+    }
+  }
+  std::shared_ptr<v1::Dump> dump = AssembleDump(
+      capture, distinct.of_thread, distinct.stacks, [this](const Module& module) { return symbolizer->Quality(module); },
+      name.substr(name.rfind('/') + 1));
+  dump->add_notes(NamedAnewNote(WallNs(), found.missing));
+  dump->set_stored(true);
+  Result<PackedDump> packed = DumpStore::Pack(dump);
+  Result<void> replaced = packed ? store->Replace(std::move(*packed)) : std::unexpected(packed.error());
+  if (!replaced) return std::unexpected(std::move(replaced.error()));
+  return dump;
+}
+
+Pipeline::Pipeline(Collector* collector, Symbolizer* symbolizer, DumpStore* store, std::vector<std::string> file_dirs)
+    : state_(std::make_shared<State>(std::move(file_dirs))) {
   state_->collector = collector;
   state_->symbolizer = symbolizer;
   state_->store = store;
@@ -391,7 +431,7 @@ Pipeline::~Pipeline() { finisher_.reset(); }
 void Pipeline::AddCrash(std::shared_ptr<Capture> capture, const std::function<void()>& release) {
   const std::string id = state_->NextId(capture->begin_wall_ns);
   v1::Dump header = DumpHeader(*capture, id);
-  DescribeCrash(*capture->crash, header.mutable_crash());
+  *header.mutable_crash() = ExplainCrash(*capture, nullptr);
   Result<void> raw_stored = state_->store->PutRaw(header, SerializeRaw(*capture));
   if (raw_stored) {
     release();
@@ -438,6 +478,17 @@ Result<SharedDump> Pipeline::CreateDump(const std::string& process_id, const Cap
   }
 }
 
+Result<SharedDump> Pipeline::Resymbolize(const std::string& name, int64_t deadline_ns) {
+  ScopedCount running(&state_->running);
+  const int64_t start_ns = MonotonicNs();
+  Result<SharedDump> dump = state_->MakeAnew(name, deadline_ns);
+  if (!dump) return dump;
+  ++state_->named_anew;
+  Log(LogLevel::kInfo, "dump named anew",
+      {{"process", (*dump)->process().display_name()}, {"dump", name}, {"took_us", (MonotonicNs() - start_ns) / 1000}});
+  return dump;
+}
+
 std::shared_ptr<void> Pipeline::Watch(std::function<void(SharedDump)> watcher) {
   auto entry = std::make_shared<std::function<void(SharedDump)>>(std::move(watcher));
   {
@@ -468,7 +519,8 @@ std::map<std::string, int64_t> Pipeline::Counters() const {
           {"stacks_unwound", state_->unwound},
           {"stacks_incomplete", state_->incomplete},
           {"frames", state_->frames},
-          {"frames_unnamed", state_->unnamed}};
+          {"frames_unnamed", state_->unnamed},
+          {"dumps_named_anew", state_->named_anew}};
 }
 
 }  // namespace stackd

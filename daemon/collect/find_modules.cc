@@ -88,21 +88,4 @@ void FindModulesByImage(const std::vector<SpoolImage>& images, ModuleCache* cach
   NoteMissing(*mappings, notes);
 }
 
-void FindModulesByBuildId(const std::vector<std::string>& build_ids, ModuleCache* cache, std::vector<Mapping>* mappings,
-                          std::vector<std::string>* notes) {
-  std::map<std::pair<std::string, std::string>, std::shared_ptr<const Module>> found;
-  for (size_t i = 0; i < mappings->size(); i++) {
-    Mapping& mapping = (*mappings)[i];
-    if (build_ids[i].empty()) continue;
-    auto [entry, is_new] = found.try_emplace({mapping.path, build_ids[i]});
-    if (is_new) {
-      Fd fd = OpenRegularFile(mapping.path);
-      auto module = fd.valid() ? cache->Get(std::move(fd), mapping.path) : Error(Code::kNotFound, "");
-      if (module && HexOfBytes((*module)->build_id()) == build_ids[i]) entry->second = *module;
-    }
-    mapping.module = entry->second;
-  }
-  NoteMissing(*mappings, notes);
-}
-
 }  // namespace stackd
