@@ -9,6 +9,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "daemon/log/log.h"
+
 namespace stackd {
 namespace {
 
@@ -57,6 +59,7 @@ TEST_F(OnDumpTest, GivesTheProgramTheNameTheTriggerAndWhereToAsk) {
 
 TEST_F(OnDumpTest, LogsWhatItPrintsUpToALimit) {
   testing::internal::CaptureStderr();
+  StartLog(LogFormat::kJson, LogLevel::kInfo);
   auto action = Start("echo hello; head -c 1000000 /dev/zero | tr '\\0' x; exit 3");
   action->Add("processes/1-2/dumps/3", "CRASH");
   ASSERT_TRUE(Eventually([&] { return action->failures() == 1; }));
