@@ -6,7 +6,7 @@
 
 /* A mapping of its own: a guard page, the stack, and at its top this. */
 struct stackd_altstack {
-  void* (*start_routine)(void*); /* of the thread that it is for */
+  void (*start_routine)(void); /* of the thread that it is for; the type is its creator's business */
   void* argument;
 };
 

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 
 #define RED_ZONE_BYTES 128
-#define CHUNK_WORDS 256 /* 2 KiB on the stack of the interrupted thread */
+#define CHUNK_WORDS 128 /* 1 KiB on the stack of the interrupted thread */
 #define PAGE_BYTES 4096ull
 /* Slots that STACKD_CRASH_OUTER_BYTES need if every word is kept. */
 #define OUTER_SLOTS (STACKD_CRASH_OUTER_BYTES / 64 * 65 / (STACKD_SLOT_BYTES - 8) + 1)

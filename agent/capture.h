@@ -37,8 +37,8 @@ struct stackd_capture {
 /* What is kept of the outermost end of a stack whose middle is left out. */
 #define STACKD_CRASH_OUTER_BYTES (16u << 10)
 
-/* Stack that stackd_capture_write() needs, all calls included: tests/safety counts 3,720. */
-#define STACKD_CAPTURE_STACK_BYTES 3840
+/* Stack that the dump handler needs to write a record, all calls included: tests/safety counts 2,768. */
+#define STACKD_CAPTURE_STACK_BYTES 2816
 
 /* Copies the stack of the thread that `capture` describes, from rsp - 128 to its top; if rsp is on an alternate stack or a
  * fiber's, also what that leads to of the thread's own. A bad rsp gives a record without a stack.

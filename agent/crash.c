@@ -22,6 +22,8 @@
 #define LOOK_NS (10 * MS)
 /* Threads that crash together wait a little longer than the one whose crash is recorded. */
 #define LOSER_GRACE_NS (50 * MS)
+/* For the record of a fault that the program may recover from. */
+#define HELPER_START_NS (50 * MS)
 #define RED_ZONE_BYTES 128
 #define MAX_SIGNAL_FRAME_BYTES 4096
 /* Between a signal that abort() raises and its frame lie those of raise() and what that calls. */
@@ -37,6 +39,7 @@ enum phase { NONE = 0, CAPTURING = 1, COMMITTED = 2, OVER = 3 };
 static uint64_t hold_ns;
 static uint64_t signal_frame_bytes;
 static const struct stackd_own_fd* maps_fd;
+static const struct stackd_own_fd* spare_fd;
 static int32_t process;
 static uint64_t abort_code; /* where abort() begins; 0: unknown */
 
@@ -58,14 +61,16 @@ static struct {
   const struct stackd_crash_link* link;
   const struct stackd_ring* ring;
   uint32_t first_slot;
+  uint32_t own_faults;
   uint64_t begin_ns;
 } crash;
 
-void stackd_crash_init(uint64_t use_hold_ns, const struct stackd_own_fd* maps) {
+void stackd_crash_init(uint64_t use_hold_ns, const struct stackd_own_fd* maps, const struct stackd_own_fd* spare) {
   hold_ns = use_hold_ns;
   signal_frame_bytes = getauxval(AT_MINSIGSTKSZ) & ~7ull;
   if (signal_frame_bytes == 0 || signal_frame_bytes > MAX_SIGNAL_FRAME_BYTES) signal_frame_bytes = MAX_SIGNAL_FRAME_BYTES;
   maps_fd = maps;
+  spare_fd = spare;
   process = stackd_getpid();
 }
 
@@ -165,6 +170,14 @@ STACKD_HANDLER static bool hold(const struct stackd_crash_link* link, uint64_t b
   }
 }
 
+/* At the start of a process. */
+STACKD_HANDLER static void wait_for_helper(uint64_t duration_ns) {
+  if (__atomic_load_n(&helper_has_tried, __ATOMIC_SEQ_CST) != 0) return;
+  uint64_t end_ns = stackd_clock_ns(CLOCK_MONOTONIC) + duration_ns;
+  set_word(&helper_is_wanted, 1);
+  wait_for_word(&helper_has_tried, 1, end_ns);
+}
+
 /* --- The final record --- */
 
 STACKD_HANDLER static void commit(uint32_t more_flags) {
@@ -185,7 +198,9 @@ STACKD_HANDLER static void finish(uint32_t more_flags) {
     bool told = link != NULL && crash.ring == link->ring;
     if (told) stackd_tentative_withdraw_all(link->ring);
     if (!told || !hold(link, crash.begin_ns)) {
-      stackd_spool_write(crash.ring, crash.first_slot, link != NULL ? &link->spool : NULL, stackd_own_fd_check(maps_fd));
+      struct stackd_spool_fds fds = {-1, stackd_own_fd_check(maps_fd), stackd_own_fd_check(spare_fd)};
+      if (link != NULL) fds.given = stackd_own_fd_check(&link->spool);
+      stackd_spool_write(crash.ring, crash.first_slot, &fds);
     }
   }
   set_word(&phase, OVER);
@@ -197,15 +212,28 @@ STACKD_HANDLER static void write_record(const struct stackd_ring* ring) {
                             (struct stackd_crash_sources){.maps_fd = stackd_own_fd_check(maps_fd)}, &crash.first_slot);
 }
 
+/* The handler has met a fault of its own before the record was whole. The daemon's ring may be what is broken. */
+STACKD_HANDLER static void record_again(void) {
+  crash.own_faults++;
+  bool begun = crash.first_slot != STACKD_NO_SLOT;
+  if ((!begun || crash.own_faults > 1) && crash.ring != stackd_spool_ring()) {
+    crash.first_slot = STACKD_NO_SLOT;
+    write_record(stackd_spool_ring());
+  } else if (crash.own_faults > 2) {
+    return;
+  }
+  finish(STACKD_CRASH_AGENT_FAULT);
+}
+
 STACKD_HANDLER static void record_crash(const struct stackd_fault* fault, int end_signal, siginfo_t* end_info) {
   crash.fault = *fault;
   crash.end_signal = end_signal;
   crash.end_info = end_info;
   crash.begin_ns = stackd_clock_ns(CLOCK_MONOTONIC);
   crash.first_slot = STACKD_NO_SLOT;
+  crash.own_faults = 0;
   block_all_but(FAULTS);
-  set_word(&helper_is_wanted, 1);
-  wait_for_word(&helper_has_tried, 1, crash.begin_ns + taken_within_ns());
+  wait_for_helper(taken_within_ns());
   crash.link = atomic_load(&current_link);
   if (crash.link != NULL) write_record(crash.link->ring);
   if (crash.first_slot == STACKD_NO_SLOT) write_record(stackd_spool_ring());
@@ -272,7 +300,7 @@ STACKD_HANDLER static void die_after_record(const struct stackd_fault* fault) {
     uint32_t was = __atomic_load_n(&phase, __ATOMIC_SEQ_CST);
     /* The handler's own fault: the process dies of what it was to die of. (In OVER, it is the program's, which went on
      * after exit() in a handler.) */
-    if (was == CAPTURING) finish(STACKD_CRASH_AGENT_FAULT);
+    if (was == CAPTURING) record_again();
     bool own = was != OVER && crash.end_signal != 0;
     die(own ? crash.end_signal : fault->signal_number, own ? crash.end_info : fault->info, fault->context);
     return;
@@ -350,6 +378,7 @@ STACKD_HANDLER static void after_handler(const struct stackd_ring* ring, const s
 
 STACKD_HANDLER static void call_handler(const struct stackd_action* action, const struct stackd_fault* fault) {
   uint32_t tid = (uint32_t)stackd_gettid();
+  wait_for_helper(HELPER_START_NS);
   __atomic_fetch_add(&link_users, 1, __ATOMIC_SEQ_CST);
   const struct stackd_crash_link* link = atomic_load(&current_link);
   leave_stale(link != NULL ? link->ring : NULL, tid, rsp_of(fault->context));

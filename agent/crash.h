@@ -30,8 +30,9 @@ struct stackd_crash_link {
   struct stackd_own_fd spool;
 };
 
-/* Called once, before the first signal; `maps` must stay. NOT SIGNAL-SAFE. */
-void stackd_crash_init(uint64_t hold_ns, const struct stackd_own_fd* maps);
+/* Called once, before the first signal; `maps` must stay, and `spare`: an fd that is of no use to a process that crashes,
+ * and makes room for one more where there is none. NOT SIGNAL-SAFE. */
+void stackd_crash_init(uint64_t hold_ns, const struct stackd_own_fd* maps, const struct stackd_own_fd* spare);
 
 /* Where abort() begins: a handler of its signal that returns does not keep the process alive. Before stackd_crash_init().
  */

@@ -106,7 +106,7 @@ __attribute__((noinline)) STACKD_HANDLER static void write_with_stack(struct sta
                                                                       uint32_t* first_slot) {
   struct stackd_memory_map map;
   if (maps_fd >= 0 && stackd_memory_map_read(&map, maps_fd, capture->regs[STACKD_REG_RSP], capture->thread_self)) {
-    capture->ranges = &map.ranges;
+    capture->ranges = stackd_memory_map_ranges(&map);
     capture->stack = map.stack;
   }
   fill(fault, capture, record);

@@ -43,6 +43,10 @@ static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stackd_own_fd shared_socket = {-1, 0, 0};
 static char process_name[64];
 
+/* Written in turn: a thread that crashes may be copying the other. */
+static struct stackd_hello hellos[2];
+static int next_hello;
+
 /* dumps_begun and dumps_over grow; dumps_over is a futex word. */
 static uint32_t dumps_begun;
 static uint32_t dumps_over;
@@ -137,9 +141,6 @@ static void serve(void) {
 }
 
 static int connect_and_register(void) {
-  /* Written in turn: a thread that crashes may be copying the other. */
-  static struct stackd_hello hellos[2];
-  static int next_hello;
   struct stackd_hello* hello = &hellos[next_hello];
   next_hello = 1 - next_hello;
   memset(hello, 0, sizeof(*hello));
@@ -254,6 +255,7 @@ void stackd_helper_set_name(const char* name) {
   stackd_copy_string(message.name, sizeof(message.name), name);
   pthread_mutex_lock(&shared_lock);
   memcpy(process_name, message.name, sizeof(process_name));
+  for (int i = 0; i < 2; i++) memcpy(hellos[i].name, message.name, sizeof(hellos[i].name));
   stackd_connection_send(&shared_socket, &message.header, -1, MSG_DONTWAIT);
   pthread_mutex_unlock(&shared_lock);
 }

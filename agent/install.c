@@ -71,7 +71,7 @@ static int take_signal(int signal_number, stackd_sigaction_fn* set_action) {
 static void take_crash_signals(stackd_sigaction_fn* set_action) {
   if (settings.crash_signals == 0) return;
   stackd_altstack_init();
-  stackd_crash_init(settings.crash_hold_ns, &files.maps);
+  stackd_crash_init(settings.crash_hold_ns, &files.maps, &files.mem);
   stackd_crash_record_init(stackd_filter_choose());
   stackd_spool_init(settings.dir);
   for (int signal_number = 1; signal_number <= 64; signal_number++) {

@@ -6,7 +6,8 @@
 /* A function with a large frame steps over a guard page. */
 #define GUARD_BYTES (1u << 20)
 struct scan {
-  struct stackd_memory_map* map;
+  struct stackd_interval* stack;
+  struct stackd_code_ranges* ranges;
   uint64_t rsp;
   uint64_t thread_self;
   struct stackd_interval code[STACKD_CODE_INTERVALS + 1];
@@ -29,21 +30,21 @@ STACKD_HANDLER static void add_code(struct scan* scan, struct stackd_interval ra
 }
 
 STACKD_HANDLER static void add_writable(struct scan* scan, const struct stackd_interval* range) {
-  struct stackd_memory_map* map = scan->map;
-  uint32_t count = map->ranges.writable_count;
-  if (count > 0 && map->ranges.writable[count - 1].end == range->start) {
+  struct stackd_code_ranges* ranges = scan->ranges;
+  uint32_t count = ranges->writable_count;
+  if (count > 0 && ranges->writable[count - 1].end == range->start) {
     /* A stack that madvise() or the like has split. */
-    if (map->stack.end == range->start) map->stack.end = range->end;
-    map->ranges.writable[count - 1].end = range->end;
+    if (scan->stack->end == range->start) scan->stack->end = range->end;
+    ranges->writable[count - 1].end = range->end;
     return;
   }
   bool in_guard = !scan->past_rsp && scan->rsp < range->start && range->start - scan->rsp <= GUARD_BYTES;
   bool of_rsp = in_guard || (scan->rsp >= range->start && scan->rsp < range->end);
-  if (of_rsp) map->stack = *range;
+  if (of_rsp) *scan->stack = *range;
   bool of_self = scan->thread_self >= range->start && scan->thread_self < range->end;
   if ((of_rsp || of_self) && count < STACKD_MEMORY_MAP_WRITABLE) {
-    map->ranges.writable[count] = *range;
-    map->ranges.writable_count = count + 1;
+    ranges->writable[count] = *range;
+    ranges->writable_count = count + 1;
   }
 }
 
@@ -51,17 +52,19 @@ STACKD_HANDLER static void take_line(struct scan* scan, const struct stackd_maps
   if (line->executable) add_code(scan, line->range);
   if (line->readable && line->writable) add_writable(scan, &line->range);
   if (line->readable && line->range.end > scan->rsp) scan->past_rsp = true;
-  if (line->is_main_stack) scan->map->ranges.main_stack = line->range;
+  if (line->is_main_stack) scan->ranges->main_stack = line->range;
 }
 
 bool stackd_memory_map_read(struct stackd_memory_map* map, int maps_fd, uint64_t rsp, uint64_t thread_self) {
   struct stackd_interval none = {0, 0};
   map->stack = none;
-  map->ranges.main_stack = none;
-  map->ranges.writable_count = 0;
-  map->ranges.writable_capacity = STACKD_MEMORY_MAP_WRITABLE;
+  struct stackd_code_ranges* ranges = stackd_memory_map_ranges(map);
+  ranges->main_stack = none;
+  ranges->writable_count = 0;
+  ranges->writable_capacity = STACKD_MEMORY_MAP_WRITABLE;
   struct scan scan;
-  scan.map = map;
+  scan.stack = &map->stack;
+  scan.ranges = ranges;
   scan.rsp = rsp;
   scan.thread_self = thread_self;
   scan.code_count = 0;
@@ -80,6 +83,6 @@ bool stackd_memory_map_read(struct stackd_memory_map* map, int maps_fd, uint64_t
       stackd_maps_line_clear(&line);
     }
   }
-  for (uint32_t i = 0; i < STACKD_CODE_INTERVALS; i++) map->ranges.code[i] = i < scan.code_count ? scan.code[i] : none;
+  for (uint32_t i = 0; i < STACKD_CODE_INTERVALS; i++) ranges->code[i] = i < scan.code_count ? scan.code[i] : none;
   return true;
 }

@@ -10,12 +10,17 @@
 #define STACKD_MEMORY_MAP_WRITABLE 2
 
 struct stackd_memory_map {
-  /* Code, the main stack, and of the writable mappings those of rsp and of the thread descriptor. */
-  struct stackd_code_ranges ranges;
-  struct stackd_interval writable[STACKD_MEMORY_MAP_WRITABLE];
-  /* The one that rsp is in, or in whose guard it is; {0, 0} if there is none. */
+  /* The mapping that rsp is in, or in whose guard it is; {0, 0} if there is none. */
   struct stackd_interval stack;
+  /* stackd_memory_map_ranges() */
+  char ranges[sizeof(struct stackd_code_ranges) + STACKD_MEMORY_MAP_WRITABLE * sizeof(struct stackd_interval)]
+      __attribute__((aligned(8)));
 };
+
+/* Code, the main stack, and of the writable mappings those of rsp and of the thread descriptor. */
+static inline struct stackd_code_ranges* stackd_memory_map_ranges(struct stackd_memory_map* map) {
+  return (struct stackd_code_ranges*)map->ranges;
+}
 
 /* False if the file could not be read to its end. SIGNAL-SAFE. */
 bool stackd_memory_map_read(struct stackd_memory_map* map, int maps_fd, uint64_t rsp, uint64_t thread_self) STACKD_HANDLER;

@@ -170,17 +170,25 @@ STACKD_HANDLER static void make_path(char path[STACKD_PATH_BYTES], const uint64_
   path[at] = '\0';
 }
 
-STACKD_HANDLER static bool write_own_file(const struct stackd_ring* ring, uint32_t first_slot, int maps_fd) {
+STACKD_HANDLER static int create(const char* path, int spare_fd) {
+  long flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+  long fd = stackd_syscall6(SYS_openat, AT_FDCWD, (long)path, flags, 0600, 0, 0);
+  if (fd != -EMFILE || spare_fd < 0) return (int)fd;
+  stackd_syscall6(SYS_close, spare_fd, 0, 0, 0, 0, 0);
+  return (int)stackd_syscall6(SYS_openat, AT_FDCWD, (long)path, flags, 0600, 0, 0);
+}
+
+STACKD_HANDLER static bool write_own_file(const struct stackd_ring* ring, uint32_t first_slot,
+                                          const struct stackd_spool_fds* fds) {
   if (folder_length == 0) return false;
   const struct stackd_crash_record* record = stackd_slot(ring, first_slot);
   /* In `chunk`, which is used again before the file gets its name. */
   make_path(chunk, NULL, "", "");
   stackd_syscall6(SYS_mkdir, (long)chunk, 0700, 0, 0, 0, 0);
   make_path(chunk, record->id, ".", "");
-  long flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-  int fd = (int)stackd_syscall6(SYS_openat, AT_FDCWD, (long)chunk, flags, 0600, 0, 0);
+  int fd = create(chunk, fds->spare);
   if (fd < 0) return false;
-  bool written = write_all(fd, ring, first_slot, maps_fd);
+  bool written = write_all(fd, ring, first_slot, fds->maps);
   stackd_syscall6(SYS_close, fd, 0, 0, 0, 0, 0);
   static char name[STACKD_PATH_BYTES];
   make_path(chunk, record->id, ".", "");
@@ -190,9 +198,7 @@ STACKD_HANDLER static bool write_own_file(const struct stackd_ring* ring, uint32
   return false;
 }
 
-bool stackd_spool_write(const struct stackd_ring* ring, uint32_t first_slot, const struct stackd_own_fd* given,
-                        int maps_fd) {
-  int fd = given != NULL ? stackd_own_fd_check(given) : -1;
-  if (fd >= 0 && write_all(fd, ring, first_slot, maps_fd)) return true;
-  return write_own_file(ring, first_slot, maps_fd);
+bool stackd_spool_write(const struct stackd_ring* ring, uint32_t first_slot, const struct stackd_spool_fds* fds) {
+  if (fds->given >= 0 && write_all(fds->given, ring, first_slot, fds->maps)) return true;
+  return write_own_file(ring, first_slot, fds);
 }

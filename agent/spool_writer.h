@@ -4,7 +4,6 @@
 
 #include <stdbool.h>
 
-#include "agent/own_fd.h"
 #include "agent/ring_writer.h"
 #include "stackd/wire.h"
 
@@ -17,9 +16,16 @@ void stackd_spool_init(const char* folder);
 /* What the file is to say of this process; the caller keeps it for ever. Helper thread only. */
 void stackd_spool_set_process(const struct stackd_hello* process);
 
-/* Writes the CRASH record that begins in `first_slot` to `given`, the daemon's file, or if that is none to one of our own.
- * False if that failed. HANDLER ONLY, one thread of a process. */
-bool stackd_spool_write(const struct stackd_ring* ring, uint32_t first_slot, const struct stackd_own_fd* given,
-                        int maps_fd) STACKD_HANDLER;
+/* < 0: none. */
+struct stackd_spool_fds {
+  int given; /* the daemon's file */
+  int maps;
+  int spare; /* to be closed if that is what it takes to open one */
+};
+
+/* Writes the CRASH record that begins in `first_slot` to the file given, or else to one of our own. False if that failed.
+ * HANDLER ONLY, one thread of a process. */
+bool stackd_spool_write(const struct stackd_ring* ring, uint32_t first_slot,
+                        const struct stackd_spool_fds* fds) STACKD_HANDLER;
 
 #endif /* STACKD_SPOOL_WRITER_H_ */

@@ -10,6 +10,7 @@ extern "C" {
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <optional>
 #include <random>
 #include <vector>
@@ -239,6 +240,80 @@ TEST_F(CaptureTest, WithoutRoomForTheWholeRecordThereIsNone) {
   EXPECT_FALSE(CaptureAt(rsp));
   EXPECT_EQ(stackd_ring_free_slots(&agent_ring_), 20u);
   EXPECT_EQ(ring_->header()->dropped[STACKD_DROP_NO_SLOT], dropped + 1);
+}
+
+// What stackd_capture_write_crash() wrote: read as a THREAD record of its own.
+std::optional<ThreadRecord> TakeCrashThread(Ring* ring, uint32_t first_slot) {
+  __atomic_fetch_or(&ring->header()->ready[first_slot / 64], 1ull << (first_slot % 64), __ATOMIC_RELEASE);
+  LastThread listener;
+  RingReader(ring).Drain(&listener);
+  return listener.thread;
+}
+
+class CrashCaptureTest : public CaptureTest {
+ protected:
+  std::optional<ThreadRecord> CaptureCrash(const Pages& stack, uint64_t rsp, uint32_t slots) {
+    stackd_capture capture{};
+    capture.ring = &agent_ring_;
+    capture.ranges = stackd_code_ranges_current();
+    capture.filter = stackd_filter_choose();
+    capture.tid = 77;
+    capture.pid = getpid();
+    capture.max_stack_bytes = 256u << 10;
+    capture.thread_self = stack.end();
+    capture.regs[STACKD_REG_RSP] = rsp;
+    capture.crash_slots = slots;
+    capture.stack = {stack.base(), stack.end()};
+    uint32_t first_slot = STACKD_NO_SLOT;
+    stackd_capture_write_crash(&capture, &first_slot);
+    EXPECT_GE(first_slot, agent_ring_.live_slot_count);
+    return TakeCrashThread(ring_.get(), first_slot);
+  }
+};
+
+TEST_F(CrashCaptureTest, ADeepStackKeepsBothEnds) {
+  Pages stack(256);
+  RefreshRanges();
+  for (uint64_t* word = stack.words(); word < stack.words() + 256 * kPage / 8; word++) {
+    *word = reinterpret_cast<uint64_t>(word);
+  }
+  for (uint64_t rsp : {stack.base() + 512, stack.base() - 64}) {
+    auto record = CaptureCrash(stack, rsp, 60);
+    ASSERT_TRUE(record);
+    EXPECT_EQ(record->flags, STACKD_THREAD_BOTH_ENDS);
+    EXPECT_EQ(record->stack_base_avma, std::max(rsp - 128, stack.base()));
+    EXPECT_GE(record->stack_words * 8u, 64u << 10);
+    EXPECT_EQ(record->outer_words * 8u, STACKD_CRASH_OUTER_BYTES);
+    EXPECT_EQ(record->outer_base_avma + 8 * record->outer_words, stack.end());
+    ASSERT_EQ(record->words.size(), record->stack_words + record->outer_words);
+    for (size_t i = 0; i < record->words.size(); i++) {
+      bool inner = i < record->stack_words;
+      ASSERT_EQ(record->words[i],
+                inner ? record->stack_base_avma + 8 * i : record->outer_base_avma + 8 * (i - record->stack_words));
+    }
+    EXPECT_EQ(stackd_ring_free_crash_slots(&agent_ring_), agent_ring_.slot_count - agent_ring_.live_slot_count);
+  }
+}
+
+TEST_F(CrashCaptureTest, AStackThatFitsIsWhole) {
+  Pages stack(256);
+  RefreshRanges();
+  auto record = CaptureCrash(stack, stack.end() - (200u << 10), 60);
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->flags, 0u) << "200 KiB of zeros need few slots";
+  EXPECT_EQ(record->stack_base_avma + 8 * record->stack_words, stack.end());
+}
+
+TEST_F(CrashCaptureTest, SlotsThatRunOutCutTheStackAndSaySo) {
+  Pages stack(64);
+  RefreshRanges();
+  for (uint64_t* word = stack.words(); word < stack.words() + 64 * kPage / 8; word++) *word = stack.base();
+  for (uint32_t slots : {1u, 2u, 5u}) {
+    auto record = CaptureCrash(stack, stack.base() + 512, slots);
+    ASSERT_TRUE(record);
+    EXPECT_EQ(record->flags, STACKD_THREAD_BOTH_ENDS | STACKD_THREAD_TRUNCATED) << slots;
+    EXPECT_GT(record->words.size(), 0u);
+  }
 }
 
 }  // namespace

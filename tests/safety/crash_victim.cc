@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -27,6 +28,7 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -39,7 +41,7 @@ int rounds = 1;
 __attribute__((noinline)) int Recurse(int depth) {
   volatile char frame[200];
   frame[0] = static_cast<char>(depth);
-  return Recurse(depth + 1) + frame[0];
+  return (depth < 0 ? 0 : Recurse(depth + 1)) + frame[0];
 }
 
 void Sigsys() {
@@ -65,6 +67,70 @@ void Bus() {
   memory[0] = 1;
 }
 
+// What the agent writes its records to.
+void UnmapRing() {
+  FILE* maps = fopen("/proc/self/maps", "re");
+  char line[512];
+  while (fgets(line, sizeof(line), maps) != nullptr) {
+    unsigned long start, end;
+    if (strstr(line, "stackd-ring") == nullptr || sscanf(line, "%lx-%lx", &start, &end) != 2) continue;
+    munmap(reinterpret_cast<void*>(start), end - start);
+  }
+  fclose(maps);
+}
+
+// A thread that dies of any system call that is not on the list of crash handlers (agent/syscalls.h). With
+// `read_memory_errno`, process_vm_readv is refused, as some container runtimes do.
+void CrashUnderSeccomp(unsigned read_memory_errno) {
+  std::vector<sock_filter> filter = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
+  auto answer = [&filter](unsigned number, unsigned action) {
+    filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1));
+    filter.push_back(BPF_STMT(BPF_RET | BPF_K, action));
+  };
+  if (read_memory_errno != 0) answer(SYS_process_vm_readv, SECCOMP_RET_ERRNO | read_memory_errno);
+  for (unsigned number :
+       {SYS_getpid,           SYS_gettid,         SYS_arch_prctl, SYS_clock_gettime, SYS_prctl,
+        SYS_process_vm_readv, SYS_rt_sigprocmask, SYS_futex,      SYS_rt_sigreturn,  SYS_fstat,
+        SYS_pread64,          SYS_sendto,         SYS_ppoll,      SYS_rt_sigaction,  SYS_rt_tgsigqueueinfo,
+        SYS_pwrite64,         SYS_openat,         SYS_close,      SYS_mkdir,         SYS_rename}) {
+    answer(number, SECCOMP_RET_ALLOW);
+  }
+  filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
+  sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) _exit(14);
+  if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) != 0) _exit(14);
+  *null_pointer = 1;
+}
+
+void CrashInVfork() {
+  pid_t pid = vfork();
+  if (pid == 0) {
+    *null_pointer = 1;
+    _exit(1);
+  }
+  int status;
+  waitpid(pid, &status, 0);
+  if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGSEGV) _exit(13);
+}
+
+void CrashInFork() {
+  pid_t pid = fork();
+  if (pid == 0) *null_pointer = 1;
+  int status;
+  waitpid(pid, &status, 0);
+  if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGSEGV) _exit(13);
+}
+
+void Limit(int resource, rlim_t value) {
+  rlimit limit{value, value};
+  setrlimit(resource, &limit);
+}
+
+void CrashWithoutFds() {
+  while (dup(0) >= 0) continue;
+  *null_pointer = 1;
+}
+
 void Queue(int signal_number) {
   sigval value{};
   value.sival_int = 77;
@@ -88,13 +154,42 @@ const std::map<std::string, Cause>& Causes() {
         {"sp", {SIGSEGV, [] { asm volatile("mov $0x1234, %rsp; push %rax"); }}},
         {"bus", {SIGBUS, Bus}},
         {"ill", {SIGILL, [] { asm volatile("ud2"); }}},
-        {"fpe", {SIGFPE, [] { zero = 1 / zero; }}},
+        {"fpe", {SIGFPE, [] { zero = 100 / zero; }}},
         {"trap", {SIGTRAP, [] { asm volatile("int3"); }}},
         {"sys", {SIGSYS, Sigsys}},
         {"abort", {SIGABRT, [] { abort(); }}},
         {"throw", {SIGABRT, [] { throw std::runtime_error("secret"); }}},
         {"nothing", {SIGSEGV, [] {}}},
         {"exit", {SIGSEGV, [] { exit(5); }}},
+        {"unmapped_ring",
+         {SIGSEGV,
+          [] {
+            UnmapRing();
+            *null_pointer = 1;
+          }}},
+        {"seccomp", {SIGSEGV, [] { CrashUnderSeccomp(0); }}},
+        {"seccomp_no_read", {SIGSEGV, [] { CrashUnderSeccomp(EPERM); }}},
+        {"vfork", {SIGSEGV, CrashInVfork}},
+        {"fork", {SIGSEGV, CrashInFork}},
+        {"no_fds", {SIGSEGV, CrashWithoutFds}},
+        {"no_pending",
+         {SIGSEGV,
+          [] {
+            Limit(RLIMIT_SIGPENDING, 0);
+            *null_pointer = 1;
+          }}},
+        {"no_pending_abort",
+         {SIGABRT,
+          [] {
+            Limit(RLIMIT_SIGPENDING, 0);
+            abort();
+          }}},
+        {"no_memory",
+         {SIGSEGV,
+          [] {
+            Limit(RLIMIT_AS, 1);
+            *null_pointer = 1;
+          }}},
     };
     for (auto [name, number] : std::initializer_list<std::pair<std::string, int>>{{"SEGV", SIGSEGV},
                                                                                   {"BUS", SIGBUS},
@@ -162,9 +257,12 @@ void SetAction(const std::string& action, int signal_number) {
 
 const Cause* cause;
 
+// Not a local variable: siglongjmp() would undo it.
+thread_local int round_of_thread = 0;
+
 void* Run(void* barrier) {
   if (barrier != nullptr) pthread_barrier_wait(static_cast<pthread_barrier_t*>(barrier));
-  for (volatile int round = 0; round < rounds; round += 1) {
+  for (; round_of_thread < rounds; round_of_thread++) {
     if (sigsetjmp(recovery, 1) == 0) {
       cause->body();
       if (rounds > 1) mprotect(page, 4096, PROT_READ);

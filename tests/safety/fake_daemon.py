@@ -1,12 +1,10 @@
 """A daemon that takes crashes and does with them what a test says. It knows ring_abi.h and wire.h, and nothing of the daemon.
 """
 
-import array
 import ctypes
 import fcntl
 import mmap
 import os
-import select
 import socket
 import struct
 import threading
@@ -143,15 +141,17 @@ class Ring:
 
 
 class FakeDaemon:
-    """Takes one process at a time. `delay_s` is how long each answer to a crash takes; `dump` asks for the other threads."""
+    """Takes one process at a time. `delay_s` is how long each answer to a crash takes; `dump` asks for the other threads, `die`
+    closes the connection instead of an answer."""
 
-    def __init__(self, folder, take=True, store=True, delay_s=0, dump=False, spool=False, ring_bytes=1 << 20):
+    def __init__(self, folder, take=True, store=True, delay_s=0, dump=False, spool=False, die=False, ring_bytes=1 << 20):
         self.folder = folder
         self.take = take
         self.store = store
         self.delay_s = delay_s
         self.dump = dump
         self.spool = spool
+        self.die = die
         self.ring_bytes = ring_bytes
         self.crashes = []
         self.threads = {}
@@ -169,21 +169,35 @@ class FakeDaemon:
         self.thread.start()
 
     def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.thread.join(10)
         self.listener.close()
-        os.unlink(os.path.join(self.folder, "stackd.sock"))
 
     def run(self):
-        connection, _ = self.listener.accept()
+        try:
+            connection, _ = self.listener.accept()
+        except OSError:
+            return
+        with connection:
+            self.serve(connection)
+        self.over.set()
+
+    def serve(self, connection):
         message, fds, _, _ = socket.recv_fds(connection, 4096, 4)
         for fd in fds:
             os.close(fd)
+        if not message:
+            return
         assert struct.unpack_from("<I", message)[0] == MSG_HELLO
         self.ring = Ring(self.ring_bytes)
         to_pass = [self.ring.fd]
         if self.spool:
             os.makedirs(os.path.dirname(self.spool_path), mode=0o700, exist_ok=True)
             to_pass.append(os.open(self.spool_path, os.O_CREAT | os.O_RDWR, 0o600))
-        socket.send_fds(connection, [struct.pack("<IIII", MSG_WELCOME, 16, self.ring.size_bytes, 0)], to_pass)
+        try:
+            socket.send_fds(connection, [struct.pack("<IIII", MSG_WELCOME, 16, self.ring.size_bytes, 0)], to_pass)
+        except BrokenPipeError:
+            return
         self.connected.set()
         while True:
             try:
@@ -194,11 +208,12 @@ class FakeDaemon:
                 break
             if struct.unpack_from("<I", message)[0] == MSG_CRASH:
                 self.messages += 1
+                if self.die:
+                    break
                 self.on_crash(connection)
+        connection.close()
         self.tentative = self.ring.tentative()
         self.collect()
-        connection.close()
-        self.over.set()
 
     def collect(self):
         for kind, slots in self.ring.take():

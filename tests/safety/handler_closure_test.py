@@ -15,7 +15,7 @@ import unittest
 AGENT = "agent/libstackd_agent.so"
 SECTION = ".text.stackd_handler"
 FILTERS = ["stackd_filter_avx2", "stackd_filter_scalar"]
-ROOTS = ["stackd_on_dump_signal", "stackd_on_crash_signal"] + FILTERS
+ROOTS = ["stackd_on_dump_signal", "stackd_on_crash_signal", "stackd_crash_before_end"] + FILTERS
 # The filter, chosen at install; the program's own handler for signals that are not ours.
 CALLS_FILTER = {"copy_stack"}
 MAY_CALL_INDIRECTLY = CALLS_FILTER | {"stackd_chain_call"}
@@ -53,7 +53,8 @@ def disassemble():
         if mnemonic.startswith("push"):
             current.frame_bytes += 8
         reserve = re.match(r"\$0x([0-9a-f]+),%rsp", operands)
-        if reserve and mnemonic.startswith("sub"):
+        # Subtracting -128 is the shorter way to add 128.
+        if reserve and mnemonic.startswith("sub") and int(reserve[1], 16) < 1 << 63:
             current.frame_bytes += int(reserve[1], 16)
         align = re.match(r"\$0x(f+[0-9a-f]*0),%rsp", operands)
         if align and mnemonic.startswith("and"):
@@ -128,15 +129,16 @@ class HandlerClosure(unittest.TestCase):
         bytes_below, names = max(callees)
         return function.frame_bytes + 8 + bytes_below, (name,) + names
 
-    def test_the_stack_that_the_handler_needs_is_what_it_makes_sure_of(self):
-        with open("agent/capture.h", encoding="utf-8") as file:
-            header = file.read()
-        budget = int(re.search(r"#define STACKD_CAPTURE_STACK_BYTES (\d+)", header)[1])
-        needed, path = self.deepest("stackd_on_dump_signal")
-        print(f"the handler needs {needed} of {budget} bytes: {' > '.join(path)}")
+    def check_stack(self, root, header, constant):
+        with open(header, encoding="utf-8") as file:
+            budget = int(re.search(rf"#define {constant} (\d+)", file.read())[1])
+        needed, path = self.deepest(root)
+        print(f"{root} needs {needed} of {budget} bytes: {' > '.join(path)}")
         self.assertLessEqual(needed, budget)
-        needed, path = self.deepest("stackd_on_crash_signal")
-        print(f"the handler of crashes needs {needed} bytes: {' > '.join(path)}")
+
+    def test_the_stack_that_a_handler_needs_is_what_it_makes_sure_of(self):
+        self.check_stack("stackd_on_dump_signal", "agent/capture.h", "STACKD_CAPTURE_STACK_BYTES")
+        self.check_stack("stackd_on_crash_signal", "agent/crash_record.h", "STACKD_CRASH_STACK_BYTES")
 
     def test_the_library_needs_libc_alone(self):
         needed = re.findall(r"NEEDED.*\[(.+)\]", run("readelf", "-dW", AGENT))
