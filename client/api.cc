@@ -144,6 +144,10 @@ Result<void> Api::DeleteDump(const v1::DeleteDumpRequest& request) {
   return {};
 }
 
+Result<v1::Dump> Api::ResymbolizeDump(const v1::ResymbolizeDumpRequest& request) {
+  return Call<v1::Dump>(*channel_, address_, timeout_ms_, &v1::Stackd::Stub::ResymbolizeDump, request);
+}
+
 Result<v1::ListStackGroupsResponse> Api::ListStackGroups(const v1::ListStackGroupsRequest& request) {
   return Call<v1::ListStackGroupsResponse>(*channel_, address_, timeout_ms_, &v1::Stackd::Stub::ListStackGroups, request);
 }

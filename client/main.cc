@@ -25,6 +25,7 @@ Command Find(const std::string& name) {
                                                        {"delete", RunDelete},
                                                        {"doctor", RunDoctor},
                                                        {"version", RunVersion},
+                                                       {"resymbolize", RunResymbolize},
                                                        {"completion", RunCompletion}};
   return commands.at(name);
 }

@@ -117,6 +117,13 @@ Examples:
   AddFormat(export_command, options);
   export_command->add_option("--to", options->to, "File to write; - is standard output")->type_name("FILE");
 
+  CLI::App* resymbolize = add("resymbolize", R"(Unwind and name a stored dump anew, when debug files have arrived.
+
+Examples:
+  stackctl resymbolize                 the newest
+  stackctl resymbolize NAME && stackctl show NAME)");
+  take_name(resymbolize, "NAME", "processes/.../dumps/...; the newest if left out");
+
   CLI::App* delete_command = add("delete", "Delete a stored dump.");
   take_name(delete_command, "NAME", "processes/.../dumps/...")->required();
 
@@ -143,8 +150,8 @@ std::unexpected<OptionsExit> UnknownCommand(const std::string& typed) {
 }  // namespace
 
 const std::vector<std::string>& CommandNames() {
-  static const std::vector<std::string> names{"ps",     "dump",   "list",   "show",    "groups",    "watch",
-                                              "export", "delete", "doctor", "version", "completion"};
+  static const std::vector<std::string> names{"ps",     "dump",        "list",   "show",   "groups",  "watch",
+                                              "export", "resymbolize", "delete", "doctor", "version", "completion"};
   return names;
 }
 

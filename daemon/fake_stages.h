@@ -18,6 +18,7 @@ struct FakeStages {
   std::vector<ProcessDescription> processes;
   std::function<Result<std::shared_ptr<Capture>>(const CaptureRequest&)> capture;
   std::vector<AddressQuery> symbolized;
+  bool unnamed = false;  // no address has a name
 
   std::atomic<int> captures = 0;
 };

@@ -99,7 +99,7 @@ int Run(const Config& config) {
   auto store = OpenStore(config);
   if (!store) return Fail(store.error().message);
   Symbolizer symbolizer({.debug_dirs = config.debug_dirs});
-  Pipeline pipeline(collector->get(), &symbolizer, store->get());
+  Pipeline pipeline(collector->get(), &symbolizer, store->get(), config.debug_dirs);
   (*collector)->OnDumpRequest([&pipeline](std::string process_id) {
     CaptureRequest request{.trigger = Trigger::kSelf, .deadline_ns = MonotonicNs() + kSelfDumpNs};
     auto dump = pipeline.CreateDump(process_id, request);

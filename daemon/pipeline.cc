@@ -17,11 +17,12 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/text.h"
-#include "daemon/collect/find_modules.h"
 #include "daemon/dump_id.h"
 #include "daemon/finisher.h"
 #include "daemon/group/assemble.h"
 #include "daemon/log/log.h"
+#include "daemon/resymbolize/earlier_stacks.h"
+#include "daemon/resymbolize/module_finder.h"
 #include "daemon/store/raw_capture.h"
 #include "daemon/unwind/unwinder.h"
 
@@ -106,6 +107,19 @@ std::shared_ptr<const SourceLocation> OutsideOfFiles() {
   return location;
 }
 
+std::string NamedAnewNote(int64_t wall_ns, const std::vector<std::string>& missing) {
+  constexpr size_t kMaxNamed = 8;
+  const time_t seconds = wall_ns / kNsPerSecond;
+  tm utc;
+  gmtime_r(&seconds, &utc);
+  char time_text[64];
+  strftime(time_text, sizeof(time_text), "%Y-%m-%d %H:%M:%S UTC", &utc);
+  std::string note = std::string("unwound and named anew at ") + time_text;
+  for (size_t i = 0; i < std::min(missing.size(), kMaxNamed); ++i) note += (i == 0 ? "; " : ", ") + missing[i];
+  if (missing.size() > kMaxNamed) note += " and " + std::to_string(missing.size() - kMaxNamed) + " more";
+  return note;
+}
+
 class ScopedCount {
  public:
   explicit ScopedCount(std::atomic<int64_t>* count) : count_(count) { ++*count_; }
@@ -118,6 +132,8 @@ class ScopedCount {
 }  // namespace
 
 struct Pipeline::State {
+  explicit State(std::vector<std::string> file_dirs) : modules(std::move(file_dirs)) {}
+
   // What became of a capture, and how long each step took.
   struct Made {
     std::shared_ptr<v1::Dump> dump;
@@ -129,6 +145,7 @@ struct Pipeline::State {
   Collector* collector;
   Symbolizer* symbolizer;
   DumpStore* store;
+  ModuleFinder modules;
 
   std::mutex mutex;
   DumpIds ids;
@@ -137,10 +154,9 @@ struct Pipeline::State {
   // Kept from dump to dump, because their caches are warm.
   std::vector<std::unique_ptr<Unwinder>> idle_unwinders;
   Watchers watchers;
-  ModuleCache modules;  // of captures that were read again
 
   std::atomic<int64_t> running = 0, by_request = 0, by_hang = 0, by_crash = 0, by_self = 0, shared = 0, failed = 0,
-                       partial = 0;
+                       named_anew = 0, partial = 0;
   std::atomic<int64_t> crashes_known = 0, crashes_reread = 0;
   std::atomic<int64_t> unstored = 0, unwound = 0, incomplete = 0, frames = 0, unnamed = 0;
 
@@ -185,6 +201,7 @@ struct Pipeline::State {
   void FinishCrash(UnfinishedCrash crash);
   bool FinishCrash(const Capture& capture, const std::string& id, const Result<void>& raw_stored);
   Result<std::shared_ptr<Capture>> ReadCapture(const std::string& dump_name);
+  Result<SharedDump> MakeAnew(const std::string& name, int64_t deadline_ns);
   void Count(const Capture& capture, const v1::Dump& dump, const std::vector<NamedStack>& stacks);
   void Tell(const SharedDump& dump);
 };
@@ -303,6 +320,7 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
   }
   const Capture& capture = **captured;
   const int64_t captured_ns = MonotonicNs();
+  if (capture.map != nullptr) modules.Learn(capture.process.uid, *capture.map);
   const std::string id = NextId(capture.begin_wall_ns);
 
   // The raw copy is on its way to the disk while this thread unwinds.
@@ -358,10 +376,10 @@ Result<std::shared_ptr<Capture>> Pipeline::State::ReadCapture(const std::string&
   if (!bytes) return std::unexpected(bytes.error());
   auto raw = ParseRaw(*bytes);
   if (!raw) return std::unexpected(raw.error());
+  ModuleFinder::Found found = modules.Find(*raw);
   auto capture = std::make_shared<Capture>(std::move(raw->capture));
-  std::vector<Mapping> mappings = capture->map->mappings();
-  FindModulesByBuildId(raw->build_ids, &modules, &mappings, &capture->notes);
-  capture->map = std::make_shared<const AddressMap>(std::move(mappings));
+  capture->map = std::move(found.map);
+  for (std::string& sentence : found.missing) capture->notes.push_back(std::move(sentence));
   return capture;
 }
 
@@ -378,7 +396,46 @@ void Pipeline::State::FinishCrash(UnfinishedCrash crash) {
   FinishCrash(*crash.capture, crash.dump_name.substr(crash.dump_name.rfind('/') + 1), {});
 }
 
-Pipeline::Pipeline(Collector* collector, Symbolizer* symbolizer, DumpStore* store) : state_(std::make_shared<State>()) {
+Result<SharedDump> Pipeline::State::MakeAnew(const std::string& name, int64_t deadline_ns) {
+  Result<v1::Dump> stored = store->Get(name);
+  if (!stored) return std::unexpected(std::move(stored.error()));
+  Result<std::string> raw_bytes = store->GetRaw(name);
+  if (!raw_bytes) return std::unexpected(std::move(raw_bytes.error()));
+  Result<RawCapture> raw = ParseRaw(*raw_bytes);
+  if (!raw) return std::unexpected(std::move(raw.error()));
+  raw_bytes->clear();
+
+  Capture& capture = raw->capture;
+  const ModuleFinder::Found found = modules.Find(*raw);
+  capture.map = found.map;
+  for (const Mapping& mapping : capture.map->mappings()) {
+    if (mapping.module != nullptr) symbolizer->Forget(*mapping.module);
+  }
+  const EarlierStacks earlier(*stored);
+  std::vector<NativeStack> unwound = Unwind(capture);
+  for (size_t i = 0; i < unwound.size(); ++i) {
+    if (capture.threads[i].has_stack) unwound[i] = earlier.Longer(capture.threads[i].tid, std::move(unwound[i]));
+  }
+  DistinctStacks distinct = Distinct(capture, std::move(unwound));
+  Name(capture, deadline_ns, &distinct.stacks);
+  for (NamedStack& stack : distinct.stacks) {
+    for (size_t i = 0; i < stack.locations.size(); ++i) {
+      stack.locations[i] = earlier.Better(stack.native.frames[i], std::move(stack.locations[i]));
+    }
+  }
+  std::shared_ptr<v1::Dump> dump = AssembleDump(
+      capture, distinct.of_thread, distinct.stacks, [this](const Module& module) { return symbolizer->Quality(module); },
+      name.substr(name.rfind('/') + 1));
+  dump->add_notes(NamedAnewNote(WallNs(), found.missing));
+  dump->set_stored(true);
+  Result<PackedDump> packed = DumpStore::Pack(dump);
+  Result<void> replaced = packed ? store->Replace(std::move(*packed)) : std::unexpected(packed.error());
+  if (!replaced) return std::unexpected(std::move(replaced.error()));
+  return dump;
+}
+
+Pipeline::Pipeline(Collector* collector, Symbolizer* symbolizer, DumpStore* store, std::vector<std::string> file_dirs)
+    : state_(std::make_shared<State>(std::move(file_dirs))) {
   state_->collector = collector;
   state_->symbolizer = symbolizer;
   state_->store = store;
@@ -438,6 +495,17 @@ Result<SharedDump> Pipeline::CreateDump(const std::string& process_id, const Cap
   }
 }
 
+Result<SharedDump> Pipeline::Resymbolize(const std::string& name, int64_t deadline_ns) {
+  ScopedCount running(&state_->running);
+  const int64_t start_ns = MonotonicNs();
+  Result<SharedDump> dump = state_->MakeAnew(name, deadline_ns);
+  if (!dump) return dump;
+  ++state_->named_anew;
+  Log(LogLevel::kInfo, "dump named anew",
+      {{"process", (*dump)->process().display_name()}, {"dump", name}, {"took_us", (MonotonicNs() - start_ns) / 1000}});
+  return dump;
+}
+
 std::shared_ptr<void> Pipeline::Watch(std::function<void(SharedDump)> watcher) {
   auto entry = std::make_shared<std::function<void(SharedDump)>>(std::move(watcher));
   {
@@ -468,7 +536,8 @@ std::map<std::string, int64_t> Pipeline::Counters() const {
           {"stacks_unwound", state_->unwound},
           {"stacks_incomplete", state_->incomplete},
           {"frames", state_->frames},
-          {"frames_unnamed", state_->unnamed}};
+          {"frames_unnamed", state_->unnamed},
+          {"dumps_named_anew", state_->named_anew}};
 }
 
 }  // namespace stackd

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "daemon/base/result.h"
 #include "daemon/collect/collector.h"
@@ -21,8 +22,8 @@ class Finisher;
 // Thread-safe.
 class Pipeline {
  public:
-  // All must outlive the pipeline.
-  Pipeline(Collector* collector, Symbolizer* symbolizer, DumpStore* store);
+  // All must outlive the pipeline. `file_dirs`: where Resymbolize looks for files of processes that are gone.
+  Pipeline(Collector* collector, Symbolizer* symbolizer, DumpStore* store, std::vector<std::string> file_dirs = {});
   ~Pipeline();
 
   // A new dump of the process, whole (view FULL), by `request.deadline_ns`. Calls that overlap for one process share one
@@ -35,6 +36,9 @@ class Pipeline {
   void AddCrash(std::shared_ptr<Capture> capture, const std::function<void()>& release);
   // Finishes, in the background, the dumps that a daemon left behind whose stacks were stored and not unwound.
   void FinishWhatWasLeft();
+  // Unwinds and names a stored dump anew, from its raw capture and with the files that are there now, and replaces it. What
+  // it knew already stays. Fails with reason DUMP_NOT_FOUND or RAW_CAPTURE_GONE.
+  Result<std::shared_ptr<const v1::Dump>> Resymbolize(const std::string& name, int64_t deadline_ns);
 
   // Calls `watcher` with every dump stored from now on, until the returned handle is destroyed.
   std::shared_ptr<void> Watch(std::function<void(std::shared_ptr<const v1::Dump>)> watcher);

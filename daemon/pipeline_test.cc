@@ -10,6 +10,8 @@
 #include "daemon/base/clock.h"
 #include "daemon/dump_id.h"
 #include "daemon/fake_stages.h"
+#include "daemon/group/assemble.h"
+#include "daemon/store/raw_capture.h"
 
 namespace stackd {
 namespace {
@@ -219,6 +221,69 @@ TEST_F(PipelineTest, FailsAsTheCaptureDoes) {
   ASSERT_FALSE(dump.has_value());
   EXPECT_EQ(dump.error().message, "gone");
   EXPECT_EQ(pipeline_->Counters()["dumps_failed"], 1);
+}
+
+TEST_F(PipelineTest, NamesAStoredDumpAnewAndLosesNothingThatWasKnown) {
+  CaptureIs({{kFakeBias + 0x20, kFakeBias + 0x31}, {}});
+  auto made = Create();
+  ASSERT_TRUE(made.has_value());
+  const std::string name = (*made)->name();
+  // As if the names had been worse.
+  v1::Dump poorer = **made;
+  for (v1::Stack& stack : *poorer.mutable_stacks()) stack.mutable_frames(0)->clear_function();
+  ASSERT_TRUE(store_->Put(poorer));
+  int told = 0;
+  auto handle = pipeline_->Watch([&](std::shared_ptr<const v1::Dump>) { ++told; });
+
+  auto anew = pipeline_->Resymbolize(name, MonotonicNs() + kNsPerSecond);
+  ASSERT_TRUE(anew.has_value()) << anew.error().message;
+  EXPECT_EQ((*anew)->name(), name);
+  EXPECT_EQ((*anew)->create_time().nanos(), (*made)->create_time().nanos());
+  ASSERT_EQ((*anew)->stacks_size(), 1);
+  EXPECT_EQ((*anew)->stacks(0).frames(0).function(), "f20");
+  EXPECT_EQ((*anew)->stacks(0).frames(1).function(), "f30");
+  EXPECT_EQ((*anew)->groups(0).fingerprint(), (*made)->groups(0).fingerprint());
+  EXPECT_THAT((*anew)->notes(), testing::Contains(HasSubstr("named anew at")));
+  EXPECT_EQ(store_->Get(name)->SerializeAsString(), (*anew)->SerializeAsString());
+  EXPECT_EQ(store_->dump_count(), 1);
+  EXPECT_EQ(told, 0) << "it is no new dump";
+  EXPECT_TRUE(pipeline_->Resymbolize(name, MonotonicNs() + kNsPerSecond).has_value()) << "and once more";
+}
+
+TEST_F(PipelineTest, KeepsTheNamesOfFilesThatAreGone) {
+  CaptureIs({{kFakeBias + 0x20, kFakeBias + 0x31}});
+  auto made = Create();
+  ASSERT_TRUE(made.has_value());
+  // Another daemon, which never saw the process. The stages in front of it name nothing.
+  Fakes().unnamed = true;
+  Pipeline later(collector_.get(), &symbolizer_, store_.get());
+  auto anew = later.Resymbolize((*made)->name(), MonotonicNs() + kNsPerSecond);
+  ASSERT_TRUE(anew.has_value()) << anew.error().message;
+  for (int i = 0; i < 2; ++i) {
+    const v1::Frame& frame = (*anew)->stacks(0).frames(i);
+    EXPECT_EQ(frame.SerializeAsString(), (*made)->stacks(0).frames(i).SerializeAsString());
+  }
+  ASSERT_EQ((*anew)->modules_size(), 1);
+  EXPECT_EQ((*anew)->modules(0).build_id(), (*made)->modules(0).build_id());
+}
+
+TEST_F(PipelineTest, FinishesADumpThatTheDaemonHadNoTimeFor) {
+  const auto capture = FakeCapture(7, {{kFakeBias + 0x20}});
+  const v1::Dump header = DumpHeader(*capture, "unfinished");
+  ASSERT_TRUE(store_->PutRaw(header, SerializeRaw(*capture)));
+  auto finished = pipeline_->Resymbolize(header.name(), MonotonicNs() + kNsPerSecond);
+  ASSERT_TRUE(finished.has_value()) << finished.error().message;
+  EXPECT_EQ((*finished)->state(), v1::Dump::COMPLETE);
+  EXPECT_EQ(store_->Get(header.name())->threads_size(), 1);
+}
+
+TEST_F(PipelineTest, SaysWhyADumpCannotBeNamedAnew) {
+  EXPECT_EQ(pipeline_->Resymbolize("processes/7-100/dumps/x", MonotonicNs()).error().reason, "DUMP_NOT_FOUND");
+  CaptureIs({{kFakeBias}});
+  v1::Dump dump = **Create();
+  dump.set_name("processes/7-100/dumps/without-raw");
+  ASSERT_TRUE(store_->Put(dump));
+  EXPECT_EQ(pipeline_->Resymbolize(dump.name(), MonotonicNs()).error().reason, "RAW_CAPTURE_GONE");
 }
 
 TEST_F(PipelineTest, CountsWhatItDid) {

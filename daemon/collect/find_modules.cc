@@ -7,15 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <map>
 #include <memory>
-#include <optional>
 #include <string_view>
 #include <tuple>
 #include <utility>
 
 #include "daemon/base/fd.h"
-#include "daemon/base/text.h"
 
 namespace stackd {
 namespace {
@@ -70,8 +67,8 @@ void NoteMissing(const std::vector<Mapping>& mappings, std::vector<std::string>*
 
 }  // namespace
 
-void FindModulesByImage(const std::vector<SpoolImage>& images, ModuleCache* cache, std::vector<Mapping>* mappings,
-                        std::vector<std::string>* notes) {
+void FindModules(const std::vector<SpoolImage>& images, ModuleCache* cache, std::vector<Mapping>* mappings,
+                 std::vector<std::string>* notes) {
   for (const SpoolImage& image : images) {
     auto first = std::ranges::find(*mappings, image.start_avma, &Mapping::start_avma);
     if (first == mappings->end() || first->module != nullptr) continue;
@@ -84,23 +81,6 @@ void FindModulesByImage(const std::vector<SpoolImage>& images, ModuleCache* cach
       mapping.module = module;
       mapping.bias = *bias;
     }
-  }
-  NoteMissing(*mappings, notes);
-}
-
-void FindModulesByBuildId(const std::vector<std::string>& build_ids, ModuleCache* cache, std::vector<Mapping>* mappings,
-                          std::vector<std::string>* notes) {
-  std::map<std::pair<std::string, std::string>, std::shared_ptr<const Module>> found;
-  for (size_t i = 0; i < mappings->size(); i++) {
-    Mapping& mapping = (*mappings)[i];
-    if (build_ids[i].empty()) continue;
-    auto [entry, is_new] = found.try_emplace({mapping.path, build_ids[i]});
-    if (is_new) {
-      Fd fd = OpenRegularFile(mapping.path);
-      auto module = fd.valid() ? cache->Get(std::move(fd), mapping.path) : Error(Code::kNotFound, "");
-      if (module && HexOfBytes((*module)->build_id()) == build_ids[i]) entry->second = *module;
-    }
-    mapping.module = entry->second;
   }
   NoteMissing(*mappings, notes);
 }

@@ -51,7 +51,7 @@ std::shared_ptr<Capture> ToCapture(ProcessDescription process, SpoolCrash crash,
   capture->threads = recording.TakeThreads();
   std::vector<Mapping> mappings = ParseMaps(crash.maps);
   for (Mapping& mapping : mappings) mapping.path = ToValidUtf8(mapping.path);
-  FindModulesByImage(crash.images, modules, &mappings, &capture->notes);
+  FindModules(crash.images, modules, &mappings, &capture->notes);
   capture->map = std::make_shared<const AddressMap>(std::move(mappings));
   return capture;
 }

@@ -309,6 +309,21 @@ grpc::Status StackdService::ExportDump(grpc::ServerContext*, const v1::ExportDum
   return pieces.Flush() ? grpc::Status::OK : grpc::Status::CANCELLED;
 }
 
+grpc::Status StackdService::ResymbolizeDump(grpc::ServerContext* context, const v1::ResymbolizeDumpRequest* request,
+                                            v1::Dump* response) {
+  const int64_t deadline_ns = DumpDeadlineNs(context->deadline());
+  std::string name = request->name();
+  if (name.empty()) {
+    Result<std::string> newest = parts_.store->Newest();
+    if (!newest) return StoreFailure(newest.error(), "name", name);
+    name = *newest;
+  }
+  Result<SharedDump> dump = parts_.pipeline->Resymbolize(name, deadline_ns);
+  if (!dump) return StoreFailure(dump.error(), "name", name);
+  *response = ViewOf(**dump, request->view());
+  return grpc::Status::OK;
+}
+
 grpc::Status StackdService::ListStackGroups(grpc::ServerContext*, const v1::ListStackGroupsRequest* request,
                                             v1::ListStackGroupsResponse* response) {
   Result<GroupPage> page = parts_.store->ListGroups({request->filter(), request->page_size(), request->page_token()});

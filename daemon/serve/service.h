@@ -42,6 +42,8 @@ class StackdService final : public v1::Stackd::WithCallbackMethod_WatchDumps<v1:
                                                                const v1::WatchDumpsRequest* request) override;
   grpc::Status ExportDump(grpc::ServerContext* context, const v1::ExportDumpRequest* request,
                           grpc::ServerWriter<v1::ExportDumpResponse>* writer) override;
+  grpc::Status ResymbolizeDump(grpc::ServerContext* context, const v1::ResymbolizeDumpRequest* request,
+                               v1::Dump* response) override;
   grpc::Status ListStackGroups(grpc::ServerContext* context, const v1::ListStackGroupsRequest* request,
                                v1::ListStackGroupsResponse* response) override;
   grpc::Status GetStackGroup(grpc::ServerContext* context, const v1::GetStackGroupRequest* request,

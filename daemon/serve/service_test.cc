@@ -371,6 +371,29 @@ TEST_F(ServiceTest, GetsAGroupByNameOrThatOfTheNewestCrash) {
   EXPECT_EQ(ReasonOf(get("what is this", &group)), "BAD_NAME");
 }
 
+TEST_F(ServiceTest, NamesADumpAnew) {
+  const v1::Dump made = Create();
+  v1::ResymbolizeDumpRequest request;
+  v1::Dump anew;
+  grpc::ClientContext first;
+  grpc::Status status = stub_->ResymbolizeDump(&first, request, &anew);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(anew.name(), made.name());
+  EXPECT_THAT(anew.notes(), Contains(HasSubstr("named anew at")));
+
+  v1::Dump without_raw = CrashNumber(1, "f1");
+  ASSERT_TRUE(store_->Put(without_raw));
+  request.set_name(without_raw.name());
+  grpc::ClientContext second;
+  status = stub_->ResymbolizeDump(&second, request, &anew);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(ReasonOf(status), "RAW_CAPTURE_GONE");
+
+  request.set_name("processes/7-100/dumps/none");
+  grpc::ClientContext third;
+  EXPECT_EQ(ReasonOf(stub_->ResymbolizeDump(&third, request, &anew)), "DUMP_NOT_FOUND");
+}
+
 TEST_F(ServiceTest, ListsDumpsWithOneTrigger) {
   Create();
   ASSERT_TRUE(store_->Put(CrashNumber(1, "f1")));

@@ -233,6 +233,18 @@ TEST_F(StackctlTest, ListsCrashesWithWhatDied) {
   EXPECT_THAT(Run("list").out, HasSubstr("  CRASH  "));
 }
 
+TEST_F(StackctlTest, NamesADumpAnew) {
+  EXPECT_EQ(Run("resymbolize").exit_code, 3);
+  Run("dump");
+  Outcome anew = Run("resymbolize");
+  EXPECT_EQ(anew.exit_code, 0) << anew.err;
+  EXPECT_EQ(anew.out, *store_->Newest() + "\n");
+  EXPECT_THAT(anew.err, HasSubstr("named anew at"));
+  EXPECT_THAT(Run("show").out, HasSubstr("f20"));
+  ASSERT_TRUE(store_->Put(CrashNumber(1, "f1")));
+  EXPECT_EQ(Run("resymbolize processes/7-100/dumps/crash-1").exit_code, 1);
+}
+
 TEST_F(StackctlTest, SaysWhenTheOutputCannotBeWritten) {
   Outcome dump = Run("ps >/dev/full; test $? = 1 && echo failed");
   EXPECT_THAT(dump.out, HasSubstr("failed"));

@@ -51,6 +51,20 @@ void SymbolCache::Set(SymbolSlot& slot, std::shared_ptr<const SourceLocation> lo
   slot.is_final = is_final;
 }
 
+void SymbolCache::Forget(const Module& module) {
+  auto it = modules_.find(module.identity());
+  if (it == modules_.end()) return;
+  SymbolModule& entry = it->second;
+  entry.id = next_id_++;
+  entry.quality = SymbolQuality::kNone;
+  entry.names_blame = entry.lines_blame = 0;
+  for (auto& [svma, slot] : entry.slots) {
+    if (!slot.is_final || slot.names_pending || slot.lines_pending || slot.waiters > 0) continue;
+    Set(slot, nullptr, false);
+    slot.retry_ns = 0;
+  }
+}
+
 void SymbolCache::EnforceLimit() {
   if (size_bytes_ <= limit_bytes_) return;
   EvictUsedBefore(generation_);

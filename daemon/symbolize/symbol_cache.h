@@ -60,6 +60,9 @@ class SymbolCache {
   SymbolSlot& GetSlot(SymbolModule& module, uint64_t svma);
   void Set(SymbolSlot& slot, std::shared_ptr<const SourceLocation> location, bool is_final);
 
+  // Forgets the names of a module, but for what is pending or waited for, and what went wrong with it; a worker opens it anew.
+  void Forget(const Module& module);
+
   // Forgets what was not used lately if the cache is larger than its limit; never what is pending or waited for. Slots and
   // modules that may be forgotten must not be referred to.
   void EnforceLimit();

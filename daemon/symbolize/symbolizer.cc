@@ -306,6 +306,11 @@ std::vector<std::shared_ptr<const SourceLocation>> Symbolizer::Symbolize(std::sp
   return locations;
 }
 
+void Symbolizer::Forget(const Module& module) {
+  std::lock_guard lock(state_->mutex);
+  state_->cache.Forget(module);
+}
+
 SymbolQuality Symbolizer::Quality(const Module& module) const {
   std::lock_guard lock(state_->mutex);
   const SymbolModule* entry = state_->cache.FindModule(module);

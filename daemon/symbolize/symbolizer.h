@@ -56,6 +56,9 @@ class Symbolizer {
   // reason "not named within the deadline" and is looked up in the background, so that a later call knows it.
   std::vector<std::shared_ptr<const SourceLocation>> Symbolize(std::span<const AddressQuery> queries, int64_t deadline_ns);
 
+  // Looks addresses of the module up anew from now on: there may be debug files that were not there before.
+  void Forget(const Module& module);
+
   // kNone until an address of the module was asked for.
   SymbolQuality Quality(const Module& module) const;
 

@@ -122,6 +122,28 @@ TEST(Symbolizer, AnswersFromItsCacheWithoutAWorker) {
   EXPECT_EQ(first, second) << "the same objects";
 }
 
+TEST(Symbolizer, FindsADebugFileThatCameLaterWhenToldToForget) {
+  Sample();
+  const std::string dir = TestFolder() + "/late_debug";
+  const std::string build_id = RunCommand("eu-readelf -n sample | sed -n 's/.*Build ID: //p' | tr -d '\\n'");
+  ASSERT_GT(build_id.size(), 2u);
+  RunCommand("mkdir -p late_debug/.build-id/" + build_id.substr(0, 2) + " && strip -o late_stripped sample");
+  Symbolizer symbolizer({.debug_dirs = {dir}});
+  auto module = OpenModule(TestFolder() + "/late_stripped");
+  const auto queries = Queries(module, {SvmaOf(Sample(), "main")});
+  const auto unnamed = symbolizer.Symbolize(queries, In(20));
+  EXPECT_TRUE(unnamed[0]->frames.empty());
+  EXPECT_THAT(unnamed[0]->unnamed_reason, HasSubstr("was not found in"));
+
+  RunCommand("cp sample late_debug/.build-id/" + build_id.substr(0, 2) + "/" + build_id.substr(2) + ".debug");
+  EXPECT_TRUE(symbolizer.Symbolize(queries, In(20))[0]->frames.empty()) << "what was found is in the cache";
+  symbolizer.Forget(*module);
+  const auto named = symbolizer.Symbolize(queries, In(20));
+  ASSERT_FALSE(named[0]->frames.empty());
+  EXPECT_EQ(named[0]->frames.back().function, "main");
+  EXPECT_GT(named[0]->frames.back().line, 0);
+}
+
 TEST(Symbolizer, NamesWhatItCanWhenTheDeadlineIsOver) {
   Symbolizer symbolizer(NoDebugFiles());
   auto queries = Queries(OpenModule(Sample()), {SvmaOf(Sample(), "plain_c")});

@@ -41,7 +41,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static ModuleCache cache;
   std::vector<Mapping> mappings = ParseMaps(crash->maps);
   std::vector<std::string> notes;
-  FindModulesByImage(crash->images, &cache, &mappings, &notes);
+  FindModules(crash->images, &cache, &mappings, &notes);
   for (const Mapping& mapping : mappings) Check(mapping.module == nullptr || mapping.module->path() == mapping.path);
   Check(notes.size() <= 1);
   return 0;
