@@ -1,9 +1,6 @@
 #include "daemon/pipeline.h"
 
-#include <string.h>
-
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -15,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/analyze/crash_cause.h"
 #include "daemon/base/clock.h"
-#include "daemon/base/text.h"
 #include "daemon/dump_id.h"
 #include "daemon/finisher.h"
 #include "daemon/group/assemble.h"
@@ -46,19 +43,6 @@ int64_t NamingTimeNs(int64_t budget_ns) {
 // Nobody waits for the names of a crash, but the next crash.
 constexpr int64_t kNameCrashNs = 10 * kNsPerSecond;
 constexpr int kFinishers = 2;
-
-std::string HexOfId(const std::array<uint64_t, 2>& id) {
-  return HexOfBytes({reinterpret_cast<const char*>(id.data()), sizeof(id)});
-}
-
-// What is known of a crash before anybody has looked at its stack.
-void DescribeCrash(const CrashCapture& crash, v1::Crash* out) {
-  out->set_id(HexOfId(crash.id));
-  out->set_tid(crash.tid);
-  out->set_signal(crash.signal_number);
-  out->set_code(crash.signal_code);
-  out->set_from_spool(crash.from_spool);
-}
 
 // A capture that is being made, and who waits for it.
 struct Flight {
@@ -351,15 +335,13 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
 bool Pipeline::State::FinishCrash(const Capture& capture, const std::string& id, const Result<void>& raw_stored) {
   Made made = Assemble(capture, MonotonicNs() + kNameCrashNs, id);
   v1::Dump& dump = *made.dump;
-  if (capture.crash) DescribeCrash(*capture.crash, dump.mutable_crash());
   bool stored = Store(made.dump, DumpStore::Pack(made.dump), raw_stored);
   Count(capture, dump, made.stacks);
   if (capture.crash) {
-    const char* signal = sigabbrev_np(capture.crash->signal_number);
     Log(LogLevel::kWarning, "process crashed",
         {{"process", dump.process().display_name()},
          {"pid", dump.process().pid()},
-         {"signal", signal == nullptr ? std::to_string(capture.crash->signal_number) : std::string("SIG") + signal},
+         {"signal", dump.crash().signal_name()},
          {"explanation", dump.crash().explanation()},
          {"fingerprint", dump.crash().fingerprint()},
          {"dump", dump.name()},
@@ -448,7 +430,7 @@ Pipeline::~Pipeline() { finisher_.reset(); }
 void Pipeline::AddCrash(std::shared_ptr<Capture> capture, const std::function<void()>& release) {
   const std::string id = state_->NextId(capture->begin_wall_ns);
   v1::Dump header = DumpHeader(*capture, id);
-  DescribeCrash(*capture->crash, header.mutable_crash());
+  *header.mutable_crash() = ExplainCrash(*capture, nullptr);
   Result<void> raw_stored = state_->store->PutRaw(header, SerializeRaw(*capture));
   if (raw_stored) {
     release();

@@ -40,8 +40,6 @@ std::shared_ptr<Capture> ToCapture(ProcessDescription process, SpoolCrash crash,
   capture->begin_wall_ns = crash.wall_ns;
   capture->dump_signal = crash.process.dump_signal;
   capture->partial = true;
-  capture->notes.push_back(
-      "it was found in the spool: no daemon took it while the process was there, and its other threads were not asked");
   capture->crash = ToCrashCapture(crash.record);
   capture->crash->from_spool = true;
   CollectorCounters unused;

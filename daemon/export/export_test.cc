@@ -149,6 +149,35 @@ v1::Dump MakeDump() {
   return dump;
 }
 
+// The same process, whose thread "walker" ran over its stack.
+v1::Dump MakeCrashDump() {
+  v1::Dump dump = MakeDump();
+  dump.set_trigger(v1::Dump::CRASH);
+  dump.set_state(v1::Dump::COMPLETE);
+  v1::Stack stack = MakeStack({
+      MakeFrame("memmove", "", 0, "libc.so.6", v1::Frame::REGISTERS),
+      MakeFrame("walk(Node*)", "/src/tree.cc", 30, "checkout"),
+      MakeFrame("Odd(int)", "/src/math.cc", 25, "checkout", v1::Frame::INLINED),
+      MakeFrame("Even(int)", "/src/math.cc", 20, "checkout"),
+      MakeFrame("start_thread", "", 0, "libc.so.6"),
+      MakeFrame("clone3", "", 0, "libc.so.6"),
+  });
+  stack.mutable_frames(1)->set_repeat_count(65'412);
+  stack.mutable_frames(1)->set_repeat_length(1);
+  stack.mutable_frames(2)->set_repeat_count(9);
+  stack.mutable_frames(2)->set_repeat_length(2);
+  stack.set_omitted_bytes(8'307'000);
+  stack.set_omitted_before(2);
+  *dump.add_stacks() = stack;
+  AddThread(5900, "walker", "crashed: SIGSEGV", 3, &dump);
+  AddGroup({5900}, {"walker"}, {"crashed: SIGSEGV"}, stack, &dump);
+  dump.mutable_groups()->DeleteSubrange(1, 2);
+  v1::Crash* crash = dump.mutable_crash();
+  crash->set_tid(5900);
+  crash->set_explanation("stack overflow of thread walker: 8.0 MiB are used up (SIGSEGV, SEGV_ACCERR)");
+  return dump;
+}
+
 // With STACKD_UPDATE_GOLDEN=1 in the environment the file is written instead, for review.
 void ExpectGolden(const std::string& name, const std::string& actual) {
   const std::string path = "daemon/export/testdata/" + name;
@@ -174,6 +203,48 @@ TEST(ExportTextByThread, ShowsThreadsInTheKernelsOrder) {
 }
 
 TEST(ExportFolded, HasALineForEachStackAndThreadName) { ExpectGolden("folded.txt", Export(ExportFolded, MakeDump())); }
+
+TEST(ExportText, BeginsWithWhatCrashed) { ExpectGolden("crash.txt", Export(ExportText, MakeCrashDump())); }
+
+TEST(ExportTextByThread, ShowsTheThreadThatCrashedFirst) {
+  const std::string text = Export(ExportTextByThread, MakeCrashDump());
+  ExpectGolden("crash_threads.txt", text.substr(0, text.find("\nThread 2 ")));
+}
+
+TEST(ExportFolded, CountsRecursion) {
+  EXPECT_THAT(Export(ExportFolded, MakeCrashDump()),
+              HasSubstr("\ncheckout;walker;clone3;start_thread;Even(int) × 9;Odd(int) × 9;"
+                        "[7.9 MiB of the stack are not shown here: not copied];walk(Node*) × 65,412;memmove 1\n"));
+}
+
+TEST(ExportText, ShowsACrashOfWhichNoStackIsKnown) {
+  v1::Dump dump;
+  dump.mutable_process()->set_display_name("orders");
+  dump.mutable_process()->set_pid(7);
+  dump.mutable_crash()->set_explanation("evil \x1b[2J");
+  EXPECT_THAT(Export(ExportText, dump), testing::StartsWith("orders (pid 7) crashed: evil \\x1b[2J\n"));
+  dump.mutable_crash()->set_tid(1);
+  AddThread(1, "main", "crashed: SIGSEGV", -1, &dump);
+  EXPECT_THAT(Export(ExportText, dump), HasSubstr("\nThe thread that crashed: main\n  tid 1\n  (no stack)\n"));
+}
+
+TEST(Exports, ReadAnyRepetitionThatADumpMayClaim) {
+  for (int64_t count : {int64_t{-1}, int64_t{1}, int64_t{1} << 62}) {
+    for (int32_t length : {-5, 0, 1, 2, 7, 1 << 30}) {
+      v1::Dump dump = MakeCrashDump();
+      for (v1::Stack* stack : {dump.mutable_stacks(3), dump.mutable_groups(1)->mutable_stack()}) {
+        for (int i : {0, 2, 5}) {
+          stack->mutable_frames(i)->set_repeat_count(count);
+          stack->mutable_frames(i)->set_repeat_length(length);
+        }
+        stack->set_omitted_before(length);
+      }
+      for (const auto format : {ExportText, ExportTextByThread, ExportFolded}) {
+        EXPECT_THAT(Export(format, dump), HasSubstr("memmove"));
+      }
+    }
+  }
+}
 
 TEST(ExportText, SaysInOneLineThatAllIsWell) {
   v1::Dump dump;

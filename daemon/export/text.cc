@@ -52,6 +52,15 @@ void WriteGroup(const v1::StackGroup& group, const ThreadsByTid& threads, Piecew
   WriteStack(group.stack(), "  ", out);
 }
 
+void WriteCrashedThread(const v1::Dump& dump, const v1::Thread& thread, Piecewise* out) {
+  *out << "\nThe thread that crashed: " << ThreadName(thread) << "\n  tid " << std::to_string(thread.tid()) << "\n";
+  if (const v1::Stack* stack = StackOf(dump, thread)) {
+    WriteStack(*stack, "  ", out);
+  } else {
+    *out << "  (no stack)\n";
+  }
+}
+
 }  // namespace
 
 void ExportText(const v1::Dump& dump, const Sink& sink) {
@@ -59,8 +68,12 @@ void ExportText(const v1::Dump& dump, const Sink& sink) {
   WriteHeading(dump, &out);
   ThreadsByTid threads;
   for (const v1::Thread& thread : dump.threads()) threads.emplace(thread.tid(), &thread);
+  const v1::Thread* crashed = CrashedThread(dump);
+  if (crashed != nullptr) WriteCrashedThread(dump, *crashed, &out);
   for (const v1::StackGroup& group : dump.groups()) {
     if (!out.wanted()) return;
+    const bool shown = crashed != nullptr && group.tids_size() == 1 && group.tids(0) == crashed->tid();
+    if (shown) continue;
     WriteGroup(group, threads, &out);
   }
   if (dump.omitted_group_count() > 0) {

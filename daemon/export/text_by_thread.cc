@@ -6,19 +6,30 @@
 
 namespace stackd {
 
+namespace {
+
+void WriteThread(const v1::Dump& dump, int index, Piecewise* out) {
+  const v1::Thread& thread = dump.threads(index);
+  *out << "\nThread " << std::to_string(index + 1) << " (tid " << std::to_string(thread.tid()) << " \""
+       << Printable(thread.name()) << "\"): " << Printable(thread.state()) << "\n";
+  if (const v1::Stack* stack = StackOf(dump, thread)) {
+    WriteStack(*stack, "", out);
+  } else {
+    *out << "(no stack)\n";
+  }
+}
+
+}  // namespace
+
 void ExportTextByThread(const v1::Dump& dump, const Sink& sink) {
   Piecewise out(sink);
   WriteHeading(dump, &out);
+  const v1::Thread* crashed = CrashedThread(dump);
+  for (int i = 0; i < dump.threads_size(); ++i) {
+    if (&dump.threads(i) == crashed) WriteThread(dump, i, &out);
+  }
   for (int i = 0; i < dump.threads_size() && out.wanted(); ++i) {
-    const v1::Thread& thread = dump.threads(i);
-    out << "\nThread " << std::to_string(i + 1) << " (tid " << std::to_string(thread.tid()) << " \""
-        << Printable(thread.name()) << "\"): " << Printable(thread.state()) << "\n";
-    const bool known = thread.has_stack() && thread.stack() >= 0 && thread.stack() < dump.stacks_size();
-    if (known) {
-      WriteStack(dump.stacks(thread.stack()), "", &out);
-    } else {
-      out << "(no stack)\n";
-    }
+    if (&dump.threads(i) != crashed) WriteThread(dump, i, &out);
   }
   WriteNotes(dump, &out);
 }

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <span>
+#include <utility>
 #include <vector>
 
+#include "daemon/analyze/memory_place.h"
 #include "daemon/export/printable.h"
 #include "daemon/export/wording.h"
 #include "daemon/group/stack_end.h"
@@ -15,8 +18,6 @@ namespace {
 constexpr size_t kMaxCycleFrames = 8;
 // Fewer repetitions are not worth a sentence.
 constexpr size_t kMinRepetitions = 3;
-
-using Line = std::string;
 
 std::string BaseName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
@@ -30,64 +31,110 @@ std::string FrameText(const v1::Frame& frame) {
   return Printable(text);
 }
 
-std::vector<Line> Lines(const v1::Stack& stack) {
-  std::vector<Line> lines;
+std::vector<std::string> Lines(const v1::Stack& stack) {
+  std::vector<std::string> lines;
   lines.reserve(stack.frames_size());
   for (const v1::Frame& frame : stack.frames()) lines.push_back(FrameText(frame));
   return lines;
 }
 
-// How many times the `cycle` lines from `begin` stand there again right behind themselves.
-size_t Repetitions(const std::vector<Line>& lines, size_t begin, size_t cycle) {
-  size_t end = begin + cycle;
+// How many times the first `cycle` lines stand there again right behind themselves.
+size_t Repetitions(std::span<const std::string> lines, size_t cycle) {
+  size_t end = cycle;
   while (end < lines.size() && lines[end] == lines[end - cycle]) ++end;
-  return (end - begin) / cycle - 1;
+  return end / cycle - 1;
 }
 
-class Writer {
+class StackWriter {
  public:
-  Writer(std::string_view indent, Piecewise* out) : indent_(indent), out_(*out) {}
+  StackWriter(const v1::Stack& stack, std::string_view indent, Piecewise* out)
+      : stack_(stack), lines_(Lines(stack)), indent_(indent), out_(*out) {}
 
-  void Frame(size_t number, const Line& line) {
-    char label[24];
-    snprintf(label, sizeof(label), "#%-3zu", number);
-    out_ << indent_ << label << (number > 999 ? " " : "") << line << "\n";
+  void Run() {
+    for (size_t i = 0; i < lines_.size();) {
+      if (HasGapBefore(i)) Remark("    … " + GapInWords(stack_));
+      i = FrameAt(i).repeat_count() > 0 ? CountedRun(i) : EqualLines(i);
+    }
+    if (!IsWhole(stack_)) Remark("(stack ends here: " + Printable(StackEndInWords(stack_)) + ")");
   }
 
-  void Remark(std::string_view text) { out_ << indent_ << text << "\n"; }
-
  private:
-  std::string_view indent_;
-  Piecewise& out_;
-};
+  const v1::Frame& FrameAt(size_t i) const { return stack_.frames(static_cast<int>(i)); }
+  bool HasGapBefore(size_t i) const { return stack_.omitted_bytes() > 0 && std::cmp_equal(i, stack_.omitted_before()); }
 
-}  // namespace
+  // Where lines must not be compared with what comes before.
+  size_t EndOfPlainFrames(size_t begin) const {
+    size_t end = begin + 1;
+    while (end < lines_.size() && FrameAt(end).repeat_count() == 0 && !HasGapBefore(end)) ++end;
+    return end;
+  }
 
-std::string Place(const v1::Frame& frame) {
-  return frame.module_offset().empty() ? frame.module() : frame.module() + "+" + frame.module_offset();
-}
+  // Recursion as it was folded when the dump was made. Returns where the lines behind it begin.
+  size_t CountedRun(size_t begin) {
+    const size_t length = std::clamp<size_t>(FrameAt(begin).repeat_length(), 1, lines_.size() - begin);
+    const int64_t count = FrameAt(begin).repeat_count();
+    if (length == 1) {
+      Line(number_, lines_[begin] + Times(count));
+    } else {
+      for (size_t k = 0; k < length; ++k) Line(number_ + k, lines_[begin + k]);
+    }
+    number_ += static_cast<uint64_t>(count) * length;
+    if (length > 1) {
+      Remark("    … these " + std::to_string(length) + " frames" + Times(count) + ", to #" + std::to_string(number_ - 1));
+    }
+    return begin + length;
+  }
 
-void WriteStack(const v1::Stack& stack, std::string_view indent, Piecewise* out) {
-  const std::vector<Line> lines = Lines(stack);
-  Writer writer(indent, out);
-  for (size_t i = 0; i < lines.size();) {
+  // A frame, or a few that stand there several times. Returns where the lines behind them begin.
+  size_t EqualLines(size_t begin) {
+    const std::span lines = std::span(lines_).subspan(begin, EndOfPlainFrames(begin) - begin);
     size_t cycle = 1, repetitions = 0;
-    for (; cycle <= std::min(kMaxCycleFrames, lines.size() - i); ++cycle) {
-      repetitions = Repetitions(lines, i, cycle);
+    for (; cycle <= std::min(kMaxCycleFrames, lines.size()); ++cycle) {
+      repetitions = Repetitions(lines, cycle);
       if (repetitions >= kMinRepetitions) break;
     }
     if (repetitions < kMinRepetitions) {
       cycle = 1;
       repetitions = 0;
     }
-    for (size_t k = 0; k < cycle; ++k) writer.Frame(i + k, lines[i + k]);
-    i += cycle * (1 + repetitions);
-    if (repetitions == 0) continue;
-    const std::string what = cycle == 1 ? "the same frame" : "the same " + std::to_string(cycle) + " frames";
-    writer.Remark("    … " + what + " " + Count(static_cast<int64_t>(repetitions), "more time") + ", to #" +
-                  std::to_string(i - 1));
+    for (size_t k = 0; k < cycle; ++k) Line(number_ + k, lines[k]);
+    number_ += cycle * (1 + repetitions);
+    if (repetitions > 0) {
+      const std::string what = cycle == 1 ? "the same frame" : "the same " + std::to_string(cycle) + " frames";
+      Remark("    … " + what + " " + Count(static_cast<int64_t>(repetitions), "more time") + ", to #" +
+             std::to_string(number_ - 1));
+    }
+    return begin + cycle * (1 + repetitions);
   }
-  if (!IsWhole(stack)) writer.Remark("(stack ends here: " + Printable(StackEndInWords(stack)) + ")");
+
+  void Line(uint64_t number, const std::string& text) {
+    char label[32];
+    snprintf(label, sizeof(label), "#%-3lu", number);
+    out_ << indent_ << label << (number > 999 ? " " : "") << text << "\n";
+  }
+
+  void Remark(std::string_view text) { out_ << indent_ << text << "\n"; }
+
+  const v1::Stack& stack_;
+  const std::vector<std::string> lines_;
+  const std::string_view indent_;
+  Piecewise& out_;
+  // Of the next frame, with those that are not shown.
+  uint64_t number_ = 0;
+};
+
+}  // namespace
+
+std::string Times(int64_t count) { return " × " + Grouped(count); }
+
+std::string GapInWords(const v1::Stack& stack) {
+  return BytesInWords(static_cast<uint64_t>(stack.omitted_bytes())) + " of the stack are not shown here: not copied";
 }
+
+std::string Place(const v1::Frame& frame) {
+  return frame.module_offset().empty() ? frame.module() : frame.module() + "+" + frame.module_offset();
+}
+
+void WriteStack(const v1::Stack& stack, std::string_view indent, Piecewise* out) { StackWriter(stack, indent, out).Run(); }
 
 }  // namespace stackd

@@ -70,14 +70,34 @@ std::string ProcessInWords(const v1::Process& process) {
 
 std::string ThreadName(const v1::Thread& thread) { return thread.name().empty() ? "(no name)" : Printable(thread.name()); }
 
+const v1::Thread* CrashedThread(const v1::Dump& dump) {
+  if (!dump.has_crash()) return nullptr;
+  for (const v1::Thread& thread : dump.threads()) {
+    if (thread.tid() == dump.crash().tid()) return &thread;
+  }
+  return nullptr;
+}
+
+const v1::Stack* StackOf(const v1::Dump& dump, const v1::Thread& thread) {
+  const bool known = thread.has_stack() && thread.stack() >= 0 && thread.stack() < dump.stacks_size();
+  return known ? &dump.stacks(thread.stack()) : nullptr;
+}
+
 void WriteHeading(const v1::Dump& dump, Piecewise* out) {
-  *out << ProcessInWords(dump.process()) << ": " << CountsInWords(dump) << ", in " << InWords(dump.capture_duration());
-  if (dump.pause().has_max()) *out << "; longest pause " << InWords(dump.pause().max());
+  std::string counts = CountsInWords(dump) + ", in " + InWords(dump.capture_duration());
+  if (dump.pause().has_max()) counts += "; longest pause " + InWords(dump.pause().max());
+  *out << ProcessInWords(dump.process());
+  if (dump.has_crash()) {
+    *out << " crashed: " << Printable(dump.crash().explanation());
+  } else {
+    *out << ": " << counts;
+  }
   *out << "\ndump " << Printable(dump.name()) << " · " << InWords(dump.create_time()) << " · "
        << TriggerInWords(dump.trigger());
   if (dump.state() == v1::Dump::PARTIAL) *out << " · PARTIAL";
   if (!dump.stored()) *out << " · not stored";
   *out << "\n";
+  if (dump.has_crash()) *out << counts << "\n";
 }
 
 void WriteNotCaptured(const v1::Dump& dump, Piecewise* out) {

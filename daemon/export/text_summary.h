@@ -8,7 +8,13 @@
 
 namespace stackd {
 
-// Two lines and an empty one: which process, how many threads, how long; which dump.
+// The thread that crashed, if the dump is of a crash and has it.
+const v1::Thread* CrashedThread(const v1::Dump& dump);
+
+// nullptr if it has none.
+const v1::Stack* StackOf(const v1::Dump& dump, const v1::Thread& thread);
+
+// Which process, and what it died of; which dump; how many threads, how long.
 void WriteHeading(const v1::Dump& dump, Piecewise* out);
 
 // The threads without a stack, if there are any, and why.

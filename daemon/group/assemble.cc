@@ -5,17 +5,24 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "daemon/analyze/crash_cause.h"
+#include "daemon/analyze/signal_name.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/text.h"
+#include "daemon/group/crash_fingerprint.h"
 #include "daemon/group/expand_stack.h"
 #include "daemon/group/notes.h"
 #include "daemon/group/thread_state.h"
+#include "stackd/ring_abi.h"
 
 namespace stackd {
 namespace {
 
 using google::protobuf::Duration;
 using google::protobuf::Timestamp;
+
+// Shallower stacks of live threads are shown as they are.
+constexpr size_t kMaxUnfoldedFrames = 64;
 
 // A negative number can only be a lie of the process; as a time it would be one that JSON does not have.
 Duration ToDuration(int64_t ns) {
@@ -212,6 +219,9 @@ class ThreadStates {
       : capture_(capture), map_(map), dump_(dump) {}
 
   const std::string& Of(const ThreadCapture& thread, int stack) {
+    if (capture_.crash && capture_.crash->tid == thread.tid) {
+      return state_ = "crashed: " + SignalName(capture_.crash->signal_number);
+    }
     if (thread.status != ThreadStatus::kCaptured || !thread.has_stack) {
       return state_ = StateFromStatus(thread, capture_.dump_signal);
     }
@@ -266,6 +276,29 @@ void FillHeader(const Capture& capture, const std::string& dump_id, v1::Dump* du
   *dump->mutable_pause() = PausesOf(capture.threads);
 }
 
+// What a reader of the crash must know about how it was recorded.
+void NoteHowItWasRecorded(const CrashCapture& crash, v1::Dump* dump) {
+  const std::string name = SignalName(crash.signal_number);
+  if (crash.from_spool)
+    dump->add_notes("no daemon was there: the process left a file, and only the thread that crashed is in it");
+  if ((crash.flags & STACKD_CRASH_AGENT_FAULT) != 0) {
+    dump->add_notes("the agent's handler met a fault of its own while it copied the stack, which is not whole");
+  }
+  if ((crash.flags & STACKD_CRASH_HANDLED) != 0) {
+    dump->add_notes("the program's own handler was called for " + name + " and did not recover; this is the first fault");
+  }
+}
+
+void AddCrash(const Capture& capture, v1::Dump* dump) {
+  const v1::Stack* stack = nullptr;
+  for (const v1::Thread& thread : dump->threads()) {
+    if (thread.tid() == capture.crash->tid && thread.has_stack()) stack = &dump->stacks(thread.stack());
+  }
+  *dump->mutable_crash() = ExplainCrash(capture, stack);
+  AddCrashFingerprint(stack, dump->process().executable(), dump->mutable_crash());
+  NoteHowItWasRecorded(*capture.crash, dump);
+}
+
 google::protobuf::ArenaOptions LargeBlocks() {
   google::protobuf::ArenaOptions options;
   options.start_block_size = 16 << 10;
@@ -294,12 +327,16 @@ std::shared_ptr<v1::Dump> AssembleDump(const Capture& capture, const std::vector
   StackExpander expander(map, arena.get());
   std::vector<std::string> fingerprints;
   fingerprints.reserve(stacks.size());
-  for (const NamedStack& stack : stacks) fingerprints.push_back(expander.Expand(stack, dump->add_stacks()));
+  for (const NamedStack& stack : stacks) {
+    const bool fold = capture.crash || stack.native.frames.size() > kMaxUnfoldedFrames;
+    fingerprints.push_back(expander.Expand(stack, fold, dump->add_stacks()));
+  }
   AddThreads(capture, map, stack_of_thread, dump);
   const std::vector<int> threads_of_stack = ThreadsOfStacks(stack_of_thread, stacks.size());
   AddGroups(threads_of_stack, fingerprints, dump);
   AddModules(map, expander.mappings(), quality, dump);
 
+  if (capture.crash) AddCrash(capture, dump);
   for (const std::string& note : capture.notes) dump->add_notes(ToValidUtf8(note));
   for (std::string& note : NotesOn(*dump, threads_of_stack)) dump->add_notes(std::move(note));
   const v1::ThreadCounts& counts = dump->thread_counts();

@@ -6,6 +6,7 @@
 
 #include "daemon/base/text.h"
 #include "daemon/group/fingerprint.h"
+#include "daemon/group/recursion.h"
 
 namespace stackd {
 namespace {
@@ -91,18 +92,62 @@ StackExpander::Range StackExpander::FramesAt(const NativeFrame& native, const So
   return next;
 }
 
-std::string StackExpander::Expand(const NamedStack& stack, v1::Stack* expanded) {
-  expanded->set_end(static_cast<v1::Stack::End>(stack.native.end));
-  expanded->mutable_frames()->Reserve(static_cast<int>(stack.native.frames.size()));
+// Of the functions of one native frame, for recursion.
+XXH128_hash_t StackExpander::KeyOf(const Range& range) const {
+  std::string key = frames_[range.begin]->module();
+  for (size_t i = range.begin; i < range.end; ++i) {
+    XXH128_canonical_t bytes;
+    XXH128_canonicalFromHash(&bytes, hashes_[i]);
+    key.append(reinterpret_cast<const char*>(bytes.digest), sizeof(bytes.digest));
+  }
+  return XXH3_128bits(key.data(), key.size());
+}
+
+std::string StackExpander::Expand(const NamedStack& stack, bool fold, v1::Stack* expanded) {
+  const NativeStack& native = stack.native;
+  expanded->set_end(static_cast<v1::Stack::End>(native.end));
+  expanded->mutable_frames()->Reserve(static_cast<int>(native.frames.size()));
+  std::vector<Range> ranges;
+  ranges.reserve(native.frames.size());
+  for (size_t i = 0; i < native.frames.size(); ++i) ranges.push_back(FramesAt(native.frames[i], *stack.locations[i]));
+
+  std::vector<Recursion> recursions;
+  if (fold) {
+    std::vector<XXH128_hash_t> keys;
+    for (const Range& range : ranges) keys.push_back(KeyOf(range));
+    recursions = FindRecursion(keys, native);
+  }
   std::vector<XXH128_hash_t> hashes;
-  hashes.reserve(stack.native.frames.size());
-  for (size_t i = 0; i < stack.native.frames.size(); ++i) {
-    const Range range = FramesAt(stack.native.frames[i], *stack.locations[i]);
-    for (size_t k = range.begin; k < range.end; ++k) {
-      // Shared: whoever owns the arena owns the frame.
-      expanded->mutable_frames()->UnsafeArenaAddAllocated(frames_[k]);
-      hashes.push_back(hashes_[k]);
+  hashes.reserve(native.frames.size());
+  // Shared: whoever owns the arena owns the frame.
+  const auto add = [&](v1::Frame* frame, size_t k) {
+    expanded->mutable_frames()->UnsafeArenaAddAllocated(frame);
+    hashes.push_back(hashes_[k]);
+  };
+  auto recursion = recursions.begin();
+  bool gap_shown = native.omitted_bytes == 0;
+  for (size_t i = 0; i < ranges.size();) {
+    if (!gap_shown && i >= native.omitted_before) {
+      expanded->set_omitted_bytes(static_cast<int64_t>(native.omitted_bytes));
+      expanded->set_omitted_before(expanded->frames_size());
+      gap_shown = true;
     }
+    const bool repeats = recursion != recursions.end() && i == recursion->begin;
+    const size_t end = repeats ? i + recursion->period : i + 1;
+    if (repeats) {
+      // This one frame is of this stack alone.
+      auto* counted = google::protobuf::Arena::CreateMessage<v1::Frame>(arena_);
+      *counted = *frames_[ranges[i].begin];
+      counted->set_repeat_count(recursion->turns);
+      int32_t length = 0;
+      for (size_t n = i; n < end; ++n) length += static_cast<int32_t>(ranges[n].end - ranges[n].begin);
+      counted->set_repeat_length(length);
+      add(counted, ranges[i].begin);
+    }
+    for (size_t n = i; n < end; ++n) {
+      for (size_t k = ranges[n].begin + (repeats && n == i); k < ranges[n].end; ++k) add(frames_[k], k);
+    }
+    i = repeats ? (recursion++)->end : end;
   }
   return FingerprintOf(hashes);
 }

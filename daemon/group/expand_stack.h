@@ -27,8 +27,9 @@ class StackExpander {
   // Frames are made on `arena`, where the expanded stacks must be too. Both arguments outlive this.
   StackExpander(const AddressMap& map, google::protobuf::Arena* arena) : map_(map), arena_(arena) {}
 
-  // Inlined frames come before the function that they are inlined into, as debuggers number them. Returns the fingerprint.
-  std::string Expand(const NamedStack& stack, v1::Stack* expanded);
+  // Inlined frames come before the function that they are inlined into, as debuggers number them. With `fold`, recursion is
+  // shown once and counted. Returns the fingerprint.
+  std::string Expand(const NamedStack& stack, bool fold, v1::Stack* expanded);
 
   // Those that expanded frames lie in, in the order of their first use; one may be there twice.
   const std::vector<const Mapping*>& mappings() const { return mappings_; }
@@ -53,6 +54,7 @@ class StackExpander {
   };
 
   Range FramesAt(const NativeFrame& native, const SourceLocation& location);
+  XXH128_hash_t KeyOf(const Range& range) const;
 
   const AddressMap& map_;
   google::protobuf::Arena* const arena_;

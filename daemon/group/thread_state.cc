@@ -1,8 +1,8 @@
 #include "daemon/group/thread_state.h"
 
+#include "daemon/analyze/syscall_name.h"
+#include "daemon/analyze/syscall_site.h"
 #include "daemon/base/text.h"
-#include "daemon/group/syscall_name.h"
-#include "daemon/group/syscall_site.h"
 
 namespace stackd {
 namespace {

@@ -51,6 +51,10 @@ struct NativeFrame {
 struct NativeStack {
   std::vector<NativeFrame> frames;  // innermost first
   StackEnd end;
+  // Of a stack whose middle was not copied: how much of it no frame is known of, and the first frame behind that. 0 bytes:
+  // nothing is missing in the middle.
+  uint64_t omitted_bytes = 0;
+  size_t omitted_before = 0;
 };
 
 inline constexpr int kMaxFrames = 4096;
@@ -62,11 +66,15 @@ class Unwinder {
   Unwinder();
   ~Unwinder();
 
-  // `copy_truncated`: the stack went on beyond the copy, so running off its end is kTruncated.
+  // `copy_truncated`: the stack went on beyond the copy, so running off its end is kTruncated. Where the copy holds both
+  // ends of one stack, the frames behind the gap follow those before it, if the way on can be found.
   NativeStack Unwind(const Registers& registers, const StackCopy& stack, bool copy_truncated, const AddressMap& map);
 
  private:
   struct State;
+
+  void CrossGap(const StackCopy& stack, const AddressMap& map, NativeStack* result);
+
   std::unique_ptr<State> state_;
 };
 

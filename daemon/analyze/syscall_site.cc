@@ -1,10 +1,11 @@
-#include "daemon/group/syscall_site.h"
+#include "daemon/analyze/syscall_site.h"
 
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
-#include "daemon/group/syscall_name.h"
+#include "daemon/analyze/syscall_name.h"
+#include "daemon/unwind/code_bytes.h"
 
 namespace stackd {
 namespace {
@@ -39,15 +40,6 @@ std::optional<uint32_t> NumberLoadedBefore(std::span<const uint8_t> code) {
   return std::nullopt;
 }
 
-// Where in the module's file the byte at `avma` lies.
-std::optional<uint64_t> FileOffset(const Mapping& mapping, uint64_t avma) {
-  if (!mapping.module->is_memory_image()) return avma - mapping.start_avma + mapping.file_offset;
-  const auto& segments = mapping.module->segments();
-  if (segments.empty()) return std::nullopt;
-  const auto lowest = std::ranges::min(segments, {}, &Segment::svma);
-  return avma - mapping.bias - lowest.svma;
-}
-
 }  // namespace
 
 SyscallSite DecodeSyscallSite(std::span<const uint8_t> code) {
@@ -60,11 +52,8 @@ SyscallSite DecodeSyscallSite(std::span<const uint8_t> code) {
 
 std::optional<SyscallSite> ReadSyscallSite(const AddressMap& map, uint64_t pc_avma) {
   const Mapping* mapping = map.Find(pc_avma);
-  if (mapping == nullptr || mapping->module == nullptr) return std::nullopt;
-  if (pc_avma - mapping->start_avma < kSyscallSiteBytesBefore) return std::nullopt;
-  const auto offset = FileOffset(*mapping, pc_avma - kSyscallSiteBytesBefore);
-  if (!offset) return std::nullopt;
-  const auto code = mapping->module->Read(*offset, kSyscallSiteBytesBefore + kSyscallSiteBytesAfter);
+  if (mapping == nullptr || pc_avma - mapping->start_avma < kSyscallSiteBytesBefore) return std::nullopt;
+  const auto code = ReadCode(map, pc_avma - kSyscallSiteBytesBefore, kSyscallSiteBytesBefore + kSyscallSiteBytesAfter);
   if (!code) return std::nullopt;
   return DecodeSyscallSite(*code);
 }

@@ -1,4 +1,4 @@
-#include "daemon/group/syscall_site.h"
+#include "daemon/analyze/syscall_site.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include <sstream>
 #include <thread>
 
+#include "daemon/analyze/syscall_name.h"
 #include "daemon/base/fd.h"
-#include "daemon/group/syscall_name.h"
 #include "daemon/module/module.h"
 
 namespace stackd {
@@ -74,7 +74,9 @@ AddressMap MapOfThisProcess() {
   for (Mapping& mapping : mappings) {
     if (!mapping.executable || !mapping.path.starts_with('/')) continue;
     auto module = Module::Open(Fd(open(mapping.path.c_str(), O_RDONLY | O_CLOEXEC)), mapping.path);
-    if (module) mapping.module = *module;
+    if (!module) continue;
+    mapping.module = *module;
+    mapping.bias = MappingBias(mapping, **module).value_or(0);
   }
   return AddressMap(std::move(mappings));
 }

@@ -1,4 +1,4 @@
-#include "daemon/group/syscall_name.h"
+#include "daemon/analyze/syscall_name.h"
 
 #include <iterator>
 

@@ -1,0 +1,202 @@
+// Loads, stores and jumps that went wrong.
+#include <algorithm>
+#include <charconv>
+#include <csignal>
+
+#include "daemon/analyze/fault_instruction.h"
+#include "daemon/analyze/memory_place.h"
+#include "daemon/analyze/verdict.h"
+#include "daemon/base/printable.h"
+
+namespace stackd {
+namespace {
+
+// x86 exceptions (trap_number), and bits of the error code of a page fault (trap_error).
+constexpr uint64_t kStackFault = 12, kGeneralProtection = 13, kPageFault = 14;
+constexpr uint64_t kWasWrite = 1 << 1, kWasFetch = 1 << 4;
+
+// Linux maps nothing below 64 KiB for ordinary users.
+constexpr uint64_t kNullBytes = 64 << 10;
+// A negative offset to a null pointer; the kernel has its error values there, and no memory.
+constexpr uint64_t kBelowNull = -uint64_t{4096};
+constexpr uint64_t kKernelHalf = uint64_t{1} << 63;
+
+// An instruction touches the stack within this distance of the stack pointer: red zone, calls, probes of large frames.
+constexpr uint64_t kStackAccessBytes = 4096;
+// A frame can be larger than the stack that it does not fit into, but not by any amount.
+constexpr uint64_t kLeastOverrunBytes = 1 << 20;
+
+enum class Access { kUnknown, kRead, kWrite, kJump };
+
+Access AccessOf(const CrashScene& scene) {
+  const CrashCapture& crash = scene.crash;
+  if (crash.trap_number == kPageFault && (crash.trap_error & kWasFetch) != 0) return Access::kJump;
+  // Where the processor has no such bit, a fetch is seen by its address.
+  if (scene.thread != nullptr && crash.fault_address_avma == scene.rip()) return Access::kJump;
+  if (crash.trap_number != kPageFault) return Access::kUnknown;
+  return (crash.trap_error & kWasWrite) != 0 ? Access::kWrite : Access::kRead;
+}
+
+std::string InWords(Access access) {
+  switch (access) {
+    case Access::kRead:
+      return "read of ";
+    case Access::kWrite:
+      return "write to ";
+    case Access::kJump:
+      return "jump to ";
+    case Access::kUnknown:
+      break;
+  }
+  return "access to ";
+}
+
+bool StackRanOver(const CrashScene& scene, const StackBounds& stack) {
+  const uint64_t fault = scene.crash.fault_address_avma, rsp = scene.rsp();
+  if (fault >= stack.start_avma || rsp >= stack.start_avma + kStackAccessBytes) return false;
+  const uint64_t overrun_limit = std::max(stack.end_avma - stack.start_avma, kLeastOverrunBytes);
+  if (stack.start_avma - fault > overrun_limit) return false;
+  return fault + kStackAccessBytes >= rsp;
+}
+
+// The function that calls itself most often, if the stack is recursion.
+std::string Recursion(const v1::Stack* stack) {
+  const v1::Frame* deepest = nullptr;
+  if (stack == nullptr) return "";
+  for (const v1::Frame& frame : stack->frames()) {
+    if (frame.repeat_count() > (deepest == nullptr ? 0 : deepest->repeat_count())) deepest = &frame;
+  }
+  if (deepest == nullptr || deepest->function().empty()) return "";
+  return ", by recursion of " + PrintableText(deepest->function());
+}
+
+std::optional<Verdict> StackOverflow(const CrashScene& scene, const MemoryPlaces& places) {
+  if (scene.thread == nullptr) return std::nullopt;
+  const auto stack = places.BoundsOfStack(*scene.thread, {scene.crash.stack_start_avma, scene.crash.stack_end_avma});
+  if (!stack || !StackRanOver(scene, *stack)) return std::nullopt;
+  return Verdict{v1::Crash::STACK_OVERFLOW, "stack overflow of " + ThreadInWords(scene.capture, *scene.thread) + ": " +
+                                                BytesInWords(stack->end_avma - stack->start_avma) + " are used up" +
+                                                Recursion(scene.stack)};
+}
+
+Verdict NullPointer(uint64_t address, Access access) {
+  const auto cause = access == Access::kJump ? v1::Crash::BAD_JUMP : v1::Crash::NULL_DEREFERENCE;
+  if (address == 0 && access == Access::kJump) return {cause, "jump to address 0: call of a null function pointer"};
+  const std::string begin =
+      InWords(access) + "address " + (address == 0 ? "0" : HexOf(address)) + ", which is a null pointer";
+  if (address == 0) return {cause, begin};
+  return {cause,
+          begin + (address < kNullBytes ? " plus " + std::to_string(address) : " minus " + std::to_string(-address))};
+}
+
+// Where the stack pointer itself is wrong, whatever it points to is not what went wrong first.
+bool StackPointerIsWild(const CrashScene& scene) {
+  if (scene.thread == nullptr) return false;
+  const uint64_t fault = scene.crash.fault_address_avma, rsp = scene.rsp();
+  const bool used_it = fault - (rsp - kStackAccessBytes) < 2 * kStackAccessBytes;
+  const Mapping* mapping = scene.map.Find(rsp);
+  return used_it && (mapping == nullptr || !mapping->writable);
+}
+
+Verdict Unmapped(const CrashScene& scene, const MemoryPlaces& places, Access access) {
+  const uint64_t address = scene.crash.fault_address_avma;
+  const std::string begin = InWords(access) + "address " + HexOf(address);
+  const auto cause = access == Access::kJump ? v1::Crash::BAD_JUMP : v1::Crash::BAD_ADDRESS;
+  if (address >= kKernelHalf) return {cause, begin + ", which belongs to the kernel"};
+  const std::string neighbour = places.NeighbourInWords(address);
+  return {cause, begin + ", where nothing is mapped" + (neighbour.empty() ? "" : ": " + neighbour)};
+}
+
+Verdict Mapped(const CrashScene& scene, const Mapping& mapping, const MemoryPlaces& places, Access access) {
+  const uint64_t address = scene.crash.fault_address_avma;
+  if (access == Access::kJump) {
+    return {v1::Crash::BAD_JUMP, "jump to " + HexOf(address) + ", which is no code (" + places.InWords(mapping) + ")"};
+  }
+  const std::string begin = InWords(access) + "address " + HexOf(address) + ", ";
+  if (const ThreadCapture* thread = places.ThreadOfGuard(address)) {
+    return {v1::Crash::PERMISSION, begin + "in the guard page of the stack of " + ThreadInWords(scene.capture, *thread)};
+  }
+  const std::string place = places.InWords(mapping);
+  const bool forbids_read = !mapping.readable && !mapping.writable;
+  if (forbids_read) return {v1::Crash::PERMISSION, begin + "in memory that allows no access (" + place + ")"};
+  if (!mapping.writable && access != Access::kRead) {
+    const std::string what = mapping.executable ? "the code of " : "the read-only memory of ";
+    return {v1::Crash::PERMISSION, begin + "in " + what + place};
+  }
+  return {v1::Crash::PERMISSION, begin + "in " + place + ", which a protection key or a change since then forbids"};
+}
+
+// The processor does not say which address it was.
+Verdict GeneralProtection(const CrashScene& scene) {
+  switch (ReadFaultInstruction(scene.map, scene.rip())) {
+    case FaultInstruction::kPrivileged:
+      return {v1::Crash::ILLEGAL_INSTRUCTION, "an instruction that only kernels may use"};
+    case FaultInstruction::kAligned:
+      return {v1::Crash::NON_CANONICAL_ADDRESS,
+              "use of an address that is not aligned as the instruction needs it, or that cannot exist (non-canonical)"};
+    default:
+      return {v1::Crash::NON_CANONICAL_ADDRESS, "use of an address that cannot exist (non-canonical)"};
+  }
+}
+
+Verdict ShortFile(const CrashScene& scene, const MemoryPlaces& places, Access access) {
+  const uint64_t address = scene.crash.fault_address_avma;
+  const std::string begin = InWords(access) + "address " + HexOf(address) + ": ";
+  const Mapping* mapping = scene.map.Find(address);
+  if (mapping == nullptr || !mapping->path.starts_with('/')) {
+    const std::string place = mapping == nullptr ? "" : " of " + places.InWords(*mapping);
+    return {v1::Crash::BUS_ERROR, begin + "the kernel had no memory for this page" + place};
+  }
+  return {v1::Crash::BUS_ERROR, begin + "the mapped file " + PrintableText(mapping->path) +
+                                    " is shorter than its mapping, or its file system is full"};
+}
+
+Verdict BusError(const CrashScene& scene, const MemoryPlaces& places) {
+  const Access access = AccessOf(scene);
+  const std::string what = InWords(access) + "address " + HexOf(scene.crash.fault_address_avma);
+  switch (scene.crash.signal_code) {
+    case BUS_ADRALN:
+      return {v1::Crash::BUS_ERROR, what + ", which is not aligned"};
+    case BUS_ADRERR:
+      return ShortFile(scene, places, access);
+    case BUS_OBJERR:
+    case BUS_MCEERR_AR:
+    case BUS_MCEERR_AO:
+      return {v1::Crash::BUS_ERROR, what + ": the hardware reports failing memory"};
+    default:
+      return {v1::Crash::BUS_ERROR, what};
+  }
+}
+
+}  // namespace
+
+std::string HexOf(uint64_t value) {
+  char text[2 + 16] = {'0', 'x'};
+  return {text, std::to_chars(text + 2, std::end(text), value, 16).ptr};
+}
+
+Verdict ExplainMemoryFault(const CrashScene& scene) {
+  const CrashCapture& crash = scene.crash;
+  if (crash.signal_code == SI_KERNEL) {
+    if (crash.trap_number == kStackFault) {
+      return {v1::Crash::NON_CANONICAL_ADDRESS,
+              "the stack pointer or frame pointer is an address that cannot exist (non-canonical)"};
+    }
+    if (crash.trap_number == kGeneralProtection) return GeneralProtection(scene);
+    return {v1::Crash::BAD_ADDRESS, "a fault that the kernel says no more of"};
+  }
+  const MemoryPlaces places(scene.capture, scene.map);
+  if (crash.signal_number == SIGBUS) return BusError(scene, places);
+  if (auto overflow = StackOverflow(scene, places)) return *std::move(overflow);
+
+  const Access access = AccessOf(scene);
+  const uint64_t address = crash.fault_address_avma;
+  if (StackPointerIsWild(scene) && access != Access::kJump) {
+    return {v1::Crash::BAD_ADDRESS, "the stack pointer is wrong: it is " + HexOf(scene.rsp()) + ", where no stack is"};
+  }
+  if (address < kNullBytes || address >= kBelowNull) return NullPointer(address, access);
+  const Mapping* mapping = scene.map.Find(address);
+  return mapping == nullptr ? Unmapped(scene, places, access) : Mapped(scene, *mapping, places, access);
+}
+
+}  // namespace stackd

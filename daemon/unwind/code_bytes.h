@@ -1,0 +1,16 @@
+// Reads the code of a process out of the files that it has mapped.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "daemon/module/address_map.h"
+
+namespace stackd {
+
+// Exactly `size_bytes` from `avma`, as the ELF file has them; nullopt where no file is mapped or it ends earlier. Code that
+// the process changed in memory reads as it was before.
+std::optional<std::vector<uint8_t>> ReadCode(const AddressMap& map, uint64_t avma, uint32_t size_bytes);
+
+}  // namespace stackd
