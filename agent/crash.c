@@ -363,6 +363,7 @@ STACKD_HANDLER static void after_handler(const struct stackd_ring* ring, const s
 STACKD_HANDLER static struct stackd_active_fault* remember(const struct stackd_fault* fault,
                                                            const struct stackd_signal_frame* frame) {
   uint32_t tid = (uint32_t)stackd_gettid();
+  wait_for_helper(HELPER_START_NS);
   __atomic_fetch_add(&link_users, 1, __ATOMIC_SEQ_CST);
   const struct stackd_crash_link* link = atomic_load(&current_link);
   leave_stale(link != NULL ? link->ring : NULL, tid, rsp_of(fault->context));
