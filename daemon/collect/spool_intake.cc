@@ -167,9 +167,9 @@ SpoolIntake::Outcome SpoolIntake::Take(const std::string& name) {
       bool stored = false;
       handler_(std::move(finding.capture), [&] {
         stored = true;
+        counters_->spool_taken++;
         spool_->Remove(name);
       });
-      if (stored) counters_->spool_taken++;
       return stored ? Outcome::kDone : Outcome::kNotStored;
   }
   return Outcome::kDone;
