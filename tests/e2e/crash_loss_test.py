@@ -61,7 +61,13 @@ class CrashLossTest(StackdTest):
         return held
 
     def files(self):
-        return [path for path in self.spool.iterdir() if path.name.endswith(".crash") and path.stat().st_size > 0]
+        """Those that hold a crash, or a part of one."""
+        found = []
+        for path in self.spool.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # taken in since
+                if not path.name.endswith(".bad") and path.stat().st_size > 0:
+                    found.append(path)
+        return found
 
     def crashes(self, daemon):
         return [dump for dump in daemon.ctl_json("list").get("dumps", []) if dump.get("trigger") == "CRASH"]
