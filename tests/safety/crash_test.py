@@ -326,7 +326,7 @@ class CrashTest(unittest.TestCase):
         wrap = ["/usr/bin/unshare", "--pid", "--fork", "--kill-child"]
         if subprocess.run([*wrap, "true"], check=False, stderr=subprocess.DEVNULL).returncode != 0:
             self.skipTest("needs a PID namespace of its own")
-        for how in ("null", "abort", "trap", "fpe", "overflow", "raise_SEGV", "kill_BUS"):
+        for how in ("null", "abort", "trap", "fpe", "overflow", "sys", "raise_SEGV", "kill_BUS"):
             with self.subTest(how=how):
                 outcome = run([how, "default", "main"], wrap=wrap)
                 self.assert_same(outcome, [how, "default", "main"], wrap=wrap)
