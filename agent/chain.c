@@ -52,7 +52,7 @@ STACKD_HANDLER static uint32_t read_current(struct chain* chain, struct stackd_a
 }
 
 void stackd_chain_set(int signal_number, const struct sigaction* action) {
-  /* glibc passes the kernel the first word of the set, and SA_RESTORER shows in what sigaction() gives back. */
+  /* The kernel's set is the first word of glibc's. */
   struct stackd_action stored = {(uint64_t)action->sa_sigaction, (uint32_t)action->sa_flags, (uint64_t)action->sa_restorer,
                                  *(const uint64_t*)&action->sa_mask};
   stored.mask &= ~(1ull << (SIGKILL - 1) | 1ull << (SIGSTOP - 1));
