@@ -89,6 +89,12 @@ bool stackd_chain_is_default(int signal_number) {
   return action.handler == STACKD_ACTION_DEFAULT;
 }
 
+bool stackd_chain_is_cut(int signal_number) {
+  struct stackd_action now;
+  return stackd_syscall6(SYS_rt_sigaction, signal_number, 0, (long)&now, 8, 0, 0) == 0 &&
+         now.handler == STACKD_ACTION_DEFAULT;
+}
+
 void stackd_chain_call(const struct stackd_action* action, int signal_number, siginfo_t* info, void* context) {
   uint64_t mask = *(const uint64_t*)&((const ucontext_t*)context)->uc_sigmask | action->mask;
   if ((action->flags & SA_NODEFER) == 0) mask |= 1ull << (signal_number - 1);

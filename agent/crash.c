@@ -361,7 +361,9 @@ STACKD_HANDLER static void after_handler(const struct stackd_ring* ring, const s
     handled.flags = STACKD_CRASH_HANDLED;
     record_once(&handled, fault->signal_number, fault->info);
   }
-  if (ring != NULL) stackd_tentative_withdraw(ring, active);
+  /* If the signal ends the program next, nobody asks us: the record stands until the program goes on for long enough, or
+   * says that it ends otherwise. */
+  if (ring != NULL && !stackd_chain_is_cut(fault->signal_number)) stackd_tentative_withdraw(ring, active);
   stackd_active_fault_leave(active, stackd_chain_is_default(fault->signal_number));
 }
 

@@ -120,7 +120,13 @@ int stackd_install_with(stackd_sigaction_fn* set_action) {
   return error != 0 ? error : stackd_helper_start(&settings, &files, false);
 }
 
-EXPORT int stackd_install(void) { return stackd_install_with(sigaction); }
+EXPORT int stackd_install(void) {
+  stackd_crash_set_abort((uint64_t)abort);
+  int error = stackd_install_with(sigaction);
+  /* Nobody stands before its exit() either. */
+  if (error == 0 && settings.crash_signals != 0) atexit(stackd_crash_before_end);
+  return error;
+}
 
 EXPORT int stackd_set_process_name(const char* name) {
   if (name == NULL) name = "";
