@@ -22,6 +22,8 @@
 #define LOOK_NS (10 * MS)
 /* Threads that crash together wait a little longer than the one whose crash is recorded. */
 #define LOSER_GRACE_NS (80 * MS)
+/* From the end of the hold until the kernel has ended the process. */
+#define DEATH_NS (100 * MS)
 /* For the record of a fault that the program may recover from. */
 #define HELPER_START_NS (50 * MS)
 /* Between a signal that abort() raises and its frame lie those of raise() and what that calls. */
@@ -310,8 +312,28 @@ STACKD_HANDLER static void die_after_record(const struct stackd_fault* fault) {
   die(fault->signal_number, fault->info, fault->context);
 }
 
+/* Whether the process is dying of another thread's crash: but for us, it would be dead. */
+STACKD_HANDLER static bool is_dying_elsewhere(void) {
+  uint32_t first = __atomic_load_n(&winner, __ATOMIC_SEQ_CST);
+  if (first == 0 || first == (uint32_t)stackd_gettid()) return false;
+  return __atomic_load_n(&phase, __ATOMIC_SEQ_CST) != OVER || crash.end_signal != 0;
+}
+
+STACKD_HANDLER static void wait_for_death(void) {
+  wait_for_winner();
+  uint32_t never = 0;
+  wait_for_word(&never, 1, stackd_clock_ns(CLOCK_MONOTONIC) + DEATH_NS);
+}
+
 void stackd_crash_before_end(void) {
   if (process == 0 || stackd_getpid() != process) return;
+  if (is_dying_elsewhere()) {
+    uint64_t before = 0;
+    stackd_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, 0, (long)&before, 8, 0, 0);
+    wait_for_death();
+    stackd_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, 8, 0, 0);
+    return;
+  }
   struct stackd_fault original;
   uint64_t here = (uint64_t)__builtin_frame_address(0);
   __atomic_fetch_add(&link_users, 1, __ATOMIC_SEQ_CST);

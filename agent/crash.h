@@ -55,8 +55,8 @@ void stackd_crash_pause_helper(uint64_t duration_ns);
 /* In the child of a fork. */
 void stackd_crash_reset_after_fork(void);
 
-/* The process is about to end by exit() or exec: in a handler of the program, that ends what the handler was called for.
- * SIGNAL-SAFE. */
+/* The process is about to end by exit() or exec. In a handler of the program, that ends what the handler was called for.
+ * While another thread's crash is being dealt with it does not return: the process ends of that. SIGNAL-SAFE. */
 void stackd_crash_before_end(void) STACKD_HANDLER;
 
 /* The thread whose crash is being dealt with, or 0. SIGNAL-SAFE, any thread. */
