@@ -98,6 +98,9 @@ void stackd_chain_call(const struct stackd_action* action, int signal_number, si
 }
 
 void stackd_chain_end(int signal_number, siginfo_t* info, void* context) {
+  /* Or it would be delivered when it is queued, and the core would show this function. */
+  uint64_t all = ~0ull;
+  stackd_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, 0, 8, 0, 0);
   struct stackd_action default_action = {STACKD_ACTION_DEFAULT, 0, 0, 0};
   stackd_syscall6(SYS_rt_sigaction, signal_number, (long)&default_action, 0, 8, 0, 0);
   *(uint64_t*)&((ucontext_t*)context)->uc_sigmask &= ~(1ull << (signal_number - 1));

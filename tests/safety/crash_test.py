@@ -77,6 +77,28 @@ def spooled(folder):
     return crashes
 
 
+def core_of(path):
+    """Of the thread that a core file was written for: rip and rsp, and si_signo, si_errno and si_code."""
+    with open(path, "rb") as file:
+        data = file.read()
+    header_offset, header_count = struct.unpack_from("<Q", data, 32)[0], struct.unpack_from("<H", data, 56)[0]
+    registers = siginfo = None
+    for i in range(header_count):
+        kind, _, offset, _, _, size = struct.unpack_from("<IIQQQQ", data, header_offset + 56 * i)
+        if kind != 4:  # PT_NOTE
+            continue
+        at = offset
+        while at < offset + size:
+            name_size, desc_size, note = struct.unpack_from("<III", data, at)
+            desc = at + 12 + (name_size + 3) // 4 * 4
+            if note == 1 and registers is None:  # NT_PRSTATUS, of that thread first
+                registers = struct.unpack_from("<27Q", data, desc + 112)
+            if note == 0x53494749 and siginfo is None:  # NT_SIGINFO
+                siginfo = struct.unpack_from("<iii", data, desc)
+            at = desc + (desc_size + 3) // 4 * 4
+    return registers[16], registers[19], siginfo
+
+
 class Outcome:
     def __init__(self, completed, seconds, daemon, crashes):
         self.code = completed.returncode
@@ -228,6 +250,22 @@ class CrashTest(unittest.TestCase):
                 crash = self.one_crash(outcome)
                 self.assertNotIn(crash.tid, outcome.daemon.threads)
                 self.assertEqual(len(outcome.daemon.threads), 3)
+
+    def test_the_core_file_shows_the_crash_and_not_the_agent(self):
+        with open("/proc/sys/kernel/core_pattern", encoding="utf-8") as file:
+            if not file.read().startswith("core"):
+                self.skipTest("core files go elsewhere here")
+        for how in ("null", "overflow", "trap", "abort", "sys", "raise_SEGV"):
+            for with_daemon in (True, False):
+                with self.subTest(how=how, with_daemon=with_daemon), tempfile.TemporaryDirectory() as folder:
+                    limit = ["/usr/bin/prlimit", "--core=unlimited", "/usr/bin/env", "--chdir=" + folder]
+                    outcome = run([how, "default", "thread"], {"dump": True} if with_daemon else None, wrap=limit)
+                    (crash,) = outcome.daemon.crashes if with_daemon else outcome.spooled
+                    (name,) = os.listdir(folder)
+                    rip, rsp, siginfo = core_of(os.path.join(folder, name))
+                    self.assertEqual(rip, crash.thread.registers[fake_daemon.RIP])
+                    self.assertEqual(rsp, crash.thread.registers[fake_daemon.RSP])
+                    self.assertEqual((siginfo[0], siginfo[2]), (crash.signal, crash.code))
 
     def test_a_thread_that_ends_the_process_meanwhile_does_not_hide_the_crash(self):
         for where in ("return", "exit", "_exit", "exec"):
