@@ -86,6 +86,7 @@ static void after_fork_in_child(void) {
   process = stackd_getpid();
   stackd_own_fd_reset();
   stackd_exec_gate_reset();
+  stackd_chain_reset_after_fork();
   stackd_handler_reset_after_fork();
   if (settings.crash_signals != 0) {
     stackd_crash_reset_after_fork();
