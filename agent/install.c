@@ -91,7 +91,7 @@ static void after_fork_in_child(void) {
   if (settings.crash_signals != 0) {
     stackd_crash_reset_after_fork();
     stackd_crash_record_init(stackd_filter_choose());
-    stackd_spool_init(settings.dir);
+    stackd_spool_reset_after_fork();
   }
   stackd_helper_reset_after_fork();
   stackd_process_files_close(&files);

@@ -235,6 +235,11 @@ class CrashTest(unittest.TestCase):
                 self.assertEqual((outcome.daemon.crashes, outcome.daemon.tentative, outcome.spooled), ([], [], []))
                 self.assertEqual(outcome.daemon.ring.free_slots(), outcome.daemon.ring.slots)
 
+    def test_a_daemon_that_does_not_welcome_the_process_delays_one_fault_only(self):
+        outcome = run(["protected", "longjmps", "main"], {"welcome": False}, ROUNDS="1000")
+        self.assertEqual(outcome.code, 0)
+        self.assertLess(outcome.seconds, 0.5)
+
     def test_ignored_signals_stay_ignored(self):
         for how in ("raise_SEGV", "kill_BUS", "null", "abort"):
             with self.subTest(how=how):
