@@ -363,6 +363,20 @@ STACKD_HANDLER static void leave_stale(const struct stackd_ring* ring, uint32_t 
   }
 }
 
+void stackd_crash_before_jump(void) {
+  if (!stackd_tentative_is_any() || stackd_getpid() != process) return;
+  uint32_t tid = (uint32_t)stackd_gettid();
+  __atomic_fetch_add(&link_users, 1, __ATOMIC_SEQ_CST);
+  const struct stackd_crash_link* link = atomic_load(&current_link);
+  /* The record alone: a handler may also jump about in itself, and die after that. */
+  uint32_t index = 0;
+  struct stackd_active_fault* active;
+  while (link != NULL && (active = stackd_active_fault_stale(tid, ~0ull, &index)) != NULL) {
+    stackd_tentative_withdraw(link->ring, active);
+  }
+  __atomic_fetch_sub(&link_users, 1, __ATOMIC_SEQ_CST);
+}
+
 STACKD_HANDLER static bool raised_itself(int signal_number, const siginfo_t* info) {
   return signal_number == SIGABRT && info->si_code == SI_TKILL && info->si_pid == process;
 }

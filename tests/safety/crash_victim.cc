@@ -203,6 +203,12 @@ const std::map<std::string, Cause>& Causes() {
             pthread_create(&thread, nullptr, [](void* nothing) { return nothing; }, nullptr);
             pthread_join(thread, nullptr);
           }}},
+        {"null_once",
+         {SIGSEGV,
+          [] {
+            if (sigsetjmp(recovery, 1) == 0) *null_pointer = 1;
+            kill(getpid(), SIGTERM);
+          }}},
         {"nothing", {SIGSEGV, [] {}}},
         {"exit", {SIGSEGV, [] { exit(5); }}},
         {"unmapped_ring",
