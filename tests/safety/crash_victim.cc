@@ -164,6 +164,7 @@ void Limit(int resource, rlim_t value) {
 }
 
 void CrashWithoutFds() {
+  Limit(RLIMIT_NOFILE, 300);
   while (dup(0) >= 0) continue;
   *null_pointer = 1;
 }
