@@ -52,7 +52,7 @@ STACKD_HANDLER static uint32_t read_current(struct chain* chain, struct stackd_a
 }
 
 void stackd_chain_set(int signal_number, const struct sigaction* action) {
-  /* glibc passes the kernel the first word of the set, and SA_RESTORER shows in what sigaction() gives back. */
+  /* The kernel's set is the first word of glibc's. */
   struct stackd_action stored = {(uint64_t)action->sa_sigaction, (uint32_t)action->sa_flags, (uint64_t)action->sa_restorer,
                                  *(const uint64_t*)&action->sa_mask};
   stored.mask &= ~(1ull << (SIGKILL - 1) | 1ull << (SIGSTOP - 1));
@@ -104,6 +104,9 @@ void stackd_chain_call(const struct stackd_action* action, int signal_number, si
 }
 
 void stackd_chain_end(int signal_number, siginfo_t* info, void* context) {
+  /* Or it would be delivered when it is queued, and the core would show this function. */
+  uint64_t all = ~0ull;
+  stackd_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, 0, 8, 0, 0);
   struct stackd_action default_action = {STACKD_ACTION_DEFAULT, 0, 0, 0};
   stackd_syscall6(SYS_rt_sigaction, signal_number, (long)&default_action, 0, 8, 0, 0);
   *(uint64_t*)&((ucontext_t*)context)->uc_sigmask &= ~(1ull << (signal_number - 1));

@@ -2,8 +2,9 @@
 //
 //     crash_victim HOW ACTION WHERE [WAIT_S]
 //
-// HOW is what goes wrong, ACTION what the program has set for the signal, WHERE the thread: main, thread, or together (two
-// threads at once). It waits first, so that the agent is connected.
+// HOW is what goes wrong, ACTION what the program has set for the signal, WHERE the thread: main, thread, together (two
+// threads at once), or a thread while main ends the process (return, exit, _exit, exec). It waits first, so that the agent
+// is connected.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
@@ -77,6 +78,42 @@ void UnmapRing() {
     munmap(reinterpret_cast<void*>(start), end - start);
   }
   fclose(maps);
+}
+
+// A fault of the agent's own is not for the program's handler.
+void AbortWithoutRing() {
+  UnmapRing();
+  signal(SIGSEGV, [](int) { _exit(77); });
+  abort();
+}
+
+int CountMappings() {
+  FILE* maps = fopen("/proc/self/maps", "re");
+  int lines = 0;
+  for (int c; (c = fgetc(maps)) != EOF;) lines += c == '\n';
+  fclose(maps);
+  return lines;
+}
+
+// Prints how many of 300 threads had an alternate stack when they began, and how many mappings are left of them.
+void CountAlternateStacks() {
+  static std::atomic<int> with_stack{0};
+  auto body = [](void*) -> void* {
+    stack_t stack{};
+    if (sigaltstack(nullptr, &stack) == 0 && stack.ss_flags == 0 && stack.ss_size >= 48u << 10) with_stack++;
+    return nullptr;
+  };
+  auto churn = [body](int times) {
+    for (int i = 0; i < times; i++) {
+      pthread_t threads[50];
+      for (auto& thread : threads) pthread_create(&thread, nullptr, body, nullptr);
+      for (auto& thread : threads) pthread_join(thread, nullptr);
+    }
+  };
+  churn(1);
+  int before = CountMappings();
+  churn(5);
+  printf("%d stacks, %d mappings more\n", with_stack.load(), CountMappings() - before);
 }
 
 // A thread that dies of any system call that is not on the list of crash handlers (agent/syscalls.h). With
@@ -159,6 +196,13 @@ const std::map<std::string, Cause>& Causes() {
         {"sys", {SIGSYS, Sigsys}},
         {"abort", {SIGABRT, [] { abort(); }}},
         {"throw", {SIGABRT, [] { throw std::runtime_error("secret"); }}},
+        {"thread",
+         {SIGSEGV,
+          [] {
+            pthread_t thread;
+            pthread_create(&thread, nullptr, [](void* nothing) { return nothing; }, nullptr);
+            pthread_join(thread, nullptr);
+          }}},
         {"nothing", {SIGSEGV, [] {}}},
         {"exit", {SIGSEGV, [] { exit(5); }}},
         {"unmapped_ring",
@@ -167,6 +211,8 @@ const std::map<std::string, Cause>& Causes() {
             UnmapRing();
             *null_pointer = 1;
           }}},
+        {"unmapped_ring_abort", {SIGABRT, AbortWithoutRing}},
+        {"altstacks", {SIGSEGV, CountAlternateStacks}},
         {"seccomp", {SIGSEGV, [] { CrashUnderSeccomp(0); }}},
         {"seccomp_no_read", {SIGSEGV, [] { CrashUnderSeccomp(EPERM); }}},
         {"vfork", {SIGSEGV, CrashInVfork}},
@@ -290,6 +336,14 @@ int main(int argc, char** argv) {
   std::string where = argv[3];
   if (where == "main") {
     Run(nullptr);
+  } else if (where == "return" || where == "exit" || where == "_exit" || where == "exec") {
+    pthread_t thread;
+    pthread_create(&thread, nullptr, Run, nullptr);
+    usleep(30'000);
+    if (where == "exit") exit(6);
+    if (where == "_exit") _exit(6);
+    if (where == "exec") execl("/bin/true", "true", nullptr);
+    return 6;
   } else {
     int count = where == "together" ? 2 : 1;
     pthread_barrier_t barrier;
