@@ -77,6 +77,27 @@ TEST(CrashFingerprint, SkipsNoiseOnlyAtTheInnermostEnd) {
   EXPECT_THAT(Explained(CrashWith(StackOf({"f", "raise", "g"}))), ElementsAre("f", "raise", "g"));
 }
 
+TEST(CrashFingerprint, SkipsTheCxxRuntimesFunctionsWithoutNames) {
+  v1::Stack stack = StackOf({"raise", "abort", "", "std::terminate()", "__cxa_throw", "", "f", "main"});
+  for (int i : {2, 5}) stack.mutable_frames(i)->set_module("libstdc++.so.6.0.30");
+  EXPECT_EQ(CrashWith(stack).fingerprint(), FingerprintOf({"f", "main"}));
+  v1::Stack inside = StackOf({"", "f", "main"});
+  inside.mutable_frames(0)->set_module("libstdc++.so.6.0.30");
+  EXPECT_NE(CrashWith(inside).fingerprint(), FingerprintOf({"f", "main"})) << "it crashed in the runtime itself";
+}
+
+TEST(CrashFingerprint, IgnoresWhoCallsTheFirstFunctionAndWhatOnlyHandsCallsOn) {
+  const std::string expected = FingerprintOf({"f", "g"});
+  const std::vector<std::vector<std::string>> threads = {
+      {"f", "std::function<void ()>::operator()() const", "g", "__libc_start_call_main", "__libc_start_main", "_start"},
+      {"f", "g", "void std::__invoke_impl<void, void (*)()>(std::__invoke_other, void (*&&)())",
+       "std::thread::_State_impl<std::thread::_Invoker<std::tuple<void (*)()> > >::_M_run()", "", "start_thread", "clone3"},
+      {"f", "g", "core::ops::function::FnOnce::call_once", "std::sys::backtrace::__rust_begin_short_backtrace",
+       "std::panicking::catch_unwind", "<std::sys::thread::unix::Thread>::new::thread_start", "start_thread"},
+  };
+  for (const auto& functions : threads) EXPECT_EQ(FingerprintOf(functions), expected) << functions.back();
+}
+
 TEST(CrashFingerprint, KeepsTheAllocatorsFunctionThatTheProgramCalled) {
   EXPECT_THAT(Explained(CrashWith(
                   StackOf({"raise", "abort", "__libc_message", "malloc_printerr", "_int_free", "__GI___libc_free", "f"}))),

@@ -140,8 +140,8 @@ std::optional<StackEnd> StackWalk::Walk(FrameOrigin first_origin, size_t max_fra
 
     if (!rare) [[likely]] {
       std::optional<uint64_t> return_address = stack_.Read(cfa_avma - 8);
-      if (!return_address) return stop(Unreadable(cfa_avma - 8));
       frames_.back().cfa_avma = cfa_avma;
+      if (!return_address) return stop(Unreadable(cfa_avma - 8));
       if (cfa_avma <= rsp) return StackEnd::kNoProgress;
       if (rule.rbp != RbpRule::kSame) {
         uint64_t base = rule.rbp == RbpRule::kAtCfa ? cfa_avma : rbp;
