@@ -416,7 +416,9 @@ void Unwinder::CrossGap(const StackCopy& stack, const AddressMap& map, uint64_t 
   auto& frames = result->frames;
   const std::vector<NativeFrame> outer = GapCrossing(state_->resolver, stack, map, inner_rbp).Find(frames);
   if (outer.empty()) return;
-  result->omitted_bytes = stack.outer_base_avma() - stack.end_avma();
+  // Where the frames were too many, copied stack is left out as well.
+  const bool too_many = result->end == StackEnd::kFrameLimit && frames.size() > 1;
+  result->omitted_bytes = stack.outer_base_avma() - (too_many ? frames.end()[-2].cfa_avma : stack.end_avma());
   result->omitted_before = frames.size();
   frames.insert(frames.end(), outer.begin(), outer.end());
   result->end = StackEnd::kRoot;
