@@ -115,7 +115,7 @@ std::optional<Verdict> FromException(const CrashScene& scene) {
   if (Has(scene, "std::thread::~thread")) {
     return Verdict{v1::Crash::ABORT, "std::terminate(): a std::thread that was not joined was destroyed"};
   }
-  if (Has(scene, "__cxa_pure_virtual")) return Verdict{v1::Crash::ABORT, "call of a pure virtual function"};
+  if (Has(scene, "__cxa_pure_virtual")) return Verdict{v1::Crash::ABORT, "abort: call of a pure virtual function"};
   return Verdict{v1::Crash::ABORT, "std::terminate() was called"};
 }
 
@@ -178,7 +178,7 @@ Verdict ExplainAbort(const CrashScene& scene) {
   if (HasFunction(scene, [](std::string_view name) { return PlainLibcFunction(name) == "raise"; })) {
     return {v1::Crash::SENT, "SIGABRT sent by itself with raise()"};
   }
-  return {v1::Crash::ABORT, "abort()"};
+  return {v1::Crash::ABORT, "abort() was called"};
 }
 
 }  // namespace stackd

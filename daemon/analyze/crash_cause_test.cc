@@ -347,7 +347,7 @@ TEST_F(ExplainCrashTest, KnowsTheOtherWaysToAbort) {
   Abort("", {"raise", "abort", "std::terminate()", "std::thread::~thread()", "main"});
   EXPECT_CRASH(ABORT, "std::terminate(): a std::thread that was not joined was destroyed");
   Abort("", {"raise", "abort", "std::terminate()", "__cxa_pure_virtual", "main"});
-  EXPECT_CRASH(ABORT, "call of a pure virtual function");
+  EXPECT_CRASH(ABORT, "abort: call of a pure virtual function");
   Abort("", {"abort", "std::sys::unix::abort_internal", "rust_panic", "core::panicking::panic_fmt", "app::main"});
   EXPECT_CRASH(ABORT, "Rust panic");
   Abort("", {"abort", "rust_panic", "core::panicking::panic_fmt", "core::panicking::panic_bounds_check", "app::main"});
