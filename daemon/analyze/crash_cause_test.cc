@@ -177,14 +177,25 @@ TEST_F(ExplainCrashTest, KnowsStackOverflows) {
 }
 
 TEST_F(ExplainCrashTest, KnowsAFrameThatIsLargerThanTheStack) {
-  const uint64_t rsp = kStackEnd - 0x800 - (64 << 20);
+  const uint64_t rsp = kFile - (64 << 20);
   SetRsp(rsp);
   Fault(SIGSEGV, SEGV_MAPERR, rsp, kWrite);
-  EXPECT_EQ(Explain().cause(), v1::Crash::BAD_ADDRESS) << "for all we know, somebody set the stack pointer wrong";
+  EXPECT_EQ(Explain().cause(), v1::Crash::BAD_ADDRESS) << "the next memory above the stack pointer is a file";
   const v1::Crash crash = ExplainCrash(capture_, &stack_, kStackEnd - 0x800);
   EXPECT_EQ(crash.cause(), v1::Crash::STACK_OVERFLOW);
   EXPECT_EQ(crash.explanation(),
-            "stack overflow of thread worker-3: one frame of 64 MiB in a stack of 8.0 MiB (SIGSEGV, SEGV_MAPERR)");
+            "stack overflow of thread worker-3: one frame of 73 MiB in a stack of 8.0 MiB (SIGSEGV, SEGV_MAPERR)");
+}
+
+TEST_F(ExplainCrashTest, TakesAFrameForTooLargeIfNothingElseIsNearTheStackPointer) {
+  crash_->tid = 12;
+  crash_->stack_start_avma = kMainStack;
+  crash_->stack_end_avma = kMainStackEnd;
+  const uint64_t rsp = kMainStack - (64 << 20);
+  capture_.threads[0].registers.value[Registers::kRsp] = rsp;
+  Fault(SIGSEGV, SEGV_MAPERR, rsp, kWrite);
+  EXPECT_CRASH(STACK_OVERFLOW,
+               "stack overflow of the main thread: one frame of 64 MiB in a stack of 132 KiB (SIGSEGV, SEGV_MAPERR)");
 }
 
 TEST_F(ExplainCrashTest, NamesTheRecursionThatUsedUpTheStack) {

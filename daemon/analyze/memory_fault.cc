@@ -23,9 +23,9 @@ constexpr uint64_t kKernelHalf = uint64_t{1} << 63;
 
 // An instruction touches the stack within this distance of the stack pointer: red zone, calls, probes of large frames.
 constexpr uint64_t kStackAccessBytes = 4096;
-// A stack pointer farther below the stack than the stack is large is one that somebody set wrong, unless its frame is known
-// to be that large.
-constexpr uint64_t kLeastOverrunBytes = 1 << 20;
+// A stack pointer farther below the stack than the stack is large may be one that somebody set wrong: then it must be known
+// that the frame began in the stack, or nothing else may be near that it could point to.
+constexpr uint64_t kLeastOverrunBytes = 1 << 20, kMostOverrunBytes = 1 << 30;
 
 enum class Access { kUnknown, kRead, kWrite, kJump };
 
@@ -57,12 +57,21 @@ bool FrameBeginsIn(const CrashScene& scene, const StackBounds& stack) {
   return scene.frame_begin_avma > stack.start_avma && scene.frame_begin_avma <= stack.end_avma;
 }
 
+// Whether `stack` is the first memory above `avma` that can be used at all.
+bool IsNextAbove(const CrashScene& scene, uint64_t avma, const StackBounds& stack) {
+  const auto& mappings = scene.map.mappings();
+  auto above = std::ranges::upper_bound(mappings, avma, {}, &Mapping::end_avma);
+  while (above != mappings.end() && !above->readable && !above->writable && !above->executable) ++above;
+  return above != mappings.end() && above->end_avma == stack.end_avma;
+}
+
 bool StackRanOver(const CrashScene& scene, const StackBounds& stack) {
   const uint64_t fault = scene.crash.fault_address_avma, rsp = scene.rsp();
   if (fault >= stack.start_avma || rsp >= stack.start_avma + kStackAccessBytes) return false;
   if (fault + kStackAccessBytes < rsp) return false;
-  const uint64_t overrun_limit = std::max(stack.end_avma - stack.start_avma, kLeastOverrunBytes);
-  return stack.start_avma - fault <= overrun_limit || FrameBeginsIn(scene, stack);
+  const uint64_t overrun_bytes = stack.start_avma - fault;
+  if (overrun_bytes <= std::max(stack.end_avma - stack.start_avma, kLeastOverrunBytes)) return true;
+  return FrameBeginsIn(scene, stack) || (overrun_bytes <= kMostOverrunBytes && IsNextAbove(scene, rsp, stack));
 }
 
 // The function that calls itself most often, if the stack is recursion.
@@ -82,7 +91,8 @@ std::optional<Verdict> StackOverflow(const CrashScene& scene, const MemoryPlaces
   if (!stack || !StackRanOver(scene, *stack)) return std::nullopt;
   const std::string begin = "stack overflow of " + ThreadInWords(scene.capture, *scene.thread) + ": ";
   const uint64_t stack_bytes = stack->end_avma - stack->start_avma;
-  const uint64_t frame_bytes = FrameBeginsIn(scene, *stack) ? scene.frame_begin_avma - scene.rsp() : 0;
+  const uint64_t frame_bytes = (FrameBeginsIn(scene, *stack) ? scene.frame_begin_avma : stack->start_avma) -
+                               std::min(scene.rsp(), stack->start_avma);
   if (frame_bytes > stack_bytes) {
     return Verdict{v1::Crash::STACK_OVERFLOW,
                    begin + "one frame of " + BytesInWords(frame_bytes) + " in a stack of " + BytesInWords(stack_bytes)};
