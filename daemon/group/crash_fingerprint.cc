@@ -87,7 +87,6 @@ bool IsUnnamedRuntime(const v1::Frame& frame) {
 std::string_view NoiseRuleOf(const v1::Frame& frame, bool after_noise) {
   if (after_noise && IsUnnamedRuntime(frame)) return "c++-runtime";
   if (frame.function() == "<signal handler called>") return "signal-trampoline";
-  // Where a wild jump landed is different each time.
   if (frame.function().empty() && frame.module() == "[anon]") return "no-code";
   const std::string plain = PlainName(frame);
   for (const NoiseRule& rule : kNoise) {
@@ -132,7 +131,9 @@ class FingerprintWalk {
   int RunNoise() {
     int i = 0;
     for (; i < count_; ++i) {
-      const std::string_view rule = NoiseRuleOf(frames_[i], i > 0);
+      // Where a wild jump landed is chance.
+      const bool is_target = i == 0 && crash_->cause() == v1::Crash::BAD_JUMP && frames_[i].function().empty();
+      const std::string_view rule = is_target ? "no-code" : NoiseRuleOf(frames_[i], i > 0);
       if (rule.empty()) break;
       Skip(i, rule);
     }

@@ -149,6 +149,13 @@ TEST(CrashFingerprint, UsesPlacesInFilesWhereThereAreNoNames) {
   EXPECT_EQ(unknown("[anon]", "", "0x7001"), unknown("[anon]", "", "0x8001")) << "where a wild jump lands is chance";
 }
 
+TEST(CrashFingerprint, IgnoresWhereAWildJumpLanded) {
+  v1::Stack stack = StackOf({"", "f", "main"});
+  stack.mutable_frames(0)->set_module_offset("0x6200");
+  EXPECT_EQ(CrashWith(stack, v1::Crash::BAD_JUMP).fingerprint(), FingerprintOf({"f", "main"}));
+  EXPECT_NE(CrashWith(stack).fingerprint(), FingerprintOf({"f", "main"}));
+}
+
 TEST(CrashFingerprint, OfAStackOverflowIsThatOfItsRecursion) {
   const auto overflow = [](const std::vector<std::string>& functions, int repeated) {
     v1::Stack stack = StackOf(functions);
