@@ -236,6 +236,14 @@ TEST_F(ExplainCrashTest, NamesTheThreadWhoseGuardPageWasHit) {
                "(SIGSEGV, SEGV_ACCERR)");
 }
 
+TEST_F(ExplainCrashTest, TellsThreadsOfOneNameApart) {
+  capture_.threads[2].name = "worker-3";
+  Fault(SIGSEGV, SEGV_ACCERR, kOtherStack - 0x10, kWrite);
+  EXPECT_CRASH(PERMISSION,
+               "write to address 0x7f0000a01ff0, in the guard page of the stack of thread worker-3 (tid 15) "
+               "(SIGSEGV, SEGV_ACCERR)");
+}
+
 TEST_F(ExplainCrashTest, SaysThatTheStackPointerIsWrong) {
   SetRsp(0x1234);
   Fault(SIGSEGV, SEGV_MAPERR, 0x122c, kWrite);
