@@ -16,6 +16,7 @@ namespace {
 constexpr std::string_view kDeleted = " (deleted)";
 // As many as a process may have while it lives; each stub costs an fd for as long as the dump is named.
 constexpr size_t kMaxFiles = 1024;
+constexpr size_t kMaxNotes = 8;
 
 // The raw bytes of a build-id in hex; empty for anything else.
 std::string BytesOfHex(std::string_view hex) {
@@ -29,13 +30,12 @@ std::string BytesOfHex(std::string_view hex) {
   return bytes;
 }
 
-// A regular file. The path was chosen by a process: nothing but a regular file is opened, because opening a device does
-// things.
+// Invalid for anything but a regular file: the path was chosen by a process, and even to open a device may do something.
 Fd OpenRegularFile(const std::string& path) {
   const Fd place(open(path.c_str(), O_PATH | O_CLOEXEC));
   struct stat status;
   if (!place.valid() || fstat(place.get(), &status) != 0 || !S_ISREG(status.st_mode)) return Fd();
-  return Fd(open(("/proc/self/fd/" + std::to_string(place.get())).c_str(), O_RDONLY | O_CLOEXEC));
+  return Fd(open(("/proc/self/fd/" + std::to_string(place.get())).c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC));
 }
 
 // nullptr if there is no file with this build-id.
@@ -80,6 +80,11 @@ std::shared_ptr<const Module> StubOf(const MappedFile& file, const std::vector<M
   return nullptr;
 }
 
+std::string NotFound(const MappedFile& file) {
+  return file.path + " with build-id " + file.build_id +
+         " was not found: the process has ended, and this file is not here; stacks through it may end early";
+}
+
 }  // namespace
 
 void ModuleFinder::Learn(int32_t uid, const AddressMap& map) {
@@ -122,14 +127,16 @@ std::shared_ptr<const Module> ModuleFinder::FindModule(int32_t uid, const std::s
 ModuleFinder::Found ModuleFinder::Find(const RawCapture& raw) const {
   std::vector<Mapping> mappings = raw.capture.map->mappings();
   Found found;
+  size_t missing = 0;
   for (const MappedFile& file : FilesOf(raw)) {
     auto module = FindModule(raw.capture.process.uid, file.path, file.build_id);
     if (module == nullptr) {
-      found.missing.push_back(ToValidUtf8(file.path) + " (build-id " + ToValidUtf8(file.build_id) + ") was not found");
+      if (++missing <= kMaxNotes) found.missing.push_back(NotFound(file));
       module = StubOf(file, mappings);
     }
     for (size_t i : file.mappings) mappings[i].module = module;
   }
+  if (missing > kMaxNotes) found.missing.push_back(std::to_string(missing - kMaxNotes) + " more files were not found");
   found.map = std::make_shared<const AddressMap>(std::move(mappings));
   return found;
 }

@@ -89,7 +89,8 @@ TEST_F(ModuleFinderTest, LeavesAStubOfWhatItDoesNotFind) {
   const std::string other = MakeFile("app", "\x99\x99\x99\x99");
   const auto found = ModuleFinder({folder_}).Find(RawOf(other));
   ASSERT_NE(CodeOf(found), nullptr);
-  EXPECT_EQ(found.missing, std::vector{other + " (build-id 0123456789abcdef) was not found"}) << "another build is there";
+  ASSERT_EQ(found.missing.size(), 1u) << "another build is there";
+  EXPECT_EQ(found.missing[0].find(other + " with build-id 0123456789abcdef was not found"), 0u) << found.missing[0];
   EXPECT_EQ(HexOfBytes(CodeOf(found)->build_id()), kBuildIdHex);
   EXPECT_EQ(CodeOf(found)->lowest_svma(), 0x1000u);
   EXPECT_EQ(CodeOf(found)->FindSection(".eh_frame"), nullptr);
