@@ -48,20 +48,19 @@ STACKD_HANDLER static struct stackd_active_fault* take_entry(uint32_t tid) {
   return NULL;
 }
 
-struct stackd_active_fault* stackd_active_fault_enter(uint32_t tid, uint64_t frame, int signal_number, siginfo_t* info,
-                                                      void* context) {
+struct stackd_active_fault* stackd_active_fault_enter(uint32_t tid, int signal_number,
+                                                      const struct stackd_signal_frame* frame) {
   struct stackd_active_fault* entry = take_entry(tid);
   if (entry == NULL) return NULL;
-  const stack_t* alternate = &((const ucontext_t*)context)->uc_stack;
-  uint64_t low = (uint64_t)alternate->ss_sp;
-  bool on_alternate = frame - low < alternate->ss_size;
   __atomic_store_n(&entry->tid, tid, __ATOMIC_RELAXED);
   entry->order = __atomic_add_fetch(&entered, 1, __ATOMIC_RELAXED);
-  entry->frame = frame;
-  entry->low = on_alternate ? low : frame - STACK_BYTES;
+  entry->frame = frame->new_address;
+  entry->on_alternate = frame->new_address - frame->alternate_low < frame->alternate_bytes;
+  entry->low = entry->on_alternate ? frame->alternate_low : frame->new_address - STACK_BYTES;
+  stackd_signal_frame_marks(frame, entry->marks);
   entry->signal_number = signal_number;
-  entry->info = info;
-  entry->context = context;
+  entry->info = stackd_signal_frame_info(frame);
+  entry->context = stackd_signal_frame_context(frame);
   entry->record_id = 0;
   set_state(entry, ACTIVE);
   return entry;
@@ -80,7 +79,8 @@ void stackd_active_fault_leave(struct stackd_active_fault* fault, bool keep) {
 }
 
 STACKD_HANDLER static bool is_inside(const struct stackd_active_fault* entry, uint64_t rsp) {
-  return rsp < entry->frame && rsp >= entry->low;
+  if (rsp >= entry->frame || rsp < entry->low) return false;
+  return entry->on_alternate || stackd_signal_frame_is_marked(entry->frame, entry->marks);
 }
 
 struct stackd_active_fault* stackd_active_fault_around(uint32_t tid, uint64_t rsp) {

@@ -9,7 +9,8 @@
  *                                                                        RETURNED --(next fault of the thread)--> FREE
  *
  * A handler may also be left by longjmp() or an exception, and nobody is told. So an ACTIVE entry counts only as long as
- * the thread is inside that handler: its stack pointer lies below the handler's frame, on the same stack.
+ * the thread is inside that handler: its stack pointer lies below the signal's frame, on the same stack. On the thread's
+ * own stack it may lie there again long after, so there the frame must also be whole.
  *
  * No entry of a table that is full: the fault is then seen as a new one each time. HANDLER ONLY.
  */
@@ -20,6 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "agent/signal_frame.h"
 #include "agent/syscalls.h"
 
 struct stackd_active_fault {
@@ -28,6 +30,8 @@ struct stackd_active_fault {
   uint64_t order; /* of outer and inner */
   uint64_t frame; /* the handler's stack: from here down to `low` */
   uint64_t low;
+  bool on_alternate;
+  uint64_t marks[STACKD_SIGNAL_FRAME_MARKS];
   int32_t signal_number;
   siginfo_t* info;
   void* context;
@@ -42,10 +46,9 @@ struct stackd_active_fault {
   uint64_t kept_rsp;
 };
 
-/* The calling thread `tid` is about to call the program's handler. `frame` is in the caller's frame. NULL if there is no
- * room. */
-struct stackd_active_fault* stackd_active_fault_enter(uint32_t tid, uint64_t frame, int signal_number, siginfo_t* info,
-                                                      void* context) STACKD_HANDLER;
+/* The calling thread `tid` is about to call the program's handler, on `frame`. NULL if there is no room. */
+struct stackd_active_fault* stackd_active_fault_enter(uint32_t tid, int signal_number,
+                                                      const struct stackd_signal_frame* frame) STACKD_HANDLER;
 
 /* It returned. `keep`: to RETURNED. */
 void stackd_active_fault_leave(struct stackd_active_fault* fault, bool keep) STACKD_HANDLER;

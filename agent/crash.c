@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <stdatomic.h>
-#include <sys/auxv.h>
 #include <sys/socket.h>
 #include <ucontext.h>
 
@@ -10,6 +9,7 @@
 #include "agent/chain.h"
 #include "agent/crash_record.h"
 #include "agent/handler.h"
+#include "agent/signal_frame.h"
 #include "agent/spool_writer.h"
 #include "agent/tentative.h"
 #include "stackd/wire.h"
@@ -24,20 +24,13 @@
 #define LOSER_GRACE_NS (50 * MS)
 /* For the record of a fault that the program may recover from. */
 #define HELPER_START_NS (50 * MS)
-#define RED_ZONE_BYTES 128
-#define MAX_SIGNAL_FRAME_BYTES 4096
 /* Between a signal that abort() raises and its frame lie those of raise() and what that calls. */
 #define ABORT_WORDS 64
 #define ABORT_CODE_BYTES 512
 
-#ifndef AT_MINSIGSTKSZ
-#define AT_MINSIGSTKSZ 51
-#endif
-
 enum phase { NONE = 0, CAPTURING = 1, COMMITTED = 2, OVER = 3 };
 
 static uint64_t hold_ns;
-static uint64_t signal_frame_bytes;
 static const struct stackd_own_fd* maps_fd;
 static const struct stackd_own_fd* spare_fd;
 static int32_t process;
@@ -67,8 +60,6 @@ static struct {
 
 void stackd_crash_init(uint64_t use_hold_ns, const struct stackd_own_fd* maps, const struct stackd_own_fd* spare) {
   hold_ns = use_hold_ns;
-  signal_frame_bytes = getauxval(AT_MINSIGSTKSZ) & ~7ull;
-  if (signal_frame_bytes == 0 || signal_frame_bytes > MAX_SIGNAL_FRAME_BYTES) signal_frame_bytes = MAX_SIGNAL_FRAME_BYTES;
   maps_fd = maps;
   spare_fd = spare;
   process = stackd_getpid();
@@ -332,14 +323,6 @@ void stackd_crash_before_end(void) {
 
 /* --- The program's handler --- */
 
-/* Where the kernel would have found no room for the signal's frame, the program would have ended. The frame is smaller than
- * a page, so that its two ends are all the pages it lies in. */
-STACKD_HANDLER static bool has_room_for(const struct stackd_action* action, const void* context) {
-  if ((action->flags & SA_ONSTACK) != 0) return true;
-  uint64_t top = (rsp_of(context) - RED_ZONE_BYTES - 8) & ~7ull;
-  return stackd_is_readable(top) && stackd_is_readable(top - signal_frame_bytes);
-}
-
 /* Of faults that are over without their handler having returned. */
 STACKD_HANDLER static void leave_stale(const struct stackd_ring* ring, uint32_t tid, uint64_t rsp) {
   uint32_t index = 0;
@@ -376,25 +359,29 @@ STACKD_HANDLER static void after_handler(const struct stackd_ring* ring, const s
   stackd_active_fault_leave(active, stackd_chain_is_default(fault->signal_number));
 }
 
-STACKD_HANDLER static void call_handler(const struct stackd_action* action, const struct stackd_fault* fault) {
+/* Remembers the fault, on our own stack: the program's may be small. */
+STACKD_HANDLER static struct stackd_active_fault* remember(const struct stackd_fault* fault,
+                                                           const struct stackd_signal_frame* frame) {
   uint32_t tid = (uint32_t)stackd_gettid();
   wait_for_helper(HELPER_START_NS);
   __atomic_fetch_add(&link_users, 1, __ATOMIC_SEQ_CST);
   const struct stackd_crash_link* link = atomic_load(&current_link);
   leave_stale(link != NULL ? link->ring : NULL, tid, rsp_of(fault->context));
-  struct stackd_active_fault* active = stackd_active_fault_enter(tid, (uint64_t)__builtin_frame_address(0),
-                                                                 fault->signal_number, fault->info, fault->context);
+  struct stackd_active_fault* active = stackd_active_fault_enter(tid, fault->signal_number, frame);
   bool may_record = active != NULL && link != NULL && __atomic_load_n(&winner, __ATOMIC_RELAXED) == 0 &&
                     stackd_code_ranges_current() != NULL && stackd_has_room(fault->context, STACKD_CRASH_STACK_BYTES);
   if (may_record) stackd_tentative_write(link->ring, fault, active);
   __atomic_fetch_sub(&link_users, 1, __ATOMIC_SEQ_CST);
+  return active;
+}
 
-  stackd_chain_call(action, fault->signal_number, fault->info, fault->context);
-
-  if (active == NULL) return;
+void stackd_run_handler(int signal_number, siginfo_t* info, void* context, const struct stackd_handler_call* call) {
+  stackd_chain_call(&call->action, signal_number, info, context);
+  if (call->active == NULL) return;
+  struct stackd_fault fault = {signal_number, 0, info, context};
   __atomic_fetch_add(&link_users, 1, __ATOMIC_SEQ_CST);
-  link = atomic_load(&current_link);
-  after_handler(link != NULL ? link->ring : NULL, fault, active);
+  const struct stackd_crash_link* link = atomic_load(&current_link);
+  after_handler(link != NULL ? link->ring : NULL, &fault, call->active);
   __atomic_fetch_sub(&link_users, 1, __ATOMIC_SEQ_CST);
 }
 
@@ -406,18 +393,19 @@ void stackd_on_crash_signal(int signal_number, siginfo_t* info, void* context) {
     if (!stackd_is_sent(info)) die(signal_number, info, context);
     return;
   }
-  bool handled = action.handler != STACKD_ACTION_DEFAULT && has_room_for(&action, context);
   /* A child of vfork() shares this memory, and nothing else with us. */
-  if (stackd_getpid() != process) {
-    if (handled) {
-      stackd_chain_call(&action, signal_number, info, context);
-    } else {
-      die(signal_number, info, context);
+  bool ours = stackd_getpid() == process;
+  if (action.handler != STACKD_ACTION_DEFAULT) {
+    struct stackd_signal_frame frame;
+    stackd_signal_frame_place(&frame, (action.flags & SA_ONSTACK) != 0, context);
+    if (stackd_signal_frame_fits(&frame)) {
+      struct stackd_handler_call call = {action, ours ? remember(&fault, &frame) : NULL};
+      stackd_signal_frame_enter(&frame, signal_number, &call);
+      return;
     }
-    return;
   }
-  if (handled) {
-    call_handler(&action, &fault);
+  if (!ours) {
+    die(signal_number, info, context);
     return;
   }
   /* To the first process of a PID namespace the kernel sends no signal that it has no handler for. */

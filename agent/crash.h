@@ -22,6 +22,7 @@
 
 #include "agent/own_fd.h"
 #include "agent/ring_writer.h"
+#include "agent/signal_frame.h"
 
 /* What the handler needs of a connection to the daemon. */
 struct stackd_crash_link {
@@ -63,5 +64,9 @@ uint32_t stackd_crash_winner(void);
 
 /* The signal handler itself: HANDLER ONLY. */
 void stackd_on_crash_signal(int signal_number, siginfo_t* info, void* context) STACKD_HANDLER;
+
+/* Calls the program's handler, on the stack where that belongs (signal_frame.h): HANDLER ONLY. */
+void stackd_run_handler(int signal_number, siginfo_t* info, void* context,
+                        const struct stackd_handler_call* call) STACKD_HANDLER;
 
 #endif /* STACKD_CRASH_H_ */

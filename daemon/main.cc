@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "daemon/action/on_dump.h"
 #include "daemon/base/clock.h"
 #include "daemon/collect/collector.h"
 #include "daemon/config/config.h"
@@ -104,6 +105,16 @@ int Run(const Config& config) {
     auto dump = pipeline.CreateDump(process_id, request);
     if (!dump) Log(LogLevel::kWarning, "dump failed", {{"process", process_id}, {"err", dump.error().message}});
   });
+  std::unique_ptr<OnDump> on_dump;
+  std::shared_ptr<void> on_dump_watch;
+  if (!config.on_dump.empty()) {
+    auto started = OnDump::Start({.program = config.on_dump, .address = "unix:" + config.dir + "/api.sock"});
+    if (!started) return Fail(started.error().message);
+    on_dump = std::move(*started);
+    on_dump_watch = pipeline.Watch([&on_dump](std::shared_ptr<const v1::Dump> dump) {
+      on_dump->Add(dump->name(), v1::Dump::Trigger_Name(dump->trigger()));
+    });
+  }
   // What a former daemon left first: the spool may hold the same crashes.
   pipeline.FinishWhatWasLeft();
   (*collector)->OnCrash([&pipeline](std::shared_ptr<Capture> capture, const std::function<void()>& release) {

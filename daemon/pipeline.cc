@@ -3,7 +3,6 @@
 #include <time.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -129,6 +128,8 @@ class ScopedCount {
 }  // namespace
 
 struct Pipeline::State {
+  explicit State(std::vector<std::string> file_dirs) : modules(std::move(file_dirs)) {}
+
   // What became of a capture, and how long each step took.
   struct Made {
     std::shared_ptr<v1::Dump> dump;
@@ -136,8 +137,6 @@ struct Pipeline::State {
     int64_t unwind_us;
     int64_t name_us;
   };
-
-  explicit State(std::vector<std::string> file_dirs) : modules(std::move(file_dirs)) {}
 
   Collector* collector;
   Symbolizer* symbolizer;
@@ -376,10 +375,10 @@ Result<std::shared_ptr<Capture>> Pipeline::State::ReadCapture(const std::string&
   if (!bytes) return std::unexpected(bytes.error());
   auto raw = ParseRaw(*bytes);
   if (!raw) return std::unexpected(raw.error());
-  const ModuleFinder::Found found = modules.Find(*raw);
+  ModuleFinder::Found found = modules.Find(*raw);
   auto capture = std::make_shared<Capture>(std::move(raw->capture));
-  capture->map = found.map;
-  capture->notes.insert(capture->notes.end(), found.missing.begin(), found.missing.end());
+  capture->map = std::move(found.map);
+  for (std::string& sentence : found.missing) capture->notes.push_back(std::move(sentence));
   return capture;
 }
 

@@ -307,7 +307,7 @@ TEST_F(CrashCaptureTest, AStackThatFitsIsWhole) {
 TEST_F(CrashCaptureTest, SlotsThatRunOutCutTheStackAndSaySo) {
   Pages stack(64);
   RefreshRanges();
-  for (uint64_t* word = stack.words(); word < stack.words() + 64 * kPage / 8; word++) *word = stack.base();
+  for (uint64_t* word = stack.words(); word < stack.words() + 64 * kPage / 8; word++) *word = stack.end() - 8;
   for (uint32_t slots : {1u, 2u, 5u}) {
     auto record = CaptureCrash(stack, stack.base() + 512, slots);
     ASSERT_TRUE(record);

@@ -7,15 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <map>
 #include <memory>
-#include <optional>
 #include <string_view>
 #include <tuple>
 #include <utility>
 
 #include "daemon/base/fd.h"
-#include "daemon/base/text.h"
 
 namespace stackd {
 namespace {
@@ -70,8 +67,8 @@ void NoteMissing(const std::vector<Mapping>& mappings, std::vector<std::string>*
 
 }  // namespace
 
-void FindModulesByImage(const std::vector<SpoolImage>& images, ModuleCache* cache, std::vector<Mapping>* mappings,
-                        std::vector<std::string>* notes) {
+void FindModules(const std::vector<SpoolImage>& images, ModuleCache* cache, std::vector<Mapping>* mappings,
+                 std::vector<std::string>* notes) {
   for (const SpoolImage& image : images) {
     auto first = std::ranges::find(*mappings, image.start_avma, &Mapping::start_avma);
     if (first == mappings->end() || first->module != nullptr) continue;

@@ -40,8 +40,6 @@ std::shared_ptr<Capture> ToCapture(ProcessDescription process, SpoolCrash crash,
   capture->begin_wall_ns = crash.wall_ns;
   capture->dump_signal = crash.process.dump_signal;
   capture->partial = true;
-  capture->notes.push_back(
-      "it was found in the spool: no daemon took it while the process was there, and its other threads were not asked");
   capture->crash = ToCrashCapture(crash.record);
   capture->crash->from_spool = true;
   CollectorCounters unused;
@@ -51,7 +49,7 @@ std::shared_ptr<Capture> ToCapture(ProcessDescription process, SpoolCrash crash,
   capture->threads = recording.TakeThreads();
   std::vector<Mapping> mappings = ParseMaps(crash.maps);
   for (Mapping& mapping : mappings) mapping.path = ToValidUtf8(mapping.path);
-  FindModulesByImage(crash.images, modules, &mappings, &capture->notes);
+  FindModules(crash.images, modules, &mappings, &capture->notes);
   capture->map = std::make_shared<const AddressMap>(std::move(mappings));
   return capture;
 }

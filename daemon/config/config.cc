@@ -109,6 +109,8 @@ std::expected<Config, ConfigExit> ParseConfig(int argc, const char* const* argv)
   app.add_option("--debug-dir", config.debug_dirs, "Folder with separate debug files; may be given more than once")
       ->envname("STACKD_DEBUG_DIR")
       ->capture_default_str();
+  app.add_option("--on-dump", config.on_dump, "Program to run for each stored dump; its argument is the dump's name")
+      ->envname("STACKD_ON_DUMP");
   app.add_option("--log-format", config.log_format, "auto, json or text; auto is text on a terminal")
       ->envname("STACKD_LOG_FORMAT")
       ->transform(CLI::CheckedTransformer(formats).description(""));

@@ -20,6 +20,7 @@ struct Config {
   int64_t store_crashes_per_group = 5;
   uint32_t ring_bytes = 1u << 20;
   uint32_t max_processes = 1024;
+  std::string on_dump;  // a program; empty: none
   std::vector<std::string> debug_dirs = {"/usr/lib/debug"};
   LogFormat log_format = LogFormat::kAuto;
   LogLevel log_level = LogLevel::kInfo;

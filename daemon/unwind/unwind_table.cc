@@ -379,6 +379,14 @@ std::optional<std::vector<uint8_t>> UnwindTable::ReadEntry(const Module* module,
   return bytes;
 }
 
+std::optional<uint64_t> UnwindTable::FunctionBegin(uint64_t svma) const {
+  // Between functions there are rows that say so.
+  if (Find(svma).kind == RuleKind::kNoCfi) return std::nullopt;
+  auto after = std::upper_bound(fde_begins_.begin(), fde_begins_.end(), static_cast<uint32_t>(svma - base_svma_));
+  if (after == fde_begins_.begin()) return std::nullopt;
+  return base_svma_ + *std::prev(after);
+}
+
 std::optional<UnwindTable::PreciseRow> UnwindTable::Interpret(const Module* module, uint64_t svma) const {
   uint64_t offset = svma - base_svma_;
   if (offset >= size_bytes_) return std::nullopt;

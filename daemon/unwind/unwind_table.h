@@ -86,6 +86,9 @@ class UnwindTable {
   // of; it may be nullptr if the section is inflated.
   std::optional<PreciseRow> Interpret(const Module* module, uint64_t svma) const;
 
+  // Where the function (the FDE) that holds `svma` begins; nullopt if there is none.
+  std::optional<uint64_t> FunctionBegin(uint64_t svma) const;
+
   size_t memory_bytes() const;
   // Of the CFI that it was compiled from: a measure for the time that took.
   uint64_t section_bytes() const { return section_.inflated.empty() ? section_.size_bytes : section_.inflated.size(); }

@@ -1,10 +1,16 @@
 #include "daemon/unwind/unwinder.h"
 
+#include <algorithm>
+#include <cstring>
 #include <expected>
 #include <optional>
+#include <span>
+#include <unordered_set>
 #include <utility>
 
+#include "daemon/unwind/call_instruction.h"
 #include "daemon/unwind/cfi_step.h"
+#include "daemon/unwind/code_bytes.h"
 #include "daemon/unwind/register_file.h"
 #include "daemon/unwind/rule_resolver.h"
 
@@ -20,6 +26,13 @@ constexpr uint32_t kFastRegisters = 1u << kRbp | 1u << kRsp | 1u << kRip;
 // thousand.
 constexpr uint64_t kMaxInterpretedOfStack = 4 << 20;
 
+// Of a stack with a gap, so many frames are left for its outermost end.
+constexpr size_t kMaxOuterFrames = 1024;
+static_assert(kMaxOuterFrames < kMaxFrames);
+
+// Of the tries to find the way on behind a gap, for one stack.
+constexpr size_t kMaxTriedFrames = 1 << 16;
+
 bool IsCalledFrame(FrameOrigin origin) { return origin == FrameOrigin::kCfi || origin == FrameOrigin::kFramePointer; }
 
 // The walk up one stack.
@@ -32,8 +45,10 @@ class StackWalk {
             std::vector<NativeFrame>& frames)
       : resolver_(resolver), stack_(stack), copy_truncated_(copy_truncated), map_(map), frames_(frames) {}
 
-  // nullopt: do it again with `all_registers`. With them it never is.
-  std::optional<StackEnd> Run(const Registers& registers, bool all_registers);
+  // From an interrupted instruction. nullopt: do it again with `all_registers`. With them it never is.
+  std::optional<StackEnd> Run(const Registers& registers, bool all_registers, size_t max_frames = kMaxFrames);
+  // From a frame that was called, and of which rip, rsp and rbp alone are known. nullopt: they are not enough.
+  std::optional<StackEnd> RunFromCaller(const Registers& registers);
 
  private:
   struct Caller {
@@ -44,6 +59,7 @@ class StackWalk {
   using NoCaller = std::unexpected<std::optional<StackEnd>>;
   using Step = std::expected<Caller, std::optional<StackEnd>>;
 
+  std::optional<StackEnd> Walk(FrameOrigin first_origin, size_t max_frames);
   Step RareStep(RuleKind kind, const NativeFrame& frame);
   Step InterpretedStep(const NativeFrame& frame);
   Step FramePointerStep();
@@ -70,16 +86,27 @@ class StackWalk {
   RegisterFile registers_;
 };
 
-std::optional<StackEnd> StackWalk::Run(const Registers& registers, bool all_registers) {
+std::optional<StackEnd> StackWalk::Run(const Registers& registers, bool all_registers, size_t max_frames) {
   all_registers_ = all_registers;
   interpreted_ = 0;
   registers_ = {registers, kAllRegisters};
-  frames_.clear();
-  uint64_t rip = registers.value[kRip], rsp = registers.value[kRsp], rbp = registers.value[kRbp];
-  frames_.push_back({rip, 0, FrameOrigin::kRegisters});
-  UnwindRule rule = resolver_.Resolve(map_, rip);
+  return Walk(FrameOrigin::kRegisters, max_frames);
+}
 
-  while (frames_.size() < kMaxFrames) {
+std::optional<StackEnd> StackWalk::RunFromCaller(const Registers& registers) {
+  registers_ = {registers, kFastRegisters};
+  return Walk(FrameOrigin::kCfi, kMaxOuterFrames);
+}
+
+std::optional<StackEnd> StackWalk::Walk(FrameOrigin first_origin, size_t max_frames) {
+  const bool all_registers = all_registers_;
+  const auto& value = registers_.registers.value;
+  uint64_t rip = value[kRip], rsp = value[kRsp], rbp = value[kRbp];
+  frames_.clear();
+  frames_.push_back({rip, 0, first_origin});
+  UnwindRule rule = resolver_.Resolve(map_, frames_.back().lookup_avma());
+
+  while (frames_.size() < max_frames) {
     uint64_t cfa_avma = 0;
     FrameOrigin origin = FrameOrigin::kCfi;
     RuleKind kind = rule.kind;
@@ -248,6 +275,95 @@ bool StackWalk::IsOutermost(uint64_t avma) const {
   return true;
 }
 
+// Finds the way on behind the gap in a stack whose middle was not copied.
+//
+// The outermost end of the stack begins anywhere in a frame. Its words are tried as return addresses, from the lowest up:
+// one is right if the walk from there reaches the thread's first function. What is left in memory of calls that have
+// returned can pass that test too, with one frame too many at the begin. So a word must follow a call, and a call that says
+// whom it calls must say the function of the frame below; and addresses that the innermost end has just before the gap are
+// preferred: recursion, which is what fills stacks, has the same ones everywhere.
+class GapCrossing {
+ public:
+  GapCrossing(RuleResolver& resolver, const StackCopy& stack, const AddressMap& map)
+      : resolver_(resolver), stack_(stack), map_(map), walk_(resolver, stack, /*copy_truncated=*/false, map, tried_) {}
+
+  // Frames from the first one behind the gap to the root; empty if there is no way.
+  std::vector<NativeFrame> Find(std::span<const NativeFrame> inner) {
+    std::unordered_set<uint64_t> known_pcs;
+    for (const NativeFrame& frame : inner.last(std::min(inner.size() / 2, kKnownFrames))) known_pcs.insert(frame.pc_avma);
+    std::vector<NativeFrame> longest;
+    const uint64_t end_avma = stack_.outer_base_avma() + 8ull * stack_.outer_word_count();
+    for (uint64_t avma = stack_.outer_base_avma(); avma < end_avma && tried_frames_ < kMaxTriedFrames; avma += 8) {
+      const uint64_t pc_avma = stack_.Read(avma).value_or(0);
+      if (!IsReturnAddress(pc_avma, avma) || !Try(pc_avma, avma)) continue;
+      if (known_pcs.contains(pc_avma)) return tried_;
+      if (tried_.size() > longest.size()) longest = tried_;
+    }
+    return longest;
+  }
+
+ private:
+  static constexpr size_t kKnownFrames = 64;
+  static constexpr uint32_t kLongestCallBytes = 7;
+
+  // Where `avma` points if it holds the frame pointer of a frame farther out; else 0.
+  uint64_t LinkedFrame(uint64_t avma) const {
+    const uint64_t rbp = stack_.Read(avma).value_or(0);
+    const bool is_outer = rbp - stack_.outer_base_avma() < 8ull * stack_.outer_word_count();
+    return is_outer && rbp > avma ? rbp : 0;
+  }
+
+  bool IsReturnAddress(uint64_t pc_avma, uint64_t slot_avma) {
+    if (pc_avma == 0 || resolver_.Resolve(map_, pc_avma - 1).kind == RuleKind::kNotCode) return false;
+    const auto code = ReadCode(map_, pc_avma - kLongestCallBytes, kLongestCallBytes);
+    // Generated code cannot be read, but it keeps frame pointers.
+    return code ? EndsWithCall(*code) : LinkedFrame(slot_avma - 8) != 0;
+  }
+
+  bool Try(uint64_t pc_avma, uint64_t slot_avma) {
+    Registers registers;
+    registers.value[kRip] = pc_avma;
+    registers.value[kRsp] = slot_avma + 8;
+    // Functions that have a frame pointer save their caller's first of all.
+    registers.value[kRbp] = LinkedFrame(slot_avma - 8);
+    const auto end = walk_.RunFromCaller(registers);
+    tried_frames_ += tried_.size();
+    return end == StackEnd::kRoot && (tried_.size() < 2 || MayCall(tried_[1].pc_avma, pc_avma));
+  }
+
+  // False if the call before `return_avma` is of another function than the one that holds `pc_avma`.
+  bool MayCall(uint64_t return_avma, uint64_t pc_avma) {
+    constexpr uint32_t kDirectCallBytes = 5;
+    const auto code = ReadCode(map_, return_avma - kDirectCallBytes, kDirectCallBytes);
+    if (!code || (*code)[0] != kDirectCall) return true;
+    int32_t distance;
+    memcpy(&distance, code->data() + 1, sizeof(distance));
+    const uint64_t target_avma = return_avma + static_cast<uint64_t>(int64_t{distance});
+    // A stub jumps to a function that only the dynamic linker knows.
+    if (resolver_.Resolve(map_, target_avma).kind == RuleKind::kPlt) return true;
+    const auto begin_avma = resolver_.FunctionBegin(map_, pc_avma - 1);
+    return !begin_avma || *begin_avma == target_avma;
+  }
+
+  RuleResolver& resolver_;
+  const StackCopy& stack_;
+  const AddressMap& map_;
+  std::vector<NativeFrame> tried_;
+  StackWalk walk_;
+  size_t tried_frames_ = 0;
+};
+
+// Whether the second part of the copy is the outermost end of the stack that the first one is the innermost of, and not
+// another stack: nothing else is mapped between them. (The mapping of a main thread's stack may have been read before it
+// grew.)
+bool HasGap(const StackCopy& stack, const AddressMap& map) {
+  if (stack.outer_word_count() == 0 || stack.outer_base_avma() <= stack.end_avma()) return false;
+  const auto& mappings = map.mappings();
+  const auto first_above = std::ranges::upper_bound(mappings, stack.base_avma(), {}, &Mapping::end_avma);
+  return first_above != mappings.end() && first_above->start_avma <= stack.outer_base_avma() &&
+         first_above->end_avma > stack.outer_base_avma();
+}
+
 }  // namespace
 
 struct Unwinder::State {
@@ -261,10 +377,27 @@ Unwinder::~Unwinder() = default;
 NativeStack Unwinder::Unwind(const Registers& registers, const StackCopy& stack, bool copy_truncated,
                              const AddressMap& map) {
   state_->resolver.UseMap(map);
-  StackWalk walk(state_->resolver, stack, copy_truncated, map, state_->frames);
-  std::optional<StackEnd> end = walk.Run(registers, /*all_registers=*/false);
-  if (!end) end = walk.Run(registers, /*all_registers=*/true);
-  return {state_->frames, end.value_or(StackEnd::kNoUnwindInfo)};
+  const bool has_gap = HasGap(stack, map);
+  const size_t max_frames = has_gap ? kMaxFrames - kMaxOuterFrames : kMaxFrames;
+  StackWalk walk(state_->resolver, stack, copy_truncated || has_gap, map, state_->frames);
+  std::optional<StackEnd> end = walk.Run(registers, /*all_registers=*/false, max_frames);
+  if (!end) end = walk.Run(registers, /*all_registers=*/true, max_frames);
+  NativeStack result{state_->frames, end.value_or(StackEnd::kNoUnwindInfo)};
+  if (has_gap && (result.end == StackEnd::kTruncated || result.end == StackEnd::kFrameLimit)) {
+    CrossGap(stack, map, &result);
+  }
+  return result;
+}
+
+void Unwinder::CrossGap(const StackCopy& stack, const AddressMap& map, NativeStack* result) {
+  // The last frame may have been found in the part behind the gap.
+  auto& frames = result->frames;
+  const std::vector<NativeFrame> outer = GapCrossing(state_->resolver, stack, map).Find(frames);
+  if (outer.empty()) return;
+  result->omitted_bytes = stack.outer_base_avma() - stack.end_avma();
+  result->omitted_before = frames.size();
+  frames.insert(frames.end(), outer.begin(), outer.end());
+  result->end = StackEnd::kRoot;
 }
 
 }  // namespace stackd

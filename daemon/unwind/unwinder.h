@@ -66,11 +66,15 @@ class Unwinder {
   Unwinder();
   ~Unwinder();
 
-  // `copy_truncated`: the stack went on beyond the copy, so running off its end is kTruncated.
+  // `copy_truncated`: the stack went on beyond the copy, so running off its end is kTruncated. Where the copy holds both
+  // ends of one stack, the frames behind the gap follow those before it, if the way on can be found.
   NativeStack Unwind(const Registers& registers, const StackCopy& stack, bool copy_truncated, const AddressMap& map);
 
  private:
   struct State;
+
+  void CrossGap(const StackCopy& stack, const AddressMap& map, NativeStack* result);
+
   std::unique_ptr<State> state_;
 };
 

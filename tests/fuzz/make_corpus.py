@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes the fixed corpora of ring_reader_fuzzer and registration_fuzzer beside this file."""
+"""Writes the fixed corpora of ring_reader_fuzzer, registration_fuzzer and spool_fuzzer beside this file."""
 import os
 import struct
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-HEADER_BYTES, SLOT_BYTES, SLOTS = 320 + 1024, 2048, 70
+HEADER_BYTES, SLOT_BYTES, SLOTS = 384 + 1024, 2048, 70
 NO_SLOT = 0xFFFFFFFF
-THREAD, STATUS = 1, 2
+THREAD, STATUS, CRASH_RECORD = 1, 2, 3
 
 
 def write(folder, name, content):
@@ -19,15 +19,16 @@ def write(folder, name, content):
 # --- Shared memory: the header as ring_abi.h has it, then the slots. ---
 
 
-def ring(slots, ready, dropped=0):
+def ring(slots, ready, dropped=0, tentative=()):
     fixed = struct.pack("<QIIIII", 0x31676E5264636B53, 1, 8192, SLOT_BYTES, SLOTS, SLOTS // 4).ljust(64, b"\0")
     command = struct.pack("<IIQII", 1, 1, 1 << 60, 256 << 10, 0).ljust(64, b"\0")
     helper = struct.pack("<IIIII", 1, 1, 3, 1, 1).ljust(64, b"\0")
     doorbell = struct.pack("<II", 5, 0).ljust(64, b"\0")
+    crash = struct.pack("<I", 0).ljust(32, b"\0") + struct.pack("<8I", *(list(tentative) + [0] * 8)[:8])
     bits = bytearray(512)
     for slot in ready:
         bits[slot // 8] |= 1 << slot % 8
-    header = fixed + command + helper + doorbell + struct.pack("<8Q", *[dropped] * 8) + bytes(512) + bytes(bits)
+    header = fixed + command + helper + doorbell + crash + struct.pack("<8Q", *[dropped] * 8) + bytes(512) + bytes(bits)
     assert len(header) == HEADER_BYTES
     return header + b"".join(slot.ljust(SLOT_BYTES, b"\0") for slot in slots)
 
@@ -50,6 +51,13 @@ def statuses(count, status=5, entries=36):
 
 def continuation(next_slot, words):
     return struct.pack("<II", next_slot, 0) + b"".join(struct.pack("<Q", word) for word in words)
+
+
+def crash(next_slot, signal=11, time_ns=10**9, message=b"last words", exception=b"St9exception"):
+    record = struct.pack("<IIQQQIIiiQiiQQQQ", next_slot, CRASH_RECORD, 1, 2, time_ns, 0, 7, signal, 1, 8, 0, 0, 6, 14,
+                         0x7FFF00000000, 0x7FFF00010000)
+    assert len(record) == 96
+    return record + message.ljust(512, b"\0")[:512] + exception.ljust(512, b"\0")[:512]
 
 
 def write_rings():
@@ -80,18 +88,24 @@ def write_rings():
         ),
         "all_share_one_chain": ring([thread(next_slot=(slot + 1) % SLOTS) for slot in range(SLOTS)], range(SLOTS)),
         "ready_beyond_the_last_slot": ring([thread()], range(60, 4096)),
+        "crash": ring([crash(1), thread(words=70, payload=[0b11, 1, 2, 0, 0b1, 3], outer_words=10)], [0]),
+        "crash_without_thread": ring([crash(NO_SLOT)], [0]),
+        "crash_in_a_circle": ring([crash(0)], [0]),
+        "crash_with_bad_text": ring([crash(1, message=b"\xff" * 512, exception=b"\xe2\x28" * 256), thread()], [0]),
+        "tentative": ring([crash(1), thread(), crash(3, time_ns=2**64 - 1), thread()], [], tentative=[1, 3, 5, 2**32 - 1, 71]),
+        "tentative_and_ready": ring([crash(1), thread(), thread()], [0, 2], tentative=[1, 3]),
         "bad_text": ring([thread(name=b"\xff" * 16), thread(name=b"\xc3\x28\xe0\x80")], [0, 1]),
     }
     for name, content in rings.items():
         write("ring_reader_fuzzer_corpus", name, content + b"\0")
-    for name in ("one_thread", "long_stack", "statuses"):
+    for name in ("one_thread", "long_stack", "statuses", "crash", "tentative"):
         write("ring_reader_fuzzer_corpus", name + "_scribbled", rings[name] + b"\1")
 
 
 # --- Messages: records of registration_fuzzer.cc, "operation, fds, size, bytes". ---
 
-HELLO, FILE, DUMP_REQUEST, NAME = 1, 5, 7, 8
-SEND, SEND_AS_IS, CONNECT, CLOSE, RING, ANSWER = range(6)
+HELLO, FILE, DUMP_REQUEST, NAME, CRASH = 1, 5, 7, 8, 9
+SEND, SEND_AS_IS, CONNECT, CLOSE, RING, ANSWER, SPOOL = range(7)
 # Kinds of fds, as registration_fuzzer.cc numbers them.
 MEM, MAPS, PROC, PIPE, SOCKET, MEMFD, FIFO, ELF, FOLDER, CHARACTER_DEVICE, PROC_OTHER = range(1, 12)
 
@@ -113,6 +127,63 @@ def hello(abi=1, flags=7, pid=42, ticks=1000, signal=34, exe=b"/usr/bin/sleep"):
 
 def file_answer(request_id, error=0):
     return message(FILE, struct.pack("<Ii", request_id, error))
+
+
+READY, TENTATIVE, FIRST_SLOT = 384 + 512, 288, 8192
+
+
+def crash_in_ring(slot):
+    """A crash record in `slot` and its thread in the next, word by word."""
+    content = crash(slot + 1)[:96] + bytes(SLOT_BYTES - 96) + thread(words=2, payload=[3, 1, 2])
+    at = FIRST_SLOT + slot * SLOT_BYTES
+    words = [content[i:i + 8].ljust(8, b"\0") for i in range(0, len(content), 8)]
+    writes = [struct.pack("<H", at + 8 * i) + word for i, word in enumerate(words) if any(word)]
+    return b"".join(operation(RING, write) for write in writes)
+
+
+# --- Spool files: spool.h. ---
+
+
+def spool(slots=None, maps=b"", images=(), magic=0x31676C7053646B53, process=None, **sizes):
+    slots = slots if slots is not None else [crash(1), thread(words=70, payload=[0b11, 1, 2, 0, 0b1, 3], outer_words=10)]
+    counts = {"slot_count": len(slots), "maps_bytes": len(maps), "image_count": len(images), "header_bytes": 40 + 1448, **sizes}
+    header = struct.pack("<QIIIIIIQ", magic, 1, counts["header_bytes"], counts["slot_count"], counts["maps_bytes"],
+                         counts["image_count"], 0, 1_700_000_000 * 10**9)[:40]
+    body = b"".join(slot.ljust(SLOT_BYTES, b"\0") for slot in slots) + maps
+    for address, content in images:
+        body += struct.pack("<QII", address, len(content), 0) + content
+    return header + (process or hello()) + body
+
+
+def elf_header(programs=1):
+    return struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\2\1\1", 3, 62, 1, 0, 64, 0, 0, 64, 56, programs, 64, 0, 0) + bytes(56)
+
+
+def write_spools():
+    maps = (b"555555554000-555555556000 r--p 00000000 fe:00 1234 /bin/sleep\n"
+            b"555555556000-55555555a000 r-xp 00002000 fe:00 1234 /bin/sleep\n"
+            b"7ffff7fc9000-7ffff7fcb000 r-xp 00000000 00:00 0 [vdso]\n"
+            b"7ffffffde000-7ffffffff000 rw-p 00000000 00:00 0 [stack]\n")
+    good = spool(maps=maps, images=[(0x555555554000, elf_header()), (0x7FFFF7FC9000, bytes(4096))])
+    files = {
+        "good": good,
+        "no_maps": spool(),
+        "unfinished": spool(magic=0),
+        "cut": good[:-50],
+        "cut_in_header": good[:700],
+        "no_slots": spool(slots=[]),
+        "slots_that_are_not_there": spool(slot_count=4096),
+        "maps_that_are_not_there": spool(maps_bytes=0xFFFFFFFF),
+        "images_that_are_not_there": spool(image_count=512),
+        "image_too_large": spool(images=[(0, bytes(4097))]),
+        "a_thread_is_no_crash": spool(slots=[thread()]),
+        "header_of_another_size": spool(header_bytes=5000),
+        "program_headers_beyond_the_image": spool(maps=maps, images=[(0x555555554000, elf_header(60000))]),
+        "maps_name_a_device": spool(maps=maps.replace(b"/bin/sleep", b"/dev/zero"), images=[(0x555555554000, elf_header())]),
+        "nobody": spool(process=hello(pid=-1)),
+    }
+    for name, content in files.items():
+        write("spool_fuzzer_corpus", name, content)
 
 
 def write_registrations():
@@ -142,6 +213,13 @@ def write_registrations():
         + finish,
         "dump_requests": good + operation(SEND, message(DUMP_REQUEST, b"")) * 20 + finish,
         "unknown_type": good + operation(SEND, message(99, b"later")) + finish,
+        "crash": good + crash_in_ring(0) + operation(RING, struct.pack("<HQ", READY, 1)) + operation(SEND, message(CRASH, b"")),
+        "crash_and_gone": good + crash_in_ring(0) + operation(RING, struct.pack("<HQ", READY, 1)) + operation(CLOSE),
+        "tentative_and_gone": good + crash_in_ring(3) + operation(RING, struct.pack("<HQ", TENTATIVE, 4)) + operation(CLOSE),
+        "crash_that_is_none": good + operation(SEND, message(CRASH, b"")) * 5 + finish,
+        "spooled": good + operation(SPOOL, spool()) + operation(CLOSE),
+        "spooled_as_another": good + operation(SPOOL, spool(process=hello(pid=43))) + operation(CLOSE),
+        "spooled_garbage": good + operation(SPOOL, b"x" * 3000) + operation(CLOSE),
         "closed": good + operation(CLOSE),
         "same_id": good + operation(CONNECT) + good + finish,
         "numbers_at_the_edge": operation(SEND, hello(pid=-1, ticks=2**64 - 1, signal=-5, exe=b"\xff" * 1024), [MEM, MAPS, PROC])
@@ -153,3 +231,4 @@ def write_registrations():
 
 write_rings()
 write_registrations()
+write_spools()

@@ -20,6 +20,8 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -39,10 +41,29 @@ constexpr int64_t kDeadlineNs = 3 * kNsPerMs;
 constexpr uint32_t kRingBytes = 64u << 10;
 constexpr uint32_t kMaxProcesses = 8;
 
-enum Operation : uint8_t { kSend = 0, kSendAsIs = 1, kConnect = 2, kClose = 3, kWriteRing = 4, kAnswers = 5 };
+enum Operation : uint8_t {
+  kSend = 0,
+  kSendAsIs = 1,
+  kConnect = 2,
+  kClose = 3,
+  kWriteRing = 4,
+  kAnswers = 5,
+  kWriteSpool = 6
+};
 
 void Check(bool holds) {
   if (!holds) abort();
+}
+
+// It agrees with itself, whatever it was made of.
+void CheckCapture(const Capture& capture) {
+  for (const ThreadCapture& thread : capture.threads) {
+    uint64_t kept = 0;
+    for (uint64_t mask : thread.stack.masks()) kept += static_cast<uint64_t>(std::popcount(mask));
+    Check(kept == thread.stack.words().size());
+    for (uint32_t i = 0; i < thread.stack.word_count(); i++) thread.stack.Read(thread.stack.base_avma() + 8 * i);
+  }
+  for (const Mapping& mapping : capture.map->mappings()) Check(mapping.start_avma < mapping.end_avma);
 }
 
 // A process of small extent, whose procfs files the agents pass: maps of the fuzzer itself would take milliseconds.
@@ -79,6 +100,11 @@ struct World {
     Check(started.has_value());
     collector = std::move(*started);
     collector->OnDumpRequest([](std::string) {});
+    collector->OnCrash([](std::shared_ptr<Capture> capture, const std::function<void()>& release) {
+      CheckCapture(*capture);
+      Check(capture->crash.has_value());
+      release();
+    });
     std::string fifo = dir + "/fifo";
     Check(mkfifo(fifo.c_str(), 0600) == 0);
     Fd kinds[] = {
@@ -100,6 +126,7 @@ struct World {
     collector.reset();
     unlink((dir + "/fifo").c_str());
     unlink((dir + "/stackd.lock").c_str());
+    std::filesystem::remove_all(dir + "/spool");
     rmdir(dir.c_str());
   }
 
@@ -160,6 +187,7 @@ class Connection {
   void Close() {
     if (socket_.valid()) shutdown(socket_.get(), SHUT_RDWR);
     if (responder_.joinable()) responder_.join();
+    spool_.Reset();
     socket_.Reset();
     if (memory_ != nullptr) munmap(memory_, ring_bytes_);
     memory_ = nullptr;
@@ -181,6 +209,10 @@ class Connection {
     memcpy(static_cast<char*>(memory_) + offset % (ring_bytes_ - 8), &value, sizeof(value));
   }
 
+  void WriteSpool(const std::vector<uint8_t>& bytes) {
+    if (spool_.valid()) Check(write(spool_.get(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+  }
+
   void AnswerWith(std::vector<uint8_t> answers) {
     if (memory_ != nullptr && !responder_.joinable() && !answers.empty()) {
       responder_ = std::thread([this, a = std::move(answers)] { Respond(a); });
@@ -192,7 +224,7 @@ class Connection {
   void ReadWelcome() {
     stackd_welcome welcome{};
     iovec part{&welcome, sizeof(welcome)};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
     msghdr header{};
     header.msg_iov = &part;
     header.msg_iovlen = 1;
@@ -203,9 +235,11 @@ class Connection {
     ssize_t got = recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     cmsghdr* rights = got > 0 ? CMSG_FIRSTHDR(&header) : nullptr;
     if (rights == nullptr) return;
-    int number;
-    memcpy(&number, CMSG_DATA(rights), sizeof(number));
-    Fd ring(number);
+    int numbers[2];
+    Check(rights->cmsg_len == CMSG_LEN(sizeof(numbers)));
+    memcpy(numbers, CMSG_DATA(rights), sizeof(numbers));
+    Fd ring(numbers[0]);
+    spool_ = Fd(numbers[1]);
     Check(welcome.header.type == STACKD_MSG_WELCOME);
     ring_bytes_ = welcome.ring_bytes;
     memory_ = mmap(nullptr, ring_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, ring.get(), 0);
@@ -232,6 +266,7 @@ class Connection {
 
   const World& world_;
   Fd socket_;
+  Fd spool_;
   void* memory_ = nullptr;
   size_t ring_bytes_ = 0;
   std::thread responder_;
@@ -271,20 +306,14 @@ void CaptureAll(Collector* collector) {
     auto capture = collector->CaptureProcess(process.id, {.deadline_ns = begin_ns + kDeadlineNs});
     Check(MonotonicNs() - begin_ns < 10 * kNsPerSecond);
     if (!capture) continue;
-    for (const ThreadCapture& thread : (*capture)->threads) {
-      uint64_t kept = 0;
-      for (uint64_t mask : thread.stack.masks()) kept += static_cast<uint64_t>(std::popcount(mask));
-      Check(kept == thread.stack.words().size());
-      for (uint32_t i = 0; i < thread.stack.word_count(); i++) thread.stack.Read(thread.stack.base_avma() + 8 * i);
-    }
-    for (const Mapping& mapping : (*capture)->map->mappings()) Check(mapping.start_avma < mapping.end_avma);
+    CheckCapture(**capture);
   }
 }
 
 void Apply(const World& world, Input input, std::vector<std::unique_ptr<Connection>>* connections) {
   connections->push_back(std::make_unique<Connection>(world));
   for (int i = 0; i < 64 && !input.at_end(); i++) {
-    uint8_t code = input.Byte() % 6;
+    uint8_t code = input.Byte() % 7;
     std::vector<Fd> fds;
     for (uint8_t kind : input.Take(input.Byte() % 12)) fds.push_back(world.Make(kind));
     std::vector<uint8_t> content = input.Take(input.Short());
@@ -311,6 +340,9 @@ void Apply(const World& world, Input input, std::vector<std::unique_ptr<Connecti
       }
       case kAnswers:
         connection.AnswerWith(std::move(content));
+        break;
+      case kWriteSpool:
+        connection.WriteSpool(content);
         break;
     }
   }

@@ -1,13 +1,17 @@
-/* The agent of stackd: lets the daemon take the stacks of this process when somebody asks.
+/* The agent of stackd: lets the daemon take the stacks of this process when somebody asks, and when it crashes.
  *
  * With LD_PRELOAD=libstackd_agent.so nothing here need be called. A program that links the agent (-lstackd_agent, or the
  * static //agent:stackd_agent) calls stackd_install() once, early in main.
  *
- * Costs: three fds above 200, one thread that sleeps, one signal (34, or STACKD_SIGNAL). No call here ever fails the
- * program: without a daemon the agent waits for one.
+ * Costs: four fds above 200, one thread that sleeps, one signal (34, or STACKD_SIGNAL), the handlers of the signals that
+ * end a program (what the program sets for these is done as it would be), 0.2 MiB of memory; with LD_PRELOAD for each
+ * thread an alternate signal stack, of which one page is touched; up to 2 s at the end of a process that crashes
+ * (STACKD_CRASH_HOLD_MS), some milliseconds where the daemon is well. No call here ever fails the program: without a daemon
+ * the agent waits for one.
  *
- * Environment: STACKD_DIR (default /run/stackd), STACKD_NAME (name of this process), STACKD_SIGNAL, STACKD_DISABLE=1 (the
- * agent does nothing at all).
+ * Environment: STACKD_DIR (default /run/stackd), STACKD_NAME (name of this process), STACKD_SIGNAL, STACKD_CRASH_SIGNALS
+ * (which are crashes: SEGV,BUS,ILL,FPE,ABRT,TRAP,SYS, some of these, or none), STACKD_CRASH_HOLD_MS (2000),
+ * STACKD_DISABLE=1 (the agent does nothing at all).
  *
  * All functions: NOT SIGNAL-SAFE, any thread, at any time. Errors are negative errno values.
  */
@@ -18,7 +22,8 @@
 extern "C" {
 #endif
 
-/* Installs the dump handler and starts the helper thread; a second call does nothing.
+/* Installs the handlers and starts the helper thread; a second call does nothing. Crash signals that have a handler already
+ * keep it, behind ours; handlers that the program installs later replace ours.
  * 0; -ECANCELED with STACKD_DISABLE=1; -EBUSY if the dump signal has a handler already; else what sigaction or
  * pthread_create gave. */
 int stackd_install(void);

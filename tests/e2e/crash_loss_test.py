@@ -1,0 +1,234 @@
+"""No crash is lost, and none is told twice, whatever becomes of the daemon meanwhile."""
+
+import contextlib
+import os
+import random
+import resource
+import signal
+import threading
+import time
+
+from harness import AGENT, LIMIT_S, StackdTest, eventually
+
+FULL = os.environ.get("STACKD_TEST_FULL") == "1"
+SEED = int(os.environ.get("STACKD_TEST_SEED", "20261121"))
+# What a process may be held for, and what two busy cores may add to that before its end is seen.
+BUDGET_S = 2.0
+SLOW_MACHINE_S = 3.0
+
+
+class CrashLossTest(StackdTest):
+
+    def setUp(self):
+        super().setUp()
+        # A core of each process would be the test of the disk.
+        limit = resource.getrlimit(resource.RLIMIT_CORE)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, limit[1]))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_CORE, limit)
+        self.spool = self.dir / "spool"
+
+    def daemon(self, *args):
+        # Every crash keeps its dump, since each is looked for.
+        return self.start_daemon(extra_args=["--store-crashes-per-group", 500, "--ring-bytes", "64KiB", *args])
+
+    def together(self, count, spread_ms=0):
+        """A program whose children crash when crash() is called."""
+        victim = self.start_victim("crash_together", AGENT, count, spread_ms, preload=False, stdin="")
+        victim.read_until("started")
+        victim.pids = [int(line.split()[1]) for line in victim.output.decode().splitlines() if line.startswith("pid ")]
+        return victim
+
+    def await_registered(self, daemon, pids):
+        eventually(f"{len(pids)} processes are registered",
+                   lambda: {process.get("pid") for process in daemon.processes()} >= set(pids))
+
+    @staticmethod
+    def crash(victim):
+        victim.process.stdin.write(b"\n")
+        victim.process.stdin.flush()
+
+    @staticmethod
+    def await_end(victim, limit_s=120):
+        """How long each was held, in seconds, by pid."""
+        victim.read_until("over", limit_s)
+        held = {}
+        for line in victim.output.decode().splitlines():
+            if line[0].isdigit():
+                pid, status, held_us = map(int, line.split())
+                if os.WTERMSIG(status) != signal.SIGSEGV:
+                    raise AssertionError(f"{pid} ended with {status}")
+                held[pid] = held_us / 1e6
+        return held
+
+    def files(self):
+        return [path for path in self.spool.iterdir() if path.name.endswith(".crash") and path.stat().st_size > 0]
+
+    def crashes(self, daemon):
+        return [dump for dump in daemon.ctl_json("list").get("dumps", []) if dump.get("trigger") == "CRASH"]
+
+    def assert_each_once(self, daemon, pids, limit_s=60):
+        """Each of these processes has one crash in the store, and the spool holds none any more."""
+
+        def settled():
+            return not self.files() and len(self.crashes(daemon)) >= len(pids)
+
+        with contextlib.suppress(AssertionError):  # what is missing is said below
+            eventually("all crashes are stored", settled, limit_s)
+        found = [dump["process"]["pid"] for dump in self.crashes(daemon)]
+        self.assertEqual(sorted(set(pids) - set(found)), [], f"lost; in the spool: {self.files()}\n{daemon.log()}")
+        self.assertEqual(sorted(pid for pid in set(found) if found.count(pid) > 1), [], "told twice")
+        self.assertEqual(sorted(set(found) - set(pids)), [], "of nobody")
+        self.assertEqual(self.files(), [])
+
+    def test_each_crash_is_kept_once_when_the_daemon_is_killed_at_any_moment(self):
+        """Killed at random points of the whole way: record, hold, store, spool, take-in."""
+        rounds, batch = (200, 8) if FULL else (25, 8)
+        moments = random.Random(SEED)
+        daemon = self.daemon()
+        pids = []
+        for _ in range(rounds):
+            victim = self.together(batch, spread_ms=40)
+            if moments.random() < 0.7:
+                self.await_registered(daemon, victim.pids)
+            pids += victim.pids
+            self.crash(victim)
+            time.sleep(moments.random() * 0.08)
+            daemon.kill()
+            if moments.random() < 0.5:
+                daemon.start()
+            self.await_end(victim)
+            if daemon.process.poll() is not None:
+                daemon.start()
+        daemon.restart()
+        self.assert_each_once(daemon, pids)
+        dumps = self.crashes(daemon)
+        from_spool = sum(1 for dump in dumps if dump.get("crash", {}).get("fromSpool"))
+        print(f"        seed {SEED}: {rounds} kills, {len(dumps)} crashes, {from_spool} of them out of the spool", flush=True)
+
+    def test_a_thousand_processes_crash_within_a_second(self):
+        daemon = self.daemon()
+        victim = self.together(1000)
+        self.await_registered(daemon, victim.pids)
+        before_kib = memory_kib(daemon.process.pid)
+        peak = Peak(daemon.process.pid)
+        begin_s = time.monotonic()
+        self.crash(victim)
+        held = sorted(self.await_end(victim).values())
+        ended_s = time.monotonic() - begin_s
+        self.assert_each_once(daemon, victim.pids, 120)
+        stored_s = time.monotonic() - begin_s
+        peak_kib = peak.stop()
+        dumps = self.crashes(daemon)
+        from_spool = sum(1 for dump in dumps if dump.get("crash", {}).get("fromSpool"))
+        print(f"        1,000 crashes: the last process ended after {ended_s:.1f} s, all were stored and named after "
+              f"{stored_s:.1f} s; held: median {held[500] * 1000:.0f} ms, longest {held[-1] * 1000:.0f} ms; "
+              f"{from_spool} out of the spool; private memory of the daemon {before_kib // 1024} MiB before, "
+              f"{peak_kib // 1024} MiB at most", flush=True)
+        self.assertLess(peak_kib - before_kib, 200 * 1024)
+        self.assertLess(held[-1], BUDGET_S + SLOW_MACHINE_S)
+
+    def test_without_a_daemon_crashes_wait_in_the_spool(self):
+        daemon = self.daemon()
+        registered, unregistered = self.together(5), None
+        self.await_registered(daemon, registered.pids)
+        daemon.kill()
+        unregistered = self.together(5)
+        for victim in (registered, unregistered):
+            self.crash(victim)
+            self.assertLess(max(self.await_end(victim).values()), BUDGET_S + 0.5)
+        self.assertEqual(len(self.files()), 10)
+        daemon.start()
+        self.assert_each_once(daemon, registered.pids + unregistered.pids)
+
+    def test_a_stopped_daemon_costs_the_budget_and_no_crash(self):
+        daemon = self.daemon()
+        victim = self.together(5)
+        self.await_registered(daemon, victim.pids)
+        daemon.process.send_signal(signal.SIGSTOP)
+        self.crash(victim)
+        held = self.await_end(victim)
+        daemon.process.send_signal(signal.SIGCONT)
+        self.assertLess(max(held.values()), BUDGET_S + 0.5)
+        self.assert_each_once(daemon, victim.pids)
+
+    def test_what_lies_in_the_spool_and_is_no_crash_costs_no_crash(self):
+        daemon = self.daemon()
+        daemon.kill()
+        victim = self.together(3)
+        self.crash(victim)
+        self.await_end(victim)
+        good = self.files()
+        self.assertEqual(len(good), 3)
+        content = good[0].read_bytes()
+        (self.spool / "cut.crash").write_bytes(content[:-100])
+        (self.spool / "unfinished.crash").write_bytes(bytes(8) + content[8:])
+        (self.spool / "garbage.crash").write_bytes(os.urandom(10_000))
+        (self.dir / "elsewhere").write_bytes(content)
+        (self.spool / "link.crash").symlink_to(self.dir / "elsewhere")
+        # The same crash under another name is the same crash.
+        (self.spool / "again.crash").write_bytes(content)
+        daemon.start()
+        self.assert_each_once(daemon, victim.pids)
+        eventually("all is said", lambda: daemon.log().count("is no crash that can be taken in") == 4)
+        self.assertEqual((self.dir / "elsewhere").read_bytes(), content)
+        self.assertEqual({path.name for path in self.spool.iterdir() if path.name.endswith(".bad")},
+                         {"cut.crash.bad", "unfinished.crash.bad", "garbage.crash.bad"})
+
+    def test_a_full_store_leaves_the_crash_in_the_spool_until_there_is_room(self):
+        # As a full disk would: SQLite cannot write beyond this, and the spool of a process can.
+        daemon = self.start_daemon(wrap=["sh", "-c", 'ulimit -f 64; trap "" XFSZ; exec "$@"', "sh"])
+        victim = self.together(40)
+        self.await_registered(daemon, victim.pids)
+        self.crash(victim)
+        self.await_end(victim)
+        eventually("a crash was not stored", lambda: "crash not stored" in daemon.log())
+        daemon.wrap = []
+        daemon.restart()
+        self.assert_each_once(daemon, victim.pids)
+
+    def test_a_process_that_is_killed_while_it_is_held_is_not_lost(self):
+        daemon = self.daemon()
+        victim = self.together(3)
+        self.await_registered(daemon, victim.pids)
+        # So that they are all held when they are killed.
+        daemon.process.send_signal(signal.SIGSTOP)
+        self.crash(victim)
+        for pid in victim.pids:
+            eventually("it waits for the daemon", lambda pid=pid: waits_in_futex(pid))
+            os.kill(pid, signal.SIGKILL)
+        victim.read_until("over")
+        daemon.process.send_signal(signal.SIGCONT)
+        self.assert_each_once(daemon, victim.pids)
+
+
+def memory_kib(pid):
+    """Private memory: the rings are shared with the processes, and go with them."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("RssAnon:"))
+
+
+class Peak:
+    """The most that a process has of private memory, looked at often."""
+
+    def __init__(self, pid):
+        self.kib = 0
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.watch, args=(pid,), daemon=True)
+        self.thread.start()
+
+    def watch(self, pid):
+        while not self.over.wait(0.02):
+            with contextlib.suppress(OSError, StopIteration):
+                self.kib = max(self.kib, memory_kib(pid))
+
+    def stop(self):
+        self.over.set()
+        self.thread.join(LIMIT_S)
+        return self.kib
+
+
+def waits_in_futex(pid):
+    with contextlib.suppress(OSError):
+        with open(f"/proc/{pid}/syscall", encoding="ascii") as call:
+            return call.read().split()[0] == "202"
+    return False
