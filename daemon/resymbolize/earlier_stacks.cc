@@ -66,7 +66,7 @@ class Unfolder {
     if (frames == 0) return;
     const int64_t room = kMaxFrames - std::ssize(native_.frames);
     const bool all = turns <= std::max<int64_t>(room / frames, 1);
-    const int64_t written = all ? turns : std::min(kTurnsBeforeGap, room / frames);
+    const int64_t written = all ? turns : std::clamp<int64_t>(room / frames, 0, kTurnsBeforeGap);
     for (int64_t k = 0; k < written; ++k) Add(turn);
     if (all) return;
     native_.omitted_before = native_.frames.size();

@@ -1,6 +1,7 @@
 """Crashes over time: equal ones are one group, whatever build they come from; and a dump gets its names when they arrive."""
 
 import shutil
+import signal
 import subprocess
 import unittest
 
@@ -9,12 +10,19 @@ from harness import OK, PROGRAMS, Dump, StackdTest, Victim, eventually
 
 # PADDING moves all that follows it: another build with the same functions.
 CRASHES = """
+#include <stdio.h>
 #ifdef PADDING
 __attribute__((used)) int padding(int n) { for (int i = 0; i < 100; ++i) n = n * 31 + i; return n; }
 #endif
 __attribute__((noinline)) int load_setting(const int* setting) { return *setting + 1; }
 __attribute__((noinline)) int load_settings(const int* setting) { return load_setting(setting) + 1; }
-int main(int argc, char** argv) { (void)argv; return load_settings(argc > 100 ? &argc : 0) + 1; }
+int main(int argc, char** argv) {
+  (void)argv;
+  puts("ready");
+  fflush(stdout);
+  getchar();
+  return load_settings(argc > 100 ? &argc : 0) + 1;
+}
 """
 
 
@@ -27,18 +35,19 @@ class GroupsTest(StackdTest):
         subprocess.run(["gcc", "-O1", "-fno-optimize-sibling-calls", *flags, "-o", program, source], check=True)
         return program
 
-    def crash(self, program):
-        victim = Victim([program], directory=self.dir, ready=None)
+    def crash(self, daemon, program):
+        victim = Victim([program], directory=self.dir, stdin="")
         self.addCleanup(victim.kill)
-        self.assertLess(victim.process.wait(60), 0, "it ends by its signal")
-        return victim.pid
+        daemon.await_process(victim.pid)
+        victim.process.stdin.close()
+        self.assertEqual(victim.process.wait(60), -signal.SIGSEGV)
 
     def test_two_builds_that_crash_alike_are_one_group(self):
         daemon = self.start_daemon()
         first, second = self.build("first"), self.build("second", "-DPADDING")
         self.assertNotEqual(elf_variants.build_id(first), elf_variants.build_id(second))
         for program in (first, second):
-            self.crash(program)
+            self.crash(daemon, program)
 
         def counted():
             groups = daemon.ctl_json("groups").get("stackGroups", [])
