@@ -378,7 +378,7 @@ Result<std::shared_ptr<Capture>> Pipeline::State::ReadCapture(const std::string&
   ModuleFinder::Found found = modules.Find(*raw);
   auto capture = std::make_shared<Capture>(std::move(raw->capture));
   capture->map = std::move(found.map);
-  for (std::string& sentence : found.missing) capture->notes.push_back(std::move(sentence));
+  if (!found.note.empty()) capture->notes.push_back(std::move(found.note));
   return capture;
 }
 

@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kDeleted = " (deleted)";
 // As many as a process may have while it lives; each stub costs an fd for as long as the dump is named.
 constexpr size_t kMaxFiles = 1024;
-constexpr size_t kMaxNotes = 8;
+constexpr size_t kMaxNamed = 3;
 
 // The raw bytes of a build-id in hex; empty for anything else.
 std::string BytesOfHex(std::string_view hex) {
@@ -80,9 +80,14 @@ std::shared_ptr<const Module> StubOf(const MappedFile& file, const std::vector<M
   return nullptr;
 }
 
-std::string NotFound(const MappedFile& file) {
-  return file.path + " with build-id " + file.build_id +
-         " was not found: the process has ended, and this file is not here; stacks through it may end early";
+std::string NoteOn(const std::vector<const MappedFile*>& missing) {
+  if (missing.empty()) return {};
+  std::string note = "not found here:";
+  for (size_t i = 0; i < std::min(missing.size(), kMaxNamed); ++i) {
+    note += (i == 0 ? " " : ", ") + missing[i]->path + " (build-id " + missing[i]->build_id + ")";
+  }
+  if (missing.size() > kMaxNamed) note += " and " + std::to_string(missing.size() - kMaxNamed) + " more files";
+  return note + "; a stack may end early there";
 }
 
 }  // namespace
@@ -127,16 +132,18 @@ std::shared_ptr<const Module> ModuleFinder::FindModule(int32_t uid, const std::s
 ModuleFinder::Found ModuleFinder::Find(const RawCapture& raw) const {
   std::vector<Mapping> mappings = raw.capture.map->mappings();
   Found found;
-  size_t missing = 0;
-  for (const MappedFile& file : FilesOf(raw)) {
+  std::vector<const MappedFile*> missing;
+  const std::vector<MappedFile> files = FilesOf(raw);
+  for (const MappedFile& file : files) {
     auto module = FindModule(raw.capture.process.uid, file.path, file.build_id);
     if (module == nullptr) {
-      if (++missing <= kMaxNotes) found.missing.push_back(NotFound(file));
+      // The vDSO is no file that somebody could put here.
+      if (file.path.starts_with('/')) missing.push_back(&file);
       module = StubOf(file, mappings);
     }
     for (size_t i : file.mappings) mappings[i].module = module;
   }
-  if (missing > kMaxNotes) found.missing.push_back(std::to_string(missing - kMaxNotes) + " more files were not found");
+  found.note = NoteOn(missing);
   found.map = std::make_shared<const AddressMap>(std::move(mappings));
   return found;
 }

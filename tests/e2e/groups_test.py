@@ -1,12 +1,13 @@
 """Crashes over time: equal ones are one group, whatever build they come from; and a dump gets its names when they arrive."""
 
+import select
 import shutil
 import signal
 import subprocess
 import unittest
 
 import elf_variants
-from harness import OK, PROGRAMS, Dump, StackdTest, Victim, eventually
+from harness import OK, PROGRAMS, STACKCTL, Dump, StackdTest, Victim, die_with_parent, eventually
 
 # PADDING moves all that follows it: another build with the same functions.
 CRASHES = """
@@ -74,6 +75,25 @@ class GroupsTest(StackdTest):
         self.assertEqual(daemon.ctl_json("groups")["stackGroups"][0]["crashCount"], "2")
 
 
+    def test_watch_says_what_died(self):
+        daemon = self.start_daemon()
+        program = self.build("watched")
+        watch = subprocess.Popen([STACKCTL, "--address", daemon.address, "watch"], stdout=subprocess.PIPE, text=True,
+                                 preexec_fn=die_with_parent)
+        self.addCleanup(watch.stdout.close)
+        self.addCleanup(watch.wait)
+        self.addCleanup(watch.kill)
+
+        def said():
+            # It begins when it begins: what crashes before that it does not see.
+            self.crash(daemon, program)
+            return watch.stdout.readline() if select.select([watch.stdout], [], [], 0.2)[0] else None
+
+        line = eventually("watch prints a crash", said)
+        self.assertIn("  CRASH  ", line)
+        self.assertIn("null pointer", line)
+
+
 class ResymbolizeTest(StackdTest):
     def stored(self, daemon, name):
         return Dump(daemon.ctl_json("show", name))
@@ -95,7 +115,7 @@ class ResymbolizeTest(StackdTest):
         self.assertEqual(daemon.ctl("resymbolize", before.name).code, OK)
         same = self.stored(daemon, before.name)
         self.assertEqual(same.stacks, before.stacks)
-        self.assertTrue(any("c_calls with build-id" in note for note in same.notes), same.notes)
+        self.assertTrue(any("not found here" in note and "c_calls" in note for note in same.notes), same.notes)
 
         shutil.copytree(debug / ".build-id", late / ".build-id")
         outcome = daemon.ctl("resymbolize", before.name)
