@@ -52,7 +52,7 @@ STACKD_HANDLER static uint32_t read_current(struct chain* chain, struct stackd_a
 }
 
 void stackd_chain_set(int signal_number, const struct sigaction* action) {
-  /* glibc passes the kernel the first word of the set, and SA_RESTORER shows in what sigaction() gives back. */
+  /* The kernel's set is the first word of glibc's. */
   struct stackd_action stored = {(uint64_t)action->sa_sigaction, (uint32_t)action->sa_flags, (uint64_t)action->sa_restorer,
                                  *(const uint64_t*)&action->sa_mask};
   stored.mask &= ~(1ull << (SIGKILL - 1) | 1ull << (SIGSTOP - 1));
@@ -87,6 +87,12 @@ bool stackd_chain_is_default(int signal_number) {
   struct stackd_action action;
   read_current(&chains[signal_number], &action);
   return action.handler == STACKD_ACTION_DEFAULT;
+}
+
+bool stackd_chain_is_cut(int signal_number) {
+  struct stackd_action now;
+  return stackd_syscall6(SYS_rt_sigaction, signal_number, 0, (long)&now, 8, 0, 0) == 0 &&
+         now.handler == STACKD_ACTION_DEFAULT;
 }
 
 void stackd_chain_call(const struct stackd_action* action, int signal_number, siginfo_t* info, void* context) {

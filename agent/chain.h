@@ -30,6 +30,10 @@ struct stackd_action stackd_chain_deliver(int signal_number) STACKD_HANDLER;
 /* Whether the program's action is the default one now. */
 bool stackd_chain_is_default(int signal_number) STACKD_HANDLER;
 
+/* Whether the kernel has the default action for the signal: the program has set it behind our back, by a system call of its
+ * own or because nothing of ours stands before its sigaction(). */
+bool stackd_chain_is_cut(int signal_number) STACKD_HANDLER;
+
 /* Calls the handler of `action` as the kernel would, mask included. It may not return. */
 void stackd_chain_call(const struct stackd_action* action, int signal_number, siginfo_t* info,
                        void* context) STACKD_HANDLER;

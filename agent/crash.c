@@ -21,12 +21,13 @@
 /* A daemon that dies is noticed after so long. */
 #define LOOK_NS (10 * MS)
 /* Threads that crash together wait a little longer than the one whose crash is recorded. */
-#define LOSER_GRACE_NS (50 * MS)
+#define LOSER_GRACE_NS (80 * MS)
 /* For the record of a fault that the program may recover from. */
 #define HELPER_START_NS (50 * MS)
 /* Between a signal that abort() raises and its frame lie those of raise() and what that calls. */
 #define ABORT_WORDS 64
 #define ABORT_CODE_BYTES 512
+#define SYSCALL_BYTES 2
 
 enum phase { NONE = 0, CAPTURING = 1, COMMITTED = 2, OVER = 3 };
 
@@ -241,13 +242,13 @@ STACKD_HANDLER static void wait_for_winner(void) {
 STACKD_HANDLER static void die(int signal_number, siginfo_t* info, void* context) {
   stackd_chain_end(signal_number, info, context);
   if (process != 1) return;
-  /* For the first process of a PID namespace the queued signal is dropped. A fault is met again; a breakpoint and a refused
-   * system call are not. */
+  /* For the first process of a PID namespace the queued signal is dropped. A fault is met again; a refused system call is,
+   * if it is made again; a breakpoint is not. */
+  if (signal_number == SIGSYS) ((ucontext_t*)context)->uc_mcontext.gregs[REG_RIP] -= SYSCALL_BYTES;
   if (signal_number == SIGTRAP) {
     block_all_but(FAULTS);
     __asm__ volatile("int3");
   }
-  if (signal_number == SIGSYS) stackd_syscall6(SYS_exit_group, 128 + signal_number, 0, 0, 0, 0, 0);
 }
 
 /* Records `fault` unless another thread does, and returns when the process may end. The thread's signal mask is another
@@ -264,8 +265,8 @@ STACKD_HANDLER static void record_once(const struct stackd_fault* fault, int end
   }
 }
 
-/* The fault that a handler of the program was called for, and in whose place this one now ends the process; `kept` is for
- * its siginfo. False if there is none. */
+/* The fault that a handler of the program was called for, if that is why the process ends now: of `present`, or of an exit
+ * if that is NULL. False if there is none. */
 STACKD_HANDLER static bool original_fault(uint32_t tid, uint64_t rsp, const struct stackd_fault* present,
                                           struct stackd_fault* original) {
   struct stackd_active_fault* active = stackd_active_fault_around(tid, rsp);
@@ -285,17 +286,22 @@ STACKD_HANDLER static uint64_t rsp_of(const void* context) {
   return (uint64_t)((const ucontext_t*)context)->uc_mcontext.gregs[REG_RSP];
 }
 
+/* A fault of this handler's own. (In OVER it would be the program's, which went on after exit() in a handler of its own.)
+ */
+STACKD_HANDLER static bool is_own_fault(void) {
+  uint32_t now = stackd_crash_winner();
+  return now != 0 && now == (uint32_t)stackd_gettid();
+}
+
+/* The process dies of what it was to die of. */
+STACKD_HANDLER static void die_after_own_fault(const struct stackd_fault* fault) {
+  if (__atomic_load_n(&phase, __ATOMIC_SEQ_CST) < COMMITTED) record_again();
+  bool by_signal = crash.end_signal != 0;
+  die(by_signal ? crash.end_signal : fault->signal_number, by_signal ? crash.end_info : fault->info, fault->context);
+}
+
 STACKD_HANDLER static void die_after_record(const struct stackd_fault* fault) {
   uint32_t tid = (uint32_t)stackd_gettid();
-  if (__atomic_load_n(&winner, __ATOMIC_SEQ_CST) == tid) {
-    uint32_t was = __atomic_load_n(&phase, __ATOMIC_SEQ_CST);
-    /* The handler's own fault: the process dies of what it was to die of. (In OVER, it is the program's, which went on
-     * after exit() in a handler.) */
-    if (was == CAPTURING) record_again();
-    bool own = was != OVER && crash.end_signal != 0;
-    die(own ? crash.end_signal : fault->signal_number, own ? crash.end_info : fault->info, fault->context);
-    return;
-  }
   struct stackd_fault original;
   bool handled = original_fault(tid, rsp_of(fault->context), fault, &original);
   __atomic_fetch_add(&link_users, 1, __ATOMIC_SEQ_CST);
@@ -355,7 +361,9 @@ STACKD_HANDLER static void after_handler(const struct stackd_ring* ring, const s
     handled.flags = STACKD_CRASH_HANDLED;
     record_once(&handled, fault->signal_number, fault->info);
   }
-  if (ring != NULL) stackd_tentative_withdraw(ring, active);
+  /* If the signal ends the program next, nobody asks us: the record stands until the program goes on for long enough, or
+   * says that it ends otherwise. */
+  if (ring != NULL && !stackd_chain_is_cut(fault->signal_number)) stackd_tentative_withdraw(ring, active);
   stackd_active_fault_leave(active, stackd_chain_is_default(fault->signal_number));
 }
 
@@ -386,8 +394,12 @@ void stackd_run_handler(int signal_number, siginfo_t* info, void* context, const
 }
 
 void stackd_on_crash_signal(int signal_number, siginfo_t* info, void* context) {
-  struct stackd_action action = stackd_chain_deliver(signal_number);
   struct stackd_fault fault = {signal_number, 0, info, context};
+  if (is_own_fault()) {
+    die_after_own_fault(&fault);
+    return;
+  }
+  struct stackd_action action = stackd_chain_deliver(signal_number);
   if (action.handler == STACKD_ACTION_IGNORE) {
     /* Set just now, in another thread. */
     if (!stackd_is_sent(info)) die(signal_number, info, context);

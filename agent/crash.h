@@ -59,8 +59,8 @@ void stackd_crash_reset_after_fork(void);
  * SIGNAL-SAFE. */
 void stackd_crash_before_end(void) STACKD_HANDLER;
 
-/* The thread that waits while its crash is dealt with, or 0. Any thread. */
-uint32_t stackd_crash_winner(void);
+/* The thread whose crash is being dealt with, or 0. SIGNAL-SAFE, any thread. */
+uint32_t stackd_crash_winner(void) STACKD_HANDLER;
 
 /* The signal handler itself: HANDLER ONLY. */
 void stackd_on_crash_signal(int signal_number, siginfo_t* info, void* context) STACKD_HANDLER;

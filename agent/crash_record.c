@@ -147,6 +147,7 @@ void stackd_crash_record_write(const struct stackd_ring* ring, uint32_t max_slot
   stackd_copy_registers(fault->context, capture.regs);
   capture.crash_slots = max_slots - 1;
   capture.by_kernel_only = sources.by_kernel_only;
+  stackd_handler_enter();
   capture.ranges = stackd_code_ranges_current();
   capture.stack = (struct stackd_interval){0, 0};
   if (stackd_has_room(fault->context, STACKD_CRASH_STACK_BYTES)) {
@@ -156,5 +157,6 @@ void stackd_crash_record_write(const struct stackd_ring* ring, uint32_t max_slot
     stackd_capture_write_registers(&capture, &record->slot.next);
     __atomic_store_n(first_slot, writer.first_slot, __ATOMIC_RELEASE);
   }
+  stackd_handler_leave();
   add_last_words(&capture, record);
 }

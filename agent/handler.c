@@ -37,6 +37,10 @@ void stackd_handler_reset_after_fork(void) {
   __atomic_store_n(&handlers_running, 0, __ATOMIC_SEQ_CST);
 }
 
+void stackd_handler_enter(void) { __atomic_fetch_add(&handlers_running, 1, __ATOMIC_SEQ_CST); }
+
+void stackd_handler_leave(void) { __atomic_fetch_sub(&handlers_running, 1, __ATOMIC_SEQ_CST); }
+
 void stackd_copy_registers(const void* ucontext, uint64_t regs[STACKD_REGISTERS]) {
   const ucontext_t* context = ucontext;
   const greg_t* from = context->uc_mcontext.gregs;
@@ -141,9 +145,9 @@ void stackd_on_dump_signal(int signal_number, siginfo_t* info, void* context) {
   }
   /* errno is untouched: no call here goes through the C library. */
   uint64_t question = (uint64_t)info->si_value.sival_ptr;
-  __atomic_fetch_add(&handlers_running, 1, __ATOMIC_SEQ_CST);
+  stackd_handler_enter();
   answer((uint32_t)question, (uint32_t)(question >> 32), context);
-  __atomic_fetch_sub(&handlers_running, 1, __ATOMIC_SEQ_CST);
+  stackd_handler_leave();
 }
 
 int stackd_send_dump_signal(int signal_number, int32_t pid, uint32_t tid, uint32_t index, uint32_t seq) {

@@ -34,6 +34,10 @@ void stackd_handler_reset_after_fork(void);
 /* Whether this came from our helper. SIGNAL-SAFE. */
 bool stackd_is_dump_signal(const siginfo_t* info) STACKD_HANDLER;
 
+/* Around whatever uses stackd_code_ranges_current(): the helper writes no newer ranges meanwhile. HANDLER ONLY. */
+void stackd_handler_enter(void) STACKD_HANDLER;
+void stackd_handler_leave(void) STACKD_HANDLER;
+
 /* What the handlers of crashes need too; `ucontext` is the third argument of a signal handler. stackd_has_room(): whether
  * `bytes` are left on this stack. HANDLER ONLY. */
 void stackd_copy_registers(const void* ucontext, uint64_t regs[STACKD_REGISTERS]) STACKD_HANDLER;

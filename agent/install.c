@@ -41,7 +41,8 @@ int stackd_take_action(int signal_number, const struct sigaction* action, stackd
   memset(&ours, 0, sizeof(ours));
   ours.sa_sigaction = for_dumps ? stackd_on_dump_signal : stackd_on_crash_signal;
   /* SA_ONSTACK: Go's threads have tiny stacks and require it, and a stack that has overflowed has no room. */
-  ours.sa_flags = SA_SIGINFO | SA_ONSTACK | (for_dumps ? SA_RESTART : action->sa_flags & SA_RESTART);
+  bool handled = action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN;
+  ours.sa_flags = SA_SIGINFO | SA_ONSTACK | (for_dumps || !handled ? SA_RESTART : action->sa_flags & SA_RESTART);
   /* Not sigfillset(): that leaves out glibc's own two signals, and a thread cancelled inside our handler would leave its
    * record unfinished for ever. */
   memset(&ours.sa_mask, 0xff, sizeof(ours.sa_mask));
@@ -119,7 +120,13 @@ int stackd_install_with(stackd_sigaction_fn* set_action) {
   return error != 0 ? error : stackd_helper_start(&settings, &files, false);
 }
 
-EXPORT int stackd_install(void) { return stackd_install_with(sigaction); }
+EXPORT int stackd_install(void) {
+  stackd_crash_set_abort((uint64_t)abort);
+  int error = stackd_install_with(sigaction);
+  /* Nobody stands before its exit() either. */
+  if (error == 0 && settings.crash_signals != 0) atexit(stackd_crash_before_end);
+  return error;
+}
 
 EXPORT int stackd_set_process_name(const char* name) {
   if (name == NULL) name = "";

@@ -27,6 +27,19 @@ int stackd_preload_real_sigaction(int signal_number, const struct sigaction* act
   return STACKD_BEHIND(real_sigaction, "sigaction")(signal_number, action, old);
 }
 
+/* As in <asm/signal.h>: what the C library adds to each action, and shows in what it gives back. */
+#define RESTORER_FLAG 0x04000000
+
+static struct sigaction as_given_back(int signal_number, const struct sigaction* action) {
+  struct sigaction stored = *action;
+  struct sigaction ours;
+  if (stackd_preload_real_sigaction(signal_number, NULL, &ours) == 0) {
+    stored.sa_flags |= ours.sa_flags & RESTORER_FLAG;
+    stored.sa_restorer = ours.sa_restorer;
+  }
+  return stored;
+}
+
 STACKD_EXPORT int sigaction(int signal_number, const struct sigaction* restrict action, struct sigaction* restrict old) {
   if (!stackd_has_taken(signal_number)) return stackd_preload_real_sigaction(signal_number, action, old);
   struct sigaction before;
@@ -35,7 +48,8 @@ STACKD_EXPORT int sigaction(int signal_number, const struct sigaction* restrict 
     /* A child of vfork() has signals of its own, but this memory is its parent's. */
     if (stackd_preload_real_sigaction(signal_number, action, NULL) != 0) return -1;
   } else if (action != NULL) {
-    stackd_chain_set(signal_number, action);
+    struct sigaction stored = as_given_back(signal_number, action);
+    stackd_chain_set(signal_number, &stored);
     stackd_take_action(signal_number, action, stackd_preload_real_sigaction);
   }
   if (old != NULL) *old = before;

@@ -19,7 +19,7 @@ void stackd_preload_find_thread(void) {
 }
 
 /* Ends in a jump: no frame of ours is on the thread's stack (tests/safety). */
-static void* begin(void* value) {
+static void* begin_thread(void* value) {
   struct stackd_altstack* stack = value;
   void* (*start_routine)(void*) = (void* (*)(void*))stack->start_routine;
   void* argument = stack->argument;
@@ -35,12 +35,12 @@ STACKD_EXPORT int pthread_create(pthread_t* restrict thread, const pthread_attr_
   }
   stack->start_routine = (void (*)(void))start_routine;
   stack->argument = argument;
-  int error = STACKD_BEHIND(real_pthread_create, "pthread_create")(thread, attributes, begin, stack);
+  int error = STACKD_BEHIND(real_pthread_create, "pthread_create")(thread, attributes, begin_thread, stack);
   if (error != 0) stackd_altstack_free(stack);
   return error;
 }
 
-static int begin_c11(void* value) {
+static int begin_c11_thread(void* value) {
   struct stackd_altstack* stack = value;
   thrd_start_t start_routine = (thrd_start_t)stack->start_routine;
   void* argument = stack->argument;
@@ -53,7 +53,7 @@ STACKD_EXPORT int thrd_create(thrd_t* thread, thrd_start_t start_routine, void* 
   if (stack == NULL) return STACKD_BEHIND(real_thrd_create, "thrd_create")(thread, start_routine, argument);
   stack->start_routine = (void (*)(void))start_routine;
   stack->argument = argument;
-  int error = STACKD_BEHIND(real_thrd_create, "thrd_create")(thread, begin_c11, stack);
+  int error = STACKD_BEHIND(real_thrd_create, "thrd_create")(thread, begin_c11_thread, stack);
   if (error != thrd_success) stackd_altstack_free(stack);
   return error;
 }

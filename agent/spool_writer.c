@@ -37,6 +37,7 @@ void stackd_spool_init(const char* use_folder) {
   uint32_t length = 0;
   while (use_folder[length] != '\0' && length < FOLDER_BYTES) length++;
   folder_length = length < FOLDER_BYTES ? length : 0;
+  atomic_store(&described, NULL); /* in a child it is the parent */
   for (uint32_t i = 0; i < folder_length; i++) folder[i] = use_folder[i];
   for (uint32_t i = 0; i < STACKD_BITMAP_WORDS; i++) own.header.free[i] = own.header.ready[i] = 0;
   own.header.free[0] = (1ull << OWN_SLOTS) - 1;

@@ -1,19 +1,40 @@
 /* What the programs that crash share. */
 #pragma once
 
+#include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* Returns when the agent in this process is registered: it has mapped the ring that the daemon gave it. */
-static inline void crash_await_ring(void) {
-  for (;; usleep(500)) {
-    char line[512];
-    int found = 0;
-    FILE* maps = fopen("/proc/self/maps", "re");
-    if (maps == NULL) continue;
-    while (!found && fgets(line, sizeof line, maps) != NULL) found = strstr(line, "/memfd:stackd-ring") != NULL;
-    fclose(maps);
-    if (found) return;
+#include "tests/programs/victim.h"
+
+static inline int crash_file_has(const char* path, const char* text) {
+  char line[512];
+  int found = 0;
+  FILE* file = fopen(path, "re");
+  if (file == NULL) return 0;
+  while (!found && fgets(line, sizeof line, file) != NULL) found = strstr(line, text) != NULL;
+  fclose(file);
+  return found;
+}
+
+/* The agent's own thread in this process, or 0. */
+static inline pid_t crash_agent_thread(void) {
+  pid_t found = 0;
+  DIR* tasks = opendir("/proc/self/task");
+  for (struct dirent* entry; found == 0 && (entry = readdir(tasks)) != NULL;) {
+    char path[300];
+    snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
+    if (crash_file_has(path, "stackd-agent")) found = (pid_t)atoi(entry->d_name);
   }
+  closedir(tasks);
+  return found;
+}
+
+/* Returns when the agent in this process is registered: it has mapped the ring that the daemon gave it, and waits for what
+ * the daemon may want. */
+static inline void crash_await_ring(void) {
+  while (!crash_file_has("/proc/self/maps", "/memfd:stackd-ring")) usleep(500);
+  victim_await_syscall(crash_agent_thread(), SYS_recvmsg);
 }

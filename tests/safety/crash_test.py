@@ -300,6 +300,17 @@ class CrashTest(unittest.TestCase):
         (crash,) = outcome.spooled
         self.assertTrue(crash.flags & fake_daemon.AGENT_FAULT)
         self.assertNotEqual(crash.thread.registers[fake_daemon.RIP], 0)
+        outcome = run(["unmapped_ring_abort", "default", "main"], {})
+        self.assertEqual(outcome.code, -signal.SIGABRT, "the program's handler of SIGSEGV was called for it")
+        self.assertEqual([c.signal for c in outcome.spooled], [signal.SIGABRT])
+
+    def test_every_thread_has_an_alternate_stack_and_none_is_left_behind(self):
+        outcome = run(["altstacks", "default", "main"])
+        stacks, more = map(int, re.match(rb"(\d+) stacks, (-?\d+) mappings more", outcome.out).groups())
+        self.assertEqual(stacks, 300)
+        self.assertLess(more, 40)
+        outcome = run(["altstacks", "default", "main"], STACKD_CRASH_SIGNALS="none")
+        self.assertTrue(outcome.out.startswith(b"0 stacks"))
 
     def test_a_bad_stack_pointer_gives_registers(self):
         outcome = run(["sp", "default", "main"], {})
@@ -326,7 +337,7 @@ class CrashTest(unittest.TestCase):
         wrap = ["/usr/bin/unshare", "--pid", "--fork", "--kill-child"]
         if subprocess.run([*wrap, "true"], check=False, stderr=subprocess.DEVNULL).returncode != 0:
             self.skipTest("needs a PID namespace of its own")
-        for how in ("null", "abort", "trap", "fpe", "overflow", "raise_SEGV", "kill_BUS"):
+        for how in ("null", "abort", "trap", "fpe", "overflow", "sys", "raise_SEGV", "kill_BUS"):
             with self.subTest(how=how):
                 outcome = run([how, "default", "main"], wrap=wrap)
                 self.assert_same(outcome, [how, "default", "main"], wrap=wrap)

@@ -140,6 +140,11 @@ class HandlerClosure(unittest.TestCase):
         self.check_stack("stackd_on_dump_signal", "agent/capture.h", "STACKD_CAPTURE_STACK_BYTES")
         self.check_stack("stackd_on_crash_signal", "agent/crash_record.h", "STACKD_CRASH_STACK_BYTES")
 
+    def test_threads_of_the_program_have_no_frame_of_the_agent_at_their_root(self):
+        for name in ("begin_thread", "begin_c11_thread"):
+            (line,) = self.functions[name].indirect
+            self.assertRegex(line, r"\bjmp\b", "the program's routine is jumped to")
+
     def test_the_library_needs_libc_alone(self):
         needed = re.findall(r"NEEDED.*\[(.+)\]", run("readelf", "-dW", AGENT))
         self.assertEqual(needed, ["libc.so.6"])
