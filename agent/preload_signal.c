@@ -51,6 +51,10 @@ STACKD_EXPORT int sigaction(int signal_number, const struct sigaction* restrict 
     struct sigaction stored = as_given_back(signal_number, action);
     stackd_chain_set(signal_number, &stored);
     stackd_take_action(signal_number, action, stackd_preload_real_sigaction);
+    /* Another thread may have set one between these two; the kernel is to know what goes with the last. */
+    struct sigaction now;
+    stackd_chain_get(signal_number, &now);
+    if (now.sa_handler != stored.sa_handler) stackd_take_action(signal_number, &now, stackd_preload_real_sigaction);
   }
   if (old != NULL) *old = before;
   return 0;
