@@ -22,6 +22,8 @@
 #define LOOK_NS (10 * MS)
 /* Threads that crash together wait a little longer than the one whose crash is recorded. */
 #define LOSER_GRACE_NS (80 * MS)
+/* From the end of the hold until the kernel has ended the process. */
+#define DEATH_NS (100 * MS)
 /* For the record of a fault that the program may recover from. */
 #define HELPER_START_NS (50 * MS)
 /* Between a signal that abort() raises and its frame lie those of raise() and what that calls. */
@@ -42,6 +44,7 @@ static uint32_t link_users;
 
 static uint32_t helper_has_tried; /* futex words */
 static uint32_t helper_is_wanted;
+static uint32_t has_met_fault; /* that the program's handler was called for */
 
 static uint32_t winner; /* tid */
 static uint32_t phase;  /* enum phase; a futex word */
@@ -78,6 +81,7 @@ void stackd_crash_reset_after_fork(void) {
   __atomic_store_n(&link_users, 0, __ATOMIC_SEQ_CST);
   __atomic_store_n(&helper_has_tried, 0, __ATOMIC_SEQ_CST);
   __atomic_store_n(&helper_is_wanted, 0, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&has_met_fault, 0, __ATOMIC_SEQ_CST);
   __atomic_store_n(&winner, 0, __ATOMIC_SEQ_CST);
   __atomic_store_n(&phase, NONE, __ATOMIC_SEQ_CST);
   stackd_active_fault_reset_after_fork();
@@ -310,8 +314,28 @@ STACKD_HANDLER static void die_after_record(const struct stackd_fault* fault) {
   die(fault->signal_number, fault->info, fault->context);
 }
 
+/* Whether the process is dying of another thread's crash: but for us, it would be dead. */
+STACKD_HANDLER static bool is_dying_elsewhere(void) {
+  uint32_t first = __atomic_load_n(&winner, __ATOMIC_SEQ_CST);
+  if (first == 0 || first == (uint32_t)stackd_gettid()) return false;
+  return __atomic_load_n(&phase, __ATOMIC_SEQ_CST) != OVER || crash.end_signal != 0;
+}
+
+STACKD_HANDLER static void wait_for_death(void) {
+  wait_for_winner();
+  uint32_t never = 0;
+  wait_for_word(&never, 1, stackd_clock_ns(CLOCK_MONOTONIC) + DEATH_NS);
+}
+
 void stackd_crash_before_end(void) {
   if (process == 0 || stackd_getpid() != process) return;
+  if (is_dying_elsewhere()) {
+    uint64_t before = 0;
+    stackd_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, 0, (long)&before, 8, 0, 0);
+    wait_for_death();
+    stackd_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, 8, 0, 0);
+    return;
+  }
   struct stackd_fault original;
   uint64_t here = (uint64_t)__builtin_frame_address(0);
   __atomic_fetch_add(&link_users, 1, __ATOMIC_SEQ_CST);
@@ -337,6 +361,20 @@ STACKD_HANDLER static void leave_stale(const struct stackd_ring* ring, uint32_t 
     if (ring != NULL) stackd_tentative_withdraw(ring, stale);
     stackd_active_fault_leave(stale, false);
   }
+}
+
+void stackd_crash_before_jump(void) {
+  if (!stackd_tentative_is_any() || stackd_getpid() != process) return;
+  uint32_t tid = (uint32_t)stackd_gettid();
+  __atomic_fetch_add(&link_users, 1, __ATOMIC_SEQ_CST);
+  const struct stackd_crash_link* link = atomic_load(&current_link);
+  /* The record alone: a handler may also jump about in itself, and die after that. */
+  uint32_t index = 0;
+  struct stackd_active_fault* active;
+  while (link != NULL && (active = stackd_active_fault_stale(tid, ~0ull, &index)) != NULL) {
+    stackd_tentative_withdraw(link->ring, active);
+  }
+  __atomic_fetch_sub(&link_users, 1, __ATOMIC_SEQ_CST);
 }
 
 STACKD_HANDLER static bool raised_itself(int signal_number, const siginfo_t* info) {
@@ -371,7 +409,8 @@ STACKD_HANDLER static void after_handler(const struct stackd_ring* ring, const s
 STACKD_HANDLER static struct stackd_active_fault* remember(const struct stackd_fault* fault,
                                                            const struct stackd_signal_frame* frame) {
   uint32_t tid = (uint32_t)stackd_gettid();
-  wait_for_helper(HELPER_START_NS);
+  /* Once: a daemon that is stopped does not answer the helper for as long as that lasts. */
+  if (__atomic_exchange_n(&has_met_fault, 1, __ATOMIC_RELAXED) == 0) wait_for_helper(HELPER_START_NS);
   __atomic_fetch_add(&link_users, 1, __ATOMIC_SEQ_CST);
   const struct stackd_crash_link* link = atomic_load(&current_link);
   leave_stale(link != NULL ? link->ring : NULL, tid, rsp_of(fault->context));

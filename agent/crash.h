@@ -55,9 +55,13 @@ void stackd_crash_pause_helper(uint64_t duration_ns);
 /* In the child of a fork. */
 void stackd_crash_reset_after_fork(void);
 
-/* The process is about to end by exit() or exec: in a handler of the program, that ends what the handler was called for.
- * SIGNAL-SAFE. */
+/* The process is about to end by exit() or exec. In a handler of the program, that ends what the handler was called for.
+ * While another thread's crash is being dealt with it does not return: the process ends of that. SIGNAL-SAFE. */
 void stackd_crash_before_end(void) STACKD_HANDLER;
+
+/* The thread is about to leave what it is in by longjmp(). SIGNAL-SAFE; next to nothing while no tentative record is out.
+ */
+void stackd_crash_before_jump(void) STACKD_HANDLER;
 
 /* The thread whose crash is being dealt with, or 0. SIGNAL-SAFE, any thread. */
 uint32_t stackd_crash_winner(void) STACKD_HANDLER;

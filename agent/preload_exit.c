@@ -1,6 +1,7 @@
 /* exit() and its relatives: a handler of the program's that calls one does not recover, so the crash that it was called for
  * is recorded now, before the functions that exit() runs can hang or crash in their turn. Anywhere else they say that the
- * process ends as it wants to, and records of faults that some handler is dealing with do not count. */
+ * process ends as it wants to, and records of faults that some handler is dealing with do not count. But if another thread
+ * has crashed, the process ends of that: it would not have come here. */
 #include <stdlib.h>
 #include <unistd.h>
 

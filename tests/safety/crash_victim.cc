@@ -2,8 +2,9 @@
 //
 //     crash_victim HOW ACTION WHERE [WAIT_S]
 //
-// HOW is what goes wrong, ACTION what the program has set for the signal, WHERE the thread: main, thread, or together (two
-// threads at once). It waits first, so that the agent is connected.
+// HOW is what goes wrong, ACTION what the program has set for the signal, WHERE the thread: main, thread, together (two
+// threads at once), or a thread while main ends the process (return, exit, _exit, exec). It waits first, so that the agent
+// is connected.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
@@ -163,6 +164,7 @@ void Limit(int resource, rlim_t value) {
 }
 
 void CrashWithoutFds() {
+  Limit(RLIMIT_NOFILE, 300);
   while (dup(0) >= 0) continue;
   *null_pointer = 1;
 }
@@ -195,6 +197,19 @@ const std::map<std::string, Cause>& Causes() {
         {"sys", {SIGSYS, Sigsys}},
         {"abort", {SIGABRT, [] { abort(); }}},
         {"throw", {SIGABRT, [] { throw std::runtime_error("secret"); }}},
+        {"thread",
+         {SIGSEGV,
+          [] {
+            pthread_t thread;
+            pthread_create(&thread, nullptr, [](void* nothing) { return nothing; }, nullptr);
+            pthread_join(thread, nullptr);
+          }}},
+        {"null_once",
+         {SIGSEGV,
+          [] {
+            if (sigsetjmp(recovery, 1) == 0) *null_pointer = 1;
+            kill(getpid(), SIGTERM);
+          }}},
         {"nothing", {SIGSEGV, [] {}}},
         {"exit", {SIGSEGV, [] { exit(5); }}},
         {"unmapped_ring",
@@ -328,6 +343,14 @@ int main(int argc, char** argv) {
   std::string where = argv[3];
   if (where == "main") {
     Run(nullptr);
+  } else if (where == "return" || where == "exit" || where == "_exit" || where == "exec") {
+    pthread_t thread;
+    pthread_create(&thread, nullptr, Run, nullptr);
+    usleep(30'000);
+    if (where == "exit") exit(6);
+    if (where == "_exit") _exit(6);
+    if (where == "exec") execl("/bin/true", "true", nullptr);
+    return 6;
   } else {
     int count = where == "together" ? 2 : 1;
     pthread_barrier_t barrier;
