@@ -173,11 +173,11 @@ Result<StackdService::SharedDump> StackdService::FindDump(const std::string& nam
 Result<RawCapture> StackdService::FindRaw(const std::string& dump_name) const {
   Result<std::string> raw = parts_.store->GetRaw(dump_name);
   if (raw) return ParseRaw(*raw);
-  if (raw.error().code != Code::kNotFound) return std::unexpected(raw.error());
+  if (raw.error().reason != "RAW_CAPTURE_GONE") return std::unexpected(raw.error());
   return Error(Code::kFailedPrecondition,
                "a minidump is made from registers and stacks, and the store has none of this dump (any more), only names; "
                "text, json and folded can be had",
-               "RAW_CAPTURE_GONE");
+               raw.error().reason);
 }
 
 void StackdService::KeepIfUnstored(const SharedDump& dump) {
@@ -321,7 +321,6 @@ grpc::Status StackdService::ExportDump(grpc::ServerContext*, const v1::ExportDum
     exporter(**dump, sink);
   } else {
     Result<RawCapture> raw = FindRaw((*dump)->name());
-    if (!raw && raw.error().reason == "RAW_CAPTURE_GONE") return ToGrpcStatus(raw.error());
     if (!raw) return StoreFailure(raw.error(), "name", request->name());
     ExportMinidump(*raw, sink);
   }
