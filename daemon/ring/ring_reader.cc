@@ -134,12 +134,6 @@ void RingReader::TakeTentative(int64_t now_ns, Listener* listener) {
   }
 }
 
-bool RingReader::HasRecords() const {
-  const stackd_ring_header* header = ring_->header();
-  auto not_zero = [](const auto& word) { return __atomic_load_n(&word, __ATOMIC_RELAXED) != 0; };
-  return std::ranges::any_of(header->tentative, not_zero) || std::ranges::any_of(header->ready, not_zero);
-}
-
 void RingReader::Wait(uint32_t seen_doorbell, int64_t timeout_ns) {
   stackd_ring_header* header = ring_->header();
   int64_t spin_until_ns = MonotonicNs() + std::min(timeout_ns, kSpinNs);

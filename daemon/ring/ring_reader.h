@@ -36,9 +36,6 @@ class RingReader {
   // STACKD_TENTATIVE_NS before `now_ns` is left; one from the future counts as one of now.
   void TakeTentative(int64_t now_ns, Listener* listener);
 
-  // True if Drain or TakeTentative would find something. Reads some bits, and is no promise.
-  bool HasRecords() const;
-
   // How often the agent has rung: to be read before looking at what it may have changed.
   uint32_t Doorbell() const;
 

@@ -123,7 +123,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     Check(records <= static_cast<int>(2 * ring->slot_count() + 64));
   }
   reader.TakeTentative(static_cast<int64_t>(STACKD_TENTATIVE_NS), &checker);
-  reader.HasRecords();
   reader.Wait(reader.Doorbell() - 1, 1000);
   reader.Interrupt();
   if (concurrent) scribbler->Stop();
