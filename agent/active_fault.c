@@ -117,5 +117,8 @@ struct stackd_active_fault* stackd_active_fault_stale(uint32_t tid, uint64_t rsp
 }
 
 void stackd_active_fault_reset_after_fork(void) {
-  for (uint32_t i = 0; i < ENTRIES; i++) set_state(&entries[i], FREE);
+  for (uint32_t i = 0; i < ENTRIES; i++) {
+    /* Memory that is only read stays the parent's. */
+    if (state_of(&entries[i]) != FREE) set_state(&entries[i], FREE);
+  }
 }

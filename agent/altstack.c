@@ -25,6 +25,10 @@
 #define CACHED 16
 static struct stackd_altstack* _Atomic cache[CACHED];
 
+/* Each is two mappings, and a process may have 65,530: the threads above this number go without. */
+#define MAX_STACKS 8192
+static atomic_int stacks;
+
 static size_t guard_bytes;
 static size_t stack_bytes; /* guard and struct stackd_altstack not counted */
 static pthread_key_t key;
@@ -41,13 +45,17 @@ struct stackd_altstack* stackd_altstack_new(void) {
     struct stackd_altstack* stack = atomic_exchange(&cache[i], NULL);
     if (stack != NULL) return stack;
   }
-  char* block = mmap(NULL, block_bytes(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-  if (block == MAP_FAILED) return NULL;
-  if (mprotect(block + guard_bytes, block_bytes() - guard_bytes, PROT_READ | PROT_WRITE) != 0) {
-    munmap(block, block_bytes());
-    return NULL;
+  if (atomic_fetch_add(&stacks, 1) < MAX_STACKS) {
+    char* block = mmap(NULL, block_bytes(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    if (block != MAP_FAILED) {
+      if (mprotect(block + guard_bytes, block_bytes() - guard_bytes, PROT_READ | PROT_WRITE) == 0) {
+        return (struct stackd_altstack*)(block + guard_bytes + stack_bytes);
+      }
+      munmap(block, block_bytes());
+    }
   }
-  return (struct stackd_altstack*)(block + guard_bytes + stack_bytes);
+  atomic_fetch_sub(&stacks, 1);
+  return NULL;
 }
 
 void stackd_altstack_free(struct stackd_altstack* stack) {
@@ -56,6 +64,7 @@ void stackd_altstack_free(struct stackd_altstack* stack) {
     if (atomic_compare_exchange_strong(&cache[i], &none, stack)) return;
   }
   munmap(low_of(stack) - guard_bytes, block_bytes());
+  atomic_fetch_sub(&stacks, 1);
 }
 
 /* At the end of a thread. If it ends in a handler on that very stack, the stack is left to leak. */

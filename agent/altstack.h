@@ -10,7 +10,7 @@ struct stackd_altstack {
   void* argument;
 };
 
-/* NULL without memory, or before stackd_altstack_init(). NOT SIGNAL-SAFE, any thread. */
+/* NULL without memory, where there are very many, or before stackd_altstack_init(). NOT SIGNAL-SAFE, any thread. */
 struct stackd_altstack* stackd_altstack_new(void);
 void stackd_altstack_free(struct stackd_altstack* stack);
 

@@ -4,24 +4,45 @@
 
 #define SIGNALS 65
 #define NODES 8
-#define MAX_TRIES 100
+#define MAX_TRIES 100 /* each was disturbed by as many writes as there are nodes */
+#define RETRY_NS 50000
 
-/* A writer fills a node of its own and then publishes it: `current` is the ticket of the node that counts, 0 before the
- * first. A node is used again after NODES more writes; a reader notices by the ticket. */
+/* Writers take turns. One fills the next node and then publishes it: `current` is the ticket of the node that counts, 0
+ * before the first. A node is used again after NODES more writes; a reader notices by the ticket. */
 struct node {
   uint32_t ticket;
   struct stackd_action action;
 };
 
 static struct chain {
-  uint32_t last_ticket;
   uint32_t current;
   struct node nodes[NODES];
 } chains[SIGNALS];
 
-STACKD_HANDLER static uint32_t prepare(struct chain* chain, const struct stackd_action* action) {
-  uint32_t ticket = __atomic_add_fetch(&chain->last_ticket, 1, __ATOMIC_RELAXED);
-  if (ticket == 0) ticket = __atomic_add_fetch(&chain->last_ticket, 1, __ATOMIC_RELAXED);
+static uint32_t being_written;
+
+/* No signal may come between: its handler may write too. Returns the signal mask to restore. */
+STACKD_HANDLER static uint64_t begin_writing(void) {
+  uint64_t all = ~0ull;
+  uint64_t before = 0;
+  stackd_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&before, 8, 0, 0);
+  while (__atomic_exchange_n(&being_written, 1, __ATOMIC_ACQUIRE) != 0) {
+    struct timespec pause = {0, RETRY_NS};
+    stackd_futex_wait(&being_written, 1, &pause, FUTEX_PRIVATE_FLAG);
+  }
+  return before;
+}
+
+STACKD_HANDLER static void end_writing(uint64_t before) {
+  __atomic_store_n(&being_written, 0, __ATOMIC_RELEASE);
+  stackd_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, 8, 0, 0);
+}
+
+void stackd_chain_reset_after_fork(void) { __atomic_store_n(&being_written, 0, __ATOMIC_RELEASE); }
+
+STACKD_HANDLER static void publish(struct chain* chain, const struct stackd_action* action) {
+  uint32_t ticket = chain->current + 1;
+  if (ticket == 0) ticket = 1;
   struct node* node = &chain->nodes[ticket % NODES];
   __atomic_store_n(&node->ticket, 0, __ATOMIC_RELAXED);
   __atomic_thread_fence(__ATOMIC_RELEASE);
@@ -30,7 +51,7 @@ STACKD_HANDLER static uint32_t prepare(struct chain* chain, const struct stackd_
   __atomic_store_n(&node->action.restorer, action->restorer, __ATOMIC_RELAXED);
   __atomic_store_n(&node->action.mask, action->mask, __ATOMIC_RELAXED);
   __atomic_store_n(&node->ticket, ticket, __ATOMIC_RELEASE);
-  return ticket;
+  __atomic_store_n(&chain->current, ticket, __ATOMIC_RELEASE);
 }
 
 /* Returns the ticket, 0 if nothing was set yet. */
@@ -56,8 +77,9 @@ void stackd_chain_set(int signal_number, const struct sigaction* action) {
   struct stackd_action stored = {(uint64_t)action->sa_sigaction, (uint32_t)action->sa_flags, (uint64_t)action->sa_restorer,
                                  *(const uint64_t*)&action->sa_mask};
   stored.mask &= ~(1ull << (SIGKILL - 1) | 1ull << (SIGSTOP - 1));
-  struct chain* chain = &chains[signal_number];
-  __atomic_store_n(&chain->current, prepare(chain, &stored), __ATOMIC_RELEASE);
+  uint64_t mask = begin_writing();
+  publish(&chains[signal_number], &stored);
+  end_writing(mask);
 }
 
 void stackd_chain_get(int signal_number, struct sigaction* out) {
@@ -77,8 +99,9 @@ struct stackd_action stackd_chain_deliver(int signal_number) {
   if ((action.flags & (uint32_t)SA_RESETHAND) != 0 && action.handler != STACKD_ACTION_DEFAULT) {
     struct stackd_action reset = action;
     reset.handler = STACKD_ACTION_DEFAULT;
-    uint32_t next = prepare(chain, &reset);
-    __atomic_compare_exchange_n(&chain->current, &ticket, next, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+    uint64_t mask = begin_writing();
+    if (chain->current == ticket) publish(chain, &reset);
+    end_writing(mask);
   }
   return action;
 }

@@ -24,6 +24,9 @@ struct stackd_action {
 void stackd_chain_set(int signal_number, const struct sigaction* action) STACKD_HANDLER;
 void stackd_chain_get(int signal_number, struct sigaction* action) STACKD_HANDLER;
 
+/* In the child of a fork: a thread of the parent's may have been setting one. */
+void stackd_chain_reset_after_fork(void);
+
 /* The action for a signal that is being delivered: with SA_RESETHAND it is SIG_DFL from then on. */
 struct stackd_action stackd_chain_deliver(int signal_number) STACKD_HANDLER;
 

@@ -44,6 +44,7 @@ static uint32_t link_users;
 
 static uint32_t helper_has_tried; /* futex words */
 static uint32_t helper_is_wanted;
+static uint32_t has_met_fault; /* that the program's handler was called for */
 
 static uint32_t winner; /* tid */
 static uint32_t phase;  /* enum phase; a futex word */
@@ -80,6 +81,7 @@ void stackd_crash_reset_after_fork(void) {
   __atomic_store_n(&link_users, 0, __ATOMIC_SEQ_CST);
   __atomic_store_n(&helper_has_tried, 0, __ATOMIC_SEQ_CST);
   __atomic_store_n(&helper_is_wanted, 0, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&has_met_fault, 0, __ATOMIC_SEQ_CST);
   __atomic_store_n(&winner, 0, __ATOMIC_SEQ_CST);
   __atomic_store_n(&phase, NONE, __ATOMIC_SEQ_CST);
   stackd_active_fault_reset_after_fork();
@@ -361,6 +363,20 @@ STACKD_HANDLER static void leave_stale(const struct stackd_ring* ring, uint32_t 
   }
 }
 
+void stackd_crash_before_jump(void) {
+  if (!stackd_tentative_is_any() || stackd_getpid() != process) return;
+  uint32_t tid = (uint32_t)stackd_gettid();
+  __atomic_fetch_add(&link_users, 1, __ATOMIC_SEQ_CST);
+  const struct stackd_crash_link* link = atomic_load(&current_link);
+  /* The record alone: a handler may also jump about in itself, and die after that. */
+  uint32_t index = 0;
+  struct stackd_active_fault* active;
+  while (link != NULL && (active = stackd_active_fault_stale(tid, ~0ull, &index)) != NULL) {
+    stackd_tentative_withdraw(link->ring, active);
+  }
+  __atomic_fetch_sub(&link_users, 1, __ATOMIC_SEQ_CST);
+}
+
 STACKD_HANDLER static bool raised_itself(int signal_number, const siginfo_t* info) {
   return signal_number == SIGABRT && info->si_code == SI_TKILL && info->si_pid == process;
 }
@@ -393,7 +409,8 @@ STACKD_HANDLER static void after_handler(const struct stackd_ring* ring, const s
 STACKD_HANDLER static struct stackd_active_fault* remember(const struct stackd_fault* fault,
                                                            const struct stackd_signal_frame* frame) {
   uint32_t tid = (uint32_t)stackd_gettid();
-  wait_for_helper(HELPER_START_NS);
+  /* Once: a daemon that is stopped does not answer the helper for as long as that lasts. */
+  if (__atomic_exchange_n(&has_met_fault, 1, __ATOMIC_RELAXED) == 0) wait_for_helper(HELPER_START_NS);
   __atomic_fetch_add(&link_users, 1, __ATOMIC_SEQ_CST);
   const struct stackd_crash_link* link = atomic_load(&current_link);
   leave_stale(link != NULL ? link->ring : NULL, tid, rsp_of(fault->context));

@@ -59,6 +59,10 @@ void stackd_crash_reset_after_fork(void);
  * While another thread's crash is being dealt with it does not return: the process ends of that. SIGNAL-SAFE. */
 void stackd_crash_before_end(void) STACKD_HANDLER;
 
+/* The thread is about to leave what it is in by longjmp(). SIGNAL-SAFE; next to nothing while no tentative record is out.
+ */
+void stackd_crash_before_jump(void) STACKD_HANDLER;
+
 /* The thread whose crash is being dealt with, or 0. SIGNAL-SAFE, any thread. */
 uint32_t stackd_crash_winner(void) STACKD_HANDLER;
 

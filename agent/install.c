@@ -86,11 +86,12 @@ static void after_fork_in_child(void) {
   process = stackd_getpid();
   stackd_own_fd_reset();
   stackd_exec_gate_reset();
+  stackd_chain_reset_after_fork();
   stackd_handler_reset_after_fork();
   if (settings.crash_signals != 0) {
     stackd_crash_reset_after_fork();
     stackd_crash_record_init(stackd_filter_choose());
-    stackd_spool_init(settings.dir);
+    stackd_spool_reset_after_fork();
   }
   stackd_helper_reset_after_fork();
   stackd_process_files_close(&files);

@@ -25,6 +25,7 @@ __attribute__((constructor)) static void on_load(void) {
   stackd_preload_find_close();
   stackd_preload_find_exec();
   stackd_preload_find_exit();
+  stackd_preload_find_longjmp();
   stackd_preload_find_sigwait();
   /* Private to glibc, and there from 2.34 on; NULL elsewhere. */
   stackd_helper_hide_from(dlsym(RTLD_DEFAULT, "__nptl_nthreads"));

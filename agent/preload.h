@@ -21,6 +21,7 @@ void stackd_preload_find_thread(void);
 void stackd_preload_find_close(void);
 void stackd_preload_find_exec(void);
 void stackd_preload_find_exit(void);
+void stackd_preload_find_longjmp(void);
 void stackd_preload_find_sigwait(void);
 
 int stackd_preload_real_sigaction(int signal_number, const struct sigaction* action, struct sigaction* old);

@@ -8,6 +8,7 @@
 
 /* What one crash needs if the filter drops nothing: 64 KiB and 16 KiB of stack. */
 #define OWN_SLOTS 48
+#define ALL_SLOTS ((1ull << OWN_SLOTS) - 1)
 #define MAX_MAPS_BYTES (4u << 20)
 #define CHUNK_BYTES 4096
 #define ID_DIGITS 32
@@ -37,13 +38,17 @@ void stackd_spool_init(const char* use_folder) {
   uint32_t length = 0;
   while (use_folder[length] != '\0' && length < FOLDER_BYTES) length++;
   folder_length = length < FOLDER_BYTES ? length : 0;
-  atomic_store(&described, NULL); /* in a child it is the parent */
   for (uint32_t i = 0; i < folder_length; i++) folder[i] = use_folder[i];
-  for (uint32_t i = 0; i < STACKD_BITMAP_WORDS; i++) own.header.free[i] = own.header.ready[i] = 0;
-  own.header.free[0] = (1ull << OWN_SLOTS) - 1;
+  stackd_spool_reset_after_fork();
   for (size_t at = 0; at < sizeof(own); at += 4096) *((volatile char*)&own + at) = *((volatile char*)&own + at);
   *(volatile char*)chunk = 0;
   *(volatile uint64_t*)&header.magic = 0;
+}
+
+void stackd_spool_reset_after_fork(void) {
+  atomic_store(&described, NULL); /* that is the parent */
+  if (own.header.free[0] != ALL_SLOTS) own.header.free[0] = ALL_SLOTS;
+  if (own.header.ready[0] != 0) own.header.ready[0] = 0;
 }
 
 void stackd_spool_set_process(const struct stackd_hello* process) { atomic_store(&described, process); }

@@ -10,8 +10,11 @@
 /* A ring of our own, in memory that is touched beforehand, for crashes that find no daemon's. */
 const struct stackd_ring* stackd_spool_ring(void) STACKD_HANDLER;
 
-/* At install, and in the child of a fork. `folder` is $STACKD_DIR. NOT SIGNAL-SAFE. */
+/* At install. `folder` is $STACKD_DIR. NOT SIGNAL-SAFE. */
 void stackd_spool_init(const char* folder);
+
+/* In the child of a fork, which shares this memory with its parent until it crashes. */
+void stackd_spool_reset_after_fork(void);
 
 /* What the file is to say of this process; the caller keeps it for ever. Helper thread only. */
 void stackd_spool_set_process(const struct stackd_hello* process);

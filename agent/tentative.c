@@ -4,6 +4,9 @@
 #define MIN_SLOTS 4
 
 static uint64_t last_ns;
+static uint32_t known; /* to active faults */
+
+bool stackd_tentative_is_any(void) { return __atomic_load_n(&known, __ATOMIC_RELAXED) != 0; }
 
 STACKD_HANDLER static bool is_due(uint64_t now_ns) {
   uint64_t before = __atomic_load_n(&last_ns, __ATOMIC_RELAXED);
@@ -58,6 +61,7 @@ void stackd_tentative_write(const struct stackd_ring* ring, const struct stackd_
     }
     active->record_slot = first_slot;
     active->record_place = place;
+    __atomic_fetch_add(&known, 1, __ATOMIC_RELAXED);
     active->record_id = ((const struct stackd_crash_record*)stackd_slot(ring, first_slot))->id[0];
     return;
   }
@@ -65,11 +69,14 @@ void stackd_tentative_write(const struct stackd_ring* ring, const struct stackd_
 }
 
 void stackd_tentative_withdraw(const struct stackd_ring* ring, struct stackd_active_fault* active) {
-  if (active->record_id == 0 || active->record_slot >= ring->slot_count) return;
+  if (active->record_id == 0) return;
   /* The ring may be another daemon's by now. */
-  const struct stackd_crash_record* record = stackd_slot(ring, active->record_slot);
-  if (record->id[0] == active->record_id) empty_place(ring, active->record_place, active->record_slot + 1);
+  if (active->record_slot < ring->slot_count) {
+    const struct stackd_crash_record* record = stackd_slot(ring, active->record_slot);
+    if (record->id[0] == active->record_id) empty_place(ring, active->record_place, active->record_slot + 1);
+  }
   active->record_id = 0;
+  __atomic_fetch_sub(&known, 1, __ATOMIC_RELAXED);
 }
 
 void stackd_tentative_withdraw_all(const struct stackd_ring* ring) {

@@ -10,6 +10,9 @@
 void stackd_tentative_write(const struct stackd_ring* ring, const struct stackd_fault* fault,
                             struct stackd_active_fault* active) STACKD_HANDLER;
 
+/* Whether there may be any. */
+bool stackd_tentative_is_any(void) STACKD_HANDLER;
+
 /* Takes it back, if it is still there. */
 void stackd_tentative_withdraw(const struct stackd_ring* ring, struct stackd_active_fault* active) STACKD_HANDLER;
 

@@ -99,27 +99,24 @@ int Run(const Config& config) {
   auto store = OpenStore(config);
   if (!store) return Fail(store.error().message);
   Symbolizer symbolizer({.debug_dirs = config.debug_dirs});
+  std::unique_ptr<OnDump> on_dump;
+  if (!config.on_dump.empty()) {
+    auto started = OnDump::Start({.program = config.on_dump, .address = "unix:" + config.dir + "/api.sock"});
+    if (!started) return Fail(started.error().message);
+    on_dump = std::move(*started);
+  }
   Pipeline pipeline(collector->get(), &symbolizer, store->get(), config.debug_dirs);
   (*collector)->OnDumpRequest([&pipeline](std::string process_id) {
     CaptureRequest request{.trigger = Trigger::kSelf, .deadline_ns = MonotonicNs() + kSelfDumpNs};
     auto dump = pipeline.CreateDump(process_id, request);
     if (!dump) Log(LogLevel::kWarning, "dump failed", {{"process", process_id}, {"err", dump.error().message}});
   });
-  std::unique_ptr<OnDump> on_dump;
   std::shared_ptr<void> on_dump_watch;
-  if (!config.on_dump.empty()) {
-    auto started = OnDump::Start({.program = config.on_dump, .address = "unix:" + config.dir + "/api.sock"});
-    if (!started) return Fail(started.error().message);
-    on_dump = std::move(*started);
+  if (on_dump != nullptr) {
     on_dump_watch = pipeline.Watch([&on_dump](std::shared_ptr<const v1::Dump> dump) {
       on_dump->Add(dump->name(), v1::Dump::Trigger_Name(dump->trigger()));
     });
   }
-  // What a former daemon left first: the spool may hold the same crashes.
-  pipeline.FinishWhatWasLeft();
-  (*collector)->OnCrash([&pipeline](std::shared_ptr<Capture> capture, const std::function<void()>& release) {
-    pipeline.AddCrash(std::move(capture), release);
-  });
   auto server = Server::Start({.collector = collector->get(),
                                .pipeline = &pipeline,
                                .store = store->get(),
@@ -128,6 +125,11 @@ int Run(const Config& config) {
                                .store_file = config.store},
                               config.listen);
   if (!server) return Fail(server.error().message);
+  // What a former daemon left first: the spool may hold the same crashes.
+  pipeline.FinishWhatWasLeft();
+  (*collector)->OnCrash([&pipeline](std::shared_ptr<Capture> capture, const std::function<void()>& release) {
+    pipeline.AddCrash(std::move(capture), release);
+  });
 
   for (const std::string& problem : (*collector)->Problems()) Log(LogLevel::kWarning, problem);
   for (const std::string& problem : (*store)->Problems()) Log(LogLevel::kWarning, problem);

@@ -1,5 +1,7 @@
 #include "daemon/pipeline.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -91,17 +93,27 @@ std::shared_ptr<const SourceLocation> OutsideOfFiles() {
   return location;
 }
 
-std::string NamedAnewNote(int64_t wall_ns, const std::vector<std::string>& missing) {
-  constexpr size_t kMaxNamed = 8;
+void KeepLonger(const EarlierStacks& earlier, const Capture& capture, std::vector<NativeStack>* unwound) {
+  for (size_t i = 0; i < unwound->size(); ++i) {
+    NativeStack& stack = (*unwound)[i];
+    if (capture.threads[i].has_stack) stack = earlier.Longer(capture.threads[i].tid, std::move(stack));
+  }
+}
+
+void KeepBetter(const EarlierStacks& earlier, std::vector<NamedStack>* stacks) {
+  for (NamedStack& stack : *stacks) {
+    for (size_t i = 0; i < stack.locations.size(); ++i) {
+      stack.locations[i] = earlier.Better(stack.native.frames[i], std::move(stack.locations[i]));
+    }
+  }
+}
+
+std::string TimeInWords(int64_t wall_ns) {
   const time_t seconds = wall_ns / kNsPerSecond;
   tm utc;
   gmtime_r(&seconds, &utc);
-  char time_text[64];
-  strftime(time_text, sizeof(time_text), "%Y-%m-%d %H:%M:%S UTC", &utc);
-  std::string note = std::string("unwound and named anew at ") + time_text;
-  for (size_t i = 0; i < std::min(missing.size(), kMaxNamed); ++i) note += (i == 0 ? "; " : ", ") + missing[i];
-  if (missing.size() > kMaxNamed) note += " and " + std::to_string(missing.size() - kMaxNamed) + " more";
-  return note;
+  char text[64];
+  return {text, strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S UTC", &utc)};
 }
 
 class ScopedCount {
@@ -179,7 +191,8 @@ struct Pipeline::State {
   std::vector<NativeStack> Unwind(const Capture& capture);
   void Name(const Capture& capture, int64_t deadline_ns, std::vector<NamedStack>* stacks);
   Result<SharedDump> Make(const std::string& process_id, const CaptureRequest& request);
-  Made Assemble(const Capture& capture, int64_t deadline_ns, const std::string& id);
+  // What `earlier` knows of the capture stays, if it is given.
+  Made Assemble(const Capture& capture, int64_t deadline_ns, const std::string& id, const EarlierStacks* earlier = nullptr);
   // `packed` is the dump. True if it is stored now.
   bool Store(const std::shared_ptr<v1::Dump>& dump, Result<PackedDump> packed, const Result<void>& raw_stored);
   void FinishCrash(UnfinishedCrash crash);
@@ -280,11 +293,15 @@ void Pipeline::State::Tell(const SharedDump& dump) {
   for (const auto& watcher : current) (*watcher)(dump);
 }
 
-Pipeline::State::Made Pipeline::State::Assemble(const Capture& capture, int64_t deadline_ns, const std::string& id) {
+Pipeline::State::Made Pipeline::State::Assemble(const Capture& capture, int64_t deadline_ns, const std::string& id,
+                                                const EarlierStacks* earlier) {
   const int64_t begin_ns = MonotonicNs();
-  DistinctStacks distinct = Distinct(capture, Unwind(capture));
+  std::vector<NativeStack> unwound = Unwind(capture);
+  if (earlier != nullptr) KeepLonger(*earlier, capture, &unwound);
+  DistinctStacks distinct = Distinct(capture, std::move(unwound));
   const int64_t unwound_ns = MonotonicNs();
   Name(capture, deadline_ns, &distinct.stacks);
+  if (earlier != nullptr) KeepBetter(*earlier, &distinct.stacks);
   const int64_t named_ns = MonotonicNs();
   auto dump = AssembleDump(
       capture, distinct.of_thread, distinct.stacks, [this](const Module& module) { return symbolizer->Quality(module); },
@@ -361,7 +378,7 @@ Result<std::shared_ptr<Capture>> Pipeline::State::ReadCapture(const std::string&
   ModuleFinder::Found found = modules.Find(*raw);
   auto capture = std::make_shared<Capture>(std::move(raw->capture));
   capture->map = std::move(found.map);
-  for (std::string& sentence : found.missing) capture->notes.push_back(std::move(sentence));
+  if (!found.note.empty()) capture->notes.push_back(std::move(found.note));
   return capture;
 }
 
@@ -381,35 +398,14 @@ void Pipeline::State::FinishCrash(UnfinishedCrash crash) {
 Result<SharedDump> Pipeline::State::MakeAnew(const std::string& name, int64_t deadline_ns) {
   Result<v1::Dump> stored = store->Get(name);
   if (!stored) return std::unexpected(std::move(stored.error()));
-  Result<std::string> raw_bytes = store->GetRaw(name);
-  if (!raw_bytes) return std::unexpected(std::move(raw_bytes.error()));
-  Result<RawCapture> raw = ParseRaw(*raw_bytes);
-  if (!raw) return std::unexpected(std::move(raw.error()));
-  raw_bytes->clear();
-
-  Capture& capture = raw->capture;
-  const ModuleFinder::Found found = modules.Find(*raw);
-  capture.map = found.map;
-  for (const Mapping& mapping : capture.map->mappings()) {
+  auto capture = ReadCapture(name);
+  if (!capture) return std::unexpected(std::move(capture.error()));
+  for (const Mapping& mapping : (*capture)->map->mappings()) {
     if (mapping.module != nullptr) symbolizer->Forget(*mapping.module);
   }
   const EarlierStacks earlier(*stored);
-  std::vector<NativeStack> unwound = Unwind(capture);
-  for (size_t i = 0; i < unwound.size(); ++i) {
-    if (capture.threads[i].has_stack) unwound[i] = earlier.Longer(capture.threads[i].tid, std::move(unwound[i]));
-  }
-  DistinctStacks distinct = Distinct(capture, std::move(unwound));
-  Name(capture, deadline_ns, &distinct.stacks);
-  for (NamedStack& stack : distinct.stacks) {
-    for (size_t i = 0; i < stack.locations.size(); ++i) {
-      stack.locations[i] = earlier.Better(stack.native.frames[i], std::move(stack.locations[i]));
-    }
-  }
-  std::shared_ptr<v1::Dump> dump = AssembleDump(
-      capture, distinct.of_thread, distinct.stacks, [this](const Module& module) { return symbolizer->Quality(module); },
-      name.substr(name.rfind('/') + 1));
-  dump->add_notes(NamedAnewNote(WallNs(), found.missing));
-  dump->set_stored(true);
+  std::shared_ptr<v1::Dump> dump = Assemble(**capture, deadline_ns, name.substr(name.rfind('/') + 1), &earlier).dump;
+  dump->add_notes("unwound and named anew at " + TimeInWords(WallNs()));
   Result<PackedDump> packed = DumpStore::Pack(dump);
   Result<void> replaced = packed ? store->Replace(std::move(*packed)) : std::unexpected(packed.error());
   if (!replaced) return std::unexpected(std::move(replaced.error()));

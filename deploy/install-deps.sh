@@ -101,8 +101,8 @@ install_grpcurl() {
     "$go" install "github.com/fullstorydev/grpcurl/cmd/grpcurl@$GRPCURL_VERSION"
 }
 
-# Debian 12's cargo is too old for it, and a test that needs it says so where there is no other. Without optimization it
-# is built in half the time, and minidumps of tests are small.
+# Debian 12's cargo is too old for it, and a test that needs it says so where there is no other. Not optimized: that takes
+# 4.5 minutes of CPU time as it is, and the tests' minidumps are small.
 install_minidump_stackwalk() {
   if command -v minidump-stackwalk >/dev/null || [[ -x $CACHE_BIN/minidump-stackwalk ]]; then return; fi
   local cargo

@@ -23,12 +23,6 @@ std::string ProcessesText(const v1::CrashGroup& group) {
   return text;
 }
 
-// What a person would call it.
-std::string WhatText(const v1::CrashGroup& group) {
-  if (group.explanation().empty()) return group.top_function().empty() ? "?" : "in " + group.top_function();
-  return group.explanation();
-}
-
 bool LastSeenFirst(const v1::CrashGroup& a, const v1::CrashGroup& b) {
   const auto last = [](const v1::CrashGroup& group) {
     return std::tuple(group.last_seen_time().seconds(), group.last_seen_time().nanos());
@@ -37,16 +31,17 @@ bool LastSeenFirst(const v1::CrashGroup& a, const v1::CrashGroup& b) {
 }
 
 std::string GroupTable(const v1::ListStackGroupsResponse& all) {
-  std::vector<std::vector<std::string>> rows{{"COUNT", "FIRST", "LAST", "FINGERPRINT", "PROCESSES", "CRASH"}};
+  std::vector<std::vector<std::string>> rows{{"COUNT", "FIRST", "LAST", "FINGERPRINT", "PROCESSES", "FUNCTION", "CRASH"}};
   for (const v1::CrashGroup& group : all.stack_groups()) {
     rows.push_back({std::to_string(group.crash_count()), TimeText(group.first_seen_time()),
-                    TimeText(group.last_seen_time()), group.fingerprint(), ProcessesText(group), WhatText(group)});
+                    TimeText(group.last_seen_time()), group.fingerprint(), ProcessesText(group), group.top_function(),
+                    group.explanation()});
   }
   return Table(rows);
 }
 
 std::string Explained(const v1::CrashGroup& group) {
-  std::string text = PrintableText(WhatText(group)) + "\n" + std::to_string(group.crash_count()) +
+  std::string text = PrintableText(group.explanation()) + "\n" + std::to_string(group.crash_count()) +
                      (group.crash_count() == 1 ? " crash" : " crashes") + " of " + PrintableText(ProcessesText(group)) +
                      ", first " + TimeText(group.first_seen_time()) + ", last " + TimeText(group.last_seen_time()) +
                      "\nfingerprint " + group.fingerprint() + " by rule " + PrintableText(group.fingerprint_rule()) +

@@ -11,8 +11,8 @@ int RunResymbolize(Api& api, const Options& options) {
   auto dump = api.ResymbolizeDump(request);
   if (!dump) return Failed(dump.error());
   if (options.json) return Print(Json(*dump)) ? kOk : kFailure;
-  // What could not be found stands in the last of them.
-  if (!dump->notes().empty()) Complain(dump->notes(dump->notes_size() - 1));
+  // What could not be found is among them.
+  for (const std::string& note : dump->notes()) Complain(note);
   return Print(dump->name() + "\n") ? kOk : kFailure;
 }
 

@@ -1,6 +1,7 @@
 // A process that gave itself up, and what it said last.
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "daemon/analyze/function_name.h"
 #include "daemon/analyze/verdict.h"
@@ -74,43 +75,76 @@ std::optional<Verdict> FromMessage(const CrashScene& scene) {
   return Verdict{v1::Crash::ABORT, "abort: " + message};
 }
 
+// Who called abort(); nullptr if it is not seen.
+const v1::Frame* CallerOfAbort(const CrashScene& scene) {
+  const auto frames = Innermost(scene);
+  const auto abort =
+      std::ranges::find_if(frames, [](const v1::Frame* frame) { return PlainLibcFunction(frame->function()) == "abort"; });
+  return abort == frames.end() || std::next(abort) == frames.end() ? nullptr : *std::next(abort);
+}
+
 bool IsTerminate(std::string_view function) {
   return function == "std::terminate" || function == "__cxxabiv1::__terminate" ||
          function == "__gnu_cxx::__verbose_terminate_handler";
 }
 
+// Whether the C++ runtime gave up, and not the program. Its own functions often have no names.
+bool WasTerminated(const CrashScene& scene) {
+  const v1::Frame* caller = CallerOfAbort(scene);
+  return HasFunction(scene, IsTerminate) || (caller != nullptr && caller->module().starts_with("libstdc++.so"));
+}
+
+bool Has(const CrashScene& scene, std::string_view function) {
+  return HasFunction(scene, [&](std::string_view name) { return name == function; });
+}
+
 std::optional<Verdict> FromException(const CrashScene& scene) {
-  const bool terminated = HasFunction(scene, IsTerminate);
+  const bool terminated = WasTerminated(scene);
   const bool names_known = std::ranges::any_of(Innermost(scene), [](const v1::Frame* f) { return !f->function().empty(); });
   const std::string type = ExceptionType(scene.crash);
   if (!type.empty()) {
-    if (terminated || !names_known) return Verdict{v1::Crash::UNCAUGHT_EXCEPTION, "uncaught C++ exception of type " + type};
-    return Verdict{v1::Crash::ABORT, "abort() while a C++ exception of type " + type + " was being handled"};
+    if (names_known && !terminated) {
+      return Verdict{v1::Crash::ABORT, "abort() while a C++ exception of type " + type + " was being handled"};
+    }
+    // Where nobody catches it, the search for a handler is over; here it is still going on.
+    const bool was_stopped = Has(scene, "__gxx_personality_v0") || Has(scene, "__cxa_call_terminate");
+    return Verdict{v1::Crash::UNCAUGHT_EXCEPTION,
+                   "uncaught C++ exception of type " + type + (was_stopped ? " in a noexcept function" : "")};
   }
   if (!terminated) return std::nullopt;
-  if (HasFunction(scene, [](std::string_view function) { return function == "std::thread::~thread"; })) {
+  if (Has(scene, "std::thread::~thread")) {
     return Verdict{v1::Crash::ABORT, "std::terminate(): a std::thread that was not joined was destroyed"};
   }
-  if (HasFunction(scene, [](std::string_view function) { return function == "__cxa_pure_virtual"; })) {
-    return Verdict{v1::Crash::ABORT, "call of a pure virtual function"};
-  }
+  if (Has(scene, "__cxa_pure_virtual")) return Verdict{v1::Crash::ABORT, "abort: call of a pure virtual function"};
   return Verdict{v1::Crash::ABORT, "std::terminate() was called"};
 }
 
-bool IsRustPanic(std::string_view function) {
-  return function == "rust_panic" || function == "rust_begin_unwind" || function == "__rust_start_panic" ||
-         Contains(function, "core::panicking::") || Contains(function, "std::panicking::");
-}
-
-// "f (libfoo.so)" for the caller of abort(); empty if none is seen.
-std::string CallerOfAbort(const CrashScene& scene) {
-  const auto frames = Innermost(scene);
-  const auto abort =
-      std::ranges::find_if(frames, [](const v1::Frame* frame) { return PlainLibcFunction(frame->function()) == "abort"; });
-  if (abort == frames.end() || std::next(abort) == frames.end()) return "";
-  const v1::Frame& caller = **std::next(abort);
-  if (caller.function().empty()) return caller.module();
-  return PlainFunction(caller.function()) + " (" + caller.module() + ")";
+// What functions of Rust's library stand for when they panic.
+std::optional<Verdict> FromPanic(const CrashScene& scene) {
+  constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
+      {"core::panicking::panic_bounds_check", "index out of bounds"},
+      {"core::slice::index::slice_", "slice index out of bounds"},
+      {"core::option::unwrap_failed", "unwrap() of None"},
+      {"core::option::expect_failed", "expect() of None"},
+      {"core::result::unwrap_failed", "unwrap() or expect() of an Err"},
+      {"core::cell::panic_already_", "RefCell borrowed twice"},
+      {"core::panicking::panic_const::panic_const_div_by_zero", "division by zero"},
+      {"core::panicking::panic_const::panic_const_rem_by_zero", "division by zero"},
+      {"core::panicking::panic_const::", "arithmetic overflow"},
+      {"core::panicking::assert_failed", "assertion failed"},
+      {"core::panicking::panic_cannot_unwind", "panic in a function that cannot unwind"},
+      {"alloc::alloc::handle_alloc_error", "out of memory"},
+  };
+  for (const auto& [function, reason] : kReasons) {
+    if (HasFunction(scene, [&](std::string_view name) { return name.starts_with(function); })) {
+      return Verdict{v1::Crash::ABORT, "Rust panic: " + std::string(reason)};
+    }
+  }
+  const bool panicked = HasFunction(scene, [](std::string_view name) {
+    return name == "rust_panic" || name == "__rustc::rust_panic" || name.starts_with("core::panicking::") ||
+           name.starts_with("std::panicking::");
+  });
+  return panicked ? std::optional(Verdict{v1::Crash::ABORT, "Rust panic"}) : std::nullopt;
 }
 
 }  // namespace
@@ -135,12 +169,16 @@ std::string ExceptionType(const CrashCapture& crash) {
 Verdict ExplainAbort(const CrashScene& scene) {
   if (auto verdict = FromMessage(scene)) return *std::move(verdict);
   if (auto verdict = FromException(scene)) return *std::move(verdict);
-  if (HasFunction(scene, IsRustPanic)) return {v1::Crash::ABORT, "Rust panic"};
-  const std::string caller = CallerOfAbort(scene);
-  if (!caller.empty()) return {v1::Crash::ABORT, "abort() called by " + PrintableText(caller)};
-  const bool raised = HasFunction(scene, [](std::string_view function) { return PlainLibcFunction(function) == "raise"; });
-  if (raised) return {v1::Crash::SENT, "SIGABRT sent by itself with raise()"};
-  return {v1::Crash::ABORT, "abort()"};
+  if (auto verdict = FromPanic(scene)) return *std::move(verdict);
+  if (const v1::Frame* caller = CallerOfAbort(scene)) {
+    const std::string& module = caller->module();
+    const std::string name = caller->function().empty() ? module : PlainFunction(caller->function()) + " (" + module + ")";
+    return {v1::Crash::ABORT, "abort() called by " + PrintableText(name)};
+  }
+  if (HasFunction(scene, [](std::string_view name) { return PlainLibcFunction(name) == "raise"; })) {
+    return {v1::Crash::SENT, "SIGABRT sent by itself with raise()"};
+  }
+  return {v1::Crash::ABORT, "abort() was called"};
 }
 
 }  // namespace stackd

@@ -122,12 +122,16 @@ std::string Sentence(const Verdict& verdict, const v1::Crash& crash) {
 
 }  // namespace
 
-v1::Crash ExplainCrash(const Capture& capture, const v1::Stack* stack) {
+v1::Crash ExplainCrash(const Capture& capture, const v1::Stack* stack, uint64_t frame_begin_avma) {
   static const AddressMap kNoMap({});
   const CrashCapture& captured = *capture.crash;
   const auto thread = std::ranges::find(capture.threads, captured.tid, &ThreadCapture::tid);
-  const CrashScene scene{capture, captured, capture.map == nullptr ? kNoMap : *capture.map,
-                         thread == capture.threads.end() ? nullptr : &*thread, stack};
+  const CrashScene scene{capture,
+                         captured,
+                         capture.map == nullptr ? kNoMap : *capture.map,
+                         thread == capture.threads.end() ? nullptr : &*thread,
+                         stack,
+                         frame_begin_avma};
   v1::Crash crash;
   char id[33];
   snprintf(id, sizeof(id), "%016lx%016lx", captured.id[0], captured.id[1]);

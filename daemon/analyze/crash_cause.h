@@ -1,13 +1,15 @@
 // Why a process died, as data and in one sentence.
 #pragma once
 
+#include <cstdint>
+
 #include "daemon/collect/capture.h"
 #include "stackd/v1/stackd.pb.h"
 
 namespace stackd {
 
 // Everything of a Crash but its fingerprint. `capture.crash` is set; `stack` is that of the thread that crashed, with names
-// and recursion folded, or nullptr.
-v1::Crash ExplainCrash(const Capture& capture, const v1::Stack* stack);
+// and recursion folded, or nullptr; `frame_begin_avma` the canonical frame address of its innermost frame, or 0.
+v1::Crash ExplainCrash(const Capture& capture, const v1::Stack* stack, uint64_t frame_begin_avma = 0);
 
 }  // namespace stackd

@@ -152,6 +152,9 @@ TEST_F(ExplainCrashTest, KnowsJumpsToWhereNoCodeIs) {
   Fault(SIGSEGV, SEGV_ACCERR, kHeap + 0x10);
   EXPECT_CRASH(BAD_JUMP,
                "jump to 0x1000010, which is no code (the heap) (SIGSEGV, SEGV_ACCERR)");  // by the program counter
+  SetRip(kLib + 0x1010);
+  Fault(SIGSEGV, SEGV_ACCERR, kLib + 0x1010, kFetch);
+  EXPECT_CRASH(BAD_JUMP, "jump to 0x7f0000001010, which is no code (data of libfoo.so) (SIGSEGV, SEGV_ACCERR)");
   SetRip(0x5000000);
   Fault(SIGSEGV, SEGV_MAPERR, 0x5000000, kFetch);
   EXPECT_CRASH(BAD_JUMP, "jump to address 0x5000000, where nothing is mapped (SIGSEGV, SEGV_MAPERR)");
@@ -171,6 +174,28 @@ TEST_F(ExplainCrashTest, KnowsStackOverflows) {
   crash_->stack_start_avma = crash_->stack_end_avma = 0;
   SetRsp(kStack - 0x10);
   EXPECT_CRASH(STACK_OVERFLOW, overflow);  // by the mapping above the guard page
+}
+
+TEST_F(ExplainCrashTest, KnowsAFrameThatIsLargerThanTheStack) {
+  const uint64_t rsp = kFile - (64 << 20);
+  SetRsp(rsp);
+  Fault(SIGSEGV, SEGV_MAPERR, rsp, kWrite);
+  EXPECT_EQ(Explain().cause(), v1::Crash::BAD_ADDRESS) << "the next memory above the stack pointer is a file";
+  const v1::Crash crash = ExplainCrash(capture_, &stack_, kStackEnd - 0x800);
+  EXPECT_EQ(crash.cause(), v1::Crash::STACK_OVERFLOW);
+  EXPECT_EQ(crash.explanation(),
+            "stack overflow of thread worker-3: one frame of 73 MiB in a stack of 8.0 MiB (SIGSEGV, SEGV_MAPERR)");
+}
+
+TEST_F(ExplainCrashTest, TakesAFrameForTooLargeIfNothingElseIsNearTheStackPointer) {
+  crash_->tid = 12;
+  crash_->stack_start_avma = kMainStack;
+  crash_->stack_end_avma = kMainStackEnd;
+  const uint64_t rsp = kMainStack - (64 << 20);
+  capture_.threads[0].registers.value[Registers::kRsp] = rsp;
+  Fault(SIGSEGV, SEGV_MAPERR, rsp, kWrite);
+  EXPECT_CRASH(STACK_OVERFLOW,
+               "stack overflow of the main thread: one frame of 64 MiB in a stack of 132 KiB (SIGSEGV, SEGV_MAPERR)");
 }
 
 TEST_F(ExplainCrashTest, NamesTheRecursionThatUsedUpTheStack) {
@@ -208,6 +233,14 @@ TEST_F(ExplainCrashTest, NamesTheThreadWhoseGuardPageWasHit) {
   Fault(SIGSEGV, SEGV_ACCERR, kOtherStack - 0x10, kWrite);
   EXPECT_CRASH(PERMISSION,
                "write to address 0x7f0000a01ff0, in the guard page of the stack of thread worker-4 "
+               "(SIGSEGV, SEGV_ACCERR)");
+}
+
+TEST_F(ExplainCrashTest, TellsThreadsOfOneNameApart) {
+  capture_.threads[2].name = "worker-3";
+  Fault(SIGSEGV, SEGV_ACCERR, kOtherStack - 0x10, kWrite);
+  EXPECT_CRASH(PERMISSION,
+               "write to address 0x7f0000a01ff0, in the guard page of the stack of thread worker-3 (tid 15) "
                "(SIGSEGV, SEGV_ACCERR)");
 }
 
@@ -318,6 +351,13 @@ TEST_F(ExplainCrashTest, NamesTheTypeOfAnUncaughtException) {
   EXPECT_CRASH(ABORT, "abort() while a C++ exception of type std::runtime_error was being handled");
 }
 
+TEST_F(ExplainCrashTest, KnowsTheRuntimeThatGaveUpWithoutItsNames) {
+  Abort("", {"raise", "abort", "", "__gxx_personality_v0", "_Unwind_RaiseException", "__cxa_throw", "f(int)"});
+  stack_.mutable_frames(2)->set_module("libstdc++.so.6.0.30");
+  crash_->exception_type = "i";
+  EXPECT_CRASH(UNCAUGHT_EXCEPTION, "uncaught C++ exception of type int in a noexcept function");
+}
+
 TEST_F(ExplainCrashTest, KnowsTheOtherWaysToAbort) {
   Abort("", {"raise", "abort", "int app::check<int>(int) [clone .cold]", "main"});
   EXPECT_CRASH(ABORT, "abort() called by app::check (libfoo.so)");
@@ -326,9 +366,14 @@ TEST_F(ExplainCrashTest, KnowsTheOtherWaysToAbort) {
   Abort("", {"raise", "abort", "std::terminate()", "std::thread::~thread()", "main"});
   EXPECT_CRASH(ABORT, "std::terminate(): a std::thread that was not joined was destroyed");
   Abort("", {"raise", "abort", "std::terminate()", "__cxa_pure_virtual", "main"});
-  EXPECT_CRASH(ABORT, "call of a pure virtual function");
+  EXPECT_CRASH(ABORT, "abort: call of a pure virtual function");
   Abort("", {"abort", "std::sys::unix::abort_internal", "rust_panic", "core::panicking::panic_fmt", "app::main"});
   EXPECT_CRASH(ABORT, "Rust panic");
+  Abort("", {"abort", "rust_panic", "core::panicking::panic_fmt", "core::panicking::panic_bounds_check", "app::main"});
+  EXPECT_CRASH(ABORT, "Rust panic: index out of bounds");
+  Abort("",
+        {"abort", "rust_panic", "core::panicking::panic_fmt", "core::panicking::panic_const::panic_const_add_overflow"});
+  EXPECT_CRASH(ABORT, "Rust panic: arithmetic overflow");
   Abort("", {"__pthread_kill_implementation", "raise", "main"});
   EXPECT_CRASH(SENT, "SIGABRT sent by itself with raise()");
 }

@@ -43,6 +43,11 @@ FaultInstruction DecodeFaultInstruction(std::span<const uint8_t> code) {
   if (IsIn(opcode, {0xf4, 0xfa, 0xfb, 0x6c, 0x6d, 0x6e, 0x6f, 0xe4, 0xe5, 0xe6, 0xe7, 0xec, 0xed, 0xee, 0xef})) {
     return FaultInstruction::kPrivileged;
   }
+  if (opcode == 0xc3 || opcode == 0xc2) return FaultInstruction::kReturn;
+  if (opcode == 0xff && code.size() >= 2) {
+    const uint8_t mod = code[1] >> 6, operation = code[1] >> 3 & 7;
+    return mod == 3 && (operation == 2 || operation == 4) ? FaultInstruction::kJump : FaultInstruction::kOther;
+  }
   if (opcode == 0x0f && code.size() >= 2) return DecodeTwoByteOpcode(code[1], with_66);
   // The VEX forms hold the 66 in the last two bits of their last byte, and the map of opcodes in the one before.
   if (opcode == 0xc5 && code.size() >= 3 && IsAlignedMove(code[2], (code[1] & 3) == 1)) return FaultInstruction::kAligned;

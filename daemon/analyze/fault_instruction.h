@@ -12,6 +12,8 @@ enum class FaultInstruction {
   kOther,       // any other, or the code could not be read
   kBreakpoint,  // int3
   kTrap,        // ud2: what compilers put where a program must not come
+  kReturn,      // ret: its address comes from the stack
+  kJump,        // a call or jump to the address that a register holds
   kPrivileged,  // for kernels: hlt, in, out, ...
   kAligned,     // an SSE or AVX access that faults where its operand is not aligned
 };

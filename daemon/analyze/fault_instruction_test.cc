@@ -17,6 +17,15 @@ TEST(FaultInstruction, KnowsWhatStopsAProgram) {
   EXPECT_EQ(Decode({0x0f, 0x22, 0xd8}), FaultInstruction::kPrivileged) << "mov %rax,%cr3";
 }
 
+TEST(FaultInstruction, KnowsWhereAnAddressIsJumpedTo) {
+  EXPECT_EQ(Decode({0xc3}), FaultInstruction::kReturn);
+  EXPECT_EQ(Decode({0xf3, 0xc3}), FaultInstruction::kReturn);
+  EXPECT_EQ(Decode({0xff, 0xd0}), FaultInstruction::kJump) << "call *%rax";
+  EXPECT_EQ(Decode({0x41, 0xff, 0xe0}), FaultInstruction::kJump) << "jmp *%r8";
+  EXPECT_EQ(Decode({0xff, 0x10}), FaultInstruction::kOther) << "call *(%rax): it may be rax that is wrong";
+  EXPECT_EQ(Decode({0xff}), FaultInstruction::kOther);
+}
+
 TEST(FaultInstruction, KnowsAccessesThatMustBeAligned) {
   EXPECT_EQ(Decode({0x0f, 0x29, 0x44, 0x24, 0x08}), FaultInstruction::kAligned) << "movaps %xmm0,8(%rsp)";
   EXPECT_EQ(Decode({0x44, 0x0f, 0x28, 0x07}), FaultInstruction::kAligned) << "movaps (%rdi),%xmm8";

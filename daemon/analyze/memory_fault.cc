@@ -23,8 +23,9 @@ constexpr uint64_t kKernelHalf = uint64_t{1} << 63;
 
 // An instruction touches the stack within this distance of the stack pointer: red zone, calls, probes of large frames.
 constexpr uint64_t kStackAccessBytes = 4096;
-// A frame can be larger than the stack that it does not fit into, but not by any amount.
-constexpr uint64_t kLeastOverrunBytes = 1 << 20;
+// A stack pointer farther below the stack than the stack is large may be one that somebody set wrong: then it must be known
+// that the frame began in the stack, or nothing else may be near that it could point to.
+constexpr uint64_t kLeastOverrunBytes = 1 << 20, kMostOverrunBytes = 1 << 30;
 
 enum class Access { kUnknown, kRead, kWrite, kJump };
 
@@ -51,12 +52,26 @@ std::string InWords(Access access) {
   return "access to ";
 }
 
+// Whether the innermost function was called on this stack, wherever the stack pointer is by now.
+bool FrameBeginsIn(const CrashScene& scene, const StackBounds& stack) {
+  return scene.frame_begin_avma > stack.start_avma && scene.frame_begin_avma <= stack.end_avma;
+}
+
+// Whether `stack` is the first memory above `avma` that can be used at all.
+bool IsNextAbove(const CrashScene& scene, uint64_t avma, const StackBounds& stack) {
+  const auto& mappings = scene.map.mappings();
+  auto above = std::ranges::upper_bound(mappings, avma, {}, &Mapping::end_avma);
+  while (above != mappings.end() && !above->readable && !above->writable && !above->executable) ++above;
+  return above != mappings.end() && above->end_avma == stack.end_avma;
+}
+
 bool StackRanOver(const CrashScene& scene, const StackBounds& stack) {
   const uint64_t fault = scene.crash.fault_address_avma, rsp = scene.rsp();
   if (fault >= stack.start_avma || rsp >= stack.start_avma + kStackAccessBytes) return false;
-  const uint64_t overrun_limit = std::max(stack.end_avma - stack.start_avma, kLeastOverrunBytes);
-  if (stack.start_avma - fault > overrun_limit) return false;
-  return fault + kStackAccessBytes >= rsp;
+  if (fault + kStackAccessBytes < rsp) return false;
+  const uint64_t overrun_bytes = stack.start_avma - fault;
+  if (overrun_bytes <= std::max(stack.end_avma - stack.start_avma, kLeastOverrunBytes)) return true;
+  return FrameBeginsIn(scene, stack) || (overrun_bytes <= kMostOverrunBytes && IsNextAbove(scene, rsp, stack));
 }
 
 // The function that calls itself most often, if the stack is recursion.
@@ -74,9 +89,15 @@ std::optional<Verdict> StackOverflow(const CrashScene& scene, const MemoryPlaces
   if (scene.thread == nullptr) return std::nullopt;
   const auto stack = places.BoundsOfStack(*scene.thread, {scene.crash.stack_start_avma, scene.crash.stack_end_avma});
   if (!stack || !StackRanOver(scene, *stack)) return std::nullopt;
-  return Verdict{v1::Crash::STACK_OVERFLOW, "stack overflow of " + ThreadInWords(scene.capture, *scene.thread) + ": " +
-                                                BytesInWords(stack->end_avma - stack->start_avma) + " are used up" +
-                                                Recursion(scene.stack)};
+  const std::string begin = "stack overflow of " + ThreadInWords(scene.capture, *scene.thread) + ": ";
+  const uint64_t stack_bytes = stack->end_avma - stack->start_avma;
+  const uint64_t frame_bytes = (FrameBeginsIn(scene, *stack) ? scene.frame_begin_avma : stack->start_avma) -
+                               std::min(scene.rsp(), stack->start_avma);
+  if (frame_bytes > stack_bytes) {
+    return Verdict{v1::Crash::STACK_OVERFLOW,
+                   begin + "one frame of " + BytesInWords(frame_bytes) + " in a stack of " + BytesInWords(stack_bytes)};
+  }
+  return Verdict{v1::Crash::STACK_OVERFLOW, begin + BytesInWords(stack_bytes) + " are used up" + Recursion(scene.stack)};
 }
 
 Verdict NullPointer(uint64_t address, Access access) {
@@ -110,7 +131,8 @@ Verdict Unmapped(const CrashScene& scene, const MemoryPlaces& places, Access acc
 Verdict Mapped(const CrashScene& scene, const Mapping& mapping, const MemoryPlaces& places, Access access) {
   const uint64_t address = scene.crash.fault_address_avma;
   if (access == Access::kJump) {
-    return {v1::Crash::BAD_JUMP, "jump to " + HexOf(address) + ", which is no code (" + places.InWords(mapping) + ")"};
+    return {v1::Crash::BAD_JUMP, "jump to " + HexOf(address) + ", which is no code (" +
+                                     (mapping.path.starts_with('/') ? "data of " : "") + places.InWords(mapping) + ")"};
   }
   const std::string begin = InWords(access) + "address " + HexOf(address) + ", ";
   if (const ThreadCapture* thread = places.ThreadOfGuard(address)) {
@@ -131,6 +153,11 @@ Verdict GeneralProtection(const CrashScene& scene) {
   switch (ReadFaultInstruction(scene.map, scene.rip())) {
     case FaultInstruction::kPrivileged:
       return {v1::Crash::ILLEGAL_INSTRUCTION, "an instruction that only kernels may use"};
+    case FaultInstruction::kReturn:
+      return {v1::Crash::NON_CANONICAL_ADDRESS,
+              "return to an address that cannot exist (non-canonical): the stack was overwritten"};
+    case FaultInstruction::kJump:
+      return {v1::Crash::NON_CANONICAL_ADDRESS, "jump to an address that cannot exist (non-canonical)"};
     case FaultInstruction::kAligned:
       return {v1::Crash::NON_CANONICAL_ADDRESS,
               "use of an address that is not aligned as the instruction needs it, or that cannot exist (non-canonical)"};

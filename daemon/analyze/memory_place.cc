@@ -36,7 +36,10 @@ std::string BytesInWords(uint64_t bytes) {
 
 std::string ThreadInWords(const Capture& capture, const ThreadCapture& thread) {
   if (thread.tid == capture.process.pid) return "the main thread";
-  return "thread " + (thread.name.empty() ? std::to_string(thread.tid) : PrintableText(thread.name));
+  const std::string tid = std::to_string(thread.tid);
+  if (thread.name.empty()) return "thread " + tid;
+  const bool is_one_of_many = std::ranges::count(capture.threads, thread.name, &ThreadCapture::name) > 1;
+  return "thread " + PrintableText(thread.name) + (is_one_of_many ? " (tid " + tid + ")" : "");
 }
 
 const ThreadCapture* MemoryPlaces::ThreadOfStack(const Mapping& mapping) const {

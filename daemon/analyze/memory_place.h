@@ -12,7 +12,7 @@ namespace stackd {
 // "8.0 MiB", "64 KiB", "16 bytes"
 std::string BytesInWords(uint64_t bytes);
 
-// "thread worker-3", "the main thread", "thread 4713"
+// "thread worker-3", or "thread worker (tid 4713)" if several have this name; "the main thread"
 std::string ThreadInWords(const Capture& capture, const ThreadCapture& thread);
 
 struct StackBounds {

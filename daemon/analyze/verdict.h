@@ -21,6 +21,7 @@ struct CrashScene {
   const AddressMap& map;        // empty if there is none
   const ThreadCapture* thread;  // that crashed; nullptr: it is not among those captured
   const v1::Stack* stack;       // of that thread, or nullptr
+  uint64_t frame_begin_avma;    // canonical frame address of its innermost frame; 0 if it is not known
 
   uint64_t rip() const { return thread == nullptr ? 0 : thread->registers.value[Registers::kRip]; }
   uint64_t rsp() const { return thread == nullptr ? 0 : thread->registers.value[Registers::kRsp]; }

@@ -193,7 +193,9 @@ class Agent::RingListener : public RingReader::Listener {
   explicit RingListener(Agent* agent) : agent_(agent) {}
 
   void OnThread(ThreadRecord record) override {
-    if (agent_->recording_ != nullptr) agent_->recording_->OnThread(std::move(record));
+    if (agent_->recording_ != nullptr) return agent_->recording_->OnThread(std::move(record));
+    agent_->counters_->ring_records++;
+    agent_->counters_->ring_late_records++;
   }
   void OnStatus(StatusRecord record) override {
     if (agent_->recording_ != nullptr) agent_->recording_->OnStatus(std::move(record));

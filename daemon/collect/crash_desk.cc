@@ -34,6 +34,7 @@ void CrashDesk::Start(CrashHandler handler) {
 
 void CrashDesk::Look(std::shared_ptr<Agent> agent, bool ended) {
   std::lock_guard lock(mutex_);
+  if (!ended && !said_.insert(agent.get()).second) return;
   to_take_.push_back({std::move(agent), ended, MonotonicNs()});
   to_take_changed_.notify_one();
 }
@@ -64,6 +65,8 @@ void CrashDesk::RunTaking() {
     if (stopping_) return;
     Case next = std::move(to_take_.front());
     to_take_.pop_front();
+    // Before the ring is looked at: what the process says from now on is to be looked at again.
+    if (!next.ended) said_.erase(next.agent.get());
     lock.unlock();
     bool crashed = next.agent->TakeCrash();
     if (!crashed) Close(std::move(next));

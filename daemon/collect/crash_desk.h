@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <unordered_set>
 #include <vector>
 
 #include "daemon/collect/agent.h"
@@ -54,6 +55,8 @@ class CrashDesk {
   std::condition_variable to_take_changed_;
   std::condition_variable to_capture_changed_;
   std::deque<Case> to_take_;
+  // Those in to_take_ that have not ended: a process that says it again and again is in there once.
+  std::unordered_set<const Agent*> said_;
   std::deque<Case> to_capture_;
   bool stopping_ = false;
 

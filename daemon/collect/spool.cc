@@ -81,7 +81,8 @@ std::vector<std::string> NamesIn(int folder_fd) {
     return names;
   }
   while (const dirent* entry = readdir(folder.get())) {
-    if (entry->d_name[0] != '.' && names.size() < kMaxNames) names.emplace_back(entry->d_name);
+    std::string_view name(entry->d_name);
+    if (name != "." && name != ".." && names.size() < kMaxNames) names.emplace_back(name);
   }
   return names;
 }
@@ -183,7 +184,11 @@ std::optional<Spool::Owner> Spool::OwnerOf(const std::string& name) {
 
 std::vector<std::string> Spool::Names() const {
   std::vector<std::string> names = NamesIn(folder_.get());
-  std::erase_if(names, [](const std::string& name) { return !name.ends_with(STACKD_SPOOL_SUFFIX); });
+  // An agent that makes a file itself gives it its name when it is whole: of one that was killed in between there may be
+  // enough all the same.
+  std::erase_if(names, [](const std::string& name) {
+    return name.ends_with(kSetAsideSuffix) || !(name.starts_with('.') || name.ends_with(STACKD_SPOOL_SUFFIX));
+  });
   return names;
 }
 

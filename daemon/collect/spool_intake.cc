@@ -19,6 +19,8 @@ namespace {
 constexpr std::chrono::seconds kRest(5);
 // A process that ends closes its files one after the other.
 constexpr std::chrono::milliseconds kSoon(200);
+// Crashes that the store did not take, before the rest waits for the next round.
+constexpr int kMaxNotStored = 8;
 // In which many that end at once are seen to together.
 constexpr std::chrono::milliseconds kGather(20);
 
@@ -120,44 +122,57 @@ void SpoolIntake::Run() {
     asked_ = false;
     changed_.wait_for(lock, kGather, [this] { return stopping_; });
     lock.unlock();
-    bool soon = false;
-    for (const std::string& name : spool_->Names()) soon |= Take(name);
+    bool soon = TakeAll();
     // A process that is slow to end is waited for less and less often.
     rest = !soon ? kRest : rest == kRest ? kSoon : std::min<std::chrono::milliseconds>(kRest, 2 * rest);
     lock.lock();
   }
 }
 
-bool SpoolIntake::Take(const std::string& name) {
+bool SpoolIntake::TakeAll() {
+  bool soon = false;
+  int not_stored = 0;
+  for (const std::string& name : spool_->Names()) {
+    Outcome outcome = Take(name);
+    soon |= outcome == Outcome::kLookAgainSoon;
+    // Of a full disk it is enough to hear a few times.
+    if (outcome == Outcome::kNotStored && ++not_stored == kMaxNotStored) break;
+  }
+  return soon;
+}
+
+SpoolIntake::Outcome SpoolIntake::Take(const std::string& name) {
   if (IsHeld(name)) {
-    if (!spool_->CutIfTooLarge(name)) return false;
+    if (!spool_->CutIfTooLarge(name)) return Outcome::kDone;
     counters_->spool_refused++;
     Log(LogLevel::kWarning, "a process wrote more to its spool file than a crash can have", {{"file", name}});
-    return false;
+    return Outcome::kDone;
   }
   SpoolFinding finding = LookAtSpoolFile(*spool_, name, modules_);
   switch (finding.kind) {
     case SpoolFinding::Kind::kGone:
-      return false;
+      return Outcome::kDone;
     case SpoolFinding::Kind::kUnfinished:
-      return true;
+      return Outcome::kLookAgainSoon;
     case SpoolFinding::Kind::kNothing:
       spool_->Remove(name);
-      return false;
+      return Outcome::kDone;
     case SpoolFinding::Kind::kRefused:
       counters_->spool_refused++;
       Log(LogLevel::kWarning, "a file of the spool is no crash that can be taken in",
           {{"file", name}, {"reason", finding.reason}, {"kept", finding.readable ? "as .bad" : "no"}});
       finding.readable ? spool_->SetAside(name) : spool_->Remove(name);
-      return false;
+      return Outcome::kDone;
     case SpoolFinding::Kind::kCrash:
+      bool stored = false;
       handler_(std::move(finding.capture), [&] {
+        stored = true;
         counters_->spool_taken++;
         spool_->Remove(name);
       });
-      return false;
+      return stored ? Outcome::kDone : Outcome::kNotStored;
   }
-  return false;
+  return Outcome::kDone;
 }
 
 }  // namespace stackd

@@ -50,9 +50,12 @@ class SpoolIntake {
   void Stop();
 
  private:
+  enum class Outcome { kDone, kLookAgainSoon, kNotStored };
+
   void Run();
-  // True if the file is to be looked at again soon.
-  bool Take(const std::string& name);
+  // Goes through the folder. True if some file is to be looked at again soon.
+  bool TakeAll();
+  Outcome Take(const std::string& name);
   bool IsHeld(const std::string& name);
 
   const Spool* const spool_;

@@ -28,9 +28,8 @@ namespace {
 constexpr uint64_t kThreadsEndRva = 3ull << 30;
 
 constexpr char kFiltered[] =
-    "Exported by stackd. Of stacks and registers only what points into code or into the stack was copied; the rest reads "
-    "as "
-    "zero.";
+    "Exported by stackd. Of stacks and registers only what points into code or into the stack was copied; "
+    "the rest reads as zero.";
 
 template <typename T>
 std::string_view BytesOf(const T& value) {

@@ -110,7 +110,7 @@ class StackWriter {
   void Line(uint64_t number, const std::string& text) {
     char label[32];
     snprintf(label, sizeof(label), "#%-3lu", number);
-    out_ << indent_ << label << (number > 999 ? " " : "") << text << "\n";
+    out_ << indent_ << label << (number > 99 ? " " : "") << text << "\n";
   }
 
   void Remark(std::string_view text) { out_ << indent_ << text << "\n"; }

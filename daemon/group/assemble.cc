@@ -289,12 +289,16 @@ void NoteHowItWasRecorded(const CrashCapture& crash, v1::Dump* dump) {
   }
 }
 
-void AddCrash(const Capture& capture, v1::Dump* dump) {
+void AddCrash(const Capture& capture, const std::vector<NamedStack>& stacks, v1::Dump* dump) {
   const v1::Stack* stack = nullptr;
+  uint64_t frame_begin_avma = 0;
   for (const v1::Thread& thread : dump->threads()) {
-    if (thread.tid() == capture.crash->tid && thread.has_stack()) stack = &dump->stacks(thread.stack());
+    if (thread.tid() != capture.crash->tid || !thread.has_stack()) continue;
+    stack = &dump->stacks(thread.stack());
+    const auto& frames = stacks[thread.stack()].native.frames;
+    if (!frames.empty()) frame_begin_avma = frames[0].cfa_avma;
   }
-  *dump->mutable_crash() = ExplainCrash(capture, stack);
+  *dump->mutable_crash() = ExplainCrash(capture, stack, frame_begin_avma);
   AddCrashFingerprint(stack, dump->process().executable(), dump->mutable_crash());
   NoteHowItWasRecorded(*capture.crash, dump);
 }
@@ -336,7 +340,7 @@ std::shared_ptr<v1::Dump> AssembleDump(const Capture& capture, const std::vector
   AddGroups(threads_of_stack, fingerprints, dump);
   AddModules(map, expander.mappings(), quality, dump);
 
-  if (capture.crash) AddCrash(capture, dump);
+  if (capture.crash) AddCrash(capture, stacks, dump);
   for (const std::string& note : capture.notes) dump->add_notes(ToValidUtf8(note));
   for (std::string& note : NotesOn(*dump, threads_of_stack)) dump->add_notes(std::move(note));
   const v1::ThreadCounts& counts = dump->thread_counts();

@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <csignal>
 #include <map>
 #include <random>
 #include <set>
+
+#include "stackd/ring_abi.h"
 
 namespace stackd {
 namespace {
@@ -321,6 +324,96 @@ TEST_F(AssembleTest, MakesADumpOfAProcessThatHasLeftNothing) {
   capture_.map = nullptr;
   AddThread(1, "", -1, ThreadStatus::kExited);
   EXPECT_EQ(Assemble().threads(0).state(), "exited during the dump");
+}
+
+TEST_F(AssembleTest, SaysWhatCrashed) {
+  AddThread(1, "main", AddStack({"poll", "main"}));
+  AddThread(2, "worker", AddStack({"raise", "abort", "f(int)", "run"}));
+  capture_.trigger = Trigger::kCrash;
+  CrashCapture& crash = capture_.crash.emplace();
+  crash.tid = 2;
+  crash.signal_number = SIGABRT;
+  crash.signal_code = SI_TKILL;
+  crash.sender_pid = 4711;
+  crash.flags = STACKD_CRASH_SENT | STACKD_CRASH_HANDLED | STACKD_CRASH_AGENT_FAULT;
+  crash.from_spool = true;
+  const v1::Dump dump = Assemble();
+  EXPECT_EQ(dump.crash().explanation(), "abort() called by f (app)");
+  EXPECT_EQ(dump.crash().cause(), v1::Crash::ABORT);
+  EXPECT_EQ(dump.crash().fingerprint_frames_size(), 4);
+  EXPECT_EQ(dump.crash().fingerprint().size(), 32u);
+  EXPECT_EQ(dump.threads(1).state(), "crashed: SIGABRT");
+  EXPECT_EQ(dump.threads(1).status(), v1::Thread::CAPTURED);
+  EXPECT_EQ(dump.groups_size(), 2);
+  EXPECT_EQ(dump.notes_size(), 3);
+  EXPECT_FALSE(Assemble().threads(0).state().empty());
+}
+
+TEST_F(AssembleTest, SaysWhatCrashedEvenIfItsThreadIsNotThere) {
+  CrashCapture& crash = capture_.crash.emplace();
+  crash.tid = 2;
+  crash.signal_number = SIGFPE;
+  crash.signal_code = FPE_INTDIV;
+  EXPECT_THAT(Assemble().crash().explanation(), HasSubstr("division by zero"));
+  EXPECT_EQ(Assemble().crash().fingerprint().size(), 32u);
+}
+
+// The stack of `depth` calls of f, each twice in one place: g is inlined into it.
+NamedStack Recursive(int depth) {
+  NamedStack stack;
+  stack.native.end = StackEnd::kRoot;
+  const auto leaf = Named({{"leaf"}}), recursive = Named({{"g"}, {"f"}}), main = Named({{"main"}});
+  for (int i = 0; i < depth + 2; ++i) {
+    const bool is_leaf = i == 0, is_main = i == depth + 1;
+    stack.native.frames.push_back({kApp + 0x100 +
+                                       (is_leaf   ? 0u
+                                        : is_main ? 16u
+                                                  : 32u),
+                                   0x1000 + 64u * i, FrameOrigin::kCfi});
+    stack.locations.push_back(is_leaf ? leaf : is_main ? main : recursive);
+  }
+  return stack;
+}
+
+TEST_F(AssembleTest, FoldsDeepRecursion) {
+  stacks_ = {Recursive(100), Recursive(1000), Recursive(20)};
+  for (int i = 0; i < 3; ++i) AddThread(i + 1, "", i);
+  v1::Dump dump = Assemble();
+  EXPECT_EQ(dump.stacks(2).frames_size(), 42) << "so few frames of a live thread are shown as they are";
+  for (int i = 0; i < 2; ++i) {
+    const v1::Stack& stack = dump.stacks(i);
+    ASSERT_EQ(stack.frames_size(), 4);
+    EXPECT_EQ(stack.frames(1).function(), "g");
+    EXPECT_EQ(stack.frames(1).repeat_count(), i == 0 ? 100 : 1000);
+    EXPECT_EQ(stack.frames(1).repeat_length(), 2) << "with what is inlined";
+    EXPECT_EQ(stack.frames(2).function(), "f");
+    EXPECT_EQ(stack.frames(2).repeat_count(), 0);
+    EXPECT_EQ(stack.frames(3).function(), "main");
+  }
+  EXPECT_THAT(dump.groups(0).tids(), ElementsAre(1, 2)) << "one recursion, whatever its depth";
+  EXPECT_EQ(Fingerprint(dump.stacks(0)), dump.groups(0).fingerprint());
+
+  capture_.crash.emplace();
+  dump = Assemble();
+  EXPECT_EQ(dump.stacks(2).frames(1).repeat_count(), 20) << "in a crash what repeats itself is what matters";
+}
+
+TEST_F(AssembleTest, MarksTheGapInAStack) {
+  NamedStack stack = Recursive(100);
+  stack.native.omitted_bytes = 4096;
+  stack.native.omitted_before = 2;
+  stacks_ = {stack};
+  AddThread(1, "", 0);
+  v1::Stack expanded = Assemble().stacks(0);
+  EXPECT_EQ(expanded.omitted_bytes(), 4096);
+  EXPECT_EQ(expanded.omitted_before(), 3) << "behind leaf, g and f";
+  // The gap lies in the recursion: what is behind it begins with main.
+  stacks_[0].native.omitted_before = 51;
+  for (size_t i = 51; i < stacks_[0].native.frames.size(); ++i) stacks_[0].native.frames[i].cfa_avma += 4096;
+  expanded = Assemble().stacks(0);
+  ASSERT_EQ(expanded.frames_size(), 4);
+  EXPECT_EQ(expanded.frames(1).repeat_count(), 100 + 4096 / 64);
+  EXPECT_EQ(expanded.omitted_before(), 3);
 }
 
 TEST_F(AssembleTest, CutsNamesThatNoProgramHas) {

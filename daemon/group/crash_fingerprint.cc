@@ -52,10 +52,17 @@ constexpr NoiseRule kNoise[] = {
     {"signal-trampoline", {"<signal handler called>", "__restore_rt", "__kernel_rt_sigreturn"}},
 };
 
-// What calls the first function of a program or thread: it differs between C libraries.
-constexpr NoiseRule kRoot = {"start-of-thread",
-                             {"_start", "__libc_start_main*", "__libc_start_call_main", "start_thread", "clone", "clone3",
-                              "__clone*", "std::rt::lang_start*"}};
+// What calls the first function of a program or thread: it and all behind it differ between C libraries and compilers.
+constexpr NoiseRule kRoot = {
+    "start-of-thread",
+    {"_start", "__libc_start_main*", "__libc_start_call_main", "start_thread", "clone", "clone3", "__clone*",
+     "std::thread::_State_impl::_M_run", "std::rt::lang_start*", "std::sys::backtrace::__rust_begin_short_backtrace",
+     "std::sys_common::backtrace::__rust_begin_short_backtrace"}};
+
+// What only hands a call on, and is there or not as the optimizer likes.
+constexpr NoiseRule kPlumbing = {"call-plumbing",
+                                 {"std::__invoke*", "std::_Function_handler*", "std::function::operator()",
+                                  "std::thread::_Invoker*", "core::ops::function::Fn*", "core::ops::function::impls::*"}};
 
 bool Matches(std::string_view function, std::string_view pattern) {
   if (!pattern.ends_with('*')) return function == pattern;
@@ -70,10 +77,16 @@ bool Matches(std::string_view function, const NoiseRule& rule) {
 
 std::string PlainName(const v1::Frame& frame) { return PlainLibcFunction(PlainFunction(frame.function())); }
 
-// Empty for a frame that may be to blame.
-std::string_view NoiseRuleOf(const v1::Frame& frame) {
+// The C++ runtime's own functions often have no names.
+bool IsUnnamedRuntime(const v1::Frame& frame) {
+  return frame.function().empty() &&
+         (frame.module().starts_with("libstdc++.so") || frame.module().starts_with("libgcc_s.so"));
+}
+
+// Empty for a frame that may be to blame. `after_noise`: the frames before it are noise, and there are some.
+std::string_view NoiseRuleOf(const v1::Frame& frame, bool after_noise) {
+  if (after_noise && IsUnnamedRuntime(frame)) return "c++-runtime";
   if (frame.function() == "<signal handler called>") return "signal-trampoline";
-  // Where a wild jump landed is different each time.
   if (frame.function().empty() && frame.module() == "[anon]") return "no-code";
   const std::string plain = PlainName(frame);
   for (const NoiseRule& rule : kNoise) {
@@ -95,18 +108,17 @@ class FingerprintWalk {
       : frames_(stack.frames()), count_(std::min(stack.frames_size(), kMaxFrames)), crash_(crash) {}
 
   void Run() {
-    int i = 0;
-    if (crash_->cause() == v1::Crash::STACK_OVERFLOW) i = RunRecursion();
-    if (i == 0) {
-      for (; i < count_ && !NoiseRuleOf(frames_[i]).empty(); ++i) Skip(i, NoiseRuleOf(frames_[i]));
-    }
+    int i = crash_->cause() == v1::Crash::STACK_OVERFLOW ? RunRecursion() : 0;
+    if (i == 0) i = RunNoise();
     for (; i < count_; ++i) {
-      if (Matches(PlainName(frames_[i]), kRoot)) {
+      const std::string plain = PlainName(frames_[i]);
+      at_root_ = at_root_ || Matches(plain, kRoot);
+      if (at_root_) {
         Skip(i, kRoot.name);
-      } else if (static_cast<int>(used_.size()) >= kMaxUsedFrames) {
-        Skip(i, "beyond-the-first-8");
+      } else if (Matches(plain, kPlumbing)) {
+        Skip(i, kPlumbing.name);
       } else {
-        Use(i);
+        UseIfRoom(i);
       }
     }
   }
@@ -115,6 +127,19 @@ class FingerprintWalk {
   const std::vector<std::string>& used() const { return used_; }
 
  private:
+  // Returns the first frame that may be to blame.
+  int RunNoise() {
+    int i = 0;
+    for (; i < count_; ++i) {
+      // Where a wild jump landed is chance.
+      const bool is_target = i == 0 && crash_->cause() == v1::Crash::BAD_JUMP && frames_[i].function().empty();
+      const std::string_view rule = is_target ? "no-code" : NoiseRuleOf(frames_[i], i > 0);
+      if (rule.empty()) break;
+      Skip(i, rule);
+    }
+    return i;
+  }
+
   // A stack that runs over does so in whatever the recursion happens to call there, and at any point of its turn. Uses one
   // turn, from the same function on each time, and returns the first frame behind the recursion; 0 if there is none.
   int RunRecursion() {
@@ -127,12 +152,7 @@ class FingerprintWalk {
     for (int i = begin; i < end; ++i) turn.push_back(Identity(frames_[i]));
     const auto least = LeastRotation(turn);
     for (size_t i = 0; i < turn.size(); ++i) {
-      const int index = begin + static_cast<int>((least + i) % turn.size());
-      if (static_cast<int>(used_.size()) >= kMaxUsedFrames) {
-        Skip(index, "beyond-the-first-8");
-      } else {
-        Use(index);
-      }
+      UseIfRoom(begin + static_cast<int>((least + i) % turn.size()));
     }
     int behind = end;
     for (; behind < count_ && std::ranges::find(turn, Identity(frames_[behind])) != turn.end(); ++behind) {
@@ -153,7 +173,8 @@ class FingerprintWalk {
     return least;
   }
 
-  void Use(int i) {
+  void UseIfRoom(int i) {
+    if (static_cast<int>(used_.size()) >= kMaxUsedFrames) return Skip(i, "beyond-the-first-8");
     used_.push_back(Identity(frames_[i]));
     v1::FingerprintFrame* frame = Add(i);
     frame->set_function(used_.back());
@@ -173,6 +194,7 @@ class FingerprintWalk {
   const int count_;
   v1::Crash* const crash_;
   std::vector<std::string> used_;
+  bool at_root_ = false;
 };
 
 // Length and text, so that no name can imitate the border between two.

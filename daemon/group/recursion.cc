@@ -61,11 +61,13 @@ class RecursionFinder {
       if (end - gap_ >= recursion->period) best_end = std::max(best_end, end - of_begun_turn);
     }
     if (best_end == gap_) return;
-    const size_t first_turn_end = recursion->begin + recursion->period - 1, last_turn_end = recursion->end - 1;
-    const double copied_bytes = Distance(first_turn_end, last_turn_end);
+    const size_t first_turn_end = recursion->begin + recursion->period - 1;
+    // The CFA of the last frame before the gap may not have been found.
+    const size_t measured_turns = recursion->turns - 2;
+    const double measured_bytes = Distance(first_turn_end, first_turn_end + measured_turns * recursion->period);
     const double whole_bytes = Distance(first_turn_end, best_end - 1);
-    if (copied_bytes <= 0 || whole_bytes <= copied_bytes) return;
-    const double turn_bytes = copied_bytes / static_cast<double>(recursion->turns - 1);
+    if (measured_bytes <= 0 || whole_bytes <= measured_bytes) return;
+    const double turn_bytes = measured_bytes / static_cast<double>(measured_turns);
     if (whole_bytes / turn_bytes > kMaxTurns) return;
     recursion->turns = 1 + std::llround(whole_bytes / turn_bytes);
     recursion->end = best_end;

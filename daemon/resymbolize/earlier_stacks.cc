@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace stackd {
 namespace {
@@ -26,19 +27,66 @@ int Knowledge(const SourceLocation& location) {
   return location.frames.front().line == 0 ? 1 : 2;
 }
 
-// The frames of a stack with recursion unfolded, as far as an unwinder would have gone.
-std::vector<const v1::Frame*> Unfolded(const v1::Stack& stack) {
-  std::vector<const v1::Frame*> frames;
-  for (int i = 0; i < stack.frames_size();) {
-    const v1::Frame& frame = stack.frames(i);
-    const int length = std::clamp(frame.repeat_count() > 0 ? frame.repeat_length() : 1, 1, stack.frames_size() - i);
-    for (int64_t k = 0; k < std::max<int64_t>(frame.repeat_count(), 1) && frames.size() < kMaxFrames; ++k) {
-      for (int j = 0; j < length; ++j) frames.push_back(&stack.frames(i + j));
+// Turns of deep recursion that are written out before the gap that stands for all but the last of the others.
+constexpr int64_t kTurnsBeforeGap = 16;
+
+// Makes the stack that was unwound out of the stack that people read.
+//
+// Recursion is unfolded. More turns than an unwinder would have gone through lay in a part of the stack that was not
+// copied: there a gap takes their place again, with distances from which their number is reckoned anew. For that, frame n
+// of the whole stack has the CFA n.
+class Unfolder {
+ public:
+  // `convert`: a NativeFrame for a frame, or nullopt for one that is none of the machine's.
+  template <typename Convert>
+  void Run(const v1::Stack& stack, Convert convert) {
+    native_.end = static_cast<StackEnd>(stack.end());
+    native_.omitted_bytes = static_cast<uint64_t>(std::max<int64_t>(stack.omitted_bytes(), 0));
+    bool gap_made = false;
+    for (int i = 0; i < stack.frames_size();) {
+      if (!gap_made && i >= stack.omitted_before()) native_.omitted_before = native_.frames.size();
+      gap_made = gap_made || i >= stack.omitted_before();
+      const v1::Frame& first = stack.frames(i);
+      const int length = std::clamp(first.repeat_count() > 0 ? first.repeat_length() : 1, 1, stack.frames_size() - i);
+      std::vector<NativeFrame> turn;
+      for (int j = i; j < i + length; ++j) {
+        if (auto frame = convert(stack.frames(j))) turn.push_back(*frame);
+      }
+      AddTurns(turn, std::max<int64_t>(first.repeat_count(), 1), &gap_made);
+      i += length;
     }
-    i += length;
   }
-  return frames;
-}
+
+  NativeStack& native() { return native_; }
+  int64_t depth() const { return depth_; }
+
+ private:
+  void AddTurns(const std::vector<NativeFrame>& turn, int64_t turns, bool* gap_made) {
+    const int64_t frames = std::ssize(turn);
+    if (frames == 0) return;
+    const int64_t room = kMaxFrames - std::ssize(native_.frames);
+    const bool all = turns <= std::max<int64_t>(room / frames, 1);
+    const int64_t written = all ? turns : std::clamp<int64_t>(room / frames, 0, kTurnsBeforeGap);
+    for (int64_t k = 0; k < written; ++k) Add(turn);
+    if (all) return;
+    native_.omitted_before = native_.frames.size();
+    native_.omitted_bytes = std::max<uint64_t>(native_.omitted_bytes, 1);
+    *gap_made = true;
+    const int64_t skipped = std::min(turns - written - 1, (INT64_MAX / 2 - depth_) / frames);
+    depth_ += std::max<int64_t>(skipped, 0) * frames;
+    Add(turn);
+  }
+
+  void Add(const std::vector<NativeFrame>& turn) {
+    for (NativeFrame frame : turn) {
+      frame.cfa_avma = static_cast<uint64_t>(++depth_);
+      native_.frames.push_back(frame);
+    }
+  }
+
+  NativeStack native_{};
+  int64_t depth_ = 0;
+};
 
 }  // namespace
 
@@ -50,31 +98,31 @@ EarlierStacks::EarlierStacks(const v1::Dump& dump) {
 }
 
 void EarlierStacks::Add(int32_t tid, const v1::Stack& stack) {
-  NativeStack native{.frames = {}, .end = static_cast<StackEnd>(stack.end())};
   SourceLocation location;
-  for (const v1::Frame* frame : Unfolded(stack)) {
-    const bool inlined = frame->origin() == v1::Frame::INLINED;
-    if (!frame->function().empty()) location.frames.push_back({frame->function(), frame->file(), frame->line(), inlined});
-    location.unnamed_reason = frame->unnamed_reason();
-    if (inlined) continue;
-    const auto pc_avma = ParseHex(frame->address());
-    if (!pc_avma) return;
-    native.frames.push_back({.pc_avma = *pc_avma,
+  Unfolder unfolder;
+  unfolder.Run(stack, [&](const v1::Frame& frame) -> std::optional<NativeFrame> {
+    const bool inlined = frame.origin() == v1::Frame::INLINED;
+    if (!frame.function().empty()) location.frames.push_back({frame.function(), frame.file(), frame.line(), inlined});
+    location.unnamed_reason = frame.unnamed_reason();
+    const auto pc_avma = ParseHex(frame.address());
+    if (inlined || !pc_avma) return std::nullopt;
+    const NativeFrame native{.pc_avma = *pc_avma,
                              .cfa_avma = 0,
-                             .origin = static_cast<FrameOrigin>(frame->origin()),
-                             .is_signal_trampoline = frame->function() == kTrampoline});
-    auto& known = locations_[native.frames.back().lookup_avma()];
+                             .origin = static_cast<FrameOrigin>(frame.origin()),
+                             .is_signal_trampoline = frame.function() == kTrampoline};
+    auto& known = locations_[native.lookup_avma()];
     if (known == nullptr) known = std::make_shared<const SourceLocation>(std::move(location));
     location = {};
-  }
-  stack_of_tid_.insert_or_assign(tid, std::move(native));
+    return native;
+  });
+  stack_of_tid_.insert_or_assign(tid, Known{std::move(unfolder.native()), unfolder.depth()});
 }
 
 NativeStack EarlierStacks::Longer(int32_t tid, NativeStack unwound) const {
   const auto earlier = stack_of_tid_.find(tid);
   if (earlier == stack_of_tid_.end() || unwound.end == StackEnd::kRoot) return unwound;
-  const NativeStack& stack = earlier->second;
-  return stack.end == StackEnd::kRoot || stack.frames.size() > unwound.frames.size() ? stack : unwound;
+  const auto& [stack, depth] = earlier->second;
+  return stack.end == StackEnd::kRoot || depth > std::ssize(unwound.frames) ? stack : unwound;
 }
 
 std::shared_ptr<const SourceLocation> EarlierStacks::Better(const NativeFrame& frame,

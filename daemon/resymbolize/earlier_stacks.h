@@ -22,9 +22,14 @@ class EarlierStacks {
   std::shared_ptr<const SourceLocation> Better(const NativeFrame& frame, std::shared_ptr<const SourceLocation> now) const;
 
  private:
+  struct Known {
+    NativeStack stack;
+    int64_t depth;  // in frames, those included that recursion was folded into
+  };
+
   void Add(int32_t tid, const v1::Stack& stack);
 
-  std::unordered_map<int32_t, NativeStack> stack_of_tid_;
+  std::unordered_map<int32_t, Known> stack_of_tid_;
   // By the address to look up.
   std::unordered_map<uint64_t, std::shared_ptr<const SourceLocation>> locations_;
 };

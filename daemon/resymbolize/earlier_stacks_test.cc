@@ -64,16 +64,56 @@ TEST(EarlierStacks, GiveWayToAStackThatIsWholeNow) {
       << "of another thread";
 }
 
-TEST(EarlierStacks, UnfoldRecursion) {
+// A stack that recursion was folded in, as people read it: two functions, `turns` times, then another.
+v1::Dump FoldedDump(int64_t turns, int32_t length = 2) {
   v1::Frame a = FrameAt("0x10", v1::Frame::CFI), b = FrameAt("0x20", v1::Frame::CFI);
-  a.set_repeat_count(3);
-  a.set_repeat_length(2);
-  const EarlierStacks earlier(DumpOf({a, b, FrameAt("0x30", v1::Frame::CFI)}));
-  EXPECT_EQ(PcsOf(earlier.Longer(1, Unwound({0x10}, StackEnd::kNoUnwindInfo))),
-            (std::vector<uint64_t>{0x10, 0x20, 0x10, 0x20, 0x10, 0x20, 0x30}));
-  a.set_repeat_count(INT64_MAX);
-  a.set_repeat_length(INT32_MAX);
-  EXPECT_LE(EarlierStacks(DumpOf({a, b})).Longer(1, Unwound({}, StackEnd::kUnreadable)).frames.size(), kMaxFrames + 2u);
+  a.set_repeat_count(turns);
+  a.set_repeat_length(length);
+  return DumpOf({a, b, FrameAt("0x30", v1::Frame::CFI)});
+}
+
+TEST(EarlierStacks, UnfoldRecursion) {
+  const EarlierStacks earlier(FoldedDump(3));
+  const NativeStack stack = earlier.Longer(1, Unwound({0x10}, StackEnd::kNoUnwindInfo));
+  EXPECT_EQ(PcsOf(stack), (std::vector<uint64_t>{0x10, 0x20, 0x10, 0x20, 0x10, 0x20, 0x30}));
+  EXPECT_EQ(stack.omitted_bytes, 0u);
+}
+
+TEST(EarlierStacks, PutAGapInPlaceOfTurnsThatNoUnwinderWouldHaveGoneThrough) {
+  v1::Dump dump = FoldedDump(65'412);
+  dump.mutable_stacks(0)->set_omitted_bytes(8 << 20);
+  dump.mutable_stacks(0)->set_omitted_before(2);
+  const NativeStack stack = EarlierStacks(dump).Longer(1, Unwound({0x10}, StackEnd::kNoUnwindInfo));
+  ASSERT_EQ(stack.frames.size(), 16u * 2 + 2 + 1);
+  EXPECT_EQ(stack.omitted_before, 32u);
+  EXPECT_EQ(stack.omitted_bytes, 8u << 20);
+  EXPECT_EQ(stack.frames.back().pc_avma, 0x30u);
+  // From frame to frame there is one step, so that whoever folds it again reckons the same number of turns.
+  EXPECT_EQ(stack.frames[33].cfa_avma - stack.frames[1].cfa_avma, 2u * (65'412 - 1));
+}
+
+TEST(EarlierStacks, KeepTheGapOfAStackOfWhichBothEndsWereCopied) {
+  v1::Dump dump = DumpOf({FrameAt("0x10", v1::Frame::INLINED), FrameAt("0x10", v1::Frame::REGISTERS),
+                          FrameAt("0x20", v1::Frame::CFI), FrameAt("0x30", v1::Frame::CFI)});
+  dump.mutable_stacks(0)->set_omitted_bytes(4096);
+  dump.mutable_stacks(0)->set_omitted_before(3);
+  const NativeStack stack = EarlierStacks(dump).Longer(1, Unwound({0x10}, StackEnd::kNoUnwindInfo));
+  EXPECT_EQ(stack.omitted_bytes, 4096u);
+  EXPECT_EQ(stack.omitted_before, 2u) << "the inlined frame is none of the stack's";
+}
+
+TEST(EarlierStacks, SurviveNumbersThatMakeNoSense) {
+  for (int64_t turns : {INT64_MAX, INT64_MIN, int64_t{5000}}) {
+    for (int32_t length : {INT32_MAX, INT32_MIN, 1}) {
+      const NativeStack stack = EarlierStacks(FoldedDump(turns, length)).Longer(1, Unwound({}, StackEnd::kUnreadable));
+      EXPECT_LE(stack.frames.size(), kMaxFrames + 8u) << turns << " " << length;
+      EXPECT_GE(stack.frames.size(), 2u);
+    }
+  }
+  v1::Frame nowhere = FrameAt("", v1::Frame::CFI);
+  nowhere.set_repeat_count(INT64_MAX);
+  nowhere.set_repeat_length(1);
+  EXPECT_TRUE(EarlierStacks(DumpOf({nowhere})).Longer(1, Unwound({}, StackEnd::kUnreadable)).frames.empty());
 }
 
 TEST(EarlierStacks, KeepTheNamesThatAreBetter) {

@@ -16,6 +16,7 @@ namespace {
 constexpr std::string_view kDeleted = " (deleted)";
 // As many as a process may have while it lives; each stub costs an fd for as long as the dump is named.
 constexpr size_t kMaxFiles = 1024;
+constexpr size_t kMaxNamed = 3;
 
 // The raw bytes of a build-id in hex; empty for anything else.
 std::string BytesOfHex(std::string_view hex) {
@@ -29,13 +30,12 @@ std::string BytesOfHex(std::string_view hex) {
   return bytes;
 }
 
-// A regular file. The path was chosen by a process: nothing but a regular file is opened, because opening a device does
-// things.
+// Invalid for anything but a regular file: the path was chosen by a process, and even to open a device may do something.
 Fd OpenRegularFile(const std::string& path) {
   const Fd place(open(path.c_str(), O_PATH | O_CLOEXEC));
   struct stat status;
   if (!place.valid() || fstat(place.get(), &status) != 0 || !S_ISREG(status.st_mode)) return Fd();
-  return Fd(open(("/proc/self/fd/" + std::to_string(place.get())).c_str(), O_RDONLY | O_CLOEXEC));
+  return Fd(open(("/proc/self/fd/" + std::to_string(place.get())).c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC));
 }
 
 // nullptr if there is no file with this build-id.
@@ -80,6 +80,16 @@ std::shared_ptr<const Module> StubOf(const MappedFile& file, const std::vector<M
   return nullptr;
 }
 
+std::string NoteOn(const std::vector<const MappedFile*>& missing) {
+  if (missing.empty()) return {};
+  std::string note = "not found here:";
+  for (size_t i = 0; i < std::min(missing.size(), kMaxNamed); ++i) {
+    note += (i == 0 ? " " : ", ") + missing[i]->path + " (build-id " + missing[i]->build_id + ")";
+  }
+  if (missing.size() > kMaxNamed) note += " and " + std::to_string(missing.size() - kMaxNamed) + " more files";
+  return note + "; a stack may end early there";
+}
+
 }  // namespace
 
 void ModuleFinder::Learn(int32_t uid, const AddressMap& map) {
@@ -122,14 +132,18 @@ std::shared_ptr<const Module> ModuleFinder::FindModule(int32_t uid, const std::s
 ModuleFinder::Found ModuleFinder::Find(const RawCapture& raw) const {
   std::vector<Mapping> mappings = raw.capture.map->mappings();
   Found found;
-  for (const MappedFile& file : FilesOf(raw)) {
+  std::vector<const MappedFile*> missing;
+  const std::vector<MappedFile> files = FilesOf(raw);
+  for (const MappedFile& file : files) {
     auto module = FindModule(raw.capture.process.uid, file.path, file.build_id);
     if (module == nullptr) {
-      found.missing.push_back(ToValidUtf8(file.path) + " (build-id " + ToValidUtf8(file.build_id) + ") was not found");
+      // The vDSO is no file that somebody could put here.
+      if (file.path.starts_with('/')) missing.push_back(&file);
       module = StubOf(file, mappings);
     }
     for (size_t i : file.mappings) mappings[i].module = module;
   }
+  found.note = NoteOn(missing);
   found.map = std::make_shared<const AddressMap>(std::move(mappings));
   return found;
 }

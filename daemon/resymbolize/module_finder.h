@@ -28,7 +28,7 @@ class ModuleFinder {
     // As that of the capture, with modules where there are any. One whose file was not found is a stub: it has its build-id
     // and its addresses, so that a debug file can be found for it, and no unwind tables.
     std::shared_ptr<const AddressMap> map;
-    std::vector<std::string> missing;  // one sentence for each file that was not found
+    std::string note;  // one sentence about the files that were not found; empty if all were
   };
   Found Find(const RawCapture& raw) const;
 

@@ -217,7 +217,7 @@ TEST_F(StackctlTest, ListsEqualCrashesThoseSeenLastFirst) {
   Outcome groups = Run("groups");
   EXPECT_EQ(groups.exit_code, 0);
   EXPECT_THAT(groups.out, StartsWith("COUNT"));
-  EXPECT_THAT(groups.out, HasSubstr("fake       null dereference in f1\n1 ")) << "f1 was seen after f2";
+  EXPECT_THAT(groups.out, HasSubstr("fake       load      null dereference in f1\n1 ")) << "f1 was seen after f2";
   EXPECT_THAT(Run("groups --filter f2").out, Not(HasSubstr("f1")));
   EXPECT_THAT(Run("groups -o json").out, HasSubstr("\"crashCount\": \"2\""));
 }

@@ -2,6 +2,7 @@
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <random>
 
@@ -159,14 +160,23 @@ void BM_PutAnEqualCrash(benchmark::State& state) {
   header.set_trigger(v1::Dump::CRASH);
   *header.mutable_create_time() = dump->create_time();
   int number = 0;
+  std::vector<double> held_us;
   for (auto _ : state) {
     dump->set_name("processes/1-1/dumps/d" + std::to_string(number));
     crash->set_id(std::to_string(number++));
     header.set_name(dump->name());
     header.mutable_crash()->set_id(crash->id());
+    const int64_t begin_ns = MonotonicNs();
+    const bool raw_stored = store->PutRaw(header, raw).has_value();
+    // Until here the process that crashes is held.
+    held_us.push_back(static_cast<double>(MonotonicNs() - begin_ns) / 1000);
     auto packed = DumpStore::Pack(dump);
-    if (!store->PutRaw(header, raw) || !packed || !store->Put(std::move(*packed))) state.SkipWithError("Put failed");
+    if (!raw_stored || !packed || !store->Put(std::move(*packed))) state.SkipWithError("Put failed");
   }
+  std::ranges::sort(held_us);
+  state.counters["held_us_p50"] = held_us[held_us.size() / 2];
+  state.counters["held_us_p99"] = held_us[held_us.size() * 99 / 100];
+  state.counters["held_us_max"] = held_us.back();
   state.counters["file_bytes"] = static_cast<double>(std::filesystem::file_size(folder.File()));
   state.counters["stored_bytes"] = static_cast<double>(store->bytes());
 }

@@ -1,5 +1,6 @@
 #include "daemon/symbolize/symbol_cache.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace stackd {
@@ -18,6 +19,8 @@ uint64_t BytesOf(const SourceLocation* location) {
   for (const SourceFrame& frame : location->frames) bytes += HeapBytes(frame.function) + HeapBytes(frame.file);
   return bytes;
 }
+
+bool IsUsed(const SymbolSlot& slot) { return slot.names_pending || slot.lines_pending || slot.waiters > 0; }
 
 }  // namespace
 
@@ -52,20 +55,24 @@ void SymbolCache::Set(SymbolSlot& slot, std::shared_ptr<const SourceLocation> lo
 }
 
 void SymbolCache::Forget(const Module& module) {
-  auto it = modules_.find(module.identity());
-  if (it == modules_.end()) return;
-  SymbolModule& entry = it->second;
-  entry.id = next_id_++;
-  entry.quality = SymbolQuality::kNone;
-  entry.names_blame = entry.lines_blame = 0;
-  for (auto& [svma, slot] : entry.slots) {
-    if (!slot.is_final || slot.names_pending || slot.lines_pending || slot.waiters > 0) continue;
-    Set(slot, nullptr, false);
-    slot.retry_ns = 0;
-  }
+  if (auto node = modules_.extract(module.identity())) forgotten_.push_back(std::move(node));
+  DropForgotten();
+}
+
+void SymbolCache::DropForgotten() {
+  std::erase_if(forgotten_, [this](const Modules::node_type& node) {
+    const SymbolModule& module = node.mapped();
+    const bool waits = !module.waiting[0].empty() || !module.waiting[1].empty();
+    const bool is_used = std::ranges::any_of(module.slots, [](const auto& slot) { return IsUsed(slot.second); });
+    if (module.users > 0 || waits || is_used) return false;
+    for (const auto& [svma, slot] : module.slots) size_bytes_ -= kSlotBytes + BytesOf(slot.location.get());
+    size_bytes_ -= kModuleBytes;
+    return true;
+  });
 }
 
 void SymbolCache::EnforceLimit() {
+  DropForgotten();
   if (size_bytes_ <= limit_bytes_) return;
   EvictUsedBefore(generation_);
   // Down to three quarters, so that a cache at its limit is not swept for every new name.
@@ -78,7 +85,7 @@ void SymbolCache::EvictUsedBefore(uint32_t generation) {
     auto& slots = module->second.slots;
     for (auto it = slots.begin(); it != slots.end();) {
       const SymbolSlot& slot = it->second;
-      if (slot.last_use >= generation || slot.names_pending || slot.lines_pending || slot.waiters > 0) {
+      if (slot.last_use >= generation || IsUsed(slot)) {
         ++it;
         continue;
       }

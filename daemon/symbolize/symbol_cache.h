@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "daemon/module/module.h"
 #include "daemon/symbolize/symbolizer.h"
@@ -60,7 +61,8 @@ class SymbolCache {
   SymbolSlot& GetSlot(SymbolModule& module, uint64_t svma);
   void Set(SymbolSlot& slot, std::shared_ptr<const SourceLocation> location, bool is_final);
 
-  // Forgets the names of a module, but for what is pending or waited for, and what went wrong with it; a worker opens it anew.
+  // Forgets a module: its next address begins a new one, which a worker opens anew. What is pending or waited for goes on
+  // in the old one.
   void Forget(const Module& module);
 
   // Forgets what was not used lately if the cache is larger than its limit; never what is pending or waited for. Slots and
@@ -70,13 +72,18 @@ class SymbolCache {
   uint64_t size_bytes() const { return size_bytes_; }
 
  private:
+  using Modules = std::map<FileIdentity, SymbolModule>;
+
   void EvictUsedBefore(uint32_t generation);
+  void DropForgotten();
 
   const uint64_t limit_bytes_;
   uint64_t size_bytes_ = 0;
   uint64_t next_id_ = 1;
   uint32_t generation_ = 1;
-  std::map<FileIdentity, SymbolModule> modules_;
+  Modules modules_;
+  // Until nobody uses them any more.
+  std::vector<Modules::node_type> forgotten_;
 };
 
 }  // namespace stackd

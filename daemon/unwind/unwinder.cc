@@ -50,6 +50,9 @@ class StackWalk {
   // From a frame that was called, and of which rip, rsp and rbp alone are known. nullopt: they are not enough.
   std::optional<StackEnd> RunFromCaller(const Registers& registers);
 
+  // Of the last frame, where the copy ended or the frames were too many.
+  uint64_t last_rbp() const { return last_rbp_; }
+
  private:
   struct Caller {
     uint64_t cfa_avma, rip, rsp, rbp;
@@ -82,6 +85,7 @@ class StackWalk {
   std::vector<NativeFrame>& frames_;
   bool all_registers_ = false;
   uint64_t interpreted_ = 0;
+  uint64_t last_rbp_ = 0;
   // Before a rare step; the fast ones keep their three in local variables.
   RegisterFile registers_;
 };
@@ -105,6 +109,10 @@ std::optional<StackEnd> StackWalk::Walk(FrameOrigin first_origin, size_t max_fra
   frames_.clear();
   frames_.push_back({rip, 0, first_origin});
   UnwindRule rule = resolver_.Resolve(map_, frames_.back().lookup_avma());
+  const auto stop = [&](StackEnd end) {
+    last_rbp_ = rbp;
+    return end;
+  };
 
   while (frames_.size() < max_frames) {
     uint64_t cfa_avma = 0;
@@ -124,7 +132,7 @@ std::optional<StackEnd> StackWalk::Walk(FrameOrigin first_origin, size_t max_fra
       bool plus_8 = kind == RuleKind::kAtRspPlus8 || kind == RuleKind::kAtRbpPlus8;
       uint64_t address_avma = (by_rsp ? rsp : rbp) + static_cast<uint64_t>(int64_t{rule.cfa_offset});
       std::optional<uint64_t> word = stack_.Read(address_avma);
-      if (!word) return Unreadable(address_avma);
+      if (!word) return stop(Unreadable(address_avma));
       cfa_avma = *word + (plus_8 ? 8 : 0);
     } else {
       rare = true;
@@ -132,8 +140,8 @@ std::optional<StackEnd> StackWalk::Walk(FrameOrigin first_origin, size_t max_fra
 
     if (!rare) [[likely]] {
       std::optional<uint64_t> return_address = stack_.Read(cfa_avma - 8);
-      if (!return_address) return Unreadable(cfa_avma - 8);
       frames_.back().cfa_avma = cfa_avma;
+      if (!return_address) return stop(Unreadable(cfa_avma - 8));
       if (cfa_avma <= rsp) return StackEnd::kNoProgress;
       if (rule.rbp != RbpRule::kSame) {
         uint64_t base = rule.rbp == RbpRule::kAtCfa ? cfa_avma : rbp;
@@ -149,7 +157,7 @@ std::optional<StackEnd> StackWalk::Walk(FrameOrigin first_origin, size_t max_fra
       registers_.registers.value[kRsp] = rsp;
       registers_.registers.value[kRbp] = rbp;
       Step step = RareStep(kind, frames_.back());
-      if (!step) return step.error();
+      if (!step) return step.error() ? stop(*step.error()) : step.error();
       frames_.back().cfa_avma = step->cfa_avma;
       rip = step->rip;
       rsp = step->rsp;
@@ -166,7 +174,7 @@ std::optional<StackEnd> StackWalk::Walk(FrameOrigin first_origin, size_t max_fra
     }
     frames_.push_back(caller);
   }
-  return StackEnd::kFrameLimit;
+  return stop(StackEnd::kFrameLimit);
 }
 
 StackWalk::Step StackWalk::RareStep(RuleKind kind, const NativeFrame& frame) {
@@ -284,8 +292,13 @@ bool StackWalk::IsOutermost(uint64_t avma) const {
 // preferred: recursion, which is what fills stacks, has the same ones everywhere.
 class GapCrossing {
  public:
-  GapCrossing(RuleResolver& resolver, const StackCopy& stack, const AddressMap& map)
-      : resolver_(resolver), stack_(stack), map_(map), walk_(resolver, stack, /*copy_truncated=*/false, map, tried_) {}
+  // `inner_rbp`: of the last frame before the gap.
+  GapCrossing(RuleResolver& resolver, const StackCopy& stack, const AddressMap& map, uint64_t inner_rbp)
+      : resolver_(resolver),
+        stack_(stack),
+        map_(map),
+        inner_rbp_(inner_rbp),
+        walk_(resolver, stack, /*copy_truncated=*/false, map, tried_) {}
 
   // Frames from the first one behind the gap to the root; empty if there is no way.
   std::vector<NativeFrame> Find(std::span<const NativeFrame> inner) {
@@ -306,26 +319,35 @@ class GapCrossing {
   static constexpr size_t kKnownFrames = 64;
   static constexpr uint32_t kLongestCallBytes = 7;
 
-  // Where `avma` points if it holds the frame pointer of a frame farther out; else 0.
-  uint64_t LinkedFrame(uint64_t avma) const {
-    const uint64_t rbp = stack_.Read(avma).value_or(0);
+  // `rbp` if it may be the frame pointer of the frame that begins at `avma`, or of one farther out; else 0.
+  uint64_t FramePointerAt(uint64_t avma, uint64_t rbp) const {
     const bool is_outer = rbp - stack_.outer_base_avma() < 8ull * stack_.outer_word_count();
-    return is_outer && rbp > avma ? rbp : 0;
+    return is_outer && rbp >= avma ? rbp : 0;
+  }
+  // Functions that have a frame pointer save their caller's first of all.
+  uint64_t SavedFramePointer(uint64_t slot_avma) const {
+    return FramePointerAt(slot_avma + 8, stack_.Read(slot_avma - 8).value_or(0));
   }
 
   bool IsReturnAddress(uint64_t pc_avma, uint64_t slot_avma) {
     if (pc_avma == 0 || resolver_.Resolve(map_, pc_avma - 1).kind == RuleKind::kNotCode) return false;
     const auto code = ReadCode(map_, pc_avma - kLongestCallBytes, kLongestCallBytes);
     // Generated code cannot be read, but it keeps frame pointers.
-    return code ? EndsWithCall(*code) : LinkedFrame(slot_avma - 8) != 0;
+    return code ? EndsWithCall(*code) : SavedFramePointer(slot_avma) != 0;
   }
 
   bool Try(uint64_t pc_avma, uint64_t slot_avma) {
+    const uint64_t saved_rbp = SavedFramePointer(slot_avma);
+    // Functions that do not use rbp leave it as it was, through as much of a stack as they fill.
+    const uint64_t kept_rbp = FramePointerAt(slot_avma + 8, inner_rbp_);
+    return TryWith(pc_avma, slot_avma, saved_rbp) || (kept_rbp != saved_rbp && TryWith(pc_avma, slot_avma, kept_rbp));
+  }
+
+  bool TryWith(uint64_t pc_avma, uint64_t slot_avma, uint64_t rbp) {
     Registers registers;
     registers.value[kRip] = pc_avma;
     registers.value[kRsp] = slot_avma + 8;
-    // Functions that have a frame pointer save their caller's first of all.
-    registers.value[kRbp] = LinkedFrame(slot_avma - 8);
+    registers.value[kRbp] = rbp;
     const auto end = walk_.RunFromCaller(registers);
     tried_frames_ += tried_.size();
     return end == StackEnd::kRoot && (tried_.size() < 2 || MayCall(tried_[1].pc_avma, pc_avma));
@@ -348,6 +370,7 @@ class GapCrossing {
   RuleResolver& resolver_;
   const StackCopy& stack_;
   const AddressMap& map_;
+  const uint64_t inner_rbp_;
   std::vector<NativeFrame> tried_;
   StackWalk walk_;
   size_t tried_frames_ = 0;
@@ -384,17 +407,18 @@ NativeStack Unwinder::Unwind(const Registers& registers, const StackCopy& stack,
   if (!end) end = walk.Run(registers, /*all_registers=*/true, max_frames);
   NativeStack result{state_->frames, end.value_or(StackEnd::kNoUnwindInfo)};
   if (has_gap && (result.end == StackEnd::kTruncated || result.end == StackEnd::kFrameLimit)) {
-    CrossGap(stack, map, &result);
+    CrossGap(stack, map, walk.last_rbp(), &result);
   }
   return result;
 }
 
-void Unwinder::CrossGap(const StackCopy& stack, const AddressMap& map, NativeStack* result) {
-  // The last frame may have been found in the part behind the gap.
+void Unwinder::CrossGap(const StackCopy& stack, const AddressMap& map, uint64_t inner_rbp, NativeStack* result) {
   auto& frames = result->frames;
-  const std::vector<NativeFrame> outer = GapCrossing(state_->resolver, stack, map).Find(frames);
+  const std::vector<NativeFrame> outer = GapCrossing(state_->resolver, stack, map, inner_rbp).Find(frames);
   if (outer.empty()) return;
-  result->omitted_bytes = stack.outer_base_avma() - stack.end_avma();
+  // Where the frames were too many, copied stack is left out as well.
+  const bool too_many = result->end == StackEnd::kFrameLimit && frames.size() > 1;
+  result->omitted_bytes = stack.outer_base_avma() - (too_many ? frames.end()[-2].cfa_avma : stack.end_avma());
   result->omitted_before = frames.size();
   frames.insert(frames.end(), outer.begin(), outer.end());
   result->end = StackEnd::kRoot;

@@ -73,7 +73,7 @@ class Unwinder {
  private:
   struct State;
 
-  void CrossGap(const StackCopy& stack, const AddressMap& map, NativeStack* result);
+  void CrossGap(const StackCopy& stack, const AddressMap& map, uint64_t inner_rbp, NativeStack* result);
 
   std::unique_ptr<State> state_;
 };

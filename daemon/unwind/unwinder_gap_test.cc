@@ -219,6 +219,7 @@ TEST_F(GapTest, LeavesFramesForTheOuterEnd) {
   EXPECT_EQ(stack.end, StackEnd::kRoot);
   EXPECT_LT(stack.frames.size(), static_cast<size_t>(kMaxFrames));
   EXPECT_EQ(stack.frames.back().pc_avma, After(kRootFunction));
+  EXPECT_EQ(stack.omitted_bytes, kOuterBase - (kInnerBase + 8 * (stack.omitted_before - 1)));
 }
 
 TEST_F(GapTest, IsGivenUpInTimeIfEveryWordLeadsFar) {

@@ -7,6 +7,7 @@ import sys
 
 from agent_parts_rows import agent_parts_rows
 from agent_rows import agent_rows
+from crash_rows import crash_rows
 from daemon_rows import daemon_rows
 from debug_data_rows import debug_data_rows
 from dump_rows import dump_rows
@@ -24,6 +25,7 @@ MEASUREMENTS = {
     "agent": agent_rows,
     "daemon": daemon_rows,
     "debug-data": debug_data_rows,
+    "crash": crash_rows,
     "agent-parts": agent_parts_rows,
 }
 

@@ -2,7 +2,7 @@
 # Builds stackd, measures it beside its peers in the same run, and prints one table. README.md says how to read it.
 #
 #   tests/bench/run.sh              everything
-#   tests/bench/run.sh NAME...      some of it: dump throughput roundtrip pause agent daemon debug-data agent-parts
+#   tests/bench/run.sh NAME...      some of it: dump throughput roundtrip pause agent daemon debug-data crash agent-parts
 #   STACKD_BENCH_REPEAT=3           repetitions, 7 unless said
 #
 # Writes nothing into the repository. Exits 0 when everything could be measured, whatever the figures are.

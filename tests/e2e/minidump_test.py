@@ -12,9 +12,11 @@ import shutil
 import subprocess
 import unittest
 
+import crash_core
 import oracle
 import symbol_aliases
-from harness import OK, StackdTest
+from crashes import CrashTest, crash_of, environment, run_to_end
+from harness import OK, PROGRAMS
 
 STACKWALK = shutil.which("minidump-stackwalk")
 
@@ -50,7 +52,7 @@ def same_function(our, their, paths):
 
 
 @unittest.skipIf(STACKWALK is None, "no minidump-stackwalk: deploy/install-deps.sh --tests builds it where there is a cargo")
-class MinidumpTest(StackdTest):
+class MinidumpTest(CrashTest):
 
     def export(self, daemon, dump):
         file = self.dir / "exported.dmp"
@@ -71,7 +73,7 @@ class MinidumpTest(StackdTest):
 
     def assert_same_stack(self, dump, tid, walk):
         """Returns how many frames were compared."""
-        ours, theirs = physical(dump.frames(tid)), walk.threads[tid]["frames"]
+        ours, theirs = physical(crash_core.unfolded(dump, tid)), walk.threads[tid]["frames"]
         paths = self.paths(dump)
         for depth, (our, their) in enumerate(zip(ours, theirs)):
             where = f"thread {tid} ({dump.threads[tid].get('name')}), frame {depth}: {our} is not {their}"
@@ -108,6 +110,40 @@ class MinidumpTest(StackdTest):
 
     def test_fiber(self):
         self.check_live("fiber", 15)
+
+    def check_crash(self, daemon, crash_type, death, *words):
+        ending = run_to_end([PROGRAMS / "crash_deaths", death, *words, "await"], self.dir / death, environment(self.dir))
+        dump = crash_of(daemon, ending.pid)
+        walk = self.export(daemon, dump)
+        crash = dump.resource["crash"]
+        self.assertEqual(ending.signal, crash["signal"])
+        self.assertEqual(crash_type, walk.crash["type"])
+        self.assertEqual(int(crash.get("faultAddress") or "0", 16), int(walk.crash["address"], 16))
+        self.assertEqual(crash["tid"], walk.crashing_tid)
+        self.assertEqual(ending.pid, walk.report["pid"])
+        self.assert_same_modules(dump, walk)
+        return dump, crash["tid"], walk
+
+    def check_whole_crash(self, daemon, crash_type, death, *words):
+        dump, tid, walk = self.check_crash(daemon, crash_type, death, *words)
+        compared = self.assert_same_stack(dump, tid, walk)
+        print(f"minidump: {death:<18} {crash_type}, {compared} frames", flush=True)
+
+    def test_crashes_of_the_main_thread(self):
+        daemon = self.start_daemon()
+        for death, crash_type in (("null_pointer", "SIGSEGV / SEGV_MAPERR"), ("divide", "SIGFPE / FPE_INTDIV"),
+                                  ("truncated_file", "SIGBUS / BUS_ADRERR"), ("illegal", "SIGILL / ILL_ILLOPN"),
+                                  ("failed_assertion", "SIGABRT / SI_TKILL")):
+            with self.subTest(death=death):
+                self.check_whole_crash(daemon, crash_type, death)
+
+    def test_crash_of_another_thread(self):
+        self.check_whole_crash(self.start_daemon(), "SIGABRT / SI_TKILL", "double_free", "thread")
+
+    def test_stack_overflow(self):
+        """Both ends of the stack are there; they do not find the way over the gap."""
+        _, tid, walk = self.check_crash(self.start_daemon(), "SIGSEGV / SEGV_MAPERR", "overflow")
+        self.assertEqual({"descend"}, {frame["function"] for frame in walk.threads[tid]["frames"][:100]})
 
 
 if __name__ == "__main__":

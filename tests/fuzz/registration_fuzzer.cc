@@ -30,6 +30,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/fd.h"
 #include "daemon/collect/collector.h"
+#include "daemon/log/log.h"
 #include "stackd/wire.h"
 
 extern char** environ;
@@ -96,6 +97,8 @@ struct World {
     char name[] = "/tmp/stackd-fuzz-XXXXXX";
     Check(mkdtemp(name) != nullptr);
     dir = name;
+    // Before the collector, whose threads log until it ends.
+    StartLog(LogFormat::kText, LogLevel::kError);
     auto started = Collector::Start({.dir = dir, .ring_bytes = kRingBytes, .max_processes = kMaxProcesses});
     Check(started.has_value());
     collector = std::move(*started);

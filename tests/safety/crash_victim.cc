@@ -164,6 +164,7 @@ void Limit(int resource, rlim_t value) {
 }
 
 void CrashWithoutFds() {
+  Limit(RLIMIT_NOFILE, 300);
   while (dup(0) >= 0) continue;
   *null_pointer = 1;
 }
@@ -202,6 +203,12 @@ const std::map<std::string, Cause>& Causes() {
             pthread_t thread;
             pthread_create(&thread, nullptr, [](void* nothing) { return nothing; }, nullptr);
             pthread_join(thread, nullptr);
+          }}},
+        {"null_once",
+         {SIGSEGV,
+          [] {
+            if (sigsetjmp(recovery, 1) == 0) *null_pointer = 1;
+            kill(getpid(), SIGTERM);
           }}},
         {"nothing", {SIGSEGV, [] {}}},
         {"exit", {SIGSEGV, [] { exit(5); }}},

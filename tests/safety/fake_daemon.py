@@ -142,9 +142,10 @@ class Ring:
 
 class FakeDaemon:
     """Takes one process at a time. `delay_s` is how long each answer to a crash takes; `dump` asks for the other threads, `die`
-    closes the connection instead of an answer."""
+    closes the connection instead of an answer, `welcome`
+    answers at all."""
 
-    def __init__(self, folder, take=True, store=True, delay_s=0, dump=False, spool=False, die=False, ring_bytes=1 << 20):
+    def __init__(self, folder, take=True, store=True, delay_s=0, dump=False, spool=False, die=False, welcome=True, ring_bytes=1 << 20):
         self.folder = folder
         self.take = take
         self.store = store
@@ -152,6 +153,7 @@ class FakeDaemon:
         self.dump = dump
         self.spool = spool
         self.die = die
+        self.welcome = welcome
         self.ring_bytes = ring_bytes
         self.crashes = []
         self.threads = {}
@@ -189,6 +191,9 @@ class FakeDaemon:
         if not message:
             return
         assert struct.unpack_from("<I", message)[0] == MSG_HELLO
+        if not self.welcome:
+            connection.recv(4096)
+            return
         self.ring = Ring(self.ring_bytes)
         to_pass = [self.ring.fd]
         if self.spool:

@@ -15,7 +15,7 @@ import unittest
 AGENT = "agent/libstackd_agent.so"
 SECTION = ".text.stackd_handler"
 FILTERS = ["stackd_filter_avx2", "stackd_filter_scalar"]
-ROOTS = ["stackd_on_dump_signal", "stackd_on_crash_signal", "stackd_crash_before_end"] + FILTERS
+ROOTS = ["stackd_on_dump_signal", "stackd_on_crash_signal", "stackd_crash_before_end", "stackd_crash_before_jump"] + FILTERS
 # The filter, chosen at install; the program's own handler for signals that are not ours.
 CALLS_FILTER = {"copy_stack"}
 MAY_CALL_INDIRECTLY = CALLS_FILTER | {"stackd_chain_call"}
