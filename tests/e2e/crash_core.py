@@ -20,7 +20,7 @@ def frames_of_core(program, core, tid):
 
 def unfolded(dump, tid):
     """The frames of a stack as proto3 JSON, innermost first, each as often as it occurred, up to MOST_FRAMES or to where the
-    middle was left out."""
+    middle was left out. The line of a folded frame is that of its innermost occurrence: the others get none."""
     frames = dump.frames(tid)
     stack = dump.stack(tid) or {}
     end = stack.get("omittedBefore", len(frames)) if int(stack.get("omittedBytes", 0)) else len(frames)
@@ -30,7 +30,8 @@ def unfolded(dump, tid):
         count = int(frames[at].get("repeatCount", 0))
         length = frames[at].get("repeatLength", 0)
         if count:
-            result += frames[at:at + length] * min(count, MOST_FRAMES // length + 1)
+            again = [dict(frame, file="", line=0) for frame in frames[at:at + length]]
+            result += frames[at:at + length] + again * min(count - 1, MOST_FRAMES // length + 1)
             at += length
         else:
             result.append(frames[at])
@@ -53,14 +54,20 @@ class Comparison:
     unexplained: list
 
 
+def below_handler(theirs):
+    """What a handler of the program was called for, where the core was written inside it."""
+    return theirs[[frame.function for frame in theirs].index(oracle.SIGNAL_FRAME) + 1:]
+
+
 def compare(dump, tid, theirs, most=None):
     """Compares the stack of the thread that crashed with gdb's frames of it; only the innermost `most`, if given."""
     paths = {os.path.basename(module["path"]): module["path"] for module in dump.modules}
     ours = oracle.frames_of_stackd(unfolded(dump, tid))
     ours, theirs = ours[:most], theirs[:most]
-    # Both were cut to the same length, or ours ends where its middle is missing.
-    if len(ours) < len(theirs) and int((dump.stack(tid) or {}).get("omittedBytes", 0)):
-        theirs = theirs[:len(ours)]
+    # Both were cut, or ours ends where its middle is missing.
+    if len(ours) != len(theirs) and (len(ours) > MOST_FRAMES // 2 or int((dump.stack(tid) or {}).get("omittedBytes", 0))):
+        shorter = min(len(ours), len(theirs))
+        ours, theirs = ours[:shorter], theirs[:shorter]
 
     def is_alias(mine, other):
         path = paths.get(mine.module)
@@ -70,7 +77,7 @@ def compare(dump, tid, theirs, most=None):
     result = Comparison(len(theirs), 0, collections.Counter(), [])
     differences = oracle.compare(tid, ours, theirs, is_alias)
     for difference in differences:
-        reason = explanation(difference, paths)
+        reason = explanation(difference, paths, dump.resource["crash"]["cause"])
         if reason:
             result.explained[reason] += 1
         else:
@@ -79,11 +86,15 @@ def compare(dump, tid, theirs, most=None):
     return result
 
 
-def explanation(difference, paths):
-    """Why a difference is none of ours to mend, or None. The same reasons as in right_test."""
+def explanation(difference, paths, cause):
+    """Why a difference is none of ours to mend, or None. Beside those of right_test: a recursion is folded to one line."""
     mine, other = difference.ours, difference.theirs
     if difference.kind == "ALIAS":
         return "another name of the same address"
+    if difference.kind == "NAME" and difference.depth == 0 and cause == "BAD_JUMP" and not mine.function:
+        return "gdb names the data that was jumped to"
+    if difference.kind == "LINE" and not mine.file:
+        return "folded: one place stands for all"
     if difference.kind == "LINE" and mine.module in paths:
         offset = mine.module_offset - (not mine.interrupted)
         text = subprocess.run(["addr2line", "-i", "-e", paths[mine.module], hex(offset)], capture_output=True,
@@ -92,6 +103,8 @@ def explanation(difference, paths):
             return "a row of the line table that gdb skips, confirmed by addr2line"
     if difference.kind == "NAME" and other.file.endswith(".rs"):
         same_name = oracle.rust_last_part(mine.function) == oracle.rust_last_part(other.function)
+        # The panic handler is linked by a name that the compiler makes up.
+        same_name = same_name or mine.function.startswith("__rustc::")
         if same_name and (mine.file, mine.line, mine.inlined) == (other.file, other.line, other.inlined):
             return "Rust: the symbol's name, not one made from debug information"
     return None

@@ -138,7 +138,7 @@ class CrashTimeTest(CrashTest):
     @unittest.skipUnless(os.geteuid() == 0, "needs root to make a PID namespace")
     def test_first_process_of_a_pid_namespace(self):
         daemon = self.start_daemon()
-        prefix = ["unshare", "--pid", "--fork", "--kill-child"]
+        prefix = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
         deaths = [["null_pointer"], ["call_abort"], ["overflow"], ["illegal", "thread"]]
         for words in deaths:
             self.check("PID 1, daemon present", words, prefix=prefix)

@@ -39,12 +39,12 @@ NULL = ("NULL_DEREFERENCE", "SIGSEGV", "SEGV_MAPERR", "null")
 
 C_DEATHS = [
     Death("null_pointer", *NULL, ("null_pointer", "die_as_told")),
-    Death("wild_pointer", "BAD_ADDRESS", "SIGSEGV", "SEGV_MAPERR", "not mapped|unmapped|no memory", ("wild_pointer",)),
-    Death("use_after_unmap", "BAD_ADDRESS", "SIGSEGV", "SEGV_MAPERR", "not mapped|unmapped|no memory", ("use_after_unmap",)),
+    Death("wild_pointer", "BAD_ADDRESS", "SIGSEGV", "SEGV_MAPERR", "nothing is mapped", ("wild_pointer",)),
+    Death("use_after_unmap", "BAD_ADDRESS", "SIGSEGV", "SEGV_MAPERR", "nothing is mapped", ("use_after_unmap",)),
     Death("non_canonical", "NON_CANONICAL_ADDRESS", "SIGSEGV", "SI_KERNEL", "canonical|cannot exist", ("non_canonical",)),
-    Death("write_to_constant", "PERMISSION", "SIGSEGV", "SEGV_ACCERR", "read-only|only be read", ("write_to_constant",)),
+    Death("write_to_constant", "PERMISSION", "SIGSEGV", "SEGV_ACCERR", "read-only|only be read|code", ("write_to_constant",)),
     Death("write_to_code", "PERMISSION", "SIGSEGV", "SEGV_ACCERR", "read-only|only be read|code", ("write_to_code",)),
-    Death("stack_pointer_garbage", "BAD_ADDRESS", "SIGSEGV", "SEGV_MAPERR", "not mapped|unmapped|no memory",
+    Death("stack_pointer_garbage", "BAD_ADDRESS", "SIGSEGV", "SEGV_MAPERR", "the stack pointer is wrong",
           ("stack_pointer_garbage",), frames=1),
     Death("jump_to_null", "BAD_JUMP", "SIGSEGV", "SEGV_MAPERR", "null", ("call", "jump_to_null")),
     Death("jump_to_data", "BAD_JUMP", "SIGSEGV", "SEGV_ACCERR", "not code|no code|not executable|jump",
@@ -71,7 +71,6 @@ C_DEATHS = [
 
 STARVED_DEATHS = [
     Death("no_address_space", *NULL, ("null_pointer", "no_address_space")),
-    Death("no_fd", *NULL, ("null_pointer", "no_fd")),
     Death("no_pending_signal", *NULL, ("null_pointer", "no_pending_signal")),
     Death("no_process", *NULL, ("null_pointer", "no_process")),
 ]
@@ -81,7 +80,7 @@ CPP_DEATHS = [
     Death("uncaught", "UNCAUGHT_EXCEPTION", *ABORTED, "orders::OutOfStock", ("orders::Take", "orders::Uncaught")),
     Death("uncaught_int", "UNCAUGHT_EXCEPTION", *ABORTED, "exception.*int", ("orders::TakeInt", "orders::UncaughtInt")),
     Death("noexcept", "UNCAUGHT_EXCEPTION", *ABORTED, "orders::OutOfStock", ("orders::ThrowsThroughNoexcept",)),
-    Death("pure_virtual", "ABORT", *ABORTED, "abort", ("__cxa_pure_virtual", "orders::Base::Call")),
+    Death("pure_virtual", "ABORT", *ABORTED, "pure virtual", ("__cxa_pure_virtual", "orders::Base::Base")),
     Death("out_of_range", "UNCAUGHT_EXCEPTION", *ABORTED, "std::out_of_range", ("orders::OutOfRange",)),
 ]
 EXCEPTION_TYPES = {"uncaught": "orders::OutOfStock", "uncaught_int": "int", "noexcept": "orders::OutOfStock",
@@ -98,7 +97,8 @@ class CrashVictimsTest(CrashTest):
 
     def setUp(self):
         super().setUp()
-        self.daemon = self.start_daemon()
+        # Equal crashes are all kept.
+        self.daemon = self.start_daemon(extra_args=["--store-crashes-per-group", "500"])
         # Those that give up root must reach it.
         os.chmod(self.dir, 0o711)
 
@@ -118,7 +118,7 @@ class CrashVictimsTest(CrashTest):
                          (crash.get("cause"), crash.get("signalName"), crash.get("codeName")), crash)
         self.assertRegex(crash["explanation"].lower(), death.says.lower())
         self.assert_is_a_sentence(crash["explanation"])
-        self.assertRegex(crash.get("abortMessage", ""), death.message)
+        self.assertTrue(re.search(death.message, crash.get("abortMessage", "")), crash)
         self.assertEqual("CAPTURED", dump.status(crash["tid"]))
         functions = [re.sub(r"\(.*", "", name) for name in dump.functions(crash["tid"])]
         if death.functions:
@@ -138,18 +138,21 @@ class CrashVictimsTest(CrashTest):
             at += at < len(expected) and name == expected[at]
         self.assertEqual(len(expected), at, f"{expected} are not in this order in {functions}")
 
-    def compare_with_core(self, death, program, ending, dump, folder):
-        """The frames are gdb's on the core, if there can be one."""
+    def compare_with_core(self, death, program, ending, dump, folder, in_handler=False):
+        """The frames are gdb's on the core, if there can be one; if that was written `in_handler`, those that called it."""
         if not leaves_cores():
             return
         self.assertTrue(ending.has_core, f"{death.name} left no core")
         tid = dump.resource["crash"]["tid"]
         theirs = crash_core.frames_of_core(program, folder / "core", tid)
+        if in_handler:
+            theirs = crash_core.below_handler(theirs)
         result = crash_core.compare(dump, tid, theirs, death.frames)
         explained = sum(result.explained.values())
         print(f"crash: {folder.name:<32} {dump.resource['crash']['cause']:<22} {result.exact:>3} of {result.frames:>3} frames as "
               f"in the core{f', {explained} explained' if explained else ''}", file=sys.stderr, flush=True)
-        self.assertFalse(result.unexplained, "\n".join(result.unexplained))
+        if result.unexplained:
+            self.fail(f"{len(result.unexplained)} differences from gdb:\n" + "\n".join(result.unexplained[:20]))
 
     def check(self, death, program, *words, **kwargs):
         ending, dump, folder = self.die(program, death.name, *words, **kwargs)
@@ -161,7 +164,8 @@ class CrashVictimsTest(CrashTest):
 
     def test_deaths_in_c(self):
         for death in C_DEATHS:
-            for words in ([], ["thread"]):
+            # A signal that is sent to the process comes to the main thread.
+            for words in ([], ["thread"]) if death.cause != "SENT" else ([],):
                 with self.subTest(death=death.name, thread=bool(words)):
                     self.check(death, PROGRAMS / "crash_deaths", *words)
 
@@ -178,9 +182,24 @@ class CrashVictimsTest(CrashTest):
             self.assertEqual(address, int(dump.resource["crash"]["faultAddress"], 16))
 
     def test_deaths_of_the_starved(self):
+        # Where any user may read it, as programs are.
+        program = shutil.copy(PROGRAMS / "crash_deaths", self.dir / "starves")
+        os.chmod(program, 0o755)
         for death in STARVED_DEATHS:
             with self.subTest(death=death.name):
-                self.check(death, PROGRAMS / "crash_deaths")
+                self.check(death, program)
+
+    def test_death_with_a_full_fd_table(self):
+        """Nobody in the process can open a file then, so that names that the daemon has not asked for before are missing, and
+        that is said."""
+        program = PROGRAMS / "crash_deaths"
+        ending, dump, folder = self.die(program, "no_fd")
+        crash = self.check_crash(Death("no_fd", *NULL), ending, dump)
+        theirs = crash_core.frames_of_core(program, folder / "core", crash["tid"])
+        ours = [int(frame["address"], 16) for frame in dump.frames(crash["tid"])]
+        self.assertEqual(list(dict.fromkeys(frame.pc for frame in theirs)), list(dict.fromkeys(ours)))
+        if "null_pointer" not in dump.functions(crash["tid"]):
+            self.assertTrue(any("no function names for crash_deaths" in note for note in dump.notes), dump.notes)
 
     def test_death_at_the_limit_of_a_memory_cgroup(self):
         group = pathlib.Path(f"/sys/fs/cgroup/memory/stackd-test-{os.getpid()}")
@@ -191,9 +210,11 @@ class CrashVictimsTest(CrashTest):
             limit.write_text(str(48 << 20))
         except OSError as error:
             self.skipTest(f"no memory cgroup (v1) can be made here: {error}")
-        join = ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh"]
-        death = Death("no_memory", *NULL, ("null_pointer", "no_memory"))
-        self.check(death, PROGRAMS / "crash_deaths", limit, group / "memory.usage_in_bytes", wrap=join, label="no_memory")
+        # Without a core: the kernel needs memory of the group to write one, and kills for it, agent or not.
+        join = ["sh", "-c", f'ulimit -c 0; echo $$ > {group}/cgroup.procs; exec "$@"', "sh"]
+        ending, dump, _ = self.die(PROGRAMS / "crash_deaths", "no_memory", limit, group / "memory.usage_in_bytes", wrap=join,
+                                   label="no_memory")
+        self.check_crash(Death("no_memory", *NULL, ("null_pointer", "no_memory")), ending, dump)
 
     def remove_group(self, group):
         def removed():
@@ -227,7 +248,7 @@ class CrashVictimsTest(CrashTest):
 
     # Stacks that overflow
 
-    def check_overflow(self, program, words, functions, *, deep):
+    def check_overflow(self, program, words, functions, *, deep, in_handler=False):
         """`functions`: of one round of the recursion, in any order. `deep`: more than what is copied of a stack."""
         depth_file = self.dir / f"depth-{os.path.basename(program)}-{'-'.join(words)}"
         ending, dump, folder = self.die(program, *words, env={"CRASH_DEPTH_FILE": str(depth_file)})
@@ -250,7 +271,7 @@ class CrashVictimsTest(CrashTest):
             rounds = max(self.occurrences(dump, tid, name) for name in functions)
             # The innermost may have faulted before it wrote its depth.
             self.assertIn(rounds, (depth, depth + 1))
-        self.compare_with_core(Death("overflow", "", "", "", ""), program, ending, dump, folder)
+        self.compare_with_core(Death("overflow", "", "", "", ""), program, ending, dump, folder, in_handler)
         print(f"crash: {folder.name}: {crash['explanation']}", file=sys.stderr, flush=True)
         return ending
 
@@ -295,7 +316,7 @@ class CrashVictimsTest(CrashTest):
         program = self.rust_program()
         for words in (["overflow"], ["overflow", "thread"]):
             alone = run_to_end([program, *words], self.dir / f"alone-{len(words)}", environment())
-            ending = self.check_overflow(program, words, {"crash_rust::depth"}, deep=True)
+            ending = self.check_overflow(program, words, {"crash_rust::depth"}, deep=True, in_handler=True)
             # Rust's own handler says so, and aborts.
             self.assertIn(b"has overflowed its stack", ending.err)
             self.assertEqual(*(re.sub(rb"\(\d+\)", b"", text) for text in (alone.err, ending.err)))

@@ -42,7 +42,7 @@ class Frame:
 
 def _without_trailing_arguments(name):
     """Drops "(...)" and what follows it, when the name ends so: "f(int) const", but not "operator()"."""
-    trimmed = re.sub(r"(\s*(const|volatile|&|&&|noexcept|\[clone [^\]]*\]))+$", "", name)
+    trimmed = re.sub(r"((\s+|(?<=\)))(const|volatile|noexcept)|\s*(&|&&|\[clone [^\]]*\]))+$", "", name)
     if not trimmed.endswith(")"):
         return name if trimmed == name else trimmed
     depth = 0

@@ -46,9 +46,18 @@ void Overflow() {
   std::printf("%zu\n", node.Length());
 }
 
-void Uncaught() { Take(std::getenv("PATH") != nullptr); }
-void UncaughtInt() { TakeInt(std::getenv("PATH") != nullptr); }
-void ThrowsThroughNoexcept() noexcept { Take(std::getenv("PATH") != nullptr); }
+void Uncaught() {
+  Take(std::getenv("PATH") != nullptr);
+  VICTIM_NOT_A_TAIL_CALL();
+}
+void UncaughtInt() {
+  TakeInt(std::getenv("PATH") != nullptr);
+  VICTIM_NOT_A_TAIL_CALL();
+}
+void ThrowsThroughNoexcept() noexcept {
+  Take(std::getenv("PATH") != nullptr);
+  VICTIM_NOT_A_TAIL_CALL();
+}
 
 struct Base {
   Base() { Call(); }

@@ -1,4 +1,5 @@
-/* Dies in the way that the first argument names: in the main thread, in another one ("thread" behind it) or in eight at once
+/* Dies in the way that the first argument names: in the main thread, in another one ("thread" behind it) or in eight at
+ * once
  * ("threads"). The functions that lead there are few and have names: the test looks for them. "await" waits for the agent
  * first, "told" for a line on stdin. */
 #undef NDEBUG
@@ -63,9 +64,9 @@ static char* nowhere;
 static void overflow(void) { printf("%ld\n", descend(1)); }
 static void overflow_of_two(void) { printf("%ld\n", ping(1)); }
 
-/* A frame with more bytes than the guard page: the first touch is far below it. */
+/* A frame as large as the stack: the first touch is far below whatever guards its end. */
 VICTIM_NOINLINE static void one_big_frame(void) {
-  volatile char* bottom = __builtin_alloca(64 << 20);
+  volatile char* bottom = __builtin_alloca(8 << 20);
   bottom[0] = 1;
 }
 
@@ -111,11 +112,13 @@ static void double_free(void) {
   void* volatile block = malloc(100);
   free(block);
   free(block);
+  VICTIM_NOT_A_TAIL_CALL();
 }
 
 static void free_of_no_block(void) {
   void* volatile block = (char*)malloc(100) + 24;
   free(block);
+  VICTIM_NOT_A_TAIL_CALL();
 }
 
 static void too_much_for_the_buffer(void) {
@@ -125,8 +128,9 @@ static void too_much_for_the_buffer(void) {
   printf("%s", buffer);
 }
 
+/* The canary, but not what the caller must return through. */
 VICTIM_NOINLINE static void smash(char* buffer) {
-  for (volatile int i = 0; i < 64; ++i) buffer[i] = 'x';
+  for (volatile int i = 0; i < 32; ++i) buffer[i] = 'x';
 }
 VICTIM_NOINLINE static void stack_smashing(void) {
   char buffer[16];
