@@ -310,17 +310,18 @@ void Collector::State::Close(int fd) {
 }
 
 void Collector::State::Read(int fd) {
-  std::shared_ptr<Agent> agent = by_socket[fd];
+  // Not a reference of its own: the last one must not be dropped by this thread.
+  Agent& agent = *by_socket[fd];
   for (int i = 0; i < kMessagesPerTurn; i++) {
     ReceivedMessage message;
     ReceiveOutcome outcome = ReceiveMessage(fd, &message);
     if (outcome == ReceiveOutcome::kNothing) return;
     AgentWish wish = AgentWish::kNothing;
-    bool keep = outcome == ReceiveOutcome::kMessage && agent->OnMessage(&message, &wish);
+    bool keep = outcome == ReceiveOutcome::kMessage && agent.OnMessage(&message, &wish);
     Discard(std::move(message));
     if (!keep) return Close(fd);
-    if (wish == AgentWish::kDump) QueueDumpRequest(agent->id());
-    if (wish == AgentWish::kCrash) crash_desk.OnCrash(agent);
+    if (wish == AgentWish::kDump) QueueDumpRequest(agent.id());
+    if (wish == AgentWish::kCrash) crash_desk.OnCrash(by_socket[fd]);
   }
 }
 
