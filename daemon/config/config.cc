@@ -10,7 +10,7 @@
 namespace stackd {
 namespace {
 
-constexpr char kDescription[] = R"(stackd takes the stacks of the processes around it when somebody asks, and keeps them.
+constexpr char kDescription[] = R"(stackd takes the stacks of the processes around it when somebody asks or one crashes, and keeps them.
 
 Examples:
   stackd                                            serve /run/stackd and 127.0.0.1:7443
