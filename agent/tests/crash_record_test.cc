@@ -29,6 +29,7 @@ class Threads : public RingReader::Listener {
  public:
   void OnThread(ThreadRecord) override { count++; }
   void OnStatus(StatusRecord) override { others++; }
+  void OnCrash(CrashRecord) override { others++; }
   void OnCorrupt(const char*) override { others++; }
   int count = 0;
   int others = 0;
@@ -48,9 +49,9 @@ int ReadyCrashSlots(const Ring& ring, const stackd_ring& agent_ring) {
   return count;
 }
 
-class CrashRecord : public testing::Test {
+class CrashRecordWriter : public testing::Test {
  protected:
-  CrashRecord() : ring_(std::move(*Ring::Create(kRingBytes))), agent_ring_(Attach(ring_.get())) {
+  CrashRecordWriter() : ring_(std::move(*Ring::Create(kRingBytes))), agent_ring_(Attach(ring_.get())) {
     stackd_crash_record_init(stackd_filter_choose());
     stackd_crash_record_set_last_words(&words_);
     int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
@@ -82,7 +83,7 @@ class CrashRecord : public testing::Test {
   stackd_ring agent_ring_;
 };
 
-TEST_F(CrashRecord, SaysWhatTheKernelSaid) {
+TEST_F(CrashRecordWriter, SaysWhatTheKernelSaid) {
   int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
   uint32_t slot = Write(SIGSEGV, 20, fd);
   close(fd);
@@ -108,7 +109,7 @@ TEST_F(CrashRecord, SaysWhatTheKernelSaid) {
   EXPECT_GT(thread->stack_words, 100u);
 }
 
-TEST_F(CrashRecord, OfASignalThatWasSentNamesTheSenderAndNoAddress) {
+TEST_F(CrashRecordWriter, OfASignalThatWasSentNamesTheSenderAndNoAddress) {
   info_ = {};
   info_.si_code = SI_TKILL;
   info_.si_pid = 4321;
@@ -120,13 +121,13 @@ TEST_F(CrashRecord, OfASignalThatWasSentNamesTheSenderAndNoAddress) {
   EXPECT_EQ(record->fault_address | record->trap_error | record->trap_number, 0u);
 }
 
-TEST_F(CrashRecord, NoTwoHaveTheSameId) {
+TEST_F(CrashRecordWriter, NoTwoHaveTheSameId) {
   const stackd_crash_record* first = RecordAt(Write(SIGSEGV));
   const stackd_crash_record* second = RecordAt(Write(SIGSEGV));
   EXPECT_NE(first->id[0], second->id[0]);
 }
 
-TEST_F(CrashRecord, KeepsTheLastWordsOfAnAbortAndOfNothingElse) {
+TEST_F(CrashRecordWriter, KeepsTheLastWordsOfAnAbortAndOfNothingElse) {
   struct {
     uint32_t size = 4096;
     char text[4092] = "free(): invalid pointer\n";
@@ -155,7 +156,7 @@ TEST_F(CrashRecord, KeepsTheLastWordsOfAnAbortAndOfNothingElse) {
   EXPECT_STREQ(record->exception_type, "");
 }
 
-TEST_F(CrashRecord, ATextThatEndsWithItsPageIsReadToItsEnd) {
+TEST_F(CrashRecordWriter, ATextThatEndsWithItsPageIsReadToItsEnd) {
   auto* pages = static_cast<char*>(mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   mprotect(pages + 4096, 4096, PROT_NONE);
   char* message = pages + 4096 - sizeof(uint32_t) - 5;
@@ -166,7 +167,7 @@ TEST_F(CrashRecord, ATextThatEndsWithItsPageIsReadToItsEnd) {
   munmap(pages, 8192);
 }
 
-TEST_F(CrashRecord, WithoutASlotIsCountedAndNothingElse) {
+TEST_F(CrashRecordWriter, WithoutASlotIsCountedAndNothingElse) {
   uint64_t dropped = ring_->header()->dropped[STACKD_DROP_CRASH];
   EXPECT_EQ(Write(SIGSEGV, 1), STACKD_NO_SLOT);
   EXPECT_EQ(ring_->header()->dropped[STACKD_DROP_CRASH], dropped + 1);
@@ -174,7 +175,7 @@ TEST_F(CrashRecord, WithoutASlotIsCountedAndNothingElse) {
 }
 
 // The ring as it would be if the writer were killed after each of its instructions.
-TEST_F(CrashRecord, AWriterKilledAtAnyInstructionLosesItsOwnRecordAtMost) {
+TEST_F(CrashRecordWriter, AWriterKilledAtAnyInstructionLosesItsOwnRecordAtMost) {
   pid_t pid = fork();
   if (pid == 0) {
     ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);

@@ -66,6 +66,7 @@ class Collected : public RingReader::Listener {
     words += record.words.size();
   }
   void OnStatus(StatusRecord) override { torn++; }
+  void OnCrash(CrashRecord) override { torn++; }
   void OnCorrupt(const char*) override { torn++; }
 
   std::map<uint32_t, std::vector<uint64_t>> records;

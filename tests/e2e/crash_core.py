@@ -4,7 +4,6 @@ import collections
 import dataclasses
 import os
 import subprocess
-import tempfile
 
 import oracle
 import symbol_aliases

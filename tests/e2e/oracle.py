@@ -126,7 +126,18 @@ def rust_last_part(name):
 
 
 def of_stackd(dump, tid):
-    return frames_of_stackd(dump.frames(tid))
+    return frames_of_stackd(unfolded(dump.frames(tid)))
+
+
+def unfolded(resources):
+    """Frames with those of a recursion as often as they occurred."""
+    result = []
+    at = 0
+    while at < len(resources):
+        length = max(resources[at].get("repeatLength", 0), 1)
+        result += resources[at:at + length] * max(int(resources[at].get("repeatCount", 0)), 1)
+        at += length
+    return result
 
 
 def frames_of_stackd(resources):
