@@ -40,6 +40,7 @@ static int32_t process;
 static uint64_t abort_code; /* where abort() begins; 0: unknown */
 
 static const struct stackd_crash_link* _Atomic current_link;
+static const struct stackd_own_fd* _Atomic current_spool;
 static uint32_t link_users;
 
 static uint32_t helper_has_tried; /* futex words */
@@ -73,11 +74,14 @@ void stackd_crash_set_abort(uint64_t code) { abort_code = code; }
 
 void stackd_crash_set_link(const struct stackd_crash_link* link) { atomic_store(&current_link, link); }
 
+void stackd_crash_set_spool(const struct stackd_own_fd* spool) { atomic_store(&current_spool, spool); }
+
 bool stackd_crash_is_using_link(void) { return __atomic_load_n(&link_users, __ATOMIC_SEQ_CST) != 0; }
 
 void stackd_crash_reset_after_fork(void) {
   process = stackd_getpid();
   atomic_store(&current_link, NULL);
+  atomic_store(&current_spool, NULL);
   __atomic_store_n(&link_users, 0, __ATOMIC_SEQ_CST);
   __atomic_store_n(&helper_has_tried, 0, __ATOMIC_SEQ_CST);
   __atomic_store_n(&helper_is_wanted, 0, __ATOMIC_SEQ_CST);
@@ -195,7 +199,8 @@ STACKD_HANDLER static void finish(uint32_t more_flags) {
     if (told) stackd_tentative_withdraw_all(link->ring);
     if (!told || !hold(link, crash.begin_ns)) {
       struct stackd_spool_fds fds = {-1, stackd_own_fd_check(maps_fd), stackd_own_fd_check(spare_fd)};
-      if (link != NULL) fds.given = stackd_own_fd_check(&link->spool);
+      const struct stackd_own_fd* spool = atomic_load(&current_spool);
+      if (spool != NULL) fds.given = stackd_own_fd_check(spool);
       stackd_spool_write(crash.ring, crash.first_slot, &fds);
     }
   }

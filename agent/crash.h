@@ -28,7 +28,6 @@
 struct stackd_crash_link {
   const struct stackd_ring* ring;
   struct stackd_own_fd socket;
-  struct stackd_own_fd spool;
 };
 
 /* Called once, before the first signal; `maps` must stay, and `spare`: an fd that is of no use to a process that crashes,
@@ -43,6 +42,10 @@ void stackd_crash_set_abort(uint64_t code);
  * stackd_crash_is_using_link() says no. Helper thread only. */
 void stackd_crash_set_link(const struct stackd_crash_link* link);
 bool stackd_crash_is_using_link(void);
+
+/* The file of a daemon's for a crash that no daemon takes. It outlives the connection: a process may not be able to make
+ * one itself. `spool` and its fd must stay valid as a link must. Helper thread only. */
+void stackd_crash_set_spool(const struct stackd_own_fd* spool);
 
 /* Once the helper has found a daemon, or that there is none: a thread that crashes before waits for that, since most
  * programs that crash at their start do so sooner than the helper can register them. Helper thread, or whoever failed to

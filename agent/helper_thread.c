@@ -36,6 +36,11 @@ static struct stackd_process_files* files;
 static bool wait_before_registering;
 
 static struct stackd_connection connection = {.socket = {-1, 0, 0}, .spool = {-1, 0, 0}};
+
+/* Two, so that a handler that reads one while the helper sets the other sees a whole one. */
+static struct stackd_own_fd spools[2] = {{-1, 0, 0}, {-1, 0, 0}};
+static int spool_in_use;
+static struct stackd_own_fd former_spool = {-1, 0, 0};
 static struct stackd_crash_link crash_link;
 
 /* What other threads of the program need of the connection. */
@@ -167,6 +172,22 @@ static void drop_ring(void) {
   munmap(connection.ring.header, connection.ring_bytes);
 }
 
+/* The spool file that came with this connection takes the place of the one before, if there is one. */
+static void use_spool(void) {
+  if (connection.spool.fd < 0) return;
+  stackd_own_fd_close(&former_spool);
+  former_spool = spools[spool_in_use];
+  spool_in_use ^= 1;
+  spools[spool_in_use] = connection.spool;
+  connection.spool = STACKD_NO_FD;
+  stackd_crash_set_spool(&spools[spool_in_use]);
+}
+
+/* Unless a crash may be using it: then at the next connection, if there is one. */
+static void close_former_spool(void) {
+  if (!stackd_crash_is_using_link()) stackd_own_fd_close(&former_spool);
+}
+
 __attribute__((noreturn)) static void* helper_main(void* unused) {
   (void)unused;
   pthread_setname_np(pthread_self(), "stackd-agent");
@@ -182,9 +203,11 @@ __attribute__((noreturn)) static void* helper_main(void* unused) {
     }
     retry_ns = RETRY_FIRST_NS;
     stackd_handler_set_ring(&connection.ring);
-    crash_link = (struct stackd_crash_link){&connection.ring, connection.socket, connection.spool};
+    use_spool();
+    crash_link = (struct stackd_crash_link){&connection.ring, connection.socket};
     stackd_crash_set_link(&crash_link);
     stackd_crash_helper_has_tried();
+    close_former_spool();
     share_socket(connection.socket);
     serve();
     share_socket(STACKD_NO_FD);
@@ -244,6 +267,8 @@ void stackd_helper_reset_after_fork(void) {
   pthread_mutex_init(&shared_lock, NULL);
   /* The ring is not mapped here (MADV_DONTFORK); the socket is the parent's. */
   stackd_connection_close(&connection);
+  for (int i = 0; i < 2; i++) stackd_own_fd_close(&spools[i]);
+  stackd_own_fd_close(&former_spool);
   shared_socket = STACKD_NO_FD;
 }
 
