@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -109,6 +110,7 @@ class CrashVictimsTest(CrashTest):
         old = os.umask(0)
         self.addCleanup(os.umask, old)
         ending = run_to_end([*wrap, program, *words, "await"], folder, environment(self.dir, **(env or {})))
+        self.assertNotEqual(signal.SIGKILL, ending.signal, "the kernel killed it: that is no crash")
         return ending, crash_of(self.daemon, ending.pid), folder
 
     def check_crash(self, death, ending, dump):

@@ -233,13 +233,14 @@ static long read_number(const char* path) {
   return strtol(line, NULL, 10);
 }
 
-/* Allocates until the memory cgroup has less than 16 pages left. The words: the files with its limit and its usage. */
+/* Allocates until the memory cgroup has less than 64 pages left: what the kernel keeps for a process, which counts too, it
+ * takes in blocks of several pages. The words: the files with its limit and its usage. */
 static void no_memory(void) {
   long limit = read_number(words[0]);
   victim_check(limit > 0 && limit < 1l << 30, "the cgroup has no limit");
   char* all = mmap(NULL, (size_t)limit, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   victim_check(all != MAP_FAILED, "mmap");
-  for (long i = 0; read_number(words[1]) < limit - (16 << 12); i += 4096) {
+  for (long i = 0; read_number(words[1]) < limit - (64 << 12); i += 4096) {
     victim_check(i < limit, "the cgroup does not fill");
     all[i] = 1;
   }
