@@ -124,6 +124,7 @@ What to type next:
   stackctl dump demo_orders --all               # one by one, as a debugger prints them
   stackctl list                                 # the dumps so far
   stackctl show NAME                            # one of them again
+  kill -ABRT \$(cat $DIR/demo_orders.pid); sleep 1; stackctl show   # and how it looks when the program dies
   LD_PRELOAD=$PWD/$AGENT YOUR_PROGRAM   # your own program, then: stackctl dump YOUR_PROGRAM
 
   grpcurl -plaintext 127.0.0.1:$port list
