@@ -74,7 +74,6 @@ class GroupsTest(StackdTest):
         daemon.restart()
         self.assertEqual(daemon.ctl_json("groups")["stackGroups"][0]["crashCount"], "2")
 
-
     def test_watch_says_what_died(self):
         daemon = self.start_daemon()
         program = self.build("watched")
@@ -110,6 +109,8 @@ class ResymbolizeTest(StackdTest):
         self.assertNotIn("recurse", before.functions(tid))
         victim.kill()
         stripped.unlink()
+        # The daemon keeps the files of a process that has just ended for a moment.
+        daemon.restart()
 
         # Without anything new, nothing changes but a note.
         self.assertEqual(daemon.ctl("resymbolize", before.name).code, OK)
