@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/collect/waits.h"
 #include "daemon/module/address_map.h"
 #include "daemon/unwind/stack_copy.h"
 #include "daemon/unwind/unwinder.h"
@@ -40,6 +41,9 @@ struct ThreadCapture {
   bool stack_truncated = false;
   Registers registers;
   StackCopy stack;
+  std::optional<SystemCall> call;   // that it is in; nullopt: in none, or it is not known
+  std::vector<int32_t> waited_fds;  // that it polls, reads, ...: see Capture::fds
+  int64_t unmoved_ns = -1;          // time for which it had not run before the capture; -1: not known
 };
 
 // The process, as far as a dump must know it after it is gone.
@@ -77,6 +81,17 @@ struct CrashCapture {
   bool from_spool = false;     // taken from a file, not from a process that was held
 };
 
+// Why a dump was taken without anybody having asked. Numbers as in stackd.v1.Hang.Cause.
+enum class HangCause : uint8_t { kHeartbeatMissed = 1, kDeadlock = 2, kSpin = 3, kNoProgress = 4, kNotGone = 5 };
+
+struct HangCapture {
+  HangCause cause = HangCause::kNoProgress;
+  std::string explanation;  // one sentence
+  int32_t tid = 0;          // the thread concerned most; 0: none
+  std::string heartbeat;    // its name
+  int64_t duration_ns = 0;  // for which it had lasted
+};
+
 enum class Trigger : uint8_t { kRequest = 1, kHang = 2, kCrash = 3, kSelf = 4 };
 
 struct Capture {
@@ -88,6 +103,9 @@ struct Capture {
   int32_t dump_signal = 0;
   std::vector<ThreadCapture> threads;  // by tid
   std::optional<CrashCapture> crash;   // with Trigger::kCrash
+  std::optional<HangCapture> hang;     // with Trigger::kHang
+  std::vector<FutexWord> futexes;      // that threads wait on, by address
+  std::vector<WaitedFd> fds;           // that threads wait for, by number
   std::shared_ptr<const AddressMap> map;
   // What is missing and why, one sentence each.
   std::vector<std::string> notes;

@@ -5,6 +5,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,10 @@ struct CaptureRequest {
   Trigger trigger = Trigger::kRequest;
   int64_t deadline_ns = 0;  // CLOCK_MONOTONIC
   uint32_t max_stack_bytes = 256u << 10;
+  int32_t only_tid = 0;             // only this thread; 0: all
+  std::optional<HangCapture> hang;  // with Trigger::kHang
+  // For ThreadCapture::unmoved_ns: tids and since when each has not run (CLOCK_MONOTONIC).
+  std::map<int32_t, int64_t> unmoved_since_ns;
 };
 
 // Gets each crash once from a ring or the spool; a process that could not be sure writes its crash to both, with one id. To
@@ -46,6 +52,20 @@ class Collector {
   // meanwhile (partial). Fails with kNotFound only if the process is not connected, kDeadlineExceeded if it was busy until
   // then.
   Result<std::shared_ptr<Capture>> CaptureProcess(const std::string& process_id, const CaptureRequest& request);
+
+  // What follows is for noticing hangs, and costs the process's own threads nothing. All fail with kNotFound if the process
+  // is not connected.
+
+  // Of every thread, from procfs: nothing in the process runs for it. kUnavailable where the kernel does not tell.
+  Result<std::vector<ThreadMotion>> ReadMotion(const std::string& process_id) const;
+  // What the process's threads sleep in; its helper looks. Waits for a capture that runs; kDeadlineExceeded.
+  Result<std::vector<ThreadWait>> SampleWaits(const std::string& process_id, int64_t deadline_ns);
+  // Of the futexes at these addresses; those that cannot be read are missing. kUnavailable if no memory can be read.
+  Result<std::vector<FutexWord>> ReadFutexes(const std::string& process_id, std::span<const uint64_t> avmas) const;
+  // Those registered now.
+  Result<std::vector<Heartbeat>> Heartbeats(const std::string& process_id) const;
+  // 'R', 'S', 'D', 'T', ...; 0: not known. `tid` 0: the process.
+  char StateOf(const std::string& process_id, int32_t tid) const;
 
   // `handler` is called with the process_id of each process that asks for a dump of itself: on threads of the collector, up
   // to four at a time. To be called once.

@@ -48,7 +48,7 @@ class Crash:
 
 
 class Thread:
-    FORMAT = "<IIIIIIQQQ16s17QQIIQII"
+    FORMAT = "<IIIIIIQQQ16s17QQIIQIIII6Q"
 
     def __init__(self, slots):
         fields = struct.unpack_from(self.FORMAT, slots[0])
@@ -56,7 +56,7 @@ class Thread:
         self.seq, self.tid, self.flags = fields[2:5]
         self.name = text(fields[9])
         self.registers = fields[10:27]
-        self.stack_base, self.stack_words, self.payload_words, self.outer_base, self.outer_words, _ = fields[27:]
+        self.stack_base, self.stack_words, self.payload_words, self.outer_base, self.outer_words = fields[27:32]
         size = struct.calcsize(self.FORMAT)
         payload = slots[0][size:] + b"".join(slot[8:] for slot in slots[1:])
         words = struct.unpack_from(f"<{self.payload_words}Q", payload)

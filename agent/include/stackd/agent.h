@@ -13,7 +13,7 @@
  * (which are crashes: SEGV,BUS,ILL,FPE,ABRT,TRAP,SYS, some of these, or none), STACKD_CRASH_HOLD_MS (2000),
  * STACKD_DISABLE=1 (the agent does nothing at all).
  *
- * All functions: NOT SIGNAL-SAFE, any thread, at any time. Errors are negative errno values.
+ * All functions: NOT SIGNAL-SAFE unless it is said, any thread, at any time. Errors are negative errno values.
  */
 #ifndef STACKD_AGENT_H_
 #define STACKD_AGENT_H_
@@ -35,6 +35,24 @@ int stackd_set_process_name(const char* name);
 /* Asks the daemon for a dump of this process and waits until its threads were captured, at most `timeout_ms`; 0 does not
  * wait. 0; -ENOTCONN without a daemon; -ETIMEDOUT. */
 int stackd_dump_now(int timeout_ms);
+
+/* A promise of the program's that a piece of work comes round again in time: an event loop, a worker, a poller. The daemon
+ * watches it from outside, so that it works with every thread of the process stuck; where the promise is broken it takes a
+ * dump with the thread that registered it first. */
+typedef struct stackd_heartbeat_cell stackd_heartbeat_t;
+
+/* Watched from the first beat on. `limit_ms` is the longest time between two beats that is well, 10 at least. At most 47
+ * bytes of `name` are kept. Never NULL: where all 64 are taken, it gives one that nobody watches. */
+stackd_heartbeat_t* stackd_heartbeat_register(const char* name, unsigned limit_ms);
+
+/* "I am alive." One store; SIGNAL-SAFE; any thread. */
+void stackd_beat(stackd_heartbeat_t* heartbeat);
+
+/* Not watched until the next beat: before a wait for work that may last. SIGNAL-SAFE. */
+void stackd_heartbeat_suspend(stackd_heartbeat_t* heartbeat);
+
+/* `heartbeat` is not to be used any more. */
+void stackd_heartbeat_unregister(stackd_heartbeat_t* heartbeat);
 
 /* "0.1.0" */
 const char* stackd_version(void);

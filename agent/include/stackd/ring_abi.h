@@ -69,7 +69,11 @@ enum stackd_drop_reason {
   STACKD_DROP_REASONS = 8
 };
 
-enum stackd_command { STACKD_COMMAND_DUMP = 1 };
+enum stackd_command {
+  STACKD_COMMAND_DUMP = 1, /* the stack of each thread, by signal: THREAD and STATUS records */
+  /* What each thread sleeps in, without a signal and without its taking part: WAIT records. Threads that run have none. */
+  STACKD_COMMAND_SAMPLE = 2,
+};
 
 /* What the daemon has done with the crash record of this process. */
 enum stackd_crash_phase {
@@ -101,7 +105,9 @@ struct stackd_ring_header {
   uint32_t max_stack_bytes;
   /* Equal to the running command_seq: stop, nobody waits for the rest. */
   uint32_t cancel_seq;
-  uint32_t pad1[10];
+  /* DUMP: only this thread, as if the process had no other; 0: all. */
+  uint32_t only_tid;
+  uint32_t pad1[9];
 
   /* Helper thread -> daemon. */
   uint32_t helper_sleeping; /* 1: blocked in recvmsg on the socket; 0: watches command_seq */
@@ -146,12 +152,32 @@ STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, dropped) == 320);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, free) == 384);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, ready) == 384 + 512);
 STACKD_ABI_ASSERT(sizeof(struct stackd_ring_header) == 384 + 1024);
-STACKD_ABI_ASSERT(sizeof(struct stackd_ring_header) <= STACKD_HEADER_BYTES);
+STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, only_tid) == 88);
+
+/* Heartbeats fill the second half of the header, a page: the agent maps it where its own page of heartbeats was, so that a
+ * program's pointer to one stays good from daemon to daemon.
+ *
+ * A beat is one store to `beats`: any change of it is a beat, 0 means "idle, not watched". The daemon looks at the words
+ * a few times a second; no thread of the process has to run for that. */
+#define STACKD_HEARTBEATS_OFFSET 4096u
+#define STACKD_MAX_HEARTBEATS 64u
+
+struct stackd_heartbeat_cell {
+  uint64_t beats;    /* program -> daemon */
+  uint32_t limit_ms; /* 0: this cell is free. Written last, with release. */
+  uint32_t tid;      /* of the thread that registered it */
+  char name[48];     /* NUL-terminated */
+};
+STACKD_ABI_ASSERT(sizeof(struct stackd_heartbeat_cell) == 64);
+STACKD_ABI_ASSERT(sizeof(struct stackd_ring_header) <= STACKD_HEARTBEATS_OFFSET);
+STACKD_ABI_ASSERT(STACKD_HEARTBEATS_OFFSET + STACKD_MAX_HEARTBEATS * sizeof(struct stackd_heartbeat_cell) ==
+                  STACKD_HEADER_BYTES);
 
 enum stackd_record_kind {
   STACKD_RECORD_THREAD = 1, /* stackd_thread_record, then the stack */
   STACKD_RECORD_STATUS = 2, /* stackd_status_record; one slot */
   STACKD_RECORD_CRASH = 3,  /* stackd_crash_record in the first slot, then all slots of a THREAD record */
+  STACKD_RECORD_WAIT = 4,   /* stackd_wait_record; one slot */
 };
 
 /* Starts every slot. */
@@ -165,6 +191,18 @@ struct stackd_slot_header {
 #define STACKD_REG_RBP 6
 #define STACKD_REG_RSP 7
 #define STACKD_REG_RIP 16
+
+/* A system call that a thread is in: its number, and those of its arguments that say what it waits for and are no data of
+ * the program's (agent/syscall_arguments.h): which fd, futex, process, how many, which flags. The others are 0. */
+#define STACKD_SYSCALL_ARGUMENTS 6
+#define STACKD_SYSCALL_KNOWN (1u << 31)
+
+struct stackd_syscall {
+  uint32_t number;
+  uint32_t known; /* STACKD_SYSCALL_KNOWN: it is in a call, and `number` is valid; bit n: arguments[n] is */
+  uint64_t arguments[STACKD_SYSCALL_ARGUMENTS];
+};
+STACKD_ABI_ASSERT(sizeof(struct stackd_syscall) == 56);
 
 enum stackd_thread_flags {
   STACKD_THREAD_TRUNCATED = 1u << 0,  /* the stack was longer than max_stack_bytes, or slots ran out */
@@ -199,13 +237,15 @@ struct stackd_thread_record {
   uint64_t outer_base;
   uint32_t outer_words;
   uint32_t pad;
+  struct stackd_syscall syscall;
 };
 
 STACKD_ABI_ASSERT(offsetof(struct stackd_thread_record, time_ns) == 24);
 STACKD_ABI_ASSERT(offsetof(struct stackd_thread_record, name) == 48);
 STACKD_ABI_ASSERT(offsetof(struct stackd_thread_record, regs) == 64);
 STACKD_ABI_ASSERT(offsetof(struct stackd_thread_record, stack_base) == 200);
-STACKD_ABI_ASSERT(sizeof(struct stackd_thread_record) == 232);
+STACKD_ABI_ASSERT(offsetof(struct stackd_thread_record, syscall) == 232);
+STACKD_ABI_ASSERT(sizeof(struct stackd_thread_record) == 288);
 
 enum stackd_thread_status {
   STACKD_STATUS_SIGNAL_BLOCKED = 2, /* numbers as in stackd.v1.Thread.Status */
@@ -238,6 +278,25 @@ struct stackd_status_record {
   struct stackd_thread_status_entry entries[STACKD_STATUS_ENTRIES];
 };
 STACKD_ABI_ASSERT(sizeof(struct stackd_status_record) <= STACKD_SLOT_BYTES);
+
+struct stackd_wait_entry {
+  uint32_t tid;
+  uint32_t pad;
+  uint64_t rsp;
+  uint64_t rip;
+  struct stackd_syscall syscall;
+};
+STACKD_ABI_ASSERT(sizeof(struct stackd_wait_entry) == 80);
+
+#define STACKD_WAIT_ENTRIES 25
+
+struct stackd_wait_record {
+  struct stackd_slot_header slot;
+  uint32_t seq;
+  uint32_t entry_count;
+  struct stackd_wait_entry entries[STACKD_WAIT_ENTRIES];
+};
+STACKD_ABI_ASSERT(sizeof(struct stackd_wait_record) <= STACKD_SLOT_BYTES);
 
 enum stackd_crash_flags {
   /* The program's handler had been called for it and did not recover: this is the fault that it was called for. */

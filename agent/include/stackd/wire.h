@@ -6,6 +6,8 @@
  *                                      <----  OPEN_FILE                for each mapped ELF file the daemon wants
  *       FILE + fd (or an error)        ---->
  *                                      <----  KICK                     look at command_seq in the ring
+ *                                      <----  DESCRIBE_FDS             what these fds are
+ *       FD_NAMES                       ---->
  *       DUMP_REQUEST, NAME, CRASH      ---->
  *
  * The connection is the process's identity: it ends with exec and exit, and a pid in a message is a label. The fds are
@@ -41,6 +43,8 @@ enum stackd_message_type {
   STACKD_MSG_DUMP_REQUEST = 7,
   STACKD_MSG_NAME = 8,
   STACKD_MSG_CRASH = 9,
+  STACKD_MSG_DESCRIBE_FDS = 10,
+  STACKD_MSG_FD_NAMES = 11,
 };
 
 struct stackd_message_header {
@@ -107,6 +111,39 @@ struct stackd_dump_request {
 /* A crash record is ready in the ring. Sent from a signal handler. */
 struct stackd_crash {
   struct stackd_message_header header;
+};
+
+#define STACKD_MAX_DESCRIBED_FDS 32u
+
+struct stackd_describe_fds {
+  struct stackd_message_header header;
+  uint32_t request_id;
+  uint32_t fd_count;
+  int32_t fds[STACKD_MAX_DESCRIBED_FDS];
+};
+
+#define STACKD_MAX_WATCHED_FDS 16u
+
+struct stackd_fd_name {
+  int32_t fd;
+  int32_t error; /* 0, or a negative errno: nothing else is valid */
+  /* Of an epoll instance: how many fds it watches, and the first of them. */
+  uint32_t watched_count;
+  int32_t watched[STACKD_MAX_WATCHED_FDS];
+  /* Of a pipe: an fd of this process that is its other end; -1: none was found. */
+  int32_t other_end;
+  /* NUL-terminated: where /proc/self/fd/N points ("pipe:[123]", "anon_inode:[eventfd]", "/var/lib/db"); of a socket its
+   * kind and addresses ("tcp 10.0.0.7:5432 -> 10.0.0.9:41234", "tcp listening on 0.0.0.0:80", "unix /run/x.sock"). */
+  char name[160];
+};
+STACKD_ABI_ASSERT(sizeof(struct stackd_fd_name) == 240);
+
+/* Of each fd that was asked for, in the same order. */
+struct stackd_fd_names {
+  struct stackd_message_header header;
+  uint32_t request_id;
+  uint32_t fd_count;
+  struct stackd_fd_name fds[STACKD_MAX_DESCRIBED_FDS];
 };
 
 struct stackd_name {

@@ -1,0 +1,79 @@
+// What threads of a process wait for, as facts: system calls, fds, and the words of locks that lie behind futexes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace stackd {
+
+// A system call that a thread is in, with those of its arguments that left the process (agent/syscall_arguments.h).
+struct SystemCall {
+  uint32_t number = 0;
+  uint32_t known_arguments = 0;  // bit n: arguments[n] is known
+  std::array<uint64_t, 6> arguments = {};
+
+  bool knows(int argument) const { return (known_arguments >> argument & 1) != 0; }
+};
+
+// A pthread_mutex_t of glibc at the futex word, believed because every field of it makes sense.
+struct GlibcMutex {
+  int32_t owner_tid = 0;  // 0: nobody
+  uint32_t count = 0;     // times that the owner has locked a recursive one
+  uint32_t users = 0;
+  int32_t kind = 0;  // __kind: type in bits 0 and 1, robust 16, priority inheritance 32, shared 128
+};
+
+// A pthread_rwlock_t of glibc around the futex word, likewise.
+struct GlibcRwlock {
+  uint64_t avma = 0;          // of the lock; the futex is a word of it
+  uint32_t reader_count = 0;  // that hold it, or wait for it while a writer does
+  bool write_locked = false;  // or about to be
+  int32_t writer_tid = 0;     // that holds it; 0: none
+  bool prefers_writers = false;
+};
+
+// One word that threads wait on. Nothing of the memory around it is kept but what is here.
+struct FutexWord {
+  uint64_t avma = 0;
+  uint32_t value = 0;
+  std::optional<GlibcMutex> mutex;
+  std::optional<GlibcRwlock> rwlock;
+};
+
+// An fd that a thread waits for.
+struct WaitedFd {
+  int32_t fd = -1;
+  std::string name;              // "pipe:[123]", "tcp 10.0.0.7:80 -> 10.0.0.9:41234"; empty: not known
+  int32_t other_end = -1;        // of a pipe: an fd of the same process
+  uint32_t watched_count = 0;    // of an epoll instance
+  std::vector<int32_t> watched;  // the first of these
+};
+
+// A thread that sleeps, as the process's helper saw it without waking it.
+struct ThreadWait {
+  int32_t tid = 0;
+  uint64_t rsp_avma = 0;
+  uint64_t rip_avma = 0;
+  std::optional<SystemCall> call;  // nullopt: in a page fault or in none
+};
+
+// How often and how long a thread has run, from procfs. A thread whose `run_count` is the same twice has not run between.
+struct ThreadMotion {
+  int32_t tid = 0;
+  int64_t run_ns = 0;
+  int64_t runnable_ns = 0;  // waited for a core
+  uint64_t run_count = 0;
+};
+
+struct Heartbeat {
+  std::string name;
+  int32_t tid = 0;  // of the thread that registered it
+  int64_t limit_ns = 0;
+  uint64_t beats = 0;  // 0: suspended
+  uint32_t cell = 0;   // its place: equal for the same heartbeat as long as it is registered
+};
+
+}  // namespace stackd
