@@ -23,8 +23,8 @@
 /* A map younger than this serves another dump: reading maps of a process with thousands of threads takes milliseconds. */
 #define MAPS_AGE_NS (100 * MS)
 /* Questions in flight: of all threads one in 16, within these bounds. Threads that are woken in the middle of each other's
- * handlers take each other's core away: with 8 the 99th percentile of the pause is a quarter of that with 64. Where there are
- * many threads, a short dump is worth more: with 64 it takes three quarters of the time. */
+ * handlers take each other's core away: with 8 the 99th percentile of the pause is a quarter of that with 64. Where there
+ * are many threads, a short dump is worth more: with 64 it takes three quarters of the time. */
 #define LEAST_WINDOW 8u
 #define WINDOW 64u
 /* Where hundreds of threads compete for few cores, each wait of the helper costs a turn of all of them. */
@@ -305,16 +305,17 @@ static struct stackd_capture begin_capture(const struct run* run, uint32_t tid) 
 
 /* A thread that cannot run our handler but sleeps is read by us: its registers, but for rsp and rip, are unknown. */
 static bool capture_sleeping(struct run* run, uint32_t tid) {
-  struct stackd_task_syscall before;
-  struct stackd_task_syscall after;
-  if (stackd_task_read_syscall(run->task_fd, tid, &before) != 0) return false;
+  struct stackd_task_sleep before;
+  struct stackd_task_sleep after;
+  if (stackd_task_read_sleep(run->task_fd, tid, &before) != 0) return false;
   struct stackd_capture capture = begin_capture(run, tid);
   capture.flags = STACKD_THREAD_BY_HELPER;
   stackd_task_read_name(run->task_fd, tid, capture.name);
   capture.regs[STACKD_REG_RSP] = before.rsp;
   capture.regs[STACKD_REG_RIP] = before.rip;
+  capture.call = before.call;
   /* Moved meanwhile: it runs, and what we copy would be torn. */
-  if (stackd_task_read_syscall(run->task_fd, tid, &after) != 0 || after.rsp != before.rsp || after.rip != before.rip) {
+  if (stackd_task_read_sleep(run->task_fd, tid, &after) != 0 || after.rsp != before.rsp || after.rip != before.rip) {
     return false;
   }
   return stackd_capture_write(&capture) == 0;

@@ -7,6 +7,7 @@
 
 #include "agent/capture.h"
 #include "agent/chain.h"
+#include "agent/interrupted_call.h"
 
 static stackd_filter_fn* filter_in_use;
 static int signal_in_use;
@@ -99,6 +100,7 @@ __attribute__((noinline)) STACKD_HANDLER static int capture_interrupted(const st
   capture.cpu_ns = stackd_clock_ns(CLOCK_THREAD_CPUTIME_ID);
   stackd_thread_name(capture.name);
   stackd_copy_registers(context, capture.regs);
+  stackd_interrupted_call(context, &capture.call);
   capture.crash_slots = 0;
   capture.by_kernel_only = false;
   capture.stack = (struct stackd_interval){0, 0};

@@ -5,16 +5,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "stackd/ring_abi.h"
+
 struct stackd_task_status {
   char state; /* 'R', 'S', 'D', 'T', 't', 'Z', ... */
   uint64_t signals_pending;
   uint64_t signals_blocked; /* bit n - 1 is signal n */
 };
 
-/* What a sleeping thread is in, from /proc/self/task/TID/syscall. */
-struct stackd_task_syscall {
+/* Where a thread sleeps, from /proc/self/task/TID/syscall. */
+struct stackd_task_sleep {
   uint64_t rsp;
   uint64_t rip;
+  struct stackd_syscall call; /* all zero where it sleeps in none (a page fault) */
 };
 
 /* An fd of /proc/self/task, or a negative errno. The caller drops it (own_fd.h). */
@@ -30,7 +33,7 @@ uint64_t stackd_task_count(int task_fd);
 int stackd_task_read_status(int task_fd, uint32_t tid, struct stackd_task_status* out);
 
 /* 0; -EAGAIN if it is running. */
-int stackd_task_read_syscall(int task_fd, uint32_t tid, struct stackd_task_syscall* out);
+int stackd_task_read_sleep(int task_fd, uint32_t tid, struct stackd_task_sleep* out);
 
 /* The thread's name and its wait channel, "" where they cannot be read. */
 void stackd_task_read_name(int task_fd, uint32_t tid, char name[16]);
