@@ -49,6 +49,13 @@ uint64_t stackd_task_count(int task_fd) {
   return fstat(task_fd, &status) == 0 ? status.st_nlink : 0;
 }
 
+bool stackd_task_exists(int task_fd, uint32_t tid) {
+  char path[16];
+  snprintf(path, sizeof(path), "%u", tid);
+  struct stat status;
+  return fstatat(task_fd, path, &status, 0) == 0;
+}
+
 /* Reads task/TID/FILE into `text`, NUL-terminated; its length or a negative errno. */
 static int read_file(int task_fd, uint32_t tid, const char* file, char* text, size_t size_bytes) {
   char path[32];

@@ -29,6 +29,8 @@ int stackd_task_list(int task_fd, bool (*visit)(void* context, uint32_t tid), vo
 /* A number that differs if the number of threads does. */
 uint64_t stackd_task_count(int task_fd);
 
+bool stackd_task_exists(int task_fd, uint32_t tid);
+
 /* 0; -ENOENT or -ESRCH if the thread is gone. */
 int stackd_task_read_status(int task_fd, uint32_t tid, struct stackd_task_status* out);
 

@@ -1,0 +1,133 @@
+#!/usr/bin/python3
+"""What the agent tells of threads that wait: the call, its arguments, the fds behind them; and that it tells nothing else.
+
+The daemon is fake_daemon.py. The program is eintr_matrix: one thread in each blocking call, named after it.
+"""
+
+import os
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import fake_daemon
+import stand
+
+# Of each thread of eintr_matrix: system call, arguments that are told, and values of some of them.
+CALLS = {
+    "read": (0, [0], {}),
+    "write": (1, [0], {}),
+    "open (FIFO)": (257, [], {}),
+    "recv": (45, [0, 3], {3: 0}),
+    "recv with SO_RC": (45, [0, 3], {}),
+    "accept": (43, [0], {}),
+    "accept4": (288, [0, 3], {3: os.O_CLOEXEC}),
+    "connect (backlo": (42, [0], {}),
+    "waitpid": (61, [0, 2], {2: 0}),
+    "wait4": (61, [0, 2], {}),
+    "waitid": (247, [0, 1, 3], {0: 1, 3: 0x1000004}),
+    "flock": (73, [0, 1], {1: 2}),
+    "fcntl F_OFD_SET": (72, [0, 1], {1: 38}),
+    "pthread_mutex_l": (202, [0, 1, 3], {1: 0x80}),
+    "pthread_cond_wa": (202, [0, 1, 3, 5], {1: 0x189, 3: 0, 5: 2**64 - 1}),
+    "pthread_cond_ti": (202, [0, 1, 3, 5], {1: 0x189}),
+    "sem_wait": (202, [0, 1, 3, 5], {3: 0}),
+    "sem_timedwait": (202, [0, 1, 3, 5], {1: 0x189}),
+    "futex wait": (202, [0, 1, 3], {1: 0x80, 3: 0}),
+    "futex wait, tim": (202, [0, 1, 3], {1: 0x80}),
+    "nanosleep": (230, [0, 1, 2], {0: 0, 1: 0}),
+    "clock_nanosleep": (230, [0, 1, 2], {0: 1, 1: 0}),
+    "usleep": (230, [0, 1, 2], {}),
+    "sleep": (230, [0, 1, 2], {}),
+    "poll": (7, [0, 1, 2], {1: 1, 2: 60000}),
+    "ppoll": (271, [0, 1, 2], {1: 1}),
+    "select": (270, [0, 1, 2, 3, 4], {0: 0, 1: 0}),
+    "pselect": (270, [0, 1, 2, 3, 4], {0: 0, 1: 0}),
+    "epoll_wait": (232, [0, 2, 3], {2: 1, 3: 60000}),
+    "pause": (34, [], {}),
+    "sigsuspend": (130, [], {}),
+    "sigtimedwait": (128, [2], {}),
+    "msgrcv": (70, [0, 4], {4: 0}),
+    "semop": (220, [0, 2, 3], {2: 1, 3: 0}),
+    "semtimedop": (220, [0, 2, 3], {2: 1}),
+    "io_getevents": (208, [1, 2, 4], {1: 1, 2: 1, 4: 0}),
+    "mq_receive": (243, [0, 4], {4: 0}),
+}
+# By syscall(): the number is not in the code before the call, and the kernel does not make these again.
+NUMBER_UNKNOWN_TO_HANDLER = {"futex wait, tim", "io_getevents"}
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(dir="/tmp")
+        self.daemon = fake_daemon.FakeDaemon(self.folder.name)
+        self.program = None
+
+    def tearDown(self):
+        if self.program:
+            self.program.kill()
+            self.program.communicate()
+        self.daemon.close()
+        self.folder.cleanup()
+
+    def start(self, *arguments):
+        environment = dict(os.environ, LD_PRELOAD=stand.AGENT, STACKD_DIR=self.folder.name)
+        self.program = stand.subprocess.Popen(arguments, env=environment, stdin=-1, stdout=-1, text=True)
+        self.assertEqual(self.program.stdout.readline(), "ready\n")
+        self.assertTrue(self.daemon.connected.wait(10))
+
+    def tids(self):
+        """By name of the thread; the first of each name, since those that it starts inherit its own."""
+        task = f"/proc/{self.program.pid}/task"
+        named = {}
+        for tid in sorted(os.listdir(task), key=int):
+            with open(f"{task}/{tid}/comm", encoding="utf-8") as file:
+                named.setdefault(file.read().rstrip("\n"), int(tid))
+        return named
+
+
+class CallsTest(Case):
+    def setUp(self):
+        super().setUp()
+        self.start(os.path.abspath("tests/safety/eintr_matrix"))
+        # Before a dump: the threads that it interrupts end.
+        self.threads = self.tids()
+        self.assertLessEqual(CALLS.keys(), self.threads.keys())
+
+    def check(self, calls, unknown=frozenset()):
+        for name, (number, arguments, values) in CALLS.items():
+            call = calls[self.threads[name]]
+            if name in unknown:
+                self.assertIsNone(call, name)
+                continue
+            self.assertIsNotNone(call, name)
+            self.assertEqual((call.number, sorted(call.arguments)), (number, arguments), name)
+            for place, value in values.items():
+                self.assertEqual(call.arguments[place], value, (name, place))
+
+    def test_a_sample_tells_the_call_of_each_thread_that_sleeps_and_disturbs_none(self):
+        self.daemon.run_command(fake_daemon.COMMAND_SAMPLE)
+        while self.program.pid not in self.daemon.waits:  # It has said "ready", and may still run.
+            self.daemon.run_command(fake_daemon.COMMAND_SAMPLE)
+        self.check({tid: entry[3] for tid, entry in self.daemon.waits.items()})
+        tids = {int(tid) for tid in os.listdir(f"/proc/{self.program.pid}/task")}
+        self.assertEqual(self.daemon.listed, len(tids))
+        self.assertEqual(set(self.daemon.waits), tids - {self.threads["stackd-agent"]}, "the helper runs")
+        self.assertEqual(self.daemon.threads, {})
+        out, _ = self.program.communicate("\n", timeout=30)
+        self.assertEqual(len(out.splitlines()), len(CALLS))
+        self.assertTrue(all(line.endswith(": undisturbed") for line in out.splitlines()), out)
+
+    def test_a_handler_tells_what_the_kernel_tells(self):
+        self.daemon.run_command(fake_daemon.COMMAND_SAMPLE)
+        waits = self.daemon.waits
+        self.daemon.run_command(fake_daemon.COMMAND_DUMP)
+        threads = self.daemon.threads
+        self.check({tid: thread.call for tid, thread in threads.items()}, NUMBER_UNKNOWN_TO_HANDLER)
+        for name in CALLS.keys() - NUMBER_UNKNOWN_TO_HANDLER:
+            tid = self.threads[name]
+            self.assertEqual(threads[tid].call, waits[tid][3], name)
+
+
+if __name__ == "__main__":
+    unittest.main()
