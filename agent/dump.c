@@ -547,7 +547,7 @@ static void dump_threads(struct run* run) {
     thread_count = count_now;
     struct newcomers newcomers = {run, run->count, 0};
     run->first = run->count;
-    if (stackd_task_list(run->task_fd, add_newcomer, &newcomers) != 0 || run->first == run->count) break;
+    if (stackd_proc_list(run->task_fd, add_newcomer, &newcomers) != 0 || run->first == run->count) break;
   }
   stackd_job_publish_listed(run->job, run->count);
   write_statuses(run);
@@ -565,7 +565,7 @@ void stackd_dump_reset_after_fork(void) {
 static bool list_threads(struct run* run) {
   if (run->table == NULL || run->task_fd < 0) return false;
   uint32_t only = run->options->only_tid;
-  if (only == 0) return stackd_task_list(run->task_fd, add_thread, run) == 0;
+  if (only == 0) return stackd_proc_list(run->task_fd, add_thread, run) == 0;
   return !stackd_task_exists(run->task_fd, only) || add_thread(run, only);
 }
 

@@ -17,6 +17,7 @@
 #include "agent/connection.h"
 #include "agent/crash.h"
 #include "agent/dump.h"
+#include "agent/fd_names.h"
 #include "agent/handler.h"
 #include "agent/sample.h"
 #include "agent/spool_writer.h"
@@ -88,6 +89,12 @@ static void open_file(const struct stackd_open_file* request) {
   if (fd >= 0) stackd_own_fd_drop(fd);
 }
 
+static void describe_fds(const struct stackd_describe_fds* request) {
+  static struct stackd_fd_names names;
+  stackd_fd_names(request, &names);
+  stackd_connection_send(&connection.socket, &names.header, -1, 0);
+}
+
 static void run_dump(struct stackd_job* job) {
   const struct stackd_ring_header* header = connection.ring.header;
   struct stackd_dump_options options;
@@ -153,6 +160,7 @@ static void serve(void) {
       if (error == -EPROTO) continue;
       if (error != 0) return;
       if (message.header.type == STACKD_MSG_OPEN_FILE) open_file(&message.open_file);
+      if (message.header.type == STACKD_MSG_DESCRIBE_FDS) describe_fds(&message.describe_fds);
     }
     __atomic_store_n(&header->helper_sleeping, 0, __ATOMIC_RELAXED);
   }

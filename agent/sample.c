@@ -51,7 +51,7 @@ static bool look_at(void* context, uint32_t tid) {
 void stackd_sample_run(struct stackd_job* job) {
   struct look look = {.job = job, .task_fd = stackd_task_open(), .helper_tid = (uint32_t)stackd_gettid()};
   if (look.task_fd < 0) return;
-  int error = stackd_task_list(look.task_fd, look_at, &look);
+  int error = stackd_proc_list(look.task_fd, look_at, &look);
   stackd_own_fd_drop(look.task_fd);
   bool whole = error == 0 && !look.cut && write_batch(&look);
   stackd_job_publish_listed(job, look.listed);

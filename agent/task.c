@@ -26,20 +26,20 @@ struct linux_dirent64 {
   char d_name[];
 };
 
-int stackd_task_list(int task_fd, bool (*visit)(void* context, uint32_t tid), void* context) {
+int stackd_proc_list(int folder_fd, bool (*visit)(void* context, uint32_t number), void* context) {
   /* Not readdir(): that allocates, in a process whose allocator may be what hangs. */
   static char buffer[32 << 10] __attribute__((aligned(8)));
-  if (lseek(task_fd, 0, SEEK_SET) < 0) return -errno;
+  if (lseek(folder_fd, 0, SEEK_SET) < 0) return -errno;
   for (;;) {
-    long got = syscall(SYS_getdents64, task_fd, buffer, sizeof(buffer));
+    long got = syscall(SYS_getdents64, folder_fd, buffer, sizeof(buffer));
     if (got < 0) return -errno;
     if (got == 0) return 0;
     for (long at = 0; at < got;) {
       const struct linux_dirent64* entry = (const void*)(buffer + at);
       at += entry->d_reclen;
       if (entry->d_name[0] == '.') continue;
-      uint32_t tid = (uint32_t)strtoul(entry->d_name, NULL, 10);
-      if (!visit(context, tid)) return 0;
+      uint32_t number = (uint32_t)strtoul(entry->d_name, NULL, 10);
+      if (!visit(context, number)) return 0;
     }
   }
 }

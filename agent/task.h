@@ -23,8 +23,9 @@ struct stackd_task_sleep {
 /* An fd of /proc/self/task, or a negative errno. The caller drops it (own_fd.h). */
 int stackd_task_open(void);
 
-/* Calls `visit` with each tid, in the kernel's order, until it returns false. 0 or a negative errno. */
-int stackd_task_list(int task_fd, bool (*visit)(void* context, uint32_t tid), void* context);
+/* Calls `visit` with each number that is a name in a folder of procfs (tids in task, fds in fd), in the kernel's order,
+ * until it returns false. Not re-entrant. 0 or a negative errno. */
+int stackd_proc_list(int folder_fd, bool (*visit)(void* context, uint32_t number), void* context);
 
 /* A number that differs if the number of threads does. */
 uint64_t stackd_task_count(int task_fd);

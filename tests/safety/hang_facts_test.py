@@ -4,7 +4,10 @@
 The daemon is fake_daemon.py. The program is eintr_matrix: one thread in each blocking call, named after it.
 """
 
+import json
 import os
+import struct
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -72,7 +75,7 @@ class Case(unittest.TestCase):
 
     def start(self, *arguments):
         environment = dict(os.environ, LD_PRELOAD=stand.AGENT, STACKD_DIR=self.folder.name)
-        self.program = stand.subprocess.Popen(arguments, env=environment, stdin=-1, stdout=-1, text=True)
+        self.program = subprocess.Popen(arguments, env=environment, stdin=-1, stdout=-1, text=True)
         self.assertEqual(self.program.stdout.readline(), "ready\n")
         self.assertTrue(self.daemon.connected.wait(10))
 
@@ -127,6 +130,113 @@ class CallsTest(Case):
         for name in CALLS.keys() - NUMBER_UNKNOWN_TO_HANDLER:
             tid = self.threads[name]
             self.assertEqual(threads[tid].call, waits[tid][3], name)
+
+
+FDS_PROGRAM = r"""
+import json, os, select, socket, sys
+folder = sys.argv[1]
+fds = {}
+fds["pipe_out"], fds["pipe_in"] = os.pipe()
+lone, gone = os.pipe()
+os.close(gone)
+fds["lone"] = lone
+fds["file"] = os.open(folder + "/data\nbase", os.O_CREAT | os.O_RDWR)
+fds["long"] = os.open("/" * 2000 + folder.lstrip("/") + "/" + "x" * 200, os.O_CREAT | os.O_RDWR)
+fds["event"] = os.eventfd(0)
+listener = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(listener.getsockname())
+server, _ = listener.accept()
+v6 = socket.create_server(("::1", 0), family=socket.AF_INET6) if socket.has_ipv6 else listener
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+udp.bind(("127.0.0.1", 0))
+fresh = socket.socket()
+path = socket.socket(socket.AF_UNIX)
+path.bind(folder + "/x.sock")
+path.listen()
+path_client = socket.socket(socket.AF_UNIX)
+path_client.connect(folder + "/x.sock")
+abstract = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+abstract.bind("\0facts\x07")
+pair, other = socket.socketpair()
+netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+watched = []
+epoll = select.epoll()
+for _ in range(20):
+    fd = os.eventfd(0)
+    epoll.register(fd, select.EPOLLIN)
+    watched.append(fd)
+many = select.epoll()
+for _ in range(900):
+    many.register(os.eventfd(0), select.EPOLLIN)
+for name in ("listener", "client", "server", "v6", "udp", "fresh", "path", "path_client", "abstract", "pair", "netlink"):
+    fds[name] = globals()[name].fileno()
+fds["epoll"], fds["many"] = epoll.fileno(), many.fileno()
+ports = {name: globals()[name].getsockname()[1] for name in ("listener", "client", "v6", "udp")}
+print("ready", flush=True)
+print(json.dumps({"fds": fds, "ports": ports, "watched": watched}), flush=True)
+sys.stdin.read()
+"""
+
+
+class FdsTest(Case):
+    def setUp(self):
+        super().setUp()
+        self.start("/usr/bin/python3", "-c", FDS_PROGRAM, self.folder.name)
+        told = json.loads(self.program.stdout.readline())
+        self.fds, self.ports, self.watched = told["fds"], told["ports"], told["watched"]
+
+    def names(self):
+        """What is said of each fd of the program, by the name it has there."""
+        answers = self.daemon.describe_fds(*self.fds.values())
+        self.assertEqual([answer.fd for answer in answers], list(self.fds.values()))
+        self.assertTrue(all(answer.error == 0 for answer in answers))
+        return dict(zip(self.fds, answers))
+
+    def test_fds_have_the_names_that_a_person_knows_them_by(self):
+        names = {name: answer.name for name, answer in self.names().items()}
+        port = self.ports
+        self.assertEqual(names["file"], self.folder.name + "/data?base")
+        self.assertEqual(names["long"], (self.folder.name + "/" + "x" * 200)[:159])
+        self.assertEqual(names["event"], "anon_inode:[eventfd]")
+        self.assertEqual(names["listener"], f"tcp listening on 127.0.0.1:{port['listener']}")
+        self.assertEqual(names["client"], f"tcp 127.0.0.1:{port['client']} -> 127.0.0.1:{port['listener']}")
+        self.assertEqual(names["server"], f"tcp 127.0.0.1:{port['listener']} -> 127.0.0.1:{port['client']}")
+        self.assertIn(names["v6"], (f"tcp listening on [::1]:{port['v6']}", names["listener"]))
+        self.assertEqual(names["udp"], f"udp 127.0.0.1:{port['udp']}")
+        self.assertEqual(names["fresh"], "tcp")
+        self.assertEqual(names["path"], f"unix listening on {self.folder.name}/x.sock")
+        self.assertEqual(names["path_client"], f"unix -> {self.folder.name}/x.sock")
+        self.assertEqual(names["abstract"], "unix @facts?")
+        self.assertEqual(names["pair"], "unix")
+        self.assertEqual(names["netlink"], "netlink")
+
+    def test_a_pipe_names_its_other_end_if_the_process_has_it(self):
+        names = self.names()
+        self.assertRegex(names["pipe_in"].name, r"^pipe:\[\d+\]$")
+        self.assertEqual(names["pipe_in"].other_end, self.fds["pipe_out"])
+        self.assertEqual(names["pipe_out"].other_end, self.fds["pipe_in"])
+        self.assertEqual(names["lone"].other_end, -1)
+        self.assertEqual(names["event"].other_end, -1)
+
+    def test_an_epoll_instance_names_what_it_watches(self):
+        names = self.names()
+        self.assertEqual(names["epoll"].name, "anon_inode:[eventpoll]")
+        self.assertEqual(names["epoll"].watched_count, 20)
+        self.assertEqual(sorted(names["epoll"].watched), sorted(set(names["epoll"].watched) & set(self.watched)))
+        self.assertEqual(len(names["epoll"].watched), 16)
+        self.assertEqual(names["many"].watched_count, 900)
+        self.assertEqual(names["event"].watched_count, 0)
+
+    def test_numbers_that_are_no_fds_are_errors(self):
+        answers = self.daemon.describe_fds(-1, 999999, 2**31 - 1, -(2**31), 1)
+        self.assertEqual([answer.error for answer in answers], [-9, -9, -9, -9, 0])
+        self.assertEqual(self.daemon.describe_fds(), [])
+
+    def test_a_request_that_makes_no_sense_is_left_unanswered_and_the_next_is_answered(self):
+        for count in (33, 2**32 - 1):
+            self.daemon.connection.send(struct.pack("<IIII32i", fake_daemon.MSG_DESCRIBE_FDS, 144, 7, count, *[1] * 32))
+        self.daemon.connection.send(struct.pack("<IIII", fake_daemon.MSG_DESCRIBE_FDS, 16, 7, 0))
+        self.assertEqual(len(self.daemon.describe_fds(0, 1)), 2)
 
 
 if __name__ == "__main__":
