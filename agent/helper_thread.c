@@ -19,6 +19,7 @@
 #include "agent/dump.h"
 #include "agent/fd_names.h"
 #include "agent/handler.h"
+#include "agent/heartbeat.h"
 #include "agent/sample.h"
 #include "agent/spool_writer.h"
 #include "agent/thread_table.h"
@@ -184,7 +185,12 @@ static int connect_and_register(void) {
   return stackd_connection_open(&connection, settings->socket_path, hello, files);
 }
 
+static struct stackd_heartbeat_cell* ring_heartbeats(void) {
+  return (struct stackd_heartbeat_cell*)((char*)connection.ring.header + STACKD_HEARTBEATS_OFFSET);
+}
+
 static void drop_ring(void) {
+  stackd_heartbeat_set_ring(NULL);
   stackd_handler_set_ring(NULL);
   stackd_crash_set_link(NULL);
   /* `connection.ring` and the memory serve until the last handler is out. One stays only in a thread that somebody stopped
@@ -224,6 +230,7 @@ __attribute__((noreturn)) static void* helper_main(void* unused) {
     }
     retry_ns = RETRY_FIRST_NS;
     stackd_handler_set_ring(&connection.ring);
+    stackd_heartbeat_set_ring(ring_heartbeats());
     use_spool();
     crash_link = (struct stackd_crash_link){&connection.ring, connection.socket};
     stackd_crash_set_link(&crash_link);

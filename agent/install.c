@@ -12,6 +12,7 @@
 #include "agent/crash_record.h"
 #include "agent/exec_gate.h"
 #include "agent/handler.h"
+#include "agent/heartbeat.h"
 #include "agent/helper_thread.h"
 #include "agent/process.h"
 #include "agent/spool_writer.h"
@@ -117,6 +118,7 @@ int stackd_install_with(stackd_sigaction_fn* set_action) {
   /* An allocator registers its own fork handlers when it is first used; in the child they must run before ours, which
    * creates a thread and so allocates. */
   free(malloc(1));
+  stackd_heartbeat_watch_forks(); /* before ours, which starts a helper */
   error = -pthread_atfork(NULL, NULL, after_fork_in_child);
   return error != 0 ? error : stackd_helper_start(&settings, &files, false);
 }
