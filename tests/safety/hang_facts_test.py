@@ -1,15 +1,18 @@
 #!/usr/bin/python3
-"""What the agent tells of threads that wait: the call, its arguments, the fds behind them; and that it tells nothing else.
+"""What the agent tells of threads that wait: the call, its arguments, the fds behind them, heartbeats; and nothing else.
 
 The daemon is fake_daemon.py. The program is eintr_matrix: one thread in each blocking call, named after it.
 """
 
 import json
 import os
+import re
+import socket
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -132,6 +135,56 @@ class CallsTest(Case):
             self.assertEqual(threads[tid].call, waits[tid][3], name)
 
 
+    def test_one_thread_is_captured_without_the_others(self):
+        tid = self.threads["read"]
+        self.daemon.run_command(fake_daemon.COMMAND_DUMP, only_tid=tid)
+        self.assertEqual((self.daemon.listed, set(self.daemon.threads), self.daemon.statuses), (1, {tid}, {}))
+        self.assertEqual(self.daemon.threads[tid].call.number, 0)
+        out, _ = self.program.communicate("\n", timeout=30)
+        self.assertEqual([line for line in out.splitlines() if not line.endswith(": undisturbed")], [])
+
+    def test_a_thread_that_is_gone_is_not_listed(self):
+        for tid in (2**22 + 1, 2**32 - 1, 1):
+            self.daemon.run_command(fake_daemon.COMMAND_DUMP, only_tid=tid)
+            self.assertEqual((self.daemon.listed, self.daemon.threads, self.daemon.statuses), (0, {}, {}))
+
+    def test_the_helper_can_be_captured_by_itself(self):
+        tid = self.threads["stackd-agent"]
+        self.daemon.run_command(fake_daemon.COMMAND_DUMP, only_tid=tid)
+        self.assertEqual((self.daemon.listed, set(self.daemon.threads)), (1, {tid}))
+
+    def reads(self):
+        """Of files, by all threads of the process."""
+        with open(f"/proc/{self.program.pid}/io", encoding="utf-8") as file:
+            return int(re.search(r"syscr: (\d+)", file.read())[1])
+
+    def test_a_dump_of_one_thread_leaves_what_is_known_of_the_others(self):
+        self.daemon.run_command(fake_daemon.COMMAND_DUMP)
+        time.sleep(0.5)  # Threads that it interrupted end.
+        self.daemon.run_command(fake_daemon.COMMAND_DUMP)
+        self.daemon.run_command(fake_daemon.COMMAND_DUMP, only_tid=self.threads["read"])
+        before = self.reads()
+        self.daemon.run_command(fake_daemon.COMMAND_DUMP)
+        self.assertGreater(len(self.daemon.threads), 12)
+        self.assertLess(self.reads() - before, 12, "it asked procfs of each thread")
+
+    def test_a_sample_that_is_out_of_time_is_not_done(self):
+        self.daemon.begin(fake_daemon.COMMAND_SAMPLE, timeout_s=-1)
+        deadline = time.monotonic() + 10
+        while self.daemon.ring.load(fake_daemon.BEGUN_SEQ) != self.daemon.seq:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.001)
+        time.sleep(0.01)
+        self.assertNotEqual(self.daemon.ring.load(fake_daemon.DONE_SEQ), self.daemon.seq)
+        self.daemon.run_command(fake_daemon.COMMAND_SAMPLE)
+        self.assertGreater(len(self.daemon.waits), len(CALLS))
+
+    def test_a_command_of_a_later_version_does_nothing(self):
+        self.daemon.begin(99)
+        self.daemon.run_command(fake_daemon.COMMAND_SAMPLE)
+        self.assertGreater(len(self.daemon.waits), len(CALLS))
+
+
 FDS_PROGRAM = r"""
 import json, os, select, socket, sys
 folder = sys.argv[1]
@@ -237,6 +290,120 @@ class FdsTest(Case):
             self.daemon.connection.send(struct.pack("<IIII32i", fake_daemon.MSG_DESCRIBE_FDS, 144, 7, count, *[1] * 32))
         self.daemon.connection.send(struct.pack("<IIII", fake_daemon.MSG_DESCRIBE_FDS, 16, 7, 0))
         self.assertEqual(len(self.daemon.describe_fds(0, 1)), 2)
+
+
+HEARTBEATS_PROGRAM = r"""
+import ctypes, os, sys
+agent = ctypes.CDLL(sys.argv[1])
+agent.stackd_heartbeat_register.restype = ctypes.c_void_p
+heartbeats = {}
+
+def register(name, limit_ms):
+    heartbeats[name] = ctypes.c_void_p(agent.stackd_heartbeat_register(name.encode(), int(limit_ms)))
+
+def beat(name):
+    agent.stackd_beat(heartbeats[name])
+
+def suspend(name):
+    agent.stackd_heartbeat_suspend(heartbeats[name])
+
+def unregister(name):
+    agent.stackd_heartbeat_unregister(heartbeats[name])
+
+def fork():
+    pid = os.fork()
+    if pid == 0:
+        for name in heartbeats:
+            beat(name)
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+register("before", 100)
+beat("before")
+print("ready", flush=True)
+for line in sys.stdin:
+    command, *arguments = line.split()
+    globals()[command](*arguments)
+    print("done", flush=True)
+"""
+
+
+class HeartbeatsTest(Case):
+    def setUp(self):
+        super().setUp()
+        self.start("/usr/bin/python3", "-c", HEARTBEATS_PROGRAM, stand.AGENT)
+        self.wait_for_heartbeats(1)
+
+    def wait_for_heartbeats(self, count):
+        """Until the agent has mapped the ring."""
+        deadline = time.monotonic() + 10
+        while len(self.daemon.heartbeats()) < count and time.monotonic() < deadline:
+            time.sleep(0.005)
+
+    def ask(self, *words):
+        self.program.stdin.write(" ".join(words) + "\n")
+        self.program.stdin.flush()
+        self.assertEqual(self.program.stdout.readline(), "done\n")
+
+    def beats(self):
+        return {name: beats for name, beats, _, _ in self.daemon.heartbeats().values()}
+
+    def test_the_daemon_sees_each_beat_in_the_ring(self):
+        ((name, first, limit_ms, tid),) = self.daemon.heartbeats().values()
+        self.assertEqual((name, limit_ms, tid), ("before", 100, self.program.pid))
+        self.assertNotEqual(first, 0)
+        self.ask("beat", "before")
+        self.assertNotEqual(self.beats()["before"], first)
+        self.ask("register", "loop", "5000")
+        self.assertEqual(self.beats()["loop"], 0)
+        self.ask("beat", "loop")
+        self.assertNotEqual(self.beats()["loop"], 0)
+        self.ask("suspend", "loop")
+        self.assertEqual(self.beats()["loop"], 0)
+        self.ask("unregister", "loop")
+        self.assertEqual(self.beats().keys(), {"before"})
+
+    def test_heartbeats_outlive_the_daemon(self):
+        self.ask("register", "resting", "100")
+        self.ask("beat", "resting")
+        self.daemon.connection.shutdown(socket.SHUT_RDWR)
+        self.assertTrue(self.daemon.over.wait(10))
+        self.daemon.close()
+        self.ask("beat", "before")
+        self.ask("suspend", "resting")
+        self.ask("register", "between", "100")
+        os.unlink(os.path.join(self.folder.name, "stackd.sock"))
+        self.daemon = fake_daemon.FakeDaemon(self.folder.name)
+        self.assertTrue(self.daemon.connected.wait(10))
+        self.wait_for_heartbeats(3)
+        before = self.beats()
+        self.assertEqual((before["resting"], before["between"]), (0, 0))
+        self.ask("beat", "before")
+        self.ask("beat", "between")
+        self.assertNotIn(self.beats()["before"], (0, before["before"]))
+        self.assertNotEqual(self.beats()["between"], 0)
+
+    def test_a_forked_child_does_not_beat_for_its_parent(self):
+        before = self.beats()
+        self.ask("fork")
+        self.assertEqual(self.beats(), before)
+
+
+class HeartbeatsWithoutDaemonTest(unittest.TestCase):
+    def run_program(self, **variables):
+        with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+            environment = dict(os.environ, LD_PRELOAD=stand.AGENT, STACKD_DIR=folder, **variables)
+            commands = "register a 0\nbeat a\nsuspend a\nbeat a\nfork\nunregister a\n"
+            commands += "".join(f"register {i} 1\nbeat {i}\n" for i in range(70)) + "fork\nsuspend 69\nunregister 69\n"
+            program = subprocess.run(["/usr/bin/python3", "-c", HEARTBEATS_PROGRAM, stand.AGENT], input=commands, env=environment,
+                                     stdout=-1, text=True, timeout=30, check=True)
+            self.assertEqual(program.stdout.splitlines(), ["ready"] + ["done"] * commands.count("\n"))
+
+    def test_all_calls_work_without_a_daemon(self):
+        self.run_program()
+
+    def test_all_calls_work_with_the_agent_switched_off(self):
+        self.run_program(STACKD_DISABLE="1")
 
 
 if __name__ == "__main__":
