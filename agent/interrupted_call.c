@@ -5,10 +5,17 @@
 
 #include "agent/syscall_arguments.h"
 
-#define CALL_BYTES 2    /* syscall */
-#define NUMBER_BYTES 5  /* mov $number,%eax */
-#define RELOAD_BYTES 4  /* mov offset(%rsp),%edi: the C library's calls in programs with threads have it in between */
-#define PROBED_BYTES 8u /* by one stackd_is_readable() */
+#define CALL_BYTES 2   /* syscall */
+#define NUMBER_BYTES 5 /* mov $number,%eax */
+#define RELOAD_BYTES 4 /* mov offset(%rsp),%edi: the C library's calls in programs with threads have it in between */
+#define PAGE_BYTES 4096ull
+
+/* Of one page all bytes can be read, or none. */
+STACKD_HANDLER static bool can_read(uint64_t first, uint64_t end) {
+  uint64_t first_page = first & ~(PAGE_BYTES - 1);
+  uint64_t last_page = (end - 1) & ~(PAGE_BYTES - 1);
+  return first < end && stackd_is_readable(first_page) && (last_page == first_page || stackd_is_readable(last_page));
+}
 
 STACKD_HANDLER static bool is_call(const uint8_t* code) { return code[0] == 0x0f && code[1] == 0x05; }
 
@@ -24,9 +31,7 @@ STACKD_HANDLER static int loaded_number(const uint8_t* code) {
 }
 
 int stackd_syscall_number_before(uint64_t rip) {
-  /* Eleven bytes. */
-  uint64_t first = rip - CALL_BYTES - RELOAD_BYTES - NUMBER_BYTES;
-  if (first > rip || !stackd_is_readable(first) || !stackd_is_readable(rip - PROBED_BYTES)) return -1;
+  if (!can_read(rip - CALL_BYTES - RELOAD_BYTES - NUMBER_BYTES, rip)) return -1;
   const uint8_t* call = (const uint8_t*)rip - CALL_BYTES;
   if (!is_call(call)) return -1;
   int number = loaded_number(call);
@@ -36,8 +41,7 @@ int stackd_syscall_number_before(uint64_t rip) {
 
 /* Whether the next instruction is `syscall`. */
 STACKD_HANDLER static bool is_before_call(uint64_t rip) {
-  uint64_t probed = rip + CALL_BYTES - PROBED_BYTES;
-  return probed < rip && stackd_is_readable(probed) && is_call((const uint8_t*)rip);
+  return can_read(rip, rip + CALL_BYTES) && is_call((const uint8_t*)rip);
 }
 
 void stackd_interrupted_call(const void* ucontext, struct stackd_syscall* call) {

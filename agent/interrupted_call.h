@@ -15,7 +15,7 @@
 
 /* The call that the thread of `ucontext` was in; all zero if it was in none, or its number is not known.
  *
- * SIGNAL-SAFE. Syscalls: at most two, of rt_sigprocmask, to see whether the code can be read. */
+ * SIGNAL-SAFE. Syscalls: rt_sigprocmask, once or twice, to see whether the code can be read. */
 void stackd_interrupted_call(const void* ucontext, struct stackd_syscall* call) STACKD_HANDLER;
 
 /* The number that the code loads right before the `syscall` instruction that ends at `rip`, or -1. SIGNAL-SAFE. */

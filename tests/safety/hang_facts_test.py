@@ -64,9 +64,11 @@ NUMBER_UNKNOWN_TO_HANDLER = {"futex wait, tim", "io_getevents"}
 
 
 class Case(unittest.TestCase):
+    RING_BYTES = 1 << 20
+
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory(dir="/tmp")
-        self.daemon = fake_daemon.FakeDaemon(self.folder.name)
+        self.daemon = fake_daemon.FakeDaemon(self.folder.name, ring_bytes=self.RING_BYTES)
         self.program = None
 
     def tearDown(self):
@@ -183,6 +185,50 @@ class CallsTest(Case):
         self.daemon.begin(99)
         self.daemon.run_command(fake_daemon.COMMAND_SAMPLE)
         self.assertGreater(len(self.daemon.waits), len(CALLS))
+
+
+MANY_THREADS = 1000
+MANY_THREADS_PROGRAM = f"""
+import threading
+threading.stack_size(64 << 10)
+never = threading.Lock()
+never.acquire()
+for _ in range({MANY_THREADS}):
+    threading.Thread(target=never.acquire, daemon=True).start()
+print("ready", flush=True)
+never.acquire()
+"""
+
+
+class ManyThreadsTest(Case):
+    RING_BYTES = 64 << 10
+
+    def setUp(self):
+        super().setUp()
+        self.start("/usr/bin/python3", "-c", MANY_THREADS_PROGRAM)
+
+    def schedstat(self, tid):
+        """Time that a thread has run, and how often it began to."""
+        with open(f"/proc/{self.program.pid}/task/{tid}/schedstat", encoding="utf-8") as file:
+            run_ns, _, count = map(int, file.read().split())
+        return run_ns, count
+
+    def test_a_sample_fits_through_a_small_ring_and_no_thread_runs_for_it(self):
+        helper = self.tids()["stackd-agent"]
+        tids = {int(tid) for tid in os.listdir(f"/proc/{self.program.pid}/task")} - {helper}
+        self.daemon.run_command(fake_daemon.COMMAND_SAMPLE)
+        while self.daemon.waits.keys() != tids:  # The last ones are still on their way to sleep.
+            self.daemon.run_command(fake_daemon.COMMAND_SAMPLE)
+        before = {tid: self.schedstat(tid) for tid in tids}
+        begin_ns = self.schedstat(helper)[0]
+        self.daemon.run_command(fake_daemon.COMMAND_SAMPLE)
+        cost_ns = self.schedstat(helper)[0] - begin_ns
+        self.assertEqual(self.daemon.waits.keys(), tids)
+        self.assertEqual({tid: self.schedstat(tid) for tid in tids}, before)
+        self.assertEqual(self.daemon.listed, len(tids) + 1)
+        self.assertEqual(self.daemon.ring.free_slots(), self.daemon.ring.slots)
+        print(f"{len(tids)} threads: {cost_ns / 1e6:.1f} ms of the helper's", file=sys.stderr)
+        self.assertLess(cost_ns, 100_000_000)
 
 
 FDS_PROGRAM = r"""
