@@ -201,6 +201,7 @@ class Agent::RingListener : public RingReader::Listener {
     if (agent_->recording_ != nullptr) agent_->recording_->OnStatus(std::move(record));
   }
   void OnCrash(CrashRecord record) override { crashes_.push_back(std::move(record)); }
+  void OnWait(WaitRecord) override { agent_->counters_->ring_records++; }
   void OnCorrupt(const char* what) override {
     agent_->counters_->ring_corrupt_records++;
     if (agent_->recording_ != nullptr) agent_->recording_->OnCorrupt(what);

@@ -1,22 +1,14 @@
 // What threads of a process wait for, as facts: system calls, fds, and the words of locks that lie behind futexes.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "daemon/ring/system_call.h"
+
 namespace stackd {
-
-// A system call that a thread is in, with those of its arguments that left the process (agent/syscall_arguments.h).
-struct SystemCall {
-  uint32_t number = 0;
-  uint32_t known_arguments = 0;  // bit n: arguments[n] is known
-  std::array<uint64_t, 6> arguments = {};
-
-  bool knows(int argument) const { return (known_arguments >> argument & 1) != 0; }
-};
 
 // A pthread_mutex_t of glibc at the futex word, believed because every field of it makes sense.
 struct GlibcMutex {
