@@ -1,26 +1,18 @@
 // What threads of a process wait for, as facts: system calls, fds, and the words of locks that lie behind futexes.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "daemon/ring/system_call.h"
+
 namespace stackd {
-
-// A system call that a thread is in, with those of its arguments that left the process (agent/syscall_arguments.h).
-struct SystemCall {
-  uint32_t number = 0;
-  uint32_t known_arguments = 0;  // bit n: arguments[n] is known
-  std::array<uint64_t, 6> arguments = {};
-
-  bool knows(int argument) const { return (known_arguments >> argument & 1) != 0; }
-};
 
 // A pthread_mutex_t of glibc at the futex word, believed because every field of it makes sense.
 struct GlibcMutex {
-  int32_t owner_tid = 0;  // 0: nobody
+  int32_t owner_tid = 0;  // 0: nobody for long: it changed hands while it was looked at
   uint32_t count = 0;     // times that the owner has locked a recursive one
   uint32_t users = 0;
   int32_t kind = 0;  // __kind: type in bits 0 and 1, robust 16, priority inheritance 32, shared 128
@@ -31,7 +23,7 @@ struct GlibcRwlock {
   uint64_t avma = 0;          // of the lock; the futex is a word of it
   uint32_t reader_count = 0;  // that hold it, or wait for it while a writer does
   bool write_locked = false;  // or about to be
-  int32_t writer_tid = 0;     // that holds it; 0: none
+  int32_t writer_tid = 0;     // that holds it; 0: none, or not for long
   bool prefers_writers = false;
 };
 
