@@ -207,7 +207,7 @@ TEST(Compare, CallsStuckWhoWaitsForTheSameLockOfAThreadThatDoesNotMove) {
                                       {3, "main/lock", {}, Mutex("0xa", 1)}};
   const Comparison comparison = Compare(threads, threads);
   EXPECT_EQ(comparison.verdict(), Comparison::STUCK);
-  EXPECT_EQ(comparison.explanation(), "2 threads wait for MUTEX 0xa, held by tid 1 in both dumps; nothing moved in 2.0 s");
+  EXPECT_EQ(comparison.explanation(), "2 threads wait for MUTEX 0xa, held by tid 1, in both dumps; nothing moved in 2.0 s");
   EXPECT_EQ(VerdictOf(comparison, 1), Comparison::IDLE);
 }
 
@@ -371,7 +371,7 @@ TEST(Compare, WritesThreadsThatDidTheSameOnce) {
   std::vector<ThreadIs> threads;
   for (int tid = 1; tid <= 500; ++tid) threads.push_back({tid, "main/lock", {}, Mutex("0xa", 0)});
   const Comparison comparison = Compare(threads, threads);
-  EXPECT_THAT(comparison.lines(0), StartsWith("prog (pid 7): stuck: 500 threads wait for MUTEX 0xa in both dumps;"));
+  EXPECT_THAT(comparison.lines(0), StartsWith("prog (pid 7): stuck: 500 threads wait for MUTEX 0xa, in both dumps;"));
   EXPECT_THAT(comparison.lines(), Contains(StartsWith("500 threads, stuck: t1 (1), ")));
   EXPECT_THAT(comparison.lines(), Contains("  tids 1-500"));
   EXPECT_LT(comparison.lines_size(), 10);

@@ -77,7 +77,7 @@ std::string Together(int64_t thread_count, const JudgedThread& first) {
   return plural + words;
 }
 
-// The most frequent words of the threads with this verdict, said of all that share them.
+// The most frequent words of the threads with this verdict that wait, said of all that share them.
 std::string MostFrequent(const std::vector<JudgedThread>& threads, Comparison::Verdict verdict) {
   struct Same {
     int64_t count = 0;
@@ -86,7 +86,7 @@ std::string MostFrequent(const std::vector<JudgedThread>& threads, Comparison::V
   std::unordered_map<std::string, Same> by_words;
   const Same* most = nullptr;
   for (const JudgedThread& thread : threads) {
-    if (thread.verdict != verdict) continue;
+    if (thread.verdict != verdict || (verdict == Comparison::SLOW && !thread.progress.last().has_wait())) continue;
     Same& same = by_words[ProgressInWords(thread.progress)];
     if (++same.count == 1) same.first = &thread;
     // References into the map stay valid; the first to have so many wins.
@@ -159,6 +159,7 @@ std::vector<ThreadGroup> GroupThreads(const std::vector<JudgedThread>& threads) 
   std::vector<ThreadGroup> groups;
   std::map<std::pair<std::string, std::string>, size_t> index;
   for (const JudgedThread& thread : threads) {
+    if (IsOwnThread(thread.progress)) continue;
     const std::pair key{std::string(StateInWords(thread)), ProgressInWords(thread.progress)};
     const auto [entry, is_new] = index.try_emplace(key, groups.size());
     if (is_new) groups.push_back({.first = &thread});
@@ -208,8 +209,8 @@ std::string ExplainComparison(const Comparison& comparison, const std::vector<Ju
     case Comparison::STUCK:
       return MostFrequent(threads, Comparison::STUCK) + "; " + Others(threads, between_ns);
     case Comparison::SLOW:
-      return MostFrequent(threads, Comparison::SLOW) + "; " + Grouped(CountOf(threads, Moved)) + " moved in " +
-             TimeInWords(between_ns);
+      return MostFrequent(threads, Comparison::SLOW) + "; slow, not stuck: " + Count(CountOf(threads, Moved), "thread") +
+             " moved in " + TimeInWords(between_ns);
     case Comparison::WORKING:
       return WorkingInWords(threads, between_ns);
     case Comparison::IDLE:

@@ -26,6 +26,8 @@ constexpr std::string_view kRetries[] = {
     // Go
     "osyield", "procyield"};
 
+}  // namespace
+
 bool IsRetry(const std::string& function) {
   const std::string plain = PlainFunction(function);
   std::string_view name = plain;
@@ -36,8 +38,6 @@ bool IsRetry(const std::string& function) {
   skip_underscores();
   return std::find(std::begin(kRetries), std::end(kRetries), name) != std::end(kRetries);
 }
-
-}  // namespace
 
 bool IsRetrying(const v1::Stack& stack) {
   const int frames = std::min(stack.frames_size(), kInnermostFrames);

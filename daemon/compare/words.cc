@@ -4,6 +4,7 @@
 
 #include "daemon/analyze/function_name.h"
 #include "daemon/base/clock.h"
+#include "daemon/compare/retry_function.h"
 #include "daemon/compare/verdict.h"
 #include "daemon/export/printable.h"
 #include "daemon/export/wording.h"
@@ -54,12 +55,14 @@ std::string StayedInWords(const ThreadProgress& thread) {
 std::string UnchangedInWords(const ThreadProgress& thread) {
   const std::string wait = WaitInWords(*thread.after);
   if (wait.empty()) return "has not moved: " + NowInWords(*thread.after, thread.stack_after);
-  return wait + (WaitsForTheSame(thread) ? " in both dumps" : "");
+  return wait + (WaitsForTheSame(thread) ? ", in both dumps" : "");
 }
 
 }  // namespace
 
 std::string TimeInWords(int64_t ns) {
+  // Else 999.7 ms would be "1000 ms".
+  if (ns > kNsPerSecond / 2) ns = (ns + kNsPerMs / 2) / kNsPerMs * kNsPerMs;
   google::protobuf::Duration duration;
   duration.set_seconds(ns / kNsPerSecond);
   duration.set_nanos(static_cast<int32_t>(ns % kNsPerSecond));
@@ -76,15 +79,17 @@ std::string ThreadInWords(const v1::Thread& thread) {
 }
 
 std::string FunctionInWords(const v1::Frame& frame) {
-  if (!frame.function().empty()) return Printable(PlainFunction(frame.function()));
+  if (!frame.function().empty()) return Printable(PlainLibcFunction(PlainFunction(frame.function())));
   if (frame.module().empty()) return Printable(frame.address());
   return Printable(frame.module() + "+" + frame.module_offset());
 }
 
 std::string KeptFunctionInWords(const ThreadProgress& thread) {
   const v1::Stack& stack = *thread.stack_after;
-  if (thread.common_functions == 0) return InnermostInWords(&stack);
-  return FunctionInWords(FunctionFromRoot(stack, thread.common_functions - 1));
+  size_t kept = thread.common_functions;
+  // What it calls to try again is not what it is in.
+  while (kept > 1 && IsRetry(FunctionFromRoot(stack, kept - 1).function())) --kept;
+  return kept == 0 ? InnermostInWords(&stack) : FunctionInWords(FunctionFromRoot(stack, kept - 1));
 }
 
 std::string WaitInWords(const v1::Thread& thread) { return Printable(thread.wait().explanation()); }
