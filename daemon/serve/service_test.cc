@@ -400,6 +400,46 @@ TEST_F(ServiceTest, NamesADumpAnew) {
   EXPECT_EQ(ReasonOf(stub_->ResymbolizeDump(&third, request, &anew)), "DUMP_NOT_FOUND");
 }
 
+TEST_F(ServiceTest, ComparesDumps) {
+  const auto compare = [&](const std::string& before, const std::string& after, v1::DumpComparison* comparison) {
+    v1::CompareDumpsRequest request;
+    request.set_before(before);
+    request.set_after(after);
+    grpc::ClientContext context;
+    return stub_->CompareDumps(&context, request, comparison);
+  };
+  v1::DumpComparison comparison;
+  EXPECT_EQ(ReasonOf(compare("", "", &comparison)), "DUMP_NOT_FOUND");
+  const std::string first = Create().name();
+  CaptureIs({{kFakeBias + 0x40, kFakeBias + 0x31}, {kFakeBias + 0x20, kFakeBias + 0x31}, {}});
+  Create();
+  CaptureIs({{kFakeBias + 0x20, kFakeBias + 0x31}, {kFakeBias + 0x20, kFakeBias + 0x31}, {}});
+  const std::string last = Create().name();
+
+  grpc::Status status = compare(first, last, &comparison);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(comparison.before(), first);
+  EXPECT_EQ(comparison.after(), last);
+  ASSERT_EQ(comparison.threads_size(), 3);
+  EXPECT_EQ(comparison.threads(0).tid(), 7);
+  EXPECT_EQ(comparison.threads(0).change(), v1::DumpComparison::MOVED) << "it was elsewhere in the dump between";
+  EXPECT_THAT(comparison.lines(), Contains(HasSubstr("3 dumps compared")));
+  ASSERT_TRUE(compare("", "", &comparison).ok());
+  EXPECT_EQ(comparison.after(), last);
+
+  EXPECT_EQ(ReasonOf(compare(first, first, &comparison)), "BAD_NAME");
+  EXPECT_EQ(ReasonOf(compare("nonsense", last, &comparison)), "BAD_NAME");
+  EXPECT_EQ(ReasonOf(compare(first, "processes/7-100/dumps/none", &comparison)), "DUMP_NOT_FOUND");
+  v1::Dump other;
+  other.set_name("processes/8-100/dumps/d1");
+  other.mutable_process()->set_name("processes/8-100");
+  other.mutable_create_time()->set_seconds(WallNs() / kNsPerSecond);
+  ASSERT_TRUE(store_->Put(other));
+  status = compare(first, other.name(), &comparison);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(ReasonOf(status), "DIFFERENT_PROCESSES");
+}
+
 TEST_F(ServiceTest, ListsDumpsWithOneTrigger) {
   Create();
   ASSERT_TRUE(store_->Put(CrashNumber(1, "f1")));
