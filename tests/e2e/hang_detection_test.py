@@ -276,25 +276,31 @@ rules:
             eventually("the program has run", lambda name=dump.name: told.exists() and f"{name} HANG\n" in told.read_text())
         self.assertEqual([], self.hangs(daemon, other.pid))
 
-    def test_no_progress_and_spinning_are_noticed_after_the_time_in_the_rule(self):
-        daemon = self.start_daemon(extra_args=self.rules("""\
+    def start_after_4_s(self, trigger):
+        return self.start_daemon(extra_args=self.rules(f"""\
 rules:
-  - name: no progress
-    trigger: {type: no_progress, after: 4s}
-    actions: [dump]
-  - name: spin
-    trigger: {type: spin, after: 4s}
+  - name: soon
+    trigger: {{type: {trigger}, after: 4s}}
     actions: [dump]
 """))
-        well = [self.hang("idle", mode, daemon=daemon)
-                for mode in ("joined_pool", "joined_computation", "event_loops", "garbage_collection_pause")]
-        asleep = self.hang("hang_mutex", "owner_asleep", daemon=daemon)
-        spins = self.hang("hang_cpu", "spin_on_atomic", daemon=daemon)
-        self.assertEqual("NO_PROGRESS", self.await_hang(daemon, asleep.pid).resource["hang"]["cause"])
-        dump = self.await_hang(daemon, spins.pid, limit_s=120)
-        self.assertEqual(("SPIN", dump.named("spinner")), tuple(dump.resource["hang"][key] for key in ("cause", "tid")))
+
+    def test_no_progress_is_noticed_after_the_time_in_the_rule(self):
+        daemon = self.start_after_4_s("no_progress")
+        well = [self.hang("idle", mode, daemon=daemon) for mode in ("joined_pool", "event_loops", "server", "timers")]
+        # The second one is noticed when those have been still for longer.
+        for mode in ("owner_asleep", "chain"):
+            dump = self.await_hang(daemon, self.hang("hang_mutex", mode, daemon=daemon).pid)
+            self.assertEqual("NO_PROGRESS", dump.resource["hang"]["cause"])
         for victim in well:
             self.assertEqual([], self.hangs(daemon, victim.pid))
+
+    def test_spinning_is_noticed_after_the_time_in_the_rule(self):
+        daemon = self.start_after_4_s("spin")
+        well = self.hang("idle", "joined_computation", daemon=daemon)
+        spins = self.hang("hang_cpu", "spin_on_atomic", daemon=daemon)
+        dump = self.await_hang(daemon, spins.pid, limit_s=120)
+        self.assertEqual(("SPIN", dump.named("spinner")), tuple(dump.resource["hang"][key] for key in ("cause", "tid")))
+        self.assertEqual([], self.hangs(daemon, well.pid))
 
     BAD_RULES = {
         "no rules": ("", "1:1", "no rules"),
