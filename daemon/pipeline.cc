@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "daemon/analyze/crash_cause.h"
+#include "daemon/analyze/finding.h"
+#include "daemon/analyze/wait.h"
 #include "daemon/base/clock.h"
 #include "daemon/dump_id.h"
 #include "daemon/finisher.h"
@@ -190,6 +192,7 @@ struct Pipeline::State {
 
   std::vector<NativeStack> Unwind(const Capture& capture);
   void Name(const Capture& capture, int64_t deadline_ns, std::vector<NamedStack>* stacks);
+  std::vector<std::string> NameVariables(const std::vector<DataAddress>& addresses, int64_t deadline_ns);
   Result<SharedDump> Make(const std::string& process_id, const CaptureRequest& request);
   // What `earlier` knows of the capture stays, if it is given.
   Made Assemble(const Capture& capture, int64_t deadline_ns, const std::string& id, const EarlierStacks* earlier = nullptr);
@@ -253,6 +256,12 @@ void Pipeline::State::Name(const Capture& capture, int64_t deadline_ns, std::vec
   }
 }
 
+std::vector<std::string> Pipeline::State::NameVariables(const std::vector<DataAddress>& addresses, int64_t deadline_ns) {
+  std::vector<AddressQuery> queries;
+  for (const DataAddress& address : addresses) queries.push_back({address.module, address.svma});
+  return symbolizer->NameVariables(queries, deadline_ns);
+}
+
 bool Pipeline::State::Store(const std::shared_ptr<v1::Dump>& dump, Result<PackedDump> packed,
                             const Result<void>& raw_stored) {
   Result<void> stored = packed ? store->Put(std::move(*packed)) : std::unexpected(packed.error());
@@ -306,6 +315,10 @@ Pipeline::State::Made Pipeline::State::Assemble(const Capture& capture, int64_t 
   auto dump = AssembleDump(
       capture, distinct.of_thread, distinct.stacks, [this](const Module& module) { return symbolizer->Quality(module); },
       id);
+  ExplainWaits(
+      capture, [&](const std::vector<DataAddress>& addresses) { return NameVariables(addresses, deadline_ns); },
+      dump.get());
+  FindHangs(capture, dump.get());
   dump->set_stored(true);
   return {std::move(dump), std::move(distinct.stacks), (unwound_ns - begin_ns) / 1000, (named_ns - unwound_ns) / 1000};
 }
