@@ -138,6 +138,25 @@ class CallsTest(Case):
             self.assertEqual(threads[tid].call, waits[tid][3], name)
 
 
+    def state(self):
+        with open(f"/proc/{self.program.pid}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0]
+
+    def test_a_call_that_goes_on_after_a_stop_is_what_it_was(self):
+        self.daemon.run_command(fake_daemon.COMMAND_SAMPLE)
+        before = self.daemon.waits
+        self.program.send_signal(signal.SIGSTOP)
+        while self.state() != "T":
+            time.sleep(0.001)
+        self.program.send_signal(signal.SIGCONT)
+        while self.state() == "T":
+            time.sleep(0.001)
+        self.daemon.run_command(fake_daemon.COMMAND_SAMPLE)
+        for name in ("nanosleep", "clock_nanosleep", "usleep", "sleep", "poll", "ppoll", "select", "pthread_cond_ti", "read"):
+            self.assertEqual(self.daemon.waits[self.threads[name]][3], before[self.threads[name]][3], name)
+        restarted = self.daemon.waits[self.threads["futex wait, tim"]][3]
+        self.assertEqual((restarted.number, restarted.arguments), (219, {}), "syscall() leaves no number in the code")
+
     def test_one_thread_is_captured_without_the_others(self):
         tid = self.threads["read"]
         self.daemon.run_command(fake_daemon.COMMAND_DUMP, only_tid=tid)
