@@ -216,6 +216,30 @@ class CallsTest(Case):
         self.assertGreater(len(self.daemon.waits), len(CALLS))
 
 
+BLOCKING_PROGRAM = """
+import signal, threading
+signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+never = threading.Lock()
+never.acquire()
+print("ready", flush=True)
+never.acquire()
+"""
+
+
+class SignalBlockedTest(Case):
+    def test_of_a_thread_that_only_the_helper_can_capture_the_call_is_told(self):
+        self.start("/usr/bin/python3", "-c", BLOCKING_PROGRAM)
+        tid = self.program.pid
+        while tid not in self.daemon.waits:
+            self.daemon.run_command(fake_daemon.COMMAND_SAMPLE)
+        self.daemon.run_command(fake_daemon.COMMAND_DUMP)
+        self.assertEqual(self.daemon.statuses[tid], 2, "SIGNAL_BLOCKED")
+        thread = self.daemon.threads[tid]
+        self.assertEqual(thread.flags & fake_daemon.BY_HELPER, fake_daemon.BY_HELPER)
+        self.assertEqual(thread.call.number, 202)
+        self.assertEqual(thread.call.arguments[1], 0x189)
+
+
 MANY_THREADS = 1000
 MANY_THREADS_PROGRAM = f"""
 import threading
