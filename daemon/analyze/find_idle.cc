@@ -71,25 +71,34 @@ std::string CountsInWords(const std::map<Wait::Kind, size_t>& counts) {
   return text;
 }
 
-}  // namespace
-
-void FindStopped(WaitScene* scene, std::vector<Finding>* findings) {
-  std::vector<int32_t> stopped;
-  for (const v1::Thread& thread : scene->dump().threads()) {
-    if (thread.has_wait() && thread.wait().kind() == Wait::STOP) stopped.push_back(thread.tid());
-  }
-  if (stopped.empty()) return;
+void AddStopped(const std::vector<int32_t>& tids, const std::string& how, Finding::Severity severity, WaitScene* scene,
+                std::vector<Finding>* findings) {
+  const bool all = std::cmp_equal(tids.size(), scene->dump().threads_size());
   Finding& finding = findings->emplace_back();
   finding.set_kind(Finding::STOPPED);
-  finding.set_severity(Finding::SUSPICIOUS);
-  const bool all = std::cmp_equal(stopped.size(), scene->dump().threads_size());
-  finding.set_explanation(
-      (all ? "the process is" : ThreadsInWords(stopped.size()) + (stopped.size() == 1 ? " is" : " are")) +
-      std::string(" stopped by a signal or a debugger: SIGCONT, or the debugger's end, lets it go on"));
-  for (int32_t tid : stopped) {
+  finding.set_severity(severity);
+  finding.set_explanation((all ? "the process is " : ThreadsInWords(tids.size()) + (tids.size() == 1 ? " is " : " are ")) +
+                          how);
+  for (int32_t tid : tids) {
     finding.add_tids(tid);
     scene->SetExplained(tid);
   }
+}
+
+}  // namespace
+
+void FindStopped(WaitScene* scene, std::vector<Finding>* findings) {
+  std::vector<int32_t> by_signal, by_debugger;
+  for (const ThreadCapture& captured : scene->capture().threads) {
+    const v1::Thread* thread = scene->Find(captured.tid);
+    if (thread == nullptr || thread->wait().kind() != Wait::STOP) continue;
+    // As /proc says it: "t" is a tracing stop.
+    (captured.kernel_state == 't' ? by_debugger : by_signal).push_back(captured.tid);
+  }
+  if (!by_signal.empty()) {
+    AddStopped(by_signal, "stopped by a signal: SIGCONT lets it go on", Finding::HANG, scene, findings);
+  }
+  if (!by_debugger.empty()) AddStopped(by_debugger, "stopped by a debugger", Finding::HARMLESS, scene, findings);
 }
 
 void FindIdle(WaitScene* scene, std::vector<Finding>* findings) {

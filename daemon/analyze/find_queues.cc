@@ -66,7 +66,7 @@ class QueueTeller {
         // malloc's locks are taken and released all the time.
         return wait_.kind() != Wait::INTERNAL_LOCK || IsWorthAWord() ? std::optional(Unknown()) : std::nullopt;
       case Wait::NOT_KNOWN:
-        return IsWorthAWord() ? std::optional(Unknown()) : std::nullopt;
+        return Unknown();
       default:
         return wait_.kind() == Wait::FILE_LOCK ? std::optional(FileLock()) : std::nullopt;
     }
@@ -155,6 +155,9 @@ class QueueTeller {
 
   Finding Unknown() {
     Finding finding = Start(Finding::OWNER_UNKNOWN, Finding::SUSPICIOUS, Subject() + Thing() + "; " + wait_.owner_note());
+    if (wait_.kind() == Wait::RWLOCK_WRITE && wait_.owner() == Wait::NOT_RECORDED) {
+      finding.add_details("a thread that has it to read and asks to write waits for itself");
+    }
     AddWaiters(&finding);
     return finding;
   }

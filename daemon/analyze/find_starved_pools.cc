@@ -68,9 +68,6 @@ struct Pool {
   bool is_starved = true;
 };
 
-// Whether a thread outside the pool could go on and help: it runs, or something from outside may wake it.
-bool CouldHelp(const v1::Thread& thread) { return !thread.has_wait() || !EndsFromInside(thread.wait()); }
-
 Finding Describe(WaitScene* scene, const std::string& root, const Pool& pool, bool helpless) {
   Finding finding;
   finding.set_kind(Finding::STARVED_POOL);
@@ -79,7 +76,7 @@ Finding Describe(WaitScene* scene, const std::string& root, const Pool& pool, bo
   finding.set_explanation("all " + std::to_string(pool.threads.size()) + " threads of the pool that runs " + root +
                           " wait inside of a task, as " + scene->NameAndPlace(first) + ", which " +
                           first.wait().explanation() + "; none is left to run another task");
-  if (helpless) finding.add_details("no other thread of the process runs or can be woken from outside");
+  if (helpless) finding.add_details("no other thread of the process runs or will be woken from outside");
   for (const v1::Thread* thread : pool.threads) {
     finding.add_tids(thread->tid());
     scene->SetExplained(thread->tid());
@@ -94,7 +91,7 @@ void FindStarvedPools(WaitScene* scene, std::vector<Finding>* findings) {
   std::map<std::pair<int, int>, bool> inside_task;  // by stack and kind of wait
   size_t helpers = 0;
   for (const v1::Thread& thread : scene->dump().threads()) {
-    helpers += CouldHelp(thread) ? 1 : 0;
+    helpers += MayAct(thread) ? 1 : 0;
     const std::string& root = scene->Root(thread);
     const v1::Stack* stack = scene->StackOf(thread);
     if (root.empty() || stack == nullptr || thread.tid() == scene->dump().process().pid()) continue;
