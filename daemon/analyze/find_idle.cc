@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "daemon/analyze/thread_stop.h"
 #include "daemon/analyze/wait_words.h"
 
 namespace stackd {
@@ -73,6 +74,7 @@ std::string CountsInWords(const std::map<Wait::Kind, size_t>& counts) {
 
 void AddStopped(const std::vector<int32_t>& tids, const std::string& how, Finding::Severity severity, WaitScene* scene,
                 std::vector<Finding>* findings) {
+  if (tids.empty()) return;
   const bool all = std::cmp_equal(tids.size(), scene->dump().threads_size());
   Finding& finding = findings->emplace_back();
   finding.set_kind(Finding::STOPPED);
@@ -88,17 +90,23 @@ void AddStopped(const std::vector<int32_t>& tids, const std::string& how, Findin
 }  // namespace
 
 void FindStopped(WaitScene* scene, std::vector<Finding>* findings) {
-  std::vector<int32_t> by_signal, by_debugger;
+  std::vector<int32_t> by_signal, by_debugger, frozen, silent;
   for (const ThreadCapture& captured : scene->capture().threads) {
-    const v1::Thread* thread = scene->Find(captured.tid);
-    if (thread == nullptr || thread->wait().kind() != Wait::STOP) continue;
-    // As /proc says it: "t" is a tracing stop.
-    (captured.kernel_state == 't' ? by_debugger : by_signal).push_back(captured.tid);
+    if (IsFrozen(captured)) {
+      frozen.push_back(captured.tid);
+    } else if (IsStopped(captured)) {
+      (IsInDebugger(captured) ? by_debugger : by_signal).push_back(captured.tid);
+    } else if (captured.status == ThreadStatus::kTimedOut && captured.kernel_state != 'R') {
+      silent.push_back(captured.tid);
+    }
   }
-  if (!by_signal.empty()) {
-    AddStopped(by_signal, "stopped by a signal: SIGCONT lets it go on", Finding::HANG, scene, findings);
+  AddStopped(by_signal, "stopped by a signal: SIGCONT lets it go on", Finding::HANG, scene, findings);
+  AddStopped(frozen, "frozen with its cgroup", Finding::HANG, scene, findings);
+  AddStopped(by_debugger, "stopped by a debugger", Finding::HARMLESS, scene, findings);
+  if (silent.size() == scene->capture().threads.size()) {
+    AddStopped(silent, "as if stopped, for no thread answered: its cgroup may be frozen", Finding::SUSPICIOUS, scene,
+               findings);
   }
-  if (!by_debugger.empty()) AddStopped(by_debugger, "stopped by a debugger", Finding::HARMLESS, scene, findings);
 }
 
 void FindIdle(WaitScene* scene, std::vector<Finding>* findings) {

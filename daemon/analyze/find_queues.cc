@@ -23,7 +23,7 @@ constexpr int kMaxChain = 64;
 
 struct Queue {
   std::vector<const v1::Thread*> waiters;  // for the lock itself
-  size_t behind = 0;                       // that wait for locks of the waiters
+  std::vector<const v1::Thread*> behind;   // that wait for locks of the waiters
 };
 
 // By what tells locks apart: the address, else the kind and the place in the code.
@@ -66,14 +66,14 @@ class QueueTeller {
         // malloc's locks are taken and released all the time.
         return wait_.kind() != Wait::INTERNAL_LOCK || IsWorthAWord() ? std::optional(Unknown()) : std::nullopt;
       case Wait::NOT_KNOWN:
-        return Unknown();
+        return IsRefused(wait_) ? Refused() : Unknown();
       default:
         return wait_.kind() == Wait::FILE_LOCK ? std::optional(FileLock()) : std::nullopt;
     }
   }
 
  private:
-  size_t size() const { return queue_.waiters.size() + queue_.behind; }
+  size_t size() const { return queue_.waiters.size() + queue_.behind.size(); }
   bool IsWorthAWord() const { return size() >= kConvoy || IsLong(queue_); }
 
   // "thread a (tid 1) in F at f.cc:3 waits", "512 threads wait"
@@ -101,8 +101,12 @@ class QueueTeller {
       finding->add_tids(thread->tid());
       scene_.SetExplained(thread->tid());
     }
-    if (queue_.behind > 0) {
-      finding->add_details(MoreWaitInWords(queue_.behind) + " for locks that these hold");
+    if (!queue_.behind.empty()) {
+      finding->add_details(MoreWaitInWords(queue_.behind.size()) + " for locks that these hold");
+    }
+    for (const v1::Thread* thread : queue_.behind) {
+      finding->add_tids(thread->tid());
+      scene_.SetExplained(thread->tid());
     }
     AddPlaces(finding);
   }
@@ -162,6 +166,13 @@ class QueueTeller {
     return finding;
   }
 
+  Finding Refused() {
+    Finding finding =
+        Start(Finding::OWNER_BLOCKED, Finding::HANG, scene_.NameAndPlace(*queue_.waiters[0]) + " " + wait_.explanation());
+    AddWaiters(&finding);
+    return finding;
+  }
+
   Finding FileLock() {
     std::string text = Subject() + Thing();
     if (wait_.fds_size() > 0 && !wait_.fds(0).name().empty()) text += " of " + wait_.fds(0).name();
@@ -198,9 +209,11 @@ void FindQueues(WaitScene* scene, std::vector<Finding>* findings) {
       if (next == nullptr || !IsQueued(*scene, *next)) break;
       last = next;
     }
-    queues[LockKey(scene, *last)].behind += queue.waiters.size();
+    auto& behind = queues[LockKey(scene, *last)].behind;
+    behind.insert(behind.end(), queue.waiters.begin(), queue.waiters.end());
   }
-  std::ranges::stable_sort(roots, std::greater(), [](const Queue* queue) { return queue->waiters.size() + queue->behind; });
+  std::ranges::stable_sort(roots, std::greater(),
+                           [](const Queue* queue) { return queue->waiters.size() + queue->behind.size(); });
   for (const Queue* queue : roots) {
     if (auto finding = QueueTeller(scene, *queue).Tell()) findings->push_back(*std::move(finding));
   }

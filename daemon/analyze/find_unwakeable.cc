@@ -12,7 +12,7 @@ using Finding = v1::Finding;
 using Wait = v1::Wait;
 
 // Waits for one certain result. Those that may as well be for work are not told from idling.
-bool IsForResult(Wait::Kind kind) { return kind == Wait::FUTURE || kind == Wait::BARRIER || IsLockWait(kind); }
+bool IsForResult(Wait::Kind kind) { return kind == Wait::FUTURE || IsLockWait(kind); }
 
 bool IsUntold(const WaitScene& scene, const v1::Thread& thread) {
   return thread.has_wait() && !scene.IsExplained(thread.tid());

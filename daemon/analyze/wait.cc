@@ -14,6 +14,7 @@
 #include "daemon/analyze/infer_owner.h"
 #include "daemon/analyze/syscall_name.h"
 #include "daemon/analyze/syscall_site.h"
+#include "daemon/analyze/thread_stop.h"
 #include "daemon/analyze/wait_function.h"
 #include "daemon/analyze/wait_graph.h"
 #include "daemon/analyze/wait_owner.h"
@@ -112,7 +113,7 @@ class WaitExplainer {
     if (captured.status == ThreadStatus::kExited || crashed) return;
     calls_[index] = CallOf(captured);
     const std::optional<SystemCall>& call = calls_[index];
-    if (captured.status == ThreadStatus::kStopped || captured.kernel_state == 'T' || captured.kernel_state == 't') {
+    if (IsStopped(captured)) {
       thread.mutable_wait()->set_kind(Wait::STOP);
       thread.mutable_wait()->set_owner(Wait::NONE);
     } else if (captured.status == ThreadStatus::kUninterruptible || captured.kernel_state == 'D') {
@@ -186,6 +187,9 @@ class WaitExplainer {
     }
     wait->set_address(Hex(lock_avma));
     wait->set_place(places_.Of(lock_avma));
+    // No lock of a program's is its own thread's alone, and zero at that.
+    const bool own_zero = futex != nullptr && futex->value == 0 && places_.OwnerOfStack(*address) == thread.tid();
+    if (kind == Wait::MUTEX && maker == LockMaker::kLibc && own_zero) SetRefused(wait);
   }
 
   // What functions are named decides; where none is known, only words that leave no other reading do.
