@@ -137,11 +137,7 @@ class WaitExplainer {
     wait->set_kind(described.kind);
     wait->set_owner(Wait::NONE);
     wait->set_timed(described.timed);
-    std::vector<int32_t> numbers = thread.waited_fds;
-    if (numbers.empty() && described.fd_argument >= 0 && call.knows(described.fd_argument)) {
-      numbers.push_back(static_cast<int32_t>(call.arguments[static_cast<size_t>(described.fd_argument)]));
-    }
-    for (int32_t number : numbers) {
+    for (int32_t number : thread.waited_fds.empty() ? WaitedFds(call) : thread.waited_fds) {
       v1::WaitedFd& fd = *wait->add_fds();
       fd.set_fd(number);
       if (const auto known = fds_.find(number); known != fds_.end()) fd.set_name(FdName(*known->second));
