@@ -36,8 +36,7 @@ std::string LockKey(WaitScene* scene, const v1::Thread& thread) {
 }
 
 bool IsQueued(const WaitScene& scene, const v1::Thread& thread) {
-  if (!thread.has_wait() || scene.IsExplained(thread.tid())) return false;
-  return IsLockWait(thread.wait().kind()) || thread.wait().kind() == Wait::FILE_LOCK;
+  return thread.has_wait() && !scene.IsExplained(thread.tid()) && IsLockWait(thread.wait().kind());
 }
 
 // A thread that waits for a lock of which it is known who has it.
@@ -68,8 +67,17 @@ class QueueTeller {
       case Wait::NOT_KNOWN:
         return IsRefused(wait_) ? Refused() : Unknown();
       default:
-        return wait_.kind() == Wait::FILE_LOCK ? std::optional(FileLock()) : std::nullopt;
+        return std::nullopt;
     }
+  }
+
+  Finding TellFileLock() {
+    std::string text = Subject() + "a file lock";
+    if (wait_.fds_size() > 0 && !wait_.fds(0).name().empty()) text += " of " + wait_.fds(0).name();
+    Finding finding = Start(Finding::OWNER_UNKNOWN, Finding::SUSPICIOUS,
+                            text + "; who has it, this process cannot tell (see /proc/locks)");
+    AddWaiters(&finding);
+    return finding;
   }
 
  private:
@@ -89,8 +97,6 @@ class QueueTeller {
     finding.set_explanation(std::move(explanation));
     return finding;
   }
-
-  std::string Thing() const { return wait_.kind() == Wait::FILE_LOCK ? "a file lock" : WaitedThing(wait_); }
 
   bool AllTimed() const {
     return std::ranges::all_of(queue_.waiters, [](const v1::Thread* thread) { return thread->wait().timed(); });
@@ -129,7 +135,7 @@ class QueueTeller {
 
   Finding Abandoned() {
     Finding finding = Start(Finding::ABANDONED_LOCK, AllTimed() ? Finding::SUSPICIOUS : Finding::HANG,
-                            Subject() + Thing() + ", which nobody will release: " + wait_.owner_note());
+                            Subject() + WaitedThing(wait_) + ", which nobody will release: " + wait_.owner_note());
     AddWaiters(&finding);
     return finding;
   }
@@ -140,8 +146,7 @@ class QueueTeller {
     const bool runs = !owner->has_wait();
     const bool in_call = owner->wait().kind() == Wait::SYSTEM_CALL;
     if ((runs || in_call) && !IsWorthAWord()) return std::nullopt;
-    std::string text = Subject() + Thing() + (wait_.kind() == Wait::ONCE ? ", run by " : ", held by ") +
-                       scene_.NameAndPlace(*owner) + ", which ";
+    std::string text = Subject() + WaitedThing(wait_) + HeldBy(wait_) + scene_.NameAndPlace(*owner) + ", which ";
     if (!runs) {
       text += owner->wait().explanation();
     } else {
@@ -158,7 +163,8 @@ class QueueTeller {
   }
 
   Finding Unknown() {
-    Finding finding = Start(Finding::OWNER_UNKNOWN, Finding::SUSPICIOUS, Subject() + Thing() + "; " + wait_.owner_note());
+    Finding finding =
+        Start(Finding::OWNER_UNKNOWN, Finding::SUSPICIOUS, Subject() + WaitedThing(wait_) + "; " + wait_.owner_note());
     if (wait_.kind() == Wait::RWLOCK_WRITE && wait_.owner() == Wait::NOT_RECORDED) {
       finding.add_details("a thread that has it to read and asks to write waits for itself");
     }
@@ -173,19 +179,21 @@ class QueueTeller {
     return finding;
   }
 
-  Finding FileLock() {
-    std::string text = Subject() + Thing();
-    if (wait_.fds_size() > 0 && !wait_.fds(0).name().empty()) text += " of " + wait_.fds(0).name();
-    Finding finding = Start(Finding::OWNER_UNKNOWN, Finding::SUSPICIOUS,
-                            text + "; who has it, this process cannot tell (see /proc/locks)");
-    AddWaiters(&finding);
-    return finding;
-  }
-
   WaitScene& scene_;
   const Queue& queue_;
   const Wait& wait_;
 };
+
+// Those that are not the reason for a queue.
+void FindFileLocks(WaitScene* scene, std::vector<Finding>* findings) {
+  std::map<std::string, Queue> queues;  // by file
+  for (const v1::Thread& thread : scene->dump().threads()) {
+    const Wait& wait = thread.wait();
+    if (wait.kind() != Wait::FILE_LOCK || scene->IsExplained(thread.tid())) continue;
+    queues[wait.fds_size() > 0 ? wait.fds(0).name() : ""].waiters.push_back(&thread);
+  }
+  for (const auto& [file, queue] : queues) findings->push_back(QueueTeller(scene, queue).TellFileLock());
+}
 
 }  // namespace
 
@@ -217,6 +225,7 @@ void FindQueues(WaitScene* scene, std::vector<Finding>* findings) {
   for (const Queue* queue : roots) {
     if (auto finding = QueueTeller(scene, *queue).Tell()) findings->push_back(*std::move(finding));
   }
+  FindFileLocks(scene, findings);
 }
 
 }  // namespace stackd

@@ -166,7 +166,7 @@ TEST(Finding, PoolWhoseTasksWaitForTasksIsStarved) {
   scene.Explain();
   const Finding starved = scene.Finding(Finding::STARVED_POOL);
   EXPECT_EQ(starved.severity(), Finding::SUSPICIOUS);
-  EXPECT_THAT(starved.explanation(), HasSubstr("all 3 threads of the pool that runs Pool::Loop"));
+  EXPECT_THAT(starved.explanation(), HasSubstr("all 3 threads that run tasks in Pool::Loop"));
 }
 
 TEST(Finding, PoolWithOneIdleThreadIsNotStarved) {

@@ -181,6 +181,8 @@ class WaitExplainer {
       if (is_rwlock && futex->rwlock && futex->rwlock->prefers_writers) wait->set_lock_kind("prefers writers");
       if (kind == Wait::MUTEX && futex->mutex) wait->set_lock_kind(MutexKindInWords(futex->mutex->kind));
     }
+    // These libraries have threads sleep on words of their own, and the lock is elsewhere.
+    if (maker == LockMaker::kParkingLot || maker == LockMaker::kAbseil) return;
     wait->set_address(Hex(lock_avma));
     wait->set_place(places_.Of(lock_avma));
     // No lock of a program's is its own thread's alone, and zero at that.
@@ -216,7 +218,8 @@ class WaitExplainer {
   }
 
   std::string CallName(int index) const {
-    return calls_[index] ? std::string(SyscallName(calls_[index]->number)) : std::string();
+    if (calls_[index]) return std::string(SyscallName(calls_[index]->number));
+    return PrintableText(dump_.threads(index).wait_channel());
   }
 
   std::string Activity(int index) const {

@@ -30,7 +30,7 @@ std::string ThingName(Wait::Kind kind) {
     case Wait::BARRIER:
       return "barrier";
     case Wait::ONCE:
-      return "one-time initialization";
+      return "once flag";
     case Wait::ATOMIC:
       return "atomic";
     case Wait::INTERNAL_LOCK:
@@ -145,13 +145,14 @@ void SetRefused(Wait* wait) {
   wait->clear_place();
 }
 
+const char* HeldBy(const Wait& wait) { return wait.kind() == Wait::ONCE ? ", whose initializer is run by " : ", held by "; }
+
 bool IsRefused(const Wait& wait) { return wait.owner() == Wait::NOT_KNOWN && wait.owner_note() == kRefused; }
 
 std::string WaitedThing(const Wait& wait) {
   const bool is_named = wait.kind() == Wait::INTERNAL_LOCK && !wait.lock_kind().empty();
   std::string thing = is_named ? wait.lock_kind() : ThingName(wait.kind());
-  const std::string& address = wait.address().empty() ? wait.futex_address() : wait.address();
-  if (!address.empty()) thing += " " + address;
+  if (!wait.address().empty()) thing += " " + wait.address();
   if (!wait.place().empty()) thing += " (" + PlaceInWords(wait.place()) + ")";
   return thing;
 }
@@ -167,8 +168,7 @@ std::string ExplainWait(const Wait& wait, const std::string& owner, std::string_
   if (wait.kind() == Wait::JOIN && !owner.empty()) return "waits for " + owner + " to end";
   std::string text = ShortWait(wait, syscall);
   if (wait.owner() == Wait::KNOWN && !owner.empty()) {
-    const char* held = wait.kind() == Wait::ONCE ? ", which is run by " : ", held by ";
-    text += held + owner;
+    text += HeldBy(wait) + owner;
     if (!wait.owner_note().empty()) text += " (" + wait.owner_note() + ")";
   } else if (!wait.owner_note().empty()) {
     text += "; " + wait.owner_note();

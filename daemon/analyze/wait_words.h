@@ -18,6 +18,9 @@ bool IsRefused(const v1::Wait& wait);
 // "mutex 0x55…40 (g_accounts in .bss of bank)"; also of what is no lock: "condition variable 0x…", "a future".
 std::string WaitedThing(const v1::Wait& wait);
 
+// ", held by ": what goes between a lock and its owner.
+const char* HeldBy(const v1::Wait& wait);
+
 // "waits for mutex 0x55…40 (g_accounts in .bss of bank), held by thread writer (tid 12)". `owner` is the thread of
 // `wait.owner_tid`, in words; `syscall`: name of the call that the thread is in.
 std::string ExplainWait(const v1::Wait& wait, const std::string& owner, std::string_view syscall);
