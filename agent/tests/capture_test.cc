@@ -27,6 +27,7 @@ class LastThread : public RingReader::Listener {
   void OnThread(ThreadRecord record) override { thread = std::move(record); }
   void OnStatus(StatusRecord) override { FAIL(); }
   void OnCrash(CrashRecord) override { FAIL(); }
+  void OnWait(WaitRecord) override { FAIL(); }
   void OnCorrupt(const char* what) override { FAIL() << what; }
   std::optional<ThreadRecord> thread;
 };

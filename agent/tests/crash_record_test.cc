@@ -30,6 +30,7 @@ class Threads : public RingReader::Listener {
   void OnThread(ThreadRecord) override { count++; }
   void OnStatus(StatusRecord) override { others++; }
   void OnCrash(CrashRecord) override { others++; }
+  void OnWait(WaitRecord) override { others++; }
   void OnCorrupt(const char*) override { others++; }
   int count = 0;
   int others = 0;

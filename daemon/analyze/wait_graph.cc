@@ -1,7 +1,6 @@
 #include "daemon/analyze/wait_graph.h"
 
 #include <linux/futex.h>
-#include <sys/syscall.h>
 
 #include <algorithm>
 #include <map>
@@ -9,23 +8,11 @@
 namespace stackd {
 namespace {
 
-constexpr int kAddress = 0;
 constexpr int kOperation = 1;
-
-bool IsWait(uint32_t command) {
-  return command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET || command == FUTEX_LOCK_PI || command == FUTEX_LOCK_PI2;
-}
 
 bool IsPriorityInheritance(uint32_t command) { return command == FUTEX_LOCK_PI || command == FUTEX_LOCK_PI2; }
 
 }  // namespace
-
-std::optional<uint64_t> WaitedFutex(const SystemCall& call) {
-  if (call.number != SYS_futex || !call.knows(kAddress) || !call.knows(kOperation)) return std::nullopt;
-  const auto command = static_cast<uint32_t>(call.arguments[kOperation]) & FUTEX_CMD_MASK;
-  if (!IsWait(command)) return std::nullopt;
-  return call.arguments[kAddress];
-}
 
 std::optional<WaitEdge> EdgeOf(int32_t tid, const SystemCall& call, const FutexWord& futex, const std::set<int32_t>& tids) {
   if (WaitedFutex(call) != futex.avma) return std::nullopt;

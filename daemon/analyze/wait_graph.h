@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "daemon/collect/waited_on.h"
 #include "daemon/collect/waits.h"
 
 namespace stackd {
@@ -19,9 +20,6 @@ struct WaitEdge {
 
   bool operator==(const WaitEdge&) const = default;
 };
-
-// The futex that a thread in `call` waits on; nullopt if it waits on none.
-std::optional<uint64_t> WaitedFutex(const SystemCall& call);
 
 // Of a thread in `call`, where `futex` is what it waits on: who must act. `tids` are the threads of the process: an owner
 // that is none of them gives no edge, nor does a lock that does not say who has it.

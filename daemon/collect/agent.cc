@@ -12,7 +12,10 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/text.h"
 #include "daemon/collect/crash_capture.h"
+#include "daemon/collect/futex_words.h"
 #include "daemon/collect/process_description.h"
+#include "daemon/collect/wait_facts.h"
+#include "daemon/collect/waited_on.h"
 
 namespace stackd {
 namespace {
@@ -38,6 +41,15 @@ constexpr int64_t kCrashCaptureNs = kNsPerSecond / 2;
 constexpr int64_t kCrashPatienceNs = kNsPerSecond;
 // Of that, where other crashes wait: what other processes have mapped too is known, and needs no time.
 constexpr int64_t kHurriedLoadNs = 10 * kNsPerMs;
+// What threads wait for is read when they have answered: a capture that is late as it is has still so long for it.
+constexpr int64_t kWaitFactsGraceNs = 20 * kNsPerMs;
+// Names of fds come from the process, which may not tell them.
+constexpr int64_t kFdNamesNs = 50 * kNsPerMs;
+// Between two looks at a lock: as long as the threads took to answer, within these bounds.
+constexpr int64_t kMinSecondLookNs = kNsPerMs;
+constexpr int64_t kMaxSecondLookNs = 10 * kNsPerMs;
+// Some microseconds where nothing is in the way.
+constexpr int64_t kReadFutexesNs = 100 * kNsPerMs;
 // Modules that are loaded before anybody needs them.
 constexpr int64_t kLoadEarlyNs = 200 * kNsPerMs;
 
@@ -46,6 +58,16 @@ constexpr int64_t kMaxCrashAgeNs = 2 * static_cast<int64_t>(STACKD_TENTATIVE_NS)
 
 std::string Number(int64_t n) { return std::to_string(n); }
 
+// As long as it lives no sample begins, and one that runs ends.
+class WantsCapture {
+ public:
+  explicit WantsCapture(std::atomic<int>* wanted) : wanted_(wanted) { wanted_->fetch_add(1); }
+  ~WantsCapture() { wanted_->fetch_sub(1); }
+
+ private:
+  std::atomic<int>* const wanted_;
+};
+
 }  // namespace
 
 Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessFiles files, std::unique_ptr<Ring> ring,
@@ -53,22 +75,24 @@ Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessFiles 
     : socket_(std::move(socket)),
       peer_uid_(peer_uid),
       id_(std::move(id)),
-      files_(std::move(files)),
+      files_(std::make_shared<const ProcessFiles>(std::move(files))),
+      memory_(files_),
       ring_(std::move(ring)),
       counters_(counters),
       dump_signal_(hello.dump_signal),
-      loader_(&files_, modules, FieldText(hello.exe),
+      fd_names_(socket_.get()),
+      loader_(files_.get(), modules, FieldText(hello.exe),
               [this](const std::vector<std::string>& paths, int64_t deadline_ns) { return OpenFiles(paths, deadline_ns); }),
       reader_(ring_.get()),
       spool_hold_(std::move(spool_hold)) {
   description_ = DescribeProcess(hello, peer_uid, id_);
   description_.connect_wall_ns = WallNs();
-  if (!files_.has_memory()) {
+  if (!files_->has_memory()) {
     description_.limits.push_back(
         "its memory cannot be read, since it may not open its own /proc/self/mem (not dumpable): the vDSO and files "
         "deleted since have no names");
   }
-  if (!files_.has_maps()) {
+  if (!files_->has_maps()) {
     description_.limits.push_back(
         "its maps cannot be read, since it may not open its own /proc/self/maps (not dumpable): start it under the agent "
         "before it changes its user id");
@@ -77,7 +101,7 @@ Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessFiles 
 
 ProcessDescription Agent::Describe() const {
   int32_t threads = thread_count_.load();
-  if (threads == 0) threads = static_cast<int32_t>(files_.Tids().size());
+  if (threads == 0) threads = static_cast<int32_t>(files_->Tids().size());
   std::lock_guard lock(description_mutex_);
   ProcessDescription description = description_;
   description.thread_count = threads;
@@ -117,6 +141,9 @@ bool Agent::OnMessage(ReceivedMessage* message, AgentWish* wish) {
       }
       return true;
     }
+    case STACKD_MSG_FD_NAMES:
+      fd_names_.OnAnswer(*message);
+      return true;
     case STACKD_MSG_DUMP_REQUEST:
       *wish = MayAskForDump() ? AgentWish::kDump : AgentWish::kNothing;
       return true;
@@ -136,6 +163,7 @@ void Agent::OnClosed() {
     awaited_files_.clear();
     files_changed_.notify_all();
   }
+  fd_names_.OnClosed();
   reader_.Interrupt();
 }
 
@@ -201,6 +229,10 @@ class Agent::RingListener : public RingReader::Listener {
     if (agent_->recording_ != nullptr) agent_->recording_->OnStatus(std::move(record));
   }
   void OnCrash(CrashRecord record) override { crashes_.push_back(std::move(record)); }
+  void OnWait(WaitRecord record) override {
+    agent_->counters_->ring_records++;
+    if (agent_->sample_ != nullptr) agent_->sample_->OnWait(record);
+  }
   void OnCorrupt(const char* what) override {
     agent_->counters_->ring_corrupt_records++;
     if (agent_->recording_ != nullptr) agent_->recording_->OnCorrupt(what);
@@ -260,9 +292,10 @@ bool Agent::TakeCrash() {
 
 void Agent::ReleaseCrash() { SetCrashPhase(STACKD_CRASH_STORED); }
 
-void Agent::SendCommand(const CaptureRequest& request) {
+void Agent::SendCommand(uint32_t command, const CaptureRequest& request) {
   stackd_ring_header* header = ring_->header();
-  header->command = STACKD_COMMAND_DUMP;
+  header->command = command;
+  header->only_tid = static_cast<uint32_t>(request.only_tid);
   header->deadline_ns = static_cast<uint64_t>(request.deadline_ns - GraceNs(request.deadline_ns - MonotonicNs()));
   header->max_stack_bytes = std::min(request.max_stack_bytes, kMaxStackBytes);
   __atomic_store_n(&header->command_seq, ++seq_, __ATOMIC_SEQ_CST);
@@ -272,7 +305,7 @@ void Agent::SendCommand(const CaptureRequest& request) {
 }
 
 bool Agent::IsStopped() const {
-  char state = files_.State(0);
+  char state = files_->State(0);
   return state == 'T' || state == 't';
 }
 
@@ -307,16 +340,17 @@ void Agent::Record(const CaptureRequest& request, const std::function<bool()>& i
   }
 }
 
-void Agent::AccountForTheRest(int64_t deadline_ns, Recording* recording) {
-  for (int32_t tid : files_.Tids()) {
+void Agent::AccountForTheRest(const CaptureRequest& request, Recording* recording) {
+  for (int32_t tid : files_->Tids()) {
     if (recording->Has(static_cast<uint32_t>(tid))) continue;
+    if (request.only_tid != 0 && tid != request.only_tid) continue;
     ThreadCapture* thread = recording->Add(static_cast<uint32_t>(tid));
     if (thread == nullptr) return;
     thread->status = ThreadStatus::kTimedOut;
     // Of thousands, procfs would take longer than the caller has.
-    if (MonotonicNs() >= deadline_ns) continue;
-    thread->name = files_.ThreadName(tid);
-    thread->kernel_state = files_.State(tid);
+    if (MonotonicNs() >= request.deadline_ns) continue;
+    thread->name = files_->ThreadName(tid);
+    thread->kernel_state = files_->State(tid);
     switch (thread->kernel_state) {
       case 'T':
       case 't':
@@ -355,7 +389,7 @@ void Agent::RunDump(const CaptureRequest& request, const std::function<bool()>& 
     std::lock_guard lock(ring_mutex_);
     recording_ = recording;
   }
-  SendCommand(request);
+  SendCommand(STACKD_COMMAND_DUMP, request);
   Record(request, in_a_hurry, recording);
   {
     std::lock_guard lock(ring_mutex_);
@@ -365,7 +399,7 @@ void Agent::RunDump(const CaptureRequest& request, const std::function<bool()>& 
   capture->duration_ns = MonotonicNs() - begin_ns;
 
   size_t answered = recording->size();
-  if (!recording->done && !recording->ended) AccountForTheRest(request.deadline_ns, recording);
+  if (!recording->done && !recording->ended) AccountForTheRest(request, recording);
   CountDrops();
   uint32_t generation = __atomic_load_n(&ring_->header()->maps_generation, __ATOMIC_ACQUIRE);
   if (!recording->ended && !recording->stopped && !recording->hurried && generation != map_generation_) {
@@ -399,6 +433,7 @@ void Agent::RunDump(const CaptureRequest& request, const std::function<bool()>& 
 
 Result<std::shared_ptr<Capture>> Agent::CaptureThreads(CaptureRequest request) {
   request.deadline_ns = std::min(request.deadline_ns, MonotonicNs() + kMaxCaptureNs);
+  WantsCapture wanted(&captures_wanted_);
   std::unique_lock lock(capture_mutex_, std::defer_lock);
   auto wait = std::chrono::nanoseconds(std::max<int64_t>(0, request.deadline_ns - MonotonicNs()));
   if (!lock.try_lock_for(wait)) {
@@ -407,6 +442,8 @@ Result<std::shared_ptr<Capture>> Agent::CaptureThreads(CaptureRequest request) {
   counters_->captures++;
   auto capture = std::make_shared<Capture>();
   capture->trigger = request.trigger;
+  capture->hang = request.hang;
+  const int64_t begin_ns = MonotonicNs();
   capture->begin_wall_ns = WallNs();
   capture->dump_signal = dump_signal_;
   int64_t load_deadline_ns = std::min(request.deadline_ns, MonotonicNs() + kLoadModulesNs);
@@ -414,8 +451,122 @@ Result<std::shared_ptr<Capture>> Agent::CaptureThreads(CaptureRequest request) {
 
   Recording recording(seq_ + 1, counters_);
   RunDump(request, nullptr, &recording, capture.get());
+  if (request.only_tid == 0) thread_count_.store(static_cast<int32_t>(recording.size()));
   Finish(&recording, capture.get());
+  for (ThreadCapture& thread : capture->threads) {
+    auto since = request.unmoved_since_ns.find(thread.tid);
+    if (since != request.unmoved_since_ns.end()) thread.unmoved_ns = std::max<int64_t>(0, begin_ns - since->second);
+  }
+  lock.unlock();
+  AddWaits(request.deadline_ns, capture.get());
   return capture;
+}
+
+void Agent::AddWaits(int64_t deadline_ns, Capture* capture) {
+  if (!connected()) return;
+  deadline_ns = std::max(deadline_ns, MonotonicNs() + kWaitFactsGraceNs);
+  AddWaitFacts(deadline_ns, capture);
+  AddFdNames(std::min(deadline_ns, MonotonicNs() + kFdNamesNs), capture);
+}
+
+void Agent::AddWaitFacts(int64_t deadline_ns, Capture* capture) {
+  std::vector<ThreadCall> in_memory;
+  for (ThreadCapture& thread : capture->threads) {
+    if (!thread.call) continue;
+    thread.waited_fds = WaitedFds(*thread.call);
+    if (WaitsInMemory(*thread.call)) in_memory.push_back({thread.tid, *thread.call});
+  }
+  if (in_memory.empty()) return;
+  if (!files_->has_memory()) {
+    capture->notes.push_back(
+        "what locks its threads wait for, and who has them, cannot be read: the process may not open its own memory (not "
+        "dumpable)");
+    return;
+  }
+  const int64_t second_look_ns = std::clamp(capture->duration_ns, kMinSecondLookNs, kMaxSecondLookNs);
+  const RwlockLayout layout = RwlockLayoutOf(*capture->map);
+  auto facts = std::make_shared<WaitFacts>();
+  const bool read = memory_.Run(deadline_ns, [=, calls = std::move(in_memory)](const ProcessFiles& files) {
+    *facts = ReadWaitFacts(files, layout, calls, second_look_ns, deadline_ns);
+  });
+  if (!read) {
+    capture->notes.push_back(
+        "what locks its threads wait for, and who has them, could not be read in time: the kernel holds up whoever reads "
+        "the memory of the process");
+    return;
+  }
+  capture->futexes = std::move(facts->futexes);
+  for (ThreadCapture& thread : capture->threads) {
+    auto polled = facts->polled.find(thread.tid);
+    if (polled != facts->polled.end()) thread.waited_fds = std::move(polled->second);
+  }
+}
+
+void Agent::AddFdNames(int64_t deadline_ns, Capture* capture) {
+  std::vector<int32_t> fds;
+  for (const ThreadCapture& thread : capture->threads) {
+    fds.insert(fds.end(), thread.waited_fds.begin(), thread.waited_fds.end());
+  }
+  if (!fds.empty()) capture->fds = fd_names_.Ask(fds, deadline_ns);
+}
+
+Result<std::vector<ThreadWait>> Agent::SampleWaits(int64_t deadline_ns) {
+  deadline_ns = std::min(deadline_ns, MonotonicNs() + kMaxCaptureNs);
+  std::unique_lock lock(capture_mutex_, std::defer_lock);
+  auto wait = std::chrono::nanoseconds(std::max<int64_t>(0, deadline_ns - MonotonicNs()));
+  if (!lock.try_lock_for(wait)) {
+    return Error(Code::kDeadlineExceeded, "a dump of processes/" + id_ + " was running until the deadline");
+  }
+  if (IsStopped()) return Error(Code::kUnavailable, "processes/" + id_ + " is stopped: it cannot look at its threads");
+  WaitSample sample(seq_ + 1);
+  {
+    std::lock_guard ring_lock(ring_mutex_);
+    sample_ = &sample;
+  }
+  SendCommand(STACKD_COMMAND_SAMPLE, {.deadline_ns = deadline_ns});
+  Result<void> recorded = RecordSample(deadline_ns);
+  {
+    std::lock_guard ring_lock(ring_mutex_);
+    sample_ = nullptr;
+  }
+  __atomic_store_n(&ring_->header()->cancel_seq, seq_, __ATOMIC_RELAXED);
+  CountDrops();
+  if (!recorded) return std::unexpected(recorded.error());
+  return sample.Take();
+}
+
+Result<void> Agent::RecordSample(int64_t deadline_ns) {
+  for (;;) {
+    // In this order, as in Record().
+    const uint32_t doorbell = reader_.Doorbell();
+    const bool connected_before = connected();
+    const bool done = __atomic_load_n(&ring_->header()->done_seq, __ATOMIC_ACQUIRE) == seq_;
+    Drain();
+    if (done) return {};
+    if (!connected_before) return Error(Code::kNotFound, "processes/" + id_ + " has ended", "PROCESS_EXITED");
+    if (captures_wanted_.load() > 0 || crashed_.load()) {
+      return Error(Code::kAborted, "a dump of processes/" + id_ + " went first");
+    }
+    if (MonotonicNs() >= deadline_ns) {
+      return Error(Code::kDeadlineExceeded, "processes/" + id_ + " did not look at its threads by the deadline");
+    }
+    reader_.Wait(doorbell, kPollNs);
+  }
+}
+
+Result<std::vector<FutexWord>> Agent::ReadFutexes(std::vector<uint64_t> avmas) const {
+  if (!files_->has_memory()) {
+    return Error(Code::kUnavailable, "processes/" + id_ + " may not open its own memory (not dumpable)");
+  }
+  const auto map = Map();
+  const RwlockLayout layout = map == nullptr ? RwlockLayout::kCurrent : RwlockLayoutOf(*map);
+  auto words = std::make_shared<std::vector<FutexWord>>();
+  const bool read =
+      memory_.Run(MonotonicNs() + kReadFutexesNs, [words, layout, avmas = std::move(avmas)](const ProcessFiles& files) {
+        *words = ReadFutexWords(files, layout, avmas);
+      });
+  if (!read) return Error(Code::kUnavailable, "the kernel holds up whoever reads the memory of processes/" + id_);
+  return std::move(*words);
 }
 
 void Agent::Finish(Recording* recording, Capture* capture) {
@@ -423,7 +574,6 @@ void Agent::Finish(Recording* recording, Capture* capture) {
   if (capture->map == nullptr) capture->map = std::make_shared<const AddressMap>(std::vector<Mapping>{});
   capture->threads = recording->TakeThreads();
   recording->AddNotes(&capture->notes);
-  thread_count_.store(static_cast<int32_t>(capture->threads.size()));
   capture->process = Describe();
 }
 
@@ -443,6 +593,7 @@ std::shared_ptr<Capture> Agent::CaptureCrash(const std::function<bool()>& in_a_h
   capture->crash = ToCrashCapture(crash);
 
   CaptureRequest request{.trigger = Trigger::kCrash, .deadline_ns = now_ns + kCrashCaptureNs};
+  WantsCapture wanted(&captures_wanted_);
   std::unique_lock lock(capture_mutex_, std::defer_lock);
   // A live dump that runs ends as soon as it sees the crash.
   bool has_turn = lock.try_lock_for(std::chrono::nanoseconds(kCrashCaptureNs));
@@ -460,7 +611,9 @@ std::shared_ptr<Capture> Agent::CaptureCrash(const std::function<bool()>& in_a_h
                                           : "another dump did not end: the other threads of this process were not asked");
     if (connected()) counters_->crashes_hurried++;
   }
+  thread_count_.store(static_cast<int32_t>(recording.size()));
   Finish(&recording, capture.get());
+  if (!in_a_hurry()) AddWaits(request.deadline_ns, capture.get());
   return capture;
 }
 

@@ -22,10 +22,14 @@
 #include "daemon/collect/capture.h"
 #include "daemon/collect/collector.h"
 #include "daemon/collect/counters.h"
+#include "daemon/collect/fd_names.h"
+#include "daemon/collect/heartbeats.h"
+#include "daemon/collect/memory_reader.h"
 #include "daemon/collect/message_socket.h"
 #include "daemon/collect/module_loader.h"
 #include "daemon/collect/process_files.h"
 #include "daemon/collect/recording.h"
+#include "daemon/collect/wait_sample.h"
 #include "daemon/ring/ring.h"
 #include "daemon/ring/ring_reader.h"
 #include "stackd/wire.h"
@@ -58,6 +62,13 @@ class Agent {
   // Any thread. Loads the modules that are mapped now, if nobody has, so that they are known when the process has ended.
   void LoadModulesEarly();
 
+  // Any thread; see Collector.
+  Result<std::vector<ThreadMotion>> ReadMotion() const { return files_->Motion(); }
+  Result<std::vector<ThreadWait>> SampleWaits(int64_t deadline_ns);
+  Result<std::vector<FutexWord>> ReadFutexes(std::vector<uint64_t> avmas) const;
+  std::vector<Heartbeat> Heartbeats() const { return ReadHeartbeats(*ring_); }
+  char StateOf(int32_t tid) const { return files_->State(tid); }
+
   // Any thread. Takes the records that lie in the ring, and after the end of the connection those as well that the process
   // did not take back. True once in its life: when there is a crash, which the caller is to capture.
   bool TakeCrash();
@@ -72,7 +83,7 @@ class Agent {
   bool MayAskForDump();
   std::vector<Fd> OpenFiles(const std::vector<std::string>& paths, int64_t deadline_ns);
   void LoadModules(int64_t deadline_ns, std::vector<std::string>* notes);
-  void SendCommand(const CaptureRequest& request);
+  void SendCommand(uint32_t command, const CaptureRequest& request);
   // Takes all records that are ready: those of a dump go to the recording that runs, a crash is kept.
   void Drain();
   void KeepCrash(CrashRecord record);
@@ -83,16 +94,23 @@ class Agent {
   void Finish(Recording* recording, Capture* capture);
   // Reads the ring until the dump is over, for whatever reason.
   void Record(const CaptureRequest& request, const std::function<bool()>& in_a_hurry, Recording* recording);
+  // Reads the ring until the sample is over.
+  Result<void> RecordSample(int64_t deadline_ns);
+  // Put into `capture` what its threads wait for. Need no mutex.
+  void AddWaits(int64_t deadline_ns, Capture* capture);
+  void AddWaitFacts(int64_t deadline_ns, Capture* capture);
+  void AddFdNames(int64_t deadline_ns, Capture* capture);
   bool IsStopped() const;
   // Gives a status to each thread that the kernel lists and nobody spoke for.
-  void AccountForTheRest(int64_t deadline_ns, Recording* recording);
+  void AccountForTheRest(const CaptureRequest& request, Recording* recording);
   void CountDrops();
   std::shared_ptr<const AddressMap> Map() const;
 
   const Fd socket_;
   const uid_t peer_uid_;
   const std::string id_;
-  const ProcessFiles files_;
+  const std::shared_ptr<const ProcessFiles> files_;
+  const MemoryReader memory_;
   const std::unique_ptr<Ring> ring_;
   CollectorCounters* const counters_;
   std::atomic<bool> connected_{true};
@@ -113,8 +131,12 @@ class Agent {
   std::map<uint32_t, size_t> awaited_files_;  // request id -> index into opened_files_
   std::vector<Fd> opened_files_;
 
+  FdNames fd_names_;
+
   // Of the capturing thread.
   std::timed_mutex capture_mutex_;
+  // Who has the mutex, or waits for it, for a capture. A sample gives way to it.
+  std::atomic<int> captures_wanted_{0};
   ModuleLoader loader_;
   uint32_t map_generation_ = 0;
   uint32_t seq_ = 0;
@@ -128,6 +150,7 @@ class Agent {
   std::mutex ring_mutex_;
   RingReader reader_;
   Recording* recording_ = nullptr;  // of the dump that runs
+  WaitSample* sample_ = nullptr;    // of the sample that runs
   std::optional<CrashRecord> crash_;
   bool crash_claimed_ = false;
   std::atomic<bool> crashed_{false};

@@ -88,6 +88,11 @@ Result<Fd> Listen(const std::string& path) {
   return fd;
 }
 
+std::unexpected<Status> NotConnected(const std::string& process_id) {
+  return Error(Code::kNotFound, "processes/" + process_id + " is not connected: it has ended, or never had the agent",
+               "PROCESS_EXITED");
+}
+
 // What came with a message and was not taken.
 void Discard(ReceivedMessage message) {
   std::erase_if(message.fds, [](const Fd& fd) { return !fd.valid(); });
@@ -456,11 +461,39 @@ std::vector<ProcessDescription> Collector::Processes() const {
 
 Result<std::shared_ptr<Capture>> Collector::CaptureProcess(const std::string& process_id, const CaptureRequest& request) {
   std::shared_ptr<Agent> agent = state_->Find(process_id);
-  if (agent == nullptr) {
-    return Error(Code::kNotFound, "processes/" + process_id + " is not connected: it has ended, or never had the agent",
-                 "PROCESS_EXITED");
-  }
+  if (agent == nullptr) return NotConnected(process_id);
   return agent->CaptureThreads(request);
+}
+
+Result<std::vector<ThreadMotion>> Collector::ReadMotion(const std::string& process_id) const {
+  std::shared_ptr<Agent> agent = state_->Find(process_id);
+  if (agent == nullptr) return NotConnected(process_id);
+  return agent->ReadMotion();
+}
+
+Result<std::vector<ThreadWait>> Collector::SampleWaits(const std::string& process_id, int64_t deadline_ns) {
+  std::shared_ptr<Agent> agent = state_->Find(process_id);
+  if (agent == nullptr) return NotConnected(process_id);
+  state_->counters.wait_samples++;
+  return agent->SampleWaits(deadline_ns);
+}
+
+Result<std::vector<FutexWord>> Collector::ReadFutexes(const std::string& process_id,
+                                                      std::span<const uint64_t> avmas) const {
+  std::shared_ptr<Agent> agent = state_->Find(process_id);
+  if (agent == nullptr) return NotConnected(process_id);
+  return agent->ReadFutexes({avmas.begin(), avmas.end()});
+}
+
+Result<std::vector<Heartbeat>> Collector::Heartbeats(const std::string& process_id) const {
+  std::shared_ptr<Agent> agent = state_->Find(process_id);
+  if (agent == nullptr) return NotConnected(process_id);
+  return agent->Heartbeats();
+}
+
+char Collector::StateOf(const std::string& process_id, int32_t tid) const {
+  std::shared_ptr<Agent> agent = state_->Find(process_id);
+  return agent == nullptr ? 0 : agent->StateOf(tid);
 }
 
 void Collector::OnDumpRequest(std::function<void(std::string)> handler) {
@@ -481,6 +514,7 @@ std::map<std::string, int64_t> Collector::Counters() const {
   const CollectorCounters& c = state_->counters;
   return {
       {"captures", c.captures},
+      {"wait_samples", c.wait_samples},
       {"ring_records", c.ring_records},
       {"ring_corrupt_records", c.ring_corrupt_records},
       {"ring_late_records", c.ring_late_records},

@@ -8,6 +8,7 @@ namespace stackd {
 
 struct CollectorCounters {
   std::atomic<int64_t> captures{0};
+  std::atomic<int64_t> wait_samples{0};
   std::atomic<int64_t> ring_records{0};
   std::atomic<int64_t> ring_corrupt_records{0};
   std::atomic<int64_t> ring_late_records{0};

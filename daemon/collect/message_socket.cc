@@ -12,9 +12,9 @@ namespace {
 // As many as one message can carry (the kernel's SCM_MAX_FD). What does not fit the kernel closes on the spot, and that may
 // wait (destroy_elsewhere.h).
 constexpr size_t kMaxFds = 253;
-constexpr size_t kMaxMessageBytes = 2048;
+constexpr size_t kMaxMessageBytes = 8192;
 constexpr size_t kMaxSentFds = 2;
-static_assert(sizeof(stackd_hello) <= kMaxMessageBytes);
+static_assert(sizeof(stackd_hello) <= kMaxMessageBytes && sizeof(stackd_fd_names) <= kMaxMessageBytes);
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -58,6 +59,12 @@ Result<std::vector<uint8_t>> ProcessFiles::ReadMemory(uint64_t avma, uint64_t si
   return bytes;
 }
 
+size_t ProcessFiles::ReadSome(uint64_t avma, std::span<uint8_t> bytes) const {
+  if (!mem_.valid()) return 0;
+  const ssize_t got = pread64(mem_.get(), bytes.data(), bytes.size(), static_cast<off64_t>(avma));
+  return got > 0 ? static_cast<size_t>(got) : 0;
+}
+
 Result<std::string> ProcessFiles::ReadMaps() const {
   if (!maps_.valid()) return Error(Code::kFailedPrecondition, "the process could not open its own maps");
   std::string text;
@@ -89,6 +96,35 @@ std::vector<int32_t> ProcessFiles::Tids() const {
     if (entry->d_name[0] != '.' && tids.size() < kMaxTids) tids.push_back(static_cast<int32_t>(atol(entry->d_name)));
   }
   return tids;
+}
+
+Result<std::vector<ThreadMotion>> ProcessFiles::Motion() const {
+  const auto unavailable = [](const char* why) { return Error(Code::kUnavailable, why); };
+  const std::vector<int32_t> tids = Tids();
+  const Fd tasks(folder_.valid() ? openat(folder_.get(), "task", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1);
+  if (tids.empty() || !tasks.valid()) return unavailable("its threads cannot be listed: it has ended, or passed no folder");
+  std::vector<ThreadMotion> motions;
+  motions.reserve(tids.size());
+  bool told = false;
+  for (int32_t tid : tids) {
+    char path[32];
+    snprintf(path, sizeof(path), "%d/schedstat", tid);
+    const Fd fd(openat(tasks.get(), path, O_RDONLY | O_CLOEXEC));
+    char text[96];
+    const ssize_t got = fd.valid() ? read(fd.get(), text, sizeof(text) - 1) : -1;
+    if (got <= 0) continue;  // it has ended meanwhile
+    text[got] = '\0';
+    ThreadMotion& motion = motions.emplace_back();
+    motion.tid = tid;
+    char* at = text;
+    motion.run_ns = strtoll(at, &at, 10);
+    motion.runnable_ns = strtoll(at, &at, 10);
+    motion.run_count = strtoull(at, &at, 10);
+    told |= motion.run_count != 0;
+  }
+  // Every thread has run once, or it could not be here.
+  if (!told) return unavailable("the kernel does not tell how long threads run");
+  return motions;
 }
 
 std::string ProcessFiles::ReadInFolder(const std::string& path) const {

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "daemon/base/fd.h"
 #include "daemon/base/result.h"
+#include "daemon/collect/waits.h"
 
 namespace stackd {
 
@@ -27,11 +29,15 @@ class ProcessFiles {
 
   // Bytes of its memory, exactly as many; fails once it has ended.
   Result<std::vector<uint8_t>> ReadMemory(uint64_t avma, uint64_t size_bytes) const;
+  // The same, as many as there are up to the first that cannot be read: 0 if that is the first. Nothing is allocated.
+  size_t ReadSome(uint64_t avma, std::span<uint8_t> bytes) const;
   // The text of its maps, at most 16 MiB (the kernel's default limit of 65,530 mappings, 250 bytes each), by whole lines.
   Result<std::string> ReadMaps() const;
 
   // Its tids, in the kernel's order; empty if the folder cannot be read.
   std::vector<int32_t> Tids() const;
+  // How long each thread has run; kUnavailable where the kernel does not tell, or the process has ended.
+  Result<std::vector<ThreadMotion>> Motion() const;
   // 'R', 'S', 'D', 'T', ...; 0 if unknown. `tid` 0: the process.
   char State(int32_t tid) const;
   std::string ThreadName(int32_t tid) const;

@@ -1,29 +1,23 @@
 // What threads of a process wait for, as facts: system calls, fds, and the words of locks that lie behind futexes.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "daemon/ring/system_call.h"
+
 namespace stackd {
-
-// A system call that a thread is in, with those of its arguments that left the process (agent/syscall_arguments.h).
-struct SystemCall {
-  uint32_t number = 0;
-  uint32_t known_arguments = 0;  // bit n: arguments[n] is known
-  std::array<uint64_t, 6> arguments = {};
-
-  bool knows(int argument) const { return (known_arguments >> argument & 1) != 0; }
-};
 
 // A pthread_mutex_t of glibc at the futex word, believed because every field of it makes sense.
 struct GlibcMutex {
-  int32_t owner_tid = 0;  // 0: nobody
+  int32_t owner_tid = 0;  // 0: nobody for long: it changed hands while it was looked at
   uint32_t count = 0;     // times that the owner has locked a recursive one
   uint32_t users = 0;
   int32_t kind = 0;  // __kind: type in bits 0 and 1, robust 16, priority inheritance 32, shared 128
+
+  bool operator==(const GlibcMutex&) const = default;
 };
 
 // A pthread_rwlock_t of glibc around the futex word, likewise.
@@ -31,8 +25,10 @@ struct GlibcRwlock {
   uint64_t avma = 0;          // of the lock; the futex is a word of it
   uint32_t reader_count = 0;  // that hold it, or wait for it while a writer does
   bool write_locked = false;  // or about to be
-  int32_t writer_tid = 0;     // that holds it; 0: none
+  int32_t writer_tid = 0;     // that holds it; 0: none, or not for long
   bool prefers_writers = false;
+
+  bool operator==(const GlibcRwlock&) const = default;
 };
 
 // One word that threads wait on. Nothing of the memory around it is kept but what is here.
@@ -41,6 +37,8 @@ struct FutexWord {
   uint32_t value = 0;
   std::optional<GlibcMutex> mutex;
   std::optional<GlibcRwlock> rwlock;
+
+  bool operator==(const FutexWord&) const = default;
 };
 
 // An fd that a thread waits for.
@@ -50,6 +48,8 @@ struct WaitedFd {
   int32_t other_end = -1;        // of a pipe: an fd of the same process
   uint32_t watched_count = 0;    // of an epoll instance
   std::vector<int32_t> watched;  // the first of these
+
+  bool operator==(const WaitedFd&) const = default;
 };
 
 // A thread that sleeps, as the process's helper saw it without waking it.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <tuple>
 
 #include "daemon/base/text.h"
 
@@ -16,6 +17,16 @@ int64_t ClockTime(uint64_t time_ns) { return static_cast<int64_t>(std::min<uint6
 
 // Procfs has a letter there; it goes to people as it is.
 char StateLetter(char state) { return (state | 0x20) >= 'a' && (state | 0x20) <= 'z' ? state : '\0'; }
+
+std::optional<SystemCall> ParseCall(const stackd_syscall& raw) {
+  if ((raw.known & STACKD_SYSCALL_KNOWN) == 0) return std::nullopt;
+  SystemCall call{.number = raw.number, .known_arguments = raw.known & ((1u << STACKD_SYSCALL_ARGUMENTS) - 1)};
+  static_assert(STACKD_SYSCALL_ARGUMENTS == std::tuple_size_v<decltype(call.arguments)>);
+  for (int i = 0; i < STACKD_SYSCALL_ARGUMENTS; i++) {
+    if (call.knows(i)) call.arguments[static_cast<size_t>(i)] = raw.arguments[i];
+  }
+  return call;
+}
 
 // False if the payload does not hold what the header promises.
 bool ParseStack(std::span<const char> payload, ThreadRecord* record) {
@@ -66,6 +77,7 @@ std::optional<ThreadRecord> ParseThreadBody(std::span<const char> bytes) {
   record.stack_words = raw.stack_words;
   record.outer_base_avma = raw.outer_base;
   record.outer_words = raw.outer_words;
+  record.call = ParseCall(raw.syscall);
   if (!ParseStack(bytes.subspan(kBodyBytes), &record)) return std::nullopt;
   return record;
 }
@@ -116,6 +128,20 @@ std::optional<std::vector<std::optional<StatusRecord>>> ParseStatuses(std::span<
                                   .kernel_state = StateLetter(entry.state),
                                   .name = FieldText(entry.name),
                                   .wait_channel = FieldText(entry.wait_channel)};
+  }
+  return records;
+}
+
+std::optional<std::vector<WaitRecord>> ParseWaits(std::span<const char> chain) {
+  stackd_wait_record raw;
+  memcpy(&raw, chain.data(), sizeof(raw));
+  if (raw.entry_count > STACKD_WAIT_ENTRIES) return std::nullopt;
+  std::vector<WaitRecord> records;
+  records.reserve(raw.entry_count);
+  for (uint32_t i = 0; i < raw.entry_count; i++) {
+    const stackd_wait_entry& entry = raw.entries[i];
+    records.push_back(
+        {.seq = raw.seq, .tid = entry.tid, .rsp_avma = entry.rsp, .rip_avma = entry.rip, .call = ParseCall(entry.syscall)});
   }
   return records;
 }

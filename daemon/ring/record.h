@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/ring/system_call.h"
 #include "stackd/ring_abi.h"
 
 namespace stackd {
@@ -33,6 +34,7 @@ struct ThreadRecord {
   // As StackCopy takes them: of both.
   std::vector<uint64_t> masks;
   std::vector<uint64_t> words;
+  std::optional<SystemCall> call;  // nullopt: in none, or it is not known
 };
 
 // One entry of a STATUS record.
@@ -43,6 +45,15 @@ struct StatusRecord {
   char kernel_state = 0;
   std::string name;
   std::string wait_channel;
+};
+
+// One entry of a WAIT record.
+struct WaitRecord {
+  uint32_t seq = 0;
+  uint32_t tid = 0;
+  uint64_t rsp_avma = 0;
+  uint64_t rip_avma = 0;
+  std::optional<SystemCall> call;  // nullopt: in a page fault or in none
 };
 
 struct CrashRecord {
@@ -71,5 +82,7 @@ std::optional<ThreadRecord> ParseThread(std::span<const char> chain);
 std::optional<CrashRecord> ParseCrash(std::span<const char> chain);
 // nullopt in the place of an entry that makes no sense; nullopt altogether if there cannot be so many.
 std::optional<std::vector<std::optional<StatusRecord>>> ParseStatuses(std::span<const char> chain);
+// nullopt if there cannot be so many.
+std::optional<std::vector<WaitRecord>> ParseWaits(std::span<const char> chain);
 
 }  // namespace stackd

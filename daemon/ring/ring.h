@@ -26,6 +26,10 @@ class Ring {
 
   // Shared with the process, which may write anything there at any time.
   stackd_ring_header* header() const { return static_cast<stackd_ring_header*>(memory_); }
+  const stackd_heartbeat_cell& heartbeat(uint32_t index) const {
+    const char* cells = static_cast<const char*>(memory_) + STACKD_HEARTBEATS_OFFSET;
+    return reinterpret_cast<const stackd_heartbeat_cell*>(cells)[index];
+  }
   const void* slot(uint32_t index) const {
     return static_cast<const char*>(memory_) + STACKD_HEADER_BYTES + uint64_t{index} * STACKD_SLOT_BYTES;
   }

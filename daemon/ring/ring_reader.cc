@@ -110,6 +110,12 @@ void RingReader::Deliver(const Chain& chain, Listener* listener) {
       }
       return;
     }
+    case STACKD_RECORD_WAIT: {
+      auto records = ParseWaits(chain.bytes);
+      if (!records) return listener->OnCorrupt("a wait record with too many entries");
+      for (WaitRecord& record : *records) listener->OnWait(record);
+      return;
+    }
     case STACKD_RECORD_CRASH:
       return DeliverCrash(*ParseCrash(chain.bytes), listener);
     default:

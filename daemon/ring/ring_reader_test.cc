@@ -32,11 +32,13 @@ struct Records : RingReader::Listener {
   void OnThread(ThreadRecord record) override { threads.push_back(std::move(record)); }
   void OnStatus(StatusRecord record) override { statuses.push_back(std::move(record)); }
   void OnCrash(CrashRecord record) override { crashes.push_back(std::move(record)); }
+  void OnWait(WaitRecord record) override { waits.push_back(record); }
   void OnCorrupt(const char* what) override { corrupt.emplace_back(what); }
 
   std::vector<ThreadRecord> threads;
   std::vector<CrashRecord> crashes;
   std::vector<StatusRecord> statuses;
+  std::vector<WaitRecord> waits;
   std::vector<std::string> corrupt;
 };
 
@@ -265,6 +267,64 @@ TEST_F(RingReaderTest, MoreStatusesThanASlotHoldsAreCorrupt) {
   }
 }
 
+TEST_F(RingReaderTest, GivesTheSystemCallOfAThreadWithTheArgumentsThatAreKnown) {
+  stackd_thread_record record = ThreadInOneSlot();
+  record.syscall = {.number = SYS_poll, .known = STACKD_SYSCALL_KNOWN | 0b11, .arguments = {0x7000, 3, 99, 99, 99, 99}};
+  Forge(0, record);
+  Records records = Drain();
+  ASSERT_EQ(records.threads.size(), 1u);
+  ASSERT_TRUE(records.threads[0].call.has_value());
+  EXPECT_EQ(records.threads[0].call->number, static_cast<uint32_t>(SYS_poll));
+  EXPECT_EQ(records.threads[0].call->known_arguments, 0b11u) << "no bit beyond the arguments";
+  EXPECT_THAT(records.threads[0].call->arguments, ElementsAre(0x7000, 3, 0, 0, 0, 0)) << "what is not known is not kept";
+}
+
+TEST_F(RingReaderTest, AThreadOutsideAnySystemCallHasNone) {
+  stackd_thread_record record = ThreadInOneSlot();
+  record.syscall = {.number = SYS_poll, .known = 0b11, .arguments = {0x7000, 3}};
+  Forge(0, record);
+  Records records = Drain();
+  ASSERT_EQ(records.threads.size(), 1u);
+  EXPECT_FALSE(records.threads[0].call.has_value());
+}
+
+stackd_wait_record Waits(uint32_t entry_count) {
+  stackd_wait_record record{};
+  record.slot = {STACKD_NO_SLOT, STACKD_RECORD_WAIT};
+  record.seq = 7;
+  record.entry_count = entry_count;
+  return record;
+}
+
+TEST_F(RingReaderTest, GivesWaits) {
+  stackd_wait_record record = Waits(STACKD_WAIT_ENTRIES);
+  record.entries[0] = {.tid = 11, .rsp = 0x7fff0000, .rip = 0x401000};
+  record.entries[0].syscall = {.number = SYS_futex, .known = STACKD_SYSCALL_KNOWN | 1, .arguments = {0x601000, 5}};
+  record.entries[24].tid = 12;
+  Forge(0, record);
+  Records records = Drain();
+  ASSERT_EQ(records.waits.size(), size_t{STACKD_WAIT_ENTRIES});
+  const WaitRecord& first = records.waits[0];
+  EXPECT_EQ(first.seq, 7u);
+  EXPECT_EQ(first.tid, 11u);
+  EXPECT_EQ(first.rsp_avma, 0x7fff0000u);
+  EXPECT_EQ(first.rip_avma, 0x401000u);
+  ASSERT_TRUE(first.call.has_value());
+  EXPECT_EQ(first.call->number, static_cast<uint32_t>(SYS_futex));
+  EXPECT_THAT(first.call->arguments, ElementsAre(0x601000, 0, 0, 0, 0, 0));
+  EXPECT_EQ(records.waits[24].tid, 12u);
+  EXPECT_FALSE(records.waits[24].call.has_value());
+}
+
+TEST_F(RingReaderTest, MoreWaitsThanASlotHoldsAreCorrupt) {
+  for (uint32_t count : {STACKD_WAIT_ENTRIES + 1u, ~0u}) {
+    Forge(0, Waits(count));
+    Records records = Drain();
+    EXPECT_THAT(records.waits, IsEmpty());
+    EXPECT_EQ(records.corrupt.size(), 1u) << count;
+  }
+}
+
 TEST_F(RingReaderTest, TextOfTheProcessBecomesUtf8AndItsStateALetter) {
   stackd_status_record record{};
   record.slot = {STACKD_NO_SLOT, STACKD_RECORD_STATUS};
@@ -477,7 +537,7 @@ TEST_F(CrashRecordTest, TentativeThatIsNoCrashOrOutsideTheRingIsCorrupt) {
 }
 
 TEST_F(RingReaderTest, UnknownKindsAreCorrupt) {
-  for (uint32_t kind : {0u, 4u, 0xffffffffu}) {
+  for (uint32_t kind : {0u, 5u, 0xffffffffu}) {
     stackd_thread_record record = ThreadInOneSlot();
     record.slot.kind = kind;
     Forge(0, record);

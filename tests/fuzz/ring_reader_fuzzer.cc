@@ -31,6 +31,7 @@ struct Checker : RingReader::Listener {
     Check(record.status >= STACKD_STATUS_SIGNAL_BLOCKED && record.status <= STACKD_STATUS_AGENT_FAULT);
     statuses++;
   }
+  void OnWait(WaitRecord record) override { CheckCall(record.call); }
   void OnCorrupt(const char* what) override { Check(what != nullptr); }
 
   static void CheckThread(const ThreadRecord& record) {
@@ -41,6 +42,13 @@ struct Checker : RingReader::Listener {
     Check(record.stack_words <= kMaxStackBytes / 8);
     Check(record.outer_words <= kMaxStackBytes / 8);
     Check(record.time_ns >= 0 && record.cpu_ns >= 0 && record.handler_ns >= 0);
+    CheckCall(record.call);
+  }
+  static void CheckCall(const std::optional<SystemCall>& call) {
+    if (!call) return;
+    Check(call->known_arguments < 1u << STACKD_SYSCALL_ARGUMENTS);
+    for (int i = 0; i < STACKD_SYSCALL_ARGUMENTS; i++)
+      Check(call->knows(i) || call->arguments[static_cast<size_t>(i)] == 0);
   }
 
   int statuses = 0;

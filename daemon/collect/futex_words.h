@@ -1,0 +1,23 @@
+// The words that threads wait on, out of the memory of their process.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "daemon/collect/lock_layout.h"
+#include "daemon/collect/process_files.h"
+#include "daemon/collect/waits.h"
+
+namespace stackd {
+
+// More in one process are not looked at.
+inline constexpr size_t kMaxFutexWords = 4096;
+
+// By address, each once. Those that cannot be read are missing. May wait (memory_reader.h).
+std::vector<FutexWord> ReadFutexWords(const ProcessFiles& files, RwlockLayout layout, std::span<const uint64_t> avmas);
+
+// Two looks at one word: what the second saw, and a holder only if both saw the same.
+FutexWord SeenTwice(const FutexWord& first, FutexWord second);
+
+}  // namespace stackd

@@ -1,0 +1,46 @@
+// What lies at a futex word, if it is a lock of glibc's whose holder is written in it.
+//
+// Layouts on x86-64, as glibc publishes them (sysdeps/nptl/bits/thread-shared-types.h, struct_mutex.h, struct_rwlock.h, and
+// nptl/pthread_rwlock_common.c for what the words mean; before 2.25 bits/pthreadtypes.h and nptl/pthread_rwlock_*.c):
+//
+//     bytes     mutex, 2.17 to 2.42    rwlock, 2.25 to 2.42    rwlock, 2.17 to 2.24
+//      0 ..  4  lock  <- futex         readers  <- futex        lock
+//      4 ..  8  count                  writers                  nr_readers
+//      8 .. 12  owner                  wrphase_futex  <- futex  readers_wakeup  <- futex
+//     12 .. 16  nusers                 writers_futex  <- futex  writer_wakeup  <- futex
+//     16 .. 20  kind                   0                        nr_readers_queued
+//     20 .. 24  spins, elision         0                        nr_writers_queued
+//     24 .. 32  list.prev              cur_writer, shared       writer, shared
+//     32 .. 40  list.next              0                        0
+//     40 .. 52                         0, flags                 0, flags
+//
+// A futex may be anything: another library's lock, freed memory, a counter. So a lock is believed only if every field of it
+// makes sense and all of them together are a state in which threads wait for long: it is held.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "daemon/collect/waits.h"
+#include "daemon/module/address_map.h"
+
+namespace stackd {
+
+// What is looked at around a futex word.
+inline constexpr size_t kLockBytesBefore = 12;
+inline constexpr size_t kLockBytesFrom = 52;
+
+// No tid of Linux is higher.
+inline constexpr int32_t kMaxTid = 1 << 22;
+
+enum class RwlockLayout { kCurrent, kBefore2_25 };
+
+// Of the glibc that is mapped there. Its file names its version up to 2.33, and later ones are current.
+RwlockLayout RwlockLayoutOf(const AddressMap& map);
+
+// `memory` holds the word at `offset`, whole, and as much of what is around it as could be read. Nothing of it is kept but
+// the word and the fields of FutexWord.
+FutexWord DecodeFutex(uint64_t avma, std::span<const uint8_t> memory, size_t offset, RwlockLayout layout);
+
+}  // namespace stackd
