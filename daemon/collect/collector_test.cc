@@ -281,8 +281,8 @@ TEST_F(CollectorTest, MessagesThatAreNotAHelloAreRefused) {
   EXPECT_EQ(less_than_a_header.Answer(), "closed");
 
   FakeAgent too_long(dir_);
-  std::vector<char> long_message(5000);
-  stackd_message_header header{STACKD_MSG_HELLO, 5000};
+  std::vector<char> long_message(10000);
+  stackd_message_header header{STACKD_MSG_HELLO, 10000};
   memcpy(long_message.data(), &header, sizeof(header));
   ASSERT_TRUE(too_long.Send(long_message.data(), long_message.size()));
   EXPECT_EQ(too_long.Answer(), "closed");

@@ -16,6 +16,8 @@ struct GlibcMutex {
   uint32_t count = 0;     // times that the owner has locked a recursive one
   uint32_t users = 0;
   int32_t kind = 0;  // __kind: type in bits 0 and 1, robust 16, priority inheritance 32, shared 128
+
+  bool operator==(const GlibcMutex&) const = default;
 };
 
 // A pthread_rwlock_t of glibc around the futex word, likewise.
@@ -25,6 +27,8 @@ struct GlibcRwlock {
   bool write_locked = false;  // or about to be
   int32_t writer_tid = 0;     // that holds it; 0: none, or not for long
   bool prefers_writers = false;
+
+  bool operator==(const GlibcRwlock&) const = default;
 };
 
 // One word that threads wait on. Nothing of the memory around it is kept but what is here.
@@ -33,6 +37,8 @@ struct FutexWord {
   uint32_t value = 0;
   std::optional<GlibcMutex> mutex;
   std::optional<GlibcRwlock> rwlock;
+
+  bool operator==(const FutexWord&) const = default;
 };
 
 // An fd that a thread waits for.
@@ -42,6 +48,8 @@ struct WaitedFd {
   int32_t other_end = -1;        // of a pipe: an fd of the same process
   uint32_t watched_count = 0;    // of an epoll instance
   std::vector<int32_t> watched;  // the first of these
+
+  bool operator==(const WaitedFd&) const = default;
 };
 
 // A thread that sleeps, as the process's helper saw it without waking it.

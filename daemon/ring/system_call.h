@@ -13,6 +13,8 @@ struct SystemCall {
   std::array<uint64_t, 6> arguments = {};
 
   bool knows(int argument) const { return (known_arguments >> argument & 1) != 0; }
+
+  bool operator==(const SystemCall&) const = default;
 };
 
 }  // namespace stackd

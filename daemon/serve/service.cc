@@ -404,6 +404,9 @@ grpc::Status StackdService::GetDaemon(grpc::ServerContext*, const v1::GetDaemonR
   auto& counters = *response->mutable_counters();
   for (const auto& [name, count] : parts_.collector->Counters()) counters[name] = count;
   for (const auto& [name, count] : parts_.pipeline->Counters()) counters[name] = count;
+  if (parts_.more_counters) {
+    for (const auto& [name, count] : parts_.more_counters()) counters[name] = count;
+  }
   counters["symbolizer_restarts"] = parts_.symbolizer->worker_restarts();
   counters["store_evicted"] = parts_.store->evicted_count();
   counters["store_crashes_dropped"] = parts_.store->dropped_count();

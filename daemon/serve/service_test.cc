@@ -78,7 +78,8 @@ class ServiceTest : public testing::Test {
             .symbolizer = &symbolizer_,
             .dir = dir_,
             .store_file = ":memory:",
-            .watch_queue_limit = 20};
+            .watch_queue_limit = 20,
+            .process_health = &process_health_};
   }
 
   void Processes(std::vector<ProcessDescription> processes) {
@@ -136,6 +137,7 @@ class ServiceTest : public testing::Test {
   Symbolizer symbolizer_{{}};
   std::unique_ptr<DumpStore> store_;
   std::unique_ptr<Pipeline> pipeline_;
+  ProcessHealth process_health_{[this] { return collector_->Processes(); }};
   std::unique_ptr<Server> server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Stackd::Stub> stub_;
@@ -732,6 +734,54 @@ TEST_F(ServiceTest, IsHealthyUntilItDrains) {
   ASSERT_TRUE(reader->Read(&response));
   EXPECT_EQ(response.status(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
   EXPECT_FALSE(reader->Read(&response));
+}
+
+TEST_F(ServiceTest, TellsWhetherTheProcessesOfANameAreWell) {
+  using grpc::health::v1::HealthCheckResponse;
+  Processes({FakeProcess(7, "fake"), FakeProcess(8, "fake"), FakeProcess(9, "other")});
+  auto health = grpc::health::v1::Health::NewStub(channel_);
+  grpc::health::v1::HealthCheckRequest request;
+  const auto check = [&](const std::string& name) {
+    grpc::ClientContext context;
+    HealthCheckResponse response;
+    request.set_service("process/" + name);
+    const grpc::Status status = health->Check(&context, request, &response);
+    return status.ok() ? HealthCheckResponse::ServingStatus_Name(response.status()) : std::to_string(status.error_code());
+  };
+  EXPECT_EQ(check("fake"), "SERVING");
+  EXPECT_EQ(check("nobody"), std::to_string(grpc::StatusCode::NOT_FOUND));
+
+  grpc::ClientContext context, context_of_nobody;
+  request.set_service("process/fake");
+  auto reader = health->Watch(&context, request);
+  request.set_service("process/nobody");
+  auto reader_of_nobody = health->Watch(&context_of_nobody, request);
+  HealthCheckResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVING);
+  ASSERT_TRUE(reader_of_nobody->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVICE_UNKNOWN);
+
+  auto suspicion = std::make_shared<Suspicion>();
+  suspicion->process_id = FakeProcess(8, "fake").id;
+  process_health_.SetIll(suspicion);
+  EXPECT_EQ(check("fake"), "NOT_SERVING");
+  EXPECT_EQ(check("other"), "SERVING");
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
+
+  suspicion->over = true;
+  EXPECT_EQ(check("fake"), "SERVING");
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVING);
+  Processes({FakeProcess(10, "nobody")});
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVICE_UNKNOWN);
+  ASSERT_TRUE(reader_of_nobody->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVING);
+  // The daemon's end is not the process's.
+  server_->Drain(kNsPerSecond);
+  EXPECT_FALSE(reader_of_nobody->Read(&response));
 }
 
 TEST_F(ServiceTest, ServesASocketForItsOwnerOnlyAndTakesItAway) {

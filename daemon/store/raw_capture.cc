@@ -1,5 +1,6 @@
 #include "daemon/store/raw_capture.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -59,6 +60,29 @@ struct MappingRecord {
   uint32_t reserved;
 };
 static_assert(sizeof(MappingRecord) == 6 * 8 + 16 && std::has_unique_object_representations_v<MappingRecord>);
+
+// What not every thread has is kept by the place of its thread in `threads`.
+struct CallRecord {
+  uint32_t thread;
+  uint32_t number;
+  uint32_t known_arguments;
+  uint32_t reserved;
+  uint64_t arguments[6];
+};
+static_assert(sizeof(CallRecord) == 16 + 6 * 8 && std::has_unique_object_representations_v<CallRecord>);
+
+struct WaitedFdRecord {
+  uint32_t thread;
+  int32_t fd;
+};
+static_assert(sizeof(WaitedFdRecord) == 8 && std::has_unique_object_representations_v<WaitedFdRecord>);
+
+struct UnmovedRecord {
+  uint32_t thread;
+  uint32_t reserved;
+  int64_t unmoved_ns;
+};
+static_assert(sizeof(UnmovedRecord) == 16 && std::has_unique_object_representations_v<UnmovedRecord>);
 
 template <typename T>
 void Append(std::span<const T> values, std::string* bytes) {
@@ -185,6 +209,103 @@ void SerializeThreads(const std::vector<ThreadCapture>& threads, store::RawCaptu
   }
 }
 
+void SerializeWaits(const std::vector<ThreadCapture>& threads, store::RawCapture* raw) {
+  for (uint32_t i = 0; i < threads.size(); i++) {
+    const ThreadCapture& thread = threads[i];
+    if (thread.call) {
+      CallRecord record{.thread = i,
+                        .number = thread.call->number,
+                        .known_arguments = thread.call->known_arguments,
+                        .reserved = 0,
+                        .arguments = {}};
+      std::ranges::copy(thread.call->arguments, record.arguments);
+      Append(std::span<const CallRecord>(&record, 1), raw->mutable_calls());
+    }
+    for (int32_t fd : thread.waited_fds) {
+      const WaitedFdRecord record{i, fd};
+      Append(std::span(&record, 1), raw->mutable_waited_fds());
+    }
+    if (thread.unmoved_ns >= 0) {
+      const UnmovedRecord record{i, 0, thread.unmoved_ns};
+      Append(std::span(&record, 1), raw->mutable_unmoved());
+    }
+  }
+}
+
+void SerializeHang(const HangCapture& hang, store::RawHang* raw) {
+  raw->set_cause(static_cast<int32_t>(hang.cause));
+  raw->set_explanation(hang.explanation);
+  raw->set_tid(hang.tid);
+  raw->set_heartbeat(hang.heartbeat);
+  raw->set_duration_ns(hang.duration_ns);
+}
+
+// False for a cause that nobody knows.
+bool ParseHang(const store::RawHang& raw, HangCapture* hang) {
+  if (raw.cause() < static_cast<int32_t>(HangCause::kHeartbeatMissed) ||
+      raw.cause() > static_cast<int32_t>(HangCause::kNotGone)) {
+    return false;
+  }
+  hang->cause = static_cast<HangCause>(raw.cause());
+  hang->explanation = raw.explanation();
+  hang->tid = raw.tid();
+  hang->heartbeat = raw.heartbeat();
+  hang->duration_ns = raw.duration_ns();
+  return true;
+}
+
+void SerializeFutex(const FutexWord& futex, store::RawFutex* raw) {
+  raw->set_avma(futex.avma);
+  raw->set_value(futex.value);
+  if (futex.mutex) {
+    raw->mutable_mutex()->set_owner_tid(futex.mutex->owner_tid);
+    raw->mutable_mutex()->set_count(futex.mutex->count);
+    raw->mutable_mutex()->set_users(futex.mutex->users);
+    raw->mutable_mutex()->set_kind(futex.mutex->kind);
+  }
+  if (futex.rwlock) {
+    raw->mutable_rwlock()->set_avma(futex.rwlock->avma);
+    raw->mutable_rwlock()->set_reader_count(futex.rwlock->reader_count);
+    raw->mutable_rwlock()->set_write_locked(futex.rwlock->write_locked);
+    raw->mutable_rwlock()->set_writer_tid(futex.rwlock->writer_tid);
+    raw->mutable_rwlock()->set_prefers_writers(futex.rwlock->prefers_writers);
+  }
+}
+
+FutexWord ParseFutex(const store::RawFutex& raw) {
+  FutexWord futex{.avma = raw.avma(), .value = raw.value()};
+  if (raw.has_mutex()) {
+    futex.mutex = GlibcMutex{.owner_tid = raw.mutex().owner_tid(),
+                             .count = raw.mutex().count(),
+                             .users = raw.mutex().users(),
+                             .kind = raw.mutex().kind()};
+  }
+  if (raw.has_rwlock()) {
+    futex.rwlock = GlibcRwlock{.avma = raw.rwlock().avma(),
+                               .reader_count = raw.rwlock().reader_count(),
+                               .write_locked = raw.rwlock().write_locked(),
+                               .writer_tid = raw.rwlock().writer_tid(),
+                               .prefers_writers = raw.rwlock().prefers_writers()};
+  }
+  return futex;
+}
+
+void SerializeFd(const WaitedFd& fd, store::RawFd* raw) {
+  raw->set_fd(fd.fd);
+  raw->set_name(fd.name);
+  raw->set_other_end(fd.other_end);
+  raw->set_watched_count(fd.watched_count);
+  for (int32_t watched : fd.watched) raw->add_watched(watched);
+}
+
+WaitedFd ParseFd(const store::RawFd& raw) {
+  return {.fd = raw.fd(),
+          .name = raw.name(),
+          .other_end = raw.other_end(),
+          .watched_count = raw.watched_count(),
+          .watched = {raw.watched().begin(), raw.watched().end()}};
+}
+
 void SerializeMappings(const std::vector<Mapping>& mappings, store::RawCapture* raw) {
   TextTable paths, build_ids;
   raw->mutable_mappings()->reserve(mappings.size() * sizeof(MappingRecord));
@@ -293,6 +414,38 @@ Result<std::vector<ThreadCapture>> ParseThreads(const store::RawCapture& raw) {
   return threads;
 }
 
+// Calls `fill` with each record of a table and the thread that it is of; false if the table is cut or a thread is not
+// there.
+template <typename Record, typename Fill>
+bool ForEachOfThreads(std::string_view bytes, std::vector<ThreadCapture>* threads, Fill fill) {
+  Table records(bytes);
+  while (!records.empty()) {
+    const auto record = records.Take<Record>();
+    if (!record || record->thread >= threads->size()) return false;
+    fill(*record, &(*threads)[record->thread]);
+  }
+  return true;
+}
+
+Result<void> ParseWaits(const store::RawCapture& raw, std::vector<ThreadCapture>* threads) {
+  const bool whole =
+      ForEachOfThreads<CallRecord>(raw.calls(), threads,
+                                   [](const CallRecord& record, ThreadCapture* thread) {
+                                     SystemCall& call = thread->call.emplace();
+                                     call.number = record.number;
+                                     call.known_arguments = record.known_arguments;
+                                     std::ranges::copy(record.arguments, call.arguments.begin());
+                                   }) &&
+      ForEachOfThreads<WaitedFdRecord>(
+          raw.waited_fds(), threads,
+          [](const WaitedFdRecord& record, ThreadCapture* thread) { thread->waited_fds.push_back(record.fd); }) &&
+      ForEachOfThreads<UnmovedRecord>(raw.unmoved(), threads, [](const UnmovedRecord& record, ThreadCapture* thread) {
+        thread->unmoved_ns = record.unmoved_ns;
+      });
+  if (!whole) return Damaged("what its threads wait for is cut, or of threads that it does not have");
+  return {};
+}
+
 Result<void> ParseMappings(const store::RawCapture& raw, RawCapture* parsed) {
   Table records(raw.mappings());
   std::vector<Mapping> mappings;
@@ -339,6 +492,10 @@ std::string SerializeRaw(const Capture& capture) {
   raw.set_dump_signal(capture.dump_signal);
   for (const std::string& note : capture.notes) raw.add_notes(note);
   SerializeThreads(capture.threads, &raw);
+  SerializeWaits(capture.threads, &raw);
+  for (const FutexWord& futex : capture.futexes) SerializeFutex(futex, raw.add_futexes());
+  for (const WaitedFd& fd : capture.fds) SerializeFd(fd, raw.add_fds());
+  if (capture.hang) SerializeHang(*capture.hang, raw.mutable_hang());
   if (capture.crash) SerializeCrash(*capture.crash, raw.mutable_crash());
   if (capture.map != nullptr) SerializeMappings(capture.map->mappings(), &raw);
   return raw.SerializeAsString();
@@ -369,6 +526,10 @@ Result<RawCapture> ParseRaw(std::string_view bytes) {
   auto threads = ParseThreads(raw);
   if (!threads) return std::unexpected(threads.error());
   parsed.capture.threads = std::move(*threads);
+  if (auto waits = ParseWaits(raw, &parsed.capture.threads); !waits) return std::unexpected(waits.error());
+  for (const store::RawFutex& futex : raw.futexes()) parsed.capture.futexes.push_back(ParseFutex(futex));
+  for (const store::RawFd& fd : raw.fds()) parsed.capture.fds.push_back(ParseFd(fd));
+  if (raw.has_hang() && !ParseHang(raw.hang(), &parsed.capture.hang.emplace())) return Damaged("its hang has no cause");
   if (auto mapped = ParseMappings(raw, &parsed); !mapped) return std::unexpected(mapped.error());
   return parsed;
 }

@@ -7,6 +7,7 @@ The daemon is fake_daemon.py. The program is eintr_matrix: one thread in each bl
 import json
 import os
 import re
+import signal
 import socket
 import struct
 import subprocess
@@ -98,9 +99,17 @@ class CallsTest(Case):
     def setUp(self):
         super().setUp()
         self.start(os.path.abspath("tests/safety/eintr_matrix"))
-        # Before a dump: the threads that it interrupts end.
-        self.threads = self.tids()
-        self.assertLessEqual(CALLS.keys(), self.threads.keys())
+        self.threads = {}
+        deadline = time.monotonic() + 10
+        # Until each thread sleeps in its call. (A dump interrupts some of them, which then end.)
+        while not self.all_sleep():
+            self.assertLess(time.monotonic(), deadline)
+            self.threads = self.tids()
+            self.daemon.run_command(fake_daemon.COMMAND_SAMPLE)
+
+    def all_sleep(self):
+        calls = {name: self.daemon.waits.get(tid, (None,) * 4)[3] for name, tid in self.threads.items()}
+        return all(calls.get(name) and calls[name].number == number for name, (number, _, _) in CALLS.items())
 
     def check(self, calls, unknown=frozenset()):
         for name, (number, arguments, values) in CALLS.items():
@@ -137,6 +146,25 @@ class CallsTest(Case):
             self.assertEqual(threads[tid].call, waits[tid][3], name)
 
 
+    def state(self):
+        with open(f"/proc/{self.program.pid}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0]
+
+    def test_a_call_that_goes_on_after_a_stop_is_what_it_was(self):
+        self.daemon.run_command(fake_daemon.COMMAND_SAMPLE)
+        before = self.daemon.waits
+        self.program.send_signal(signal.SIGSTOP)
+        while self.state() != "T":
+            time.sleep(0.001)
+        self.program.send_signal(signal.SIGCONT)
+        while self.state() == "T":
+            time.sleep(0.001)
+        self.daemon.run_command(fake_daemon.COMMAND_SAMPLE)
+        for name in ("nanosleep", "clock_nanosleep", "usleep", "sleep", "poll", "ppoll", "select", "pthread_cond_ti", "read"):
+            self.assertEqual(self.daemon.waits[self.threads[name]][3], before[self.threads[name]][3], name)
+        restarted = self.daemon.waits[self.threads["futex wait, tim"]][3]
+        self.assertEqual((restarted.number, restarted.arguments), (219, {}), "syscall() leaves no number in the code")
+
     def test_one_thread_is_captured_without_the_others(self):
         tid = self.threads["read"]
         self.daemon.run_command(fake_daemon.COMMAND_DUMP, only_tid=tid)
@@ -168,7 +196,7 @@ class CallsTest(Case):
         before = self.reads()
         self.daemon.run_command(fake_daemon.COMMAND_DUMP)
         self.assertGreater(len(self.daemon.threads), 12)
-        self.assertLess(self.reads() - before, 12, "it asked procfs of each thread")
+        self.assertLess(self.reads() - before, len(self.daemon.threads) - 4, "it asked procfs of each thread")
 
     def test_a_sample_that_is_out_of_time_is_not_done(self):
         self.daemon.begin(fake_daemon.COMMAND_SAMPLE, timeout_s=-1)
@@ -183,8 +211,33 @@ class CallsTest(Case):
 
     def test_a_command_of_a_later_version_does_nothing(self):
         self.daemon.begin(99)
+        time.sleep(0.05)  # Nothing tells that it has been looked at.
         self.daemon.run_command(fake_daemon.COMMAND_SAMPLE)
         self.assertGreater(len(self.daemon.waits), len(CALLS))
+
+
+BLOCKING_PROGRAM = """
+import signal, threading
+signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+never = threading.Lock()
+never.acquire()
+print("ready", flush=True)
+never.acquire()
+"""
+
+
+class SignalBlockedTest(Case):
+    def test_of_a_thread_that_only_the_helper_can_capture_the_call_is_told(self):
+        self.start("/usr/bin/python3", "-c", BLOCKING_PROGRAM)
+        tid = self.program.pid
+        while tid not in self.daemon.waits:
+            self.daemon.run_command(fake_daemon.COMMAND_SAMPLE)
+        self.daemon.run_command(fake_daemon.COMMAND_DUMP)
+        self.assertEqual(self.daemon.statuses[tid], 2, "SIGNAL_BLOCKED")
+        thread = self.daemon.threads[tid]
+        self.assertEqual(thread.flags & fake_daemon.BY_HELPER, fake_daemon.BY_HELPER)
+        self.assertEqual(thread.call.number, 202)
+        self.assertEqual(thread.call.arguments[1], 0x189)
 
 
 MANY_THREADS = 1000
@@ -433,6 +486,93 @@ class HeartbeatsTest(Case):
         before = self.beats()
         self.ask("fork")
         self.assertEqual(self.beats(), before)
+
+
+SIGTERM_PROGRAM = r"""
+import ctypes, signal, sys
+libc = ctypes.CDLL(None)
+libc.sysv_signal.restype = ctypes.c_void_p
+libc.sysv_signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
+def told(number, frame):
+    print("told", number, signal.getsignal(number) is told, flush=True)
+on_signal = ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda number: print("told", number, flush=True))
+def handle():
+    signal.signal(signal.SIGTERM, told)
+def ignore():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def default():
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+def once():
+    libc.sysv_signal(signal.SIGTERM, on_signal)
+print("ready", flush=True)
+for line in sys.stdin:
+    globals()[line.strip()]()
+    print("done", flush=True)
+"""
+
+
+class SigtermTest(Case):
+    def setUp(self):
+        super().setUp()
+        self.start("/usr/bin/python3", "-c", SIGTERM_PROGRAM)
+        self.daemon.run_command(fake_daemon.COMMAND_SAMPLE)  # The agent has mapped the ring.
+
+    def set(self, action):
+        self.program.stdin.write(action + "\n")
+        self.program.stdin.flush()
+        self.assertEqual(self.program.stdout.readline(), "done\n")
+
+    def count(self):
+        return self.daemon.ring.load(fake_daemon.SIGTERM_COUNT)
+
+    def ends_by_sigterm(self):
+        self.program.terminate()
+        self.assertEqual(self.program.wait(10), -signal.SIGTERM)
+
+    def test_the_daemon_is_told_where_the_program_handles_it_and_the_program_as_ever(self):
+        self.set("handle")
+        for count in (1, 2, 3):
+            self.program.terminate()
+            self.assertEqual(self.program.stdout.readline(), "told 15 True\n")
+            self.assertEqual(self.count(), count)
+        self.set("default")
+        self.ends_by_sigterm()
+        self.assertEqual(self.count(), 3)
+
+    def test_a_program_that_handles_none_ends_of_it(self):
+        self.ends_by_sigterm()
+        self.assertEqual(self.count(), 0)
+
+    def test_a_program_that_ignores_it_is_left_alone(self):
+        self.set("ignore")
+        self.program.terminate()
+        self.set("default")
+        self.assertEqual(self.count(), 0)
+        with open(f"/proc/{self.program.pid}/status", encoding="utf-8") as file:
+            self.assertFalse(int(re.search(r"SigCgt:\s*(\w+)", file.read())[1], 16) >> signal.SIGTERM - 1 & 1)
+
+    def test_a_handler_for_one_time_is_called_one_time(self):
+        self.set("once")
+        self.program.terminate()
+        self.assertEqual(self.program.stdout.readline(), "told 15\n")
+        self.assertEqual(self.count(), 1)
+        self.ends_by_sigterm()
+
+
+class SigtermNotWatchedTest(Case):
+    def test_the_daemon_is_not_told_where_the_environment_says_so(self):
+        os.environ["STACKD_TERM"] = "0"
+        try:
+            self.start("/usr/bin/python3", "-c", SIGTERM_PROGRAM)
+        finally:
+            del os.environ["STACKD_TERM"]
+        self.program.stdin.write("handle\n")
+        self.program.stdin.flush()
+        self.assertEqual(self.program.stdout.readline(), "done\n")
+        self.daemon.run_command(fake_daemon.COMMAND_SAMPLE)
+        self.program.terminate()
+        self.assertEqual(self.program.stdout.readline(), "told 15 True\n")
+        self.assertEqual(self.daemon.ring.load(fake_daemon.SIGTERM_COUNT), 0)
 
 
 class HeartbeatsWithoutDaemonTest(unittest.TestCase):
