@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -19,6 +20,9 @@
 #include "daemon/collect/collector.h"
 #include "daemon/config/config.h"
 #include "daemon/config/version.h"
+#include "daemon/detect/process_health.h"
+#include "daemon/detect/rules.h"
+#include "daemon/hang_detection.h"
 #include "daemon/log/log.h"
 #include "daemon/pipeline.h"
 #include "daemon/serve/server.h"
@@ -78,6 +82,15 @@ Result<std::unique_ptr<DumpStore>> OpenStore(const Config& config) {
   return store;
 }
 
+Result<Rules> RulesOf(const Config& config) {
+  if (config.rules.empty()) return BuiltInRules();
+  auto rules = ReadRules(config.rules);
+  if (rules) return std::move(*rules);
+  const size_t others = rules.error().size() - 1;
+  const std::string more = others == 0 ? "" : " (and " + std::to_string(others) + " more: stackd check-rules tells them)";
+  return Error(Code::kInvalidArgument, rules.error()[0] + more);
+}
+
 // Whatever still runs by then holds nothing that is not on disk already.
 void EndAnywayInTime() {
   std::thread([] {
@@ -89,6 +102,8 @@ void EndAnywayInTime() {
 
 int Run(const Config& config) {
   sigset_t end_signals = BlockEndSignals();
+  auto rules = RulesOf(config);
+  if (!rules) return Fail(rules.error().message);
   RaiseFdLimit();
   if (Result<void> made = MakeDir(config.dir); !made) return Fail(made.error().message);
 
@@ -117,12 +132,25 @@ int Run(const Config& config) {
       on_dump->Add(dump->name(), v1::Dump::Trigger_Name(dump->trigger()));
     });
   }
+  ProcessHealth process_health([&collector] { return (*collector)->Processes(); });
+  std::unique_ptr<HangDetection> hang_detection;
+  if (config.hang_detection) {
+    auto started = HangDetection::Start(collector->get(), &pipeline, &process_health, std::move(*rules),
+                                        "unix:" + config.dir + "/api.sock");
+    if (!started) return Fail(started.error().message);
+    hang_detection = std::move(*started);
+  }
+  const auto hang_counters = [&hang_detection] {
+    return hang_detection == nullptr ? std::map<std::string, int64_t>() : hang_detection->Counters();
+  };
   auto server = Server::Start({.collector = collector->get(),
                                .pipeline = &pipeline,
                                .store = store->get(),
                                .symbolizer = &symbolizer,
                                .dir = config.dir,
-                               .store_file = config.store},
+                               .store_file = config.store,
+                               .process_health = &process_health,
+                               .more_counters = hang_counters},
                               config.listen);
   if (!server) return Fail(server.error().message);
   // What a former daemon left first: the spool may hold the same crashes.
@@ -144,6 +172,7 @@ int Run(const Config& config) {
   EndAnywayInTime();
   (*server)->Drain(kDrainNs);
   server->reset();
+  hang_detection.reset();
   // Before the pipeline, which dumps that processes asked for still use.
   collector->reset();
   Log(LogLevel::kInfo, "stackd has stopped");
@@ -156,6 +185,7 @@ int Run(const Config& config) {
 int main(int argc, char** argv) {
   int worker_exit_code = stackd::RunSymbolizeWorkerIfAsked(argc, argv);
   if (worker_exit_code >= 0) return worker_exit_code;
+  if (auto exit_code = stackd::CheckRulesIfAsked(argc, argv)) return *exit_code;
   auto config = stackd::ParseConfig(argc, argv);
   if (!config) {
     fputs(config.error().text.c_str(), config.error().exit_code == 0 ? stdout : stderr);

@@ -238,6 +238,7 @@ void SerializeHang(const HangCapture& hang, store::RawHang* raw) {
   raw->set_tid(hang.tid);
   raw->set_heartbeat(hang.heartbeat);
   raw->set_duration_ns(hang.duration_ns);
+  raw->set_rule(hang.rule);
 }
 
 // False for a cause that nobody knows.
@@ -251,6 +252,7 @@ bool ParseHang(const store::RawHang& raw, HangCapture* hang) {
   hang->tid = raw.tid();
   hang->heartbeat = raw.heartbeat();
   hang->duration_ns = raw.duration_ns();
+  hang->rule = raw.rule();
   return true;
 }
 

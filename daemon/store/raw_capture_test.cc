@@ -65,8 +65,12 @@ Capture MakeCapture() {
   capture.threads[4].waited_fds = {9};
   capture.threads[0].unmoved_ns = 0;
   capture.threads[2].unmoved_ns = 61'000'000'000;
-  capture.hang =
-      HangCapture{.cause = HangCause::kSpin, .explanation = "it spins", .tid = 102, .heartbeat = "loop", .duration_ns = 5};
+  capture.hang = HangCapture{.cause = HangCause::kSpin,
+                             .explanation = "it spins",
+                             .tid = 102,
+                             .heartbeat = "loop",
+                             .duration_ns = 5,
+                             .rule = "spins"};
   capture.futexes = {
       {.avma = 0x601000, .value = 2, .mutex = GlibcMutex{101, 3, 2, 1}},
       {.avma = 0x602008,
@@ -148,6 +152,7 @@ void ExpectEqual(const Capture& a, const Capture& b) {
   EXPECT_EQ(a.hang->explanation, b.hang->explanation);
   EXPECT_EQ(a.hang->tid, b.hang->tid);
   EXPECT_EQ(a.hang->heartbeat, b.hang->heartbeat);
+  EXPECT_EQ(a.hang->rule, b.hang->rule);
   EXPECT_EQ(a.hang->duration_ns, b.hang->duration_ns);
   EXPECT_EQ(a.futexes, b.futexes);
   EXPECT_EQ(a.fds, b.fds);
