@@ -4,7 +4,7 @@
  *
  * Words of the command line, in any order:
  *
- * - signal=SEGV|BUS|ILL|FPE|ABRT|TRAP|SYS
+ * - signal=SEGV|BUS|ILL|FPE|ABRT|TRAP|SYS|RTMIN
  * - way=, how the signal comes: fault (a null pointer, a file that is too short, ud2, a division by 0, int3, a system call
  * that seccomp forbids), protected (SEGV at a page without permission), raise, kill, tgkill (from another thread),
  * sigqueue, child (another process sends it), abort
@@ -425,8 +425,8 @@ static void install_agent(void) {
 }
 
 static int signal_number(const char* name) {
-  static const char* const names[] = {"SEGV", "BUS", "ILL", "FPE", "ABRT", "TRAP", "SYS"};
-  static const int numbers[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS};
+  static const char* const names[] = {"SEGV", "BUS", "ILL", "FPE", "ABRT", "TRAP", "SYS", "RTMIN"};
+  const int numbers[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS, SIGRTMIN};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) {
     if (strcmp(name, names[i]) == 0) return numbers[i];
   }
