@@ -12,7 +12,7 @@ import time
 
 from breakpad import breakpad_library
 from stand import AGENT, BENCH, REPEAT, say, stackctl, stand
-from table import Figure, Row, below, times_faster
+from table import Figure, Row, below, skipped, times_faster
 
 THREADS = 100
 STACK_BYTES = 4096
@@ -113,6 +113,8 @@ def time_rows():
         rows.append(Row(what, ours, exits.figure(exits.with_core, "core file" if exits.core_bytes else "core files are off here")))
         if breakpad is not None:
             rows.append(times_faster("the same", ours, exits.figure(exits.with_minidump, "Breakpad, minidump"), None))
+        else:
+            rows.append(skipped("the same", "Breakpad could not be built", ""))
         alone = exits.figure(exits.alone, "neither")
         more = Figure([value - alone.median for value in ours.values], "ms")
         rows.append(below("of that, more than without the agent", more, 20, peer=alone))
