@@ -15,7 +15,7 @@
  * was there before)
  * - flags=, of the handler, with commas: siginfo, nodefer, onstack, resethand, mask, restart, deep (needs much stack)
  * - agent=first|last, installed before or after the handler; only where it is linked in
- * - await: goes on when the agent is registered
+ * - await: goes on when the agent is registered; told: when a line comes on stdin
  */
 #include <errno.h>
 #include <linux/filter.h>
@@ -435,7 +435,6 @@ static int signal_number(const char* name) {
 }
 
 int main(int argc, char** argv) {
-  bool await = false;
   const char* agent = "";
   for (int i = 1; i < argc; ++i) {
     char* value = strchr(argv[i], '=');
@@ -446,14 +445,13 @@ int main(int argc, char** argv) {
     if (strncmp(argv[i], "before=", 7) == 0) before = value;
     if (strncmp(argv[i], "flags=", 6) == 0) flags = value;
     if (strncmp(argv[i], "agent=", 6) == 0) agent = value;
-    if (strcmp(argv[i], "await") == 0) await = true;
   }
   atexit(at_exit);
   if (strcmp(agent, "first") == 0) install_agent();
   say_disposition("start");
   install();
   if (strcmp(agent, "last") == 0) install_agent();
-  if (await) crash_await_ring();
+  for (int i = 1; i < argc; ++i) crash_heed(argv[i]);
   say_disposition("installed");
 
   if (in_other_thread) {
