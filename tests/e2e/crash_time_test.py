@@ -20,11 +20,12 @@ import threading
 import time
 import unittest
 
+import ring_view
 from busyness import Busyness
 from crash_matrix_test import FAULTS, SENDERS
 from crash_victims_test import C_DEATHS, CPP_DEATHS, RUST_DEATHS, STARVED_DEATHS, build_rust, handler_calls
 from crashes import CrashTest, await_end, crashes, environment
-from harness import AGENT, PROGRAMS, eventually
+from harness import AGENT, LIMIT_S, PROGRAMS, eventually
 
 HOLD_MS = 2000
 SHORT_HOLD_MS = 400
@@ -174,6 +175,54 @@ class CrashTimeTest(CrashTest):
             for words in DEATHS:
                 self.check("daemon slow", words)
         self.assert_all_are_there(daemon, len(DEATHS))
+
+    def crash_taken_and_not_stored(self, daemon, act):
+        """A process crashes, and `act` is called between TAKEN and STORED: within half a second, since the agent of this
+        one cannot list its threads, and that is how long the daemon waits for them."""
+        manner, alone_ms = self.alone(["no_address_space"])
+        process, folder = self.start(["no_address_space", "await"], environment(self.dir))
+        ring, = ring_view.rings_of(daemon)
+        phases = []
+
+        def watch():
+            eventually("the daemon has taken the crash", lambda: ring.number(ring_view.CRASH_PHASE))
+            act()
+            phases.append(ring.number(ring_view.CRASH_PHASE))
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        ending, ms = self.fault_to_exit(process, folder)
+        watcher.join()
+        self.assertEqual([ring_view.CRASH_TAKEN], phases)
+        print(f"time: {self.id().split('.')[-1]}: {ms:.0f} ms", file=sys.stderr, flush=True)
+        self.assertEqual(manner, ending.manner)
+        busy_ms = self.busyness.allowance_s(ending.end_s - ms / 1e3, ending.end_s) * 1e3
+        self.assertLess(ms, alone_ms + HOLD_MS + SLACK_MS + busy_ms)
+
+    def spooled(self):
+        return [path for path in (self.dir / "spool").iterdir() if path.stat().st_size > 0]
+
+    def test_daemon_stopped_when_it_has_taken_a_crash_and_not_stored_it(self):
+        daemon = self.start_daemon()
+        with contextlib.ExitStack() as state:
+            self.crash_taken_and_not_stored(daemon, lambda: state.enter_context(stopped(daemon)))
+            self.assertEqual(1, len(self.spooled()))
+        self.assert_all_are_there(daemon, 1)
+        eventually("it is in the spool no more", lambda: not self.spooled())
+
+    def test_daemon_killed_when_it_has_taken_a_crash_and_not_stored_it(self):
+        daemon = self.start_daemon()
+        self.crash_taken_and_not_stored(daemon, daemon.kill)
+        self.assertEqual(1, len(self.spooled()))
+        self.assert_all_are_there(daemon.start(), 1)
+        eventually("it is in the spool no more", lambda: not self.spooled())
+
+    def test_daemon_told_to_end_when_it_has_taken_a_crash_and_not_stored_it(self):
+        daemon = self.start_daemon()
+        self.crash_taken_and_not_stored(daemon, daemon.process.terminate)
+        daemon.process.wait(LIMIT_S)
+        self.assert_all_are_there(daemon.start(), 1)
+        eventually("it is in the spool no more", lambda: not self.spooled())
 
     @unittest.skipUnless(os.geteuid() == 0, "needs root to make a PID namespace")
     def test_first_process_of_a_pid_namespace(self):
