@@ -23,8 +23,8 @@
 /* A map younger than this serves another dump: reading maps of a process with thousands of threads takes milliseconds. */
 #define MAPS_AGE_NS (100 * MS)
 /* Questions in flight: of all threads one in 16, within these bounds. Threads that are woken in the middle of each other's
- * handlers take each other's core away: with 8 the 99th percentile of the pause is a quarter of that with 64. Where there are
- * many threads, a short dump is worth more: with 64 it takes three quarters of the time. */
+ * handlers take each other's core away: with 8 the 99th percentile of the pause is a quarter of that with 64. Where there
+ * are many threads, a short dump is worth more: with 64 it takes three quarters of the time. */
 #define LEAST_WINDOW 8u
 #define WINDOW 64u
 /* Where hundreds of threads compete for few cores, each wait of the helper costs a turn of all of them. */
@@ -142,20 +142,10 @@ struct newcomers {
   uint32_t at;    /* where the next known one most likely is */
 };
 
-/* The kernel lists threads in the order in which they began, so that most are found at once. Not all: a thread that exits
- * while it is listed makes the kernel go on by position, past some that are there; the next pass finds these, out of order.
- */
 static bool add_newcomer(void* context, uint32_t tid) {
   struct newcomers* newcomers = context;
-  for (uint32_t i = 0; i < newcomers->known; i++) {
-    uint32_t index = newcomers->at + i;
-    if (index >= newcomers->known) index -= newcomers->known;
-    if (newcomers->run->table->entries[index].tid == tid) {
-      newcomers->at = index + 1;
-      return true;
-    }
-  }
-  return add_thread(newcomers->run, tid);
+  return stackd_thread_is_known(newcomers->run->table, newcomers->known, tid, &newcomers->at) ||
+         add_thread(newcomers->run, tid);
 }
 
 /* --- Asking --- */
