@@ -121,7 +121,7 @@ GLIBC_FOLDERS=(debug include malloc misc nptl posix rt setjmp signal stdlib supp
 # packages come from, with lists of its own, so that nothing of the machine's is changed.
 fetch_glibc_source() {
   local version folder temporary file
-  version=$(dpkg-query -W -f '${source:Version}' libc6) || return 0
+  version=$(dpkg-query -W -f '${source:Upstream-Version}' libc6) || return 0
   folder="${CACHE_BIN%/bin}/glibc-$version"
   if [[ -d $folder ]]; then return; fi
   say "install-deps: fetching the source of glibc $version into $folder"
@@ -138,7 +138,7 @@ fetch_glibc_source() {
     -o "Dir::State::Lists=$temporary/lists" -o "Dir::Cache=$temporary/cache" -o "APT::Sandbox::User=root")
   # A mirror that has no sources is no failure of the others.
   (apt-get "${options[@]}" update || true) >&2
-  if (cd "$temporary" && apt-get "${options[@]}" source --download-only "glibc=$version" >&2 &&
+  if (cd "$temporary" && apt-get "${options[@]}" source --download-only glibc >&2 &&
     tar -xf glibc_*.orig.tar.xz -C tree --strip-components=1 --wildcards "${GLIBC_FOLDERS[@]/#/*/}"); then
     mkdir -p "${folder%/*}"
     mv -T "$temporary/tree" "$folder"
