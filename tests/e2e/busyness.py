@@ -1,6 +1,6 @@
 """How long a thread that is due has to wait for a CPU on this machine at the time: what a bound in milliseconds leaves out of
-account. Asked of a process on each CPU that does nothing but sleep for 5 ms, look how late it is, and sleep again. (The kernel's own
-count, /proc/PID/schedstat, takes time asleep for time in wait where it moves a thread from one CPU to another: Linux 6.18.)"""
+account. Asked of a process on each CPU that does nothing but sleep for 5 ms, look how late it is, and sleep again. (The kernel's
+own count, /proc/PID/schedstat, now and then takes a second asleep for one in wait: seen with Linux 6.18.)"""
 
 import os
 import subprocess
@@ -20,8 +20,8 @@ while True:
 """
 
 
-# How often a process needs a CPU before it has died of a crash that nobody takes: for the signal, when the hold is over, after the
-# write to its file; and once its parent, to hear of it.
+# How often a process needs a CPU before it has died of a crash that nobody takes: for the signal, when the hold is over, after
+# the write to its file; and once its parent, to hear of it.
 TURNS = 4
 
 
