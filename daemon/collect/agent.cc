@@ -71,7 +71,7 @@ class WantsCapture {
 }  // namespace
 
 Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessFiles files, std::unique_ptr<Ring> ring,
-             std::string id, ModuleCache* modules, CollectorCounters* counters, std::shared_ptr<void> spool_hold)
+             std::string id, ModuleCache* modules, CollectorCounters* counters, std::unique_ptr<HeldSpoolFile> spool_file)
     : socket_(std::move(socket)),
       peer_uid_(peer_uid),
       id_(std::move(id)),
@@ -84,7 +84,7 @@ Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessFiles 
       loader_(files_.get(), modules, FieldText(hello.exe),
               [this](const std::vector<std::string>& paths, int64_t deadline_ns) { return OpenFiles(paths, deadline_ns); }),
       reader_(ring_.get()),
-      spool_hold_(std::move(spool_hold)) {
+      spool_file_(std::move(spool_file)) {
   description_ = DescribeProcess(hello, peer_uid, id_);
   description_.connect_wall_ns = WallNs();
   if (!files_->has_memory()) {
@@ -614,7 +614,17 @@ std::shared_ptr<Capture> Agent::CaptureCrash(const std::function<bool()>& in_a_h
   thread_count_.store(static_cast<int32_t>(recording.size()));
   Finish(&recording, capture.get());
   if (!in_a_hurry()) AddWaits(request.deadline_ns, capture.get());
+  if (Map() == nullptr) UseMapInSpool(capture.get());
   return capture;
+}
+
+void Agent::UseMapInSpool(Capture* capture) const {
+  std::shared_ptr<const Capture> left = spool_file_ != nullptr ? spool_file_->Look() : nullptr;
+  if (left == nullptr || left->crash->id != capture->crash->id) return;
+  capture->map = left->map;
+  for (const std::string& note : left->notes) {
+    if (std::ranges::find(capture->notes, note) == capture->notes.end()) capture->notes.push_back(note);
+  }
 }
 
 }  // namespace stackd

@@ -218,8 +218,9 @@ class FakeAgent {
   }
   uint32_t CrashPhase() const { return __atomic_load_n(&ring.header->crash_phase, __ATOMIC_SEQ_CST); }
   // What the agent writes where nobody took it.
-  std::string SpoolBytes(uint32_t first_slot, const stackd_hello& hello = Hello()) const {
+  std::string SpoolBytes(uint32_t first_slot, const stackd_hello& hello = Hello(), const std::string& maps = "") const {
     stackd_spool_header header{};
+    header.maps_bytes = static_cast<uint32_t>(maps.size());
     header.magic = STACKD_SPOOL_MAGIC;
     header.abi_version = STACKD_ABI_VERSION;
     header.header_bytes = sizeof(header);
@@ -231,7 +232,7 @@ class FakeAgent {
       slots.append(bytes, STACKD_SLOT_BYTES);
       memcpy(&slot, bytes, sizeof(slot));
     }
-    return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + slots;
+    return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + slots + maps;
   }
 
   void Begin(uint32_t seq, uint32_t threads) {
