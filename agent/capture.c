@@ -190,7 +190,7 @@ STACKD_HANDLER static void fill(const struct stackd_capture* capture, const stru
   record->outer_base = 0;
   record->outer_words = 0;
   record->pad = 0;
-  record->syscall = (struct stackd_syscall){0};
+  record->syscall = capture->call;
 }
 
 /* Copies the part of the thread's own stack that the first one leads to. */

@@ -25,6 +25,7 @@ struct stackd_capture {
   uint64_t cpu_ns;
   char name[16];
   uint64_t regs[STACKD_REGISTERS];
+  struct stackd_syscall call; /* that the thread is in; all zero if it is in none, or in an unknown one */
   /* Of a thread that crashed: the record goes to the crash part, into at most so many slots, and of a stack that is longer
    * than these hold, both ends. 0: a live dump. */
   uint32_t crash_slots;
@@ -37,8 +38,8 @@ struct stackd_capture {
 /* What is kept of the outermost end of a stack whose middle is left out. */
 #define STACKD_CRASH_OUTER_BYTES (16u << 10)
 
-/* Stack that the dump handler needs to write a record, all calls included: tests/safety counts 2,768. */
-#define STACKD_CAPTURE_STACK_BYTES 2816
+/* Stack that the dump handler needs to write a record, all calls included: tests/safety counts 2,816. */
+#define STACKD_CAPTURE_STACK_BYTES 2880
 
 /* Copies the stack of the thread that `capture` describes, from rsp - 128 to its top; if rsp is on an alternate stack or a
  * fiber's, also what that leads to of the thread's own. A bad rsp gives a record without a stack.

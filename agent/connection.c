@@ -48,7 +48,8 @@ int stackd_connection_send(const struct stackd_own_fd* socket, const struct stac
   return send_with_fds(socket_fd, message, &fd, fd >= 0 ? 1 : 0, flags);
 }
 
-static bool long_enough(const struct stackd_message_header* header) {
+static bool is_whole(const union stackd_message* message) {
+  const struct stackd_message_header* header = &message->header;
   switch (header->type) {
     case STACKD_MSG_WELCOME:
       return header->size_bytes >= sizeof(struct stackd_welcome);
@@ -56,6 +57,9 @@ static bool long_enough(const struct stackd_message_header* header) {
       return header->size_bytes >= sizeof(struct stackd_reject);
     case STACKD_MSG_OPEN_FILE:
       return header->size_bytes >= sizeof(struct stackd_open_file);
+    case STACKD_MSG_DESCRIBE_FDS:
+      return header->size_bytes >= sizeof(struct stackd_describe_fds) &&
+             message->describe_fds.fd_count <= STACKD_MAX_DESCRIBED_FDS;
     default:
       return true;
   }
@@ -99,8 +103,7 @@ static int receive_with_fds(int socket_fd, union stackd_message* message, int fd
       }
     }
   }
-  if (got < (ssize_t)sizeof(message->header) || message->header.size_bytes != (uint32_t)got ||
-      !long_enough(&message->header)) {
+  if (got < (ssize_t)sizeof(message->header) || message->header.size_bytes != (uint32_t)got || !is_whole(message)) {
     close_fds(fds);
     return -EPROTO;
   }

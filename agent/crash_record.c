@@ -145,6 +145,7 @@ void stackd_crash_record_write(const struct stackd_ring* ring, uint32_t max_slot
   capture.cpu_ns = stackd_clock_ns(CLOCK_THREAD_CPUTIME_ID);
   stackd_thread_name(capture.name);
   stackd_copy_registers(fault->context, capture.regs);
+  capture.call = (struct stackd_syscall){0};
   capture.crash_slots = max_slots - 1;
   capture.by_kernel_only = sources.by_kernel_only;
   stackd_handler_enter();

@@ -1,7 +1,6 @@
 #include "agent/dump.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,6 +13,7 @@
 #include "agent/crash.h"
 #include "agent/exec_gate.h"
 #include "agent/handler.h"
+#include "agent/job.h"
 #include "agent/own_fd.h"
 #include "agent/task.h"
 #include "agent/thread_table.h"
@@ -23,8 +23,8 @@
 /* A map younger than this serves another dump: reading maps of a process with thousands of threads takes milliseconds. */
 #define MAPS_AGE_NS (100 * MS)
 /* Questions in flight: of all threads one in 16, within these bounds. Threads that are woken in the middle of each other's
- * handlers take each other's core away: with 8 the 99th percentile of the pause is a quarter of that with 64. Where there are
- * many threads, a short dump is worth more: with 64 it takes three quarters of the time. */
+ * handlers take each other's core away: with 8 the 99th percentile of the pause is a quarter of that with 64. Where there
+ * are many threads, a short dump is worth more: with 64 it takes three quarters of the time. */
 #define LEAST_WINDOW 8u
 #define WINDOW 64u
 /* Where hundreds of threads compete for few cores, each wait of the helper costs a turn of all of them. */
@@ -39,10 +39,6 @@
 #define BLOCKED_RUNNING_NS (100 * MS)
 /* A system call that cannot be interrupted for so long will not end soon (vfork, a dead disk). */
 #define UNINTERRUPTIBLE_NS (100 * MS)
-/* After the deadline: the reader may still be making room for the statuses. */
-#define STATUS_GRACE_NS (50 * MS)
-/* A dump nobody waits for any more ends soon, so that the agent is there for the next daemon. */
-#define LOOK_FOR_DAEMON_NS (10 * MS)
 #define MAX_PASSES 3
 /* By then a thread was the only one asked, with half of the ring free: its stack will not fit, so take less of it. */
 #define MAX_REFUSALS 8
@@ -65,6 +61,7 @@ static uint32_t blocker_count;
 static uint64_t maps_read_ns;
 
 struct run {
+  struct stackd_job* job;
   const struct stackd_dump_options* options;
   struct stackd_thread_table* table;
   int task_fd;
@@ -76,45 +73,17 @@ struct run {
   uint32_t answers_before;
   uint32_t window;
   uint64_t begin_ns;
-  uint64_t look_for_daemon_ns;
-  bool over;      /* deadline passed, dump cancelled, or daemon gone */
-  bool abandoned; /* daemon gone: nobody takes what is written */
 };
 
-/* Through the vDSO: here the C library may be called, and a system call each time shows. */
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
-static void refresh_maps(const struct stackd_dump_options* options) {
-  uint64_t now = now_ns();
+static void refresh_maps(const struct stackd_job* job, const struct stackd_dump_options* options) {
+  uint64_t now = stackd_monotonic_ns();
   if (options->maps_fd < 0 || (maps_read_ns != 0 && now - maps_read_ns < MAPS_AGE_NS)) return;
   /* A handler that began two looks ago still uses the buffer that would be written now. */
   if (!stackd_handler_quiesce(QUIET_NS)) return;
   if (stackd_code_ranges_refresh(options->maps_fd) > 0) {
-    __atomic_fetch_add(&options->ring->header->maps_generation, 1, __ATOMIC_RELEASE);
+    __atomic_fetch_add(&job->ring->header->maps_generation, 1, __ATOMIC_RELEASE);
   }
   maps_read_ns = now;
-}
-
-static bool daemon_is_gone(struct run* run, uint64_t now) {
-  if (now < run->look_for_daemon_ns) return false;
-  run->look_for_daemon_ns = now + LOOK_FOR_DAEMON_NS;
-  struct pollfd socket = {run->options->socket_fd, POLLRDHUP, 0};
-  run->abandoned = poll(&socket, 1, 0) > 0;
-  return run->abandoned;
-}
-
-static bool check_over(struct run* run) {
-  const struct stackd_dump_options* options = run->options;
-  uint64_t now = now_ns();
-  if (now >= options->deadline_ns || daemon_is_gone(run, now) ||
-      __atomic_load_n(&options->ring->header->cancel_seq, __ATOMIC_RELAXED) == options->seq) {
-    run->over = true;
-  }
-  return run->over;
 }
 
 /* --- Listing --- */
@@ -171,7 +140,7 @@ static uint32_t answers_when(const struct run* run, uint32_t count) { return run
 
 /* Wakes the reader early when the ring fills up faster than it looks: here, so that no watched thread pays for it. */
 static bool make_room(const struct run* run) {
-  const struct stackd_ring* ring = run->options->ring;
+  const struct stackd_ring* ring = run->job->ring;
   if (stackd_ring_free_slots(ring) >= ring->live_slot_count / 2) return true;
   stackd_ring_doorbell(ring);
   return false;
@@ -180,7 +149,7 @@ static bool make_room(const struct run* run) {
 /* Before a thread is asked a second time: another "no slot" would only have interrupted it for nothing. */
 static void wait_for_room(struct run* run) {
   uint64_t pause_ns = QUIET_NS / 32;
-  while (!make_room(run) && !check_over(run)) {
+  while (!make_room(run) && !stackd_job_is_over(run->job)) {
     struct timespec pause = {0, (long)pause_ns};
     nanosleep(&pause, NULL);
     if (pause_ns < QUIET_NS) pause_ns *= 2;
@@ -190,13 +159,14 @@ static void wait_for_room(struct run* run) {
 /* When the window is full, waits until half of it has answered. Threads that are slow or silent must not hold up the
  * others, nor may a helper that waits long for a core: each quiet or long spell widens the window. */
 static void wait_for_window(struct run* run) {
-  while (in_flight(run) >= run->window && !check_over(run)) {
+  while (in_flight(run) >= run->window && !stackd_job_is_over(run->job)) {
     make_room(run);
     uint32_t seen = stackd_thread_answers();
-    uint64_t begin_ns = now_ns();
+    uint64_t begin_ns = stackd_monotonic_ns();
     stackd_thread_wait_answers(answers_when(run, run->window / 2), QUIET_NS);
     bool quiet = stackd_thread_answers() == seen;
-    if (quiet || now_ns() - begin_ns > LONG_WAIT_NS) run->window += run->window < MAX_WINDOW ? run->window : WINDOW;
+    if (quiet || stackd_monotonic_ns() - begin_ns > LONG_WAIT_NS)
+      run->window += run->window < MAX_WINDOW ? run->window : WINDOW;
   }
 }
 
@@ -251,25 +221,25 @@ static bool may_ask(struct run* run, struct stackd_thread_entry* entry, bool las
 /* A thread that calls exec is left alone (exec_gate.h). */
 static int send_signal(struct run* run, uint32_t tid, uint32_t index) {
   while (!stackd_exec_gate_enter()) {
-    if (check_over(run)) return -ESRCH;
+    if (stackd_job_is_over(run->job)) return -ESRCH;
     struct timespec pause = {0, MS};
     nanosleep(&pause, NULL);
   }
-  int error = stackd_send_dump_signal(run->options->dump_signal, run->pid, tid, index, run->options->seq);
+  int error = stackd_send_dump_signal(run->options->dump_signal, run->pid, tid, index, run->job->seq);
   stackd_exec_gate_leave();
   return error;
 }
 
 static void send_question(struct run* run, uint32_t index) {
   struct stackd_thread_entry* entry = &run->table->entries[index];
-  uint32_t seq = run->options->seq;
+  uint32_t seq = run->job->seq;
   __atomic_store_n(&entry->state, stackd_thread_word(seq, STACKD_THREAD_ASKED), __ATOMIC_RELEASE);
   run->asked++;
   for (int waits = 0;; waits++) {
     int error = send_signal(run, entry->tid, index);
     if (error == 0) return;
     bool queue_full = error == -EAGAIN;
-    if (queue_full && in_flight(run) > 1 && waits < QUEUE_FULL_WAITS && !check_over(run)) {
+    if (queue_full && in_flight(run) > 1 && waits < QUEUE_FULL_WAITS && !stackd_job_is_over(run->job)) {
       /* Each answer takes a signal off the queue. */
       stackd_thread_wait_answers(stackd_thread_answers() + 1, QUIET_NS);
       continue;
@@ -292,11 +262,11 @@ static void ask(struct run* run, uint32_t index) {
 static struct stackd_capture begin_capture(const struct run* run, uint32_t tid) {
   struct stackd_capture capture;
   memset(&capture, 0, sizeof(capture));
-  capture.begin_ns = now_ns();
-  capture.ring = run->options->ring;
+  capture.begin_ns = stackd_monotonic_ns();
+  capture.ring = run->job->ring;
   capture.ranges = stackd_code_ranges_current();
   capture.filter = stackd_filter_choose();
-  capture.seq = run->options->seq;
+  capture.seq = run->job->seq;
   capture.tid = tid;
   capture.pid = run->pid;
   capture.max_stack_bytes = run->options->max_stack_bytes;
@@ -305,16 +275,17 @@ static struct stackd_capture begin_capture(const struct run* run, uint32_t tid) 
 
 /* A thread that cannot run our handler but sleeps is read by us: its registers, but for rsp and rip, are unknown. */
 static bool capture_sleeping(struct run* run, uint32_t tid) {
-  struct stackd_task_syscall before;
-  struct stackd_task_syscall after;
-  if (stackd_task_read_syscall(run->task_fd, tid, &before) != 0) return false;
+  struct stackd_task_sleep before;
+  struct stackd_task_sleep after;
+  if (stackd_task_read_sleep(run->task_fd, tid, &before) != 0) return false;
   struct stackd_capture capture = begin_capture(run, tid);
   capture.flags = STACKD_THREAD_BY_HELPER;
   stackd_task_read_name(run->task_fd, tid, capture.name);
   capture.regs[STACKD_REG_RSP] = before.rsp;
   capture.regs[STACKD_REG_RIP] = before.rip;
+  capture.call = before.call;
   /* Moved meanwhile: it runs, and what we copy would be torn. */
-  if (stackd_task_read_syscall(run->task_fd, tid, &after) != 0 || after.rsp != before.rsp || after.rip != before.rip) {
+  if (stackd_task_read_sleep(run->task_fd, tid, &after) != 0 || after.rsp != before.rsp || after.rip != before.rip) {
     return false;
   }
   return stackd_capture_write(&capture) == 0;
@@ -323,7 +294,7 @@ static bool capture_sleeping(struct run* run, uint32_t tid) {
 static uint64_t blocked_for_good_ns(char kernel_state) { return kernel_state == 'R' ? BLOCKED_RUNNING_NS : BLOCKED_NS; }
 
 static void settle_as(struct run* run, struct stackd_thread_entry* entry, uint32_t status, char kernel_state) {
-  if (!stackd_thread_give_up(entry, run->options->seq)) return; /* it answered after all */
+  if (!stackd_thread_give_up(entry, run->job->seq)) return; /* it answered after all */
   run->asked--;
   entry->status = status;
   entry->kernel_state = kernel_state;
@@ -349,7 +320,7 @@ static void inspect(struct run* run, struct stackd_thread_entry* entry, uint64_t
 /* A thread that blocked the signal when we wanted to ask it. */
 static void inspect_deferred(struct run* run, uint32_t index) {
   struct stackd_thread_entry* entry = &run->table->entries[index];
-  bool last_chance = now_ns() - run->begin_ns >= blocked_for_good_ns(entry->kernel_state);
+  bool last_chance = stackd_monotonic_ns() - run->begin_ns >= blocked_for_good_ns(entry->kernel_state);
   if (may_ask(run, entry, last_chance)) send_question(run, index);
 }
 
@@ -399,20 +370,20 @@ static void capture_helper(const struct run* run, struct stackd_thread_entry* en
   capture.regs[15] = (uint64_t)from[REG_R15];
   capture.regs[STACKD_REG_RIP] = (uint64_t)from[REG_RIP];
   int error = stackd_capture_write(&capture);
-  uint64_t state = stackd_thread_word(run->options->seq, error == 0 ? STACKD_THREAD_DONE : STACKD_THREAD_NO_SLOT);
+  uint64_t state = stackd_thread_word(run->job->seq, error == 0 ? STACKD_THREAD_DONE : STACKD_THREAD_NO_SLOT);
   __atomic_store_n(&entry->state, state, __ATOMIC_RELAXED);
 }
 
 /* --- Until all is settled --- */
 
 static void ask_again(struct run* run) {
-  for (uint32_t i = run->first; i < run->count && !check_over(run); i++) {
+  for (uint32_t i = run->first; i < run->count && !stackd_job_is_over(run->job); i++) {
     struct stackd_thread_entry* entry = &run->table->entries[i];
     if ((__atomic_load_n(&entry->state, __ATOMIC_ACQUIRE) & 0xff) != STACKD_THREAD_NO_SLOT) continue;
     /* One at a time when many long stacks compete. */
     wait_for_room(run);
     wait_for_window(run);
-    if (run->over) return;
+    if (run->job->over) return;
     if (entry->tid == run->helper_tid) {
       capture_helper(run, entry);
       continue;
@@ -439,18 +410,18 @@ static void give_up_rest(struct run* run) {
 }
 
 static void settle(struct run* run) {
-  uint64_t last_answer_ns = now_ns();
+  uint64_t last_answer_ns = stackd_monotonic_ns();
   uint32_t seen = stackd_thread_answers();
   uint64_t wait_ns = QUIET_NS;
-  while (!check_over(run)) {
-    uint64_t quiet_ns = now_ns() - last_answer_ns;
+  while (!stackd_job_is_over(run->job)) {
+    uint64_t quiet_ns = stackd_monotonic_ns() - last_answer_ns;
     if (in_flight(run) == 0 || quiet_ns >= QUIET_NS) {
       struct unsettled unsettled = look_at_all(run, quiet_ns);
       if (unsettled.silent == 0 && unsettled.no_slot == 0) return;
       if (unsettled.no_slot > 0) {
         run->window = run->window > 1 ? run->window / 2 : 1;
         ask_again(run);
-        if (unsettled.silent == 0) last_answer_ns = now_ns();
+        if (unsettled.silent == 0) last_answer_ns = stackd_monotonic_ns();
       }
       if (quiet_ns >= QUIET_NS && wait_ns < 8 * QUIET_NS) wait_ns *= 2;
     }
@@ -458,7 +429,7 @@ static void settle(struct run* run) {
     uint32_t answers = stackd_thread_answers();
     if (answers != seen) {
       seen = answers;
-      last_answer_ns = now_ns();
+      last_answer_ns = stackd_monotonic_ns();
       wait_ns = QUIET_NS;
     }
   }
@@ -469,13 +440,9 @@ static void settle(struct run* run) {
 
 static void write_batch(const struct run* run, const struct stackd_status_record* batch) {
   struct stackd_ring_writer writer;
-  uint64_t give_up_ns = run->options->deadline_ns + STATUS_GRACE_NS;
-  struct stackd_status_record* record;
-  while ((record = stackd_ring_begin(&writer, run->options->ring, STACKD_RECORD_STATUS, sizeof(*batch), 0)) == NULL) {
-    /* The daemon sees that threads_listed is more than it got, and says so. */
-    if (now_ns() >= give_up_ns) return;
-    stackd_thread_wait_answers(stackd_thread_answers() + 1, MS);
-  }
+  struct stackd_status_record* record = stackd_job_begin_record(run->job, &writer, STACKD_RECORD_STATUS, sizeof(*batch));
+  /* The daemon sees that threads_listed is more than it got, and says so. */
+  if (record == NULL) return;
   record->seq = batch->seq;
   record->entry_count = batch->entry_count;
   memcpy(record->entries, batch->entries, batch->entry_count * sizeof(batch->entries[0]));
@@ -488,28 +455,22 @@ static bool can_be_read(uint32_t status) {
          status == STACKD_STATUS_AGENT_FAULT;
 }
 
-/* The daemon accounts for the rest itself. */
-static bool nobody_waits(const struct run* run) {
-  const struct stackd_dump_options* options = run->options;
-  return run->abandoned || now_ns() >= options->deadline_ns + STATUS_GRACE_NS ||
-         __atomic_load_n(&options->ring->header->cancel_seq, __ATOMIC_RELAXED) == options->seq;
-}
-
 static void write_statuses(struct run* run) {
   struct stackd_status_record batch;
   memset(&batch, 0, sizeof(batch));
-  batch.seq = run->options->seq;
+  batch.seq = run->job->seq;
   for (uint32_t i = 0; i < run->count; i++) {
     const struct stackd_thread_entry* entry = &run->table->entries[i];
     if (entry->status == 0) continue;
-    if (nobody_waits(run)) return;
+    /* The daemon accounts for the rest itself. */
+    if (stackd_job_is_forgotten(run->job)) return;
     if (can_be_read(entry->status)) capture_sleeping(run, entry->tid);
     struct stackd_thread_status_entry* out = &batch.entries[batch.entry_count++];
     memset(out, 0, sizeof(*out));
     out->tid = entry->tid;
     out->status = (uint8_t)entry->status;
     out->state = entry->kernel_state;
-    bool in_time = entry->status != STACKD_STATUS_TIMED_OUT || now_ns() < run->options->deadline_ns;
+    bool in_time = entry->status != STACKD_STATUS_TIMED_OUT || stackd_monotonic_ns() < run->job->deadline_ns;
     if (entry->status != STACKD_STATUS_EXITED && in_time) {
       stackd_task_read_name(run->task_fd, entry->tid, out->name);
       stackd_task_read_wait_channel(run->task_fd, entry->tid, out->wait_channel);
@@ -558,18 +519,12 @@ static void ask_pass(struct run* run) {
       continue;
     }
     wait_for_window(run);
-    if (run->over) break;
+    if (run->job->over) break;
     ask(run, i);
   }
   /* While the others answer. */
   if (helper != NULL) capture_helper(run, helper);
   settle(run);
-}
-
-static void publish_listed(const struct run* run) {
-  struct stackd_ring_header* header = run->options->ring->header;
-  __atomic_store_n(&header->threads_listed, run->count, __ATOMIC_RELAXED);
-  __atomic_store_n(&header->begun_seq, run->options->seq, __ATOMIC_RELEASE);
 }
 
 static uint32_t first_window(uint32_t thread_count) {
@@ -582,20 +537,21 @@ static void dump_threads(struct run* run) {
   run->window = first_window(run->count);
   uint64_t thread_count = stackd_task_count(run->task_fd);
   for (int pass = 0;; pass++) {
-    publish_listed(run);
+    stackd_job_publish_listed(run->job, run->count);
     ask_pass(run);
     bool exited = false;
     for (uint32_t i = run->first; i < run->count; i++) exited |= run->table->entries[i].status == STACKD_STATUS_EXITED;
     uint64_t count_now = stackd_task_count(run->task_fd);
-    if (run->over || pass + 1 == MAX_PASSES || (!exited && count_now == thread_count)) break;
+    bool complete = run->options->only_tid != 0 || (!exited && count_now == thread_count);
+    if (run->job->over || complete || pass + 1 == MAX_PASSES) break;
     thread_count = count_now;
     struct newcomers newcomers = {run, run->count, 0};
     run->first = run->count;
-    if (stackd_task_list(run->task_fd, add_newcomer, &newcomers) != 0 || run->first == run->count) break;
+    if (stackd_proc_list(run->task_fd, add_newcomer, &newcomers) != 0 || run->first == run->count) break;
   }
-  publish_listed(run);
+  stackd_job_publish_listed(run->job, run->count);
   write_statuses(run);
-  remember_answered(run);
+  if (run->options->only_tid == 0) remember_answered(run);
 }
 
 void stackd_dump_reset_after_fork(void) {
@@ -606,22 +562,28 @@ void stackd_dump_reset_after_fork(void) {
   maps_read_ns = 0;
 }
 
-void stackd_dump_run(const struct stackd_dump_options* options) {
-  refresh_maps(options);
+static bool list_threads(struct run* run) {
+  if (run->table == NULL || run->task_fd < 0) return false;
+  uint32_t only = run->options->only_tid;
+  if (only == 0) return stackd_proc_list(run->task_fd, add_thread, run) == 0;
+  return !stackd_task_exists(run->task_fd, only) || add_thread(run, only);
+}
+
+void stackd_dump_run(struct stackd_job* job, const struct stackd_dump_options* options) {
+  refresh_maps(job, options);
   struct run run;
   memset(&run, 0, sizeof(run));
+  run.job = job;
   run.options = options;
   run.table = stackd_thread_table_reserve(1);
   run.task_fd = stackd_task_open();
   run.pid = stackd_getpid();
   run.helper_tid = (uint32_t)stackd_gettid();
   run.answers_before = stackd_thread_answers();
-  run.begin_ns = now_ns();
-  bool listed = run.table != NULL && run.task_fd >= 0 && stackd_task_list(run.task_fd, add_thread, &run) == 0;
+  run.begin_ns = stackd_monotonic_ns();
+  bool listed = list_threads(&run);
   if (listed) dump_threads(&run);
   if (run.task_fd >= 0) stackd_own_fd_drop(run.task_fd);
   /* Never "done" for threads that were not listed (no fd was free): the daemon sees them in procfs, and says so. */
-  if (!listed) return;
-  __atomic_store_n(&options->ring->header->done_seq, options->seq, __ATOMIC_RELEASE);
-  stackd_ring_doorbell(options->ring);
+  if (listed) stackd_job_publish_done(job);
 }

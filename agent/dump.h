@@ -4,21 +4,18 @@
 
 #include <stdint.h>
 
-#include "agent/ring_writer.h"
+#include "agent/job.h"
 
 struct stackd_dump_options {
-  const struct stackd_ring* ring;
-  uint32_t seq;
   int dump_signal;
-  int maps_fd;   /* < 0: none */
-  int socket_fd; /* of the daemon: when that is gone, so is whoever waits for the dump */
-  uint64_t deadline_ns;
+  int maps_fd; /* < 0: none */
   uint32_t max_stack_bytes;
+  uint32_t only_tid; /* as if the process had no other thread; 0: all */
 };
 
 /* Returns when each thread has a record or a status in the ring, at the latest soon after the deadline; then publishes
  * done_seq. NOT SIGNAL-SAFE; helper thread only. */
-void stackd_dump_run(const struct stackd_dump_options* options);
+void stackd_dump_run(struct stackd_job* job, const struct stackd_dump_options* options);
 
 /* In the child of a fork: the parent's helper may have been in the middle of a dump. What it had is left behind. */
 void stackd_dump_reset_after_fork(void);

@@ -7,6 +7,7 @@
 
 #include "agent/capture.h"
 #include "agent/chain.h"
+#include "agent/interrupted_call.h"
 
 static stackd_filter_fn* filter_in_use;
 static int signal_in_use;
@@ -99,6 +100,7 @@ __attribute__((noinline)) STACKD_HANDLER static int capture_interrupted(const st
   capture.cpu_ns = stackd_clock_ns(CLOCK_THREAD_CPUTIME_ID);
   stackd_thread_name(capture.name);
   stackd_copy_registers(context, capture.regs);
+  stackd_interrupted_call(context, &capture.call);
   capture.crash_slots = 0;
   capture.by_kernel_only = false;
   capture.stack = (struct stackd_interval){0, 0};
@@ -148,6 +150,27 @@ void stackd_on_dump_signal(int signal_number, siginfo_t* info, void* context) {
   stackd_handler_enter();
   answer((uint32_t)question, (uint32_t)(question >> 32), context);
   stackd_handler_leave();
+}
+
+STACKD_HANDLER static void count_sigterm(void) {
+  stackd_handler_enter();
+  const struct stackd_ring* ring = atomic_load(&current_ring);
+  if (ring != NULL) __atomic_fetch_add(&ring->header->sigterm_count, 1, __ATOMIC_RELAXED);
+  stackd_handler_leave();
+}
+
+void stackd_on_term_signal(int signal_number, siginfo_t* info, void* context) {
+  struct stackd_action action = stackd_chain_deliver(signal_number);
+  if (action.handler == STACKD_ACTION_IGNORE) return;
+  if (action.handler == STACKD_ACTION_DEFAULT) {
+    /* Set just now, in another thread. */
+    stackd_chain_end(signal_number, info, context);
+    return;
+  }
+  count_sigterm();
+  /* The kernel has done what the flags of its action ask for, and our frame is gone: nothing tells this from a call of the
+   * kernel's. */
+  ((void (*)(int, siginfo_t*, void*))action.handler)(signal_number, info, context);
 }
 
 int stackd_send_dump_signal(int signal_number, int32_t pid, uint32_t tid, uint32_t index, uint32_t seq) {

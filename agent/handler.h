@@ -46,6 +46,9 @@ int stackd_has_room(const void* ucontext, uint64_t bytes) STACKD_HANDLER;
 /* The signal handler itself: HANDLER ONLY. */
 void stackd_on_dump_signal(int signal_number, siginfo_t* info, void* context) STACKD_HANDLER;
 
+/* Stands before the program's own handler of SIGTERM: counts, and jumps there. HANDLER ONLY. */
+void stackd_on_term_signal(int signal_number, siginfo_t* info, void* context) STACKD_HANDLER;
+
 /* Sends the calling process's thread `tid` the question of dump `seq`, entry `index`. 0 or a negative errno. */
 int stackd_send_dump_signal(int signal_number, int32_t pid, uint32_t tid, uint32_t index, uint32_t seq);
 

@@ -17,7 +17,10 @@
 #include "agent/connection.h"
 #include "agent/crash.h"
 #include "agent/dump.h"
+#include "agent/fd_names.h"
 #include "agent/handler.h"
+#include "agent/heartbeat.h"
+#include "agent/sample.h"
 #include "agent/spool_writer.h"
 #include "agent/thread_table.h"
 
@@ -56,12 +59,6 @@ static int next_hello;
 static uint32_t dumps_begun;
 static uint32_t dumps_over;
 
-static uint64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static void pause_ns(uint64_t duration_ns) {
   struct timespec duration = {(time_t)(duration_ns / 1000000000u), (long)(duration_ns % 1000000000u)};
   nanosleep(&duration, NULL);
@@ -93,21 +90,45 @@ static void open_file(const struct stackd_open_file* request) {
   if (fd >= 0) stackd_own_fd_drop(fd);
 }
 
-static void run_command(uint32_t seq) {
+static void describe_fds(const struct stackd_describe_fds* request) {
+  static struct stackd_fd_names names;
+  stackd_fd_names(request, &names);
+  stackd_connection_send(&connection.socket, &names.header, -1, 0);
+}
+
+static void run_dump(struct stackd_job* job) {
   const struct stackd_ring_header* header = connection.ring.header;
-  if (__atomic_load_n(&header->command, __ATOMIC_RELAXED) != STACKD_COMMAND_DUMP) return;
   struct stackd_dump_options options;
-  options.ring = &connection.ring;
-  options.seq = seq;
   options.dump_signal = settings->dump_signal;
   options.maps_fd = stackd_own_fd_get(&files->maps);
-  options.socket_fd = stackd_own_fd_get(&connection.socket);
-  options.deadline_ns = __atomic_load_n(&header->deadline_ns, __ATOMIC_RELAXED);
   options.max_stack_bytes = __atomic_load_n(&header->max_stack_bytes, __ATOMIC_RELAXED) & ~7u;
-  __atomic_fetch_add(&dumps_begun, 1, __ATOMIC_SEQ_CST);
-  stackd_dump_run(&options);
+  options.only_tid = __atomic_load_n(&header->only_tid, __ATOMIC_RELAXED);
+  bool whole = options.only_tid == 0;
+  if (whole) __atomic_fetch_add(&dumps_begun, 1, __ATOMIC_SEQ_CST);
+  stackd_dump_run(job, &options);
+  if (!whole) return;
   __atomic_fetch_add(&dumps_over, 1, __ATOMIC_SEQ_CST);
   stackd_syscall6(SYS_futex, (long)&dumps_over, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT_MAX, 0, 0, 0);
+}
+
+static void run_command(uint32_t seq) {
+  const struct stackd_ring_header* header = connection.ring.header;
+  struct stackd_job job;
+  memset(&job, 0, sizeof(job));
+  job.ring = &connection.ring;
+  job.seq = seq;
+  job.socket_fd = stackd_own_fd_get(&connection.socket);
+  job.deadline_ns = __atomic_load_n(&header->deadline_ns, __ATOMIC_RELAXED);
+  switch (__atomic_load_n(&header->command, __ATOMIC_RELAXED)) {
+    case STACKD_COMMAND_DUMP:
+      run_dump(&job);
+      break;
+    case STACKD_COMMAND_SAMPLE:
+      stackd_sample_run(&job);
+      break;
+    default:
+      break;
+  }
 }
 
 /* Runs commands until none has come for SPIN_NS; then says that it sleeps. */
@@ -119,10 +140,10 @@ static void run_commands(uint32_t* seen_seq) {
     if (seq != *seen_seq) {
       *seen_seq = seq;
       run_command(seq);
-      spin_until_ns = now_ns() + SPIN_NS;
+      spin_until_ns = stackd_monotonic_ns() + SPIN_NS;
       continue;
     }
-    if (now_ns() >= spin_until_ns) return;
+    if (stackd_monotonic_ns() >= spin_until_ns) return;
     __builtin_ia32_pause();
   }
 }
@@ -140,6 +161,7 @@ static void serve(void) {
       if (error == -EPROTO) continue;
       if (error != 0) return;
       if (message.header.type == STACKD_MSG_OPEN_FILE) open_file(&message.open_file);
+      if (message.header.type == STACKD_MSG_DESCRIBE_FDS) describe_fds(&message.describe_fds);
     }
     __atomic_store_n(&header->helper_sleeping, 0, __ATOMIC_RELAXED);
   }
@@ -163,7 +185,12 @@ static int connect_and_register(void) {
   return stackd_connection_open(&connection, settings->socket_path, hello, files);
 }
 
+static struct stackd_heartbeat_cell* ring_heartbeats(void) {
+  return (struct stackd_heartbeat_cell*)((char*)connection.ring.header + STACKD_HEARTBEATS_OFFSET);
+}
+
 static void drop_ring(void) {
+  stackd_heartbeat_set_ring(NULL);
   stackd_handler_set_ring(NULL);
   stackd_crash_set_link(NULL);
   /* `connection.ring` and the memory serve until the last handler is out. One stays only in a thread that somebody stopped
@@ -203,6 +230,7 @@ __attribute__((noreturn)) static void* helper_main(void* unused) {
     }
     retry_ns = RETRY_FIRST_NS;
     stackd_handler_set_ring(&connection.ring);
+    stackd_heartbeat_set_ring(ring_heartbeats());
     use_spool();
     crash_link = (struct stackd_crash_link){&connection.ring, connection.socket};
     stackd_crash_set_link(&crash_link);
@@ -296,11 +324,11 @@ int stackd_helper_request_dump(int timeout_ms) {
   int error = stackd_connection_send(&shared_socket, &message.header, -1, MSG_DONTWAIT);
   pthread_mutex_unlock(&shared_lock);
   if (error != 0) return -ENOTCONN;
-  uint64_t deadline_ns = now_ns() + (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * MS;
+  uint64_t deadline_ns = stackd_monotonic_ns() + (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * MS;
   while (timeout_ms > 0) {
     uint32_t over = __atomic_load_n(&dumps_over, __ATOMIC_SEQ_CST);
     if ((int32_t)(over - over_at) >= 0) return 0;
-    uint64_t now = now_ns();
+    uint64_t now = stackd_monotonic_ns();
     if (now >= deadline_ns) return -ETIMEDOUT;
     uint64_t left_ns = deadline_ns - now;
     struct timespec timeout = {(time_t)(left_ns / 1000000000u), (long)(left_ns % 1000000000u)};

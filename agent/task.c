@@ -9,7 +9,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "agent/interrupted_call.h"
 #include "agent/own_fd.h"
+#include "agent/syscall_arguments.h"
 
 int stackd_task_open(void) {
   int fd = stackd_own_fd_hold(open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -24,20 +26,20 @@ struct linux_dirent64 {
   char d_name[];
 };
 
-int stackd_task_list(int task_fd, bool (*visit)(void* context, uint32_t tid), void* context) {
+int stackd_proc_list(int folder_fd, bool (*visit)(void* context, uint32_t number), void* context) {
   /* Not readdir(): that allocates, in a process whose allocator may be what hangs. */
   static char buffer[32 << 10] __attribute__((aligned(8)));
-  if (lseek(task_fd, 0, SEEK_SET) < 0) return -errno;
+  if (lseek(folder_fd, 0, SEEK_SET) < 0) return -errno;
   for (;;) {
-    long got = syscall(SYS_getdents64, task_fd, buffer, sizeof(buffer));
+    long got = syscall(SYS_getdents64, folder_fd, buffer, sizeof(buffer));
     if (got < 0) return -errno;
     if (got == 0) return 0;
     for (long at = 0; at < got;) {
       const struct linux_dirent64* entry = (const void*)(buffer + at);
       at += entry->d_reclen;
       if (entry->d_name[0] == '.') continue;
-      uint32_t tid = (uint32_t)strtoul(entry->d_name, NULL, 10);
-      if (!visit(context, tid)) return 0;
+      uint32_t number = (uint32_t)strtoul(entry->d_name, NULL, 10);
+      if (!visit(context, number)) return 0;
     }
   }
 }
@@ -45,6 +47,13 @@ int stackd_task_list(int task_fd, bool (*visit)(void* context, uint32_t tid), vo
 uint64_t stackd_task_count(int task_fd) {
   struct stat status;
   return fstat(task_fd, &status) == 0 ? status.st_nlink : 0;
+}
+
+bool stackd_task_exists(int task_fd, uint32_t tid) {
+  char path[16];
+  snprintf(path, sizeof(path), "%u", tid);
+  struct stat status;
+  return fstatat(task_fd, path, &status, 0) == 0;
 }
 
 /* Reads task/TID/FILE into `text`, NUL-terminated; its length or a negative errno. */
@@ -81,18 +90,32 @@ int stackd_task_read_status(int task_fd, uint32_t tid, struct stackd_task_status
   return 0;
 }
 
-int stackd_task_read_syscall(int task_fd, uint32_t tid, struct stackd_task_syscall* out) {
+/* Of a call that the kernel went on with after a stop, the number is in the code only. */
+static uint32_t number_of(uint32_t number, uint64_t rip) {
+  int first = number == SYS_restart_syscall ? stackd_syscall_number_before(rip) : -1;
+  return first >= 0 ? (uint32_t)first : number;
+}
+
+int stackd_task_read_sleep(int task_fd, uint32_t tid, struct stackd_task_sleep* out) {
   char text[256];
   int length = read_file(task_fd, tid, "syscall", text, sizeof(text));
   if (length < 0) return length;
-  /* "running", or number, six arguments, rsp and rip; "-1 rsp rip" for a thread that sleeps outside a system call. */
-  char* last = strrchr(text, ' ');
-  if (last == NULL) return -EAGAIN;
-  *last = '\0';
-  char* before = strrchr(text, ' ');
-  if (before == NULL) return -EAGAIN;
-  out->rip = strtoull(last + 1, NULL, 16);
-  out->rsp = strtoull(before + 1, NULL, 16);
+  /* Number, six arguments, rsp and rip; "-1 rsp rip" outside of a system call; "running". */
+  char* at;
+  long number = strtol(text, &at, 10);
+  if (at == text) return -EAGAIN;
+  uint64_t values[STACKD_SYSCALL_ARGUMENTS + 2] = {0};
+  int count = number >= 0 ? STACKD_SYSCALL_ARGUMENTS : 0;
+  for (int i = 0; i < count + 2; i++) {
+    char* end;
+    values[i] = strtoull(at, &end, 16);
+    if (end == at) return -EAGAIN;
+    at = end;
+  }
+  out->rsp = values[count];
+  out->rip = values[count + 1];
+  memset(&out->call, 0, sizeof(out->call));
+  if (number >= 0) stackd_syscall_keep(number_of((uint32_t)number, out->rip), values, &out->call);
   return 0;
 }
 

@@ -148,6 +148,10 @@ Result<v1::Dump> Api::ResymbolizeDump(const v1::ResymbolizeDumpRequest& request)
   return Call<v1::Dump>(*channel_, address_, timeout_ms_, &v1::Stackd::Stub::ResymbolizeDump, request);
 }
 
+Result<v1::DumpComparison> Api::CompareDumps(const v1::CompareDumpsRequest& request) {
+  return Call<v1::DumpComparison>(*channel_, address_, timeout_ms_, &v1::Stackd::Stub::CompareDumps, request);
+}
+
 Result<v1::ListStackGroupsResponse> Api::ListStackGroups(const v1::ListStackGroupsRequest& request) {
   return Call<v1::ListStackGroupsResponse>(*channel_, address_, timeout_ms_, &v1::Stackd::Stub::ListStackGroups, request);
 }

@@ -27,6 +27,7 @@ class Api {
   Result<v1::ListDumpsResponse> ListDumps(const v1::ListDumpsRequest& request);
   Result<void> DeleteDump(const v1::DeleteDumpRequest& request);
   Result<v1::Dump> ResymbolizeDump(const v1::ResymbolizeDumpRequest& request);
+  Result<v1::DumpComparison> CompareDumps(const v1::CompareDumpsRequest& request);
   Result<v1::ListStackGroupsResponse> ListStackGroups(const v1::ListStackGroupsRequest& request);
   Result<v1::CrashGroup> GetStackGroup(const v1::GetStackGroupRequest& request);
   Result<v1::Daemon> GetDaemon();

@@ -19,6 +19,7 @@ Command Find(const std::string& name) {
                                                        {"dump", RunDump},
                                                        {"list", RunList},
                                                        {"show", RunShow},
+                                                       {"diff", RunDiff},
                                                        {"groups", RunGroups},
                                                        {"watch", RunWatch},
                                                        {"export", RunExport},

@@ -19,9 +19,16 @@ Examples:
   stackctl dump checkout --all         by name (or pid), thread by thread
   stackctl list                        dumps that were stored
   stackctl show                        the newest of them
+  stackctl dump checkout --samples 3   is it deadlocked, spinning, slow or idle
+  stackctl diff                        the same of the last two dumps that are stored
   stackctl groups                      which crashes there were, equal ones counted
   stackctl export NAME -f folded --to stacks.folded
   stackctl doctor 1234                 why process 1234 is not listed)";
+
+constexpr int kMinSamples = 2;
+constexpr int kMaxSamples = 100;
+constexpr int64_t kMinEveryMs = 100;
+constexpr int64_t kMaxEveryMs = 3'600'000;
 
 constexpr char kFooter[] = R"(Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 cannot connect, 5 partial or out of time.
 The manual is client/stackctl.md.)";
@@ -41,15 +48,27 @@ std::unexpected<OptionsExit> Mistake(std::string sentence) {
   return std::unexpected(OptionsExit{2, "stackctl: " + sentence + " (see stackctl --help)\n"});
 }
 
-CLI::Validator Timeout(int64_t* timeout_ms) {
+CLI::Validator Duration(int64_t* duration_ms) {
   return CLI::Validator(
-      [timeout_ms](std::string& text) {
+      [duration_ms](std::string& text) {
         Result<int64_t> parsed = ParseDurationMs(text);
         if (!parsed) return parsed.error().message;
-        *timeout_ms = *parsed;
+        *duration_ms = *parsed;
         return std::string();
       },
       "");
+}
+
+void AddSamples(CLI::App* dump, Options* options) {
+  CLI::Option* samples = dump->add_option("--samples", options->samples,
+                                          "Take so many dumps; print the last, and what has changed between them")
+                             ->check(CLI::Range(kMinSamples, kMaxSamples))
+                             ->type_name("N");
+  dump->add_option_function<std::string>(
+          "--every", [](const std::string&) {}, "Time from one to the next; 1s by default")
+      ->check(Duration(&options->every_ms))
+      ->needs(samples)
+      ->type_name("DURATION");
 }
 
 void AddFormat(CLI::App* command, Options* options, std::vector<std::string> formats) {
@@ -76,14 +95,18 @@ void AddCommands(CLI::App* app, Options* options) {
 Examples:
   stackctl dump                    the only process there is
   stackctl dump 1234 --all         by pid, thread by thread
-  stackctl dump checkout -o json   by name, as JSON)");
+  stackctl dump checkout -o json   by name, as JSON
+  stackctl dump checkout --samples 3 --every 1s
+                                   is it deadlocked, spinning, slow or idle?)");
   take_name(dump, "PROCESS", "A pid, a name or processes/...; may be left out when there is only one");
   AddFormat(dump, options, printed);
+  AddSamples(dump, options);
 
   CLI::App* list = add("list", "List the stored dumps, newest first.");
   take_name(list, "PROCESS", "processes/...: only of this process, which may be gone");
   list->add_option("--filter", options->filter, "Part of the process's name")->type_name("TEXT");
-  list->add_flag("--crashes", options->crashes, "Only crashes");
+  CLI::Option* crashes = list->add_flag("--crashes", options->crashes, "Only crashes, each with what died");
+  list->add_flag("--hangs", options->hangs, "Only hangs, each with what hung")->excludes(crashes);
 
   CLI::App* show = add("show", R"(Print a stored dump.
 
@@ -92,6 +115,15 @@ Examples:
   stackctl show processes/7-123/dumps/20261121T031415926Z-1 --all)");
   take_name(show, "NAME", "processes/.../dumps/...; the newest if left out");
   AddFormat(show, options, printed);
+
+  CLI::App* diff = add("diff", R"(Compare two dumps of one process: who moved, who used the processor, and what that means.
+
+Examples:
+  stackctl diff                    the last two dumps of the process that was dumped last
+  stackctl diff A                  A and the newest dump of its process
+  stackctl diff A B -o json        two dumps by name, as JSON)");
+  take_name(diff, "A", "processes/.../dumps/...; the last but one if left out");
+  diff->add_option("B", options->second_name, "processes/.../dumps/...; the newest if left out")->type_name("");
 
   CLI::App* groups = add("groups", R"(List equal crashes, those seen last first: how often, since when, and why.
 
@@ -152,7 +184,7 @@ std::unexpected<OptionsExit> UnknownCommand(const std::string& typed) {
 }  // namespace
 
 const std::vector<std::string>& CommandNames() {
-  static const std::vector<std::string> names{"ps",     "dump",        "list",   "show",   "groups",  "watch",
+  static const std::vector<std::string> names{"ps",     "dump",        "list",   "show",   "diff",    "groups",    "watch",
                                               "export", "resymbolize", "delete", "doctor", "version", "completion"};
   return names;
 }
@@ -170,7 +202,7 @@ std::expected<Options, OptionsExit> ParseOptions(int argc, const char* const* ar
       ->capture_default_str();
   app.add_option("--timeout", timeout,
                  "Give up after this long, like 500ms or 10s; a dump answers with what it has by then")
-      ->check(Timeout(&options.timeout_ms))
+      ->check(Duration(&options.timeout_ms))
       ->type_name("DURATION");
   app.add_option("-o,--output", output, "text or json")->check(CLI::IsMember({"text", "json"}))->type_name("FORMAT");
   // Options of the program may stand behind the command.
@@ -198,6 +230,10 @@ std::expected<Options, OptionsExit> ParseOptions(int argc, const char* const* ar
   options.json = output == "json";
   if (options.all && !options.format.empty() && options.format != "text") {
     return Mistake("--all goes with text only");
+  }
+  if (options.samples > 1 && options.format == "folded") return Mistake("--samples goes with text and json only");
+  if (options.every_ms < kMinEveryMs || options.every_ms > kMaxEveryMs) {
+    return Mistake("--every must be from 100ms to 1h");
   }
   return options;
 }

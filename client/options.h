@@ -14,11 +14,15 @@ struct Options {
   int64_t timeout_ms = 0;
   bool json = false;
 
-  std::string name;      // of a process, a dump or a shell: the command's positional argument; empty if none was given
-  std::string filter;    // ps, list, groups
-  bool crashes = false;  // list: only these
-  std::string explain;   // groups: a fingerprint; empty if none was given
-  std::string format;    // dump, show, export: "text", "json", "folded"; export: "minidump"
+  std::string name;         // of a process, a dump or a shell: the command's positional argument; empty if none was given
+  std::string second_name;  // diff: of the other dump; empty if none was given
+  std::string filter;       // ps, list, groups
+  bool crashes = false;     // list: only these
+  bool hangs = false;       // list: only these
+  std::string explain;      // groups: a fingerprint; empty if none was given
+  int samples = 1;          // dump: how many to take
+  int64_t every_ms = 1000;  // dump: from the beginning of one to that of the next
+  std::string format;       // dump, show, export: "text", "json", "folded"; export: "minidump"
   std::string to = "-";
   bool all = false;
 };

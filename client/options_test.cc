@@ -61,12 +61,29 @@ TEST_F(OptionsTest, SayEachMistakeInOneSentenceWithExitCodeTwo) {
                     {"dump", "--all", "-f", "json"},
                     {"dump", "a", "b"},
                     {"groups", "extra"},
-                    {"ps", "--crashes"}}) {
+                    {"ps", "--crashes"},
+                    {"list", "--crashes", "--hangs"},
+                    {"diff", "a", "b", "c"},
+                    {"dump", "--samples", "1"},
+                    {"dump", "--samples", "101"},
+                    {"dump", "--every", "1s"},
+                    {"dump", "--samples", "3", "--every", "5"},
+                    {"dump", "--samples", "3", "--every", "1ms"},
+                    {"dump", "--samples", "3", "-f", "folded"}}) {
     auto options = Parse(args);
     ASSERT_FALSE(options.has_value()) << (args.size() > 0 ? *args.begin() : "");
     EXPECT_EQ(options.error().exit_code, 2);
     EXPECT_EQ(std::count(options.error().text.begin(), options.error().text.end(), '\n'), 1) << options.error().text;
   }
+}
+
+TEST_F(OptionsTest, TakeASeriesOfDumps) {
+  auto options = Parse({"dump", "checkout", "--samples", "3", "--every", "1500ms"});
+  ASSERT_TRUE(options.has_value()) << options.error().text;
+  EXPECT_EQ(options->samples, 3);
+  EXPECT_EQ(options->every_ms, 1500);
+  EXPECT_EQ(Parse({"dump"})->samples, 1);
+  EXPECT_EQ(Parse({"dump", "--samples", "2"})->every_ms, 1000);
 }
 
 TEST_F(OptionsTest, SuggestTheNearCommand) {

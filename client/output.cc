@@ -59,7 +59,8 @@ std::string StateText(const v1::Dump& dump) {
   return v1::Dump::State_IsValid(dump.state()) ? v1::Dump::State_Name(dump.state()) : "?";
 }
 
-std::string CrashText(const v1::Dump& dump) {
+std::string CauseText(const v1::Dump& dump) {
+  if (dump.has_hang()) return dump.hang().explanation().empty() ? "not explained" : dump.hang().explanation();
   if (!dump.has_crash()) return {};
   if (!dump.crash().explanation().empty()) return dump.crash().explanation();
   return dump.crash().signal_name().empty() ? "not explained yet" : dump.crash().signal_name();

@@ -28,8 +28,8 @@ std::string Json(const google::protobuf::Message& message, bool indented = true)
 std::string TriggerText(const v1::Dump& dump);
 std::string StateText(const v1::Dump& dump);
 
-// What died, in one sentence; empty for other dumps.
-std::string CrashText(const v1::Dump& dump);
+// Why there is a dump that nobody asked for, in one sentence: what died, or what hangs; empty for other dumps.
+std::string CauseText(const v1::Dump& dump);
 
 // "12", or "11 of 12" when not every thread was captured.
 std::string ThreadsText(const v1::ThreadCounts& counts);

@@ -142,6 +142,10 @@ std::vector<std::shared_ptr<const SourceLocation>> Symbolizer::Symbolize(std::sp
 
 void Symbolizer::Forget(const Module&) {}
 
+std::vector<std::string> Symbolizer::NameVariables(std::span<const AddressQuery> queries, int64_t) {
+  return std::vector<std::string>(queries.size());
+}
+
 SymbolQuality Symbolizer::Quality(const Module&) const { return SymbolQuality::kDwarf; }
 
 int64_t Symbolizer::worker_restarts() const { return 0; }

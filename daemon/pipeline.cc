@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "daemon/analyze/crash_cause.h"
+#include "daemon/analyze/finding.h"
+#include "daemon/analyze/wait.h"
 #include "daemon/base/clock.h"
 #include "daemon/dump_id.h"
 #include "daemon/finisher.h"
@@ -54,6 +56,10 @@ struct Flight {
   std::promise<Result<SharedDump>> promise;
   std::shared_future<Result<SharedDump>> dump = promise.get_future().share();
 };
+
+// By process and stack limit: a caller that wants deeper stacks is not served with shallow ones. A hang has a dump of its
+// own, which says why it was taken.
+using FlightKey = std::tuple<std::string, uint32_t, bool>;
 
 // The stacks of a capture, equal ones once.
 struct DistinctStacks {
@@ -145,8 +151,7 @@ struct Pipeline::State {
 
   std::mutex mutex;
   DumpIds ids;
-  // By process and stack limit: a caller that wants deeper stacks is not served with shallow ones.
-  std::map<std::pair<std::string, uint32_t>, std::shared_ptr<Flight>> flights;
+  std::map<FlightKey, std::shared_ptr<Flight>> flights;
   // Kept from dump to dump, because their caches are warm.
   std::vector<std::unique_ptr<Unwinder>> idle_unwinders;
   Watchers watchers;
@@ -162,7 +167,7 @@ struct Pipeline::State {
   }
 
   // The capture that is being made, or a new one that the caller must make and Land.
-  std::pair<std::shared_ptr<Flight>, bool> Join(const std::pair<std::string, uint32_t>& key, int64_t deadline_ns) {
+  std::pair<std::shared_ptr<Flight>, bool> Join(const FlightKey& key, int64_t deadline_ns) {
     std::lock_guard lock(mutex);
     std::shared_ptr<Flight>& entry = flights[key];
     if (entry != nullptr) return {entry, false};
@@ -170,7 +175,7 @@ struct Pipeline::State {
     return {entry, true};
   }
 
-  void Land(const std::pair<std::string, uint32_t>& key) {
+  void Land(const FlightKey& key) {
     std::lock_guard lock(mutex);
     flights.erase(key);
   }
@@ -190,6 +195,7 @@ struct Pipeline::State {
 
   std::vector<NativeStack> Unwind(const Capture& capture);
   void Name(const Capture& capture, int64_t deadline_ns, std::vector<NamedStack>* stacks);
+  std::vector<std::string> NameVariables(const std::vector<DataAddress>& addresses, int64_t deadline_ns);
   Result<SharedDump> Make(const std::string& process_id, const CaptureRequest& request);
   // What `earlier` knows of the capture stays, if it is given.
   Made Assemble(const Capture& capture, int64_t deadline_ns, const std::string& id, const EarlierStacks* earlier = nullptr);
@@ -253,6 +259,12 @@ void Pipeline::State::Name(const Capture& capture, int64_t deadline_ns, std::vec
   }
 }
 
+std::vector<std::string> Pipeline::State::NameVariables(const std::vector<DataAddress>& addresses, int64_t deadline_ns) {
+  std::vector<AddressQuery> queries;
+  for (const DataAddress& address : addresses) queries.push_back({address.module, address.svma});
+  return symbolizer->NameVariables(queries, deadline_ns);
+}
+
 bool Pipeline::State::Store(const std::shared_ptr<v1::Dump>& dump, Result<PackedDump> packed,
                             const Result<void>& raw_stored) {
   Result<void> stored = packed ? store->Put(std::move(*packed)) : std::unexpected(packed.error());
@@ -306,6 +318,10 @@ Pipeline::State::Made Pipeline::State::Assemble(const Capture& capture, int64_t 
   auto dump = AssembleDump(
       capture, distinct.of_thread, distinct.stacks, [this](const Module& module) { return symbolizer->Quality(module); },
       id);
+  ExplainWaits(
+      capture, [&](const std::vector<DataAddress>& addresses) { return NameVariables(addresses, deadline_ns); },
+      dump.get());
+  FindHangs(capture, dump.get());
   dump->set_stored(true);
   return {std::move(dump), std::move(distinct.stacks), (unwound_ns - begin_ns) / 1000, (named_ns - unwound_ns) / 1000};
 }
@@ -449,7 +465,7 @@ void Pipeline::FinishWhatWasLeft() {
 
 Result<SharedDump> Pipeline::CreateDump(const std::string& process_id, const CaptureRequest& request) {
   ScopedCount running(&state_->running);
-  const std::pair<std::string, uint32_t> key(process_id, request.max_stack_bytes);
+  const FlightKey key(process_id, request.max_stack_bytes, request.hang.has_value());
   while (true) {
     auto [flight, is_first] = state_->Join(key, request.deadline_ns);
     if (is_first) {
@@ -471,6 +487,24 @@ Result<SharedDump> Pipeline::CreateDump(const std::string& process_id, const Cap
         dump && (*dump)->state() == v1::Dump::PARTIAL && flight->deadline_ns < request.deadline_ns - kNsPerSecond;
     if (!cut_short) return dump;
   }
+}
+
+Result<std::vector<std::string>> Pipeline::FunctionsOf(const std::string& process_id, int32_t tid, int64_t deadline_ns) {
+  const CaptureRequest request{.deadline_ns = deadline_ns - NamingTimeNs(deadline_ns - MonotonicNs()), .only_tid = tid};
+  auto captured = state_->collector->CaptureProcess(process_id, request);
+  if (!captured) return std::unexpected(std::move(captured.error()));
+  const Capture& capture = **captured;
+  DistinctStacks distinct = Distinct(capture, state_->Unwind(capture));
+  state_->Name(capture, deadline_ns, &distinct.stacks);
+  std::vector<std::string> functions;
+  for (size_t i = 0; i < capture.threads.size(); ++i) {
+    if (capture.threads[i].tid != tid || distinct.of_thread[i] < 0) continue;
+    for (const auto& location : distinct.stacks[distinct.of_thread[i]].locations) {
+      if (location->frames.empty()) functions.emplace_back();
+      for (const auto& frame : location->frames) functions.push_back(frame.function);
+    }
+  }
+  return functions;
 }
 
 Result<SharedDump> Pipeline::Resymbolize(const std::string& name, int64_t deadline_ns) {

@@ -27,8 +27,13 @@ class Pipeline {
   ~Pipeline();
 
   // A new dump of the process, whole (view FULL), by `request.deadline_ns`. Calls that overlap for one process share one
-  // dump. `stored` is false in a dump that the store did not take, and a note says why. Fails as CaptureProcess does.
+  // dump, but that of a hang is its own. `stored` is false in a dump that the store did not take, and a note says why.
+  // Fails as CaptureProcess does.
   Result<std::shared_ptr<const v1::Dump>> CreateDump(const std::string& process_id, const CaptureRequest& request);
+
+  // Names of the functions that a thread is in, innermost first; one that is not known is empty. Nothing is stored, and
+  // only that thread runs for it.
+  Result<std::vector<std::string>> FunctionsOf(const std::string& process_id, int32_t tid, int64_t deadline_ns);
 
   // A crash, as CrashHandler has it (collect). Stores it and calls `release`; the rest is done in the background. If the
   // store does not take it `release` is not called, and what comes of it is told but not stored. A crash that the store

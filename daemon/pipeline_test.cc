@@ -128,6 +128,49 @@ TEST_F(PipelineTest, MakesOneDumpForCallsThatOverlap) {
   EXPECT_EQ(store_->dump_count(), 1);
 }
 
+TEST_F(PipelineTest, AHangHasADumpOfItsOwnThatSaysWhy) {
+  Fakes().capture = [](const CaptureRequest& request) {
+    while (Fakes().captures < 2) std::this_thread::yield();
+    auto capture = FakeCapture(7, {{kFakeBias}});
+    capture->trigger = request.trigger;
+    capture->hang = request.hang;
+    return capture;
+  };
+  std::jthread other([this] { Create(); });
+  CaptureRequest request{.trigger = Trigger::kHang, .deadline_ns = MonotonicNs() + kNsPerSecond};
+  request.hang = {.cause = HangCause::kDeadlock,
+                  .explanation = "they wait",
+                  .tid = 7,
+                  .heartbeat = "loop",
+                  .duration_ns = 2'500'000'000,
+                  .rule = "deadlock"};
+  auto dump = pipeline_->CreateDump("7-100", request);
+  other.join();
+  ASSERT_TRUE(dump.has_value());
+  EXPECT_EQ((*dump)->trigger(), v1::Dump::HANG);
+  const v1::Hang& hang = (*dump)->hang();
+  EXPECT_EQ(hang.cause(), v1::Hang::DEADLOCK);
+  EXPECT_EQ(hang.explanation(), "they wait");
+  EXPECT_EQ(hang.tid(), 7);
+  EXPECT_EQ(hang.heartbeat(), "loop");
+  EXPECT_EQ(hang.duration().seconds(), 2);
+  EXPECT_EQ(hang.rule(), "deadlock");
+  EXPECT_EQ(pipeline_->Counters()["dumps_hang"], 1);
+}
+
+TEST_F(PipelineTest, NamesTheFunctionsOfOneThreadAndStoresNothing) {
+  int32_t asked = 0;
+  Fakes().capture = [&](const CaptureRequest& request) {
+    asked = request.only_tid;
+    return FakeCapture(7, {{kFakeBias + 0x20, kFakeBias + 0x31, 0x999999999}});
+  };
+  auto functions = pipeline_->FunctionsOf("7-100", 7, MonotonicNs() + kNsPerSecond);
+  ASSERT_TRUE(functions.has_value());
+  EXPECT_THAT(*functions, testing::ElementsAre("f20", "f30", ""));
+  EXPECT_EQ(asked, 7);
+  EXPECT_EQ(store_->dump_count(), 0);
+}
+
 TEST_F(PipelineTest, DoesNotGiveAShallowDumpToWhoAskedForADeepOne) {
   Fakes().capture = [this](const CaptureRequest&) {
     while (Fakes().captures < 2) std::this_thread::yield();

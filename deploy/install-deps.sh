@@ -20,6 +20,7 @@ BUILD_PACKAGES=(
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc grpc-proto libabsl-dev
   libdw-dev libelf-dev liblzma-dev libbz2-dev zlib1g-dev libiberty-dev
   libunwind-dev libspdlog-dev libfmt-dev libsqlite3-dev libzstd-dev libxxhash-dev libcli11-dev
+  libyaml-cpp-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   libc6-dbg # so that frames in libc have names in the first dump
 )

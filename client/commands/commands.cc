@@ -17,6 +17,20 @@ v1::ExportDumpRequest::Format FormatOf(const Options& options) {
   return options.all ? v1::ExportDumpRequest::TEXT_BY_THREAD : v1::ExportDumpRequest::TEXT;
 }
 
+int PartialOrOk(const v1::Dump& dump) {
+  if (!dump.stored()) Complain("the dump is not stored; this output is the only copy");
+  if (dump.state() != v1::Dump::PARTIAL) return kOk;
+  Complain("the dump is partial" + (dump.notes().empty() ? std::string() : ": " + dump.notes(0)));
+  return kPartial;
+}
+
+bool PrintLines(const google::protobuf::RepeatedPtrField<std::string>& lines) {
+  for (const std::string& line : lines) {
+    if (!Print(line) || !Print("\n")) return false;
+  }
+  return true;
+}
+
 Result<void> PrintDump(Api& api, const std::string& name, v1::ExportDumpRequest::Format format) {
   v1::ExportDumpRequest request;
   request.set_name(name);

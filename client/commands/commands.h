@@ -9,6 +9,7 @@ namespace stackd {
 int RunPs(Api& api, const Options& options);
 int RunDump(Api& api, const Options& options);
 int RunList(Api& api, const Options& options);
+int RunDiff(Api& api, const Options& options);
 int RunShow(Api& api, const Options& options);
 int RunGroups(Api& api, const Options& options);
 int RunWatch(Api& api, const Options& options);
@@ -22,8 +23,17 @@ int RunCompletion(Api& api, const Options& options);
 // Says what went wrong, and gives the exit code for it.
 int Failed(const Status& status);
 
+// Several dumps of one process, and what has changed between them: dump --samples.
+int RunSamples(Api& api, const Options& options);
+
+// Says what a dump that is printed lacks, and gives the exit code for it.
+int PartialOrOk(const v1::Dump& dump);
+
 // What -o, -f and --all ask for.
 v1::ExportDumpRequest::Format FormatOf(const Options& options);
+
+// Line by line, as the daemon rendered them. False: they could not be written.
+bool PrintLines(const google::protobuf::RepeatedPtrField<std::string>& lines);
 
 // Prints a dump as the daemon renders it; the newest if `name` is empty.
 Result<void> PrintDump(Api& api, const std::string& name, v1::ExportDumpRequest::Format format);

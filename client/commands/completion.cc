@@ -25,8 +25,9 @@ constexpr char kBash[] = R"sh(_stackctl() {
   esac
   case $command in
     "") COMPREPLY=($(compgen -W "@COMMANDS@ --address --timeout --output --help --version" -- "$cur")) ;;
+    list) COMPREPLY=($(compgen -W "--crashes --hangs --filter" -- "$cur")) ;;
     dump|watch) COMPREPLY=($(compgen -W "$(stackctl ps 2>/dev/null | awk 'NR > 1 {print $2}')" -- "$cur")) ;;
-    show|export|resymbolize|delete) COMPREPLY=($(compgen -W "$(stackctl list 2>/dev/null | awk 'NR > 1 {print $NF}')" -- "$cur")) ;;
+    show|diff|export|resymbolize|delete) COMPREPLY=($(compgen -W "$(stackctl list 2>/dev/null | awk 'NR > 1 {print $NF}')" -- "$cur")) ;;
     groups) COMPREPLY=($(compgen -W "--explain --filter" -- "$cur")) ;;
     completion) COMPREPLY=($(compgen -W "bash zsh fish" -- "$cur")) ;;
   esac
@@ -42,7 +43,8 @@ _stackctl() {
   else
     case ${words[2]} in
       dump|watch) names=(${(f)"$(stackctl ps 2>/dev/null | awk 'NR > 1 {print $2}')"}) ;;
-      show|export|resymbolize|delete) names=(${(f)"$(stackctl list 2>/dev/null | awk 'NR > 1 {print $NF}')"}) ;;
+      list) names=(--crashes --hangs --filter) ;;
+      show|diff|export|resymbolize|delete) names=(${(f)"$(stackctl list 2>/dev/null | awk 'NR > 1 {print $NF}')"}) ;;
       groups)
         if [[ ${words[CURRENT-1]} == --explain ]]; then
           names=(${(f)"$(stackctl groups 2>/dev/null | awk 'NR > 1 {print $4}')"})
@@ -60,9 +62,11 @@ compdef _stackctl stackctl
 constexpr char kFish[] = R"sh(complete -c stackctl -f
 complete -c stackctl -n __fish_use_subcommand -a "@COMMANDS@"
 complete -c stackctl -n "__fish_seen_subcommand_from dump watch" -a "(stackctl ps 2>/dev/null | awk 'NR > 1 {print \$2}')"
-complete -c stackctl -n "__fish_seen_subcommand_from show export resymbolize delete" -a "(stackctl list 2>/dev/null | awk 'NR > 1 {print \$NF}')"
+complete -c stackctl -n "__fish_seen_subcommand_from show diff export resymbolize delete" -a "(stackctl list 2>/dev/null | awk 'NR > 1 {print \$NF}')"
 complete -c stackctl -n "__fish_seen_subcommand_from completion" -a "bash zsh fish"
 complete -c stackctl -n "__fish_seen_subcommand_from groups" -l explain -x -a "(stackctl groups 2>/dev/null | awk 'NR > 1 {print \$4}')"
+complete -c stackctl -n "__fish_seen_subcommand_from list" -l crashes -l hangs
+complete -c stackctl -n "__fish_seen_subcommand_from dump" -l samples -l every -x
 complete -c stackctl -s o -l output -x -a "text json"
 complete -c stackctl -s f -l format -x -a "text json folded"
 complete -c stackctl -n "__fish_seen_subcommand_from export" -s f -l format -x -a minidump

@@ -3,25 +3,8 @@
 #include "client/output.h"
 
 namespace stackd {
-namespace {
-
-bool PrintLines(const v1::Dump& dump) {
-  for (const std::string& line : dump.lines()) {
-    if (!Print(line) || !Print("\n")) return false;
-  }
-  return true;
-}
-
-int PartialOrOk(const v1::Dump& dump) {
-  if (!dump.stored()) Complain("the dump is not stored; this output is the only copy");
-  if (dump.state() != v1::Dump::PARTIAL) return kOk;
-  Complain("the dump is partial" + (dump.notes().empty() ? std::string() : ": " + dump.notes(0)));
-  return kPartial;
-}
-
-}  // namespace
-
 int RunDump(Api& api, const Options& options) {
+  if (options.samples > 1) return RunSamples(api, options);
   const v1::ExportDumpRequest::Format format = FormatOf(options);
   const bool is_text = format == v1::ExportDumpRequest::TEXT;
   v1::CreateDumpRequest request;
@@ -31,7 +14,7 @@ int RunDump(Api& api, const Options& options) {
   auto dump = api.CreateDump(request);
   if (!dump) return Failed(dump.error());
   if (is_text && dump->omitted_group_count() == 0) {
-    if (!PrintLines(*dump)) return kFailure;
+    if (!PrintLines(dump->lines())) return kFailure;
   } else {
     Result<void> printed = PrintDump(api, dump->name(), format);
     if (!printed) return Failed(printed.error());

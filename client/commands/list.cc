@@ -5,16 +5,24 @@
 namespace stackd {
 namespace {
 
-std::vector<std::string> Head(bool crashes) {
-  if (crashes) return {"CREATED", "PROCESS", "STATE", "THREADS", "CRASH", "NAME"};
+std::vector<std::string> Head(const Options& options) {
+  if (options.crashes) return {"CREATED", "PROCESS", "STATE", "THREADS", "CRASH", "NAME"};
+  if (options.hangs) return {"CREATED", "PROCESS", "STATE", "THREADS", "HANG", "NAME"};
   return {"CREATED", "PROCESS", "TRIGGER", "STATE", "THREADS", "NAME"};
 }
 
-std::vector<std::string> Row(const v1::Dump& dump, bool crashes) {
+std::vector<std::string> Row(const v1::Dump& dump, const Options& options) {
   const std::string created = TimeText(dump.create_time()), threads = ThreadsText(dump.thread_counts());
   const std::string& process = dump.process().display_name();
-  if (crashes) return {created, process, StateText(dump), threads, CrashText(dump), dump.name()};
+  if (options.crashes || options.hangs) {
+    return {created, process, StateText(dump), threads, CauseText(dump), dump.name()};
+  }
   return {created, process, TriggerText(dump), StateText(dump), threads, dump.name()};
+}
+
+const char* NoneInWords(const Options& options) {
+  if (options.crashes) return "no crash is stored";
+  return options.hangs ? "no hang is stored" : "no dump is stored";
 }
 
 }  // namespace
@@ -24,6 +32,7 @@ int RunList(Api& api, const Options& options) {
   request.set_parent(options.name);
   request.set_filter(options.filter);
   if (options.crashes) request.set_trigger(v1::Dump::CRASH);
+  if (options.hangs) request.set_trigger(v1::Dump::HANG);
   v1::ListDumpsResponse all;
   do {
     auto page = api.ListDumps(request);
@@ -33,9 +42,9 @@ int RunList(Api& api, const Options& options) {
   } while (!request.page_token().empty());
 
   if (options.json) return Print(Json(all)) ? kOk : kFailure;
-  std::vector<std::vector<std::string>> rows{Head(options.crashes)};
-  for (const v1::Dump& dump : all.dumps()) rows.push_back(Row(dump, options.crashes));
-  if (all.dumps().empty()) Complain(options.crashes ? "no crash is stored" : "no dump is stored");
+  std::vector<std::vector<std::string>> rows{Head(options)};
+  for (const v1::Dump& dump : all.dumps()) rows.push_back(Row(dump, options));
+  if (all.dumps().empty()) Complain(NoneInWords(options));
   return Print(Table(rows)) ? kOk : kFailure;
 }
 

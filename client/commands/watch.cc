@@ -7,10 +7,10 @@ namespace stackd {
 namespace {
 
 std::string Line(const v1::Dump& dump) {
-  const std::string crash = CrashText(dump);
+  const std::string cause = CauseText(dump);
   return TimeText(dump.create_time()) + "  " + PrintableText(dump.process().display_name()) + "  " + TriggerText(dump) +
          "  " + StateText(dump) + "  " + ThreadsText(dump.thread_counts()) + " threads  " + dump.name() +
-         (crash.empty() ? "" : "  " + PrintableText(crash)) + "\n";
+         (cause.empty() ? "" : "  " + PrintableText(cause)) + "\n";
 }
 
 }  // namespace

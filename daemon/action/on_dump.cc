@@ -110,11 +110,12 @@ std::string HowItEnded(End end, int status) {
 Result<std::unique_ptr<OnDump>> OnDump::Start(OnDumpOptions options) {
   struct stat status;
   if (options.program.find('/') == std::string::npos) {
-    return Error(Code::kInvalidArgument, "--on-dump takes the path of a program, with a slash, not " + options.program);
+    return Error(Code::kInvalidArgument,
+                 options.asked_by + " takes the path of a program, with a slash, not " + options.program);
   }
   if (stat(options.program.c_str(), &status) != 0 || !S_ISREG(status.st_mode) ||
       access(options.program.c_str(), X_OK) != 0) {
-    return Error(Code::kInvalidArgument, "--on-dump: " + options.program + " is not a program that can be run");
+    return Error(Code::kInvalidArgument, options.asked_by + ": " + options.program + " is not a program that can be run");
   }
   std::unique_ptr<OnDump> action(new OnDump(std::move(options)));
   action->stop_event_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));

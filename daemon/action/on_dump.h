@@ -22,8 +22,9 @@
 namespace stackd {
 
 struct OnDumpOptions {
-  std::string program;  // a path
-  std::string address;  // for STACKD_ADDRESS
+  std::string program;                 // a path
+  std::string address;                 // for STACKD_ADDRESS
+  std::string asked_by = "--on-dump";  // in sentences about it
   int64_t timeout_ns = 30 * kNsPerSecond;
   // So many at once, and one more for each interval.
   int64_t burst = 10;

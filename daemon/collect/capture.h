@@ -90,6 +90,7 @@ struct HangCapture {
   int32_t tid = 0;          // the thread concerned most; 0: none
   std::string heartbeat;    // its name
   int64_t duration_ns = 0;  // for which it had lasted
+  std::string rule;         // that asked for the dump
 };
 
 enum class Trigger : uint8_t { kRequest = 1, kHang = 2, kCrash = 3, kSelf = 4 };

@@ -10,13 +10,15 @@
 namespace stackd {
 namespace {
 
-constexpr char kDescription[] = R"(stackd takes the stacks of the processes around it when somebody asks or one crashes, and keeps them.
+constexpr char kDescription[] =
+    R"(stackd takes the stacks of the processes around it when somebody asks or one hangs or crashes, and keeps them.
 
 Examples:
   stackd                                            serve /run/stackd and 127.0.0.1:7443
   stackd --dir /tmp/stackd --listen none            as an ordinary user, on a Unix socket only
   stackd --store :memory: --log-level debug         keep nothing on disk
   stackd --debug-dir /usr/lib/debug --debug-dir /mnt/symbols
+  stackd --rules hangs.yaml                         notice these hangs; stackd check-rules hangs.yaml finds mistakes
 
 Then: LD_PRELOAD=libstackd_agent.so STACKD_DIR=/tmp/stackd your-program, and stackctl ps.)";
 
@@ -111,6 +113,11 @@ std::expected<Config, ConfigExit> ParseConfig(int argc, const char* const* argv)
       ->capture_default_str();
   app.add_option("--on-dump", config.on_dump, "Program to run for each stored dump; its argument is the dump's name")
       ->envname("STACKD_ON_DUMP");
+  bool no_hang_detection = false;
+  app.add_option("--rules", config.rules, "File that says which hangs are noticed and what is done then")
+      ->envname("STACKD_RULES");
+  app.add_flag("--no-hang-detection", no_hang_detection, "Notice no hangs: dumps on request and of crashes only")
+      ->envname("STACKD_NO_HANG_DETECTION");
   app.add_option("--log-format", config.log_format, "auto, json or text; auto is text on a terminal")
       ->envname("STACKD_LOG_FORMAT")
       ->transform(CLI::CheckedTransformer(formats).description(""));
@@ -133,6 +140,10 @@ std::expected<Config, ConfigExit> ParseConfig(int argc, const char* const* argv)
     return Mistake("--ring-bytes must be between " + std::to_string(kMinRingBytes) + " and " +
                    std::to_string(kMaxRingBytes) + ", not " + ring);
   }
+  if (no_hang_detection && !config.rules.empty()) {
+    return Mistake("--rules and --no-hang-detection exclude each other: leave the hangs out of the rules");
+  }
+  config.hang_detection = !no_hang_detection;
   config.ring_bytes = static_cast<uint32_t>(ring_bytes);
   if (config.store.empty()) config.store = config.dir + "/store.db";
   if (config.listen == "none") config.listen.clear();

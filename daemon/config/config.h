@@ -21,6 +21,8 @@ struct Config {
   uint32_t ring_bytes = 1u << 20;
   uint32_t max_processes = 1024;
   std::string on_dump;  // a program; empty: none
+  bool hang_detection = true;
+  std::string rules;  // a file; empty: the built-in rules
   std::vector<std::string> debug_dirs = {"/usr/lib/debug"};
   LogFormat log_format = LogFormat::kAuto;
   LogLevel log_level = LogLevel::kInfo;

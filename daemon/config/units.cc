@@ -14,7 +14,7 @@ struct Unit {
 
 constexpr Unit kSizes[] = {{"", 1},       {"B", 1},          {"KiB", 1ll << 10},   {"MiB", 1ll << 20}, {"GiB", 1ll << 30},
                            {"KB", 1'000}, {"MB", 1'000'000}, {"GB", 1'000'000'000}};
-constexpr Unit kDurations[] = {{"ms", 1}, {"s", 1000}, {"m", 60'000}, {"h", 3'600'000}, {"d", 86'400'000}};
+constexpr Unit kDurations[] = {{"ms", 1}, {"s", 1000}, {"m", 60'000}, {"min", 60'000}, {"h", 3'600'000}, {"d", 86'400'000}};
 
 Result<int64_t> Parse(std::string_view text, std::span<const Unit> units, std::string_view example) {
   auto bad = [&] {

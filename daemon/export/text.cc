@@ -45,10 +45,33 @@ std::string StatesInWords(const v1::StackGroup& group, const ThreadsByTid& threa
   return text;
 }
 
+// What the threads of the group wait for, most frequent first; empty if they do not, or if their states have said it.
+std::string WaitsInWords(const v1::StackGroup& group, const ThreadsByTid& threads) {
+  std::unordered_map<std::string, int> counts;
+  const google::protobuf::Duration* longest = nullptr;
+  for (int32_t tid : group.tids()) {
+    const auto found = threads.find(tid);
+    if (found == threads.end() || !found->second->has_wait()) continue;
+    const v1::Wait& wait = found->second->wait();
+    if (wait.kind() == v1::Wait::SYSTEM_CALL) continue;
+    ++counts[wait.explanation()];
+    if (wait.has_duration() && (longest == nullptr || wait.duration().seconds() > longest->seconds())) {
+      longest = &wait.duration();
+    }
+  }
+  std::vector<Counted> waits;
+  for (const auto& [explanation, count] : counts) waits.push_back({Printable(explanation), count});
+  if (waits.empty()) return "";
+  std::ranges::sort(
+      waits, [](const Counted& a, const Counted& b) { return a.count != b.count ? a.count > b.count : a.text < b.text; });
+  return CountedList(waits) + (longest == nullptr ? "" : "; for " + InWords(*longest));
+}
+
 void WriteGroup(const v1::StackGroup& group, const ThreadsByTid& threads, Piecewise* out) {
   *out << "\n" << Count(group.thread_count(), "thread") << ": " << NamesInWords(group, threads) << "\n";
   *out << (group.tids_size() == 1 ? "  tid " : "  tids ") << Ranges({group.tids().begin(), group.tids().end()}) << "\n";
   if (!group.states().empty()) *out << "  " << StatesInWords(group, threads) << "\n";
+  if (const std::string waits = WaitsInWords(group, threads); !waits.empty()) *out << "  " << waits << "\n";
   WriteStack(group.stack(), "  ", out);
 }
 
@@ -66,6 +89,7 @@ void WriteCrashedThread(const v1::Dump& dump, const v1::Thread& thread, Piecewis
 void ExportText(const v1::Dump& dump, const Sink& sink) {
   Piecewise out(sink);
   WriteHeading(dump, &out);
+  WriteFindings(dump, &out);
   ThreadsByTid threads;
   for (const v1::Thread& thread : dump.threads()) threads.emplace(thread.tid(), &thread);
   const v1::Thread* crashed = CrashedThread(dump);
@@ -80,6 +104,7 @@ void ExportText(const v1::Dump& dump, const Sink& sink) {
     out << "\n" << Count(dump.omitted_group_count(), "smaller group") << " left out: export the dump to see all\n";
   }
   WriteNotCaptured(dump, &out);
+  WriteHarmless(dump, &out);
   WriteNotes(dump, &out);
 }
 

@@ -12,6 +12,9 @@ void WriteThread(const v1::Dump& dump, int index, Piecewise* out) {
   const v1::Thread& thread = dump.threads(index);
   *out << "\nThread " << std::to_string(index + 1) << " (tid " << std::to_string(thread.tid()) << " \""
        << Printable(thread.name()) << "\"): " << Printable(thread.state()) << "\n";
+  if (thread.has_wait() && thread.wait().kind() != v1::Wait::SYSTEM_CALL) {
+    *out << Printable(thread.wait().explanation()) << "\n";
+  }
   if (const v1::Stack* stack = StackOf(dump, thread)) {
     WriteStack(*stack, "", out);
   } else {
@@ -24,6 +27,7 @@ void WriteThread(const v1::Dump& dump, int index, Piecewise* out) {
 void ExportTextByThread(const v1::Dump& dump, const Sink& sink) {
   Piecewise out(sink);
   WriteHeading(dump, &out);
+  WriteFindings(dump, &out);
   const v1::Thread* crashed = CrashedThread(dump);
   for (int i = 0; i < dump.threads_size(); ++i) {
     if (&dump.threads(i) == crashed) WriteThread(dump, i, &out);
@@ -31,6 +35,7 @@ void ExportTextByThread(const v1::Dump& dump, const Sink& sink) {
   for (int i = 0; i < dump.threads_size() && out.wanted(); ++i) {
     if (&dump.threads(i) != crashed) WriteThread(dump, i, &out);
   }
+  WriteHarmless(dump, &out);
   WriteNotes(dump, &out);
 }
 

@@ -89,6 +89,8 @@ void WriteHeading(const v1::Dump& dump, Piecewise* out) {
   *out << ProcessInWords(dump.process());
   if (dump.has_crash()) {
     *out << " crashed: " << Printable(dump.crash().explanation());
+  } else if (dump.has_hang()) {
+    *out << " hangs: " << Printable(dump.hang().explanation());
   } else {
     *out << ": " << counts;
   }
@@ -97,7 +99,25 @@ void WriteHeading(const v1::Dump& dump, Piecewise* out) {
   if (dump.state() == v1::Dump::PARTIAL) *out << " · PARTIAL";
   if (!dump.stored()) *out << " · not stored";
   *out << "\n";
-  if (dump.has_crash()) *out << counts << "\n";
+  if (dump.has_crash() || dump.has_hang()) *out << counts << "\n";
+}
+
+void WriteFindings(const v1::Dump& dump, Piecewise* out) {
+  for (const v1::Finding& finding : dump.findings()) {
+    if (finding.severity() == v1::Finding::HARMLESS) continue;
+    const char* severity = finding.severity() == v1::Finding::HANG ? "HANG" : "SUSPICIOUS";
+    *out << "\n" << severity << ": " << Printable(finding.explanation()) << "\n";
+    for (const std::string& detail : finding.details()) *out << "  " << Printable(detail) << "\n";
+  }
+}
+
+void WriteHarmless(const v1::Dump& dump, Piecewise* out) {
+  bool first = true;
+  for (const v1::Finding& finding : dump.findings()) {
+    if (finding.severity() != v1::Finding::HARMLESS) continue;
+    *out << (first ? "\n" : "") << "No hang: " << Printable(finding.explanation()) << "\n";
+    first = false;
+  }
 }
 
 void WriteNotCaptured(const v1::Dump& dump, Piecewise* out) {

@@ -17,6 +17,12 @@ const v1::Stack* StackOf(const v1::Dump& dump, const v1::Thread& thread);
 // Which process, and what it died of; which dump; how many threads, how long.
 void WriteHeading(const v1::Dump& dump, Piecewise* out);
 
+// What is wrong, worst first, with its details; nothing if all is well.
+void WriteFindings(const v1::Dump& dump, Piecewise* out);
+
+// What is as it should be, one line each.
+void WriteHarmless(const v1::Dump& dump, Piecewise* out);
+
 // The threads without a stack, if there are any, and why.
 void WriteNotCaptured(const v1::Dump& dump, Piecewise* out);
 

@@ -265,6 +265,17 @@ std::vector<int> ThreadsOfStacks(const std::vector<int>& stack_of_thread, size_t
   return threads_of_stack;
 }
 
+v1::Hang ToProto(const HangCapture& hang) {
+  v1::Hang result;
+  result.set_cause(static_cast<v1::Hang::Cause>(hang.cause));
+  result.set_explanation(ToValidUtf8(hang.explanation));
+  result.set_tid(hang.tid);
+  result.set_heartbeat(ToValidUtf8(hang.heartbeat));
+  *result.mutable_duration() = ToDuration(hang.duration_ns);
+  result.set_rule(ToValidUtf8(hang.rule));
+  return result;
+}
+
 void FillHeader(const Capture& capture, const std::string& dump_id, v1::Dump* dump) {
   *dump->mutable_process() = ToProto(capture.process);
   dump->mutable_process()->set_thread_count(static_cast<int32_t>(capture.threads.size()));
@@ -274,6 +285,7 @@ void FillHeader(const Capture& capture, const std::string& dump_id, v1::Dump* du
   *dump->mutable_capture_duration() = ToDuration(capture.duration_ns);
   *dump->mutable_thread_counts() = CountByStatus(capture.threads);
   *dump->mutable_pause() = PausesOf(capture.threads);
+  if (capture.hang) *dump->mutable_hang() = ToProto(*capture.hang);
 }
 
 // What a reader of the crash must know about how it was recorded.

@@ -85,6 +85,15 @@ void AddModules(const v1::Dump& dump, Budget* budget, v1::Dump* answer) {
   }
 }
 
+// A finding without the threads concerned, which may be thousands.
+v1::Finding Sentence(const v1::Finding& finding) {
+  v1::Finding sentence;
+  sentence.set_kind(finding.kind());
+  sentence.set_severity(finding.severity());
+  sentence.set_explanation(finding.explanation());
+  return sentence;
+}
+
 // Returns how many lines were left out.
 int64_t AddLines(const v1::Dump& dump, Budget* budget, v1::Dump* answer) {
   std::string line;
@@ -119,8 +128,15 @@ void AddText(const v1::Dump& dump, Budget* budget, v1::Dump* answer) {
   answer->add_notes(note);
 }
 
+void AddFindings(const v1::Dump& dump, Budget* budget, v1::Dump* answer) {
+  for (int i = 0; i < dump.findings_size(); ++i) {
+    if (budget->Take(dump.findings(i).ByteSizeLong())) *answer->mutable_findings(i) = dump.findings(i);
+  }
+}
+
 void AddContent(const v1::Dump& dump, Budget* budget, v1::Dump* answer) {
   int32_t without_stack = 0;
+  AddFindings(dump, budget, answer);
   for (const v1::FingerprintFrame& frame : dump.crash().fingerprint_frames()) {
     if (budget->Take(frame.ByteSizeLong())) *answer->mutable_crash()->add_fingerprint_frames() = frame;
   }
@@ -152,6 +168,8 @@ v1::Dump BasicView(const v1::Dump& dump) {
     *basic.mutable_crash() = dump.crash();
     basic.mutable_crash()->clear_fingerprint_frames();
   }
+  if (dump.has_hang()) *basic.mutable_hang() = dump.hang();
+  for (const v1::Finding& finding : dump.findings()) *basic.add_findings() = Sentence(finding);
   return basic;
 }
 

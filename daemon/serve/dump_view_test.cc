@@ -48,6 +48,22 @@ TEST(DumpView, FullHasAllButLines) {
   EXPECT_EQ(full.SerializeAsString(), dump.SerializeAsString());
 }
 
+TEST(DumpView, SaysWhatHangsAndInFullWhichThreadsAreConcerned) {
+  v1::Dump dump = DumpOf(1);
+  dump.mutable_hang()->set_explanation("deadlock of 2 threads");
+  v1::Finding* finding = dump.add_findings();
+  finding->set_explanation("two wait for each other");
+  finding->add_tids(1000);
+  for (v1::DumpView view : {v1::DUMP_VIEW_BASIC, v1::DUMP_VIEW_TEXT}) {
+    const v1::Dump basic = ViewOf(dump, view);
+    EXPECT_EQ(basic.hang().explanation(), "deadlock of 2 threads");
+    ASSERT_EQ(basic.findings_size(), 1);
+    EXPECT_EQ(basic.findings(0).explanation(), "two wait for each other");
+    EXPECT_EQ(basic.findings(0).tids_size(), 0);
+  }
+  EXPECT_EQ(ViewOf(dump, v1::DUMP_VIEW_FULL).findings(0).tids_size(), 1);
+}
+
 TEST(DumpView, SaysWhatDiedAndInFullWhatItsFingerprintIsMadeOf) {
   v1::Dump dump = DumpOf(1);
   dump.mutable_crash()->set_explanation("null dereference in load");

@@ -1,6 +1,8 @@
 #include "daemon/serve/health.h"
 
+#include <chrono>
 #include <deque>
+#include <string_view>
 #include <utility>
 
 namespace stackd {
@@ -11,6 +13,9 @@ using grpc::health::v1::HealthCheckResponse;
 using Reactor = grpc::ServerWriteReactor<HealthCheckResponse>;
 
 constexpr size_t kMaxWatches = 64;
+constexpr std::string_view kProcess = "process/";
+// A change in a process is told so soon.
+constexpr auto kProcessesInterval = std::chrono::milliseconds(200);
 
 class RefusedCall : public Reactor {
  public:
@@ -20,14 +25,17 @@ class RefusedCall : public Reactor {
 
 }  // namespace
 
-// One stream. A status changes once in the life of a daemon, so the queue never holds more than two.
+// One stream. What was not sent yet is replaced by what is true now.
 class HealthWatch {
  public:
   explicit HealthWatch(Reactor* reactor) : reactor_(reactor) {}
 
   void Tell(HealthCheckResponse::ServingStatus status) {
     std::unique_lock lock(mutex_);
-    if (!ending_) queue_.push_back(status);
+    if (!ending_) {
+      queue_.clear();
+      queue_.push_back(status);
+    }
     Advance(std::move(lock));
   }
 
@@ -90,32 +98,65 @@ class WatchCall : public Reactor {
 
 }  // namespace
 
-HealthService::HealthService() {
+HealthService::HealthService(const ProcessHealth* process_health) : process_health_(process_health) {
   for (const char* service : {"", "liveness", "readiness", "stackd.v1.Stackd"}) {
     services_[service] = HealthCheckResponse::SERVING;
   }
 }
 
+HealthService::~HealthService() { Drain(); }
+
 HealthService::ServingStatus HealthService::StatusOf(const std::string& service) const {
+  if (process_health_ != nullptr && service.starts_with(kProcess)) {
+    switch (process_health_->Of(service.substr(kProcess.size()))) {
+      case Health::kWell:
+        return HealthCheckResponse::SERVING;
+      case Health::kIll:
+        return HealthCheckResponse::NOT_SERVING;
+      case Health::kUnknown:
+        return HealthCheckResponse::SERVICE_UNKNOWN;
+    }
+  }
   auto entry = services_.find(service);
   return entry == services_.end() ? HealthCheckResponse::SERVICE_UNKNOWN : entry->second;
 }
 
 void HealthService::Drain() {
-  std::vector<std::weak_ptr<HealthWatch>> watches;
+  std::vector<Watched> watches;
   {
     std::lock_guard lock(mutex_);
     draining_ = true;
+    changed_.notify_all();
     for (auto& [service, status] : services_) {
       if (service != "liveness") status = HealthCheckResponse::NOT_SERVING;
     }
     watches.swap(watches_);
   }
-  for (const auto& weak : watches) {
-    auto watch = weak.lock();
+  if (process_watcher_.joinable()) process_watcher_.join();
+  for (const Watched& watched : watches) {
+    auto watch = watched.watch.lock();
     if (watch == nullptr) continue;
-    watch->Tell(HealthCheckResponse::NOT_SERVING);
+    if (!watched.service.starts_with(kProcess)) watch->Tell(HealthCheckResponse::NOT_SERVING);
     watch->End({grpc::StatusCode::UNAVAILABLE, "stackd is shutting down"});
+  }
+}
+
+void HealthService::WatchProcesses() {
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, kProcessesInterval, [this] { return draining_; })) {
+    std::vector<std::pair<std::shared_ptr<HealthWatch>, ServingStatus>> changes;
+    for (Watched& watched : watches_) {
+      if (!watched.service.starts_with(kProcess)) continue;
+      const ServingStatus status = StatusOf(watched.service);
+      auto watch = watched.watch.lock();
+      if (watch == nullptr || status == watched.told) continue;
+      watched.told = status;
+      changes.emplace_back(std::move(watch), status);
+    }
+    lock.unlock();
+    for (const auto& [watch, status] : changes) watch->Tell(status);
+    changes.clear();
+    lock.lock();
   }
 }
 
@@ -123,7 +164,10 @@ grpc::Status HealthService::Check(grpc::ServerContext*, const HealthCheckRequest
   std::lock_guard lock(mutex_);
   ServingStatus status = StatusOf(request->service());
   if (status == HealthCheckResponse::SERVICE_UNKNOWN) {
-    return {grpc::StatusCode::NOT_FOUND, "the services are \"\", \"liveness\", \"readiness\" and \"stackd.v1.Stackd\""};
+    return {
+        grpc::StatusCode::NOT_FOUND,
+        "the services are \"\", \"liveness\", \"readiness\", \"stackd.v1.Stackd\", and \"process/NAME\" for each connected "
+        "process"};
   }
   response->set_status(status);
   return grpc::Status::OK;
@@ -131,15 +175,17 @@ grpc::Status HealthService::Check(grpc::ServerContext*, const HealthCheckRequest
 
 Reactor* HealthService::Watch(grpc::CallbackServerContext*, const HealthCheckRequest* request) {
   std::unique_lock lock(mutex_);
-  std::erase_if(watches_, [](const auto& watch) { return watch.expired(); });
+  std::erase_if(watches_, [](const Watched& watched) { return watched.watch.expired(); });
   if (draining_) return new RefusedCall({grpc::StatusCode::UNAVAILABLE, "stackd is shutting down"});
   if (watches_.size() >= kMaxWatches) {
     return new RefusedCall({grpc::StatusCode::RESOURCE_EXHAUSTED, "too many calls watch the health already"});
   }
   auto* call = new WatchCall;
   std::shared_ptr<HealthWatch> watch = call->watch();
-  watches_.push_back(watch);
   ServingStatus status = StatusOf(request->service());
+  watches_.push_back({request->service(), watch, status});
+  const bool is_process = process_health_ != nullptr && request->service().starts_with(kProcess);
+  if (is_process && !process_watcher_.joinable()) process_watcher_ = std::thread([this] { WatchProcesses(); });
   lock.unlock();
   watch->Tell(status);
   return call;

@@ -3,12 +3,15 @@
 
 #include <grpcpp/support/server_callback.h>
 
+#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "daemon/detect/process_health.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 
 namespace stackd {
@@ -17,9 +20,14 @@ class HealthWatch;
 
 // Knows "", "liveness", "readiness" and "stackd.v1.Stackd". All serve until Drain; then all but "liveness" do not: a daemon
 // that finishes its work must not be killed for it.
+//
+// And "process/NAME" for each watched process: it serves unless a heartbeat of it is missed or threads of it are in a
+// deadlock. Drain changes nothing of that: a process must not be killed because its daemon goes.
 class HealthService final : public grpc::health::v1::Health::WithCallbackMethod_Watch<grpc::health::v1::Health::Service> {
  public:
-  HealthService();
+  // `process_health` may be nullptr: then no process is known.
+  explicit HealthService(const ProcessHealth* process_health);
+  ~HealthService() override;
 
   // Tells watchers, and ends their streams.
   void Drain();
@@ -32,13 +40,24 @@ class HealthService final : public grpc::health::v1::Health::WithCallbackMethod_
  private:
   using ServingStatus = grpc::health::v1::HealthCheckResponse::ServingStatus;
 
+  struct Watched {
+    std::string service;
+    std::weak_ptr<HealthWatch> watch;
+    ServingStatus told;
+  };
+
   // Requires: mutex_ is held.
   ServingStatus StatusOf(const std::string& service) const;
+  // Until Drain: tells those who watch processes what has changed.
+  void WatchProcesses();
 
+  const ProcessHealth* const process_health_;
   std::mutex mutex_;
+  std::condition_variable changed_;
   std::map<std::string, ServingStatus> services_;
   bool draining_ = false;
-  std::vector<std::weak_ptr<HealthWatch>> watches_;
+  std::vector<Watched> watches_;
+  std::thread process_watcher_;  // from the first call on that watches a process
 };
 
 }  // namespace stackd

@@ -58,7 +58,7 @@ class PrivateUmask {
 }  // namespace
 
 struct Server::State {
-  explicit State(const ServedParts& parts) : stackd(parts) {}
+  explicit State(const ServedParts& parts) : stackd(parts), health(parts.process_health) {}
 
   StackdService stackd;
   HealthService health;

@@ -2,12 +2,16 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "daemon/base/result.h"
 #include "daemon/collect/collector.h"
+#include "daemon/detect/process_health.h"
 #include "daemon/pipeline.h"
 #include "daemon/store/dump_store.h"
 #include "daemon/symbolize/symbolizer.h"
@@ -23,6 +27,8 @@ struct ServedParts {
   std::string dir;
   std::string store_file;
   size_t watch_queue_limit = 1000;
+  const ProcessHealth* process_health = nullptr;  // nullptr: the health service knows no process
+  std::function<std::map<std::string, int64_t>()> more_counters = {};
 };
 
 class Server {

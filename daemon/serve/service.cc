@@ -10,10 +10,12 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/text.h"
+#include "daemon/compare/compare.h"
 #include "daemon/config/version.h"
 #include "daemon/export/export.h"
 #include "daemon/export/minidump.h"
 #include "daemon/log/log.h"
+#include "daemon/serve/comparison_view.h"
 #include "daemon/serve/dump_view.h"
 #include "daemon/serve/page_token.h"
 #include "daemon/serve/process_message.h"
@@ -342,6 +344,35 @@ grpc::Status StackdService::ResymbolizeDump(grpc::ServerContext* context, const 
   return grpc::Status::OK;
 }
 
+Result<v1::DumpComparison> StackdService::Compare(const ComparedDumps& names) const {
+  Result<SharedDump> before = FindDump(names.before);
+  if (!before) return std::unexpected(StoreStatus(before.error()));
+  Result<SharedDump> after = FindDump(names.after);
+  if (!after) return std::unexpected(StoreStatus(after.error()));
+  Result<DumpComparer> comparer = DumpComparer::Start(**before, **after);
+  if (!comparer) return std::unexpected(comparer.error());
+  for (const std::string& name : names.between) {
+    // One that was deleted a moment ago is none.
+    if (Result<SharedDump> between = FindDump(name)) comparer->AddBetween(**between);
+  }
+  return comparer->Finish();
+}
+
+grpc::Status StackdService::CompareDumps(grpc::ServerContext* context, const v1::CompareDumpsRequest* request,
+                                         v1::DumpComparison* response) {
+  std::unique_lock turn(comparing_, context->deadline());
+  if (!turn) return ToGrpcStatus({Code::kDeadlineExceeded, "other comparisons took too long"});
+  Result<ComparedDumps> names = ChooseComparedDumps(*parts_.store, request->before(), request->after());
+  if (!names) return StoreFailure(names.error(), "before", request->before());
+  Result<v1::DumpComparison> comparison = Compare(*names);
+  if (!comparison) {
+    const std::string& name = request->before().empty() ? request->after() : request->before();
+    return ToGrpcStatus(comparison.error(), {.resource_type = kDumpType, .resource_name = name, .field = "before"});
+  }
+  *response = FittingAnswer(std::move(*comparison));
+  return grpc::Status::OK;
+}
+
 grpc::Status StackdService::ListStackGroups(grpc::ServerContext*, const v1::ListStackGroupsRequest* request,
                                             v1::ListStackGroupsResponse* response) {
   Result<GroupPage> page = parts_.store->ListGroups({request->filter(), request->page_size(), request->page_token()});
@@ -373,6 +404,9 @@ grpc::Status StackdService::GetDaemon(grpc::ServerContext*, const v1::GetDaemonR
   auto& counters = *response->mutable_counters();
   for (const auto& [name, count] : parts_.collector->Counters()) counters[name] = count;
   for (const auto& [name, count] : parts_.pipeline->Counters()) counters[name] = count;
+  if (parts_.more_counters) {
+    for (const auto& [name, count] : parts_.more_counters()) counters[name] = count;
+  }
   counters["symbolizer_restarts"] = parts_.symbolizer->worker_restarts();
   counters["store_evicted"] = parts_.store->evicted_count();
   counters["store_crashes_dropped"] = parts_.store->dropped_count();

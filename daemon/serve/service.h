@@ -10,6 +10,7 @@
 
 #include "daemon/collect/collector.h"
 #include "daemon/pipeline.h"
+#include "daemon/serve/compared_dumps.h"
 #include "daemon/serve/request_ids.h"
 #include "daemon/serve/rpc_status.h"
 #include "daemon/serve/server.h"
@@ -45,6 +46,8 @@ class StackdService final : public v1::Stackd::WithCallbackMethod_WatchDumps<v1:
                           grpc::ServerWriter<v1::ExportDumpResponse>* writer) override;
   grpc::Status ResymbolizeDump(grpc::ServerContext* context, const v1::ResymbolizeDumpRequest* request,
                                v1::Dump* response) override;
+  grpc::Status CompareDumps(grpc::ServerContext* context, const v1::CompareDumpsRequest* request,
+                            v1::DumpComparison* response) override;
   grpc::Status ListStackGroups(grpc::ServerContext* context, const v1::ListStackGroupsRequest* request,
                                v1::ListStackGroupsResponse* response) override;
   grpc::Status GetStackGroup(grpc::ServerContext* context, const v1::GetStackGroupRequest* request,
@@ -65,6 +68,7 @@ class StackdService final : public v1::Stackd::WithCallbackMethod_WatchDumps<v1:
   Result<SharedDump> FindDump(const std::string& name) const;
   // The registers and stacks of a dump.
   Result<RawCapture> FindRaw(const std::string& dump_name) const;
+  Result<v1::DumpComparison> Compare(const ComparedDumps& names) const;
   Result<SharedDump> Dump(const std::string& process_id, const v1::CreateDumpRequest& request, int64_t deadline_ns);
   void KeepIfUnstored(const SharedDump& dump);
 
@@ -73,6 +77,8 @@ class StackdService final : public v1::Stackd::WithCallbackMethod_WatchDumps<v1:
   DumpWatchers watchers_;
   RequestIds request_ids_;
   std::atomic<int> exports_ = 0;
+  // A comparison holds three whole dumps in memory, so there is one at a time.
+  std::timed_mutex comparing_;
 
   mutable std::mutex mutex_;
   // The last few that the store did not take: whoever made one can still export it.

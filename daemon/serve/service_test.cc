@@ -78,7 +78,8 @@ class ServiceTest : public testing::Test {
             .symbolizer = &symbolizer_,
             .dir = dir_,
             .store_file = ":memory:",
-            .watch_queue_limit = 20};
+            .watch_queue_limit = 20,
+            .process_health = &process_health_};
   }
 
   void Processes(std::vector<ProcessDescription> processes) {
@@ -136,6 +137,7 @@ class ServiceTest : public testing::Test {
   Symbolizer symbolizer_{{}};
   std::unique_ptr<DumpStore> store_;
   std::unique_ptr<Pipeline> pipeline_;
+  ProcessHealth process_health_{[this] { return collector_->Processes(); }};
   std::unique_ptr<Server> server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Stackd::Stub> stub_;
@@ -398,6 +400,46 @@ TEST_F(ServiceTest, NamesADumpAnew) {
   request.set_name("processes/7-100/dumps/none");
   grpc::ClientContext third;
   EXPECT_EQ(ReasonOf(stub_->ResymbolizeDump(&third, request, &anew)), "DUMP_NOT_FOUND");
+}
+
+TEST_F(ServiceTest, ComparesDumps) {
+  const auto compare = [&](const std::string& before, const std::string& after, v1::DumpComparison* comparison) {
+    v1::CompareDumpsRequest request;
+    request.set_before(before);
+    request.set_after(after);
+    grpc::ClientContext context;
+    return stub_->CompareDumps(&context, request, comparison);
+  };
+  v1::DumpComparison comparison;
+  EXPECT_EQ(ReasonOf(compare("", "", &comparison)), "DUMP_NOT_FOUND");
+  const std::string first = Create().name();
+  CaptureIs({{kFakeBias + 0x40, kFakeBias + 0x31}, {kFakeBias + 0x20, kFakeBias + 0x31}, {}});
+  Create();
+  CaptureIs({{kFakeBias + 0x20, kFakeBias + 0x31}, {kFakeBias + 0x20, kFakeBias + 0x31}, {}});
+  const std::string last = Create().name();
+
+  grpc::Status status = compare(first, last, &comparison);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(comparison.before(), first);
+  EXPECT_EQ(comparison.after(), last);
+  ASSERT_EQ(comparison.threads_size(), 3);
+  EXPECT_EQ(comparison.threads(0).tid(), 7);
+  EXPECT_EQ(comparison.threads(0).change(), v1::DumpComparison::MOVED) << "it was elsewhere in the dump between";
+  EXPECT_THAT(comparison.lines(), Contains(HasSubstr("3 dumps compared")));
+  ASSERT_TRUE(compare("", "", &comparison).ok());
+  EXPECT_EQ(comparison.after(), last);
+
+  EXPECT_EQ(ReasonOf(compare(first, first, &comparison)), "BAD_NAME");
+  EXPECT_EQ(ReasonOf(compare("nonsense", last, &comparison)), "BAD_NAME");
+  EXPECT_EQ(ReasonOf(compare(first, "processes/7-100/dumps/none", &comparison)), "DUMP_NOT_FOUND");
+  v1::Dump other;
+  other.set_name("processes/8-100/dumps/d1");
+  other.mutable_process()->set_name("processes/8-100");
+  other.mutable_create_time()->set_seconds(WallNs() / kNsPerSecond);
+  ASSERT_TRUE(store_->Put(other));
+  status = compare(first, other.name(), &comparison);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(ReasonOf(status), "DIFFERENT_PROCESSES");
 }
 
 TEST_F(ServiceTest, ListsDumpsWithOneTrigger) {
@@ -692,6 +734,54 @@ TEST_F(ServiceTest, IsHealthyUntilItDrains) {
   ASSERT_TRUE(reader->Read(&response));
   EXPECT_EQ(response.status(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
   EXPECT_FALSE(reader->Read(&response));
+}
+
+TEST_F(ServiceTest, TellsWhetherTheProcessesOfANameAreWell) {
+  using grpc::health::v1::HealthCheckResponse;
+  Processes({FakeProcess(7, "fake"), FakeProcess(8, "fake"), FakeProcess(9, "other")});
+  auto health = grpc::health::v1::Health::NewStub(channel_);
+  grpc::health::v1::HealthCheckRequest request;
+  const auto check = [&](const std::string& name) {
+    grpc::ClientContext context;
+    HealthCheckResponse response;
+    request.set_service("process/" + name);
+    const grpc::Status status = health->Check(&context, request, &response);
+    return status.ok() ? HealthCheckResponse::ServingStatus_Name(response.status()) : std::to_string(status.error_code());
+  };
+  EXPECT_EQ(check("fake"), "SERVING");
+  EXPECT_EQ(check("nobody"), std::to_string(grpc::StatusCode::NOT_FOUND));
+
+  grpc::ClientContext context, context_of_nobody;
+  request.set_service("process/fake");
+  auto reader = health->Watch(&context, request);
+  request.set_service("process/nobody");
+  auto reader_of_nobody = health->Watch(&context_of_nobody, request);
+  HealthCheckResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVING);
+  ASSERT_TRUE(reader_of_nobody->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVICE_UNKNOWN);
+
+  auto suspicion = std::make_shared<Suspicion>();
+  suspicion->process_id = FakeProcess(8, "fake").id;
+  process_health_.SetIll(suspicion);
+  EXPECT_EQ(check("fake"), "NOT_SERVING");
+  EXPECT_EQ(check("other"), "SERVING");
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
+
+  suspicion->over = true;
+  EXPECT_EQ(check("fake"), "SERVING");
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVING);
+  Processes({FakeProcess(10, "nobody")});
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVICE_UNKNOWN);
+  ASSERT_TRUE(reader_of_nobody->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVING);
+  // The daemon's end is not the process's.
+  server_->Drain(kNsPerSecond);
+  EXPECT_FALSE(reader_of_nobody->Read(&response));
 }
 
 TEST_F(ServiceTest, ServesASocketForItsOwnerOnlyAndTakesItAway) {

@@ -245,6 +245,55 @@ TEST_F(StackctlTest, ListsCrashesWithWhatDied) {
   EXPECT_THAT(Run("list").out, HasSubstr("  CRASH  "));
 }
 
+TEST_F(StackctlTest, ListsHangsWithWhatHangs) {
+  EXPECT_THAT(Run("list --hangs").err, HasSubstr("no hang is stored"));
+  Run("dump");
+  v1::Dump hang;
+  hang.set_name("processes/7-100/dumps/hang-1");
+  hang.set_trigger(v1::Dump::HANG);
+  hang.mutable_create_time()->set_seconds(WallNs() / kNsPerSecond);
+  hang.mutable_hang()->set_explanation("2 threads wait for each other");
+  ASSERT_TRUE(store_->Put(hang));
+  Outcome list = Run("list --hangs");
+  EXPECT_EQ(list.exit_code, 0);
+  EXPECT_THAT(list.out, HasSubstr("2 threads wait for each other  processes/7-100/dumps/hang-1\n"));
+  EXPECT_EQ(std::count(list.out.begin(), list.out.end(), '\n'), 2);
+  EXPECT_THAT(Run("list").out, HasSubstr("  HANG  "));
+  EXPECT_EQ(Run("list --hangs --crashes").exit_code, 2);
+}
+
+TEST_F(StackctlTest, ComparesTwoDumps) {
+  EXPECT_EQ(Run("diff").exit_code, 3);
+  Run("dump");
+  const std::string first = *store_->Newest();
+  Outcome only_one = Run("diff");
+  EXPECT_EQ(only_one.exit_code, 3);
+  EXPECT_THAT(only_one.err, HasSubstr("no earlier dump"));
+  CaptureIs({{kFakeBias + 0x40, kFakeBias + 0x31}, {kFakeBias + 0x20, kFakeBias + 0x31}}, false);
+  Run("dump");
+  Outcome diff = Run("diff");
+  EXPECT_EQ(diff.exit_code, 0) << diff.err;
+  EXPECT_THAT(diff.out, StartsWith("fake (pid 7): "));
+  EXPECT_THAT(diff.out, HasSubstr("moved from f20 to f40"));
+  EXPECT_EQ(Run("diff " + first).out, diff.out);
+  EXPECT_EQ(Run("diff " + *store_->Newest() + " " + first).out, diff.out) << "in order of time";
+  EXPECT_THAT(Run("diff -o json").out, HasSubstr("\"change\": \"MOVED\""));
+  EXPECT_EQ(Run("diff nonsense").exit_code, 2);
+}
+
+TEST_F(StackctlTest, TakesSomeDumpsAndComparesThem) {
+  Outcome samples = Run("dump fake --samples 3 --every 100ms");
+  EXPECT_EQ(samples.exit_code, 0) << samples.err;
+  EXPECT_EQ(store_->dump_count(), 3);
+  EXPECT_THAT(samples.err, HasSubstr("dump 2 of 3: 2 threads, processes/7-100/dumps/"));
+  EXPECT_THAT(samples.out, HasSubstr("fake (pid 7 on host): 2 threads"));
+  EXPECT_THAT(samples.out, HasSubstr("3 dumps compared"));
+  Outcome json = Run("dump --samples 2 --every 100ms -o json");
+  EXPECT_THAT(json.out, StartsWith("{\"dump\": {"));
+  EXPECT_THAT(json.out, HasSubstr(", \"comparison\": {"));
+  EXPECT_THAT(json.out, testing::EndsWith("}\n}\n"));
+}
+
 TEST_F(StackctlTest, NamesADumpAnew) {
   EXPECT_EQ(Run("resymbolize").exit_code, 3);
   Run("dump");

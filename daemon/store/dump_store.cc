@@ -106,6 +106,12 @@ std::string SerializeHeader(const v1::Dump& dump) {
   v1::Dump header;
   google::protobuf::util::FieldMaskUtil::MergeMessageTo(dump, *kFields, {}, &header);
   if (header.has_crash()) header.mutable_crash()->clear_fingerprint_frames();
+  for (v1::Finding& finding : *header.mutable_findings()) {
+    // Which threads are concerned may be long.
+    finding.clear_details();
+    finding.clear_edges();
+    finding.clear_tids();
+  }
   return header.SerializeAsString();
 }
 

@@ -30,14 +30,16 @@ SymbolTable SymbolTable::Read(const ElfFile& file) {
   file.ForEachSection([&](const ElfSection& section) {
     if (section.header.sh_type == SHT_SYMTAB && !symtab) symtab = section;
     if (section.header.sh_type == SHT_DYNSYM && !dynsym) dynsym = section;
-    constexpr uint64_t kCode = SHF_ALLOC | SHF_EXECINSTR;
-    if ((section.header.sh_flags & kCode) == kCode && section.header.sh_size <= UINT64_MAX - section.header.sh_addr) {
-      table.code_sections_.push_back({section.header.sh_addr, section.header.sh_addr + section.header.sh_size});
+    const uint64_t flags = section.header.sh_flags;
+    // Of the other data nothing can be locked.
+    const bool is_code = (flags & SHF_EXECINSTR) != 0, is_variable = (flags & SHF_WRITE) != 0 && (flags & SHF_TLS) == 0;
+    const bool fits = section.header.sh_size <= UINT64_MAX - section.header.sh_addr;
+    if ((flags & SHF_ALLOC) != 0 && (is_code || is_variable) && fits) {
+      table.sections_.push_back({section.header.sh_addr, section.header.sh_addr + section.header.sh_size, is_code});
     }
     return true;
   });
-  std::sort(table.code_sections_.begin(), table.code_sections_.end(),
-            [](const CodeSection& a, const CodeSection& b) { return a.begin_svma < b.begin_svma; });
+  std::ranges::sort(table.sections_, {}, &Section::begin_svma);
   if (symtab) table.ReadSymbols(file, *symtab);
   if (table.symbols_.empty() && dynsym) {
     table.ReadSymbols(file, *dynsym);
@@ -65,9 +67,9 @@ void SymbolTable::ReadSymbols(const ElfFile& file, const ElfSection& section) {
     Symbol entry{symbol.st_value, static_cast<uint32_t>(std::min<uint64_t>(symbol.st_size, UINT32_MAX)), symbol.st_name};
     std::string_view name = NameOf(entry);
     if (name.empty() || IsLabel(name, ELF64_ST_BIND(symbol.st_info))) continue;
-    auto code = std::upper_bound(code_sections_.begin(), code_sections_.end(), entry.svma,
-                                 [](uint64_t svma, const CodeSection& s) { return svma < s.begin_svma; });
-    if (code == code_sections_.begin() || entry.svma >= std::prev(code)->end_svma) continue;
+    const Section* in = SectionOf(entry.svma);
+    // "__bss_start" and "_edata" are no variables.
+    if (in == nullptr || (!in->is_code && entry.size_bytes == 0)) continue;
     symbols_.push_back(entry);
   }
   symbols_.shrink_to_fit();
@@ -83,11 +85,16 @@ std::string_view SymbolTable::NameOf(const Symbol& symbol) const {
   return end == std::string_view::npos ? std::string_view() : rest.substr(0, end);
 }
 
+const SymbolTable::Section* SymbolTable::SectionOf(uint64_t svma) const {
+  const auto after = std::ranges::upper_bound(sections_, svma, {}, &Section::begin_svma);
+  if (after == sections_.begin() || svma >= std::prev(after)->end_svma) return nullptr;
+  return &*std::prev(after);
+}
+
 std::optional<SymbolTable::Match> SymbolTable::Find(uint64_t svma) const {
-  auto section = std::upper_bound(code_sections_.begin(), code_sections_.end(), svma,
-                                  [](uint64_t value, const CodeSection& s) { return value < s.begin_svma; });
-  if (section == code_sections_.begin() || svma >= std::prev(section)->end_svma) return std::nullopt;
-  uint64_t section_begin_svma = std::prev(section)->begin_svma;
+  const Section* section = SectionOf(svma);
+  if (section == nullptr) return std::nullopt;
+  uint64_t section_begin_svma = section->begin_svma;
 
   auto after = std::upper_bound(symbols_.begin(), symbols_.end(), svma,
                                 [](uint64_t value, const Symbol& s) { return value < s.svma; });

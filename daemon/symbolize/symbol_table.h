@@ -1,4 +1,4 @@
-// The symbols of one ELF file, found by address as gdb finds them.
+// The functions and variables of one ELF file, found by address as gdb finds them.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class SymbolTable {
   static SymbolTable Read(const ElfFile& file);
 
   // gdb's choice: of aliases the last in the alphabet; a symbol with a size only for addresses inside it; one without a
-  // size (assembly) up to the next symbol; never one of another section.
+  // size (assembly) up to the next symbol, if it is code; never one of another section.
   std::optional<Match> Find(uint64_t svma) const;
 
   bool empty() const { return symbols_.empty(); }
@@ -34,16 +34,18 @@ class SymbolTable {
     uint32_t size_bytes;
     uint32_t name_offset;
   };
-  struct CodeSection {
+  struct Section {
     uint64_t begin_svma;
     uint64_t end_svma;
+    bool is_code;  // else variables
   };
 
   void ReadSymbols(const ElfFile& file, const ElfSection& section);
   std::string_view NameOf(const Symbol& symbol) const;
+  const Section* SectionOf(uint64_t svma) const;
 
-  std::vector<Symbol> symbols_;  // by svma, aliases by name
-  std::vector<CodeSection> code_sections_;
+  std::vector<Symbol> symbols_;    // by svma, aliases by name
+  std::vector<Section> sections_;  // by begin
   std::string_view names_;
   bool is_dynamic_ = false;
 };

@@ -89,8 +89,8 @@ struct Symbolizer::State {
     waiting++;
   }
 
-  // Has the slot looked up, unless it is already being.
-  void Request(const AddressQuery& query, SymbolModule& entry, SymbolSlot& slot) {
+  // Has the slot looked up, unless it is already being. Without lines, the name alone makes it final.
+  void Request(const AddressQuery& query, SymbolModule& entry, SymbolSlot& slot, bool with_lines) {
     if (slot.names_pending || slot.lines_pending) return;
     if (waiting >= kMaxWaiting) return;
     if (Spared(entry, Phase::kNames)) {
@@ -102,6 +102,7 @@ struct Symbolizer::State {
       slot.names_pending = true;
       Enqueue(names, entry, query.svma);
     }
+    if (!with_lines) return;
     slot.lines_pending = true;
     Enqueue(lines, entry, query.svma);
   }
@@ -232,6 +233,10 @@ struct Symbolizer::State {
     if (!unanswered.empty()) HandleFailure(lane, entry, end, unanswered);
   }
 
+  // Takes the lock itself.
+  std::vector<std::shared_ptr<const SourceLocation>> LookUp(std::span<const AddressQuery> queries, int64_t deadline_ns,
+                                                            bool with_lines);
+
   std::mutex mutex;
   std::condition_variable work_added;
   std::condition_variable answered;
@@ -244,12 +249,8 @@ struct Symbolizer::State {
   Lane lines;
 };
 
-Symbolizer::Symbolizer(SymbolizerOptions options) : state_(std::make_unique<State>(options)) {}
-
-Symbolizer::~Symbolizer() = default;
-
-std::vector<std::shared_ptr<const SourceLocation>> Symbolizer::Symbolize(std::span<const AddressQuery> queries,
-                                                                         int64_t deadline_ns) {
+std::vector<std::shared_ptr<const SourceLocation>> Symbolizer::State::LookUp(std::span<const AddressQuery> queries,
+                                                                             int64_t deadline_ns, bool with_lines) {
   struct Missing {
     size_t index;
     SymbolSlot* slot;  // kept by its waiters count
@@ -257,20 +258,20 @@ std::vector<std::shared_ptr<const SourceLocation>> Symbolizer::Symbolize(std::sp
   std::vector<std::shared_ptr<const SourceLocation>> locations(queries.size());
   std::vector<Missing> missing;
 
-  std::unique_lock lock(state_->mutex);
+  std::unique_lock lock(mutex);
   const Module* last_module = nullptr;
   SymbolModule* entry = nullptr;
   for (size_t i = 0; i < queries.size(); ++i) {
     if (queries[i].module.get() != last_module) {
       last_module = queries[i].module.get();
-      entry = &state_->cache.GetModule(*last_module);
+      entry = &cache.GetModule(*last_module);
     }
-    SymbolSlot& slot = state_->cache.GetSlot(*entry, queries[i].svma);
+    SymbolSlot& slot = cache.GetSlot(*entry, queries[i].svma);
     if (slot.is_final && slot.retry_ns != 0 && MonotonicNs() >= slot.retry_ns) {
       slot.retry_ns = 0;
-      state_->cache.Set(slot, nullptr, false);
+      cache.Set(slot, nullptr, false);
     }
-    if (!slot.is_final) state_->Request(queries[i], *entry, slot);
+    if (!slot.is_final) Request(queries[i], *entry, slot, with_lines);
     if (slot.is_final) {
       locations[i] = slot.location;
     } else if (!slot.names_pending && !slot.lines_pending) {
@@ -281,13 +282,13 @@ std::vector<std::shared_ptr<const SourceLocation>> Symbolizer::Symbolize(std::sp
     }
   }
   if (missing.empty()) {
-    state_->cache.EnforceLimit();
+    cache.EnforceLimit();
     return locations;
   }
 
-  state_->work_added.notify_all();
+  work_added.notify_all();
   size_t first_open = 0;
-  state_->answered.wait_until(lock, TimePoint(deadline_ns), [&] {
+  answered.wait_until(lock, TimePoint(deadline_ns), [&] {
     while (first_open < missing.size() && missing[first_open].slot->is_final) ++first_open;
     return first_open == missing.size();
   });
@@ -302,8 +303,25 @@ std::vector<std::shared_ptr<const SourceLocation>> Symbolizer::Symbolize(std::sp
       locations[open.index] = Unnamed("not named within the deadline");
     }
   }
-  state_->cache.EnforceLimit();
+  cache.EnforceLimit();
   return locations;
+}
+
+Symbolizer::Symbolizer(SymbolizerOptions options) : state_(std::make_unique<State>(options)) {}
+
+Symbolizer::~Symbolizer() = default;
+
+std::vector<std::shared_ptr<const SourceLocation>> Symbolizer::Symbolize(std::span<const AddressQuery> queries,
+                                                                         int64_t deadline_ns) {
+  return state_->LookUp(queries, deadline_ns, /*with_lines=*/true);
+}
+
+std::vector<std::string> Symbolizer::NameVariables(std::span<const AddressQuery> queries, int64_t deadline_ns) {
+  std::vector<std::string> names;
+  for (const auto& location : state_->LookUp(queries, deadline_ns, /*with_lines=*/false)) {
+    names.push_back(location->frames.empty() ? "" : location->frames.back().function);
+  }
+  return names;
 }
 
 void Symbolizer::Forget(const Module& module) {

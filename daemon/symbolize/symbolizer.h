@@ -56,6 +56,10 @@ class Symbolizer {
   // reason "not named within the deadline" and is looked up in the background, so that a later call knows it.
   std::vector<std::shared_ptr<const SourceLocation>> Symbolize(std::span<const AddressQuery> queries, int64_t deadline_ns);
 
+  // The names of the variables at these addresses, from symbol tables alone, one for each: "" where it is not known by
+  // `deadline_ns`.
+  std::vector<std::string> NameVariables(std::span<const AddressQuery> queries, int64_t deadline_ns);
+
   // Looks addresses of the module up anew from now on: there may be debug files that were not there before.
   void Forget(const Module& module);
 

@@ -10,6 +10,7 @@ from agent_rows import agent_rows
 from crash_rows import crash_rows
 from daemon_rows import daemon_rows
 from debug_data_rows import debug_data_rows
+from detection_rows import detection_rows
 from dump_rows import dump_rows
 from pause_rows import pause_rows
 from roundtrip_rows import roundtrip_rows
@@ -26,6 +27,7 @@ MEASUREMENTS = {
     "daemon": daemon_rows,
     "debug-data": debug_data_rows,
     "crash": crash_rows,
+    "detection": detection_rows,
     "agent-parts": agent_parts_rows,
 }
 

@@ -31,10 +31,10 @@ def has(tool):
 
 
 @contextlib.contextmanager
-def stand(*, keep_running=True):
+def stand(*, keep_running=True, arguments=()):
     """A folder and, unless told otherwise, a daemon on it."""
     directory = tempfile.mkdtemp(prefix="stackd-bench-")
-    daemon = Daemon(directory)
+    daemon = Daemon(directory, extra_args=arguments)
     try:
         if keep_running:
             daemon.start()

@@ -21,6 +21,7 @@ class UnderAgent {
   UnderAgent& operator=(const UnderAgent&) = delete;
 
   const std::string& process_id() const { return process_id_; }
+  pid_t pid() const { return pid_; }
 
  private:
   pid_t pid_ = -1;

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -20,15 +21,17 @@
 static inline pid_t victim_tid(void) { return (pid_t)syscall(SYS_gettid); }
 
 /* Returns when the thread or process with this /proc/.../syscall file is blocked in system call `number`. The kernel offers
- * no event for that: ask until it is so. */
+ * no event for that: ask until it is so. Without malloc(), whose lock may be what a thread hangs on. */
 static inline void victim_await_syscall_file(const char* path, long number) {
   for (;; usleep(200)) {
     char line[256];
-    FILE* stream = fopen(path, "re");
-    if (stream == NULL) continue;
-    char* got = fgets(line, sizeof line, stream);
-    fclose(stream);
-    if (got != NULL && line[0] != 'r' && strtol(line, NULL, 10) == number) return;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) continue;
+    ssize_t bytes = read(fd, line, sizeof line - 1);
+    close(fd);
+    if (bytes <= 0) continue;
+    line[bytes] = 0;
+    if (line[0] != 'r' && strtol(line, NULL, 10) == number) return;
   }
 }
 

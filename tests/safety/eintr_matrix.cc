@@ -17,6 +17,7 @@
 #include <sys/file.h>
 #include <sys/ipc.h>
 #include <sys/msg.h>
+#include <sys/prctl.h>
 #include <sys/select.h>
 #include <sys/sem.h>
 #include <sys/socket.h>
@@ -274,11 +275,13 @@ void AddAll(pid_t child) {
 int main() {
   pid_t child = fork();
   if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     for (;;) pause();
   }
   AddAll(child);
   for (Call& call : calls) {
     std::thread([&call] {
+      pthread_setname_np(pthread_self(), call.name.substr(0, 15).c_str());
       call.result = call.run();
       call.error = errno;
       call.returned = true;

@@ -5,6 +5,7 @@ import ctypes
 import fcntl
 import mmap
 import os
+import queue
 import socket
 import struct
 import threading
@@ -16,11 +17,13 @@ NO_SLOT = 0xFFFFFFFF
 RING_MAGIC = 0x31676E5264636B53
 COMMAND_SEQ, BEGUN_SEQ, LISTED, DONE_SEQ, CRASH_PHASE, TENTATIVE, DROPPED, FREE, READY = (
     64, 132, 136, 140, 256, 288, 320, 384, 384 + 512)
-MSG_HELLO, MSG_WELCOME, MSG_KICK, MSG_CRASH = 1, 2, 6, 9
+CANCEL_SEQ, SIGTERM_COUNT, HEARTBEATS = 84, 260, 4096
+COMMAND_DUMP, COMMAND_SAMPLE = 1, 2
+MSG_HELLO, MSG_WELCOME, MSG_KICK, MSG_CRASH, MSG_DESCRIBE_FDS, MSG_FD_NAMES = 1, 2, 6, 9, 10, 11
 TAKEN, STORED = 1, 2
 HANDLED, SENT, AGENT_FAULT, INIT = 1, 2, 4, 8
-TRUNCATED, FOREIGN_SP, NO_STACK, BOTH_ENDS = 1, 4, 8, 16
-RECORD_THREAD, RECORD_CRASH = 1, 3
+TRUNCATED, BY_HELPER, FOREIGN_SP, NO_STACK, BOTH_ENDS = 1, 2, 4, 8, 16
+RECORD_THREAD, RECORD_STATUS, RECORD_CRASH, RECORD_WAIT = 1, 2, 3, 4
 RSP, RIP = 7, 16
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -47,6 +50,51 @@ class Crash:
         self.thread = Thread(slots[1:]) if len(slots) > 1 else None
 
 
+class Call:
+    """A system call that a thread is in; `arguments` holds those that are known, by place."""
+
+    FORMAT = "<II6Q"
+
+    def __init__(self, number, known, arguments):
+        assert known >> 31 or known == 0, hex(known)
+        self.number = number
+        self.arguments = {i: value for i, value in enumerate(arguments) if known >> i & 1}
+        assert not any(value for i, value in enumerate(arguments) if not known >> i & 1), "an argument left unsaid"
+
+    @staticmethod
+    def of(data, at):
+        number, known, *arguments = struct.unpack_from(Call.FORMAT, data, at)
+        return Call(number, known, arguments) if known else None
+
+    def __eq__(self, other):
+        return isinstance(other, Call) and (self.number, self.arguments) == (other.number, other.arguments)
+
+    def __repr__(self):
+        return f"{self.number}({', '.join(f'{i}: {value:#x}' for i, value in self.arguments.items())})"
+
+
+def waits(slots):
+    """(tid, rsp, rip, call) of each entry of a WAIT record."""
+    kind, _, count = struct.unpack_from("<III", slots[0], 4)
+    assert kind == RECORD_WAIT and 0 < count <= 25 and len(slots) == 1
+    entries = []
+    for at in range(16, 16 + count * 80, 80):
+        tid, _, rsp, rip = struct.unpack_from("<IIQQ", slots[0], at)
+        entries.append((tid, rsp, rip, Call.of(slots[0], at + 24)))
+    return entries
+
+
+class FdName:
+    FORMAT = "<iiI16ii160s"
+
+    def __init__(self, data, at):
+        fields = struct.unpack_from(self.FORMAT, data, at)
+        self.fd, self.error, self.watched_count = fields[:3]
+        self.watched = list(fields[3 : 3 + min(16, self.watched_count)])
+        self.other_end = fields[19]
+        self.name = text(fields[20])
+
+
 class Thread:
     FORMAT = "<IIIIIIQQQ16s17QQIIQIIII6Q"
 
@@ -57,6 +105,7 @@ class Thread:
         self.name = text(fields[9])
         self.registers = fields[10:27]
         self.stack_base, self.stack_words, self.payload_words, self.outer_base, self.outer_words = fields[27:32]
+        self.call = Call.of(slots[0], 232)
         size = struct.calcsize(self.FORMAT)
         payload = slots[0][size:] + b"".join(slot[8:] for slot in slots[1:])
         words = struct.unpack_from(f"<{self.payload_words}Q", payload)
@@ -157,6 +206,11 @@ class FakeDaemon:
         self.ring_bytes = ring_bytes
         self.crashes = []
         self.threads = {}
+        self.statuses = {}
+        self.waits = {}
+        self.fd_names = queue.Queue()
+        self.connection = None
+        self.seq = 0
         self.tentative = []
         self.listed = None
         self.messages = 0
@@ -203,10 +257,11 @@ class FakeDaemon:
             socket.send_fds(connection, [struct.pack("<IIII", MSG_WELCOME, 16, self.ring.size_bytes, 0)], to_pass)
         except BrokenPipeError:
             return
+        self.connection = connection
         self.connected.set()
         while True:
             try:
-                message = connection.recv(4096)
+                message = connection.recv(16384)
             except ConnectionResetError:
                 message = b""
             if not message:
@@ -216,6 +271,8 @@ class FakeDaemon:
                 if self.die:
                     break
                 self.on_crash(connection)
+            if struct.unpack_from("<I", message)[0] == MSG_FD_NAMES:
+                self.fd_names.put(message)
         connection.close()
         self.tentative = self.ring.tentative()
         self.collect()
@@ -227,6 +284,49 @@ class FakeDaemon:
             elif kind == RECORD_THREAD:
                 thread = Thread(slots)
                 self.threads[thread.tid] = thread
+            elif kind == RECORD_STATUS:
+                count = struct.unpack_from("<I", slots[0], 12)[0]
+                for at in range(16, 16 + count * 56, 56):
+                    tid, status = struct.unpack_from("<IB", slots[0], at)
+                    self.statuses[tid] = status
+            elif kind == RECORD_WAIT:
+                self.waits.update({entry[0]: entry for entry in waits(slots)})
+
+    def begin(self, command, timeout_s=5.0, only_tid=0):
+        self.threads, self.statuses, self.waits = {}, {}, {}
+        self.seq += 1
+        deadline_ns = time.monotonic_ns() + int(timeout_s * 1e9)
+        struct.pack_into("<IQIII", self.ring.memory, COMMAND_SEQ + 4, command, deadline_ns, 65536, 0, only_tid)
+        self.ring.store(COMMAND_SEQ, self.seq)
+        self.connection.send(struct.pack("<II", MSG_KICK, 8))
+        return deadline_ns
+
+    def run_command(self, command, timeout_s=5.0, only_tid=0):
+        """Runs a command to its end; then threads, statuses, waits and `listed` are those that it gave."""
+        deadline_ns = self.begin(command, timeout_s, only_tid)
+        while self.ring.load(DONE_SEQ) != self.seq:
+            assert time.monotonic_ns() < deadline_ns + 1_000_000_000, "the command is never done"
+            self.collect()
+            time.sleep(0.0005)
+        self.collect()
+        assert self.ring.load(BEGUN_SEQ) == self.seq
+        self.listed = self.ring.load(LISTED)
+
+    def describe_fds(self, *fds):
+        self.connection.send(struct.pack("<IIII32i", MSG_DESCRIBE_FDS, 144, 77, len(fds), *fds, *[0] * (32 - len(fds))))
+        message = self.fd_names.get(timeout=10)
+        type_number, size_bytes, request_id, count = struct.unpack_from("<IIII", message)
+        assert (type_number, size_bytes, request_id, count) == (MSG_FD_NAMES, len(message), 77, len(fds))
+        return [FdName(message, 16 + 240 * i) for i in range(count)]
+
+    def heartbeats(self):
+        """(name, beats, limit_ms, tid) by cell, of those that are registered."""
+        cells = {}
+        for i in range(64):
+            beats, limit_ms, tid, name = struct.unpack_from("<QII48s", self.ring.memory, HEARTBEATS + 64 * i)
+            if limit_ms != 0:
+                cells[i] = (text(name), beats, limit_ms, tid)
+        return cells
 
     def on_crash(self, connection):
         if not self.take:

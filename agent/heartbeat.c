@@ -1,0 +1,190 @@
+#include "agent/heartbeat.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "agent/process.h"
+#include "agent/syscalls.h"
+#include "stackd/agent.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+#define PAGE_BYTES (STACKD_MAX_HEARTBEATS * sizeof(struct stackd_heartbeat_cell))
+#define LEAST_LIMIT_MS 10u
+
+/* Orders all but beats and suspensions, which come from any thread and from signal handlers. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct stackd_heartbeat_cell* cells; /* the page; NULL before the first heartbeat */
+static struct stackd_heartbeat_cell* ring_cells;
+static uint64_t taken; /* bit n: cell n */
+static bool watches_forks;
+
+/* What is given when all are taken. */
+static struct stackd_heartbeat_cell unwatched;
+
+/* `beats` when it was suspended. Beats go on from there: a loop that beats, works and suspends would otherwise show the
+ * same number whenever the daemon looks. */
+static uint64_t suspended_at[STACKD_MAX_HEARTBEATS + 1];
+
+static uint64_t* suspended_at_of(const struct stackd_heartbeat_cell* cell) {
+  if (cell == &unwatched) return &suspended_at[STACKD_MAX_HEARTBEATS];
+  /* The page begins at a multiple of its size. */
+  return &suspended_at[(uintptr_t)cell % PAGE_BYTES / sizeof(*cell)];
+}
+
+static bool is_taken(unsigned index) { return (taken >> index & 1) != 0; }
+
+/* --- The page --- */
+
+/* Shared, although nobody shares it: only such a page can be mapped a second time. */
+static struct stackd_heartbeat_cell* new_page(void) {
+  void* page = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  return page != MAP_FAILED ? page : NULL;
+}
+
+/* The same memory at another address. */
+static struct stackd_heartbeat_cell* map_again(struct stackd_heartbeat_cell* page) {
+  void* again = mremap(page, 0, PAGE_BYTES, MREMAP_MAYMOVE);
+  return again != MAP_FAILED ? again : NULL;
+}
+
+/* Puts `page` where the cells are. Who beats meanwhile waits in the kernel, which looks at its limits before it takes the
+ * former page away. */
+static bool put_in_place(struct stackd_heartbeat_cell* page) {
+  return mremap(page, PAGE_BYTES, PAGE_BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, cells) != MAP_FAILED;
+}
+
+static void copy_cell(struct stackd_heartbeat_cell* to, const struct stackd_heartbeat_cell* from, uint64_t beats) {
+  to->tid = from->tid;
+  memcpy(to->name, from->name, sizeof(to->name));
+  __atomic_store_n(&to->beats, beats, __ATOMIC_RELAXED);
+  __atomic_store_n(&to->limit_ms, from->limit_ms, __ATOMIC_RELEASE);
+}
+
+/* Repeats on `cells` what was done to `before` after it was copied with these `beats`. */
+static void catch_up(const struct stackd_heartbeat_cell* before, const uint64_t beats[STACKD_MAX_HEARTBEATS]) {
+  for (unsigned i = 0; i < STACKD_MAX_HEARTBEATS; i++) {
+    uint64_t last = __atomic_load_n(&before[i].beats, __ATOMIC_RELAXED);
+    uint64_t copied = beats[i];
+    if (last == copied) continue;
+    __atomic_compare_exchange_n(&cells[i].beats, &copied, last, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  }
+}
+
+static void clear(struct stackd_heartbeat_cell* page) {
+  for (unsigned i = 0; i < STACKD_MAX_HEARTBEATS; i++) __atomic_store_n(&page[i].limit_ms, 0, __ATOMIC_RELEASE);
+}
+
+/* `before` is the memory that the page has now, `ring` what it is to have. False if it has not. */
+static bool move_to(const struct stackd_heartbeat_cell* before, struct stackd_heartbeat_cell* ring) {
+  /* Not the ring's own mapping, which a fork leaves out. */
+  struct stackd_heartbeat_cell* again = map_again(ring);
+  if (again == NULL) return false;
+  uint64_t beats[STACKD_MAX_HEARTBEATS];
+  for (unsigned i = 0; i < STACKD_MAX_HEARTBEATS; i++) {
+    beats[i] = __atomic_load_n(&before[i].beats, __ATOMIC_RELAXED);
+    if (is_taken(i)) copy_cell(&ring[i], &before[i], beats[i]);
+  }
+  if (madvise(again, PAGE_BYTES, MADV_DOFORK) != 0 || !put_in_place(again)) {
+    munmap(again, PAGE_BYTES);
+    return false;
+  }
+  catch_up(before, beats);
+  return true;
+}
+
+static void use_ring(void) {
+  struct stackd_heartbeat_cell* before = map_again(cells);
+  if (before == NULL) return;
+  if (!move_to(before, ring_cells)) {
+    /* What is in the ring would never beat. */
+    clear(ring_cells);
+  }
+  munmap(before, PAGE_BYTES);
+}
+
+void stackd_heartbeat_set_ring(struct stackd_heartbeat_cell* ring) {
+  pthread_mutex_lock(&lock);
+  ring_cells = ring;
+  if (cells != NULL && ring != NULL) use_ring();
+  pthread_mutex_unlock(&lock);
+}
+
+static void reset_in_child(void) {
+  pthread_mutex_init(&lock, NULL);
+  ring_cells = NULL; /* not mapped here */
+  struct stackd_heartbeat_cell* page = cells != NULL ? new_page() : NULL;
+  if (page == NULL) return;
+  for (unsigned i = 0; i < STACKD_MAX_HEARTBEATS; i++) {
+    if (!is_taken(i)) continue;
+    uint64_t beats = __atomic_load_n(&cells[i].beats, __ATOMIC_RELAXED);
+    if (beats != 0) suspended_at[i] = beats;
+    copy_cell(&page[i], &cells[i], 0);
+    page[i].tid = (uint32_t)stackd_gettid(); /* the only thread that is left */
+  }
+  if (!put_in_place(page)) munmap(page, PAGE_BYTES);
+}
+
+static void watch_forks(void) {
+  if (!watches_forks) watches_forks = pthread_atfork(NULL, NULL, reset_in_child) == 0;
+}
+
+void stackd_heartbeat_watch_forks(void) {
+  pthread_mutex_lock(&lock);
+  watch_forks();
+  pthread_mutex_unlock(&lock);
+}
+
+/* --- What the program calls --- */
+
+static bool have_page(void) {
+  if (cells != NULL) return true;
+  cells = new_page();
+  if (cells == NULL) return false;
+  watch_forks(); /* the program may fork before it installs the agent, or never install it */
+  if (ring_cells != NULL) use_ring();
+  return true;
+}
+
+static stackd_heartbeat_t* take_cell(const char* name, unsigned limit_ms) {
+  if (!have_page() || taken == ~0ull) return &unwatched;
+  unsigned index = (unsigned)__builtin_ctzll(~taken);
+  taken |= 1ull << index;
+  struct stackd_heartbeat_cell* cell = &cells[index];
+  cell->tid = (uint32_t)stackd_gettid();
+  stackd_copy_string(cell->name, sizeof(cell->name), name != NULL ? name : "");
+  __atomic_store_n(&cell->beats, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&cell->limit_ms, limit_ms > LEAST_LIMIT_MS ? limit_ms : LEAST_LIMIT_MS, __ATOMIC_RELEASE);
+  return cell;
+}
+
+EXPORT stackd_heartbeat_t* stackd_heartbeat_register(const char* name, unsigned limit_ms) {
+  pthread_mutex_lock(&lock);
+  stackd_heartbeat_t* heartbeat = take_cell(name, limit_ms);
+  pthread_mutex_unlock(&lock);
+  return heartbeat;
+}
+
+EXPORT void stackd_beat(stackd_heartbeat_t* heartbeat) {
+  uint64_t beats = __atomic_load_n(&heartbeat->beats, __ATOMIC_RELAXED);
+  if (beats == 0) beats = __atomic_load_n(suspended_at_of(heartbeat), __ATOMIC_RELAXED);
+  __atomic_store_n(&heartbeat->beats, beats + 1, __ATOMIC_RELAXED);
+}
+
+EXPORT void stackd_heartbeat_suspend(stackd_heartbeat_t* heartbeat) {
+  uint64_t beats = __atomic_load_n(&heartbeat->beats, __ATOMIC_RELAXED);
+  if (beats == 0) return;
+  __atomic_store_n(suspended_at_of(heartbeat), beats, __ATOMIC_RELAXED);
+  __atomic_store_n(&heartbeat->beats, 0, __ATOMIC_RELAXED);
+}
+
+EXPORT void stackd_heartbeat_unregister(stackd_heartbeat_t* heartbeat) {
+  if (heartbeat == &unwatched) return;
+  stackd_heartbeat_suspend(heartbeat);
+  pthread_mutex_lock(&lock);
+  __atomic_store_n(&heartbeat->limit_ms, 0, __ATOMIC_RELEASE);
+  taken &= ~(1ull << (heartbeat - cells));
+  pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,17 @@
+/* Where the program's heartbeats (stackd/agent.h) lie: one page at an address that never changes, made when the first is
+ * registered. It is the agent's own until a ring comes; then the ring's second page of the header (ring_abi.h) is mapped in
+ * its place, so that a beat is a store that the daemon sees, and stays there when the daemon goes. NOT SIGNAL-SAFE. */
+#ifndef STACKD_HEARTBEAT_H_
+#define STACKD_HEARTBEAT_H_
+
+#include "stackd/ring_abi.h"
+
+/* The cells of a ring that is mapped from now on, or NULL before it is unmapped. Heartbeats go on as they are: none is
+ * lost, none that is suspended wakes up. Where memory is lacking nobody watches them. */
+void stackd_heartbeat_set_ring(struct stackd_heartbeat_cell* cells);
+
+/* From now on the child of a fork gets a page of its own, with all heartbeats suspended. Fork handlers that are registered
+ * later find that done. */
+void stackd_heartbeat_watch_forks(void);
+
+#endif /* STACKD_HEARTBEAT_H_ */

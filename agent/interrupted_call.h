@@ -1,0 +1,24 @@
+/* Which system call a signal has interrupted, from registers and code.
+ *
+ * A signal finds a thread that slept in a system call in one of two states. Where the kernel will make the call again, rip
+ * is at the `syscall` instruction and rax is its number. Where it will not (calls with a timeout), rip is behind the
+ * instruction and rax is -EINTR: the number is then known only if the code loads it as a constant right before, as the C
+ * library does in all of its calls but syscall().
+ */
+#ifndef STACKD_INTERRUPTED_CALL_H_
+#define STACKD_INTERRUPTED_CALL_H_
+
+#include <stdint.h>
+
+#include "agent/syscalls.h"
+#include "stackd/ring_abi.h"
+
+/* The call that the thread of `ucontext` was in; all zero if it was in none, or its number is not known.
+ *
+ * SIGNAL-SAFE. Syscalls: rt_sigprocmask, once or twice, to see whether the code can be read. */
+void stackd_interrupted_call(const void* ucontext, struct stackd_syscall* call) STACKD_HANDLER;
+
+/* The number that the code loads right before the `syscall` instruction that ends at `rip`, or -1. SIGNAL-SAFE. */
+int stackd_syscall_number_before(uint64_t rip) STACKD_HANDLER;
+
+#endif /* STACKD_INTERRUPTED_CALL_H_ */

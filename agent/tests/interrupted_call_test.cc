@@ -1,0 +1,101 @@
+extern "C" {
+#include "agent/interrupted_call.h"
+}
+
+#include <gtest/gtest.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include <vector>
+
+namespace stackd {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+constexpr uint64_t kInterrupted = static_cast<uint64_t>(-EINTR);
+
+// A page of code, with nothing mapped before and behind it.
+class InterruptedCallTest : public testing::Test {
+ protected:
+  InterruptedCallTest() {
+    void* all = mmap(nullptr, 3 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    page_ = reinterpret_cast<uint64_t>(all) + kPage;
+    mprotect(reinterpret_cast<void*>(page_), kPage, PROT_READ | PROT_WRITE);
+  }
+  ~InterruptedCallTest() override { munmap(reinterpret_cast<void*>(page_ - kPage), 3 * kPage); }
+
+  // Puts `code` so that it ends `at` bytes into the page; returns the address of its end.
+  uint64_t Put(const std::vector<uint8_t>& code, uint64_t at = 100) {
+    memcpy(reinterpret_cast<void*>(page_ + at - code.size()), code.data(), code.size());
+    return page_ + at;
+  }
+
+  static stackd_syscall At(uint64_t rip, uint64_t rax) {
+    ucontext_t context{};
+    context.uc_mcontext.gregs[REG_RIP] = static_cast<greg_t>(rip);
+    context.uc_mcontext.gregs[REG_RAX] = static_cast<greg_t>(rax);
+    context.uc_mcontext.gregs[REG_RDI] = 1;
+    context.uc_mcontext.gregs[REG_RSI] = 2;
+    context.uc_mcontext.gregs[REG_RDX] = 3;
+    context.uc_mcontext.gregs[REG_R10] = 4;
+    context.uc_mcontext.gregs[REG_R8] = 5;
+    context.uc_mcontext.gregs[REG_R9] = 6;
+    stackd_syscall call;
+    memset(&call, 0xff, sizeof(call));
+    stackd_interrupted_call(&context, &call);
+    return call;
+  }
+
+  uint64_t page_;
+};
+
+TEST_F(InterruptedCallTest, ACallThatWillBeMadeAgainHasItsNumberInRax) {
+  uint64_t end = Put({0x0f, 0x05});
+  auto call = At(end - 2, SYS_pselect6);
+  EXPECT_EQ(call.number, static_cast<uint32_t>(SYS_pselect6));
+  EXPECT_EQ(call.known, STACKD_SYSCALL_KNOWN | 0x1f);
+  EXPECT_EQ(call.arguments[0], 1u);
+  EXPECT_EQ(call.arguments[1], 2u);
+  EXPECT_EQ(call.arguments[2], 3u);
+  EXPECT_EQ(call.arguments[3], 4u);
+  EXPECT_EQ(call.arguments[4], 5u);
+}
+
+TEST_F(InterruptedCallTest, OfACallThatReturnsEintrTheCodeTellsTheNumber) {
+  EXPECT_EQ(At(Put({0xb8, 0xe6, 0, 0, 0, 0x0f, 0x05}), kInterrupted).number, static_cast<uint32_t>(SYS_clock_nanosleep));
+}
+
+TEST_F(InterruptedCallTest, TheNumberIsFoundBeforeAReloadOfTheFirstArgument) {
+  auto call = At(Put({0xb8, 0x19, 0x01, 0, 0, 0x8b, 0x7c, 0x24, 0x04, 0x0f, 0x05}), kInterrupted);
+  EXPECT_EQ(call.number, static_cast<uint32_t>(SYS_epoll_pwait));
+}
+
+TEST_F(InterruptedCallTest, ANumberThatComesFromElsewhereIsNotGuessed) {
+  EXPECT_EQ(At(Put({0x4c, 0x8b, 0x4c, 0x24, 0x08, 0x0f, 0x05}), kInterrupted).known, 0u);
+  EXPECT_EQ(At(Put({0xb8, 0xe6, 0, 0, 0, 0x90, 0x90, 0x0f, 0x05}), kInterrupted).known, 0u);
+  EXPECT_EQ(At(Put({0xb8, 0xe6, 0, 0x40, 0, 0x0f, 0x05}), kInterrupted).known, 0u);
+}
+
+TEST_F(InterruptedCallTest, AThreadThatRunsIsInNoCall) {
+  uint64_t end = Put({0xb8, 0xe6, 0, 0, 0, 0x0f, 0x05});
+  EXPECT_EQ(At(end, 0).known, 0u);
+  EXPECT_EQ(At(end - 1, kInterrupted).known, 0u);
+  EXPECT_EQ(At(end - 2, 1ull << 40).known, 0u);
+  EXPECT_EQ(At(end - 7, SYS_read).known, 0u);
+  EXPECT_EQ(At(end, kInterrupted).arguments[5], 0u);
+}
+
+TEST_F(InterruptedCallTest, CodeThatCannotBeReadIsLeftAlone) {
+  for (uint64_t rip : {uint64_t{0}, uint64_t{1}, uint64_t{8}, page_, page_ + 5, page_ - 10, page_ + kPage + 1,
+                       page_ + kPage + 7, ~uint64_t{0}, ~uint64_t{1}, uint64_t{1} << 63}) {
+    EXPECT_EQ(At(rip, kInterrupted).known, 0u) << rip;
+    EXPECT_EQ(At(rip, 1).known, 0u) << rip;
+  }
+  Put({0xb8, 0xe6, 0, 0, 0, 0x0f, 0x05}, kPage);
+  EXPECT_NE(At(page_ + kPage, kInterrupted).known, 0u);
+  EXPECT_NE(At(page_ + kPage - 2, SYS_read).known, 0u);
+}
+
+}  // namespace
+}  // namespace stackd

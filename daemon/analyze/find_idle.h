@@ -1,0 +1,17 @@
+// What is no hang, or none of the process's own making: threads that wait for work, and a process that is stopped.
+#pragma once
+
+#include <vector>
+
+#include "daemon/analyze/wait_scene.h"
+#include "stackd/v1/stackd.pb.h"
+
+namespace stackd {
+
+// One finding if most threads are stopped.
+void FindStopped(WaitScene* scene, std::vector<v1::Finding>* findings);
+
+// One finding for all idle threads that no other finding has explained.
+void FindIdle(WaitScene* scene, std::vector<v1::Finding>* findings);
+
+}  // namespace stackd

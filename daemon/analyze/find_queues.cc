@@ -1,0 +1,206 @@
+#include "daemon/analyze/find_queues.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "daemon/analyze/wait_words.h"
+
+namespace stackd {
+namespace {
+
+using Finding = v1::Finding;
+using Wait = v1::Wait;
+
+// So many waiters for one lock are a queue, whatever its owner does. Fewer are what locks are for.
+constexpr size_t kConvoy = 3;
+// A wait that lasts so long is worth a word, whatever the owner does.
+constexpr int64_t kLongSeconds = 1;
+
+// Owners that wait for owners, one behind the other: of more, a hostile process would have us look at the square.
+constexpr int kMaxChain = 64;
+
+struct Queue {
+  std::vector<const v1::Thread*> waiters;  // for the lock itself
+  size_t behind = 0;                       // that wait for locks of the waiters
+};
+
+// By what tells locks apart: the address, else the kind and the place in the code.
+using Queues = std::map<std::string, Queue>;
+
+std::string LockKey(WaitScene* scene, const v1::Thread& thread) {
+  const Wait& wait = thread.wait();
+  if (!wait.address().empty()) return wait.address();
+  return std::to_string(wait.kind()) + " " + scene->Place(thread);
+}
+
+bool IsQueued(const WaitScene& scene, const v1::Thread& thread) {
+  if (!thread.has_wait() || scene.IsExplained(thread.tid())) return false;
+  return IsLockWait(thread.wait().kind()) || thread.wait().kind() == Wait::FILE_LOCK;
+}
+
+// A thread that waits for a lock of which it is known who has it.
+bool LeadsOn(const WaitScene& scene, const v1::Thread* thread) {
+  return thread != nullptr && IsQueued(scene, *thread) && thread->wait().owner() == Wait::KNOWN;
+}
+
+bool IsLong(const Queue& queue) {
+  return std::ranges::any_of(queue.waiters, [](const v1::Thread* thread) {
+    return thread->wait().has_duration() && thread->wait().duration().seconds() >= kLongSeconds;
+  });
+}
+
+class QueueTeller {
+ public:
+  QueueTeller(WaitScene* scene, const Queue& queue) : scene_(*scene), queue_(queue), wait_(queue.waiters[0]->wait()) {}
+
+  // nullopt: nothing to say.
+  std::optional<Finding> Tell() {
+    switch (wait_.owner()) {
+      case Wait::GONE:
+        return Abandoned();
+      case Wait::KNOWN:
+        return Owned();
+      case Wait::NOT_RECORDED:
+        // malloc's locks are taken and released all the time.
+        return wait_.kind() != Wait::INTERNAL_LOCK || IsWorthAWord() ? std::optional(Unknown()) : std::nullopt;
+      case Wait::NOT_KNOWN:
+        return IsWorthAWord() ? std::optional(Unknown()) : std::nullopt;
+      default:
+        return wait_.kind() == Wait::FILE_LOCK ? std::optional(FileLock()) : std::nullopt;
+    }
+  }
+
+ private:
+  size_t size() const { return queue_.waiters.size() + queue_.behind; }
+  bool IsWorthAWord() const { return size() >= kConvoy || IsLong(queue_); }
+
+  // "thread a (tid 1) in F at f.cc:3 waits", "512 threads wait"
+  std::string Subject() {
+    if (queue_.waiters.size() == 1) return scene_.NameAndPlace(*queue_.waiters[0]) + " waits for ";
+    return ThreadsInWords(queue_.waiters.size()) + " wait for ";
+  }
+
+  Finding Start(Finding::Kind kind, Finding::Severity severity, std::string explanation) {
+    Finding finding;
+    finding.set_kind(kind);
+    finding.set_severity(severity);
+    finding.set_explanation(std::move(explanation));
+    return finding;
+  }
+
+  std::string Thing() const { return wait_.kind() == Wait::FILE_LOCK ? "a file lock" : WaitedThing(wait_); }
+
+  bool AllTimed() const {
+    return std::ranges::all_of(queue_.waiters, [](const v1::Thread* thread) { return thread->wait().timed(); });
+  }
+
+  void AddWaiters(Finding* finding) {
+    for (const v1::Thread* thread : queue_.waiters) {
+      finding->add_tids(thread->tid());
+      scene_.SetExplained(thread->tid());
+    }
+    if (queue_.behind > 0) {
+      finding->add_details(MoreWaitInWords(queue_.behind) + " for locks that these hold");
+    }
+    AddPlaces(finding);
+  }
+
+  // Where the waiters are, most first.
+  void AddPlaces(Finding* finding) {
+    constexpr size_t kMaxPlaces = 5;
+    if (queue_.waiters.size() < 2) return;
+    std::map<std::string, size_t> count;
+    for (const v1::Thread* thread : queue_.waiters) ++count[scene_.Place(*thread)];
+    count.erase("");
+    std::vector<std::pair<size_t, std::string>> places;
+    for (const auto& [place, threads] : count) places.emplace_back(threads, place);
+    std::ranges::sort(places, std::greater());
+    for (size_t i = 0; i < places.size() && i < kMaxPlaces; ++i) {
+      finding->add_details(ThreadsInWords(places[i].first) + (places[i].first == 1 ? " waits" : " wait") + " in " +
+                           places[i].second);
+    }
+  }
+
+  Finding Abandoned() {
+    Finding finding = Start(Finding::ABANDONED_LOCK, AllTimed() ? Finding::SUSPICIOUS : Finding::HANG,
+                            Subject() + Thing() + ", which nobody will release: " + wait_.owner_note());
+    AddWaiters(&finding);
+    return finding;
+  }
+
+  std::optional<Finding> Owned() {
+    const v1::Thread* owner = scene_.Find(wait_.owner_tid());
+    if (owner == nullptr) return std::nullopt;
+    const bool runs = !owner->has_wait();
+    const bool in_call = owner->wait().kind() == Wait::SYSTEM_CALL;
+    if ((runs || in_call) && !IsWorthAWord()) return std::nullopt;
+    std::string text = Subject() + Thing() + (wait_.kind() == Wait::ONCE ? ", run by " : ", held by ") +
+                       scene_.NameAndPlace(*owner) + ", which ";
+    if (!runs) {
+      text += owner->wait().explanation();
+    } else {
+      text += owner->state() == "running" ? "runs" : "is not waiting (" + owner->state() + ")";
+    }
+    const bool is_convoy = (runs || in_call) && size() >= kConvoy;
+    Finding finding =
+        Start(is_convoy ? Finding::LOCK_CONVOY : Finding::OWNER_BLOCKED, Finding::SUSPICIOUS, std::move(text));
+    finding.add_tids(owner->tid());
+    if (owner->has_wait()) scene_.SetExplained(owner->tid());
+    if (!wait_.owner_note().empty()) finding.add_details("the owner is " + wait_.owner_note());
+    AddWaiters(&finding);
+    return finding;
+  }
+
+  Finding Unknown() {
+    Finding finding = Start(Finding::OWNER_UNKNOWN, Finding::SUSPICIOUS, Subject() + Thing() + "; " + wait_.owner_note());
+    AddWaiters(&finding);
+    return finding;
+  }
+
+  Finding FileLock() {
+    std::string text = Subject() + Thing();
+    if (wait_.fds_size() > 0 && !wait_.fds(0).name().empty()) text += " of " + wait_.fds(0).name();
+    Finding finding = Start(Finding::OWNER_UNKNOWN, Finding::SUSPICIOUS,
+                            text + "; who has it, this process cannot tell (see /proc/locks)");
+    AddWaiters(&finding);
+    return finding;
+  }
+
+  WaitScene& scene_;
+  const Queue& queue_;
+  const Wait& wait_;
+};
+
+}  // namespace
+
+void FindQueues(WaitScene* scene, std::vector<Finding>* findings) {
+  Queues queues;
+  for (const v1::Thread& thread : scene->dump().threads()) {
+    if (IsQueued(*scene, thread)) queues[LockKey(scene, thread)].waiters.push_back(&thread);
+  }
+  // A queue whose owner waits in another one is told with that.
+  std::vector<const Queue*> roots;
+  for (auto& [key, queue] : queues) {
+    const v1::Thread& first = *queue.waiters[0];
+    const v1::Thread* owner = first.wait().owner() == Wait::KNOWN ? scene->Find(first.wait().owner_tid()) : nullptr;
+    if (owner == nullptr || !IsQueued(*scene, *owner)) {
+      roots.push_back(&queue);
+      continue;
+    }
+    const v1::Thread* last = owner;
+    for (int steps = 0; steps < kMaxChain; ++steps) {
+      const v1::Thread* next = LeadsOn(*scene, last) ? scene->Find(last->wait().owner_tid()) : nullptr;
+      if (next == nullptr || !IsQueued(*scene, *next)) break;
+      last = next;
+    }
+    queues[LockKey(scene, *last)].behind += queue.waiters.size();
+  }
+  std::ranges::stable_sort(roots, std::greater(), [](const Queue* queue) { return queue->waiters.size() + queue->behind; });
+  for (const Queue* queue : roots) {
+    if (auto finding = QueueTeller(scene, *queue).Tell()) findings->push_back(*std::move(finding));
+  }
+}
+
+}  // namespace stackd

@@ -1,0 +1,252 @@
+#include "daemon/analyze/finding.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <time.h>
+
+#include "daemon/analyze/hang_scene.h"
+
+namespace stackd {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Finding = v1::Finding;
+
+void AddIdle(HangScene* scene, int32_t tid, std::string name, std::string_view function) {
+  scene->AddThread(
+      tid, std::move(name),
+      {"__futex_abstimed_wait_common64@libc.so.6", "___pthread_cond_wait@libc.so.6", function, "start_thread@libc.so.6"});
+  scene->SetFutexCall(tid, 0x9000 + tid * 0x40, FUTEX_WAIT_BITSET_PRIVATE);
+}
+
+TEST(Finding, TwoThreadsThatHoldEachOthersLockAreADeadlock) {
+  HangScene scene;
+  scene.AddLocker(101, "a", "Transfer(int)", 0x5000);
+  scene.AddLocker(102, "b", "Audit()", 0x6000);
+  scene.AddMutex(0x5000, 102);
+  scene.AddMutex(0x6000, 101);
+  scene.Explain();
+  ASSERT_EQ(scene.dump().findings_size(), 1);
+  const Finding& finding = scene.dump().findings(0);
+  EXPECT_EQ(finding.kind(), Finding::DEADLOCK);
+  EXPECT_EQ(finding.severity(), Finding::HANG);
+  EXPECT_EQ(
+      finding.explanation(),
+      "2 threads wait for each other in a circle: thread a (tid 101) in Transfer waits for mutex 0x5000, held by thread "
+      "b (tid 102), which in Audit waits for mutex 0x6000, held by thread a (tid 101)");
+  EXPECT_THAT(finding.tids(), ElementsAre(101, 102));
+  ASSERT_EQ(finding.edges_size(), 2);
+  EXPECT_EQ(finding.edges(0).waiter_tid(), 101);
+  EXPECT_EQ(finding.edges(0).owner_tid(), 102);
+  EXPECT_EQ(finding.edges(0).lock(), "mutex 0x5000");
+}
+
+TEST(Finding, ThreadsBehindADeadlockBelongToIt) {
+  HangScene scene;
+  scene.AddLocker(101, "a", "Transfer", 0x5000);
+  scene.AddLocker(102, "b", "Audit", 0x6000);
+  scene.AddLocker(103, "c", "Late", 0x5000);
+  scene.AddLocker(104, "d", "Later", 0x7000);
+  scene.AddMutex(0x5000, 102);
+  scene.AddMutex(0x6000, 101);
+  scene.AddMutex(0x7000, 103);
+  scene.Explain();
+  ASSERT_EQ(scene.dump().findings_size(), 1);
+  EXPECT_THAT(scene.dump().findings(0).tids(), ElementsAre(101, 102, 103, 104));
+}
+
+TEST(Finding, CircleThroughAJoinIsADeadlock) {
+  HangScene scene;
+  scene.AddLocker(101, "a", "Work", 0x5000);
+  scene.AddThread(102, "b", {"__pthread_clockjoin_ex@libc.so.6", "Stop"});
+  scene.SetFutexCall(102, 0x7000, FUTEX_WAIT_BITSET | FUTEX_CLOCK_REALTIME);
+  scene.AddMutex(0x5000, 102);
+  scene.AddWord(0x7000, 101);
+  scene.Explain();
+  ASSERT_EQ(scene.dump().findings_size(), 1);
+  EXPECT_EQ(scene.dump().findings(0).kind(), Finding::DEADLOCK);
+  EXPECT_THAT(scene.dump().findings(0).explanation(), HasSubstr("waits for thread a (tid 101) to end"));
+}
+
+TEST(Finding, CircleThatATimeoutBreaksIsSuspiciousOnly) {
+  HangScene scene;
+  scene.AddLocker(101, "a", "Transfer", 0x5000);
+  scene.AddThread(102, "b", {"___pthread_mutex_clocklock64@libc.so.6", "Audit"});
+  scene.SetFutexCall(102, 0x6000);
+  scene.AddMutex(0x5000, 102);
+  scene.AddMutex(0x6000, 101);
+  scene.Explain();
+  EXPECT_EQ(scene.Finding(Finding::DEADLOCK).severity(), Finding::SUSPICIOUS);
+}
+
+TEST(Finding, ThreadThatLocksItsOwnMutexIsASelfDeadlock) {
+  HangScene scene;
+  scene.AddLocker(101, "a", "Transfer", 0x5000);
+  scene.AddMutex(0x5000, 101);
+  scene.Explain();
+  EXPECT_EQ(scene.Finding(Finding::SELF_DEADLOCK).explanation(),
+            "thread a (tid 101) in Transfer waits for itself: it waits for mutex 0x5000, which it holds already");
+}
+
+TEST(Finding, LockOfAnEndedThreadIsAbandoned) {
+  HangScene scene;
+  scene.AddLocker(101, "a", "Transfer", 0x5000);
+  scene.AddMutex(0x5000, 4711);
+  scene.Explain();
+  EXPECT_EQ(scene.Finding(Finding::ABANDONED_LOCK).severity(), Finding::HANG);
+}
+
+TEST(Finding, OwnerThatSleepsIsNamed) {
+  HangScene scene;
+  scene.AddLocker(101, "a", "Transfer", 0x5000);
+  scene.AddSleeper(102, "b", "Nap");
+  scene.AddMutex(0x5000, 102);
+  scene.Explain();
+  EXPECT_EQ(scene.Finding(Finding::OWNER_BLOCKED).explanation(),
+            "thread a (tid 101) in Transfer waits for mutex 0x5000, held by thread b (tid 102) in Nap, which sleeps");
+  EXPECT_THAT(scene.Finding(Finding::OWNER_BLOCKED).tids(), ElementsAre(102, 101));
+}
+
+TEST(Finding, ManyBehindARunningOwnerAreAConvoy) {
+  HangScene scene;
+  scene.AddThread(102, "b", {"Compute"});
+  for (int32_t tid = 200; tid < 700; ++tid) scene.AddLocker(tid, "w", "Transfer", 0x5000);
+  scene.AddMutex(0x5000, 102);
+  scene.Explain();
+  const Finding convoy = scene.Finding(Finding::LOCK_CONVOY);
+  EXPECT_EQ(convoy.explanation(), "500 threads wait for mutex 0x5000, held by thread b (tid 102) in Compute, which runs");
+  EXPECT_THAT(convoy.details(), ElementsAre("500 threads wait in Transfer"));
+}
+
+TEST(Finding, OneWaiterForARunningOwnerIsNothingToSpeakOf) {
+  HangScene scene;
+  scene.AddThread(102, "b", {"Compute"});
+  scene.AddLocker(101, "a", "Transfer", 0x5000);
+  scene.AddMutex(0x5000, 102);
+  scene.Explain();
+  EXPECT_EQ(scene.dump().findings_size(), 0);
+}
+
+TEST(Finding, QueueBehindAQueueIsToldWithIt) {
+  HangScene scene;
+  scene.AddLocker(101, "a", "Outer", 0x5000);
+  scene.AddLocker(102, "b", "Inner", 0x6000);
+  scene.AddSleeper(103, "c", "Nap");
+  scene.AddMutex(0x5000, 102);
+  scene.AddMutex(0x6000, 103);
+  scene.Explain();
+  ASSERT_EQ(scene.dump().findings_size(), 1);
+  EXPECT_EQ(scene.dump().findings(0).kind(), Finding::OWNER_BLOCKED);
+  EXPECT_THAT(scene.dump().findings(0).details(), ElementsAre("1 more thread waits for locks that these hold"));
+}
+
+TEST(Finding, PoolOnConditionVariablesIsIdle) {
+  HangScene scene;
+  for (int32_t tid = 101; tid < 105; ++tid) AddIdle(&scene, tid, "worker", "Pool::Loop()");
+  scene.AddThread(kScenePid, "bank", {"epoll_wait@libc.so.6", "main"});
+  scene.SetCall(kScenePid, SYS_epoll_wait, {5, 0, 1, static_cast<uint32_t>(-1)});
+  scene.Explain();
+  ASSERT_EQ(scene.dump().findings_size(), 1);
+  EXPECT_EQ(scene.dump().findings(0).kind(), Finding::IDLE);
+  EXPECT_EQ(scene.dump().findings(0).severity(), Finding::HARMLESS);
+  EXPECT_EQ(scene.dump().findings(0).explanation(), "5 threads are idle: 4 wait on condition variables, 1 for events");
+}
+
+TEST(Finding, PoolWhoseTasksWaitForTasksIsStarved) {
+  HangScene scene;
+  for (int32_t tid = 101; tid < 104; ++tid) {
+    scene.AddThread(tid, "worker",
+                    {"syscall@libc.so.6", "std::__atomic_futex_unsigned_base::_M_futex_wait_until(bool)@libstdc++.so.6",
+                     "std::future<int>::get()", "Task()", "std::function<void ()>::operator()() const", "Pool::Loop()",
+                     "start_thread@libc.so.6"});
+    scene.SetFutexCall(tid, 0x5000 + tid, FUTEX_WAIT_BITSET_PRIVATE);
+  }
+  scene.AddSleeper(kScenePid, "bank", "main");
+  scene.Explain();
+  const Finding starved = scene.Finding(Finding::STARVED_POOL);
+  EXPECT_EQ(starved.severity(), Finding::SUSPICIOUS);
+  EXPECT_THAT(starved.explanation(), HasSubstr("all 3 threads of the pool that runs Pool::Loop"));
+}
+
+TEST(Finding, PoolWithOneIdleThreadIsNotStarved) {
+  HangScene scene;
+  for (int32_t tid = 101; tid < 104; ++tid) {
+    scene.AddThread(tid, "worker",
+                    {"syscall@libc.so.6", "std::__atomic_futex_unsigned_base::_M_futex_wait_until(bool)@libstdc++.so.6",
+                     "std::future<int>::get()", "Task()", "std::function<void ()>::operator()() const", "Pool::Loop()",
+                     "start_thread@libc.so.6"});
+    scene.SetFutexCall(tid, 0x5000 + tid, FUTEX_WAIT_BITSET_PRIVATE);
+  }
+  AddIdle(&scene, 104, "worker", "Pool::Loop()");
+  scene.AddSleeper(kScenePid, "bank", "main");
+  scene.Explain();
+  EXPECT_EQ(scene.Finding(Finding::STARVED_POOL).explanation(), "");
+}
+
+TEST(Finding, FutureThatNobodyIsLeftToSetIsSaid) {
+  HangScene scene;
+  scene.AddThread(kScenePid, "bank",
+                  {"syscall@libc.so.6", "std::__atomic_futex_unsigned_base::_M_futex_wait_until(bool)@libstdc++.so.6",
+                   "std::future<int>::get()", "main"});
+  scene.SetFutexCall(kScenePid, 0x5000, FUTEX_WAIT_BITSET_PRIVATE);
+  AddIdle(&scene, 101, "worker", "Loop()");
+  scene.Explain();
+  const Finding finding = scene.Finding(Finding::NOBODY_TO_WAKE);
+  EXPECT_EQ(finding.severity(), Finding::HANG);
+  EXPECT_THAT(finding.explanation(), HasSubstr("as far as can be seen"));
+}
+
+TEST(Finding, FullPipeOfTheProcessItselfHasNobodyToReadIt) {
+  HangScene scene;
+  scene.AddThread(kScenePid, "bank", {"__GI___libc_write@libc.so.6", "main"});
+  scene.SetCall(kScenePid, SYS_write, {4});
+  scene.capture().fds.push_back({.fd = 4, .name = "pipe:[17]", .other_end = 3});
+  scene.Explain();
+  EXPECT_THAT(scene.Finding(Finding::NOBODY_TO_WAKE).explanation(), HasSubstr("its other end is fd 3"));
+}
+
+TEST(Finding, StoppedProcessIsSaidToBeStopped) {
+  HangScene scene;
+  scene.AddThread(kScenePid, "bank", {"main"});
+  scene.captured(kScenePid).status = ThreadStatus::kStopped;
+  scene.Explain();
+  EXPECT_THAT(scene.Finding(Finding::STOPPED).explanation(), HasSubstr("the process is stopped"));
+}
+
+TEST(Finding, MissedHeartbeatIsAFinding) {
+  HangScene scene;
+  scene.AddThread(101, "loop", {"Compute"});
+  scene.capture().hang = HangCapture{.cause = HangCause::kHeartbeatMissed, .explanation = "no beat", .tid = 101};
+  scene.Explain();
+  EXPECT_EQ(scene.Finding(Finding::HEARTBEAT_MISSED).explanation(), "no beat");
+}
+
+TEST(Finding, WorstComesFirst) {
+  HangScene scene;
+  AddIdle(&scene, 103, "worker", "Loop()");
+  scene.AddSleeper(102, "b", "Nap");
+  scene.AddLocker(101, "a", "Transfer", 0x5000);
+  scene.AddLocker(104, "self", "Transfer", 0x6000);
+  scene.AddMutex(0x5000, 102);
+  scene.AddMutex(0x6000, 104);
+  scene.Explain();
+  ASSERT_EQ(scene.dump().findings_size(), 3);
+  EXPECT_EQ(scene.dump().findings(0).kind(), Finding::SELF_DEADLOCK);
+  EXPECT_EQ(scene.dump().findings(1).kind(), Finding::OWNER_BLOCKED);
+  EXPECT_EQ(scene.dump().findings(2).kind(), Finding::IDLE);
+}
+
+TEST(Finding, OnlyTheWorstOfManyAreKept) {
+  HangScene scene;
+  for (int32_t tid = 1000; tid < 1150; ++tid) {
+    scene.AddLocker(tid, "a", "Transfer", 0x5000 + tid * 64);
+    scene.AddMutex(0x5000 + tid * 64, tid);
+  }
+  scene.Explain();
+  EXPECT_EQ(scene.dump().findings_size(), 100);
+  EXPECT_THAT(scene.dump().notes(), ElementsAre("50 more findings, none worse, are left out"));
+}
+
+}  // namespace
+}  // namespace stackd

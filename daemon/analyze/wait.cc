@@ -1,0 +1,265 @@
+#include "daemon/analyze/wait.h"
+
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/analyze/function_name.h"
+#include "daemon/analyze/futex_operation.h"
+#include "daemon/analyze/infer_owner.h"
+#include "daemon/analyze/syscall_name.h"
+#include "daemon/analyze/syscall_site.h"
+#include "daemon/analyze/wait_function.h"
+#include "daemon/analyze/wait_graph.h"
+#include "daemon/analyze/wait_owner.h"
+#include "daemon/analyze/wait_place.h"
+#include "daemon/analyze/wait_syscall.h"
+#include "daemon/analyze/wait_words.h"
+#include "daemon/base/clock.h"
+#include "daemon/base/printable.h"
+
+namespace stackd {
+namespace {
+
+using Wait = v1::Wait;
+
+std::string Hex(uint64_t value) {
+  char text[24];
+  snprintf(text, sizeof(text), "0x%lx", value);
+  return text;
+}
+
+class WaitExplainer {
+ public:
+  WaitExplainer(const Capture& capture, const DataSymbolLookup& data_symbols, v1::Dump* dump)
+      : capture_(capture),
+        dump_(*dump),
+        futexes_(ByAddress(capture.futexes)),
+        places_(capture, data_symbols, LockAddresses()),
+        functions_of_stack_(dump->stacks_size()) {
+    for (const ThreadCapture& thread : capture.threads) tids_.insert(thread.tid);
+    for (const WaitedFd& fd : capture.fds) fds_.emplace(fd.fd, &fd);
+  }
+
+  void Run() {
+    const int count = std::min<int>(dump_.threads_size(), static_cast<int>(capture_.threads.size()));
+    waiting_on_.assign(dump_.threads_size(), nullptr);
+    calls_.resize(dump_.threads_size());
+    for (int i = 0; i < count; ++i) Describe(i);
+    InferOwners(waiting_on_, places_, &dump_);
+    CountWaiters();
+    for (int i = 0; i < count; ++i) Explain(i);
+  }
+
+ private:
+  using Futexes = std::unordered_map<uint64_t, const FutexWord*>;
+
+  static Futexes ByAddress(const std::vector<FutexWord>& words) {
+    Futexes futexes;
+    for (const FutexWord& futex : words) futexes.emplace(futex.avma, &futex);
+    return futexes;
+  }
+
+  // Of what threads wait on, and of the locks around it.
+  std::set<uint64_t> LockAddresses() const {
+    std::set<uint64_t> avmas;
+    for (const ThreadCapture& thread : capture_.threads) {
+      const auto address = thread.call ? WaitedFutex(*thread.call) : std::nullopt;
+      if (!address) continue;
+      avmas.insert(*address);
+      const auto futex = futexes_.find(*address);
+      if (futex != futexes_.end() && futex->second->rwlock) avmas.insert(futex->second->rwlock->avma);
+    }
+    return avmas;
+  }
+
+  const v1::Stack* StackOf(const v1::Thread& thread) const {
+    const bool has_stack = thread.has_stack() && thread.stack() >= 0 && thread.stack() < dump_.stacks_size();
+    return has_stack ? &dump_.stacks(thread.stack()) : nullptr;
+  }
+
+  const WaitFunction* FunctionOf(const v1::Thread& thread) {
+    const v1::Stack* stack = StackOf(thread);
+    if (stack == nullptr) return nullptr;
+    std::optional<WaitFunction>& function = functions_of_stack_[thread.stack()];
+    if (!function) function = FindWaitFunction(*stack);
+    return &*function;
+  }
+
+  // What is known of the call that the thread is in; the code before its program counter tells the number at least.
+  std::optional<SystemCall> CallOf(const ThreadCapture& thread) {
+    if (thread.call) return thread.call;
+    if (capture_.map == nullptr || !thread.has_stack) return std::nullopt;
+    const uint64_t pc_avma = thread.registers.value[Registers::kRip];
+    const auto [entry, is_new] = call_at_.try_emplace(pc_avma);
+    if (is_new) {
+      const auto site = ReadSyscallSite(*capture_.map, pc_avma);
+      if (site && site->in_syscall && site->number) entry->second = SystemCall{.number = *site->number};
+    }
+    return entry->second;
+  }
+
+  void Describe(int index) {
+    const ThreadCapture& captured = capture_.threads[index];
+    v1::Thread& thread = *dump_.mutable_threads(index);
+    thread.clear_wait();
+    const bool crashed = capture_.crash && capture_.crash->tid == captured.tid;
+    if (captured.status == ThreadStatus::kExited || crashed) return;
+    calls_[index] = CallOf(captured);
+    const std::optional<SystemCall>& call = calls_[index];
+    if (captured.status == ThreadStatus::kStopped || captured.kernel_state == 'T' || captured.kernel_state == 't') {
+      thread.mutable_wait()->set_kind(Wait::STOP);
+      thread.mutable_wait()->set_owner(Wait::NONE);
+    } else if (captured.status == ThreadStatus::kUninterruptible || captured.kernel_state == 'D') {
+      thread.mutable_wait()->set_kind(Wait::DISK);
+      thread.mutable_wait()->set_owner(Wait::NONE);
+    } else if (call && call->number == SYS_futex) {
+      DescribeFutex(index, *call, thread.mutable_wait());
+    } else if (call) {
+      DescribeCall(*call, captured, thread.mutable_wait());
+    } else {
+      return;
+    }
+    if (captured.unmoved_ns >= 0) {
+      thread.mutable_wait()->mutable_duration()->set_seconds(captured.unmoved_ns / kNsPerSecond);
+      thread.mutable_wait()->mutable_duration()->set_nanos(static_cast<int32_t>(captured.unmoved_ns % kNsPerSecond));
+    }
+  }
+
+  void DescribeCall(const SystemCall& call, const ThreadCapture& thread, Wait* wait) {
+    const SyscallWait described = DescribeSyscallWait(call);
+    wait->set_kind(described.kind);
+    wait->set_owner(Wait::NONE);
+    wait->set_timed(described.timed);
+    std::vector<int32_t> numbers = thread.waited_fds;
+    if (numbers.empty() && described.fd_argument >= 0 && call.knows(described.fd_argument)) {
+      numbers.push_back(static_cast<int32_t>(call.arguments[static_cast<size_t>(described.fd_argument)]));
+    }
+    for (int32_t number : numbers) {
+      v1::WaitedFd& fd = *wait->add_fds();
+      fd.set_fd(number);
+      if (const auto known = fds_.find(number); known != fds_.end()) fd.set_name(FdName(*known->second));
+    }
+  }
+
+  static std::string FdName(const WaitedFd& fd) {
+    std::string name = PrintableText(fd.name);
+    if (fd.watched_count == 0) return name;
+    return name + " of " + std::to_string(fd.watched_count) + (fd.watched_count == 1 ? " fd" : " fds");
+  }
+
+  void DescribeFutex(int index, const SystemCall& call, Wait* wait) {
+    const v1::Thread& thread = dump_.threads(index);
+    const WaitFunction* function = FunctionOf(thread);
+    const std::optional<uint64_t> address = WaitedFutex(call);
+    const bool names_another = call.knows(1) && !address;
+    if (names_another) {  // wakes somebody: in the kernel for an instant only
+      wait->set_kind(Wait::SYSTEM_CALL);
+      wait->set_owner(Wait::NONE);
+      return;
+    }
+    const auto known = address ? futexes_.find(*address) : futexes_.end();
+    const FutexWord* futex = known == futexes_.end() ? nullptr : known->second;
+    const auto [kind, maker] = KindOfFutexWait(thread.tid(), call, futex, function);
+    waiting_on_[index] = function;
+    wait->set_kind(kind);
+    wait->set_timed((function != nullptr && function->timed) || (call.knows(3) && call.arguments[3] != 0));
+    const WaitOwner owner = FindWaitOwner(kind, maker, thread.tid(), &call, futex, tids_);
+    wait->set_owner(owner.owner);
+    wait->set_owner_tid(owner.tid);
+    wait->set_owner_note(owner.note);
+    if (call.knows(1)) wait->set_futex_operation(FutexOperationName(static_cast<uint32_t>(call.arguments[1])));
+    if (!address) return;
+    wait->set_futex_address(Hex(*address));
+    uint64_t lock_avma = *address;
+    if (futex != nullptr) {
+      wait->set_futex_value(futex->value);
+      const bool is_rwlock = kind == Wait::RWLOCK_READ || kind == Wait::RWLOCK_WRITE;
+      if (is_rwlock && futex->rwlock) lock_avma = futex->rwlock->avma;
+      if (is_rwlock && futex->rwlock && futex->rwlock->prefers_writers) wait->set_lock_kind("prefers writers");
+      if (kind == Wait::MUTEX && futex->mutex) wait->set_lock_kind(MutexKindInWords(futex->mutex->kind));
+    }
+    wait->set_address(Hex(lock_avma));
+    wait->set_place(places_.Of(lock_avma));
+  }
+
+  // What functions are named decides; where none is known, only words that leave no other reading do.
+  std::pair<Wait::Kind, LockMaker> KindOfFutexWait(int32_t tid, const SystemCall& call, const FutexWord* futex,
+                                                   const WaitFunction* function) const {
+    if (function != nullptr && function->kind != Wait::KIND_UNSPECIFIED) return {function->kind, function->maker};
+    if (futex == nullptr) return {Wait::FUTEX, LockMaker::kUnknown};
+    const auto edge = EdgeOf(tid, call, *futex, tids_);
+    if (!edge) return {Wait::FUTEX, LockMaker::kUnknown};
+    if (futex->rwlock && edge->lock_avma != futex->avma) return {Wait::RWLOCK_WRITE, LockMaker::kLibc};
+    const auto operation = static_cast<uint32_t>(call.arguments[1]);
+    const bool is_private = (operation & 128) != 0;
+    return {futex->mutex || is_private ? Wait::MUTEX : Wait::JOIN, LockMaker::kLibc};
+  }
+
+  // Waiters for the same lock, thread or event.
+  void CountWaiters() {
+    std::unordered_map<std::string, int> count;
+    for (const v1::Thread& thread : dump_.threads()) {
+      if (thread.has_wait() && !thread.wait().address().empty()) ++count[thread.wait().address()];
+    }
+    for (v1::Thread& thread : *dump_.mutable_threads()) {
+      if (!thread.has_wait()) continue;
+      const auto counted = count.find(thread.wait().address());
+      thread.mutable_wait()->set_waiter_count(counted == count.end() ? 1 : counted->second);
+    }
+    for (int i = 0; i < dump_.threads_size(); ++i) index_of_tid_.emplace(dump_.threads(i).tid(), i);
+  }
+
+  std::string CallName(int index) const {
+    return calls_[index] ? std::string(SyscallName(calls_[index]->number)) : std::string();
+  }
+
+  std::string Activity(int index) const {
+    const v1::Thread& thread = dump_.threads(index);
+    if (thread.has_wait()) return ShortWait(thread.wait(), CallName(index));
+    const v1::Stack* stack = StackOf(thread);
+    const int frame = stack == nullptr ? -1 : FindProgramFrame(*stack, 0);
+    if (frame < 0) return thread.state();
+    return thread.state() + " in " + PlainFunction(stack->frames(frame).function());
+  }
+
+  void Explain(int index) {
+    v1::Thread& thread = *dump_.mutable_threads(index);
+    if (!thread.has_wait()) return;
+    Wait& wait = *thread.mutable_wait();
+    std::string owner;
+    const auto owner_index = index_of_tid_.find(wait.owner_tid());
+    if (wait.owner() == Wait::KNOWN && owner_index != index_of_tid_.end()) {
+      owner = wait.owner_tid() == thread.tid() ? "this thread itself"
+                                               : ThreadWithTid(dump_.threads(owner_index->second), dump_.process().pid());
+      wait.set_owner_activity(Activity(owner_index->second));
+    }
+    wait.set_explanation(ExplainWait(wait, owner, CallName(index)));
+  }
+
+  const Capture& capture_;
+  v1::Dump& dump_;
+  const Futexes futexes_;
+  const WaitPlaces places_;
+  std::set<int32_t> tids_;
+  std::unordered_map<int32_t, const WaitedFd*> fds_;
+  std::vector<std::optional<WaitFunction>> functions_of_stack_;
+  std::unordered_map<uint64_t, std::optional<SystemCall>> call_at_;
+  // Of each thread: what it waits in, if that is a futex; and its call.
+  std::vector<const WaitFunction*> waiting_on_;
+  std::vector<std::optional<SystemCall>> calls_;
+  std::unordered_map<int32_t, int> index_of_tid_;
+};
+
+}  // namespace
+
+void ExplainWaits(const Capture& capture, const DataSymbolLookup& data_symbols, v1::Dump* dump) {
+  WaitExplainer(capture, data_symbols, dump).Run();
+}
+
+}  // namespace stackd

@@ -1,0 +1,38 @@
+// Which functions wait, and for what: told by the names of the innermost frames of a stack.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "stackd/v1/stackd.pb.h"
+
+namespace stackd {
+
+// Whose lock it is: what can be known of its owner hangs on it.
+enum class LockMaker { kUnknown, kLibc, kCxx, kRust, kParkingLot, kAbseil, kFolly, kGo };
+
+struct WaitFunction {
+  v1::Wait::Kind kind = v1::Wait::KIND_UNSPECIFIED;  // unset: no function that is known to wait
+  LockMaker maker = LockMaker::kUnknown;
+  bool timed = false;  // it is given a time at which to give up
+  // The frames that belong to the wait: those of the stack before this index. 0 if `kind` is unset.
+  int end_frame = 0;
+};
+
+// What the stack waits in; `stack` as the dump has it.
+WaitFunction FindWaitFunction(const v1::Stack& stack);
+
+// "pthread_mutex_lock" for "___pthread_mutex_lock", "std::condition_variable::wait" for
+// "void std::condition_variable::wait<main::{lambda()#1}>(...)": the name by which functions are compared here.
+std::string WaitFunctionName(std::string_view function);
+
+// True for what the C and C++ libraries, Rust's and Go's runtimes have between a program's function and the system call,
+// and around a thread's first function.
+bool IsLibraryFrame(const v1::Frame& frame);
+
+// Index of the innermost frame of the program itself, from `begin` on; -1 if there is none.
+int FindProgramFrame(const v1::Stack& stack, int begin);
+
+}  // namespace stackd

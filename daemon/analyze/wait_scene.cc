@@ -1,0 +1,101 @@
+#include "daemon/analyze/wait_scene.h"
+
+#include <string_view>
+
+#include "daemon/analyze/function_name.h"
+#include "daemon/analyze/wait_function.h"
+#include "daemon/analyze/wait_words.h"
+#include "daemon/base/printable.h"
+
+namespace stackd {
+namespace {
+
+using Wait = v1::Wait;
+
+const std::string kNothing;
+
+std::string FrameInWords(const v1::Frame& frame) {
+  std::string text = PrintableText(PlainFunction(frame.function()));
+  if (frame.file().empty()) return text;
+  text += " at " + PrintableText(frame.file().substr(frame.file().rfind('/') + 1));
+  return frame.line() > 0 ? text + ":" + std::to_string(frame.line()) : text;
+}
+
+}  // namespace
+
+WaitScene::WaitScene(const Capture& capture, const v1::Dump& dump)
+    : capture_(capture), dump_(dump), place_of_stack_(dump.stacks_size()), root_of_stack_(dump.stacks_size()) {
+  for (const v1::Thread& thread : dump.threads()) threads_.emplace(thread.tid(), &thread);
+}
+
+const v1::Thread* WaitScene::Find(int32_t tid) const {
+  const auto found = threads_.find(tid);
+  return found == threads_.end() ? nullptr : found->second;
+}
+
+const v1::Stack* WaitScene::StackOf(const v1::Thread& thread) const {
+  const bool has_stack = thread.has_stack() && thread.stack() >= 0 && thread.stack() < dump_.stacks_size();
+  return has_stack ? &dump_.stacks(thread.stack()) : nullptr;
+}
+
+std::string WaitScene::Name(int32_t tid) const {
+  const v1::Thread* thread = Find(tid);
+  return thread == nullptr ? "thread " + std::to_string(tid) : ThreadWithTid(*thread, dump_.process().pid());
+}
+
+const std::string& WaitScene::Place(const v1::Thread& thread) {
+  const v1::Stack* stack = StackOf(thread);
+  if (stack == nullptr) return kNothing;
+  std::optional<std::string>& place = place_of_stack_[thread.stack()];
+  if (!place) {
+    const int frame = FindProgramFrame(*stack, 0);
+    place = frame < 0 ? "" : FrameInWords(stack->frames(frame));
+  }
+  return *place;
+}
+
+std::string WaitScene::NameAndPlace(const v1::Thread& thread) {
+  const std::string& place = Place(thread);
+  const std::string name = Name(thread.tid());
+  return place.empty() ? name : name + " in " + place;
+}
+
+const std::string& WaitScene::Root(const v1::Thread& thread) {
+  const v1::Stack* stack = StackOf(thread);
+  if (stack == nullptr) return kNothing;
+  std::optional<std::string>& root = root_of_stack_[thread.stack()];
+  if (!root) {
+    int frame = stack->frames_size() - 1;
+    while (frame >= 0 && (stack->frames(frame).function().empty() || IsLibraryFrame(stack->frames(frame)))) --frame;
+    root = frame < 0 ? "" : PlainFunction(stack->frames(frame).function());
+  }
+  return *root;
+}
+
+std::string ThreadsInWords(size_t count) { return std::to_string(count) + (count == 1 ? " thread" : " threads"); }
+
+std::string MoreWaitInWords(size_t count) {
+  return std::to_string(count) + (count == 1 ? " more thread waits" : " more threads wait");
+}
+
+bool IsLockWait(Wait::Kind kind) {
+  switch (kind) {
+    case Wait::MUTEX:
+    case Wait::RWLOCK_READ:
+    case Wait::RWLOCK_WRITE:
+    case Wait::ONCE:
+    case Wait::INTERNAL_LOCK:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool EndsFromInside(const Wait& wait) {
+  if (wait.timed()) return false;
+  if (wait.kind() == Wait::JOIN) return true;
+  const bool is_futex = !wait.futex_operation().empty();
+  return is_futex && wait.futex_operation().find("_PRIVATE") != std::string::npos;
+}
+
+}  // namespace stackd

@@ -1,0 +1,63 @@
+// A dump whose threads have their waits, as the finders of hangs look at it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/collect/capture.h"
+#include "stackd/v1/stackd.pb.h"
+
+namespace stackd {
+
+class WaitScene {
+ public:
+  // Both must outlive this.
+  WaitScene(const Capture& capture, const v1::Dump& dump);
+
+  const Capture& capture() const { return capture_; }
+  const v1::Dump& dump() const { return dump_; }
+
+  // nullptr if the dump has no such thread.
+  const v1::Thread* Find(int32_t tid) const;
+  // nullptr if it has none.
+  const v1::Stack* StackOf(const v1::Thread& thread) const;
+
+  // "thread writer (tid 12)"
+  std::string Name(int32_t tid) const;
+  // The innermost function of the program's own: "Transfer at bank.cc:42"; empty if none is known.
+  const std::string& Place(const v1::Thread& thread);
+  // "thread writer (tid 12) in Transfer at bank.cc:42"
+  std::string NameAndPlace(const v1::Thread& thread);
+  // The outermost function of the program's own, which a thread was started with; empty if none is known.
+  const std::string& Root(const v1::Thread& thread);
+
+  // Whether a finding has said already what this thread waits for.
+  bool IsExplained(int32_t tid) const { return explained_.contains(tid); }
+  void SetExplained(int32_t tid) { explained_.insert(tid); }
+
+ private:
+  const Capture& capture_;
+  const v1::Dump& dump_;
+  std::unordered_map<int32_t, const v1::Thread*> threads_;
+  std::vector<std::optional<std::string>> place_of_stack_;
+  std::vector<std::optional<std::string>> root_of_stack_;
+  std::set<int32_t> explained_;
+};
+
+// "3 threads", "1 thread"
+std::string ThreadsInWords(size_t count);
+
+// "3 more threads wait", "1 more thread waits"
+std::string MoreWaitInWords(size_t count);
+
+// True for waits for what one thread has and another wants.
+bool IsLockWait(v1::Wait::Kind kind);
+
+// True for a wait that only a thread of the same process can end.
+bool EndsFromInside(const v1::Wait& wait);
+
+}  // namespace stackd

@@ -1,0 +1,19 @@
+// What a system call other than futex(2) waits for, by its number and arguments.
+#pragma once
+
+#include <cstdint>
+
+#include "daemon/collect/waits.h"
+#include "stackd/v1/stackd.pb.h"
+
+namespace stackd {
+
+struct SyscallWait {
+  v1::Wait::Kind kind = v1::Wait::SYSTEM_CALL;
+  int fd_argument = -1;  // which argument is the fd that it waits for; -1: none
+  bool timed = false;    // it ends by itself after a time
+};
+
+SyscallWait DescribeSyscallWait(const SystemCall& call);
+
+}  // namespace stackd

@@ -1,0 +1,167 @@
+#include "daemon/analyze/wait_words.h"
+
+#include "daemon/base/printable.h"
+
+namespace stackd {
+namespace {
+
+using Wait = v1::Wait;
+
+// "g_accounts in .bss of bank" for ".bss of bank: g_accounts".
+std::string PlaceInWords(const std::string& place) {
+  const size_t symbol = place.rfind(": ");
+  if (!place.starts_with('.') || symbol == place.npos) return place;
+  return place.substr(symbol + 2) + " in " + place.substr(0, symbol);
+}
+
+std::string ThingName(Wait::Kind kind) {
+  switch (kind) {
+    case Wait::MUTEX:
+      return "mutex";
+    case Wait::RWLOCK_READ:
+    case Wait::RWLOCK_WRITE:
+      return "rwlock";
+    case Wait::CONDITION_VARIABLE:
+      return "condition variable";
+    case Wait::SEMAPHORE:
+      return "semaphore";
+    case Wait::BARRIER:
+      return "barrier";
+    case Wait::ONCE:
+      return "one-time initialization";
+    case Wait::ATOMIC:
+      return "atomic";
+    case Wait::INTERNAL_LOCK:
+      return "internal lock";
+    case Wait::FUTURE:
+      return "future";
+    default:
+      return "futex";
+  }
+}
+
+bool IsFutexWait(Wait::Kind kind) {
+  switch (kind) {
+    case Wait::MUTEX:
+    case Wait::RWLOCK_READ:
+    case Wait::RWLOCK_WRITE:
+    case Wait::CONDITION_VARIABLE:
+    case Wait::SEMAPHORE:
+    case Wait::BARRIER:
+    case Wait::ONCE:
+    case Wait::ATOMIC:
+    case Wait::INTERNAL_LOCK:
+    case Wait::FUTEX:
+    case Wait::FUTURE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string FdInWords(const v1::WaitedFd& fd) {
+  std::string text = "fd " + std::to_string(fd.fd());
+  if (!fd.name().empty()) text += " (" + fd.name() + ")";
+  return text;
+}
+
+// "fd 3 (pipe:[17])", "12 fds: fd 3 (pipe:[17]), fd 4, ..."; empty if none is known.
+std::string FdsInWords(const Wait& wait) {
+  constexpr int kMaxShown = 3;
+  if (wait.fds_size() == 0) return "";
+  if (wait.fds_size() == 1) return FdInWords(wait.fds(0));
+  std::string text = std::to_string(wait.fds_size()) + " fds: ";
+  for (int i = 0; i < wait.fds_size() && i < kMaxShown; ++i) text += (i > 0 ? ", " : "") + FdInWords(wait.fds(i));
+  return wait.fds_size() > kMaxShown ? text + ", ..." : text;
+}
+
+std::string WithFds(std::string_view text, std::string_view preposition, const Wait& wait) {
+  const std::string fds = FdsInWords(wait);
+  return fds.empty() ? std::string(text) : std::string(text) + " " + std::string(preposition) + " " + fds;
+}
+
+std::string VerbOf(Wait::Kind kind) {
+  switch (kind) {
+    case Wait::RWLOCK_READ:
+      return "waits to read-lock ";
+    case Wait::RWLOCK_WRITE:
+      return "waits to write-lock ";
+    case Wait::CONDITION_VARIABLE:
+    case Wait::FUTEX:
+      return "waits on ";
+    case Wait::BARRIER:
+      return "waits at ";
+    default:
+      return "waits for ";
+  }
+}
+
+std::string OtherWait(const Wait& wait, std::string_view syscall) {
+  switch (wait.kind()) {
+    case Wait::EVENTS:
+      return WithFds("waits for events", "of", wait);
+    case Wait::READ:
+      return WithFds("waits to read", "from", wait);
+    case Wait::WRITE:
+      return WithFds("waits to write", "to", wait);
+    case Wait::ACCEPT:
+      return WithFds("waits for a connection", "on", wait);
+    case Wait::CONNECT:
+      return WithFds("waits for its connection", "on", wait);
+    case Wait::SLEEP:
+      return "sleeps";
+    case Wait::FILE_LOCK:
+      return WithFds("waits for a file lock", "of", wait);
+    case Wait::CHILD:
+      return "waits for a child process";
+    case Wait::SIGNAL:
+      return "waits for a signal";
+    case Wait::DISK:
+      return "waits uninterruptibly in the kernel" + (syscall.empty() ? "" : " (" + std::string(syscall) + ")");
+    case Wait::IPC:
+      return "waits for another process" + (syscall.empty() ? "" : " (" + std::string(syscall) + ")");
+    case Wait::STOP:
+      return "is stopped by a signal or a debugger";
+    default:
+      return "is in " + (syscall.empty() ? "a system call" : std::string(syscall));
+  }
+}
+
+}  // namespace
+
+std::string ThreadWithTid(const v1::Thread& thread, int32_t pid) {
+  const std::string tid = std::to_string(thread.tid());
+  if (thread.tid() == pid) return "the main thread (tid " + tid + ")";
+  if (thread.name().empty()) return "thread " + tid;
+  return "thread " + PrintableText(thread.name()) + " (tid " + tid + ")";
+}
+
+std::string WaitedThing(const Wait& wait) {
+  const bool is_named = wait.kind() == Wait::INTERNAL_LOCK && !wait.lock_kind().empty();
+  std::string thing = is_named ? wait.lock_kind() : ThingName(wait.kind());
+  const std::string& address = wait.address().empty() ? wait.futex_address() : wait.address();
+  if (!address.empty()) thing += " " + address;
+  if (!wait.place().empty()) thing += " (" + PlaceInWords(wait.place()) + ")";
+  return thing;
+}
+
+std::string ShortWait(const Wait& wait, std::string_view syscall) {
+  if (wait.kind() == Wait::JOIN) return "waits for a thread to end";
+  if (!IsFutexWait(wait.kind())) return OtherWait(wait, syscall);
+  return VerbOf(wait.kind()) + WaitedThing(wait);
+}
+
+std::string ExplainWait(const Wait& wait, const std::string& owner, std::string_view syscall) {
+  if (wait.kind() == Wait::JOIN && !owner.empty()) return "waits for " + owner + " to end";
+  std::string text = ShortWait(wait, syscall);
+  if (wait.owner() == Wait::KNOWN && !owner.empty()) {
+    const char* held = wait.kind() == Wait::ONCE ? ", which is run by " : ", held by ";
+    text += held + owner;
+    if (!wait.owner_note().empty()) text += " (" + wait.owner_note() + ")";
+  } else if (!wait.owner_note().empty()) {
+    text += "; " + wait.owner_note();
+  }
+  return text;
+}
+
+}  // namespace stackd

@@ -1,0 +1,29 @@
+// What two stacks of one thread have in common.
+#pragma once
+
+#include <cstddef>
+
+#include "stackd/v1/stackd.pb.h"
+
+namespace stackd {
+
+enum class StackDifference {
+  kNone,       // every frame is at the same instruction
+  kPlaces,     // the same functions, but not at the same instructions
+  kFunctions,  // other functions
+};
+
+// Functions that the compiler inlined are part of the one around them: a loop that is seen in one of them and then in
+// another has not left its function.
+StackDifference DifferenceOf(const v1::Stack& a, const v1::Stack& b);
+
+// How many functions, beginning with the thread's first one, both have in common.
+size_t CommonFunctions(const v1::Stack& a, const v1::Stack& b);
+
+// Functions of a stack, without those inlined into others.
+size_t FunctionCount(const v1::Stack& stack);
+
+// The `index`-th function of a stack, from the thread's first one; it has more than `index`.
+const v1::Frame& FunctionFromRoot(const v1::Stack& stack, size_t index);
+
+}  // namespace stackd

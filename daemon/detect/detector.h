@@ -1,0 +1,78 @@
+// Looks at all connected processes, again and again, and says which of them hang.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "daemon/base/clock.h"
+#include "daemon/detect/probe.h"
+#include "daemon/detect/process_watch.h"
+#include "daemon/detect/rules.h"
+#include "daemon/detect/suspicion.h"
+
+namespace stackd {
+
+struct DetectorOptions {
+  Rules rules;
+  std::function<void(SharedSuspicion)> on_suspicion;
+  std::function<void(const std::string& process_id)> on_gone;
+  // CPU time of the thread that looks.
+  std::function<int64_t()> cpu_clock = [] { return ClockNs(CLOCK_THREAD_CPUTIME_ID); };
+};
+
+// A look is a step of its own, so that tests need no time to pass. Thread-safe, but for Look.
+class Detector {
+ public:
+  // `probe` must outlive the detector.
+  Detector(ProcessProbe* probe, DetectorOptions options);
+  ~Detector();
+
+  // Looks at what is due at `now_ns`, which only grows. Gives the time of the next look.
+  int64_t Look(int64_t now_ns);
+  // Does so on a thread of its own, until Stop.
+  void Start();
+  // After it nobody is suspected any more.
+  void Stop();
+
+  // The process is captured, or was just now, by whomever.
+  void OnCapture(const std::string& process_id);
+  // Threads that have not run, and since when: as in CaptureRequest. Does not wait for a look.
+  std::map<int32_t, int64_t> UnmovedSince(const std::string& process_id) const;
+
+  std::map<std::string, int64_t> Counters() const;
+
+ private:
+  void Run();
+  void Refresh(int64_t now_ns);
+  void LookAtThreads(int64_t now_ns);
+  void Account(int64_t now_ns, int64_t used_cpu_ns);
+
+  ProcessProbe* const probe_;
+  const DetectorOptions options_;
+  DetectCounters counters_;
+
+  // Of the thread that looks.
+  std::map<std::string, std::unique_ptr<ProcessWatch>> watches_;
+  int64_t refreshed_ns_ = 0;
+  int64_t window_begin_ns_ = 0;
+  int64_t window_cpu_ns_ = 0;
+  int64_t stretch_ = 1;
+  std::string last_looked_;  // at whose threads
+
+  mutable std::mutex mutex_;
+  std::condition_variable stopped_;
+  bool stopping_ = false;
+  std::set<std::string> captured_;
+  std::map<std::string, std::map<int32_t, int64_t>> unmoved_since_;
+  std::atomic<int64_t> cpu_ns_{0};
+  std::thread thread_;
+};
+
+}  // namespace stackd

@@ -1,0 +1,388 @@
+#include "daemon/detect/detector.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <vector>
+
+#include "daemon/detect/fake_probe.h"
+
+namespace stackd {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr int32_t kHelper = 99;
+
+class DetectorTest : public testing::Test {
+ protected:
+  // Lets time pass, with a look whenever one is due. `each_look` is what the processes do before it.
+  void Pass(int64_t seconds, const std::function<void()>& each_look = [] {}) {
+    const int64_t end_ns = now_ns_ + seconds * kNsPerSecond;
+    while (now_ns_ < end_ns) {
+      each_look();
+      const int64_t next_ns = detector_->Look(now_ns_);
+      ASSERT_GT(next_ns, now_ns_);
+      now_ns_ = std::min(next_ns, end_ns);
+    }
+  }
+
+  void Start(Rules rules = BuiltInRules()) {
+    DetectorOptions options{.rules = std::move(rules),
+                            .on_suspicion =
+                                [this](SharedSuspicion suspicion) {
+                                  found_at_ns_.push_back(now_ns_);
+                                  found_.push_back(std::move(suspicion));
+                                },
+                            .on_gone = [this](const std::string& id) { gone_.push_back(id); },
+                            .cpu_clock = [this] { return cpu_ns_; }};
+    detector_ = std::make_unique<Detector>(&probe_, std::move(options));
+  }
+
+  // Two threads that wait for each other, one that waits for work, and the helper.
+  FakeProcess& AddDeadlock(const std::string& id = "7-1") {
+    FakeProcess& process = AddIdle(id);
+    process.AddMutexWait(11, 0xa0, 12);
+    process.AddMutexWait(12, 0xb0, 11);
+    return process;
+  }
+  FakeProcess& AddIdle(const std::string& id = "7-1") {
+    FakeProcess& process = probe_.Add(id);
+    process.AddThread(7, CallOf(SYS_epoll_wait));
+    process.AddThread(8, FutexCall(0xc0, FUTEX_WAIT_BITSET_PRIVATE));
+    process.futexes[0xc0] = {.avma = 0xc0, .value = 4};
+    process.AddThread(kHelper, CallOf(SYS_recvmsg));
+    process.helper_tid = kHelper;
+    return process;
+  }
+
+  FakeProbe probe_;
+  std::vector<SharedSuspicion> found_;
+  std::vector<int64_t> found_at_ns_;
+  std::vector<std::string> gone_;
+  int64_t now_ns_ = 1000 * kNsPerSecond;
+  int64_t cpu_ns_ = 0;
+  std::unique_ptr<Detector> detector_;
+};
+
+TEST_F(DetectorTest, ADeadlockIsFoundOnceWithinTenSeconds) {
+  Start();
+  FakeProcess& process = AddIdle();
+  process.AddThread(11, CallOf(SYS_epoll_wait));
+  process.AddThread(12, CallOf(SYS_epoll_wait));
+  Pass(60);
+  ASSERT_THAT(found_, IsEmpty());
+  process.threads[11].Run();
+  process.threads[12].Run();
+  const ThreadMotion eleven = process.threads[11].motion, twelve = process.threads[12].motion;
+  process.AddMutexWait(11, 0xa0, 12);
+  process.AddMutexWait(12, 0xb0, 11);
+  process.threads[11].motion = eleven;
+  process.threads[12].motion = twelve;
+  const int64_t begin_ns = now_ns_;
+  Pass(120);
+  ASSERT_THAT(found_, SizeIs(1));
+  EXPECT_EQ(found_[0]->hang.cause, HangCause::kDeadlock);
+  EXPECT_LE(found_at_ns_[0] - begin_ns, 10 * kNsPerSecond);
+  EXPECT_EQ(found_[0]->hang.tid, 11);
+  EXPECT_EQ(found_[0]->hang.rule, "deadlock");
+  EXPECT_EQ(found_[0]->hang.explanation, "2 threads wait for each other in a circle: 11 for 12 (0xa0), 12 for 11 (0xb0)");
+  EXPECT_TRUE(found_[0]->unmoved_since_ns.contains(11));
+  EXPECT_FALSE(found_[0]->over);
+}
+
+TEST_F(DetectorTest, AThreadThatWaitsForItselfIsADeadlock) {
+  Start();
+  AddIdle().AddMutexWait(11, 0xa0, 11);
+  Pass(10);
+  ASSERT_THAT(found_, SizeIs(1));
+  EXPECT_EQ(found_[0]->hang.explanation, "thread 11 waits for a lock that it holds itself, 0xa0");
+}
+
+TEST_F(DetectorTest, ACircleWhoseThreadsRunBetweenTwoLooksIsNone) {
+  Start();
+  FakeProcess& process = AddDeadlock();
+  Pass(60, [&] { process.threads[12].Run(); });
+  EXPECT_THAT(found_, IsEmpty());
+}
+
+TEST_F(DetectorTest, AWaitWithATimeLimitIsNoDeadlock) {
+  Start();
+  FakeProcess& process = AddDeadlock();
+  process.threads[12].call = FutexCall(0xb0, FUTEX_WAIT_BITSET_PRIVATE, 0x7ffe0000);
+  Pass(30);
+  EXPECT_THAT(found_, IsEmpty());
+}
+
+TEST_F(DetectorTest, ADumpDoesNotMakeADeadlockLookNew) {
+  Start();
+  FakeProcess& process = AddDeadlock();
+  Pass(10);
+  ASSERT_THAT(found_, SizeIs(1));
+  process.AnswerCapture();
+  detector_->OnCapture("7-1");
+  Pass(100);
+  EXPECT_THAT(found_, SizeIs(1));
+  EXPECT_FALSE(found_[0]->over);
+  EXPECT_LT(detector_->UnmovedSince("7-1").at(11), now_ns_ - 100 * kNsPerSecond);
+}
+
+TEST_F(DetectorTest, ADeadlockIsOverWhenOneOfItsThreadsRuns) {
+  Start();
+  FakeProcess& process = AddDeadlock();
+  Pass(10);
+  ASSERT_THAT(found_, SizeIs(1));
+  process.threads[11].Run();
+  process.threads[11].call = CallOf(SYS_epoll_wait);
+  Pass(10);
+  EXPECT_TRUE(found_[0]->over);
+}
+
+TEST_F(DetectorTest, WhatWasSuspectedIsOverWhenTheProcessHasGone) {
+  Start();
+  AddDeadlock();
+  Pass(10);
+  ASSERT_THAT(found_, SizeIs(1));
+  probe_.processes.clear();
+  Pass(2);
+  EXPECT_TRUE(found_[0]->over);
+  EXPECT_THAT(gone_, ElementsAre("7-1"));
+  EXPECT_THAT(detector_->UnmovedSince("7-1"), IsEmpty());
+}
+
+TEST_F(DetectorTest, AnIdleProcessIsSampledOnce) {
+  Start();
+  FakeProcess& process = AddIdle();
+  Pass(600);
+  EXPECT_THAT(found_, IsEmpty());
+  EXPECT_EQ(process.samples, 1);
+  EXPECT_LE(detector_->Counters().at("hang_looks"), 125);
+}
+
+TEST_F(DetectorTest, SamplesKeepADistanceHoweverOftenThreadsSleepAnew) {
+  Start();
+  FakeProcess& process = AddIdle();
+  int looks = 0;
+  Pass(400, [&] {
+    if (++looks % 3 == 0) process.threads[8].Run();
+  });
+  EXPECT_LE(process.samples, 101);
+}
+
+TEST_F(DetectorTest, AStandstillWithSomebodyAtALockIsFoundAfterItsTime) {
+  Start();
+  FakeProcess& process = AddIdle();
+  process.AddThread(12, CallOf(SYS_read));
+  process.AddMutexWait(11, 0xa0, 12);
+  Pass(58);
+  ASSERT_THAT(found_, IsEmpty());
+  Pass(10);
+  ASSERT_THAT(found_, SizeIs(1));
+  EXPECT_EQ(found_[0]->hang.cause, HangCause::kNoProgress);
+  EXPECT_EQ(found_[0]->hang.tid, 12);
+  EXPECT_THAT(found_[0]->hang.explanation, HasSubstr("thread 11 waits for the lock 0xa0, which thread 12 holds"));
+  Pass(300);
+  EXPECT_THAT(found_, SizeIs(1));
+}
+
+TEST_F(DetectorTest, AStandstillOutlastsTheDumpsOfOthers) {
+  Start();
+  FakeProcess& process = AddIdle();
+  process.AddThread(12, CallOf(SYS_read));
+  process.AddMutexWait(11, 0xa0, 12);
+  int looks = 0;
+  Pass(90, [&] {
+    if (++looks % 40 != 20) return;
+    process.AnswerCapture();
+    detector_->OnCapture("7-1");
+  });
+  EXPECT_THAT(found_, SizeIs(1));
+}
+
+TEST_F(DetectorTest, ALockOfAThreadThatEndedIsAStandstill) {
+  Start();
+  AddIdle().AddMutexWait(11, 0xa0, 4711);
+  Pass(70);
+  ASSERT_THAT(found_, SizeIs(1));
+  EXPECT_THAT(found_[0]->hang.explanation, HasSubstr("which thread 4711, which has ended, held"));
+  EXPECT_EQ(found_[0]->hang.tid, 11);
+}
+
+TEST_F(DetectorTest, ALockThatAnotherProcessHasIsNoStandstill) {
+  Start();
+  FakeProcess& process = AddIdle();
+  process.AddMutexWait(11, 0xa0, 4711, /*kind=*/128);
+  process.threads[11].call = FutexCall(0xa0, FUTEX_WAIT);
+  Pass(100);
+  EXPECT_THAT(found_, IsEmpty());
+}
+
+TEST_F(DetectorTest, AnIdlePoolWhoseLeaderHoldsALockWhileItWaitsForWorkIsWell) {
+  for (uint32_t call : {SYS_accept4, SYS_epoll_wait, SYS_poll}) {
+    probe_.processes.clear();
+    Start();
+    FakeProcess& process = AddIdle();
+    process.AddThread(12, CallOf(call));
+    process.AddMutexWait(11, 0xa0, 12);
+    process.AddMutexWait(13, 0xb0, 11);
+    Pass(100);
+    EXPECT_THAT(found_, IsEmpty()) << call;
+  }
+}
+
+TEST_F(DetectorTest, AProcessInWhichOneThreadRunsNowAndThenMakesProgress) {
+  Start();
+  FakeProcess& process = AddIdle();
+  process.AddThread(12, CallOf(SYS_read));
+  process.AddMutexWait(11, 0xa0, 12);
+  int looks = 0;
+  Pass(300, [&] {
+    if (++looks % 50 == 0) process.threads[7].Run();
+  });
+  EXPECT_THAT(found_, IsEmpty());
+}
+
+TEST_F(DetectorTest, AThreadThatWantsToRunAndGetsNoCoreIsNoStandstill) {
+  Start();
+  FakeProcess& process = AddIdle();
+  process.AddThread(12, CallOf(SYS_read));
+  process.AddThread(13, std::nullopt);
+  process.AddMutexWait(11, 0xa0, 12);
+  Pass(200);
+  EXPECT_THAT(found_, IsEmpty());
+}
+
+TEST_F(DetectorTest, AProcessThatIsStoppedOrFrozenIsNotToBlame) {
+  for (bool is_frozen : {false, true}) {
+    probe_.processes.clear();
+    Start();
+    FakeProcess& process = AddIdle();
+    process.AddThread(12, CallOf(SYS_read));
+    process.AddMutexWait(11, 0xa0, 12);
+    process.heartbeats = {{.name = "loop", .tid = 7, .limit_ns = 5 * kNsPerSecond, .beats = 3}};
+    Pass(3, [&] { ++process.heartbeats[0].beats; });
+    process.state = is_frozen ? 'S' : 'T';
+    process.is_frozen = is_frozen;
+    Pass(200);
+    EXPECT_THAT(found_, IsEmpty()) << is_frozen;
+    EXPECT_GT(detector_->Counters().at("hangs_stopped"), 0);
+    process.state = 'S';
+    process.is_frozen = false;
+    Pass(1, [&] { ++process.heartbeats[0].beats; });
+    EXPECT_THAT(found_, IsEmpty()) << is_frozen;
+  }
+}
+
+TEST_F(DetectorTest, AMissedHeartbeatIsFoundWithinASecondOfItsLimit) {
+  Start();
+  FakeProcess& process = AddIdle();
+  process.heartbeats = {{.name = "loop", .tid = 8, .limit_ns = 5 * kNsPerSecond, .beats = 3, .cell = 2}};
+  Pass(20, [&] { ++process.heartbeats[0].beats; });
+  ASSERT_THAT(found_, IsEmpty());
+  const int64_t last_beat_ns = now_ns_;
+  Pass(60);
+  ASSERT_THAT(found_, SizeIs(1));
+  EXPECT_GT(found_at_ns_[0] - last_beat_ns, 4500 * kNsPerMs);
+  EXPECT_LE(found_at_ns_[0] - last_beat_ns, 6 * kNsPerSecond);
+  EXPECT_EQ(found_[0]->hang.cause, HangCause::kHeartbeatMissed);
+  EXPECT_EQ(found_[0]->hang.heartbeat, "loop");
+  EXPECT_EQ(found_[0]->hang.tid, 8);
+  EXPECT_FALSE(found_[0]->over);
+  ++process.heartbeats[0].beats;
+  Pass(1);
+  EXPECT_TRUE(found_[0]->over);
+}
+
+TEST_F(DetectorTest, AHeartbeatThatBeganAndNeverCameAgainIsMissed) {
+  Start();
+  FakeProcess& process = AddIdle();
+  Pass(5);
+  process.heartbeats = {{.name = "once", .tid = 8, .limit_ns = 100 * kNsPerMs, .beats = 1}};
+  const int64_t beat_ns = now_ns_;
+  Pass(10);
+  ASSERT_THAT(found_, SizeIs(1));
+  EXPECT_LE(found_at_ns_[0] - beat_ns, 1100 * kNsPerMs);
+}
+
+TEST_F(DetectorTest, WithoutARuleForItNothingIsLookedAt) {
+  Rule only_other;
+  only_other.name = "other";
+  only_other.process = "somebody-else";
+  only_other.trigger = RuleTrigger::kDeadlock;
+  Start({std::make_shared<const Rule>(only_other)});
+  FakeProcess& process = AddDeadlock();
+  process.heartbeats = {{.name = "loop", .tid = 8, .limit_ns = kNsPerSecond, .beats = 1}};
+  Pass(100);
+  EXPECT_THAT(found_, IsEmpty());
+  EXPECT_EQ(process.samples, 0);
+  EXPECT_EQ(detector_->Counters().at("hang_looks"), 0);
+}
+
+TEST_F(DetectorTest, AThreadThatSpinsWhileOthersWaitForItsLockIsFound) {
+  Start();
+  FakeProcess& process = AddIdle();
+  process.AddThread(12, std::nullopt);
+  process.AddMutexWait(11, 0xa0, 12);
+  process.functions = {"spin_until", "worker", "main"};
+  int64_t before_ns = now_ns_;
+  const auto burn = [&] { process.threads[12].motion.run_ns += now_ns_ - std::exchange(before_ns, now_ns_); };
+  Pass(60, burn);
+  ASSERT_THAT(found_, IsEmpty());
+  Pass(20, burn);
+  ASSERT_THAT(found_, SizeIs(1));
+  EXPECT_EQ(found_[0]->hang.cause, HangCause::kSpin);
+  EXPECT_EQ(found_[0]->hang.tid, 12);
+  EXPECT_THAT(found_[0]->hang.explanation, HasSubstr("stays in spin_until"));
+  EXPECT_EQ(process.functions_asked, 5);
+}
+
+TEST_F(DetectorTest, AThreadThatComputesIsLeftAloneUnlessItKeepsOthersWaiting) {
+  Start();
+  FakeProcess& process = AddIdle();
+  process.AddThread(12, std::nullopt);
+  process.functions = {"multiply", "main"};
+  int64_t before_ns = now_ns_;
+  Pass(300, [&] { process.threads[12].motion.run_ns += now_ns_ - std::exchange(before_ns, now_ns_); });
+  EXPECT_THAT(found_, IsEmpty());
+  EXPECT_EQ(process.functions_asked, 0);
+}
+
+TEST_F(DetectorTest, AThreadThatGoesOnToOtherFunctionsDoesNotSpin) {
+  Start();
+  FakeProcess& process = AddIdle();
+  process.AddThread(12, std::nullopt);
+  process.AddMutexWait(11, 0xa0, 12);
+  int64_t before_ns = now_ns_;
+  Pass(300, [&] {
+    process.threads[12].motion.run_ns += now_ns_ - std::exchange(before_ns, now_ns_);
+    process.functions = {"step" + std::to_string(now_ns_), "main"};
+  });
+  EXPECT_THAT(found_, IsEmpty());
+  EXPECT_LE(process.functions_asked, 10);
+}
+
+TEST_F(DetectorTest, LooksThatCostMuchComeLessOften) {
+  Start();
+  FakeProcess& process = AddIdle();
+  // Each reading of the clock is 20 ms later: so much does a look take.
+  DetectorOptions options{.rules = BuiltInRules(), .on_suspicion = [](auto) {}, .on_gone = [](auto&) {}};
+  options.cpu_clock = [this] { return cpu_ns_ += 20 * kNsPerMs; };
+  detector_ = std::make_unique<Detector>(&probe_, std::move(options));
+  Pass(600, [&] { process.threads[7].Run(); });
+  EXPECT_LE(detector_->Counters().at("hang_looks"), 32);
+}
+
+TEST_F(DetectorTest, AThreadOfItsOwnLooks) {
+  Start();
+  AddIdle();
+  detector_->Start();
+  while (detector_->Counters().at("hang_looks") == 0) std::this_thread::yield();
+  detector_->Stop();
+}
+
+}  // namespace
+}  // namespace stackd

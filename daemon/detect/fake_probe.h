@@ -1,0 +1,108 @@
+// Processes that do not exist, for tests: what they are said to do, they do.
+#pragma once
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "daemon/detect/probe.h"
+
+namespace stackd {
+
+inline SystemCall FutexCall(uint64_t avma, uint64_t operation = FUTEX_WAIT_PRIVATE, uint64_t timeout = 0) {
+  SystemCall call{.number = SYS_futex, .known_arguments = 0b1011};
+  call.arguments = {avma, operation, 0, timeout, 0, 0};
+  return call;
+}
+
+inline SystemCall CallOf(uint32_t number) { return {.number = number}; }
+
+struct FakeThread {
+  ThreadMotion motion;
+  std::optional<SystemCall> call;  // nullopt: it runs, and a sample does not see it
+
+  void Run() {
+    ++motion.run_count;
+    motion.run_ns += 50'000;
+  }
+};
+
+struct FakeProcess {
+  ProcessDescription description;
+  std::map<int32_t, FakeThread> threads;
+  std::map<uint64_t, FutexWord> futexes;
+  std::vector<Heartbeat> heartbeats;
+  char state = 'S';
+  bool is_frozen = false;
+  int32_t helper_tid = 0;
+  std::vector<std::string> functions;
+  int samples = 0;
+  int functions_asked = 0;
+
+  void AddThread(int32_t tid, std::optional<SystemCall> call) {
+    threads[tid] = {{.tid = tid, .run_ns = 1000, .run_count = 1}, std::move(call)};
+  }
+  // `waiter` waits for the mutex, which `owner` has.
+  void AddMutexWait(int32_t waiter, uint64_t avma, int32_t owner, int32_t kind = 0) {
+    AddThread(waiter, FutexCall(avma));
+    futexes[avma] = {.avma = avma, .value = 2, .mutex = GlibcMutex{.owner_tid = owner, .users = 1, .kind = kind}};
+  }
+  // What a dump does to it.
+  void AnswerCapture() {
+    for (auto& [tid, thread] : threads) thread.Run();
+  }
+};
+
+class FakeProbe final : public ProcessProbe {
+ public:
+  FakeProcess& Add(const std::string& id, const std::string& name = "victim") {
+    FakeProcess& process = processes[id];
+    process.description.id = id;
+    process.description.display_name = name;
+    process.description.executable = "/usr/bin/" + name;
+    return process;
+  }
+
+  std::vector<ProcessDescription> Processes() override {
+    std::vector<ProcessDescription> result;
+    for (const auto& [id, process] : processes) result.push_back(process.description);
+    return result;
+  }
+  Result<std::vector<ThreadMotion>> ReadMotion(const std::string& id) override {
+    std::vector<ThreadMotion> result;
+    for (const auto& [tid, thread] : processes.at(id).threads) result.push_back(thread.motion);
+    return result;
+  }
+  Result<std::vector<ThreadWait>> SampleWaits(const std::string& id, int64_t) override {
+    FakeProcess& process = processes.at(id);
+    if (process.is_frozen || process.state == 'T') return Error(Code::kDeadlineExceeded, "no answer");
+    ++process.samples;
+    std::vector<ThreadWait> result;
+    for (const auto& [tid, thread] : process.threads) {
+      if (thread.call && tid != process.helper_tid) result.push_back({tid, 0x1000, 0x2000, thread.call});
+    }
+    if (process.threads.contains(process.helper_tid)) process.threads[process.helper_tid].Run();
+    return result;
+  }
+  Result<std::vector<FutexWord>> ReadFutexes(const std::string& id, std::span<const uint64_t> avmas) override {
+    std::vector<FutexWord> result;
+    for (uint64_t avma : avmas) {
+      const auto futex = processes.at(id).futexes.find(avma);
+      if (futex != processes.at(id).futexes.end()) result.push_back(futex->second);
+    }
+    return result;
+  }
+  Result<std::vector<Heartbeat>> Heartbeats(const std::string& id) override { return processes.at(id).heartbeats; }
+  char StateOf(const std::string& id, int32_t) override { return processes.at(id).state; }
+  Result<std::vector<std::string>> FunctionsOf(const std::string& id, int32_t) override {
+    ++processes.at(id).functions_asked;
+    return processes.at(id).functions;
+  }
+
+  std::map<std::string, FakeProcess> processes;
+};
+
+}  // namespace stackd

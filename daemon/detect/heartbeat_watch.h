@@ -1,0 +1,41 @@
+// Which heartbeats of one process were missed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "daemon/collect/waits.h"
+
+namespace stackd {
+
+class HeartbeatWatch {
+ public:
+  struct Missed {
+    Heartbeat heartbeat;
+    int64_t age_ns;
+  };
+  struct Events {
+    std::vector<Missed> missed;
+    std::vector<Heartbeat> resumed;  // missed earlier: they beat again, or are watched no more
+  };
+
+  // A look, `elapsed_ns` after the last one. `is_to_blame` is asked before one is taken for missed: false gives it its
+  // whole time anew.
+  Events Look(std::span<const Heartbeat> heartbeats, int64_t elapsed_ns,
+              const std::function<bool(const Heartbeat&)>& is_to_blame);
+
+  bool empty() const { return cells_.empty(); }
+
+ private:
+  struct Cell {
+    Heartbeat heartbeat;
+    int64_t age_ns = 0;  // time that was watched and had no beat
+    bool is_missed = false;
+  };
+  std::map<uint32_t, Cell> cells_;  // by Heartbeat::cell
+};
+
+}  // namespace stackd

@@ -1,0 +1,29 @@
+// What the detector may ask of a process. Nothing here stops a thread of it or has one run, but for its helper.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/base/result.h"
+#include "daemon/collect/capture.h"
+#include "daemon/collect/waits.h"
+
+namespace stackd {
+
+// As the members of Collector with these names: tests have processes that do not exist.
+class ProcessProbe {
+ public:
+  virtual ~ProcessProbe() = default;
+  virtual std::vector<ProcessDescription> Processes() = 0;
+  virtual Result<std::vector<ThreadMotion>> ReadMotion(const std::string& process_id) = 0;
+  virtual Result<std::vector<ThreadWait>> SampleWaits(const std::string& process_id, int64_t timeout_ns) = 0;
+  virtual Result<std::vector<FutexWord>> ReadFutexes(const std::string& process_id, std::span<const uint64_t> avmas) = 0;
+  virtual Result<std::vector<Heartbeat>> Heartbeats(const std::string& process_id) = 0;
+  virtual char StateOf(const std::string& process_id, int32_t tid) = 0;
+  // Names of the functions on the thread's stack, innermost first; one that is not known is empty. The thread runs for it.
+  virtual Result<std::vector<std::string>> FunctionsOf(const std::string& process_id, int32_t tid) = 0;
+};
+
+}  // namespace stackd

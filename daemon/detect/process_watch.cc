@@ -1,0 +1,328 @@
+#include "daemon/detect/process_watch.h"
+
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <set>
+#include <utility>
+
+#include "daemon/base/clock.h"
+#include "daemon/detect/words.h"
+
+namespace stackd {
+namespace {
+
+constexpr int64_t kHeartbeatsNs = 200 * kNsPerMs;
+// Of a process that has none: it may register one.
+constexpr int64_t kNoHeartbeatsNs = 500 * kNsPerMs;
+
+constexpr int64_t kThreadsNs = 2 * kNsPerSecond;
+// Of a process in which nothing has run since the last look: what begins now is still found in 10 s.
+constexpr int64_t kStillThreadsNs = 5 * kNsPerSecond;
+// To confirm what the last look has seen.
+constexpr int64_t kSoonNs = kNsPerSecond;
+constexpr int64_t kMaxThreadsNs = 30 * kNsPerSecond;
+
+constexpr int64_t kSampleNs = 4 * kNsPerSecond;
+constexpr int64_t kMaxSampleNs = 30 * kNsPerSecond;
+constexpr int64_t kSampleTimeoutNs = 300 * kNsPerMs;
+// What a look costs, times this, is the least time to the next: 0.1 % of a core.
+constexpr int64_t kLookFactor = 1000;
+// Likewise for samples, which are needed only where threads wait in new places.
+constexpr int64_t kSampleFactor = 500;
+
+constexpr size_t kEdgesInWords = 4;
+
+std::string Hex(uint64_t value) {
+  char text[32];
+  snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+std::string Thread(int32_t tid) { return "thread " + std::to_string(tid); }
+
+std::string InWords(const Deadlock& deadlock) {
+  const auto& edges = deadlock.edges;
+  if (edges.size() == 1)
+    return Thread(edges[0].waiter_tid) + " waits for a lock that it holds itself, " + Hex(edges[0].lock_avma);
+  std::string text = std::to_string(edges.size()) + " threads wait for each other in a circle:";
+  for (size_t i = 0; i < std::min(edges.size(), kEdgesInWords); ++i) {
+    text += (i == 0 ? " " : ", ") + std::to_string(edges[i].waiter_tid) + " for " + std::to_string(edges[i].owner_tid) +
+            " (" + Hex(edges[i].lock_avma) + ")";
+  }
+  return text + (edges.size() > kEdgesInWords ? ", ..." : "");
+}
+
+std::string InWords(const LockWait& lock) {
+  const std::string text = Thread(lock.waiter_tid) + " waits for the lock " + Hex(lock.lock_avma) + ", which ";
+  if (lock.owner_tid == 0) return text + "readers hold";
+  return text + Thread(lock.owner_tid) + (lock.owner_is_gone ? ", which has ended, held" : " holds");
+}
+
+// The owner of a lock that waits for events may be one of leader and followers: the others wait until it has one.
+bool AwaitsEvents(const ThreadWatch::Thread& thread) {
+  static const std::set<uint32_t> kCalls = {SYS_accept,       SYS_accept4,         SYS_epoll_wait,     SYS_epoll_pwait,
+                                            SYS_poll,         SYS_ppoll,           SYS_select,         SYS_pselect6,
+                                            SYS_io_getevents, SYS_rt_sigtimedwait, SYS_io_uring_enter, SYS_epoll_pwait2};
+  return thread.wait && thread.wait->call && kCalls.contains(thread.wait->call->number);
+}
+
+// The last lock of the chain of owners that begins with `lock`; nullptr if who has it only waits for events.
+const LockWait* EndOfChain(const LockWait* lock, const LockView& view, const ThreadWatch& threads) {
+  for (size_t steps = 0; steps <= view.locks.size(); ++steps) {
+    const auto owner = threads.threads().find(lock->owner_tid);
+    if (owner == threads.threads().end()) return lock;
+    const auto next = std::ranges::find(view.locks, lock->owner_tid, &LockWait::waiter_tid);
+    if (next == view.locks.end()) return AwaitsEvents(owner->second) ? nullptr : lock;
+    lock = &*next;
+  }
+  return lock;
+}
+
+}  // namespace
+
+ProcessWatch::ProcessWatch(ProcessProbe* probe, const Rules* rules, DetectCounters* counters, Report report)
+    : probe_(probe), rules_(rules), counters_(counters), report_(std::move(report)) {}
+
+ProcessWatch::~ProcessWatch() {
+  for (const auto& [cell, suspicion] : missed_) suspicion->over = true;
+  for (const auto& [key, known] : known_deadlocks_) known.suspicion->over = true;
+  if (standstill_ != nullptr) standstill_->over = true;
+}
+
+void ProcessWatch::SetDescription(ProcessDescription description) {
+  const bool is_new = description_.id.empty();
+  if (!is_new && description_.display_name == description.display_name) return;
+  description_ = std::move(description);
+  for (size_t i = 0; i < kRuleTriggers; ++i) {
+    rule_for_[i] = FindRule(*rules_, static_cast<RuleTrigger>(i), description_);
+  }
+}
+
+const std::shared_ptr<const Rule>& ProcessWatch::RuleFor(RuleTrigger trigger) const {
+  return rule_for_[static_cast<size_t>(trigger)];
+}
+
+bool ProcessWatch::IsStopped(int32_t tid) const {
+  const char state = probe_->StateOf(description_.id, tid);
+  return state == 'T' || state == 't';
+}
+
+// A process whose cgroup is frozen says that it sleeps. Its helper would run for a sample.
+bool ProcessWatch::IsFrozen() {
+  const auto before = probe_->ReadMotion(description_.id);
+  if (!before || probe_->SampleWaits(description_.id, kSampleTimeoutNs)) return false;
+  const auto after = probe_->ReadMotion(description_.id);
+  const auto is_same = [](const ThreadMotion& a, const ThreadMotion& b) {
+    return a.tid == b.tid && a.run_count == b.run_count && a.run_ns == b.run_ns;
+  };
+  return after && std::ranges::equal(*before, *after, is_same);
+}
+
+SharedSuspicion ProcessWatch::Suspect(HangCapture hang, std::string subject, RuleTrigger trigger, int64_t now_ns) {
+  auto suspicion = std::make_shared<Suspicion>();
+  suspicion->process_id = description_.id;
+  suspicion->process_name = description_.display_name;
+  suspicion->subject = std::move(subject);
+  suspicion->hang = std::move(hang);
+  suspicion->unmoved_since_ns = threads_.UnmovedSince();
+  suspicion->rule = RuleFor(trigger);
+  suspicion->hang.rule = suspicion->rule->name;
+  suspicion->seen_ns = now_ns;
+  report_(suspicion);
+  return suspicion;
+}
+
+void ProcessWatch::LookAtHeartbeats(int64_t now_ns) {
+  heartbeats_due_ns_ = now_ns + kNoHeartbeatsNs;
+  if (RuleFor(RuleTrigger::kHeartbeat) == nullptr) return;
+  const auto heartbeats = probe_->Heartbeats(description_.id);
+  if (!heartbeats) return;
+  const auto is_to_blame = [this](const Heartbeat& heartbeat) {
+    const bool stands = IsStopped(0) || IsStopped(heartbeat.tid) || IsFrozen();
+    if (stands) ++counters_->stopped;
+    return !stands;
+  };
+  const int64_t elapsed_ns = heartbeats_looked_ns_ == 0 ? 0 : now_ns - heartbeats_looked_ns_;
+  const HeartbeatWatch::Events events = heartbeats_.Look(*heartbeats, elapsed_ns, is_to_blame);
+  heartbeats_looked_ns_ = now_ns;
+  if (!heartbeats_.empty()) heartbeats_due_ns_ = now_ns + kHeartbeatsNs;
+  for (const Heartbeat& resumed : events.resumed) {
+    auto suspicion = missed_.extract(resumed.cell);
+    if (!suspicion.empty()) suspicion.mapped()->over = true;
+  }
+  for (const auto& [heartbeat, age_ns] : events.missed) {
+    ++counters_->heartbeats_missed;
+    HangCapture hang{.cause = HangCause::kHeartbeatMissed,
+                     .explanation = "the heartbeat \"" + heartbeat.name + "\" has not come for " + DurationInWords(age_ns) +
+                                    "; its limit is " + DurationInWords(heartbeat.limit_ns),
+                     .tid = heartbeat.tid,
+                     .heartbeat = heartbeat.name,
+                     .duration_ns = age_ns};
+    std::string subject = "heartbeat " + heartbeat.name + " " + std::to_string(heartbeat.cell);
+    missed_[heartbeat.cell] = Suspect(std::move(hang), std::move(subject), RuleTrigger::kHeartbeat, now_ns);
+  }
+}
+
+bool ProcessWatch::MaySample(int64_t now_ns) const {
+  int64_t rest_ns = kSampleNs;
+  const auto helper = threads_.threads().find(threads_.helper_tid());
+  if (helper != threads_.threads().end()) {
+    const int64_t cost_ns = helper->second.motion.run_ns - helper_ran_before_ns_;
+    rest_ns = std::clamp(cost_ns, kSampleNs / kSampleFactor, kMaxSampleNs / kSampleFactor) * kSampleFactor;
+  }
+  // One that does not answer is asked less and less often.
+  rest_ns = std::max(rest_ns, kSampleNs << std::min(failed_samples_, 4));
+  return sampled_ns_ == 0 || now_ns - sampled_ns_ >= rest_ns;
+}
+
+void ProcessWatch::Sample(int64_t now_ns) {
+  const auto helper = threads_.threads().find(threads_.helper_tid());
+  if (helper != threads_.threads().end()) helper_ran_before_ns_ = helper->second.motion.run_ns;
+  sampled_ns_ = now_ns;
+  const auto waits = IsStopped(0) ? std::unexpected(Status{Code::kUnavailable, "stopped"})
+                                  : probe_->SampleWaits(description_.id, kSampleTimeoutNs);
+  if (!waits) {
+    ++counters_->samples_failed;
+    ++failed_samples_;
+    return;
+  }
+  ++counters_->samples;
+  failed_samples_ = 0;
+  threads_.Learn(*waits, now_ns);
+  has_new_waits_ = true;
+}
+
+LockView ProcessWatch::ViewLocksNow() {
+  const std::vector<uint64_t> avmas = FutexesOf(threads_);
+  if (avmas.empty()) return {};
+  const auto futexes = probe_->ReadFutexes(description_.id, avmas);
+  return futexes ? ViewLocks(threads_, *futexes) : LockView{};
+}
+
+bool ProcessWatch::StandsStill(int64_t now_ns) const {
+  const auto& rule = RuleFor(RuleTrigger::kNoProgress);
+  return rule != nullptr && now_ns - threads_.StillSinceNs() >= rule->after_ns;
+}
+
+bool ProcessWatch::NeedsLocks(int64_t now_ns) const {
+  if (has_new_waits_ || deadlocks_.HasCandidates() || spins_.IsSampling()) return true;
+  if (StandsStill(now_ns) && !standstill_is_judged_) return true;
+  const auto& spin = RuleFor(RuleTrigger::kSpin);
+  return spin != nullptr && std::ranges::any_of(threads_.threads(), [&](const auto& entry) {
+           return entry.second.busy_since_ns != 0 && now_ns - entry.second.busy_since_ns >= spin->after_ns;
+         });
+}
+
+void ProcessWatch::LookAtThreads(int64_t now_ns, const std::function<int64_t()>& cpu_clock, int64_t stretch) {
+  const bool is_wanted = RuleFor(RuleTrigger::kDeadlock) != nullptr || RuleFor(RuleTrigger::kSpin) != nullptr ||
+                         RuleFor(RuleTrigger::kNoProgress) != nullptr;
+  threads_due_ns_ = now_ns + kMaxThreadsNs;
+  if (!is_wanted) return;
+  const int64_t begin_cpu_ns = cpu_clock();
+  const auto motions = probe_->ReadMotion(description_.id);
+  if (!motions) return;
+  ++counters_->motion_looks;
+  threads_.Update(*motions, now_ns, std::exchange(is_disturbed_, false));
+  EndDeadlocksThatMoved();
+  if (threads_.NeedsSample(now_ns) && MaySample(now_ns)) Sample(now_ns);
+  if (!StandsStill(now_ns)) {
+    standstill_is_judged_ = false;
+    if (auto over = std::exchange(standstill_, nullptr)) over->over = true;
+  }
+  if (NeedsLocks(now_ns)) {
+    const LockView view = ViewLocksNow();
+    has_new_waits_ = false;
+    SuspectDeadlocks(view, now_ns);
+    SuspectSpin(view, now_ns);
+    SuspectStandstill(view, now_ns);
+  }
+  threads_due_ns_ = NextThreadsLookNs(now_ns, cpu_clock() - begin_cpu_ns, stretch);
+}
+
+int64_t ProcessWatch::NextThreadsLookNs(int64_t now_ns, int64_t cost_ns, int64_t stretch) const {
+  if (deadlocks_.HasCandidates() || spins_.IsSampling()) return now_ns + kSoonNs;
+  const bool is_still = threads_.StillSinceNs() < now_ns && !threads_.NeedsSample(now_ns);
+  const int64_t interval_ns = std::max(is_still ? kStillThreadsNs : kThreadsNs, cost_ns * kLookFactor);
+  return now_ns + std::min(interval_ns * stretch, kMaxThreadsNs);
+}
+
+// One of a circle does something else: it was let out, by a signal or a timer of the program's.
+void ProcessWatch::EndDeadlocksThatMoved() {
+  std::erase_if(known_deadlocks_, [this](const auto& entry) {
+    const KnownDeadlock& known = entry.second;
+    const bool is_over = std::ranges::any_of(known.deadlock.edges, [&](const WaitEdge& edge) {
+      const auto thread = threads_.threads().find(edge.waiter_tid);
+      return thread == threads_.threads().end() ||
+             (!thread->second.before && thread->second.unmoved_since_ns > known.found_ns);
+    });
+    if (is_over) known.suspicion->over = true;
+    return is_over;
+  });
+}
+
+void ProcessWatch::SuspectDeadlocks(const LockView& view, int64_t now_ns) {
+  if (RuleFor(RuleTrigger::kDeadlock) == nullptr) return;
+  for (Deadlock& deadlock : deadlocks_.Look(view, threads_, now_ns)) {
+    if (known_deadlocks_.contains(deadlock.key)) continue;
+    ++counters_->deadlocks;
+    HangCapture hang{.cause = HangCause::kDeadlock,
+                     .explanation = InWords(deadlock),
+                     .tid = deadlock.edges[0].waiter_tid,
+                     .duration_ns = now_ns - deadlock.since_ns};
+    auto suspicion = Suspect(std::move(hang), "deadlock " + deadlock.key, RuleTrigger::kDeadlock, now_ns);
+    std::string key = deadlock.key;
+    known_deadlocks_.emplace(std::move(key), KnownDeadlock{std::move(deadlock), now_ns, std::move(suspicion)});
+  }
+}
+
+void ProcessWatch::SuspectSpin(const LockView& view, int64_t now_ns) {
+  const auto& rule = RuleFor(RuleTrigger::kSpin);
+  if (rule == nullptr) return;
+  const auto functions_of = [this](int32_t tid) -> std::optional<std::vector<std::string>> {
+    auto functions = probe_->FunctionsOf(description_.id, tid);
+    if (!functions) return std::nullopt;
+    return std::move(*functions);
+  };
+  const auto spin = spins_.Look(view, threads_, now_ns, rule->after_ns, functions_of);
+  if (!spin) return;
+  ++counters_->spins;
+  HangCapture hang{.cause = HangCause::kSpin,
+                   .explanation = Thread(spin->tid) + " has used a core for " + DurationInWords(spin->duration_ns) +
+                                  " and stays in " + spin->function + ", and " + InWords(spin->kept_waiting),
+                   .tid = spin->tid,
+                   .duration_ns = spin->duration_ns};
+  Suspect(std::move(hang), "spin " + std::to_string(spin->tid), RuleTrigger::kSpin, now_ns);
+}
+
+void ProcessWatch::SuspectStandstill(const LockView& view, int64_t now_ns) {
+  if (standstill_is_judged_ || !StandsStill(now_ns)) return;
+  const auto sleeps = [this](const auto& entry) {
+    return entry.second.wait.has_value() || entry.first == threads_.helper_tid();
+  };
+  // Threads that nothing is known of may want to run, and get no core.
+  if (!std::ranges::all_of(threads_.threads(), sleeps)) return;
+  // Until some thread runs, the answer stays.
+  standstill_is_judged_ = true;
+  if (!known_deadlocks_.empty()) return;
+  const LockWait* found = nullptr;
+  for (const LockWait& lock : view.locks) {
+    found = EndOfChain(&lock, view, threads_);
+    if (found != nullptr) break;
+  }
+  if (found == nullptr) return;
+  if (IsStopped(0) || IsFrozen()) {
+    ++counters_->stopped;
+    return;
+  }
+  ++counters_->no_progress;
+  const int64_t duration_ns = now_ns - threads_.StillSinceNs();
+  HangCapture hang{.cause = HangCause::kNoProgress,
+                   .explanation = "no thread has run for " + DurationInWords(duration_ns) + ", and " + InWords(*found),
+                   .tid = found->owner_tid != 0 && !found->owner_is_gone ? found->owner_tid : found->waiter_tid,
+                   .duration_ns = duration_ns};
+  standstill_ = Suspect(std::move(hang), "no_progress", RuleTrigger::kNoProgress, now_ns);
+}
+
+}  // namespace stackd

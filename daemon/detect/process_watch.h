@@ -1,0 +1,114 @@
+// All that is known of one process: its heartbeats, its threads, its locks.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/collect/capture.h"
+#include "daemon/detect/heartbeat_watch.h"
+#include "daemon/detect/lock_watch.h"
+#include "daemon/detect/probe.h"
+#include "daemon/detect/rules.h"
+#include "daemon/detect/spin_watch.h"
+#include "daemon/detect/suspicion.h"
+#include "daemon/detect/thread_watch.h"
+
+namespace stackd {
+
+// What looks have cost and found, for all processes.
+struct DetectCounters {
+  std::atomic<int64_t> motion_looks{0};
+  std::atomic<int64_t> samples{0};
+  std::atomic<int64_t> samples_failed{0};
+  std::atomic<int64_t> heartbeats_missed{0};
+  std::atomic<int64_t> deadlocks{0};
+  std::atomic<int64_t> spins{0};
+  std::atomic<int64_t> no_progress{0};
+  // Nothing was held against a process that did not run as a whole: stopped, frozen, or at a breakpoint.
+  std::atomic<int64_t> stopped{0};
+};
+
+// Times in CLOCK_MONOTONIC of the caller's; not thread-safe.
+class ProcessWatch {
+ public:
+  using Report = std::function<void(SharedSuspicion)>;
+
+  // `report` gets each suspicion once.
+  ProcessWatch(ProcessProbe* probe, const Rules* rules, DetectCounters* counters, Report report);
+  // What was suspected is over.
+  ~ProcessWatch();
+  ProcessWatch(const ProcessWatch&) = delete;
+  ProcessWatch& operator=(const ProcessWatch&) = delete;
+
+  void SetDescription(ProcessDescription description);
+  // When the next looks are due.
+  int64_t heartbeats_due_ns() const { return heartbeats_due_ns_; }
+  int64_t threads_due_ns() const { return threads_due_ns_; }
+
+  void LookAtHeartbeats(int64_t now_ns);
+  // `cpu_clock` gives the CPU time of the caller; `stretch` is a factor for the time to the next look, 1 or more.
+  void LookAtThreads(int64_t now_ns, const std::function<int64_t()>& cpu_clock, int64_t stretch);
+
+  // Somebody captures the process: its threads run for that and for nothing else.
+  void Disturb() { is_disturbed_ = true; }
+  std::map<int32_t, int64_t> UnmovedSince() const { return threads_.UnmovedSince(); }
+
+ private:
+  const std::shared_ptr<const Rule>& RuleFor(RuleTrigger trigger) const;
+  void Sample(int64_t now_ns);
+  bool MaySample(int64_t now_ns) const;
+  // Some look at locks is due.
+  bool NeedsLocks(int64_t now_ns) const;
+  LockView ViewLocksNow();
+  void EndDeadlocksThatMoved();
+  void SuspectDeadlocks(const LockView& view, int64_t now_ns);
+  void SuspectSpin(const LockView& view, int64_t now_ns);
+  void SuspectStandstill(const LockView& view, int64_t now_ns);
+  bool StandsStill(int64_t now_ns) const;
+  int64_t NextThreadsLookNs(int64_t now_ns, int64_t cost_ns, int64_t stretch) const;
+  bool IsStopped(int32_t tid) const;
+  // Not even the agent's helper runs.
+  bool IsFrozen();
+  SharedSuspicion Suspect(HangCapture hang, std::string subject, RuleTrigger trigger, int64_t now_ns);
+
+  ProcessProbe* const probe_;
+  const Rules* const rules_;
+  DetectCounters* const counters_;
+  const Report report_;
+  ProcessDescription description_;
+  std::array<std::shared_ptr<const Rule>, kRuleTriggers> rule_for_;
+
+  int64_t heartbeats_due_ns_ = 0;
+  int64_t heartbeats_looked_ns_ = 0;
+  HeartbeatWatch heartbeats_;
+  std::map<uint32_t, SharedSuspicion> missed_;  // by cell
+
+  int64_t threads_due_ns_ = 0;
+  bool is_disturbed_ = false;
+  ThreadWatch threads_;
+  DeadlockWatch deadlocks_;
+  SpinWatch spins_;
+
+  int64_t sampled_ns_ = 0;
+  int failed_samples_ = 0;            // in a row
+  int64_t helper_ran_before_ns_ = 0;  // of the helper's life, when it was asked for the last sample
+  bool has_new_waits_ = false;
+
+  struct KnownDeadlock {
+    Deadlock deadlock;
+    int64_t found_ns;
+    SharedSuspicion suspicion;
+  };
+  std::map<std::string, KnownDeadlock> known_deadlocks_;
+  // Of the standstill that lasts: it was judged, and what was made of it.
+  bool standstill_is_judged_ = false;
+  SharedSuspicion standstill_;
+};
+
+}  // namespace stackd

@@ -1,0 +1,114 @@
+#include "daemon/hang_detection.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/base/clock.h"
+#include "daemon/detect/detector.h"
+#include "daemon/detect/hang_desk.h"
+#include "daemon/detect/rule_actions.h"
+
+namespace stackd {
+namespace {
+
+// For one thread of a process: longer, and other processes wait for their looks.
+constexpr int64_t kFunctionsNs = 500 * kNsPerMs;
+
+class CollectorProbe final : public ProcessProbe {
+ public:
+  CollectorProbe(Collector* collector, Pipeline* pipeline) : collector_(collector), pipeline_(pipeline) {}
+
+  std::vector<ProcessDescription> Processes() override { return collector_->Processes(); }
+  Result<std::vector<ThreadMotion>> ReadMotion(const std::string& process_id) override {
+    return collector_->ReadMotion(process_id);
+  }
+  Result<std::vector<ThreadWait>> SampleWaits(const std::string& process_id, int64_t timeout_ns) override {
+    return collector_->SampleWaits(process_id, MonotonicNs() + timeout_ns);
+  }
+  Result<std::vector<FutexWord>> ReadFutexes(const std::string& process_id, std::span<const uint64_t> avmas) override {
+    return collector_->ReadFutexes(process_id, avmas);
+  }
+  Result<std::vector<Heartbeat>> Heartbeats(const std::string& process_id) override {
+    return collector_->Heartbeats(process_id);
+  }
+  char StateOf(const std::string& process_id, int32_t tid) override { return collector_->StateOf(process_id, tid); }
+  Result<std::vector<std::string>> FunctionsOf(const std::string& process_id, int32_t tid) override {
+    return pipeline_->FunctionsOf(process_id, tid, MonotonicNs() + kFunctionsNs);
+  }
+
+ private:
+  Collector* const collector_;
+  Pipeline* const pipeline_;
+};
+
+std::string IdOf(const v1::Process& process) { return process.name().substr(process.name().find('/') + 1); }
+
+HangDump ToHangDump(const v1::Dump& dump) {
+  const auto is_hang = [](const v1::Finding& finding) { return finding.severity() == v1::Finding::HANG; };
+  return {.name = dump.name(), .is_stored = dump.stored(), .is_confirmed = std::ranges::any_of(dump.findings(), is_hang)};
+}
+
+}  // namespace
+
+struct HangDetection::State {
+  State(Collector* collector, Pipeline* pipeline) : probe(collector, pipeline) {}
+  // The detector calls the desk, and the desk the detector.
+  ~State() {
+    if (detector != nullptr) detector->Stop();
+    watch.reset();
+    desk.reset();
+  }
+
+  CollectorProbe probe;
+  std::unique_ptr<RuleActions> actions;
+  std::unique_ptr<HangDesk> desk;
+  std::unique_ptr<Detector> detector;
+  std::shared_ptr<void> watch;
+};
+
+Result<std::unique_ptr<HangDetection>> HangDetection::Start(Collector* collector, Pipeline* pipeline, ProcessHealth* health,
+                                                            Rules rules, const std::string& address) {
+  auto state = std::make_unique<State>(collector, pipeline);
+  State* const s = state.get();
+  auto actions = RuleActions::Start(rules, address);
+  if (!actions) return std::unexpected(actions.error());
+  s->actions = std::move(*actions);
+  const auto create_dump = [s, pipeline](const std::string& process_id, const CaptureRequest& request) -> Result<HangDump> {
+    s->detector->OnCapture(process_id);
+    auto dump = pipeline->CreateDump(process_id, request);
+    s->detector->OnCapture(process_id);
+    if (!dump) return std::unexpected(dump.error());
+    return ToHangDump(**dump);
+  };
+  const auto run = [s](const std::string& program, const HangDump& dump) { s->actions->Run(program, dump.name, "HANG"); };
+  s->desk =
+      std::make_unique<HangDesk>(health, HangDeskOptions{.create_dump = create_dump, .run = run, .clock_ns = MonotonicNs});
+  s->detector = std::make_unique<Detector>(
+      &s->probe, DetectorOptions{.rules = std::move(rules),
+                                 .on_suspicion = [s](SharedSuspicion suspicion) { s->desk->Add(std::move(suspicion)); },
+                                 .on_gone = [s](const std::string& process_id) { s->desk->Forget(process_id); }});
+  s->watch = pipeline->Watch([s](std::shared_ptr<const v1::Dump> dump) {
+    const std::string id = IdOf(dump->process());
+    s->detector->OnCapture(id);
+    if (dump->trigger() != v1::Dump::CRASH) return;
+    ProcessDescription process;
+    process.id = id;
+    process.display_name = dump->process().display_name();
+    process.executable = dump->process().executable();
+    s->actions->OnCrash(process, dump->name(), MonotonicNs());
+  });
+  s->detector->Start();
+  return std::unique_ptr<HangDetection>(new HangDetection(std::move(state)));
+}
+
+HangDetection::HangDetection(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+HangDetection::~HangDetection() = default;
+
+std::map<std::string, int64_t> HangDetection::Counters() const {
+  std::map<std::string, int64_t> counters = state_->detector->Counters();
+  counters.merge(state_->desk->Counters());
+  return counters;
+}
+
+}  // namespace stackd

@@ -1,0 +1,256 @@
+"""What must be said of each program of tests/hangs: the table that hang_victims_test.py goes through.
+
+A thread is meant by its name. Of a finding or a wait only what stands here is compared; what a victim's row does not expect,
+but would call the program hung, fails as well.
+"""
+
+import dataclasses
+
+HANG, SUSPICIOUS, HARMLESS = "HANG", "SUSPICIOUS", "HARMLESS"
+KNOWN, NONE, NOT_RECORDED, GONE, NOT_KNOWN = "KNOWN", "NONE", "NOT_RECORDED", "GONE", "NOT_KNOWN"
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    kind: str  # or several, with "|": whichever it is, it is right
+    severity: str
+    threads: tuple = ()  # each of them is concerned
+    edges: tuple = ()  # (waiter, owner), in the order of the circle, whichever comes first
+    says: tuple = ()  # each is found somewhere in its text
+
+
+@dataclasses.dataclass(frozen=True)
+class Wait:
+    kind: str  # or several, with "|"
+    owner: str = ""  # likewise
+    by: str = ""  # the owner's name
+    place: str = ""
+    lock_kind: str = ""
+    says: str = ""
+    fd: str = ""
+    timed: bool | None = None
+    waiter_count: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Victim:
+    program: str
+    mode: str
+    waits: dict
+    findings: tuple = ()
+    asks_gdb: bool = False  # who owns the mutexes, in gdb's opinion
+    # What the test does to it before the dump; see hang_victims_test.py.
+    then: str = ""
+
+    @property
+    def name(self):
+        return "_".join(filter(None, [self.program.removeprefix("hang_"), self.mode, self.then]))
+
+
+def cycle(count):
+    return tuple((f"cycle-{i}", f"cycle-{(i + 1) % count}") for i in range(count))
+
+
+def cycle_waits(count, **more):
+    return {waiter: Wait("MUTEX", KNOWN, by=owner, **more) for waiter, owner in cycle(count)}
+
+
+TWO_LOCKS = Finding("DEADLOCK", HANG, edges=cycle(2), says=("accounts_lock", "orders_lock", "take_own_then_next"))
+
+
+def cycle_2(mode, lock_kind):
+    waits = {"cycle-0": Wait("MUTEX", KNOWN, by="cycle-1", place="hang_mutex: orders_lock", lock_kind=lock_kind, waiter_count=1),
+             "cycle-1": Wait("MUTEX", KNOWN, by="cycle-0", place="hang_mutex: accounts_lock", lock_kind=lock_kind,
+                             waiter_count=1)}
+    return Victim("hang_mutex", mode, waits, (TWO_LOCKS,), asks_gdb=True)
+
+
+def queue(owner, owner_wait, count=3, first=1, lock="orders_lock", says=()):
+    """What is said of `count` threads that wait for a lock whose owner is in `owner_wait`."""
+    waiters = [f"waiter-{i}" for i in range(first, first + count)]
+    waits = {name: Wait("MUTEX", KNOWN, by=owner, place=lock, waiter_count=count) for name in waiters}
+    return waits | {owner: owner_wait}, (Finding("OWNER_BLOCKED", SUSPICIOUS, threads=(owner, *waiters), says=(lock, *says)),)
+
+
+MUTEX_VICTIMS = [
+    cycle_2("cycle_2", "normal"),
+    cycle_2("cycle_recursive", "recursive"),
+    cycle_2("cycle_errorcheck", "errorcheck"),
+    cycle_2("cycle_adaptive", "adaptive"),
+    cycle_2("cycle_robust", "robust"),
+    Victim("hang_mutex", "cycle_3", cycle_waits(3, place="hang_mutex: (accounts|orders|stock)_lock"),
+           (Finding("DEADLOCK", HANG, edges=cycle(3), says=("accounts_lock", "orders_lock", "stock_lock")),)),
+    Victim("hang_mutex", "cycle_10_on_heap", cycle_waits(10, place="heap"),
+           (Finding("DEADLOCK", HANG, edges=cycle(10)),)),
+    # One of the two was refused by the kernel, and waits on a word of its own stack.
+    Victim("hang_mutex", "cycle_priority_inheritance", {"cycle-0": Wait("MUTEX"), "cycle-1": Wait("MUTEX")},
+           (Finding("DEADLOCK|SELF_DEADLOCK|OWNER_BLOCKED", HANG, threads=("cycle-0", "cycle-1")),)),
+    Victim("hang_mutex", "self_normal", {"selfish": Wait("MUTEX", KNOWN, by="selfish", place="accounts_lock")},
+           (Finding("SELF_DEADLOCK", HANG, threads=("selfish",), says=("accounts_lock", "lock_twice")),)),
+    Victim("hang_mutex", "self_robust", {"selfish": Wait("MUTEX", KNOWN, by="selfish", lock_kind="robust")},
+           (Finding("SELF_DEADLOCK", HANG, threads=("selfish",), says=("accounts_lock",)),)),
+    Victim("hang_mutex", "self_errorcheck", {"careful": Wait("SLEEP", NONE)}),
+    Victim("hang_mutex", "self_recursive", {"careful": Wait("SLEEP", NONE)}),
+    Victim("hang_mutex", "abandoned", {"waiter-0": Wait("MUTEX", GONE), "waiter-1": Wait("MUTEX", GONE, waiter_count=2)},
+           (Finding("ABANDONED_LOCK", HANG, threads=("waiter-0", "waiter-1"), says=("accounts_lock",)),)),
+    Victim("hang_mutex", "robust_owner_died", {}),
+    Victim("hang_mutex", "owner_asleep", *queue("owner", Wait("SLEEP", NONE), first=0, lock="accounts_lock", says=("sleep",)),
+           asks_gdb=True),
+    Victim("hang_mutex", "owner_asleep_timed_waiter",
+           {"patient": Wait("MUTEX", KNOWN, by="owner", timed=True), "owner": Wait("SLEEP", NONE)}),
+    Victim("hang_mutex", "owner_reads_socket",
+           *queue("owner", Wait("READ", NONE, fd="unix|socket"), first=0, lock="accounts_lock", says=("read",))),
+    Victim("hang_mutex", "chain",
+           {"waiter-0": Wait("MUTEX", KNOWN, by="middle"), "middle": Wait("MUTEX", KNOWN, by="sleeper", place="orders_lock"),
+            "sleeper": Wait("SLEEP", NONE)},
+           (Finding("OWNER_BLOCKED", SUSPICIOUS, threads=("sleeper",), says=("orders_lock", "sleep")),)),
+    Victim("hang_mutex", "convoy_500", {"waiter-0": Wait("MUTEX", KNOWN, by="owner", place="accounts_lock", waiter_count=500)},
+           (Finding("LOCK_CONVOY", SUSPICIOUS, threads=("owner", "waiter-499"), says=("500", "accounts_lock")),)),
+    Victim("hang_mutex", "owner_is_nonsense", {"waiter-0": Wait("MUTEX|FUTEX", NOT_KNOWN)}),
+    Victim("hang_mutex", "fork_with_lock", {"hang_mutex": Wait("MUTEX", GONE, place="accounts_lock", says="fork")},
+           (Finding("ABANDONED_LOCK", HANG, threads=("hang_mutex",), says=("accounts_lock",)),), then="in_child"),
+]
+
+SYNC_VICTIMS = [
+    # glibc counts readers and does not say who they are: not even that it is the thread itself.
+    Victim("hang_sync", "rwlock_upgrade", {"upgrader": Wait("RWLOCK_WRITE", NOT_RECORDED, place="prices_lock", says="reader")},
+           (Finding("OWNER_UNKNOWN", SUSPICIOUS, threads=("upgrader",), says=("prices_lock", "reader")),)),
+    Victim("hang_sync", "rwlock_writer_asleep",
+           {"reader": Wait("RWLOCK_READ", KNOWN, by="owner", place="prices_lock"),
+            "writer": Wait("RWLOCK_WRITE", KNOWN, by="owner", place="prices_lock"), "owner": Wait("SLEEP", NONE)},
+           (Finding("OWNER_BLOCKED", SUSPICIOUS, threads=("owner", "reader", "writer"), says=("prices_lock",)),)),
+    Victim("hang_sync", "rwlock_reader_asleep", {"writer": Wait("RWLOCK_WRITE", NOT_RECORDED, says="reader")},
+           (Finding("OWNER_UNKNOWN", SUSPICIOUS, threads=("writer",), says=("prices_lock",)),)),
+    Victim("hang_sync", "mixed_cycle",
+           {"writer": Wait("MUTEX", KNOWN, by="reader", place="orders_lock"),
+            "reader": Wait("RWLOCK_READ", KNOWN, by="writer", place="prices_lock")},
+           (Finding("DEADLOCK", HANG, edges=(("writer", "reader"), ("reader", "writer")),
+                    says=("orders_lock", "prices_lock")),)),
+    Victim("hang_sync", "rwlock_cycle",
+           {"prices-first": Wait("RWLOCK_WRITE", KNOWN, by="taxes-first", place="taxes_lock"),
+            "taxes-first": Wait("RWLOCK_WRITE", KNOWN, by="prices-first", place="prices_lock")},
+           (Finding("DEADLOCK", HANG, edges=(("prices-first", "taxes-first"), ("taxes-first", "prices-first"))),)),
+    Victim("hang_sync", "join_cycle", {f"joiner-{i}": Wait("JOIN", KNOWN, by=f"joiner-{(i + 1) % 3}") for i in range(3)},
+           (Finding("DEADLOCK", HANG, edges=tuple((f"joiner-{i}", f"joiner-{(i + 1) % 3}") for i in range(3))),)),
+    Victim("hang_sync", "join_with_lock",
+           {"stopper": Wait("JOIN", KNOWN, by="worker"), "worker": Wait("MUTEX", KNOWN, by="stopper", place="orders_lock")},
+           (Finding("DEADLOCK", HANG, edges=(("stopper", "worker"), ("worker", "stopper")), says=("orders_lock",)),)),
+    # The very words of a pool that main() joins and that has nothing to do: it must not be called hung.
+    Victim("hang_sync", "lost_wakeup",
+           {"consumer": Wait("CONDITION_VARIABLE", NONE, place="work_came"), "shutdown": Wait("JOIN", KNOWN, by="consumer")}),
+    Victim("hang_sync", "owner_in_condition_wait",
+           {"owner": Wait("CONDITION_VARIABLE", NONE, place="work_came"), "reader": Wait("RWLOCK_READ", KNOWN, by="owner")},
+           (Finding("OWNER_BLOCKED|NOBODY_TO_WAKE", SUSPICIOUS, threads=("owner", "reader"), says=("prices_lock",)),)),
+    Victim("hang_sync", "once_recursion", {"initializer": Wait("ONCE", place="settings_once")},
+           (Finding("SELF_DEADLOCK", HANG, threads=("initializer",), says=("once", "read_settings")),)),
+    Victim("hang_sync", "once_initializer_asleep", {"user-1": Wait("ONCE"), "user-2": Wait("ONCE")},
+           (Finding("OWNER_BLOCKED|OWNER_UNKNOWN", SUSPICIOUS, threads=("user-1", "user-2")),)),
+    Victim("hang_sync", "semaphore",
+           {"taker": Wait("SEMAPHORE", NONE, place="tickets", timed=False), "patient": Wait("SEMAPHORE", NONE, timed=True)}),
+    Victim("hang_sync", "barrier_one_missing",
+           {"early-1": Wait("BARRIER", NONE, place="three_come"), "early-2": Wait("BARRIER", waiter_count=2)}),
+    Victim("hang_sync", "malloc_in_handler", {"allocator": Wait("INTERNAL_LOCK", says="malloc")},
+           (Finding("SELF_DEADLOCK", HANG, threads=("allocator",), says=("malloc", "signal handler")),)),
+    Victim("hang_sync", "stack_cache_in_munmap",
+           {f"creator-{i}": Wait("INTERNAL_LOCK", says="stack") for i in (1, 2, 3)},
+           (Finding("LOCK_CONVOY|OWNER_BLOCKED", SUSPICIOUS, threads=("creator-1", "creator-2", "creator-3", "unmapper"),
+                    says=("munmap", "stack")),)),
+]
+
+KERNEL_VICTIMS = [
+    Victim("hang_kernel", "child_hangs", *queue("owner", Wait("CHILD", NONE), says=("child",))),
+    Victim("hang_kernel", "owner_uninterruptible", *queue("owner", Wait("DISK|CHILD", NONE), says=("vfork|uninterruptibl",))),
+    Victim("hang_kernel", "owner_waits_for_flock", *queue("owner", Wait("FILE_LOCK", fd="hang_kernel"), says=("flock|file",))),
+    Victim("hang_kernel", "record_lock_of_another_process", {"locker": Wait("FILE_LOCK", fd="hang_kernel")}),
+    Victim("hang_kernel", "pipe_full", {"producer": Wait("WRITE", fd="pipe:")},
+           (Finding("NOBODY_TO_WAKE", "SUSPICIOUS|HANG", threads=("producer",), says=("pipe",)),)),
+    Victim("hang_kernel", "pipe_with_own_writer", {"consumer": Wait("READ", fd="pipe:")},
+           (Finding("NOBODY_TO_WAKE", "SUSPICIOUS|HANG", threads=("consumer",), says=("pipe",)),)),
+    Victim("hang_kernel", "both_ends_read", {"left": Wait("READ", fd="unix|socket"), "right": Wait("READ", fd="unix|socket")}),
+    Victim("hang_kernel", "message_queue_empty", {"receiver": Wait("IPC")}),
+    Victim("hang_kernel", "home_made",
+           {"taker-1": Wait("FUTEX", f"{NOT_RECORDED}|{NOT_KNOWN}|{NONE}", place="home_made_lock", waiter_count=2),
+            "bystander": Wait("SLEEP", NONE)}),
+    Victim("hang_kernel", "queue_for_main", {}, (Finding("STOPPED", "SUSPICIOUS|HANG", says=("stop",)),), then="stopped"),
+    Victim("hang_kernel", "queue_for_main", {}, (Finding("STOPPED", "SUSPICIOUS|HANG", says=("fr[eo]+ze",)),), then="frozen"),
+]
+
+CPP_VICTIMS = [
+    Victim("hang_cpp", "transfer_cycle",
+           {"there": Wait("MUTEX", KNOWN, by="back", place="heap", lock_kind="normal"),
+            "back": Wait("MUTEX", KNOWN, by="there", place="heap")},
+           (Finding("DEADLOCK", HANG, edges=(("there", "back"), ("back", "there")), says=("Transfer",)),), asks_gdb=True),
+    Victim("hang_cpp", "shared_mutex_cycle",
+           {"prices-first": Wait("RWLOCK_READ", KNOWN, by="taxes-first"),
+            "taxes-first": Wait("RWLOCK_READ", KNOWN, by="prices-first")},
+           (Finding("DEADLOCK", HANG, edges=(("prices-first", "taxes-first"), ("taxes-first", "prices-first"))),)),
+    Victim("hang_cpp", "future_never_set", {"asker": Wait("FUTURE")},
+           (Finding("NOBODY_TO_WAKE", "SUSPICIOUS|HANG", threads=("asker",), says=("future|promise",)),)),
+    Victim("hang_cpp", "starved_pool", {f"worker-{i}": Wait("FUTURE") for i in range(3)},
+           (Finding("STARVED_POOL", HANG, threads=("worker-0", "worker-1", "worker-2"), says=("WorkerLoop",)),)),
+    Victim("hang_cpp", "atomic_wait", {"atomic": Wait("ATOMIC", NONE, place="state")}),
+    Victim("hang_cpp", "latch", {"latch": Wait("ATOMIC", NONE, place="two")}),
+    Victim("hang_cpp", "semaphore", {"semaphore": Wait("ATOMIC|SEMAPHORE", NONE, place="tickets")}),
+    Victim("hang_cpp", "barrier", {"barrier-1": Wait("ATOMIC|BARRIER", NONE), "barrier-2": Wait("ATOMIC|BARRIER", NONE)}),
+    Victim("hang_cpp", "static_variables_cycle", {"settings": Wait("ONCE"), "registry": Wait("ONCE")},
+           (Finding("DEADLOCK|OWNER_UNKNOWN", "HANG|SUSPICIOUS", threads=("settings",)),)),
+    Victim("hang_cpp", "call_once_recursion", {"loader": Wait("ONCE", place="loaded")},
+           (Finding("SELF_DEADLOCK", HANG, threads=("loader",), says=("once", "Load")),)),
+]
+
+
+def rust_unknown(*threads):
+    return (Finding("OWNER_UNKNOWN", SUSPICIOUS, threads=threads, says=("Rust",)),)
+
+
+RUST_MUTEX = Wait("MUTEX", NOT_RECORDED, says="Rust")
+RUST_VICTIMS = [
+    Victim("hang_rust", "mutex_cycle", {"there": RUST_MUTEX, "back": RUST_MUTEX}, rust_unknown("there") + rust_unknown("back")),
+    Victim("hang_rust", "mutex_self", {"selfish": RUST_MUTEX}, rust_unknown("selfish")),
+    Victim("hang_rust", "mutex_owner_asleep",
+           {f"waiter-{i}": dataclasses.replace(RUST_MUTEX, waiter_count=3) for i in (1, 2, 3)} | {"owner": Wait("SLEEP", NONE)},
+           rust_unknown("waiter-1", "waiter-2", "waiter-3")),
+    Victim("hang_rust", "rwlock_writer_asleep",
+           {"reader": Wait("RWLOCK_READ", NOT_RECORDED, says="Rust"), "writer": Wait("RWLOCK_WRITE", NOT_RECORDED, says="Rust")},
+           rust_unknown("reader")),
+    Victim("hang_rust", "once_recursion", {"loader": Wait("ONCE")},
+           (Finding("SELF_DEADLOCK", HANG, threads=("loader",), says=("once", "load")),)),
+    Victim("hang_parking_lot", "locks",
+           {"there": Wait("MUTEX", NOT_RECORDED, says="parking_lot"), "back": Wait("MUTEX", NOT_RECORDED),
+            "consumer": Wait("CONDITION_VARIABLE", NONE)},
+           (Finding("OWNER_UNKNOWN", SUSPICIOUS, threads=("there",), says=("parking_lot",)),)),
+]
+
+# Look like others that work, in one dump. Two tell: see hang_compare_test.py.
+CPU_VICTIMS = [
+    Victim("hang_cpu", "spin_on_atomic", {"waiter": Wait("MUTEX", KNOWN, by="spinner", place="accounts_lock")}),
+    Victim("hang_cpu", "livelock", {}),
+]
+
+VICTIMS = MUTEX_VICTIMS + SYNC_VICTIMS + KERNEL_VICTIMS + CPP_VICTIMS + RUST_VICTIMS + CPU_VICTIMS
+
+PARKED = Wait("CONDITION_VARIABLE", NONE)
+
+# Not hung: nothing worse than HARMLESS may be said of them.
+IDLE = [
+    Victim("idle", "condition_variable_pools", {"fetcher": PARKED, "parser": PARKED, "writer": PARKED}),
+    Victim("idle", "joined_pool", {"fetcher": PARKED, "joiner": Wait("JOIN", KNOWN, by="fetcher")}),
+    Victim("idle", "semaphore_pool", {"taker": Wait("SEMAPHORE", NONE, waiter_count=4)}),
+    Victim("idle", "event_loops",
+           {"epoller": Wait("EVENTS", NONE), "poller": Wait("EVENTS", NONE, fd="eventfd"), "selecter": Wait("EVENTS", NONE)}),
+    Victim("idle", "server", {"accepter": Wait("ACCEPT", NONE, fd="tcp"), "receiver": Wait("READ", NONE, fd="tcp")}),
+    Victim("idle", "signals", {"signal-waiter": Wait("SIGNAL", NONE)}),
+    Victim("idle", "timers", {"timer": Wait("READ", NONE, fd="timerfd"), "sleeper-1": Wait("SLEEP", NONE),
+                              "sleeper-2": Wait("SLEEP", NONE, timed=True),
+                              "flusher": Wait("CONDITION_VARIABLE", NONE, timed=True)}),
+    Victim("idle", "garbage_collection_pause", {"mutator": PARKED}),
+    Victim("idle", "joined_computation", {"joiner": Wait("JOIN", KNOWN, by="worker")}),
+    Victim("idle", "completion_waiters", {"waiter": Wait("FUTEX", waiter_count=3)}),
+    Victim("idle", "busy", {}),
+    Victim("idle", "busy", {}, then="throttled"),
+    Victim("idle", "in_debugger", {}, then="stopped_by_debugger"),
+    Victim("hang_cpp", "idle_pool", {f"worker-{i}": PARKED for i in range(4)}),
+    Victim("hang_rust", "idle_workers",
+           {"worker-1": PARKED, "worker-2": PARKED, "receiver": Wait("CONDITION_VARIABLE|FUTEX|ATOMIC"),
+            "parked": Wait("CONDITION_VARIABLE|FUTEX|ATOMIC")}),
+]

@@ -1,0 +1,250 @@
+"""Each way to hang has its verdict: the right findings, what each thread waits for, and who must act, where that can be known.
+And programs that are well are not called hung.
+
+    hang: mutex_cycle_2                    DEADLOCK HANG
+"""
+
+import atexit
+import contextlib
+import functools
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import unittest
+
+import hang_table
+from elf_variants import rust
+from harness import BIN, ROOT, StackdTest, eventually
+
+HANGS = BIN / "tests/hangs"
+WORSE_THAN_HARMLESS = (hang_table.HANG, hang_table.SUSPICIOUS)
+
+
+def one_of(expected, value):
+    return value in expected.split("|")
+
+
+def text_of(finding):
+    parts = [finding.get("explanation", ""), *finding.get("details", []), *(e.get("lock", "") for e in finding.get("edges", []))]
+    return "\n".join(parts)
+
+
+def text_of_wait(wait):
+    return "\n".join(wait.get(field, "") for field in ("explanation", "ownerNote", "ownerActivity"))
+
+
+def is_rotation(expected, actual):
+    return any(tuple(expected[i:] + expected[:i]) == tuple(actual) for i in range(len(expected)))
+
+
+class Cgroup:
+    """A control group of one process, in whichever version this machine has the controller."""
+
+    def __init__(self, test, controller, pid):
+        self.version = 1 if pathlib.Path(f"/sys/fs/cgroup/{controller}/cgroup.procs").exists() else 2
+        self.parent = pathlib.Path("/sys/fs/cgroup") / (controller if self.version == 1 else "")
+        self.path = self.parent / f"stackd-e2e-{pid}"
+        try:
+            self.path.mkdir()
+            # Also thaws what is in it: a frozen process could not be ended.
+            test.addCleanup(self.remove)
+            self.write("cgroup.procs", pid)
+        except OSError as error:
+            test.skipTest(f"no cgroup with the controller {controller} can be made here: {error}")
+
+    def write(self, file, value):
+        (self.path / file).write_text(str(value))
+
+    def freeze(self):
+        if self.version == 2:
+            self.write("cgroup.freeze", 1)
+            eventually("the cgroup is frozen", lambda: "frozen 1" in (self.path / "cgroup.events").read_text())
+        else:
+            self.write("freezer.state", "FROZEN")
+            eventually("the cgroup is frozen", lambda: "FROZEN" in (self.path / "freezer.state").read_text())
+
+    def throttle(self, percent):
+        if self.version == 2:
+            self.write("cpu.max", f"{percent * 1000} 100000")
+        else:
+            self.write("cpu.cfs_period_us", 100000)
+            self.write("cpu.cfs_quota_us", percent * 1000)
+
+    def remove(self):
+        with contextlib.suppress(OSError):
+            self.write("freezer.state", "THAWED") if self.version == 1 else self.write("cgroup.freeze", 0)
+        for pid in (self.path / "cgroup.procs").read_text().split():
+            with contextlib.suppress(OSError):
+                (self.parent / "cgroup.procs").write_text(pid)
+        self.path.rmdir()
+
+
+@functools.cache
+def std_locks():
+    """The program with the locks of Rust's own library, or None where there is no compiler."""
+    folder = tempfile.mkdtemp(prefix="stackd-e2e-rust-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return rust(ROOT / "tests/hangs/hang_rust.rs", folder)
+
+
+@functools.cache
+def parking_lot():
+    """The program with locks of that crate, or None where cargo cannot have it."""
+    cargo = shutil.which("cargo") or shutil.which("cargo", path=os.path.expanduser("~/.cargo/bin"))
+    if not cargo:
+        return None
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))) / "stackd/hang_parking_lot"
+    built = subprocess.run([cargo, "build", "--quiet", "--release", "--locked", "--target-dir", cache, "--manifest-path",
+                            ROOT / "tests/hangs/parking_lot/Cargo.toml"], capture_output=True, check=False)
+    return cache / "release/hang_parking_lot" if built.returncode == 0 else None
+
+
+def gdb_owners(pid, addresses):
+    """What gdb reads as owner of the mutexes at these addresses."""
+    prints = [word for address in addresses
+              for word in ("-ex", f"output ((pthread_mutex_t*){address})->__data.__owner", "-ex", "echo \\n")]
+    done = subprocess.run(["gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-p", str(pid),
+                           "-ex", "echo owners:\\n", *prints], capture_output=True, text=True, check=False, timeout=120)
+    _, found, owners = done.stdout.partition("owners:\n")
+    assert found, done.stderr
+    return dict(zip(addresses, map(int, owners.split()[:len(addresses)]), strict=True))
+
+
+class HangVictimsTest(StackdTest):
+
+    def setUp(self):
+        super().setUp()
+        self.daemon = self.start_daemon()
+
+    # --- what is done to a victim before it is dumped ---
+
+    def program(self, victim):
+        if victim.program == "hang_rust":
+            path = std_locks()
+        elif victim.program == "hang_parking_lot":
+            path = parking_lot()
+        else:
+            path = HANGS / victim.program
+        return path or self.skipTest("there is no Rust compiler, or no crate registry, to build it with")
+
+    def start(self, victim):
+        """The pid to dump."""
+        stdin = "" if victim.then == "stopped_by_debugger" else None
+        process = self.start_victim(self.program(victim), victim.mode, stdin=stdin)
+        if victim.then == "in_child":
+            pid = int(re.search(rb"child (\d+)", process.output).group(1))
+        else:
+            pid = process.pid
+        self.daemon.await_process(pid)
+        if victim.then == "stopped":
+            process.signal(signal.SIGSTOP)
+            self.addCleanup(process.signal, signal.SIGCONT)
+            self.await_state(pid, "T")
+        elif victim.then == "frozen":
+            Cgroup(self, "freezer", pid).freeze()
+        elif victim.then == "throttled":
+            Cgroup(self, "cpu", pid).throttle(percent=5)
+        elif victim.then == "stopped_by_debugger":
+            process.ask("stop")
+            self.await_state(pid, "t")
+        return pid
+
+    def await_state(self, pid, letter):
+        eventually(f"process {pid} is in state {letter}",
+                   lambda: re.search(rf"^State:\s+{letter}", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M))
+
+    # --- comparison ---
+
+    def names(self, dump, tids):
+        return [dump.threads.get(tid, {}).get("name", f"tid {tid}") for tid in tids]
+
+    def check_wait(self, dump, thread, expected):
+        wait = thread.get("wait", {})
+        self.assertTrue(one_of(expected.kind, wait.get("kind", "")), f"kind is not {expected.kind}")
+        if expected.owner:
+            self.assertTrue(one_of(expected.owner, wait.get("owner", "")), f"owner is not {expected.owner}")
+        if expected.by:
+            self.assertEqual([expected.by], self.names(dump, [wait.get("ownerTid")]))
+        for pattern, text in ((expected.place, wait.get("place", "")), (expected.lock_kind, wait.get("lockKind", "")),
+                              (expected.says, text_of_wait(wait)),
+                              (expected.fd, "\n".join(fd.get("name", "") for fd in wait.get("fds", [])))):
+            self.assertRegex(text, pattern)
+        if expected.timed is not None:
+            self.assertEqual(expected.timed, wait.get("timed", False))
+        if expected.waiter_count is not None:
+            self.assertEqual(expected.waiter_count, wait.get("waiterCount"))
+        if wait.get("owner") in (hang_table.NOT_RECORDED, hang_table.NOT_KNOWN, hang_table.GONE):
+            self.assertTrue(wait.get("ownerNote"), "does not say why the owner is not known")
+
+    def matches(self, dump, expected, finding):
+        return (one_of(expected.kind, finding.get("kind", "")) and one_of(expected.severity, finding.get("severity", ""))
+                and set(expected.threads) <= set(self.names(dump, finding.get("tids", [])))
+                and (not expected.edges or is_rotation(expected.edges, [
+                    tuple(self.names(dump, [edge["waiterTid"], edge["ownerTid"]])) for edge in finding.get("edges", [])]))
+                and all(re.search(word, text_of(finding)) for word in expected.says))
+
+    def check_sentences(self, dump):
+        for finding in dump.resource.get("findings", []):
+            for text in (finding.get("explanation", ""), *finding.get("details", [])):
+                self.assertTrue(text and "\n" not in text and "  " not in text, repr(text))
+                self.assertNotRegex(text, r"UNSPECIFIED|\?\?|%")
+
+    def check_order(self, findings):
+        """Worst first."""
+        severities = [(hang_table.HANG, hang_table.SUSPICIOUS, hang_table.HARMLESS).index(f["severity"]) for f in findings]
+        self.assertEqual(sorted(severities), severities)
+
+    def check(self, victim, *, is_hung):
+        pid = self.start(victim)
+        dump = self.daemon.dump(pid)
+        findings = dump.resource.get("findings", [])
+        described = [f"{f.get('kind')} {f.get('severity')} {text_of(f)!r}" for f in findings]
+        worst = [f"{f['kind']} {f['severity']}" for f in findings if f.get("severity") in WORSE_THAN_HARMLESS]
+        print(f"hang: {victim.name:<32} {', '.join(worst) or '-'}")
+
+        for name, expected in victim.waits.items():
+            threads = [t for t in dump.threads.values() if t.get("name") == name]
+            self.assertTrue(threads, f"no thread {name}")
+            # Of a pool that one thread joins, one is joined.
+            for thread in threads:
+                with self.subTest(thread=name, wait=thread.get("wait")):
+                    self.check_wait(dump, thread, expected)
+        for expected in victim.findings:
+            with self.subTest(expected=expected, findings=described):
+                self.assertTrue(any(self.matches(dump, expected, f) for f in findings), "there is no such finding")
+        too_much = [hang_table.HANG] if is_hung else WORSE_THAN_HARMLESS
+        unexpected = [text for text, f in zip(described, findings, strict=True)
+                      if f.get("severity") in too_much and not any(self.matches(dump, e, f) for e in victim.findings)]
+        self.assertEqual([], unexpected)
+        self.check_sentences(dump)
+        self.check_order(findings)
+        if victim.asks_gdb:
+            self.compare_owners_with_gdb(dump, pid)
+
+    def compare_owners_with_gdb(self, dump, pid):
+        ours = {t["wait"]["address"]: t["wait"]["ownerTid"] for t in dump.threads.values()
+                if t.get("wait", {}).get("kind") == "MUTEX" and t["wait"].get("owner") == hang_table.KNOWN}
+        self.assertTrue(ours, "there is no owner to compare")
+        self.assertEqual(gdb_owners(pid, list(ours)), ours)
+
+    def test_table_is_long_enough(self):
+        print(f"hang: {len(hang_table.VICTIMS)} victims, {len(hang_table.IDLE)} idle ones")
+        self.assertGreaterEqual(len(hang_table.VICTIMS), 30)
+        self.assertGreaterEqual(len(hang_table.IDLE), 8)
+
+
+def case(victim, is_hung):
+    return lambda self: self.check(victim, is_hung=is_hung)
+
+
+for _victim in hang_table.VICTIMS:
+    setattr(HangVictimsTest, f"test_{_victim.name}", case(_victim, True))
+for _victim in hang_table.IDLE:
+    setattr(HangVictimsTest, f"test_not_hung_{_victim.name}", case(_victim, False))
+
+if __name__ == "__main__":
+    unittest.main()
