@@ -495,6 +495,10 @@ void Agent::AddWaitFacts(int64_t deadline_ns, Capture* capture) {
         "the memory of the process");
     return;
   }
+  if (facts->futex_count > kMaxFutexWords) {
+    capture->notes.push_back("its threads wait on " + std::to_string(facts->futex_count) +
+                             " futexes: " + std::to_string(kMaxFutexWords) + " futexes were looked at");
+  }
   capture->futexes = std::move(facts->futexes);
   for (ThreadCapture& thread : capture->threads) {
     auto polled = facts->polled.find(thread.tid);
