@@ -44,6 +44,12 @@ bool LeadsOn(const WaitScene& scene, const v1::Thread* thread) {
   return thread != nullptr && IsQueued(scene, *thread) && thread->wait().owner() == Wait::KNOWN;
 }
 
+// In a call that ends by itself, sooner or later.
+bool IsInCall(const Wait& wait) {
+  const bool uses_file = wait.kind() == Wait::READ || wait.kind() == Wait::WRITE;
+  return wait.kind() == Wait::SYSTEM_CALL || (uses_file && wait.fds_size() == 1 && wait.fds(0).name().starts_with('/'));
+}
+
 bool IsLong(const Queue& queue) {
   return std::ranges::any_of(queue.waiters, [](const v1::Thread* thread) {
     return thread->wait().has_duration() && thread->wait().duration().seconds() >= kLongSeconds;
@@ -134,8 +140,12 @@ class QueueTeller {
   }
 
   Finding Abandoned() {
-    Finding finding = Start(Finding::ABANDONED_LOCK, AllTimed() ? Finding::SUSPICIOUS : Finding::HANG,
+    // A thread that was started after the others had been listed has a higher tid.
+    const bool may_be_new = std::ranges::none_of(
+        scene_.dump().threads(), [&](const v1::Thread& thread) { return thread.tid() > wait_.owner_tid(); });
+    Finding finding = Start(Finding::ABANDONED_LOCK, AllTimed() || may_be_new ? Finding::SUSPICIOUS : Finding::HANG,
                             Subject() + WaitedThing(wait_) + ", which nobody will release: " + wait_.owner_note());
+    if (may_be_new) finding.add_details("unless thread " + std::to_string(wait_.owner_tid()) + " began during the dump");
     AddWaiters(&finding);
     return finding;
   }
@@ -144,7 +154,7 @@ class QueueTeller {
     const v1::Thread* owner = scene_.Find(wait_.owner_tid());
     if (owner == nullptr) return std::nullopt;
     const bool runs = !owner->has_wait();
-    const bool in_call = owner->wait().kind() == Wait::SYSTEM_CALL;
+    const bool in_call = IsInCall(owner->wait());
     if ((runs || in_call) && !IsWorthAWord()) return std::nullopt;
     std::string text = Subject() + WaitedThing(wait_) + HeldBy(wait_) + scene_.NameAndPlace(*owner) + ", which ";
     if (!runs) {

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "daemon/analyze/hang_scene.h"
+#include "daemon/unwind/own_process.h"
 
 namespace stackd {
 namespace {
@@ -92,9 +93,46 @@ TEST(Finding, ThreadThatLocksItsOwnMutexIsASelfDeadlock) {
 TEST(Finding, LockOfAnEndedThreadIsAbandoned) {
   HangScene scene;
   scene.AddLocker(101, "a", "Transfer", 0x5000);
-  scene.AddMutex(0x5000, 4711);
+  scene.AddMutex(0x5000, 77);
   scene.Explain();
   EXPECT_EQ(scene.Finding(Finding::ABANDONED_LOCK).severity(), Finding::HANG);
+}
+
+TEST(Finding, OwnerThatMayHaveBegunDuringTheDumpIsNotCalledGoneForCertain) {
+  HangScene scene;
+  scene.AddLocker(101, "a", "Transfer", 0x5000);
+  scene.AddMutex(0x5000, 4711);
+  scene.Explain();
+  EXPECT_EQ(scene.Finding(Finding::ABANDONED_LOCK).severity(), Finding::SUSPICIOUS);
+}
+
+TEST(Finding, OwnerThatWaitsForAFileLockIsToBlameForItsQueue) {
+  HangScene scene;
+  scene.AddLocker(101, "a", "Transfer", 0x5000);
+  scene.AddThread(102, "b", {"__GI_flock@libc.so.6", "Save"});
+  scene.SetCall(102, SYS_flock, {9, 2});
+  scene.AddMutex(0x5000, 102);
+  scene.Explain();
+  ASSERT_EQ(scene.dump().findings_size(), 1);
+  EXPECT_EQ(scene.dump().findings(0).kind(), Finding::OWNER_BLOCKED);
+}
+
+TEST(Finding, ThreadThatTheKernelRefusedAMutexWaitsForEver) {
+  HangScene scene;
+  scene.capture().map = OwnAddressMap();
+  const uint64_t here_avma = reinterpret_cast<uint64_t>(__builtin_frame_address(0));
+  scene.AddThread(101, "a", {"__futex_abstimed_wait64@libc.so.6", "__pthread_mutex_lock_full@libc.so.6", "Transfer"});
+  scene.captured(101).registers.value[Registers::kRsp] = here_avma;
+  scene.SetFutexCall(101, here_avma);
+  scene.AddWord(here_avma, 0);
+  scene.AddLocker(102, "b", "Audit", 0x5000);
+  scene.SetFutexCall(102, 0x5000, FUTEX_LOCK_PI_PRIVATE);
+  scene.AddWord(0x5000, 101 | FUTEX_WAITERS);
+  scene.Explain();
+  const Finding finding = scene.Finding(Finding::OWNER_BLOCKED);
+  EXPECT_EQ(finding.severity(), Finding::HANG);
+  EXPECT_THAT(finding.tids(), ElementsAre(101, 102));
+  EXPECT_THAT(finding.explanation(), HasSubstr("the kernel refused it"));
 }
 
 TEST(Finding, OwnerThatSleepsIsNamed) {
