@@ -166,7 +166,7 @@ TEST(Finding, PoolWhoseTasksWaitForTasksIsStarved) {
   scene.Explain();
   const Finding starved = scene.Finding(Finding::STARVED_POOL);
   EXPECT_EQ(starved.severity(), Finding::SUSPICIOUS);
-  EXPECT_THAT(starved.explanation(), HasSubstr("all 3 threads of the pool that runs Pool::Loop"));
+  EXPECT_THAT(starved.explanation(), HasSubstr("all 3 threads that run tasks in Pool::Loop"));
 }
 
 TEST(Finding, PoolWithOneIdleThreadIsNotStarved) {
@@ -212,6 +212,51 @@ TEST(Finding, StoppedProcessIsSaidToBeStopped) {
   scene.captured(kScenePid).status = ThreadStatus::kStopped;
   scene.Explain();
   EXPECT_THAT(scene.Finding(Finding::STOPPED).explanation(), HasSubstr("the process is stopped"));
+}
+
+TEST(Finding, ProcessInADebuggerIsNotHung) {
+  HangScene scene;
+  scene.AddThread(kScenePid, "bank", {"main"});
+  scene.captured(kScenePid).status = ThreadStatus::kStopped;
+  scene.captured(kScenePid).kernel_state = 't';
+  scene.Explain();
+  EXPECT_EQ(scene.Finding(Finding::STOPPED).severity(), Finding::HARMLESS);
+}
+
+TEST(Finding, PoolThatIsJoinedIsIdle) {
+  HangScene scene;
+  AddIdle(&scene, 101, "worker", "Pool::Loop()");
+  scene.AddThread(kScenePid, "bank", {"__pthread_clockjoin_ex@libc.so.6", "main"});
+  scene.SetFutexCall(kScenePid, 0x7000, FUTEX_WAIT_BITSET | FUTEX_CLOCK_REALTIME);
+  scene.AddWord(0x7000, 101);
+  scene.Explain();
+  ASSERT_EQ(scene.dump().findings_size(), 1);
+  EXPECT_EQ(scene.dump().findings(0).kind(), Finding::IDLE);
+}
+
+TEST(Finding, LockWithoutAnOwnerIsAHangIfNobodyRuns) {
+  HangScene scene;
+  for (int32_t tid : {101, 102}) {
+    scene.AddThread(tid, "w",
+                    {"syscall@libc.so.6", "std::sys::pal::unix::futex::futex_wait",
+                     "std::sys::sync::mutex::futex::Mutex::lock_contended", "bank::transfer::h0123456789abcdef"});
+    scene.SetFutexCall(tid, 0x5000 + tid, FUTEX_WAIT_BITSET_PRIVATE);
+  }
+  scene.Explain();
+  EXPECT_EQ(scene.dump().findings(0).kind(), Finding::OWNER_UNKNOWN);
+  EXPECT_EQ(scene.dump().findings(0).severity(), Finding::HANG);
+  scene.AddThread(103, "busy", {"Compute"});
+  scene.Explain();
+  EXPECT_EQ(scene.dump().findings(0).severity(), Finding::SUSPICIOUS);
+}
+
+TEST(Finding, LockThatWasFreeWhenItWasReadIsNothingToSpeakOf) {
+  HangScene scene;
+  scene.AddLocker(101, "a", "Transfer", 0x5000);
+  scene.AddWord(0x5000, 0);
+  scene.AddThread(102, "busy", {"Compute"});
+  scene.Explain();
+  EXPECT_EQ(scene.dump().findings_size(), 0);
 }
 
 TEST(Finding, MissedHeartbeatIsAFinding) {

@@ -31,7 +31,9 @@ Result<std::vector<std::string>> Listed(const DumpStore& store, const std::strin
   return names;
 }
 
-Result<ComparedDumps> NothingToCompare(const std::string& name, const char* earlier_or_later) {
+// Nothing goes with the dump `name`, perhaps because it is not there itself.
+Result<ComparedDumps> NothingToCompare(const DumpStore& store, const std::string& name, const char* earlier_or_later) {
+  if (auto found = store.Find(name); !found) return std::unexpected(found.error());
   return Error(Code::kNotFound,
                std::string("there is no ") + earlier_or_later + " dump of the process of " + name +
                    "; take one with stackctl dump, or some with stackctl dump --samples 3",
@@ -62,12 +64,12 @@ Result<ComparedDumps> ChooseComparedDumps(const DumpStore& store, const std::str
   if (!listed) return std::unexpected(listed.error());
   const std::vector<std::string>& names = *listed;
   if (chosen.after.empty()) {
-    if (names.empty() || names[0] == before) return NothingToCompare(before, "later");
+    if (names.empty() || names[0] == before) return NothingToCompare(store, before, "later");
     chosen.after = names[0];
   }
   auto newer = std::ranges::find(names, chosen.after);
   if (chosen.before.empty()) {
-    if (newer == names.end() || newer + 1 == names.end()) return NothingToCompare(chosen.after, "earlier");
+    if (newer == names.end() || newer + 1 == names.end()) return NothingToCompare(store, chosen.after, "earlier");
     chosen.before = *(newer + 1);
   }
   auto older = std::ranges::find(names, chosen.before);

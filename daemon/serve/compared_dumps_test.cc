@@ -56,6 +56,15 @@ TEST_F(ComparedDumpsTest, FillInWhatIsNotNamed) {
   EXPECT_EQ(ChooseComparedDumps(*store_, "", NameOf(1)).error().reason, "DUMP_NOT_FOUND");
 }
 
+TEST_F(ComparedDumpsTest, AreNotThereOrNoNames) {
+  Put(NameOf(1));
+  for (const auto& [before, after] : {std::pair{NameOf(9, 9), std::string()}, {std::string(), NameOf(9)}}) {
+    EXPECT_THAT(ChooseComparedDumps(*store_, before, after).error().message, HasSubstr("no dump")) << before << after;
+  }
+  EXPECT_EQ(ChooseComparedDumps(*store_, "nonsense", "").error().reason, "BAD_NAME");
+  EXPECT_EQ(ChooseComparedDumps(*store_, "", "nonsense").error().reason, "BAD_NAME");
+}
+
 TEST_F(ComparedDumpsTest, AreInOrderOfTimeHoweverTheyAreNamed) {
   for (int number = 1; number <= 3; ++number) Put(NameOf(number));
   auto chosen = ChooseComparedDumps(*store_, NameOf(3), NameOf(1));

@@ -1,8 +1,8 @@
-/* The two inner parts of a dump handler by themselves, the pointer filter and the ring; and a heartbeat.
+/* The two inner parts of a dump handler by themselves: the pointer filter and the ring.
  *
- * Prints "AVX2 SCALAR MEMCPY RING BEAT SUSPEND": ns per KiB of a 4 KiB stack of which a fifth is pointers, by the filter's
- * two variants and by memcpy; ns to claim a record of two slots, commit it and free it again, without copying; ns of a
- * beat, and of a suspension with the beat after it. AVX2 is 0 where the CPU lacks it.
+ * Prints "AVX2 SCALAR MEMCPY RING": ns per KiB of a 4 KiB stack of which a fifth is pointers, by the filter's two variants
+ * and by memcpy; ns to claim a record of two slots, commit it and free it again, without copying. AVX2 is 0 where the CPU
+ * lacks it.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -12,7 +12,6 @@
 #include "agent/code_ranges.h"
 #include "agent/pointer_filter.h"
 #include "agent/ring_writer.h"
-#include "stackd/agent.h"
 #include "stackd/ring_abi.h"
 
 #define STACK_WORDS 512
@@ -116,13 +115,6 @@ int main(void) {
   /* Just more than the first slot holds. */
   uint32_t words = STACKD_SLOT_BYTES / 8 - 20;
   double ring_ns = MEASURE(write_record(&ring, words)) - MEASURE(memcpy(out, stack, words * 8));
-  stackd_heartbeat_t* heartbeat = stackd_heartbeat_register("bench", 1000);
-  double beat_ns = MEASURE(stackd_beat(heartbeat));
-  double suspend_ns = MEASURE({
-    stackd_heartbeat_suspend(heartbeat);
-    stackd_beat(heartbeat);
-  });
-  printf("%.1f %.1f %.1f %.1f %.2f %.2f\n", avx2_ns / STACK_KIB, scalar_ns / STACK_KIB, memcpy_ns / STACK_KIB, ring_ns,
-         beat_ns, suspend_ns);
+  printf("%.1f %.1f %.1f %.1f\n", avx2_ns / STACK_KIB, scalar_ns / STACK_KIB, memcpy_ns / STACK_KIB, ring_ns);
   return 0;
 }

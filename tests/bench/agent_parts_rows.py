@@ -1,17 +1,15 @@
-"""The inner parts of the handler by themselves: they show where the pause goes, and have no target. Heartbeats have one."""
+"""The inner parts of the handler by themselves. No target: they show where the pause goes."""
 
 from stand import REPEAT, numbers_from, say
-from table import Figure, Row, below
+from table import Figure, Row
 
 
 def agent_parts_rows():
     say("agent-parts")
-    avx2, scalar, memcpy, ring, beat, suspend = zip(*(numbers_from("agent_parts") for _ in range(REPEAT)))
+    avx2, scalar, memcpy, ring = zip(*(numbers_from("agent_parts") for _ in range(REPEAT)))
     peer = Figure(list(memcpy), "ns/KiB", "memcpy")
     return [
         Row("pointer filter, AVX2", Figure(list(avx2), "ns/KiB"), peer),
         Row("pointer filter, scalar", Figure(list(scalar), "ns/KiB"), peer),
         Row("claim, commit and free a record of two slots", Figure(list(ring), "ns")),
-        below("a heartbeat's beat", Figure(list(beat), "ns"), 5),
-        Row("its suspension, and the beat after it", Figure(list(suspend), "ns")),
     ]

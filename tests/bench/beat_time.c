@@ -1,7 +1,7 @@
 /* What a beat costs, next to what a program might do instead.
  *
- *   beat_time            prints "BEAT CLOCK ADD": ns of one stackd_beat(), of one clock_gettime(), of one atomic addition
- *   beat_time for-ever   beats, after it has said "ready TID"
+ *   beat_time            prints "BEAT SUSPEND CLOCK ADD": ns of one stackd_beat(), of a suspension with the beat after it,
+ * of one clock_gettime(), of one atomic addition beat_time for-ever   beats, after it has said "ready TID"
  *
  * STACKD_DIR must have a daemon: only then a beat goes to where somebody watches.
  */
@@ -51,8 +51,12 @@ int main(int argc, char** argv) {
   }
   static uint64_t counter __attribute__((aligned(64)));
   double beat_ns = MEASURE(stackd_beat(heartbeat));
+  double suspend_ns = MEASURE({
+    stackd_heartbeat_suspend(heartbeat);
+    stackd_beat(heartbeat);
+  });
   double clock_ns = MEASURE(now_ns());
   double add_ns = MEASURE(__atomic_fetch_add(&counter, 1, __ATOMIC_RELAXED));
-  printf("%.2f %.2f %.2f\n", beat_ns, clock_ns, add_ns);
+  printf("%.2f %.2f %.2f %.2f\n", beat_ns, suspend_ns, clock_ns, add_ns);
   return 0;
 }

@@ -78,16 +78,16 @@ def cost_rows(what, processes, threads, awake=0, period_ms=1000, limit=None):
 
 def look_rows():
     say("detection: one look at a process of 1,000 threads")
-    motion, sample, slow, helper = [], [], [], []
+    motion, sample, reader, helper = [], [], [], []
     for _ in range(REPEAT):
         figures = numbers_from("look_loop", AGENT, 50, BENCH / "pool_program", 999, 0, 1000)
-        for values, ns in zip((motion, sample, slow, helper), figures):
+        for values, ns in zip((motion, sample, reader, helper), figures):
             values.append(ns / 1e6)
     return [
-        Row("1,000 threads: whether they have run (ReadMotion)", Figure(motion, "ms")),
-        Row("1,000 threads: what they wait for (SampleWaits), median", Figure(sample, "ms")),
-        Row("the same, p99", Figure(slow, "ms")),
-        Row("of that, CPU time of the agent's thread", Figure(helper, "ms")),
+        Row("have 1,000 threads run? (ReadMotion), CPU time of the daemon", Figure(motion, "ms")),
+        Row("what do 1,000 threads wait for? (SampleWaits), until it is known", Figure(sample, "ms")),
+        Row("CPU time of the daemon for that", Figure(reader, "ms")),
+        Row("CPU time of the agent's thread for that", Figure(helper, "ms")),
     ]
 
 
@@ -113,15 +113,16 @@ def syscalls_of_beats(daemon):
 
 def beat_rows():
     say("detection: a beat")
-    beat, clock, add = [], [], []
+    beat, suspend, clock, add = [], [], [], []
     with stand() as daemon, environment("STACKD_DIR", str(daemon.dir)):
         for _ in range(REPEAT):
-            for values, ns in zip((beat, clock, add), numbers_from("beat_time")):
+            for values, ns in zip((beat, suspend, clock, add), numbers_from("beat_time")):
                 values.append(ns)
         calls = syscalls_of_beats(daemon)
     ours = Figure(beat, "ns")
     rows = [below("a beat", ours, 5, peer=Figure(clock, "ns", "clock_gettime")),
-            Row("a beat", ours, Figure(add, "ns", "atomic addition"))]
+            Row("a beat", ours, Figure(add, "ns", "atomic addition")),
+            Row("a suspension, and the beat after it", Figure(suspend, "ns"))]
     if calls is not None:
         rows.append(below(f"system calls of a thread that does nothing but beat, {BEAT_SECONDS} s (perf stat)",
                           Figure([calls], ""), 0, strict=False))

@@ -2,8 +2,9 @@
 //
 //   look_loop AGENT ROUNDS PROGRAM [ARGUMENT...]
 //
-// Prints "MOTION_NS SAMPLE_NS SAMPLE_P99_NS HELPER_NS": the median time of ReadMotion; median and 99th percentile of
-// SampleWaits; CPU time that the process's helper uses for one.
+// Prints "MOTION_CPU_NS SAMPLE_NS SAMPLE_CPU_NS HELPER_CPU_NS": medians of the CPU time of a ReadMotion, of the time of a
+// SampleWaits and of its CPU time here; and the CPU time that the process's helper uses for one.
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,9 +40,15 @@ int64_t HelperCpuNs(pid_t pid) {
   Fail("the process has no thread stackd-agent");
 }
 
-int64_t Percentile(std::vector<int64_t> values, int percent) {
+int64_t CpuNs() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return now.tv_sec * kNsPerSecond + now.tv_nsec;
+}
+
+long long Median(std::vector<int64_t> values) {
   std::ranges::sort(values);
-  return values[values.size() * static_cast<size_t>(percent) / 100];
+  return values[values.size() / 2];
 }
 
 int Run(const std::string& agent, int rounds, const std::vector<std::string>& command) {
@@ -49,15 +56,17 @@ int Run(const std::string& agent, int rounds, const std::vector<std::string>& co
   auto collector = Collector::Start({.dir = dir.path()});
   if (!collector) Fail(collector.error().message);
   UnderAgent program(collector->get(), dir.path(), agent, command);
-  std::vector<int64_t> motion_ns, sample_ns;
+  std::vector<int64_t> motion_cpu_ns, sample_ns, sample_cpu_ns;
   int64_t helper_before_ns = HelperCpuNs(program.pid());
   for (int i = 0; i < rounds; ++i) {
-    int64_t begin_ns = MonotonicNs();
+    int64_t motion_begin_cpu_ns = CpuNs();
     auto motion = (*collector)->ReadMotion(program.process_id());
-    int64_t then_ns = MonotonicNs();
-    auto waits = (*collector)->SampleWaits(program.process_id(), then_ns + 10 * kNsPerSecond);
-    sample_ns.push_back(MonotonicNs() - then_ns);
-    motion_ns.push_back(then_ns - begin_ns);
+    int64_t sample_begin_cpu_ns = CpuNs();
+    int64_t sample_begin_ns = MonotonicNs();
+    auto waits = (*collector)->SampleWaits(program.process_id(), sample_begin_ns + 10 * kNsPerSecond);
+    sample_ns.push_back(MonotonicNs() - sample_begin_ns);
+    sample_cpu_ns.push_back(CpuNs() - sample_begin_cpu_ns);
+    motion_cpu_ns.push_back(sample_begin_cpu_ns - motion_begin_cpu_ns);
     if (!motion) Fail("ReadMotion: " + motion.error().message);
     if (!waits) Fail("SampleWaits: " + waits.error().message);
     // All but the agent's own thread, which looks.
@@ -67,10 +76,9 @@ int Run(const std::string& agent, int rounds, const std::vector<std::string>& co
     // As far apart as in use, where everybody sleeps in between.
     usleep(20'000);
   }
-  int64_t helper_ns = (HelperCpuNs(program.pid()) - helper_before_ns) / rounds;
-  printf("%lld %lld %lld %lld\n", static_cast<long long>(Percentile(motion_ns, 50)),
-         static_cast<long long>(Percentile(sample_ns, 50)), static_cast<long long>(Percentile(sample_ns, 99)),
-         static_cast<long long>(helper_ns));
+  int64_t helper_cpu_ns = (HelperCpuNs(program.pid()) - helper_before_ns) / rounds;
+  printf("%lld %lld %lld %lld\n", Median(motion_cpu_ns), Median(sample_ns), Median(sample_cpu_ns),
+         static_cast<long long>(helper_cpu_ns));
   return 0;
 }
 
