@@ -108,6 +108,12 @@ ProcessDescription Agent::Describe() const {
   return description;
 }
 
+Result<std::vector<ThreadMotion>> Agent::ReadMotion() {
+  auto motions = files_->Motion();
+  if (motions) thread_count_.store(static_cast<int32_t>(motions->size()));
+  return motions;
+}
+
 bool Agent::MayAskForDump() {
   int64_t now_ns = MonotonicNs();
   if (dump_requests_paid_ns_ > now_ns + (kDumpRequestBurst - 1) * kDumpRequestNs) {

@@ -64,7 +64,7 @@ class Agent {
   void LoadModulesEarly();
 
   // Any thread; see Collector.
-  Result<std::vector<ThreadMotion>> ReadMotion() const { return files_->Motion(); }
+  Result<std::vector<ThreadMotion>> ReadMotion();
   Result<std::vector<ThreadWait>> SampleWaits(int64_t deadline_ns);
   Result<std::vector<FutexWord>> ReadFutexes(std::vector<uint64_t> avmas) const;
   std::vector<Heartbeat> Heartbeats() const { return ReadHeartbeats(*ring_); }
