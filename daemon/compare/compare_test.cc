@@ -200,6 +200,19 @@ TEST(Compare, FindsADeadlockThatIsInBothDumps) {
   EXPECT_THAT(comparison.findings(0).details(), Contains("it is in both dumps"));
 }
 
+TEST(Compare, WithdrawsAHangThatEndedByItself) {
+  const auto severity = [](microseconds cpu, bool in_both) {
+    v1::Dump before = DumpAt({}, {{1, "main/lock", {}, Mutex("0xa", 1)}});
+    v1::Dump after = DumpAt(std::chrono::seconds(2), {{1, "main/lock", cpu, Mutex("0xa", 1)}});
+    AddFinding(v1::Finding::SELF_DEADLOCK, v1::Finding::HANG, "it waits for itself", {1}, &before);
+    if (in_both) AddFinding(v1::Finding::SELF_DEADLOCK, v1::Finding::HANG, "it waits for itself", {1}, &after);
+    return DumpComparer::Start(before, after)->Finish().findings(0).severity();
+  };
+  EXPECT_EQ(severity({}, true), v1::Finding::HANG);
+  EXPECT_EQ(severity(milliseconds(5), true), v1::Finding::SUSPICIOUS) << "it ran in between";
+  EXPECT_EQ(severity({}, false), v1::Finding::SUSPICIOUS) << "it is over";
+}
+
 TEST(Compare, CallsStuckWhoWaitsForTheSameLockOfAThreadThatDoesNotMove) {
   const std::vector<ThreadIs> threads{{1, "main/sleep", {}, WaitFor(v1::Wait::SLEEP)},
                                       {2, "main/lock", {}, Mutex("0xa", 1)},
