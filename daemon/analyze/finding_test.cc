@@ -227,8 +227,9 @@ TEST(Finding, FutureThatNobodyIsLeftToSetIsSaid) {
   scene.AddThread(kScenePid, "bank",
                   {"syscall@libc.so.6", "std::__atomic_futex_unsigned_base::_M_futex_wait_until(bool)@libstdc++.so.6",
                    "std::future<int>::get()", "main"});
-  scene.SetFutexCall(kScenePid, 0x5000, FUTEX_WAIT_BITSET_PRIVATE);
+  scene.SetFutexCall(kScenePid, 0x5000, FUTEX_WAIT);
   AddIdle(&scene, 101, "worker", "Loop()");
+  scene.AddThread(102, "stackd-agent", {"capture_helper@libstackd_agent.so"});
   scene.Explain();
   const Finding finding = scene.Finding(Finding::NOBODY_TO_WAKE);
   EXPECT_EQ(finding.severity(), Finding::HANG);

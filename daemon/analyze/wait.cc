@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <optional>
 #include <set>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "daemon/analyze/function_name.h"
@@ -93,14 +95,18 @@ class WaitExplainer {
   }
 
   // What is known of the call that the thread is in; the code before its program counter tells the number at least.
-  std::optional<SystemCall> CallOf(const ThreadCapture& thread) {
+  std::optional<SystemCall> CallOf(const ThreadCapture& thread, const WaitFunction* function) {
     if (thread.call) return thread.call;
     if (capture_.map == nullptr || !thread.has_stack) return std::nullopt;
     const uint64_t pc_avma = thread.registers.value[Registers::kRip];
-    const auto [entry, is_new] = call_at_.try_emplace(pc_avma);
+    const auto [entry, is_new] = call_at_.try_emplace({pc_avma, function});
     if (is_new) {
       const auto site = ReadSyscallSite(*capture_.map, pc_avma);
-      if (site && site->in_syscall && site->number) entry->second = SystemCall{.number = *site->number};
+      // Of what syscall(2) was called for, functions around it may tell.
+      const bool waits = function != nullptr && function->kind != Wait::KIND_UNSPECIFIED;
+      if (site && site->in_syscall && (site->number || waits)) {
+        entry->second = SystemCall{.number = site->number.value_or(SYS_futex)};
+      }
     }
     return entry->second;
   }
@@ -111,7 +117,7 @@ class WaitExplainer {
     thread.clear_wait();
     const bool crashed = capture_.crash && capture_.crash->tid == captured.tid;
     if (captured.status == ThreadStatus::kExited || crashed) return;
-    calls_[index] = CallOf(captured);
+    calls_[index] = CallOf(captured, FunctionOf(thread));
     const std::optional<SystemCall>& call = calls_[index];
     if (IsStopped(captured)) {
       thread.mutable_wait()->set_kind(Wait::STOP);
@@ -252,7 +258,7 @@ class WaitExplainer {
   std::set<int32_t> tids_;
   std::unordered_map<int32_t, const WaitedFd*> fds_;
   std::vector<std::optional<WaitFunction>> functions_of_stack_;
-  std::unordered_map<uint64_t, std::optional<SystemCall>> call_at_;
+  std::map<std::pair<uint64_t, const WaitFunction*>, std::optional<SystemCall>> call_at_;
   // Of each thread: what it waits in, if that is a futex; and its call.
   std::vector<const WaitFunction*> waiting_on_;
   std::vector<std::optional<SystemCall>> calls_;

@@ -197,13 +197,31 @@ bool IsLibraryModule(std::string_view module) {
   return std::ranges::any_of(kModules, [&](std::string_view name) { return module.starts_with(name); });
 }
 
+// "std::sync::Mutex::lock" for Rust's "<std::sync::Mutex>::lock" and "<std::sync::Mutex as Lock>::lock".
+std::string WithoutImpl(std::string name) {
+  if (!name.starts_with('<')) return name;
+  int depth = 0;
+  size_t as = name.npos, end = 0;
+  for (; end < name.size(); ++end) {
+    if (name[end] == '<') ++depth;
+    if (name[end] == '>' && name[end - 1] != '-' && --depth == 0) break;
+    if (depth == 1 && as == name.npos && name.compare(end, 4, " as ") == 0) as = end;
+  }
+  if (end >= name.size()) return name;
+  std::string_view type = std::string_view(name).substr(1, std::min(as, end) - 1);
+  for (std::string_view prefix : {"&", "mut ", "dyn "}) {
+    if (type.starts_with(prefix)) type.remove_prefix(prefix.size());
+  }
+  return std::string(type) + name.substr(end + 1);
+}
+
 // A wait is among the innermost frames; recursion inside of it there is none.
 constexpr int kMaxWaitFrames = 32;
 
 }  // namespace
 
 std::string WaitFunctionName(std::string_view function) {
-  std::string name = PlainFunction(function);
+  std::string name = WithoutImpl(PlainFunction(function));
   std::string_view rest = name;
   while (rest.starts_with('_')) rest.remove_prefix(1);
   constexpr std::string_view kInternal = "GI_";
@@ -221,7 +239,7 @@ bool IsLibraryFrame(const v1::Frame& frame) {
   if (frame.function().empty()) return IsLibraryModule(frame.module());
   const std::string name = WaitFunctionName(frame.function());
   constexpr std::string_view kScopes[] = {
-      "std::",         "gthread_",   "gnu_cxx::",          "core::",   "alloc::", "<alloc::", "<core::", "<std::", "rust_",
+      "std::",         "gthread_",   "gnu_cxx::",          "core::",   "alloc::", "rust_",
       "parking_lot::", "lock_api::", "parking_lot_core::", "runtime.", "absl::"};
   return IsLibraryModule(frame.module()) || FindEntry(name) != nullptr ||
          std::ranges::any_of(kScopes, [&](std::string_view scope) { return name.starts_with(scope); });

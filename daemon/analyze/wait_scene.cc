@@ -14,10 +14,16 @@ using Wait = v1::Wait;
 
 const std::string kNothing;
 
+// It runs in each dump, for the dump (agent/helper_thread.c).
+constexpr std::string_view kAgentThread = "stackd-agent";
+
 // True for a wait that only a thread of the same process can end.
 bool EndsFromInside(const Wait& wait) {
   if (wait.timed()) return false;
-  return wait.kind() == Wait::JOIN || wait.futex_operation().find("_PRIVATE") != std::string::npos;
+  if (wait.futex_operation().empty()) return false;
+  // libstdc++ waits for its own futures as for words that processes share.
+  const bool is_own = wait.kind() == Wait::JOIN || wait.kind() == Wait::FUTURE;
+  return is_own || wait.futex_operation().find("_PRIVATE") != std::string::npos;
 }
 
 std::string FrameInWords(const v1::Frame& frame) {
@@ -98,7 +104,7 @@ bool IsLockWait(Wait::Kind kind) {
 }
 
 bool MayAct(const v1::Thread& thread) {
-  if (thread.status() == v1::Thread::EXITED) return false;
+  if (thread.status() == v1::Thread::EXITED || thread.name() == kAgentThread) return false;
   return !thread.has_wait() || (!EndsFromInside(thread.wait()) && thread.wait().kind() != Wait::SIGNAL);
 }
 

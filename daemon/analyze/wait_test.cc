@@ -70,6 +70,24 @@ TEST(Wait, RustsMutexSaysThatItKeepsNoOwner) {
   EXPECT_EQ(scene.wait(101).owner_note(), "owner unknown: Rust's mutex keeps none");
 }
 
+TEST(Wait, RustsNamesAreUnderstoodInBothManglings) {
+  HangScene scene;
+  scene.AddThread(101, "m",
+                  {"syscall@libc.so.6", "std::sys::pal::unix::futex::futex_wait",
+                   "<std::sys::sync::mutex::futex::Mutex>::lock_contended", "bank::transfer"});
+  scene.AddThread(102, "p",
+                  {"syscall@libc.so.6", "parking_lot_core::thread_parker::imp::ThreadParker::futex_wait",
+                   "<parking_lot_core::thread_parker::imp::ThreadParker as "
+                   "parking_lot_core::thread_parker::ThreadParkerT>::park",
+                   "parking_lot_core::parking_lot::park::{{closure}}", "parking_lot::raw_mutex::RawMutex::lock_slow",
+                   "<parking_lot::raw_mutex::RawMutex as lock_api::mutex::RawMutex>::lock", "bank::transfer"});
+  for (int32_t tid : {101, 102}) scene.SetFutexCall(tid, 0x5000 + tid * 8, FUTEX_WAIT_BITSET_PRIVATE);
+  scene.Explain();
+  EXPECT_EQ(scene.wait(101).owner_note(), "owner unknown: Rust's mutex keeps none");
+  EXPECT_EQ(scene.wait(102).owner_note(), "owner unknown: parking_lot's mutex keeps none");
+  EXPECT_EQ(scene.wait(102).address(), "") << "the word is the thread's own";
+}
+
 TEST(Wait, RwlockThatReadersHoldDoesNotSayWhich) {
   HangScene scene;
   scene.AddThread(101, "w",
