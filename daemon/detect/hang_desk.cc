@@ -120,7 +120,7 @@ bool HangDesk::Dump(const Suspicion& suspicion) {
       {{"process", PrintableText(suspicion.process_name)},
        {"id", "processes/" + suspicion.process_id},
        {"cause", InWords(suspicion.hang.cause)},
-       {"explanation", PrintableText(suspicion.hang.explanation)},
+       {"explanation", PrintableText(dump->explanation)},
        {"rule", suspicion.hang.rule},
        {"tid", suspicion.hang.tid},
        {"lasted_ms", suspicion.hang.duration_ns / kNsPerMs},
