@@ -70,7 +70,8 @@ void HangDesk::Add(SharedSuspicion suspicion) {
   }
   lock.unlock();
   ++in_cooldown_;
-  LogHang(LogLevel::kInfo, "process still hangs", *suspicion, "a dump of it is there already");
+  // A process could have as many of these as it likes.
+  LogHang(LogLevel::kDebug, "process still hangs", *suspicion, "a dump of it is there already");
   if (MakesIll(*suspicion)) health_->SetIll(std::move(suspicion));
 }
 
