@@ -45,7 +45,10 @@ std::string IdOf(const v1::Process& process) { return process.name().substr(proc
 
 HangDump ToHangDump(const v1::Dump& dump) {
   const auto is_hang = [](const v1::Finding& finding) { return finding.severity() == v1::Finding::HANG; };
-  return {.name = dump.name(), .is_stored = dump.stored(), .is_confirmed = std::ranges::any_of(dump.findings(), is_hang)};
+  return {.name = dump.name(),
+          .explanation = dump.hang().explanation(),
+          .is_stored = dump.stored(),
+          .is_confirmed = std::ranges::any_of(dump.findings(), is_hang)};
 }
 
 }  // namespace

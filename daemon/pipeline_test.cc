@@ -139,7 +139,7 @@ TEST_F(PipelineTest, AHangHasADumpOfItsOwnThatSaysWhy) {
   std::jthread other([this] { Create(); });
   CaptureRequest request{.trigger = Trigger::kHang, .deadline_ns = MonotonicNs() + kNsPerSecond};
   request.hang = {.cause = HangCause::kDeadlock,
-                  .explanation = "they wait",
+                  .explanation = "thread 7 waits for thread 8",
                   .tid = 7,
                   .heartbeat = "loop",
                   .duration_ns = 2'500'000'000,
@@ -150,7 +150,7 @@ TEST_F(PipelineTest, AHangHasADumpOfItsOwnThatSaysWhy) {
   EXPECT_EQ((*dump)->trigger(), v1::Dump::HANG);
   const v1::Hang& hang = (*dump)->hang();
   EXPECT_EQ(hang.cause(), v1::Hang::DEADLOCK);
-  EXPECT_EQ(hang.explanation(), "they wait");
+  EXPECT_EQ(hang.explanation(), "thread worker (tid 7) waits for thread 8");
   EXPECT_EQ(hang.tid(), 7);
   EXPECT_EQ(hang.heartbeat(), "loop");
   EXPECT_EQ(hang.duration().seconds(), 2);

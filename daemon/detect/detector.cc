@@ -13,6 +13,8 @@ namespace {
 constexpr int64_t kRefreshNs = 500 * kNsPerMs;
 // One look's time for threads: heartbeats of other processes must not wait for longer.
 constexpr int64_t kThreadsShareNs = 50 * kNsPerMs;
+// Likewise for questions about heartbeats that did not come.
+constexpr int64_t kJudgeShareNs = 200 * kNsPerMs;
 // Over so long a time the looks may take this part of a core, 1 %; beyond that they come less often.
 constexpr int64_t kWindowNs = 10 * kNsPerSecond;
 constexpr int64_t kWindowShareNs = kWindowNs / 100;
@@ -52,8 +54,10 @@ void Detector::Run() {
 int64_t Detector::Look(int64_t now_ns) {
   const int64_t begin_cpu_ns = options_.cpu_clock();
   if (refreshed_ns_ == 0 || now_ns - refreshed_ns_ >= kRefreshNs) Refresh(now_ns);
+  const int64_t begin_ns = MonotonicNs();
+  const auto has_time = [begin_ns] { return MonotonicNs() - begin_ns < kJudgeShareNs; };
   for (auto& [id, watch] : watches_) {
-    if (watch->heartbeats_due_ns() <= now_ns) watch->LookAtHeartbeats(now_ns);
+    if (watch->heartbeats_due_ns() <= now_ns) watch->LookAtHeartbeats(now_ns, has_time);
   }
   LookAtThreads(now_ns);
   Account(now_ns, options_.cpu_clock() - begin_cpu_ns);

@@ -94,8 +94,9 @@ TEST_F(DetectorTest, ADeadlockIsFoundOnceWithinTenSeconds) {
       EXPECT_EQ(found_[0]->hang.cause, HangCause::kDeadlock);
       EXPECT_EQ(found_[0]->hang.tid, 11);
       EXPECT_EQ(found_[0]->hang.rule, "deadlock");
-      EXPECT_EQ(found_[0]->hang.explanation,
-                "2 threads wait for each other in a circle: 11 for 12 (0xa0), 12 for 11 (0xb0)");
+      EXPECT_EQ(
+          found_[0]->hang.explanation,
+          "2 threads wait for each other in a circle: thread 11 for thread 12 (0xa0), thread 12 for thread 11 (0xb0)");
       EXPECT_FALSE(found_[0]->over);
     }
   }
@@ -303,8 +304,12 @@ TEST_F(DetectorTest, AProcessThatIsStoppedOrFrozenIsNotToBlame) {
     EXPECT_GT(detector_->Counters().at("hangs_stopped"), 0);
     process.state = 'S';
     process.is_frozen = false;
-    Pass(1, [&] { ++process.heartbeats[0].beats; });
+    // It has its whole time to beat again.
+    PassNs(4500 * kNsPerMs, [] {});
     EXPECT_THAT(found_, IsEmpty()) << is_frozen;
+    Pass(60);
+    EXPECT_THAT(found_, testing::Not(IsEmpty())) << is_frozen;
+    found_.clear();
   }
 }
 

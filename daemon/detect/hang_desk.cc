@@ -70,7 +70,8 @@ void HangDesk::Add(SharedSuspicion suspicion) {
   }
   lock.unlock();
   ++in_cooldown_;
-  LogHang(LogLevel::kInfo, "process still hangs", *suspicion, "a dump of it is there already");
+  // A process could have as many of these as it likes.
+  LogHang(LogLevel::kDebug, "process still hangs", *suspicion, "a dump of it is there already");
   if (MakesIll(*suspicion)) health_->SetIll(std::move(suspicion));
 }
 
@@ -120,7 +121,7 @@ bool HangDesk::Dump(const Suspicion& suspicion) {
       {{"process", PrintableText(suspicion.process_name)},
        {"id", "processes/" + suspicion.process_id},
        {"cause", InWords(suspicion.hang.cause)},
-       {"explanation", PrintableText(suspicion.hang.explanation)},
+       {"explanation", PrintableText(dump->explanation)},
        {"rule", suspicion.hang.rule},
        {"tid", suspicion.hang.tid},
        {"lasted_ms", suspicion.hang.duration_ns / kNsPerMs},

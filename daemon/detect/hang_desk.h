@@ -23,6 +23,7 @@ namespace stackd {
 // What the desk must know of a dump that was made.
 struct HangDump {
   std::string name;
+  std::string explanation;  // with the names of threads
   bool is_stored = false;
   // The dump's own findings say that something hangs.
   bool is_confirmed = false;

@@ -23,7 +23,7 @@ class HangDeskTest : public testing::Test {
       std::lock_guard lock(mutex_);
       if (fails_) return Error(Code::kNotFound, "gone");
       dumped_.push_back(id);
-      return HangDump{"processes/" + id + "/dumps/1", true, true};
+      return HangDump{"processes/" + id + "/dumps/1", "it hangs", true, true};
     };
     options.run = [this](const std::string& program, const HangDump& dump) {
       std::lock_guard lock(mutex_);

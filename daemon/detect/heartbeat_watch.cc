@@ -18,7 +18,7 @@ bool IsSame(const Heartbeat& a, const Heartbeat& b) {
 }  // namespace
 
 HeartbeatWatch::Events HeartbeatWatch::Look(std::span<const Heartbeat> heartbeats, int64_t elapsed_ns,
-                                            const std::function<bool(const Heartbeat&)>& is_to_blame) {
+                                            const std::function<Verdict(const Heartbeat&)>& judge) {
   const int64_t watched_ns = elapsed_ns <= kLongestPauseNs ? elapsed_ns : 0;
   Events events;
   std::map<uint32_t, Cell> before = std::exchange(cells_, {});
@@ -34,17 +34,19 @@ HeartbeatWatch::Events HeartbeatWatch::Look(std::span<const Heartbeat> heartbeat
     if (has_beaten || heartbeat.beats == 0) {
       if (cell.is_missed) events.resumed.push_back(heartbeat);
       cell.is_missed = false;
+      cell.is_excused = false;
       cell.age_ns = 0;
+    } else if (cell.is_excused) {
+      cell.is_excused = judge(heartbeat) == Verdict::kExcused;
     } else {
       cell.age_ns += watched_ns;
     }
     if (!cell.is_missed && cell.age_ns > heartbeat.limit_ns) {
-      cell.is_missed = is_to_blame(heartbeat);
-      if (cell.is_missed) {
-        events.missed.push_back({heartbeat, cell.age_ns});
-      } else {
-        cell.age_ns = 0;
-      }
+      const Verdict verdict = judge(heartbeat);
+      cell.is_missed = verdict == Verdict::kMissed;
+      cell.is_excused = verdict == Verdict::kExcused;
+      if (cell.is_missed) events.missed.push_back({heartbeat, cell.age_ns});
+      if (cell.is_excused) cell.age_ns = 0;
     }
     cells_.emplace(heartbeat.cell, std::move(cell));
   }

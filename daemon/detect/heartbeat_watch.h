@@ -22,10 +22,16 @@ class HeartbeatWatch {
     std::vector<Heartbeat> resumed;  // missed earlier: they beat again, or are watched no more
   };
 
-  // A look, `elapsed_ns` after the last one. `is_to_blame` is asked before one is taken for missed: false gives it its
-  // whole time anew.
+  // Of a heartbeat that did not come.
+  enum class Verdict {
+    kMissed,
+    kExcused,   // its process cannot run: its time begins when it can
+    kNotKnown,  // ask again with the next look
+  };
+
+  // A look, `elapsed_ns` after the last one. `judge` is asked before one is taken for missed.
   Events Look(std::span<const Heartbeat> heartbeats, int64_t elapsed_ns,
-              const std::function<bool(const Heartbeat&)>& is_to_blame);
+              const std::function<Verdict(const Heartbeat&)>& judge);
 
   bool empty() const { return cells_.empty(); }
 
@@ -34,6 +40,7 @@ class HeartbeatWatch {
     Heartbeat heartbeat;
     int64_t age_ns = 0;  // time that was watched and had no beat
     bool is_missed = false;
+    bool is_excused = false;
   };
   std::map<uint32_t, Cell> cells_;  // by Heartbeat::cell
 };

@@ -16,6 +16,8 @@ namespace {
 constexpr int64_t kHeartbeatsNs = 200 * kNsPerMs;
 // Of a process that has none: it may register one.
 constexpr int64_t kNoHeartbeatsNs = 500 * kNsPerMs;
+// One that was found frozen is asked again after that.
+constexpr int64_t kFrozenNs = 10 * kNsPerSecond;
 
 constexpr int64_t kThreadsNs = 2 * kNsPerSecond;
 // Of a process in which nothing has run since the last look: what begins now is still found in 10 s.
@@ -62,8 +64,8 @@ std::string InWords(const Deadlock& deadlock) {
     return Thread(edges[0].waiter_tid) + " waits for a lock that it holds itself, " + Hex(edges[0].lock_avma);
   std::string text = std::to_string(edges.size()) + " threads wait for each other in a circle:";
   for (size_t i = 0; i < std::min(edges.size(), kEdgesInWords); ++i) {
-    text += (i == 0 ? " " : ", ") + std::to_string(edges[i].waiter_tid) + " for " + std::to_string(edges[i].owner_tid) +
-            " (" + Hex(edges[i].lock_avma) + ")";
+    text += (i == 0 ? " " : ", ") + Thread(edges[i].waiter_tid) + " for " + Thread(edges[i].owner_tid) + " (" +
+            Hex(edges[i].lock_avma) + ")";
   }
   return text + (edges.size() > kEdgesInWords ? ", ..." : "");
 }
@@ -147,18 +149,27 @@ SharedSuspicion ProcessWatch::Suspect(HangCapture hang, std::string subject, Rul
   return suspicion;
 }
 
-void ProcessWatch::LookAtHeartbeats(int64_t now_ns) {
+HeartbeatWatch::Verdict ProcessWatch::Judge(const Heartbeat& heartbeat, int64_t now_ns,
+                                            const std::function<bool()>& has_time) {
+  if (IsStopped(0) || IsStopped(heartbeat.tid) || now_ns < frozen_until_ns_) return HeartbeatWatch::Verdict::kExcused;
+  if (!has_time()) return HeartbeatWatch::Verdict::kNotKnown;
+  if (!IsFrozen()) return HeartbeatWatch::Verdict::kMissed;
+  frozen_until_ns_ = now_ns + kFrozenNs;
+  return HeartbeatWatch::Verdict::kExcused;
+}
+
+void ProcessWatch::LookAtHeartbeats(int64_t now_ns, const std::function<bool()>& has_time) {
   heartbeats_due_ns_ = now_ns + kNoHeartbeatsNs;
   if (RuleFor(RuleTrigger::kHeartbeat) == nullptr) return;
   const auto heartbeats = probe_->Heartbeats(description_.id);
   if (!heartbeats) return;
-  const auto is_to_blame = [this](const Heartbeat& heartbeat) {
-    const bool stands = IsStopped(0) || IsStopped(heartbeat.tid) || IsFrozen();
-    if (stands) ++counters_->stopped;
-    return !stands;
+  const auto judge = [&](const Heartbeat& heartbeat) {
+    const auto verdict = Judge(heartbeat, now_ns, has_time);
+    if (verdict == HeartbeatWatch::Verdict::kExcused) ++counters_->stopped;
+    return verdict;
   };
   const int64_t elapsed_ns = heartbeats_looked_ns_ == 0 ? 0 : now_ns - heartbeats_looked_ns_;
-  const HeartbeatWatch::Events events = heartbeats_.Look(*heartbeats, elapsed_ns, is_to_blame);
+  const HeartbeatWatch::Events events = heartbeats_.Look(*heartbeats, elapsed_ns, judge);
   heartbeats_looked_ns_ = now_ns;
   if (!heartbeats_.empty()) heartbeats_due_ns_ = now_ns + kHeartbeatsNs;
   for (const Heartbeat& resumed : events.resumed) {

@@ -51,7 +51,8 @@ class ProcessWatch {
   int64_t heartbeats_due_ns() const { return heartbeats_due_ns_; }
   int64_t threads_due_ns() const { return threads_due_ns_; }
 
-  void LookAtHeartbeats(int64_t now_ns);
+  // `has_time`: for a question that a process may leave without an answer.
+  void LookAtHeartbeats(int64_t now_ns, const std::function<bool()>& has_time);
   // `cpu_clock` gives the CPU time of the caller; `stretch` is a factor for the time to the next look, 1 or more.
   void LookAtThreads(int64_t now_ns, const std::function<int64_t()>& cpu_clock, int64_t stretch);
 
@@ -75,6 +76,7 @@ class ProcessWatch {
   bool IsStopped(int32_t tid) const;
   // Not even the agent's helper runs.
   bool IsFrozen();
+  HeartbeatWatch::Verdict Judge(const Heartbeat& heartbeat, int64_t now_ns, const std::function<bool()>& has_time);
   SharedSuspicion Suspect(HangCapture hang, std::string subject, RuleTrigger trigger, int64_t now_ns);
 
   ProcessProbe* const probe_;
@@ -87,6 +89,7 @@ class ProcessWatch {
   int64_t heartbeats_due_ns_ = 0;
   int64_t heartbeats_looked_ns_ = 0;
   HeartbeatWatch heartbeats_;
+  int64_t frozen_until_ns_ = 0;                 // it is not asked again before
   std::map<uint32_t, SharedSuspicion> missed_;  // by cell
 
   int64_t threads_due_ns_ = 0;

@@ -23,7 +23,7 @@ bool IsSame(const ThreadWait& a, const ThreadWait& b) {
 
 bool WasBusy(const ThreadMotion& before, const ThreadMotion& now, int64_t elapsed_ns) {
   const int64_t ran_ns = now.run_ns - before.run_ns;
-  const int64_t queued_ns = std::clamp<int64_t>(now.runnable_ns - before.runnable_ns, 0, elapsed_ns / 2);
+  const int64_t queued_ns = std::clamp<int64_t>(now.runnable_ns - before.runnable_ns, 0, elapsed_ns / 10 * 9);
   return elapsed_ns > 0 && ran_ns >= (elapsed_ns - queued_ns) / 100 * kBusyPercent;
 }
 

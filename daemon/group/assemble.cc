@@ -13,6 +13,7 @@
 #include "daemon/group/expand_stack.h"
 #include "daemon/group/notes.h"
 #include "daemon/group/thread_state.h"
+#include "daemon/group/with_thread_names.h"
 #include "stackd/ring_abi.h"
 
 namespace stackd {
@@ -265,10 +266,10 @@ std::vector<int> ThreadsOfStacks(const std::vector<int>& stack_of_thread, size_t
   return threads_of_stack;
 }
 
-v1::Hang ToProto(const HangCapture& hang) {
+v1::Hang ToProto(const HangCapture& hang, const std::vector<ThreadCapture>& threads) {
   v1::Hang result;
   result.set_cause(static_cast<v1::Hang::Cause>(hang.cause));
-  result.set_explanation(ToValidUtf8(hang.explanation));
+  result.set_explanation(ToValidUtf8(WithThreadNames(hang.explanation, threads)));
   result.set_tid(hang.tid);
   result.set_heartbeat(ToValidUtf8(hang.heartbeat));
   *result.mutable_duration() = ToDuration(hang.duration_ns);
@@ -285,7 +286,7 @@ void FillHeader(const Capture& capture, const std::string& dump_id, v1::Dump* du
   *dump->mutable_capture_duration() = ToDuration(capture.duration_ns);
   *dump->mutable_thread_counts() = CountByStatus(capture.threads);
   *dump->mutable_pause() = PausesOf(capture.threads);
-  if (capture.hang) *dump->mutable_hang() = ToProto(*capture.hang);
+  if (capture.hang) *dump->mutable_hang() = ToProto(*capture.hang, capture.threads);
 }
 
 // What a reader of the crash must know about how it was recorded.
