@@ -18,8 +18,12 @@
 /* The daemon takes the record within this part of the hold, or is not there. */
 #define TAKEN_PART 4
 #define MAX_TAKEN_NS (500 * MS)
-/* A daemon that dies is noticed after so long. */
+/* Of the hold, for the file: what the daemon has not stored by then goes there. */
+#define SPOOL_PART 20
+/* A daemon that dies is noticed after so long, or after this part of the time that it was waited for: when a thousand
+ * processes wait, their looking must not keep it from its work. */
 #define LOOK_NS (10 * MS)
+#define LOOK_PART 8
 /* Threads that crash together wait a little longer than the one whose crash is recorded. */
 #define LOSER_GRACE_NS (80 * MS)
 /* From the end of the hold until the kernel has ended the process. */
@@ -162,9 +166,10 @@ STACKD_HANDLER static bool hold(const struct stackd_crash_link* link, uint64_t b
     uint32_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
     if (seen >= STACKD_CRASH_STORED) return true;
     uint64_t held_ns = stackd_clock_ns(CLOCK_MONOTONIC) - begin_ns;
-    uint64_t limit_ns = seen >= STACKD_CRASH_TAKEN ? hold_ns : taken_within_ns();
+    uint64_t limit_ns = seen >= STACKD_CRASH_TAKEN ? hold_ns - hold_ns / SPOOL_PART : taken_within_ns();
     if (held_ns >= limit_ns || daemon_is_gone(link)) return false;
-    uint64_t wait_ns = limit_ns - held_ns < LOOK_NS ? limit_ns - held_ns : LOOK_NS;
+    uint64_t wait_ns = held_ns / LOOK_PART > LOOK_NS ? held_ns / LOOK_PART : LOOK_NS;
+    if (wait_ns > limit_ns - held_ns) wait_ns = limit_ns - held_ns;
     struct timespec timeout = timespec_of(wait_ns);
     stackd_futex_wait(word, seen, &timeout, 0);
   }

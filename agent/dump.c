@@ -111,20 +111,10 @@ struct newcomers {
   uint32_t at;    /* where the next known one most likely is */
 };
 
-/* The kernel lists threads in the order in which they began, so that most are found at once. Not all: a thread that exits
- * while it is listed makes the kernel go on by position, past some that are there; the next pass finds these, out of order.
- */
 static bool add_newcomer(void* context, uint32_t tid) {
   struct newcomers* newcomers = context;
-  for (uint32_t i = 0; i < newcomers->known; i++) {
-    uint32_t index = newcomers->at + i;
-    if (index >= newcomers->known) index -= newcomers->known;
-    if (newcomers->run->table->entries[index].tid == tid) {
-      newcomers->at = index + 1;
-      return true;
-    }
-  }
-  return add_thread(newcomers->run, tid);
+  return stackd_thread_is_known(newcomers->run->table, newcomers->known, tid, &newcomers->at) ||
+         add_thread(newcomers->run, tid);
 }
 
 /* --- Asking --- */

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/vm_sockets.h>
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,6 +43,7 @@ union address {
   struct sockaddr_in v4;
   struct sockaddr_in6 v6;
   struct sockaddr_un un;
+  struct sockaddr_vm vm;
   struct sockaddr_storage storage;
 };
 
@@ -63,6 +65,8 @@ static void print_address(const union address* address, socklen_t length, char* 
   } else if (length >= sizeof(address->v6) && address->any.sa_family == AF_INET6 && address->v6.sin6_port != 0) {
     inet_ntop(AF_INET6, &address->v6.sin6_addr, host, sizeof(host));
     snprintf(text, size_bytes, "[%s]:%u", host, ntohs(address->v6.sin6_port));
+  } else if (length >= sizeof(address->vm) && address->any.sa_family == AF_VSOCK) {
+    snprintf(text, size_bytes, "%u:%u", address->vm.svm_cid, address->vm.svm_port);
   } else if (length > offsetof(struct sockaddr_un, sun_path) && address->any.sa_family == AF_UNIX) {
     /* An abstract name begins with a NUL and ends with the address. */
     bool abstract = address->un.sun_path[0] == '\0';

@@ -125,14 +125,24 @@ STACKD_HANDLER static void answer(uint32_t index, uint32_t seq, const ucontext_t
   stackd_thread_answer(entry, seq, error == 0 ? STACKD_THREAD_DONE : STACKD_THREAD_NO_SLOT);
 }
 
+void stackd_pass_on(int signal_number, siginfo_t* info, void* context, const struct stackd_handler_call* call) {
+  stackd_chain_call(&call->action, signal_number, info, context);
+}
+
 /* Somebody else sent it: what would have happened without us happens. */
-STACKD_HANDLER static void pass_on(int signal_number, siginfo_t* info, void* context) {
-  struct stackd_action action = stackd_chain_deliver(signal_number);
-  if (action.handler == STACKD_ACTION_IGNORE) return;
-  if (action.handler == STACKD_ACTION_DEFAULT) {
+__attribute__((noinline)) STACKD_HANDLER static void leave_to_program(int signal_number, siginfo_t* info, void* context) {
+  struct stackd_handler_call call = {stackd_chain_deliver(signal_number), NULL};
+  if (call.action.handler == STACKD_ACTION_IGNORE) return;
+  if (call.action.handler == STACKD_ACTION_DEFAULT) {
     stackd_chain_end(signal_number, info, context);
+    return;
+  }
+  struct stackd_signal_frame frame;
+  stackd_signal_frame_place(&frame, (call.action.flags & SA_ONSTACK) != 0, context);
+  if (stackd_signal_frame_fits(&frame)) {
+    stackd_signal_frame_enter_passed(&frame, signal_number, &call);
   } else {
-    stackd_chain_call(&action, signal_number, info, context);
+    stackd_pass_on(signal_number, info, context, &call);
   }
 }
 
@@ -142,7 +152,7 @@ bool stackd_is_dump_signal(const siginfo_t* info) {
 
 void stackd_on_dump_signal(int signal_number, siginfo_t* info, void* context) {
   if (!stackd_is_dump_signal(info)) {
-    pass_on(signal_number, info, context);
+    leave_to_program(signal_number, info, context);
     return;
   }
   /* errno is untouched: no call here goes through the C library. */

@@ -8,6 +8,7 @@
 
 #include "agent/pointer_filter.h"
 #include "agent/ring_writer.h"
+#include "agent/signal_frame.h"
 #include "agent/thread_table.h"
 
 /* si_code of our own signals. Negative: the kernel accepts any such code from the process itself, and sends none of its own
@@ -48,6 +49,10 @@ void stackd_on_dump_signal(int signal_number, siginfo_t* info, void* context) ST
 
 /* Stands before the program's own handler of SIGTERM: counts, and jumps there. HANDLER ONLY. */
 void stackd_on_term_signal(int signal_number, siginfo_t* info, void* context) STACKD_HANDLER;
+/* Calls the program's handler for a signal of this number that somebody else sent, on the stack where that belongs
+ * (signal_frame.h): HANDLER ONLY. */
+void stackd_pass_on(int signal_number, siginfo_t* info, void* context,
+                    const struct stackd_handler_call* call) STACKD_HANDLER;
 
 /* Sends the calling process's thread `tid` the question of dump `seq`, entry `index`. 0 or a negative errno. */
 int stackd_send_dump_signal(int signal_number, int32_t pid, uint32_t tid, uint32_t index, uint32_t seq);

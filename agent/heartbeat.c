@@ -40,7 +40,7 @@ static bool is_taken(unsigned index) { return (taken >> index & 1) != 0; }
 
 /* Shared, although nobody shares it: only such a page can be mapped a second time. */
 static struct stackd_heartbeat_cell* new_page(void) {
-  void* page = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* page = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   return page != MAP_FAILED ? page : NULL;
 }
 
@@ -77,38 +77,46 @@ static void clear(struct stackd_heartbeat_cell* page) {
   for (unsigned i = 0; i < STACKD_MAX_HEARTBEATS; i++) __atomic_store_n(&page[i].limit_ms, 0, __ATOMIC_RELEASE);
 }
 
-/* `before` is the memory that the page has now, `ring` what it is to have. False if it has not. */
-static bool move_to(const struct stackd_heartbeat_cell* before, struct stackd_heartbeat_cell* ring) {
-  /* Not the ring's own mapping, which a fork leaves out. */
-  struct stackd_heartbeat_cell* again = map_again(ring);
-  if (again == NULL) return false;
+/* `before` is the memory that the cells have now; `page` is to be that. False if it is not. */
+static bool put_cells_in(struct stackd_heartbeat_cell* page, const struct stackd_heartbeat_cell* before) {
+  /* A ring's own mapping is left out of a fork. */
+  if (madvise(page, PAGE_BYTES, MADV_DOFORK) != 0) return false;
   uint64_t beats[STACKD_MAX_HEARTBEATS];
   for (unsigned i = 0; i < STACKD_MAX_HEARTBEATS; i++) {
     beats[i] = __atomic_load_n(&before[i].beats, __ATOMIC_RELAXED);
-    if (is_taken(i)) copy_cell(&ring[i], &before[i], beats[i]);
+    if (is_taken(i)) copy_cell(&page[i], &before[i], beats[i]);
   }
-  if (madvise(again, PAGE_BYTES, MADV_DOFORK) != 0 || !put_in_place(again)) {
-    munmap(again, PAGE_BYTES);
+  /* Touched now in any case, so that no beat has to wait for memory. */
+  __atomic_fetch_add(&page->beats, 0, __ATOMIC_RELAXED);
+  if (!put_in_place(page)) {
+    clear(page); /* nobody beats there */
     return false;
   }
   catch_up(before, beats);
   return true;
 }
 
-static void use_ring(void) {
+/* From here on the cells are the memory of `page`, which stays mapped. */
+static void move_to(struct stackd_heartbeat_cell* page) {
   struct stackd_heartbeat_cell* before = map_again(cells);
-  if (before == NULL) return;
-  if (!move_to(before, ring_cells)) {
-    /* What is in the ring would never beat. */
-    clear(ring_cells);
-  }
-  munmap(before, PAGE_BYTES);
+  struct stackd_heartbeat_cell* again = before != NULL ? map_again(page) : NULL;
+  if (again != NULL && !put_cells_in(again, before)) munmap(again, PAGE_BYTES);
+  if (before != NULL) munmap(before, PAGE_BYTES);
+}
+
+/* Else one page would keep all of the ring in memory. */
+static void leave_ring(void) {
+  struct stackd_heartbeat_cell* page = new_page();
+  if (page == NULL) return;
+  move_to(page);
+  munmap(page, PAGE_BYTES);
 }
 
 void stackd_heartbeat_set_ring(struct stackd_heartbeat_cell* ring) {
   pthread_mutex_lock(&lock);
   ring_cells = ring;
-  if (cells != NULL && ring != NULL) use_ring();
+  if (cells != NULL && ring != NULL) move_to(ring);
+  if (cells != NULL && ring == NULL) leave_ring();
   pthread_mutex_unlock(&lock);
 }
 
@@ -144,7 +152,7 @@ static bool have_page(void) {
   cells = new_page();
   if (cells == NULL) return false;
   watch_forks(); /* the program may fork before it installs the agent, or never install it */
-  if (ring_cells != NULL) use_ring();
+  if (ring_cells != NULL) move_to(ring_cells);
   return true;
 }
 

@@ -1,6 +1,6 @@
 /* Where the program's heartbeats (stackd/agent.h) lie: one page at an address that never changes, made when the first is
- * registered. It is the agent's own until a ring comes; then the ring's second page of the header (ring_abi.h) is mapped in
- * its place, so that a beat is a store that the daemon sees, and stays there when the daemon goes. NOT SIGNAL-SAFE. */
+ * registered. Its memory is the agent's own, or, while there is one, that of the ring's second page of the header
+ * (ring_abi.h), so that a beat is a store that the daemon sees. NOT SIGNAL-SAFE. */
 #ifndef STACKD_HEARTBEAT_H_
 #define STACKD_HEARTBEAT_H_
 

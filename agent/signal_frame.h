@@ -35,13 +35,17 @@ bool stackd_signal_frame_fits(const struct stackd_signal_frame* frame) STACKD_HA
 /* What is to be done there. */
 struct stackd_handler_call {
   struct stackd_action action;
-  struct stackd_active_fault* active; /* NULL: there was no room to remember it */
+  struct stackd_active_fault* active; /* NULL: there is none, or there was no room to remember it */
 };
 
 /* Has stackd_run_handler() (crash.h) called with `call`, on the stack where the frame belongs. Returns if the frame is
  * there already; otherwise moves it, and nothing is left of the caller, which must have nothing to do any more. */
 void stackd_signal_frame_enter(const struct stackd_signal_frame* frame, int signal_number,
                                const struct stackd_handler_call* call) STACKD_HANDLER;
+
+/* The same with stackd_pass_on() (handler.c), for a signal that is none of our business. */
+void stackd_signal_frame_enter_passed(const struct stackd_signal_frame* frame, int signal_number,
+                                      const struct stackd_handler_call* call) STACKD_HANDLER;
 
 /* The arguments that the handler gets there. */
 siginfo_t* stackd_signal_frame_info(const struct stackd_signal_frame* frame) STACKD_HANDLER;

@@ -28,6 +28,18 @@ struct stackd_thread_table* stackd_thread_table_reserve(uint32_t count) {
   return grown;
 }
 
+bool stackd_thread_is_known(const struct stackd_thread_table* table, uint32_t count, uint32_t tid, uint32_t* at) {
+  for (uint32_t i = 0; i < count; i++) {
+    uint32_t index = *at + i;
+    if (index >= count) index -= count;
+    if (table->entries[index].tid == tid) {
+      *at = index + 1;
+      return true;
+    }
+  }
+  return false;
+}
+
 struct stackd_thread_entry* stackd_thread_claim(uint32_t index, uint32_t seq, uint32_t tid) {
   struct stackd_thread_table* table = atomic_load_explicit(&current, memory_order_acquire);
   if (table == NULL || index >= table->capacity) return NULL;

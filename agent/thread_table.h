@@ -49,6 +49,12 @@ static inline uint64_t stackd_thread_word(uint32_t seq, enum stackd_thread_state
  * mapped, since a late handler may hold it. Helper only, NOT SIGNAL-SAFE. */
 struct stackd_thread_table* stackd_thread_table_reserve(uint32_t count);
 
+/* Whether `tid` is that of one of the first `count` entries. `*at` says where it most likely is, from 0 to `count`, and is
+ * then behind it: the kernel lists threads in the order in which they began, so that most are found at once. Not all: a
+ * thread that exits while it is listed makes the kernel go on by position, past some that are there; when these are listed
+ * the next time, they come out of order. Helper only. */
+bool stackd_thread_is_known(const struct stackd_thread_table* table, uint32_t count, uint32_t tid, uint32_t* at);
+
 /* In the child of a fork: no question of the parent's is anybody's here. */
 void stackd_thread_table_reset_after_fork(void);
 

@@ -62,7 +62,7 @@ struct HangDetection::State {
   CollectorProbe probe;
   std::unique_ptr<RuleActions> actions;
   std::unique_ptr<HangDesk> desk;
-  std::unique_ptr<Detector> detector;
+  std::shared_ptr<Detector> detector;
   std::shared_ptr<void> watch;
 };
 
@@ -73,29 +73,32 @@ Result<std::unique_ptr<HangDetection>> HangDetection::Start(Collector* collector
   auto actions = RuleActions::Start(rules, address);
   if (!actions) return std::unexpected(actions.error());
   s->actions = std::move(*actions);
-  const auto create_dump = [s, pipeline](const std::string& process_id, const CaptureRequest& request) -> Result<HangDump> {
-    s->detector->OnCapture(process_id);
+  const auto create_dump = [pipeline](const std::string& process_id, const CaptureRequest& request) -> Result<HangDump> {
     auto dump = pipeline->CreateDump(process_id, request);
-    s->detector->OnCapture(process_id);
     if (!dump) return std::unexpected(dump.error());
     return ToHangDump(**dump);
   };
   const auto run = [s](const std::string& program, const HangDump& dump) { s->actions->Run(program, dump.name, "HANG"); };
   s->desk =
       std::make_unique<HangDesk>(health, HangDeskOptions{.create_dump = create_dump, .run = run, .clock_ns = MonotonicNs});
-  s->detector = std::make_unique<Detector>(
+  s->detector = std::make_shared<Detector>(
       &s->probe, DetectorOptions{.rules = std::move(rules),
                                  .on_suspicion = [s](SharedSuspicion suspicion) { s->desk->Add(std::move(suspicion)); },
                                  .on_gone = [s](const std::string& process_id) { s->desk->Forget(process_id); }});
   s->watch = pipeline->Watch([s](std::shared_ptr<const v1::Dump> dump) {
     const std::string id = IdOf(dump->process());
-    s->detector->OnCapture(id);
+    s->detector->AfterCapture(id);
     if (dump->trigger() != v1::Dump::CRASH) return;
     ProcessDescription process;
     process.id = id;
     process.display_name = dump->process().display_name();
     process.executable = dump->process().executable();
     s->actions->OnCrash(process, dump->name(), MonotonicNs());
+  });
+  // Whoever captures just then may outlive the detection.
+  pipeline->BeforeCapture([weak = std::weak_ptr(s->detector)](const std::string& process_id) {
+    const auto detector = weak.lock();
+    return detector == nullptr ? std::map<int32_t, int64_t>() : detector->BeforeCapture(process_id);
   });
   s->detector->Start();
   return std::unique_ptr<HangDetection>(new HangDetection(std::move(state)));

@@ -155,6 +155,7 @@ struct Pipeline::State {
   // Kept from dump to dump, because their caches are warm.
   std::vector<std::unique_ptr<Unwinder>> idle_unwinders;
   Watchers watchers;
+  std::function<std::map<int32_t, int64_t>(const std::string&)> before_capture;
 
   std::atomic<int64_t> running = 0, by_request = 0, by_hang = 0, by_crash = 0, by_self = 0, shared = 0, failed = 0,
                        named_anew = 0, partial = 0;
@@ -173,6 +174,11 @@ struct Pipeline::State {
     if (entry != nullptr) return {entry, false};
     entry = std::make_shared<Flight>(deadline_ns);
     return {entry, true};
+  }
+
+  std::function<std::map<int32_t, int64_t>(const std::string&)> BeforeCapture() {
+    std::lock_guard lock(mutex);
+    return before_capture;
   }
 
   void Land(const FlightKey& key) {
@@ -330,6 +336,7 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
   const int64_t start_ns = MonotonicNs();
   CaptureRequest capture_request = request;
   capture_request.deadline_ns -= NamingTimeNs(request.deadline_ns - start_ns);
+  if (auto notice = BeforeCapture()) capture_request.unmoved_since_ns = notice(process_id);
   Result<std::shared_ptr<Capture>> captured = collector->CaptureProcess(process_id, capture_request);
   if (!captured) {
     ++failed;
@@ -516,6 +523,11 @@ Result<SharedDump> Pipeline::Resymbolize(const std::string& name, int64_t deadli
   Log(LogLevel::kInfo, "dump named anew",
       {{"process", (*dump)->process().display_name()}, {"dump", name}, {"took_us", (MonotonicNs() - start_ns) / 1000}});
   return dump;
+}
+
+void Pipeline::BeforeCapture(std::function<std::map<int32_t, int64_t>(const std::string&)> notice) {
+  std::lock_guard lock(state_->mutex);
+  state_->before_capture = std::move(notice);
 }
 
 std::shared_ptr<void> Pipeline::Watch(std::function<void(SharedDump)> watcher) {

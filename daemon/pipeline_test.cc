@@ -158,6 +158,17 @@ TEST_F(PipelineTest, AHangHasADumpOfItsOwnThatSaysWhy) {
   EXPECT_EQ(pipeline_->Counters()["dumps_hang"], 1);
 }
 
+TEST_F(PipelineTest, HasItsRequestsSayWhichThreadsHaveNotRun) {
+  std::map<int32_t, int64_t> asked_with;
+  Fakes().capture = [&](const CaptureRequest& request) {
+    asked_with = request.unmoved_since_ns;
+    return FakeCapture(7, {{kFakeBias}});
+  };
+  pipeline_->BeforeCapture([](const std::string& id) { return std::map<int32_t, int64_t>{{7, id == "7-100" ? 5 : 0}}; });
+  ASSERT_TRUE(Create().has_value());
+  EXPECT_THAT(asked_with, testing::ElementsAre(std::pair(7, 5)));
+}
+
 TEST_F(PipelineTest, NamesTheFunctionsOfOneThreadAndStoresNothing) {
   int32_t asked = 0;
   Fakes().capture = [&](const CaptureRequest& request) {

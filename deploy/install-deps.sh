@@ -117,6 +117,38 @@ install_minidump_stackwalk() {
     say "install-deps: minidump-stackwalk could not be built; tests that need it are skipped"
 }
 
+GLIBC_FOLDERS=(debug include malloc misc nptl posix rt setjmp signal stdlib support sysdeps test-skeleton.c)
+# glibc's own tests of signals are run under the agent: they come with its source package only. From the mirrors that the
+# packages come from, with lists of its own, so that nothing of the machine's is changed.
+fetch_glibc_source() {
+  local version folder temporary file
+  version=$(dpkg-query -W -f '${source:Upstream-Version}' libc6) || return 0
+  folder="${CACHE_BIN%/bin}/glibc-$version"
+  if [[ -d $folder ]]; then return; fi
+  say "install-deps: fetching the source of glibc $version into $folder"
+  temporary=$(mktemp -d)
+  mkdir -p "$temporary"/{sources,lists/partial,cache/archives/partial,tree}
+  for file in /etc/apt/sources.list /etc/apt/sources.list.d/*; do
+    grep -qs debian "$file" || continue
+    case $file in
+      *.list) sed -n '/debian/s/^deb /deb-src /p' "$file" >"$temporary/sources/${file##*/}" ;;
+      *.sources) sed 's/^Types:.*/Types: deb-src/' "$file" >"$temporary/sources/${file##*/}" ;;
+    esac
+  done
+  local options=(-qq -o "Dir::Etc::SourceList=/dev/null" -o "Dir::Etc::SourceParts=$temporary/sources"
+    -o "Dir::State::Lists=$temporary/lists" -o "Dir::Cache=$temporary/cache" -o "APT::Sandbox::User=root")
+  # A mirror that has no sources is no failure of the others.
+  (apt-get "${options[@]}" update || true) >&2
+  if (cd "$temporary" && apt-get "${options[@]}" source --download-only glibc >&2 &&
+    tar -xf glibc_*.orig.tar.xz -C tree --strip-components=1 --wildcards "${GLIBC_FOLDERS[@]/#/*/}"); then
+    mkdir -p "${folder%/*}"
+    mv -T "$temporary/tree" "$folder"
+  else
+    say "install-deps: the source of glibc could not be fetched; the test that needs it is skipped"
+  fi
+  rm -rf "$temporary"
+}
+
 main() {
   local with_tests='' list_only='' argument
   for argument in "$@"; do
@@ -157,6 +189,7 @@ main() {
   if [[ -n $with_tests ]]; then
     install_grpcurl
     install_minidump_stackwalk
+    fetch_glibc_source
   fi
 }
 

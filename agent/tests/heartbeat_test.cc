@@ -127,7 +127,9 @@ TEST_F(HeartbeatTest, AProgramsPointerStaysGoodFromDaemonToDaemon) {
     EXPECT_NE(ring.Find("loop")->beats, beats);
     EXPECT_EQ(ring.Find("rests")->beats, 0u);
     ring.Disconnect();
+    beats = ring.Find("loop")->beats;
     stackd_beat(heartbeat);
+    EXPECT_EQ(ring.Find("loop")->beats, beats) << "the ring is still in use";
   }
 }
 

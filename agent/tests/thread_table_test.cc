@@ -7,6 +7,7 @@ extern "C" {
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -65,6 +66,30 @@ TEST(ThreadTable, GrowsAndKeepsTheFormerTableMapped) {
   EXPECT_GT(grown->capacity, old_table->capacity);
   EXPECT_EQ(old_entry->state, stackd_thread_word(30, STACKD_THREAD_ASKED)) << "readable for a handler that holds it";
   EXPECT_EQ(stackd_thread_table_reserve(2), grown);
+}
+
+// The tids of `listed` that are not among the first entries of the table.
+std::vector<uint32_t> Newcomers(const std::vector<uint32_t>& known, const std::vector<uint32_t>& listed) {
+  stackd_thread_table* table = stackd_thread_table_reserve(static_cast<uint32_t>(known.size()) + 1);
+  for (size_t i = 0; i < known.size(); i++) table->entries[i].tid = known[i];
+  table->entries[known.size()].tid = 99;  // of a dump before
+  std::vector<uint32_t> newcomers;
+  uint32_t at = 0;
+  for (uint32_t tid : listed) {
+    if (!stackd_thread_is_known(table, static_cast<uint32_t>(known.size()), tid, &at)) newcomers.push_back(tid);
+  }
+  return newcomers;
+}
+
+TEST(ThreadTable, KnowsAThreadInWhateverOrderTheKernelListsIt) {
+  using Tids = std::vector<uint32_t>;
+  EXPECT_EQ(Newcomers({10, 20, 30, 40}, {10, 20, 30, 40}), Tids({}));
+  EXPECT_EQ(Newcomers({10, 20, 30, 40}, {10, 20, 30, 40, 50}), Tids({50}));
+  EXPECT_EQ(Newcomers({10, 20, 30, 40}, {20, 40}), Tids({})) << "two have ended";
+  EXPECT_EQ(Newcomers({10, 40, 20, 30}, {10, 20, 30, 40}), Tids({})) << "one was listed out of order the first time";
+  EXPECT_EQ(Newcomers({10, 20, 40}, {10, 20, 30, 40}), Tids({30})) << "one was passed over the first time";
+  EXPECT_EQ(Newcomers({10, 20, 30}, {50, 30, 60, 10, 20, 99}), Tids({50, 60, 99}));
+  EXPECT_EQ(Newcomers({}, {10, 20}), Tids({10, 20}));
 }
 
 TEST(ThreadTable, OneOfGiveUpAndClaimWins) {

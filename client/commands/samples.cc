@@ -53,7 +53,7 @@ class Interruption {
 
 struct Series {
   std::vector<v1::Dump> dumps;   // view BASIC, in order of time
-  std::optional<Status> failed;  // what ended it early, unless that was Ctrl-C
+  std::optional<Status> failed;  // what went wrong first
 };
 
 void SayWhatCame(const v1::Dump& dump, size_t number, int wanted) {
@@ -84,15 +84,16 @@ Series TakeSamples(Api& api, const Options& options) {
   }
 }
 
-// nullopt: there is nothing to compare.
-Result<std::optional<v1::DumpComparison>> Compare(Api& api, const Series& series) {
-  if (series.dumps.size() < 2) return std::nullopt;
+// nullopt: there is nothing to compare, or it failed. In a series, what was taken is shown also then.
+std::optional<v1::DumpComparison> Compare(Api& api, Series* series) {
+  if (series->dumps.size() < 2) return std::nullopt;
   v1::CompareDumpsRequest request;
-  request.set_before(series.dumps.front().name());
-  request.set_after(series.dumps.back().name());
+  request.set_before(series->dumps.front().name());
+  request.set_after(series->dumps.back().name());
   auto comparison = api.CompareDumps(request);
-  if (!comparison) return std::unexpected(comparison.error());
-  return std::move(*comparison);
+  if (comparison) return std::move(*comparison);
+  if (!series->failed) series->failed = comparison.error();
+  return std::nullopt;
 }
 
 // {"dump": ..., "comparison": ...}: the dump is streamed, because it may be large.
@@ -113,14 +114,13 @@ Result<bool> PrintText(Api& api, const std::string& dump_name, v1::ExportDumpReq
 }  // namespace
 
 int RunSamples(Api& api, const Options& options) {
-  const Series series = TakeSamples(api, options);
+  Series series = TakeSamples(api, options);
   if (series.dumps.empty()) return Failed(*series.failed);
-  auto comparison = Compare(api, series);
-  if (!comparison) return Failed(comparison.error());
+  const std::optional<v1::DumpComparison> comparison = Compare(api, &series);
   const std::string& last = series.dumps.back().name();
   const v1::ExportDumpRequest::Format format = FormatOf(options);
   const Result<bool> printed =
-      format == v1::ExportDumpRequest::JSON ? PrintJson(api, last, *comparison) : PrintText(api, last, format, *comparison);
+      format == v1::ExportDumpRequest::JSON ? PrintJson(api, last, comparison) : PrintText(api, last, format, comparison);
   if (!printed) return Failed(printed.error());
   if (!*printed) return kFailure;
   if (series.failed) return Failed(*series.failed);

@@ -32,8 +32,7 @@ std::string WaitInWords(const WaitScene& scene, const Wait& wait) {
 
 std::string OwnerPart(const WaitScene& scene, const Wait& wait, int32_t waiter_tid) {
   if (wait.kind() == Wait::JOIN) return "";
-  const char* held = wait.kind() == Wait::ONCE ? ", which is run by " : ", held by ";
-  return held + (wait.owner_tid() == waiter_tid ? "itself" : scene.Name(wait.owner_tid()));
+  return HeldBy(wait) + (wait.owner_tid() == waiter_tid ? "itself" : scene.Name(wait.owner_tid()));
 }
 
 std::string ExplainSelfDeadlock(WaitScene* scene, const v1::Thread& thread) {

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "daemon/analyze/thread_stop.h"
 #include "daemon/analyze/wait_words.h"
 
 namespace stackd {
@@ -71,24 +72,40 @@ std::string CountsInWords(const std::map<Wait::Kind, size_t>& counts) {
   return text;
 }
 
+void AddStopped(const std::vector<int32_t>& tids, const std::string& how, Finding::Severity severity, WaitScene* scene,
+                std::vector<Finding>* findings) {
+  if (tids.empty()) return;
+  const bool all = std::cmp_equal(tids.size(), scene->dump().threads_size());
+  Finding& finding = findings->emplace_back();
+  finding.set_kind(Finding::STOPPED);
+  finding.set_severity(severity);
+  finding.set_explanation((all ? "the process is " : ThreadsInWords(tids.size()) + (tids.size() == 1 ? " is " : " are ")) +
+                          how);
+  for (int32_t tid : tids) {
+    finding.add_tids(tid);
+    scene->SetExplained(tid);
+  }
+}
+
 }  // namespace
 
 void FindStopped(WaitScene* scene, std::vector<Finding>* findings) {
-  std::vector<int32_t> stopped;
-  for (const v1::Thread& thread : scene->dump().threads()) {
-    if (thread.has_wait() && thread.wait().kind() == Wait::STOP) stopped.push_back(thread.tid());
+  std::vector<int32_t> by_signal, by_debugger, frozen, silent;
+  for (const ThreadCapture& captured : scene->capture().threads) {
+    if (IsFrozen(captured)) {
+      frozen.push_back(captured.tid);
+    } else if (IsStopped(captured)) {
+      (IsInDebugger(captured) ? by_debugger : by_signal).push_back(captured.tid);
+    } else if (captured.status == ThreadStatus::kTimedOut && captured.kernel_state != 'R') {
+      silent.push_back(captured.tid);
+    }
   }
-  if (stopped.empty()) return;
-  Finding& finding = findings->emplace_back();
-  finding.set_kind(Finding::STOPPED);
-  finding.set_severity(Finding::SUSPICIOUS);
-  const bool all = std::cmp_equal(stopped.size(), scene->dump().threads_size());
-  finding.set_explanation(
-      (all ? "the process is" : ThreadsInWords(stopped.size()) + (stopped.size() == 1 ? " is" : " are")) +
-      std::string(" stopped by a signal or a debugger: SIGCONT, or the debugger's end, lets it go on"));
-  for (int32_t tid : stopped) {
-    finding.add_tids(tid);
-    scene->SetExplained(tid);
+  AddStopped(by_signal, "stopped by a signal: SIGCONT lets it go on", Finding::HANG, scene, findings);
+  AddStopped(frozen, "frozen with its cgroup", Finding::HANG, scene, findings);
+  AddStopped(by_debugger, "stopped by a debugger", Finding::HARMLESS, scene, findings);
+  if (silent.size() == scene->capture().threads.size()) {
+    AddStopped(silent, "as if stopped, for no thread answered: its cgroup may be frozen", Finding::SUSPICIOUS, scene,
+               findings);
   }
 }
 

@@ -8,7 +8,7 @@
 
 namespace stackd {
 
-// One finding if most threads are stopped.
+// Threads that a signal, a debugger or the freezer of their cgroup has stopped, each in one finding.
 void FindStopped(WaitScene* scene, std::vector<v1::Finding>* findings);
 
 // One finding for all idle threads that no other finding has explained.

@@ -23,7 +23,7 @@ constexpr int kMaxChain = 64;
 
 struct Queue {
   std::vector<const v1::Thread*> waiters;  // for the lock itself
-  size_t behind = 0;                       // that wait for locks of the waiters
+  std::vector<const v1::Thread*> behind;   // that wait for locks of the waiters
 };
 
 // By what tells locks apart: the address, else the kind and the place in the code.
@@ -36,13 +36,18 @@ std::string LockKey(WaitScene* scene, const v1::Thread& thread) {
 }
 
 bool IsQueued(const WaitScene& scene, const v1::Thread& thread) {
-  if (!thread.has_wait() || scene.IsExplained(thread.tid())) return false;
-  return IsLockWait(thread.wait().kind()) || thread.wait().kind() == Wait::FILE_LOCK;
+  return thread.has_wait() && !scene.IsExplained(thread.tid()) && IsLockWait(thread.wait().kind());
 }
 
 // A thread that waits for a lock of which it is known who has it.
 bool LeadsOn(const WaitScene& scene, const v1::Thread* thread) {
   return thread != nullptr && IsQueued(scene, *thread) && thread->wait().owner() == Wait::KNOWN;
+}
+
+// In a call that ends by itself, sooner or later.
+bool IsInCall(const Wait& wait) {
+  const bool uses_file = wait.kind() == Wait::READ || wait.kind() == Wait::WRITE;
+  return wait.kind() == Wait::SYSTEM_CALL || (uses_file && wait.fds_size() == 1 && wait.fds(0).name().starts_with('/'));
 }
 
 bool IsLong(const Queue& queue) {
@@ -66,14 +71,23 @@ class QueueTeller {
         // malloc's locks are taken and released all the time.
         return wait_.kind() != Wait::INTERNAL_LOCK || IsWorthAWord() ? std::optional(Unknown()) : std::nullopt;
       case Wait::NOT_KNOWN:
-        return IsWorthAWord() ? std::optional(Unknown()) : std::nullopt;
+        return IsRefused(wait_) ? Refused() : Unknown();
       default:
-        return wait_.kind() == Wait::FILE_LOCK ? std::optional(FileLock()) : std::nullopt;
+        return std::nullopt;
     }
   }
 
+  Finding TellFileLock() {
+    std::string text = Subject() + "a file lock";
+    if (wait_.fds_size() > 0 && !wait_.fds(0).name().empty()) text += " of " + wait_.fds(0).name();
+    Finding finding = Start(Finding::OWNER_UNKNOWN, Finding::SUSPICIOUS,
+                            text + "; who has it, this process cannot tell (see /proc/locks)");
+    AddWaiters(&finding);
+    return finding;
+  }
+
  private:
-  size_t size() const { return queue_.waiters.size() + queue_.behind; }
+  size_t size() const { return queue_.waiters.size() + queue_.behind.size(); }
   bool IsWorthAWord() const { return size() >= kConvoy || IsLong(queue_); }
 
   // "thread a (tid 1) in F at f.cc:3 waits", "512 threads wait"
@@ -90,8 +104,6 @@ class QueueTeller {
     return finding;
   }
 
-  std::string Thing() const { return wait_.kind() == Wait::FILE_LOCK ? "a file lock" : WaitedThing(wait_); }
-
   bool AllTimed() const {
     return std::ranges::all_of(queue_.waiters, [](const v1::Thread* thread) { return thread->wait().timed(); });
   }
@@ -101,8 +113,12 @@ class QueueTeller {
       finding->add_tids(thread->tid());
       scene_.SetExplained(thread->tid());
     }
-    if (queue_.behind > 0) {
-      finding->add_details(MoreWaitInWords(queue_.behind) + " for locks that these hold");
+    if (!queue_.behind.empty()) {
+      finding->add_details(MoreWaitInWords(queue_.behind.size()) + " for locks that these hold");
+    }
+    for (const v1::Thread* thread : queue_.behind) {
+      finding->add_tids(thread->tid());
+      scene_.SetExplained(thread->tid());
     }
     AddPlaces(finding);
   }
@@ -124,8 +140,12 @@ class QueueTeller {
   }
 
   Finding Abandoned() {
-    Finding finding = Start(Finding::ABANDONED_LOCK, AllTimed() ? Finding::SUSPICIOUS : Finding::HANG,
-                            Subject() + Thing() + ", which nobody will release: " + wait_.owner_note());
+    // A thread that was started after the others had been listed has a higher tid.
+    const bool may_be_new = std::ranges::none_of(
+        scene_.dump().threads(), [&](const v1::Thread& thread) { return thread.tid() > wait_.owner_tid(); });
+    Finding finding = Start(Finding::ABANDONED_LOCK, AllTimed() || may_be_new ? Finding::SUSPICIOUS : Finding::HANG,
+                            Subject() + WaitedThing(wait_) + ", which nobody will release: " + wait_.owner_note());
+    if (may_be_new) finding.add_details("unless thread " + std::to_string(wait_.owner_tid()) + " began during the dump");
     AddWaiters(&finding);
     return finding;
   }
@@ -134,10 +154,9 @@ class QueueTeller {
     const v1::Thread* owner = scene_.Find(wait_.owner_tid());
     if (owner == nullptr) return std::nullopt;
     const bool runs = !owner->has_wait();
-    const bool in_call = owner->wait().kind() == Wait::SYSTEM_CALL;
+    const bool in_call = IsInCall(owner->wait());
     if ((runs || in_call) && !IsWorthAWord()) return std::nullopt;
-    std::string text = Subject() + Thing() + (wait_.kind() == Wait::ONCE ? ", run by " : ", held by ") +
-                       scene_.NameAndPlace(*owner) + ", which ";
+    std::string text = Subject() + WaitedThing(wait_) + HeldBy(wait_) + scene_.NameAndPlace(*owner) + ", which ";
     if (!runs) {
       text += owner->wait().explanation();
     } else {
@@ -154,16 +173,18 @@ class QueueTeller {
   }
 
   Finding Unknown() {
-    Finding finding = Start(Finding::OWNER_UNKNOWN, Finding::SUSPICIOUS, Subject() + Thing() + "; " + wait_.owner_note());
+    Finding finding =
+        Start(Finding::OWNER_UNKNOWN, Finding::SUSPICIOUS, Subject() + WaitedThing(wait_) + "; " + wait_.owner_note());
+    if (wait_.kind() == Wait::RWLOCK_WRITE && wait_.owner() == Wait::NOT_RECORDED) {
+      finding.add_details("a thread that has it to read and asks to write waits for itself");
+    }
     AddWaiters(&finding);
     return finding;
   }
 
-  Finding FileLock() {
-    std::string text = Subject() + Thing();
-    if (wait_.fds_size() > 0 && !wait_.fds(0).name().empty()) text += " of " + wait_.fds(0).name();
-    Finding finding = Start(Finding::OWNER_UNKNOWN, Finding::SUSPICIOUS,
-                            text + "; who has it, this process cannot tell (see /proc/locks)");
+  Finding Refused() {
+    Finding finding =
+        Start(Finding::OWNER_BLOCKED, Finding::HANG, scene_.NameAndPlace(*queue_.waiters[0]) + " " + wait_.explanation());
     AddWaiters(&finding);
     return finding;
   }
@@ -172,6 +193,17 @@ class QueueTeller {
   const Queue& queue_;
   const Wait& wait_;
 };
+
+// Those that are not the reason for a queue.
+void FindFileLocks(WaitScene* scene, std::vector<Finding>* findings) {
+  std::map<std::string, Queue> queues;  // by file
+  for (const v1::Thread& thread : scene->dump().threads()) {
+    const Wait& wait = thread.wait();
+    if (wait.kind() != Wait::FILE_LOCK || scene->IsExplained(thread.tid())) continue;
+    queues[wait.fds_size() > 0 ? wait.fds(0).name() : ""].waiters.push_back(&thread);
+  }
+  for (const auto& [file, queue] : queues) findings->push_back(QueueTeller(scene, queue).TellFileLock());
+}
 
 }  // namespace
 
@@ -195,12 +227,15 @@ void FindQueues(WaitScene* scene, std::vector<Finding>* findings) {
       if (next == nullptr || !IsQueued(*scene, *next)) break;
       last = next;
     }
-    queues[LockKey(scene, *last)].behind += queue.waiters.size();
+    auto& behind = queues[LockKey(scene, *last)].behind;
+    behind.insert(behind.end(), queue.waiters.begin(), queue.waiters.end());
   }
-  std::ranges::stable_sort(roots, std::greater(), [](const Queue* queue) { return queue->waiters.size() + queue->behind; });
+  std::ranges::stable_sort(roots, std::greater(),
+                           [](const Queue* queue) { return queue->waiters.size() + queue->behind.size(); });
   for (const Queue* queue : roots) {
     if (auto finding = QueueTeller(scene, *queue).Tell()) findings->push_back(*std::move(finding));
   }
+  FindFileLocks(scene, findings);
 }
 
 }  // namespace stackd

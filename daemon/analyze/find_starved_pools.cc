@@ -1,13 +1,12 @@
 #include "daemon/analyze/find_starved_pools.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <string>
 #include <string_view>
 
+#include "daemon/analyze/function_name.h"
 #include "daemon/analyze/wait_function.h"
-#include "daemon/analyze/wait_words.h"
 
 namespace stackd {
 namespace {
@@ -16,71 +15,65 @@ using Finding = v1::Finding;
 using Wait = v1::Wait;
 
 constexpr size_t kMinPool = 2;
-
-bool IsForWorkOrResult(const Wait& wait) {
-  switch (wait.kind()) {
-    case Wait::CONDITION_VARIABLE:
-    case Wait::SEMAPHORE:
-    case Wait::ATOMIC:
-    case Wait::BARRIER:
-    case Wait::FUTURE:
-    case Wait::JOIN:
-    case Wait::FUTEX:
-      return true;
-    default:
-      return false;
-  }
-}
+// Each has all stacks looked through.
+constexpr size_t kMaxPools = 16;
 
 // A call of something whose type the caller does not know: what a loop does to run a task.
 bool IsErasedCall(std::string_view function) {
-  constexpr std::string_view kCalls[] = {"std::function<",
-                                         "std::_Function_handler<",
-                                         "std::packaged_task<",
-                                         "std::__future_base::_Task_state<",
-                                         "std::move_only_function<",
-                                         "std::__1::function<",
-                                         "absl::AnyInvocable<",
-                                         "folly::Function<",
-                                         "boost::function",
-                                         "{vtable.shim}",
-                                         "core::ops::function::FnOnce"};
+  constexpr std::string_view kCalls[] = {"std::function<",           "std::_Function_handler<",
+                                         "std::packaged_task<",      "std::__future_base::_Task_state<",
+                                         "std::move_only_function<", "std::__1::function<",
+                                         "absl::AnyInvocable<",      "folly::Function<",
+                                         "boost::function",          "{vtable.shim}"};
   return std::ranges::any_of(kCalls, [&](std::string_view call) { return function.find(call) != function.npos; });
 }
 
-// True if the wait is not that of the loop which a pool's thread idles in: between the thread's first function and the
-// wait, a task was called. A future or a thread's end is what tasks wait for, too.
-bool IsInsideTask(const v1::Stack& stack, const Wait& wait) {
-  int root = stack.frames_size() - 1;
-  const auto is_program = [&](int i) { return !stack.frames(i).function().empty() && !IsLibraryFrame(stack.frames(i)); };
-  while (root >= 0 && !is_program(root)) --root;
-  const int innermost = FindProgramFrame(stack, 0);
-  if (innermost < 0 || innermost >= root) return false;
-  if (wait.kind() == Wait::FUTURE || wait.kind() == Wait::JOIN) return true;
-  for (int i = innermost; i < root; ++i) {
-    if (IsErasedCall(stack.frames(i).function())) return true;
-  }
-  return false;
+// The threads that wait for a future. Other waits may as well be those of a pool's loop for its next task.
+bool WaitsForResult(const WaitScene& scene, const v1::Thread& thread) {
+  return thread.wait().kind() == Wait::FUTURE && !thread.wait().timed() && !scene.IsExplained(thread.tid());
 }
 
-struct Pool {
+// What runs the task that the thread waits in: the function that calls it, or else the thread's first one.
+std::string LoopOf(WaitScene* scene, const v1::Thread& thread) {
+  const v1::Stack* stack = scene->StackOf(thread);
+  const int task = stack == nullptr ? -1 : FindProgramFrame(*stack, 0);
+  if (task < 0) return "";
+  for (int i = task + 1; i < stack->frames_size(); ++i) {
+    if (!IsErasedCall(stack->frames(i).function())) continue;
+    const int loop = FindProgramFrame(*stack, i + 1);
+    return loop < 0 ? scene->Root(thread) : PlainFunction(stack->frames(loop).function());
+  }
+  return scene->Root(thread);
+}
+
+// The threads that have `function` on their stacks.
+std::vector<const v1::Thread*> ThreadsIn(const std::string& function, const WaitScene& scene) {
+  std::vector<int> is_in(scene.dump().stacks_size(), -1);
   std::vector<const v1::Thread*> threads;
-  bool is_starved = true;
-};
+  for (const v1::Thread& thread : scene.dump().threads()) {
+    const v1::Stack* stack = scene.StackOf(thread);
+    if (stack == nullptr) continue;
+    int& known = is_in[thread.stack()];
+    if (known < 0) {
+      known = std::ranges::any_of(stack->frames(),
+                                  [&](const v1::Frame& frame) { return PlainFunction(frame.function()) == function; });
+    }
+    if (known > 0) threads.push_back(&thread);
+  }
+  return threads;
+}
 
-// Whether a thread outside the pool could go on and help: it runs, or something from outside may wake it.
-bool CouldHelp(const v1::Thread& thread) { return !thread.has_wait() || !EndsFromInside(thread.wait()); }
-
-Finding Describe(WaitScene* scene, const std::string& root, const Pool& pool, bool helpless) {
+Finding Describe(WaitScene* scene, const std::string& loop, const std::vector<const v1::Thread*>& pool) {
+  const bool helpless = std::ranges::none_of(scene->dump().threads(), MayAct);
+  const v1::Thread& first = *pool[0];
   Finding finding;
   finding.set_kind(Finding::STARVED_POOL);
   finding.set_severity(helpless ? Finding::HANG : Finding::SUSPICIOUS);
-  const v1::Thread& first = *pool.threads[0];
-  finding.set_explanation("all " + std::to_string(pool.threads.size()) + " threads of the pool that runs " + root +
-                          " wait inside of a task, as " + scene->NameAndPlace(first) + ", which " +
-                          first.wait().explanation() + "; none is left to run another task");
-  if (helpless) finding.add_details("no other thread of the process runs or can be woken from outside");
-  for (const v1::Thread* thread : pool.threads) {
+  finding.set_explanation("all " + std::to_string(pool.size()) + " threads that run tasks in " + loop +
+                          " wait inside of one for a result, as " + scene->NameAndPlace(first) + ", which " +
+                          first.wait().explanation() + ": none is left to run another task");
+  if (helpless) finding.add_details("no thread of the process runs or will be woken from outside");
+  for (const v1::Thread* thread : pool) {
     finding.add_tids(thread->tid());
     scene->SetExplained(thread->tid());
   }
@@ -90,27 +83,17 @@ Finding Describe(WaitScene* scene, const std::string& root, const Pool& pool, bo
 }  // namespace
 
 void FindStarvedPools(WaitScene* scene, std::vector<Finding>* findings) {
-  std::map<std::string, Pool> pools;
-  std::map<std::pair<int, int>, bool> inside_task;  // by stack and kind of wait
-  size_t helpers = 0;
+  std::map<std::string, size_t> loops;  // and how many threads wait in tasks of each
   for (const v1::Thread& thread : scene->dump().threads()) {
-    helpers += CouldHelp(thread) ? 1 : 0;
-    const std::string& root = scene->Root(thread);
-    const v1::Stack* stack = scene->StackOf(thread);
-    if (root.empty() || stack == nullptr || thread.tid() == scene->dump().process().pid()) continue;
-    Pool& pool = pools[root];
-    pool.threads.push_back(&thread);
-    const Wait& wait = thread.wait();
-    if (!thread.has_wait() || wait.timed() || !IsForWorkOrResult(wait) || scene->IsExplained(thread.tid())) {
-      pool.is_starved = false;
-      continue;
-    }
-    const auto [inside, is_new] = inside_task.try_emplace({thread.stack(), wait.kind()});
-    if (is_new) inside->second = IsInsideTask(*stack, wait);
-    pool.is_starved = pool.is_starved && inside->second;
+    if (!WaitsForResult(*scene, thread)) continue;
+    const std::string loop = LoopOf(scene, thread);
+    if (!loop.empty() && (loops.contains(loop) || loops.size() < kMaxPools)) ++loops[loop];
   }
-  for (const auto& [root, pool] : pools) {
-    if (pool.is_starved && pool.threads.size() >= kMinPool) findings->push_back(Describe(scene, root, pool, helpers == 0));
+  for (const auto& [loop, waiting] : loops) {
+    if (waiting < kMinPool) continue;
+    const std::vector<const v1::Thread*> pool = ThreadsIn(loop, *scene);
+    const bool all_wait = std::ranges::all_of(pool, [&](const auto* thread) { return WaitsForResult(*scene, *thread); });
+    if (all_wait) findings->push_back(Describe(scene, loop, pool));
   }
 }
 

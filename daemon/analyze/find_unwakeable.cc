@@ -11,43 +11,31 @@ namespace {
 using Finding = v1::Finding;
 using Wait = v1::Wait;
 
-bool HasSeverity(const std::vector<Finding>& findings, Finding::Severity severity) {
-  return std::ranges::any_of(findings, [&](const Finding& finding) { return finding.severity() == severity; });
+// Waits for one certain result. Those that may as well be for work are not told from idling.
+bool IsForResult(Wait::Kind kind) { return kind == Wait::FUTURE || IsLockWait(kind); }
+
+bool IsUntold(const WaitScene& scene, const v1::Thread& thread) {
+  return thread.has_wait() && !scene.IsExplained(thread.tid());
 }
 
-// Every thread waits for another one, and none for time or for anything from outside.
-bool AllWaitInside(const v1::Dump& dump) {
-  return !dump.threads().empty() && std::ranges::all_of(dump.threads(), [](const v1::Thread& thread) {
-    return thread.status() == v1::Thread::EXITED || (thread.has_wait() && EndsFromInside(thread.wait()));
-  });
-}
-
-// Those that wait for another thread's end say least.
-void AddAllThreads(const v1::Dump& dump, Finding* finding) {
-  for (const bool joins : {false, true}) {
-    for (const v1::Thread& thread : dump.threads()) {
-      if (thread.has_wait() && (thread.wait().kind() == Wait::JOIN) == joins) finding->add_tids(thread.tid());
-    }
-  }
-}
-
-Finding DescribeAll(WaitScene* scene) {
+Finding Describe(WaitScene* scene, const v1::Thread& first, Finding::Severity severity) {
   constexpr int kMaxDetails = 5;
   Finding finding;
   finding.set_kind(Finding::NOBODY_TO_WAKE);
-  finding.set_severity(Finding::HANG);
-  AddAllThreads(scene->dump(), &finding);
-  const v1::Thread& first = *scene->Find(finding.tids(0));
-  std::string text = scene->NameAndPlace(first) + " " + first.wait().explanation();
-  text += finding.tids_size() == 1
-              ? ", and the process has no other thread"
-              : ", and each of the other " + std::to_string(finding.tids_size() - 1) + " threads waits likewise";
-  finding.set_explanation(text + ": nothing is left to wake them, as far as can be seen");
-  for (int i = 1; i < finding.tids_size() && i <= kMaxDetails; ++i) {
-    const v1::Thread& thread = *scene->Find(finding.tids(i));
-    finding.add_details(scene->NameAndPlace(thread) + " " + thread.wait().explanation());
+  finding.set_severity(severity);
+  finding.set_explanation(
+      scene->NameAndPlace(first) + " " + first.wait().explanation() +
+      ", and no thread of the process runs or will be woken from outside: nobody is left to wake it, as "
+      "far as can be seen");
+  finding.add_tids(first.tid());
+  for (const v1::Thread& thread : scene->dump().threads()) {
+    if (thread.tid() == first.tid() || !IsUntold(*scene, thread)) continue;
+    finding.add_tids(thread.tid());
+    if (finding.details_size() < kMaxDetails) {
+      finding.add_details(scene->NameAndPlace(thread) + " " + thread.wait().explanation());
+    }
   }
-  for (int32_t tid : finding.tids()) scene->SetExplained(tid);
+  scene->SetExplained(first.tid());
   return finding;
 }
 
@@ -56,31 +44,26 @@ const WaitedFd* FindFd(const Capture& capture, int32_t fd) {
   return found == capture.fds.end() ? nullptr : &*found;
 }
 
-// The one fd that a writing thread waits for, if it is a pipe whose other end is open in the same process.
+// The one fd that a thread reads or writes, if it is a pipe whose other end is open in the same process.
 const WaitedFd* OwnPipe(const WaitScene& scene, const v1::Thread& thread) {
-  if (!thread.has_wait() || thread.wait().kind() != Wait::WRITE || thread.wait().fds_size() != 1) return nullptr;
-  const WaitedFd* fd = FindFd(scene.capture(), thread.wait().fds(0).fd());
+  const Wait& wait = thread.wait();
+  if ((wait.kind() != Wait::WRITE && wait.kind() != Wait::READ) || wait.fds_size() != 1) return nullptr;
+  const WaitedFd* fd = FindFd(scene.capture(), wait.fds(0).fd());
   return fd != nullptr && fd->other_end >= 0 ? fd : nullptr;
 }
 
-// Whether some other thread may come to read the pipe: it runs, waits for events or time, or for data.
-bool SomebodyMayRead(const v1::Dump& dump, const v1::Thread& writer) {
-  return std::ranges::any_of(dump.threads(), [&](const v1::Thread& thread) {
-    if (thread.tid() == writer.tid() || thread.status() == v1::Thread::EXITED) return false;
-    return !thread.has_wait() || (!EndsFromInside(thread.wait()) && thread.wait().kind() != Wait::WRITE);
-  });
-}
-
-Finding DescribePipe(WaitScene* scene, const v1::Thread& writer, const WaitedFd& pipe) {
+Finding DescribePipe(WaitScene* scene, const v1::Thread& thread, const WaitedFd& pipe) {
+  const bool writes = thread.wait().kind() == Wait::WRITE;
   Finding finding;
   finding.set_kind(Finding::NOBODY_TO_WAKE);
   finding.set_severity(Finding::SUSPICIOUS);
-  finding.set_explanation(scene->NameAndPlace(writer) + " " + writer.wait().explanation() +
-                          ", which is full; its other end is fd " + std::to_string(pipe.other_end) +
-                          " of this process, where no thread is left to read it, as far as can be seen");
+  finding.set_explanation(scene->NameAndPlace(thread) + " " + thread.wait().explanation() + ", which is " +
+                          (writes ? "full" : "empty") + "; its other end is fd " + std::to_string(pipe.other_end) +
+                          " of this process, where no thread is left to " + (writes ? "read" : "write") +
+                          ", as far as can be seen");
   finding.add_details("another process may have the other end as well");
-  finding.add_tids(writer.tid());
-  scene->SetExplained(writer.tid());
+  finding.add_tids(thread.tid());
+  scene->SetExplained(thread.tid());
   return finding;
 }
 
@@ -88,12 +71,28 @@ Finding DescribePipe(WaitScene* scene, const v1::Thread& writer, const WaitedFd&
 
 void FindUnwakeable(WaitScene* scene, std::vector<Finding>* findings) {
   const v1::Dump& dump = scene->dump();
+  // A thread that waits for its own pipe could act, if only another one did.
+  std::vector<const v1::Thread*> at_pipes;
+  const v1::Thread* for_result = nullptr;
+  bool any_waits_for_signal = false;
   for (const v1::Thread& thread : dump.threads()) {
-    const WaitedFd* pipe = OwnPipe(*scene, thread);
-    if (pipe != nullptr && !SomebodyMayRead(dump, thread)) findings->push_back(DescribePipe(scene, thread, *pipe));
+    if (OwnPipe(*scene, thread) != nullptr) {
+      at_pipes.push_back(&thread);
+    } else if (MayAct(thread)) {
+      return;
+    }
+    any_waits_for_signal = any_waits_for_signal || thread.wait().kind() == Wait::SIGNAL;
+    if (for_result == nullptr && IsUntold(*scene, thread) && IsForResult(thread.wait().kind())) for_result = &thread;
   }
-  // A circle or a lost lock is reason enough why the others wait.
-  if (!HasSeverity(*findings, Finding::HANG) && AllWaitInside(dump)) findings->push_back(DescribeAll(scene));
+  const bool is_certain = !any_waits_for_signal && at_pipes.empty();
+  for (Finding& finding : *findings) {
+    if (finding.kind() != Finding::OWNER_UNKNOWN) continue;
+    if (is_certain) finding.set_severity(Finding::HANG);
+    finding.add_details("no thread of the process runs or will be woken from outside, as far as can be seen");
+  }
+  for (const v1::Thread* thread : at_pipes) findings->push_back(DescribePipe(scene, *thread, *OwnPipe(*scene, *thread)));
+  if (for_result == nullptr) return;
+  findings->push_back(Describe(scene, *for_result, is_certain ? Finding::HANG : Finding::SUSPICIOUS));
 }
 
 }  // namespace stackd

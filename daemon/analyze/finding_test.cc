@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "daemon/analyze/hang_scene.h"
+#include "daemon/unwind/own_process.h"
 
 namespace stackd {
 namespace {
@@ -92,9 +93,46 @@ TEST(Finding, ThreadThatLocksItsOwnMutexIsASelfDeadlock) {
 TEST(Finding, LockOfAnEndedThreadIsAbandoned) {
   HangScene scene;
   scene.AddLocker(101, "a", "Transfer", 0x5000);
-  scene.AddMutex(0x5000, 4711);
+  scene.AddMutex(0x5000, 77);
   scene.Explain();
   EXPECT_EQ(scene.Finding(Finding::ABANDONED_LOCK).severity(), Finding::HANG);
+}
+
+TEST(Finding, OwnerThatMayHaveBegunDuringTheDumpIsNotCalledGoneForCertain) {
+  HangScene scene;
+  scene.AddLocker(101, "a", "Transfer", 0x5000);
+  scene.AddMutex(0x5000, 4711);
+  scene.Explain();
+  EXPECT_EQ(scene.Finding(Finding::ABANDONED_LOCK).severity(), Finding::SUSPICIOUS);
+}
+
+TEST(Finding, OwnerThatWaitsForAFileLockIsToBlameForItsQueue) {
+  HangScene scene;
+  scene.AddLocker(101, "a", "Transfer", 0x5000);
+  scene.AddThread(102, "b", {"__GI_flock@libc.so.6", "Save"});
+  scene.SetCall(102, SYS_flock, {9, 2});
+  scene.AddMutex(0x5000, 102);
+  scene.Explain();
+  ASSERT_EQ(scene.dump().findings_size(), 1);
+  EXPECT_EQ(scene.dump().findings(0).kind(), Finding::OWNER_BLOCKED);
+}
+
+TEST(Finding, ThreadThatTheKernelRefusedAMutexWaitsForEver) {
+  HangScene scene;
+  scene.capture().map = OwnAddressMap();
+  const uint64_t here_avma = reinterpret_cast<uint64_t>(__builtin_frame_address(0));
+  scene.AddThread(101, "a", {"__futex_abstimed_wait64@libc.so.6", "__pthread_mutex_lock_full@libc.so.6", "Transfer"});
+  scene.captured(101).registers.value[Registers::kRsp] = here_avma;
+  scene.SetFutexCall(101, here_avma);
+  scene.AddWord(here_avma, 0);
+  scene.AddLocker(102, "b", "Audit", 0x5000);
+  scene.SetFutexCall(102, 0x5000, FUTEX_LOCK_PI_PRIVATE);
+  scene.AddWord(0x5000, 101 | FUTEX_WAITERS);
+  scene.Explain();
+  const Finding finding = scene.Finding(Finding::OWNER_BLOCKED);
+  EXPECT_EQ(finding.severity(), Finding::HANG);
+  EXPECT_THAT(finding.tids(), ElementsAre(101, 102));
+  EXPECT_THAT(finding.explanation(), HasSubstr("the kernel refused it"));
 }
 
 TEST(Finding, OwnerThatSleepsIsNamed) {
@@ -166,7 +204,7 @@ TEST(Finding, PoolWhoseTasksWaitForTasksIsStarved) {
   scene.Explain();
   const Finding starved = scene.Finding(Finding::STARVED_POOL);
   EXPECT_EQ(starved.severity(), Finding::SUSPICIOUS);
-  EXPECT_THAT(starved.explanation(), HasSubstr("all 3 threads of the pool that runs Pool::Loop"));
+  EXPECT_THAT(starved.explanation(), HasSubstr("all 3 threads that run tasks in Pool::Loop"));
 }
 
 TEST(Finding, PoolWithOneIdleThreadIsNotStarved) {
@@ -212,6 +250,51 @@ TEST(Finding, StoppedProcessIsSaidToBeStopped) {
   scene.captured(kScenePid).status = ThreadStatus::kStopped;
   scene.Explain();
   EXPECT_THAT(scene.Finding(Finding::STOPPED).explanation(), HasSubstr("the process is stopped"));
+}
+
+TEST(Finding, ProcessInADebuggerIsNotHung) {
+  HangScene scene;
+  scene.AddThread(kScenePid, "bank", {"main"});
+  scene.captured(kScenePid).status = ThreadStatus::kStopped;
+  scene.captured(kScenePid).kernel_state = 't';
+  scene.Explain();
+  EXPECT_EQ(scene.Finding(Finding::STOPPED).severity(), Finding::HARMLESS);
+}
+
+TEST(Finding, PoolThatIsJoinedIsIdle) {
+  HangScene scene;
+  AddIdle(&scene, 101, "worker", "Pool::Loop()");
+  scene.AddThread(kScenePid, "bank", {"__pthread_clockjoin_ex@libc.so.6", "main"});
+  scene.SetFutexCall(kScenePid, 0x7000, FUTEX_WAIT_BITSET | FUTEX_CLOCK_REALTIME);
+  scene.AddWord(0x7000, 101);
+  scene.Explain();
+  ASSERT_EQ(scene.dump().findings_size(), 1);
+  EXPECT_EQ(scene.dump().findings(0).kind(), Finding::IDLE);
+}
+
+TEST(Finding, LockWithoutAnOwnerIsAHangIfNobodyRuns) {
+  HangScene scene;
+  for (int32_t tid : {101, 102}) {
+    scene.AddThread(tid, "w",
+                    {"syscall@libc.so.6", "std::sys::pal::unix::futex::futex_wait",
+                     "std::sys::sync::mutex::futex::Mutex::lock_contended", "bank::transfer::h0123456789abcdef"});
+    scene.SetFutexCall(tid, 0x5000 + tid, FUTEX_WAIT_BITSET_PRIVATE);
+  }
+  scene.Explain();
+  EXPECT_EQ(scene.dump().findings(0).kind(), Finding::OWNER_UNKNOWN);
+  EXPECT_EQ(scene.dump().findings(0).severity(), Finding::HANG);
+  scene.AddThread(103, "busy", {"Compute"});
+  scene.Explain();
+  EXPECT_EQ(scene.dump().findings(0).severity(), Finding::SUSPICIOUS);
+}
+
+TEST(Finding, LockThatWasFreeWhenItWasReadIsNothingToSpeakOf) {
+  HangScene scene;
+  scene.AddLocker(101, "a", "Transfer", 0x5000);
+  scene.AddWord(0x5000, 0);
+  scene.AddThread(102, "busy", {"Compute"});
+  scene.Explain();
+  EXPECT_EQ(scene.dump().findings_size(), 0);
 }
 
 TEST(Finding, MissedHeartbeatIsAFinding) {

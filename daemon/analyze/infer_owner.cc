@@ -17,7 +17,9 @@ using Wait = v1::Wait;
 // Frames that are looked at for what a lock belongs to: those of the library around the wait.
 constexpr int kMaxLibraryFrames = 12;
 // Frames that are looked at for the initializer that a thread is in.
-constexpr int kMaxFrames = 256;
+constexpr int kMaxFrames = 64;
+// Functions whose static variables are waited for: each of them has all stacks looked through.
+constexpr size_t kMaxStaticVariables = 16;
 
 std::string Name(const v1::Frame& frame) { return WaitFunctionName(PlainLibcFunction(frame.function())); }
 
@@ -49,9 +51,12 @@ std::set<std::string> LibraryFunctions(const v1::Stack& stack, int begin) {
 
 bool AnyAllocator(const std::set<std::string>& names) { return std::ranges::any_of(names, IsAllocator); }
 
+bool IsGuard(std::string_view name) { return name == "cxa_guard_acquire"; }
+
+// Functions that call an initializer.
 bool IsOnce(std::string_view name) {
-  return name == "pthread_once_slow" || name == "pthread_once" || name == "cxa_guard_acquire" ||
-         name.ends_with("::futex::Once::call") || name == "parking_lot::once::Once::call_once_slow";
+  return name == "pthread_once_slow" || name == "pthread_once" || name.ends_with("::futex::Once::call") ||
+         name == "parking_lot::once::Once::call_once_slow";
 }
 
 // The function that asked for a one-time initialization which the stack is in from `begin` on; nullopt if it is in none.
@@ -145,6 +150,12 @@ class OwnerInference {
     return tids;
   }
 
+  // Where to begin to look in the stack of thread `index` for what it is in the middle of: behind what it waits for.
+  int BehindWait(int index) const {
+    const bool waits = dump_.threads(index).wait().kind() == Wait::ONCE && functions_[index] != nullptr;
+    return waits ? functions_[index]->end_frame : 0;
+  }
+
   // The threads that are in an initializer, which may wait for another one, by the function that asked for it.
   std::map<std::string, std::vector<int32_t>> FindInitializers() const {
     std::map<std::string, std::vector<int32_t>> tids;
@@ -153,38 +164,67 @@ class OwnerInference {
       const v1::Thread& thread = dump_.threads(i);
       const v1::Stack* stack = StackOf(thread);
       if (stack == nullptr) continue;
-      const bool waits_for_one = thread.wait().kind() == Wait::ONCE && functions_[i] != nullptr;
-      const int begin = waits_for_one ? functions_[i]->end_frame : 0;
-      const auto [place, is_new] = places.try_emplace({thread.stack(), begin});
-      if (is_new) place->second = OnceCaller(*stack, begin);
+      const auto [place, is_new] = places.try_emplace({thread.stack(), BehindWait(i)});
+      if (is_new) place->second = OnceCaller(*stack, BehindWait(i));
       if (place->second) tids[*place->second].push_back(thread.tid());
     }
     return tids;
   }
 
   void Once(const v1::Stack& stack, const WaitFunction& function, v1::Thread* thread) {
-    if (!initializers_) initializers_ = FindInitializers();
     const int caller_frame = FindProgramFrame(stack, function.end_frame);
     if (caller_frame < 0) return;
     const std::string caller = PlainFunction(stack.frames(caller_frame).function());
+    if (IsGuard(Name(stack.frames(function.end_frame - 1)))) return StaticVariable(caller, thread);
+    if (!initializers_) initializers_ = FindInitializers();
     const auto at_same_place = initializers_->find(caller);
-    const bool only_own = initializers_->size() == 1 && initializers_->begin()->second == std::vector{thread->tid()};
-    if (only_own || (at_same_place != initializers_->end() && at_same_place->second == std::vector{thread->tid()})) {
-      SetOwner(thread->tid(), "the initializer asks for its own initialization", thread);
-      return;
-    }
-    const bool is_certain = at_same_place != initializers_->end() && at_same_place->second.size() == 1;
-    const Wait& wait = thread->wait();
-    if (!is_certain || wait.futex_address().empty()) return;
-    if (!places_.IsStatic(std::stoull(wait.futex_address(), nullptr, 16))) return;
-    SetOwner(at_same_place->second[0], "it is in an initializer that was begun at the same place", thread);
+    const bool is_only_one = initializers_->size() == 1 && initializers_->begin()->second.size() == 1;
+    const bool is_only_here = at_same_place != initializers_->end() && at_same_place->second.size() == 1;
+    if (!is_only_one && !is_only_here) return;
+    const int32_t tid = is_only_here ? at_same_place->second[0] : initializers_->begin()->second[0];
+    if (tid == thread->tid()) return SetOwner(tid, "the initializer asks for its own initialization", thread);
+    // Elsewhere one function may initialize one object after the other.
+    if (is_only_one || IsStatic(thread->wait())) SetOwner(tid, "it is in the initializer", thread);
   }
 
-  std::optional<std::vector<int32_t>> stack_freers_;
-  std::optional<std::map<std::string, std::vector<int32_t>>> initializers_;
+  // Who initializes a static variable is in the function that it belongs to.
+  void StaticVariable(const std::string& function, v1::Thread* waiter) {
+    if (static_owners_.size() >= kMaxStaticVariables && !static_owners_.contains(function)) return;
+    const auto [owner, is_new] = static_owners_.try_emplace(function);
+    if (is_new) owner->second = FindInside(function);
+    const std::vector<int32_t>& tids = owner->second;
+    if (tids.size() == 1 && IsStatic(waiter->wait())) SetOwner(tids[0], "it is in the initializer", waiter);
+  }
+
+  // The threads that have `function` on their stacks without waiting there.
+  std::vector<int32_t> FindInside(const std::string& function) const {
+    std::vector<int32_t> tids;
+    for (int i = 0; i < dump_.threads_size(); ++i) {
+      const v1::Stack* stack = StackOf(dump_.threads(i));
+      if (stack == nullptr) continue;
+      const int behind_wait = BehindWait(i);
+      const int begin = behind_wait == 0 ? 0 : FindProgramFrame(*stack, behind_wait) + 1;
+      const int end = std::min(stack->frames_size(), begin + kMaxFrames);
+      for (int frame = begin; frame < end; ++frame) {
+        if (PlainFunction(stack->frames(frame).function()) != function) continue;
+        tids.push_back(dump_.threads(i).tid());
+        break;
+      }
+    }
+    return tids;
+  }
+
+  bool IsStatic(const Wait& wait) const {
+    return !wait.futex_address().empty() && places_.IsStatic(std::stoull(wait.futex_address(), nullptr, 16));
+  }
+
   const std::vector<const WaitFunction*>& functions_;
   const WaitPlaces& places_;
   v1::Dump& dump_;
+  // Found when they are needed first.
+  std::optional<std::vector<int32_t>> stack_freers_;
+  std::optional<std::map<std::string, std::vector<int32_t>>> initializers_;
+  std::map<std::string, std::vector<int32_t>> static_owners_;
 };
 
 }  // namespace

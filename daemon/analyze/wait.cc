@@ -14,6 +14,7 @@
 #include "daemon/analyze/infer_owner.h"
 #include "daemon/analyze/syscall_name.h"
 #include "daemon/analyze/syscall_site.h"
+#include "daemon/analyze/thread_stop.h"
 #include "daemon/analyze/wait_function.h"
 #include "daemon/analyze/wait_graph.h"
 #include "daemon/analyze/wait_owner.h"
@@ -112,7 +113,7 @@ class WaitExplainer {
     if (captured.status == ThreadStatus::kExited || crashed) return;
     calls_[index] = CallOf(captured);
     const std::optional<SystemCall>& call = calls_[index];
-    if (captured.status == ThreadStatus::kStopped || captured.kernel_state == 'T' || captured.kernel_state == 't') {
+    if (IsStopped(captured)) {
       thread.mutable_wait()->set_kind(Wait::STOP);
       thread.mutable_wait()->set_owner(Wait::NONE);
     } else if (captured.status == ThreadStatus::kUninterruptible || captured.kernel_state == 'D') {
@@ -136,11 +137,7 @@ class WaitExplainer {
     wait->set_kind(described.kind);
     wait->set_owner(Wait::NONE);
     wait->set_timed(described.timed);
-    std::vector<int32_t> numbers = thread.waited_fds;
-    if (numbers.empty() && described.fd_argument >= 0 && call.knows(described.fd_argument)) {
-      numbers.push_back(static_cast<int32_t>(call.arguments[static_cast<size_t>(described.fd_argument)]));
-    }
-    for (int32_t number : numbers) {
+    for (int32_t number : thread.waited_fds.empty() ? WaitedFds(call) : thread.waited_fds) {
       v1::WaitedFd& fd = *wait->add_fds();
       fd.set_fd(number);
       if (const auto known = fds_.find(number); known != fds_.end()) fd.set_name(FdName(*known->second));
@@ -184,8 +181,13 @@ class WaitExplainer {
       if (is_rwlock && futex->rwlock && futex->rwlock->prefers_writers) wait->set_lock_kind("prefers writers");
       if (kind == Wait::MUTEX && futex->mutex) wait->set_lock_kind(MutexKindInWords(futex->mutex->kind));
     }
+    // These libraries have threads sleep on words of their own, and the lock is elsewhere.
+    if (maker == LockMaker::kParkingLot || maker == LockMaker::kAbseil) return;
     wait->set_address(Hex(lock_avma));
     wait->set_place(places_.Of(lock_avma));
+    // No lock of a program's is its own thread's alone, and zero at that.
+    const bool own_zero = futex != nullptr && futex->value == 0 && places_.OwnerOfStack(*address) == thread.tid();
+    if (kind == Wait::MUTEX && maker == LockMaker::kLibc && own_zero) SetRefused(wait);
   }
 
   // What functions are named decides; where none is known, only words that leave no other reading do.
@@ -216,7 +218,8 @@ class WaitExplainer {
   }
 
   std::string CallName(int index) const {
-    return calls_[index] ? std::string(SyscallName(calls_[index]->number)) : std::string();
+    if (calls_[index]) return std::string(SyscallName(calls_[index]->number));
+    return PrintableText(dump_.threads(index).wait_channel());
   }
 
   std::string Activity(int index) const {

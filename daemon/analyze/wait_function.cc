@@ -191,8 +191,9 @@ void RefineAbseil(std::string_view name, WaitFunction* wait) {
 }
 
 bool IsLibraryModule(std::string_view module) {
-  constexpr std::string_view kModules[] = {"libc.so",      "libc-2",    "libpthread",  "ld-linux", "ld-musl",
-                                           "libstdc++.so", "libc++.so", "libgcc_s.so", "[vdso]"};
+  constexpr std::string_view kModules[] = {"libc.so", "libc-2",         "libpthread", "ld-linux",
+                                           "ld-musl", "libstdc++.so",   "libc++.so",  "libgcc_s.so",
+                                           "[vdso]",  "libstackd_agent"};  // it starts threads for the program
   return std::ranges::any_of(kModules, [&](std::string_view name) { return module.starts_with(name); });
 }
 

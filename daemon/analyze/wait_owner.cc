@@ -19,8 +19,9 @@ WaitOwner OwnerByTid(int32_t owner_tid, const std::set<int32_t>& tids) {
               " is no thread of this process: it ended, or this process was forked while it held the lock"};
 }
 
+// For an instant, then: a thread that waits for it is about to get it, or to fall asleep anew.
 WaitOwner PassedOn(bool is_free) {
-  return NotKnown(is_free ? "the lock was free when it was read" : "the lock was being passed on when it was read");
+  return {Wait::NONE, 0, is_free ? "it was free when it was read" : "it was being passed on when it was read"};
 }
 
 std::string_view MakerOfOwnerless(LockMaker maker) {

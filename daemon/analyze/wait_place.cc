@@ -90,6 +90,12 @@ const std::string& WaitPlaces::Of(uint64_t avma) const {
   return place == places_.end() ? kNowhere : place->second;
 }
 
+int32_t WaitPlaces::OwnerOfStack(uint64_t avma) const {
+  const Mapping* mapping = capture_.map == nullptr ? nullptr : capture_.map->Find(avma);
+  const auto owner = mapping == nullptr ? stack_owners_.end() : stack_owners_.find(mapping->start_avma);
+  return owner == stack_owners_.end() ? 0 : owner->second->tid;
+}
+
 bool WaitPlaces::IsStatic(uint64_t avma) const {
   return capture_.map != nullptr && FindModule(avma).address.module != nullptr;
 }

@@ -21,6 +21,9 @@ class WaitPlaces {
   // "anonymous memory"; empty if nothing is known to be there.
   const std::string& Of(uint64_t avma) const;
 
+  // The thread whose stack `avma` is in, as far as that is known; 0: none.
+  int32_t OwnerOfStack(uint64_t avma) const;
+
   // True if `avma` is in the data of a module: what lies there lies there as long as the process lives.
   bool IsStatic(uint64_t avma) const;
 

@@ -14,6 +14,12 @@ using Wait = v1::Wait;
 
 const std::string kNothing;
 
+// True for a wait that only a thread of the same process can end.
+bool EndsFromInside(const Wait& wait) {
+  if (wait.timed()) return false;
+  return wait.kind() == Wait::JOIN || wait.futex_operation().find("_PRIVATE") != std::string::npos;
+}
+
 std::string FrameInWords(const v1::Frame& frame) {
   std::string text = PrintableText(PlainFunction(frame.function()));
   if (frame.file().empty()) return text;
@@ -91,11 +97,9 @@ bool IsLockWait(Wait::Kind kind) {
   }
 }
 
-bool EndsFromInside(const Wait& wait) {
-  if (wait.timed()) return false;
-  if (wait.kind() == Wait::JOIN) return true;
-  const bool is_futex = !wait.futex_operation().empty();
-  return is_futex && wait.futex_operation().find("_PRIVATE") != std::string::npos;
+bool MayAct(const v1::Thread& thread) {
+  if (thread.status() == v1::Thread::EXITED) return false;
+  return !thread.has_wait() || (!EndsFromInside(thread.wait()) && thread.wait().kind() != Wait::SIGNAL);
 }
 
 }  // namespace stackd

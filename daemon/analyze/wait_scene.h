@@ -57,7 +57,8 @@ std::string MoreWaitInWords(size_t count);
 // True for waits for what one thread has and another wants.
 bool IsLockWait(v1::Wait::Kind kind);
 
-// True for a wait that only a thread of the same process can end.
-bool EndsFromInside(const v1::Wait& wait);
+// Whether a thread may come to do something for another one: it runs, or time or somebody outside will wake it. A signal
+// may wake a thread, too, but nobody has work brought to him that way.
+bool MayAct(const v1::Thread& thread);
 
 }  // namespace stackd

@@ -10,8 +10,7 @@ namespace stackd {
 
 struct SyscallWait {
   v1::Wait::Kind kind = v1::Wait::SYSTEM_CALL;
-  int fd_argument = -1;  // which argument is the fd that it waits for; -1: none
-  bool timed = false;    // it ends by itself after a time
+  bool timed = false;  // it ends by itself after a time
 };
 
 SyscallWait DescribeSyscallWait(const SystemCall& call);

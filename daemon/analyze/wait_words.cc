@@ -7,6 +7,8 @@ namespace {
 
 using Wait = v1::Wait;
 
+constexpr char kRefused[] = "the kernel refused it, for its owner waits for this thread, or has ended";
+
 // "g_accounts in .bss of bank" for ".bss of bank: g_accounts".
 std::string PlaceInWords(const std::string& place) {
   const size_t symbol = place.rfind(": ");
@@ -28,7 +30,7 @@ std::string ThingName(Wait::Kind kind) {
     case Wait::BARRIER:
       return "barrier";
     case Wait::ONCE:
-      return "one-time initialization";
+      return "once flag";
     case Wait::ATOMIC:
       return "atomic";
     case Wait::INTERNAL_LOCK:
@@ -121,7 +123,7 @@ std::string OtherWait(const Wait& wait, std::string_view syscall) {
     case Wait::IPC:
       return "waits for another process" + (syscall.empty() ? "" : " (" + std::string(syscall) + ")");
     case Wait::STOP:
-      return "is stopped by a signal or a debugger";
+      return "is stopped";
     default:
       return "is in " + (syscall.empty() ? "a system call" : std::string(syscall));
   }
@@ -136,11 +138,21 @@ std::string ThreadWithTid(const v1::Thread& thread, int32_t pid) {
   return "thread " + PrintableText(thread.name()) + " (tid " + tid + ")";
 }
 
+void SetRefused(Wait* wait) {
+  wait->set_owner(Wait::NOT_KNOWN);
+  wait->set_owner_note(kRefused);
+  wait->clear_address();
+  wait->clear_place();
+}
+
+const char* HeldBy(const Wait& wait) { return wait.kind() == Wait::ONCE ? ", whose initializer is run by " : ", held by "; }
+
+bool IsRefused(const Wait& wait) { return wait.owner() == Wait::NOT_KNOWN && wait.owner_note() == kRefused; }
+
 std::string WaitedThing(const Wait& wait) {
   const bool is_named = wait.kind() == Wait::INTERNAL_LOCK && !wait.lock_kind().empty();
   std::string thing = is_named ? wait.lock_kind() : ThingName(wait.kind());
-  const std::string& address = wait.address().empty() ? wait.futex_address() : wait.address();
-  if (!address.empty()) thing += " " + address;
+  if (!wait.address().empty()) thing += " " + wait.address();
   if (!wait.place().empty()) thing += " (" + PlaceInWords(wait.place()) + ")";
   return thing;
 }
@@ -148,6 +160,7 @@ std::string WaitedThing(const Wait& wait) {
 std::string ShortWait(const Wait& wait, std::string_view syscall) {
   if (wait.kind() == Wait::JOIN) return "waits for a thread to end";
   if (!IsFutexWait(wait.kind())) return OtherWait(wait, syscall);
+  if (IsRefused(wait)) return "waits for ever for a mutex with priority inheritance";
   return VerbOf(wait.kind()) + WaitedThing(wait);
 }
 
@@ -155,8 +168,7 @@ std::string ExplainWait(const Wait& wait, const std::string& owner, std::string_
   if (wait.kind() == Wait::JOIN && !owner.empty()) return "waits for " + owner + " to end";
   std::string text = ShortWait(wait, syscall);
   if (wait.owner() == Wait::KNOWN && !owner.empty()) {
-    const char* held = wait.kind() == Wait::ONCE ? ", which is run by " : ", held by ";
-    text += held + owner;
+    text += HeldBy(wait) + owner;
     if (!wait.owner_note().empty()) text += " (" + wait.owner_note() + ")";
   } else if (!wait.owner_note().empty()) {
     text += "; " + wait.owner_note();

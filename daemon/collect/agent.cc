@@ -71,7 +71,7 @@ class WantsCapture {
 }  // namespace
 
 Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessFiles files, std::unique_ptr<Ring> ring,
-             std::string id, ModuleCache* modules, CollectorCounters* counters, std::shared_ptr<void> spool_hold)
+             std::string id, ModuleCache* modules, CollectorCounters* counters, std::unique_ptr<HeldSpoolFile> spool_file)
     : socket_(std::move(socket)),
       peer_uid_(peer_uid),
       id_(std::move(id)),
@@ -84,7 +84,7 @@ Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessFiles 
       loader_(files_.get(), modules, FieldText(hello.exe),
               [this](const std::vector<std::string>& paths, int64_t deadline_ns) { return OpenFiles(paths, deadline_ns); }),
       reader_(ring_.get()),
-      spool_hold_(std::move(spool_hold)) {
+      spool_file_(std::move(spool_file)) {
   description_ = DescribeProcess(hello, peer_uid, id_);
   description_.connect_wall_ns = WallNs();
   if (!files_->has_memory()) {
@@ -106,6 +106,12 @@ ProcessDescription Agent::Describe() const {
   ProcessDescription description = description_;
   description.thread_count = threads;
   return description;
+}
+
+Result<std::vector<ThreadMotion>> Agent::ReadMotion() {
+  auto motions = files_->Motion();
+  if (motions) thread_count_.store(static_cast<int32_t>(motions->size()));
+  return motions;
 }
 
 bool Agent::MayAskForDump() {
@@ -495,6 +501,10 @@ void Agent::AddWaitFacts(int64_t deadline_ns, Capture* capture) {
         "the memory of the process");
     return;
   }
+  if (facts->futex_count > kMaxFutexWords) {
+    capture->notes.push_back("its threads wait on " + std::to_string(facts->futex_count) +
+                             " futexes: " + std::to_string(kMaxFutexWords) + " futexes were looked at");
+  }
   capture->futexes = std::move(facts->futexes);
   for (ThreadCapture& thread : capture->threads) {
     auto polled = facts->polled.find(thread.tid);
@@ -614,7 +624,17 @@ std::shared_ptr<Capture> Agent::CaptureCrash(const std::function<bool()>& in_a_h
   thread_count_.store(static_cast<int32_t>(recording.size()));
   Finish(&recording, capture.get());
   if (!in_a_hurry()) AddWaits(request.deadline_ns, capture.get());
+  if (Map() == nullptr) UseMapInSpool(capture.get());
   return capture;
+}
+
+void Agent::UseMapInSpool(Capture* capture) const {
+  std::shared_ptr<const Capture> left = spool_file_ != nullptr ? spool_file_->Look() : nullptr;
+  if (left == nullptr || left->crash->id != capture->crash->id) return;
+  capture->map = left->map;
+  for (const std::string& note : left->notes) {
+    if (std::ranges::find(capture->notes, note) == capture->notes.end()) capture->notes.push_back(note);
+  }
 }
 
 }  // namespace stackd

@@ -29,6 +29,7 @@
 #include "daemon/collect/module_loader.h"
 #include "daemon/collect/process_files.h"
 #include "daemon/collect/recording.h"
+#include "daemon/collect/spool_intake.h"
 #include "daemon/collect/wait_sample.h"
 #include "daemon/ring/ring.h"
 #include "daemon/ring/ring_reader.h"
@@ -41,10 +42,10 @@ enum class AgentWish { kNothing, kDump, kCrash };
 
 class Agent {
  public:
-  // `peer_uid` is the kernel's word; everything in `hello` is the process's. `spool_hold` is dropped when nothing more is
-  // to come out of the ring.
+  // `peer_uid` is the kernel's word; everything in `hello` is the process's. `spool_file`, which may be nullptr, is let go
+  // when nothing more is to come out of the ring.
   Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessFiles files, std::unique_ptr<Ring> ring,
-        std::string id, ModuleCache* modules, CollectorCounters* counters, std::shared_ptr<void> spool_hold);
+        std::string id, ModuleCache* modules, CollectorCounters* counters, std::unique_ptr<HeldSpoolFile> spool_file);
 
   int socket_fd() const { return socket_.get(); }
   const std::string& id() const { return id_; }
@@ -63,7 +64,7 @@ class Agent {
   void LoadModulesEarly();
 
   // Any thread; see Collector.
-  Result<std::vector<ThreadMotion>> ReadMotion() const { return files_->Motion(); }
+  Result<std::vector<ThreadMotion>> ReadMotion();
   Result<std::vector<ThreadWait>> SampleWaits(int64_t deadline_ns);
   Result<std::vector<FutexWord>> ReadFutexes(std::vector<uint64_t> avmas) const;
   std::vector<Heartbeat> Heartbeats() const { return ReadHeartbeats(*ring_); }
@@ -92,6 +93,8 @@ class Agent {
   void RunDump(const CaptureRequest& request, const std::function<bool()>& in_a_hurry, Recording* recording,
                Capture* capture);
   void Finish(Recording* recording, Capture* capture);
+  // For a process that ended before anybody had asked what it has mapped: it may have written that down itself.
+  void UseMapInSpool(Capture* capture) const;
   // Reads the ring until the dump is over, for whatever reason.
   void Record(const CaptureRequest& request, const std::function<bool()>& in_a_hurry, Recording* recording);
   // Reads the ring until the sample is over.
@@ -156,7 +159,7 @@ class Agent {
   std::atomic<bool> crashed_{false};
 
   // Last, so that it goes first: closing the files above may wait.
-  std::shared_ptr<void> spool_hold_;
+  std::unique_ptr<HeldSpoolFile> spool_file_;
 };
 
 }  // namespace stackd

@@ -155,7 +155,7 @@ struct Collector::State {
   void Register(Fd* socket, ReceivedMessage* message);
   bool MakeRoomFor(uid_t uid);
   // The file is held until the returned handle is gone. Leaves `fd` invalid if there is none.
-  std::shared_ptr<void> MakeSpoolFile(const Spool::Owner& owner, Fd* fd);
+  std::unique_ptr<HeldSpoolFile> MakeSpoolFile(const Spool::Owner& owner, Fd* fd);
   void Reject(int fd, const std::string& reason);
   void Read(int fd);
   void Close(int fd);
@@ -264,7 +264,7 @@ void Collector::State::Register(Fd* socket, ReceivedMessage* message) {
   welcome.ring_bytes = (*ring)->size_bytes();
   std::string id = NewId(*hello);
   Fd spool_fd;
-  std::shared_ptr<void> spool_hold = MakeSpoolFile({id, peer.uid}, &spool_fd);
+  std::unique_ptr<HeldSpoolFile> spool_file = MakeSpoolFile({id, peer.uid}, &spool_fd);
   bool welcomed = spool_fd.valid() ? SendMessage(socket->get(), welcome.header, {(*ring)->fd(), spool_fd.get()})
                                    : SendMessage(socket->get(), welcome.header, {(*ring)->fd()});
   if (!welcomed) return;
@@ -272,23 +272,20 @@ void Collector::State::Register(Fd* socket, ReceivedMessage* message) {
   counters.agents_accepted++;
   int fd = socket->get();
   auto agent = std::make_shared<Agent>(std::move(*socket), peer.uid, *hello, std::move(files), std::move(*ring),
-                                       std::move(id), &modules, &counters, std::move(spool_hold));
+                                       std::move(id), &modules, &counters, std::move(spool_file));
   by_socket[fd] = agent;
   preloader.Add(agent);
   std::lock_guard lock(mutex);
   agents.push_back(std::move(agent));
 }
 
-std::shared_ptr<void> Collector::State::MakeSpoolFile(const Spool::Owner& owner, Fd* fd) {
+std::unique_ptr<HeldSpoolFile> Collector::State::MakeSpoolFile(const Spool::Owner& owner, Fd* fd) {
   if (spool == nullptr) return nullptr;
   auto file = spool->Create(owner);
   // On a full disk: the process tries by itself when it crashes.
   if (!file) return nullptr;
-  spool_intake->Hold(file->name);
   *fd = std::move(file->fd);
-  return {nullptr, [intake = std::weak_ptr(spool_intake), name = std::move(file->name)](void*) {
-            if (auto alive = intake.lock()) alive->LetGo(name);
-          }};
+  return std::make_unique<HeldSpoolFile>(spool_intake, std::move(file->name));
 }
 
 void Collector::State::Greet(int fd) {

@@ -337,6 +337,28 @@ TEST_F(CrashTest, AFileThatAProcessLeftIsTakenInOnceItsRingWasSeenTo) {
   EXPECT_EQ(Counter("spool_taken"), 1);
 }
 
+TEST_F(CrashTest, OutOfTheRingHasTheMapOfTheFileWhereItsProcessEndedBeforeItWasAskedForOne) {
+  StartAndHandle();
+  FakeAgent agent(dir_), another(dir_);
+  ASSERT_EQ(agent.Register(), "");
+  ASSERT_EQ(another.Register(Hello(4711)), "");
+  const char* maps = "1000-2000 r-xp 00000000 08:01 5 /usr/bin/fake\n";
+  for (auto [process, hello, id] : {std::tuple(&agent, Hello(), 5u), std::tuple(&another, Hello(4711), 6u)}) {
+    uint32_t first = process->WriteCrashSlots(5, 1);
+    std::string bytes = process->SpoolBytes(first, hello, maps);
+    ASSERT_EQ(write(process->spool.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+    static_cast<stackd_crash_record*>(stackd_slot(&process->ring, first))->id[0] = id;
+    process->Commit(first);
+    process->Close();
+  }
+  ASSERT_NE(AwaitCrash(3), nullptr) << "the file of another crash is taken in by itself";
+  for (const auto& crash : Crashes()) {
+    if (crash->crash->from_spool) continue;
+    bool is_same = crash->crash->id[0] == 5;
+    EXPECT_EQ(crash->map->Find(0x1000) != nullptr, is_same) << crash->crash->id[0];
+  }
+}
+
 TEST_F(CrashTest, FilesOfADaemonThatDiedAreTakenInAtTheStart) {
   Start();
   FakeAgent agent(dir_);

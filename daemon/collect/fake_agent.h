@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -168,8 +169,8 @@ class FakeAgent {
     Send(file, fds);
   }
 
-  // One thread's answer, as far as this test cares: its tid, and a stack of two words.
-  bool WriteThread(uint32_t seq, uint32_t tid) {
+  // One thread's answer, as far as this test cares: its tid, a stack of two words, and the call that it is in.
+  bool WriteThread(uint32_t seq, uint32_t tid, const stackd_syscall& call = {}) {
     stackd_ring_writer writer;
     auto* record = static_cast<stackd_thread_record*>(
         stackd_ring_begin(&writer, &ring, STACKD_RECORD_THREAD, sizeof(stackd_thread_record), tid));
@@ -180,8 +181,24 @@ class FakeAgent {
     record->tid = tid;
     record->stack_words = 2;
     record->outer_words = 0;
+    record->syscall = call;
     stackd_ring_commit(&writer);
     return true;
+  }
+  // At most as many as fit a record.
+  bool WriteWaits(uint32_t seq, const std::vector<stackd_wait_entry>& entries) {
+    stackd_ring_writer writer;
+    auto* record = static_cast<stackd_wait_record*>(
+        stackd_ring_begin(&writer, &ring, STACKD_RECORD_WAIT, sizeof(stackd_wait_record), 1));
+    if (record == nullptr) return false;
+    record->seq = seq;
+    record->entry_count = static_cast<uint32_t>(entries.size());
+    std::ranges::copy(entries, record->entries);
+    stackd_ring_commit(&writer);
+    return true;
+  }
+  stackd_heartbeat_cell& heartbeat(uint32_t index) {
+    return reinterpret_cast<stackd_heartbeat_cell*>(reinterpret_cast<char*>(ring.header) + STACKD_HEARTBEATS_OFFSET)[index];
   }
   // The slots of a crash of thread `tid`, whose stack has two words; not ready. Returns the first slot.
   uint32_t WriteCrashSlots(uint64_t id, uint32_t tid, uint64_t time_ns = stackd_clock_ns(CLOCK_MONOTONIC)) {
@@ -218,8 +235,9 @@ class FakeAgent {
   }
   uint32_t CrashPhase() const { return __atomic_load_n(&ring.header->crash_phase, __ATOMIC_SEQ_CST); }
   // What the agent writes where nobody took it.
-  std::string SpoolBytes(uint32_t first_slot, const stackd_hello& hello = Hello()) const {
+  std::string SpoolBytes(uint32_t first_slot, const stackd_hello& hello = Hello(), const std::string& maps = "") const {
     stackd_spool_header header{};
+    header.maps_bytes = static_cast<uint32_t>(maps.size());
     header.magic = STACKD_SPOOL_MAGIC;
     header.abi_version = STACKD_ABI_VERSION;
     header.header_bytes = sizeof(header);
@@ -231,7 +249,7 @@ class FakeAgent {
       slots.append(bytes, STACKD_SLOT_BYTES);
       memcpy(&slot, bytes, sizeof(slot));
     }
-    return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + slots;
+    return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + slots + maps;
   }
 
   void Begin(uint32_t seq, uint32_t threads) {
@@ -241,6 +259,31 @@ class FakeAgent {
   void Finish(uint32_t seq) {
     __atomic_store_n(&ring.header->done_seq, seq, __ATOMIC_RELEASE);
     stackd_ring_doorbell(&ring);
+  }
+  // Answers the questions for fds until all `count` are named: each "fd N", unless `change` makes something else of it.
+  template <typename Change>
+  void AnswerFds(size_t count, Change change) {
+    for (size_t named = 0; named < count;) {
+      auto received = Receive();
+      if (!received) return;
+      if (received->type() != STACKD_MSG_DESCRIBE_FDS) continue;
+      auto request = received->template As<stackd_describe_fds>();
+      stackd_fd_names answer{};
+      answer.header = {STACKD_MSG_FD_NAMES, sizeof(answer)};
+      answer.request_id = request.request_id;
+      answer.fd_count = request.fd_count;
+      for (uint32_t i = 0; i < std::min(request.fd_count, STACKD_MAX_DESCRIBED_FDS); i++) {
+        answer.fds[i].fd = request.fds[i];
+        answer.fds[i].other_end = -1;
+        snprintf(answer.fds[i].name, sizeof(answer.fds[i].name), "fd %d", request.fds[i]);
+      }
+      change(&answer);
+      Send(answer);
+      named += request.fd_count;
+    }
+  }
+  void AnswerFds(size_t count) {
+    AnswerFds(count, [](stackd_fd_names*) {});
   }
   // The answer to a whole dump of `threads` threads, tids from 1.
   void AnswerDump(uint32_t seq, uint32_t threads) {

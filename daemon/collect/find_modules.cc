@@ -1,9 +1,7 @@
 #include "daemon/collect/find_modules.h"
 
 #include <elf.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,17 +11,15 @@
 #include <utility>
 
 #include "daemon/base/fd.h"
+#include "daemon/base/regular_file.h"
 
 namespace stackd {
 namespace {
 
-// Invalid for anything but a regular file: even to open a device may do something.
-Fd OpenRegularFile(const std::string& path) {
+// The path is a line of somebody's maps: absolute, and with links resolved.
+Fd OpenMappedFile(const std::string& path) {
   if (path.empty() || path[0] != '/' || path.ends_with(" (deleted)")) return {};
-  Fd place(open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-  struct stat status;
-  if (!place.valid() || fstat(place.get(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
-  return Fd(open(("/proc/self/fd/" + std::to_string(place.get())).c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC));
+  return OpenRegularFile(path, /*follow_link=*/false);
 }
 
 // True if `image` holds an ELF header and all program headers: less would prove nothing.
@@ -44,7 +40,7 @@ bool BeginsAs(int fd, uint64_t file_offset, const std::string& image) {
 
 std::shared_ptr<const Module> ModuleOfImage(const SpoolImage& image, const Mapping& mapping, ModuleCache* cache) {
   if (!HasProgramHeaders(image.bytes)) return nullptr;
-  Fd fd = OpenRegularFile(mapping.path);
+  Fd fd = OpenMappedFile(mapping.path);
   if (!fd.valid() || !BeginsAs(fd.get(), mapping.file_offset, image.bytes)) return nullptr;
   auto module = cache->Get(std::move(fd), mapping.path);
   return module ? *module : nullptr;

@@ -103,6 +103,10 @@ void SpoolIntake::LetGo(const std::string& name) {
   changed_.notify_all();
 }
 
+std::shared_ptr<const Capture> SpoolIntake::Look(const std::string& name) const {
+  return LookAtSpoolFile(*spool_, name, modules_).capture;
+}
+
 bool SpoolIntake::IsHeld(const std::string& name) {
   std::lock_guard lock(mutex_);
   return held_.contains(name);
@@ -173,6 +177,20 @@ SpoolIntake::Outcome SpoolIntake::Take(const std::string& name) {
       return stored ? Outcome::kDone : Outcome::kNotStored;
   }
   return Outcome::kDone;
+}
+
+HeldSpoolFile::HeldSpoolFile(const std::shared_ptr<SpoolIntake>& intake, std::string name)
+    : intake_(intake), name_(std::move(name)) {
+  intake->Hold(name_);
+}
+
+HeldSpoolFile::~HeldSpoolFile() {
+  if (auto alive = intake_.lock()) alive->LetGo(name_);
+}
+
+std::shared_ptr<const Capture> HeldSpoolFile::Look() const {
+  auto alive = intake_.lock();
+  return alive != nullptr ? alive->Look(name_) : nullptr;
 }
 
 }  // namespace stackd

@@ -43,6 +43,8 @@ class SpoolIntake {
   // A file of a connected process is left alone: what the ring holds goes first, and is more.
   void Hold(const std::string& name);
   void LetGo(const std::string& name);
+  // What its process wrote there meanwhile, if that is a whole crash; nullptr if not.
+  std::shared_ptr<const Capture> Look(const std::string& name) const;
 
   // Once; takes in what is there.
   void Start(CrashHandler handler);
@@ -69,6 +71,22 @@ class SpoolIntake {
   bool asked_ = true;  // to look now
   bool stopping_ = false;
   std::thread thread_;
+};
+
+// The file of a process, held as long as this lives.
+class HeldSpoolFile {
+ public:
+  HeldSpoolFile(const std::shared_ptr<SpoolIntake>& intake, std::string name);
+  ~HeldSpoolFile();
+  HeldSpoolFile(const HeldSpoolFile&) = delete;
+  HeldSpoolFile& operator=(const HeldSpoolFile&) = delete;
+
+  // See SpoolIntake::Look.
+  std::shared_ptr<const Capture> Look() const;
+
+ private:
+  const std::weak_ptr<SpoolIntake> intake_;
+  const std::string name_;
 };
 
 }  // namespace stackd

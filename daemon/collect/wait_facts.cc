@@ -84,15 +84,16 @@ bool WaitsInMemory(const SystemCall& call) { return WaitedFutex(call) || WaitedF
 WaitFacts ReadWaitFacts(const ProcessFiles& files, RwlockLayout layout, std::span<const ThreadCall> calls,
                         int64_t second_look_ns, int64_t deadline_ns) {
   WaitFacts facts;
-  std::vector<uint64_t> futexes;
+  std::set<uint64_t> futexes;
   std::set<int32_t> waiting_tids;
   for (const auto& [tid, call] : calls) {
     if (auto futex = WaitedFutex(call)) {
-      futexes.push_back(*futex);
+      futexes.insert(*futex);
       waiting_tids.insert(tid);
     }
   }
-  facts.futexes = ReadFutexWords(files, layout, futexes);
+  facts.futex_count = futexes.size();
+  facts.futexes = ReadFutexWords(files, layout, std::vector(futexes.begin(), futexes.end()));
   LookAgain(files, layout, waiting_tids, second_look_ns, deadline_ns, &facts.futexes);
   for (const auto& [tid, call] : calls) {
     if (MonotonicNs() >= deadline_ns) break;

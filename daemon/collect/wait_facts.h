@@ -21,6 +21,7 @@ struct ThreadCall {
 bool WaitsInMemory(const SystemCall& call);
 
 struct WaitFacts {
+  size_t futex_count = 0;                          // that they wait on, looked at or not
   std::vector<FutexWord> futexes;                  // by address
   std::map<int32_t, std::vector<int32_t>> polled;  // tid -> fds that it polls or selects
 };

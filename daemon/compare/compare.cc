@@ -1,6 +1,7 @@
 #include "daemon/compare/compare.h"
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -38,6 +39,14 @@ void FillThread(const JudgedThread& judged, v1::DumpComparison::ThreadComparison
     explanation += "; used " + TimeInWords(*progress.cpu_ns) + ", " + ShareInWords(progress.core_share);
   }
   thread->set_explanation(std::move(explanation));
+}
+
+std::set<int32_t> ThreadsThatRan(const std::vector<ThreadProgress>& threads) {
+  std::set<int32_t> ran;
+  for (const ThreadProgress& thread : threads) {
+    if (thread.ran()) ran.insert(thread.tid);
+  }
+  return ran;
 }
 
 }  // namespace
@@ -81,7 +90,7 @@ v1::DumpComparison DumpComparer::Finish() const {
   comparison.set_after(after_->name());
   *comparison.mutable_between() = ToDuration(between_ns);
   comparison.set_verdict(JudgeProcess(threads));
-  for (v1::Finding& finding : MergeFindings(*before_, *after_, std::move(loops))) {
+  for (v1::Finding& finding : MergeFindings(*before_, *after_, ThreadsThatRan(threads_), std::move(loops))) {
     *comparison.add_findings() = std::move(finding);
   }
   for (const JudgedThread& thread : threads) FillThread(thread, comparison.add_threads());

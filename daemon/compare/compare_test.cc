@@ -196,9 +196,21 @@ TEST(Compare, FindsADeadlockThatIsInBothDumps) {
   EXPECT_EQ(VerdictOf(comparison, 1), Comparison::DEADLOCKED);
   EXPECT_EQ(VerdictOf(comparison, 3), Comparison::STUCK);
   EXPECT_EQ(VerdictOf(comparison, 4), Comparison::IDLE);
-  EXPECT_EQ(comparison.threads(0).tid(), 1) << "those of concern come first";
   ASSERT_EQ(comparison.findings_size(), 1);
   EXPECT_THAT(comparison.findings(0).details(), Contains("it is in both dumps"));
+}
+
+TEST(Compare, WithdrawsAHangThatEndedByItself) {
+  const auto severity = [](microseconds cpu, bool in_both) {
+    v1::Dump before = DumpAt({}, {{1, "main/lock", {}, Mutex("0xa", 1)}});
+    v1::Dump after = DumpAt(std::chrono::seconds(2), {{1, "main/lock", cpu, Mutex("0xa", 1)}});
+    AddFinding(v1::Finding::SELF_DEADLOCK, v1::Finding::HANG, "it waits for itself", {1}, &before);
+    if (in_both) AddFinding(v1::Finding::SELF_DEADLOCK, v1::Finding::HANG, "it waits for itself", {1}, &after);
+    return DumpComparer::Start(before, after)->Finish().findings(0).severity();
+  };
+  EXPECT_EQ(severity({}, true), v1::Finding::HANG);
+  EXPECT_EQ(severity(milliseconds(5), true), v1::Finding::SUSPICIOUS) << "it ran in between";
+  EXPECT_EQ(severity({}, false), v1::Finding::SUSPICIOUS) << "it is over";
 }
 
 TEST(Compare, CallsStuckWhoWaitsForTheSameLockOfAThreadThatDoesNotMove) {
@@ -209,6 +221,7 @@ TEST(Compare, CallsStuckWhoWaitsForTheSameLockOfAThreadThatDoesNotMove) {
   EXPECT_EQ(comparison.verdict(), Comparison::STUCK);
   EXPECT_EQ(comparison.explanation(), "2 threads wait for MUTEX 0xa, held by tid 1, in both dumps; nothing moved in 2.0 s");
   EXPECT_EQ(VerdictOf(comparison, 1), Comparison::IDLE);
+  EXPECT_EQ(comparison.threads(0).tid(), 2) << "those of concern come first";
 }
 
 TEST(Compare, CallsSlowWhoWaitsForALockWhoseOwnerMoves) {
@@ -313,6 +326,14 @@ TEST(Compare, CallsIdleWhatWaitsForEventsAlsoIfItLooksAtAClock) {
   EXPECT_EQ(comparison.explanation(), "in 2.0 s nothing moved: 2 threads wait for work, time or events");
 }
 
+TEST(Compare, CallsAnUnknownFutexIdleOnlyIfBothDumpsDo) {
+  const std::vector<ThreadIs> threads{{1, "main/wait", {}, WaitFor(v1::Wait::FUTEX, "0x1")}};
+  v1::Dump before = DumpAt({}, threads), after = DumpAt(std::chrono::seconds(2), threads);
+  EXPECT_EQ(DumpComparer::Start(before, after)->Finish().verdict(), Comparison::VERDICT_UNSPECIFIED);
+  for (v1::Dump* dump : {&before, &after}) AddFinding(v1::Finding::IDLE, v1::Finding::HARMLESS, "idle", {1}, dump);
+  EXPECT_EQ(DumpComparer::Start(before, after)->Finish().verdict(), Comparison::IDLE);
+}
+
 TEST(Compare, SaysWhereItCannotTell) {
   const Comparison comparison = Compare({{1, "main/wait"}}, {{1, "main/wait"}});
   EXPECT_EQ(comparison.verdict(), Comparison::VERDICT_UNSPECIFIED);
@@ -333,6 +354,16 @@ TEST(Compare, BelievesAFindingOfBothDumps) {
   EXPECT_THAT(comparison.findings(1).details(), Contains("it was in the first dump only"));
 }
 
+TEST(Compare, PutsAHangBeforeWhatIsOnlySuspicious) {
+  v1::Dump before = DumpAt({}, {{1, "main/spin@1", {}, {}, "running"}});
+  v1::Dump after = DumpAt(std::chrono::seconds(2), {{1, "main/spin@2", milliseconds(1900), {}, "running"}});
+  AddFinding(v1::Finding::HEARTBEAT_MISSED, v1::Finding::HANG, "a heartbeat was missed", {1}, &after);
+  const Comparison comparison = DumpComparer::Start(before, after)->Finish();
+  ASSERT_EQ(comparison.findings_size(), 2);
+  EXPECT_EQ(comparison.findings(0).kind(), v1::Finding::HEARTBEAT_MISSED);
+  EXPECT_THAT(comparison.findings(0).details(), Contains("it is in the later dump only"));
+}
+
 TEST(Compare, CallsAStoppedProcessStuck) {
   v1::Dump before = DumpAt({}, {{1, ""}}), after = DumpAt(std::chrono::seconds(2), {{1, ""}});
   for (v1::Dump* dump : {&before, &after}) {
@@ -349,7 +380,9 @@ TEST(Compare, DoesNotTakeTheThreadThatDumpsForWork) {
   v1::Dump after =
       DumpAt(std::chrono::seconds(2), {{1, "main/poll", {}, Events()}, {2, "serve/own@2", milliseconds(1900)}});
   for (v1::Dump* dump : {&before, &after}) dump->mutable_stacks(1)->mutable_frames(0)->set_function("stackd_dump_run");
-  EXPECT_EQ(DumpComparer::Start(before, after)->Finish().verdict(), Comparison::IDLE);
+  const Comparison comparison = DumpComparer::Start(before, after)->Finish();
+  EXPECT_EQ(comparison.verdict(), Comparison::IDLE);
+  EXPECT_EQ(VerdictOf(comparison, 2), Comparison::IDLE);
 }
 
 TEST(Compare, SeesInADumpBetweenWhoWentAwayAndCameBack) {

@@ -49,16 +49,15 @@ std::string_view StateInWords(const JudgedThread& thread) {
   }
 }
 
+// As the text of a dump has it.
 std::string_view SeverityInWords(v1::Finding::Severity severity) {
   switch (severity) {
     case v1::Finding::HANG:
-      return "hang";
+      return "HANG";
     case v1::Finding::SUSPICIOUS:
-      return "suspicious";
-    case v1::Finding::HARMLESS:
-      return "harmless";
+      return "SUSPICIOUS";
     default:
-      return "finding";
+      return "No hang";
   }
 }
 
@@ -187,12 +186,10 @@ void AddGroup(const ThreadGroup& group, std::vector<std::string>* lines) {
 }
 
 void AddFindings(const Comparison& comparison, std::vector<std::string>* lines) {
-  if (comparison.findings().empty()) return;
-  lines->push_back("");
-  lines->push_back("Findings:");
   for (const v1::Finding& finding : comparison.findings()) {
-    lines->push_back("  " + std::string(SeverityInWords(finding.severity())) + ": " + Printable(finding.explanation()));
-    for (const std::string& detail : finding.details()) lines->push_back("    " + Printable(detail));
+    lines->push_back("");
+    lines->push_back(std::string(SeverityInWords(finding.severity())) + ": " + Printable(finding.explanation()));
+    for (const std::string& detail : finding.details()) lines->push_back("  " + Printable(detail));
   }
 }
 

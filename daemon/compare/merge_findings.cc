@@ -1,7 +1,6 @@
 #include "daemon/compare/merge_findings.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 namespace stackd {
@@ -23,18 +22,32 @@ int Rank(const v1::Finding& finding) {
   return finding.severity() == v1::Finding::SEVERITY_UNSPECIFIED ? v1::Finding::HARMLESS : finding.severity();
 }
 
+// A deadlock whose threads run is none: locks changed hands while the dump looked at them.
+bool CircleRan(const v1::Finding& finding, const std::set<int32_t>& ran) {
+  if (finding.kind() != v1::Finding::DEADLOCK && finding.kind() != v1::Finding::SELF_DEADLOCK) return false;
+  return std::ranges::any_of(finding.edges(), [&](const auto& edge) { return ran.contains(edge.waiter_tid()); });
+}
+
+void Withdraw(const char* reason, v1::Finding* finding) {
+  if (finding->severity() == v1::Finding::HANG) finding->set_severity(v1::Finding::SUSPICIOUS);
+  finding->add_details(reason);
+}
+
 }  // namespace
 
-std::vector<v1::Finding> MergeFindings(const v1::Dump& before, const v1::Dump& after, std::vector<v1::Finding> loops) {
+std::vector<v1::Finding> MergeFindings(const v1::Dump& before, const v1::Dump& after, const std::set<int32_t>& ran,
+                                       std::vector<v1::Finding> loops) {
   std::vector<v1::Finding> merged = std::move(loops);
   for (const v1::Finding& finding : after.findings()) {
     merged.push_back(finding);
-    merged.back().add_details(IsIn(finding, before) ? "it is in both dumps" : "it is in the later dump only");
+    const bool in_both = IsIn(finding, before);
+    merged.back().add_details(in_both ? "it is in both dumps" : "it is in the later dump only");
+    if (in_both && CircleRan(finding, ran)) Withdraw("but a thread of the circle ran in between", &merged.back());
   }
   for (const v1::Finding& finding : before.findings()) {
     if (IsIn(finding, after)) continue;
     merged.push_back(finding);
-    merged.back().add_details("it was in the first dump only");
+    Withdraw("it was in the first dump only", &merged.back());
   }
   std::ranges::stable_sort(merged, {}, Rank);
   return merged;

@@ -39,6 +39,11 @@ bool IsLock(v1::Wait::Kind kind) {
   }
 }
 
+// What ends such a wait is not known.
+bool IsUnknown(v1::Wait::Kind kind) {
+  return kind == v1::Wait::KIND_UNSPECIFIED || kind == v1::Wait::FUTEX || kind == v1::Wait::SYSTEM_CALL;
+}
+
 // Nobody waits for these for long while all is well.
 bool ShouldEndSoon(v1::Wait::Kind kind) {
   return kind == v1::Wait::WRITE || kind == v1::Wait::CONNECT || kind == v1::Wait::DISK || kind == v1::Wait::STOP;
@@ -92,29 +97,32 @@ bool IsDeadlock(const v1::Finding& finding) {
   return finding.kind() == v1::Finding::DEADLOCK || finding.kind() == v1::Finding::SELF_DEADLOCK;
 }
 
-// The threads that a dump itself calls hung.
-struct Accused {
+// What a dump itself says of its threads.
+struct Found {
   std::set<int32_t> deadlocked;  // each waits for another of them, or for itself
   std::set<int32_t> hung;        // in any other way
+  std::set<int32_t> idle;
 };
 
-Accused AccusedIn(const v1::Dump& dump) {
-  Accused accused;
+Found FoundIn(const v1::Dump& dump) {
+  Found found;
   for (const v1::Finding& finding : dump.findings()) {
     if (IsDeadlock(finding)) {
-      for (const v1::Finding::Edge& edge : finding.edges()) accused.deadlocked.insert(edge.waiter_tid());
+      for (const v1::Finding::Edge& edge : finding.edges()) found.deadlocked.insert(edge.waiter_tid());
     } else if (finding.severity() == v1::Finding::HANG) {
-      accused.hung.insert(finding.tids().begin(), finding.tids().end());
+      found.hung.insert(finding.tids().begin(), finding.tids().end());
+    } else if (finding.kind() == v1::Finding::IDLE) {
+      found.idle.insert(finding.tids().begin(), finding.tids().end());
     }
   }
-  return accused;
+  return found;
 }
 
 class Judge {
  public:
   Judge(const v1::Dump& before, const v1::Dump& after, const std::vector<v1::Finding>& loops,
         std::vector<ThreadProgress> threads)
-      : before_(AccusedIn(before)), after_(AccusedIn(after)) {
+      : before_(FoundIn(before)), after_(FoundIn(after)) {
     for (const v1::Finding& finding : loops) looping_.insert(finding.tids().begin(), finding.tids().end());
     threads_.reserve(threads.size());
     for (ThreadProgress& thread : threads) threads_.push_back({std::move(thread)});
@@ -151,9 +159,10 @@ class Judge {
     if (!thread.has_both_stacks()) return WithoutStack(thread);
     const bool waits = thread.after->has_wait();
     if (thread.ran()) return waits && IsLock(thread.after->wait().kind()) ? Comparison::SLOW : Running(thread);
-    if (!waits) return Comparison::VERDICT_UNSPECIFIED;
     if (in_both(before_.hung, after_.hung)) return Comparison::STUCK;
+    if (in_both(before_.idle, after_.idle)) return Comparison::IDLE;
     const v1::Wait::Kind kind = thread.after->wait().kind();
+    if (IsUnknown(kind)) return Comparison::VERDICT_UNSPECIFIED;
     return IsLock(kind) || ShouldEndSoon(kind) ? Comparison::STUCK : Comparison::IDLE;
   }
 
@@ -222,7 +231,7 @@ class Judge {
     return owner.verdict == Comparison::STUCK || owner.verdict == Comparison::DEADLOCKED;
   }
 
-  const Accused before_, after_;
+  const Found before_, after_;
   std::set<int32_t> looping_;
   std::vector<JudgedThread> threads_;
   std::unordered_map<int32_t, JudgedThread*> by_tid_;

@@ -92,7 +92,9 @@ std::string KeptFunctionInWords(const ThreadProgress& thread) {
   return kept == 0 ? InnermostInWords(&stack) : FunctionInWords(FunctionFromRoot(stack, kept - 1));
 }
 
-std::string WaitInWords(const v1::Thread& thread) { return Printable(thread.wait().explanation()); }
+std::string WaitInWords(const v1::Thread& thread) {
+  return thread.wait().kind() == v1::Wait::SYSTEM_CALL ? "" : Printable(thread.wait().explanation());
+}
 
 std::string ProgressInWords(const ThreadProgress& thread) {
   if (IsOwnThread(thread)) return "takes the dumps";

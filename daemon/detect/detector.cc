@@ -126,15 +126,16 @@ void Detector::Account(int64_t now_ns, int64_t used_cpu_ns) {
   window_cpu_ns_ = 0;
 }
 
-void Detector::OnCapture(const std::string& process_id) {
+std::map<int32_t, int64_t> Detector::BeforeCapture(const std::string& process_id) {
   std::lock_guard lock(mutex_);
   captured_.insert(process_id);
-}
-
-std::map<int32_t, int64_t> Detector::UnmovedSince(const std::string& process_id) const {
-  std::lock_guard lock(mutex_);
   const auto found = unmoved_since_.find(process_id);
   return found == unmoved_since_.end() ? std::map<int32_t, int64_t>() : found->second;
+}
+
+void Detector::AfterCapture(const std::string& process_id) {
+  std::lock_guard lock(mutex_);
+  captured_.insert(process_id);
 }
 
 std::map<std::string, int64_t> Detector::Counters() const {

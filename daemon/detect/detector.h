@@ -41,10 +41,11 @@ class Detector {
   // After it nobody is suspected any more.
   void Stop();
 
-  // The process is captured, or was just now, by whomever.
-  void OnCapture(const std::string& process_id);
-  // Threads that have not run, and since when: as in CaptureRequest. Does not wait for a look.
-  std::map<int32_t, int64_t> UnmovedSince(const std::string& process_id) const;
+  // The process is going to be captured, by whomever. Gives the threads that have not run, and since when. Neither waits
+  // for a look.
+  std::map<int32_t, int64_t> BeforeCapture(const std::string& process_id);
+  // It was captured just now.
+  void AfterCapture(const std::string& process_id);
 
   std::map<std::string, int64_t> Counters() const;
 

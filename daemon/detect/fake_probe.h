@@ -4,7 +4,9 @@
 #include <linux/futex.h>
 #include <sys/syscall.h>
 
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +41,7 @@ struct FakeProcess {
   bool is_frozen = false;
   int32_t helper_tid = 0;
   std::vector<std::string> functions;
+  int64_t sample_cost_ns = 0;  // that the helper runs for
   int samples = 0;
   int functions_asked = 0;
 
@@ -49,6 +52,13 @@ struct FakeProcess {
   void AddMutexWait(int32_t waiter, uint64_t avma, int32_t owner, int32_t kind = 0) {
     AddThread(waiter, FutexCall(avma));
     futexes[avma] = {.avma = avma, .value = 2, .mutex = GlibcMutex{.owner_tid = owner, .users = 1, .kind = kind}};
+  }
+  // The same, of a thread that is there.
+  void MoveToMutex(int32_t waiter, uint64_t avma, int32_t owner) {
+    ThreadMotion motion = threads[waiter].motion;
+    AddMutexWait(waiter, avma, owner);
+    threads[waiter].motion = motion;
+    threads[waiter].Run();
   }
   // What a dump does to it.
   void AnswerCapture() {
@@ -72,6 +82,7 @@ class FakeProbe final : public ProcessProbe {
     return result;
   }
   Result<std::vector<ThreadMotion>> ReadMotion(const std::string& id) override {
+    on_read_motion();
     std::vector<ThreadMotion> result;
     for (const auto& [tid, thread] : processes.at(id).threads) result.push_back(thread.motion);
     return result;
@@ -84,7 +95,11 @@ class FakeProbe final : public ProcessProbe {
     for (const auto& [tid, thread] : process.threads) {
       if (thread.call && tid != process.helper_tid) result.push_back({tid, 0x1000, 0x2000, thread.call});
     }
-    if (process.threads.contains(process.helper_tid)) process.threads[process.helper_tid].Run();
+    const auto helper = process.threads.find(process.helper_tid);
+    if (helper != process.threads.end()) {
+      helper->second.Run();
+      helper->second.motion.run_ns += process.sample_cost_ns;
+    }
     return result;
   }
   Result<std::vector<FutexWord>> ReadFutexes(const std::string& id, std::span<const uint64_t> avmas) override {
@@ -103,6 +118,7 @@ class FakeProbe final : public ProcessProbe {
   }
 
   std::map<std::string, FakeProcess> processes;
+  std::function<void()> on_read_motion = [] {};
 };
 
 }  // namespace stackd

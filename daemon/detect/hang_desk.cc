@@ -108,7 +108,6 @@ void HangDesk::Run() {
 bool HangDesk::Dump(const Suspicion& suspicion) {
   CaptureRequest request{.trigger = Trigger::kHang, .deadline_ns = MonotonicNs() + kDumpNs};
   request.hang = suspicion.hang;
-  request.unmoved_since_ns = suspicion.unmoved_since_ns;
   const Result<HangDump> dump = options_.create_dump(suspicion.process_id, request);
   if (!dump) {
     ++failed_;

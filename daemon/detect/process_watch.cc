@@ -42,6 +42,20 @@ std::string Hex(uint64_t value) {
 
 std::string Thread(int32_t tid) { return "thread " + std::to_string(tid); }
 
+const char* InWords(char state) {
+  switch (state) {
+    case 'R':
+      return "runs, or waits for a core";
+    case 'S':
+      return "sleeps";
+    case 'D':
+      return "sleeps in the kernel and cannot be woken";
+    case 0:
+      return "is gone, or cannot be seen";
+  }
+  return "does not run";
+}
+
 std::string InWords(const Deadlock& deadlock) {
   const auto& edges = deadlock.edges;
   if (edges.size() == 1)
@@ -126,7 +140,6 @@ SharedSuspicion ProcessWatch::Suspect(HangCapture hang, std::string subject, Rul
   suspicion->process_name = description_.display_name;
   suspicion->subject = std::move(subject);
   suspicion->hang = std::move(hang);
-  suspicion->unmoved_since_ns = threads_.UnmovedSince();
   suspicion->rule = RuleFor(trigger);
   suspicion->hang.rule = suspicion->rule->name;
   suspicion->seen_ns = now_ns;
@@ -156,7 +169,8 @@ void ProcessWatch::LookAtHeartbeats(int64_t now_ns) {
     ++counters_->heartbeats_missed;
     HangCapture hang{.cause = HangCause::kHeartbeatMissed,
                      .explanation = "the heartbeat \"" + heartbeat.name + "\" has not come for " + DurationInWords(age_ns) +
-                                    "; its limit is " + DurationInWords(heartbeat.limit_ns),
+                                    "; its limit is " + DurationInWords(heartbeat.limit_ns) + "; its " +
+                                    Thread(heartbeat.tid) + " " + InWords(probe_->StateOf(description_.id, heartbeat.tid)),
                      .tid = heartbeat.tid,
                      .heartbeat = heartbeat.name,
                      .duration_ns = age_ns};
@@ -224,7 +238,8 @@ void ProcessWatch::LookAtThreads(int64_t now_ns, const std::function<int64_t()>&
   const auto motions = probe_->ReadMotion(description_.id);
   if (!motions) return;
   ++counters_->motion_looks;
-  threads_.Update(*motions, now_ns, std::exchange(is_disturbed_, false));
+  threads_.Update(*motions, now_ns, disturbed_looks_ > 0);
+  if (disturbed_looks_ > 0) --disturbed_looks_;
   EndDeadlocksThatMoved();
   if (threads_.NeedsSample(now_ns) && MaySample(now_ns)) Sample(now_ns);
   if (!StandsStill(now_ns)) {

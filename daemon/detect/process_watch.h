@@ -55,8 +55,8 @@ class ProcessWatch {
   // `cpu_clock` gives the CPU time of the caller; `stretch` is a factor for the time to the next look, 1 or more.
   void LookAtThreads(int64_t now_ns, const std::function<int64_t()>& cpu_clock, int64_t stretch);
 
-  // Somebody captures the process: its threads run for that and for nothing else.
-  void Disturb() { is_disturbed_ = true; }
+  // Somebody captures the process, or just did: its threads run for that and for nothing else.
+  void Disturb() { disturbed_looks_ = kDisturbedLooks; }
   std::map<int32_t, int64_t> UnmovedSince() const { return threads_.UnmovedSince(); }
 
  private:
@@ -90,7 +90,9 @@ class ProcessWatch {
   std::map<uint32_t, SharedSuspicion> missed_;  // by cell
 
   int64_t threads_due_ns_ = 0;
-  bool is_disturbed_ = false;
+  // So many looks to come may see the runs of a capture: it may lie behind the next, where it waits for others.
+  static constexpr int kDisturbedLooks = 2;
+  int disturbed_looks_ = 0;
   ThreadWatch threads_;
   DeadlockWatch deadlocks_;
   SpinWatch spins_;

@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 
@@ -18,7 +17,6 @@ struct Suspicion {
   // Equal for the same hang of the same process, seen twice: "heartbeat event-loop", "deadlock 12>0x7f00 13>0x7f40".
   std::string subject;
   HangCapture hang;
-  std::map<int32_t, int64_t> unmoved_since_ns;  // as in CaptureRequest
   std::shared_ptr<const Rule> rule;
   int64_t seen_ns = 0;
   int failed_dumps = 0;  // of the desk

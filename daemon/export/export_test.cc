@@ -178,6 +178,48 @@ v1::Dump MakeCrashDump() {
   return dump;
 }
 
+void AddFinding(v1::Finding::Kind kind, v1::Finding::Severity severity, const std::string& explanation,
+                const std::vector<std::string>& details, v1::Dump* dump) {
+  v1::Finding* finding = dump->add_findings();
+  finding->set_kind(kind);
+  finding->set_severity(severity);
+  finding->set_explanation(explanation);
+  for (const std::string& detail : details) finding->add_details(detail);
+}
+
+// Two threads in a circle, and a thousand that are idle, two of them otherwise than the rest.
+v1::Dump MakeHangDump() {
+  v1::Dump dump = MakeDump();
+  dump.set_trigger(v1::Dump::HANG);
+  dump.set_state(v1::Dump::COMPLETE);
+  dump.mutable_hang()->set_explanation("2 threads wait for each other in a circle");
+  const v1::Stack locked = MakeStack({
+      MakeFrame("__lll_lock_wait", "", 0, "libc.so.6", v1::Frame::REGISTERS),
+      MakeFrame("Transfer(Account&, Account&)", "/src/bank.cc", 41, "checkout"),
+  });
+  *dump.add_stacks() = locked;
+  for (int32_t tid : {5901, 5902}) {
+    AddThread(tid, "teller", "in a system call (futex)", 3, &dump);
+    v1::Wait* wait = dump.mutable_threads()->rbegin()->mutable_wait();
+    wait->set_kind(v1::Wait::MUTEX);
+    wait->set_explanation("waits for mutex 0x" + std::to_string(tid) + " (heap)");
+    wait->mutable_duration()->set_seconds(tid - 5890);
+  }
+  AddGroup({5901, 5902}, {"teller"}, {"in a system call (futex)"}, locked, &dump);
+  for (v1::Thread& thread : *dump.mutable_threads()) {
+    if (thread.stack() != 0 || !thread.has_stack()) continue;
+    thread.mutable_wait()->set_kind(v1::Wait::CONDITION_VARIABLE);
+    thread.mutable_wait()->set_explanation(thread.tid() < 5710 ? "waits on condition variable 0x40 (heap)"
+                                                               : "waits on condition variable 0x80 (heap)");
+  }
+  AddFinding(v1::Finding::DEADLOCK, v1::Finding::HANG, "2 threads wait for each other in a circle: evil \x1b[2J",
+             {"thread teller (tid 5901) waits", "thread teller (tid 5902) waits"}, &dump);
+  AddFinding(v1::Finding::OWNER_BLOCKED, v1::Finding::SUSPICIOUS, "3 threads wait", {}, &dump);
+  AddFinding(v1::Finding::IDLE, v1::Finding::HARMLESS, "1000 threads are idle: 1000 wait on condition variables",
+             {"998 threads in Worker::Run: each waits"}, &dump);
+  return dump;
+}
+
 // With STACKD_UPDATE_GOLDEN=1 in the environment the file is written instead, for review.
 void ExpectGolden(const std::string& name, const std::string& actual) {
   const std::string path = "daemon/export/testdata/" + name;
@@ -209,6 +251,16 @@ TEST(ExportText, BeginsWithWhatCrashed) { ExpectGolden("crash.txt", Export(Expor
 TEST(ExportTextByThread, ShowsTheThreadThatCrashedFirst) {
   const std::string text = Export(ExportTextByThread, MakeCrashDump());
   ExpectGolden("crash_threads.txt", text.substr(0, text.find("\nThread 2 ")));
+}
+
+TEST(ExportText, BeginsWithWhatHangs) { ExpectGolden("hang.txt", Export(ExportText, MakeHangDump())); }
+
+TEST(ExportTextByThread, BeginsWithWhatHangs) {
+  const std::string text = Export(ExportTextByThread, MakeHangDump());
+  EXPECT_THAT(text, HasSubstr("checkout (pid 4711 on pod-7) hangs: 2 threads wait"));
+  EXPECT_THAT(text, HasSubstr("\nHANG: 2 threads wait for each other in a circle: evil \\x1b[2J\n"));
+  EXPECT_THAT(text, HasSubstr("(tid 5901 \"teller\"): in a system call (futex)\nwaits for mutex 0x5901 (heap)\n"));
+  EXPECT_THAT(text, HasSubstr("\nNo hang: 1000 threads are idle"));
 }
 
 TEST(ExportFolded, CountsRecursion) {

@@ -1,12 +1,10 @@
 #include "daemon/resymbolize/module_finder.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <optional>
 #include <string_view>
 
+#include "daemon/base/regular_file.h"
 #include "daemon/base/text.h"
 #include "daemon/resymbolize/module_stub.h"
 
@@ -30,17 +28,9 @@ std::string BytesOfHex(std::string_view hex) {
   return bytes;
 }
 
-// Invalid for anything but a regular file: the path was chosen by a process, and even to open a device may do something.
-Fd OpenRegularFile(const std::string& path) {
-  const Fd place(open(path.c_str(), O_PATH | O_CLOEXEC));
-  struct stat status;
-  if (!place.valid() || fstat(place.get(), &status) != 0 || !S_ISREG(status.st_mode)) return Fd();
-  return Fd(open(("/proc/self/fd/" + std::to_string(place.get())).c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC));
-}
-
 // nullptr if there is no file with this build-id.
 std::shared_ptr<const Module> OpenModule(const std::string& file, const std::string& path, const std::string& build_id) {
-  Fd fd = OpenRegularFile(file);
+  Fd fd = OpenRegularFile(file, /*follow_link=*/true);
   if (!fd.valid()) return nullptr;
   auto module = Module::Open(std::move(fd), path);
   if (!module || HexOfBytes((*module)->build_id()) != build_id) return nullptr;

@@ -63,8 +63,23 @@ TEST_F(SymbolTableTest, ASymbolOfAnotherSectionIsNotTaken) {
   EXPECT_EQ(At(0x1008), "") << "the other section begins here";
 }
 
-TEST_F(SymbolTableTest, DataIsNotCode) {
+TEST_F(SymbolTableTest, AVariableIsFoundByAnyOfItsBytes) {
+  Assemble(".zero 8\n.bss\nv: .zero 8\n.size v, 8\nw: .zero 8\n.size w, 4\n");
+  const auto bss = file_->FindSection(".bss");
+  ASSERT_TRUE(bss);
+  EXPECT_EQ(At(bss->header.sh_addr), "v");
+  EXPECT_EQ(At(bss->header.sh_addr + 7), "v");
+  EXPECT_EQ(At(bss->header.sh_addr + 8), "w");
+  EXPECT_EQ(At(bss->header.sh_addr + 12), "") << "it ends there";
+}
+
+TEST_F(SymbolTableTest, ALabelInDataIsNoVariable) {
   Assemble(".zero 8\n.data\nd: .zero 8\n");
+  EXPECT_TRUE(table_.empty());
+}
+
+TEST_F(SymbolTableTest, WhatCannotBeWrittenIsNoVariable) {
+  Assemble(".zero 8\n.section .rodata\nd: .zero 8\n.size d, 8\n");
   EXPECT_TRUE(table_.empty());
 }
 

@@ -98,6 +98,20 @@ TEST(Symbolizer, NamesAFunctionWithItsFileAndLine) {
   EXPECT_EQ(symbolizer.worker_restarts(), 0);
 }
 
+TEST(Symbolizer, NamesVariablesWithoutReadingDebugData) {
+  WriteFile("variables.cc", "namespace bank { long g_accounts[4]; }\nint main() { return bank::g_accounts[0]; }\n");
+  RunCommand("g++ -g variables.cc -o variables 2>&1");
+  const std::string path = TestFolder() + "/variables";
+  const uint64_t svma =
+      strtoull(RunCommand("nm '" + path + "' | sed -n 's/ B _ZN4bank10g_accountsE$//p'").c_str(), nullptr, 16);
+  ASSERT_NE(svma, 0u);
+  const auto module = OpenModule(path);
+  Symbolizer symbolizer({});
+  EXPECT_THAT(symbolizer.NameVariables(Queries(module, {svma, svma + 31, svma + (1 << 20)}), In(30)),
+              testing::ElementsAre("bank::g_accounts", "bank::g_accounts", ""));
+  EXPECT_EQ(symbolizer.Quality(*module), SymbolQuality::kSymtab);
+}
+
 TEST(Symbolizer, AnswersInTheOrderOfTheQueriesOverSeveralModules) {
   Symbolizer symbolizer(NoDebugFiles());
   auto sample = OpenModule(Sample()), self = OpenModule("/proc/self/exe");

@@ -1,5 +1,5 @@
-"""What a crash costs: the time until the process is gone, beside the kernel's core file; how many a daemon takes; how much it
-keeps of each."""
+"""What a crash costs: the time until the process is gone, beside the kernel's core file and Breakpad's minidump; how many a
+daemon takes; how much it keeps of each."""
 
 import contextlib
 import json
@@ -10,8 +10,9 @@ import subprocess
 import tempfile
 import time
 
+from breakpad import breakpad_library
 from stand import AGENT, BENCH, REPEAT, say, stackctl, stand
-from table import Figure, Row, below
+from table import Figure, Row, below, skipped, times_faster
 
 THREADS = 100
 STACK_BYTES = 4096
@@ -21,11 +22,14 @@ OTHER_THREADS = 2
 
 
 @contextlib.contextmanager
-def crash_program(stack_bytes, threads, directory=None, core=False):
+def crash_program(stack_bytes, threads, directory=None, core=False, preload=None):
     """The program, ready to crash, in a folder of its own. With `directory` it is under the agent of the daemon there."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("STACKD_")}
     if directory is not None:
-        env.update(LD_PRELOAD=str(AGENT), STACKD_DIR=str(directory))
+        preload = AGENT
+        env.update(STACKD_DIR=str(directory))
+    if preload is not None:
+        env.update(LD_PRELOAD=str(preload))
     core_bytes = resource.RLIM_INFINITY if core else 0
     with tempfile.TemporaryDirectory(prefix="stackd-bench-") as folder:
         process = subprocess.Popen([BENCH / "crash_program", str(stack_bytes), str(threads)], cwd=folder, env=env,
@@ -65,35 +69,58 @@ def await_crashes(daemon, count):
         time.sleep(0.01)
 
 
-def times_to_exit(threads):
-    """Three Figures: under the agent, with the kernel's core file instead, with neither. And the mean size of a core file."""
-    under_agent, with_core, alone, core_bytes = [], [], [], []
-    with stand() as daemon:
-        for i in range(REPEAT + 1):
-            with crash_program(STACK_BYTES, threads, daemon.dir) as (process, _):
-                daemon.await_process(process.pid)
-                under_agent.append(fault_to_exit_ms(process))
-            await_crashes(daemon, i + 1)
-            with crash_program(STACK_BYTES, threads, core=True) as (process, folder):
-                with_core.append(fault_to_exit_ms(process))
-                core_bytes += [entry.stat().st_blocks * 512 for entry in os.scandir(folder) if "core" in entry.name]
-            with crash_program(STACK_BYTES, threads) as (process, _):
-                alone.append(fault_to_exit_ms(process))
-    # The first crash makes the daemon read the program's files.
-    return Figure(under_agent[1:], "ms"), Figure(with_core[1:], "ms", "core file"), Figure(alone[1:], "ms", "neither"), core_bytes
+def sizes(folder, mark):
+    """Of the files in a folder that have `mark` in their name, as they lie on the disk."""
+    return [entry.stat().st_blocks * 512 for entry in os.scandir(folder) if mark in entry.name]
+
+
+class Exits:
+    """How long the program takes from its fault to its end, and what it leaves: under the agent, and instead of it."""
+
+    def __init__(self, threads, breakpad):
+        self.under_agent, self.with_core, self.with_minidump, self.alone = [], [], [], []
+        self.core_bytes, self.minidump_bytes = [], []
+        with stand() as daemon:
+            for i in range(REPEAT + 1):
+                with crash_program(STACK_BYTES, threads, daemon.dir) as (process, _):
+                    daemon.await_process(process.pid)
+                    self.under_agent.append(fault_to_exit_ms(process))
+                await_crashes(daemon, i + 1)
+                with crash_program(STACK_BYTES, threads, core=True) as (process, folder):
+                    self.with_core.append(fault_to_exit_ms(process))
+                    self.core_bytes += sizes(folder, "core")
+                if breakpad is not None:
+                    with crash_program(STACK_BYTES, threads, preload=breakpad) as (process, folder):
+                        self.with_minidump.append(fault_to_exit_ms(process))
+                        self.minidump_bytes += sizes(folder, ".dmp")
+                with crash_program(STACK_BYTES, threads) as (process, _):
+                    self.alone.append(fault_to_exit_ms(process))
+
+    @staticmethod
+    def figure(times_ms, who=""):
+        # The first crash makes the daemon read the program's files.
+        return Figure(times_ms[1:], "ms", who)
 
 
 def time_rows():
     rows = []
+    breakpad = breakpad_library()
     for threads in (0, THREADS):
         say(f"crash: from fault to exit, {threads} other threads")
-        ours, core, alone, core_bytes = times_to_exit(threads)
+        exits = Exits(threads, breakpad)
+        ours = exits.figure(exits.under_agent)
         what = f"from fault to exit, {threads} other threads"
-        rows.append(Row(what, ours, core if core_bytes else Figure(core.values, "ms", "core files are off here")))
+        rows.append(Row(what, ours, exits.figure(exits.with_core, "core file" if exits.core_bytes else "core files are off here")))
+        if breakpad is not None:
+            rows.append(times_faster("the same", ours, exits.figure(exits.with_minidump, "Breakpad, minidump"), None))
+        else:
+            rows.append(skipped("the same", "Breakpad could not be built", ""))
+        alone = exits.figure(exits.alone, "neither")
         more = Figure([value - alone.median for value in ours.values], "ms")
         rows.append(below("of that, more than without the agent", more, 20, peer=alone))
-    if core_bytes:
-        rows.append(Row(f"size of the core file, {THREADS} other threads", "", Figure([n / 1024 for n in core_bytes], "KiB")))
+    for what, file_bytes in (("the core file", exits.core_bytes), ("Breakpad's minidump", exits.minidump_bytes)):
+        if file_bytes:
+            rows.append(Row(f"size of {what}, {THREADS} other threads", "", Figure([n / 1024 for n in file_bytes], "KiB")))
     return rows
 
 

@@ -9,13 +9,14 @@ import signal
 import threading
 import time
 
+from busyness import Busyness
 from harness import AGENT, LIMIT_S, StackdTest, eventually
 
 FULL = os.environ.get("STACKD_TEST_FULL") == "1"
 SEED = int(os.environ.get("STACKD_TEST_SEED", "20261121"))
-# What a process may be held for, and what two busy cores may add to that before its end is seen.
+# What a process may be held for, and what its death may take beside that.
 BUDGET_S = 2.0
-SLOW_MACHINE_S = 3.0
+SLACK_S = 0.1
 
 
 class CrashLossTest(StackdTest):
@@ -27,6 +28,7 @@ class CrashLossTest(StackdTest):
         resource.setrlimit(resource.RLIMIT_CORE, (0, limit[1]))
         self.addCleanup(resource.setrlimit, resource.RLIMIT_CORE, limit)
         self.spool = self.dir / "spool"
+        self.busyness = self.enterContext(Busyness())
 
     def daemon(self, **kwargs):
         # Every crash keeps its dump, since each is looked for.
@@ -72,6 +74,19 @@ class CrashLossTest(StackdTest):
 
     def crashes(self, daemon):
         return [dump for dump in daemon.ctl_json("list").get("dumps", []) if dump.get("trigger") == "CRASH"]
+
+    def all_named(self, daemon):
+        """The crashes, when each has a fingerprint; None before."""
+        dumps = self.crashes(daemon)
+        return dumps if all(dump["crash"].get("fingerprint") for dump in dumps) else None
+
+    def assert_in_time(self, victim):
+        """Its children crash, and have ended when they must."""
+        begin_s = time.monotonic()
+        self.crash(victim)
+        held = self.await_end(victim)
+        late_s = self.busyness.allowance_s(begin_s, time.monotonic())
+        self.assertLess(max(held.values()), BUDGET_S + SLACK_S + late_s)
 
     def assert_each_once(self, daemon, pids, limit_s=60):
         """Each of these processes has one crash in the store, and the spool holds none any more."""
@@ -124,17 +139,21 @@ class CrashLossTest(StackdTest):
         self.crash(victim)
         held = sorted(self.await_end(victim).values())
         ended_s = time.monotonic() - begin_s
+        late_s = self.busyness.allowance_s(begin_s, begin_s + ended_s)
         self.assert_each_once(daemon, victim.pids, 120)
         stored_s = time.monotonic() - begin_s
         peak_kib = peak.stop()
-        dumps = self.crashes(daemon)
+        dumps = eventually("all are named", lambda: self.all_named(daemon))
+        named_s = time.monotonic() - begin_s
         from_spool = sum(1 for dump in dumps if dump.get("crash", {}).get("fromSpool"))
-        print(f"        1,000 crashes: the last process ended after {ended_s:.1f} s, all were stored and named after "
-              f"{stored_s:.1f} s; held: median {held[500] * 1000:.0f} ms, longest {held[-1] * 1000:.0f} ms; "
+        print(f"        1,000 crashes: the last process ended after {ended_s:.1f} s, all were stored after "
+              f"{stored_s:.1f} s, named after {named_s:.1f} s; held: median {held[500] * 1000:.0f} ms, longest "
+              f"{held[-1] * 1000:.0f} ms ({late_s * 1000:.0f} ms allowed for a busy machine); "
               f"{from_spool} out of the spool; private memory of the daemon {before_kib // 1024} MiB before, "
               f"{peak_kib // 1024} MiB at most", flush=True)
         self.assertLess(peak_kib - before_kib, 200 * 1024)
-        self.assertLess(held[-1], BUDGET_S + SLOW_MACHINE_S)
+        self.assertLess(held[-1], BUDGET_S + SLACK_S + late_s)
+        self.assertEqual(1, len({dump["crash"]["fingerprint"] for dump in dumps}))
 
     def test_without_a_daemon_crashes_wait_in_the_spool(self):
         daemon = self.daemon()
@@ -143,8 +162,7 @@ class CrashLossTest(StackdTest):
         daemon.kill()
         unregistered = self.together(5)
         for victim in (registered, unregistered):
-            self.crash(victim)
-            self.assertLess(max(self.await_end(victim).values()), BUDGET_S + 0.5)
+            self.assert_in_time(victim)
         files = self.files()
         self.assertEqual(len(files), 10)
         # Who was registered writes to the file that the daemon made for it: another user could make none.
@@ -158,10 +176,8 @@ class CrashLossTest(StackdTest):
         victim = self.together(5)
         self.await_registered(daemon, victim.pids)
         daemon.process.send_signal(signal.SIGSTOP)
-        self.crash(victim)
-        held = self.await_end(victim)
+        self.assert_in_time(victim)
         daemon.process.send_signal(signal.SIGCONT)
-        self.assertLess(max(held.values()), BUDGET_S + 0.5)
         self.assert_each_once(daemon, victim.pids)
 
     def test_what_lies_in_the_spool_and_is_no_crash_costs_no_crash(self):

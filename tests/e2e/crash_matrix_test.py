@@ -23,6 +23,8 @@ from harness import PROGRAMS, eventually
 FAULTS = {"SEGV": ("fault", "protected"), "BUS": ("fault",), "ILL": ("fault",), "FPE": ("fault",), "TRAP": ("fault",),
           "SYS": ("fault",), "ABRT": ("abort",)}
 SENDERS = ("kill", "tgkill", "sigqueue", "child")
+# The signal that the agent takes for dumps: the program's all the same, when anybody else sends it. No crash.
+DUMP_SIGNAL = "RTMIN"
 
 # What a program can have done about a signal, with the flags of its handler.
 PLAIN = ""
@@ -79,12 +81,17 @@ def all_cases():
             cases += [Case(name, way, thread, *what, "preload") for what in COMMON]
         for way, order in itertools.product((faults[0], "raise"), ("first", "last")):
             cases += [Case(name, way, "main", *what, order) for what in COMMON]
+    for way, thread in itertools.product(("raise", *SENDERS), ("main", "other")):
+        special = SPECIAL + (THREAD_ONLY if thread == "other" else []) if way == "raise" else []
+        cases += [Case(DUMP_SIGNAL, way, thread, *what, "preload") for what in COMMON + special]
     return [case for case in cases if case.makes_sense()]
 
 
 def died_of_it(case, alone):
     """Whether the process ended in a way that is a crash and that anybody in it is told of: by a signal of ours, or inside its
     handler."""
+    if case.signal == DUMP_SIGNAL and alone.signal not in CRASH_SIGNALS:
+        return False
     if case.before in ("blocked", "ignore") and case.is_fault:
         return False  # the kernel kills without calling anybody
     if case.before == "ignore" and case.way == "abort":

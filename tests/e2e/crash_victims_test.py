@@ -306,12 +306,9 @@ class CrashVictimsTest(CrashTest):
             self.check_overflow(PROGRAMS / "crash_cpp", words, {"orders::Node::Length"}, deep=True)
 
     def rust_program(self):
-        rustc = shutil.which("rustc") or shutil.which("rustc", path=os.path.expanduser("~/.cargo/bin"))
-        if rustc is None:
+        program = build_rust(self.dir)
+        if program is None:
             self.skipTest("no rustc")
-        program = self.dir / "crash_rust"
-        subprocess.run([rustc, "--edition", "2021", "-O", "-g", "-C", "panic=abort",
-                        ROOT / "tests/programs/crash_rust.rs", "-o", program], check=True)
         return program
 
     def test_stack_overflow_in_rust(self):
@@ -339,6 +336,17 @@ class CrashVictimsTest(CrashTest):
             for words in ([], ["thread"]):
                 with self.subTest(death=death.name, thread=bool(words)):
                     self.check(death, program, *words)
+
+
+def build_rust(folder):
+    """The program that dies in Rust, built into `folder`; None without a compiler."""
+    rustc = shutil.which("rustc") or shutil.which("rustc", path=os.path.expanduser("~/.cargo/bin"))
+    if rustc is None:
+        return None
+    program = folder / "crash_rust"
+    subprocess.run([rustc, "--edition", "2021", "-O", "-g", "-C", "panic=abort", ROOT / "tests/programs/crash_rust.rs", "-o",
+                    program], check=True)
+    return program
 
 
 def handler_calls():

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import unittest
 
-from harness import NOT_FOUND, OK, PARTIAL, STACKCTL, USAGE, StackdTest, die_with_parent
+from harness import NOT_FOUND, OK, PARTIAL, STACKCTL, USAGE, StackdTest, die_with_parent, eventually
 
 
 class DiffTest(StackdTest):
@@ -18,14 +18,25 @@ class DiffTest(StackdTest):
         self.daemon.await_process(victim.pid)
         return victim
 
-    def sample(self, mode, count=2, every="500ms"):
-        """The comparison of some dumps of a new victim, and how it was printed."""
-        victim = self.start(mode)
-        taken = self.daemon.ctl("dump", victim.pid, "--samples", count, "--every", every)
+    def sample(self, victim, count=2):
+        """A comparison of some new dumps, and how it was printed."""
+        taken = self.daemon.ctl("dump", victim.pid, "--samples", count, "--every", "500ms")
         self.assertEqual(taken.code, OK, taken.err)
-        comparison = self.daemon.ctl_json("diff")
+        names = [line.split()[-1] for line in taken.err.splitlines()]
+        self.assertEqual(len(names), count, taken.err)
+        # By name: the daemon may have taken one of its own, because of the hang.
+        comparison = self.daemon.ctl_json("diff", names[0], names[-1])
         self.assertTrue(victim.alive())
         return comparison, taken.out
+
+    def sample_until(self, victim, verdict, count):
+        """Again and again, for it depends on how much of the machine the victim gets."""
+
+        def find():
+            comparison, _ = self.sample(victim, count)
+            return comparison if comparison.get("verdict") == verdict else None
+
+        return eventually(f"the verdict is {verdict}", find)
 
     def threads(self, comparison, *names):
         found = [thread for thread in comparison["threads"] if thread["name"] in names]
@@ -42,7 +53,7 @@ class DiffTest(StackdTest):
         return {finding["kind"] for finding in comparison.get("findings", [])}
 
     def test_deadlocked(self):
-        comparison, text = self.sample("deadlock")
+        comparison, text = self.sample(self.start("deadlock"))
         self.assertEqual(self.changes(comparison, "one", "two"), {"UNCHANGED"})
         self.assertEqual(comparison.get("verdict"), "DEADLOCKED", comparison)
         self.assertEqual(self.verdicts(comparison, "one", "two"), {"DEADLOCKED"})
@@ -50,7 +61,7 @@ class DiffTest(StackdTest):
         self.assertIn("): deadlocked: ", text)
 
     def test_stuck(self):
-        comparison, text = self.sample("stuck")
+        comparison, text = self.sample(self.start("stuck"))
         self.assertEqual(self.changes(comparison, "owner", "waiter"), {"UNCHANGED"})
         self.assertEqual(comparison.get("verdict"), "STUCK", comparison)
         self.assertEqual(self.verdicts(comparison, "waiter"), {"STUCK"})
@@ -58,25 +69,23 @@ class DiffTest(StackdTest):
         self.assertIn("nothing moved in ", text)
 
     def test_spinning(self):
-        comparison, _ = self.sample("spin")
-        self.assertEqual(comparison.get("verdict"), "SPINNING", comparison)
+        comparison = self.sample_until(self.start("spin"), "SPINNING", count=2)
         self.assertEqual(self.verdicts(comparison, "spinner"), {"SPINNING"})
         self.assertIn("SPINNING", self.kinds(comparison))
         self.assertIn("did not leave spin", comparison["explanation"])
 
     def test_livelocked(self):
-        comparison, _ = self.sample("livelock", count=4)
-        self.assertEqual(comparison.get("verdict"), "SPINNING", comparison)
+        comparison = self.sample_until(self.start("livelock"), "SPINNING", count=4)
         self.assertIn("LIVELOCK", self.kinds(comparison))
         self.assertIn("did not leave try_both", json.dumps(comparison["findings"]))
 
     def test_slow(self):
-        comparison, _ = self.sample("slow")
+        comparison, _ = self.sample(self.start("slow"))
         self.assertNotIn("UNCHANGED", self.changes(comparison, "hander"))
         self.assertEqual(comparison.get("verdict"), "SLOW", comparison)
 
     def test_idle(self):
-        comparison, _ = self.sample("idle")
+        comparison, _ = self.sample(self.start("idle"))
         self.assertEqual(self.changes(comparison, "worker", "timer", "progress"), {"UNCHANGED"})
         self.assertEqual(comparison.get("verdict"), "IDLE", comparison)
         self.assertFalse(self.kinds(comparison) - {"IDLE"}, comparison)

@@ -142,7 +142,7 @@ SYNC_VICTIMS = [
            {"owner": Wait("CONDITION_VARIABLE", NONE, place="work_came"), "reader": Wait("RWLOCK_READ", KNOWN, by="owner")},
            (Finding("OWNER_BLOCKED|NOBODY_TO_WAKE", SUSPICIOUS, threads=("owner", "reader"), says=("prices_lock",)),)),
     Victim("hang_sync", "once_recursion", {"initializer": Wait("ONCE", place="settings_once")},
-           (Finding("SELF_DEADLOCK", HANG, threads=("initializer",), says=("once", "read_settings")),)),
+           (Finding("SELF_DEADLOCK", HANG, threads=("initializer",), says=("once|one-time", "read_settings")),)),
     Victim("hang_sync", "once_initializer_asleep", {"user-1": Wait("ONCE"), "user-2": Wait("ONCE")},
            (Finding("OWNER_BLOCKED|OWNER_UNKNOWN", SUSPICIOUS, threads=("user-1", "user-2")),)),
     Victim("hang_sync", "semaphore",
@@ -195,7 +195,7 @@ CPP_VICTIMS = [
     Victim("hang_cpp", "static_variables_cycle", {"settings": Wait("ONCE"), "registry": Wait("ONCE")},
            (Finding("DEADLOCK|OWNER_UNKNOWN", "HANG|SUSPICIOUS", threads=("settings",)),)),
     Victim("hang_cpp", "call_once_recursion", {"loader": Wait("ONCE", place="loaded")},
-           (Finding("SELF_DEADLOCK", HANG, threads=("loader",), says=("once", "Load")),)),
+           (Finding("SELF_DEADLOCK", HANG, threads=("loader",), says=("once|one-time", "Load")),)),
 ]
 
 
@@ -214,7 +214,7 @@ RUST_VICTIMS = [
            {"reader": Wait("RWLOCK_READ", NOT_RECORDED, says="Rust"), "writer": Wait("RWLOCK_WRITE", NOT_RECORDED, says="Rust")},
            rust_unknown("reader")),
     Victim("hang_rust", "once_recursion", {"loader": Wait("ONCE")},
-           (Finding("SELF_DEADLOCK", HANG, threads=("loader",), says=("once", "load")),)),
+           (Finding("SELF_DEADLOCK", HANG, threads=("loader",), says=("once|one-time", "load")),)),
     Victim("hang_parking_lot", "locks",
            {"there": Wait("MUTEX", NOT_RECORDED, says="parking_lot"), "back": Wait("MUTEX", NOT_RECORDED),
             "consumer": Wait("CONDITION_VARIABLE", NONE)},

@@ -8,7 +8,8 @@ import time
 
 # Offsets in stackd_ring_header (agent/include/stackd/ring_abi.h).
 RING_MAGIC = 0x31676E5264636B53
-SLOT_COUNT, COMMAND_SEQ, BEGUN_SEQ, DONE_SEQ, READY = 20, 64, 132, 140, 896
+SLOT_COUNT, COMMAND_SEQ, BEGUN_SEQ, DONE_SEQ, CRASH_PHASE, READY = 20, 64, 132, 140, 256, 896
+CRASH_TAKEN, CRASH_STORED = 1, 2
 
 
 class Ring:

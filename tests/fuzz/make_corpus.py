@@ -6,7 +6,7 @@ import struct
 HERE = os.path.dirname(os.path.abspath(__file__))
 HEADER_BYTES, SLOT_BYTES, SLOTS = 384 + 1024, 2048, 70
 NO_SLOT = 0xFFFFFFFF
-THREAD, STATUS, CRASH_RECORD = 1, 2, 3
+THREAD, STATUS, CRASH_RECORD, WAIT = 1, 2, 3, 4
 
 
 def write(folder, name, content):
@@ -30,15 +30,24 @@ def ring(slots, ready, dropped=0, tentative=()):
         bits[slot // 8] |= 1 << slot % 8
     header = fixed + command + helper + doorbell + crash + struct.pack("<8Q", *[dropped] * 8) + bytes(512) + bytes(bits)
     assert len(header) == HEADER_BYTES
+    assert all(len(slot) <= SLOT_BYTES for slot in slots)
     return header + b"".join(slot.ljust(SLOT_BYTES, b"\0") for slot in slots)
 
 
-def thread(next_slot=NO_SLOT, kind=THREAD, words=0, payload=(), tid=7, name=b"worker", outer_words=0):
+IN_A_CALL = 1 << 31
+FUTEX, POLL, READ, SELECT = 202, 7, 0, 23
+
+
+def call(number=0, known=0, arguments=()):
+    return struct.pack("<II6Q", number, known, *(list(arguments) + [0] * 6)[:6])
+
+
+def thread(next_slot=NO_SLOT, kind=THREAD, words=0, payload=(), tid=7, name=b"worker", outer_words=0, syscall=call()):
     record = struct.pack("<IIIIIIQQQ16s", next_slot, kind, 1, tid, 0, 900, 10**9, 10**6, 0x7F0000001000, name)
     record += struct.pack("<17Q", *range(0x7F0000000000, 0x7F0000000000 + 17 * 8, 8))
     record += struct.pack("<QII", 0x7FFF00000000, words, len(payload))
-    record += struct.pack("<QII", 0x7FFE00000000, outer_words, 0)
-    assert len(record) == 232
+    record += struct.pack("<QII", 0x7FFE00000000, outer_words, 0) + syscall
+    assert len(record) == 288
     return record + b"".join(struct.pack("<Q", word) for word in payload)
 
 
@@ -46,6 +55,13 @@ def statuses(count, status=5, entries=36):
     record = struct.pack("<IIII", NO_SLOT, STATUS, 1, count)
     for tid in range(entries):
         record += struct.pack("<IBcH16s32s", tid, status, b"S", 0, b"blocked", b"futex_wait_queue")
+    return record
+
+
+def waits(count, calls, seq=1):
+    record = struct.pack("<IIII", NO_SLOT, WAIT, seq, count)
+    for tid, syscall in enumerate(calls):
+        record += struct.pack("<IIQQ", tid, 0, 0x7FFF00000000, 0x7F0000001000) + syscall
     return record
 
 
@@ -71,17 +87,35 @@ def write_rings():
         "one_thread": ring([thread(words=100, payload=[0b1011, 1, 2, 3, 0])], [0]),
         "long_stack": ring(
             [
-                thread(next_slot=1, words=64 * 7, payload=(full * 4)[:229]),
-                continuation(2, (full * 8)[229:484]),
-                continuation(NO_SLOT, (full * 8)[484:520]),
+                thread(next_slot=1, words=64 * 7, payload=(full * 4)[:220]),
+                continuation(2, (full * 8)[220:475]),
+                continuation(NO_SLOT, (full * 8)[475:520]),
             ],
             [0],
         ),
         "statuses": ring([statuses(36), statuses(1), statuses(37), statuses(3, status=200)], range(4)),
+        "calls": ring(
+            [
+                thread(syscall=call(FUTEX, IN_A_CALL | 3, [0x601000, 128])),
+                thread(syscall=call(POLL, IN_A_CALL | 0x3F, [0x7FFF00000000, 2**64 - 1, 3, 4, 5, 6])),
+                thread(syscall=call(0xFFFFFFFF, 0xFFFFFFFF, [2**64 - 1] * 6)),
+                thread(syscall=call(FUTEX, 3, [0x601000, 128])),
+            ],
+            range(4),
+        ),
+        "waits": ring(
+            [
+                waits(25, [call(FUTEX, IN_A_CALL | 3, [0x601000, 128])] * 25),
+                waits(2, [call(), call(READ, IN_A_CALL | 1, [7])]),
+                waits(26, [call(0xFFFFFFFF, 0xFFFFFFFF, [2**64 - 1] * 6)] * 25),
+                waits(0xFFFFFFFF, []),
+            ],
+            range(4),
+        ),
         "cycle": ring([thread(next_slot=1), continuation(0, [])], [0, 1]),
         "out_of_range": ring([thread(next_slot=SLOTS), thread(next_slot=0x7FFFFFFF)], [0, 1]),
         "mask_beyond_the_end": ring([thread(words=3, payload=[0b1001, 1, 2])], [0]),
-        "words_missing": ring([thread(words=64 * 5, payload=[0xFFFFFFFFFFFFFFFF] * 229)], [0]),
+        "words_missing": ring([thread(words=64 * 5, payload=[0xFFFFFFFFFFFFFFFF] * 220)], [0]),
         "unknown_kind": ring([thread(kind=9), thread(kind=0)], [0, 1]),
         "sizes_at_the_edge": ring(
             [thread(words=count) for count in (0x8000, 0x8001, 0xFFFFFFFF, 0x7FFFFFFF, 64, 65)], range(6)
@@ -98,13 +132,13 @@ def write_rings():
     }
     for name, content in rings.items():
         write("ring_reader_fuzzer_corpus", name, content + b"\0")
-    for name in ("one_thread", "long_stack", "statuses", "crash", "tentative"):
+    for name in ("one_thread", "long_stack", "statuses", "crash", "tentative", "calls", "waits"):
         write("ring_reader_fuzzer_corpus", name + "_scribbled", rings[name] + b"\1")
 
 
 # --- Messages: records of registration_fuzzer.cc, "operation, fds, size, bytes". ---
 
-HELLO, FILE, DUMP_REQUEST, NAME, CRASH = 1, 5, 7, 8, 9
+HELLO, FILE, DUMP_REQUEST, NAME, CRASH, FD_NAMES = 1, 5, 7, 8, 9, 11
 SEND, SEND_AS_IS, CONNECT, CLOSE, RING, ANSWER, SPOOL = range(7)
 # Kinds of fds, as registration_fuzzer.cc numbers them.
 MEM, MAPS, PROC, PIPE, SOCKET, MEMFD, FIFO, ELF, FOLDER, CHARACTER_DEVICE, PROC_OTHER = range(1, 12)
@@ -134,7 +168,11 @@ READY, TENTATIVE, FIRST_SLOT = 384 + 512, 288, 8192
 
 def crash_in_ring(slot):
     """A crash record in `slot` and its thread in the next, word by word."""
-    content = crash(slot + 1)[:96] + bytes(SLOT_BYTES - 96) + thread(words=2, payload=[3, 1, 2])
+    return in_ring(slot, crash(slot + 1)[:96] + bytes(SLOT_BYTES - 96) + thread(words=2, payload=[3, 1, 2]))
+
+
+def in_ring(slot, content):
+    """Slots from `slot` on, word by word: at most some dozens of them that are not 0."""
     at = FIRST_SLOT + slot * SLOT_BYTES
     words = [content[i:i + 8].ljust(8, b"\0") for i in range(0, len(content), 8)]
     writes = [struct.pack("<H", at + 8 * i) + word for i, word in enumerate(words) if any(word)]
@@ -189,7 +227,21 @@ def write_spools():
 def write_registrations():
     good = operation(SEND, hello(), [MEM, MAPS, PROC])
     finish = operation(RING, struct.pack("<HQ", 140, 1)) + operation(RING, struct.pack("<HQ", 132, 1 | 3 << 32))
+    ready = lambda slots: operation(RING, struct.pack("<HQ", READY, sum(1 << slot for slot in slots)))
+    heartbeat = lambda cell, at, value: operation(RING, struct.pack("<HQ", 4096 + 64 * cell + at, value))
+    waits_for = lambda syscall: in_ring(0, thread(syscall=syscall)) + ready([0])
+    named = lambda first: operation(ANSWER, bytes([first, 0]) + b"pipe:[17]\0\xff\n" * 20)
     cases = {
+        "waits_for_fd": good + named(1) + waits_for(call(READ, IN_A_CALL | 1, [7])) + finish,
+        "waits_for_fd_and_is_told_nonsense": good + named(4) + waits_for(call(READ, IN_A_CALL | 1, [7])) + finish,
+        "waits_for_futex": good + named(3) + waits_for(call(FUTEX, IN_A_CALL | 3, [0x7FFFFFFDE000, 128])) + finish,
+        "polls": good + named(3) + waits_for(call(POLL, IN_A_CALL | 3, [0x555555554000, 2**63])) + finish,
+        "selects": good + named(3) + waits_for(call(SELECT, IN_A_CALL | 15, [2**31 - 1] + [0x555555554000] * 3)) + finish,
+        "fd_names_that_nobody_asked_for": good + operation(SEND, message(FD_NAMES, struct.pack("<II", 1, 2**32 - 1)
+        + bytes(7680))) * 2 + finish,
+        "sample": good + finish + in_ring(1, waits(1, [call(FUTEX, IN_A_CALL | 3, [0x601000, 0])], seq=2)) + ready([1]),
+        "heartbeats": good + heartbeat(0, 0, 5) + heartbeat(0, 8, 1000 | 7 << 32) + heartbeat(0, 16, 0x0A41FF1B42)
+        + heartbeat(63, 8, 2**64 - 1) + heartbeat(62, 8, 1) + finish,
         "good": good + finish,
         "files_answered": good + operation(ANSWER, bytes([0, ELF] * 8)) + finish,
         "files_of_wrong_kinds": good + operation(ANSWER, bytes([0, PIPE, 0, SOCKET, 0, MEMFD, 0, FIFO, 0, FOLDER, 2, 0])) + finish,

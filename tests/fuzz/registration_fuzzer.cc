@@ -29,7 +29,10 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/fd.h"
+#include "daemon/base/printable.h"
 #include "daemon/collect/collector.h"
+#include "daemon/collect/futex_words.h"
+#include "daemon/collect/lock_layout.h"
 #include "daemon/log/log.h"
 #include "stackd/wire.h"
 
@@ -56,8 +59,35 @@ void Check(bool holds) {
   if (!holds) abort();
 }
 
+void CheckText(const std::string& text) { Check(PrintableText(text) == text); }
+
+void CheckFutexes(const std::vector<FutexWord>& futexes) {
+  Check(futexes.size() <= kMaxFutexWords);
+  for (size_t i = 0; i < futexes.size(); i++) {
+    const FutexWord& futex = futexes[i];
+    Check(futex.avma % 4 == 0 && (i == 0 || futexes[i - 1].avma < futex.avma));
+    Check(!futex.mutex || !futex.rwlock);
+    if (futex.mutex) Check(futex.mutex->owner_tid >= 0 && futex.mutex->owner_tid <= kMaxTid);
+    if (futex.rwlock) Check(futex.rwlock->writer_tid >= 0 && futex.rwlock->writer_tid <= kMaxTid);
+  }
+}
+
+void CheckWaits(const Capture& capture) {
+  CheckFutexes(capture.futexes);
+  for (const ThreadCapture& thread : capture.threads) {
+    Check(thread.waited_fds.size() <= 64);
+    for (int32_t fd : thread.waited_fds) Check(fd >= 0);
+  }
+  Check(capture.fds.size() <= 256);
+  for (const WaitedFd& fd : capture.fds) {
+    CheckText(fd.name);
+    Check(fd.fd >= 0 && fd.other_end >= -1 && fd.watched.size() <= STACKD_MAX_WATCHED_FDS);
+  }
+}
+
 // It agrees with itself, whatever it was made of.
 void CheckCapture(const Capture& capture) {
+  CheckWaits(capture);
   for (const ThreadCapture& thread : capture.threads) {
     uint64_t kept = 0;
     for (uint64_t mask : thread.stack.masks()) kept += static_cast<uint64_t>(std::popcount(mask));
@@ -249,11 +279,12 @@ class Connection {
     Check(memory_ != MAP_FAILED);
   }
 
-  // Two bytes an answer: an error, and the kind of fd that comes along.
+  // Two bytes an answer: an error, and the kind of fd that comes along. Fds are described by the same bytes over and over.
   void Respond(const std::vector<uint8_t>& answers) {
     size_t at = 0;
     stackd_open_file request;
     while (recv(socket_.get(), &request, sizeof(request), 0) > 0) {
+      if (request.header.type == STACKD_MSG_DESCRIBE_FDS) DescribeFds(request, answers);
       if (request.header.type != STACKD_MSG_OPEN_FILE) continue;
       stackd_file answer{};
       answer.header = {STACKD_MSG_FILE, sizeof(answer)};
@@ -265,6 +296,23 @@ class Connection {
       const auto* bytes = reinterpret_cast<const uint8_t*>(&answer);
       Send(socket_.get(), std::vector<uint8_t>(bytes, bytes + sizeof(answer)), fds);
     }
+  }
+
+  // What begins as the question does is right, the rest is the input's.
+  void DescribeFds(const stackd_open_file& begins_as, const std::vector<uint8_t>& answers) {
+    stackd_describe_fds question;
+    memcpy(&question, &begins_as, sizeof(question));
+    stackd_fd_names answer;
+    auto* bytes = reinterpret_cast<uint8_t*>(&answer);
+    for (size_t i = 0; i < sizeof(answer); i++) bytes[i] = answers[i % answers.size()];
+    answer.header = {STACKD_MSG_FD_NAMES, sizeof(answer)};
+    answer.request_id = question.request_id;
+    if (answers[0] % 4 != 0) answer.fd_count = question.fd_count;
+    for (size_t i = 0; i < STACKD_MAX_DESCRIBED_FDS; i++) {
+      answer.fds[i].fd = question.fds[i];
+      if (answers[0] % 2 != 0) answer.fds[i].error = 0;
+    }
+    Send(socket_.get(), std::vector<uint8_t>(bytes, bytes + sizeof(answer)), {});
   }
 
   const World& world_;
@@ -303,13 +351,34 @@ class Input {
 };
 
 // Whatever it was given, a capture agrees with itself and comes in time.
+// What somebody asks who looks for hangs.
+void WatchForHangs(Collector* collector, const std::string& id) {
+  int64_t begin_ns = MonotonicNs();
+  std::vector<uint64_t> futexes;
+  if (auto waits = collector->SampleWaits(id, begin_ns + kDeadlineNs)) {
+    for (const ThreadWait& wait : *waits) {
+      if (wait.call) futexes.push_back(wait.call->arguments[0]);
+    }
+  }
+  Check(MonotonicNs() - begin_ns < 10 * kNsPerSecond);
+  if (auto words = collector->ReadFutexes(id, futexes)) CheckFutexes(*words);
+  if (auto heartbeats = collector->Heartbeats(id)) {
+    Check(heartbeats->size() <= STACKD_MAX_HEARTBEATS);
+    for (const Heartbeat& heartbeat : *heartbeats) {
+      CheckText(heartbeat.name);
+      Check(heartbeat.limit_ns >= 10 * kNsPerMs && heartbeat.cell < STACKD_MAX_HEARTBEATS);
+    }
+  }
+  collector->ReadMotion(id);
+}
+
 void CaptureAll(Collector* collector) {
   for (const ProcessDescription& process : collector->Processes()) {
     int64_t begin_ns = MonotonicNs();
     auto capture = collector->CaptureProcess(process.id, {.deadline_ns = begin_ns + kDeadlineNs});
     Check(MonotonicNs() - begin_ns < 10 * kNsPerSecond);
-    if (!capture) continue;
-    CheckCapture(**capture);
+    if (capture) CheckCapture(**capture);
+    WatchForHangs(collector, process.id);
   }
 }
 

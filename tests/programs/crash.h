@@ -38,3 +38,13 @@ static inline void crash_await_ring(void) {
   while (!crash_file_has("/proc/self/maps", "/memfd:stackd-ring")) usleep(500);
   victim_await_syscall(crash_agent_thread(), SYS_recvmsg);
 }
+
+/* Words that all of them know: "await" waits until the agent is registered, "told" for a line on stdin. */
+static inline void crash_heed(const char* word) {
+  if (strcmp(word, "await") == 0) crash_await_ring();
+  if (strcmp(word, "told") == 0) {
+    victim_ready();
+    char byte;
+    victim_check(read(STDIN_FILENO, &byte, 1) == 1, "nobody said when");
+  }
+}

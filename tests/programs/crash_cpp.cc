@@ -84,7 +84,7 @@ int main(int argc, char** argv) {
       {"pure_virtual", orders::PureVirtual}, {"out_of_range", orders::OutOfRange},
   };
   if (argc < 2) return 2;
-  if (std::strcmp(argv[argc - 1], "await") == 0) crash_await_ring();
+  for (int i = 2; i < argc; ++i) crash_heed(argv[i]);
   for (const auto& death : deaths) {
     if (std::strcmp(death.name, argv[1]) != 0) continue;
     if (argc > 2 && std::strcmp(argv[2], "thread") == 0) {

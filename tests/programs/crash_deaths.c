@@ -325,12 +325,6 @@ static void die_in_threads(int count) {
   for (int i = 0; i < count; ++i) pthread_join(threads[i].handle, NULL);
 }
 
-static void await_word(void) {
-  victim_ready();
-  char byte;
-  victim_check(read(STDIN_FILENO, &byte, 1) == 1, "nobody said when");
-}
-
 int main(int argc, char** argv) {
   victim_check(argc > 1, "usage: crash_deaths NAME [thread|threads] [words] [await]");
   for (size_t i = 0; i < sizeof deaths / sizeof *deaths; ++i) {
@@ -340,10 +334,7 @@ int main(int argc, char** argv) {
   int count = argc > 2 && strcmp(argv[2], "thread") == 0 ? 1 : argc > 2 && strcmp(argv[2], "threads") == 0 ? 8 : 0;
   words = argv + 2 + (count > 0);
   map_depth_file();
-  for (int i = 2; i < argc; ++i) {
-    if (strcmp(argv[i], "await") == 0) crash_await_ring();
-    if (strcmp(argv[i], "told") == 0) await_word();
-  }
+  for (int i = 2; i < argc; ++i) crash_heed(argv[i]);
   if (count > 0) {
     die_in_threads(count);
   } else {

@@ -4,7 +4,7 @@
  *
  * Words of the command line, in any order:
  *
- * - signal=SEGV|BUS|ILL|FPE|ABRT|TRAP|SYS
+ * - signal=SEGV|BUS|ILL|FPE|ABRT|TRAP|SYS|RTMIN
  * - way=, how the signal comes: fault (a null pointer, a file that is too short, ud2, a division by 0, int3, a system call
  * that seccomp forbids), protected (SEGV at a page without permission), raise, kill, tgkill (from another thread),
  * sigqueue, child (another process sends it), abort
@@ -15,7 +15,7 @@
  * was there before)
  * - flags=, of the handler, with commas: siginfo, nodefer, onstack, resethand, mask, restart, deep (needs much stack)
  * - agent=first|last, installed before or after the handler; only where it is linked in
- * - await: goes on when the agent is registered
+ * - await: goes on when the agent is registered; told: when a line comes on stdin
  */
 #include <errno.h>
 #include <linux/filter.h>
@@ -425,8 +425,8 @@ static void install_agent(void) {
 }
 
 static int signal_number(const char* name) {
-  static const char* const names[] = {"SEGV", "BUS", "ILL", "FPE", "ABRT", "TRAP", "SYS"};
-  static const int numbers[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS};
+  static const char* const names[] = {"SEGV", "BUS", "ILL", "FPE", "ABRT", "TRAP", "SYS", "RTMIN"};
+  const int numbers[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS, SIGRTMIN};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) {
     if (strcmp(name, names[i]) == 0) return numbers[i];
   }
@@ -435,7 +435,6 @@ static int signal_number(const char* name) {
 }
 
 int main(int argc, char** argv) {
-  bool await = false;
   const char* agent = "";
   for (int i = 1; i < argc; ++i) {
     char* value = strchr(argv[i], '=');
@@ -446,14 +445,13 @@ int main(int argc, char** argv) {
     if (strncmp(argv[i], "before=", 7) == 0) before = value;
     if (strncmp(argv[i], "flags=", 6) == 0) flags = value;
     if (strncmp(argv[i], "agent=", 6) == 0) agent = value;
-    if (strcmp(argv[i], "await") == 0) await = true;
   }
   atexit(at_exit);
   if (strcmp(agent, "first") == 0) install_agent();
   say_disposition("start");
   install();
   if (strcmp(agent, "last") == 0) install_agent();
-  if (await) crash_await_ring();
+  for (int i = 1; i < argc; ++i) crash_heed(argv[i]);
   say_disposition("installed");
 
   if (in_other_thread) {

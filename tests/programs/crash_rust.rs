@@ -46,8 +46,15 @@ fn await_ring() {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    if arguments.last().unwrap() == "await" {
-        await_ring();
+    for word in &arguments[2..] {
+        match word.as_str() {
+            "await" => await_ring(),
+            "told" => {
+                println!("ready");
+                std::io::stdin().read_line(&mut String::new()).unwrap();
+            }
+            _ => {}
+        }
     }
     let die: fn() = match arguments[1].as_str() {
         "overflow" => overflow,

@@ -1,10 +1,11 @@
-/* Starts COUNT children under the agent, and has them crash when a line comes on stdin: all at once, or (SPREAD_MS) each at a
- * moment of its own. Says "ready" when each child waits for that, and at the end for each "PID STATUS HELD_US": how it ended,
- * and how long after its fault its end was noticed.
+/* Starts COUNT children under the agent, and has them crash when a line comes on stdin: all at once, or (SPREAD_MS) each at
+ * a moment of its own. Says "ready" when each child waits for that, and at the end for each "PID STATUS HELD_US": how it
+ * ended, and how long after its fault its end was noticed.
  *
  *     crash_together AGENT COUNT SPREAD_MS
  */
 #include <fcntl.h>
+#include <sched.h>
 #include <spawn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -67,6 +68,8 @@ int main(int argc, char** argv) {
   printf("started\n");
   fflush(stdout);
   getchar();
+  /* Or the end of a child is noticed when this process gets a CPU, among all the others. Who may not, may not. */
+  sched_setscheduler(0, SCHED_FIFO, &(struct sched_param){.sched_priority = 1});
   close(start_pipe[1]);
   for (int left = count; left > 0; left--) {
     int status;

@@ -71,7 +71,8 @@ enum stackd_drop_reason {
 
 enum stackd_command {
   STACKD_COMMAND_DUMP = 1, /* the stack of each thread, by signal: THREAD and STATUS records */
-  /* What each thread sleeps in, without a signal and without its taking part: WAIT records. Threads that run have none. */
+  /* What each thread sleeps in, without a signal and without its taking part: WAIT records. Threads that run have none, and
+   * the helper is one of them; `threads_listed` counts all. */
   STACKD_COMMAND_SAMPLE = 2,
 };
 

@@ -1,0 +1,610 @@
+// What collect finds out about the waits of a process: with an agent that does as it is told, and whose memory, threads and
+// fds are this test's own.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/select.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include "daemon/base/clock.h"
+#include "daemon/collect/collector.h"
+#include "daemon/collect/fake_agent.h"
+#include "daemon/collect/futex_words.h"
+#include "daemon/collect/memory_reader.h"
+#include "daemon/collect/wait_facts.h"
+#include "daemon/collect/waited_on.h"
+
+namespace stackd {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr int64_t kLongNs = 20 * kNsPerSecond;
+constexpr char kId[] = "5-1000";
+
+stackd_syscall Call(uint32_t number, std::vector<uint64_t> arguments) {
+  stackd_syscall call{.number = number, .known = STACKD_SYSCALL_KNOWN | ((1u << arguments.size()) - 1), .arguments = {}};
+  std::ranges::copy(arguments, call.arguments);
+  return call;
+}
+template <typename Word>
+stackd_syscall FutexWait(const Word* word) {
+  return Call(SYS_futex, {reinterpret_cast<uint64_t>(word), FUTEX_WAIT_PRIVATE});
+}
+
+// A mutex of glibc's that thread `owner` holds and somebody waits for.
+struct alignas(8) Mutex {
+  uint32_t lock = 2, count = 0;
+  uint32_t owner;
+  uint32_t users = 1, kind = 0, more[5] = {};
+};
+
+std::string MakeDir() {
+  std::string name = "/tmp/waits-XXXXXX";
+  EXPECT_NE(mkdtemp(name.data()), nullptr);
+  EXPECT_EQ(chmod(name.c_str(), 0755), 0);
+  return name;
+}
+
+class WaitsTest : public testing::Test {
+ protected:
+  WaitsTest() : dir_(MakeDir()) {
+    auto started = Collector::Start({.dir = dir_, .ring_bytes = 256u << 10});
+    EXPECT_TRUE(started.has_value());
+    collector_ = std::move(*started);
+    collector_->OnCrash([](std::shared_ptr<Capture>, const std::function<void()>& release) { release(); });
+  }
+  ~WaitsTest() override {
+    agent_.reset();
+    collector_.reset();
+    std::filesystem::remove_all(dir_);
+  }
+
+  void Connect(const stackd_hello& hello = Hello(5), const std::vector<Fd>& files = OwnFiles()) {
+    agent_ = std::make_unique<FakeAgent>(dir_);
+    ASSERT_EQ(agent_->Register(hello, files), "");
+    while (collector_->Processes().empty()) sched_yield();
+  }
+
+  // Captures a process whose threads, of tids from 1, are in `calls`; then `after` is done by its helper.
+  std::shared_ptr<Capture> CaptureOf(const std::vector<stackd_syscall>& calls, const std::function<void()>& after = [] {}) {
+    std::thread helper([&] {
+      uint32_t seq = agent_->AwaitCommand();
+      agent_->Begin(seq, static_cast<uint32_t>(calls.size()));
+      uint32_t tid = 0;
+      for (const stackd_syscall& call : calls) {
+        tid++;
+        while (!agent_->WriteThread(seq, tid, call)) sched_yield();
+      }
+      agent_->Finish(seq);
+      after();
+    });
+    request_.deadline_ns = MonotonicNs() + kLongNs;
+    const int64_t begin_ns = MonotonicNs();
+    auto capture = collector_->CaptureProcess(kId, request_);
+    took_ns_ = MonotonicNs() - begin_ns;
+    helper.join();
+    EXPECT_TRUE(capture.has_value());
+    return capture ? *capture : nullptr;
+  }
+
+  const std::string dir_;
+  std::unique_ptr<Collector> collector_;
+  std::unique_ptr<FakeAgent> agent_;
+  CaptureRequest request_;
+  int64_t took_ns_ = 0;
+};
+
+// --- Dumps: locks ---
+
+TEST_F(WaitsTest, EachThreadHasTheCallThatItIsIn) {
+  Connect();
+  auto capture = CaptureOf({Call(SYS_nanosleep, {0x7000}), {}});
+  ASSERT_EQ(capture->threads.size(), 2u);
+  ASSERT_TRUE(capture->threads[0].call.has_value());
+  EXPECT_EQ(capture->threads[0].call->number, static_cast<uint32_t>(SYS_nanosleep));
+  EXPECT_EQ(capture->threads[0].call->arguments[0], 0x7000u);
+  EXPECT_FALSE(capture->threads[1].call.has_value());
+  EXPECT_EQ(capture->threads[0].unmoved_ns, -1);
+}
+
+TEST_F(WaitsTest, EachFutexIsReadOnceWithTheLockThatItIs) {
+  Connect();
+  const Mutex mutex{.owner = 3};
+  alignas(8) const uint32_t other[16] = {77};
+  auto capture = CaptureOf({FutexWait(&mutex), FutexWait(&mutex), FutexWait(&other), Call(SYS_read, {7})},
+                           [&] { agent_->AnswerFds(1); });
+  ASSERT_EQ(capture->futexes.size(), 2u);
+  const bool mutex_first = capture->futexes[0].avma == reinterpret_cast<uint64_t>(&mutex);
+  const FutexWord& locked = capture->futexes[mutex_first ? 0 : 1];
+  const FutexWord& counter = capture->futexes[mutex_first ? 1 : 0];
+  EXPECT_LT(capture->futexes[0].avma, capture->futexes[1].avma);
+  EXPECT_EQ(locked.value, 2u);
+  ASSERT_TRUE(locked.mutex.has_value());
+  EXPECT_EQ(locked.mutex->owner_tid, 3);
+  EXPECT_EQ(counter, (FutexWord{.avma = reinterpret_cast<uint64_t>(&other), .value = 77}));
+  EXPECT_THAT(capture->notes, Each(Not(HasSubstr("lock"))));
+}
+
+TEST_F(WaitsTest, AFutexThatCannotBeReadIsMissingAndTheOthersAreNot) {
+  Connect();
+  const Mutex mutex{.owner = 3};
+  auto capture =
+      CaptureOf({FutexWait(reinterpret_cast<uint32_t*>(16)), FutexWait(&mutex),
+                 FutexWait(reinterpret_cast<uint32_t*>(~7ull)), FutexWait(reinterpret_cast<const char*>(&mutex) + 1)});
+  ASSERT_EQ(capture->futexes.size(), 1u);
+  EXPECT_EQ(capture->futexes[0].avma, reinterpret_cast<uint64_t>(&mutex));
+}
+
+TEST_F(WaitsTest, ALockAtEitherEndOfAMappingIsRead) {
+  Connect();
+  const size_t page = 4096;
+  auto* pages = static_cast<char*>(mmap(nullptr, 3 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_EQ(mprotect(pages + page, page, PROT_READ | PROT_WRITE), 0);
+  auto* first = new (pages + page) Mutex{.owner = 3};
+  auto* last = new (pages + 2 * page - sizeof(Mutex)) Mutex{.owner = 3};
+  auto capture = CaptureOf({FutexWait(first), FutexWait(last)});
+  ASSERT_EQ(capture->futexes.size(), 2u);
+  EXPECT_TRUE(capture->futexes[0].mutex.has_value());
+  EXPECT_TRUE(capture->futexes[1].mutex.has_value());
+  munmap(pages, 3 * page);
+}
+
+TEST_F(WaitsTest, MoreFutexesThanTheLimitAreLeftOut) {
+  Connect();
+  std::vector<uint32_t> words(kMaxFutexWords + 100, 1);
+  std::vector<stackd_syscall> calls;
+  for (uint32_t& word : words) calls.push_back(FutexWait(&word));
+  auto capture = CaptureOf(calls);
+  EXPECT_EQ(capture->threads.size(), words.size());
+  EXPECT_EQ(capture->futexes.size(), kMaxFutexWords);
+  EXPECT_THAT(capture->notes, Contains(HasSubstr("4096 futexes")));
+}
+
+TEST_F(WaitsTest, AProcessWhoseMemoryCannotBeReadIsCapturedWithoutLocksAndSaysSo) {
+  stackd_hello hello = Hello(5);
+  hello.flags = STACKD_HELLO_HAS_MAPS | STACKD_HELLO_HAS_PROC;
+  std::vector<Fd> files = OwnFiles();
+  files.erase(files.begin());
+  Connect(hello, files);
+  const Mutex mutex{.owner = 3};
+  auto capture = CaptureOf({FutexWait(&mutex)});
+  EXPECT_THAT(capture->futexes, IsEmpty());
+  EXPECT_THAT(capture->notes, Contains(HasSubstr("not dumpable")));
+  EXPECT_EQ(capture->threads.size(), 1u);
+}
+
+TEST(SeenTwice, NamesAHolderOnlyIfBothLooksSawTheSame) {
+  const FutexWord of_3{.avma = 8, .value = 2, .mutex = GlibcMutex{.owner_tid = 3, .users = 1}};
+  const FutexWord of_4{.avma = 8, .value = 2, .mutex = GlibcMutex{.owner_tid = 4, .users = 2}};
+  const FutexWord of_none{.avma = 8, .value = 0};
+  EXPECT_EQ(SeenTwice(of_3, of_3), of_3);
+  EXPECT_EQ(SeenTwice(of_3, of_4).mutex->owner_tid, 0);
+  EXPECT_EQ(SeenTwice(of_3, of_4).mutex->users, 2u) << "the rest is what was seen last";
+  ASSERT_TRUE(SeenTwice(of_3, of_none).mutex.has_value()) << "it is a mutex all the same";
+  EXPECT_EQ(SeenTwice(of_3, of_none).mutex->owner_tid, 0);
+  const FutexWord written{.avma = 8, .value = 3, .rwlock = GlibcRwlock{.avma = 0, .writer_tid = 3}};
+  EXPECT_EQ(SeenTwice(written, written), written);
+  EXPECT_EQ(SeenTwice(written, of_none).rwlock->writer_tid, 0);
+}
+
+std::shared_ptr<const ProcessFiles> OwnProcess() {
+  auto files = std::make_shared<ProcessFiles>();
+  std::vector<Fd> own = OwnFiles();
+  EXPECT_TRUE(files->SetMemory(&own[0]) && files->SetMaps(&own[1]) && files->SetFolder(&own[2]));
+  return files;
+}
+
+ThreadCall WaitsFor(int32_t tid, const Mutex& mutex) {
+  return {tid, SystemCall{.number = SYS_futex,
+                          .known_arguments = 3,
+                          .arguments = {reinterpret_cast<uint64_t>(&mutex), FUTEX_WAIT_PRIVATE}}};
+}
+
+TEST(WaitFacts, ALockThatPassesFromWaiterToWaiterHasNoHolder) {
+  constexpr uint32_t kThreads = 1000;
+  Mutex mutex{.owner = 1};
+  std::vector<ThreadCall> calls;
+  for (uint32_t tid = 1; tid <= kThreads; tid++) calls.push_back(WaitsFor(static_cast<int32_t>(tid), mutex));
+  std::atomic<bool> stop{false};
+  std::thread threads([&] {
+    for (uint32_t turn = 0; !stop; turn++) __atomic_store_n(&mutex.owner, 1 + turn % kThreads, __ATOMIC_RELAXED);
+  });
+  // By chance both looks may see the same thread.
+  int32_t holder = -1;
+  for (int i = 0; i < 10 && holder != 0; i++) {
+    WaitFacts facts = ReadWaitFacts(*OwnProcess(), RwlockLayout::kCurrent, calls, kNsPerMs, MonotonicNs() + kLongNs);
+    ASSERT_THAT(facts.futexes, SizeIs(1));
+    ASSERT_TRUE(facts.futexes[0].mutex.has_value());
+    holder = facts.futexes[0].mutex->owner_tid;
+  }
+  EXPECT_EQ(holder, 0);
+  stop = true;
+  threads.join();
+}
+
+TEST(WaitFacts, OnlyLocksWhoseHolderWaitsItselfAreLookedAtTwice) {
+  const Mutex of_waiter{.owner = 2}, of_runner{.owner = 99};
+  constexpr int64_t kPauseNs = 50 * kNsPerMs;
+  const auto took_ns = [&](const std::vector<ThreadCall>& calls) {
+    const int64_t begin_ns = MonotonicNs();
+    WaitFacts facts = ReadWaitFacts(*OwnProcess(), RwlockLayout::kCurrent, calls, kPauseNs, MonotonicNs() + kLongNs);
+    for (const FutexWord& futex : facts.futexes) EXPECT_NE(futex.mutex->owner_tid, 0);
+    return MonotonicNs() - begin_ns;
+  };
+  EXPECT_GE(took_ns({WaitsFor(1, of_waiter), WaitsFor(2, of_runner)}), kPauseNs);
+  EXPECT_LT(took_ns({WaitsFor(1, of_runner), WaitsFor(2, of_runner)}), kPauseNs);
+}
+
+// --- Dumps: fds ---
+
+TEST_F(WaitsTest, FdsThatThreadsPollAreReadAndNamed) {
+  Connect();
+  pollfd polled[] = {{.fd = 40, .events = POLLIN}, {.fd = -1}, {.fd = 12, .events = POLLOUT}, {.fd = 40}};
+  fd_set read_set, write_set;
+  FD_ZERO(&read_set);
+  FD_ZERO(&write_set);
+  FD_SET(3, &read_set);
+  FD_SET(70, &write_set);
+  FD_SET(200, &write_set);
+  const auto address = [](const void* memory) { return reinterpret_cast<uint64_t>(memory); };
+  auto capture =
+      CaptureOf({Call(SYS_poll, {address(polled), 4}), Call(SYS_select, {71, address(&read_set), address(&write_set)}),
+                 Call(SYS_epoll_wait, {5}), Call(SYS_splice, {8, 0, 9})},
+                [&] { agent_->AnswerFds(7); });
+  EXPECT_THAT(capture->threads[0].waited_fds, ElementsAre(12, 40));
+  EXPECT_THAT(capture->threads[1].waited_fds, ElementsAre(3, 70)) << "below its count";
+  EXPECT_THAT(capture->threads[2].waited_fds, ElementsAre(5));
+  EXPECT_THAT(capture->threads[3].waited_fds, ElementsAre(8, 9));
+  ASSERT_EQ(capture->fds.size(), 7u);
+  EXPECT_EQ(capture->fds[0], (WaitedFd{.fd = 3, .name = "fd 3"}));
+  EXPECT_EQ(capture->fds[6], (WaitedFd{.fd = 70, .name = "fd 70"}));
+}
+
+TEST_F(WaitsTest, OfAPollOfThousandsTheFirstAreRead) {
+  Connect();
+  std::vector<pollfd> polled;
+  for (int fd = 0; fd < 5000; fd++) polled.push_back({.fd = fd});
+  auto capture = CaptureOf({Call(SYS_ppoll, {reinterpret_cast<uint64_t>(polled.data()), polled.size()})},
+                           [&] { agent_->AnswerFds(64); });
+  EXPECT_EQ(capture->threads[0].waited_fds.size(), 64u);
+  EXPECT_EQ(capture->fds.size(), 64u);
+  EXPECT_EQ(capture->fds[63].name, "fd 63") << "asked for in several messages";
+}
+
+TEST_F(WaitsTest, NoMoreFdsAreAskedForThanTheLimit) {
+  Connect();
+  std::vector<stackd_syscall> calls;
+  for (uint64_t fd = 0; fd < 300; fd++) calls.push_back(Call(SYS_read, {fd}));
+  auto capture = CaptureOf(calls, [&] { agent_->AnswerFds(256); });
+  EXPECT_EQ(capture->fds.size(), 256u);
+  EXPECT_EQ(capture->threads[299].waited_fds, std::vector<int32_t>{299});
+}
+
+TEST_F(WaitsTest, WhatAnEpollInstanceWatchesIsKept) {
+  Connect();
+  auto capture = CaptureOf({Call(SYS_epoll_wait, {5})}, [&] {
+    agent_->AnswerFds(1, [](stackd_fd_names* answer) {
+      answer->fds[0].watched_count = 1000;
+      for (int i = 0; i < 16; i++) answer->fds[0].watched[i] = i == 3 ? -1 : 100 + i;
+      answer->fds[0].other_end = -7;
+      memset(answer->fds[0].name, 0xff, sizeof(answer->fds[0].name));
+    });
+  });
+  ASSERT_EQ(capture->fds.size(), 1u);
+  EXPECT_EQ(capture->fds[0].watched_count, 1000u);
+  EXPECT_EQ(capture->fds[0].watched.size(), 15u);
+  EXPECT_EQ(capture->fds[0].other_end, -1);
+  EXPECT_EQ(capture->fds[0].name, std::string(160, '?')) << "not terminated, and no UTF-8";
+}
+
+TEST_F(WaitsTest, AProcessThatNeverNamesItsFdsCostsAMomentAndNothingElse) {
+  Connect();
+  auto capture = CaptureOf({Call(SYS_read, {7})});
+  EXPECT_LT(took_ns_, kLongNs / 4);
+  EXPECT_THAT(capture->fds, ElementsAre(WaitedFd{.fd = 7}));
+  EXPECT_FALSE(capture->partial);
+}
+
+TEST_F(WaitsTest, AnswersThatMakeNoSenseAreNone) {
+  Connect();
+  const std::vector<std::function<void(stackd_fd_names*)>> changes = {
+      [](stackd_fd_names* answer) { answer->request_id += 1; },
+      [](stackd_fd_names* answer) { answer->fd_count = 33; },
+      [](stackd_fd_names* answer) { answer->fd_count = 0; },
+      [](stackd_fd_names* answer) { answer->fds[0].fd = 8; },
+      [](stackd_fd_names* answer) { answer->fds[0].error = -EBADF; },
+      [](stackd_fd_names* answer) { answer->header.type = STACKD_MSG_NAME; },
+  };
+  for (const auto& change : changes) {
+    auto capture = CaptureOf({Call(SYS_read, {7})}, [&] { agent_->AnswerFds(1, change); });
+    EXPECT_THAT(capture->fds, ElementsAre(WaitedFd{.fd = 7}));
+    EXPECT_EQ(capture->threads.size(), 1u);
+  }
+  auto capture = CaptureOf({Call(SYS_read, {7})}, [&] {
+    stackd_message_header too_short{STACKD_MSG_FD_NAMES, sizeof(too_short)};
+    agent_->Send(too_short);
+    agent_->AnswerFds(1);
+  });
+  EXPECT_THAT(capture->fds, ElementsAre(WaitedFd{.fd = 7, .name = "fd 7"})) << "and the connection still stands";
+}
+
+TEST_F(WaitsTest, AProcessThatEndsBeforeItNamesItsFdsIsWholeWithoutNames) {
+  Connect();
+  auto capture = CaptureOf({Call(SYS_read, {7})}, [&] { agent_->Close(); });
+  EXPECT_EQ(capture->threads.size(), 1u);
+  EXPECT_LT(took_ns_, kLongNs / 4);
+}
+
+// --- Dumps of hangs ---
+
+TEST_F(WaitsTest, AHangSaysWhatItWasAndForHowLongNobodyHadMoved) {
+  Connect();
+  request_.trigger = Trigger::kHang;
+  request_.hang = HangCapture{.cause = HangCause::kDeadlock, .explanation = "two threads", .tid = 2};
+  request_.unmoved_since_ns = {{1, MonotonicNs() - 60 * kNsPerSecond}, {2, MonotonicNs() + kLongNs}, {4, 0}};
+  auto capture = CaptureOf({{}, {}, {}});
+  EXPECT_EQ(capture->trigger, Trigger::kHang);
+  ASSERT_TRUE(capture->hang.has_value());
+  EXPECT_EQ(capture->hang->cause, HangCause::kDeadlock);
+  EXPECT_EQ(capture->hang->explanation, "two threads");
+  EXPECT_GE(capture->threads[0].unmoved_ns, 60 * kNsPerSecond);
+  EXPECT_LT(capture->threads[0].unmoved_ns, 60 * kNsPerSecond + kLongNs);
+  EXPECT_EQ(capture->threads[1].unmoved_ns, 0) << "not less than nothing";
+  EXPECT_EQ(capture->threads[2].unmoved_ns, -1);
+}
+
+TEST_F(WaitsTest, OneThreadCanBeCapturedAlone) {
+  Connect();
+  CaptureOf({{}, {}, {}});
+  EXPECT_EQ(agent_->ring.header->only_tid, 0u);
+  request_.only_tid = 1;
+  auto capture = CaptureOf({{}});
+  EXPECT_EQ(agent_->ring.header->only_tid, 1u);
+  EXPECT_EQ(capture->threads.size(), 1u);
+  EXPECT_EQ(collector_->Processes()[0].thread_count, 3) << "the process has no fewer threads for that";
+  request_.only_tid = 0;
+  CaptureOf({{}, {}});
+  EXPECT_EQ(agent_->ring.header->only_tid, 0u);
+}
+
+TEST_F(WaitsTest, OfOneThreadThatDoesNotAnswerNoOtherIsAccountedFor) {
+  Connect();
+  request_.only_tid = gettid();
+  request_.deadline_ns = MonotonicNs() + 20 * kNsPerMs;
+  auto capture = collector_->CaptureProcess(kId, request_);
+  ASSERT_TRUE(capture.has_value());
+  ASSERT_EQ((*capture)->threads.size(), 1u);
+  EXPECT_EQ((*capture)->threads[0].tid, gettid());
+  EXPECT_EQ((*capture)->threads[0].status, ThreadStatus::kTimedOut);
+}
+
+// --- Samples ---
+
+TEST_F(WaitsTest, ASampleGivesWhatEachThreadSleepsIn) {
+  Connect();
+  std::thread helper([&] {
+    const uint32_t seq = agent_->AwaitCommand();
+    EXPECT_EQ(agent_->ring.header->command, static_cast<uint32_t>(STACKD_COMMAND_SAMPLE));
+    EXPECT_EQ(agent_->ring.header->only_tid, 0u);
+    agent_->Begin(seq, 3);
+    agent_->WriteWaits(seq + 1, {{.tid = 9}});
+    agent_->WriteWaits(seq, {{.tid = 1, .rsp = 0x7000, .rip = 0x4000, .syscall = Call(SYS_read, {7})}, {.tid = 2}});
+    agent_->WriteWaits(seq, {{.tid = 3}});
+    agent_->Finish(seq);
+  });
+  auto waits = collector_->SampleWaits(kId, MonotonicNs() + kLongNs);
+  helper.join();
+  ASSERT_TRUE(waits.has_value()) << waits.error().message;
+  ASSERT_EQ(waits->size(), 3u) << "those of another sample are not taken";
+  EXPECT_EQ((*waits)[0].tid, 1);
+  EXPECT_EQ((*waits)[0].rsp_avma, 0x7000u);
+  EXPECT_EQ((*waits)[0].rip_avma, 0x4000u);
+  EXPECT_EQ((*waits)[0].call->number, static_cast<uint32_t>(SYS_read));
+  EXPECT_FALSE((*waits)[1].call.has_value());
+  EXPECT_EQ(collector_->Counters()["captures"], 0);
+}
+
+TEST_F(WaitsTest, ASampleGivesWayToADump) {
+  Connect();
+  std::promise<void> sampling;
+  std::thread helper([&] {
+    const uint32_t sample_seq = agent_->AwaitCommand();
+    sampling.set_value();
+    const uint32_t seq = agent_->AwaitCommand();
+    EXPECT_EQ(agent_->ring.header->command, static_cast<uint32_t>(STACKD_COMMAND_DUMP));
+    EXPECT_EQ(__atomic_load_n(&agent_->ring.header->cancel_seq, __ATOMIC_SEQ_CST), sample_seq);
+    agent_->AnswerDump(seq, 2);
+  });
+  Result<std::vector<ThreadWait>> waits;
+  std::thread detector([&] { waits = collector_->SampleWaits(kId, MonotonicNs() + kLongNs); });
+  sampling.get_future().wait();
+  const int64_t begin_ns = MonotonicNs();
+  auto capture = collector_->CaptureProcess(kId, {.deadline_ns = MonotonicNs() + kLongNs});
+  EXPECT_LT(MonotonicNs() - begin_ns, kLongNs / 4);
+  helper.join();
+  detector.join();
+  ASSERT_TRUE(capture.has_value());
+  EXPECT_EQ((*capture)->threads.size(), 2u);
+  ASSERT_FALSE(waits.has_value());
+  EXPECT_EQ(waits.error().code, Code::kAborted);
+}
+
+TEST_F(WaitsTest, ASampleWaitsForADumpThatRuns) {
+  Connect();
+  std::promise<void> dumping;
+  std::promise<void> finish;
+  std::thread helper([&] {
+    const uint32_t seq = agent_->AwaitCommand();
+    dumping.set_value();
+    finish.get_future().wait();
+    agent_->AnswerDump(seq, 2);
+  });
+  std::thread dump([&] { collector_->CaptureProcess(kId, {.deadline_ns = MonotonicNs() + kLongNs}); });
+  dumping.get_future().wait();
+  auto waits = collector_->SampleWaits(kId, MonotonicNs() + 10 * kNsPerMs);
+  finish.set_value();
+  helper.join();
+  dump.join();
+  ASSERT_FALSE(waits.has_value());
+  EXPECT_EQ(waits.error().code, Code::kDeadlineExceeded);
+}
+
+TEST_F(WaitsTest, ASampleOfAProcessThatDoesNotAnswerEndsByItsDeadline) {
+  Connect();
+  auto waits = collector_->SampleWaits(kId, MonotonicNs() + 10 * kNsPerMs);
+  ASSERT_FALSE(waits.has_value());
+  EXPECT_EQ(waits.error().code, Code::kDeadlineExceeded);
+}
+
+TEST_F(WaitsTest, ASampleOfAProcessThatEndsIsNotFound) {
+  Connect();
+  std::thread helper([&] {
+    agent_->AwaitCommand();
+    agent_->Close();
+  });
+  auto waits = collector_->SampleWaits(kId, MonotonicNs() + kLongNs);
+  helper.join();
+  ASSERT_FALSE(waits.has_value());
+  EXPECT_EQ(waits.error().code, Code::kNotFound);
+}
+
+TEST_F(WaitsTest, OfAProcessThatIsNotThereNothingIsKnown) {
+  EXPECT_EQ(collector_->ReadMotion("9-9").error().code, Code::kNotFound);
+  EXPECT_EQ(collector_->SampleWaits("9-9", MonotonicNs()).error().code, Code::kNotFound);
+  EXPECT_EQ(collector_->ReadFutexes("9-9", {}).error().code, Code::kNotFound);
+  EXPECT_EQ(collector_->Heartbeats("9-9").error().code, Code::kNotFound);
+  EXPECT_EQ(collector_->StateOf("9-9", 0), 0);
+}
+
+// --- Motion, futexes, states ---
+
+TEST_F(WaitsTest, MotionTellsAThreadThatRunsFromOneThatSleeps) {
+  Connect();
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool stop = false;
+  std::promise<int32_t> sleeper_tid;
+  std::thread sleeper([&] {
+    std::unique_lock lock(mutex);
+    sleeper_tid.set_value(gettid());
+    changed.wait(lock, [&] { return stop; });
+  });
+  const int32_t sleeping = sleeper_tid.get_future().get();
+  while (collector_->StateOf(kId, sleeping) != 'S') sched_yield();
+  const auto motion_of = [&](int32_t tid) {
+    auto motions = collector_->ReadMotion(kId);
+    EXPECT_TRUE(motions.has_value());
+    auto motion = std::ranges::find(*motions, tid, &ThreadMotion::tid);
+    EXPECT_NE(motion, motions->end());
+    return *motion;
+  };
+  const ThreadMotion asleep = motion_of(sleeping), awake = motion_of(gettid());
+  for (int64_t until_ns = MonotonicNs() + 20 * kNsPerMs; MonotonicNs() < until_ns;) sched_yield();
+  EXPECT_EQ(motion_of(sleeping).run_count, asleep.run_count);
+  EXPECT_EQ(motion_of(sleeping).run_ns, asleep.run_ns);
+  EXPECT_GT(motion_of(gettid()).run_ns, awake.run_ns);
+  EXPECT_GT(asleep.run_count, 0u);
+  {
+    std::lock_guard lock(mutex);
+    stop = true;
+    changed.notify_all();
+  }
+  sleeper.join();
+}
+
+TEST_F(WaitsTest, MotionOfAProcessThatPassedNoFolderIsUnavailable) {
+  stackd_hello hello = Hello(5);
+  hello.flags = STACKD_HELLO_HAS_MEM;
+  std::vector<Fd> files;
+  files.push_back(OpenProc("mem"));
+  Connect(hello, files);
+  EXPECT_EQ(collector_->ReadMotion(kId).error().code, Code::kUnavailable);
+  EXPECT_EQ(collector_->StateOf(kId, 0), 0);
+}
+
+TEST_F(WaitsTest, FutexesCanBeReadBetweenDumps) {
+  Connect();
+  const Mutex mutex{.owner = 3};
+  const uint64_t avmas[] = {reinterpret_cast<uint64_t>(&mutex), 8, reinterpret_cast<uint64_t>(&mutex)};
+  auto words = collector_->ReadFutexes(kId, avmas);
+  ASSERT_TRUE(words.has_value());
+  ASSERT_EQ(words->size(), 1u);
+  EXPECT_EQ((*words)[0].mutex->owner_tid, 3);
+}
+
+TEST_F(WaitsTest, FutexesOfAProcessWhoseMemoryCannotBeReadAreUnavailable) {
+  stackd_hello hello = Hello(5);
+  hello.flags = 0;
+  Connect(hello, {});
+  EXPECT_EQ(collector_->ReadFutexes(kId, {}).error().code, Code::kUnavailable);
+}
+
+TEST(MemoryReader, GivesUpReadsThatHangAndLaterAllOfThem) {
+  MemoryReader reader(OwnProcess());
+  auto gate = std::make_shared<std::promise<void>>();
+  auto open = std::make_shared<std::shared_future<void>>(gate->get_future());
+  int gave_up = 0;
+  for (int i = 0; i < 4; i++) {
+    gave_up += !reader.Run(MonotonicNs() + kNsPerMs, [open](const ProcessFiles&) { open->wait(); });
+  }
+  EXPECT_EQ(gave_up, 4);
+  EXPECT_FALSE(reader.Run(MonotonicNs() + kLongNs, [](const ProcessFiles&) {})) << "at once";
+  gate->set_value();
+  bool works = false;
+  for (int64_t until_ns = MonotonicNs() + kLongNs; !works && MonotonicNs() < until_ns; sched_yield()) {
+    works = reader.Run(MonotonicNs() + kLongNs, [](const ProcessFiles&) {});
+  }
+  EXPECT_TRUE(works);
+}
+
+// --- Heartbeats ---
+
+TEST_F(WaitsTest, HeartbeatsAreThoseRegisteredNow) {
+  Connect();
+  EXPECT_THAT(*collector_->Heartbeats(kId), IsEmpty());
+  stackd_heartbeat_cell& loop = agent_->heartbeat(3);
+  loop.beats = 17;
+  loop.tid = 12;
+  strcpy(loop.name, "event-loop");
+  EXPECT_THAT(*collector_->Heartbeats(kId), IsEmpty()) << "without a limit it is free";
+  loop.limit_ms = 5000;
+  agent_->heartbeat(63).limit_ms = 1;
+  memset(agent_->heartbeat(63).name, 0xff, 48);
+  agent_->heartbeat(63).name[0] = '\n';
+  auto heartbeats = collector_->Heartbeats(kId);
+  ASSERT_TRUE(heartbeats.has_value());
+  ASSERT_EQ(heartbeats->size(), 2u);
+  EXPECT_EQ((*heartbeats)[0].name, "event-loop");
+  EXPECT_EQ((*heartbeats)[0].tid, 12);
+  EXPECT_EQ((*heartbeats)[0].limit_ns, 5 * kNsPerSecond);
+  EXPECT_EQ((*heartbeats)[0].beats, 17u);
+  EXPECT_EQ((*heartbeats)[0].cell, 3u);
+  EXPECT_EQ((*heartbeats)[1].name, std::string(48, '?'));
+  EXPECT_EQ((*heartbeats)[1].limit_ns, 10 * kNsPerMs) << "no limit is shorter";
+  EXPECT_EQ((*heartbeats)[1].beats, 0u);
+  EXPECT_EQ((*heartbeats)[1].cell, 63u);
+  loop.limit_ms = 0;
+  EXPECT_THAT(*collector_->Heartbeats(kId), SizeIs(1));
+}
+
+}  // namespace
+}  // namespace stackd
