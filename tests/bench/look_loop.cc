@@ -51,12 +51,30 @@ long long Median(std::vector<int64_t> values) {
   return values[values.size() / 2];
 }
 
+size_t CountAwake(Collector* collector, const std::string& process_id) {
+  auto motion = collector->ReadMotion(process_id);
+  if (!motion) Fail("ReadMotion: " + motion.error().message);
+  auto waits = collector->SampleWaits(process_id, MonotonicNs() + 10 * kNsPerSecond);
+  if (!waits) Fail("SampleWaits: " + waits.error().message);
+  // The agent's own thread looks.
+  return motion->size() - std::min(motion->size(), waits->size() + 1);
+}
+
+void AwaitAllAsleep(Collector* collector, const std::string& process_id) {
+  int64_t give_up_ns = MonotonicNs() + 30 * kNsPerSecond;
+  while (CountAwake(collector, process_id) != 0) {
+    if (MonotonicNs() > give_up_ns) Fail("not all threads sleep");
+    usleep(20'000);
+  }
+}
+
 int Run(const std::string& agent, int rounds, const std::vector<std::string>& command) {
   TemporaryDir dir;
   auto collector = Collector::Start({.dir = dir.path()});
   if (!collector) Fail(collector.error().message);
   UnderAgent program(collector->get(), dir.path(), agent, command);
   std::vector<int64_t> motion_cpu_ns, sample_ns, sample_cpu_ns;
+  AwaitAllAsleep(collector->get(), program.process_id());
   int64_t helper_before_ns = HelperCpuNs(program.pid());
   for (int i = 0; i < rounds; ++i) {
     int64_t motion_begin_cpu_ns = CpuNs();
@@ -67,12 +85,7 @@ int Run(const std::string& agent, int rounds, const std::vector<std::string>& co
     sample_ns.push_back(MonotonicNs() - sample_begin_ns);
     sample_cpu_ns.push_back(CpuNs() - sample_begin_cpu_ns);
     motion_cpu_ns.push_back(sample_begin_cpu_ns - motion_begin_cpu_ns);
-    if (!motion) Fail("ReadMotion: " + motion.error().message);
-    if (!waits) Fail("SampleWaits: " + waits.error().message);
-    // All but the agent's own thread, which looks.
-    if (waits->size() + 1 < motion->size()) {
-      Fail("SampleWaits gave " + std::to_string(waits->size()) + " of " + std::to_string(motion->size()) + " threads");
-    }
+    if (!motion || !waits || waits->size() + 1 < motion->size()) Fail("not all threads were seen");
     // As far apart as in use, where everybody sleeps in between.
     usleep(20'000);
   }

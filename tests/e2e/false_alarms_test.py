@@ -2,8 +2,8 @@
 
 Each case starts a server under a daemon that notices hangs, with limits of a few seconds instead of a minute: what gives
 no alarm with these gives none with the defaults. STACKD_TEST_FULL=1 has one more instance under the default limits and ten
-minutes each, idle and under load. At the end a program with a real deadlock runs under the same daemons: one that had not
-looked would have been quiet as well.
+minutes each, idle and under load. At the end programs that do hang run under the same daemons: one that had not looked would
+have been quiet as well.
 """
 
 import concurrent.futures
@@ -51,6 +51,8 @@ ALARMS = {"hangs_heartbeat", "hangs_deadlock", "hangs_spin", "hangs_no_progress"
 class Watched:
     daemon: Daemon
     server: Victim
+    # Modes of hang_mutex that it must notice soon.
+    hangs: tuple
 
 
 def run(*command, **kwargs):
@@ -78,8 +80,14 @@ def http_load(server):
 
 
 def redis_load(server):
-    code, text = run("redis-benchmark", "-p", server.port, "-n", 30000, "-c", 20, "-q", "-t", "set,get,lpush,rpop")
-    return re.findall(r"(?i).*error.*", text) + ([f"redis-benchmark ended with {code}"] if code != 0 else [])
+    # Its two threads hand over by spinning, and get nowhere fast where cores are few: so little at a time.
+    end = time.monotonic() + SLICE_S
+    while time.monotonic() < end:
+        code, text = run("redis-benchmark", "-p", server.port, "-n", 2000, "-c", 20, "-q", "-t", "set,get,lpush,rpop")
+        faults = re.findall(r"(?i).*error.*", text) + ([f"redis-benchmark ended with {code}"] if code != 0 else [])
+        if faults:
+            return faults
+    return []
 
 
 def memcached_load(server):
@@ -119,8 +127,7 @@ def computing(server):
     """The load of a program that brings its own: that it goes on."""
     before_ns = cpu_ns(server.pid)
     time.sleep(SLICE_S)
-    used = (cpu_ns(server.pid) - before_ns) / 1e9 / SLICE_S
-    return [] if used > 0.2 else [f"it used {used:.2f} of a core"]
+    return [] if cpu_ns(server.pid) > before_ns else ["it did not run"]
 
 
 def with_port(server):
@@ -135,9 +142,9 @@ class FalseAlarmsTest(StackdTest):
     def watch(self, start, load, idle_s=IDLE_S):
         """`start(directory)` starts a server under the agent; `load(server)` keeps it busy for a moment and gives a list of
         what went wrong."""
-        watched = [self.start_watched(start, "short", rules=SHORT_LIMITS)]
+        watched = [self.start_watched(start, "short", ("cycle_2", "owner_asleep"), rules=SHORT_LIMITS)]
         if FULL:
-            watched.append(self.start_watched(start, "default"))
+            watched.append(self.start_watched(start, "default", ("cycle_2",)))
         if idle_s:
             time.sleep(idle_s)
             for each in watched:
@@ -149,7 +156,7 @@ class FalseAlarmsTest(StackdTest):
         print(f"false alarms: {self.id().split('.')[-1]}: none, idle {idle_s} s, under load {LOAD_S} s ({slices} times)",
               file=sys.stderr, flush=True)
 
-    def start_watched(self, start, name, rules=None):
+    def start_watched(self, start, name, hangs, rules=None):
         directory = self.dir / name
         directory.mkdir()
         # Servers that change their user look for the daemon's socket here.
@@ -163,7 +170,7 @@ class FalseAlarmsTest(StackdTest):
         server = start(directory)
         self.addCleanup(server.kill)
         daemon.await_process(server.pid)
-        return Watched(daemon, server)
+        return Watched(daemon, server, hangs)
 
     def load(self, watched, load):
         end = time.monotonic() + LOAD_S
@@ -189,10 +196,12 @@ class FalseAlarmsTest(StackdTest):
 
     def assert_would_notice(self, watched):
         for each in watched:
-            victim = self.start_victim(BIN / "tests/hangs/hang_mutex", "cycle_2", directory=each.daemon.dir)
-            eventually("a real deadlock is dumped",
-                       lambda: any(dump["process"]["pid"] == victim.pid for dump in
-                                   each.daemon.ctl_json("list").get("dumps", [])))
+            for mode in each.hangs:
+                victim = self.start_victim(BIN / "tests/hangs/hang_mutex", mode, directory=each.daemon.dir)
+                eventually(f"{mode} is noticed", lambda: victim.pid in self.dumped_pids(each.daemon))
+
+    def dumped_pids(self, daemon):
+        return [dump["process"]["pid"] for dump in daemon.ctl_json("list").get("dumps", [])]
 
     def needs(self, *tools):
         for tool in tools:
