@@ -45,9 +45,9 @@ constexpr int64_t kHurriedLoadNs = 10 * kNsPerMs;
 constexpr int64_t kWaitFactsGraceNs = 20 * kNsPerMs;
 // Names of fds come from the process, which may not tell them.
 constexpr int64_t kFdNamesNs = 50 * kNsPerMs;
-// Between two looks at a lock: as long as the threads took to answer, within these bounds.
-constexpr int64_t kMinSecondLookNs = kNsPerMs;
-constexpr int64_t kMaxSecondLookNs = 10 * kNsPerMs;
+// Until threads that had been asked sleep again and that was seen: longer only where they wait for a core.
+constexpr int64_t kConfirmWaitsNs = 500 * kNsPerMs;
+constexpr int64_t kFirstConfirmPauseNs = kNsPerMs;
 // Some microseconds where nothing is in the way.
 constexpr int64_t kReadFutexesNs = 100 * kNsPerMs;
 // Modules that are loaded before anybody needs them.
@@ -439,7 +439,7 @@ void Agent::RunDump(const CaptureRequest& request, const std::function<bool()>& 
 
 Result<std::shared_ptr<Capture>> Agent::CaptureThreads(CaptureRequest request) {
   request.deadline_ns = std::min(request.deadline_ns, MonotonicNs() + kMaxCaptureNs);
-  WantsCapture wanted(&captures_wanted_);
+  std::optional<WantsCapture> wanted(std::in_place, &captures_wanted_);
   std::unique_lock lock(capture_mutex_, std::defer_lock);
   auto wait = std::chrono::nanoseconds(std::max<int64_t>(0, request.deadline_ns - MonotonicNs()));
   if (!lock.try_lock_for(wait)) {
@@ -464,6 +464,7 @@ Result<std::shared_ptr<Capture>> Agent::CaptureThreads(CaptureRequest request) {
     if (since != request.unmoved_since_ns.end()) thread.unmoved_ns = std::max<int64_t>(0, begin_ns - since->second);
   }
   lock.unlock();
+  wanted.reset();
   AddWaits(request.deadline_ns, capture.get());
   return capture;
 }
@@ -489,12 +490,10 @@ void Agent::AddWaitFacts(int64_t deadline_ns, Capture* capture) {
         "dumpable)");
     return;
   }
-  const int64_t second_look_ns = std::clamp(capture->duration_ns, kMinSecondLookNs, kMaxSecondLookNs);
   const RwlockLayout layout = RwlockLayoutOf(*capture->map);
   auto facts = std::make_shared<WaitFacts>();
-  const bool read = memory_.Run(deadline_ns, [=, calls = std::move(in_memory)](const ProcessFiles& files) {
-    *facts = ReadWaitFacts(files, layout, calls, second_look_ns, deadline_ns);
-  });
+  const bool read = memory_.Run(
+      deadline_ns, [=](const ProcessFiles& files) { *facts = ReadWaitFacts(files, layout, in_memory, deadline_ns); });
   if (!read) {
     capture->notes.push_back(
         "what locks its threads wait for, and who has them, could not be read in time: the kernel holds up whoever reads "
@@ -509,6 +508,40 @@ void Agent::AddWaitFacts(int64_t deadline_ns, Capture* capture) {
   for (ThreadCapture& thread : capture->threads) {
     auto polled = facts->polled.find(thread.tid);
     if (polled != facts->polled.end()) thread.waited_fds = std::move(polled->second);
+  }
+  const std::vector<ThreadCall> waiters = HoldersThatWait(in_memory, capture->futexes);
+  if (waiters.empty()) return;
+  const std::set<int32_t> ended = WaitsThatEnded(waiters, std::min(deadline_ns, MonotonicNs() + kConfirmWaitsNs), capture);
+  for (ThreadCapture& thread : capture->threads) {
+    if (ended.contains(thread.tid)) thread.call.reset();
+  }
+}
+
+std::set<int32_t> Agent::WaitsThatEnded(const std::vector<ThreadCall>& waiters, int64_t deadline_ns, Capture* capture) {
+  std::set<int32_t> ended;
+  // Nobody goes on in it.
+  if (IsStopped()) return ended;
+  std::vector<uint64_t> avmas;
+  for (const FutexWord& word : capture->futexes) avmas.push_back(word.avma);
+  for (int64_t pause_ns = kFirstConfirmPauseNs;; pause_ns *= 2) {
+    SleepLook look;
+    look.before = files_->Motion().value_or(std::vector<ThreadMotion>{});
+    auto sample = SampleWaits(deadline_ns);
+    auto words = ReadFutexes(avmas);
+    look.after = files_->Motion().value_or(std::vector<ThreadMotion>{});
+    ended.clear();
+    if (sample && words) {
+      look.sample = std::move(*sample);
+      capture->futexes = std::move(*words);
+    }
+    bool all_clear = true;
+    for (const ThreadCall& waiter : waiters) {
+      const StillWaits still = DoesStillWait(waiter, look);
+      if (still != StillWaits::kYes) ended.insert(waiter.tid);
+      all_clear &= still != StillWaits::kNotClear;
+    }
+    if (all_clear || !connected() || MonotonicNs() + pause_ns >= deadline_ns) return ended;
+    usleep(static_cast<useconds_t>(pause_ns / 1000));
   }
 }
 
@@ -603,7 +636,7 @@ std::shared_ptr<Capture> Agent::CaptureCrash(const std::function<bool()>& in_a_h
   capture->crash = ToCrashCapture(crash);
 
   CaptureRequest request{.trigger = Trigger::kCrash, .deadline_ns = now_ns + kCrashCaptureNs};
-  WantsCapture wanted(&captures_wanted_);
+  std::optional<WantsCapture> wanted(std::in_place, &captures_wanted_);
   std::unique_lock lock(capture_mutex_, std::defer_lock);
   // A live dump that runs ends as soon as it sees the crash.
   bool has_turn = lock.try_lock_for(std::chrono::nanoseconds(kCrashCaptureNs));

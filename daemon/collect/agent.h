@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "daemon/base/result.h"
 #include "daemon/collect/capture.h"
 #include "daemon/collect/collector.h"
+#include "daemon/collect/confirm_waits.h"
 #include "daemon/collect/counters.h"
 #include "daemon/collect/fd_names.h"
 #include "daemon/collect/heartbeats.h"
@@ -102,6 +104,9 @@ class Agent {
   // Put into `capture` what its threads wait for. Need no mutex.
   void AddWaits(int64_t deadline_ns, Capture* capture);
   void AddWaitFacts(int64_t deadline_ns, Capture* capture);
+  // The tids of `waiters` that went on, or of which that is not clear by the deadline. Reads the locks of `capture` anew,
+  // while the others sleep.
+  std::set<int32_t> WaitsThatEnded(const std::vector<ThreadCall>& waiters, int64_t deadline_ns, Capture* capture);
   void AddFdNames(int64_t deadline_ns, Capture* capture);
   bool IsStopped() const;
   // Gives a status to each thread that the kernel lists and nobody spoke for.

@@ -50,16 +50,4 @@ std::vector<FutexWord> ReadFutexWords(const ProcessFiles& files, RwlockLayout la
   return words;
 }
 
-FutexWord SeenTwice(const FutexWord& first, FutexWord second) {
-  if (first.mutex && (!second.mutex || second.mutex->owner_tid != first.mutex->owner_tid)) {
-    if (!second.mutex) second.mutex = first.mutex;
-    second.mutex->owner_tid = 0;
-  }
-  if (first.rwlock && (!second.rwlock || second.rwlock->writer_tid != first.rwlock->writer_tid)) {
-    if (!second.rwlock) second.rwlock = first.rwlock;
-    second.rwlock->writer_tid = 0;
-  }
-  return second;
-}
-
 }  // namespace stackd

@@ -17,7 +17,4 @@ inline constexpr size_t kMaxFutexWords = 4096;
 // By address, each once. Those that cannot be read are missing. May wait (memory_reader.h).
 std::vector<FutexWord> ReadFutexWords(const ProcessFiles& files, RwlockLayout layout, std::span<const uint64_t> avmas);
 
-// Two looks at one word: what the second saw, and a holder only if both saw the same.
-FutexWord SeenTwice(const FutexWord& first, FutexWord second);
-
 }  // namespace stackd

@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -57,44 +56,19 @@ std::vector<int32_t> ReadFdTable(const ProcessFiles& files, const FdTable& table
   return fds;
 }
 
-int32_t HolderOf(const FutexWord& word) {
-  if (word.mutex) return word.mutex->owner_tid;
-  return word.rwlock ? word.rwlock->writer_tid : 0;
-}
-
-void LookAgain(const ProcessFiles& files, RwlockLayout layout, const std::set<int32_t>& waiting_tids,
-               int64_t second_look_ns, int64_t deadline_ns, std::vector<FutexWord>* words) {
-  std::vector<uint64_t> of_waiters;
-  for (const FutexWord& word : *words) {
-    if (waiting_tids.contains(HolderOf(word))) of_waiters.push_back(word.avma);
-  }
-  if (of_waiters.empty()) return;
-  const int64_t pause_ns = std::min(second_look_ns, deadline_ns - MonotonicNs());
-  if (pause_ns > 0) usleep(static_cast<useconds_t>(pause_ns / 1000));
-  for (FutexWord& again : ReadFutexWords(files, layout, of_waiters)) {
-    auto first = std::ranges::lower_bound(*words, again.avma, {}, &FutexWord::avma);
-    *first = SeenTwice(*first, std::move(again));
-  }
-}
-
 }  // namespace
 
 bool WaitsInMemory(const SystemCall& call) { return WaitedFutex(call) || WaitedFdTable(call); }
 
 WaitFacts ReadWaitFacts(const ProcessFiles& files, RwlockLayout layout, std::span<const ThreadCall> calls,
-                        int64_t second_look_ns, int64_t deadline_ns) {
+                        int64_t deadline_ns) {
   WaitFacts facts;
   std::set<uint64_t> futexes;
-  std::set<int32_t> waiting_tids;
   for (const auto& [tid, call] : calls) {
-    if (auto futex = WaitedFutex(call)) {
-      futexes.insert(*futex);
-      waiting_tids.insert(tid);
-    }
+    if (auto futex = WaitedFutex(call)) futexes.insert(*futex);
   }
   facts.futex_count = futexes.size();
   facts.futexes = ReadFutexWords(files, layout, std::vector(futexes.begin(), futexes.end()));
-  LookAgain(files, layout, waiting_tids, second_look_ns, deadline_ns, &facts.futexes);
   for (const auto& [tid, call] : calls) {
     if (MonotonicNs() >= deadline_ns) break;
     if (auto table = WaitedFdTable(call)) facts.polled[tid] = ReadFdTable(files, *table);

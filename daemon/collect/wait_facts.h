@@ -6,16 +6,12 @@
 #include <span>
 #include <vector>
 
+#include "daemon/collect/confirm_waits.h"
 #include "daemon/collect/lock_layout.h"
 #include "daemon/collect/process_files.h"
 #include "daemon/collect/waits.h"
 
 namespace stackd {
-
-struct ThreadCall {
-  int32_t tid = 0;
-  SystemCall call;
-};
 
 // Whether anything of it lies in memory.
 bool WaitsInMemory(const SystemCall& call);
@@ -26,10 +22,8 @@ struct WaitFacts {
   std::map<int32_t, std::vector<int32_t>> polled;  // tid -> fds that it polls or selects
 };
 
-// Locks whose holder waits for another lock are looked at a second time `second_look_ns` later: else who waited when he was
-// asked, and holds a lock by the time that it is read, would look like a part of a deadlock.
 // Ends soon after `deadline_ns`, with what there is; may wait for longer (memory_reader.h).
 WaitFacts ReadWaitFacts(const ProcessFiles& files, RwlockLayout layout, std::span<const ThreadCall> calls,
-                        int64_t second_look_ns, int64_t deadline_ns);
+                        int64_t deadline_ns);
 
 }  // namespace stackd
