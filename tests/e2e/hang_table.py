@@ -186,8 +186,9 @@ CPP_VICTIMS = [
            (Finding("DEADLOCK", HANG, edges=(("prices-first", "taxes-first"), ("taxes-first", "prices-first"))),)),
     Victim("hang_cpp", "future_never_set", {"asker": Wait("FUTURE")},
            (Finding("NOBODY_TO_WAKE", "SUSPICIOUS|HANG", threads=("asker",), says=("future|promise",)),)),
+    # Nothing records who is to set a future: that it is a task of the same pool is a suspicion.
     Victim("hang_cpp", "starved_pool", {f"worker-{i}": Wait("FUTURE") for i in range(3)},
-           (Finding("STARVED_POOL", HANG, threads=("worker-0", "worker-1", "worker-2"), says=("WorkerLoop",)),)),
+           (Finding("STARVED_POOL", "HANG|SUSPICIOUS", threads=("worker-0", "worker-1", "worker-2"), says=("WorkerLoop",)),)),
     Victim("hang_cpp", "atomic_wait", {"atomic": Wait("ATOMIC", NONE, place="state")}),
     Victim("hang_cpp", "latch", {"latch": Wait("ATOMIC", NONE, place="two")}),
     Victim("hang_cpp", "semaphore", {"semaphore": Wait("ATOMIC|SEMAPHORE", NONE, place="tickets")}),
@@ -221,7 +222,7 @@ RUST_VICTIMS = [
            (Finding("OWNER_UNKNOWN", SUSPICIOUS, threads=("there",), says=("parking_lot",)),)),
 ]
 
-# Look like others that work, in one dump. Two tell: see hang_compare_test.py.
+# Look like others that work, in one dump. Two tell: see diff_test.py.
 CPU_VICTIMS = [
     Victim("hang_cpu", "spin_on_atomic", {"waiter": Wait("MUTEX", KNOWN, by="spinner", place="accounts_lock")}),
     Victim("hang_cpu", "livelock", {}),
