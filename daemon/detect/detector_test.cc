@@ -187,6 +187,16 @@ TEST_F(DetectorTest, AnIdleProcessIsSampledOnce) {
   EXPECT_LE(detector_->Counters().at("hang_looks"), 125);
 }
 
+TEST_F(DetectorTest, AHelperThatRanBeforeTheFirstSampleIsKnownByTheNext) {
+  Start();
+  FakeProcess& process = AddIdle();
+  // Two looks, the second of which samples.
+  Pass(3, [&] { process.threads[kHelper].Run(); });
+  ASSERT_EQ(process.samples, 1);
+  Pass(300);
+  EXPECT_EQ(process.samples, 2);
+}
+
 TEST_F(DetectorTest, SamplesKeepADistanceHoweverOftenThreadsSleepAnew) {
   for (int64_t cost_ns : {0 * kNsPerMs, 20 * kNsPerMs}) {
     probe_.processes.clear();

@@ -83,10 +83,10 @@ void ThreadWatch::Learn(std::span<const ThreadWait> waits, int64_t now_ns) {
     }
     thread.before.reset();
   }
-  // A thread that never runs but is no sleeper either, each time: the one that looks. Others are about to run.
-  if (!has_sampled_) {
+  // A thread that never runs but is no sleeper either, each time: the one that looks. Others are about to run. Where it ran
+  // just before the sample, to register for one, the next sample will tell.
+  if (helper_candidates_.empty()) {
     helper_candidates_ = std::move(silent);
-    has_sampled_ = true;
   } else if (helper_candidates_.size() > 1) {
     std::erase_if(helper_candidates_, [&](int32_t tid) { return !silent.contains(tid); });
   }

@@ -58,7 +58,6 @@ class ThreadWatch {
  private:
   std::map<int32_t, Thread> threads_;
   int64_t looked_ns_ = 0;
-  bool has_sampled_ = false;
   std::set<int32_t> helper_candidates_;
 };
 
