@@ -64,9 +64,9 @@ def cost_rows(what, processes, threads, awake=0, period_ms=1000, limit=None):
     say(f"detection: {what} for {SECONDS} s, with detection and without")
     daemon, helpers, switches = cost(processes, threads, awake, period_ms)
     without = sum(cost(processes, threads, awake, period_ms, WITHOUT)[:2])
-    ours = Figure([daemon + helpers], "%")
-    peer = Figure([without], "%", "no detection")
-    what = f"{what}: CPU of daemon and agent, percent of a core"
+    ours = Figure([daemon + helpers - without], "%")
+    peer = Figure([without], "%", "without detection, in all")
+    what = f"{what}: CPU of daemon and agent, more than without detection, percent of a core"
     rows = [below(what, ours, limit, peer=peer) if limit else Row(what, ours, peer),
             Row("of that, in the process (the agent's thread)", Figure([helpers], "%"))]
     # Threads that wake up by themselves switch by themselves.

@@ -29,6 +29,7 @@ import elf_variants  # of tests/e2e, where stand looks as well
 REPEAT = int(os.environ.get("STACKD_BENCH_REPEAT", "3"))
 WATCHED_THREADS = 16
 LOOK_MS = 0.5
+MAX_CELL = 300
 PEERS = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "stackd/bench/peers"
 PYTHON = "/usr/bin/python3"
 
@@ -254,7 +255,7 @@ def milliseconds(stopped_ms):
 def plain(text):
     """A cell of a Markdown table."""
     text = re.sub(r"\s+", " ", text).replace("|", "\\|").strip()
-    return text if len(text) <= 420 else text[:417] + "..."
+    return text if len(text) <= MAX_CELL else text[:MAX_CELL - 3] + "..."
 
 
 def main():
