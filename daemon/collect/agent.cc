@@ -627,6 +627,7 @@ std::shared_ptr<Capture> Agent::CaptureCrash(const std::function<bool()>& in_a_h
     crash = std::move(*crash_);
     crash_.reset();
   }
+  if (!connected() && Map() == nullptr && spool_file_ != nullptr && spool_file_->HasCrash(crash.id)) return nullptr;
   int64_t now_ns = MonotonicNs();
   int64_t age_ns = now_ns - std::min(now_ns, crash.time_ns);
   auto capture = std::make_shared<Capture>();
@@ -657,17 +658,7 @@ std::shared_ptr<Capture> Agent::CaptureCrash(const std::function<bool()>& in_a_h
   thread_count_.store(static_cast<int32_t>(recording.size()));
   Finish(&recording, capture.get());
   if (!in_a_hurry()) AddWaits(request.deadline_ns, capture.get());
-  if (Map() == nullptr) UseMapInSpool(capture.get());
   return capture;
-}
-
-void Agent::UseMapInSpool(Capture* capture) const {
-  std::shared_ptr<const Capture> left = spool_file_ != nullptr ? spool_file_->Look() : nullptr;
-  if (left == nullptr || left->crash->id != capture->crash->id) return;
-  capture->map = left->map;
-  for (const std::string& note : left->notes) {
-    if (std::ranges::find(capture->notes, note) == capture->notes.end()) capture->notes.push_back(note);
-  }
 }
 
 }  // namespace stackd

@@ -76,6 +76,7 @@ class Agent {
   // did not take back. True once in its life: when there is a crash, which the caller is to capture.
   bool TakeCrash();
   // Once, after TakeCrash gave true. The other threads are asked if the process is still there and nobody is in a hurry.
+  // nullptr: what it has mapped is not known, it has ended, and it has left a file that says all: that is to be taken in.
   std::shared_ptr<Capture> CaptureCrash(const std::function<bool()>& in_a_hurry);
   // The crash is on disk: lets the process die.
   void ReleaseCrash();
@@ -95,8 +96,6 @@ class Agent {
   void RunDump(const CaptureRequest& request, const std::function<bool()>& in_a_hurry, Recording* recording,
                Capture* capture);
   void Finish(Recording* recording, Capture* capture);
-  // For a process that ended before anybody had asked what it has mapped: it may have written that down itself.
-  void UseMapInSpool(Capture* capture) const;
   // Reads the ring until the dump is over, for whatever reason.
   void Record(const CaptureRequest& request, const std::function<bool()>& in_a_hurry, Recording* recording);
   // Reads the ring until the sample is over.

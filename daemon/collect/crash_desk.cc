@@ -85,7 +85,8 @@ void CrashDesk::RunCapturing() {
     Case next = std::move(to_capture_.front());
     to_capture_.pop_front();
     lock.unlock();
-    handler_(next.agent->CaptureCrash([this] { return InAHurry(); }), [&] { next.agent->ReleaseCrash(); });
+    auto capture = next.agent->CaptureCrash([this] { return InAHurry(); });
+    if (capture != nullptr) handler_(std::move(capture), [&] { next.agent->ReleaseCrash(); });
     Close(std::move(next));
     lock.lock();
   }

@@ -337,26 +337,40 @@ TEST_F(CrashTest, AFileThatAProcessLeftIsTakenInOnceItsRingWasSeenTo) {
   EXPECT_EQ(Counter("spool_taken"), 1);
 }
 
-TEST_F(CrashTest, OutOfTheRingHasTheMapOfTheFileWhereItsProcessEndedBeforeItWasAskedForOne) {
+TEST_F(CrashTest, IsTakenOutOfTheFileWhereItsProcessEndedBeforeItWasAskedForItsMap) {
   StartAndHandle();
-  FakeAgent agent(dir_), another(dir_);
+  FakeAgent agent(dir_);
   ASSERT_EQ(agent.Register(), "");
-  ASSERT_EQ(another.Register(Hello(4711)), "");
-  const char* maps = "1000-2000 r-xp 00000000 08:01 5 /usr/bin/fake\n";
-  for (auto [process, hello, id] : {std::tuple(&agent, Hello(), 5u), std::tuple(&another, Hello(4711), 6u)}) {
-    uint32_t first = process->WriteCrashSlots(5, 1);
-    std::string bytes = process->SpoolBytes(first, hello, maps);
-    ASSERT_EQ(write(process->spool.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
-    static_cast<stackd_crash_record*>(stackd_slot(&process->ring, first))->id[0] = id;
-    process->Commit(first);
-    process->Close();
-  }
-  ASSERT_NE(AwaitCrash(3), nullptr) << "the file of another crash is taken in by itself";
-  for (const auto& crash : Crashes()) {
-    if (crash->crash->from_spool) continue;
-    bool is_same = crash->crash->id[0] == 5;
-    EXPECT_EQ(crash->map->Find(0x1000) != nullptr, is_same) << crash->crash->id[0];
-  }
+  uint32_t first = agent.WriteCrashSlots(5, 1);
+  std::string bytes = agent.SpoolBytes(first, Hello(), "1000-2000 r-xp 00000000 08:01 5 /usr/bin/fake\n");
+  ASSERT_EQ(write(agent.spool.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+  agent.Commit(first);
+  agent.Close();
+  auto capture = AwaitCrash();
+  ASSERT_NE(capture, nullptr);
+  EXPECT_NE(capture->map->Find(0x1000), nullptr);
+  EXPECT_TRUE(Eventually([&] { return SpoolNames().empty(); }));
+  EXPECT_THAT(Crashes(), SizeIs(1));
+}
+
+TEST_F(CrashTest, IsTakenOutOfTheRingWhereTheFileHoldsAnotherOrClaimsToBeOfAnotherProcess) {
+  StartAndHandle();
+  FakeAgent agent(dir_), forger(dir_);
+  ASSERT_EQ(agent.Register(Hello(1)), "");
+  ASSERT_EQ(forger.Register(Hello(2)), "");
+  std::string another = agent.SpoolBytes(agent.WriteCrashSlots(5, 1), Hello(1));
+  ASSERT_EQ(write(agent.spool.get(), another.data(), another.size()), static_cast<ssize_t>(another.size()));
+  agent.Commit(agent.WriteCrashSlots(6, 1));
+  uint32_t forged = forger.WriteCrashSlots(7, 1);
+  std::string claim = forger.SpoolBytes(forged, Hello(1));
+  ASSERT_EQ(write(forger.spool.get(), claim.data(), claim.size()), static_cast<ssize_t>(claim.size()));
+  forger.Commit(forged);
+  agent.Close();
+  forger.Close();
+  ASSERT_NE(AwaitCrash(3), nullptr);
+  std::vector<uint64_t> ids;
+  for (const auto& crash : Crashes()) ids.push_back(crash->crash->id[0]);
+  EXPECT_THAT(ids, testing::UnorderedElementsAre(5, 6, 7));
 }
 
 TEST_F(CrashTest, FilesOfADaemonThatDiedAreTakenInAtTheStart) {

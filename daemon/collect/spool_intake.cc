@@ -103,8 +103,11 @@ void SpoolIntake::LetGo(const std::string& name) {
   changed_.notify_all();
 }
 
-std::shared_ptr<const Capture> SpoolIntake::Look(const std::string& name) const {
-  return LookAtSpoolFile(*spool_, name, modules_).capture;
+bool SpoolIntake::HasCrash(const std::string& name, const CrashId& id) const {
+  auto file = spool_->Read(name);
+  if (!file) return false;
+  auto crash = ParseSpoolFile(file->bytes);
+  return crash && std::ranges::equal(crash->record.id, id) && ProcessOf(name, file->uid, crash->process);
 }
 
 bool SpoolIntake::IsHeld(const std::string& name) {
@@ -188,9 +191,9 @@ HeldSpoolFile::~HeldSpoolFile() {
   if (auto alive = intake_.lock()) alive->LetGo(name_);
 }
 
-std::shared_ptr<const Capture> HeldSpoolFile::Look() const {
+bool HeldSpoolFile::HasCrash(const CrashId& id) const {
   auto alive = intake_.lock();
-  return alive != nullptr ? alive->Look(name_) : nullptr;
+  return alive != nullptr && alive->HasCrash(name_, id);
 }
 
 }  // namespace stackd

@@ -16,6 +16,8 @@
 
 namespace stackd {
 
+using CrashId = decltype(CrashRecord::id);
+
 // What of a file is to be done.
 struct SpoolFinding {
   enum class Kind {
@@ -43,8 +45,8 @@ class SpoolIntake {
   // A file of a connected process is left alone: what the ring holds goes first, and is more.
   void Hold(const std::string& name);
   void LetGo(const std::string& name);
-  // What its process wrote there meanwhile, if that is a whole crash; nullptr if not.
-  std::shared_ptr<const Capture> Look(const std::string& name) const;
+  // Whether its process has written this crash there, so that it will be taken in. Opens no file but this one.
+  bool HasCrash(const std::string& name, const CrashId& id) const;
 
   // Once; takes in what is there.
   void Start(CrashHandler handler);
@@ -81,8 +83,8 @@ class HeldSpoolFile {
   HeldSpoolFile(const HeldSpoolFile&) = delete;
   HeldSpoolFile& operator=(const HeldSpoolFile&) = delete;
 
-  // See SpoolIntake::Look.
-  std::shared_ptr<const Capture> Look() const;
+  // See SpoolIntake::HasCrash.
+  bool HasCrash(const CrashId& id) const;
 
  private:
   const std::weak_ptr<SpoolIntake> intake_;
