@@ -21,13 +21,13 @@ using Finding = v1::Finding;
 constexpr size_t kMaxFindings = 100;
 
 // What made the daemon take the dump, where the waits alone do not show it.
-void AddCause(const HangCapture& hang, std::vector<Finding>* findings) {
-  if (hang.cause != HangCause::kHeartbeatMissed && hang.cause != HangCause::kSpin) return;
+void AddCause(const v1::Hang& hang, std::vector<Finding>* findings) {
+  if (hang.cause() != v1::Hang::HEARTBEAT_MISSED && hang.cause() != v1::Hang::SPIN) return;
   Finding& finding = findings->emplace_back();
-  finding.set_kind(hang.cause == HangCause::kSpin ? Finding::SPINNING : Finding::HEARTBEAT_MISSED);
+  finding.set_kind(hang.cause() == v1::Hang::SPIN ? Finding::SPINNING : Finding::HEARTBEAT_MISSED);
   finding.set_severity(Finding::HANG);
-  finding.set_explanation(PrintableText(hang.explanation));
-  if (hang.tid != 0) finding.add_tids(hang.tid);
+  finding.set_explanation(PrintableText(hang.explanation()));
+  if (hang.tid() != 0) finding.add_tids(hang.tid());
 }
 
 bool IsWorse(const Finding& a, const Finding& b) {
@@ -44,7 +44,7 @@ void FindHangs(const Capture& capture, v1::Dump* dump) {
   FindQueues(&scene, &findings);
   FindStarvedPools(&scene, &findings);
   FindUnwakeable(&scene, &findings);
-  if (capture.hang) AddCause(*capture.hang, &findings);
+  AddCause(dump->hang(), &findings);
   FindIdle(&scene, &findings);
 
   std::ranges::stable_sort(findings, IsWorse);

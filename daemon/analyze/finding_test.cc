@@ -301,7 +301,10 @@ TEST(Finding, LockThatWasFreeWhenItWasReadIsNothingToSpeakOf) {
 TEST(Finding, MissedHeartbeatIsAFinding) {
   HangScene scene;
   scene.AddThread(101, "loop", {"Compute"});
-  scene.capture().hang = HangCapture{.cause = HangCause::kHeartbeatMissed, .explanation = "no beat", .tid = 101};
+  v1::Hang* hang = scene.dump().mutable_hang();
+  hang->set_cause(v1::Hang::HEARTBEAT_MISSED);
+  hang->set_explanation("no beat");
+  hang->set_tid(101);
   scene.Explain();
   EXPECT_EQ(scene.Finding(Finding::HEARTBEAT_MISSED).explanation(), "no beat");
 }

@@ -57,7 +57,7 @@ std::string_view SeverityInWords(v1::Finding::Severity severity) {
     case v1::Finding::SUSPICIOUS:
       return "SUSPICIOUS";
     default:
-      return "No hang";
+      return "Harmless";
   }
 }
 

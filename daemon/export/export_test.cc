@@ -260,7 +260,7 @@ TEST(ExportTextByThread, BeginsWithWhatHangs) {
   EXPECT_THAT(text, HasSubstr("checkout (pid 4711 on pod-7) hangs: 2 threads wait"));
   EXPECT_THAT(text, HasSubstr("\nHANG: 2 threads wait for each other in a circle: evil \\x1b[2J\n"));
   EXPECT_THAT(text, HasSubstr("(tid 5901 \"teller\"): in a system call (futex)\nwaits for mutex 0x5901 (heap)\n"));
-  EXPECT_THAT(text, HasSubstr("\nNo hang: 1000 threads are idle"));
+  EXPECT_THAT(text, HasSubstr("\nHarmless: 1000 threads are idle"));
 }
 
 TEST(ExportFolded, CountsRecursion) {

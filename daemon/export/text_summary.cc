@@ -115,7 +115,7 @@ void WriteHarmless(const v1::Dump& dump, Piecewise* out) {
   bool first = true;
   for (const v1::Finding& finding : dump.findings()) {
     if (finding.severity() != v1::Finding::HARMLESS) continue;
-    *out << (first ? "\n" : "") << "No hang: " << Printable(finding.explanation()) << "\n";
+    *out << (first ? "\n" : "") << "Harmless: " << Printable(finding.explanation()) << "\n";
     first = false;
   }
 }

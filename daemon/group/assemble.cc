@@ -182,6 +182,12 @@ std::vector<Group> GroupThreads(const v1::Dump& dump, const std::vector<std::str
   std::ranges::sort(groups, [](const Group& a, const Group& b) {
     return std::make_tuple(b.threads.size(), a.smallest_tid) < std::make_tuple(a.threads.size(), b.smallest_tid);
   });
+  // Whom a hang is about is what the reader looks for.
+  if (const int32_t tid = dump.hang().tid(); tid != 0) {
+    std::ranges::stable_partition(groups, [&](const Group& group) {
+      return std::ranges::any_of(group.threads, [&](int thread) { return dump.threads(thread).tid() == tid; });
+    });
+  }
   return groups;
 }
 

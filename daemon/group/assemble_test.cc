@@ -178,6 +178,19 @@ TEST_F(AssembleTest, OrdersGroupsOfOneSizeByTheirSmallestTid) {
   EXPECT_THAT(tids, ElementsAre(3, 7, 9));
 }
 
+TEST_F(AssembleTest, BeginsWithTheThreadThatAHangIsAbout) {
+  const int idle = AddStack({"wait"}), stuck = AddStack({"lock"}), main = AddStack({"main"});
+  AddThread(1, "main", main);
+  AddThread(2, "", idle);
+  AddThread(3, "", idle);
+  AddThread(4, "loop", stuck);
+  capture_.hang = HangCapture{.cause = HangCause::kHeartbeatMissed, .tid = 4};
+  std::vector<int> tids;
+  const v1::Dump dump = Assemble();
+  for (const v1::StackGroup& group : dump.groups()) tids.push_back(group.tids(0));
+  EXPECT_THAT(tids, ElementsAre(4, 2, 1)) << "the others by size";
+}
+
 TEST_F(AssembleTest, PutsEachThreadWithAStackInExactlyOneGroup) {
   std::mt19937 random(42);
   for (int round = 0; round < 50; ++round) {
