@@ -63,7 +63,7 @@ struct HangDetection::State {
   }
 
   CollectorProbe probe;
-  std::unique_ptr<RuleActions> actions;
+  std::shared_ptr<RuleActions> actions;
   std::unique_ptr<HangDesk> desk;
   std::shared_ptr<Detector> detector;
   std::shared_ptr<void> watch;
@@ -88,17 +88,19 @@ Result<std::unique_ptr<HangDetection>> HangDetection::Start(Collector* collector
       &s->probe, DetectorOptions{.rules = std::move(rules),
                                  .on_suspicion = [s](SharedSuspicion suspicion) { s->desk->Add(std::move(suspicion)); },
                                  .on_gone = [s](const std::string& process_id) { s->desk->Forget(process_id); }});
-  s->watch = pipeline->Watch([s](std::shared_ptr<const v1::Dump> dump) {
+  // Whoever tells of a dump, or captures, just then may outlive the detection.
+  s->watch = pipeline->Watch([weak_detector = std::weak_ptr(s->detector),
+                              weak_actions = std::weak_ptr(s->actions)](std::shared_ptr<const v1::Dump> dump) {
     const std::string id = IdOf(dump->process());
-    s->detector->AfterCapture(id);
-    if (dump->trigger() != v1::Dump::CRASH) return;
+    if (const auto detector = weak_detector.lock()) detector->AfterCapture(id);
+    const auto actions = weak_actions.lock();
+    if (actions == nullptr || dump->trigger() != v1::Dump::CRASH) return;
     ProcessDescription process;
     process.id = id;
     process.display_name = dump->process().display_name();
     process.executable = dump->process().executable();
-    s->actions->OnCrash(process, dump->name(), MonotonicNs());
+    actions->OnCrash(process, dump->name(), MonotonicNs());
   });
-  // Whoever captures just then may outlive the detection.
   pipeline->BeforeCapture([weak = std::weak_ptr(s->detector)](const std::string& process_id) {
     const auto detector = weak.lock();
     return detector == nullptr ? std::map<int32_t, int64_t>() : detector->BeforeCapture(process_id);

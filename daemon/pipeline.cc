@@ -500,12 +500,14 @@ Result<std::vector<std::string>> Pipeline::FunctionsOf(const std::string& proces
   const CaptureRequest request{.deadline_ns = deadline_ns - NamingTimeNs(deadline_ns - MonotonicNs()), .only_tid = tid};
   auto captured = state_->collector->CaptureProcess(process_id, request);
   if (!captured) return std::unexpected(std::move(captured.error()));
-  const Capture& capture = **captured;
+  Capture& capture = **captured;
+  // A process may answer for others, too.
+  std::erase_if(capture.threads, [&](const ThreadCapture& thread) { return thread.tid != tid; });
   DistinctStacks distinct = Distinct(capture, state_->Unwind(capture));
   state_->Name(capture, deadline_ns, &distinct.stacks);
   std::vector<std::string> functions;
   for (size_t i = 0; i < capture.threads.size(); ++i) {
-    if (capture.threads[i].tid != tid || distinct.of_thread[i] < 0) continue;
+    if (distinct.of_thread[i] < 0) continue;
     for (const auto& location : distinct.stacks[distinct.of_thread[i]].locations) {
       if (location->frames.empty()) functions.emplace_back();
       for (const auto& frame : location->frames) functions.push_back(frame.function);

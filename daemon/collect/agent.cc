@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <utility>
 
 #include "daemon/base/clock.h"
@@ -44,9 +45,11 @@ constexpr int64_t kHurriedLoadNs = 10 * kNsPerMs;
 // What threads wait for is read when they have answered: a capture that is late as it is has still so long for it.
 constexpr int64_t kWaitFactsGraceNs = 20 * kNsPerMs;
 // Names of fds come from the process, which may not tell them.
+constexpr size_t kMaxPolledFds = 20'000;
 constexpr int64_t kFdNamesNs = 50 * kNsPerMs;
 // Until threads that had been asked sleep again and that was seen: longer only where they wait for a core.
-constexpr int64_t kConfirmWaitsNs = 500 * kNsPerMs;
+constexpr int64_t kMinConfirmWaitsNs = 100 * kNsPerMs;
+constexpr int64_t kMaxConfirmWaitsNs = 500 * kNsPerMs;
 constexpr int64_t kFirstConfirmPauseNs = kNsPerMs;
 // Some microseconds where nothing is in the way.
 constexpr int64_t kReadFutexesNs = 100 * kNsPerMs;
@@ -505,43 +508,57 @@ void Agent::AddWaitFacts(int64_t deadline_ns, Capture* capture) {
                              " futexes: " + std::to_string(kMaxFutexWords) + " futexes were looked at");
   }
   capture->futexes = std::move(facts->futexes);
+  size_t polled_fds = 0;
   for (ThreadCapture& thread : capture->threads) {
     auto polled = facts->polled.find(thread.tid);
-    if (polled != facts->polled.end()) thread.waited_fds = std::move(polled->second);
+    if (polled == facts->polled.end()) continue;
+    polled->second.resize(std::min(polled->second.size(), kMaxPolledFds - polled_fds));
+    polled_fds += polled->second.size();
+    thread.waited_fds = std::move(polled->second);
   }
-  const std::vector<ThreadCall> waiters = HoldersThatWait(in_memory, capture->futexes);
-  if (waiters.empty()) return;
-  const std::set<int32_t> ended = WaitsThatEnded(waiters, std::min(deadline_ns, MonotonicNs() + kConfirmWaitsNs), capture);
-  for (ThreadCapture& thread : capture->threads) {
-    if (ended.contains(thread.tid)) thread.call.reset();
+  if (polled_fds == kMaxPolledFds) {
+    capture->notes.push_back("its threads wait for more than " + std::to_string(kMaxPolledFds) +
+                             " fds: the others are not named");
   }
+  DropEndedCircles(std::move(in_memory), deadline_ns, capture);
 }
 
-std::set<int32_t> Agent::WaitsThatEnded(const std::vector<ThreadCall>& waiters, int64_t deadline_ns, Capture* capture) {
-  std::set<int32_t> ended;
-  // Nobody goes on in it.
-  if (IsStopped()) return ended;
+void Agent::DropEndedCircles(std::vector<ThreadCall> calls, int64_t deadline_ns, Capture* capture) {
+  // In a stopped process nobody goes on.
+  if (CallsInCircles(calls, capture->futexes).empty() || IsStopped()) return;
+  const int64_t now_ns = MonotonicNs();
+  deadline_ns = std::clamp(deadline_ns, now_ns + kMinConfirmWaitsNs, now_ns + kMaxConfirmWaitsNs);
   std::vector<uint64_t> avmas;
   for (const FutexWord& word : capture->futexes) avmas.push_back(word.avma);
+  bool has_looked = false;
+  std::set<int32_t> ended, not_clear;
   for (int64_t pause_ns = kFirstConfirmPauseNs;; pause_ns *= 2) {
-    SleepLook look;
-    look.before = files_->Motion().value_or(std::vector<ThreadMotion>{});
-    auto sample = SampleWaits(deadline_ns);
+    const auto before = files_->Motion().value_or(std::vector<ThreadMotion>{});
+    auto sample = SampleWaits(deadline_ns, /*gives_way=*/!capture->crash.has_value());
     auto words = ReadFutexes(avmas);
-    look.after = files_->Motion().value_or(std::vector<ThreadMotion>{});
-    ended.clear();
-    if (sample && words) {
-      look.sample = std::move(*sample);
+    const auto after = files_->Motion().value_or(std::vector<ThreadMotion>{});
+    if (sample && !sample->empty() && words) {
+      has_looked = true;
       capture->futexes = std::move(*words);
+      not_clear.clear();
+      const SleepLook look(before, *sample, after);
+      for (const ThreadCall& waiter : CallsInCircles(calls, capture->futexes)) {
+        const StillWaits still = DoesStillWait(waiter, look);
+        if (still == StillWaits::kNo) ended.insert(waiter.tid);
+        if (still == StillWaits::kNotClear) not_clear.insert(waiter.tid);
+      }
+      std::erase_if(calls, [&](const ThreadCall& thread) { return ended.contains(thread.tid); });
+      if (not_clear.empty()) break;
     }
-    bool all_clear = true;
-    for (const ThreadCall& waiter : waiters) {
-      const StillWaits still = DoesStillWait(waiter, look);
-      if (still != StillWaits::kYes) ended.insert(waiter.tid);
-      all_clear &= still != StillWaits::kNotClear;
-    }
-    if (all_clear || !connected() || MonotonicNs() + pause_ns >= deadline_ns) return ended;
+    if (!connected() || MonotonicNs() + pause_ns >= deadline_ns) break;
     usleep(static_cast<useconds_t>(pause_ns / 1000));
+  }
+  if (!has_looked) {
+    capture->notes.push_back(
+        "threads wait for each other in a circle by one reading of their locks; it could not be confirmed by a second");
+  }
+  for (ThreadCapture& thread : capture->threads) {
+    if (ended.contains(thread.tid) || not_clear.contains(thread.tid)) thread.call.reset();
   }
 }
 
@@ -553,7 +570,7 @@ void Agent::AddFdNames(int64_t deadline_ns, Capture* capture) {
   if (!fds.empty()) capture->fds = fd_names_.Ask(fds, deadline_ns);
 }
 
-Result<std::vector<ThreadWait>> Agent::SampleWaits(int64_t deadline_ns) {
+Result<std::vector<ThreadWait>> Agent::SampleWaits(int64_t deadline_ns, bool gives_way) {
   deadline_ns = std::min(deadline_ns, MonotonicNs() + kMaxCaptureNs);
   std::unique_lock lock(capture_mutex_, std::defer_lock);
   auto wait = std::chrono::nanoseconds(std::max<int64_t>(0, deadline_ns - MonotonicNs()));
@@ -567,7 +584,7 @@ Result<std::vector<ThreadWait>> Agent::SampleWaits(int64_t deadline_ns) {
     sample_ = &sample;
   }
   SendCommand(STACKD_COMMAND_SAMPLE, {.deadline_ns = deadline_ns});
-  Result<void> recorded = RecordSample(deadline_ns);
+  Result<void> recorded = RecordSample(deadline_ns, gives_way);
   {
     std::lock_guard ring_lock(ring_mutex_);
     sample_ = nullptr;
@@ -578,7 +595,7 @@ Result<std::vector<ThreadWait>> Agent::SampleWaits(int64_t deadline_ns) {
   return sample.Take();
 }
 
-Result<void> Agent::RecordSample(int64_t deadline_ns) {
+Result<void> Agent::RecordSample(int64_t deadline_ns, bool gives_way) {
   for (;;) {
     // In this order, as in Record().
     const uint32_t doorbell = reader_.Doorbell();
@@ -587,7 +604,7 @@ Result<void> Agent::RecordSample(int64_t deadline_ns) {
     Drain();
     if (done) return {};
     if (!connected_before) return Error(Code::kNotFound, "processes/" + id_ + " has ended", "PROCESS_EXITED");
-    if (captures_wanted_.load() > 0 || crashed_.load()) {
+    if (gives_way && (captures_wanted_.load() > 0 || crashed_.load())) {
       return Error(Code::kAborted, "a dump of processes/" + id_ + " went first");
     }
     if (MonotonicNs() >= deadline_ns) {
@@ -657,6 +674,8 @@ std::shared_ptr<Capture> Agent::CaptureCrash(const std::function<bool()>& in_a_h
   }
   thread_count_.store(static_cast<int32_t>(recording.size()));
   Finish(&recording, capture.get());
+  if (has_turn) lock.unlock();
+  wanted.reset();
   if (!in_a_hurry()) AddWaits(request.deadline_ns, capture.get());
   return capture;
 }

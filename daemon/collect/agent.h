@@ -14,7 +14,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -67,7 +66,8 @@ class Agent {
 
   // Any thread; see Collector.
   Result<std::vector<ThreadMotion>> ReadMotion();
-  Result<std::vector<ThreadWait>> SampleWaits(int64_t deadline_ns);
+  // `gives_way`: ends when a capture wants to run, or the process crashes.
+  Result<std::vector<ThreadWait>> SampleWaits(int64_t deadline_ns, bool gives_way);
   Result<std::vector<FutexWord>> ReadFutexes(std::vector<uint64_t> avmas) const;
   std::vector<Heartbeat> Heartbeats() const { return ReadHeartbeats(*ring_); }
   char StateOf(int32_t tid) const { return files_->State(tid); }
@@ -99,13 +99,13 @@ class Agent {
   // Reads the ring until the dump is over, for whatever reason.
   void Record(const CaptureRequest& request, const std::function<bool()>& in_a_hurry, Recording* recording);
   // Reads the ring until the sample is over.
-  Result<void> RecordSample(int64_t deadline_ns);
+  Result<void> RecordSample(int64_t deadline_ns, bool gives_way);
   // Put into `capture` what its threads wait for. Need no mutex.
   void AddWaits(int64_t deadline_ns, Capture* capture);
   void AddWaitFacts(int64_t deadline_ns, Capture* capture);
-  // The tids of `waiters` that went on, or of which that is not clear by the deadline. Reads the locks of `capture` anew,
-  // while the others sleep.
-  std::set<int32_t> WaitsThatEnded(const std::vector<ThreadCall>& waiters, int64_t deadline_ns, Capture* capture);
+  // Of `calls`, those that make circles: takes them from the threads that have gone on, or of which that is not clear.
+  // Reads the locks of `capture` anew, while the others sleep.
+  void DropEndedCircles(std::vector<ThreadCall> calls, int64_t deadline_ns, Capture* capture);
   void AddFdNames(int64_t deadline_ns, Capture* capture);
   bool IsStopped() const;
   // Gives a status to each thread that the kernel lists and nobody spoke for.

@@ -472,7 +472,7 @@ Result<std::vector<ThreadWait>> Collector::SampleWaits(const std::string& proces
   std::shared_ptr<Agent> agent = state_->Find(process_id);
   if (agent == nullptr) return NotConnected(process_id);
   state_->counters.wait_samples++;
-  return agent->SampleWaits(deadline_ns);
+  return agent->SampleWaits(deadline_ns, /*gives_way=*/true);
 }
 
 Result<std::vector<FutexWord>> Collector::ReadFutexes(const std::string& process_id,

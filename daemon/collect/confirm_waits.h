@@ -1,12 +1,12 @@
-// Which threads of a dump still wait for what they waited for when they were asked.
+// Which threads of a dump still wait for each other.
 //
 // Threads answer first, and locks are read later. With two contended locks somebody who waited for one when he was asked
 // often holds the other by the time that it is read, and then looks like a part of a deadlock.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "daemon/collect/waits.h"
@@ -18,16 +18,17 @@ struct ThreadCall {
   SystemCall call;
 };
 
-// Of `calls` those on futexes by threads that hold, by `words`, what others wait for. Without one of these nobody waits in
-// a circle.
-std::vector<ThreadCall> HoldersThatWait(std::span<const ThreadCall> calls, std::span<const FutexWord> words);
+// Of `calls` those by which threads wait in a circle, or each for itself, as `words` (by address) have it. A word that is
+// no known lock may be a tid.
+std::vector<ThreadCall> CallsInCircles(std::span<const ThreadCall> calls, std::span<const FutexWord> words);
 
-// Two readings of how often threads have run, and what they slept in at a moment between.
+// How often threads had run, what they slept in after that, and how often they had run then; by tid.
 struct SleepLook {
-  // Empty where the kernel does not tell.
-  std::vector<ThreadMotion> before;
-  std::vector<ThreadWait> sample;
-  std::vector<ThreadMotion> after;
+  SleepLook(std::span<const ThreadMotion> before, std::span<const ThreadWait> sample, std::span<const ThreadMotion> after);
+
+  // Without these where the kernel does not tell.
+  std::unordered_map<int32_t, uint64_t> runs_before, runs_after;
+  std::unordered_map<int32_t, SystemCall> sleeping;
 };
 
 enum class StillWaits {

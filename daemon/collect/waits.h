@@ -12,7 +12,7 @@ namespace stackd {
 
 // A pthread_mutex_t of glibc at the futex word, believed because every field of it makes sense.
 struct GlibcMutex {
-  int32_t owner_tid = 0;  // 0: nobody for long: it changed hands while it was looked at
+  int32_t owner_tid = 0;  // 0: nobody
   uint32_t count = 0;     // times that the owner has locked a recursive one
   uint32_t users = 0;
   int32_t kind = 0;  // __kind: type in bits 0 and 1, robust 16, priority inheritance 32, shared 128
@@ -25,7 +25,7 @@ struct GlibcRwlock {
   uint64_t avma = 0;          // of the lock; the futex is a word of it
   uint32_t reader_count = 0;  // that hold it, or wait for it while a writer does
   bool write_locked = false;  // or about to be
-  int32_t writer_tid = 0;     // that holds it; 0: none, or not for long
+  int32_t writer_tid = 0;     // that holds it; 0: none
   bool prefers_writers = false;
 
   bool operator==(const GlibcRwlock&) const = default;

@@ -198,30 +198,36 @@ ThreadCall WaitsFor(int32_t tid, uint64_t avma) {
   return {tid, SystemCall{.number = SYS_futex, .known_arguments = 3, .arguments = {avma, FUTEX_WAIT_PRIVATE}}};
 }
 
-TEST(ConfirmWaits, OnlyWhoHoldsSomethingAndWaitsIsLookedAtAgain) {
-  const std::vector<ThreadCall> calls = {
-      WaitsFor(1, 8), WaitsFor(2, 8), WaitsFor(3, 16), WaitsFor(4, 24), {5, SystemCall{.number = SYS_read}}};
+std::vector<int32_t> TidsInCircles(const std::vector<ThreadCall>& calls, const std::vector<FutexWord>& words) {
+  std::vector<int32_t> tids;
+  for (const ThreadCall& thread : CallsInCircles(calls, words)) tids.push_back(thread.tid);
+  std::ranges::sort(tids);
+  return tids;
+}
+
+TEST(ConfirmWaits, OnlyCirclesAreLookedAtAgain) {
   const std::vector<FutexWord> words = {{.avma = 8, .value = 2, .mutex = GlibcMutex{.owner_tid = 3}},
                                         {.avma = 16, .value = 4},
-                                        {.avma = 24, .value = 2, .mutex = GlibcMutex{.owner_tid = 5}}};
-  std::vector<int32_t> tids;
-  for (const ThreadCall& thread : HoldersThatWait(calls, words)) tids.push_back(thread.tid);
-  // 2 may be a tid as well as the state of a lock, and is looked at in vain.
-  EXPECT_THAT(tids, ElementsAre(2, 3, 4));
+                                        {.avma = 24, .value = 2, .mutex = GlibcMutex{.owner_tid = 5}},
+                                        {.avma = 32, .value = 3, .rwlock = GlibcRwlock{.avma = 32, .writer_tid = 1}}};
+  EXPECT_THAT(TidsInCircles({WaitsFor(1, 8), WaitsFor(3, 24), WaitsFor(4, 8)}, words), IsEmpty()) << "a chain";
+  EXPECT_THAT(TidsInCircles({WaitsFor(1, 8), WaitsFor(3, 32), WaitsFor(9, 8)}, words), ElementsAre(1, 3))
+      << "who waits for a circle is no part of it";
+  EXPECT_THAT(TidsInCircles({WaitsFor(1, 8), WaitsFor(3, 16), WaitsFor(4, 32)}, words), ElementsAre(1, 3, 4)) << "a tid";
+  EXPECT_THAT(TidsInCircles({WaitsFor(3, 8), WaitsFor(5, 24)}, words), ElementsAre(3, 5)) << "each for itself";
+  EXPECT_THAT(TidsInCircles({{3, SystemCall{.number = SYS_read}}, WaitsFor(5, 99)}, words), IsEmpty());
 }
 
 TEST(ConfirmWaits, AThreadWaitsStillIfItHasNotRunAndSleepsInTheSameCall) {
   const ThreadCall waiter = WaitsFor(7, 8);
-  SleepLook look{.before = {{.tid = 7, .run_count = 3}},
-                 .sample = {{.tid = 7, .call = waiter.call}},
-                 .after = {{.tid = 7, .run_count = 3}}};
-  EXPECT_EQ(DoesStillWait(waiter, look), StillWaits::kYes);
-  look.after[0].run_count = 4;
-  EXPECT_EQ(DoesStillWait(waiter, look), StillWaits::kNotClear);
-  look.sample[0].call = WaitsFor(7, 16).call;
-  EXPECT_EQ(DoesStillWait(waiter, look), StillWaits::kNo);
-  look.sample.clear();
-  EXPECT_EQ(DoesStillWait(waiter, look), StillWaits::kNotClear) << "it runs";
+  const std::vector<ThreadMotion> first = {{.tid = 7, .run_count = 3}}, later = {{.tid = 7, .run_count = 4}};
+  const std::vector<ThreadWait> same = {{.tid = 7, .call = waiter.call}},
+                                other = {{.tid = 7, .call = WaitsFor(7, 16).call}};
+  EXPECT_EQ(DoesStillWait(waiter, SleepLook(first, same, first)), StillWaits::kYes);
+  EXPECT_EQ(DoesStillWait(waiter, SleepLook(first, same, later)), StillWaits::kNotClear);
+  EXPECT_EQ(DoesStillWait(waiter, SleepLook(first, other, first)), StillWaits::kNo);
+  EXPECT_EQ(DoesStillWait(waiter, SleepLook(first, {}, first)), StillWaits::kNotClear) << "it runs";
+  EXPECT_EQ(DoesStillWait(waiter, SleepLook({}, same, {})), StillWaits::kYes) << "where the kernel does not count";
 }
 
 // Threads 1 and 2 wait for each other when they are asked. `later`: what the helper sees of thread 2 afterwards.

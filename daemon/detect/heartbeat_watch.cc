@@ -25,7 +25,8 @@ HeartbeatWatch::Events HeartbeatWatch::Look(std::span<const Heartbeat> heartbeat
   for (const Heartbeat& heartbeat : heartbeats) {
     Cell cell{heartbeat};
     auto known = before.find(heartbeat.cell);
-    if (known != before.end() && IsSame(known->second.heartbeat, heartbeat)) {
+    const bool is_known = known != before.end() && IsSame(known->second.heartbeat, heartbeat);
+    if (is_known) {
       cell = std::move(known->second);
       before.erase(known);
     }
@@ -38,7 +39,7 @@ HeartbeatWatch::Events HeartbeatWatch::Look(std::span<const Heartbeat> heartbeat
       cell.age_ns = 0;
     } else if (cell.is_excused) {
       cell.is_excused = judge(heartbeat) == Verdict::kExcused;
-    } else {
+    } else if (is_known) {
       cell.age_ns += watched_ns;
     }
     if (!cell.is_missed && cell.age_ns > heartbeat.limit_ns) {
