@@ -162,27 +162,6 @@ void stackd_on_dump_signal(int signal_number, siginfo_t* info, void* context) {
   stackd_handler_leave();
 }
 
-STACKD_HANDLER static void count_sigterm(void) {
-  stackd_handler_enter();
-  const struct stackd_ring* ring = atomic_load(&current_ring);
-  if (ring != NULL) __atomic_fetch_add(&ring->header->sigterm_count, 1, __ATOMIC_RELAXED);
-  stackd_handler_leave();
-}
-
-void stackd_on_term_signal(int signal_number, siginfo_t* info, void* context) {
-  struct stackd_action action = stackd_chain_deliver(signal_number);
-  if (action.handler == STACKD_ACTION_IGNORE) return;
-  if (action.handler == STACKD_ACTION_DEFAULT) {
-    /* Set just now, in another thread. */
-    stackd_chain_end(signal_number, info, context);
-    return;
-  }
-  count_sigterm();
-  /* The kernel has done what the flags of its action ask for, and our frame is gone: nothing tells this from a call of the
-   * kernel's. */
-  ((void (*)(int, siginfo_t*, void*))action.handler)(signal_number, info, context);
-}
-
 int stackd_send_dump_signal(int signal_number, int32_t pid, uint32_t tid, uint32_t index, uint32_t seq) {
   siginfo_t info = {0};
   info.si_signo = signal_number;

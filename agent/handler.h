@@ -47,8 +47,6 @@ int stackd_has_room(const void* ucontext, uint64_t bytes) STACKD_HANDLER;
 /* The signal handler itself: HANDLER ONLY. */
 void stackd_on_dump_signal(int signal_number, siginfo_t* info, void* context) STACKD_HANDLER;
 
-/* Stands before the program's own handler of SIGTERM: counts, and jumps there. HANDLER ONLY. */
-void stackd_on_term_signal(int signal_number, siginfo_t* info, void* context) STACKD_HANDLER;
 /* Calls the program's handler for a signal of this number that somebody else sent, on the stack where that belongs
  * (signal_frame.h): HANDLER ONLY. */
 void stackd_pass_on(int signal_number, siginfo_t* info, void* context,

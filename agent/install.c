@@ -36,19 +36,7 @@ bool stackd_has_taken(int signal_number) {
 
 bool stackd_is_other_process(void) { return stackd_getpid() != process; }
 
-/* The program's action but for the function, and that only if there is one: default and ignored actions stay the kernel's.
- */
-static int take_term_action(const struct sigaction* action, stackd_sigaction_fn* set_action) {
-  struct sigaction ours = *action;
-  if (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN) {
-    ours.sa_sigaction = stackd_on_term_signal;
-    ours.sa_flags |= SA_SIGINFO;
-  }
-  return set_action(SIGTERM, &ours, NULL) == 0 ? 0 : -errno;
-}
-
 int stackd_take_action(int signal_number, const struct sigaction* action, stackd_sigaction_fn* set_action) {
-  if (signal_number == SIGTERM) return take_term_action(action, set_action);
   bool for_dumps = signal_number == settings.dump_signal;
   struct sigaction ours;
   memset(&ours, 0, sizeof(ours));
@@ -133,10 +121,6 @@ int stackd_install_with(stackd_sigaction_fn* set_action) {
   stackd_heartbeat_watch_forks(); /* before ours, which starts a helper */
   error = -pthread_atfork(NULL, NULL, after_fork_in_child);
   return error != 0 ? error : stackd_helper_start(&settings, &files, false);
-}
-
-void stackd_watch_sigterm(stackd_sigaction_fn* set_action) {
-  if (atomic_load(&taken_signal) != 0 && settings.watches_sigterm) take_signal(SIGTERM, set_action);
 }
 
 EXPORT int stackd_install(void) {

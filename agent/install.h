@@ -13,11 +13,7 @@ int stackd_install_with(stackd_sigaction_fn* set_action);
 /* The signal that the agent has taken for dumps, or 0. */
 int stackd_taken_signal(void);
 
-/* Stands before the handler of SIGTERM that the program has or will set, unless STACKD_TERM=0. Only for who interposes
- * sigaction(). After stackd_install_with(). */
-void stackd_watch_sigterm(stackd_sigaction_fn* set_action);
-
-/* Whether the agent has taken this signal, for dumps or crashes, or watches it. */
+/* Whether the agent has taken this signal, for dumps or crashes. */
 bool stackd_has_taken(int signal_number);
 
 /* Whether this is a child of vfork(), which has our memory but not our signals. */

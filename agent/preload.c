@@ -34,5 +34,4 @@ __attribute__((constructor)) static void on_load(void) {
   stackd_crash_record_set_last_words(&words);
   stackd_crash_set_abort((uint64_t)dlsym(RTLD_NEXT, "abort"));
   stackd_install_with(stackd_preload_real_sigaction);
-  stackd_watch_sigterm(stackd_preload_real_sigaction);
 }

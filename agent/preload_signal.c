@@ -1,7 +1,7 @@
 /* sigaction() and signal(), for the signals that the agent has taken. A program that resets all signals at its start, or
  * handles one of these itself, would otherwise take our handler away: the next dump would end it (the default action of a
- * real-time signal), and its crash, or that it was told to end, would not be seen. The program's action becomes the chain
- * target (chain.h) and is what the program gets when it asks.
+ * real-time signal), and its crash would not be seen. The program's action becomes the chain target (chain.h) and is what
+ * the program gets when it asks.
  */
 #include <signal.h>
 #include <stdbool.h>

@@ -77,8 +77,6 @@ int stackd_settings_read(struct stackd_settings* settings) {
     if (*end != '\0' || hold_ms < 0 || hold_ms > MAX_HOLD_MS) return -EINVAL;
     settings->crash_hold_ns = (uint64_t)hold_ms * NS_PER_MS;
   }
-  text = read_variable("STACKD_TERM");
-  settings->watches_sigterm = text == NULL || strcmp(text, "0") != 0;
   return read_crash_signals(read_variable("STACKD_CRASH_SIGNALS"), &settings->crash_signals);
 }
 

@@ -3,7 +3,6 @@
 #define STACKD_PROCESS_H_
 
 #include <pthread.h>
-#include <stdbool.h>
 
 #include "agent/own_fd.h"
 #include "stackd/wire.h"
@@ -14,7 +13,6 @@ struct stackd_settings {
   int dump_signal;
   uint64_t crash_signals; /* bit n - 1 is signal n */
   uint64_t crash_hold_ns;
-  bool watches_sigterm;
 };
 
 /* From the environment (agent.h). 0; -ECANCELED if the agent is switched off; -EINVAL for a value that cannot be used. */

@@ -118,11 +118,16 @@ TEST(Wait, JoinNamesTheThreadThatIsToEnd) {
 TEST(Wait, JoinIsSeenWithoutAnyName) {
   HangScene scene;
   scene.AddThread(101, "w", {"@libc.so.6", "@bank"});
-  scene.SetFutexCall(101, 0x7000, FUTEX_WAIT_BITSET | FUTEX_CLOCK_REALTIME);
-  scene.AddWord(0x7000, 102);
+  // Where glibc keeps tids, and elsewhere.
+  scene.SetFutexCall(101, 0x7fd0, FUTEX_WAIT_BITSET | FUTEX_CLOCK_REALTIME);
+  scene.AddWord(0x7fd0, 102);
+  scene.AddThread(103, "v", {"@libc.so.6", "@bank"});
+  scene.SetFutexCall(103, 0x7f00, FUTEX_WAIT);
+  scene.AddWord(0x7f00, 102);
   scene.AddSleeper(102, "worker", "Work()");
   scene.Explain();
   EXPECT_EQ(scene.wait(101).kind(), Wait::JOIN);
+  EXPECT_EQ(scene.wait(103).kind(), Wait::FUTEX);
 }
 
 TEST(Wait, OuterFunctionSaysMoreThanInner) {

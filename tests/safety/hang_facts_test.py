@@ -7,7 +7,6 @@ The daemon is fake_daemon.py. The program is eintr_matrix: one thread in each bl
 import json
 import os
 import re
-import signal
 import socket
 import struct
 import subprocess
@@ -486,95 +485,6 @@ class HeartbeatsTest(Case):
         before = self.beats()
         self.ask("fork")
         self.assertEqual(self.beats(), before)
-
-
-SIGTERM_PROGRAM = r"""
-import ctypes, os, signal, sys
-libc = ctypes.CDLL(None)
-libc.sysv_signal.restype = ctypes.c_void_p
-libc.sysv_signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
-def say(*words):
-    os.write(1, (" ".join(map(str, words)) + "\n").encode())  # print() cannot be interrupted by itself
-def told(number, frame):
-    say("told", number, signal.getsignal(number) is told)
-on_signal = ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda number: say("told", number))
-def handle():
-    signal.signal(signal.SIGTERM, told)
-def ignore():
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-def default():
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-def once():
-    libc.sysv_signal(signal.SIGTERM, on_signal)
-say("ready")
-for line in sys.stdin:
-    globals()[line.strip()]()
-    say("done")
-"""
-
-
-class SigtermTest(Case):
-    def setUp(self):
-        super().setUp()
-        self.start("/usr/bin/python3", "-c", SIGTERM_PROGRAM)
-        self.daemon.run_command(fake_daemon.COMMAND_SAMPLE)  # The agent has mapped the ring.
-
-    def set(self, action):
-        self.program.stdin.write(action + "\n")
-        self.program.stdin.flush()
-        self.assertEqual(self.program.stdout.readline(), "done\n")
-
-    def count(self):
-        return self.daemon.ring.load(fake_daemon.SIGTERM_COUNT)
-
-    def ends_by_sigterm(self):
-        self.program.terminate()
-        self.assertEqual(self.program.wait(10), -signal.SIGTERM)
-
-    def test_the_daemon_is_told_where_the_program_handles_it_and_the_program_as_ever(self):
-        self.set("handle")
-        for count in (1, 2, 3):
-            self.program.terminate()
-            self.assertEqual(self.program.stdout.readline(), "told 15 True\n")
-            self.assertEqual(self.count(), count)
-        self.set("default")
-        self.ends_by_sigterm()
-        self.assertEqual(self.count(), 3)
-
-    def test_a_program_that_handles_none_ends_of_it(self):
-        self.ends_by_sigterm()
-        self.assertEqual(self.count(), 0)
-
-    def test_a_program_that_ignores_it_is_left_alone(self):
-        self.set("ignore")
-        self.program.terminate()
-        self.set("default")
-        self.assertEqual(self.count(), 0)
-        with open(f"/proc/{self.program.pid}/status", encoding="utf-8") as file:
-            self.assertFalse(int(re.search(r"SigCgt:\s*(\w+)", file.read())[1], 16) >> signal.SIGTERM - 1 & 1)
-
-    def test_a_handler_for_one_time_is_called_one_time(self):
-        self.set("once")
-        self.program.terminate()
-        self.assertEqual(self.program.stdout.readline(), "told 15\n")
-        self.assertEqual(self.count(), 1)
-        self.ends_by_sigterm()
-
-
-class SigtermNotWatchedTest(Case):
-    def test_the_daemon_is_not_told_where_the_environment_says_so(self):
-        os.environ["STACKD_TERM"] = "0"
-        try:
-            self.start("/usr/bin/python3", "-c", SIGTERM_PROGRAM)
-        finally:
-            del os.environ["STACKD_TERM"]
-        self.program.stdin.write("handle\n")
-        self.program.stdin.flush()
-        self.assertEqual(self.program.stdout.readline(), "done\n")
-        self.daemon.run_command(fake_daemon.COMMAND_SAMPLE)
-        self.program.terminate()
-        self.assertEqual(self.program.stdout.readline(), "told 15 True\n")
-        self.assertEqual(self.daemon.ring.load(fake_daemon.SIGTERM_COUNT), 0)
 
 
 class HeartbeatsWithoutDaemonTest(unittest.TestCase):

@@ -128,11 +128,7 @@ struct stackd_ring_header {
   /* Daemon -> crashing thread: `crash_phase` is a futex word, stackd_crash_phase; it only grows. The thread holds the
    * process until STORED, for as long as it may (see stackd_crash_record). */
   uint32_t crash_phase;
-
-  /* The program's threads -> daemon: grows with each SIGTERM that a handler of the program's is called for. (A count, not a
-   * time: reading the clock would be a system call, and the program may have forbidden itself that one.) */
-  uint32_t sigterm_count;
-  uint32_t pad4[6];
+  uint32_t pad4[7];
 
   /* Agent -> daemon: crash records that count only if the process ends without taking them back: the program's own handler
    * runs, and may recover. 0, or 1 + first slot of the record, which is complete but not in `ready`. When the connection
@@ -152,7 +148,6 @@ STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, deadline_ns) == 72);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, helper_sleeping) == 128);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, doorbell) == 192);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, crash_phase) == 256);
-STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, sigterm_count) == 260);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, tentative) == 288);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, dropped) == 320);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, free) == 384);
