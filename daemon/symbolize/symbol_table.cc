@@ -70,6 +70,7 @@ void SymbolTable::ReadSymbols(const ElfFile& file, const ElfSection& section) {
     const Section* in = SectionOf(entry.svma);
     // "__bss_start" and "_edata" are no variables.
     if (in == nullptr || (!in->is_code && entry.size_bytes == 0)) continue;
+    has_functions_ |= in->is_code;
     symbols_.push_back(entry);
   }
   symbols_.shrink_to_fit();

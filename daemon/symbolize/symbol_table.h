@@ -25,7 +25,8 @@ class SymbolTable {
   // size (assembly) up to the next symbol, if it is code; never one of another section.
   std::optional<Match> Find(uint64_t svma) const;
 
-  bool empty() const { return symbols_.empty(); }
+  // No functions: variables that a stripped program shares with its libraries name no code.
+  bool empty() const { return !has_functions_; }
   bool is_dynamic() const { return is_dynamic_; }
 
  private:
@@ -47,6 +48,7 @@ class SymbolTable {
   std::vector<Symbol> symbols_;    // by svma, aliases by name
   std::vector<Section> sections_;  // by begin
   std::string_view names_;
+  bool has_functions_ = false;
   bool is_dynamic_ = false;
 };
 

@@ -11,8 +11,8 @@ from harness import Dump, StackdTest, eventually
 
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "stackd", "bin")
 GRPCURL = shutil.which("grpcurl") or shutil.which("grpcurl", path=CACHE)
-METHODS = ["CreateDump", "DeleteDump", "ExportDump", "GetDaemon", "GetDump", "GetProcess", "GetStackGroup", "ListDumps",
-           "ListProcesses", "ListStackGroups", "ResymbolizeDump", "WatchDumps"]
+METHODS = ["CompareDumps", "CreateDump", "DeleteDump", "ExportDump", "GetDaemon", "GetDump", "GetProcess", "GetStackGroup",
+           "ListDumps", "ListProcesses", "ListStackGroups", "ResymbolizeDump", "WatchDumps"]
 
 
 def resource(text):
