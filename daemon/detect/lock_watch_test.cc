@@ -66,7 +66,7 @@ TEST(ViewLocks, TellsWhoHasALock) {
   add(5, FUTEX_WAIT_PRIVATE, {.mutex = GlibcMutex{.owner_tid = 77}});
   add(6, FUTEX_WAIT_PRIVATE, {.mutex = GlibcMutex{.owner_tid = 0}});  // just let go
   add(7, FUTEX_WAIT_PRIVATE, {.value = 1});                           // some word
-  add(8, FUTEX_WAIT_BITSET, {.value = 1});                            // pthread_join of 1
+  add(9, FUTEX_WAIT_BITSET, {.value = 1});                            // pthread_join of 1: where a tid lies in glibc
   threads.Update(motions, 1, false);
   threads.Learn(waits, 1);
   const LockView view = ViewLocks(threads, futexes);
@@ -82,9 +82,9 @@ TEST(ViewLocks, TellsWhoHasALock) {
   EXPECT_TRUE(std::ranges::find(view.locks, 5, &LockWait::waiter_tid)->owner_is_gone);
   EXPECT_EQ(owner_of(6), -1);
   EXPECT_EQ(owner_of(7), -1);
-  EXPECT_EQ(owner_of(8), -1);
+  EXPECT_EQ(owner_of(9), -1);
   EXPECT_THAT(view.edges, SizeIs(4));
-  EXPECT_TRUE(std::ranges::find(view.edges, 8, &WaitEdge::waiter_tid) != view.edges.end());
+  EXPECT_TRUE(std::ranges::find(view.edges, 9, &WaitEdge::waiter_tid) != view.edges.end());
 }
 
 }  // namespace

@@ -7,6 +7,7 @@ The daemon is fake_daemon.py. The program is eintr_matrix: one thread in each bl
 import json
 import os
 import re
+import signal
 import socket
 import struct
 import subprocess
