@@ -41,7 +41,7 @@ constexpr int64_t kCrashCaptureNs = kNsPerSecond / 2;
 // A process that has waited for so long is let go as soon as what it said is stored.
 constexpr int64_t kCrashPatienceNs = kNsPerSecond;
 // Of that, where other crashes wait: what other processes have mapped too is known, and needs no time.
-constexpr int64_t kHurriedLoadNs = 10 * kNsPerMs;
+constexpr int64_t kHurriedLoadNs = 50 * kNsPerMs;
 // What threads wait for is read when they have answered: a capture that is late as it is has still so long for it.
 constexpr int64_t kWaitFactsGraceNs = 20 * kNsPerMs;
 // Names of fds come from the process, which may not tell them.

@@ -153,7 +153,9 @@ class CrashLossTest(StackdTest):
               f"{peak_kib // 1024} MiB at most", flush=True)
         self.assertLess(peak_kib - before_kib, 200 * 1024)
         self.assertLess(held[-1], BUDGET_S + SLACK_S + late_s)
-        self.assertEqual(1, len({dump["crash"]["fingerprint"] for dump in dumps}))
+        # A process that ended before it could be asked what it has mapped is counted by its addresses.
+        by_fingerprint = collections.Counter(dump["crash"]["fingerprint"] for dump in dumps)
+        self.assertGreaterEqual(by_fingerprint.most_common(1)[0][1], 980, by_fingerprint)
 
     def test_without_a_daemon_crashes_wait_in_the_spool(self):
         daemon = self.daemon()
