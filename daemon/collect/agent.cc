@@ -644,7 +644,6 @@ std::shared_ptr<Capture> Agent::CaptureCrash(const std::function<bool()>& in_a_h
     crash = std::move(*crash_);
     crash_.reset();
   }
-  if (!connected() && Map() == nullptr && spool_file_ != nullptr && spool_file_->HasCrash(crash.id)) return nullptr;
   int64_t now_ns = MonotonicNs();
   int64_t age_ns = now_ns - std::min(now_ns, crash.time_ns);
   auto capture = std::make_shared<Capture>();
@@ -663,6 +662,8 @@ std::shared_ptr<Capture> Agent::CaptureCrash(const std::function<bool()>& in_a_h
   if (has_turn && Map() == nullptr && connected()) {
     LoadModules(in_a_hurry() ? now_ns + kHurriedLoadNs : request.deadline_ns, &capture->notes);
   }
+  // Too late, also if it ended while it was asked: its file has what was mapped.
+  if (Map() == nullptr && spool_file_ != nullptr && spool_file_->HasCrash(capture->crash->id)) return nullptr;
   if (connected() && has_turn && age_ns < kCrashPatienceNs && !in_a_hurry()) {
     RunDump(request, in_a_hurry, &recording, capture.get());
   } else {

@@ -16,7 +16,7 @@
 
 namespace stackd {
 
-using CrashId = decltype(CrashRecord::id);
+using CrashId = decltype(CrashCapture::id);
 
 // What of a file is to be done.
 struct SpoolFinding {
