@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <stdbool.h>
 
+#include "agent/managed.h"
+
 #define RED_ZONE_BYTES 128
 #define CHUNK_WORDS 128 /* 1 KiB on the stack of the interrupted thread */
 #define PAGE_BYTES 4096ull
@@ -189,7 +191,7 @@ STACKD_HANDLER static void fill(const struct stackd_capture* capture, const stru
   record->payload_words = 0;
   record->outer_base = 0;
   record->outer_words = 0;
-  record->pad = 0;
+  record->managed_words = 0;
   record->syscall = capture->call;
 }
 
@@ -207,6 +209,21 @@ STACKD_HANDLER static bool copy_outer(const struct stackd_capture* capture, cons
   return copy_stack(capture, filter, range, may_read_in_place(capture), writer, 0, progress);
 }
 
+/* Only the thread itself stands still while this looks. */
+__attribute__((noinline)) STACKD_HANDLER static uint32_t write_managed(const struct stackd_capture* capture,
+                                                                       const struct span* span,
+                                                                       struct stackd_ring_writer* writer) {
+  if ((capture->flags & STACKD_THREAD_BY_HELPER) != 0) return 0;
+  struct stackd_managed_thread thread;
+  thread.pid = capture->pid;
+  thread.tid = capture->tid;
+  thread.thread_self = capture->thread_self;
+  thread.regs = capture->regs;
+  thread.stack_start = capture->regs[STACKD_REG_RSP];
+  thread.stack_end = span->end;
+  return stackd_managed_write(writer, &thread);
+}
+
 /* Fills in `record`, which `writer` has begun. `*next`, if not NULL, is set to its slot before anything is read that may
  * fault. False if slots ran out. */
 STACKD_HANDLER static bool write(const struct stackd_capture* capture, struct stackd_ring_writer* writer,
@@ -216,6 +233,7 @@ STACKD_HANDLER static bool write(const struct stackd_capture* capture, struct st
   if (span.end < span.start) span.end = span.start; /* rsp is at an end of the address space */
   struct stackd_interval outer = outer_stack(capture, &span);
   struct stackd_interval whole = {span.start, span.end};
+  struct span whole_span = span;
   if (span.end - span.start > capture->max_stack_bytes) {
     span.end = span.start + capture->max_stack_bytes;
     flags |= STACKD_THREAD_TRUNCATED;
@@ -264,6 +282,7 @@ STACKD_HANDLER static bool write(const struct stackd_capture* capture, struct st
   record->payload_words = progress.payload_words + outer_progress.payload_words;
   record->outer_base = outer_base;
   record->outer_words = outer_progress.stack_words;
+  record->managed_words = write_managed(capture, &whole_span, writer);
   uint64_t elapsed_ns = stackd_clock_ns(CLOCK_MONOTONIC) - capture->begin_ns;
   record->handler_ns = elapsed_ns < UINT32_MAX ? (uint32_t)elapsed_ns : UINT32_MAX;
   return true;

@@ -22,6 +22,7 @@
 #include "daemon/finisher.h"
 #include "daemon/group/assemble.h"
 #include "daemon/log/log.h"
+#include "daemon/managed/managed_reader.h"
 #include "daemon/resymbolize/earlier_stacks.h"
 #include "daemon/resymbolize/module_finder.h"
 #include "daemon/store/raw_capture.h"
@@ -47,6 +48,8 @@ int64_t NamingTimeNs(int64_t budget_ns) {
 // Nobody waits for the names of a crash, but the next crash.
 constexpr int64_t kNameCrashNs = 10 * kNsPerSecond;
 constexpr int kFinishers = 2;
+// What a process that is held in its crash has for the memory of its runtimes.
+constexpr int64_t kReadManagedOfCrashNs = kNsPerSecond / 4;
 
 // A capture that is being made, and who waits for it.
 struct Flight {
@@ -148,6 +151,7 @@ struct Pipeline::State {
   Symbolizer* symbolizer;
   DumpStore* store;
   ModuleFinder modules;
+  ManagedReader managed;
 
   std::mutex mutex;
   DumpIds ids;
@@ -343,6 +347,7 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
     return std::unexpected(std::move(captured.error()));
   }
   const Capture& capture = **captured;
+  managed.Read(capture_request.deadline_ns, *captured);
   const int64_t captured_ns = MonotonicNs();
   if (capture.map != nullptr) modules.Learn(capture.process.uid, *capture.map);
   const std::string id = NextId(capture.begin_wall_ns);
@@ -447,6 +452,7 @@ Pipeline::Pipeline(Collector* collector, Symbolizer* symbolizer, DumpStore* stor
 Pipeline::~Pipeline() { finisher_.reset(); }
 
 void Pipeline::AddCrash(std::shared_ptr<Capture> capture, const std::function<void()>& release) {
+  state_->managed.Read(MonotonicNs() + kReadManagedOfCrashNs, capture);
   const std::string id = state_->NextId(capture->begin_wall_ns);
   v1::Dump header = DumpHeader(*capture, id);
   *header.mutable_crash() = ExplainCrash(*capture, nullptr);

@@ -79,7 +79,7 @@ Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessFiles 
       peer_uid_(peer_uid),
       id_(std::move(id)),
       files_(std::make_shared<const ProcessFiles>(std::move(files))),
-      memory_(files_),
+      memory_(std::make_shared<const MemoryReader>(files_)),
       ring_(std::move(ring)),
       counters_(counters),
       dump_signal_(hello.dump_signal),
@@ -495,7 +495,7 @@ void Agent::AddWaitFacts(int64_t deadline_ns, Capture* capture) {
   }
   const RwlockLayout layout = RwlockLayoutOf(*capture->map);
   auto facts = std::make_shared<WaitFacts>();
-  const bool read = memory_.Run(
+  const bool read = memory_->Run(
       deadline_ns, [=](const ProcessFiles& files) { *facts = ReadWaitFacts(files, layout, in_memory, deadline_ns); });
   if (!read) {
     capture->notes.push_back(
@@ -622,7 +622,7 @@ Result<std::vector<FutexWord>> Agent::ReadFutexes(std::vector<uint64_t> avmas) c
   const RwlockLayout layout = map == nullptr ? RwlockLayout::kCurrent : RwlockLayoutOf(*map);
   auto words = std::make_shared<std::vector<FutexWord>>();
   const bool read =
-      memory_.Run(MonotonicNs() + kReadFutexesNs, [words, layout, avmas = std::move(avmas)](const ProcessFiles& files) {
+      memory_->Run(MonotonicNs() + kReadFutexesNs, [words, layout, avmas = std::move(avmas)](const ProcessFiles& files) {
         *words = ReadFutexWords(files, layout, avmas);
       });
   if (!read) return Error(Code::kUnavailable, "the kernel holds up whoever reads the memory of processes/" + id_);
@@ -632,6 +632,7 @@ Result<std::vector<FutexWord>> Agent::ReadFutexes(std::vector<uint64_t> avmas) c
 void Agent::Finish(Recording* recording, Capture* capture) {
   capture->map = Map();
   if (capture->map == nullptr) capture->map = std::make_shared<const AddressMap>(std::vector<Mapping>{});
+  if (files_->has_memory()) capture->memory = memory_;
   capture->threads = recording->TakeThreads();
   recording->AddNotes(&capture->notes);
   capture->process = Describe();

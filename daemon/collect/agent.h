@@ -117,7 +117,7 @@ class Agent {
   const uid_t peer_uid_;
   const std::string id_;
   const std::shared_ptr<const ProcessFiles> files_;
-  const MemoryReader memory_;
+  const std::shared_ptr<const MemoryReader> memory_;
   const std::unique_ptr<Ring> ring_;
   CollectorCounters* const counters_;
   std::atomic<bool> connected_{true};

@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "daemon/collect/managed.h"
 #include "daemon/collect/waits.h"
 #include "daemon/module/address_map.h"
+#include "daemon/ring/managed_trace.h"
 #include "daemon/unwind/stack_copy.h"
 #include "daemon/unwind/unwinder.h"
 
@@ -44,6 +46,8 @@ struct ThreadCapture {
   std::optional<SystemCall> call;   // that it is in; nullopt: in none, or it is not known
   std::vector<int32_t> waited_fds;  // that it polls, reads, ...: see Capture::fds
   int64_t unmoved_ns = -1;          // time for which it had not run before the capture; -1: not known
+  // As the agent wrote them; not stored: ManagedFacts say what they mean.
+  std::vector<ManagedTrace> traces;
 };
 
 // The process, as far as a dump must know it after it is gone.
@@ -95,6 +99,8 @@ struct HangCapture {
 
 enum class Trigger : uint8_t { kRequest = 1, kHang = 2, kCrash = 3, kSelf = 4 };
 
+class MemoryReader;
+
 struct Capture {
   ProcessDescription process;
   Trigger trigger = Trigger::kRequest;
@@ -108,6 +114,9 @@ struct Capture {
   std::vector<FutexWord> futexes;      // that threads wait on, by address
   std::vector<WaitedFd> fds;           // that threads wait for, by number
   std::shared_ptr<const AddressMap> map;
+  // Of the process, as long as it lives; nullptr where it may not be read. Not stored.
+  std::shared_ptr<const MemoryReader> memory;
+  ManagedFacts managed;
   // What is missing and why, one sentence each.
   std::vector<std::string> notes;
 };

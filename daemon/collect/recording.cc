@@ -18,6 +18,7 @@ void Recording::Fill(ThreadRecord record, ThreadCapture* thread) {
   thread->pause_ns = (record.flags & STACKD_THREAD_BY_HELPER) != 0 ? 0 : record.handler_ns;
   thread->thread_self_avma = record.thread_self_avma;
   thread->call = record.call;
+  thread->traces = std::move(record.managed);
   std::copy(std::begin(record.registers), std::end(record.registers), thread->registers.value.begin());
   size_t bytes = 8 * (record.masks.capacity() + record.words.capacity());
   if (captured_bytes_ + bytes > kMaxCaptureBytes) {

@@ -7,17 +7,12 @@
 #include <vector>
 
 #include "daemon/collect/capture.h"
+#include "daemon/group/named_stack.h"
 #include "daemon/symbolize/symbolizer.h"
 #include "daemon/unwind/unwinder.h"
 #include "stackd/v1/stackd.pb.h"
 
 namespace stackd {
-
-// A distinct sequence of program counters, with names: `locations[i]` belongs to `native.frames[i]` and is never null.
-struct NamedStack {
-  NativeStack native;
-  std::vector<std::shared_ptr<const SourceLocation>> locations;
-};
 
 // `stack_of_thread[i]` is the index into `stacks` of `capture.threads[i]`, or -1. `dump_id` is the last part of the name.
 //

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "daemon/base/text.h"
+#include "daemon/ring/managed_record.h"
 
 namespace stackd {
 namespace {
@@ -28,8 +29,8 @@ std::optional<SystemCall> ParseCall(const stackd_syscall& raw) {
   return call;
 }
 
-// False if the payload does not hold what the header promises.
-bool ParseStack(std::span<const char> payload, ThreadRecord* record) {
+// What follows the stack; nullopt if the payload does not hold what the header promises.
+std::optional<std::span<const char>> ParseStack(std::span<const char> payload, ThreadRecord* record) {
   size_t available = payload.size() / 8;
   size_t at = 0;
   auto word_at = [&](size_t index) {
@@ -53,7 +54,8 @@ bool ParseStack(std::span<const char> payload, ThreadRecord* record) {
     }
     return true;
   };
-  return take(record->stack_words) && take(record->outer_words);
+  if (!take(record->stack_words) || !take(record->outer_words)) return std::nullopt;
+  return payload.subspan(8 * at);
 }
 
 // `bytes` without the slot header of its first slot.
@@ -78,7 +80,9 @@ std::optional<ThreadRecord> ParseThreadBody(std::span<const char> bytes) {
   record.outer_base_avma = raw.outer_base;
   record.outer_words = raw.outer_words;
   record.call = ParseCall(raw.syscall);
-  if (!ParseStack(bytes.subspan(kBodyBytes), &record)) return std::nullopt;
+  const auto rest = ParseStack(bytes.subspan(kBodyBytes), &record);
+  if (!rest || raw.managed_words > STACKD_MAX_MANAGED_WORDS || 8ull * raw.managed_words > rest->size()) return std::nullopt;
+  record.managed = ParseManaged(rest->first(8ull * raw.managed_words));
   return record;
 }
 

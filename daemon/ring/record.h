@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/ring/managed_trace.h"
 #include "daemon/ring/system_call.h"
 #include "stackd/ring_abi.h"
 
@@ -35,6 +36,7 @@ struct ThreadRecord {
   std::vector<uint64_t> masks;
   std::vector<uint64_t> words;
   std::optional<SystemCall> call;  // nullopt: in none, or it is not known
+  std::vector<ManagedTrace> managed;
 };
 
 // One entry of a STATUS record.

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/language.h"
 #include "daemon/module/module.h"
 
 namespace stackd {
@@ -19,6 +20,9 @@ struct SourceFrame {
   std::string file;      // empty if unknown
   int line = 0;
   bool inlined = false;  // into the next one in the list
+  Language language = Language::kUnknown;
+  bool by_runtime = false;  // a runtime's own record of its calls says so
+  bool unplaced = false;    // the same, and between which native frames it ran is not known
 };
 
 // What one address stands for.

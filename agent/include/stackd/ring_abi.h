@@ -237,7 +237,8 @@ struct stackd_thread_record {
    * form. */
   uint64_t outer_base;
   uint32_t outer_words;
-  uint32_t pad;
+  /* Behind the stack: so many words of stackd_managed_entry, what runtimes know of this thread. */
+  uint32_t managed_words;
   struct stackd_syscall syscall;
 };
 
@@ -247,6 +248,79 @@ STACKD_ABI_ASSERT(offsetof(struct stackd_thread_record, regs) == 64);
 STACKD_ABI_ASSERT(offsetof(struct stackd_thread_record, stack_base) == 200);
 STACKD_ABI_ASSERT(offsetof(struct stackd_thread_record, syscall) == 232);
 STACKD_ABI_ASSERT(sizeof(struct stackd_thread_record) == 288);
+
+/* What the runtimes of other languages know of a thread's stack, as the thread itself found it in their memory when it was
+ * interrupted: names of functions and files, tables of lines, places in code; never a value of the program's.
+ *
+ * Entries follow each other, each of whole words. A RUNTIME entry begins what one runtime says: its frames, innermost
+ * first, and symbols anywhere among them. A symbol may be there twice, or not at all. */
+enum stackd_runtime {
+  STACKD_RUNTIME_CPYTHON = 1,
+  STACKD_RUNTIME_V8 = 2,
+  STACKD_RUNTIME_HOTSPOT = 3,
+};
+
+enum stackd_managed_kind {
+  STACKD_MANAGED_RUNTIME = 1, /* stackd_managed_runtime */
+  STACKD_MANAGED_FRAME = 2,   /* stackd_managed_frame */
+  STACKD_MANAGED_SYMBOL = 3,  /* stackd_managed_symbol, then its texts and its table */
+};
+
+struct stackd_managed_entry {
+  uint16_t kind;       /* stackd_managed_kind */
+  uint16_t flags;      /* of the runtime entry: stackd_managed_runtime_flags; of a frame: stackd_managed_frame_flags */
+  uint32_t size_bytes; /* of the whole entry, a multiple of 8 */
+};
+
+/* How a walk over a runtime's frames ended. */
+enum stackd_walk_status {
+  STACKD_WALK_WHOLE = 0,           /* all frames are there */
+  STACKD_WALK_UNKNOWN_VERSION = 1, /* of this version of the runtime nothing is known: no frames */
+  STACKD_WALK_BAD_LAYOUT = 2,      /* something was not what it should be: frames up to there */
+  STACKD_WALK_UNREADABLE = 3,      /* memory could not be read: frames up to there */
+  STACKD_WALK_LIMIT = 4,           /* too many frames: the innermost ones */
+};
+
+enum stackd_managed_runtime_flags {
+  STACKD_MANAGED_HOLDS_GIL = 1u << 0, /* CPython: this thread had the global interpreter lock */
+};
+
+struct stackd_managed_runtime {
+  struct stackd_managed_entry entry;
+  uint32_t runtime;  /* stackd_runtime */
+  int32_t status;    /* stackd_walk_status */
+  uint64_t version;  /* as the runtime counts: CPython's PY_VERSION_HEX; V8: major << 48 | minor << 32 | build << 16 | patch */
+  uint64_t instance; /* address of the interpreter or isolate that the thread is in */
+};
+STACKD_ABI_ASSERT(sizeof(struct stackd_managed_runtime) == 32);
+
+enum stackd_managed_frame_flags {
+  /* The runtime was called from native code here; no function of its own. Frames beyond it are of an older activation. */
+  STACKD_MANAGED_BOUNDARY = 1u << 0,
+};
+
+struct stackd_managed_frame {
+  struct stackd_managed_entry entry;
+  uint64_t anchor;  /* an address in the native frame that runs this function; 0: of the same as the frame before */
+  uint64_t key;     /* of its symbol; unique in this record alone: memory is used again */
+  int64_t position; /* in its code, as the runtime counts: bytes, offsets of bytecode */
+};
+STACKD_ABI_ASSERT(sizeof(struct stackd_managed_frame) == 32);
+
+/* The texts follow, UTF-8 or what the runtime has, without NUL: function, file, table; then zeros up to a whole word. */
+struct stackd_managed_symbol {
+  struct stackd_managed_entry entry;
+  uint64_t key;
+  uint32_t first_line; /* 0: not known */
+  uint16_t function_bytes;
+  uint16_t file_bytes;
+  uint32_t table_bytes;  /* from positions to lines, as the runtime keeps it; the runtime's version tells its format */
+  uint32_t table_format; /* the runtime's own business */
+};
+STACKD_ABI_ASSERT(sizeof(struct stackd_managed_symbol) == 32);
+
+/* Of one thread. A record with more is corrupt. */
+#define STACKD_MAX_MANAGED_WORDS 16384u
 
 enum stackd_thread_status {
   STACKD_STATUS_SIGNAL_BLOCKED = 2, /* numbers as in stackd.v1.Thread.Status */

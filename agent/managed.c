@@ -1,0 +1,114 @@
+#include "agent/managed.h"
+
+#include <stddef.h>
+
+#define MAX_TEXT_BYTES 1024u
+#define MAX_TABLE_BYTES (32u << 10)
+#define CHUNK_BYTES 512u
+
+bool stackd_managed_read(const struct stackd_managed_thread* thread, uint64_t address, void* out, uint32_t size_bytes) {
+  return stackd_read_memory(thread->pid, address, out, size_bytes) == (long)size_bytes;
+}
+
+/* Whether so many words may be written: an entry is there as a whole or not at all. What a walker was promised may yet
+ * meet a ring that is full; the reader sees an entry that is cut. */
+STACKD_HANDLER static bool reserve(struct stackd_managed_writer* writer, uint32_t words) {
+  if (writer->full || words > writer->words_left) {
+    writer->full = true;
+    return false;
+  }
+  writer->words_left -= words;
+  return true;
+}
+
+STACKD_HANDLER static void append(struct stackd_managed_writer* writer, const void* words, uint32_t size_bytes) {
+  if (writer->full) return;
+  if (stackd_ring_append(writer->ring, words, size_bytes / 8)) {
+    writer->words += size_bytes / 8;
+  } else {
+    writer->full = true;
+  }
+}
+
+void stackd_managed_begin(struct stackd_managed_writer* writer, uint32_t runtime, uint16_t flags, int32_t status,
+                          uint64_t version, uint64_t instance) {
+  struct stackd_managed_runtime begin = {
+      {STACKD_MANAGED_RUNTIME, flags, sizeof(begin)}, runtime, status, version, instance};
+  if (reserve(writer, sizeof(begin) / 8)) append(writer, &begin, sizeof(begin));
+}
+
+void stackd_managed_frame(struct stackd_managed_writer* writer, uint16_t flags, uint64_t anchor, uint64_t key,
+                          int64_t position) {
+  struct stackd_managed_frame frame = {{STACKD_MANAGED_FRAME, flags, sizeof(frame)}, anchor, key, position};
+  if (reserve(writer, sizeof(frame) / 8)) append(writer, &frame, sizeof(frame));
+}
+
+/* Texts of a symbol, end to end, by whole words. */
+struct packer {
+  struct stackd_managed_writer* writer;
+  const struct stackd_managed_thread* thread;
+  uint32_t filled_bytes;
+  unsigned char chunk[CHUNK_BYTES];
+};
+
+STACKD_HANDLER static void pack(struct packer* packer, uint64_t address, uint32_t size_bytes) {
+  for (uint32_t done = 0; done < size_bytes;) {
+    uint32_t room = CHUNK_BYTES - packer->filled_bytes;
+    uint32_t part = size_bytes - done < room ? size_bytes - done : room;
+    unsigned char* to = packer->chunk + packer->filled_bytes;
+    if (!stackd_managed_read(packer->thread, address + done, to, part)) {
+      for (uint32_t i = 0; i < part; i++) to[i] = 0;
+    }
+    packer->filled_bytes += part;
+    done += part;
+    if (packer->filled_bytes == CHUNK_BYTES) {
+      append(packer->writer, packer->chunk, CHUNK_BYTES);
+      packer->filled_bytes = 0;
+    }
+  }
+}
+
+STACKD_HANDLER static void pad(struct packer* packer) {
+  while (packer->filled_bytes % 8 != 0) packer->chunk[packer->filled_bytes++] = 0;
+  append(packer->writer, packer->chunk, packer->filled_bytes);
+}
+
+void stackd_managed_symbol(struct stackd_managed_writer* writer, const struct stackd_managed_thread* thread,
+                           const struct stackd_managed_symbol_source* symbol) {
+  struct stackd_managed_bytes function = symbol->function, file = symbol->file, table = symbol->table;
+  if (function.size_bytes > MAX_TEXT_BYTES) function.size_bytes = MAX_TEXT_BYTES;
+  if (file.size_bytes > MAX_TEXT_BYTES) {
+    file.address += file.size_bytes - MAX_TEXT_BYTES;
+    file.size_bytes = MAX_TEXT_BYTES;
+  }
+  if (table.size_bytes > MAX_TABLE_BYTES) table.size_bytes = 0;
+  uint32_t text_bytes = function.size_bytes + file.size_bytes + table.size_bytes;
+  struct stackd_managed_symbol entry;
+  entry.entry.kind = STACKD_MANAGED_SYMBOL;
+  entry.entry.flags = 0;
+  entry.entry.size_bytes = (uint32_t)sizeof(entry) + ((text_bytes + 7) & ~7u);
+  entry.key = symbol->key;
+  entry.first_line = symbol->first_line;
+  entry.function_bytes = (uint16_t)function.size_bytes;
+  entry.file_bytes = (uint16_t)file.size_bytes;
+  entry.table_bytes = table.size_bytes;
+  entry.table_format = symbol->table_format;
+  if (!reserve(writer, entry.entry.size_bytes / 8)) return;
+  append(writer, &entry, sizeof(entry));
+  struct packer packer;
+  packer.writer = writer;
+  packer.thread = thread;
+  packer.filled_bytes = 0;
+  pack(&packer, function.address, function.size_bytes);
+  pack(&packer, file.address, file.size_bytes);
+  pack(&packer, table.address, table.size_bytes);
+  pad(&packer);
+}
+
+void stackd_managed_find_runtimes(void) {}
+
+uint32_t stackd_managed_write(struct stackd_ring_writer* ring, const struct stackd_managed_thread* thread) {
+  struct stackd_managed_writer writer = {ring, STACKD_MAX_MANAGED_WORDS, false, 0};
+  (void)thread;
+  return writer.words;
+}

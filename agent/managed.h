@@ -1,0 +1,71 @@
+/* What runtimes of other languages know of a thread's stack becomes a part of its THREAD record (ring_abi.h).
+ *
+ * A walker for each runtime reads the runtime's own memory: nothing of the runtime is called, no lock of its is taken, and
+ * whatever it reads may be garbage (the runtime was interrupted anywhere), so that each read goes through
+ * stackd_managed_read and each loop has a bound. */
+#ifndef STACKD_MANAGED_H_
+#define STACKD_MANAGED_H_
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/ring_writer.h"
+
+/* The interrupted thread, as a walker sees it. */
+struct stackd_managed_thread {
+  int32_t pid;
+  uint32_t tid;
+  uint64_t thread_self; /* fs base; 0 if unknown */
+  const uint64_t* regs; /* STACKD_REGISTERS */
+  /* The thread's stack from rsp up, which can be read; empty where it is not known. */
+  uint64_t stack_start;
+  uint64_t stack_end;
+};
+
+/* Where entries go. Entries that do not fit are left out, and `full` is set. */
+struct stackd_managed_writer {
+  struct stackd_ring_writer* ring;
+  uint32_t words_left;
+  bool full;
+  uint32_t words; /* written */
+};
+
+/* Copies `size_bytes` (65,536 at most) of this process's memory. False, and nothing is known of `out`, unless all of it
+ * could be read. SIGNAL-SAFE. */
+bool stackd_managed_read(const struct stackd_managed_thread* thread, uint64_t address, void* out,
+                         uint32_t size_bytes) STACKD_HANDLER;
+
+/* Begins what one runtime says. SIGNAL-SAFE, as those below. */
+void stackd_managed_begin(struct stackd_managed_writer* writer, uint32_t runtime, uint16_t flags, int32_t status,
+                          uint64_t version, uint64_t instance) STACKD_HANDLER;
+
+void stackd_managed_frame(struct stackd_managed_writer* writer, uint16_t flags, uint64_t anchor, uint64_t key,
+                          int64_t position) STACKD_HANDLER;
+
+/* A text or table in the runtime's memory, copied as it is written. Where it cannot be read it is zeros. */
+struct stackd_managed_bytes {
+  uint64_t address;
+  uint32_t size_bytes;
+};
+
+struct stackd_managed_symbol_source {
+  uint64_t key;
+  uint32_t first_line;
+  uint32_t table_format;
+  struct stackd_managed_bytes function; /* cut at 1,024 bytes */
+  struct stackd_managed_bytes file;     /* cut at 1,024 bytes, the beginning is left out */
+  struct stackd_managed_bytes table;    /* left out if longer than 32 KiB */
+};
+
+void stackd_managed_symbol(struct stackd_managed_writer* writer, const struct stackd_managed_thread* thread,
+                           const struct stackd_managed_symbol_source* symbol) STACKD_HANDLER;
+
+/* Looks for runtimes that are new in this process, and reads of each what its walker must know. Called at install, and by
+ * the helper before dumps, where new code was mapped since. NOT SIGNAL-SAFE. */
+void stackd_managed_find_runtimes(void);
+
+/* What all runtimes that were found know of the thread. Returns the words appended to `ring`, whose record is begun, at
+ * most STACKD_MAX_MANAGED_WORDS; what finds no slot is left out. SIGNAL-SAFE. */
+uint32_t stackd_managed_write(struct stackd_ring_writer* ring, const struct stackd_managed_thread* thread) STACKD_HANDLER;
+
+#endif /* STACKD_MANAGED_H_ */

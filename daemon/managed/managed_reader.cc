@@ -1,0 +1,43 @@
+#include "daemon/managed/managed_reader.h"
+
+#include <utility>
+
+#include "daemon/collect/memory_reader.h"
+
+namespace stackd {
+namespace {
+
+using Readers = std::vector<std::unique_ptr<RuntimeReader>>;
+
+ManagedFacts Ask(const Readers& readers, const RuntimeInput& input) {
+  ManagedFacts facts;
+  for (const auto& reader : readers) reader->Read(input, &facts);
+  return facts;
+}
+
+}  // namespace
+
+ManagedReader::ManagedReader() {
+  auto readers = std::make_shared<Readers>();
+  readers_ = std::move(readers);
+}
+
+ManagedReader::~ManagedReader() = default;
+
+void ManagedReader::Read(int64_t deadline_ns, const std::shared_ptr<Capture>& capture) const {
+  if (capture->memory != nullptr) {
+    // It may go on after its deadline: what it looks at and what it writes to is its own or stays as it is.
+    auto facts = std::make_shared<ManagedFacts>();
+    const bool read = capture->memory->Run(
+        deadline_ns, [facts, deadline_ns, readers = readers_, captured = std::shared_ptr<const Capture>(capture)](
+                         const ProcessFiles& memory) { *facts = Ask(*readers, {*captured, &memory, deadline_ns}); });
+    if (read) {
+      capture->managed = std::move(*facts);
+      return;
+    }
+    capture->notes.push_back("the memory of its runtimes could not be read in time: their frames may be missing");
+  }
+  capture->managed = Ask(*readers_, {*capture, nullptr, deadline_ns});
+}
+
+}  // namespace stackd

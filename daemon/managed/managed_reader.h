@@ -1,0 +1,28 @@
+// Finds the runtimes of a captured process and asks the reader of each.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "daemon/collect/capture.h"
+#include "daemon/managed/runtime_reader.h"
+
+namespace stackd {
+
+// Thread-safe.
+class ManagedReader {
+ public:
+  // With readers of all runtimes that stackd knows.
+  ManagedReader();
+  ~ManagedReader();
+
+  // Fills in `capture->managed`. A process whose memory cannot be read by `deadline_ns` has what its agent wrote, and a
+  // note.
+  void Read(int64_t deadline_ns, const std::shared_ptr<Capture>& capture) const;
+
+ private:
+  std::shared_ptr<const std::vector<std::unique_ptr<RuntimeReader>>> readers_;
+};
+
+}  // namespace stackd
