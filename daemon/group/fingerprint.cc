@@ -33,7 +33,9 @@ std::string HexDigits(XXH128_hash_t hash) {
 
 XXH128_hash_t HashOfFrame(const v1::Frame& frame) {
   if (!frame.function().empty()) {
-    const std::string_view name = WithoutBuildMarks(frame.function());
+    // Marks of a build are a compiler's habit; a runtime's names are as they are.
+    const std::string_view name =
+        frame.origin() < v1::Frame::RUNTIME ? WithoutBuildMarks(frame.function()) : frame.function();
     return XXH3_128bits_withSeed(name.data(), name.size(), kNamed);
   }
   std::string place;
@@ -58,7 +60,9 @@ std::string FingerprintOf(std::span<const XXH128_hash_t> frames) {
 std::string Fingerprint(const v1::Stack& stack) {
   std::vector<XXH128_hash_t> frames;
   frames.reserve(stack.frames_size());
-  for (const v1::Frame& frame : stack.frames()) frames.push_back(HashOfFrame(frame));
+  for (const v1::Frame& frame : stack.frames()) {
+    if (!frame.replaced()) frames.push_back(HashOfFrame(frame));
+  }
   return FingerprintOf(frames);
 }
 
