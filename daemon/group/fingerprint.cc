@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "daemon/analyze/function_name.h"
+#include "daemon/analyze/runtime_frame.h"
 #include "daemon/group/assemble.h"
 
 namespace stackd {
@@ -35,7 +36,7 @@ XXH128_hash_t HashOfFrame(const v1::Frame& frame) {
   if (!frame.function().empty()) {
     // Marks of a build are a compiler's habit; a runtime's names are as they are.
     const std::string_view name =
-        frame.origin() < v1::Frame::RUNTIME ? WithoutBuildMarks(frame.function()) : frame.function();
+        IsOfRuntime(frame) ? std::string_view(frame.function()) : WithoutBuildMarks(frame.function());
     return XXH3_128bits_withSeed(name.data(), name.size(), kNamed);
   }
   std::string place;

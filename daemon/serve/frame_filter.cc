@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/analyze/runtime_frame.h"
+
 namespace stackd {
 namespace {
-
-bool IsOfRuntime(const v1::Frame& frame) {
-  return frame.origin() == v1::Frame::RUNTIME || frame.origin() == v1::Frame::RUNTIME_UNPLACED;
-}
 
 bool IsOfRuntimeOrReplaced(const v1::Frame& frame) { return frame.replaced() || IsOfRuntime(frame); }
 
