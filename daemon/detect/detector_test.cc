@@ -377,17 +377,23 @@ TEST_F(DetectorTest, ProcessesThatDoNotAnswerDoNotHideWhatIsWrongWithOthers) {
       process.threads[7].Run();
     }
   };
-  Pass(120, [&] {
-    annoy();
-    ++victim.heartbeats[0].beats;
-  });
-  const auto of_victim = [&] { return std::ranges::find(found_, "victim", [](const auto& s) { return s->process_id; }); };
-  ASSERT_EQ(of_victim(), found_.end());
-  const int64_t begin_ns = now_ns_;
-  Pass(20, annoy);
-  ASSERT_NE(of_victim(), found_.end());
-  EXPECT_LE(found_at_ns_[of_victim() - found_.begin()] - begin_ns, 6 * kNsPerSecond);
-  EXPECT_EQ((*of_victim())->hang.cause, HangCause::kHeartbeatMissed);
+  // Whoever's turn it is when the victim hangs.
+  for (int64_t seconds : {120, 31, 47, 13, 59}) {
+    Pass(seconds, [&] {
+      annoy();
+      ++victim.heartbeats[0].beats;
+    });
+    const auto is_of_victim = [](const auto& suspicion) { return suspicion->process_id == "victim"; };
+    ASSERT_TRUE(std::ranges::none_of(found_, is_of_victim));
+    const int64_t begin_ns = now_ns_;
+    Pass(10, annoy);
+    const auto found = std::ranges::find_if(found_, is_of_victim);
+    ASSERT_NE(found, found_.end()) << seconds;
+    EXPECT_EQ((*found)->hang.cause, HangCause::kHeartbeatMissed);
+    EXPECT_LE(found_at_ns_[found - found_.begin()] - begin_ns, 6 * kNsPerSecond);
+    found_.clear();
+    found_at_ns_.clear();
+  }
 }
 
 TEST_F(DetectorTest, AProcessThatDoesNotAnswerButRunsMissesItsHeartbeat) {
@@ -592,15 +598,17 @@ TEST_F(DetectorTest, LooksThatCostMuchComeLessOften) {
   EXPECT_LE(cpu_ns_, 600 * kNsPerSecond / 1000 + 10 * kNsPerMs);
 }
 
-TEST_F(DetectorTest, LooksThatConfirmCostLittleToo) {
+TEST_F(DetectorTest, LooksThatConfirmWaitForWhatTheyCostToo) {
   Start();
-  FakeProcess& process = AddDeadlock();
-  probe_.on_read_motion = [this] { cpu_ns_ += 200 * kNsPerMs; };
-  // A circle whose threads run is never certain.
-  Pass(600, [&] {
-    for (int32_t tid : {11, 12}) process.threads[tid].Run();
-  });
-  EXPECT_LE(cpu_ns_, 600 * kNsPerSecond / 50);
+  AddDeadlock();
+  std::vector<int64_t> looks_ns;
+  probe_.on_read_motion = [&] {
+    cpu_ns_ += 50 * kNsPerMs;
+    looks_ns.push_back(now_ns_);
+  };
+  Pass(300);
+  ASSERT_THAT(found_, SizeIs(1));
+  for (size_t i = 1; i < looks_ns.size(); ++i) EXPECT_GE(looks_ns[i] - looks_ns[i - 1], 5 * kNsPerSecond);
 }
 
 TEST_F(DetectorTest, LooksAtManyProcessesComeLessOften) {
