@@ -22,6 +22,7 @@
 #include "agent/heartbeat.h"
 #include "agent/managed.h"
 #include "agent/sample.h"
+#include "agent/sigterm.h"
 #include "agent/spool_writer.h"
 #include "agent/thread_table.h"
 
@@ -233,6 +234,7 @@ __attribute__((noreturn)) static void* helper_main(void* unused) {
     retry_ns = RETRY_FIRST_NS;
     stackd_handler_set_ring(&connection.ring);
     stackd_heartbeat_set_ring(ring_heartbeats());
+    __atomic_store_n(&connection.ring.header->sigterm_count_avma, (uint64_t)&stackd_sigterm_count, __ATOMIC_RELAXED);
     use_spool();
     crash_link = (struct stackd_crash_link){&connection.ring, connection.socket};
     stackd_crash_set_link(&crash_link);
