@@ -28,7 +28,7 @@ BUILD_PACKAGES=(
 # Debuggers to compare with, tools that split and compress debug information, servers to dump, load for them, containers,
 # and clang for the fuzzers.
 TEST_PACKAGES=(
-  gdb elfutils binutils dwz xz-utils zstd llvm
+  gdb elfutils binutils dwz xz-utils zstd llvm python3-venv
   redis-server redis-tools postgresql nginx-light memcached libpython3.11-testsuite
   curl apache2-utils util-linux procps runc
   clang-14 libclang-rt-14-dev
@@ -117,6 +117,16 @@ install_minidump_stackwalk() {
     say "install-deps: minidump-stackwalk could not be built; tests that need it are skipped"
 }
 
+# Other tools that dump Python, to compare with.
+PYTHON_PEERS=(py-spy==0.4.3 pystack==1.7.2)
+install_python_peers() {
+  local folder="${CACHE_BIN%/bin}/python-peers"
+  if [[ -x $folder/bin/py-spy && -x $folder/bin/pystack ]]; then return; fi
+  say "install-deps: installing ${PYTHON_PEERS[*]} into $folder"
+  { python3 -m venv "$folder" && "$folder/bin/pip" install --quiet "${PYTHON_PEERS[@]}"; } >&2 ||
+    say "install-deps: they could not be installed; tests that compare with them are skipped"
+}
+
 GLIBC_FOLDERS=(debug include malloc misc nptl posix rt setjmp signal stdlib support sysdeps test-skeleton.c)
 # glibc's own tests of signals are run under the agent: they come with its source package only. From the mirrors that the
 # packages come from, with lists of its own, so that nothing of the machine's is changed.
@@ -189,6 +199,7 @@ main() {
   if [[ -n $with_tests ]]; then
     install_grpcurl
     install_minidump_stackwalk
+    install_python_peers
     fetch_glibc_source
   fi
 }
