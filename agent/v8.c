@@ -443,9 +443,9 @@ STACKD_HANDLER static int32_t walk_frames(struct walk* walk, const struct range*
 STACKD_HANDLER static uint64_t isolate_of(const struct walk* walk) {
   const struct stackd_v8_layout* layout = walk->layout;
   uint64_t at = walk->thread->thread_self + (uint64_t)layout->isolate_from_thread;
-  if (layout->isolate_key != NULL) {
+  if (layout->isolate_key != 0) {
     uint32_t key;
-    if (!stackd_managed_read(walk->thread, (uint64_t)layout->isolate_key, &key, sizeof(key)) || key >= 32) return 0;
+    if (!stackd_managed_read(walk->thread, layout->isolate_key, &key, sizeof(key)) || key >= 32) return 0;
     at += 16ull * key;
   }
   uint64_t isolate, self;

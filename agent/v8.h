@@ -2,11 +2,12 @@
 #ifndef STACKD_V8_H_
 #define STACKD_V8_H_
 
+#include "agent/loaded_object.h"
 #include "agent/managed.h"
 #include "agent/v8_layout.h"
 
-/* Looks for V8 in this process. NOT SIGNAL-SAFE. */
-void stackd_v8_find(void);
+/* If `object` has V8 in it, and none was found before: learns what the walk must know. NOT SIGNAL-SAFE. */
+void stackd_v8_find(const struct stackd_loaded_object* object);
 
 /* Where things are in the V8 of this process; NULL: there is none. SIGNAL-SAFE. */
 const struct stackd_v8_layout* stackd_v8_found(void) STACKD_HANDLER;

@@ -1,5 +1,4 @@
 /* NOT SIGNAL-SAFE, but for stackd_v8_found. */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,6 +11,9 @@
  * it is believed (finds_keys_data). */
 #define KEYS_DATA_BYTES 0x310u
 #define KEYS_IN_FIRST_BLOCK 32u
+
+#define CODE_BYTES 96u
+#define LONGEST_LOAD_BYTES 12u
 
 /* What the v8dbg constants do not tell: offsets in an Isolate and in a BytecodeArray.
  *
@@ -36,37 +38,45 @@ STACKD_HANDLER const struct stackd_v8_layout* stackd_v8_found(void) {
   return atomic_load_explicit(&found, memory_order_acquire);
 }
 
-static const void* symbol(const char* name) { return dlsym(RTLD_DEFAULT, name); }
+static bool read_at(uint64_t address, void* out, size_t size_bytes) {
+  return stackd_read_memory(stackd_getpid(), address, out, size_bytes) == (long)size_bytes;
+}
 
-/* The constant with the first of these names, up to a NULL. False if there is none, or it is not of this size. */
-static bool constant(const char* const* names, uint32_t limit, uint32_t* value) {
+static bool variable(const struct stackd_loaded_object* object, const char* name, int32_t* value) {
+  uint64_t address = stackd_loaded_symbol(object, name).address;
+  return address != 0 && read_at(address, value, sizeof(*value));
+}
+
+/* The constant with the first of these names, up to a NULL, that there is. False if there is none, or it is too large. */
+static bool constant(const struct stackd_loaded_object* object, const char* const* names, int32_t limit, uint32_t* value) {
   for (; *names != NULL; names++) {
-    char full[160];
+    char full[128];
     snprintf(full, sizeof(full), "v8dbg_%s", *names);
-    const int32_t* at = symbol(full);
-    if (at == NULL) continue;
-    if (*at < 0 || (uint32_t)*at > limit) return false;
-    *value = (uint32_t)*at;
-    return true;
+    int32_t read;
+    if (!variable(object, full, &read)) continue;
+    *value = (uint32_t)read;
+    return read >= 0 && read <= limit;
   }
   return false;
 }
 
-static bool offset(uint32_t* value, const char* name, const char* second, const char* third) {
+/* Of a field, whose name tells its type, which changes. */
+static bool offset(const struct stackd_loaded_object* object, uint32_t* value, const char* name, const char* second,
+                   const char* third) {
   const char* names[] = {name, second, third, NULL};
-  return constant(names, 4096, value);
+  return constant(object, names, 64, value);
 }
 
-static bool type(uint16_t* value, const char* name) {
+static bool type(const struct stackd_loaded_object* object, uint16_t* value, const char* name) {
   const char* names[] = {name, NULL};
   uint32_t wide;
-  if (!constant(names, UINT16_MAX, &wide)) return false;
+  if (!constant(object, names, UINT16_MAX, &wide)) return false;
   *value = (uint16_t)wide;
   return true;
 }
 
 /* The walk relies on these as they are in every version so far. */
-static bool frames_are_as_ever(void) {
+static bool frames_are_as_ever(const struct stackd_loaded_object* object) {
   static const struct {
     const char* name;
     int32_t value;
@@ -98,43 +108,45 @@ static bool frames_are_as_ever(void) {
       {"v8dbg_class_ThinString__actual__String", 16},
   };
   for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
-    const int32_t* at = symbol(expected[i].name);
-    if (at != NULL && *at != expected[i].value) return false;
+    int32_t value;
+    if (!variable(object, expected[i].name, &value) || value != expected[i].value) return false;
   }
-  return symbol("v8dbg_off_fp_function") != NULL && symbol("v8dbg_SmiShiftSize") != NULL;
+  return true;
 }
 
-static bool read_constants(struct stackd_v8_layout* to) {
+static bool read_constants(const struct stackd_loaded_object* object, struct stackd_v8_layout* to) {
   struct stackd_v8_types* types = &to->type;
-  if (!frames_are_as_ever()) return false;
-  if (!offset(&to->map_type, "class_Map__instance_type__uint16_t", NULL, NULL) ||
-      !offset(&to->function_shared, "class_JSFunction__shared__SharedFunctionInfo", NULL, NULL) ||
-      !offset(&to->shared_name, "class_SharedFunctionInfo__name_or_scope_info__Object",
+  if (!frames_are_as_ever(object)) return false;
+  if (!offset(object, &to->map_type, "class_Map__instance_type__uint16_t", NULL, NULL) ||
+      !offset(object, &to->function_shared, "class_JSFunction__shared__SharedFunctionInfo", NULL, NULL) ||
+      !offset(object, &to->shared_name, "class_SharedFunctionInfo__name_or_scope_info__Object",
               "class_SharedFunctionInfo__name_or_scope_info__Tagged_Object_",
               "class_SharedFunctionInfo__name_or_scope_info__Tagged_NameOrScopeInfoT_") ||
-      !offset(&to->shared_script, "class_SharedFunctionInfo__script_or_debug_info__HeapObject",
+      !offset(object, &to->shared_script, "class_SharedFunctionInfo__script_or_debug_info__HeapObject",
               "class_SharedFunctionInfo__raw_script__Tagged_Object_",
               "class_SharedFunctionInfo__script__Tagged_HeapObject_") ||
-      !offset(&to->script_name, "class_Script__name__Object", NULL, NULL) ||
-      !offset(&to->script_source, "class_Script__source__Object", NULL, NULL) ||
-      !offset(&to->scope_locals, "scopeinfo_idx_ncontextlocals", NULL, NULL) ||
-      !offset(&to->scope_first, "scopeinfo_idx_first_vars", NULL, NULL)) {
+      !offset(object, &to->script_name, "class_Script__name__Object", NULL, NULL) ||
+      !offset(object, &to->script_source, "class_Script__source__Object", NULL, NULL) ||
+      !offset(object, &to->scope_locals, "scopeinfo_idx_ncontextlocals", NULL, NULL) ||
+      !offset(object, &to->scope_first, "scopeinfo_idx_first_vars", NULL, NULL)) {
     return false;
   }
-  if (!offset(&to->bytecode_first, "class_BytecodeArray__data__uintptr_t", NULL, NULL)) return false;
+  if (!offset(object, &to->bytecode_first, "class_BytecodeArray__data__uintptr_t", NULL, NULL)) return false;
   /* These two count words behind the map. */
   to->scope_locals = 8 + 8 * to->scope_locals;
   to->scope_first = 8 + 8 * to->scope_first;
-  if (!type(&types->first_function, "type_JSFunction__JS_FUNCTION_TYPE") ||
-      !type(&types->shared, "type_SharedFunctionInfo__SHARED_FUNCTION_INFO_TYPE") ||
-      !type(&types->script, "type_Script__SCRIPT_TYPE") || !type(&types->debug_info, "type_DebugInfo__DEBUG_INFO_TYPE") ||
-      !type(&types->scope_info, "type_ScopeInfo__SCOPE_INFO_TYPE") ||
-      !type(&types->bytecode_array, "type_BytecodeArray__BYTECODE_ARRAY_TYPE") ||
-      !type(&types->first_nonstring, "FirstNonstringType")) {
+  if (!type(object, &types->first_function, "type_JSFunction__JS_FUNCTION_TYPE") ||
+      !type(object, &types->shared, "type_SharedFunctionInfo__SHARED_FUNCTION_INFO_TYPE") ||
+      !type(object, &types->script, "type_Script__SCRIPT_TYPE") ||
+      !type(object, &types->debug_info, "type_DebugInfo__DEBUG_INFO_TYPE") ||
+      !type(object, &types->scope_info, "type_ScopeInfo__SCOPE_INFO_TYPE") ||
+      !type(object, &types->bytecode_array, "type_BytecodeArray__BYTECODE_ARRAY_TYPE") ||
+      !type(object, &types->first_nonstring, "FirstNonstringType")) {
     return false;
   }
-  if (!type(&types->byte_array, "type_ByteArray__BYTE_ARRAY_TYPE")) return false;
-  if (!type(&types->trusted_byte_array, "type_TrustedByteArray__TRUSTED_BYTE_ARRAY_TYPE")) types->trusted_byte_array = 0;
+  if (!type(object, &types->byte_array, "type_ByteArray__BYTE_ARRAY_TYPE")) return false;
+  if (!type(object, &types->trusted_byte_array, "type_TrustedByteArray__TRUSTED_BYTE_ARRAY_TYPE"))
+    types->trusted_byte_array = 0;
   /* Its subclasses (constructors of Array, Promise, classes, typed arrays) have the numbers behind it: 18 to 20 of them. */
   types->last_function = types->first_function + 20;
   return true;
@@ -172,11 +184,11 @@ static bool finds_keys_data(void) {
 }
 
 /* The load of a thread-local word, as the compiler makes it, in the code of v8::Isolate::TryGetCurrent. */
-static bool find_thread_local(const uint8_t* code, int64_t* from_thread) {
+static bool find_thread_local(uint64_t address, const uint8_t* code, int64_t* from_thread) {
   static const uint8_t direct[] = {0x64, 0x48, 0x8b, 0x04, 0x25};    /* mov %fs:disp32, %rax */
   static const uint8_t by_table[] = {0x48, 0x8b, 0x05};              /* mov disp32(%rip), %rax */
   static const uint8_t then_load[] = {0x64, 0x48, 0x8b, 0x00, 0xc3}; /* mov %fs:(%rax), %rax; ret */
-  for (size_t i = 0; i < 64; i++) {
+  for (size_t i = 0; i + LONGEST_LOAD_BYTES <= CODE_BYTES; i++) {
     int32_t displacement;
     if (memcmp(code + i, direct, sizeof(direct)) == 0 && code[i + sizeof(direct) + 4] == 0xc3) {
       memcpy(&displacement, code + i + sizeof(direct), 4);
@@ -185,32 +197,38 @@ static bool find_thread_local(const uint8_t* code, int64_t* from_thread) {
     }
     if (memcmp(code + i, by_table, sizeof(by_table)) == 0 && memcmp(code + i + 7, then_load, sizeof(then_load)) == 0) {
       memcpy(&displacement, code + i + sizeof(by_table), 4);
-      memcpy(from_thread, code + i + 7 + displacement, 8);
-      return true;
+      return read_at(address + i + 7 + (uint64_t)(int64_t)displacement, from_thread, sizeof(*from_thread));
     }
   }
   return false;
 }
 
-static bool find_isolate(struct stackd_v8_layout* to) {
-  to->isolate_key = symbol("_ZN2v88internal7Isolate12isolate_key_E");
-  if (to->isolate_key != NULL) {
+static bool find_isolate(const struct stackd_loaded_object* object, struct stackd_v8_layout* to) {
+  to->isolate_key = stackd_loaded_symbol(object, "_ZN2v88internal7Isolate12isolate_key_E").address;
+  if (to->isolate_key != 0) {
     to->isolate_from_thread = KEYS_DATA_BYTES + 8;
     return finds_keys_data();
   }
-  const uint8_t* code = symbol("_ZN2v87Isolate13TryGetCurrentEv");
-  return code != NULL && find_thread_local(code, &to->isolate_from_thread);
+  uint8_t code[CODE_BYTES];
+  uint64_t address = stackd_loaded_symbol(object, "_ZN2v87Isolate13TryGetCurrentEv").address;
+  return address != 0 && read_at(address, code, sizeof(code)) && find_thread_local(address, code, &to->isolate_from_thread);
 }
 
-void stackd_v8_find(void) {
-  if (stackd_v8_found() != NULL) return;
-  const int32_t* major = symbol("_ZN2v88internal7Version6major_E");
-  const int32_t* minor = symbol("_ZN2v88internal7Version6minor_E");
-  const int32_t* build = symbol("_ZN2v88internal7Version6build_E");
-  const int32_t* patch = symbol("_ZN2v88internal7Version6patch_E");
-  if (major == NULL || minor == NULL || build == NULL || patch == NULL) return;
-  layout.version = (uint64_t)(uint16_t)*major << 48 | (uint64_t)(uint16_t)*minor << 32 | (uint64_t)(uint16_t)*build << 16 |
-                   (uint16_t)*patch;
-  layout.known = apply_version(&layout) && read_constants(&layout) && find_isolate(&layout);
+static bool read_version(const struct stackd_loaded_object* object, uint64_t* version) {
+  int32_t major, minor, build, patch;
+  if (!variable(object, "_ZN2v88internal7Version6major_E", &major) ||
+      !variable(object, "_ZN2v88internal7Version6minor_E", &minor) ||
+      !variable(object, "_ZN2v88internal7Version6build_E", &build) ||
+      !variable(object, "_ZN2v88internal7Version6patch_E", &patch)) {
+    return false;
+  }
+  *version =
+      (uint64_t)(uint16_t)major << 48 | (uint64_t)(uint16_t)minor << 32 | (uint64_t)(uint16_t)build << 16 | (uint16_t)patch;
+  return true;
+}
+
+void stackd_v8_find(const struct stackd_loaded_object* object) {
+  if (stackd_v8_found() != NULL || !read_version(object, &layout.version)) return;
+  layout.known = apply_version(&layout) && read_constants(object, &layout) && find_isolate(object, &layout);
   atomic_store_explicit(&found, &layout, memory_order_release);
 }

@@ -23,10 +23,10 @@ struct stackd_v8_layout {
   uint64_t version; /* major << 48 | minor << 32 | build << 16 | patch */
   bool known;       /* false: of this version nothing below is known */
 
-  /* The isolate that a thread is in: a word at this distance from its fs base, or in glibc's array of thread-specific data
-   * at this place, under the key that lies here. */
+  /* The isolate that a thread is in: a word at this distance from its fs base; or in glibc's array of thread-specific data,
+   * which is there, under the key that lies here. */
   int64_t isolate_from_thread;
-  const uint32_t* isolate_key;
+  uint64_t isolate_key; /* 0: not so */
 
   /* In the isolate. */
   uint32_t isolate_self; /* a pointer to itself: the proof that it is one */
