@@ -4,6 +4,7 @@
 
 #include "daemon/collect/memory_reader.h"
 #include "daemon/managed/cpython/cpython_reader.h"
+#include "daemon/managed/v8/v8_reader.h"
 
 namespace stackd {
 namespace {
@@ -21,6 +22,7 @@ ManagedFacts Ask(const Readers& readers, const RuntimeInput& input) {
 ManagedReader::ManagedReader() {
   auto readers = std::make_shared<Readers>();
   readers->push_back(std::make_unique<CpythonReader>());
+  readers->push_back(std::make_unique<V8Reader>());
   readers_ = std::move(readers);
 }
 
