@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "daemon/collect/memory_reader.h"
+#include "daemon/managed/go/go_reader.h"
 
 namespace stackd {
 namespace {
@@ -19,6 +20,7 @@ ManagedFacts Ask(const Readers& readers, const RuntimeInput& input) {
 
 ManagedReader::ManagedReader() {
   auto readers = std::make_shared<Readers>();
+  readers->push_back(MakeGoReader());
   readers_ = std::move(readers);
 }
 
