@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "daemon/collect/memory_reader.h"
+#include "daemon/managed/cpython/cpython_reader.h"
 #include "daemon/managed/go/go_reader.h"
 
 namespace stackd {
@@ -20,6 +21,7 @@ ManagedFacts Ask(const Readers& readers, const RuntimeInput& input) {
 
 ManagedReader::ManagedReader() {
   auto readers = std::make_shared<Readers>();
+  readers->push_back(std::make_unique<CpythonReader>());
   readers->push_back(MakeGoReader());
   readers_ = std::move(readers);
 }
