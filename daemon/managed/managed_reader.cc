@@ -5,6 +5,7 @@
 #include "daemon/collect/memory_reader.h"
 #include "daemon/managed/cpython/cpython_reader.h"
 #include "daemon/managed/v8/v8_reader.h"
+#include "daemon/managed/go/go_reader.h"
 
 namespace stackd {
 namespace {
@@ -23,6 +24,7 @@ ManagedReader::ManagedReader() {
   auto readers = std::make_shared<Readers>();
   readers->push_back(std::make_unique<CpythonReader>());
   readers->push_back(std::make_unique<V8Reader>());
+  readers->push_back(MakeGoReader());
   readers_ = std::move(readers);
 }
 
