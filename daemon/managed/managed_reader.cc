@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "daemon/collect/memory_reader.h"
+#include "daemon/managed/hotspot/hotspot_reader.h"
 
 namespace stackd {
 namespace {
@@ -19,6 +20,7 @@ ManagedFacts Ask(const Readers& readers, const RuntimeInput& input) {
 
 ManagedReader::ManagedReader() {
   auto readers = std::make_shared<Readers>();
+  readers->push_back(std::make_unique<HotSpotReader>());
   readers_ = std::move(readers);
 }
 
