@@ -81,6 +81,7 @@ Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessFiles 
       id_(std::move(id)),
       files_(std::make_shared<const ProcessFiles>(std::move(files))),
       memory_(files_),
+      motion_(files_),
       ring_(std::move(ring)),
       counters_(counters),
       dump_signal_(hello.dump_signal),
