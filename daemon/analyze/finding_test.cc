@@ -10,6 +10,7 @@
 namespace stackd {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using Finding = v1::Finding;
@@ -32,10 +33,10 @@ TEST(Finding, TwoThreadsThatHoldEachOthersLockAreADeadlock) {
   const Finding& finding = scene.dump().findings(0);
   EXPECT_EQ(finding.kind(), Finding::DEADLOCK);
   EXPECT_EQ(finding.severity(), Finding::HANG);
-  EXPECT_EQ(
-      finding.explanation(),
-      "2 threads wait for each other in a circle: thread a (tid 101) in Transfer waits for mutex 0x5000, held by thread "
-      "b (tid 102), which in Audit waits for mutex 0x6000, held by thread a (tid 101)");
+  EXPECT_EQ(finding.explanation(), "2 threads wait for each other in a circle: thread a (tid 101), thread b (tid 102)");
+  EXPECT_THAT(finding.details(),
+              ElementsAre("thread a (tid 101) in Transfer waits for mutex 0x5000, held by thread b (tid 102)",
+                          "thread b (tid 102) in Audit waits for mutex 0x6000, held by thread a (tid 101)"));
   EXPECT_THAT(finding.tids(), ElementsAre(101, 102));
   ASSERT_EQ(finding.edges_size(), 2);
   EXPECT_EQ(finding.edges(0).waiter_tid(), 101);
@@ -67,7 +68,7 @@ TEST(Finding, CircleThroughAJoinIsADeadlock) {
   scene.Explain();
   ASSERT_EQ(scene.dump().findings_size(), 1);
   EXPECT_EQ(scene.dump().findings(0).kind(), Finding::DEADLOCK);
-  EXPECT_THAT(scene.dump().findings(0).explanation(), HasSubstr("waits for thread a (tid 101) to end"));
+  EXPECT_THAT(scene.dump().findings(0).details(), Contains(HasSubstr("waits for thread a (tid 101) to end")));
 }
 
 TEST(Finding, CircleThatATimeoutBreaksIsSuspiciousOnly) {
