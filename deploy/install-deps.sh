@@ -26,12 +26,13 @@ BUILD_PACKAGES=(
 )
 
 # Debuggers to compare with, tools that split and compress debug information, servers to dump, load for them, containers,
-# and clang for the fuzzers.
+# clang for the fuzzers, and what programs that link the agent are built with.
 TEST_PACKAGES=(
   gdb elfutils binutils dwz xz-utils zstd llvm python3-venv
   redis-server redis-tools postgresql nginx-light memcached libpython3.11-testsuite
   curl apache2-utils util-linux procps runc
   clang-14 libclang-rt-14-dev
+  cmake make musl-tools
 )
 
 # Those with a service. A machine that tests them should not start to serve anybody.
@@ -127,6 +128,16 @@ install_python_peers() {
     say "install-deps: they could not be installed; tests that compare with them are skipped"
 }
 
+# Rust programs for musl. Debian's Rust has no such library, and the test says that it leaves them out.
+add_rust_for_musl() {
+  local rustup
+  rustup=$(command -v rustup || { [[ -x $HOME/.cargo/bin/rustup ]] && echo "$HOME/.cargo/bin/rustup"; }) || return 0
+  "$rustup" target list --installed | grep -qx x86_64-unknown-linux-musl && return
+  say "install-deps: adding the target x86_64-unknown-linux-musl to Rust"
+  "$rustup" --quiet target add x86_64-unknown-linux-musl >&2 ||
+    say "install-deps: it could not be added; tests leave Rust programs for musl out"
+}
+
 GLIBC_FOLDERS=(debug include malloc misc nptl posix rt setjmp signal stdlib support sysdeps test-skeleton.c)
 # glibc's own tests of signals are run under the agent: they come with its source package only. From the mirrors that the
 # packages come from, with lists of its own, so that nothing of the machine's is changed.
@@ -182,6 +193,7 @@ main() {
     # Compilers and runtimes that may well be here from elsewhere, newer.
     command -v node >/dev/null || packages+=(nodejs)
     command -v rustc >/dev/null || packages+=(rustc)
+    command -v cargo >/dev/null || [[ -x $HOME/.cargo/bin/cargo ]] || packages+=(cargo)
     command -v go >/dev/null || [[ -x /usr/local/go/bin/go ]] || packages+=(golang-go)
   fi
   if [[ -n $list_only ]]; then
@@ -200,6 +212,7 @@ main() {
     install_grpcurl
     install_minidump_stackwalk
     install_python_peers
+    add_rust_for_musl
     fetch_glibc_source
   fi
 }

@@ -640,7 +640,7 @@ Result<SigtermSigns> Agent::ReadSigtermSigns() const {
   const uint64_t avma = __atomic_load_n(&ring_->header()->sigterm_count_avma, __ATOMIC_RELAXED);
   if (avma == 0 || !files_->has_memory()) return signs;
   auto count = std::make_shared<std::optional<uint64_t>>();
-  const bool read = memory_.Run(MonotonicNs() + kReadFutexesNs, [count, avma](const ProcessFiles& files) {
+  const bool read = memory_->Run(MonotonicNs() + kReadFutexesNs, [count, avma](const ProcessFiles& files) {
     uint64_t word = 0;
     const auto bytes = std::span(reinterpret_cast<uint8_t*>(&word), sizeof(word));
     if (files.ReadSome(avma, bytes) == sizeof(word)) *count = word;
