@@ -174,6 +174,8 @@ TEST_F(Formats, DebugFileByDebugLinkAndChecksum) {
 
   RunCommand("printf x >> links$PWD/linked.debug");
   SourceLocation location = Open(TestFolder() + "/linked.stripped", debug_files).Locate(TextAddresses(plain).front());
+  ASSERT_FALSE(location.frames.empty());
+  EXPECT_EQ(location.frames.back().language, Language::kCpp);
   EXPECT_THAT(location.unnamed_reason, HasSubstr("no build-id")) << "the checksum does not match any more";
 }
 
