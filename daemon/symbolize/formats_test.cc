@@ -53,6 +53,9 @@ class Formats : public testing::Test {
     std::string examples;
     for (size_t i = 0; i < svmas.size(); ++i) {
       SourceLocation location = symbols.Locate(svmas[i]);
+      for (const SourceFrame& frame : location.frames) {
+        EXPECT_TRUE(frame.line == 0 || frame.language == Language::kCpp) << frame.function;
+      }
       // Padding between functions.
       if (oracle[i].size() == 1 && oracle[i][0].function.empty() && oracle[i][0].line == 0) oracle[i].clear();
       bool same_depth = location.frames.size() == oracle[i].size();
@@ -174,8 +177,6 @@ TEST_F(Formats, DebugFileByDebugLinkAndChecksum) {
 
   RunCommand("printf x >> links$PWD/linked.debug");
   SourceLocation location = Open(TestFolder() + "/linked.stripped", debug_files).Locate(TextAddresses(plain).front());
-  ASSERT_FALSE(location.frames.empty());
-  EXPECT_EQ(location.frames.back().language, Language::kCpp);
   EXPECT_THAT(location.unnamed_reason, HasSubstr("no build-id")) << "the checksum does not match any more";
 }
 
