@@ -88,6 +88,22 @@ std::string WithoutRustEscapes(std::string_view name) {
 
 }  // namespace
 
+Language LanguageOfName(std::string_view mangled) {
+  if (mangled.starts_with("_R")) return Language::kRust;
+  if (!mangled.starts_with("_Z")) return Language::kUnknown;
+  // Rust's older names end with a hash: "17h", 16 hex digits, "E", and perhaps what the linker appended.
+  constexpr size_t kHashDigits = 16;
+  constexpr std::string_view kHash = "17h";
+  for (size_t at = mangled.find(kHash); at != mangled.npos; at = mangled.find(kHash, at + 1)) {
+    const std::string_view rest = mangled.substr(at + kHash.size());
+    const size_t digits = std::min(rest.find_first_not_of("0123456789abcdef"), rest.size());
+    const bool ends = digits == kHashDigits && rest.size() > digits && rest[digits] == 'E' &&
+                      (rest.size() == digits + 1 || rest[digits + 1] == '.');
+    if (ends) return Language::kRust;
+  }
+  return Language::kCpp;
+}
+
 std::string Demangle(std::string_view mangled, ReturnType return_type) {
   std::string name(mangled.substr(0, kMaxNameBytes));
   if (mangled.size() > kMaxMangledBytes || !(mangled.starts_with("_Z") || mangled.starts_with("_R"))) return name;

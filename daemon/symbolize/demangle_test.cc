@@ -43,6 +43,18 @@ TEST(Demangle, KnowsCharactersThatAreNotAscii) {
   EXPECT_EQ(Kept("_RNvNtCs2YYheBcuhYO_10situationsu8nave_6pau9gre_6ka8i"), "situations::naïve::größe");
 }
 
+TEST(LanguageOfName, IsToldByTheMangling) {
+  EXPECT_EQ(LanguageOfName("_RNvC6_123foo3bar"), Language::kRust);
+  EXPECT_EQ(LanguageOfName("_ZN4core3fmt5write17h0123456789abcdefE"), Language::kRust);
+  EXPECT_EQ(LanguageOfName("_ZN4core3fmt5write17h0123456789abcdefE.llvm.1234"), Language::kRust);
+  EXPECT_EQ(LanguageOfName("_ZN3app17hello_world_17h_hE"), Language::kCpp);
+  EXPECT_EQ(LanguageOfName("_ZN17h0123456789abcdefEv"), Language::kCpp) << "a function of a class with such a name";
+  EXPECT_EQ(LanguageOfName("_ZN17h0123456789abcde"), Language::kCpp) << "cut";
+  EXPECT_EQ(LanguageOfName("_ZN2ns1f1gEv"), Language::kCpp);
+  EXPECT_EQ(LanguageOfName("main"), Language::kUnknown);
+  EXPECT_EQ(LanguageOfName(""), Language::kUnknown);
+}
+
 TEST(Demangle, LeavesNamesThatAreTooLongMangled) {
   std::string name = "_Z1f" + std::string(kMaxMangledBytes, 'i');
   EXPECT_EQ(Kept(name), name);
