@@ -71,6 +71,7 @@ void stackd_cpython_find(const struct stackd_loaded_object* object) {
   bool has_types = found.code_type != 0 && found.text_type != 0 && found.bytes_type != 0;
   found.layout = has_types ? stackd_cpython_layout(found.version_hex, found.address, &own_layout) : NULL;
   __atomic_store_n(&published, &found, __ATOMIC_RELEASE);
+  stackd_managed_has_found();
 }
 
 /* --- Reading --- */
