@@ -252,8 +252,9 @@ STACKD_HANDLER static bool write(const struct stackd_capture* capture, struct st
 
   bool in_place = may_read_in_place(capture);
   struct progress progress = {0, 0, ~0ull};
+  uint32_t managed_slots = stackd_managed_crash_slots(capture->crash_slots);
   bool fits = copy_stack(capture, &filter, (struct stackd_interval){span.start, span.end}, in_place && !span.foreign,
-                         writer, both_ends ? OUTER_SLOTS : 0, &progress);
+                         writer, managed_slots + (both_ends ? OUTER_SLOTS : 0), &progress);
   struct progress outer_progress = {0, 0, ~0ull};
   uint64_t outer_base = 0;
   bool complete = fits;
@@ -261,8 +262,8 @@ STACKD_HANDLER static bool write(const struct stackd_capture* capture, struct st
     uint64_t copied_until = span.start + 8ull * progress.stack_words;
     outer_base = whole.end - STACKD_CRASH_OUTER_BYTES;
     if (outer_base < copied_until) outer_base = copied_until;
-    complete =
-        copy_stack(capture, &filter, (struct stackd_interval){outer_base, whole.end}, in_place, writer, 0, &outer_progress);
+    complete = copy_stack(capture, &filter, (struct stackd_interval){outer_base, whole.end}, in_place, writer,
+                          managed_slots, &outer_progress);
     flags &= ~(uint32_t)STACKD_THREAD_TRUNCATED;
     flags |= complete ? STACKD_THREAD_BOTH_ENDS : STACKD_THREAD_BOTH_ENDS | STACKD_THREAD_TRUNCATED;
   } else if (fits && progress.lowest_outer != ~0ull) {

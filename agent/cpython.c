@@ -31,30 +31,28 @@ static uint64_t hints[HINTS];
 
 /* --- Finding (not in a handler) --- */
 
-static uint32_t digits(const char** text) {
-  uint32_t value = 0;
-  for (; **text >= '0' && **text <= '9' && value < 1000; (*text)++) value = value * 10 + (uint32_t)(**text - '0');
-  return value;
-}
-
-/* "3.10.13 (main, ...". From 3.11 on Py_Version has it. */
-static uint32_t parse_version(const char* text) {
-  uint32_t part[3] = {0, 0, 0};
-  for (int i = 0; i < 3; i++) {
-    part[i] = digits(&text);
-    if (*text == '.') text++;
-  }
-  return part[0] << 24 | part[1] << 16 | part[2] << 8;
-}
-
+/* From 3.11 on Py_Version has it. Before there is only a function that tells, and nothing of the runtime is called: not
+ * here either, where another thread may be loading it at this moment. But the public functions that each version added are
+ * known; the last two parts of the number stay 0. */
 static uint32_t version_of(const struct stackd_loaded_object* object) {
+  static const struct {
+    uint32_t version_hex;
+    const char* function;
+  } kAdded[] = {
+      {0x030a0000, "PyModule_AddObjectRef"},
+      {0x03090000, "PyModule_AddType"},
+      {0x03080000, "PyConfig_InitPythonConfig"},
+  };
   struct stackd_loaded_symbol version = stackd_loaded_symbol(object, "Py_Version");
-  if (version.address != 0) return (uint32_t)*(const unsigned long*)version.address;
-  struct stackd_loaded_symbol function = stackd_loaded_symbol(object, "Py_GetVersion");
-  if (function.address == 0) return 0;
-  /* It formats constants into a buffer of its own, whether or not the interpreter runs. */
-  const char* (*get_version)(void) = (const char* (*)(void))function.address;
-  return parse_version(get_version());
+  unsigned long version_hex = 0;
+  if (version.address != 0) {
+    stackd_read_memory(stackd_getpid(), version.address, &version_hex, sizeof(version_hex));
+    return (uint32_t)version_hex;
+  }
+  for (size_t i = 0; i < sizeof(kAdded) / sizeof(kAdded[0]); i++) {
+    if (stackd_loaded_symbol(object, kAdded[i].function).address != 0) return kAdded[i].version_hex;
+  }
+  return 0;
 }
 
 void stackd_cpython_find(const struct stackd_loaded_object* object) {
@@ -71,6 +69,7 @@ void stackd_cpython_find(const struct stackd_loaded_object* object) {
   bool has_types = found.code_type != 0 && found.text_type != 0 && found.bytes_type != 0;
   found.layout = has_types ? stackd_cpython_layout(found.version_hex, found.address, &own_layout) : NULL;
   __atomic_store_n(&published, &found, __ATOMIC_RELEASE);
+  stackd_managed_has_found();
 }
 
 /* --- Reading --- */

@@ -75,14 +75,14 @@ struct run {
   uint64_t begin_ns;
 };
 
-static void refresh_maps(const struct stackd_job* job, const struct stackd_dump_options* options) {
+void stackd_dump_look_at_maps(const struct stackd_ring* ring, int maps_fd) {
   uint64_t now = stackd_monotonic_ns();
-  if (options->maps_fd < 0 || (maps_read_ns != 0 && now - maps_read_ns < MAPS_AGE_NS)) return;
+  if (maps_fd < 0 || (maps_read_ns != 0 && now - maps_read_ns < MAPS_AGE_NS)) return;
   /* A handler that began two looks ago still uses the buffer that would be written now. */
   if (!stackd_handler_quiesce(QUIET_NS)) return;
-  if (stackd_code_ranges_refresh(options->maps_fd) > 0) {
-    __atomic_fetch_add(&job->ring->header->maps_generation, 1, __ATOMIC_RELEASE);
-    stackd_managed_find_runtimes(options->maps_fd);
+  if (stackd_code_ranges_refresh(maps_fd) > 0) {
+    __atomic_fetch_add(&ring->header->maps_generation, 1, __ATOMIC_RELEASE);
+    stackd_managed_find_runtimes(maps_fd);
   }
   maps_read_ns = now;
 }
@@ -568,7 +568,7 @@ static bool list_threads(struct run* run) {
 }
 
 void stackd_dump_run(struct stackd_job* job, const struct stackd_dump_options* options) {
-  refresh_maps(job, options);
+  stackd_dump_look_at_maps(job->ring, options->maps_fd);
   struct run run;
   memset(&run, 0, sizeof(run));
   run.job = job;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <link.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -36,11 +37,19 @@
 #define QUIESCE_NS (100 * MS)
 #define STACK_BYTES (64u << 10)
 
+/* A launcher loads its runtime soon after it starts, and a crash has the frames of those only that were found before it. So
+ * long after its own start the helper looks unasked. */
+static const uint64_t kLooksNs[] = {250 * MS, 1000 * MS, 4000 * MS, 15000 * MS};
+#define LOOKS (sizeof(kLooksNs) / sizeof(kLooksNs[0]))
+
 static const struct stackd_settings* settings;
 static struct stackd_process_files* files;
 static bool wait_before_registering;
 
 static struct stackd_connection connection = {.socket = {-1, 0, 0}, .spool = {-1, 0, 0}};
+
+static uint64_t started_ns;
+static size_t looks_done;
 
 /* Two, so that a handler that reads one while the helper sets the other sees a whole one. */
 static struct stackd_own_fd spools[2] = {{-1, 0, 0}, {-1, 0, 0}};
@@ -150,6 +159,19 @@ static void run_commands(uint32_t* seen_seq) {
   }
 }
 
+/* False: there was none until it was time to look at what is mapped. */
+static bool await_message(void) {
+  if (looks_done == LOOKS) return true;
+  uint64_t elapsed_ns = stackd_monotonic_ns() - started_ns;
+  uint64_t left_ns = elapsed_ns < kLooksNs[looks_done] ? kLooksNs[looks_done] - elapsed_ns : 0;
+  struct pollfd message = {stackd_own_fd_get(&connection.socket), POLLIN, 0};
+  /* An error shows when the message is received. */
+  if (poll(&message, 1, (int)(left_ns / MS) + 1) != 0) return true;
+  stackd_dump_look_at_maps(&connection.ring, stackd_own_fd_get(&files->maps));
+  looks_done++;
+  return false;
+}
+
 static void serve(void) {
   struct stackd_ring_header* header = connection.ring.header;
   uint32_t seen_seq = 0;
@@ -158,6 +180,7 @@ static void serve(void) {
     /* Sequentially consistent on both sides: either the daemon sees us asleep and kicks, or we see its command. */
     __atomic_store_n(&header->helper_sleeping, 1, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&header->command_seq, __ATOMIC_SEQ_CST) == seen_seq) {
+      if (!await_message()) continue;
       union stackd_message message;
       int error = stackd_connection_receive(&connection, &message);
       if (error == -EPROTO) continue;
@@ -221,6 +244,8 @@ __attribute__((noreturn)) static void* helper_main(void* unused) {
   (void)unused;
   pthread_setname_np(pthread_self(), "stackd-agent");
   if (wait_before_registering) stackd_crash_pause_helper(AFTER_FORK_NS);
+  started_ns = stackd_monotonic_ns();
+  looks_done = 0;
   stackd_code_ranges_refresh(stackd_own_fd_get(&files->maps));
   stackd_managed_find_runtimes(stackd_own_fd_get(&files->maps));
   uint64_t retry_ns = RETRY_FIRST_NS;

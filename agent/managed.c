@@ -9,6 +9,9 @@
 #define MAX_TEXT_BYTES 1024u
 #define MAX_TABLE_BYTES (32u << 10)
 #define CHUNK_BYTES 256u
+/* 64 KiB: some hundred frames and their functions' names. */
+#define MAX_CRASH_SLOTS 32u
+#define WORDS_IN_SLOT ((STACKD_SLOT_BYTES - sizeof(struct stackd_slot_header)) / 8)
 
 bool stackd_managed_read(const struct stackd_managed_thread* thread, uint64_t address, void* out, uint32_t size_bytes) {
   return stackd_read_memory(thread->pid, address, out, size_bytes) == (long)size_bytes;
@@ -120,8 +123,20 @@ static void find_in(const struct stackd_loaded_object* object) {
 
 void stackd_managed_find_runtimes(int maps_fd) { stackd_loaded_objects(maps_fd, find_in); }
 
+static bool any_found;
+
+void stackd_managed_has_found(void) { __atomic_store_n(&any_found, true, __ATOMIC_RELAXED); }
+
+uint32_t stackd_managed_crash_slots(uint32_t slots) {
+  if (!__atomic_load_n(&any_found, __ATOMIC_RELAXED)) return 0;
+  return slots / 4 < MAX_CRASH_SLOTS ? slots / 4 : MAX_CRASH_SLOTS;
+}
+
 bool stackd_managed_write(struct stackd_ring_writer* ring, const struct stackd_managed_thread* thread, uint32_t* words) {
-  struct stackd_managed_writer writer = {ring, STACKD_MAX_MANAGED_WORDS, false, false, 0};
+  /* A walker that sees the end come says so; one that meets it cannot. */
+  uint64_t room = (uint64_t)ring->slots_left * WORDS_IN_SLOT;
+  uint32_t limit = room < STACKD_MAX_MANAGED_WORDS ? (uint32_t)room : STACKD_MAX_MANAGED_WORDS;
+  struct stackd_managed_writer writer = {ring, limit, false, false, 0};
   stackd_cpython_walk(&writer, thread);
   stackd_v8_walk(&writer, thread);
   *words = writer.words;

@@ -66,6 +66,13 @@ void stackd_managed_symbol(struct stackd_managed_writer* writer, const struct st
  * loader's is taken, so that a process that hangs in it can be dumped. NOT SIGNAL-SAFE. */
 void stackd_managed_find_runtimes(int maps_fd);
 
+/* Called by whatever finds a runtime: from now on crash records keep room for it. NOT SIGNAL-SAFE. */
+void stackd_managed_has_found(void);
+
+/* How many of a crash record's slots the stack leaves for what runtimes know: of a stack that has overflowed every slot
+ * would be full of it. 0 where there is no runtime. SIGNAL-SAFE. */
+uint32_t stackd_managed_crash_slots(uint32_t slots) STACKD_HANDLER;
+
 /* What all runtimes that were found know of the thread, appended to `ring`, whose record is begun; `*words` is set to how
  * much that is, at most STACKD_MAX_MANAGED_WORDS. False if slots ran out: what was appended before stays. SIGNAL-SAFE. */
 bool stackd_managed_write(struct stackd_ring_writer* ring, const struct stackd_managed_thread* thread,

@@ -30,7 +30,7 @@ def rows_of(python):
             for name, (tool, command) in PEERS.items():
                 if tool.exists() and i < PEER_REPEAT:
                     times[name].append(seconds_of([str(word) for word in command(victim.pid)], allowed=(0, 1)) * MS)
-    what = f"`stackctl dump`, CPython {'.'.join(map(str, python.version))}, {THREADS} threads of {DEPTH} functions"
+    what = f"`stackctl dump`, CPython {python.name}, {THREADS} threads of {DEPTH} functions"
     rows = []
     for name in PEERS:
         if times[name]:

@@ -20,8 +20,12 @@ class Python:
     path: str
     version: tuple  # (3, 11, 2)
 
+    @property
+    def name(self):
+        return ".".join(map(str, self.version))
+
     def __str__(self):
-        return ".".join(map(str, self.version)) + ("" if "pyenv" in self.path else f" ({self.path})")
+        return self.name + (" of Debian" if self.path == "/usr/bin/python3" else "")
 
 
 def _version_of(path):

@@ -46,7 +46,7 @@ void Describe(const Seen& seen, ManagedFacts* facts) {
   }
   for (uint64_t version : seen.unknown_versions) {
     facts->runtimes.push_back({.language = Language::kPython,
-                               .name = CpythonName(version),
+                               .name = version == 0 ? "CPython" : CpythonName(version),
                                .problem = "this stackd knows the frames of CPython 3.8 to 3.14 with a GIL, and not of this "
                                           "build: its stacks show C functions alone"});
   }

@@ -64,7 +64,10 @@ std::string CpythonName(uint64_t version_hex) {
   const auto part = [&](int shift) { return std::to_string(version_hex >> shift & 0xff); };
   constexpr uint64_t kFinal = 0xf;
   const uint64_t level = version_hex >> 4 & 0xf;
-  std::string name = "CPython " + part(24) + "." + part(16) + "." + part(8);
+  std::string name = "CPython " + part(24) + "." + part(16);
+  // Of versions before 3.11 the agent cannot know more.
+  if ((version_hex & 0xffff) == 0) return name;
+  name += "." + part(8);
   if (level >= 0xa && level < kFinal) {
     name += (level == 0xa ? "a" : level == 0xb ? "b" : "rc") + std::to_string(version_hex & 0xf);
   }

@@ -8,7 +8,7 @@
 
 namespace stackd {
 
-// "CPython 3.11.7", of a PY_VERSION_HEX.
+// "CPython 3.11.7", of a PY_VERSION_HEX; "CPython 3.8" where no more of it is known.
 std::string CpythonName(uint64_t version_hex);
 
 // Why a walk did not reach the last frame; empty: it did.

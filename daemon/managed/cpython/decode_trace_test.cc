@@ -76,6 +76,7 @@ TEST(DecodeTrace, VersionsAreWrittenAsPeopleWriteThem) {
   EXPECT_EQ(CpythonName(0x030e00b2), "CPython 3.14.0b2");
   EXPECT_EQ(CpythonName(0x030d00c3), "CPython 3.13.0rc3");
   EXPECT_EQ(CpythonName(0x030a0d00), "CPython 3.10.13");
+  EXPECT_EQ(CpythonName(0x030a0000), "CPython 3.10");
 }
 
 }  // namespace
