@@ -6,13 +6,15 @@
 
 #define MAX_FRAMES 512u
 #define MAX_HOPS 2048u /* frames that are no function of a script count here too */
-#define KNOWN_MAPS 8u
-#define SEEN_FUNCTIONS 64u
+#define KNOWN_MAPS 32u
+#define SEEN_FUNCTIONS 32u
 #define FUNCTION_BYTES 256u
 #define FILE_BYTES 512u
 #define CHUNK_BYTES 128u
 #define MAX_STRING_PARTS 32u
 #define MAX_STRING_DEPTH 8u
+#define SCRIPT_LINE_OFFSET 3 /* source, name, then this, in all versions */
+#define DEBUG_INFO_WORDS 7
 #define MAX_POSITION_BYTES (32u << 10)
 
 /* A frame by its words from fp - 40 up. */
@@ -31,6 +33,14 @@ enum { STRING_SEQUENTIAL = 0, STRING_CONS = 1, STRING_EXTERNAL = 2, STRING_SLICE
 #define STRING_KIND 7u
 #define STRING_ONE_BYTE 8u
 
+/* A script, with what stackd_managed_symbol says of it. */
+struct known_script {
+  uint64_t script; /* 0: none */
+  struct stackd_v8_script facts;
+  uint32_t file_size_bytes;
+  unsigned char file[FILE_BYTES];
+};
+
 struct walk {
   const struct stackd_managed_thread* thread;
   const struct stackd_v8_layout* layout;
@@ -38,6 +48,7 @@ struct walk {
   uint64_t known_maps[KNOWN_MAPS];
   uint16_t known_types[KNOWN_MAPS];
   uint64_t seen[SEEN_FUNCTIONS];
+  struct known_script script; /* functions of one script often stand together */
 };
 
 STACKD_HANDLER static bool read_word(const struct walk* walk, uint64_t address, uint64_t* word) {
@@ -219,67 +230,77 @@ STACKD_HANDLER static void put_scope_name(struct walk* walk, uint64_t scope, str
   uint64_t tried[TRIED];
   if (!stackd_managed_read(walk->thread, at, tried, sizeof(tried))) return;
   for (uint32_t i = 0; i < TRIED && text->size_bytes == 0; i++) {
-    int32_t type = type_of(walk, &tried[i]);
-    if (type < 0) continue;
-    if (type >= layout->type.first_nonstring) {
-      if (type == layout->type.scope_info) return; /* what follows is no name of this function */
-      continue;
+    if (!is_heap_object(tried[i])) continue;
+    if (!put_string(walk, tried[i], text) && type_of(walk, &tried[i]) == layout->type.scope_info) {
+      return; /* what follows is no name of this function */
     }
-    put_string(walk, tried[i], text);
   }
 }
 
 STACKD_HANDLER static void put_function_name(struct walk* walk, const uint64_t* shared, struct text* text) {
   uint64_t name = shared[walk->layout->shared_name / 8];
-  int32_t type = type_of(walk, &name);
-  if (type < 0) return;
-  if (type < walk->layout->type.first_nonstring) {
-    put_string(walk, name, text);
-  } else if (type == walk->layout->type.scope_info) {
+  if (!put_string(walk, name, text) && type_of(walk, &name) == walk->layout->type.scope_info) {
     put_scope_name(walk, name, text);
   }
 }
 
-/* The script of a function; with a debugger at work it is found by what that keeps of the function. 0: none. */
-STACKD_HANDLER static uint64_t script_of(struct walk* walk, const uint64_t* shared) {
-  uint64_t script = shared[walk->layout->shared_script / 8];
-  uint64_t words[7];
-  int32_t type = type_of(walk, &script);
-  if (type == walk->layout->type.script) return script;
-  if (type != walk->layout->type.debug_info || read_object(walk, &script, words, 7) != type) return 0;
-  for (uint32_t i = 1; i < 7; i++) {
-    if (type_of(walk, &words[i]) == walk->layout->type.script) return words[i];
-  }
-  return 0;
+/* Where the text of a script is, if that is one piece. */
+STACKD_HANDLER static void describe_source(struct walk* walk, struct stackd_v8_script* facts) {
+  uint64_t words[4];
+  int32_t type = read_object(walk, &facts->source, words, 4);
+  struct piece piece;
+  if (type < 0 || type >= walk->layout->type.first_nonstring || !find_piece(facts->source, words, type, &piece)) return;
+  facts->source_map = words[0];
+  facts->chars = piece.chars;
+  facts->chars_count = piece.count;
+  facts->two_bytes = !piece.one_byte;
 }
 
-/* The file of a script, and where its text is. */
-STACKD_HANDLER static bool describe_script(struct walk* walk, uint64_t script, struct text* file,
-                                           struct stackd_v8_script* out) {
-  uint64_t words[4];
-  uint64_t source[4];
+/* The end of a name that is too long is the better half. */
+STACKD_HANDLER static void describe_file(struct walk* walk, uint64_t name, struct known_script* known) {
+  struct text text = {known->file, FILE_BYTES, 0, 0, 0};
+  uint64_t words[2];
+  int32_t type = read_object(walk, &name, words, 2);
+  if (type < 0 || type >= walk->layout->type.first_nonstring) return;
+  uint32_t length = (uint32_t)(words[1] >> 32);
+  text.skip = length > FILE_BYTES ? length - FILE_BYTES : 0;
+  put_string(walk, name, &text);
+  known->file_size_bytes = text.size_bytes;
+}
+
+/* What is known of `script`, which is read unless it was the last one. False if it is no Script. */
+STACKD_HANDLER static bool know_script(struct walk* walk, uint64_t script) {
   const struct stackd_v8_layout* layout = walk->layout;
-  if (layout->script_name > 16 || layout->script_source > 16) return false;
-  if (read_object(walk, &script, words, 4) != layout->type.script) return false;
-  uint64_t name = words[layout->script_name / 8];
-  uint64_t name_words[2];
-  int32_t type = read_object(walk, &name, name_words, 2);
-  if (type >= 0 && type < layout->type.first_nonstring) {
-    uint32_t length = (uint32_t)(name_words[1] >> 32);
-    file->skip = length > file->capacity ? length - file->capacity : 0;
-    put_string(walk, name, file);
-  }
-  *out = (struct stackd_v8_script){.script = script, .source = words[layout->script_source / 8]};
-  out->source_bytes_at = (int32_t)layout->script_source;
-  if (is_small_integer(words[3])) out->line_offset = (int32_t)(words[3] >> 32);
-  type = read_object(walk, &out->source, source, 4);
-  struct piece piece;
-  if (type < 0 || type >= layout->type.first_nonstring || !find_piece(out->source, source, type, &piece)) return true;
-  out->source_map = source[0];
-  out->chars = piece.chars;
-  out->chars_count = piece.count;
-  out->two_bytes = !piece.one_byte;
+  struct known_script* known = &walk->script;
+  if (known->script == script && script != 0) return true;
+  uint64_t words[STACKD_V8_SCRIPT_WORDS];
+  if (read_object(walk, &script, words, STACKD_V8_SCRIPT_WORDS) != layout->type.script) return false;
+  known->script = script;
+  known->file_size_bytes = 0;
+  known->facts.script = script;
+  known->facts.source = words[layout->script_source / 8];
+  known->facts.source_map = 0;
+  known->facts.chars = 0;
+  known->facts.chars_count = 0;
+  known->facts.two_bytes = 0;
+  uint64_t line_offset = words[SCRIPT_LINE_OFFSET];
+  known->facts.line_offset = is_small_integer(line_offset) ? (int32_t)(line_offset >> 32) : 0;
+  known->facts.source_bytes_at = (int32_t)layout->script_source;
+  describe_source(walk, &known->facts);
+  describe_file(walk, words[layout->script_name / 8], known);
   return true;
+}
+
+/* Where a debugger is at work a function has what that keeps of it in place of its script, which is in there. */
+STACKD_HANDLER static bool know_script_of(struct walk* walk, const uint64_t* shared) {
+  uint64_t script = shared[walk->layout->shared_script / 8];
+  if (know_script(walk, script)) return true;
+  uint64_t words[DEBUG_INFO_WORDS];
+  if (read_object(walk, &script, words, DEBUG_INFO_WORDS) != walk->layout->type.debug_info) return false;
+  for (uint32_t i = 1; i < DEBUG_INFO_WORDS; i++) {
+    if (know_script(walk, words[i])) return true;
+  }
+  return false;
 }
 
 /* Writes a function's name and file, once a thread. */
@@ -288,20 +309,17 @@ __attribute__((noinline)) STACKD_HANDLER static void write_symbol(struct walk* w
   if (*seen == key) return;
   *seen = key;
   unsigned char function_bytes[FUNCTION_BYTES];
-  unsigned char file_bytes[FILE_BYTES];
   struct text function = {function_bytes, FUNCTION_BYTES, 0, 0, 0};
-  struct text file = {file_bytes, FILE_BYTES, 0, 0, 0};
   put_function_name(walk, shared, &function);
-  struct stackd_v8_script script;
-  uint64_t object = script_of(walk, shared);
-  bool has_script = object != 0 && describe_script(walk, object, &file, &script);
+  const struct known_script* script = &walk->script;
+  bool has_script = know_script_of(walk, shared);
   struct stackd_managed_symbol_source symbol;
   symbol.key = key;
   symbol.first_line = 0;
   symbol.table_format = 0;
   symbol.function = (struct stackd_managed_bytes){(uint64_t)function_bytes, function.size_bytes};
-  symbol.file = (struct stackd_managed_bytes){(uint64_t)file_bytes, file.size_bytes};
-  symbol.table = (struct stackd_managed_bytes){(uint64_t)&script, has_script ? (uint32_t)sizeof(script) : 0};
+  symbol.file = (struct stackd_managed_bytes){(uint64_t)script->file, has_script ? script->file_size_bytes : 0};
+  symbol.table = (struct stackd_managed_bytes){(uint64_t)&script->facts, has_script ? (uint32_t)sizeof(script->facts) : 0};
   stackd_managed_symbol(walk->writer, walk->thread, &symbol);
 }
 
@@ -371,8 +389,8 @@ STACKD_HANDLER static int64_t position_at(const struct walk* walk, uint64_t tabl
 __attribute__((noinline)) STACKD_HANDLER static int64_t interpreted_position(struct walk* walk, uint64_t bytecodes,
                                                                              uint64_t offset_word) {
   const struct stackd_v8_layout* layout = walk->layout;
-  uint64_t words[5];
-  if (layout->bytecode_positions > 32 || read_object(walk, &bytecodes, words, 5) != layout->type.bytecode_array) {
+  uint64_t words[STACKD_V8_BYTECODES_WORDS];
+  if (read_object(walk, &bytecodes, words, STACKD_V8_BYTECODES_WORDS) != layout->type.bytecode_array) {
     return STACKD_V8_NO_POSITION;
   }
   uint64_t table = words[layout->bytecode_positions / 8];
@@ -389,12 +407,12 @@ __attribute__((noinline)) STACKD_HANDLER static int64_t interpreted_position(str
 STACKD_HANDLER static void write_frame(struct walk* walk, uint64_t fp, const uint64_t* words, uint64_t pc) {
   const struct stackd_v8_layout* layout = walk->layout;
   uint64_t function = words[FRAME_FUNCTION];
-  uint64_t function_words[5];
-  uint64_t shared_words[8];
-  int32_t type = read_object(walk, &function, function_words, 5);
+  uint64_t function_words[STACKD_V8_FUNCTION_WORDS];
+  uint64_t shared_words[STACKD_V8_SHARED_WORDS];
+  int32_t type = read_object(walk, &function, function_words, STACKD_V8_FUNCTION_WORDS);
   if (type < layout->type.first_function || type > layout->type.last_function) return;
   uint64_t shared = function_words[layout->function_shared / 8];
-  if (read_object(walk, &shared, shared_words, 8) != layout->type.shared) return;
+  if (read_object(walk, &shared, shared_words, STACKD_V8_SHARED_WORDS) != layout->type.shared) return;
   int64_t position = (int64_t)(pc << 1 | STACKD_V8_CODE);
   uint64_t bytecodes = words[FRAME_BYTECODES];
   if (is_small_integer(words[FRAME_BYTECODE_OFFSET]) && type_of(walk, &bytecodes) == layout->type.bytecode_array) {
@@ -500,6 +518,7 @@ void stackd_v8_walk(struct stackd_managed_writer* writer, const struct stackd_ma
   walk.writer = writer;
   for (uint32_t i = 0; i < KNOWN_MAPS; i++) walk.known_maps[i] = 0;
   for (uint32_t i = 0; i < SEEN_FUNCTIONS; i++) walk.seen[i] = 0;
+  walk.script.script = 0;
   uint64_t address = isolate_of(&walk);
   struct isolate isolate;
   if (address == 0 || !read_isolate(&walk, address, &isolate)) return;

@@ -152,6 +152,14 @@ static bool read_constants(const struct stackd_loaded_object* object, struct sta
   return true;
 }
 
+static bool is_word(uint32_t offset, uint32_t words) { return offset % 8 == 0 && offset < 8 * words; }
+
+static bool makes_sense(const struct stackd_v8_layout* it) {
+  return is_word(it->function_shared, STACKD_V8_FUNCTION_WORDS) && is_word(it->shared_name, STACKD_V8_SHARED_WORDS) &&
+         is_word(it->shared_script, STACKD_V8_SHARED_WORDS) && is_word(it->script_name, STACKD_V8_SCRIPT_WORDS) &&
+         is_word(it->script_source, STACKD_V8_SCRIPT_WORDS) && is_word(it->bytecode_positions, STACKD_V8_BYTECODES_WORDS);
+}
+
 static bool apply_version(struct stackd_v8_layout* to) {
   for (size_t i = 0; i < sizeof(known_versions) / sizeof(known_versions[0]); i++) {
     const struct known_version* known = &known_versions[i];
@@ -229,6 +237,7 @@ static bool read_version(const struct stackd_loaded_object* object, uint64_t* ve
 
 void stackd_v8_find(const struct stackd_loaded_object* object) {
   if (stackd_v8_found() != NULL || !read_version(object, &layout.version)) return;
-  layout.known = apply_version(&layout) && read_constants(object, &layout) && find_isolate(object, &layout);
+  layout.known =
+      apply_version(&layout) && read_constants(object, &layout) && makes_sense(&layout) && find_isolate(object, &layout);
   atomic_store_explicit(&found, &layout, memory_order_release);
 }

@@ -6,6 +6,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* So many words of these are read at once: the offsets below lie in them. */
+#define STACKD_V8_FUNCTION_WORDS 5
+#define STACKD_V8_SHARED_WORDS 8
+#define STACKD_V8_SCRIPT_WORDS 4
+#define STACKD_V8_BYTECODES_WORDS 5
+
 struct stackd_v8_types {
   uint16_t first_function;
   uint16_t last_function;
