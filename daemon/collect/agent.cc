@@ -83,6 +83,7 @@ Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessFiles 
       ring_(std::move(ring)),
       counters_(counters),
       dump_signal_(hello.dump_signal),
+      has_handler_((hello.flags & STACKD_HELLO_NO_HANDLER) == 0),
       fd_names_(socket_.get()),
       loader_(files_.get(), modules, FieldText(hello.exe),
               [this](const std::vector<std::string>& paths, int64_t deadline_ns) { return OpenFiles(paths, deadline_ns); }),
@@ -393,6 +394,12 @@ void Agent::CountDrops() {
 
 void Agent::RunDump(const CaptureRequest& request, const std::function<bool()>& in_a_hurry, Recording* recording,
                     Capture* capture) {
+  if (!has_handler_) {
+    capture->notes.push_back(
+        "its threads were not asked, since it has no agent for native code: what follows is what its "
+        "runtime keeps in memory");
+    return;
+  }
   int64_t begin_ns = MonotonicNs();
   {
     std::lock_guard lock(ring_mutex_);
@@ -571,6 +578,7 @@ void Agent::AddFdNames(int64_t deadline_ns, Capture* capture) {
 }
 
 Result<std::vector<ThreadWait>> Agent::SampleWaits(int64_t deadline_ns, bool gives_way) {
+  if (!has_handler_) return std::vector<ThreadWait>{};
   deadline_ns = std::min(deadline_ns, MonotonicNs() + kMaxCaptureNs);
   std::unique_lock lock(capture_mutex_, std::defer_lock);
   auto wait = std::chrono::nanoseconds(std::max<int64_t>(0, deadline_ns - MonotonicNs()));
@@ -636,7 +644,7 @@ Result<SigtermSigns> Agent::ReadSigtermSigns() const {
   const uint64_t avma = __atomic_load_n(&ring_->header()->sigterm_count_avma, __ATOMIC_RELAXED);
   if (avma == 0 || !files_->has_memory()) return signs;
   auto count = std::make_shared<std::optional<uint64_t>>();
-  const bool read = memory_.Run(MonotonicNs() + kReadFutexesNs, [count, avma](const ProcessFiles& files) {
+  const bool read = memory_->Run(MonotonicNs() + kReadFutexesNs, [count, avma](const ProcessFiles& files) {
     uint64_t word = 0;
     const auto bytes = std::span(reinterpret_cast<uint8_t*>(&word), sizeof(word));
     if (files.ReadSome(avma, bytes) == sizeof(word)) *count = word;
