@@ -26,12 +26,13 @@ BUILD_PACKAGES=(
 )
 
 # Debuggers to compare with, tools that split and compress debug information, servers to dump, load for them, containers,
-# and clang for the fuzzers.
+# clang for the fuzzers, and what programs that link the agent are built with.
 TEST_PACKAGES=(
-  gdb elfutils binutils dwz xz-utils zstd llvm
+  gdb elfutils binutils dwz xz-utils zstd llvm python3-venv
   redis-server redis-tools postgresql nginx-light memcached libpython3.11-testsuite
   curl apache2-utils util-linux procps runc
   clang-14 libclang-rt-14-dev
+  cmake make musl-tools
 )
 
 # Those with a service. A machine that tests them should not start to serve anybody.
@@ -117,6 +118,26 @@ install_minidump_stackwalk() {
     say "install-deps: minidump-stackwalk could not be built; tests that need it are skipped"
 }
 
+# Other tools that dump Python, to compare with.
+PYTHON_PEERS=(py-spy==0.4.3 pystack==1.7.2)
+install_python_peers() {
+  local folder="${CACHE_BIN%/bin}/python-peers"
+  if [[ -x $folder/bin/py-spy && -x $folder/bin/pystack ]]; then return; fi
+  say "install-deps: installing ${PYTHON_PEERS[*]} into $folder"
+  { python3 -m venv "$folder" && "$folder/bin/pip" install --quiet "${PYTHON_PEERS[@]}"; } >&2 ||
+    say "install-deps: they could not be installed; tests that compare with them are skipped"
+}
+
+# Rust programs for musl. Debian's Rust has no such library, and the test says that it leaves them out.
+add_rust_for_musl() {
+  local rustup
+  rustup=$(command -v rustup || { [[ -x $HOME/.cargo/bin/rustup ]] && echo "$HOME/.cargo/bin/rustup"; }) || return 0
+  "$rustup" target list --installed | grep -qx x86_64-unknown-linux-musl && return
+  say "install-deps: adding the target x86_64-unknown-linux-musl to Rust"
+  "$rustup" --quiet target add x86_64-unknown-linux-musl >&2 ||
+    say "install-deps: it could not be added; tests leave Rust programs for musl out"
+}
+
 GLIBC_FOLDERS=(debug include malloc misc nptl posix rt setjmp signal stdlib support sysdeps test-skeleton.c)
 # glibc's own tests of signals are run under the agent: they come with its source package only. From the mirrors that the
 # packages come from, with lists of its own, so that nothing of the machine's is changed.
@@ -172,6 +193,7 @@ main() {
     # Compilers and runtimes that may well be here from elsewhere, newer.
     command -v node >/dev/null || packages+=(nodejs)
     command -v rustc >/dev/null || packages+=(rustc)
+    command -v cargo >/dev/null || [[ -x $HOME/.cargo/bin/cargo ]] || packages+=(cargo)
     command -v go >/dev/null || [[ -x /usr/local/go/bin/go ]] || packages+=(golang-go)
   fi
   if [[ -n $list_only ]]; then
@@ -189,6 +211,8 @@ main() {
   if [[ -n $with_tests ]]; then
     install_grpcurl
     install_minidump_stackwalk
+    install_python_peers
+    add_rust_for_musl
     fetch_glibc_source
   fi
 }

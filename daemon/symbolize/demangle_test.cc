@@ -37,6 +37,12 @@ TEST(Demangle, KnowsBothManglingsOfRust) {
   EXPECT_EQ(Kept("_RNvC6_123foo3bar"), "123foo::bar");
 }
 
+// Mangled by rustc 1.95.
+TEST(Demangle, KnowsCharactersThatAreNotAscii) {
+  EXPECT_EQ(Kept("_ZN10situations9na$uef$ve13gr$uf6$$udf$e17h4d186d403e2b419aE"), "situations::naïve::größe");
+  EXPECT_EQ(Kept("_RNvNtCs2YYheBcuhYO_10situationsu8nave_6pau9gre_6ka8i"), "situations::naïve::größe");
+}
+
 TEST(Demangle, LeavesNamesThatAreTooLongMangled) {
   std::string name = "_Z1f" + std::string(kMaxMangledBytes, 'i');
   EXPECT_EQ(Kept(name), name);

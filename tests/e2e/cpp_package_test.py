@@ -42,7 +42,7 @@ class CppPackageTest(StackdTest):
     def check(self, program):
         daemon = self.start_daemon()
         victim = self.start_victim(program, preload=False, stdin="", env={"LD_LIBRARY_PATH": str(self.prefix / "lib")})
-        self.assertEqual("cpp-orders", daemon.await_process(victim.pid)["name"])
+        self.assertEqual("cpp-orders", daemon.await_process(victim.pid)["displayName"])
 
         dump = daemon.dump(victim.pid)
         self.assert_whole(dump, victim.pid)

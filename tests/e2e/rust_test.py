@@ -64,7 +64,7 @@ def build(name):
 def demangled(folder, program):
     """{address: names that Rust's demangler gives to its symbols} of an ELF file."""
     lines = subprocess.run(["nm", "--defined-only", program], capture_output=True, text=True, check=True).stdout.splitlines()
-    symbols = [line.split()[::2] for line in lines if len(line.split()) == 3 and line.split()[1] in "tT"]
+    symbols = [line.split()[::2] for line in lines if len(line.split()) == 3 and line.split()[1] in "tTwW"]
     text = "".join(f"{name}\n" for _, name in symbols)
     names = subprocess.run([folder / "demangle"], input=text, capture_output=True, text=True, check=True).stdout.splitlines()
     found = {}
@@ -243,7 +243,7 @@ class RustTest(CrashTest):
 
     def test_a_heartbeat_that_is_missed_is_dumped(self):
         victim = self.start(build("glibc"), "beats", stdin="")
-        self.assertIn("rust-beats", [process.get("name") for process in self.daemon.processes()])
+        self.assertIn("rust-beats", [process.get("displayName") for process in self.daemon.processes()])
         victim.process.stdin.write(b"go\n")
         victim.process.stdin.flush()
 
