@@ -108,7 +108,7 @@ DistinctStacks Distinct(const Capture& capture, std::vector<NativeStack> unwound
   result.of_thread.assign(unwound.size(), -1);
   std::unordered_map<std::string, int> known;
   for (size_t i = 0; i < unwound.size(); ++i) {
-    if (!capture.threads[i].has_stack) continue;
+    if (!capture.threads[i].has_stack && ManagedStacksOf(capture, i).empty()) continue;
     std::string key =
         StackKey(unwound[i]) + ManagedKey(ManagedStacksOf(capture, i), StackPointerOf(capture, i), unwound[i]);
     auto [entry, is_new] = known.try_emplace(std::move(key), static_cast<int>(result.stacks.size()));

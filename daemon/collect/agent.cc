@@ -1,7 +1,9 @@
 #include "daemon/collect/agent.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -57,6 +59,9 @@ constexpr int64_t kReadFutexesNs = 100 * kNsPerMs;
 // Modules that are loaded before anybody needs them.
 constexpr int64_t kLoadEarlyNs = 200 * kNsPerMs;
 
+// Of a traceback; a thousand goroutines have about this much.
+constexpr size_t kMaxReportBytes = 1 << 20;
+
 // Older than a process is held, or a tentative record is valid: the clock of the record is wrong.
 constexpr int64_t kMaxCrashAgeNs = 2 * static_cast<int64_t>(STACKD_TENTATIVE_NS);
 
@@ -85,6 +90,7 @@ Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessFiles 
       ring_(std::move(ring)),
       counters_(counters),
       dump_signal_(hello.dump_signal),
+      has_handler_((hello.flags & STACKD_HELLO_NO_HANDLER) == 0),
       fd_names_(socket_.get()),
       loader_(files_.get(), modules, FieldText(hello.exe),
               [this](const std::vector<std::string>& paths, int64_t deadline_ns) { return OpenFiles(paths, deadline_ns); }),
@@ -158,12 +164,38 @@ bool Agent::OnMessage(ReceivedMessage* message, AgentWish* wish) {
     case STACKD_MSG_DUMP_REQUEST:
       *wish = MayAskForDump() ? AgentWish::kDump : AgentWish::kNothing;
       return true;
+    case STACKD_MSG_REPORT_FILE:
+      return KeepReportFile(message);
     case STACKD_MSG_CRASH:
       *wish = AgentWish::kCrash;
       return true;
     default:
       return true;
   }
+}
+
+bool Agent::KeepReportFile(ReceivedMessage* message) {
+  auto report = message->As<stackd_report_file>();
+  // Only a file in memory has seals: no other can make its reader wait.
+  if (!report || message->fds.empty() || fcntl(message->fds.front().get(), F_GET_SEALS) < 0) return false;
+  std::lock_guard lock(report_mutex_);
+  report_file_ = std::move(message->fds.front());
+  const bool is_known = report->language <= static_cast<uint32_t>(Language::kJavascript);
+  report_.language = is_known ? static_cast<Language>(report->language) : Language::kUnknown;
+  report_.title = FieldText(report->title);
+  return true;
+}
+
+std::optional<RuntimeReport> Agent::ReadReport() {
+  std::lock_guard lock(report_mutex_);
+  if (!report_file_.valid()) return std::nullopt;
+  RuntimeReport report = report_;
+  report.text.resize(kMaxReportBytes);
+  const ssize_t got = pread(report_file_.get(), report.text.data(), report.text.size(), 0);
+  report_file_.Reset();
+  if (got <= 0) return std::nullopt;
+  report.text.resize(static_cast<size_t>(got));
+  return report;
 }
 
 void Agent::OnClosed() {
@@ -298,6 +330,13 @@ bool Agent::TakeCrash() {
       KeepCrash(std::move(*newest));
     }
   }
+  if (ended && !crashed_.load()) {
+    crash_report_ = ReadReport();
+    if (crash_report_) {
+      counters_->crashes_taken++;
+      crashed_.store(true);
+    }
+  }
   return crashed_.load() && !std::exchange(crash_claimed_, true);
 }
 
@@ -395,6 +434,12 @@ void Agent::CountDrops() {
 
 void Agent::RunDump(const CaptureRequest& request, const std::function<bool()>& in_a_hurry, Recording* recording,
                     Capture* capture) {
+  if (!has_handler_) {
+    capture->notes.push_back(
+        "its threads were not asked, since it has no agent for native code: what follows is what its "
+        "runtime keeps in memory");
+    return;
+  }
   int64_t begin_ns = MonotonicNs();
   {
     std::lock_guard lock(ring_mutex_);
@@ -575,6 +620,7 @@ void Agent::AddFdNames(int64_t deadline_ns, Capture* capture) {
 }
 
 Result<std::vector<ThreadWait>> Agent::SampleWaits(int64_t deadline_ns, bool gives_way) {
+  if (!has_handler_) return std::vector<ThreadWait>{};
   deadline_ns = std::min(deadline_ns, MonotonicNs() + kMaxCaptureNs);
   std::unique_lock lock(capture_mutex_, std::defer_lock);
   auto wait = std::chrono::nanoseconds(std::max<int64_t>(0, deadline_ns - MonotonicNs()));
@@ -658,7 +704,29 @@ void Agent::Finish(Recording* recording, Capture* capture) {
   capture->process = Describe();
 }
 
+std::shared_ptr<Capture> Agent::CaptureReport(RuntimeReport report) {
+  auto capture = std::make_shared<Capture>();
+  capture->trigger = Trigger::kCrash;
+  capture->begin_wall_ns = WallNs();
+  CrashCapture& crash = capture->crash.emplace();
+  // A crash without an id could not be told from others: without random numbers its time is one.
+  if (getrandom(crash.id.data(), sizeof(crash.id), 0) != sizeof(crash.id)) {
+    crash.id = {static_cast<uint64_t>(capture->begin_wall_ns), 0};
+  }
+  Recording recording(0, counters_);
+  Finish(&recording, capture.get());
+  // Stands for whichever thread it was: the report does not say.
+  crash.tid = capture->process.pid;
+  ThreadCapture& thread = capture->threads.emplace_back();
+  thread.tid = crash.tid;
+  thread.status = ThreadStatus::kExited;
+  capture->managed.reports.push_back(std::move(report));
+  capture->memory = nullptr;
+  return capture;
+}
+
 std::shared_ptr<Capture> Agent::CaptureCrash(const std::function<bool()>& in_a_hurry) {
+  if (crash_report_) return CaptureReport(*std::exchange(crash_report_, std::nullopt));
   CrashRecord crash;
   {
     std::lock_guard lock(ring_mutex_);

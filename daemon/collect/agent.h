@@ -87,6 +87,10 @@ class Agent {
   class RingListener;
 
   bool MayAskForDump();
+  bool KeepReportFile(ReceivedMessage* message);
+  // What the process's runtime wrote when it ended; with the end of the connection it is whole.
+  std::optional<RuntimeReport> ReadReport();
+  std::shared_ptr<Capture> CaptureReport(RuntimeReport report);
   std::vector<Fd> OpenFiles(const std::vector<std::string>& paths, int64_t deadline_ns);
   void LoadModules(int64_t deadline_ns, std::vector<std::string>* notes);
   void SendCommand(uint32_t command, const CaptureRequest& request);
@@ -130,6 +134,8 @@ class Agent {
   mutable std::mutex description_mutex_;
   ProcessDescription description_;
   int32_t dump_signal_;
+  // Else no command is sent to it: its memory is read, and that is all.
+  const bool has_handler_;
 
   // Of the server thread: when the process will have asked for no more dumps than it may.
   int64_t dump_requests_paid_ns_ = 0;
@@ -140,6 +146,13 @@ class Agent {
   uint32_t next_file_request_ = 1;
   std::map<uint32_t, size_t> awaited_files_;  // request id -> index into opened_files_
   std::vector<Fd> opened_files_;
+
+  // Written by the server thread, read behind the end of the connection.
+  std::mutex report_mutex_;
+  Fd report_file_;
+  RuntimeReport report_;  // without its text
+  // Of the crash desk: a crash that no handler saw.
+  std::optional<RuntimeReport> crash_report_;
 
   FdNames fd_names_;
 

@@ -9,6 +9,7 @@
  *                                      <----  DESCRIBE_FDS             what these fds are
  *       FD_NAMES                       ---->
  *       DUMP_REQUEST, NAME, CRASH      ---->
+ *       REPORT_FILE + fd               ---->
  *
  * The connection is the process's identity: it ends with exec and exit, and a pid in a message is a label. The fds are
  *   mem   /proc/self/mem, opened by the process for reading. Absent (flag) where the process may not open its own.
@@ -45,6 +46,7 @@ enum stackd_message_type {
   STACKD_MSG_CRASH = 9,
   STACKD_MSG_DESCRIBE_FDS = 10,
   STACKD_MSG_FD_NAMES = 11,
+  STACKD_MSG_REPORT_FILE = 12,
 };
 
 struct stackd_message_header {
@@ -56,6 +58,9 @@ enum stackd_hello_flags {
   STACKD_HELLO_HAS_MEM = 1u << 0,
   STACKD_HELLO_HAS_MAPS = 1u << 1,
   STACKD_HELLO_HAS_PROC = 1u << 2,
+  /* No handler of stackd's runs in this process, and nobody looks at the ring for commands: all that a dump of it can say
+   * is what its memory says. Of the ring it uses the heartbeats. */
+  STACKD_HELLO_NO_HANDLER = 1u << 3,
 };
 
 /* Strings are NUL-terminated and cut to fit. */
@@ -145,6 +150,16 @@ struct stackd_fd_names {
   uint32_t fd_count;
   struct stackd_fd_name fds[STACKD_MAX_DESCRIBED_FDS];
 };
+
+/* A regular file comes along, in memory or not, that a runtime writes its last words to when it ends the process. The
+ * daemon reads it when the connection ends: if there is something in it, the process crashed. */
+struct stackd_report_file {
+  struct stackd_message_header header;
+  uint32_t language; /* number of stackd.v1.Language */
+  uint32_t pad;
+  char title[64]; /* "Go traceback" */
+};
+STACKD_ABI_ASSERT(sizeof(struct stackd_report_file) == 80);
 
 struct stackd_name {
   struct stackd_message_header header;

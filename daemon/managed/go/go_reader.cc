@@ -5,6 +5,7 @@
 #include <string>
 
 #include "daemon/managed/go/goroutine_reader.h"
+#include "daemon/managed/go/traceback_text.h"
 
 namespace stackd {
 namespace {
@@ -21,15 +22,27 @@ std::string DisplayVersion(const std::string& version) {
 class GoReader : public RuntimeReader {
  public:
   void Read(const RuntimeInput& input, ManagedFacts* facts) override {
+    const bool has_report = AddReports(input.capture, facts);
     if (input.capture.map == nullptr) return;
     std::set<const Module*> seen;
     for (const Mapping& mapping : input.capture.map->mappings()) {
       if (!mapping.executable || mapping.module == nullptr || !seen.insert(mapping.module.get()).second) continue;
-      if (IsGo(*mapping.module)) ReadModule(input, mapping, facts);
+      // Of a program that has ended nothing is left but what it said.
+      if (!has_report && IsGo(*mapping.module)) ReadModule(input, mapping, facts);
     }
   }
 
  private:
+  static bool AddReports(const Capture& capture, ManagedFacts* facts) {
+    bool has_report = false;
+    for (const RuntimeReport& report : capture.managed.reports) {
+      if (report.language != Language::kGo || !capture.crash) continue;
+      AddGoTraceback(report, capture.crash->tid, facts);
+      has_report = true;
+    }
+    return has_report;
+  }
+
   using Opened = std::shared_ptr<const GoBinary>;
 
   void ReadModule(const RuntimeInput& input, const Mapping& mapping, ManagedFacts* facts) {
