@@ -560,9 +560,9 @@ Result<std::vector<std::string>> Pipeline::FunctionsOf(const std::string& proces
   auto captured = state_->collector->CaptureProcess(process_id, request);
   if (!captured) return std::unexpected(std::move(captured.error()));
   Capture& capture = **captured;
-  state_->managed.Read(request.deadline_ns, *captured);
-  // A process may answer for others, too.
+  // A process may answer for others, too. Before runtimes are asked: who was late with an answer still looks at threads.
   std::erase_if(capture.threads, [&](const ThreadCapture& thread) { return thread.tid != tid; });
+  state_->managed.Read(request.deadline_ns, *captured);
   DistinctStacks distinct = Distinct(capture, state_->Unwind(capture));
   state_->Name(capture, deadline_ns, &distinct.stacks);
   Merge(capture, &distinct);
