@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "daemon/analyze/function_name.h"
+#include "daemon/analyze/runtime_frame.h"
 
 namespace stackd {
 namespace {
@@ -65,7 +66,7 @@ std::optional<std::string> OnceCaller(const v1::Stack& stack, int begin) {
   for (int i = begin; i < end; ++i) {
     if (stack.frames(i).function().empty() || !IsOnce(Name(stack.frames(i)))) continue;
     const int caller = FindProgramFrame(stack, i + 1);
-    return caller < 0 ? std::string() : PlainFunction(stack.frames(caller).function());
+    return caller < 0 ? std::string() : PlainFunctionOf(stack.frames(caller));
   }
   return std::nullopt;
 }
@@ -174,7 +175,7 @@ class OwnerInference {
   void Once(const v1::Stack& stack, const WaitFunction& function, v1::Thread* thread) {
     const int caller_frame = FindProgramFrame(stack, function.end_frame);
     if (caller_frame < 0) return;
-    const std::string caller = PlainFunction(stack.frames(caller_frame).function());
+    const std::string caller = PlainFunctionOf(stack.frames(caller_frame));
     if (IsGuard(Name(stack.frames(function.end_frame - 1)))) return StaticVariable(caller, thread);
     if (!initializers_) initializers_ = FindInitializers();
     const auto at_same_place = initializers_->find(caller);
@@ -206,7 +207,7 @@ class OwnerInference {
       const int begin = behind_wait == 0 ? 0 : FindProgramFrame(*stack, behind_wait) + 1;
       const int end = std::min(stack->frames_size(), begin + kMaxFrames);
       for (int frame = begin; frame < end; ++frame) {
-        if (PlainFunction(stack->frames(frame).function()) != function) continue;
+        if (PlainFunctionOf(stack->frames(frame)) != function) continue;
         tids.push_back(dump_.threads(i).tid());
         break;
       }

@@ -5,6 +5,7 @@
 
 #include "daemon/analyze/fault_instruction.h"
 #include "daemon/analyze/memory_place.h"
+#include "daemon/analyze/runtime_frame.h"
 #include "daemon/analyze/verdict.h"
 #include "daemon/base/printable.h"
 
@@ -76,13 +77,15 @@ bool StackRanOver(const CrashScene& scene, const StackBounds& stack) {
 
 // The function that calls itself most often, if the stack is recursion.
 std::string Recursion(const v1::Stack* stack) {
-  const v1::Frame* deepest = nullptr;
   if (stack == nullptr) return "";
-  for (const v1::Frame& frame : stack->frames()) {
-    if (frame.repeat_count() > (deepest == nullptr ? 0 : deepest->repeat_count())) deepest = &frame;
-  }
-  if (deepest == nullptr || deepest->function().empty()) return "";
-  return ", by recursion of " + PrintableText(deepest->function());
+  const auto& frames = stack->frames();
+  const auto deepest = std::ranges::max_element(frames, {}, &v1::Frame::repeat_count);
+  if (deepest == frames.end() || deepest->repeat_count() <= 0) return "";
+  // Of a recursion in another language, its own functions are what the reader knows.
+  const auto turn_end = deepest + std::clamp<int64_t>(deepest->repeat_length(), 1, frames.end() - deepest);
+  const auto of_runtime = std::find_if(deepest, turn_end, IsOfRuntime);
+  const std::string& function = (of_runtime == turn_end ? deepest : of_runtime)->function();
+  return function.empty() ? "" : ", by recursion of " + PrintableText(function);
 }
 
 std::optional<Verdict> StackOverflow(const CrashScene& scene, const MemoryPlaces& places) {
