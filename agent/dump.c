@@ -5,7 +5,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #include "agent/capture.h"
@@ -14,6 +13,7 @@
 #include "agent/exec_gate.h"
 #include "agent/handler.h"
 #include "agent/job.h"
+#include "agent/managed.h"
 #include "agent/own_fd.h"
 #include "agent/task.h"
 #include "agent/thread_table.h"
@@ -82,6 +82,7 @@ static void refresh_maps(const struct stackd_job* job, const struct stackd_dump_
   if (!stackd_handler_quiesce(QUIET_NS)) return;
   if (stackd_code_ranges_refresh(options->maps_fd) > 0) {
     __atomic_fetch_add(&job->ring->header->maps_generation, 1, __ATOMIC_RELEASE);
+    stackd_managed_find_runtimes(options->maps_fd);
   }
   maps_read_ns = now;
 }
@@ -342,23 +343,30 @@ static struct unsettled look_at_all(struct run* run, uint64_t quiet_ns) {
 
 /* --- The helper itself --- */
 
+/* Those that an unwinder needs: as they are at one instruction of the caller. (getcontext() is not in every C library.) */
+__attribute__((always_inline)) static inline void read_registers(uint64_t regs[STACKD_REGISTERS]) {
+  __asm__ volatile(
+      "mov %%rbx, 3*8(%0)\n\t"
+      "mov %%rbp, 6*8(%0)\n\t"
+      "mov %%rsp, 7*8(%0)\n\t"
+      "mov %%r12, 12*8(%0)\n\t"
+      "mov %%r13, 13*8(%0)\n\t"
+      "mov %%r14, 14*8(%0)\n\t"
+      "mov %%r15, 15*8(%0)\n\t"
+      "lea 0(%%rip), %%rax\n\t"
+      "mov %%rax, 16*8(%0)"
+      :
+      : "r"(regs)
+      : "rax", "memory");
+}
+
 /* It blocks the signal like all others, and needs none. */
 static void capture_helper(const struct run* run, struct stackd_thread_entry* entry) {
-  ucontext_t context;
-  getcontext(&context);
-  const greg_t* from = context.uc_mcontext.gregs;
   struct stackd_capture capture = begin_capture(run, run->helper_tid);
   capture.thread_self = stackd_fs_base();
   capture.cpu_ns = stackd_clock_ns(CLOCK_THREAD_CPUTIME_ID);
   stackd_thread_name(capture.name);
-  capture.regs[3] = (uint64_t)from[REG_RBX];
-  capture.regs[STACKD_REG_RBP] = (uint64_t)from[REG_RBP];
-  capture.regs[STACKD_REG_RSP] = (uint64_t)from[REG_RSP];
-  capture.regs[12] = (uint64_t)from[REG_R12];
-  capture.regs[13] = (uint64_t)from[REG_R13];
-  capture.regs[14] = (uint64_t)from[REG_R14];
-  capture.regs[15] = (uint64_t)from[REG_R15];
-  capture.regs[STACKD_REG_RIP] = (uint64_t)from[REG_RIP];
+  read_registers(capture.regs);
   int error = stackd_capture_write(&capture);
   uint64_t state = stackd_thread_word(run->job->seq, error == 0 ? STACKD_THREAD_DONE : STACKD_THREAD_NO_SLOT);
   __atomic_store_n(&entry->state, state, __ATOMIC_RELAXED);

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #include "agent/altstack.h"
 #include "agent/chain.h"
@@ -131,13 +132,32 @@ EXPORT int stackd_install(void) {
   return error;
 }
 
+static bool has_control_character(const char* name) {
+  for (const char* c = name; *c != '\0'; c++) {
+    if ((unsigned char)*c < 0x20 || *c == 0x7f) return true;
+  }
+  return false;
+}
+
 EXPORT int stackd_set_process_name(const char* name) {
   if (name == NULL) name = "";
-  for (const char* c = name; *c != '\0'; c++) {
-    if ((unsigned char)*c < 0x20 || *c == 0x7f) return -EINVAL;
-  }
+  if (has_control_character(name)) return -EINVAL;
   stackd_helper_set_name(name);
   return 0;
+}
+
+EXPORT int stackd_name_thread(const char* name) {
+  if (name == NULL) name = "";
+  if (has_control_character(name)) return -EINVAL;
+  char kept[16]; /* as the kernel has it */
+  size_t length = strnlen(name, sizeof(kept) - 1);
+  /* Half a character would be no text for those who read the name. */
+  if (name[length] != '\0') {
+    while (length > 0 && ((unsigned char)name[length] & 0xc0) == 0x80) length--;
+  }
+  memcpy(kept, name, length);
+  kept[length] = '\0';
+  return prctl(PR_SET_NAME, kept, 0, 0, 0) == 0 ? 0 : -errno;
 }
 
 EXPORT int stackd_dump_now(int timeout_ms) { return stackd_helper_request_dump(timeout_ms); }

@@ -1,6 +1,8 @@
 #include "agent/pointer_filter.h"
 
+#include <cpuid.h>
 #include <immintrin.h>
+#include <stdbool.h>
 
 #define RANGES STACKD_FILTER_INTERVALS
 
@@ -76,7 +78,18 @@ __attribute__((target("avx2,popcnt"))) uint64_t stackd_filter_avx2(const struct 
   return mask;
 }
 
-stackd_filter_fn* stackd_filter_choose(void) {
-  __builtin_cpu_init();
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt") ? stackd_filter_avx2 : stackd_filter_scalar;
+/* XCR0: the kernel keeps the upper halves of the AVX registers for each thread. */
+#define XCR0_AVX 6u
+
+/* By hand: what the compiler's own question needs is in its support library, which not every program links (Rust's for musl
+ * does not). */
+static bool has_avx2(void) {
+  unsigned a, b, c, d;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & bit_OSXSAVE) == 0 || (c & bit_POPCNT) == 0) return false;
+  unsigned xcr0, high;
+  __asm__ volatile("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
+  if ((xcr0 & XCR0_AVX) != XCR0_AVX) return false;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & bit_AVX2) != 0;
 }
+
+stackd_filter_fn* stackd_filter_choose(void) { return has_avx2() ? stackd_filter_avx2 : stackd_filter_scalar; }

@@ -8,8 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
-/* glibc's first real-time signal. Go overwrites the handlers of 35 to 64 and leaves this one; 32 and 33 are glibc's own. */
+/* The first real-time signal that is not the C library's own: 32 and 33 are glibc's, musl has 34 too. Go overwrites the
+ * handlers of 35 to 64, and leaves 34. */
+#ifdef __GLIBC__
 #define DEFAULT_DUMP_SIGNAL 34
+#else
+#define DEFAULT_DUMP_SIGNAL 35
+#endif
 
 #define DEFAULT_HOLD_MS 2000
 #define MAX_HOLD_MS 600000

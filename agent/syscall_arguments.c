@@ -16,6 +16,11 @@ struct kept {
 /* x86-64 has no call of a higher number yet (Linux 6.18). */
 #define TABLE_NUMBERS 512u
 
+/* musl's headers lack it. */
+#ifndef SYS_futex_waitv
+#define SYS_futex_waitv 449
+#endif
+
 static const struct kept kKept[TABLE_NUMBERS] = {
     /* fds, how many, timeout */
     [SYS_poll] = {A2, A0 | A1},

@@ -629,6 +629,22 @@ Result<std::vector<FutexWord>> Agent::ReadFutexes(std::vector<uint64_t> avmas) c
   return std::move(*words);
 }
 
+Result<SigtermSigns> Agent::ReadSigtermSigns() const {
+  const auto is_pending = files_->HasPendingSigterm();
+  if (!is_pending) return Error(Code::kUnavailable, "processes/" + id_ + " has ended, or passed no folder");
+  SigtermSigns signs{.is_pending = *is_pending};
+  const uint64_t avma = __atomic_load_n(&ring_->header()->sigterm_count_avma, __ATOMIC_RELAXED);
+  if (avma == 0 || !files_->has_memory()) return signs;
+  auto count = std::make_shared<std::optional<uint64_t>>();
+  const bool read = memory_.Run(MonotonicNs() + kReadFutexesNs, [count, avma](const ProcessFiles& files) {
+    uint64_t word = 0;
+    const auto bytes = std::span(reinterpret_cast<uint8_t*>(&word), sizeof(word));
+    if (files.ReadSome(avma, bytes) == sizeof(word)) *count = word;
+  });
+  if (read) signs.taken_count = *count;
+  return signs;
+}
+
 void Agent::Finish(Recording* recording, Capture* capture) {
   capture->map = Map();
   if (capture->map == nullptr) capture->map = std::make_shared<const AddressMap>(std::vector<Mapping>{});

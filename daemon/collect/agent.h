@@ -69,6 +69,7 @@ class Agent {
   // `gives_way`: ends when a capture wants to run, or the process crashes.
   Result<std::vector<ThreadWait>> SampleWaits(int64_t deadline_ns, bool gives_way);
   Result<std::vector<FutexWord>> ReadFutexes(std::vector<uint64_t> avmas) const;
+  Result<SigtermSigns> ReadSigtermSigns() const;
   std::vector<Heartbeat> Heartbeats() const { return ReadHeartbeats(*ring_); }
   char StateOf(int32_t tid) const { return files_->State(tid); }
 

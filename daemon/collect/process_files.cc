@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,6 +142,15 @@ char ProcessFiles::State(int32_t tid) const {
   // "tid (name) S ...", and the name may hold anything.
   size_t end = text.rfind(')');
   return end != std::string::npos && end + 2 < text.size() ? text[end + 2] : 0;
+}
+
+std::optional<bool> ProcessFiles::HasPendingSigterm() const {
+  const std::string text = ReadInFolder("status");
+  // The name of the process stands above, and cannot hold a line break.
+  constexpr std::string_view kKey = "\nShdPnd:";
+  const size_t at = text.find(kKey);
+  if (at == std::string::npos) return std::nullopt;
+  return (strtoull(text.c_str() + at + kKey.size(), nullptr, 16) >> (SIGTERM - 1) & 1) != 0;
 }
 
 std::string ProcessFiles::ThreadName(int32_t tid) const {

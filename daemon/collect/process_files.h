@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,6 +42,8 @@ class ProcessFiles {
   // 'R', 'S', 'D', 'T', ...; 0 if unknown. `tid` 0: the process.
   char State(int32_t tid) const;
   std::string ThreadName(int32_t tid) const;
+  // Whether a SIGTERM for the process waits to be taken; nullopt if that cannot be known.
+  std::optional<bool> HasPendingSigterm() const;
 
  private:
   std::string ReadInFolder(const std::string& path) const;

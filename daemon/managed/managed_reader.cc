@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "daemon/collect/memory_reader.h"
+#include "daemon/managed/cpython/cpython_reader.h"
 #include "daemon/managed/hotspot/hotspot_reader.h"
 
 namespace stackd {
@@ -20,6 +21,7 @@ ManagedFacts Ask(const Readers& readers, const RuntimeInput& input) {
 
 ManagedReader::ManagedReader() {
   auto readers = std::make_shared<Readers>();
+  readers->push_back(std::make_unique<CpythonReader>());
   readers->push_back(std::make_unique<HotSpotReader>());
   readers_ = std::move(readers);
 }

@@ -3,9 +3,9 @@
  * With LD_PRELOAD=libstackd_agent.so nothing here need be called. A program that links the agent (-lstackd_agent, or the
  * static //agent:stackd_agent) calls stackd_install() once, early in main.
  *
- * Costs: four fds above 200, one thread that sleeps, one signal (34, or STACKD_SIGNAL), the handlers of the signals that
- * end a program (what the program sets for these is done as it would be), 0.2 MiB of memory; with LD_PRELOAD for each
- * thread an alternate signal stack, of which one page is touched; up to 2 s at the end of a process that crashes
+ * Costs: four fds above 200, one thread that sleeps, one signal (34, with musl 35, or STACKD_SIGNAL), the handlers of the
+ * signals that end a program (what the program sets for these is done as it would be), 0.2 MiB of memory; with LD_PRELOAD
+ * for each thread an alternate signal stack, of which one page is touched; up to 2 s at the end of a process that crashes
  * (STACKD_CRASH_HOLD_MS), some milliseconds where the daemon is well. No call here ever fails the program: without a daemon
  * the agent waits for one.
  *
@@ -31,6 +31,10 @@ int stackd_install(void);
 /* Names this process in `stackctl ps` and in dumps. At most 63 bytes are kept; NULL or "" goes back to argv[0].
  * 0; -EINVAL for a control character in `name`. */
 int stackd_set_process_name(const char* name);
+
+/* Names the calling thread, for the kernel and so for dumps. At most 15 bytes are kept, of whole UTF-8 characters; NULL or
+ * "" is an empty name. 0; -EINVAL for a control character in `name`. */
+int stackd_name_thread(const char* name);
 
 /* Asks the daemon for a dump of this process and waits until its threads were captured, at most `timeout_ms`; 0 does not
  * wait. 0; -ENOTCONN without a daemon; -ETIMEDOUT. */

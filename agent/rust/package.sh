@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Makes the crate, stackd-VERSION.crate, in the folder of the first argument (default: here), and prints its path.
+#
+# Cargo packs only what lies below Cargo.toml, and the agent's C sources lie above it: they are copied beside it first, in
+# a folder of its own. Further arguments go to `cargo package`: --list shows what is packed and makes nothing.
+set -euo pipefail
+here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
+out=$(readlink -f "${1:-.}")
+shift || true
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+mkdir "$folder/agent"
+cp -r "$here"/{Cargo.toml,build.rs,README.md,src} "$folder/"
+cp -r "$here"/../{*.c,*.h,include} "$folder/agent/"
+rm -f "$folder"/agent/preload*
+cd "$folder"
+cargo package --allow-dirty --quiet "$@"
+for crate in "${CARGO_TARGET_DIR:-target}"/package/*.crate; do
+  [[ -e $crate ]] && cp "$crate" "$out/" && printf '%s\n' "$out/${crate##*/}"
+done

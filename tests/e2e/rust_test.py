@@ -1,0 +1,274 @@
+"""Rust programs with the agent linked in by its crate: for glibc, musl and as static-pie; names of both manglings as Rust's
+own demangler and gdb have them; deadlocks, panics and deaths; what the crate offers.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+import oracle
+from crashes import CrashTest, crash_of, environment, run_to_end
+from harness import ROOT, Dump, Victim, eventually, thread_names
+
+CRATE = ROOT / "agent/rust"
+PROGRAMS = ROOT / "tests/languages/rust"
+# Kept from run to run, as cargo keeps it: compiling the crate takes a minute on a busy machine.
+TARGET_DIR = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "stackd/rust"
+MUSL = "x86_64-unknown-linux-musl"
+# A build may also wait for the lock of another one.
+BUILD_LIMIT_S = 900
+
+# (name, target, profile, flags of rustc)
+BUILDS = [
+    ("glibc", None, "release", ""),
+    ("static-pie", "x86_64-unknown-linux-gnu", "release", "-C target-feature=+crt-static -C relocation-model=pie"),
+    ("musl", MUSL, "abort", "-C symbol-mangling-version=v0"),
+]
+
+
+def find_tool(name):
+    return shutil.which(name) or shutil.which(name, path=os.path.expanduser("~/.cargo/bin"))
+
+
+def musl_is_missing():
+    """Why nothing can be built for musl here; None: it can."""
+    if shutil.which("musl-gcc") is None:
+        return "no musl-gcc (package musl-tools)"
+    root = subprocess.run([find_tool("rustc"), "--print", "sysroot"], capture_output=True, text=True).stdout.strip()
+    return None if pathlib.Path(root, "lib/rustlib", MUSL).exists() else f"this Rust has no standard library for {MUSL}"
+
+
+def cargo(*arguments, folder=PROGRAMS, **variables):
+    env = {**os.environ, "CARGO_TARGET_DIR": str(TARGET_DIR), **variables}
+    env["PATH"] += os.pathsep + os.path.expanduser("~/.cargo/bin")
+    env.pop("LD_PRELOAD", None)
+    return subprocess.run([find_tool("cargo"), *arguments], cwd=folder, env=env, capture_output=True, text=True,
+                          timeout=BUILD_LIMIT_S)
+
+
+def build(name):
+    """The folder with the programs of this build."""
+    _, target, profile, flags = next(build for build in BUILDS if build[0] == name)
+    where = ["--target", target] if target else []
+    folder = TARGET_DIR / name
+    done = cargo("build", "--locked", "--profile", profile, *where, CARGO_TARGET_DIR=str(folder), RUSTFLAGS=flags)
+    if done.returncode != 0:
+        raise AssertionError(f"cargo build ({name}):\n{done.stderr[-3000:]}")
+    return folder / (target or "") / profile
+
+
+def demangled(folder, program):
+    """{address: names that Rust's demangler gives to its symbols} of an ELF file."""
+    lines = subprocess.run(["nm", "--defined-only", program], capture_output=True, text=True, check=True).stdout.splitlines()
+    symbols = [line.split()[::2] for line in lines if len(line.split()) == 3 and line.split()[1] in "tT"]
+    text = "".join(f"{name}\n" for _, name in symbols)
+    names = subprocess.run([folder / "demangle"], input=text, capture_output=True, text=True, check=True).stdout.splitlines()
+    found = {}
+    for (address, _), name in zip(symbols, names, strict=True):
+        found.setdefault(int(address, 16), set()).add(name)
+    return found
+
+
+class RustTest(CrashTest):
+    limit_s = BUILD_LIMIT_S
+
+    def setUp(self):
+        super().setUp()
+        if find_tool("cargo") is None:
+            self.skipTest("there is no cargo: the crate cannot be built")
+        self.daemon = self.start_daemon(extra_args=["--store-crashes-per-group", "500"])
+
+    def start(self, folder, *words, **kwargs):
+        victim = self.start_victim(folder / "situations", *words, preload=False, **kwargs)
+        self.daemon.await_process(victim.pid)
+        return victim
+
+    def builds(self):
+        """(name, folder) of each build that can be made here."""
+        for name, target, _, _ in BUILDS:
+            missing = musl_is_missing() if target == MUSL else None
+            if missing:
+                print(f"rust: {name} left out: {missing}", file=sys.stderr, flush=True)
+                continue
+            yield name, build(name)
+
+    # The package
+
+    def test_the_crate_compiles_the_sources_that_bazel_compiles(self):
+        """All but those of the preloaded library, which no other rule of agent/BUILD may have alone."""
+        sources = {}
+
+        def rule(name="", srcs=(), **_):
+            sources[name] = {source for source in srcs if source.endswith(".c")}
+
+        others = dict.fromkeys(("load", "package", "exports_files", "filegroup"), lambda *args, **kwargs: None)
+        code = (ROOT / "agent/BUILD").read_text()
+        exec(code, {**others, "cc_library": rule, "cc_binary": rule, "cc_test": rule, "glob": lambda *args: []})
+        compiled = {path.name for path in (ROOT / "agent").glob("*.c") if not path.name.startswith("preload")}
+        self.assertEqual(sources["handler"] | sources["stackd_agent"], compiled)
+
+    def test_the_crate_makes_a_package_with_all_it_needs(self):
+        made = subprocess.run([CRATE / "package.sh", self.dir, "--list"], capture_output=True, text=True, timeout=BUILD_LIMIT_S,
+                              env=dict(os.environ, PATH=os.environ["PATH"] + ":" + os.path.expanduser("~/.cargo/bin")))
+        self.assertEqual(0, made.returncode, made.stderr)
+        packed = set(made.stdout.split())
+        for file in ("agent/install.c", "agent/include/stackd/agent.h", "src/lib.rs", "README.md", "build.rs"):
+            self.assertIn(file, packed)
+        self.assertFalse([file for file in packed if "preload" in file])
+
+    def test_the_crate_passes_its_own_tests(self):
+        done = cargo("test", "--quiet", folder=CRATE)
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+
+    # Stacks
+
+    def test_deadlock_of_two_mutexes(self):
+        for _, folder in self.builds():
+            victim = self.start(folder, "locks")
+            dump = self.daemon.dump(victim.pid)
+            self.assert_whole(dump, victim.pid)
+            for name in ("transfer-1", "transfer-2"):
+                functions = dump.functions(dump.named(name))
+                self.assertTrue(any("lock_contended" in function for function in functions), functions)
+                self.assertIn("situations::transfer", functions)
+            self.assertTrue([f for f in dump.resource.get("findings", []) if f.get("severity") == "HANG"],
+                            dump.resource.get("findings"))
+            victim.kill()
+
+    def test_names_are_those_of_rust(self):
+        """Of every frame with a symbol of its own: what the standard library's demangler makes of that symbol. Where the
+        debug information says more about a frame than the symbol (inlined ones), gdb is asked in test_stacks_are_gdbs."""
+        for name, folder in self.builds():
+            victim = self.start(folder, "names")
+            dump = self.daemon.dump(victim.pid)
+            self.assertIn("größter Faden", [thread.get("name") for thread in dump.threads.values()])
+            known = demangled(folder, folder / "situations")
+            all_names = set().union(*known.values())
+            compared = 0
+            for stack in dump.stacks:
+                for frame in stack.get("frames", []):
+                    if frame.get("module") != "situations" or frame.get("origin") == "INLINED" or not frame.get("function"):
+                        continue
+                    compared += 1
+                    self.assertIn(frame["function"], all_names, "no symbol has this name")
+            self.assertGreater(compared, 20)
+            self.assertIn("situations::naïve::größe", {f for tid in dump.threads for f in dump.functions(tid)})
+            print(f"rust: {name}: {compared} names as Rust has them", file=sys.stderr, flush=True)
+            victim.kill()
+
+    def test_stacks_are_gdbs(self):
+        """Functions of the program, in order, inlined ones and lines included, by the last part of their names: gdb composes
+        names from the debug information."""
+        for name, folder in self.builds():
+            victim = self.start(folder, "names")
+            dump = self.daemon.dump(victim.pid)
+            theirs = oracle.of_gdb(victim.pid)
+            frames = 0
+            for tid, thread_name in thread_names(victim.pid).items():
+                if thread_name == "stackd-agent":
+                    continue
+                mine, gdbs = ([(oracle.rust_last_part(f.function), f.file, f.line, f.inlined) for f in stack
+                               if f.file == "situations.rs"] for stack in (oracle.of_stackd(dump, tid), theirs[tid]))
+                self.assertTrue(mine or thread_name == "stackd-agent", thread_name)
+                self.assertEqual(gdbs, mine, f"{name}: {thread_name}")
+                frames += len(mine)
+            print(f"rust: {name}: {frames} frames of the program as gdb has them", file=sys.stderr, flush=True)
+            victim.kill()
+
+    # Panics
+
+    def own_dumps(self, pid):
+        reply = self.daemon.ctl_json("list")
+        dumps = reply if isinstance(reply, list) else reply.get("dumps", [])
+        return [dump for dump in dumps if dump.get("trigger") == "SELF" and dump["process"]["pid"] == pid]
+
+    def whole(self, name):
+        def unwound():
+            exported = Dump(self.daemon.ctl_json("export", name, "-f", "json"))
+            return exported if exported.threads else None
+
+        return eventually(f"{name} is unwound", unwound)
+
+    def test_a_panic_that_unwinds_is_dumped_and_goes_on_as_ever(self):
+        victim = self.start(build("glibc"), "panics", stdin="", env={"SECRET": "nobody-may-know"})
+        victim.output = b""
+        victim.process.stdin.write(b"go\n")
+        victim.process.stdin.flush()
+        victim.read_until("caught")
+        self.assertIn("the program's own hook", victim.error_text())
+        found = eventually("a dump of the panic", lambda: self.own_dumps(victim.pid))
+        self.assertEqual(1, len(found))
+        dump = self.whole(found[0]["name"])
+        functions = dump.functions(dump.named("panics"))
+        self.assertTrue(any("stackd::panic_hook::dump_panicking_thread" in function for function in functions), functions)
+        self.assertTrue(any("situations::takes_order" in function for function in functions), functions)
+        self.assertNotIn("nobody-may-know", str(dump.resource))
+
+    # Deaths
+
+    def die(self, folder, label, *words):
+        return run_to_end([folder / "situations", "dies", *words], self.dir / label,
+                          environment(self.dir, agent=None, RUST_BACKTRACE="0"))
+
+    def die_alone(self, folder, label, *words):
+        env = dict(environment(), STACKD_DISABLE="1", RUST_BACKTRACE="0")
+        # With the agent off there is no ring to wait for.
+        return run_to_end([folder / "situations", "dies", *words, "alone"], self.dir / label, env)
+
+    def test_deaths_end_as_without_the_agent_and_are_recorded_once(self):
+        for name, folder in self.builds():
+            aborts = name == "musl"
+            for how, function in (("panic", "situations::unwrap_none"), ("null_pointer", "situations::null_pointer"),
+                                  ("overflow", "situations::depth")):
+                for words in ([how], [how, "thread"]):
+                    with self.subTest(build=name, death=words):
+                        label = "-".join([name, *words])
+                        ending = self.die(folder, label, *words)
+                        alone = self.die_alone(folder, f"{label}-alone", *words)
+                        self.assertEqual(alone.manner, ending.manner)
+                        self.assertEqual(*(re.sub(rb"\(\d+\)", b"", run.err) for run in (alone, ending)))
+                        if how == "panic" and not aborts:
+                            self.assertEqual(1, len(eventually("a dump", lambda: self.own_dumps(ending.pid))))
+                            continue
+                        dump = crash_of(self.daemon, ending.pid)
+                        functions = dump.functions(dump.resource["crash"]["tid"])
+                        self.assertIn(function, functions, dump.resource["crash"])
+                        self.assertFalse(self.own_dumps(ending.pid), "a crash is dumped as a crash, and once")
+
+    # What the crate offers
+
+    def test_a_heartbeat_that_is_missed_is_dumped(self):
+        victim = self.start(build("glibc"), "beats", stdin="")
+        self.assertIn("rust-beats", [process.get("name") for process in self.daemon.processes()])
+        victim.process.stdin.write(b"go\n")
+        victim.process.stdin.flush()
+
+        def hangs():
+            reply = self.daemon.ctl_json("list")
+            dumps = reply if isinstance(reply, list) else reply.get("dumps", [])
+            return [dump for dump in dumps if dump.get("trigger") == "HANG" and dump["process"]["pid"] == victim.pid]
+
+        found = eventually("a dump of the missed heartbeat", hangs)
+        self.assertEqual("orders", found[0]["hang"].get("heartbeat"), found[0]["hang"])
+        dump = self.whole(found[0]["name"])
+        self.assertIn("situations::stuck_in_the_loop", dump.functions(found[0]["hang"]["tid"]))
+
+    def test_a_program_asks_for_its_own_dump(self):
+        victim = self.start(build("glibc"), "asks", stdin="")
+        self.assertEqual("Ok(())", victim.ask("now"))
+        self.assertEqual(1, len(eventually("its dump", lambda: self.own_dumps(victim.pid))))
+
+    def test_the_kill_switch_leaves_the_program_alone(self):
+        victim = Victim([build("glibc") / "situations", "asks"], directory=self.dir, preload=False, stdin="",
+                        env={"STACKD_DISABLE": "1"})
+        self.addCleanup(victim.kill)
+        self.assertEqual("Err(NotConnected)", victim.ask("now"))
+        self.assertEqual(["situations"], sorted(thread_names(victim.pid).values()))
+
+
+if __name__ == "__main__":
+    unittest.main()
