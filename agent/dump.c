@@ -577,5 +577,5 @@ void stackd_dump_run(struct stackd_job* job, const struct stackd_dump_options* o
   if (error == 0) dump_threads(&run);
   if (run.task_fd >= 0) stackd_own_fd_drop(run.task_fd);
   /* Threads that were not listed (no fd was free) the daemon sees in procfs. */
-  stackd_job_publish_failed(job, error);
+  stackd_job_publish_done(job, error);
 }

@@ -57,9 +57,7 @@ void stackd_job_publish_listed(const struct stackd_job* job, uint32_t threads_li
   __atomic_store_n(&header->begun_seq, job->seq, __ATOMIC_RELEASE);
 }
 
-void stackd_job_publish_done(const struct stackd_job* job) { stackd_job_publish_failed(job, 0); }
-
-void stackd_job_publish_failed(const struct stackd_job* job, int error) {
+void stackd_job_publish_done(const struct stackd_job* job, int error) {
   __atomic_store_n(&job->ring->header->failure, error, __ATOMIC_RELAXED);
   __atomic_store_n(&job->ring->header->done_seq, job->seq, __ATOMIC_RELEASE);
   stackd_ring_doorbell(job->ring);

@@ -32,11 +32,8 @@ void* stackd_job_begin_record(struct stackd_job* job, struct stackd_ring_writer*
 /* Publishes how many threads the command is about, and that it has begun. */
 void stackd_job_publish_listed(const struct stackd_job* job, uint32_t threads_listed);
 
-/* Publishes that all of it is in the ring. */
-void stackd_job_publish_done(const struct stackd_job* job);
-
-/* Publishes that the command could not be run: `error` is a negative errno. */
-void stackd_job_publish_failed(const struct stackd_job* job, int error);
+/* Publishes that all of it is in the ring; or why the command could not be run, a negative errno. */
+void stackd_job_publish_done(const struct stackd_job* job, int error);
 
 /* Through the vDSO: here the C library may be called, and a system call each time shows. */
 uint64_t stackd_monotonic_ns(void);

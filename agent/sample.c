@@ -65,7 +65,7 @@ static bool look_at(void* context, uint32_t tid) {
 void stackd_sample_run(struct stackd_job* job) {
   struct look look = {.job = job, .task_fd = stackd_task_open(), .helper_tid = (uint32_t)stackd_gettid()};
   if (look.task_fd < 0) {
-    stackd_job_publish_failed(job, look.task_fd);
+    stackd_job_publish_done(job, look.task_fd);
     return;
   }
   int error = stackd_proc_list(look.task_fd, look_at, &look);
@@ -73,6 +73,5 @@ void stackd_sample_run(struct stackd_job* job) {
   if (error == 0) error = look.error;
   bool whole = error == 0 && !look.cut && write_batch(&look);
   stackd_job_publish_listed(job, look.listed);
-  if (error != 0) stackd_job_publish_failed(job, error);
-  if (whole) stackd_job_publish_done(job);
+  if (whole || error != 0) stackd_job_publish_done(job, error);
 }

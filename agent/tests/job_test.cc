@@ -55,11 +55,11 @@ TEST_F(JobTest, RoomIsWaitedForUntilSoonAfterTheDeadline) {
 }
 
 TEST_F(JobTest, AnErrorOfOneCommandIsNoneOfTheNext) {
-  stackd_job_publish_failed(&job_, -EMFILE);
+  stackd_job_publish_done(&job_, -EMFILE);
   EXPECT_EQ(header_.failure, -EMFILE);
   EXPECT_EQ(header_.done_seq, 7u);
   job_.seq = 8;
-  stackd_job_publish_done(&job_);
+  stackd_job_publish_done(&job_, 0);
   EXPECT_EQ(header_.failure, 0);
   EXPECT_EQ(header_.done_seq, 8u);
 }

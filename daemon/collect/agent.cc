@@ -215,15 +215,14 @@ void Agent::LoadModules(int64_t deadline_ns, std::vector<std::string>* notes) {
   }
 }
 
-bool Agent::LoadModulesOfCrash(int64_t deadline_ns) {
+bool Agent::LoadModulesOfCrash(int64_t deadline_ns, std::vector<std::string>* notes) {
   const WantsCapture wanted(&captures_wanted_);
   std::unique_lock lock(capture_mutex_, std::defer_lock);
   // A live dump that runs ends as soon as it sees the crash.
   if (!lock.try_lock_for(std::chrono::nanoseconds(deadline_ns - MonotonicNs()))) return !connected();
   const bool known = Map() != nullptr && !loader_.awaits_files();
   if (known || !connected()) return true;
-  std::vector<std::string> notes;
-  LoadModules(deadline_ns, &notes);
+  LoadModules(deadline_ns, notes);
   return !loader_.awaits_files() || !connected();
 }
 
@@ -677,7 +676,8 @@ void Agent::Finish(Recording* recording, Capture* capture) {
   capture->process = Describe();
 }
 
-std::shared_ptr<Capture> Agent::CaptureCrash(int64_t deadline_ns, const std::function<bool()>& in_a_hurry) {
+std::shared_ptr<Capture> Agent::CaptureCrash(int64_t deadline_ns, std::vector<std::string> notes,
+                                             const std::function<bool()>& in_a_hurry) {
   CrashRecord crash;
   {
     std::lock_guard lock(ring_mutex_);
@@ -690,6 +690,7 @@ std::shared_ptr<Capture> Agent::CaptureCrash(int64_t deadline_ns, const std::fun
   capture->trigger = Trigger::kCrash;
   capture->begin_wall_ns = WallNs() - std::min(age_ns, kMaxCrashAgeNs);
   capture->dump_signal = dump_signal_;
+  capture->notes = std::move(notes);
   capture->crash = ToCrashCapture(crash);
 
   CaptureRequest request{.trigger = Trigger::kCrash, .deadline_ns = deadline_ns};

@@ -78,10 +78,11 @@ class Agent {
   // After TakeCrash gave true: loads the modules that are mapped, if they are not known. False: the process is still there
   // and has not answered by the deadline, so this is to be tried again while it is held. Without that the crash may have
   // other names than its like.
-  bool LoadModulesOfCrash(int64_t deadline_ns);
-  // Once, after that. The other threads are asked if the process is still there and nobody is in a hurry.
+  bool LoadModulesOfCrash(int64_t deadline_ns, std::vector<std::string>* notes);
+  // Once, after that, with its notes. The other threads are asked if the process is still there and nobody is in a hurry.
   // nullptr: what it has mapped is not known, it has ended, and it has left a file that says all: that is to be taken in.
-  std::shared_ptr<Capture> CaptureCrash(int64_t deadline_ns, const std::function<bool()>& in_a_hurry);
+  std::shared_ptr<Capture> CaptureCrash(int64_t deadline_ns, std::vector<std::string> notes,
+                                        const std::function<bool()>& in_a_hurry);
   // The crash is on disk: lets the process die.
   void ReleaseCrash();
 

@@ -1,6 +1,8 @@
 #include "daemon/collect/crash_desk.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "daemon/base/clock.h"
 #include "daemon/collect/destroy_elsewhere.h"
@@ -91,13 +93,14 @@ void CrashDesk::RunCapturing() {
     to_capture_.pop_front();
     lock.unlock();
     const int64_t begin_ns = MonotonicNs();
-    const bool loaded = next.agent->LoadModulesOfCrash(begin_ns + (InAHurry() ? kHurriedLoadNs : kCaptureNs));
+    std::vector<std::string> notes;
+    const bool loaded = next.agent->LoadModulesOfCrash(begin_ns + (InAHurry() ? kHurriedLoadNs : kCaptureNs), &notes);
     if (!loaded && MonotonicNs() - next.since_ns < kCaptureNs) {
       lock.lock();
       to_capture_.push_back(std::move(next));
       continue;
     }
-    auto capture = next.agent->CaptureCrash(begin_ns + kCaptureNs, [this] { return InAHurry(); });
+    auto capture = next.agent->CaptureCrash(begin_ns + kCaptureNs, std::move(notes), [this] { return InAHurry(); });
     if (capture != nullptr) handler_(std::move(capture), [&] { next.agent->ReleaseCrash(); });
     Close(std::move(next));
     lock.lock();
