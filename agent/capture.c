@@ -210,10 +210,11 @@ STACKD_HANDLER static bool copy_outer(const struct stackd_capture* capture, cons
 }
 
 /* Only the thread itself stands still while this looks. */
-__attribute__((noinline)) STACKD_HANDLER static uint32_t write_managed(const struct stackd_capture* capture,
-                                                                       const struct span* span,
-                                                                       struct stackd_ring_writer* writer) {
-  if ((capture->flags & STACKD_THREAD_BY_HELPER) != 0) return 0;
+__attribute__((noinline)) STACKD_HANDLER static bool write_managed(const struct stackd_capture* capture,
+                                                                   const struct span* span,
+                                                                   struct stackd_ring_writer* writer, uint32_t* words) {
+  *words = 0;
+  if ((capture->flags & STACKD_THREAD_BY_HELPER) != 0) return true;
   struct stackd_managed_thread thread;
   thread.pid = capture->pid;
   thread.tid = capture->tid;
@@ -221,7 +222,7 @@ __attribute__((noinline)) STACKD_HANDLER static uint32_t write_managed(const str
   thread.regs = capture->regs;
   thread.stack_start = capture->regs[STACKD_REG_RSP];
   thread.stack_end = span->end;
-  return stackd_managed_write(writer, &thread);
+  return stackd_managed_write(writer, &thread, words);
 }
 
 /* Fills in `record`, which `writer` has begun. `*next`, if not NULL, is set to its slot before anything is read that may
@@ -282,7 +283,8 @@ STACKD_HANDLER static bool write(const struct stackd_capture* capture, struct st
   record->payload_words = progress.payload_words + outer_progress.payload_words;
   record->outer_base = outer_base;
   record->outer_words = outer_progress.stack_words;
-  record->managed_words = write_managed(capture, &whole_span, writer);
+  complete = write_managed(capture, &whole_span, writer, &record->managed_words);
+  if (!complete && capture->crash_slots == 0) return false;
   uint64_t elapsed_ns = stackd_clock_ns(CLOCK_MONOTONIC) - capture->begin_ns;
   record->handler_ns = elapsed_ns < UINT32_MAX ? (uint32_t)elapsed_ns : UINT32_MAX;
   return true;

@@ -21,6 +21,9 @@ static struct chain {
 
 static uint32_t being_written;
 
+/* Whose actions these are: a child of vfork() shares the memory. */
+static int32_t owner;
+
 /* No signal may come between: its handler may write too. Returns the signal mask to restore. */
 STACKD_HANDLER static uint64_t begin_writing(void) {
   uint64_t all = ~0ull;
@@ -38,7 +41,10 @@ STACKD_HANDLER static void end_writing(uint64_t before) {
   stackd_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, 8, 0, 0);
 }
 
-void stackd_chain_reset_after_fork(void) { __atomic_store_n(&being_written, 0, __ATOMIC_RELEASE); }
+void stackd_chain_reset_after_fork(void) {
+  __atomic_store_n(&being_written, 0, __ATOMIC_RELEASE);
+  owner = stackd_getpid();
+}
 
 STACKD_HANDLER static void publish(struct chain* chain, const struct stackd_action* action) {
   uint32_t ticket = chain->current + 1;
@@ -78,6 +84,7 @@ void stackd_chain_set(int signal_number, const struct sigaction* action) {
                                  *(const uint64_t*)&action->sa_mask};
   stored.mask &= ~(1ull << (SIGKILL - 1) | 1ull << (SIGSTOP - 1));
   uint64_t mask = begin_writing();
+  owner = stackd_getpid();
   publish(&chains[signal_number], &stored);
   end_writing(mask);
 }
@@ -92,11 +99,20 @@ void stackd_chain_get(int signal_number, struct sigaction* out) {
   for (size_t i = 0; i < sizeof(out->sa_mask) / sizeof(*words); i++) words[i] = i == 0 ? action.mask : 0;
 }
 
+STACKD_HANDLER static void set_default(int signal_number) {
+  struct stackd_action default_action = {STACKD_ACTION_DEFAULT, 0, 0, 0};
+  stackd_syscall6(SYS_rt_sigaction, signal_number, (long)&default_action, 0, 8, 0, 0);
+}
+
 struct stackd_action stackd_chain_deliver(int signal_number) {
   struct chain* chain = &chains[signal_number];
   struct stackd_action action;
   uint32_t ticket = read_current(chain, &action);
-  if ((action.flags & (uint32_t)SA_RESETHAND) != 0 && action.handler != STACKD_ACTION_DEFAULT) {
+  bool once = (action.flags & (uint32_t)SA_RESETHAND) != 0 && action.handler != STACKD_ACTION_DEFAULT;
+  if (once && stackd_getpid() != owner) {
+    /* The next one ends the child, and the parent still has its handler. */
+    set_default(signal_number);
+  } else if (once) {
     struct stackd_action reset = action;
     reset.handler = STACKD_ACTION_DEFAULT;
     uint64_t mask = begin_writing();
@@ -130,8 +146,7 @@ void stackd_chain_end(int signal_number, siginfo_t* info, void* context) {
   /* Or it would be delivered when it is queued, and the core would show this function. */
   uint64_t all = ~0ull;
   stackd_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, 0, 8, 0, 0);
-  struct stackd_action default_action = {STACKD_ACTION_DEFAULT, 0, 0, 0};
-  stackd_syscall6(SYS_rt_sigaction, signal_number, (long)&default_action, 0, 8, 0, 0);
+  set_default(signal_number);
   *(uint64_t*)&((ucontext_t*)context)->uc_sigmask &= ~(1ull << (signal_number - 1));
   int32_t pid = stackd_getpid();
   int32_t tid = stackd_gettid();

@@ -18,12 +18,14 @@
 /* The daemon takes the record within this part of the hold, or is not there. */
 #define TAKEN_PART 4
 #define MAX_TAKEN_NS (500 * MS)
-/* Of the hold, for the file: what the daemon has not stored by then goes there. */
-#define SPOOL_PART 20
+/* What the daemon has not stored goes to a file, in these eighths of the hold, each process at a moment of its own: of a
+ * thousand that crash at once hundreds may be late, and all of them write, and end, on the same few CPUs. */
+#define SPOOL_FIRST_EIGHTH 5
+#define SPOOL_EIGHTHS 2
 /* A daemon that dies is noticed after so long, or after this part of the time that it was waited for: when a thousand
  * processes wait, their looking must not keep it from its work. */
 #define LOOK_NS (10 * MS)
-#define LOOK_PART 8
+#define LOOK_PART 4
 /* Threads that crash together wait a little longer than the one whose crash is recorded. */
 #define LOSER_GRACE_NS (80 * MS)
 /* From the end of the hold until the kernel has ended the process. */
@@ -162,15 +164,23 @@ STACKD_HANDLER static bool daemon_is_gone(const struct stackd_crash_link* link) 
   return socket < 0 || stackd_syscall6(SYS_ppoll, (long)&look, 1, (long)&no_time, 0, 0, 0) != 0;
 }
 
+STACKD_HANDLER static uint64_t stored_within_ns(void) {
+  const struct stackd_crash_record* record = stackd_slot(crash.ring, crash.first_slot);
+  /* An id is random. */
+  uint64_t own_part = record->id[0] % 256;
+  return hold_ns / 8 * SPOOL_FIRST_EIGHTH + hold_ns / 8 * SPOOL_EIGHTHS * own_part / 256;
+}
+
 /* True if the daemon has the record on disk. */
 STACKD_HANDLER static bool hold(const struct stackd_crash_link* link, uint64_t begin_ns) {
   if (!tell_daemon(link)) return false;
+  uint64_t stored_ns = stored_within_ns();
   uint32_t* word = &link->ring->header->crash_phase;
   for (;;) {
     uint32_t seen = __atomic_load_n(word, __ATOMIC_ACQUIRE);
     if (seen >= STACKD_CRASH_STORED) return true;
     uint64_t held_ns = stackd_clock_ns(CLOCK_MONOTONIC) - begin_ns;
-    uint64_t limit_ns = seen >= STACKD_CRASH_TAKEN ? hold_ns - hold_ns / SPOOL_PART : taken_within_ns();
+    uint64_t limit_ns = seen >= STACKD_CRASH_TAKEN ? stored_ns : taken_within_ns();
     if (held_ns >= limit_ns || daemon_is_gone(link)) return false;
     uint64_t wait_ns = held_ns / LOOK_PART > LOOK_NS ? held_ns / LOOK_PART : LOOK_NS;
     if (wait_ns > limit_ns - held_ns) wait_ns = limit_ns - held_ns;

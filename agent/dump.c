@@ -13,6 +13,7 @@
 #include "agent/exec_gate.h"
 #include "agent/handler.h"
 #include "agent/job.h"
+#include "agent/managed.h"
 #include "agent/own_fd.h"
 #include "agent/task.h"
 #include "agent/thread_table.h"
@@ -81,6 +82,7 @@ static void refresh_maps(const struct stackd_job* job, const struct stackd_dump_
   if (!stackd_handler_quiesce(QUIET_NS)) return;
   if (stackd_code_ranges_refresh(options->maps_fd) > 0) {
     __atomic_fetch_add(&job->ring->header->maps_generation, 1, __ATOMIC_RELEASE);
+    stackd_managed_find_runtimes(options->maps_fd);
   }
   maps_read_ns = now;
 }

@@ -50,8 +50,7 @@ static struct stackd_heartbeat_cell* map_again(struct stackd_heartbeat_cell* pag
   return again != MAP_FAILED ? again : NULL;
 }
 
-/* Puts `page` where the cells are. Who beats meanwhile waits in the kernel, which looks at its limits before it takes the
- * former page away. */
+/* Puts `page` where the cells are. Who beats meanwhile waits in the kernel. */
 static bool put_in_place(struct stackd_heartbeat_cell* page) {
   return mremap(page, PAGE_BYTES, PAGE_BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, cells) != MAP_FAILED;
 }
@@ -77,8 +76,21 @@ static void clear(struct stackd_heartbeat_cell* page) {
   for (unsigned i = 0; i < STACKD_MAX_HEARTBEATS; i++) __atomic_store_n(&page[i].limit_ms, 0, __ATOMIC_RELEASE);
 }
 
+static bool is_there(const void* page) { return stackd_is_readable((uint64_t)page); }
+
+/* The kernel may have taken the former page away before it found that it cannot put the new one there: a new one of our
+ * own, with what the cells were in `before`, which nobody watches any more. */
+static void fill_hole(struct stackd_heartbeat_cell* before) {
+  void* page = mmap(cells, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  if (page == MAP_FAILED) return;
+  for (unsigned i = 0; i < STACKD_MAX_HEARTBEATS; i++) {
+    if (is_taken(i)) copy_cell(&cells[i], &before[i], __atomic_load_n(&before[i].beats, __ATOMIC_RELAXED));
+  }
+  clear(before);
+}
+
 /* `before` is the memory that the cells have now; `page` is to be that. False if it is not. */
-static bool put_cells_in(struct stackd_heartbeat_cell* page, const struct stackd_heartbeat_cell* before) {
+static bool put_cells_in(struct stackd_heartbeat_cell* page, struct stackd_heartbeat_cell* before) {
   /* A ring's own mapping is left out of a fork. */
   if (madvise(page, PAGE_BYTES, MADV_DOFORK) != 0) return false;
   uint64_t beats[STACKD_MAX_HEARTBEATS];
@@ -90,6 +102,7 @@ static bool put_cells_in(struct stackd_heartbeat_cell* page, const struct stackd
   __atomic_fetch_add(&page->beats, 0, __ATOMIC_RELAXED);
   if (!put_in_place(page)) {
     clear(page); /* nobody beats there */
+    if (!is_there(cells)) fill_hole(before);
     return false;
   }
   catch_up(before, beats);
@@ -120,11 +133,20 @@ void stackd_heartbeat_set_ring(struct stackd_heartbeat_cell* ring) {
   pthread_mutex_unlock(&lock);
 }
 
+/* The child that gets no page like ours is not watched; but it must not beat for its parent. */
+static void part_from_parent(void) {
+  mmap(cells, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+}
+
 static void reset_in_child(void) {
   pthread_mutex_init(&lock, NULL);
   ring_cells = NULL; /* not mapped here */
-  struct stackd_heartbeat_cell* page = cells != NULL ? new_page() : NULL;
-  if (page == NULL) return;
+  if (cells == NULL) return;
+  struct stackd_heartbeat_cell* page = new_page();
+  if (page == NULL) {
+    part_from_parent();
+    return;
+  }
   for (unsigned i = 0; i < STACKD_MAX_HEARTBEATS; i++) {
     if (!is_taken(i)) continue;
     uint64_t beats = __atomic_load_n(&cells[i].beats, __ATOMIC_RELAXED);
@@ -132,7 +154,9 @@ static void reset_in_child(void) {
     copy_cell(&page[i], &cells[i], 0);
     page[i].tid = (uint32_t)stackd_gettid(); /* the only thread that is left */
   }
-  if (!put_in_place(page)) munmap(page, PAGE_BYTES);
+  if (put_in_place(page)) return;
+  munmap(page, PAGE_BYTES);
+  part_from_parent();
 }
 
 static void watch_forks(void) {

@@ -20,7 +20,9 @@
 #include "agent/fd_names.h"
 #include "agent/handler.h"
 #include "agent/heartbeat.h"
+#include "agent/managed.h"
 #include "agent/sample.h"
+#include "agent/sigterm.h"
 #include "agent/spool_writer.h"
 #include "agent/thread_table.h"
 
@@ -220,6 +222,7 @@ __attribute__((noreturn)) static void* helper_main(void* unused) {
   pthread_setname_np(pthread_self(), "stackd-agent");
   if (wait_before_registering) stackd_crash_pause_helper(AFTER_FORK_NS);
   stackd_code_ranges_refresh(stackd_own_fd_get(&files->maps));
+  stackd_managed_find_runtimes(stackd_own_fd_get(&files->maps));
   uint64_t retry_ns = RETRY_FIRST_NS;
   for (;;) {
     if (connect_and_register() != 0) {
@@ -231,6 +234,7 @@ __attribute__((noreturn)) static void* helper_main(void* unused) {
     retry_ns = RETRY_FIRST_NS;
     stackd_handler_set_ring(&connection.ring);
     stackd_heartbeat_set_ring(ring_heartbeats());
+    __atomic_store_n(&connection.ring.header->sigterm_count_avma, (uint64_t)&stackd_sigterm_count, __ATOMIC_RELAXED);
     use_spool();
     crash_link = (struct stackd_crash_link){&connection.ring, connection.socket};
     stackd_crash_set_link(&crash_link);

@@ -8,6 +8,7 @@
 #define CALL_BYTES 2   /* syscall */
 #define NUMBER_BYTES 5 /* mov $number,%eax */
 #define RELOAD_BYTES 4 /* mov offset(%rsp),%edi: the C library's calls in programs with threads have it in between */
+_Static_assert(STACKD_CALL_CODE_BYTES == NUMBER_BYTES + RELOAD_BYTES + CALL_BYTES, "the longest of these");
 #define PAGE_BYTES 4096ull
 
 /* Of one page all bytes can be read, or none. */
@@ -30,13 +31,18 @@ STACKD_HANDLER static int loaded_number(const uint8_t* code) {
   return number < STACKD_SYSCALL_NUMBERS ? (int)number : -1;
 }
 
-int stackd_syscall_number_before(uint64_t rip) {
-  if (!can_read(rip - CALL_BYTES - RELOAD_BYTES - NUMBER_BYTES, rip)) return -1;
-  const uint8_t* call = (const uint8_t*)rip - CALL_BYTES;
+int stackd_syscall_number_in(const uint8_t code[STACKD_CALL_CODE_BYTES]) {
+  const uint8_t* call = code + STACKD_CALL_CODE_BYTES - CALL_BYTES;
   if (!is_call(call)) return -1;
   int number = loaded_number(call);
   if (number < 0 && is_reload(call - RELOAD_BYTES)) number = loaded_number(call - RELOAD_BYTES);
   return number;
+}
+
+/* In place: no other thread takes away the code that this one is in. */
+STACKD_HANDLER static int number_before(uint64_t rip) {
+  uint64_t first = rip - STACKD_CALL_CODE_BYTES;
+  return can_read(first, rip) ? stackd_syscall_number_in((const uint8_t*)first) : -1;
 }
 
 /* Whether the next instruction is `syscall`. */
@@ -50,7 +56,7 @@ void stackd_interrupted_call(const void* ucontext, struct stackd_syscall* call) 
   uint64_t rax = (uint64_t)registers[REG_RAX];
   int number = -1;
   if (rax == (uint64_t)-EINTR) {
-    number = stackd_syscall_number_before(rip);
+    number = number_before(rip);
   } else if (rax < STACKD_SYSCALL_NUMBERS && is_before_call(rip)) {
     number = (int)rax;
   }

@@ -18,7 +18,10 @@
  * SIGNAL-SAFE. Syscalls: rt_sigprocmask, once or twice, to see whether the code can be read. */
 void stackd_interrupted_call(const void* ucontext, struct stackd_syscall* call) STACKD_HANDLER;
 
-/* The number that the code loads right before the `syscall` instruction that ends at `rip`, or -1. SIGNAL-SAFE. */
-int stackd_syscall_number_before(uint64_t rip) STACKD_HANDLER;
+/* What stackd_syscall_number_in() looks at. */
+#define STACKD_CALL_CODE_BYTES 11
+
+/* The number that `code`, which ends with a `syscall` instruction, loads right before that; or -1. SIGNAL-SAFE. */
+int stackd_syscall_number_in(const uint8_t code[STACKD_CALL_CODE_BYTES]) STACKD_HANDLER;
 
 #endif /* STACKD_INTERRUPTED_CALL_H_ */

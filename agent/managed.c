@@ -2,9 +2,13 @@
 
 #include <stddef.h>
 
+#include "agent/cpython.h"
+#include "agent/loaded_object.h"
+#include "agent/v8.h"
+
 #define MAX_TEXT_BYTES 1024u
 #define MAX_TABLE_BYTES (32u << 10)
-#define CHUNK_BYTES 512u
+#define CHUNK_BYTES 256u
 
 bool stackd_managed_read(const struct stackd_managed_thread* thread, uint64_t address, void* out, uint32_t size_bytes) {
   return stackd_read_memory(thread->pid, address, out, size_bytes) == (long)size_bytes;
@@ -27,6 +31,7 @@ STACKD_HANDLER static void append(struct stackd_managed_writer* writer, const vo
     writer->words += size_bytes / 8;
   } else {
     writer->full = true;
+    writer->ring_full = true;
   }
 }
 
@@ -105,10 +110,20 @@ void stackd_managed_symbol(struct stackd_managed_writer* writer, const struct st
   pad(&packer);
 }
 
-void stackd_managed_find_runtimes(void) {}
+/* The runtimes that there are: a line in each of the two functions. (Direct calls: what a handler can reach is proved on
+ * the linked library.) */
 
-uint32_t stackd_managed_write(struct stackd_ring_writer* ring, const struct stackd_managed_thread* thread) {
-  struct stackd_managed_writer writer = {ring, STACKD_MAX_MANAGED_WORDS, false, 0};
-  (void)thread;
-  return writer.words;
+static void find_in(const struct stackd_loaded_object* object) {
+  stackd_cpython_find(object);
+  stackd_v8_find(object);
+}
+
+void stackd_managed_find_runtimes(int maps_fd) { stackd_loaded_objects(maps_fd, find_in); }
+
+bool stackd_managed_write(struct stackd_ring_writer* ring, const struct stackd_managed_thread* thread, uint32_t* words) {
+  struct stackd_managed_writer writer = {ring, STACKD_MAX_MANAGED_WORDS, false, false, 0};
+  stackd_cpython_walk(&writer, thread);
+  stackd_v8_walk(&writer, thread);
+  *words = writer.words;
+  return !writer.ring_full;
 }

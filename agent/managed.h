@@ -27,6 +27,7 @@ struct stackd_managed_writer {
   struct stackd_ring_writer* ring;
   uint32_t words_left;
   bool full;
+  bool ring_full; /* because no slot was free: what was written may end in the middle of an entry */
   uint32_t words; /* written */
 };
 
@@ -60,12 +61,14 @@ struct stackd_managed_symbol_source {
 void stackd_managed_symbol(struct stackd_managed_writer* writer, const struct stackd_managed_thread* thread,
                            const struct stackd_managed_symbol_source* symbol) STACKD_HANDLER;
 
-/* Looks for runtimes that are new in this process, and reads of each what its walker must know. Called at install, and by
- * the helper before dumps, where new code was mapped since. NOT SIGNAL-SAFE. */
-void stackd_managed_find_runtimes(void);
+/* Looks for runtimes that are new in this process, and reads of each what its walker must know. `maps_fd` is
+ * /proc/self/maps. Called by the helper when it starts, and before dumps, where new code was mapped since: no lock of the
+ * loader's is taken, so that a process that hangs in it can be dumped. NOT SIGNAL-SAFE. */
+void stackd_managed_find_runtimes(int maps_fd);
 
-/* What all runtimes that were found know of the thread. Returns the words appended to `ring`, whose record is begun, at
- * most STACKD_MAX_MANAGED_WORDS; what finds no slot is left out. SIGNAL-SAFE. */
-uint32_t stackd_managed_write(struct stackd_ring_writer* ring, const struct stackd_managed_thread* thread) STACKD_HANDLER;
+/* What all runtimes that were found know of the thread, appended to `ring`, whose record is begun; `*words` is set to how
+ * much that is, at most STACKD_MAX_MANAGED_WORDS. False if slots ran out: what was appended before stays. SIGNAL-SAFE. */
+bool stackd_managed_write(struct stackd_ring_writer* ring, const struct stackd_managed_thread* thread,
+                          uint32_t* words) STACKD_HANDLER;
 
 #endif /* STACKD_MANAGED_H_ */

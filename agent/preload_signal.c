@@ -2,6 +2,8 @@
  * handles one of these itself, would otherwise take our handler away: the next dump would end it (the default action of a
  * real-time signal), and its crash would not be seen. The program's action becomes the chain target (chain.h) and is what
  * the program gets when it asks.
+ *
+ * And for SIGTERM, which is only counted (sigterm.h): the action is the program's own, with a door in place of the handler.
  */
 #include <signal.h>
 #include <stdbool.h>
@@ -10,17 +12,20 @@
 #include "agent/chain.h"
 #include "agent/install.h"
 #include "agent/preload.h"
+#include "agent/sigterm.h"
 
 typedef sighandler_t signal_fn(int, sighandler_t);
 
 static stackd_sigaction_fn* real_sigaction;
 static signal_fn* real_signal;
 static signal_fn* real_sysv_signal;
+static signal_fn* real_sigset;
 
 void stackd_preload_find_signal(void) {
   STACKD_BEHIND(real_sigaction, "sigaction");
   STACKD_BEHIND(real_signal, "signal");
   STACKD_BEHIND(real_sysv_signal, "__sysv_signal");
+  STACKD_BEHIND(real_sigset, "sigset");
 }
 
 int stackd_preload_real_sigaction(int signal_number, const struct sigaction* action, struct sigaction* old) {
@@ -40,7 +45,27 @@ static struct sigaction as_given_back(int signal_number, const struct sigaction*
   return stored;
 }
 
+static bool is_counted(int signal_number) { return signal_number == SIGTERM && stackd_taken_signal() != 0; }
+
+static int set_counted(const struct sigaction* action, struct sigaction* old) {
+  struct sigaction counted;
+  if (action != NULL) {
+    counted = *action;
+    counted.sa_handler = stackd_sigterm_door_to(action->sa_handler);
+    action = &counted;
+  }
+  int result = stackd_preload_real_sigaction(SIGTERM, action, old);
+  if (result == 0 && old != NULL) old->sa_handler = stackd_sigterm_behind(old->sa_handler);
+  return result;
+}
+
+/* By a function of signal()'s kind, which keeps its own ways with flags and mask. */
+static sighandler_t set_counted_by(signal_fn* set, sighandler_t handler) {
+  return stackd_sigterm_behind(set(SIGTERM, stackd_sigterm_door_to(handler)));
+}
+
 STACKD_EXPORT int sigaction(int signal_number, const struct sigaction* restrict action, struct sigaction* restrict old) {
+  if (is_counted(signal_number)) return set_counted(action, old);
   if (!stackd_has_taken(signal_number)) return stackd_preload_real_sigaction(signal_number, action, old);
   struct sigaction before;
   stackd_chain_get(signal_number, &before);
@@ -71,12 +96,14 @@ static sighandler_t set_ours(int signal_number, sighandler_t handler, int flags,
 }
 
 STACKD_EXPORT sighandler_t signal(int signal_number, sighandler_t handler) {
+  if (is_counted(signal_number)) return set_counted_by(STACKD_BEHIND(real_signal, "signal"), handler);
   if (!stackd_has_taken(signal_number)) return STACKD_BEHIND(real_signal, "signal")(signal_number, handler);
   return set_ours(signal_number, handler, SA_RESTART, true);
 }
 
 /* What signal() is under -std=c11 without _DEFAULT_SOURCE. */
 STACKD_EXPORT sighandler_t __sysv_signal(int signal_number, sighandler_t handler) {
+  if (is_counted(signal_number)) return set_counted_by(STACKD_BEHIND(real_sysv_signal, "__sysv_signal"), handler);
   if (!stackd_has_taken(signal_number)) return STACKD_BEHIND(real_sysv_signal, "__sysv_signal")(signal_number, handler);
   return set_ours(signal_number, handler, (int)SA_RESETHAND | SA_NODEFER, false);
 }
@@ -88,3 +115,9 @@ STACKD_EXPORT sighandler_t sysv_signal(int signal_number, sighandler_t handler) 
 STACKD_EXPORT sighandler_t bsd_signal(int signal_number, sighandler_t handler) { return signal(signal_number, handler); }
 
 STACKD_EXPORT sighandler_t ssignal(int signal_number, sighandler_t handler) { return signal(signal_number, handler); }
+
+/* Would give a door back. */
+STACKD_EXPORT sighandler_t sigset(int signal_number, sighandler_t handler) {
+  signal_fn* set = STACKD_BEHIND(real_sigset, "sigset");
+  return is_counted(signal_number) ? set_counted_by(set, handler) : set(signal_number, handler);
+}

@@ -11,6 +11,7 @@
 #include "agent/handler.h"
 #include "agent/install.h"
 #include "agent/preload.h"
+#include "agent/sigterm.h"
 
 #define NS_PER_S 1000000000ll
 
@@ -48,6 +49,7 @@ STACKD_EXPORT int sigtimedwait(const sigset_t* restrict set, siginfo_t* restrict
   const struct timespec* wait = timeout;
   for (;;) {
     int signal_number = STACKD_BEHIND(real_sigtimedwait, "sigtimedwait")(set, info, wait);
+    if (signal_number == SIGTERM) stackd_sigterm_add();
     if (!answered(signal_number, info)) return signal_number;
     if (timeout == NULL) continue;
     int64_t left_ns = end_ns - now_ns();

@@ -90,9 +90,13 @@ int stackd_task_read_status(int task_fd, uint32_t tid, struct stackd_task_status
   return 0;
 }
 
-/* Of a call that the kernel went on with after a stop, the number is in the code only. */
+/* Of a call that the kernel went on with after a stop, the number is in the code only. That is another thread's, which may
+ * be unmapping it by now: the kernel reads it. */
 static uint32_t number_of(uint32_t number, uint64_t rip) {
-  int first = number == SYS_restart_syscall ? stackd_syscall_number_before(rip) : -1;
+  if (number != SYS_restart_syscall) return number;
+  uint8_t code[STACKD_CALL_CODE_BYTES];
+  if (stackd_read_memory(getpid(), rip - sizeof(code), code, sizeof(code)) != sizeof(code)) return number;
+  int first = stackd_syscall_number_in(code);
   return first >= 0 ? (uint32_t)first : number;
 }
 

@@ -76,6 +76,10 @@ void AddFormat(CLI::App* command, Options* options, std::vector<std::string> for
   for (size_t i = 1; i < formats.size(); ++i) help += (i + 1 < formats.size() ? ", " : " or ") + formats[i];
   command->add_option("-f,--format", options->format, help)->check(CLI::IsMember(formats))->type_name("FORMAT");
   command->add_flag("--all", options->all, "Thread by thread instead of groups");
+  CLI::Option* managed =
+      command->add_flag("--managed-only", options->managed_only, "Only the frames of Python, Java, JavaScript and Go");
+  command->add_flag("--native-only", options->native_only, "Only native frames, those of interpreters too")
+      ->excludes(managed);
 }
 
 void AddCommands(CLI::App* app, Options* options) {

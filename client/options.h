@@ -25,6 +25,8 @@ struct Options {
   std::string format;       // dump, show, export: "text", "json", "folded"; export: "minidump"
   std::string to = "-";
   bool all = false;
+  bool managed_only = false;  // dump, show, export: only frames that a runtime told of
+  bool native_only = false;   // dump, show, export: only the others
 };
 
 // The program ends here: after --help, --version, or a mistake.

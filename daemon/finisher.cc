@@ -1,9 +1,19 @@
 #include "daemon/finisher.h"
 
+#include <chrono>
 #include <utility>
+
+#include "daemon/base/clock.h"
 
 namespace stackd {
 namespace {
+
+// A storm: more than this wait, and one has just come.
+constexpr size_t kCalmWaiting = 8;
+constexpr int64_t kJustNowNs = 50 * kNsPerMs;
+// So long, and no longer, a process may be held.
+constexpr int64_t kMaxPutOffNs = 2 * kNsPerSecond;
+constexpr std::chrono::milliseconds kLookAgain(10);
 
 size_t BytesOf(const Capture& capture) {
   size_t bytes = sizeof(Capture);
@@ -24,6 +34,7 @@ Finisher::~Finisher() {
     std::lock_guard lock(mutex_);
     stopping_ = true;
     changed_.notify_all();
+    stopped_.notify_all();
   }
   for (std::thread& thread : threads_) thread.join();
 }
@@ -37,7 +48,8 @@ bool Finisher::Add(UnfinishedCrash crash) {
     bytes = 0;
   }
   bytes_ += bytes;
-  crashes_.emplace_back(std::move(crash), bytes);
+  last_added_ns_ = MonotonicNs();
+  crashes_.push_back({std::move(crash), bytes, last_added_ns_});
   changed_.notify_one();
   return keeps;
 }
@@ -47,12 +59,20 @@ size_t Finisher::waiting() const {
   return crashes_.size();
 }
 
+bool Finisher::InAStorm() const {
+  if (crashes_.size() <= kCalmWaiting) return false;
+  const int64_t now_ns = MonotonicNs();
+  return now_ns - last_added_ns_ < kJustNowNs && now_ns - crashes_.front().since_ns < kMaxPutOffNs;
+}
+
 void Finisher::Run() {
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return stopping_ || !crashes_.empty(); });
+    while (!stopping_ && InAStorm()) stopped_.wait_for(lock, kLookAgain);
     if (stopping_) return;
-    auto [crash, bytes] = std::move(crashes_.front());
+    if (crashes_.empty()) continue;
+    auto [crash, bytes, since_ns] = std::move(crashes_.front());
     crashes_.pop_front();
     lock.unlock();
     finish_(std::move(crash));

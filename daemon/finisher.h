@@ -23,7 +23,8 @@ struct UnfinishedCrash {
   std::shared_ptr<Capture> capture;
 };
 
-// Thread-safe.
+// Thread-safe. In a storm of crashes it waits until that is over, for two seconds at most: the CPUs are for those whose
+// processes are held.
 class Finisher {
  public:
   static constexpr size_t kMaxBytes = 64u << 20;
@@ -39,13 +40,22 @@ class Finisher {
   size_t waiting() const;
 
  private:
+  struct Waiting {
+    UnfinishedCrash crash;
+    size_t bytes;
+    int64_t since_ns;
+  };
+
   void Run();
+  bool InAStorm() const;
 
   const std::function<void(UnfinishedCrash)> finish_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::pair<UnfinishedCrash, size_t>> crashes_;  // with their bytes
+  std::condition_variable stopped_;
+  std::deque<Waiting> crashes_;
   size_t bytes_ = 0;
+  int64_t last_added_ns_ = 0;
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

@@ -12,7 +12,7 @@ namespace stackd {
 namespace {
 
 // For one thread of a process: longer, and other processes wait for their looks.
-constexpr int64_t kFunctionsNs = 500 * kNsPerMs;
+constexpr int64_t kFunctionsNs = 300 * kNsPerMs;
 
 class CollectorProbe final : public ProcessProbe {
  public:
@@ -30,6 +30,9 @@ class CollectorProbe final : public ProcessProbe {
   }
   Result<std::vector<Heartbeat>> Heartbeats(const std::string& process_id) override {
     return collector_->Heartbeats(process_id);
+  }
+  Result<SigtermSigns> ReadSigtermSigns(const std::string& process_id) override {
+    return collector_->ReadSigtermSigns(process_id);
   }
   char StateOf(const std::string& process_id, int32_t tid) override { return collector_->StateOf(process_id, tid); }
   Result<std::vector<std::string>> FunctionsOf(const std::string& process_id, int32_t tid) override {

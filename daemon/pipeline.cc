@@ -23,6 +23,7 @@
 #include "daemon/group/assemble.h"
 #include "daemon/log/log.h"
 #include "daemon/managed/managed_reader.h"
+#include "daemon/managed/merge.h"
 #include "daemon/resymbolize/earlier_stacks.h"
 #include "daemon/resymbolize/module_finder.h"
 #include "daemon/store/raw_capture.h"
@@ -68,7 +69,19 @@ using FlightKey = std::tuple<std::string, uint32_t, bool>;
 struct DistinctStacks {
   std::vector<int> of_thread;  // index into `stacks`, or -1
   std::vector<NamedStack> stacks;
+  std::vector<size_t> first_thread;  // of each stack: the first that has it
 };
+
+// What runtimes know of the thread's stack.
+const std::vector<ManagedStack>& ManagedStacksOf(const Capture& capture, size_t thread) {
+  static const std::vector<ManagedStack> kNone;
+  const auto managed = capture.managed.threads.find(capture.threads[thread].tid);
+  return managed == capture.managed.threads.end() ? kNone : managed->second.stacks;
+}
+
+uint64_t StackPointerOf(const Capture& capture, size_t thread) {
+  return capture.threads[thread].registers.value[Registers::kRsp];
+}
 
 // Two stacks are the same if they went through the same instructions in the same way: where they lie in memory is not
 // part of it.
@@ -89,11 +102,25 @@ DistinctStacks Distinct(const Capture& capture, std::vector<NativeStack> unwound
   std::unordered_map<std::string, int> known;
   for (size_t i = 0; i < unwound.size(); ++i) {
     if (!capture.threads[i].has_stack) continue;
-    auto [entry, is_new] = known.try_emplace(StackKey(unwound[i]), static_cast<int>(result.stacks.size()));
-    if (is_new) result.stacks.push_back({std::move(unwound[i]), {}});
+    std::string key =
+        StackKey(unwound[i]) + ManagedKey(ManagedStacksOf(capture, i), StackPointerOf(capture, i), unwound[i]);
+    auto [entry, is_new] = known.try_emplace(std::move(key), static_cast<int>(result.stacks.size()));
+    if (is_new) {
+      result.stacks.push_back({std::move(unwound[i]), {}});
+      result.first_thread.push_back(i);
+    }
     result.of_thread[i] = entry->second;
   }
   return result;
+}
+
+// Behind naming: an interpreter is found by the names of its functions.
+void Merge(const Capture& capture, DistinctStacks* distinct) {
+  for (size_t i = 0; i < distinct->stacks.size(); ++i) {
+    const size_t thread = distinct->first_thread[i];
+    const std::vector<ManagedStack>& managed = ManagedStacksOf(capture, thread);
+    if (!managed.empty()) MergeManaged(managed, StackPointerOf(capture, thread), &distinct->stacks[i]);
+  }
 }
 
 std::shared_ptr<const SourceLocation> OutsideOfFiles() {
@@ -114,6 +141,21 @@ void KeepBetter(const EarlierStacks& earlier, std::vector<NamedStack>* stacks) {
     for (size_t i = 0; i < stack.locations.size(); ++i) {
       stack.locations[i] = earlier.Better(stack.native.frames[i], std::move(stack.locations[i]));
     }
+  }
+}
+
+// Those that people would be shown.
+void AppendFunctions(const NamedStack& stack, std::vector<std::string>* functions) {
+  auto calls = stack.runtime_calls.begin();
+  for (size_t i = 0; i <= stack.locations.size(); ++i) {
+    bool replaced = i == stack.locations.size();
+    for (; calls != stack.runtime_calls.end() && calls->native_frame <= i; ++calls) {
+      for (const RuntimeFrame& frame : calls->frames) functions->push_back(frame.function);
+      replaced = replaced || calls->replaces;
+    }
+    if (replaced) continue;
+    if (stack.locations[i]->frames.empty()) functions->emplace_back();
+    for (const SourceFrame& frame : stack.locations[i]->frames) functions->push_back(frame.function);
   }
 }
 
@@ -324,6 +366,7 @@ Pipeline::State::Made Pipeline::State::Assemble(const Capture& capture, int64_t 
   const int64_t unwound_ns = MonotonicNs();
   Name(capture, deadline_ns, &distinct.stacks);
   if (earlier != nullptr) KeepBetter(*earlier, &distinct.stacks);
+  Merge(capture, &distinct);
   const int64_t named_ns = MonotonicNs();
   auto dump = AssembleDump(
       capture, distinct.of_thread, distinct.stacks, [this](const Module& module) { return symbolizer->Quality(module); },
@@ -507,17 +550,15 @@ Result<std::vector<std::string>> Pipeline::FunctionsOf(const std::string& proces
   auto captured = state_->collector->CaptureProcess(process_id, request);
   if (!captured) return std::unexpected(std::move(captured.error()));
   Capture& capture = **captured;
+  state_->managed.Read(request.deadline_ns, *captured);
   // A process may answer for others, too.
   std::erase_if(capture.threads, [&](const ThreadCapture& thread) { return thread.tid != tid; });
   DistinctStacks distinct = Distinct(capture, state_->Unwind(capture));
   state_->Name(capture, deadline_ns, &distinct.stacks);
+  Merge(capture, &distinct);
   std::vector<std::string> functions;
   for (size_t i = 0; i < capture.threads.size(); ++i) {
-    if (distinct.of_thread[i] < 0) continue;
-    for (const auto& location : distinct.stacks[distinct.of_thread[i]].locations) {
-      if (location->frames.empty()) functions.emplace_back();
-      for (const auto& frame : location->frames) functions.push_back(frame.function);
-    }
+    if (distinct.of_thread[i] >= 0) AppendFunctions(distinct.stacks[distinct.of_thread[i]], &functions);
   }
   return functions;
 }

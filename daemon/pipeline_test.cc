@@ -481,6 +481,25 @@ TEST(Finisher, LetsCapturesGoThatAreTooManyAndFinishesThemAllTheSame) {
   EXPECT_EQ(without, 1);
 }
 
+TEST(Finisher, LeavesTheCpusToCrashesThatComeUntilTheStormIsOver) {
+  std::promise<void> first_may_end;
+  std::promise<int64_t> second_began_ns;
+  int finished = 0;
+  Finisher finisher(1, [&](UnfinishedCrash) {
+    if (++finished == 1) first_may_end.get_future().wait();
+    if (finished == 2) second_began_ns.set_value(MonotonicNs());
+  });
+  int64_t last_added_ns = 0;
+  for (int i = 0; i < 20; ++i) {
+    last_added_ns = MonotonicNs();
+    finisher.Add({"a", nullptr});
+  }
+  first_may_end.set_value();
+  auto began_ns = second_began_ns.get_future();
+  ASSERT_EQ(began_ns.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_GE(began_ns.get() - last_added_ns, 50 * kNsPerMs);
+}
+
 TEST(DumpIds, SortByTimeAndNeverRepeatEvenIfTheClockGoesBack) {
   DumpIds ids;
   std::vector<std::string> made;

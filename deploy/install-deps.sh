@@ -28,7 +28,7 @@ BUILD_PACKAGES=(
 # Debuggers to compare with, tools that split and compress debug information, servers to dump, load for them, containers,
 # clang for the fuzzers, and what programs that link the agent are built with.
 TEST_PACKAGES=(
-  gdb elfutils binutils dwz xz-utils zstd llvm
+  gdb elfutils binutils dwz xz-utils zstd llvm python3-venv
   redis-server redis-tools postgresql nginx-light memcached libpython3.11-testsuite
   curl apache2-utils util-linux procps runc
   clang-14 libclang-rt-14-dev
@@ -118,6 +118,16 @@ install_minidump_stackwalk() {
     say "install-deps: minidump-stackwalk could not be built; tests that need it are skipped"
 }
 
+# Other tools that dump Python, to compare with.
+PYTHON_PEERS=(py-spy==0.4.3 pystack==1.7.2)
+install_python_peers() {
+  local folder="${CACHE_BIN%/bin}/python-peers"
+  if [[ -x $folder/bin/py-spy && -x $folder/bin/pystack ]]; then return; fi
+  say "install-deps: installing ${PYTHON_PEERS[*]} into $folder"
+  { python3 -m venv "$folder" && "$folder/bin/pip" install --quiet "${PYTHON_PEERS[@]}"; } >&2 ||
+    say "install-deps: they could not be installed; tests that compare with them are skipped"
+}
+
 # Rust programs for musl. Debian's Rust has no such library, and the test says that it leaves them out.
 add_rust_for_musl() {
   local rustup
@@ -201,6 +211,7 @@ main() {
   if [[ -n $with_tests ]]; then
     install_grpcurl
     install_minidump_stackwalk
+    install_python_peers
     add_rust_for_musl
     fetch_glibc_source
   fi

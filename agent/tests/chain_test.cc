@@ -4,6 +4,8 @@ extern "C" {
 
 #include <gtest/gtest.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -47,6 +49,28 @@ TEST(Chain, AOneShotHandlerIsDeliveredOnce) {
   stackd_chain_get(14, &found);
   EXPECT_EQ(found.sa_handler, SIG_DFL);
   EXPECT_EQ(found.sa_flags, set.sa_flags) << "the kernel resets the handler alone";
+}
+
+TEST(Chain, AOneShotHandlerThatAVforkChildUsedUpIsStillThereForItsParent) {
+  struct sigaction set = ActionOf(0x5000, static_cast<int>(SA_RESETHAND));
+  stackd_chain_set(SIGUSR1, &set);
+  signal(SIGUSR1, SIG_IGN);
+  static volatile bool childs_is_default;
+  // A child that shares this memory.
+  pid_t child = vfork();
+  if (child == 0) {
+    struct sigaction now{};
+    childs_is_default = stackd_chain_deliver(SIGUSR1).handler == 0x5000 && sigaction(SIGUSR1, nullptr, &now) == 0 &&
+                        now.sa_handler == SIG_DFL;
+    _exit(0);
+  }
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_TRUE(childs_is_default) << "the next signal ends it";
+  struct sigaction found{};
+  EXPECT_EQ(sigaction(SIGUSR1, nullptr, &found), 0);
+  EXPECT_EQ(found.sa_handler, SIG_IGN);
+  EXPECT_EQ(stackd_chain_deliver(SIGUSR1).handler, 0x5000u);
+  EXPECT_EQ(stackd_chain_deliver(SIGUSR1).handler, STACKD_ACTION_DEFAULT);
 }
 
 TEST(Chain, NoReaderSeesHalfOfAnAction) {

@@ -5,12 +5,15 @@ extern "C" {
 }
 
 #include <gtest/gtest.h>
+#include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -231,6 +234,94 @@ TEST_F(HeartbeatTest, ABeatMakesNoSystemCall) {
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+}
+
+// From here on `number` is answered with `action` where its fourth argument (the flags of mmap and mremap) has a bit of
+// `flags`.
+void Refuse(int number, uint32_t flags, uint32_t action) {
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(number), 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[3])),
+      BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, flags, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, action),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  sock_fprog program{.len = std::size(code), .filter = code};
+  ASSERT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+// As a kernel does that has no memory left for the new mapping when the former one is gone.
+void LeaveHole(int, siginfo_t*, void* context) {
+  greg_t* registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
+  munmap(reinterpret_cast<void*>(registers[REG_R8]), kPage);
+  registers[REG_RAX] = -ENOMEM;
+}
+
+void LeaveHolesFromNowOn() {
+  struct sigaction action{};
+  action.sa_sigaction = LeaveHole;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGSYS, &action, nullptr);
+  Refuse(SYS_mremap, MREMAP_FIXED, SECCOMP_RET_TRAP);
+}
+
+// What `check` gives in a process of its own.
+template <typename Check>
+bool InChild(Check check) {
+  pid_t child = fork();
+  if (child == 0) _exit(check() ? 0 : 1);
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_FALSE(WIFSIGNALED(status)) << "ended by signal " << WTERMSIG(status);
+  return status == 0;
+}
+
+TEST_F(HeartbeatTest, ARingThatCannotBePutInPlaceLeavesNoHole) {
+  EXPECT_TRUE(InChild([] {
+    stackd_heartbeat_t* heartbeat = stackd_heartbeat_register("loop", kLimitMs);
+    stackd_beat(heartbeat);
+    RingCells ring;
+    LeaveHolesFromNowOn();
+    ring.Connect();
+    stackd_beat(heartbeat);
+    return ring.Find("loop") == nullptr;
+  }));
+}
+
+TEST_F(HeartbeatTest, ARingThatCannotBeLeftOtherwiseIsLeftAllTheSame) {
+  EXPECT_TRUE(InChild([] {
+    RingCells ring;
+    ring.Connect();
+    stackd_heartbeat_t* heartbeat = stackd_heartbeat_register("loop", kLimitMs);
+    auto* own = reinterpret_cast<volatile stackd_heartbeat_cell*>(heartbeat);
+    stackd_beat(heartbeat);
+    uint64_t beats = own->beats;
+    LeaveHolesFromNowOn();
+    ring.Disconnect();
+    stackd_beat(heartbeat);
+    // Whom the daemon would watch for ever.
+    return own->beats > beats && own->limit_ms == kLimitMs && ring.Find("loop") == nullptr;
+  }));
+}
+
+TEST_F(HeartbeatTest, AForkedChildThatGetsNoPageDoesNotBeatForItsParent) {
+  stackd_heartbeat_watch_forks();
+  EXPECT_TRUE(InChild([] {
+    stackd_heartbeat_t* heartbeat = stackd_heartbeat_register("forks", kLimitMs);
+    auto* own = reinterpret_cast<volatile stackd_heartbeat_cell*>(heartbeat);
+    stackd_beat(heartbeat);
+    uint64_t beats = own->beats;
+    Refuse(SYS_mmap, MAP_SHARED, SECCOMP_RET_ERRNO | ENOMEM);
+    bool fine = InChild([heartbeat] {
+      stackd_beat(heartbeat);
+      stackd_heartbeat_suspend(heartbeat);
+      stackd_heartbeat_unregister(heartbeat);
+      return true;
+    });
+    return fine && own->beats == beats && own->limit_ms == kLimitMs;
+  }));
 }
 
 TEST_F(HeartbeatTest, ASuspensionWhileTheRingComesIsNotLost) {

@@ -17,6 +17,19 @@ v1::ExportDumpRequest::Format FormatOf(const Options& options) {
   return options.all ? v1::ExportDumpRequest::TEXT_BY_THREAD : v1::ExportDumpRequest::TEXT;
 }
 
+v1::FrameFilter FramesOf(const Options& options) {
+  if (options.managed_only) return v1::MANAGED_FRAMES;
+  return options.native_only ? v1::NATIVE_FRAMES : v1::ALL_FRAMES;
+}
+
+v1::ExportDumpRequest ExportRequest(const std::string& name, const Options& options) {
+  v1::ExportDumpRequest request;
+  request.set_name(name);
+  request.set_format(FormatOf(options));
+  request.set_frames(FramesOf(options));
+  return request;
+}
+
 int PartialOrOk(const v1::Dump& dump) {
   if (!dump.stored()) Complain("the dump is not stored; this output is the only copy");
   if (dump.state() != v1::Dump::PARTIAL) return kOk;
@@ -31,10 +44,7 @@ bool PrintLines(const google::protobuf::RepeatedPtrField<std::string>& lines) {
   return true;
 }
 
-Result<void> PrintDump(Api& api, const std::string& name, v1::ExportDumpRequest::Format format) {
-  v1::ExportDumpRequest request;
-  request.set_name(name);
-  request.set_format(format);
+Result<void> PrintDump(Api& api, const v1::ExportDumpRequest& request) {
   bool written = true;
   Result<void> exported = api.ExportDump(request, [&](std::string_view bytes) { return written = Print(bytes); });
   if (!written) return Error(Code::kDataLoss, "the output is not complete");

@@ -32,10 +32,16 @@ int PartialOrOk(const v1::Dump& dump);
 // What -o, -f and --all ask for.
 v1::ExportDumpRequest::Format FormatOf(const Options& options);
 
+// What --managed-only and --native-only ask for.
+v1::FrameFilter FramesOf(const Options& options);
+
+// For a dump, in the form that was asked for; the newest if `name` is empty.
+v1::ExportDumpRequest ExportRequest(const std::string& name, const Options& options);
+
 // Line by line, as the daemon rendered them. False: they could not be written.
 bool PrintLines(const google::protobuf::RepeatedPtrField<std::string>& lines);
 
-// Prints a dump as the daemon renders it; the newest if `name` is empty.
-Result<void> PrintDump(Api& api, const std::string& name, v1::ExportDumpRequest::Format format);
+// Prints a dump as the daemon renders it.
+Result<void> PrintDump(Api& api, const v1::ExportDumpRequest& request);
 
 }  // namespace stackd

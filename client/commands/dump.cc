@@ -5,18 +5,18 @@
 namespace stackd {
 int RunDump(Api& api, const Options& options) {
   if (options.samples > 1) return RunSamples(api, options);
-  const v1::ExportDumpRequest::Format format = FormatOf(options);
-  const bool is_text = format == v1::ExportDumpRequest::TEXT;
+  const bool is_text = FormatOf(options) == v1::ExportDumpRequest::TEXT;
   v1::CreateDumpRequest request;
   request.set_process(options.name);
   // The text comes with the answer, unless it is too long for one.
+  request.set_frames(FramesOf(options));
   request.set_view(is_text ? v1::DUMP_VIEW_TEXT : v1::DUMP_VIEW_BASIC);
   auto dump = api.CreateDump(request);
   if (!dump) return Failed(dump.error());
   if (is_text && dump->omitted_group_count() == 0) {
     if (!PrintLines(dump->lines())) return kFailure;
   } else {
-    Result<void> printed = PrintDump(api, dump->name(), format);
+    Result<void> printed = PrintDump(api, ExportRequest(dump->name(), options));
     if (!printed) return Failed(printed.error());
   }
   return PartialOrOk(*dump);

@@ -29,11 +29,8 @@ int RunExport(Api& api, const Options& options) {
   const std::string part = options.to + ".part";
   FILE* file = fopen(part.c_str(), "we");
   if (file == nullptr) return CannotWrite(part);
-  v1::ExportDumpRequest request;
-  request.set_name(options.name);
-  request.set_format(FormatOf(options));
   bool written = true;
-  Result<void> exported = api.ExportDump(request, [&](std::string_view bytes) {
+  Result<void> exported = api.ExportDump(ExportRequest(options.name, options), [&](std::string_view bytes) {
     return written = fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
   });
   written = fclose(file) == 0 && written;

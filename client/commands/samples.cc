@@ -97,16 +97,15 @@ std::optional<v1::DumpComparison> Compare(Api& api, Series* series) {
 }
 
 // {"dump": ..., "comparison": ...}: the dump is streamed, because it may be large.
-Result<bool> PrintJson(Api& api, const std::string& dump_name, const std::optional<v1::DumpComparison>& comparison) {
+Result<bool> PrintJson(Api& api, const v1::ExportDumpRequest& last, const std::optional<v1::DumpComparison>& comparison) {
   if (!Print("{\"dump\": ")) return false;
-  Result<void> printed = PrintDump(api, dump_name, v1::ExportDumpRequest::JSON);
+  Result<void> printed = PrintDump(api, last);
   if (!printed) return std::unexpected(printed.error());
   return (!comparison || Print(", \"comparison\": " + Json(*comparison))) && Print("}\n");
 }
 
-Result<bool> PrintText(Api& api, const std::string& dump_name, v1::ExportDumpRequest::Format format,
-                       const std::optional<v1::DumpComparison>& comparison) {
-  Result<void> printed = PrintDump(api, dump_name, format);
+Result<bool> PrintText(Api& api, const v1::ExportDumpRequest& last, const std::optional<v1::DumpComparison>& comparison) {
+  Result<void> printed = PrintDump(api, last);
   if (!printed) return std::unexpected(printed.error());
   return !comparison || (Print("\n") && PrintLines(comparison->lines()));
 }
@@ -117,10 +116,9 @@ int RunSamples(Api& api, const Options& options) {
   Series series = TakeSamples(api, options);
   if (series.dumps.empty()) return Failed(*series.failed);
   const std::optional<v1::DumpComparison> comparison = Compare(api, &series);
-  const std::string& last = series.dumps.back().name();
-  const v1::ExportDumpRequest::Format format = FormatOf(options);
+  const v1::ExportDumpRequest last = ExportRequest(series.dumps.back().name(), options);
   const Result<bool> printed =
-      format == v1::ExportDumpRequest::JSON ? PrintJson(api, last, comparison) : PrintText(api, last, format, comparison);
+      last.format() == v1::ExportDumpRequest::JSON ? PrintJson(api, last, comparison) : PrintText(api, last, comparison);
   if (!printed) return Failed(printed.error());
   if (!*printed) return kFailure;
   if (series.failed) return Failed(*series.failed);

@@ -4,7 +4,7 @@
 namespace stackd {
 
 int RunShow(Api& api, const Options& options) {
-  Result<void> printed = PrintDump(api, options.name, FormatOf(options));
+  Result<void> printed = PrintDump(api, ExportRequest(options.name, options));
   return printed ? kOk : Failed(printed.error());
 }
 

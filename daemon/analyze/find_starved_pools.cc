@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "daemon/analyze/function_name.h"
+#include "daemon/analyze/runtime_frame.h"
 #include "daemon/analyze/wait_function.h"
 
 namespace stackd {
@@ -41,7 +42,7 @@ std::string LoopOf(WaitScene* scene, const v1::Thread& thread) {
   for (int i = task + 1; i < stack->frames_size(); ++i) {
     if (!IsErasedCall(stack->frames(i).function())) continue;
     const int loop = FindProgramFrame(*stack, i + 1);
-    return loop < 0 ? scene->Root(thread) : PlainFunction(stack->frames(loop).function());
+    return loop < 0 ? scene->Root(thread) : PlainFunctionOf(stack->frames(loop));
   }
   return scene->Root(thread);
 }
@@ -55,8 +56,8 @@ std::vector<const v1::Thread*> ThreadsIn(const std::string& function, const Wait
     if (stack == nullptr) continue;
     int& known = is_in[thread.stack()];
     if (known < 0) {
-      known = std::ranges::any_of(stack->frames(),
-                                  [&](const v1::Frame& frame) { return PlainFunction(frame.function()) == function; });
+      known =
+          std::ranges::any_of(stack->frames(), [&](const v1::Frame& frame) { return PlainFunctionOf(frame) == function; });
     }
     if (known > 0) threads.push_back(&thread);
   }

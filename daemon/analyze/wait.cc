@@ -14,6 +14,7 @@
 #include "daemon/analyze/function_name.h"
 #include "daemon/analyze/futex_operation.h"
 #include "daemon/analyze/infer_owner.h"
+#include "daemon/analyze/runtime_frame.h"
 #include "daemon/analyze/syscall_name.h"
 #include "daemon/analyze/syscall_site.h"
 #include "daemon/analyze/thread_stop.h"
@@ -31,6 +32,9 @@ namespace {
 
 using Wait = v1::Wait;
 
+// Of one wait: as many as are told of a poll.
+constexpr int kMaxFds = 64;
+
 std::string Hex(uint64_t value) {
   char text[24];
   snprintf(text, sizeof(text), "0x%lx", value);
@@ -47,6 +51,7 @@ class WaitExplainer {
         functions_of_stack_(dump->stacks_size()) {
     for (const ThreadCapture& thread : capture.threads) tids_.insert(thread.tid);
     for (const WaitedFd& fd : capture.fds) fds_.emplace(fd.fd, &fd);
+    for (int i = 0; i < dump->threads_size(); ++i) index_of_tid_.emplace(dump->threads(i).tid(), i);
   }
 
   void Run() {
@@ -54,6 +59,7 @@ class WaitExplainer {
     waiting_on_.assign(dump_.threads_size(), nullptr);
     calls_.resize(dump_.threads_size());
     for (int i = 0; i < count; ++i) Describe(i);
+    for (const ManagedWait& wait : capture_.managed.waits) DescribeManaged(wait);
     InferOwners(waiting_on_, places_, &dump_);
     CountWaiters();
     for (int i = 0; i < count; ++i) Explain(i);
@@ -144,6 +150,7 @@ class WaitExplainer {
     wait->set_owner(Wait::NONE);
     wait->set_timed(described.timed);
     for (int32_t number : thread.waited_fds.empty() ? WaitedFds(call) : thread.waited_fds) {
+      if (wait->fds_size() == kMaxFds) break;
       v1::WaitedFd& fd = *wait->add_fds();
       fd.set_fd(number);
       if (const auto known = fds_.find(number); known != fds_.end()) fd.set_name(FdName(*known->second));
@@ -196,6 +203,28 @@ class WaitExplainer {
     if (kind == Wait::MUTEX && maker == LockMaker::kLibc && own_zero) SetRefused(wait);
   }
 
+  // A runtime knows its own locks better than the words that its threads sleep on.
+  void DescribeManaged(const ManagedWait& managed) {
+    const auto known = index_of_tid_.find(managed.waiter_tid);
+    if (known == index_of_tid_.end() || std::cmp_greater_equal(known->second, capture_.threads.size())) return;
+    const int index = known->second;
+    const ThreadCapture& captured = capture_.threads[index];
+    if (captured.status == ThreadStatus::kExited || IsStopped(captured)) return;
+    Wait& wait = *dump_.mutable_threads(index)->mutable_wait();
+    wait.set_kind(static_cast<Wait::Kind>(managed.kind));
+    // It asks again and again until it has it.
+    wait.set_timed(false);
+    const bool is_known = tids_.contains(managed.owner_tid);
+    wait.set_owner(is_known ? Wait::KNOWN : Wait::NOT_KNOWN);
+    wait.set_owner_tid(is_known ? managed.owner_tid : 0);
+    wait.clear_owner_note();
+    wait.set_lock_kind(PrintableText(managed.lock));
+    wait.clear_place();
+    wait.clear_address();
+    if (managed.lock_avma != 0) wait.set_address(Hex(managed.lock_avma));
+    waiting_on_[index] = nullptr;
+  }
+
   // What functions are named decides; where none is known, only words that leave no other reading do.
   std::pair<Wait::Kind, LockMaker> KindOfFutexWait(int32_t tid, const SystemCall& call, const FutexWord* futex,
                                                    const WaitFunction* function) const {
@@ -220,7 +249,6 @@ class WaitExplainer {
       const auto counted = count.find(thread.wait().address());
       thread.mutable_wait()->set_waiter_count(counted == count.end() ? 1 : counted->second);
     }
-    for (int i = 0; i < dump_.threads_size(); ++i) index_of_tid_.emplace(dump_.threads(i).tid(), i);
   }
 
   std::string CallName(int index) const {
@@ -234,7 +262,7 @@ class WaitExplainer {
     const v1::Stack* stack = StackOf(thread);
     const int frame = stack == nullptr ? -1 : FindProgramFrame(*stack, 0);
     if (frame < 0) return thread.state();
-    return thread.state() + " in " + PlainFunction(stack->frames(frame).function());
+    return thread.state() + " in " + PlainFunctionOf(stack->frames(frame));
   }
 
   void Explain(int index) {

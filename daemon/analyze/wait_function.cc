@@ -4,6 +4,7 @@
 #include <array>
 
 #include "daemon/analyze/function_name.h"
+#include "daemon/analyze/runtime_frame.h"
 
 namespace stackd {
 namespace {
@@ -246,9 +247,28 @@ bool IsLibraryFrame(const v1::Frame& frame) {
          std::ranges::any_of(kScopes, [&](std::string_view scope) { return name.starts_with(scope); });
 }
 
+ProgramFrames::ProgramFrames(const v1::Stack& stack) {
+  v1::Language language = v1::LANGUAGE_UNSPECIFIED;
+  for (const v1::Frame& frame : stack.frames()) {
+    if (IsOfRuntime(frame)) language = frame.language();
+    has_java_ = has_java_ || language == v1::JAVA;
+    // A Go program is in one file with its runtime, and code made at run time is in none.
+    const bool is_runtimes_file = frame.replaced() && language != v1::GO && !frame.module().starts_with('[');
+    if (is_runtimes_file) runtime_module_ = frame.module();
+  }
+}
+
+bool ProgramFrames::Contains(const v1::Frame& frame) const {
+  if (IsOfRuntime(frame)) return true;
+  if (frame.function().empty() || frame.replaced() || IsLibraryFrame(frame)) return false;
+  if (has_java_ && frame.module() == "libjvm.so") return false;
+  return runtime_module_.empty() || frame.module() != runtime_module_;
+}
+
 int FindProgramFrame(const v1::Stack& stack, int begin) {
+  const ProgramFrames program(stack);
   for (int i = begin; i < stack.frames_size(); ++i) {
-    if (!stack.frames(i).function().empty() && !IsLibraryFrame(stack.frames(i))) return i;
+    if (program.Contains(stack.frames(i))) return i;
   }
   return -1;
 }
@@ -261,6 +281,8 @@ WaitFunction FindWaitFunction(const v1::Stack& stack) {
     const v1::Frame& frame = stack.frames(i);
     // What is farther out was interrupted by a signal, and does not wait.
     if (i > 0 && frame.origin() == v1::Frame::SIGNAL_FRAME) break;
+    // However a function of another language is called, it is no library's.
+    if (IsOfRuntime(frame)) break;
     const std::string name = WaitFunctionName(frame.function());
     const Entry* entry = frame.function().empty() ? nullptr : FindEntry(name);
     if (entry == nullptr) {

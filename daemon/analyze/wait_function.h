@@ -32,6 +32,20 @@ std::string WaitFunctionName(std::string_view function);
 // and around a thread's first function.
 bool IsLibraryFrame(const v1::Frame& frame);
 
+// Which frames of a stack are the program's own: not those of libraries, nor, where a runtime told of its calls, what is
+// native in that runtime.
+class ProgramFrames {
+ public:
+  // `stack` outlives this.
+  explicit ProgramFrames(const v1::Stack& stack);
+
+  bool Contains(const v1::Frame& frame) const;
+
+ private:
+  std::string_view runtime_module_;
+  bool has_java_ = false;
+};
+
 // Index of the innermost frame of the program itself, from `begin` on; -1 if there is none.
 int FindProgramFrame(const v1::Stack& stack, int begin);
 

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "daemon/analyze/function_name.h"
+#include "daemon/analyze/runtime_frame.h"
 #include "daemon/analyze/wait_function.h"
 #include "daemon/analyze/wait_words.h"
 #include "daemon/base/printable.h"
@@ -27,7 +28,7 @@ bool EndsFromInside(const Wait& wait) {
 }
 
 std::string FrameInWords(const v1::Frame& frame) {
-  std::string text = PrintableText(PlainFunction(frame.function()));
+  std::string text = PrintableText(PlainFunctionOf(frame));
   if (frame.file().empty()) return text;
   text += " at " + PrintableText(frame.file().substr(frame.file().rfind('/') + 1));
   return frame.line() > 0 ? text + ":" + std::to_string(frame.line()) : text;
@@ -77,9 +78,10 @@ const std::string& WaitScene::Root(const v1::Thread& thread) {
   if (stack == nullptr) return kNothing;
   std::optional<std::string>& root = root_of_stack_[thread.stack()];
   if (!root) {
+    const ProgramFrames program(*stack);
     int frame = stack->frames_size() - 1;
-    while (frame >= 0 && (stack->frames(frame).function().empty() || IsLibraryFrame(stack->frames(frame)))) --frame;
-    root = frame < 0 ? "" : PlainFunction(stack->frames(frame).function());
+    while (frame >= 0 && !program.Contains(stack->frames(frame))) --frame;
+    root = frame < 0 ? "" : PlainFunctionOf(stack->frames(frame));
   }
   return *root;
 }
@@ -97,6 +99,8 @@ bool IsLockWait(Wait::Kind kind) {
     case Wait::RWLOCK_WRITE:
     case Wait::ONCE:
     case Wait::INTERNAL_LOCK:
+    case Wait::GIL:
+    case Wait::MONITOR:
       return true;
     default:
       return false;

@@ -37,12 +37,16 @@ std::string ThingName(Wait::Kind kind) {
       return "internal lock";
     case Wait::FUTURE:
       return "future";
+    case Wait::GIL:
+      return "the GIL";
+    case Wait::MONITOR:
+      return "monitor";
     default:
       return "futex";
   }
 }
 
-bool IsFutexWait(Wait::Kind kind) {
+bool IsLockOrEvent(Wait::Kind kind) {
   switch (kind) {
     case Wait::MUTEX:
     case Wait::RWLOCK_READ:
@@ -55,11 +59,16 @@ bool IsFutexWait(Wait::Kind kind) {
     case Wait::INTERNAL_LOCK:
     case Wait::FUTEX:
     case Wait::FUTURE:
+    case Wait::GIL:
+    case Wait::MONITOR:
       return true;
     default:
       return false;
   }
 }
+
+// A lock that has a name: of the C library's own, or of a class.
+bool IsNamedLock(Wait::Kind kind) { return kind == Wait::INTERNAL_LOCK || kind == Wait::GIL || kind == Wait::MONITOR; }
 
 std::string FdInWords(const v1::WaitedFd& fd) {
   std::string text = "fd " + std::to_string(fd.fd());
@@ -150,16 +159,18 @@ const char* HeldBy(const Wait& wait) { return wait.kind() == Wait::ONCE ? ", who
 bool IsRefused(const Wait& wait) { return wait.owner() == Wait::NOT_KNOWN && wait.owner_note() == kRefused; }
 
 std::string WaitedThing(const Wait& wait) {
-  const bool is_named = wait.kind() == Wait::INTERNAL_LOCK && !wait.lock_kind().empty();
+  const bool is_named = IsNamedLock(wait.kind()) && !wait.lock_kind().empty();
   std::string thing = is_named ? wait.lock_kind() : ThingName(wait.kind());
-  if (!wait.address().empty()) thing += " " + wait.address();
+  // Of most processes there is one, and where it lies helps nobody.
+  const bool has_address = !wait.address().empty() && wait.kind() != Wait::GIL;
+  if (has_address) thing += " " + wait.address();
   if (!wait.place().empty()) thing += " (" + PlaceInWords(wait.place()) + ")";
   return thing;
 }
 
 std::string ShortWait(const Wait& wait, std::string_view syscall) {
   if (wait.kind() == Wait::JOIN) return "waits for a thread to end";
-  if (!IsFutexWait(wait.kind())) return OtherWait(wait, syscall);
+  if (!IsLockOrEvent(wait.kind())) return OtherWait(wait, syscall);
   if (IsRefused(wait)) return "waits for ever for a mutex with priority inheritance";
   return VerbOf(wait.kind()) + WaitedThing(wait);
 }

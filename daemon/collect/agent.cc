@@ -47,6 +47,7 @@ constexpr int64_t kWaitFactsGraceNs = 20 * kNsPerMs;
 // Names of fds come from the process, which may not tell them.
 constexpr size_t kMaxPolledFds = 20'000;
 constexpr int64_t kFdNamesNs = 50 * kNsPerMs;
+constexpr int64_t kCrashFdNamesNs = 10 * kNsPerMs;
 // Until threads that had been asked sleep again and that was seen: longer only where they wait for a core.
 constexpr int64_t kMinConfirmWaitsNs = 100 * kNsPerMs;
 constexpr int64_t kMaxConfirmWaitsNs = 500 * kNsPerMs;
@@ -80,6 +81,7 @@ Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessFiles 
       id_(std::move(id)),
       files_(std::make_shared<const ProcessFiles>(std::move(files))),
       memory_(std::make_shared<const MemoryReader>(files_)),
+      motion_(files_),
       ring_(std::move(ring)),
       counters_(counters),
       dump_signal_(hello.dump_signal),
@@ -112,7 +114,7 @@ ProcessDescription Agent::Describe() const {
 }
 
 Result<std::vector<ThreadMotion>> Agent::ReadMotion() {
-  auto motions = files_->Motion();
+  auto motions = motion_.Read();
   if (motions) thread_count_.store(static_cast<int32_t>(motions->size()));
   return motions;
 }
@@ -476,7 +478,9 @@ void Agent::AddWaits(int64_t deadline_ns, Capture* capture) {
   if (!connected()) return;
   deadline_ns = std::max(deadline_ns, MonotonicNs() + kWaitFactsGraceNs);
   AddWaitFacts(deadline_ns, capture);
-  AddFdNames(std::min(deadline_ns, MonotonicNs() + kFdNamesNs), capture);
+  // A crash must not hold the process for names.
+  const int64_t names_ns = capture->trigger == Trigger::kCrash ? kCrashFdNamesNs : kFdNamesNs;
+  AddFdNames(std::min(deadline_ns, MonotonicNs() + names_ns), capture);
 }
 
 void Agent::AddWaitFacts(int64_t deadline_ns, Capture* capture) {
@@ -533,10 +537,10 @@ void Agent::DropEndedCircles(std::vector<ThreadCall> calls, int64_t deadline_ns,
   bool has_looked = false;
   std::set<int32_t> ended, not_clear;
   for (int64_t pause_ns = kFirstConfirmPauseNs;; pause_ns *= 2) {
-    const auto before = files_->Motion().value_or(std::vector<ThreadMotion>{});
+    const auto before = motion_.Read().value_or(std::vector<ThreadMotion>{});
     auto sample = SampleWaits(deadline_ns, /*gives_way=*/!capture->crash.has_value());
     auto words = ReadFutexes(avmas);
-    const auto after = files_->Motion().value_or(std::vector<ThreadMotion>{});
+    const auto after = motion_.Read().value_or(std::vector<ThreadMotion>{});
     if (sample && !sample->empty() && words) {
       has_looked = true;
       capture->futexes = std::move(*words);
@@ -627,6 +631,22 @@ Result<std::vector<FutexWord>> Agent::ReadFutexes(std::vector<uint64_t> avmas) c
       });
   if (!read) return Error(Code::kUnavailable, "the kernel holds up whoever reads the memory of processes/" + id_);
   return std::move(*words);
+}
+
+Result<SigtermSigns> Agent::ReadSigtermSigns() const {
+  const auto is_pending = files_->HasPendingSigterm();
+  if (!is_pending) return Error(Code::kUnavailable, "processes/" + id_ + " has ended, or passed no folder");
+  SigtermSigns signs{.is_pending = *is_pending};
+  const uint64_t avma = __atomic_load_n(&ring_->header()->sigterm_count_avma, __ATOMIC_RELAXED);
+  if (avma == 0 || !files_->has_memory()) return signs;
+  auto count = std::make_shared<std::optional<uint64_t>>();
+  const bool read = memory_->Run(MonotonicNs() + kReadFutexesNs, [count, avma](const ProcessFiles& files) {
+    uint64_t word = 0;
+    const auto bytes = std::span(reinterpret_cast<uint8_t*>(&word), sizeof(word));
+    if (files.ReadSome(avma, bytes) == sizeof(word)) *count = word;
+  });
+  if (read) signs.taken_count = *count;
+  return signs;
 }
 
 void Agent::Finish(Recording* recording, Capture* capture) {

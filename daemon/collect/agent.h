@@ -28,6 +28,7 @@
 #include "daemon/collect/memory_reader.h"
 #include "daemon/collect/message_socket.h"
 #include "daemon/collect/module_loader.h"
+#include "daemon/collect/motion_reader.h"
 #include "daemon/collect/process_files.h"
 #include "daemon/collect/recording.h"
 #include "daemon/collect/spool_intake.h"
@@ -69,6 +70,7 @@ class Agent {
   // `gives_way`: ends when a capture wants to run, or the process crashes.
   Result<std::vector<ThreadWait>> SampleWaits(int64_t deadline_ns, bool gives_way);
   Result<std::vector<FutexWord>> ReadFutexes(std::vector<uint64_t> avmas) const;
+  Result<SigtermSigns> ReadSigtermSigns() const;
   std::vector<Heartbeat> Heartbeats() const { return ReadHeartbeats(*ring_); }
   char StateOf(int32_t tid) const { return files_->State(tid); }
 
@@ -118,6 +120,7 @@ class Agent {
   const std::string id_;
   const std::shared_ptr<const ProcessFiles> files_;
   const std::shared_ptr<const MemoryReader> memory_;
+  MotionReader motion_;
   const std::unique_ptr<Ring> ring_;
   CollectorCounters* const counters_;
   std::atomic<bool> connected_{true};

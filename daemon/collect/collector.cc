@@ -482,6 +482,12 @@ Result<std::vector<FutexWord>> Collector::ReadFutexes(const std::string& process
   return agent->ReadFutexes({avmas.begin(), avmas.end()});
 }
 
+Result<SigtermSigns> Collector::ReadSigtermSigns(const std::string& process_id) const {
+  std::shared_ptr<Agent> agent = state_->Find(process_id);
+  if (agent == nullptr) return NotConnected(process_id);
+  return agent->ReadSigtermSigns();
+}
+
 Result<std::vector<Heartbeat>> Collector::Heartbeats(const std::string& process_id) const {
   std::shared_ptr<Agent> agent = state_->Find(process_id);
   if (agent == nullptr) return NotConnected(process_id);

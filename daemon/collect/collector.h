@@ -64,6 +64,8 @@ class Collector {
   // Of the futexes at these addresses, at most 4,096; those that cannot be read are missing. kUnavailable if no memory can
   // be read, or not within 100 ms.
   Result<std::vector<FutexWord>> ReadFutexes(const std::string& process_id, std::span<const uint64_t> avmas) const;
+  // Whether it was told to end. Takes up to 100 ms where the kernel holds up whoever reads its memory.
+  Result<SigtermSigns> ReadSigtermSigns(const std::string& process_id) const;
   // Those registered now.
   Result<std::vector<Heartbeat>> Heartbeats(const std::string& process_id) const;
   // 'R', 'S', 'D', 'T', ...; 0: not known. `tid` 0: the process.

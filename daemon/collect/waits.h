@@ -68,6 +68,13 @@ struct ThreadMotion {
   uint64_t run_count = 0;
 };
 
+// That a process was told to end.
+struct SigtermSigns {
+  // Grows with each SIGTERM that its handler, or sigwait(), has taken; nullopt: it cannot be read now, or nobody counts.
+  std::optional<uint64_t> taken_count;
+  bool is_pending = false;  // all its threads block it, or none of them runs
+};
+
 struct Heartbeat {
   std::string name;
   int32_t tid = 0;  // of the thread that registered it

@@ -178,7 +178,7 @@ void AddGroup(const ThreadGroup& group, std::vector<std::string>* lines) {
   lines->push_back("");
   lines->push_back(Count(std::ssize(group.tids), "thread") + ", " + std::string(StateInWords(*group.first)) + ": " +
                    CountedList(names));
-  lines->push_back((group.tids.size() == 1 ? "  tid " : "  tids ") + Ranges(group.tids));
+  lines->push_back((group.tids.size() == 1 ? "  tid " : "  tids ") + Ranges({group.tids.begin(), group.tids.end()}));
   lines->push_back("  " + ProgressInWords(group.first->progress));
   if (group.cpu_ns == 0) return;
   lines->push_back("  used " + TimeInWords(group.cpu_ns) + " of processor time" +

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kRefreshNs = 500 * kNsPerMs;
 // One look's time for threads: heartbeats of other processes must not wait for longer.
 constexpr int64_t kThreadsShareNs = 50 * kNsPerMs;
-// Likewise for questions about heartbeats that did not come.
+// Questions about heartbeats that did not come begin within this time.
 constexpr int64_t kJudgeShareNs = 200 * kNsPerMs;
 // Over so long a time the looks may take this part of a core, 1 %; beyond that they come less often.
 constexpr int64_t kWindowNs = 10 * kNsPerSecond;
@@ -54,17 +54,13 @@ void Detector::Run() {
 int64_t Detector::Look(int64_t now_ns) {
   const int64_t begin_cpu_ns = options_.cpu_clock();
   if (refreshed_ns_ == 0 || now_ns - refreshed_ns_ >= kRefreshNs) Refresh(now_ns);
-  const int64_t begin_ns = MonotonicNs();
-  const auto has_time = [begin_ns] { return MonotonicNs() - begin_ns < kJudgeShareNs; };
-  for (auto& [id, watch] : watches_) {
-    if (watch->heartbeats_due_ns() <= now_ns) watch->LookAtHeartbeats(now_ns, has_time);
-  }
+  LookAtHeartbeats(now_ns);
   LookAtThreads(now_ns);
   Account(now_ns, options_.cpu_clock() - begin_cpu_ns);
 
   int64_t next_ns = refreshed_ns_ + kRefreshNs;
   for (const auto& [id, watch] : watches_) {
-    next_ns = std::min({next_ns, watch->heartbeats_due_ns(), watch->threads_due_ns()});
+    next_ns = std::min({next_ns, watch->heartbeats_due_ns(), watch->threads_due_ns(), watch->sigterm_due_ns()});
   }
   return next_ns;
 }
@@ -90,22 +86,43 @@ void Detector::Refresh(int64_t now_ns) {
   }
 }
 
+// Questions to some must not take the time of the others: those that do not answer come last, and each after the one that
+// was asked before it.
+void Detector::LookAtHeartbeats(int64_t now_ns) {
+  const int64_t begin_ns = options_.clock();
+  const auto first = watches_.upper_bound(last_asked_);
+  for (bool answers : {true, false}) {
+    auto next = first;
+    for (size_t i = 0; i < watches_.size(); ++i, ++next) {
+      if (next == watches_.end()) next = watches_.begin();
+      if (next->second->heartbeats_due_ns() > now_ns || next->second->answers() != answers) continue;
+      next->second->LookAtHeartbeats(now_ns, [&] {
+        if (options_.clock() - begin_ns >= kJudgeShareNs) return false;
+        last_asked_ = next->first;
+        return true;
+      });
+    }
+  }
+}
+
 // In a circle, so that no process waits for ever where the time is short.
 void Detector::LookAtThreads(int64_t now_ns) {
-  std::set<std::string> captured;
+  std::map<std::string, int> captured;
   {
     std::lock_guard lock(mutex_);
     captured.swap(captured_);
   }
-  for (const std::string& id : captured) {
+  for (const auto& [id, told] : captured) {
     const auto watch = watches_.find(id);
-    if (watch != watches_.end()) watch->second->Disturb();
+    // Of each capture it is told before and after.
+    if (watch != watches_.end()) watch->second->Disturb((told + 1) / 2);
   }
-  const int64_t begin_ns = MonotonicNs();
+  const int64_t begin_ns = options_.clock();
   auto next = watches_.upper_bound(last_looked_);
-  for (size_t i = 0; i < watches_.size() && MonotonicNs() - begin_ns < kThreadsShareNs; ++i, ++next) {
+  for (size_t i = 0; i < watches_.size() && options_.clock() - begin_ns < kThreadsShareNs; ++i, ++next) {
     if (next == watches_.end()) next = watches_.begin();
     auto& [id, watch] = *next;
+    if (watch->sigterm_due_ns() <= now_ns) watch->LookAtSigterm(now_ns, stretch_);
     if (watch->threads_due_ns() > now_ns) continue;
     watch->LookAtThreads(now_ns, options_.cpu_clock, stretch_);
     last_looked_ = id;
@@ -132,14 +149,14 @@ void Detector::Account(int64_t now_ns, int64_t used_cpu_ns) {
 
 std::map<int32_t, int64_t> Detector::BeforeCapture(const std::string& process_id) {
   std::lock_guard lock(mutex_);
-  captured_.insert(process_id);
+  ++captured_[process_id];
   const auto found = unmoved_since_.find(process_id);
   return found == unmoved_since_.end() ? std::map<int32_t, int64_t>() : found->second;
 }
 
 void Detector::AfterCapture(const std::string& process_id) {
   std::lock_guard lock(mutex_);
-  captured_.insert(process_id);
+  ++captured_[process_id];
 }
 
 std::map<std::string, int64_t> Detector::Counters() const {
@@ -147,10 +164,12 @@ std::map<std::string, int64_t> Detector::Counters() const {
           {"hang_looks_cpu_us", cpu_ns_ / 1000},
           {"hang_samples", counters_.samples},
           {"hang_samples_failed", counters_.samples_failed},
+          {"hang_sigterm_looks", counters_.sigterm_looks},
           {"hangs_heartbeat", counters_.heartbeats_missed},
           {"hangs_deadlock", counters_.deadlocks},
           {"hangs_spin", counters_.spins},
           {"hangs_no_progress", counters_.no_progress},
+          {"hangs_not_gone", counters_.not_gone},
           {"hangs_stopped", counters_.stopped}};
 }
 

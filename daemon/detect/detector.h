@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <thread>
 
@@ -23,6 +22,8 @@ struct DetectorOptions {
   Rules rules;
   std::function<void(SharedSuspicion)> on_suspicion;
   std::function<void(const std::string& process_id)> on_gone;
+  // For how long a look takes.
+  std::function<int64_t()> clock = MonotonicNs;
   // CPU time of the thread that looks.
   std::function<int64_t()> cpu_clock = [] { return ClockNs(CLOCK_THREAD_CPUTIME_ID); };
 };
@@ -52,6 +53,7 @@ class Detector {
  private:
   void Run();
   void Refresh(int64_t now_ns);
+  void LookAtHeartbeats(int64_t now_ns);
   void LookAtThreads(int64_t now_ns);
   void Account(int64_t now_ns, int64_t used_cpu_ns);
 
@@ -66,11 +68,12 @@ class Detector {
   int64_t window_cpu_ns_ = 0;
   int64_t stretch_ = 1;
   std::string last_looked_;  // at whose threads
+  std::string last_asked_;   // about its heartbeats
 
   mutable std::mutex mutex_;
   std::condition_variable stopped_;
   bool stopping_ = false;
-  std::set<std::string> captured_;
+  std::map<std::string, int> captured_;  // how often it was told of each
   std::map<std::string, std::map<int32_t, int64_t>> unmoved_since_;
   std::atomic<int64_t> cpu_ns_{0};
   std::thread thread_;

@@ -37,12 +37,15 @@ struct FakeProcess {
   std::map<int32_t, FakeThread> threads;
   std::map<uint64_t, FutexWord> futexes;
   std::vector<Heartbeat> heartbeats;
+  SigtermSigns sigterm = {.taken_count = 0};
   char state = 'S';
   bool is_frozen = false;
   int32_t helper_tid = 0;
   std::vector<std::string> functions;
   int64_t sample_cost_ns = 0;  // that the helper runs for
   int samples = 0;
+  int samples_asked = 0;
+  std::optional<Status> sample_error;
   int functions_asked = 0;
 
   void AddThread(int32_t tid, std::optional<SystemCall> call) {
@@ -89,6 +92,9 @@ class FakeProbe final : public ProcessProbe {
   }
   Result<std::vector<ThreadWait>> SampleWaits(const std::string& id, int64_t) override {
     FakeProcess& process = processes.at(id);
+    ++process.samples_asked;
+    on_sample(id);
+    if (process.sample_error) return std::unexpected(*process.sample_error);
     if (process.is_frozen || process.state == 'T') return Error(Code::kDeadlineExceeded, "no answer");
     ++process.samples;
     std::vector<ThreadWait> result;
@@ -111,6 +117,7 @@ class FakeProbe final : public ProcessProbe {
     return result;
   }
   Result<std::vector<Heartbeat>> Heartbeats(const std::string& id) override { return processes.at(id).heartbeats; }
+  Result<SigtermSigns> ReadSigtermSigns(const std::string& id) override { return processes.at(id).sigterm; }
   char StateOf(const std::string& id, int32_t) override { return processes.at(id).state; }
   Result<std::vector<std::string>> FunctionsOf(const std::string& id, int32_t) override {
     ++processes.at(id).functions_asked;
@@ -119,6 +126,7 @@ class FakeProbe final : public ProcessProbe {
 
   std::map<std::string, FakeProcess> processes;
   std::function<void()> on_read_motion = [] {};
+  std::function<void(const std::string& id)> on_sample = [](const std::string&) {};
 };
 
 }  // namespace stackd

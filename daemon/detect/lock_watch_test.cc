@@ -21,7 +21,7 @@ struct Circle {
 
   LockView LookAt(int64_t now_ns) {
     const std::vector<ThreadMotion> motions = {{.tid = 11, .run_count = runs}, {.tid = 12, .run_count = 1}};
-    threads.Update(motions, now_ns, false);
+    threads.Update(motions, now_ns, false, 0);
     threads.Learn(std::vector<ThreadWait>{{11, 1, 1, FutexCall(0xa0)}, {12, 1, 1, FutexCall(0xb0)}}, now_ns);
     const std::vector<FutexWord> futexes = {{.avma = 0xa0, .value = 2, .mutex = GlibcMutex{.owner_tid = 12}},
                                             {.avma = 0xb0, .value = 2, .mutex = GlibcMutex{.owner_tid = 11}}};
@@ -67,7 +67,7 @@ TEST(ViewLocks, TellsWhoHasALock) {
   add(6, FUTEX_WAIT_PRIVATE, {.mutex = GlibcMutex{.owner_tid = 0}});  // just let go
   add(7, FUTEX_WAIT_PRIVATE, {.value = 1});                           // some word
   add(9, FUTEX_WAIT_BITSET, {.value = 1});                            // pthread_join of 1: where a tid lies in glibc
-  threads.Update(motions, 1, false);
+  threads.Update(motions, 1, false, 0);
   threads.Learn(waits, 1);
   const LockView view = ViewLocks(threads, futexes);
   const auto owner_of = [&](int32_t tid) {

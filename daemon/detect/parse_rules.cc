@@ -18,12 +18,12 @@ namespace {
 
 constexpr size_t kMaxFileBytes = 1 << 20;
 constexpr int64_t kMaxCount = 1'000'000;
+// Who sends SIGTERM is likely to send SIGKILL 30 s later.
+constexpr int64_t kNotGoneNs = 20 * kNsPerSecond;
 
-const std::map<std::string, RuleTrigger> kTriggers = {{"heartbeat", RuleTrigger::kHeartbeat},
-                                                      {"deadlock", RuleTrigger::kDeadlock},
-                                                      {"spin", RuleTrigger::kSpin},
-                                                      {"no_progress", RuleTrigger::kNoProgress},
-                                                      {"crash", RuleTrigger::kCrash}};
+const std::map<std::string, RuleTrigger> kTriggers = {
+    {"heartbeat", RuleTrigger::kHeartbeat},    {"deadlock", RuleTrigger::kDeadlock}, {"spin", RuleTrigger::kSpin},
+    {"no_progress", RuleTrigger::kNoProgress}, {"not_gone", RuleTrigger::kNotGone},  {"crash", RuleTrigger::kCrash}};
 
 std::string Quoted(std::string_view text) { return "\"" + PrintableText(text) + "\""; }
 
@@ -132,8 +132,6 @@ void ReadTrigger(Reader* reader, const YAML::Node& node, Rule* rule) {
     is_known = known != kTriggers.end();
     if (is_known) {
       rule->trigger = known->second;
-    } else if (type == "not_gone") {
-      reader->Fault(value.Mark(), "the trigger \"not_gone\" is not there: the agent does not tell when SIGTERM came");
     } else if (!type.empty()) {
       reader->UnknownName(value.Mark(), "trigger", type, "in type", Reader::Names(kTriggers));
     }
@@ -144,7 +142,9 @@ void ReadTrigger(Reader* reader, const YAML::Node& node, Rule* rule) {
                                                               }}});
   if (!node.IsMap()) return;
   if (!has_type) return reader->Fault(node.Mark(), "the trigger needs a type: " + Joined(Reader::Names(kTriggers)));
-  const bool has_time = rule->trigger == RuleTrigger::kSpin || rule->trigger == RuleTrigger::kNoProgress;
+  if (rule->trigger == RuleTrigger::kNotGone && after.IsNull()) rule->after_ns = kNotGoneNs;
+  const bool has_time = rule->trigger == RuleTrigger::kSpin || rule->trigger == RuleTrigger::kNoProgress ||
+                        rule->trigger == RuleTrigger::kNotGone;
   if (!after.IsNull() && is_known && !has_time) {
     const char* reason =
         rule->trigger == RuleTrigger::kHeartbeat ? "the program gives each heartbeat its limit" : "it is noticed at once";

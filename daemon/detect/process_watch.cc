@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "daemon/base/clock.h"
@@ -16,8 +17,12 @@ namespace {
 constexpr int64_t kHeartbeatsNs = 200 * kNsPerMs;
 // Of a process that has none: it may register one.
 constexpr int64_t kNoHeartbeatsNs = 500 * kNsPerMs;
-// One that was found frozen is asked again after that.
-constexpr int64_t kFrozenNs = 10 * kNsPerSecond;
+// One that left a question without an answer, since it is frozen or for whatever reason, is asked again after that, or
+// after twice as long, up to four times.
+constexpr int64_t kRestNs = 10 * kNsPerSecond;
+constexpr int kMaxRestDoublings = 2;
+// What was seen so long ago says whether a thread has run lately.
+constexpr int64_t kSeenNs = kNsPerSecond;
 
 constexpr int64_t kThreadsNs = 2 * kNsPerSecond;
 // Of a process in which nothing has run since the last look: what begins now is still found in 10 s.
@@ -31,8 +36,18 @@ constexpr int64_t kMaxSampleNs = 30 * kNsPerSecond;
 constexpr int64_t kSampleTimeoutNs = 300 * kNsPerMs;
 // What a look costs, times this, is the least time to the next: 0.1 % of a core.
 constexpr int64_t kLookFactor = 1000;
-// Likewise for samples, which are needed only where threads wait in new places.
+// Likewise to confirm what the last look has seen, 1 %.
+constexpr int64_t kSoonFactor = 100;
+// A look that has taken so long does not ask for stacks as well.
+constexpr int64_t kLookShareNs = 100 * kNsPerMs;
+// As kLookFactor for samples, which are needed only where threads wait in new places.
 constexpr int64_t kSampleFactor = 500;
+
+// SIGTERM is looked for so often, by how soon it must be seen.
+constexpr int64_t kMinSigtermNs = 250 * kNsPerMs;
+constexpr int64_t kMaxSigtermNs = 2 * kNsPerSecond;
+// Of a process whose memory cannot be read: that may have taken a while.
+constexpr int64_t kSlowSigtermNs = 5 * kNsPerSecond;
 
 constexpr size_t kEdgesInWords = 4;
 
@@ -60,14 +75,13 @@ const char* InWords(char state) {
 
 std::string InWords(const Deadlock& deadlock) {
   const auto& edges = deadlock.edges;
-  if (edges.size() == 1)
-    return Thread(edges[0].waiter_tid) + " waits for a lock that it holds itself, " + Hex(edges[0].lock_avma);
-  std::string text = std::to_string(edges.size()) + " threads wait for each other in a circle:";
-  for (size_t i = 0; i < std::min(edges.size(), kEdgesInWords); ++i) {
-    text += (i == 0 ? " " : ", ") + Thread(edges[i].waiter_tid) + " for " + Thread(edges[i].owner_tid) + " (" +
-            Hex(edges[i].lock_avma) + ")";
+  if (edges.size() == 1) return Thread(edges[0].waiter_tid) + " waits for a lock that it holds itself";
+  std::string text = std::to_string(edges.size()) + " threads wait for each other in a circle: ";
+  for (size_t i = 0; i < edges.size(); ++i) {
+    if (i == kEdgesInWords) return text + " and " + std::to_string(edges.size() - kEdgesInWords) + " more";
+    text += (i == 0 ? "" : ", ") + Thread(edges[i].waiter_tid);
   }
-  return text + (edges.size() > kEdgesInWords ? ", ..." : "");
+  return text;
 }
 
 std::string InWords(const LockWait& lock) {
@@ -82,6 +96,13 @@ bool AwaitsEvents(const ThreadWatch::Thread& thread) {
                                             SYS_poll,         SYS_ppoll,           SYS_select,         SYS_pselect6,
                                             SYS_io_getevents, SYS_rt_sigtimedwait, SYS_io_uring_enter, SYS_epoll_pwait2};
   return thread.wait && thread.wait->call && kCalls.contains(thread.wait->call->number);
+}
+
+bool HaveRun(std::span<const ThreadMotion> before, std::span<const ThreadMotion> after) {
+  const auto is_same = [](const ThreadMotion& a, const ThreadMotion& b) {
+    return a.tid == b.tid && a.run_count == b.run_count && a.run_ns == b.run_ns;
+  };
+  return !std::ranges::equal(before, after, is_same);
 }
 
 // The last lock of the chain of owners that begins with `lock`; nullptr if who has it only waits for events.
@@ -102,9 +123,9 @@ ProcessWatch::ProcessWatch(ProcessProbe* probe, const Rules* rules, DetectCounte
     : probe_(probe), rules_(rules), counters_(counters), report_(std::move(report)) {}
 
 ProcessWatch::~ProcessWatch() {
-  for (const auto& [cell, suspicion] : missed_) suspicion->over = true;
-  for (const auto& [key, known] : known_deadlocks_) known.suspicion->over = true;
-  if (standstill_ != nullptr) standstill_->over = true;
+  EndHeartbeats();
+  EndSuspicionsOfThreads();
+  if (survival_ != nullptr) survival_->over = true;
 }
 
 void ProcessWatch::SetDescription(ProcessDescription description) {
@@ -126,14 +147,34 @@ bool ProcessWatch::IsStopped(int32_t tid) const {
 }
 
 // A process whose cgroup is frozen says that it sleeps. Its helper would run for a sample.
-bool ProcessWatch::IsFrozen() {
+ProcessWatch::Frozen ProcessWatch::AskWhetherFrozen(int64_t now_ns, const std::function<bool()>& may_ask) {
+  if (asked_ns_ == now_ns) return answer_;
+  if (now_ns < rests_until_ns_) return answer_ == Frozen::kYes ? answer_ : SeeWhetherFrozen(now_ns);
+  if (!may_ask()) return Frozen::kNotKnown;
+  asked_ns_ = now_ns;
   const auto before = probe_->ReadMotion(description_.id);
-  if (!before || probe_->SampleWaits(description_.id, kSampleTimeoutNs)) return false;
-  const auto after = probe_->ReadMotion(description_.id);
-  const auto is_same = [](const ThreadMotion& a, const ThreadMotion& b) {
-    return a.tid == b.tid && a.run_count == b.run_count && a.run_ns == b.run_ns;
-  };
-  return after && std::ranges::equal(*before, *after, is_same);
+  const auto waits = before ? probe_->SampleWaits(description_.id, kSampleTimeoutNs) : std::vector<ThreadWait>();
+  if (waits) {
+    unanswered_ = 0;
+    return answer_ = Frozen::kNo;
+  }
+  // A dump went first.
+  if (waits.error().code == Code::kAborted) return answer_ = Frozen::kNotKnown;
+  auto after = probe_->ReadMotion(description_.id);
+  answer_ = after && HaveRun(*before, *after) ? Frozen::kNo : Frozen::kYes;
+  if (!after) answer_ = Frozen::kNotKnown;
+  rests_until_ns_ = now_ns + (kRestNs << std::min(unanswered_++, kMaxRestDoublings));
+  seen_motions_ = after ? std::move(*after) : std::vector<ThreadMotion>();
+  seen_ns_ = now_ns;
+  return answer_;
+}
+
+ProcessWatch::Frozen ProcessWatch::SeeWhetherFrozen(int64_t now_ns) {
+  auto motions = probe_->ReadMotion(description_.id);
+  if (!motions) return Frozen::kNotKnown;
+  const std::vector<ThreadMotion> before = std::exchange(seen_motions_, std::move(*motions));
+  const int64_t elapsed_ns = now_ns - std::exchange(seen_ns_, now_ns);
+  return elapsed_ns <= kSeenNs && HaveRun(before, seen_motions_) ? Frozen::kNo : Frozen::kNotKnown;
 }
 
 SharedSuspicion ProcessWatch::Suspect(HangCapture hang, std::string subject, RuleTrigger trigger, int64_t now_ns) {
@@ -150,21 +191,34 @@ SharedSuspicion ProcessWatch::Suspect(HangCapture hang, std::string subject, Rul
 }
 
 HeartbeatWatch::Verdict ProcessWatch::Judge(const Heartbeat& heartbeat, int64_t now_ns,
-                                            const std::function<bool()>& has_time) {
-  if (IsStopped(0) || IsStopped(heartbeat.tid) || now_ns < frozen_until_ns_) return HeartbeatWatch::Verdict::kExcused;
-  if (!has_time()) return HeartbeatWatch::Verdict::kNotKnown;
-  if (!IsFrozen()) return HeartbeatWatch::Verdict::kMissed;
-  frozen_until_ns_ = now_ns + kFrozenNs;
-  return HeartbeatWatch::Verdict::kExcused;
+                                            const std::function<bool()>& may_ask) {
+  if (IsStopped(0) || IsStopped(heartbeat.tid)) return HeartbeatWatch::Verdict::kExcused;
+  switch (AskWhetherFrozen(now_ns, may_ask)) {
+    case Frozen::kNo:
+      return HeartbeatWatch::Verdict::kMissed;
+    case Frozen::kYes:
+      return HeartbeatWatch::Verdict::kExcused;
+    case Frozen::kNotKnown:
+      return HeartbeatWatch::Verdict::kNotKnown;
+  }
+  return HeartbeatWatch::Verdict::kNotKnown;
 }
 
-void ProcessWatch::LookAtHeartbeats(int64_t now_ns, const std::function<bool()>& has_time) {
+void ProcessWatch::EndHeartbeats() {
+  for (const auto& [cell, suspicion] : missed_) suspicion->over = true;
+  missed_.clear();
+  heartbeats_ = {};
+  heartbeats_looked_ns_ = 0;
+}
+
+void ProcessWatch::LookAtHeartbeats(int64_t now_ns, const std::function<bool()>& may_ask) {
   heartbeats_due_ns_ = now_ns + kNoHeartbeatsNs;
-  if (RuleFor(RuleTrigger::kHeartbeat) == nullptr) return;
+  // It may have had another name.
+  if (RuleFor(RuleTrigger::kHeartbeat) == nullptr) return EndHeartbeats();
   const auto heartbeats = probe_->Heartbeats(description_.id);
   if (!heartbeats) return;
   const auto judge = [&](const Heartbeat& heartbeat) {
-    const auto verdict = Judge(heartbeat, now_ns, has_time);
+    const auto verdict = Judge(heartbeat, now_ns, may_ask);
     if (verdict == HeartbeatWatch::Verdict::kExcused) ++counters_->stopped;
     return verdict;
   };
@@ -190,6 +244,28 @@ void ProcessWatch::LookAtHeartbeats(int64_t now_ns, const std::function<bool()>&
   }
 }
 
+void ProcessWatch::LookAtSigterm(int64_t now_ns, int64_t stretch) {
+  const auto& rule = RuleFor(RuleTrigger::kNotGone);
+  sigterm_due_ns_ = now_ns + kMaxThreadsNs;
+  if (rule == nullptr) return;
+  ++counters_->sigterm_looks;
+  const auto signs = probe_->ReadSigtermSigns(description_.id);
+  const bool is_slow = signs && !signs->taken_count;
+  const int64_t rest_ns = std::clamp(rule->after_ns / 8, kMinSigtermNs, kMaxSigtermNs) * stretch;
+  sigterm_due_ns_ = now_ns + (is_slow ? std::max(rest_ns, kSlowSigtermNs) : rest_ns);
+  if (!signs) return;
+  const auto survivor = sigterm_.Look(*signs, now_ns, rule->after_ns);
+  if (!survivor) return;
+  ++counters_->not_gone;
+  const int64_t duration_ns = now_ns - survivor->since_ns;
+  HangCapture hang{.cause = HangCause::kNotGone,
+                   .explanation = "SIGTERM came " + DurationInWords(duration_ns) +
+                                  " ago, and the process is still there; " +
+                                  (survivor->has_taken ? "it has taken the signal" : "it has not even taken the signal"),
+                   .duration_ns = duration_ns};
+  survival_ = Suspect(std::move(hang), "not_gone", RuleTrigger::kNotGone, now_ns);
+}
+
 bool ProcessWatch::MaySample(int64_t now_ns) const {
   int64_t rest_ns = kSampleNs;
   const auto helper = threads_.threads().find(threads_.helper_tid());
@@ -210,7 +286,8 @@ void ProcessWatch::Sample(int64_t now_ns) {
                                   : probe_->SampleWaits(description_.id, kSampleTimeoutNs);
   if (!waits) {
     ++counters_->samples_failed;
-    ++failed_samples_;
+    // Of a dump that goes first it can do nothing.
+    if (waits.error().code != Code::kAborted) ++failed_samples_;
     return;
   }
   ++counters_->samples;
@@ -244,12 +321,13 @@ void ProcessWatch::LookAtThreads(int64_t now_ns, const std::function<int64_t()>&
   const bool is_wanted = RuleFor(RuleTrigger::kDeadlock) != nullptr || RuleFor(RuleTrigger::kSpin) != nullptr ||
                          RuleFor(RuleTrigger::kNoProgress) != nullptr;
   threads_due_ns_ = now_ns + kMaxThreadsNs;
-  if (!is_wanted) return;
-  const int64_t begin_cpu_ns = cpu_clock();
+  // It may have had another name.
+  if (!is_wanted) return EndSuspicionsOfThreads();
+  const int64_t begin_cpu_ns = cpu_clock(), begin_ns = MonotonicNs();
   const auto motions = probe_->ReadMotion(description_.id);
   if (!motions) return;
   ++counters_->motion_looks;
-  threads_.Update(*motions, now_ns, disturbed_looks_ > 0);
+  threads_.Update(*motions, now_ns, disturbed_looks_ > 0, std::exchange(captures_, 0));
   if (disturbed_looks_ > 0) --disturbed_looks_;
   EndDeadlocksThatMoved();
   if (threads_.NeedsSample(now_ns) && MaySample(now_ns)) Sample(now_ns);
@@ -261,14 +339,16 @@ void ProcessWatch::LookAtThreads(int64_t now_ns, const std::function<int64_t()>&
     const LockView view = ViewLocksNow();
     has_new_waits_ = false;
     SuspectDeadlocks(view, now_ns);
-    SuspectSpin(view, now_ns);
+    if (MonotonicNs() - begin_ns < kLookShareNs) SuspectSpin(view, now_ns);
     SuspectStandstill(view, now_ns);
   }
   threads_due_ns_ = NextThreadsLookNs(now_ns, cpu_clock() - begin_cpu_ns, stretch);
 }
 
 int64_t ProcessWatch::NextThreadsLookNs(int64_t now_ns, int64_t cost_ns, int64_t stretch) const {
-  if (deadlocks_.HasCandidates() || spins_.IsSampling()) return now_ns + kSoonNs;
+  if (deadlocks_.HasCandidates() || spins_.IsSampling()) {
+    return now_ns + std::min(std::max(kSoonNs, cost_ns * kSoonFactor), kMaxThreadsNs);
+  }
   const bool is_still = threads_.StillSinceNs() < now_ns && !threads_.NeedsSample(now_ns);
   const int64_t interval_ns = std::max(is_still ? kStillThreadsNs : kThreadsNs, cost_ns * kLookFactor);
   return now_ns + std::min(interval_ns * stretch, kMaxThreadsNs);
@@ -286,6 +366,12 @@ void ProcessWatch::EndDeadlocksThatMoved() {
     if (is_over) known.suspicion->over = true;
     return is_over;
   });
+}
+
+void ProcessWatch::EndSuspicionsOfThreads() {
+  for (const auto& [key, known] : known_deadlocks_) known.suspicion->over = true;
+  known_deadlocks_.clear();
+  if (const auto over = std::exchange(standstill_, nullptr)) over->over = true;
 }
 
 void ProcessWatch::SuspectDeadlocks(const LockView& view, int64_t now_ns) {
@@ -338,8 +424,13 @@ void ProcessWatch::SuspectStandstill(const LockView& view, int64_t now_ns) {
     if (found != nullptr) break;
   }
   if (found == nullptr) return;
-  if (IsStopped(0) || IsFrozen()) {
+  const Frozen frozen = IsStopped(0) ? Frozen::kYes : AskWhetherFrozen(now_ns, [] { return true; });
+  if (frozen == Frozen::kYes) {
     ++counters_->stopped;
+    return;
+  }
+  if (frozen == Frozen::kNotKnown) {
+    standstill_is_judged_ = false;
     return;
   }
   ++counters_->no_progress;

@@ -15,6 +15,7 @@
 #include "daemon/detect/lock_watch.h"
 #include "daemon/detect/probe.h"
 #include "daemon/detect/rules.h"
+#include "daemon/detect/sigterm_watch.h"
 #include "daemon/detect/spin_watch.h"
 #include "daemon/detect/suspicion.h"
 #include "daemon/detect/thread_watch.h"
@@ -30,6 +31,8 @@ struct DetectCounters {
   std::atomic<int64_t> deadlocks{0};
   std::atomic<int64_t> spins{0};
   std::atomic<int64_t> no_progress{0};
+  std::atomic<int64_t> not_gone{0};
+  std::atomic<int64_t> sigterm_looks{0};
   // Nothing was held against a process that did not run as a whole: stopped, frozen, or at a breakpoint.
   std::atomic<int64_t> stopped{0};
 };
@@ -50,14 +53,22 @@ class ProcessWatch {
   // When the next looks are due.
   int64_t heartbeats_due_ns() const { return heartbeats_due_ns_; }
   int64_t threads_due_ns() const { return threads_due_ns_; }
+  int64_t sigterm_due_ns() const { return sigterm_due_ns_; }
+  // False: it left the last question of a look at heartbeats without an answer, and took its whole time.
+  bool answers() const { return unanswered_ == 0; }
 
-  // `has_time`: for a question that a process may leave without an answer.
-  void LookAtHeartbeats(int64_t now_ns, const std::function<bool()>& has_time);
+  // `may_ask`: a question that the process may leave without an answer, for as long as that takes.
+  void LookAtHeartbeats(int64_t now_ns, const std::function<bool()>& may_ask);
   // `cpu_clock` gives the CPU time of the caller; `stretch` is a factor for the time to the next look, 1 or more.
   void LookAtThreads(int64_t now_ns, const std::function<int64_t()>& cpu_clock, int64_t stretch);
 
-  // Somebody captures the process, or just did: its threads run for that and for nothing else.
-  void Disturb() { disturbed_looks_ = kDisturbedLooks; }
+  void LookAtSigterm(int64_t now_ns, int64_t stretch);
+
+  // Somebody captures the process, or just did, so often: its threads run for that and for nothing else.
+  void Disturb(int captures) {
+    disturbed_looks_ = kDisturbedLooks;
+    captures_ += captures;
+  }
   std::map<int32_t, int64_t> UnmovedSince() const { return threads_.UnmovedSince(); }
 
  private:
@@ -68,15 +79,21 @@ class ProcessWatch {
   bool NeedsLocks(int64_t now_ns) const;
   LockView ViewLocksNow();
   void EndDeadlocksThatMoved();
+  void EndSuspicionsOfThreads();
   void SuspectDeadlocks(const LockView& view, int64_t now_ns);
   void SuspectSpin(const LockView& view, int64_t now_ns);
   void SuspectStandstill(const LockView& view, int64_t now_ns);
   bool StandsStill(int64_t now_ns) const;
   int64_t NextThreadsLookNs(int64_t now_ns, int64_t cost_ns, int64_t stretch) const;
   bool IsStopped(int32_t tid) const;
-  // Not even the agent's helper runs.
-  bool IsFrozen();
-  HeartbeatWatch::Verdict Judge(const Heartbeat& heartbeat, int64_t now_ns, const std::function<bool()>& has_time);
+  // Whether not even the agent's helper runs. One question in a look.
+  enum class Frozen { kNo, kYes, kNotKnown };
+  Frozen AskWhetherFrozen(int64_t now_ns, const std::function<bool()>& may_ask);
+  // The same of one that is not to be asked now, by whether any thread has run.
+  Frozen SeeWhetherFrozen(int64_t now_ns);
+  HeartbeatWatch::Verdict Judge(const Heartbeat& heartbeat, int64_t now_ns, const std::function<bool()>& may_ask);
+  // Nobody asks any more.
+  void EndHeartbeats();
   SharedSuspicion Suspect(HangCapture hang, std::string subject, RuleTrigger trigger, int64_t now_ns);
 
   ProcessProbe* const probe_;
@@ -89,13 +106,23 @@ class ProcessWatch {
   int64_t heartbeats_due_ns_ = 0;
   int64_t heartbeats_looked_ns_ = 0;
   HeartbeatWatch heartbeats_;
-  int64_t frozen_until_ns_ = 0;                 // it is not asked again before
+  int64_t asked_ns_ = 0;  // whether it is frozen
+  Frozen answer_ = Frozen::kNotKnown;
+  int unanswered_ = 0;          // in a row
+  int64_t rests_until_ns_ = 0;  // it is not asked again before
+  std::vector<ThreadMotion> seen_motions_;
+  int64_t seen_ns_ = 0;
   std::map<uint32_t, SharedSuspicion> missed_;  // by cell
+
+  int64_t sigterm_due_ns_ = 0;
+  SigtermWatch sigterm_;
+  SharedSuspicion survival_;  // the last
 
   int64_t threads_due_ns_ = 0;
   // So many looks to come may see the runs of a capture: it may lie behind the next, where it waits for others.
   static constexpr int kDisturbedLooks = 2;
   int disturbed_looks_ = 0;
+  int captures_ = 0;  // since the last look
   ThreadWatch threads_;
   DeadlockWatch deadlocks_;
   SpinWatch spins_;

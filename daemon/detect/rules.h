@@ -30,8 +30,8 @@
 
 namespace stackd {
 
-enum class RuleTrigger : uint8_t { kHeartbeat, kDeadlock, kSpin, kNoProgress, kCrash };
-inline constexpr size_t kRuleTriggers = 5;
+enum class RuleTrigger : uint8_t { kHeartbeat, kDeadlock, kSpin, kNoProgress, kNotGone, kCrash };
+inline constexpr size_t kRuleTriggers = 6;
 
 struct Rule {
   std::string name;
@@ -39,7 +39,7 @@ struct Rule {
   std::string process;
   std::string executable;
   RuleTrigger trigger = RuleTrigger::kDeadlock;
-  int64_t after_ns = 60 * kNsPerSecond;  // of kSpin and kNoProgress
+  int64_t after_ns = 60 * kNsPerSecond;  // of kSpin, kNoProgress and kNotGone
   std::string run;                       // path of a program; empty: none
   // So many dumps in any `window`, and none of the same hang within `cooldown`.
   int64_t count = 10;

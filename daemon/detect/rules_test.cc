@@ -81,12 +81,25 @@ TEST(Rules, TheFirstThatFitsIsTaken) {
   EXPECT_EQ(FindRule(*rules, RuleTrigger::kSpin, Process("cart")), nullptr);
 }
 
-TEST(Rules, BuiltInOnesCoverEachKindOfHang) {
+TEST(Rules, ProcessesThatDoNotEndAreNoticedBeforeTheyAreKilled) {
+  const auto rules = ParseRules(R"(rules:
+  - {name: a, trigger: {type: not_gone}, actions: [dump]}
+  - {name: b, trigger: {type: not_gone, after: 3s}, actions: [dump]}
+)",
+                                "r.yaml");
+  ASSERT_TRUE(rules.has_value()) << rules.error()[0];
+  EXPECT_EQ((*rules)[0]->trigger, RuleTrigger::kNotGone);
+  EXPECT_EQ((*rules)[0]->after_ns, 20 * kNsPerSecond);
+  EXPECT_EQ((*rules)[1]->after_ns, 3 * kNsPerSecond);
+}
+
+TEST(Rules, BuiltInOnesCoverEachKindOfHangThatIsOneByItself) {
   for (RuleTrigger trigger :
        {RuleTrigger::kHeartbeat, RuleTrigger::kDeadlock, RuleTrigger::kSpin, RuleTrigger::kNoProgress}) {
     ASSERT_NE(FindRule(BuiltInRules(), trigger, Process("any")), nullptr);
   }
   EXPECT_EQ(FindRule(BuiltInRules(), RuleTrigger::kCrash, Process("any")), nullptr);
+  EXPECT_EQ(FindRule(BuiltInRules(), RuleTrigger::kNotGone, Process("any")), nullptr);
 }
 
 TEST(Rules, FaultsNameTheirPlace) {
@@ -119,7 +132,6 @@ TEST(Rules, WhatDoesNothingIsRefused) {
       {With("/usr/local/bin/page", "page"), ":11:14: run takes the whole path"},
       {With("      - run: /usr/local/bin/page", "      - run"), "\"run\" needs a program"},
       {With("      - dump", "      - dumb"), "unknown action \"dumb\" in actions; did you mean \"dump\"?"},
-      {With("type: no_progress", "type: not_gone"), "the agent does not tell when SIGTERM came"},
       {With("type: no_progress", "type: heartbeat"), ":8:14: this trigger takes no \"after\": the program gives each"},
       {With("after: 2min", "after: 0s"), "must be a duration above 0"},
       {With("after: 2min", "after: 9999999999999999ms"), "after must be a duration"},

@@ -29,7 +29,8 @@ bool WasBusy(const ThreadMotion& before, const ThreadMotion& now, int64_t elapse
 
 }  // namespace
 
-void ThreadWatch::Update(std::span<const ThreadMotion> motions, int64_t now_ns, bool was_disturbed) {
+void ThreadWatch::Update(std::span<const ThreadMotion> motions, int64_t now_ns, bool was_disturbed, int captures) {
+  const uint64_t answers = kRunsOfAnAnswer * static_cast<uint64_t>(captures);
   std::map<int32_t, Thread> threads;
   for (const ThreadMotion& motion : motions) {
     Thread& thread = threads[motion.tid];
@@ -49,8 +50,10 @@ void ThreadWatch::Update(std::span<const ThreadMotion> motions, int64_t now_ns, 
     if (!HasRun(before, motion)) continue;
     if (!was_disturbed) {
       thread.before.reset();
+    } else if (thread.before) {
+      thread.before->allowed_runs += answers;
     } else if (thread.wait) {
-      thread.before = {*thread.wait, thread.unmoved_since_ns, before.run_count};
+      thread.before = {*thread.wait, thread.unmoved_since_ns, before.run_count, std::max(answers, kRunsOfAnAnswer)};
     }
     thread.unmoved_since_ns = now_ns;
     thread.was_sampled = false;
@@ -78,7 +81,7 @@ void ThreadWatch::Learn(std::span<const ThreadWait> waits, int64_t now_ns) {
     const std::optional<ThreadWait>& earlier = earlier_waits[wait.tid];
     if (!earlier || !IsSame(*earlier, wait)) thread.waits_since_ns = now_ns;
     if (thread.before && IsSame(thread.before->wait, wait) &&
-        thread.motion.run_count - thread.before->run_count <= kRunsOfAnAnswer) {
+        thread.motion.run_count - thread.before->run_count <= thread.before->allowed_runs) {
       thread.unmoved_since_ns = thread.before->unmoved_since_ns;
     }
     thread.before.reset();

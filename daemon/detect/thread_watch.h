@@ -30,6 +30,7 @@ class ThreadWatch {
       ThreadWait wait;
       int64_t unmoved_since_ns;
       uint64_t run_count;
+      uint64_t allowed_runs;  // since, for answers
     };
     std::optional<Before> before;
 
@@ -39,8 +40,9 @@ class ThreadWatch {
     }
   };
 
-  // A look at the motion. `was_disturbed`: the process was captured since the last one, so that each thread ran once.
-  void Update(std::span<const ThreadMotion> motions, int64_t now_ns, bool was_disturbed);
+  // A look at the motion. `was_disturbed`: the process was captured not long ago, so that each thread ran for that;
+  // `captures` have begun since the last look.
+  void Update(std::span<const ThreadMotion> motions, int64_t now_ns, bool was_disturbed, int captures);
   // What the helper saw just now.
   void Learn(std::span<const ThreadWait> waits, int64_t now_ns);
 

@@ -67,9 +67,31 @@ std::string WaitsInWords(const v1::StackGroup& group, const ThreadsByTid& thread
   return CountedList(waits) + (longest == nullptr ? "" : "; for " + InWords(*longest));
 }
 
+// "1 thread: worker", "10,000 goroutines", "1 thread and 3 goroutines: worker"
+std::string MembersInWords(const v1::StackGroup& group, const ThreadsByTid& threads) {
+  std::string text;
+  if (group.thread_count() > 0) text = Count(group.thread_count(), "thread");
+  if (group.task_count() > 0) {
+    const v1::Language language =
+        group.stack().frames().empty() ? v1::LANGUAGE_UNSPECIFIED : group.stack().frames(0).language();
+    text += (text.empty() ? "" : " and ") + Count(group.task_count(), TaskNoun(language));
+  }
+  return group.thread_count() > 0 ? text + ": " + NamesInWords(group, threads) : text;
+}
+
+void WriteIds(const v1::StackGroup& group, Piecewise* out) {
+  if (group.tids_size() > 0) {
+    *out << (group.tids_size() == 1 ? "  tid " : "  tids ") << Ranges({group.tids().begin(), group.tids().end()}) << "\n";
+  }
+  if (group.task_ids_size() == 0) return;
+  *out << (group.task_count() == 1 ? "  id " : "  ids ") << Ranges({group.task_ids().begin(), group.task_ids().end()});
+  const int64_t not_listed = group.task_count() - group.task_ids_size();
+  *out << (not_listed > 0 ? " and " + Grouped(not_listed) + " others" : "") << "\n";
+}
+
 void WriteGroup(const v1::StackGroup& group, const ThreadsByTid& threads, Piecewise* out) {
-  *out << "\n" << Count(group.thread_count(), "thread") << ": " << NamesInWords(group, threads) << "\n";
-  *out << (group.tids_size() == 1 ? "  tid " : "  tids ") << Ranges({group.tids().begin(), group.tids().end()}) << "\n";
+  *out << "\n" << MembersInWords(group, threads) << "\n";
+  WriteIds(group, out);
   if (!group.states().empty()) *out << "  " << StatesInWords(group, threads) << "\n";
   if (const std::string waits = WaitsInWords(group, threads); !waits.empty()) *out << "  " << waits << "\n";
   WriteStack(group.stack(), "  ", out);

@@ -26,8 +26,9 @@ std::string FrameText(const v1::Frame& frame) {
   std::string text = frame.function();
   if (!frame.file().empty()) text += " at " + BaseName(frame.file());
   if (!frame.file().empty() && frame.line() > 0) text += ":" + std::to_string(frame.line());
-  text += " (" + frame.module() + ")";
+  text += " (" + (frame.module().empty() ? LanguageInWords(frame.language()) : frame.module()) + ")";
   if (frame.origin() == v1::Frame::INLINED) text += " [inlined]";
+  if (frame.origin() == v1::Frame::RUNTIME_UNPLACED) text += " [called somewhere above]";
   return Printable(text);
 }
 

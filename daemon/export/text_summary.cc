@@ -66,6 +66,17 @@ std::string ProcessInWords(const v1::Process& process) {
   return Printable(text + ")");
 }
 
+// "CPython 3.11.7, Node.js 20.20.2; 10,000 tasks"; empty where all code is native.
+std::string RuntimesInWords(const v1::Dump& dump) {
+  std::string text;
+  for (const v1::Runtime& runtime : dump.runtimes()) text += (text.empty() ? "" : ", ") + runtime.name();
+  if (dump.task_count() > 0) {
+    const v1::Language language = dump.runtimes_size() == 1 ? dump.runtimes(0).language() : v1::LANGUAGE_UNSPECIFIED;
+    text += (text.empty() ? "" : "; ") + Count(dump.task_count(), TaskNoun(language));
+  }
+  return Printable(text);
+}
+
 }  // namespace
 
 std::string ThreadName(const v1::Thread& thread) { return thread.name().empty() ? "(no name)" : Printable(thread.name()); }
@@ -100,6 +111,7 @@ void WriteHeading(const v1::Dump& dump, Piecewise* out) {
   if (!dump.stored()) *out << " · not stored";
   *out << "\n";
   if (dump.has_crash() || dump.has_hang()) *out << counts << "\n";
+  if (const std::string runtimes = RuntimesInWords(dump); !runtimes.empty()) *out << runtimes << "\n";
 }
 
 void WriteFindings(const v1::Dump& dump, Piecewise* out) {
@@ -131,8 +143,8 @@ void WriteNotCaptured(const v1::Dump& dump, Piecewise* out) {
     if (threads.size() > kMaxThreadLines) {
       std::vector<int32_t> tids;
       for (const v1::Thread* thread : threads) tids.push_back(thread->tid());
-      *out << "  " << Count(std::ssize(threads), "thread") << ": " << Printable(state) << "\n    tids " << Ranges(tids)
-           << "\n";
+      *out << "  " << Count(std::ssize(threads), "thread") << ": " << Printable(state) << "\n    tids "
+           << Ranges({tids.begin(), tids.end()}) << "\n";
       continue;
     }
     for (const v1::Thread* thread : threads) {

@@ -53,12 +53,12 @@ std::string InWords(const google::protobuf::Timestamp& time) {
   return text;
 }
 
-std::string Ranges(std::vector<int32_t> numbers) {
+std::string Ranges(std::vector<uint64_t> numbers) {
   std::ranges::sort(numbers);
   std::string text;
   for (size_t i = 0; i < numbers.size();) {
     size_t end = i + 1;
-    while (end < numbers.size() && numbers[end] == int64_t{numbers[end - 1]} + 1) ++end;
+    while (end < numbers.size() && numbers[end] - numbers[end - 1] == 1) ++end;
     std::string range = std::to_string(numbers[i]);
     if (end - i > 1) range += (end - i > 2 ? "-" : ", ") + std::to_string(numbers[end - 1]);
     if (text.size() + range.size() > kMaxListBytes) {
@@ -68,6 +68,38 @@ std::string Ranges(std::vector<int32_t> numbers) {
     i = end;
   }
   return text;
+}
+
+std::string LanguageInWords(v1::Language language) {
+  switch (language) {
+    case v1::C_CPP:
+      return "C/C++";
+    case v1::RUST:
+      return "Rust";
+    case v1::GO:
+      return "Go";
+    case v1::PYTHON:
+      return "Python";
+    case v1::JAVA:
+      return "Java";
+    case v1::JAVASCRIPT:
+      return "JavaScript";
+    default:
+      return "native code";
+  }
+}
+
+std::string_view TaskNoun(v1::Language language) {
+  switch (language) {
+    case v1::GO:
+      return "goroutine";
+    case v1::PYTHON:
+      return "asyncio task";
+    case v1::JAVA:
+      return "virtual thread";
+    default:
+      return "task";
+  }
 }
 
 std::string CountedList(const std::vector<Counted>& items) {

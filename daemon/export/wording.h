@@ -23,7 +23,13 @@ std::string InWords(const google::protobuf::Duration& duration);
 std::string InWords(const google::protobuf::Timestamp& time);
 
 // Sorted numbers as ranges: "4712-5711, 5800", cut with "and 12 more" where it grows too long for a line.
-std::string Ranges(std::vector<int32_t> numbers);
+std::string Ranges(std::vector<uint64_t> numbers);
+
+// "Python"; "native code" where it is not known.
+std::string LanguageInWords(v1::Language language);
+
+// What the runtime of a language calls that which it schedules by itself: "goroutine".
+std::string_view TaskNoun(v1::Language language);
 
 // "worker (998), worker-io (2)", cut likewise; a single text stands without its count.
 struct Counted {

@@ -3,6 +3,7 @@
 #include <google/protobuf/arena.h>
 
 #include <algorithm>
+#include <limits>
 #include <unordered_map>
 
 #include "daemon/analyze/crash_cause.h"
@@ -12,6 +13,7 @@
 #include "daemon/group/crash_fingerprint.h"
 #include "daemon/group/expand_stack.h"
 #include "daemon/group/notes.h"
+#include "daemon/group/runtime_facts.h"
 #include "daemon/group/thread_state.h"
 #include "daemon/group/with_thread_names.h"
 #include "stackd/ring_abi.h"
@@ -24,6 +26,9 @@ using google::protobuf::Timestamp;
 
 // Shallower stacks of live threads are shown as they are.
 constexpr size_t kMaxUnfoldedFrames = 64;
+
+// A group of 100,000 tasks lists so many of them: all have the same stack.
+constexpr int kMaxTaskIds = 100;
 
 // A negative number can only be a lie of the process; as a time it would be one that JSON does not have.
 Duration ToDuration(int64_t ns) {
@@ -155,32 +160,55 @@ class Frequency {
   std::vector<Counted> counts_;
 };
 
-// The threads with equal function names in their stacks, as indices into Dump.threads.
+// The threads and tasks with equal function names in their stacks, as indices into Dump.threads and Dump.tasks.
 struct Group {
   std::string fingerprint;
-  std::vector<int> threads;
-  int32_t smallest_tid;
+  std::vector<int> threads = {};
+  std::vector<int> tasks = {};
+  int32_t smallest_tid = std::numeric_limits<int32_t>::max();
+
+  size_t size() const { return threads.size() + tasks.size(); }
 };
 
-std::vector<Group> GroupThreads(const v1::Dump& dump, const std::vector<std::string>& fingerprints) {
-  std::vector<Group> groups;
-  std::unordered_map<std::string_view, size_t> group_of_fingerprint;
-  std::vector<int> group_of_stack(dump.stacks_size(), -1);
+class GroupsByStack {
+ public:
+  explicit GroupsByStack(const std::vector<std::string>& fingerprints)
+      : fingerprints_(fingerprints), group_of_stack_(fingerprints.size(), -1) {}
+
+  Group* Of(int stack) {
+    int& group = group_of_stack_[stack];
+    if (group < 0) {
+      const auto [entry, is_new] = group_of_fingerprint_.try_emplace(fingerprints_[stack], groups_.size());
+      if (is_new) groups_.push_back({.fingerprint = fingerprints_[stack]});
+      group = static_cast<int>(entry->second);
+    }
+    return &groups_[group];
+  }
+
+  std::vector<Group> Take() { return std::move(groups_); }
+
+ private:
+  const std::vector<std::string>& fingerprints_;
+  std::vector<int> group_of_stack_;
+  std::unordered_map<std::string_view, size_t> group_of_fingerprint_;
+  std::vector<Group> groups_;
+};
+
+std::vector<Group> MakeGroups(const v1::Dump& dump, const std::vector<std::string>& fingerprints) {
+  GroupsByStack by_stack(fingerprints);
   for (int i = 0; i < dump.threads_size(); ++i) {
     const v1::Thread& thread = dump.threads(i);
     if (!thread.has_stack()) continue;
-    int& group = group_of_stack[thread.stack()];
-    if (group < 0) {
-      const std::string& fingerprint = fingerprints[thread.stack()];
-      const auto [entry, is_new] = group_of_fingerprint.try_emplace(fingerprint, groups.size());
-      if (is_new) groups.push_back({fingerprint, {}, thread.tid()});
-      group = static_cast<int>(entry->second);
-    }
-    groups[group].threads.push_back(i);
-    groups[group].smallest_tid = std::min(groups[group].smallest_tid, thread.tid());
+    Group* group = by_stack.Of(thread.stack());
+    group->threads.push_back(i);
+    group->smallest_tid = std::min(group->smallest_tid, thread.tid());
   }
-  std::ranges::sort(groups, [](const Group& a, const Group& b) {
-    return std::make_tuple(b.threads.size(), a.smallest_tid) < std::make_tuple(a.threads.size(), b.smallest_tid);
+  for (int i = 0; i < dump.tasks_size(); ++i) {
+    if (dump.tasks(i).has_stack()) by_stack.Of(dump.tasks(i).stack())->tasks.push_back(i);
+  }
+  std::vector<Group> groups = by_stack.Take();
+  std::ranges::stable_sort(groups, [](const Group& a, const Group& b) {
+    return std::make_tuple(b.size(), a.smallest_tid) < std::make_tuple(a.size(), b.smallest_tid);
   });
   // Whom a hang is about is what the reader looks for.
   if (const int32_t tid = dump.hang().tid(); tid != 0) {
@@ -191,16 +219,37 @@ std::vector<Group> GroupThreads(const v1::Dump& dump, const std::vector<std::str
   return groups;
 }
 
-// The stack that most threads of the group have.
-int CommonestStack(const v1::Dump& dump, const Group& group, const std::vector<int>& threads_of_stack) {
-  return dump
-      .threads(*std::ranges::max_element(group.threads, {},
-                                         [&](int thread) { return threads_of_stack[dump.threads(thread).stack()]; }))
-      .stack();
+// The stack that most of the group have.
+int CommonestStack(const v1::Dump& dump, const Group& group, const std::vector<int>& users_of_stack) {
+  std::vector<int> stacks;
+  for (int thread : group.threads) stacks.push_back(dump.threads(thread).stack());
+  for (int task : group.tasks) stacks.push_back(dump.tasks(task).stack());
+  return *std::ranges::max_element(stacks, {}, [&](int stack) { return users_of_stack[stack]; });
 }
 
-void AddGroups(const std::vector<int>& threads_of_stack, const std::vector<std::string>& fingerprints, v1::Dump* dump) {
-  for (Group& group : GroupThreads(*dump, fingerprints)) {
+std::vector<int> UsersOfStacks(const v1::Dump& dump) {
+  std::vector<int> users(dump.stacks_size());
+  for (const v1::Thread& thread : dump.threads()) {
+    if (thread.has_stack()) ++users[thread.stack()];
+  }
+  for (const v1::Task& task : dump.tasks()) {
+    if (task.has_stack()) ++users[task.stack()];
+  }
+  return users;
+}
+
+void AddTasks(const Group& group, const v1::Dump& dump, Frequency* states, v1::StackGroup* added) {
+  added->set_task_count(static_cast<int64_t>(group.tasks.size()));
+  for (int i : group.tasks) {
+    const v1::Task& task = dump.tasks(i);
+    if (added->task_ids_size() < kMaxTaskIds) added->add_task_ids(task.id());
+    states->Add(task.wait_reason().empty() ? task.state() : task.wait_reason());
+  }
+}
+
+void AddGroups(const std::vector<std::string>& fingerprints, v1::Dump* dump) {
+  const std::vector<int> users_of_stack = UsersOfStacks(*dump);
+  for (Group& group : MakeGroups(*dump, fingerprints)) {
     v1::StackGroup* added = dump->add_groups();
     added->set_thread_count(static_cast<int32_t>(group.threads.size()));
     added->set_fingerprint(std::move(group.fingerprint));
@@ -212,10 +261,11 @@ void AddGroups(const std::vector<int>& threads_of_stack, const std::vector<std::
       names.Add(thread.name());
       states.Add(thread.state());
     }
+    AddTasks(group, *dump, &states, added);
     names.MostFrequentFirst([&](const std::string& name) { added->add_thread_names(name); });
     states.MostFrequentFirst([&](const std::string& state) { added->add_states(state); });
     // Shared, not copied: the arena owns both.
-    added->unsafe_arena_set_allocated_stack(dump->mutable_stacks(CommonestStack(*dump, group, threads_of_stack)));
+    added->unsafe_arena_set_allocated_stack(dump->mutable_stacks(CommonestStack(*dump, group, users_of_stack)));
   }
 }
 
@@ -254,7 +304,10 @@ void AddThreads(const Capture& capture, const AddressMap& map, const std::vector
     const ThreadCapture& captured = capture.threads[i];
     v1::Thread* thread = dump->add_threads();
     thread->set_tid(captured.tid);
-    thread->set_name(ToValidUtf8(captured.name));
+    const auto managed = capture.managed.threads.find(captured.tid);
+    const bool has_own_name = managed != capture.managed.threads.end() && !managed->second.name.empty();
+    thread->set_name(ToValidUtf8(has_own_name ? managed->second.name : captured.name));
+    thread->set_holds_gil(managed != capture.managed.threads.end() && managed->second.holds_gil);
     thread->set_status(static_cast<v1::Thread::Status>(captured.status));
     thread->set_state(states.Of(captured, stack_of_thread[i]));
     if (captured.cpu_ns > 0) *thread->mutable_cpu_time() = ToDuration(captured.cpu_ns);
@@ -349,18 +402,27 @@ std::shared_ptr<v1::Dump> AssembleDump(const Capture& capture, const std::vector
   const AddressMap& map = capture.map == nullptr ? kNoMap : *capture.map;
   StackExpander expander(map, arena.get());
   std::vector<std::string> fingerprints;
-  fingerprints.reserve(stacks.size());
+  fingerprints.reserve(stacks.size() + capture.managed.task_stacks.size());
   for (const NamedStack& stack : stacks) {
-    const bool fold = capture.crash || stack.native.frames.size() > kMaxUnfoldedFrames;
+    size_t frames = stack.native.frames.size();
+    for (const RuntimeCalls& calls : stack.runtime_calls) frames += calls.frames.size();
+    const bool fold = capture.crash || frames > kMaxUnfoldedFrames;
     fingerprints.push_back(expander.Expand(stack, fold, dump->add_stacks()));
   }
+  const int first_task_stack = dump->stacks_size();
+  for (const ManagedStack& stack : capture.managed.task_stacks) {
+    const bool fold = stack.frames.size() > kMaxUnfoldedFrames;
+    fingerprints.push_back(expander.Expand(RuntimeFramesOf(stack), fold, dump->add_stacks()));
+  }
   AddThreads(capture, map, stack_of_thread, dump);
-  const std::vector<int> threads_of_stack = ThreadsOfStacks(stack_of_thread, stacks.size());
-  AddGroups(threads_of_stack, fingerprints, dump);
+  AddTasks(capture.managed, first_task_stack, dump);
+  AddGroups(fingerprints, dump);
   AddModules(map, expander.mappings(), quality, dump);
 
   if (capture.crash) AddCrash(capture, stacks, dump);
   for (const std::string& note : capture.notes) dump->add_notes(ToValidUtf8(note));
+  AddRuntimes(capture.managed, dump);
+  const std::vector<int> threads_of_stack = ThreadsOfStacks(stack_of_thread, dump->stacks_size());
   for (std::string& note : NotesOn(*dump, threads_of_stack)) dump->add_notes(std::move(note));
   const v1::ThreadCounts& counts = dump->thread_counts();
   const bool out_of_time = counts.timed_out() > 0 || counts.ring_full() > 0;

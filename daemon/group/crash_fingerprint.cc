@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/analyze/function_name.h"
+#include "daemon/analyze/runtime_frame.h"
 
 namespace stackd {
 namespace {
@@ -75,7 +76,23 @@ bool Matches(std::string_view function, const NoiseRule& rule) {
                              [&](std::string_view pattern) { return !pattern.empty() && Matches(function, pattern); });
 }
 
-std::string PlainName(const v1::Frame& frame) { return PlainLibcFunction(PlainFunction(frame.function())); }
+// What carries a runtime's functions differs from version to version of the runtime.
+constexpr std::string_view kRuntimeItself = "runtime-itself";
+
+std::string PlainName(const v1::Frame& frame) {
+  return IsOfRuntime(frame) ? frame.function() : PlainLibcFunction(PlainFunction(frame.function()));
+}
+
+// The file of the runtime whose functions are in the stack; empty if there are none, or if it is in no file of its own.
+std::string_view RuntimeModuleOf(const v1::Stack& stack) {
+  v1::Language language = v1::LANGUAGE_UNSPECIFIED;
+  for (const v1::Frame& frame : stack.frames()) {
+    if (IsOfRuntime(frame)) language = frame.language();
+    // A Go program is in one file with its runtime.
+    if (frame.replaced() && language != v1::GO && !frame.module().starts_with('[')) return frame.module();
+  }
+  return {};
+}
 
 // The C++ runtime's own functions often have no names.
 bool IsUnnamedRuntime(const v1::Frame& frame) {
@@ -86,6 +103,7 @@ bool IsUnnamedRuntime(const v1::Frame& frame) {
 // Empty for a frame that may be to blame. `after_noise`: the frames before it are noise, and there are some.
 std::string_view NoiseRuleOf(const v1::Frame& frame, bool after_noise) {
   if (after_noise && IsUnnamedRuntime(frame)) return "c++-runtime";
+  if (IsOfRuntime(frame)) return "";
   if (frame.function() == "<signal handler called>") return "signal-trampoline";
   if (frame.function().empty() && frame.module() == "[anon]") return "no-code";
   const std::string plain = PlainName(frame);
@@ -105,12 +123,25 @@ std::string Identity(const v1::Frame& frame) {
 class FingerprintWalk {
  public:
   FingerprintWalk(const v1::Stack& stack, v1::Crash* crash)
-      : frames_(stack.frames()), count_(std::min(stack.frames_size(), kMaxFrames)), crash_(crash) {}
+      : frames_(stack.frames()),
+        count_(std::min(stack.frames_size(), kMaxFrames)),
+        runtime_module_(RuntimeModuleOf(stack)),
+        crash_(crash) {}
 
   void Run() {
     int i = crash_->cause() == v1::Crash::STACK_OVERFLOW ? RunRecursion() : 0;
-    if (i == 0) i = RunNoise();
+    const bool is_recursion = i > 0;
+    if (!is_recursion) i = RunNoise();
+    const int first_to_blame = is_recursion ? -1 : i;
     for (; i < count_; ++i) {
+      if (IsRuntimeItself(i, first_to_blame)) {
+        Skip(i, kRuntimeItself);
+        continue;
+      }
+      if (IsOfRuntime(frames_[i])) {
+        UseIfRoom(i);
+        continue;
+      }
       const std::string plain = PlainName(frames_[i]);
       at_root_ = at_root_ || Matches(plain, kRoot);
       if (at_root_) {
@@ -127,6 +158,13 @@ class FingerprintWalk {
   const std::vector<std::string>& used() const { return used_; }
 
  private:
+  // A crash of the runtime's own is known by the innermost of its functions, and by what it ran.
+  bool IsRuntimeItself(int i, int first_to_blame) const {
+    if (frames_[i].replaced()) return true;
+    const bool in_its_file = !runtime_module_.empty() && frames_[i].module() == runtime_module_;
+    return in_its_file && i > first_to_blame && !IsOfRuntime(frames_[i]);
+  }
+
   // Returns the first frame that may be to blame.
   int RunNoise() {
     int i = 0;
@@ -149,14 +187,22 @@ class FingerprintWalk {
     const int end = std::min(begin + std::max(frames_[begin].repeat_length(), 1), count_);
     for (int i = 0; i < begin; ++i) Skip(i, "above-the-recursion");
     std::vector<std::string> turn;
-    for (int i = begin; i < end; ++i) turn.push_back(Identity(frames_[i]));
-    const auto least = LeastRotation(turn);
-    for (size_t i = 0; i < turn.size(); ++i) {
-      UseIfRoom(begin + static_cast<int>((least + i) % turn.size()));
+    std::vector<int> frames_of_turn;
+    for (int i = begin; i < end; ++i) {
+      if (IsRuntimeItself(i, begin)) {
+        Skip(i, kRuntimeItself);
+        continue;
+      }
+      turn.push_back(Identity(frames_[i]));
+      frames_of_turn.push_back(i);
     }
+    const auto least = LeastRotation(turn);
+    for (size_t i = 0; i < turn.size(); ++i) UseIfRoom(frames_of_turn[(least + i) % turn.size()]);
     int behind = end;
-    for (; behind < count_ && std::ranges::find(turn, Identity(frames_[behind])) != turn.end(); ++behind) {
-      Skip(behind, "rest-of-the-recursion");
+    for (; behind < count_; ++behind) {
+      const bool is_runtime = IsRuntimeItself(behind, begin);
+      if (!is_runtime && std::ranges::find(turn, Identity(frames_[behind])) == turn.end()) break;
+      Skip(behind, is_runtime ? kRuntimeItself : "rest-of-the-recursion");
     }
     return behind;
   }
@@ -192,6 +238,7 @@ class FingerprintWalk {
 
   const google::protobuf::RepeatedPtrField<v1::Frame>& frames_;
   const int count_;
+  const std::string_view runtime_module_;
   v1::Crash* const crash_;
   std::vector<std::string> used_;
   bool at_root_ = false;

@@ -42,6 +42,15 @@ void AddNamed(const SourceFrame& source, v1::Frame* frame) {
   frame->set_function(Name(source.function));
   frame->set_file(Name(source.file));
   frame->set_line(source.line);
+  frame->set_language(static_cast<v1::Language>(source.language));
+}
+
+// Equal for frames that look the same.
+std::string ContentOf(const RuntimeFrame& frame) {
+  std::string content = std::to_string(frame.function.size()) + "," + std::to_string(frame.line) + "," +
+                        std::to_string(static_cast<int>(frame.language)) + "," + std::to_string(frame.pc_avma) +
+                        (frame.unplaced ? ",?" : ",");
+  return content.append(frame.function).append(frame.file);
 }
 
 }  // namespace
@@ -62,9 +71,9 @@ std::string ModuleName(const Mapping* mapping) {
   return Name(path);
 }
 
-StackExpander::Range StackExpander::FramesAt(const NativeFrame& native, const SourceLocation& location) {
+StackExpander::Range StackExpander::FramesAt(const NativeFrame& native, const SourceLocation& location, bool replaced) {
   const Range next{frames_.size(), frames_.size() + std::max<size_t>(location.frames.size(), 1)};
-  const auto [entry, is_new] = ranges_.try_emplace({native.pc_avma, native.origin, &location}, next);
+  const auto [entry, is_new] = ranges_.try_emplace({native.pc_avma, native.origin, &location, replaced}, next);
   if (!is_new) return entry->second;
   const Mapping* mapping = map_.Find(native.lookup_avma());
   if (mapping != nullptr && (mappings_.empty() || mappings_.back() != mapping)) mappings_.push_back(mapping);
@@ -80,6 +89,7 @@ StackExpander::Range StackExpander::FramesAt(const NativeFrame& native, const So
     } else if (i < location.frames.size()) {
       AddNamed(location.frames[i], frame);
     }
+    frame->set_replaced(replaced);
     const bool is_function_itself = i + 1 == count;
     frame->set_origin(is_function_itself ? static_cast<v1::Frame::Origin>(native.origin) : v1::Frame::INLINED);
     if (!native.is_signal_trampoline && !location.unnamed_reason.empty() &&
@@ -92,7 +102,23 @@ StackExpander::Range StackExpander::FramesAt(const NativeFrame& native, const So
   return next;
 }
 
-// Of the functions of one native frame, for recursion.
+StackExpander::Range StackExpander::FrameOf(const RuntimeFrame& runtime) {
+  const Range next{frames_.size(), frames_.size() + 1};
+  const auto [entry, is_new] = runtime_ranges_.try_emplace(ContentOf(runtime), next);
+  if (!is_new) return entry->second;
+  auto* frame = google::protobuf::Arena::CreateMessage<v1::Frame>(arena_);
+  frame->set_function(Name(runtime.function));
+  frame->set_file(Name(runtime.file));
+  frame->set_line(runtime.line);
+  frame->set_language(static_cast<v1::Language>(runtime.language));
+  frame->set_origin(runtime.unplaced ? v1::Frame::RUNTIME_UNPLACED : v1::Frame::RUNTIME);
+  if (runtime.pc_avma != 0) frame->set_address(Hex(runtime.pc_avma));
+  frames_.push_back(frame);
+  hashes_.push_back(HashOfFrame(*frame));
+  return next;
+}
+
+// Of the functions of one row, for recursion.
 XXH128_hash_t StackExpander::KeyOf(const Range& range) const {
   std::string key = frames_[range.begin]->module();
   for (size_t i = range.begin; i < range.end; ++i) {
@@ -103,31 +129,63 @@ XXH128_hash_t StackExpander::KeyOf(const Range& range) const {
   return XXH3_128bits(key.data(), key.size());
 }
 
+std::vector<StackExpander::Row> StackExpander::RowsOf(const NamedStack& stack, size_t* gap_row) {
+  const NativeStack& native = stack.native;
+  std::vector<Row> rows;
+  rows.reserve(native.frames.size());
+  auto calls = stack.runtime_calls.begin();
+  for (size_t i = 0; i <= native.frames.size(); ++i) {
+    if (i == native.omitted_before) *gap_row = rows.size();
+    bool replaced = false;
+    for (; calls != stack.runtime_calls.end() && calls->native_frame <= i; ++calls) {
+      // A runtime's functions have no frames in memory of their own: those of one native frame lie in one place.
+      const NativeFrame where =
+          native.frames.empty() ? NativeFrame{} : native.frames[std::min(i, native.frames.size() - 1)];
+      for (const RuntimeFrame& frame : calls->frames) rows.push_back({FrameOf(frame), where});
+      replaced = replaced || calls->replaces;
+    }
+    if (i == native.frames.size()) break;
+    rows.push_back({FramesAt(native.frames[i], *stack.locations[i], replaced), native.frames[i]});
+  }
+  return rows;
+}
+
+std::vector<Recursion> StackExpander::RecursionIn(const std::vector<Row>& rows, const NativeStack& native,
+                                                  size_t gap_row) const {
+  std::vector<XXH128_hash_t> keys;
+  NativeStack shown{.frames = {}, .end = native.end, .omitted_bytes = native.omitted_bytes, .omitted_before = gap_row};
+  for (const Row& row : rows) {
+    keys.push_back(KeyOf(row.frames));
+    shown.frames.push_back(row.native);
+  }
+  return FindRecursion(keys, shown);
+}
+
+std::string StackExpander::Expand(const std::vector<RuntimeFrame>& frames, bool fold, v1::Stack* expanded) {
+  NamedStack stack{.native = {.frames = {}, .end = StackEnd::kRoot}, .locations = {}};
+  stack.runtime_calls.push_back({.native_frame = 0, .frames = frames});
+  return Expand(stack, fold, expanded);
+}
+
 std::string StackExpander::Expand(const NamedStack& stack, bool fold, v1::Stack* expanded) {
   const NativeStack& native = stack.native;
   expanded->set_end(static_cast<v1::Stack::End>(native.end));
-  expanded->mutable_frames()->Reserve(static_cast<int>(native.frames.size()));
-  std::vector<Range> ranges;
-  ranges.reserve(native.frames.size());
-  for (size_t i = 0; i < native.frames.size(); ++i) ranges.push_back(FramesAt(native.frames[i], *stack.locations[i]));
-
+  size_t gap_row = 0;
+  const std::vector<Row> rows = RowsOf(stack, &gap_row);
+  expanded->mutable_frames()->Reserve(static_cast<int>(rows.size()));
   std::vector<Recursion> recursions;
-  if (fold) {
-    std::vector<XXH128_hash_t> keys;
-    for (const Range& range : ranges) keys.push_back(KeyOf(range));
-    recursions = FindRecursion(keys, native);
-  }
+  if (fold) recursions = RecursionIn(rows, native, gap_row);
   std::vector<XXH128_hash_t> hashes;
-  hashes.reserve(native.frames.size());
+  hashes.reserve(rows.size());
   // Shared: whoever owns the arena owns the frame.
   const auto add = [&](v1::Frame* frame, size_t k) {
     expanded->mutable_frames()->UnsafeArenaAddAllocated(frame);
-    hashes.push_back(hashes_[k]);
+    if (!frame->replaced()) hashes.push_back(hashes_[k]);
   };
   auto recursion = recursions.begin();
   bool gap_shown = native.omitted_bytes == 0;
-  for (size_t i = 0; i < ranges.size();) {
-    if (!gap_shown && i >= native.omitted_before) {
+  for (size_t i = 0; i < rows.size();) {
+    if (!gap_shown && i >= gap_row) {
       expanded->set_omitted_bytes(static_cast<int64_t>(native.omitted_bytes));
       expanded->set_omitted_before(expanded->frames_size());
       gap_shown = true;
@@ -137,15 +195,15 @@ std::string StackExpander::Expand(const NamedStack& stack, bool fold, v1::Stack*
     if (repeats) {
       // This one frame is of this stack alone.
       auto* counted = google::protobuf::Arena::CreateMessage<v1::Frame>(arena_);
-      *counted = *frames_[ranges[i].begin];
+      *counted = *frames_[rows[i].frames.begin];
       counted->set_repeat_count(recursion->turns);
       int32_t length = 0;
-      for (size_t n = i; n < end; ++n) length += static_cast<int32_t>(ranges[n].end - ranges[n].begin);
+      for (size_t n = i; n < end; ++n) length += static_cast<int32_t>(rows[n].frames.end - rows[n].frames.begin);
       counted->set_repeat_length(length);
-      add(counted, ranges[i].begin);
+      add(counted, rows[i].frames.begin);
     }
     for (size_t n = i; n < end; ++n) {
-      for (size_t k = ranges[n].begin + (repeats && n == i); k < ranges[n].end; ++k) add(frames_[k], k);
+      for (size_t k = rows[n].frames.begin + (repeats && n == i); k < rows[n].frames.end; ++k) add(frames_[k], k);
     }
     i = repeats ? (recursion++)->end : end;
   }

@@ -1,4 +1,5 @@
-// A stack of program counters and their source locations becomes the stack that people read: each inlined call is a frame.
+// A stack of program counters and their source locations becomes the stack that people read: each inlined call is a frame,
+// and what runtimes know of their own calls stands between the native frames.
 #pragma once
 
 #include <google/protobuf/arena.h>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "daemon/group/assemble.h"
+#include "daemon/group/recursion.h"
 #include "daemon/module/address_map.h"
 #include "stackd/v1/stackd.pb.h"
 
@@ -30,6 +32,8 @@ class StackExpander {
   // Inlined frames come before the function that they are inlined into, as debuggers number them. With `fold`, recursion is
   // shown once and counted. Returns the fingerprint.
   std::string Expand(const NamedStack& stack, bool fold, v1::Stack* expanded);
+  // Of a stack that only a runtime knows.
+  std::string Expand(const std::vector<RuntimeFrame>& frames, bool fold, v1::Stack* expanded);
 
   // Those that expanded frames lie in, in the order of their first use; one may be there twice.
   const std::vector<const Mapping*>& mappings() const { return mappings_; }
@@ -39,11 +43,13 @@ class StackExpander {
     uint64_t pc_avma;
     FrameOrigin origin;
     const SourceLocation* location;
+    bool replaced;
     bool operator==(const Place&) const = default;
   };
   struct PlaceHash {
     size_t operator()(const Place& place) const {
-      return (place.pc_avma ^ std::hash<const void*>()(place.location) << 1 ^ static_cast<uint64_t>(place.origin)) *
+      return (place.pc_avma ^ std::hash<const void*>()(place.location) << 1 ^ static_cast<uint64_t>(place.origin) ^
+              static_cast<uint64_t>(place.replaced) << 8) *
              0x9e3779b97f4a7c15ull;
     }
   };
@@ -53,12 +59,22 @@ class StackExpander {
     size_t end;
   };
 
-  Range FramesAt(const NativeFrame& native, const SourceLocation& location);
+  // One native frame with those inlined into it, or one function of a runtime.
+  struct Row {
+    Range frames;
+    NativeFrame native;  // that it is, or that it stands before
+  };
+
+  Range FramesAt(const NativeFrame& native, const SourceLocation& location, bool replaced);
+  Range FrameOf(const RuntimeFrame& runtime);
+  std::vector<Row> RowsOf(const NamedStack& stack, size_t* gap_row);
+  std::vector<Recursion> RecursionIn(const std::vector<Row>& rows, const NativeStack& native, size_t gap_row) const;
   XXH128_hash_t KeyOf(const Range& range) const;
 
   const AddressMap& map_;
   google::protobuf::Arena* const arena_;
   std::unordered_map<Place, Range, PlaceHash> ranges_;
+  std::unordered_map<std::string, Range> runtime_ranges_;
   std::vector<v1::Frame*> frames_;
   std::vector<XXH128_hash_t> hashes_;
   std::vector<const Mapping*> mappings_;

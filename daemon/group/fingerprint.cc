@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "daemon/analyze/function_name.h"
+#include "daemon/analyze/runtime_frame.h"
 #include "daemon/group/assemble.h"
 
 namespace stackd {
@@ -33,7 +34,9 @@ std::string HexDigits(XXH128_hash_t hash) {
 
 XXH128_hash_t HashOfFrame(const v1::Frame& frame) {
   if (!frame.function().empty()) {
-    const std::string_view name = WithoutBuildMarks(frame.function());
+    // Marks of a build are a compiler's habit; a runtime's names are as they are.
+    const std::string_view name =
+        IsOfRuntime(frame) ? std::string_view(frame.function()) : WithoutBuildMarks(frame.function());
     return XXH3_128bits_withSeed(name.data(), name.size(), kNamed);
   }
   std::string place;
@@ -58,7 +61,9 @@ std::string FingerprintOf(std::span<const XXH128_hash_t> frames) {
 std::string Fingerprint(const v1::Stack& stack) {
   std::vector<XXH128_hash_t> frames;
   frames.reserve(stack.frames_size());
-  for (const v1::Frame& frame : stack.frames()) frames.push_back(HashOfFrame(frame));
+  for (const v1::Frame& frame : stack.frames()) {
+    if (!frame.replaced()) frames.push_back(HashOfFrame(frame));
+  }
   return FingerprintOf(frames);
 }
 

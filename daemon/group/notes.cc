@@ -62,7 +62,7 @@ void NoteUnnamedModules(const v1::Dump& dump, const std::vector<int>& threads_of
   for (int i = 0; i < dump.stacks_size(); ++i) {
     if (threads_of_stack[i] == 0) continue;
     for (const v1::Frame& frame : dump.stacks(i).frames()) {
-      if (!frame.function().empty()) continue;
+      if (!frame.function().empty() || frame.replaced()) continue;
       Unnamed& unnamed = unnamed_by_module[frame.module()];
       ++unnamed.frames;
       if (unnamed.reason.empty()) unnamed.reason = frame.unnamed_reason();

@@ -6,6 +6,7 @@
 // at the end, marked as unplaced: nothing is dropped.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "daemon/collect/managed.h"
@@ -13,7 +14,10 @@
 
 namespace stackd {
 
-// Puts the frames into `stack->locations`: the SourceFrames of the native frame that ran them.
-void MergeManaged(const std::vector<ManagedStack>& managed, NamedStack* stack);
+// Fills in `stack->runtime_calls`. `sp_avma`: the thread's stack pointer when it was captured.
+void MergeManaged(const std::vector<ManagedStack>& managed, uint64_t sp_avma, NamedStack* stack);
+
+// Equal for threads whose merged stacks are equal, if the program counters of their native stacks are.
+std::string ManagedKey(const std::vector<ManagedStack>& managed, uint64_t sp_avma, const NativeStack& native);
 
 }  // namespace stackd

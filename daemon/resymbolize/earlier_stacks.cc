@@ -101,6 +101,8 @@ void EarlierStacks::Add(int32_t tid, const v1::Stack& stack) {
   SourceLocation location;
   Unfolder unfolder;
   unfolder.Run(stack, [&](const v1::Frame& frame) -> std::optional<NativeFrame> {
+    // What runtimes told is in the raw copy.
+    if (frame.origin() >= v1::Frame::RUNTIME) return std::nullopt;
     const bool inlined = frame.origin() == v1::Frame::INLINED;
     if (!frame.function().empty()) location.frames.push_back({frame.function(), frame.file(), frame.line(), inlined});
     location.unnamed_reason = frame.unnamed_reason();

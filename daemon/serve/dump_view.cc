@@ -1,7 +1,10 @@
 #include "daemon/serve/dump_view.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "daemon/export/export.h"
@@ -48,35 +51,86 @@ int32_t AddGroups(const v1::Dump& dump, Budget* budget, v1::Dump* answer) {
   return omitted;
 }
 
-// Threads, with the stacks they refer to as long as those fit. Returns how many threads were left out.
-int32_t AddThreads(const v1::Dump& dump, Budget* budget, v1::Dump* answer, int32_t* without_stack) {
-  std::vector<int32_t> new_index(static_cast<size_t>(dump.stacks_size()), -1);
+// The stacks of an answer: those that its threads and tasks refer to, as long as they fit.
+class AnswerStacks {
+ public:
+  AnswerStacks(const v1::Dump& dump, Budget* budget, v1::Dump* answer)
+      : dump_(dump), budget_(*budget), answer_(*answer), new_index_(static_cast<size_t>(dump.stacks_size()), -1) {}
+
+  // Gives `user`, a thread or a task, its stack's index in the answer, and takes it away if the stack does not fit.
+  template <typename User>
+  void Refer(User* user) {
+    if (!user->has_stack()) return;
+    const int32_t old = user->stack();
+    user->clear_stack();
+    if (old < 0 || old >= dump_.stacks_size()) return;
+    int32_t& index = new_index_[static_cast<size_t>(old)];
+    full_ = full_ || (index < 0 && !budget_.Take(dump_.stacks(old).ByteSizeLong()));
+    if (index < 0 && !full_) {
+      index = answer_.stacks_size();
+      *answer_.add_stacks() = dump_.stacks(old);
+    }
+    if (index < 0) {
+      ++without_stack_;
+    } else {
+      user->set_stack(index);
+    }
+  }
+
+  int32_t without_stack() const { return without_stack_; }
+
+ private:
+  const v1::Dump& dump_;
+  Budget& budget_;
+  v1::Dump& answer_;
+  std::vector<int32_t> new_index_;
+  bool full_ = false;
+  int32_t without_stack_ = 0;
+};
+
+// Returns how many were left out.
+int32_t AddThreads(const v1::Dump& dump, Budget* budget, AnswerStacks* stacks, v1::Dump* answer) {
   for (const v1::Thread& thread : dump.threads()) {
     if (!budget->Take(thread.ByteSizeLong())) return dump.threads_size() - answer->threads_size();
     *answer->add_threads() = thread;
   }
-  bool full = false;
-  for (v1::Thread& thread : *answer->mutable_threads()) {
-    if (!thread.has_stack()) continue;
-    int32_t old = thread.stack();
-    if (old < 0 || old >= dump.stacks_size()) {
-      thread.clear_stack();
-      continue;
-    }
-    int32_t& index = new_index[static_cast<size_t>(old)];
-    full = full || (index < 0 && !budget->Take(dump.stacks(old).ByteSizeLong()));
-    if (index < 0 && !full) {
-      index = answer->stacks_size();
-      *answer->add_stacks() = dump.stacks(old);
-    }
-    if (index >= 0) {
-      thread.set_stack(index);
-    } else {
-      thread.clear_stack();
-      ++*without_stack;
-    }
-  }
+  for (v1::Thread& thread : *answer->mutable_threads()) stacks->Refer(&thread);
   return 0;
+}
+
+// Those of small groups first: the largest say the same a thousand times. Returns how many were left out.
+int64_t AddTasks(const v1::Dump& dump, Budget* budget, AnswerStacks* stacks, v1::Dump* answer) {
+  std::vector<int64_t> users(static_cast<size_t>(dump.stacks_size()));
+  const auto users_of = [&](const v1::Task& task) -> int64_t* {
+    const bool known = task.has_stack() && task.stack() >= 0 && task.stack() < dump.stacks_size();
+    return known ? &users[static_cast<size_t>(task.stack())] : nullptr;
+  };
+  for (const v1::Task& task : dump.tasks()) {
+    if (int64_t* count = users_of(task)) ++*count;
+  }
+  std::vector<std::pair<int64_t, int>> by_users;
+  for (int i = 0; i < dump.tasks_size(); ++i) {
+    const int64_t* count = users_of(dump.tasks(i));
+    by_users.emplace_back(count == nullptr ? 0 : *count, i);
+  }
+  std::ranges::sort(by_users);
+  std::vector<int> chosen;
+  for (const auto& [count, i] : by_users) {
+    if (!budget->Take(dump.tasks(i).ByteSizeLong())) break;
+    chosen.push_back(i);
+  }
+  std::ranges::sort(chosen);
+  for (int i : chosen) {
+    *answer->add_tasks() = dump.tasks(i);
+    stacks->Refer(answer->mutable_tasks(answer->tasks_size() - 1));
+  }
+  return dump.tasks_size() - answer->tasks_size();
+}
+
+void AddReports(const v1::Dump& dump, Budget* budget, v1::Dump* answer) {
+  for (const v1::RuntimeReport& report : dump.reports()) {
+    if (budget->Take(report.ByteSizeLong())) *answer->add_reports() = report;
+  }
 }
 
 void AddModules(const v1::Dump& dump, Budget* budget, v1::Dump* answer) {
@@ -135,18 +189,22 @@ void AddFindings(const v1::Dump& dump, Budget* budget, v1::Dump* answer) {
 }
 
 void AddContent(const v1::Dump& dump, Budget* budget, v1::Dump* answer) {
-  int32_t without_stack = 0;
+  AnswerStacks stacks(dump, budget, answer);
   AddFindings(dump, budget, answer);
   for (const v1::FingerprintFrame& frame : dump.crash().fingerprint_frames()) {
     if (budget->Take(frame.ByteSizeLong())) *answer->mutable_crash()->add_fingerprint_frames() = frame;
   }
   int32_t groups = AddGroups(dump, budget, answer);
-  int32_t threads = AddThreads(dump, budget, answer, &without_stack);
+  int32_t threads = AddThreads(dump, budget, &stacks, answer);
   AddModules(dump, budget, answer);
+  AddReports(dump, budget, answer);
+  // Last, because there may be a hundred thousand.
+  int64_t tasks = AddTasks(dump, budget, &stacks, answer);
   answer->set_omitted_group_count(groups);
-  if (groups == 0 && threads == 0 && without_stack == 0) return;
+  if (groups == 0 && threads == 0 && tasks == 0 && stacks.without_stack() == 0) return;
   answer->add_notes(std::to_string(groups) + " of " + std::to_string(dump.groups_size()) + " groups, " +
-                    std::to_string(threads) + " threads and the stacks of " + std::to_string(without_stack) +
+                    std::to_string(threads) + " threads" + (tasks > 0 ? ", " + std::to_string(tasks) + " tasks" : "") +
+                    " and the stacks of " + std::to_string(stacks.without_stack()) +
                     " more are left out to keep this answer below 4 MiB; " + HowToGetTheRest(dump));
 }
 
@@ -169,6 +227,8 @@ v1::Dump BasicView(const v1::Dump& dump) {
     basic.mutable_crash()->clear_fingerprint_frames();
   }
   if (dump.has_hang()) *basic.mutable_hang() = dump.hang();
+  *basic.mutable_runtimes() = dump.runtimes();
+  basic.set_task_count(dump.task_count());
   for (const v1::Finding& finding : dump.findings()) *basic.add_findings() = Sentence(finding);
   return basic;
 }

@@ -17,6 +17,7 @@
 #include "daemon/log/log.h"
 #include "daemon/serve/comparison_view.h"
 #include "daemon/serve/dump_view.h"
+#include "daemon/serve/frame_filter.h"
 #include "daemon/serve/page_token.h"
 #include "daemon/serve/process_message.h"
 #include "daemon/serve/resolve_process.h"
@@ -79,6 +80,10 @@ grpc::Status StoreFailure(Status status, const std::string& name_field, const st
 
 grpc::Status BadField(const std::string& field, std::string message, std::string reason) {
   return ToGrpcStatus({Code::kInvalidArgument, std::move(message), std::move(reason)}, {.field = field});
+}
+
+grpc::Status BadFrames() {
+  return BadField("frames", "frames must be ALL_FRAMES, MANAGED_FRAMES or NATIVE_FRAMES", "BAD_FRAMES");
 }
 
 bool Holds(const ProcessDescription& process, const std::string& part) {
@@ -255,6 +260,7 @@ grpc::Status StackdService::CreateDump(grpc::ServerContext* context, const v1::C
   if (request->request_id().size() > kMaxRequestIdBytes) {
     return BadField("request_id", "request_id must not be longer than 256 bytes", "BAD_NAME");
   }
+  if (!v1::FrameFilter_IsValid(request->frames())) return BadFrames();
   Found found = FindProcess(request->process());
   if (!found.response.ok()) return found.response;
   Result<SharedDump> dump = Dump(found.id, *request, deadline_ns);
@@ -264,14 +270,15 @@ grpc::Status StackdService::CreateDump(grpc::ServerContext* context, const v1::C
     if (status.code == Code::kNotFound && status.reason.empty()) status.reason = "PROCESS_EXITED";
     return ToGrpcStatus(status, {.resource_type = kProcessType, .resource_name = found.process.name()});
   }
-  *response = ViewOf(**dump, request->view());
+  *response = ViewOf(*WithFrames(*dump, request->frames()), request->view());
   return grpc::Status::OK;
 }
 
 grpc::Status StackdService::GetDump(grpc::ServerContext*, const v1::GetDumpRequest* request, v1::Dump* response) {
+  if (!v1::FrameFilter_IsValid(request->frames())) return BadFrames();
   Result<SharedDump> dump = FindDump(request->name());
   if (!dump) return StoreFailure(dump.error(), "name", request->name());
-  *response = ViewOf(**dump, request->view());
+  *response = ViewOf(*WithFrames(*dump, request->frames()), request->view());
   return grpc::Status::OK;
 }
 
@@ -307,6 +314,7 @@ grpc::Status StackdService::ExportDump(grpc::ServerContext*, const v1::ExportDum
   if (exporter == nullptr && request->format() != v1::ExportDumpRequest::MINIDUMP) {
     return BadField("format", "format must be TEXT, TEXT_BY_THREAD, JSON, FOLDED or MINIDUMP", "BAD_FORMAT");
   }
+  if (!v1::FrameFilter_IsValid(request->frames())) return BadFrames();
   struct Slot {
     std::atomic<int>& used;
     int before = used.fetch_add(1);
@@ -320,7 +328,7 @@ grpc::Status StackdService::ExportDump(grpc::ServerContext*, const v1::ExportDum
   Pieces pieces(writer);
   const Sink sink = [&](std::string_view bytes) { return pieces.Add(bytes); };
   if (exporter != nullptr) {
-    exporter(**dump, sink);
+    exporter(*WithFrames(*dump, request->frames()), sink);
   } else {
     Result<RawCapture> raw = FindRaw((*dump)->name());
     if (!raw) return StoreFailure(raw.error(), "name", request->name());
@@ -340,7 +348,7 @@ grpc::Status StackdService::ResymbolizeDump(grpc::ServerContext* context, const 
   }
   Result<SharedDump> dump = parts_.pipeline->Resymbolize(name, deadline_ns);
   if (!dump) return StoreFailure(dump.error(), "name", name);
-  *response = ViewOf(**dump, request->view());
+  *response = ViewOf(*WithFrames(*dump, v1::ALL_FRAMES), request->view());
   return grpc::Status::OK;
 }
 
@@ -349,11 +357,12 @@ Result<v1::DumpComparison> StackdService::Compare(const ComparedDumps& names) co
   if (!before) return std::unexpected(StoreStatus(before.error()));
   Result<SharedDump> after = FindDump(names.after);
   if (!after) return std::unexpected(StoreStatus(after.error()));
-  Result<DumpComparer> comparer = DumpComparer::Start(**before, **after);
+  const SharedDump shown_before = WithFrames(*before, v1::ALL_FRAMES), shown_after = WithFrames(*after, v1::ALL_FRAMES);
+  Result<DumpComparer> comparer = DumpComparer::Start(*shown_before, *shown_after);
   if (!comparer) return std::unexpected(comparer.error());
   for (const std::string& name : names.between) {
     // One that was deleted a moment ago is none.
-    if (Result<SharedDump> between = FindDump(name)) comparer->AddBetween(**between);
+    if (Result<SharedDump> between = FindDump(name)) comparer->AddBetween(*WithFrames(*between, v1::ALL_FRAMES));
   }
   return comparer->Finish();
 }

@@ -13,6 +13,7 @@
 
 #include "daemon/base/text.h"
 #include "daemon/store/raw_capture.pb.h"
+#include "daemon/store/raw_managed.h"
 
 namespace stackd {
 namespace {
@@ -499,6 +500,7 @@ std::string SerializeRaw(const Capture& capture) {
   for (const WaitedFd& fd : capture.fds) SerializeFd(fd, raw.add_fds());
   if (capture.hang) SerializeHang(*capture.hang, raw.mutable_hang());
   if (capture.crash) SerializeCrash(*capture.crash, raw.mutable_crash());
+  if (HasFacts(capture.managed)) SerializeManagedFacts(capture.managed, raw.mutable_managed());
   if (capture.map != nullptr) SerializeMappings(capture.map->mappings(), &raw);
   return raw.SerializeAsString();
 }
@@ -532,6 +534,7 @@ Result<RawCapture> ParseRaw(std::string_view bytes) {
   for (const store::RawFutex& futex : raw.futexes()) parsed.capture.futexes.push_back(ParseFutex(futex));
   for (const store::RawFd& fd : raw.fds()) parsed.capture.fds.push_back(ParseFd(fd));
   if (raw.has_hang() && !ParseHang(raw.hang(), &parsed.capture.hang.emplace())) return Damaged("its hang has no cause");
+  if (!ParseManagedFacts(raw.managed(), &parsed.capture.managed)) return Damaged("what its runtimes said makes no sense");
   if (auto mapped = ParseMappings(raw, &parsed); !mapped) return std::unexpected(mapped.error());
   return parsed;
 }

@@ -21,8 +21,6 @@ struct SourceFrame {
   int line = 0;
   bool inlined = false;  // into the next one in the list
   Language language = Language::kUnknown;
-  bool by_runtime = false;  // a runtime's own record of its calls says so
-  bool unplaced = false;    // the same, and between which native frames it ran is not known
 };
 
 // What one address stands for.

@@ -13,6 +13,7 @@ from debug_data_rows import debug_data_rows
 from detection_rows import detection_rows
 from dump_rows import dump_rows
 from pause_rows import pause_rows
+from python_rows import python_rows
 from roundtrip_rows import roundtrip_rows
 from stand import REPEAT, say
 from table import Row, render
@@ -29,6 +30,7 @@ MEASUREMENTS = {
     "crash": crash_rows,
     "detection": detection_rows,
     "agent-parts": agent_parts_rows,
+    "python": python_rows,
 }
 
 

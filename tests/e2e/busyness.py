@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 
 SLEEPER = """
 import os, sys, time
@@ -60,3 +61,49 @@ class Busyness:
     def allowance_s(self, begin_s, end_s):
         """What the end of a process that died in this span may be late for the machine's sake."""
         return TURNS * self.longest_wait_s(begin_s, end_s)
+
+
+class OthersTime:
+    """The CPU time that all but these processes and their children have had since it was made: on one CPU no process waited
+    longer for their sake. `children` of theirs have not been waited for at that time."""
+
+    # Below this part of all CPU time the machine is quiet: interrupts and the kernel's own threads are in it too.
+    QUIET = 0.1
+
+    def __init__(self, pids, children):
+        self.pids = [os.getpid(), *pids]
+        # What they have used is counted when they are waited for.
+        before_s = sum(map(life_s, children))
+        self.begin_s = time.monotonic()
+        self.begin_idle_s = idle_s()
+        self.begin_own_s = self.own_s() + before_s
+
+    def own_s(self):
+        return sum(cpu_s(pid) for pid in self.pids)
+
+    def allowance_s(self):
+        """What that may have delayed a process since; 0 if the machine was quiet."""
+        all_s = (time.monotonic() - self.begin_s) * os.cpu_count()
+        others_s = all_s - (idle_s() - self.begin_idle_s) - (self.own_s() - self.begin_own_s)
+        return others_s if others_s > self.QUIET * all_s else 0.0
+
+
+def idle_s():
+    """Of all CPUs, waiting for disks included."""
+    with open("/proc/stat", encoding="ascii") as stat:
+        return sum(map(int, stat.readline().split()[4:6])) / os.sysconf("SC_CLK_TCK")
+
+
+def life_s(pid):
+    """Of all threads of a process, to the nanosecond."""
+    total_ns = 0
+    for tid in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{tid}/schedstat", encoding="ascii") as schedstat:
+            total_ns += int(schedstat.read().split()[0])
+    return total_ns / 1e9
+
+
+def cpu_s(pid):
+    """Of a process and the children that it has waited for."""
+    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+        return sum(map(int, stat.read().rpartition(")")[2].split()[11:15])) / os.sysconf("SC_CLK_TCK")

@@ -6,10 +6,11 @@ import os
 import random
 import resource
 import signal
+import sqlite3
 import threading
 import time
 
-from busyness import Busyness
+from busyness import Busyness, OthersTime
 from harness import AGENT, LIMIT_S, StackdTest, eventually
 
 FULL = os.environ.get("STACKD_TEST_FULL") == "1"
@@ -135,11 +136,13 @@ class CrashLossTest(StackdTest):
         self.await_registered(daemon, victim.pids)
         before_kib = memory_kib(daemon.process.pid)
         peak = Peak(daemon.process.pid)
+        # How late a sleeper is (busyness.py) says nothing here: the thousand themselves are what it waits for.
+        others = OthersTime([daemon.process.pid, victim.process.pid], victim.pids)
         begin_s = time.monotonic()
         self.crash(victim)
         held = sorted(self.await_end(victim).values())
+        late_s = others.allowance_s()
         ended_s = time.monotonic() - begin_s
-        late_s = self.busyness.allowance_s(begin_s, begin_s + ended_s)
         self.assert_each_once(daemon, victim.pids, 120)
         stored_s = time.monotonic() - begin_s
         peak_kib = peak.stop()
@@ -148,14 +151,33 @@ class CrashLossTest(StackdTest):
         from_spool = sum(1 for dump in dumps if dump.get("crash", {}).get("fromSpool"))
         print(f"        1,000 crashes: the last process ended after {ended_s:.1f} s, all were stored after "
               f"{stored_s:.1f} s, named after {named_s:.1f} s; held: median {held[500] * 1000:.0f} ms, longest "
-              f"{held[-1] * 1000:.0f} ms ({late_s * 1000:.0f} ms allowed for a busy machine); "
+              f"{held[-1] * 1000:.0f} ms ({late_s * 1000:.0f} ms allowed for what else the machine did); "
               f"{from_spool} out of the spool; private memory of the daemon {before_kib // 1024} MiB before, "
               f"{peak_kib // 1024} MiB at most", flush=True)
         self.assertLess(peak_kib - before_kib, 200 * 1024)
-        self.assertLess(held[-1], BUDGET_S + SLACK_S + late_s)
-        # A process that ended before it could be asked what it has mapped is counted by its addresses.
+        self.assertLess(held[-1], BUDGET_S + late_s)
         by_fingerprint = collections.Counter(dump["crash"]["fingerprint"] for dump in dumps)
-        self.assertEqual([1000], list(by_fingerprint.values()))
+        odd = [dump for dump in dumps if dump["crash"]["fingerprint"] != by_fingerprint.most_common()[0][0]]
+        self.assertEqual([1000], list(by_fingerprint.values()),
+                         [daemon.ctl_json("show", dump["name"]) for dump in odd[:3]])
+
+    def test_a_thousand_processes_end_in_time_when_the_store_takes_none_of_them(self):
+        daemon = self.daemon()
+        victim = self.together(1000)
+        self.await_registered(daemon, victim.pids)
+        # As a disk does that is busy for long: each write waits.
+        store = sqlite3.connect(daemon.store, isolation_level=None)
+        self.addCleanup(store.close)
+        store.execute("BEGIN IMMEDIATE")
+        others = OthersTime([daemon.process.pid, victim.process.pid], victim.pids)
+        self.crash(victim)
+        held = self.await_end(victim).values()
+        late_s = others.allowance_s()
+        store.execute("ROLLBACK")
+        print(f"        1,000 files: longest held {max(held) * 1000:.0f} ms ({late_s * 1000:.0f} ms allowed for what else the "
+              f"machine did)", flush=True)
+        self.assertLess(max(held), BUDGET_S + late_s)
+        self.assert_each_once(daemon, victim.pids, 120)
 
     def test_without_a_daemon_crashes_wait_in_the_spool(self):
         daemon = self.daemon()

@@ -312,13 +312,54 @@ rules:
         self.assertEqual(("SPIN", dump.named("spinner")), tuple(dump.resource["hang"][key] for key in ("cause", "tid")))
         self.assertEqual([], self.hangs(daemon, well.pid))
 
+    # Each says so when its handler is set, or the signal blocked.
+    TOLD_TO_END = {
+        "hangs in its end": ("signal.signal(signal.SIGTERM, lambda *_: lock.acquire())", "it has taken the signal"),
+        "hangs in a thread": ("signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\n"
+                              "threading.Thread(target=lambda: (signal.sigwait([signal.SIGTERM]), lock.acquire())).start()",
+                              "it has taken the signal"),
+        "takes nothing": ("signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])", "it has not even taken the signal"),
+        "ends": ("signal.signal(signal.SIGTERM, lambda *_: os._exit(3))", None),
+        "has no handler": ("", None),
+    }
+
+    def test_who_is_told_to_end_and_does_not_is_dumped_before_it_is_killed(self):
+        daemon = self.start_after_4_s("not_gone")
+        told = {}
+        for name, (code, says) in self.TOLD_TO_END.items():
+            script = f"import os, signal, threading\nlock = threading.Lock()\nlock.acquire()\n{code}\nprint('ready', flush=True)\n"
+            script += "while True: signal.pause()\n"
+            told[name] = self.start_victim("/usr/bin/python3", "-c", script, directory=daemon.dir)
+            daemon.await_process(told[name].pid)
+        bystander = self.hang("idle", "event_loops", daemon=daemon)
+        # It looks at each before that is told: what was before the first look is not known.
+        looks = lambda: int(daemon.ctl_json("version")["counters"]["hang_sigterm_looks"])
+        enough = looks() + 3 * (len(told) + 1)
+        eventually("the detector has looked at each", lambda: looks() >= enough, 30)
+        for victim in told.values():
+            victim.process.terminate()
+        start_s = datetime.datetime.now().timestamp()
+        for name, (_, says) in self.TOLD_TO_END.items():
+            with self.subTest(name):
+                if says is None:
+                    told[name].process.wait(10)
+                    continue
+                dump = self.await_hang(daemon, told[name].pid)
+                hang = dump.resource["hang"]
+                print(f"hang: {name}: dumped {seconds(dump.resource['createTime']) - start_s:.1f} s after SIGTERM")
+                self.assertEqual(("NOT_GONE", "soon"), (hang["cause"], hang["rule"]))
+                self.assertIn(says, hang["explanation"])
+        self.assertEqual([], [d["name"] for name, (_, says) in self.TOLD_TO_END.items() if says is None
+                              for d in self.hangs(daemon, told[name].pid)])
+        self.assertEqual([], self.hangs(daemon, bystander.pid))
+
     BAD_RULES = {
         "no rules": ("", "1:1", "no rules"),
         "no YAML": ("rules: [", r"\d+:\d+", "YAML"),
         "unknown key": ("rules:\n  - name: a\n    triger: {type: deadlock}\n    actions: [dump]\n", "3:5", "trigger"),
         "unknown trigger": ("rules:\n  - name: a\n    trigger: {type: deadlok}\n    actions: [dump]\n", "3:21", "deadlock"),
         "bad duration": ("rules:\n  - name: a\n    trigger: {type: spin, after: 5}\n    actions: [dump]\n", "3:34", "5s"),
-        "not this": ("rules:\n  - name: a\n    trigger: {type: not_gone}\n    actions: [dump]\n", "3:21", "SIGTERM"),
+        "no time": ("rules:\n  - name: a\n    trigger: {type: not_gone, after: 0s}\n    actions: [dump]\n", "3:38", "above 0"),
         "no actions": ("rules:\n  - name: a\n    trigger: {type: spin}\n", "2:5", "actions"),
         "relative program": ("rules:\n  - name: a\n    trigger: {type: spin}\n    actions: [dump, {run: page}]\n", "4:27", "path"),
         "bad count": ("rules:\n  - name: a\n    trigger: {type: spin}\n    actions: [dump]\n    limits: {count: 0}\n", "5:21",

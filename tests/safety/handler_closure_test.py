@@ -16,6 +16,9 @@ AGENT = "agent/libstackd_agent.so"
 SECTION = ".text.stackd_handler"
 FILTERS = ["stackd_filter_avx2", "stackd_filter_scalar"]
 ROOTS = ["stackd_on_dump_signal", "stackd_on_crash_signal", "stackd_crash_before_end", "stackd_crash_before_jump"] + FILTERS
+# What stands in front of the program's handlers of SIGTERM, one piece of code for each.
+DOORS = "stackd_sigterm_doors"
+DOOR = [r"endbr64", r"incq +0x[0-9a-f]+\(%rip\).*<stackd_sigterm_count>", r"jmp +\*0x[0-9a-f]+\(%rip\).*<stackd_sigterm_handlers.*>"]
 # The filter, chosen at install; the program's own handler for signals that are not ours.
 CALLS_FILTER = {"copy_stack"}
 MAY_CALL_INDIRECTLY = CALLS_FILTER | {"stackd_chain_call"}
@@ -36,6 +39,7 @@ class Function:
         self.frame_bytes = 0
         self.targets = []
         self.indirect = []
+        self.instructions = []
 
 
 def disassemble():
@@ -50,6 +54,7 @@ def disassemble():
         if not instruction or current is None:
             continue
         mnemonic, operands = instruction.groups()
+        current.instructions.append(f"{mnemonic} {operands}".strip())
         if mnemonic.startswith("push"):
             current.frame_bytes += 8
         reserve = re.match(r"\$0x([0-9a-f]+),%rsp", operands)
@@ -117,6 +122,14 @@ class HandlerClosure(unittest.TestCase):
                 found += 1
         self.assertGreaterEqual(found, 2)
         self.assertLessEqual(found, 4)
+
+    def test_a_door_counts_and_jumps_and_does_nothing_else(self):
+        code = [i for i in self.functions[DOORS].instructions if not re.match(r"(nop|xchg +%ax,%ax|data16|cs nop)", i)]
+        self.assertEqual(len(code), 16 * len(DOOR))
+        for i, instruction in enumerate(code):
+            self.assertRegex(instruction, DOOR[i % len(DOOR)])
+        jumps = [re.search(r"# ([0-9a-f]+)", i)[1] for i in code if i.startswith("jmp")]
+        self.assertEqual([int(at, 16) - int(jumps[0], 16) for at in jumps], list(range(0, 16 * 8, 8)))
 
     def deepest(self, name, path=()):
         self.assertNotIn(name, path, "recursion")

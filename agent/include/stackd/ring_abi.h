@@ -128,7 +128,13 @@ struct stackd_ring_header {
   /* Daemon -> crashing thread: `crash_phase` is a futex word, stackd_crash_phase; it only grows. The thread holds the
    * process until STORED, for as long as it may (see stackd_crash_record). */
   uint32_t crash_phase;
-  uint32_t pad4[7];
+  uint32_t pad4;
+
+  /* Helper thread -> daemon: where in the memory of the process lies the count of SIGTERMs that it has taken, 64 bits. 0:
+   * no agent that counts. (Not here: children share the ring until they know that they are none of it, and take SIGTERMs.)
+   */
+  uint64_t sigterm_count_avma;
+  uint32_t pad5[4];
 
   /* Agent -> daemon: crash records that count only if the process ends without taking them back: the program's own handler
    * runs, and may recover. 0, or 1 + first slot of the record, which is complete but not in `ready`. When the connection
@@ -148,6 +154,7 @@ STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, deadline_ns) == 72);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, helper_sleeping) == 128);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, doorbell) == 192);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, crash_phase) == 256);
+STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, sigterm_count_avma) == 264);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, tentative) == 288);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, dropped) == 320);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, free) == 384);

@@ -1,0 +1,31 @@
+/* Symbols of the ELF objects that are mapped into this process, read as the kernel and the loader left them.
+ *
+ * Not dlsym(): that waits for the loader's lock, and a process that hangs in a constructor of a library holds it; nor does
+ * it see what was loaded with RTLD_LOCAL. NOT SIGNAL-SAFE (reads files), but for the structures. */
+#ifndef STACKD_LOADED_OBJECT_H_
+#define STACKD_LOADED_OBJECT_H_
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* All addresses are in this process. */
+struct stackd_loaded_object {
+  uint64_t start; /* of its ELF header */
+  uint64_t bias;  /* what is added to the addresses in its symbols */
+  uint64_t hash;  /* DT_GNU_HASH */
+  uint64_t symbols;
+  uint64_t strings;
+};
+
+struct stackd_loaded_symbol {
+  uint64_t address; /* 0: it has none of this name */
+  uint64_t size_bytes;
+};
+
+/* What the object exports under this name: functions and variables, no thread-local ones. */
+struct stackd_loaded_symbol stackd_loaded_symbol(const struct stackd_loaded_object* object, const char* name);
+
+/* Calls `visit` for each mapped file that is an ELF object with exported symbols. `maps_fd` is /proc/self/maps. */
+void stackd_loaded_objects(int maps_fd, void (*visit)(const struct stackd_loaded_object* object));
+
+#endif /* STACKD_LOADED_OBJECT_H_ */

@@ -1,0 +1,71 @@
+#include "daemon/managed/cpython/cpython_reader.h"
+
+#include <set>
+#include <string>
+#include <utility>
+
+#include "daemon/base/clock.h"
+#include "daemon/managed/cpython/decode_trace.h"
+#include "daemon/managed/cpython/find_gil.h"
+
+namespace stackd {
+namespace {
+
+struct Seen {
+  std::set<uint64_t> versions;  // PY_VERSION_HEX of those that could be read
+  std::set<uint64_t> unknown_versions;
+  std::set<uint64_t> interpreters;
+  std::set<int32_t> gil_holders;
+};
+
+void AddTrace(int32_t tid, const ManagedTrace& trace, Seen* seen, ManagedFacts* facts) {
+  if (trace.status == STACKD_WALK_UNKNOWN_VERSION) {
+    seen->unknown_versions.insert(trace.version);
+    return;
+  }
+  seen->versions.insert(trace.version);
+  seen->interpreters.insert(trace.instance_avma);
+  ManagedThread& thread = facts->threads[tid];
+  // How the walk before it ended.
+  const bool is_end = trace.status != STACKD_WALK_WHOLE && trace.frames.empty();
+  if (is_end && !thread.stacks.empty() && thread.stacks.back().language == Language::kPython) {
+    thread.stacks.back().problem = WalkProblem(trace.status);
+    return;
+  }
+  if ((trace.flags & STACKD_MANAGED_HOLDS_GIL) != 0) {
+    thread.holds_gil = true;
+    seen->gil_holders.insert(tid);
+  }
+  ManagedStack stack = DecodeCpythonTrace(trace);
+  if (!stack.frames.empty() || !stack.problem.empty()) thread.stacks.push_back(std::move(stack));
+}
+
+void Describe(const Seen& seen, ManagedFacts* facts) {
+  for (uint64_t version : seen.versions) {
+    facts->runtimes.push_back({.language = Language::kPython, .name = CpythonName(version), .problem = ""});
+  }
+  for (uint64_t version : seen.unknown_versions) {
+    facts->runtimes.push_back({.language = Language::kPython,
+                               .name = CpythonName(version),
+                               .problem = "this stackd knows the frames of CPython 3.8 to 3.14 with a GIL, and not of this "
+                                          "build: its stacks show C functions alone"});
+  }
+}
+
+}  // namespace
+
+void CpythonReader::Read(const RuntimeInput& input, ManagedFacts* facts) {
+  Seen seen;
+  for (const ThreadCapture& thread : input.capture.threads) {
+    for (const ManagedTrace& trace : thread.traces) {
+      if (trace.runtime == STACKD_RUNTIME_CPYTHON) AddTrace(thread.tid, trace, &seen, facts);
+    }
+  }
+  Describe(seen, facts);
+  if (seen.interpreters.empty() || input.memory == nullptr || MonotonicNs() >= input.deadline_ns) return;
+  for (ManagedWait& wait : FindGilWaits(input.capture.threads, seen.interpreters, seen.gil_holders, *input.memory)) {
+    facts->waits.push_back(std::move(wait));
+  }
+}
+
+}  // namespace stackd

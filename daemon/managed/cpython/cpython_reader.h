@@ -1,0 +1,13 @@
+// Python frames, as agents write them (agent/cpython.h), and who has and who waits for the global interpreter lock.
+#pragma once
+
+#include "daemon/managed/runtime_reader.h"
+
+namespace stackd {
+
+class CpythonReader : public RuntimeReader {
+ public:
+  void Read(const RuntimeInput& input, ManagedFacts* facts) override;
+};
+
+}  // namespace stackd

@@ -1,0 +1,18 @@
+// Who waits for CPython's global interpreter lock.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "daemon/collect/capture.h"
+#include "daemon/collect/process_files.h"
+
+namespace stackd {
+
+// Of the threads that sleep on a futex those whose futex is the condition variable of such a lock, as the memory around it
+// shows: its last holder is a thread of one of the `interpreters` (addresses). `holders` are the threads that had it.
+std::vector<ManagedWait> FindGilWaits(const std::vector<ThreadCapture>& threads, const std::set<uint64_t>& interpreters,
+                                      const std::set<int32_t>& holders, const ProcessFiles& memory);
+
+}  // namespace stackd

@@ -1,0 +1,30 @@
+// Symbols that a mapped ELF image exports, found in the process's memory by the table that its own linker uses.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "daemon/managed/hotspot/process_memory.h"
+
+namespace stackd::hotspot {
+
+class ImageSymbols {
+ public:
+  // `image_avma`: where its ELF header is mapped. nullopt if there is no GNU hash table.
+  static std::optional<ImageSymbols> Open(ProcessMemory* memory, uint64_t image_avma);
+
+  // Where the symbol is in the process.
+  std::optional<uint64_t> Find(std::string_view name) const;
+
+ private:
+  ProcessMemory* memory_ = nullptr;
+  uint64_t bias_ = 0;
+  uint64_t symbols_avma_ = 0;
+  uint64_t strings_avma_ = 0;
+  uint64_t buckets_avma_ = 0;
+  uint64_t chain_avma_ = 0;  // of symbol 0, had it a chain
+  uint32_t bucket_count_ = 0;
+};
+
+}  // namespace stackd::hotspot

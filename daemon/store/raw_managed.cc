@@ -1,0 +1,203 @@
+#include "daemon/store/raw_managed.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace stackd {
+namespace {
+
+class Writer {
+ public:
+  explicit Writer(store::RawManaged* raw) : raw_(*raw) { IndexOf(""); }
+
+  void Write(const ManagedFacts& facts) {
+    for (const RuntimeDescription& runtime : facts.runtimes) Write(runtime, raw_.add_runtimes());
+    for (const auto& [tid, thread] : facts.threads) Write(tid, thread, raw_.add_threads());
+    for (const ManagedStack& stack : facts.task_stacks) Write(stack, raw_.add_task_stacks());
+    for (const ManagedTask& task : facts.tasks) Write(task, raw_.add_tasks());
+    for (const ManagedWait& wait : facts.waits) Write(wait, raw_.add_waits());
+    for (const RuntimeReport& report : facts.reports) Write(report, raw_.add_reports());
+    for (const std::string& note : facts.notes) raw_.add_notes(IndexOf(note));
+  }
+
+ private:
+  // Of `text` in the table of texts.
+  uint32_t IndexOf(std::string_view text) {
+    const auto [entry, is_new] = index_.try_emplace(text, static_cast<uint32_t>(raw_.texts_size()));
+    if (is_new) raw_.add_texts(std::string(text));
+    return entry->second;
+  }
+
+  void Write(const RuntimeDescription& runtime, store::RawRuntime* raw) {
+    raw->set_language(static_cast<int32_t>(runtime.language));
+    raw->set_name(IndexOf(runtime.name));
+    raw->set_problem(IndexOf(runtime.problem));
+  }
+
+  void Write(int32_t tid, const ManagedThread& thread, store::RawManagedThread* raw) {
+    raw->set_tid(tid);
+    raw->set_name(IndexOf(thread.name));
+    raw->set_holds_gil(thread.holds_gil);
+    for (const ManagedStack& stack : thread.stacks) Write(stack, raw->add_stacks());
+    for (const JitFrame& frame : thread.jit_frames) {
+      store::RawJitFrame* jit = raw->add_jit_frames();
+      jit->set_pc_avma(frame.pc_avma);
+      jit->set_sp_avma(frame.sp_avma);
+      jit->set_cfa_avma(frame.cfa_avma);
+      jit->set_caller_rbp(frame.caller_rbp);
+    }
+  }
+
+  void Write(const ManagedStack& stack, store::RawManagedStack* raw) {
+    raw->set_language(static_cast<int32_t>(stack.language));
+    raw->set_interpreter_function(IndexOf(stack.interpreter_function));
+    raw->set_problem(IndexOf(stack.problem));
+    raw->mutable_frames()->Reserve(static_cast<int>(stack.frames.size()));
+    for (const ManagedFrame& frame : stack.frames) {
+      store::RawManagedFrame* added = raw->add_frames();
+      added->set_function(IndexOf(frame.function));
+      added->set_file(IndexOf(frame.file));
+      added->set_line(frame.line);
+      added->set_anchor_avma(frame.anchor_avma);
+      added->set_pc_avma(frame.pc_avma);
+      added->set_boundary(frame.boundary);
+      added->set_inlined(frame.inlined);
+    }
+  }
+
+  void Write(const ManagedTask& task, store::RawTask* raw) {
+    raw->set_kind(static_cast<int32_t>(task.kind));
+    raw->set_id(task.id);
+    raw->set_name(IndexOf(task.name));
+    raw->set_state(IndexOf(task.state));
+    raw->set_wait_reason(IndexOf(task.wait_reason));
+    raw->set_wait_ns(task.wait_ns);
+    raw->set_tid(task.tid);
+    raw->set_stack(task.stack);
+    raw->set_created_by(IndexOf(task.created_by));
+    raw->set_creator_id(task.creator_id);
+  }
+
+  void Write(const ManagedWait& wait, store::RawManagedWait* raw) {
+    raw->set_kind(static_cast<int32_t>(wait.kind));
+    raw->set_waiter_tid(wait.waiter_tid);
+    raw->set_owner_tid(wait.owner_tid);
+    raw->set_lock_avma(wait.lock_avma);
+    raw->set_lock(IndexOf(wait.lock));
+  }
+
+  void Write(const RuntimeReport& report, store::RawReport* raw) {
+    raw->set_language(static_cast<int32_t>(report.language));
+    raw->set_title(IndexOf(report.title));
+    raw->set_text(report.text);
+  }
+
+  store::RawManaged& raw_;
+  // Of texts in the facts, which outlive this.
+  std::unordered_map<std::string_view, uint32_t> index_;
+};
+
+// Takes what fits and remembers whether all did.
+class Reader {
+ public:
+  explicit Reader(const store::RawManaged& raw) : raw_(raw) {}
+
+  bool Read(ManagedFacts* facts) {
+    for (const store::RawRuntime& runtime : raw_.runtimes()) {
+      facts->runtimes.push_back({LanguageOf(runtime.language()), Text(runtime.name()), Text(runtime.problem())});
+    }
+    for (const store::RawManagedThread& thread : raw_.threads()) Read(thread, &facts->threads[thread.tid()]);
+    for (const store::RawManagedStack& stack : raw_.task_stacks()) facts->task_stacks.push_back(Stack(stack));
+    for (const store::RawTask& task : raw_.tasks()) facts->tasks.push_back(Task(task, facts->task_stacks.size()));
+    for (const store::RawManagedWait& wait : raw_.waits()) facts->waits.push_back(Wait(wait));
+    for (const store::RawReport& report : raw_.reports()) {
+      facts->reports.push_back({LanguageOf(report.language()), Text(report.title()), report.text()});
+    }
+    for (uint32_t note : raw_.notes()) facts->notes.push_back(Text(note));
+    return fits_;
+  }
+
+ private:
+  std::string Text(uint32_t index) {
+    if (index < static_cast<uint32_t>(raw_.texts_size())) return raw_.texts(static_cast<int>(index));
+    fits_ = false;
+    return {};
+  }
+
+  template <typename Enum>
+  Enum Known(int32_t value, Enum first, Enum last) {
+    if (value >= static_cast<int32_t>(first) && value <= static_cast<int32_t>(last)) return static_cast<Enum>(value);
+    fits_ = false;
+    return first;
+  }
+
+  Language LanguageOf(int32_t value) { return Known(value, Language::kUnknown, Language::kJavascript); }
+
+  void Read(const store::RawManagedThread& raw, ManagedThread* thread) {
+    thread->name = Text(raw.name());
+    thread->holds_gil = raw.holds_gil();
+    for (const store::RawManagedStack& stack : raw.stacks()) thread->stacks.push_back(Stack(stack));
+    for (const store::RawJitFrame& frame : raw.jit_frames()) {
+      thread->jit_frames.push_back({frame.pc_avma(), frame.sp_avma(), frame.cfa_avma(), frame.caller_rbp()});
+    }
+  }
+
+  ManagedStack Stack(const store::RawManagedStack& raw) {
+    ManagedStack stack{.language = LanguageOf(raw.language()),
+                       .frames = {},
+                       .interpreter_function = Text(raw.interpreter_function()),
+                       .problem = Text(raw.problem())};
+    stack.frames.reserve(static_cast<size_t>(raw.frames_size()));
+    for (const store::RawManagedFrame& frame : raw.frames()) {
+      stack.frames.push_back({.function = Text(frame.function()),
+                              .file = Text(frame.file()),
+                              .line = frame.line(),
+                              .anchor_avma = frame.anchor_avma(),
+                              .pc_avma = frame.pc_avma(),
+                              .boundary = frame.boundary(),
+                              .inlined = frame.inlined()});
+    }
+    return stack;
+  }
+
+  ManagedTask Task(const store::RawTask& raw, size_t stack_count) {
+    fits_ = fits_ && raw.stack() >= -1 && (raw.stack() < 0 || static_cast<size_t>(raw.stack()) < stack_count);
+    return {.kind = Known(raw.kind(), ManagedTaskKind::kGoroutine, ManagedTaskKind::kAsyncioTask),
+            .id = raw.id(),
+            .name = Text(raw.name()),
+            .state = Text(raw.state()),
+            .wait_reason = Text(raw.wait_reason()),
+            .wait_ns = raw.wait_ns(),
+            .tid = raw.tid(),
+            .stack = raw.stack(),
+            .created_by = Text(raw.created_by()),
+            .creator_id = raw.creator_id()};
+  }
+
+  ManagedWait Wait(const store::RawManagedWait& raw) {
+    return {.kind = Known(raw.kind(), ManagedLockKind::kGil, ManagedLockKind::kMonitor),
+            .waiter_tid = raw.waiter_tid(),
+            .owner_tid = raw.owner_tid(),
+            .lock_avma = raw.lock_avma(),
+            .lock = Text(raw.lock())};
+  }
+
+  const store::RawManaged& raw_;
+  bool fits_ = true;
+};
+
+}  // namespace
+
+bool HasFacts(const ManagedFacts& facts) {
+  return !facts.runtimes.empty() || !facts.threads.empty() || !facts.tasks.empty() || !facts.waits.empty() ||
+         !facts.reports.empty() || !facts.notes.empty();
+}
+
+void SerializeManagedFacts(const ManagedFacts& facts, store::RawManaged* raw) { Writer(raw).Write(facts); }
+
+bool ParseManagedFacts(const store::RawManaged& raw, ManagedFacts* facts) { return Reader(raw).Read(facts); }
+
+}  // namespace stackd

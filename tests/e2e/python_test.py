@@ -1,0 +1,409 @@
+"""Python: functions of Python and C in one stack, as py-spy and pystack see them, for every CPython that is here.
+
+    python: 3.11.7                 11 of  11 stacks as py-spy has them, 52 frames
+"""
+
+import functools
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+import unittest
+import zipfile
+
+import pythons
+from crashes import crash_of, environment, run_to_end
+from harness import AGENT, ROOT, StackdTest, eventually
+
+PROGRAMS = ROOT / "tests/languages/python"
+BLOCKED = PROGRAMS / "blocked.py"
+DIES = PROGRAMS / "dies.py"
+
+
+def is_python(frame):
+    return frame.get("language") == "PYTHON"
+
+
+def line_of(frame):
+    return pythons.Line(frame.get("function", ""), os.path.basename(frame.get("file", "")), frame.get("line", 0))
+
+
+def frames_of(dump, tid):
+    """With recursion written out again."""
+    frames = []
+    pending = list(dump.frames(tid))
+    while pending:
+        length = max(1, pending[0].get("repeatLength", 1))
+        count = max(1, int(pending[0].get("repeatCount", 1)))
+        frames += pending[:length] * count
+        pending = pending[length:]
+    return frames
+
+
+def python_lines(dump, tid):
+    return [line_of(frame) for frame in frames_of(dump, tid) if is_python(frame)]
+
+
+def for_each_python(test):
+    """test(self, python), as a subtest for each that is here."""
+
+    @functools.wraps(test)
+    def run(self):
+        for python in self.pythons:
+            with self.subTest(python=str(python)):
+                test(self, python)
+
+    return run
+
+
+class PythonTest(StackdTest):
+    limit_s = 600
+
+    def setUp(self):
+        super().setUp()
+        self.daemon = None
+        self.pythons = pythons.found()
+        if not self.pythons:
+            self.skipTest("no CPython of 3.8 to 3.14 is here")
+
+    def the_daemon(self):
+        """One for all of a test."""
+        if self.daemon is None:
+            self.daemon = self.start_daemon()
+        return self.daemon
+
+    def say(self, python, what):
+        print(f"python: {python!s:<22} {what}", file=sys.stderr, flush=True)
+
+    def need(self, tool):
+        if not tool.exists():
+            self.skipTest(f"{tool.name} is not here: deploy/install-deps.sh --tests installs it where PyPI can be reached")
+
+    def start(self, python, *arguments, **kwargs):
+        return self.start_victim(python.path, *arguments, **kwargs)
+
+    def two_dumps(self, daemon, pid, between):
+        """What `between` gives, and the threads that stood still around it: {tid: frames}."""
+        process = daemon.await_process(pid)["name"]
+        before = daemon.dump(process)
+        result = between()
+        after = daemon.dump(process)
+        still = {tid for tid in before.threads if tid in after.threads and
+                 [f.get("address") for f in before.frames(tid)] == [f.get("address") for f in after.frames(tid)] and
+                 python_lines(before, tid) == python_lines(after, tid)}
+        return after, still, result
+
+
+class FramesTest(PythonTest):
+
+    @for_each_python
+    def test_each_thread_has_the_frames_that_py_spy_gives_it(self, python):
+        self.need(pythons.PY_SPY)
+        daemon = self.the_daemon()
+        victim = self.start(python, BLOCKED, "busy")
+        dump, still, theirs = self.two_dumps(daemon, victim.pid, lambda: pythons.ask_py_spy(victim.pid))
+        victim.kill()
+        compared = 0
+        frames = 0
+        for tid, (lines, has_gil) in theirs.items():
+            spins = any(line.function.endswith("spin") for line in lines)
+            ours = python_lines(dump, tid)
+            if spins:
+                # Its line changes all the time.
+                self.assertEqual([line.function for line in ours], [line.function for line in lines])
+                self.assertTrue(has_gil and dump.threads[tid].get("holdsGil"), "it never lets go of the GIL for long")
+            elif tid in still:
+                self.assertEqual(ours, lines, f"thread {tid}")
+                self.assertFalse(dump.threads[tid].get("holdsGil", False))
+            else:
+                continue
+            compared += 1
+            frames += len(ours)
+        self.say(python, f"{compared} of {len(theirs)} stacks as py-spy has them, {frames} frames")
+        self.assertGreaterEqual(compared, 10)
+        (runtime,) = dump.resource["runtimes"]
+        self.assertEqual(runtime["name"], "CPython " + ".".join(map(str, python.version)))
+        self.assertEqual(runtime["language"], "PYTHON")
+        self.assertNotIn("problem", runtime)
+
+    @for_each_python
+    def test_frames_of_c_and_python_stand_in_the_order_that_pystack_gives(self, python):
+        self.need(pythons.PYSTACK)
+        daemon = self.the_daemon()
+        victim = self.start(python, BLOCKED)
+        dump, still, theirs = self.two_dumps(daemon, victim.pid, lambda: pythons.ask_pystack(victim.pid))
+        victim.kill()
+        compared = 0
+        for tid in still & set(theirs):
+            ours = [("Python" if is_python(frame) else "C", frame.get("function", "").split("(")[0].split("@")[0])
+                    for frame in frames_of(dump, tid)]
+            # pystack leaves out what it takes for the interpreter's own, writes names without what encloses them, and has
+            # symbols of its own; what both have must come in one order, and every Python frame be there.
+            plain = [(kind, name.rsplit(".", 1)[-1]) for kind, name in ours]
+            common = set(plain) & set(theirs[tid])
+            self.assertEqual([frame for frame in plain if frame in common],
+                             [frame for frame in theirs[tid] if frame in common], f"thread {tid}")
+            self.assertEqual([name for kind, name in plain if kind == "Python"],
+                             [name for kind, name in theirs[tid] if kind == "Python"])
+            self.assertFalse([name for kind, name in ours if name.startswith("_PyEval_EvalFrameDefault")], ours)
+            compared += any(kind == "C" for kind, _ in common)
+        self.say(python, f"{compared} stacks of both languages in the order that pystack gives")
+        self.assertGreaterEqual(compared, 8)
+
+    @for_each_python
+    def test_whoever_waits_for_the_gil_is_said_to_wait_for_its_holder(self, python):
+        daemon = self.the_daemon()
+        victim = self.start(python, BLOCKED, "regex")
+        process = daemon.await_process(victim.pid)["name"]
+
+        def waiters():
+            dump = daemon.dump(process)
+            if not dump.threads[victim.pid].get("holdsGil"):
+                return None
+            waits = [thread["wait"] for thread in dump.threads.values() if thread.get("wait", {}).get("kind") == "GIL"]
+            return (dump, waits) if len(waits) >= 3 else None
+
+        dump, waits = eventually("three threads wait for the GIL", waiters)
+        self.assertEqual({wait.get("ownerTid") for wait in waits}, {victim.pid})
+        self.assertIn("match", [line.function for line in python_lines(dump, victim.pid)])
+        text = daemon.ctl("show", dump.name).out
+        self.assertIn("GIL", text)
+        victim.kill()
+
+    def test_values_do_not_leave_the_process(self):
+        daemon = self.start_daemon()
+        secret = "hunter2-" + "x" * 20
+        program = self.dir / "secret.py"
+        program.write_text(f"import time\ndef pay(card={secret!r}):\n    name = card * 2\n    print('ready', flush=True)\n"
+                           "    time.sleep(1000)  # a comment of the source\npay()\n")
+        victim = self.start(self.pythons[-1], program)
+        dump = daemon.dump(daemon.await_process(victim.pid)["name"])
+        self.assertIn("pay", [line.function for line in python_lines(dump, victim.pid)])
+        # What the agent writes is in the dump, decoded; bytes of memory are not copied (secrets_test).
+        for private in (secret, "a comment of the source"):
+            self.assertNotIn(private, str(dump.resource))
+
+
+class LayoutTest(PythonTest):
+    """The agent's table of offsets against the headers of each version that is here with headers."""
+
+    def table(self):
+        """{version: {field: value}} of agent/cpython_layout.c."""
+        text = (ROOT / "agent/cpython_layout.c").read_text()
+        tables = {}
+        for body in re.findall(r"\{\s*\.version = (.*?)\n    \}", text, re.S):
+            fields = dict(re.findall(r"\.(\w+) = (\d+),", ".version = " + body))
+            tables[int(body.split(",")[0], 16)] = {name: int(value) for name, value in fields.items() if name != "version"}
+        names = re.findall(r"uint16_t (.*?);", re.search(r"struct places \{(.*?)\n\};", text, re.S)[1], re.S)
+        fields = [name.strip() for line in names for name in line.split(",") if name.strip() != "version"]
+        for row in re.findall(r"\{(0x30[d-f], [^}]+)\}", text):
+            version, *places = [int(word, 0) for word in row.split(",")]
+            tables[version] = dict(zip(fields, places, strict=True))
+        return tables
+
+    @for_each_python
+    def test_offsets_are_those_of_the_headers(self, python):
+        tables = self.table()
+        self.assertEqual(sorted(tables), list(range(0x308, 0x30f)))
+        asked = subprocess.run([python.path, "-c", "import sysconfig; print(sysconfig.get_paths()['include'])"],
+                               capture_output=True, text=True, check=True)
+        include = pathlib.Path(asked.stdout.strip())
+        if not (include / "internal").exists():
+            self.skipTest(f"{python} has no headers")
+        program = self.dir / f"layout{python.version}"
+        built = subprocess.run(["gcc", "-w", f"-I{include}", f"-I{include}/internal", PROGRAMS / "layout.c", "-o", program],
+                               capture_output=True, text=True)
+        self.assertEqual(built.returncode, 0, built.stderr)
+        printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+        theirs = {name: int(value) for name, value in map(str.split, printed.splitlines())}
+        ours = tables[python.version[0] << 8 | python.version[1]]
+        self.assertGreater(len(theirs), 20)
+        # A field that is 0 may be left out of ours.
+        self.assertEqual({name: ours.get(name, 0) for name in theirs}, theirs)
+
+
+class CrashTest(PythonTest):
+
+    def die(self, python, way, *options, **env):
+        daemon = self.start_daemon(directory=self.dir / f"{python.version}{way}")
+        ending = run_to_end([python.path, *options, DIES, way], daemon.dir / "cwd", environment(daemon.dir, **env))
+        dump = crash_of(daemon, ending.pid)
+        daemon.kill()
+        return ending, dump
+
+    def start_daemon(self, directory=None, **kwargs):
+        if directory is not None:
+            directory.mkdir()
+        return super().start_daemon(directory, **kwargs)
+
+    def functions_of_crash(self, dump):
+        return [line.function for line in python_lines(dump, dump.resource["crash"]["tid"])]
+
+    @for_each_python
+    def test_a_crash_in_c_code_has_the_python_functions_that_called_it(self, python):
+        for way, outermost in (("segv", "<module>"), ("segv_in_thread", "_bootstrap")):
+            ending, dump = self.die(python, way)
+            self.assertEqual(ending.manner.split(",")[0], "killed by SIGSEGV")
+            functions = [name.rsplit(".", 1)[-1] for name in self.functions_of_crash(dump)]
+            self.assertEqual(functions[:3], ["string_at", "read_at_null", "pay"])
+            self.assertEqual(functions[-1], outermost)
+            self.assertTrue(any(line.function == "bystander" for tid in dump.threads for line in python_lines(dump, tid)))
+
+    @for_each_python
+    def test_the_runtimes_own_end_has_its_stack(self, python):
+        for way in ("abort", "fatal"):
+            ending, dump = self.die(python, way)
+            self.assertEqual(ending.manner.split(",")[0], "killed by SIGABRT")
+            functions = self.functions_of_crash(dump)
+            self.assertEqual(functions[-1], "<module>")
+            if way == "fatal":
+                self.assertEqual(functions[0], "fatal")
+                self.assertIn(b"Fatal Python error", ending.err)
+
+    @for_each_python
+    def test_an_overflow_of_the_c_stack_has_the_function_that_recursed(self, python):
+        ending, dump = self.die(python, "overflow")
+        self.assertEqual(ending.manner.split(",")[0], "killed by SIGSEGV")
+        functions = {name.rsplit(".", 1)[-1] for name in self.functions_of_crash(dump)}
+        self.assertTrue(functions & {"recurse", "deeper"}, functions)
+
+    @for_each_python
+    def test_faulthandler_says_what_it_says_without_the_agent(self, python):
+        command = [python.path, "-X", "faulthandler", DIES, "segv"]
+        alone = run_to_end(command, self.dir / f"alone{python.version}", environment())
+        ending, dump = self.die(python, "segv", "-X", "faulthandler")
+        self.assertEqual(ending.manner.split(",")[0], alone.manner.split(",")[0])
+
+        def plain(text):
+            return [line for line in text.decode().splitlines() if not line.startswith(("Thread 0x", "Current thread"))]
+
+        self.assertIn(b"Fatal Python error: Segmentation fault", ending.err)
+        self.assertEqual(plain(ending.err), plain(alone.err))
+        self.assertEqual(self.functions_of_crash(dump)[0], "string_at")
+
+
+class HarmlessTest(PythonTest):
+    SECONDS = 300 if os.environ.get("STACKD_TEST_FULL") else 12
+
+    @for_each_python
+    def test_dumps_under_churn_are_whole_and_change_nothing(self, python):
+        """Ten a second while code, threads, frames and garbage come and go: no frame that cannot be, and every result right."""
+        known = {"recurse", "make_code", "make_garbage", "sort_with_callbacks", "make_threads", "main", "<module>", "<listcomp>",
+                 "<genexpr>", "<lambda>"}
+        known |= {f"made_{number}" for number in range(50)}
+        daemon = self.the_daemon()
+        victim = self.start(python, PROGRAMS / "churn.py", stdin="")
+        process = daemon.await_process(victim.pid)["name"]
+        stacks = odd_roots = 0
+        strange = set()
+
+        def look():
+            nonlocal stacks, odd_roots
+            dump = daemon.dump(process)
+            self.assertFalse([runtime for runtime in dump.resource.get("runtimes", []) if runtime.get("problem")])
+            for tid in dump.threads:
+                lines = python_lines(dump, tid)
+                if not lines:
+                    continue
+                stacks += 1
+                odd_roots += lines[-1].function.rsplit(".", 1)[-1] not in ("<module>", "_bootstrap", "_shutdown")
+                strange.update(line.function for line in lines if line.file == "churn.py" and
+                               line.function.rsplit(".", 1)[-1] not in known)
+            return False
+
+        until = time.monotonic() + self.SECONDS / len(self.pythons) * 2
+        while time.monotonic() < until:
+            look()
+        victim.process.stdin.close()
+        victim.read_until("well")
+        self.assertEqual(victim.process.wait(60), 0)
+        self.say(python, f"{stacks} stacks under churn, all whole")
+        self.assertFalse(strange)
+        self.assertEqual(odd_roots, 0)
+        self.assertGreater(stacks, 10)
+
+
+class PackageTest(PythonTest):
+    """agent/python: what pip installs."""
+
+    def install(self, python):
+        wheels = self.dir / "wheels"
+        wheels.mkdir(exist_ok=True)
+        subprocess.run([sys.executable, ROOT / "agent/python/build_wheel.py", wheels], check=True, capture_output=True,
+                       env={**os.environ, "STACKD_AGENT_LIBRARY": str(AGENT)})
+        folder = self.dir / f"venv{python.version}"
+        made = subprocess.run([python.path, "-m", "venv", folder], capture_output=True, text=True)
+        if made.returncode != 0:
+            self.skipTest(f"{python} cannot make a virtual environment: {made.stdout}{made.stderr}")
+        (wheel,) = wheels.glob("*.whl")
+        subprocess.run([folder / "bin/pip", "install", "--quiet", "--no-index", wheel], check=True, capture_output=True)
+        return pythons.Python(str(folder / "bin/python"), python.version)
+
+    def test_every_python_of_an_environment_with_the_wheel_can_be_dumped(self):
+        daemon = self.start_daemon()
+        for python in (self.pythons[0], self.pythons[-1]):
+            with self.subTest(python=str(python)):
+                installed = self.install(python)
+                victim = self.start(installed, "-c", "import time\ndef nap():\n print('ready', flush=True)\n time.sleep(999)\nnap()",
+                                    preload=False)
+                dump = daemon.dump(daemon.await_process(victim.pid)["name"])
+                self.assertEqual([line.function for line in python_lines(dump, victim.pid)], ["nap", "<module>"])
+                off = self.start(installed, "-c", "print(open('/proc/self/maps').read()); print('ready', flush=True)",
+                                 preload=False, env={"STACKD_DISABLE": "1"})
+                self.assertNotIn(b"libstackd_agent", off.output)
+
+    def test_an_unhandled_exception_is_a_dump_of_where_it_was_raised_without_its_message(self):
+        daemon = self.start_daemon()
+        installed = self.install(self.pythons[-1])
+        program = self.dir / "raises.py"
+        program.write_text("import stackd\nstackd.dump_on_unhandled_exceptions()\nstackd.name_process('billing')\n"
+                           "class Shop:\n    def pay(self):\n        raise ValueError('card 4111')\n"
+                           "def main():\n    input()\n    Shop().pay()\nprint('ready', flush=True)\nmain()\n")
+        victim = self.start(installed, program, preload=False, stdin="")
+        daemon.await_process(victim.pid)
+        victim.process.stdin.write(b"\n")
+        victim.process.stdin.close()
+        self.assertEqual(victim.process.wait(60), 1)
+        self.assertIn("ValueError: card 4111", victim.error_text())
+        (made,) = [dump for dump in daemon.ctl_json("list")["dumps"] if dump["process"]["pid"] == victim.pid]
+        outcome = daemon.ctl("export", made["name"], "-f", "text")
+        self.assertNotIn("4111", outcome.out)
+        self.assertRegex(outcome.out, r"(?s)unhandled ValueError.*Shop\.pay.*raises\.py:6.*main.*raises\.py:9")
+
+    def test_an_event_loop_that_stands_still_is_a_hang(self):
+        daemon = self.start_daemon()
+        installed = self.install(self.pythons[-1])
+        program = self.dir / "loop.py"
+        program.write_text("import asyncio, stackd, time\n"
+                           "def blocks():\n    time.sleep(999)\n"
+                           "async def main():\n    stackd.watch_asyncio(name='main loop', limit=0.2)\n"
+                           "    await asyncio.sleep(0.5)\n    print('ready', flush=True)\n    blocks()\nasyncio.run(main())\n")
+        victim = self.start(installed, program, preload=False)
+
+        def hang():
+            reply = daemon.ctl_json("list")
+            return [dump for dump in reply.get("dumps", []) if dump.get("trigger") == "HANG"]
+
+        found = eventually("the loop's silence is a hang", hang)
+        self.assertEqual(found[-1]["hang"]["heartbeat"], "main loop")
+        text = daemon.ctl("export", found[-1]["name"], "-f", "text").out
+        self.assertIn("blocks", text)
+        self.assertTrue(victim.alive())
+
+    def test_equal_inputs_give_equal_wheels(self):
+        made = []
+        for name in ("one", "two"):
+            folder = self.dir / name
+            folder.mkdir()
+            subprocess.run([sys.executable, ROOT / "agent/python/build_wheel.py", folder], check=True, capture_output=True,
+                           env={**os.environ, "STACKD_AGENT_LIBRARY": str(AGENT)})
+            (wheel,) = folder.glob("*.whl")
+            self.assertIsNone(zipfile.ZipFile(wheel).testzip())
+            made.append(wheel.read_bytes())
+        self.assertEqual(*made)
+
+
+if __name__ == "__main__":
+    unittest.main()

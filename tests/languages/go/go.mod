@@ -1,0 +1,3 @@
+module stackd.example/victims
+
+go 1.21
