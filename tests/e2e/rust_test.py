@@ -262,6 +262,13 @@ class RustTest(CrashTest):
         self.assertEqual("Ok(())", victim.ask("now"))
         self.assertEqual(1, len(eventually("its dump", lambda: self.own_dumps(victim.pid))))
 
+    def test_a_preloaded_agent_serves_the_crate(self):
+        victim = self.start_victim(build("glibc") / "situations", "asks", stdin="")
+        self.daemon.await_process(victim.pid)
+        self.assertEqual("Ok(())", victim.ask("now"))
+        self.assertEqual(["situations", "stackd-agent"], sorted(thread_names(victim.pid).values()))
+        self.assertEqual([victim.pid], [process["pid"] for process in self.daemon.processes()])
+
     def test_the_kill_switch_leaves_the_program_alone(self):
         victim = Victim([build("glibc") / "situations", "asks"], directory=self.dir, preload=False, stdin="",
                         env={"STACKD_DISABLE": "1"})
