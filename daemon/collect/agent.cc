@@ -1,8 +1,10 @@
 #include "daemon/collect/agent.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <string.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -38,14 +40,11 @@ constexpr int64_t kDumpRequestBurst = 10;
 constexpr int64_t kDumpRequestNs = kNsPerSecond;
 // Deadlines further off are as good as this one, and sums with them do not overflow.
 constexpr int64_t kMaxCaptureNs = 3600 * kNsPerSecond;
-// What a crash has for the other threads, of the 2 s that its process is held for.
-constexpr int64_t kCrashCaptureNs = kNsPerSecond / 2;
 // A process that has waited for so long is let go as soon as what it said is stored.
 constexpr int64_t kCrashPatienceNs = kNsPerSecond;
-// Of that, where other crashes wait: what other processes have mapped too is known, and needs no time.
-constexpr int64_t kHurriedLoadNs = 50 * kNsPerMs;
 // What threads wait for is read when they have answered: a capture that is late as it is has still so long for it.
 constexpr int64_t kWaitFactsGraceNs = 20 * kNsPerMs;
+constexpr int kMaxErrno = 4095;
 // Names of fds come from the process, which may not tell them.
 constexpr size_t kMaxPolledFds = 20'000;
 constexpr int64_t kFdNamesNs = 50 * kNsPerMs;
@@ -143,7 +142,8 @@ bool Agent::OnMessage(ReceivedMessage* message, AgentWish* wish) {
       std::lock_guard lock(files_mutex_);
       auto awaited = awaited_files_.find(file->request_id);
       if (awaited == awaited_files_.end()) return true;  // after its deadline
-      if (file->error == 0 && !message->fds.empty()) opened_files_[awaited->second] = std::move(message->fds.front());
+      Fd& opened = opened_files_[awaited->second].emplace();
+      if (file->error == 0 && !message->fds.empty()) opened = std::move(message->fds.front());
       awaited_files_.erase(awaited);
       if (awaited_files_.empty()) files_changed_.notify_all();
       return true;
@@ -210,7 +210,7 @@ void Agent::OnClosed() {
   reader_.Interrupt();
 }
 
-std::vector<Fd> Agent::OpenFiles(const std::vector<std::string>& paths, int64_t deadline_ns) {
+std::vector<std::optional<Fd>> Agent::OpenFiles(const std::vector<std::string>& paths, int64_t deadline_ns) {
   std::unique_lock lock(files_mutex_);
   opened_files_.clear();
   opened_files_.resize(paths.size());
@@ -218,7 +218,10 @@ std::vector<Fd> Agent::OpenFiles(const std::vector<std::string>& paths, int64_t 
   for (size_t i = 0; i < paths.size(); i++) {
     stackd_open_file request{};
     request.header = {STACKD_MSG_OPEN_FILE, sizeof(request)};
-    if (paths[i].size() >= sizeof(request.path)) continue;
+    if (paths[i].size() >= sizeof(request.path)) {
+      opened_files_[i].emplace();
+      continue;
+    }
     request.request_id = next_file_request_++;
     paths[i].copy(request.path, paths[i].size());
     awaited_files_[request.request_id] = i;
@@ -244,6 +247,17 @@ void Agent::LoadModules(int64_t deadline_ns, std::vector<std::string>* notes) {
     // The former map serves for the stacks of a process that has just ended.
     notes->push_back("its memory map could not be read: " + map.error().message);
   }
+}
+
+bool Agent::LoadModulesOfCrash(int64_t deadline_ns, std::vector<std::string>* notes) {
+  const WantsCapture wanted(&captures_wanted_);
+  std::unique_lock lock(capture_mutex_, std::defer_lock);
+  // A live dump that runs ends as soon as it sees the crash.
+  if (!lock.try_lock_for(std::chrono::nanoseconds(deadline_ns - MonotonicNs()))) return !connected();
+  const bool known = Map() != nullptr && !loader_.awaits_files();
+  if (known || !connected()) return true;
+  LoadModules(deadline_ns, notes);
+  return !loader_.awaits_files() || !connected();
 }
 
 std::shared_ptr<const AddressMap> Agent::Map() const {
@@ -373,7 +387,8 @@ void Agent::Record(const CaptureRequest& request, const std::function<bool()>& i
     if (__atomic_load_n(&header->begun_seq, __ATOMIC_ACQUIRE) == seq_) {
       recording->listed = __atomic_load_n(&header->threads_listed, __ATOMIC_RELAXED);
     }
-    recording->done = done;
+    recording->failure = done ? Failure() : 0;
+    recording->done = done && recording->failure == 0;
     recording->ended = !connected_before;
     recording->crashed = request.trigger != Trigger::kCrash && crashed_.load();
     recording->hurried = in_a_hurry != nullptr && in_a_hurry();
@@ -418,6 +433,12 @@ void Agent::AccountForTheRest(const CaptureRequest& request, Recording* recordin
         thread->status = ThreadStatus::kTimedOut;
     }
   }
+}
+
+int Agent::Failure() const {
+  const int32_t failure = __atomic_load_n(&ring_->header()->failure, __ATOMIC_RELAXED);
+  // The process may have written anything there.
+  return failure >= 0 ? 0 : failure < -kMaxErrno ? EPROTO : -failure;
 }
 
 void Agent::CountDrops() {
@@ -478,6 +499,8 @@ void Agent::RunDump(const CaptureRequest& request, const std::function<bool()>& 
   } else if (recording->hurried) {
     capture->notes.push_back("many crashes came at once: " + of(threads) +
                              " threads had answered when the process was let go");
+  } else if (recording->failure != 0) {
+    capture->notes.push_back(std::string("its agent could not list its threads: ") + strerror(recording->failure));
   } else if (!recording->done) {
     capture->notes.push_back("the process did not finish the dump by the deadline: " + of(threads) +
                              " threads had answered");
@@ -599,7 +622,8 @@ void Agent::DropEndedCircles(std::vector<ThreadCall> calls, int64_t deadline_ns,
       std::erase_if(calls, [&](const ThreadCall& thread) { return ended.contains(thread.tid); });
       if (not_clear.empty()) break;
     }
-    if (!connected() || MonotonicNs() + pause_ns >= deadline_ns) break;
+    const bool may_not_look = !sample && sample.error().code == Code::kFailedPrecondition;
+    if (may_not_look || !connected() || MonotonicNs() + pause_ns >= deadline_ns) break;
     usleep(static_cast<useconds_t>(pause_ns / 1000));
   }
   if (!has_looked) {
@@ -652,7 +676,13 @@ Result<void> Agent::RecordSample(int64_t deadline_ns, bool gives_way) {
     const bool connected_before = connected();
     const bool done = __atomic_load_n(&ring_->header()->done_seq, __ATOMIC_ACQUIRE) == seq_;
     Drain();
-    if (done) return {};
+    if (done) {
+      const int failure = Failure();
+      SetSampleLimit(failure == 0 ? "" : strerror(failure));
+      if (failure == 0) return {};
+      return Error(Code::kFailedPrecondition,
+                   "what the threads of processes/" + id_ + " sleep in cannot be read: " + strerror(failure));
+    }
     if (!connected_before) return Error(Code::kNotFound, "processes/" + id_ + " has ended", "PROCESS_EXITED");
     if (gives_way && (captures_wanted_.load() > 0 || crashed_.load())) {
       return Error(Code::kAborted, "a dump of processes/" + id_ + " went first");
@@ -662,6 +692,15 @@ Result<void> Agent::RecordSample(int64_t deadline_ns, bool gives_way) {
     }
     reader_.Wait(doorbell, kPollNs);
   }
+}
+
+void Agent::SetSampleLimit(std::string why) {
+  static constexpr std::string_view kLimit = "what its threads sleep in cannot be read";
+  std::lock_guard lock(description_mutex_);
+  std::erase_if(description_.limits, [](const std::string& limit) { return limit.starts_with(kLimit); });
+  if (why.empty()) return;
+  description_.limits.push_back(std::string(kLimit) + " (" + std::move(why) +
+                                "): deadlocks and standstills of it are not noticed");
 }
 
 Result<std::vector<FutexWord>> Agent::ReadFutexes(std::vector<uint64_t> avmas) const {
@@ -725,7 +764,8 @@ std::shared_ptr<Capture> Agent::CaptureReport(RuntimeReport report) {
   return capture;
 }
 
-std::shared_ptr<Capture> Agent::CaptureCrash(const std::function<bool()>& in_a_hurry) {
+std::shared_ptr<Capture> Agent::CaptureCrash(int64_t deadline_ns, std::vector<std::string> notes,
+                                             const std::function<bool()>& in_a_hurry) {
   if (crash_report_) return CaptureReport(*std::exchange(crash_report_, std::nullopt));
   CrashRecord crash;
   {
@@ -739,20 +779,18 @@ std::shared_ptr<Capture> Agent::CaptureCrash(const std::function<bool()>& in_a_h
   capture->trigger = Trigger::kCrash;
   capture->begin_wall_ns = WallNs() - std::min(age_ns, kMaxCrashAgeNs);
   capture->dump_signal = dump_signal_;
+  capture->notes = std::move(notes);
   capture->crash = ToCrashCapture(crash);
 
-  CaptureRequest request{.trigger = Trigger::kCrash, .deadline_ns = now_ns + kCrashCaptureNs};
+  CaptureRequest request{.trigger = Trigger::kCrash, .deadline_ns = deadline_ns};
   std::optional<WantsCapture> wanted(std::in_place, &captures_wanted_);
   std::unique_lock lock(capture_mutex_, std::defer_lock);
-  // A live dump that runs ends as soon as it sees the crash.
-  bool has_turn = lock.try_lock_for(std::chrono::nanoseconds(kCrashCaptureNs));
+  bool has_turn = lock.try_lock_for(std::chrono::nanoseconds(deadline_ns - now_ns));
   Recording recording(has_turn ? seq_ + 1 : 0, counters_);
   AddCrashedThread(std::move(crash), &recording, capture.get());
-  if (has_turn && Map() == nullptr && connected()) {
-    LoadModules(in_a_hurry() ? now_ns + kHurriedLoadNs : request.deadline_ns, &capture->notes);
-  }
   // Too late, also if it ended while it was asked: its file has what was mapped.
-  if (Map() == nullptr && spool_file_ != nullptr && spool_file_->HasCrash(capture->crash->id)) return nullptr;
+  const bool knows_modules = Map() != nullptr && !(has_turn && loader_.awaits_files());
+  if (!knows_modules && spool_file_ != nullptr && spool_file_->HasCrash(capture->crash->id)) return nullptr;
   if (connected() && has_turn && age_ns < kCrashPatienceNs && !in_a_hurry()) {
     RunDump(request, in_a_hurry, &recording, capture.get());
   } else {

@@ -4,9 +4,9 @@
 
 #include "daemon/collect/memory_reader.h"
 #include "daemon/managed/cpython/cpython_reader.h"
-#include "daemon/managed/v8/v8_reader.h"
 #include "daemon/managed/go/go_reader.h"
 #include "daemon/managed/hotspot/hotspot_reader.h"
+#include "daemon/managed/v8/v8_reader.h"
 
 namespace stackd {
 namespace {

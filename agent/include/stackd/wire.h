@@ -8,6 +8,8 @@
  *                                      <----  KICK                     look at command_seq in the ring
  *                                      <----  DESCRIBE_FDS             what these fds are
  *       FD_NAMES                       ---->
+ *                                      <----  DESCRIBE_EPOLLS          what these epoll instances watch
+ *       FD_NAMES                       ---->
  *       DUMP_REQUEST, NAME, CRASH      ---->
  *       REPORT_FILE + fd               ---->
  *
@@ -47,6 +49,7 @@ enum stackd_message_type {
   STACKD_MSG_DESCRIBE_FDS = 10,
   STACKD_MSG_FD_NAMES = 11,
   STACKD_MSG_REPORT_FILE = 12,
+  STACKD_MSG_DESCRIBE_EPOLLS = 13, /* a stackd_describe_fds */
 };
 
 struct stackd_message_header {
@@ -128,11 +131,13 @@ struct stackd_describe_fds {
 };
 
 #define STACKD_MAX_WATCHED_FDS 16u
+#define STACKD_EPOLL_NAME "anon_inode:[eventpoll]"
 
 struct stackd_fd_name {
   int32_t fd;
   int32_t error; /* 0, or a negative errno: nothing else is valid */
-  /* Of an epoll instance: how many fds it watches, and the first of them. */
+  /* In the answer to DESCRIBE_EPOLLS, of an epoll instance: how many fds it watches, and the first of them. 0 where the
+   * process has so many fds that looking would hold up its threads. */
   uint32_t watched_count;
   int32_t watched[STACKD_MAX_WATCHED_FDS];
   /* Of a pipe: an fd of this process that is its other end; -1: none was found. */

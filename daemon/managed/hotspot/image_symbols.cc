@@ -17,6 +17,15 @@ uint32_t GnuHash(std::string_view name) {
   return hash;
 }
 
+uint32_t OldHash(std::string_view name) {
+  uint32_t hash = 0;
+  for (unsigned char c : name) {
+    hash = (hash << 4) + c;
+    hash = (hash ^ (hash >> 28 << 4)) & 0x0fffffff;
+  }
+  return hash;
+}
+
 }  // namespace
 
 std::optional<ImageSymbols> ImageSymbols::Open(ProcessMemory* memory, uint64_t image_avma) {
@@ -33,7 +42,7 @@ std::optional<ImageSymbols> ImageSymbols::Open(ProcessMemory* memory, uint64_t i
   }
   if (!bias || !dynamic_svma) return std::nullopt;
   image.bias_ = *bias;
-  uint64_t hash_avma = 0;
+  uint64_t gnu_table_avma = 0, old_table_avma = 0;
   for (int i = 0; i < kMaxDynamicEntries; ++i) {
     const auto entry = memory->Value<Elf64_Dyn>(*bias + *dynamic_svma + i * sizeof(Elf64_Dyn));
     if (!entry || entry->d_tag == DT_NULL) break;
@@ -41,20 +50,47 @@ std::optional<ImageSymbols> ImageSymbols::Open(ProcessMemory* memory, uint64_t i
     const uint64_t value = entry->d_un.d_ptr >= *bias ? entry->d_un.d_ptr : entry->d_un.d_ptr + *bias;
     if (entry->d_tag == DT_SYMTAB) image.symbols_avma_ = value;
     if (entry->d_tag == DT_STRTAB) image.strings_avma_ = value;
-    if (entry->d_tag == DT_GNU_HASH) hash_avma = value;
+    if (entry->d_tag == DT_GNU_HASH) gnu_table_avma = value;
+    if (entry->d_tag == DT_HASH) old_table_avma = value;
   }
-  const auto counts = memory->Value<std::array<uint32_t, 4>>(hash_avma);
-  if (hash_avma == 0 || image.symbols_avma_ == 0 || image.strings_avma_ == 0 || !counts || (*counts)[0] == 0) {
-    return std::nullopt;
-  }
+  if (image.symbols_avma_ == 0 || image.strings_avma_ == 0) return std::nullopt;
+  const bool opened = (gnu_table_avma != 0 && image.OpenGnuTable(gnu_table_avma)) ||
+                      (old_table_avma != 0 && image.OpenOldTable(old_table_avma));
+  return opened ? std::optional(image) : std::nullopt;
+}
+
+bool ImageSymbols::OpenGnuTable(uint64_t table_avma) {
+  const auto counts = memory_->Value<std::array<uint32_t, 4>>(table_avma);
+  if (!counts || (*counts)[0] == 0) return false;
   const auto [bucket_count, first_symbol, bloom_words, bloom_shift] = *counts;
-  image.bucket_count_ = bucket_count;
-  image.buckets_avma_ = hash_avma + sizeof(*counts) + 8ull * bloom_words;
-  image.chain_avma_ = image.buckets_avma_ + 4ull * bucket_count - 4ull * first_symbol;
-  return image;
+  bucket_count_ = bucket_count;
+  buckets_avma_ = table_avma + sizeof(*counts) + 8ull * bloom_words;
+  chain_avma_ = buckets_avma_ + 4ull * bucket_count - 4ull * first_symbol;
+  is_gnu_table_ = true;
+  return true;
+}
+
+bool ImageSymbols::OpenOldTable(uint64_t table_avma) {
+  const auto counts = memory_->Value<std::array<uint32_t, 2>>(table_avma);
+  if (!counts || (*counts)[0] == 0) return false;
+  bucket_count_ = (*counts)[0];
+  buckets_avma_ = table_avma + sizeof(*counts);
+  chain_avma_ = buckets_avma_ + 4ull * bucket_count_;
+  return true;
+}
+
+std::optional<uint64_t> ImageSymbols::AddressOf(uint64_t index, std::string_view name) const {
+  const auto symbol = memory_->Value<Elf64_Sym>(symbols_avma_ + index * sizeof(Elf64_Sym));
+  if (!symbol || symbol->st_shndx == SHN_UNDEF) return std::nullopt;
+  if (memory_->Text(strings_avma_ + symbol->st_name, kMaxNameBytes) != name) return std::nullopt;
+  return bias_ + symbol->st_value;
 }
 
 std::optional<uint64_t> ImageSymbols::Find(std::string_view name) const {
+  return is_gnu_table_ ? FindByGnuTable(name) : FindByOldTable(name);
+}
+
+std::optional<uint64_t> ImageSymbols::FindByGnuTable(std::string_view name) const {
   const uint32_t hash = GnuHash(name);
   const auto first = memory_->Value<uint32_t>(buckets_avma_ + 4ull * (hash % bucket_count_));
   if (!first || *first == 0) return std::nullopt;
@@ -62,11 +98,18 @@ std::optional<uint64_t> ImageSymbols::Find(std::string_view name) const {
     const auto chained = memory_->Value<uint32_t>(chain_avma_ + 4 * index);
     if (!chained) return std::nullopt;
     if ((*chained | 1) == (hash | 1)) {
-      const auto symbol = memory_->Value<Elf64_Sym>(symbols_avma_ + index * sizeof(Elf64_Sym));
-      if (!symbol) return std::nullopt;
-      if (memory_->Text(strings_avma_ + symbol->st_name, kMaxNameBytes) == name) return bias_ + symbol->st_value;
+      if (const auto address = AddressOf(index, name)) return address;
     }
     if ((*chained & 1) != 0) return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+std::optional<uint64_t> ImageSymbols::FindByOldTable(std::string_view name) const {
+  auto index = memory_->Value<uint32_t>(buckets_avma_ + 4ull * (OldHash(name) % bucket_count_));
+  for (uint32_t i = 0; index && *index != 0 && i < kMaxChain; ++i) {
+    if (const auto address = AddressOf(*index, name)) return address;
+    index = memory_->Value<uint32_t>(chain_avma_ + 4ull * *index);
   }
   return std::nullopt;
 }

@@ -163,13 +163,17 @@ JavaFrames::Step JavaFrames::StubFrame(const CodeBlob& blob, uint64_t pc_avma, u
     boundary.boundary = true;
     return Keep({pc_avma, sp_avma, rbp + 16, stack.Read(rbp).value_or(0)}, {boundary});
   }
-  // Where the frames of a virtual thread that was put on this one begin, the code that they return to is a stub in place of
-  // the method that entered it: of that, the entry is the lower end, and the saved rbp and the return address follow.
+  // Of a virtual thread that was put on this one the innermost frames are here. The last of them returns to a stub that
+  // fetches the next; beyond it is the frame of the method that entered the thread: the entry is its lower end, its saved
+  // rbp and its return address follow.
   const uint64_t entry_avma = thread_.continuation_entry_avma;
   if (entry_avma >= sp_avma && entry_avma - sp_avma < kMaxArgumentsBytes && blob.frame_bytes == 0) {
     const uint64_t rbp_avma = entry_avma + layout_.continuation_entry_bytes;
     if (IsCaller(rbp_avma + 16, stack)) {
-      return Keep({pc_avma, sp_avma, rbp_avma + 16, stack.Read(rbp_avma).value_or(0)}, {});
+      ManagedFrame rest;
+      rest.function = "(the virtual thread's older frames are on the heap)";
+      rest.anchor_avma = sp_avma;
+      return Keep({pc_avma, sp_avma, rbp_avma + 16, stack.Read(rbp_avma).value_or(0)}, {rest});
     }
   }
   ManagedFrame stub;

@@ -30,6 +30,7 @@ constexpr Entry kEntries[] = {
     {&Layout::constants_length, kOffset, {"ConstantPool._length"}},
     {&Layout::constants_source_file, kOffset, {"ConstantPool._source_file_name_index"}, kOptional},
     {&Layout::constants_bytes, kBytes, {"ConstantPool"}},
+    {&Layout::klass_source_file, kOffset, {"InstanceKlass._source_file_name_index"}, kOptional},
     {&Layout::klass_name, kOffset, {"Klass._name"}},
     {&Layout::klass_super, kOffset, {"Klass._super"}},
     {&Layout::symbol_length, kOffset, {"Symbol._length"}},
@@ -69,9 +70,11 @@ constexpr Entry kEntries[] = {
     {&Layout::call_stub_return_avma, kAddress, {"StubRoutines._call_stub_return_address"}},
     {&Layout::continuation_entry_bytes, kBytes, {"ContinuationEntry"}, kOptional},
 
-    {&Layout::thread_list_avma, kAddress, {"ThreadsSMRSupport._java_thread_list"}},
-    {&Layout::threads_length, kOffset, {"ThreadsList._length"}},
-    {&Layout::threads_data, kOffset, {"ThreadsList._threads"}},
+    {&Layout::thread_list_avma, kAddress, {"ThreadsSMRSupport._java_thread_list"}, kOptional},
+    {&Layout::threads_length, kOffset, {"ThreadsList._length"}, kOptional},
+    {&Layout::threads_data, kOffset, {"ThreadsList._threads"}, kOptional},
+    {&Layout::first_thread_avma, kAddress, {"Threads._thread_list"}, kOptional},
+    {&Layout::thread_next, kOffset, {"JavaThread._next"}, kOptional},
     {&Layout::thread_osthread, kOffset, {"JavaThread._osthread", "Thread._osthread"}},
     {&Layout::osthread_id, kOffset, {"OSThread._thread_id"}},
     {&Layout::thread_object, kOffset, {"JavaThread._threadObj"}, kOptional},
@@ -86,15 +89,21 @@ constexpr Entry kEntries[] = {
     {&Layout::lock_stack_base, kOffset, {"LockStack._base[0]"}, kOptional},
     {&Layout::monitor_object, kOffset, {"ObjectMonitor._object"}, kOptional},
     {&Layout::monitor_owner, kOffset, {"ObjectMonitor._owner"}, kOptional},
-    {&Layout::narrow_oop_base_avma, kAddress, {"CompressedOops._base", "CompressedOops._narrow_oop._base"}, kOptional},
-    {&Layout::narrow_oop_shift_avma, kAddress, {"CompressedOops._shift", "CompressedOops._narrow_oop._shift"}, kOptional},
+    {&Layout::narrow_oop_base_avma,
+     kAddress,
+     {"CompressedOops._base", "CompressedOops._narrow_oop._base", "Universe._narrow_oop._base"},
+     kOptional},
+    {&Layout::narrow_oop_shift_avma,
+     kAddress,
+     {"CompressedOops._shift", "CompressedOops._narrow_oop._shift", "Universe._narrow_oop._shift"},
+     kOptional},
     {&Layout::narrow_klass_base_avma,
      kAddress,
-     {"CompressedKlassPointers._base", "CompressedKlassPointers._narrow_klass._base"},
+     {"CompressedKlassPointers._base", "CompressedKlassPointers._narrow_klass._base", "Universe._narrow_klass._base"},
      kOptional},
     {&Layout::narrow_klass_shift_avma,
      kAddress,
-     {"CompressedKlassPointers._shift", "CompressedKlassPointers._narrow_klass._shift"},
+     {"CompressedKlassPointers._shift", "CompressedKlassPointers._narrow_klass._shift", "Universe._narrow_klass._shift"},
      kOptional},
     {&Layout::object_klass, kOffset, {"oopDesc._metadata._klass"}},
     {&Layout::klass_constants, kOffset, {"InstanceKlass._constants"}, kOptional},
@@ -159,6 +168,10 @@ Result<Layout> MakeLayout(ProcessMemory* memory, const VmStructs& structs) {
   if (!has_code || !has_scopes || !has_metadata) {
     return Error(Code::kFailedPrecondition, "this HotSpot does not say where its compiled methods have their scopes");
   }
+  const bool has_threads = layout.thread_list_avma != kNone
+                               ? layout.threads_length != kNone && layout.threads_data != kNone
+                               : layout.first_thread_avma != kNone && layout.thread_next != kNone;
+  if (!has_threads) return Error(Code::kFailedPrecondition, "this HotSpot does not say where it has its threads");
   // What JDK 8 counts as its major version is HotSpot's own (25), and its tables lack what was asked above.
   if (layout.release < 11) return Error(Code::kFailedPrecondition, "this HotSpot does not say which release it is");
   return layout;

@@ -20,6 +20,7 @@ struct Layout {
   uint64_t const_method_constants, const_method_code_size, const_method_name_index, const_method_flags, const_method_bytes;
   uint64_t has_line_table_flag;
   uint64_t constants_holder, constants_length, constants_source_file, constants_bytes;
+  uint64_t klass_source_file;  // where constants_source_file is none
   uint64_t klass_name, klass_super;
   uint64_t symbol_length, symbol_body;
 
@@ -45,6 +46,7 @@ struct Layout {
   // Threads and locks. kNone where a release has none: then less is said, not nothing.
   uint64_t thread_list_avma;  // of a variable
   uint64_t threads_length, threads_data;
+  uint64_t first_thread_avma, thread_next;  // where there is no list: a variable, and a field
   uint64_t thread_osthread, osthread_id;
   uint64_t thread_object, thread_stack_base, thread_stack_size, thread_continuation_entry;
   uint64_t thread_pending_monitor, thread_waiting_monitor, thread_owner_id, thread_lock_stack;

@@ -72,8 +72,10 @@ std::optional<JavaMethod> Methods::Read(uint64_t method_avma) {
   if (!class_name || !name) return std::nullopt;
   JavaMethod method;
   method.function = *class_name + "." + *name;
-  if (layout_.constants_source_file != kNone) {
-    const auto file_index = memory_->Value<uint16_t>(*pool + layout_.constants_source_file);
+  const bool in_pool = layout_.constants_source_file != kNone;
+  if (in_pool || layout_.klass_source_file != kNone) {
+    const uint64_t index_avma = in_pool ? *pool + layout_.constants_source_file : *holder + layout_.klass_source_file;
+    const auto file_index = memory_->Value<uint16_t>(index_avma);
     if (file_index) method.file = PoolSymbol(memory_, layout_, *pool, *file_index).value_or("");
   }
   method.code_avma = *const_method + layout_.const_method_bytes;
