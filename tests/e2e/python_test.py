@@ -179,6 +179,26 @@ class FramesTest(PythonTest):
         self.assertIn("GIL", text)
         victim.kill()
 
+    @for_each_python
+    def test_an_interpreter_that_was_loaded_late_and_for_one_library_alone_is_found(self, python):
+        asked = subprocess.run([python.path, "-c", "import sysconfig as s; print(s.get_config_var('LIBDIR'), "
+                                "s.get_config_var('INSTSONAME'), s.get_config_var('prefix'))"], capture_output=True, text=True)
+        folder, name, prefix = asked.stdout.split()
+        library = pathlib.Path(folder, name)
+        if not library.name.startswith("libpython3.") or not library.exists():
+            self.skipTest(f"{python} has no shared library")
+        program = self.dir / f"embeds-{python.name}"
+        subprocess.run(["gcc", PROGRAMS / "embeds.c", "-ldl", "-o", program], check=True)
+        daemon = self.the_daemon()
+        victim = self.start_victim(program, library, "import time\ndef nap():\n print('set', flush=True)\n time.sleep(999)\nnap()",
+                                   stdin="", env={"PYTHONHOME": prefix})
+        process = daemon.await_process(victim.pid)["name"]
+        self.assertNotIn("runtimes", daemon.dump(process).resource)
+        victim.process.stdin.write(b"\n")
+        victim.process.stdin.flush()
+        victim.read_until("set")
+        self.assertEqual([line.function for line in python_lines(daemon.dump(process), victim.pid)], ["nap", "<module>"])
+
     def test_values_do_not_leave_the_process(self):
         daemon = self.start_daemon()
         secret = "hunter2-" + "x" * 20
