@@ -66,6 +66,7 @@ def plain(kind, function):
 
 class PythonTest(StackdTest):
     limit_s = 600
+    NAP = "import time\ndef nap():\n print('ready', flush=True)\n time.sleep(999)\nnap()"
 
     def setUp(self):
         super().setUp()
@@ -131,7 +132,8 @@ class FramesTest(PythonTest):
         self.assertGreaterEqual(compared, 10)
         (runtime,) = dump.resource["runtimes"]
         # Before 3.11 an interpreter tells who asks, and it is not asked.
-        self.assertEqual(runtime["name"], f"CPython {python.name if python.version >= (3, 11) else python.name.rsplit('.', 1)[0]}")
+        known = python.name if python.version >= (3, 11) else python.name.rsplit(".", 1)[0]
+        self.assertEqual(runtime["name"], f"CPython {known}")
         self.assertEqual(runtime["language"], "PYTHON")
         self.assertNotIn("problem", runtime)
 
@@ -190,8 +192,7 @@ class FramesTest(PythonTest):
         program = self.dir / f"embeds-{python.name}"
         subprocess.run(["gcc", PROGRAMS / "embeds.c", "-ldl", "-o", program], check=True)
         daemon = self.the_daemon()
-        victim = self.start_victim(program, library, "import time\ndef nap():\n print('set', flush=True)\n time.sleep(999)\nnap()",
-                                   stdin="", env={"PYTHONHOME": prefix})
+        victim = self.start_victim(program, library, self.NAP.replace("ready", "set"), stdin="", env={"PYTHONHOME": prefix})
         process = daemon.await_process(victim.pid)["name"]
         self.assertNotIn("runtimes", daemon.dump(process).resource)
         victim.process.stdin.write(b"\n")
@@ -383,8 +384,7 @@ class PackageTest(PythonTest):
         for python in (self.pythons[0], self.pythons[-1]):
             with self.subTest(python=str(python)):
                 installed = self.install(python)
-                victim = self.start(installed, "-c", "import time\ndef nap():\n print('ready', flush=True)\n time.sleep(999)\nnap()",
-                                    preload=False)
+                victim = self.start(installed, "-c", self.NAP, preload=False)
                 dump = daemon.dump(daemon.await_process(victim.pid)["name"])
                 self.assertEqual([line.function for line in python_lines(dump, victim.pid)], ["nap", "<module>"])
                 victim.kill()
