@@ -36,6 +36,8 @@
 #define ABORT_WORDS 64
 #define ABORT_CODE_BYTES 512
 #define SYSCALL_BYTES 2
+/* Four times what a record needs: with the frame of a fault of our own, and the handler of that. */
+#define SPARE_STACK_BYTES (4 * STACKD_CRASH_STACK_BYTES)
 
 enum phase { NONE = 0, CAPTURING = 1, COMMITTED = 2, OVER = 3 };
 
@@ -68,6 +70,8 @@ static struct {
   uint32_t own_faults;
   uint64_t begin_ns;
 } crash;
+
+static char spare_stack[SPARE_STACK_BYTES] __attribute__((aligned(16)));
 
 void stackd_crash_init(uint64_t use_hold_ns, const struct stackd_own_fd* maps, const struct stackd_own_fd* spare) {
   hold_ns = use_hold_ns;
@@ -241,10 +245,7 @@ STACKD_HANDLER static void record_again(void) {
   finish(STACKD_CRASH_AGENT_FAULT);
 }
 
-STACKD_HANDLER static void record_crash(const struct stackd_fault* fault, int end_signal, siginfo_t* end_info) {
-  crash.fault = *fault;
-  crash.end_signal = end_signal;
-  crash.end_info = end_info;
+void stackd_crash_record_now(void) {
   crash.begin_ns = stackd_clock_ns(CLOCK_MONOTONIC);
   crash.first_slot = STACKD_NO_SLOT;
   crash.own_faults = 0;
@@ -254,6 +255,42 @@ STACKD_HANDLER static void record_crash(const struct stackd_fault* fault, int en
   if (crash.link != NULL) write_record(crash.link->ring);
   if (crash.first_slot == STACKD_NO_SLOT) write_record(stackd_spool_ring());
   finish(0);
+}
+
+/* Where the stack has no room: a program's alternate stacks may be small (those that Rust's standard library makes have 8
+ * KiB), and a handler of its own that aborts has used some of it. */
+STACKD_HANDLER static void record_on_spare_stack(void) {
+  stack_t spare = {.ss_sp = spare_stack, .ss_size = sizeof(spare_stack)};
+  stack_t before;
+  void* top = spare_stack + sizeof(spare_stack);
+  stack_t* first = &spare;
+  stack_t* second = &before;
+  /* From the spare stack, since the kernel lets nobody change the alternate stack that he is on. Unchanged, a fault of our
+   * own would begin at its top, where the frames are that the process is to die by. */
+  __asm__ volatile(
+      "mov %%rsp, %%rbx\n\t"
+      "mov %[top], %%rsp\n\t"
+      "mov %[sigaltstack], %%eax\n\t"
+      "syscall\n\t"
+      "call stackd_crash_record_now\n\t"
+      "mov %%rbx, %%rsp"
+      : [top] "+&r"(top), "+D"(first), "+S"(second)
+      : [sigaltstack] "i"(SYS_sigaltstack)
+      : "rax", "rbx", "rcx", "rdx", "r8", "r9", "r10", "r11", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6",
+        "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "memory", "cc");
+  stackd_syscall6(SYS_sigaltstack, (long)&before, 0, 0, 0, 0, 0);
+}
+
+STACKD_HANDLER static void record_crash(const struct stackd_fault* fault, int end_signal, siginfo_t* end_info) {
+  crash.fault = *fault;
+  crash.end_signal = end_signal;
+  crash.end_info = end_info;
+  /* Twice: further down it is asked again. */
+  if (stackd_has_room(fault->context, 2 * STACKD_CRASH_STACK_BYTES)) {
+    stackd_crash_record_now();
+  } else {
+    record_on_spare_stack();
+  }
 }
 
 STACKD_HANDLER static void wait_for_winner(void) {
@@ -308,6 +345,10 @@ STACKD_HANDLER static bool original_fault(uint32_t tid, uint64_t rsp, const stru
 
 STACKD_HANDLER static uint64_t rsp_of(const void* context) {
   return (uint64_t)((const ucontext_t*)context)->uc_mcontext.gregs[REG_RSP];
+}
+
+STACKD_HANDLER static uint64_t rip_of(const void* context) {
+  return (uint64_t)((const ucontext_t*)context)->uc_mcontext.gregs[REG_RIP];
 }
 
 /* A fault of this handler's own. (In OVER it would be the program's, which went on after exit() in a handler of its own.)
@@ -412,9 +453,16 @@ STACKD_HANDLER static bool is_in_abort(const struct stackd_fault* fault) {
   return false;
 }
 
-STACKD_HANDLER static void after_handler(const struct stackd_ring* ring, const struct stackd_fault* fault,
+/* The handler has given the signal its default action, in a way that we do not see, and returned to the instruction that
+ * faulted. What it will do next is fault again, and then nobody asks us. */
+STACKD_HANDLER static bool will_fault_again(const struct stackd_fault* fault, uint64_t rip) {
+  return !stackd_is_sent(fault->info) && rip_of(fault->context) == rip && stackd_chain_is_cut(fault->signal_number);
+}
+
+/* `rip`: where the fault was. */
+STACKD_HANDLER static void after_handler(const struct stackd_ring* ring, const struct stackd_fault* fault, uint64_t rip,
                                          struct stackd_active_fault* active) {
-  if (is_in_abort(fault)) {
+  if (is_in_abort(fault) || will_fault_again(fault, rip)) {
     struct stackd_fault handled = *fault;
     handled.flags = STACKD_CRASH_HANDLED;
     record_once(&handled, fault->signal_number, fault->info);
@@ -443,12 +491,13 @@ STACKD_HANDLER static struct stackd_active_fault* remember(const struct stackd_f
 }
 
 void stackd_run_handler(int signal_number, siginfo_t* info, void* context, const struct stackd_handler_call* call) {
+  uint64_t rip = rip_of(context);
   stackd_chain_call(&call->action, signal_number, info, context);
   if (call->active == NULL) return;
   struct stackd_fault fault = {signal_number, 0, info, context};
   __atomic_fetch_add(&link_users, 1, __ATOMIC_SEQ_CST);
   const struct stackd_crash_link* link = atomic_load(&current_link);
-  after_handler(link != NULL ? link->ring : NULL, &fault, call->active);
+  after_handler(link != NULL ? link->ring : NULL, &fault, rip, call->active);
   __atomic_fetch_sub(&link_users, 1, __ATOMIC_SEQ_CST);
 }
 

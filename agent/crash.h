@@ -69,6 +69,9 @@ void stackd_crash_before_jump(void) STACKD_HANDLER;
 /* The thread whose crash is being dealt with, or 0. SIGNAL-SAFE, any thread. */
 uint32_t stackd_crash_winner(void) STACKD_HANDLER;
 
+/* Writes the record of a crash that was begun, and holds the process: HANDLER ONLY. Called by its name from assembly. */
+void stackd_crash_record_now(void) STACKD_HANDLER;
+
 /* The signal handler itself: HANDLER ONLY. */
 void stackd_on_crash_signal(int signal_number, siginfo_t* info, void* context) STACKD_HANDLER;
 

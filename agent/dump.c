@@ -560,11 +560,13 @@ void stackd_dump_reset_after_fork(void) {
   maps_read_ns = 0;
 }
 
-static bool list_threads(struct run* run) {
-  if (run->table == NULL || run->task_fd < 0) return false;
+/* 0 or a negative errno. */
+static int list_threads(struct run* run) {
+  if (run->table == NULL) return -ENOMEM;
+  if (run->task_fd < 0) return run->task_fd;
   uint32_t only = run->options->only_tid;
-  if (only == 0) return stackd_proc_list(run->task_fd, add_thread, run) == 0;
-  return !stackd_task_exists(run->task_fd, only) || add_thread(run, only);
+  if (only == 0) return stackd_proc_list(run->task_fd, add_thread, run);
+  return !stackd_task_exists(run->task_fd, only) || add_thread(run, only) ? 0 : -ENOMEM;
 }
 
 void stackd_dump_run(struct stackd_job* job, const struct stackd_dump_options* options) {
@@ -579,9 +581,9 @@ void stackd_dump_run(struct stackd_job* job, const struct stackd_dump_options* o
   run.helper_tid = (uint32_t)stackd_gettid();
   run.answers_before = stackd_thread_answers();
   run.begin_ns = stackd_monotonic_ns();
-  bool listed = list_threads(&run);
-  if (listed) dump_threads(&run);
+  int error = list_threads(&run);
+  if (error == 0) dump_threads(&run);
   if (run.task_fd >= 0) stackd_own_fd_drop(run.task_fd);
-  /* Never "done" for threads that were not listed (no fd was free): the daemon sees them in procfs, and says so. */
-  if (listed) stackd_job_publish_done(job);
+  /* Threads that were not listed (no fd was free) the daemon sees in procfs. */
+  stackd_job_publish_done(job, error);
 }

@@ -21,7 +21,10 @@
 #define NAME_BYTES sizeof(((struct stackd_fd_name*)NULL)->name)
 /* Of the process's fds, when the other end of a pipe is looked for. */
 #define MAX_LOOKED_AT 1024
-/* An epoll instance may watch a hundred thousand; so much text tells of some thousands. */
+/* An epoll instance of a process with more fds may watch a hundred thousand. The kernel holds its mutex for the whole list,
+ * however little of it is read: tens of milliseconds, in which no thread of the program gets an event. */
+#define MAX_FDS_FOR_EPOLL 1024
+/* What one of MAX_FDS_FOR_EPOLL can have, unless it watches fds that were closed. */
 #define MAX_FDINFO_BYTES (256u << 10)
 
 /* Where /proc/self/fd/`fd` points, cut to fit; 0 or a negative errno. */
@@ -35,6 +38,15 @@ static int read_link(int fd, char* link, size_t size_bytes) {
 }
 
 static bool begins_with(const char* text, const char* start) { return strncmp(text, start, strlen(start)) == 0; }
+
+/* Gives each fd of the process to `visit`, until that returns false. A negative errno if they cannot be listed. */
+static int list_fds(bool (*visit)(void* context, uint32_t number), void* context) {
+  int folder = stackd_own_fd_hold(open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder < 0) return -errno;
+  int error = stackd_proc_list(folder, visit, context);
+  stackd_own_fd_drop(folder);
+  return error;
+}
 
 /* --- Sockets --- */
 
@@ -139,6 +151,19 @@ static void add_watched(const char* line, struct stackd_fd_name* name) {
   name->watched_count++;
 }
 
+static bool count_fd(void* context, uint32_t number) {
+  (void)number;
+  uint32_t* count = context;
+  return ++*count <= MAX_FDS_FOR_EPOLL;
+}
+
+static bool may_look_into_epolls(void) {
+  uint32_t count = 0;
+  return list_fds(count_fd, &count) == 0 && count <= MAX_FDS_FOR_EPOLL;
+}
+
+/* Waits for the instance's mutex: for ever if a thread of the program holds it that asks a dead FUSE server whether a file
+ * is ready. */
 static void describe_epoll(struct stackd_fd_name* name) {
   char text[4096];
   snprintf(text, sizeof(text), "/proc/self/fdinfo/%d", name->fd);
@@ -196,12 +221,8 @@ static bool look_for_ends(void* context, uint32_t number) {
 static void find_other_ends(struct stackd_fd_names* names) {
   bool any = false;
   for (uint32_t i = 0; i < names->fd_count; i++) any |= is_pipe(&names->fds[i]);
-  if (!any) return;
-  int folder = stackd_own_fd_hold(open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder < 0) return;
   struct search search = {names, 0};
-  stackd_proc_list(folder, look_for_ends, &search);
-  stackd_own_fd_drop(folder);
+  if (any) list_fds(look_for_ends, &search);
 }
 
 /* --- All --- */
@@ -216,7 +237,6 @@ static void describe(struct stackd_fd_name* name) {
   name->error = read_link(name->fd, name->name, NAME_BYTES);
   if (name->error != 0) return;
   if (begins_with(name->name, "socket:[")) describe_socket(name->fd, name->name);
-  if (strcmp(name->name, "anon_inode:[eventpoll]") == 0) describe_epoll(name);
   make_printable(name->name);
 }
 
@@ -231,5 +251,11 @@ void stackd_fd_names(const struct stackd_describe_fds* request, struct stackd_fd
     names->fds[i].other_end = -1;
     describe(&names->fds[i]);
   }
-  find_other_ends(names);
+  if (request->header.type != STACKD_MSG_DESCRIBE_EPOLLS) {
+    find_other_ends(names);
+  } else if (may_look_into_epolls()) {
+    for (uint32_t i = 0; i < names->fd_count; i++) {
+      if (strcmp(names->fds[i].name, STACKD_EPOLL_NAME) == 0) describe_epoll(&names->fds[i]);
+    }
+  }
 }

@@ -187,6 +187,7 @@ static void serve(void) {
       if (error != 0) return;
       if (message.header.type == STACKD_MSG_OPEN_FILE) open_file(&message.open_file);
       if (message.header.type == STACKD_MSG_DESCRIBE_FDS) describe_fds(&message.describe_fds);
+      if (message.header.type == STACKD_MSG_DESCRIBE_EPOLLS) describe_fds(&message.describe_fds);
     }
     __atomic_store_n(&header->helper_sleeping, 0, __ATOMIC_RELAXED);
   }

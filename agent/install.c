@@ -1,6 +1,7 @@
 #include "agent/install.h"
 
 #include <errno.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -124,7 +125,18 @@ int stackd_install_with(stackd_sigaction_fn* set_action) {
   return error != 0 ? error : stackd_helper_start(&settings, &files, false);
 }
 
+static int is_shared_agent(struct dl_phdr_info* object, size_t size_bytes, void* unused) {
+  (void)size_bytes;
+  (void)unused;
+  static const char kName[] = "libstackd_agent.so";
+  size_t length = strlen(object->dlpi_name);
+  return length >= sizeof(kName) - 1 && strcmp(object->dlpi_name + length - (sizeof(kName) - 1), kName) == 0;
+}
+
 EXPORT int stackd_install(void) {
+  if (atomic_load(&installing)) return 0;
+  /* Two agents would take each other's signals. */
+  if (dl_iterate_phdr(is_shared_agent, NULL) != 0) return -EEXIST;
   stackd_crash_set_abort((uint64_t)abort);
   int error = stackd_install_with(sigaction);
   /* Nobody stands before its exit() either. */

@@ -38,10 +38,11 @@ bool stackd_job_is_forgotten(const struct stackd_job* job) {
   return job->abandoned || stackd_monotonic_ns() >= job->deadline_ns + GRACE_NS || is_cancelled(job);
 }
 
-void* stackd_job_begin_record(const struct stackd_job* job, struct stackd_ring_writer* writer, uint32_t kind,
+void* stackd_job_begin_record(struct stackd_job* job, struct stackd_ring_writer* writer, uint32_t kind,
                               uint32_t size_bytes) {
   void* record;
   while ((record = stackd_ring_begin(writer, job->ring, kind, size_bytes, 0)) == NULL) {
+    stackd_job_is_over(job); /* looks whether the daemon is there */
     if (stackd_job_is_forgotten(job)) return NULL;
     stackd_ring_doorbell(job->ring);
     struct timespec pause = {0, MS};
@@ -56,7 +57,8 @@ void stackd_job_publish_listed(const struct stackd_job* job, uint32_t threads_li
   __atomic_store_n(&header->begun_seq, job->seq, __ATOMIC_RELEASE);
 }
 
-void stackd_job_publish_done(const struct stackd_job* job) {
+void stackd_job_publish_done(const struct stackd_job* job, int error) {
+  __atomic_store_n(&job->ring->header->failure, error, __ATOMIC_RELAXED);
   __atomic_store_n(&job->ring->header->done_seq, job->seq, __ATOMIC_RELEASE);
   stackd_ring_doorbell(job->ring);
 }

@@ -3,7 +3,9 @@
 #include <stddef.h>
 
 #include "agent/cpython.h"
+#include "agent/hotspot.h"
 #include "agent/loaded_object.h"
+#include "agent/v8.h"
 
 #define MAX_TEXT_BYTES 1024u
 #define MAX_TABLE_BYTES (32u << 10)
@@ -115,7 +117,11 @@ void stackd_managed_symbol(struct stackd_managed_writer* writer, const struct st
 /* The runtimes that there are: a line in each of the two functions. (Direct calls: what a handler can reach is proved on
  * the linked library.) */
 
-static void find_in(const struct stackd_loaded_object* object) { stackd_cpython_find(object); }
+static void find_in(const struct stackd_loaded_object* object) {
+  stackd_cpython_find(object);
+  stackd_v8_find(object);
+  stackd_hotspot_find(object);
+}
 
 void stackd_managed_find_runtimes(int maps_fd) { stackd_loaded_objects(maps_fd, find_in); }
 
@@ -134,6 +140,8 @@ bool stackd_managed_write(struct stackd_ring_writer* ring, const struct stackd_m
   uint32_t limit = room < STACKD_MAX_MANAGED_WORDS ? (uint32_t)room : STACKD_MAX_MANAGED_WORDS;
   struct stackd_managed_writer writer = {ring, limit, false, false, 0};
   stackd_cpython_walk(&writer, thread);
+  stackd_v8_walk(&writer, thread);
+  stackd_hotspot_walk(&writer, thread);
   *words = writer.words;
   return !writer.ring_full;
 }

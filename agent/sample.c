@@ -1,5 +1,6 @@
 #include "agent/sample.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "agent/own_fd.h"
@@ -11,6 +12,7 @@ struct look {
   uint32_t helper_tid;
   uint32_t listed;
   bool cut;
+  int error; /* why threads that sleep have no entry */
   struct stackd_wait_record batch;
 };
 
@@ -28,6 +30,14 @@ static bool write_batch(struct look* look) {
   return true;
 }
 
+/* Of a thread that has no entry: what else than that it runs, or has ended. */
+static int other_reason(const struct look* look, uint32_t tid, int error) {
+  if (error == -EAGAIN || error == -ESRCH) return 0;
+  if (error != -ENOENT) return error;
+  /* Kernels without this file have the thread. */
+  return stackd_task_exists(look->task_fd, tid) ? -ENOSYS : 0;
+}
+
 static bool look_at(void* context, uint32_t tid) {
   struct look* look = context;
   if (stackd_job_is_over(look->job)) {
@@ -37,7 +47,11 @@ static bool look_at(void* context, uint32_t tid) {
   look->listed++;
   if (tid == look->helper_tid) return true;
   struct stackd_task_sleep sleep;
-  if (stackd_task_read_sleep(look->task_fd, tid, &sleep) != 0) return true;
+  int error = stackd_task_read_sleep(look->task_fd, tid, &sleep);
+  if (error != 0) {
+    look->error = other_reason(look, tid, error);
+    return look->error == 0;
+  }
   struct stackd_wait_entry* entry = &look->batch.entries[look->batch.entry_count++];
   entry->tid = tid;
   entry->pad = 0;
@@ -50,10 +64,14 @@ static bool look_at(void* context, uint32_t tid) {
 
 void stackd_sample_run(struct stackd_job* job) {
   struct look look = {.job = job, .task_fd = stackd_task_open(), .helper_tid = (uint32_t)stackd_gettid()};
-  if (look.task_fd < 0) return;
+  if (look.task_fd < 0) {
+    stackd_job_publish_done(job, look.task_fd);
+    return;
+  }
   int error = stackd_proc_list(look.task_fd, look_at, &look);
   stackd_own_fd_drop(look.task_fd);
+  if (error == 0) error = look.error;
   bool whole = error == 0 && !look.cut && write_batch(&look);
   stackd_job_publish_listed(job, look.listed);
-  if (whole) stackd_job_publish_done(job);
+  if (whole || error != 0) stackd_job_publish_done(job, error);
 }

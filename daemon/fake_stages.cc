@@ -111,7 +111,7 @@ struct Unwinder::State {};
 Unwinder::Unwinder() = default;
 Unwinder::~Unwinder() = default;
 
-NativeStack Unwinder::Unwind(const Registers& registers, const StackCopy& stack, bool, const AddressMap&) {
+NativeStack Unwinder::Unwind(const Registers& registers, const StackCopy& stack, bool, const AddressMap&, JitCode*) {
   NativeStack result{.frames = {{registers.value[Registers::kRip], 0, FrameOrigin::kRegisters}}, .end = StackEnd::kRoot};
   for (uint64_t word : stack.words()) result.frames.push_back({word, 0, FrameOrigin::kCfi});
   return result;

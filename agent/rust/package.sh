@@ -17,5 +17,7 @@ rm -f "$folder"/agent/preload*
 cd "$folder"
 cargo package --allow-dirty --quiet "$@"
 for crate in "${CARGO_TARGET_DIR:-target}"/package/*.crate; do
-  [[ -e $crate ]] && cp "$crate" "$out/" && printf '%s\n' "$out/${crate##*/}"
+  [[ -e $crate ]] || continue # --list makes none
+  cp "$crate" "$out/"
+  printf '%s\n' "$out/${crate##*/}"
 done

@@ -9,6 +9,7 @@
 #include "daemon/analyze/syscall_name.h"
 #include "daemon/analyze/syscall_site.h"
 #include "daemon/analyze/verdict.h"
+#include "daemon/base/printable.h"
 #include "stackd/ring_abi.h"
 
 namespace stackd {
@@ -90,8 +91,21 @@ Verdict ExplainBadSyscall(const CrashScene& scene) {
   return {v1::Crash::BAD_SYSTEM_CALL, call + " that the seccomp filter forbids"};
 }
 
+// No signal was seen: the runtime of a language ended the process, and said why.
+Verdict ExplainReport(const CrashScene& scene) {
+  constexpr size_t kMaxBytes = 200;
+  std::string first_line;
+  if (!scene.capture.managed.reports.empty()) {
+    const std::string& text = scene.capture.managed.reports.front().text;
+    first_line = text.substr(0, std::min(text.find('\n'), kMaxBytes));
+  }
+  const auto cause = first_line.starts_with("panic") ? v1::Crash::UNCAUGHT_EXCEPTION : v1::Crash::ABORT;
+  return {cause, "ended by its own runtime" + (first_line.empty() ? "" : ": " + PrintableText(first_line))};
+}
+
 Verdict Explain(const CrashScene& scene) {
   const int32_t signal_number = scene.crash.signal_number;
+  if (signal_number == 0) return ExplainReport(scene);
   if (signal_number == SIGABRT && (SentBySelf(scene) || !WasSent(scene.crash))) return ExplainAbort(scene);
   if (WasSent(scene.crash)) return ExplainSent(scene);
   switch (signal_number) {
@@ -113,7 +127,7 @@ Verdict Explain(const CrashScene& scene) {
 
 std::string Sentence(const Verdict& verdict, const v1::Crash& crash) {
   // An abort is its own name.
-  if (crash.signal() == SIGABRT) return verdict.sentence;
+  if (crash.signal() == SIGABRT || crash.signal() == 0) return verdict.sentence;
   const bool named = verdict.sentence.starts_with(crash.signal_name());
   if (named && crash.code_name().empty()) return verdict.sentence;
   const std::string comma = named || crash.code_name().empty() ? "" : ", ";
@@ -138,13 +152,13 @@ v1::Crash ExplainCrash(const Capture& capture, const v1::Stack* stack, uint64_t 
   crash.set_id(id);
   crash.set_tid(captured.tid);
   crash.set_signal(captured.signal_number);
-  crash.set_signal_name(SignalName(captured.signal_number));
+  if (captured.signal_number != 0) crash.set_signal_name(SignalName(captured.signal_number));
   crash.set_code(captured.signal_code);
   crash.set_code_name(std::string(SignalCodeName(captured.signal_number, captured.signal_code)));
   if (WasSent(captured)) {
     crash.set_sender_pid(captured.sender_pid);
     crash.set_sender_uid(captured.sender_uid);
-  } else if (captured.signal_code != SI_KERNEL && captured.signal_number != SIGABRT) {
+  } else if (captured.signal_number != 0 && captured.signal_code != SI_KERNEL && captured.signal_number != SIGABRT) {
     crash.set_fault_address(HexOf(captured.fault_address_avma));
   }
   crash.set_abort_message(AbortMessage(captured));

@@ -12,7 +12,7 @@ namespace {
 using Finding = v1::Finding;
 using Wait = v1::Wait;
 
-// A circle of more threads is not told in one sentence.
+// No sentence names more threads.
 constexpr size_t kMaxToldEdges = 4;
 
 std::vector<WaitEdge> EdgesOf(const v1::Dump& dump) {
@@ -44,23 +44,12 @@ std::string ExplainSelfDeadlock(WaitScene* scene, const v1::Thread& thread) {
   return scene->NameAndPlace(thread) + " waits for itself: it " + WaitInWords(*scene, wait) + ", which it holds already";
 }
 
-std::string ExplainCircle(WaitScene* scene, const std::vector<WaitEdge>& cycle) {
+// Who waits for what stands in the details.
+std::string ExplainCircle(const WaitScene& scene, const std::vector<WaitEdge>& cycle) {
   std::string text = std::to_string(cycle.size()) + " threads wait for each other in a circle: ";
-  const bool is_long = cycle.size() > kMaxToldEdges;
   for (size_t i = 0; i < cycle.size(); ++i) {
-    const v1::Thread& thread = *scene->Find(cycle[i].waiter_tid);
-    if (is_long) {
-      text += (i > 0 ? ", " : "") + scene->Name(thread.tid());
-      if (i + 1 == kMaxToldEdges) return text + " and " + std::to_string(cycle.size() - kMaxToldEdges) + " more";
-      continue;
-    }
-    const std::string& place = scene->Place(thread);
-    if (i == 0) {
-      text += scene->NameAndPlace(thread) + " ";
-    } else {
-      text += ", which" + (place.empty() ? "" : " in " + place) + " ";
-    }
-    text += WaitInWords(*scene, thread.wait()) + OwnerPart(*scene, thread.wait(), thread.tid());
+    if (i == kMaxToldEdges) return text + " and " + std::to_string(cycle.size() - kMaxToldEdges) + " more";
+    text += (i > 0 ? ", " : "") + scene.Name(cycle[i].waiter_tid);
   }
   return text;
 }
@@ -94,7 +83,7 @@ Finding DescribeCircle(WaitScene* scene, const std::vector<WaitEdge>& cycle, con
   finding.set_kind(is_self ? Finding::SELF_DEADLOCK : Finding::DEADLOCK);
   finding.set_severity(Finding::HANG);
   finding.set_explanation(is_self ? ExplainSelfDeadlock(scene, *scene->Find(cycle[0].waiter_tid))
-                                  : ExplainCircle(scene, cycle));
+                                  : ExplainCircle(*scene, cycle));
   for (const WaitEdge& edge : cycle) {
     const v1::Thread& thread = *scene->Find(edge.waiter_tid);
     const Wait& wait = thread.wait();

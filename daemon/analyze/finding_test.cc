@@ -10,6 +10,7 @@
 namespace stackd {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using Finding = v1::Finding;
@@ -32,10 +33,10 @@ TEST(Finding, TwoThreadsThatHoldEachOthersLockAreADeadlock) {
   const Finding& finding = scene.dump().findings(0);
   EXPECT_EQ(finding.kind(), Finding::DEADLOCK);
   EXPECT_EQ(finding.severity(), Finding::HANG);
-  EXPECT_EQ(
-      finding.explanation(),
-      "2 threads wait for each other in a circle: thread a (tid 101) in Transfer waits for mutex 0x5000, held by thread "
-      "b (tid 102), which in Audit waits for mutex 0x6000, held by thread a (tid 101)");
+  EXPECT_EQ(finding.explanation(), "2 threads wait for each other in a circle: thread a (tid 101), thread b (tid 102)");
+  EXPECT_THAT(finding.details(),
+              ElementsAre("thread a (tid 101) in Transfer waits for mutex 0x5000, held by thread b (tid 102)",
+                          "thread b (tid 102) in Audit waits for mutex 0x6000, held by thread a (tid 101)"));
   EXPECT_THAT(finding.tids(), ElementsAre(101, 102));
   ASSERT_EQ(finding.edges_size(), 2);
   EXPECT_EQ(finding.edges(0).waiter_tid(), 101);
@@ -67,7 +68,7 @@ TEST(Finding, CircleThroughAJoinIsADeadlock) {
   scene.Explain();
   ASSERT_EQ(scene.dump().findings_size(), 1);
   EXPECT_EQ(scene.dump().findings(0).kind(), Finding::DEADLOCK);
-  EXPECT_THAT(scene.dump().findings(0).explanation(), HasSubstr("waits for thread a (tid 101) to end"));
+  EXPECT_THAT(scene.dump().findings(0).details(), Contains(HasSubstr("waits for thread a (tid 101) to end")));
 }
 
 TEST(Finding, CircleThatATimeoutBreaksIsSuspiciousOnly) {
@@ -155,6 +156,71 @@ TEST(Finding, ManyBehindARunningOwnerAreAConvoy) {
   const Finding convoy = scene.Finding(Finding::LOCK_CONVOY);
   EXPECT_EQ(convoy.explanation(), "500 threads wait for mutex 0x5000, held by thread b (tid 102) in Compute, which runs");
   EXPECT_THAT(convoy.details(), ElementsAre("500 threads wait in Transfer"));
+}
+
+// A function of Python's and the native one that runs it, before the thread's last frame.
+void AddPython(HangScene* scene, int32_t tid, const char* function, const char* file, int line) {
+  v1::Stack* stack = nullptr;
+  for (const v1::Thread& thread : scene->dump().threads()) {
+    if (thread.tid() == tid) stack = scene->dump().mutable_stacks(thread.stack());
+  }
+  v1::Frame* frame = stack->add_frames();
+  frame->set_function(function);
+  frame->set_file(file);
+  frame->set_line(line);
+  frame->set_language(v1::PYTHON);
+  frame->set_origin(v1::Frame::RUNTIME);
+  v1::Frame* interpreter = stack->add_frames();
+  interpreter->set_function("_PyEval_EvalFrameDefault");
+  interpreter->set_module("libpython3.11.so.1.0");
+  interpreter->set_replaced(true);
+}
+
+TEST(Finding, ManyThatWaitForTheGilAreAConvoyBehindThePythonFunctionThatHasIt) {
+  HangScene scene;
+  scene.AddThread(102, "worker-3", {"sre_match@libpython3.11.so.1.0"});
+  AddPython(&scene, 102, "<regex_search>", "/usr/lib/re.py", 12);
+  for (int32_t tid = 201; tid <= 212; ++tid) {
+    scene.AddThread(tid, "w",
+                    {"futex_wait@libc.so.6", "pthread_cond_timedwait@libc.so.6", "take_gil@libpython3.11.so.1.0"});
+    scene.SetFutexCall(tid, 0x9000);
+    AddPython(&scene, tid, "pthread_mutex_lock", "/srv/app.py", 3);
+    scene.capture().managed.waits.push_back({ManagedLockKind::kGil, tid, 102, 0x9008, "the GIL"});
+  }
+  scene.Explain();
+  const Finding convoy = scene.Finding(Finding::LOCK_CONVOY);
+  EXPECT_EQ(convoy.explanation(),
+            "12 threads wait for the GIL, held by thread worker-3 (tid 102) in <regex_search> at re.py:12, which runs");
+  EXPECT_THAT(convoy.details(), ElementsAre("12 threads wait in pthread_mutex_lock at app.py:3"));
+  EXPECT_EQ(scene.wait(201).kind(), v1::Wait::GIL);
+  EXPECT_EQ(scene.wait(201).explanation(), "waits for the GIL, held by thread worker-3 (tid 102)");
+  EXPECT_EQ(scene.wait(201).waiter_count(), 12);
+}
+
+TEST(Finding, MonitorsAndMutexesMakeOneCircle) {
+  HangScene scene;
+  scene.AddThread(101, "a", {"futex_wait@libc.so.6", "Unsafe_Park@libjvm.so"});
+  scene.SetFutexCall(101, 0x9000);
+  scene.capture().managed.waits.push_back({ManagedLockKind::kMonitor, 101, 102, 0x7000, "bank.Account"});
+  scene.AddLocker(102, "b", "Transfer", 0x5000);
+  scene.AddMutex(0x5000, 101);
+  scene.Explain();
+  EXPECT_EQ(scene.Finding(Finding::DEADLOCK).explanation(),
+            "2 threads wait for each other in a circle: thread a (tid 101) in Unsafe_Park waits for bank.Account 0x7000, "
+            "held by thread b (tid 102), which in Transfer waits for mutex 0x5000, held by thread a (tid 101)");
+  EXPECT_EQ(scene.Finding(Finding::DEADLOCK).edges(0).lock(), "bank.Account 0x7000");
+}
+
+TEST(Finding, AWaitOfARuntimesForAThreadThatIsNotThereHasNoKnownOwner) {
+  HangScene scene;
+  scene.AddThread(101, "a", {"futex_wait@libc.so.6"});
+  scene.SetFutexCall(101, 0x9000);
+  scene.capture().managed.waits = {{ManagedLockKind::kMonitor, 101, 999, 0x7000, "bank.Account"},
+                                   {ManagedLockKind::kMonitor, 998, 101, 0x7000, "bank.Account"}};
+  scene.Explain();
+  EXPECT_EQ(scene.wait(101).kind(), v1::Wait::MONITOR);
+  EXPECT_EQ(scene.wait(101).owner(), v1::Wait::NOT_KNOWN);
+  EXPECT_EQ(scene.wait(101).owner_tid(), 0);
 }
 
 TEST(Finding, OneWaiterForARunningOwnerIsNothingToSpeakOf) {

@@ -32,6 +32,9 @@ namespace {
 
 using Wait = v1::Wait;
 
+// Of one wait: as many as are told of a poll.
+constexpr int kMaxFds = 64;
+
 std::string Hex(uint64_t value) {
   char text[24];
   snprintf(text, sizeof(text), "0x%lx", value);
@@ -147,6 +150,7 @@ class WaitExplainer {
     wait->set_owner(Wait::NONE);
     wait->set_timed(described.timed);
     for (int32_t number : thread.waited_fds.empty() ? WaitedFds(call) : thread.waited_fds) {
+      if (wait->fds_size() == kMaxFds) break;
       v1::WaitedFd& fd = *wait->add_fds();
       fd.set_fd(number);
       if (const auto known = fds_.find(number); known != fds_.end()) fd.set_name(FdName(*known->second));

@@ -143,6 +143,7 @@ constexpr Entry kRustLibraries[] = {
 
 // musl (src/thread), Abseil (absl/synchronization), folly, Go's runtime (runtime/os_linux.go, lock_futex.go).
 constexpr Entry kOthers[] = {
+    {"syscall", kBegin, kBelow},  // syscall6, syscall_cp_c
     {"timedwait_cp", kWhole, kBelow},
     {"timedwait", kWhole, kBelow},
     {"absl::", kBegin, kGeneric, Wait::MUTEX, LockMaker::kAbseil},

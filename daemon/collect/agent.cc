@@ -1,7 +1,11 @@
 #include "daemon/collect/agent.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <string.h>
+#include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -36,17 +40,15 @@ constexpr int64_t kDumpRequestBurst = 10;
 constexpr int64_t kDumpRequestNs = kNsPerSecond;
 // Deadlines further off are as good as this one, and sums with them do not overflow.
 constexpr int64_t kMaxCaptureNs = 3600 * kNsPerSecond;
-// What a crash has for the other threads, of the 2 s that its process is held for.
-constexpr int64_t kCrashCaptureNs = kNsPerSecond / 2;
 // A process that has waited for so long is let go as soon as what it said is stored.
 constexpr int64_t kCrashPatienceNs = kNsPerSecond;
-// Of that, where other crashes wait: what other processes have mapped too is known, and needs no time.
-constexpr int64_t kHurriedLoadNs = 50 * kNsPerMs;
 // What threads wait for is read when they have answered: a capture that is late as it is has still so long for it.
 constexpr int64_t kWaitFactsGraceNs = 20 * kNsPerMs;
+constexpr int kMaxErrno = 4095;
 // Names of fds come from the process, which may not tell them.
 constexpr size_t kMaxPolledFds = 20'000;
 constexpr int64_t kFdNamesNs = 50 * kNsPerMs;
+constexpr int64_t kCrashFdNamesNs = 10 * kNsPerMs;
 // Until threads that had been asked sleep again and that was seen: longer only where they wait for a core.
 constexpr int64_t kMinConfirmWaitsNs = 100 * kNsPerMs;
 constexpr int64_t kMaxConfirmWaitsNs = 500 * kNsPerMs;
@@ -55,6 +57,9 @@ constexpr int64_t kFirstConfirmPauseNs = kNsPerMs;
 constexpr int64_t kReadFutexesNs = 100 * kNsPerMs;
 // Modules that are loaded before anybody needs them.
 constexpr int64_t kLoadEarlyNs = 200 * kNsPerMs;
+
+// Of a traceback; a thousand goroutines have about this much.
+constexpr size_t kMaxReportBytes = 1 << 20;
 
 // Older than a process is held, or a tentative record is valid: the clock of the record is wrong.
 constexpr int64_t kMaxCrashAgeNs = 2 * static_cast<int64_t>(STACKD_TENTATIVE_NS);
@@ -80,9 +85,11 @@ Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessFiles 
       id_(std::move(id)),
       files_(std::make_shared<const ProcessFiles>(std::move(files))),
       memory_(std::make_shared<const MemoryReader>(files_)),
+      motion_(files_),
       ring_(std::move(ring)),
       counters_(counters),
       dump_signal_(hello.dump_signal),
+      has_handler_((hello.flags & STACKD_HELLO_NO_HANDLER) == 0),
       fd_names_(socket_.get()),
       loader_(files_.get(), modules, FieldText(hello.exe),
               [this](const std::vector<std::string>& paths, int64_t deadline_ns) { return OpenFiles(paths, deadline_ns); }),
@@ -112,7 +119,7 @@ ProcessDescription Agent::Describe() const {
 }
 
 Result<std::vector<ThreadMotion>> Agent::ReadMotion() {
-  auto motions = files_->Motion();
+  auto motions = motion_.Read();
   if (motions) thread_count_.store(static_cast<int32_t>(motions->size()));
   return motions;
 }
@@ -135,7 +142,8 @@ bool Agent::OnMessage(ReceivedMessage* message, AgentWish* wish) {
       std::lock_guard lock(files_mutex_);
       auto awaited = awaited_files_.find(file->request_id);
       if (awaited == awaited_files_.end()) return true;  // after its deadline
-      if (file->error == 0 && !message->fds.empty()) opened_files_[awaited->second] = std::move(message->fds.front());
+      Fd& opened = opened_files_[awaited->second].emplace();
+      if (file->error == 0 && !message->fds.empty()) opened = std::move(message->fds.front());
       awaited_files_.erase(awaited);
       if (awaited_files_.empty()) files_changed_.notify_all();
       return true;
@@ -156,12 +164,38 @@ bool Agent::OnMessage(ReceivedMessage* message, AgentWish* wish) {
     case STACKD_MSG_DUMP_REQUEST:
       *wish = MayAskForDump() ? AgentWish::kDump : AgentWish::kNothing;
       return true;
+    case STACKD_MSG_REPORT_FILE:
+      return KeepReportFile(message);
     case STACKD_MSG_CRASH:
       *wish = AgentWish::kCrash;
       return true;
     default:
       return true;
   }
+}
+
+bool Agent::KeepReportFile(ReceivedMessage* message) {
+  auto report = message->As<stackd_report_file>();
+  // Only a file in memory has seals: no other can make its reader wait.
+  if (!report || message->fds.empty() || fcntl(message->fds.front().get(), F_GET_SEALS) < 0) return false;
+  std::lock_guard lock(report_mutex_);
+  report_file_ = std::move(message->fds.front());
+  const bool is_known = report->language <= static_cast<uint32_t>(Language::kJavascript);
+  report_.language = is_known ? static_cast<Language>(report->language) : Language::kUnknown;
+  report_.title = FieldText(report->title);
+  return true;
+}
+
+std::optional<RuntimeReport> Agent::ReadReport() {
+  std::lock_guard lock(report_mutex_);
+  if (!report_file_.valid()) return std::nullopt;
+  RuntimeReport report = report_;
+  report.text.resize(kMaxReportBytes);
+  const ssize_t got = pread(report_file_.get(), report.text.data(), report.text.size(), 0);
+  report_file_.Reset();
+  if (got <= 0) return std::nullopt;
+  report.text.resize(static_cast<size_t>(got));
+  return report;
 }
 
 void Agent::OnClosed() {
@@ -176,7 +210,7 @@ void Agent::OnClosed() {
   reader_.Interrupt();
 }
 
-std::vector<Fd> Agent::OpenFiles(const std::vector<std::string>& paths, int64_t deadline_ns) {
+std::vector<std::optional<Fd>> Agent::OpenFiles(const std::vector<std::string>& paths, int64_t deadline_ns) {
   std::unique_lock lock(files_mutex_);
   opened_files_.clear();
   opened_files_.resize(paths.size());
@@ -184,7 +218,10 @@ std::vector<Fd> Agent::OpenFiles(const std::vector<std::string>& paths, int64_t 
   for (size_t i = 0; i < paths.size(); i++) {
     stackd_open_file request{};
     request.header = {STACKD_MSG_OPEN_FILE, sizeof(request)};
-    if (paths[i].size() >= sizeof(request.path)) continue;
+    if (paths[i].size() >= sizeof(request.path)) {
+      opened_files_[i].emplace();
+      continue;
+    }
     request.request_id = next_file_request_++;
     paths[i].copy(request.path, paths[i].size());
     awaited_files_[request.request_id] = i;
@@ -210,6 +247,17 @@ void Agent::LoadModules(int64_t deadline_ns, std::vector<std::string>* notes) {
     // The former map serves for the stacks of a process that has just ended.
     notes->push_back("its memory map could not be read: " + map.error().message);
   }
+}
+
+bool Agent::LoadModulesOfCrash(int64_t deadline_ns, std::vector<std::string>* notes) {
+  const WantsCapture wanted(&captures_wanted_);
+  std::unique_lock lock(capture_mutex_, std::defer_lock);
+  // A live dump that runs ends as soon as it sees the crash.
+  if (!lock.try_lock_for(std::chrono::nanoseconds(deadline_ns - MonotonicNs()))) return !connected();
+  const bool known = Map() != nullptr && !loader_.awaits_files();
+  if (known || !connected()) return true;
+  LoadModules(deadline_ns, notes);
+  return !loader_.awaits_files() || !connected();
 }
 
 std::shared_ptr<const AddressMap> Agent::Map() const {
@@ -296,6 +344,13 @@ bool Agent::TakeCrash() {
       KeepCrash(std::move(*newest));
     }
   }
+  if (ended && !crashed_.load()) {
+    crash_report_ = ReadReport();
+    if (crash_report_) {
+      counters_->crashes_taken++;
+      crashed_.store(true);
+    }
+  }
   return crashed_.load() && !std::exchange(crash_claimed_, true);
 }
 
@@ -332,7 +387,8 @@ void Agent::Record(const CaptureRequest& request, const std::function<bool()>& i
     if (__atomic_load_n(&header->begun_seq, __ATOMIC_ACQUIRE) == seq_) {
       recording->listed = __atomic_load_n(&header->threads_listed, __ATOMIC_RELAXED);
     }
-    recording->done = done;
+    recording->failure = done ? Failure() : 0;
+    recording->done = done && recording->failure == 0;
     recording->ended = !connected_before;
     recording->crashed = request.trigger != Trigger::kCrash && crashed_.load();
     recording->hurried = in_a_hurry != nullptr && in_a_hurry();
@@ -379,6 +435,12 @@ void Agent::AccountForTheRest(const CaptureRequest& request, Recording* recordin
   }
 }
 
+int Agent::Failure() const {
+  const int32_t failure = __atomic_load_n(&ring_->header()->failure, __ATOMIC_RELAXED);
+  // The process may have written anything there.
+  return failure >= 0 ? 0 : failure < -kMaxErrno ? EPROTO : -failure;
+}
+
 void Agent::CountDrops() {
   std::atomic<int64_t>* const totals[] = {&counters_->ring_dropped_no_slot, &counters_->ring_dropped_late,
                                           &counters_->ring_dropped_agent_fault, &counters_->ring_dropped_crash};
@@ -393,6 +455,12 @@ void Agent::CountDrops() {
 
 void Agent::RunDump(const CaptureRequest& request, const std::function<bool()>& in_a_hurry, Recording* recording,
                     Capture* capture) {
+  if (!has_handler_) {
+    capture->notes.push_back(
+        "its threads were not asked, since it has no agent for native code: what follows is what its "
+        "runtime keeps in memory");
+    return;
+  }
   int64_t begin_ns = MonotonicNs();
   {
     std::lock_guard lock(ring_mutex_);
@@ -431,6 +499,8 @@ void Agent::RunDump(const CaptureRequest& request, const std::function<bool()>& 
   } else if (recording->hurried) {
     capture->notes.push_back("many crashes came at once: " + of(threads) +
                              " threads had answered when the process was let go");
+  } else if (recording->failure != 0) {
+    capture->notes.push_back(std::string("its agent could not list its threads: ") + strerror(recording->failure));
   } else if (!recording->done) {
     capture->notes.push_back("the process did not finish the dump by the deadline: " + of(threads) +
                              " threads had answered");
@@ -476,7 +546,9 @@ void Agent::AddWaits(int64_t deadline_ns, Capture* capture) {
   if (!connected()) return;
   deadline_ns = std::max(deadline_ns, MonotonicNs() + kWaitFactsGraceNs);
   AddWaitFacts(deadline_ns, capture);
-  AddFdNames(std::min(deadline_ns, MonotonicNs() + kFdNamesNs), capture);
+  // A crash must not hold the process for names.
+  const int64_t names_ns = capture->trigger == Trigger::kCrash ? kCrashFdNamesNs : kFdNamesNs;
+  AddFdNames(std::min(deadline_ns, MonotonicNs() + names_ns), capture);
 }
 
 void Agent::AddWaitFacts(int64_t deadline_ns, Capture* capture) {
@@ -533,10 +605,10 @@ void Agent::DropEndedCircles(std::vector<ThreadCall> calls, int64_t deadline_ns,
   bool has_looked = false;
   std::set<int32_t> ended, not_clear;
   for (int64_t pause_ns = kFirstConfirmPauseNs;; pause_ns *= 2) {
-    const auto before = files_->Motion().value_or(std::vector<ThreadMotion>{});
+    const auto before = motion_.Read().value_or(std::vector<ThreadMotion>{});
     auto sample = SampleWaits(deadline_ns, /*gives_way=*/!capture->crash.has_value());
     auto words = ReadFutexes(avmas);
-    const auto after = files_->Motion().value_or(std::vector<ThreadMotion>{});
+    const auto after = motion_.Read().value_or(std::vector<ThreadMotion>{});
     if (sample && !sample->empty() && words) {
       has_looked = true;
       capture->futexes = std::move(*words);
@@ -550,7 +622,8 @@ void Agent::DropEndedCircles(std::vector<ThreadCall> calls, int64_t deadline_ns,
       std::erase_if(calls, [&](const ThreadCall& thread) { return ended.contains(thread.tid); });
       if (not_clear.empty()) break;
     }
-    if (!connected() || MonotonicNs() + pause_ns >= deadline_ns) break;
+    const bool may_not_look = !sample && sample.error().code == Code::kFailedPrecondition;
+    if (may_not_look || !connected() || MonotonicNs() + pause_ns >= deadline_ns) break;
     usleep(static_cast<useconds_t>(pause_ns / 1000));
   }
   if (!has_looked) {
@@ -571,6 +644,7 @@ void Agent::AddFdNames(int64_t deadline_ns, Capture* capture) {
 }
 
 Result<std::vector<ThreadWait>> Agent::SampleWaits(int64_t deadline_ns, bool gives_way) {
+  if (!has_handler_) return std::vector<ThreadWait>{};
   deadline_ns = std::min(deadline_ns, MonotonicNs() + kMaxCaptureNs);
   std::unique_lock lock(capture_mutex_, std::defer_lock);
   auto wait = std::chrono::nanoseconds(std::max<int64_t>(0, deadline_ns - MonotonicNs()));
@@ -602,7 +676,13 @@ Result<void> Agent::RecordSample(int64_t deadline_ns, bool gives_way) {
     const bool connected_before = connected();
     const bool done = __atomic_load_n(&ring_->header()->done_seq, __ATOMIC_ACQUIRE) == seq_;
     Drain();
-    if (done) return {};
+    if (done) {
+      const int failure = Failure();
+      SetSampleLimit(failure == 0 ? "" : strerror(failure));
+      if (failure == 0) return {};
+      return Error(Code::kFailedPrecondition,
+                   "what the threads of processes/" + id_ + " sleep in cannot be read: " + strerror(failure));
+    }
     if (!connected_before) return Error(Code::kNotFound, "processes/" + id_ + " has ended", "PROCESS_EXITED");
     if (gives_way && (captures_wanted_.load() > 0 || crashed_.load())) {
       return Error(Code::kAborted, "a dump of processes/" + id_ + " went first");
@@ -612,6 +692,15 @@ Result<void> Agent::RecordSample(int64_t deadline_ns, bool gives_way) {
     }
     reader_.Wait(doorbell, kPollNs);
   }
+}
+
+void Agent::SetSampleLimit(std::string why) {
+  static constexpr std::string_view kLimit = "what its threads sleep in cannot be read";
+  std::lock_guard lock(description_mutex_);
+  std::erase_if(description_.limits, [](const std::string& limit) { return limit.starts_with(kLimit); });
+  if (why.empty()) return;
+  description_.limits.push_back(std::string(kLimit) + " (" + std::move(why) +
+                                "): deadlocks and standstills of it are not noticed");
 }
 
 Result<std::vector<FutexWord>> Agent::ReadFutexes(std::vector<uint64_t> avmas) const {
@@ -636,7 +725,7 @@ Result<SigtermSigns> Agent::ReadSigtermSigns() const {
   const uint64_t avma = __atomic_load_n(&ring_->header()->sigterm_count_avma, __ATOMIC_RELAXED);
   if (avma == 0 || !files_->has_memory()) return signs;
   auto count = std::make_shared<std::optional<uint64_t>>();
-  const bool read = memory_.Run(MonotonicNs() + kReadFutexesNs, [count, avma](const ProcessFiles& files) {
+  const bool read = memory_->Run(MonotonicNs() + kReadFutexesNs, [count, avma](const ProcessFiles& files) {
     uint64_t word = 0;
     const auto bytes = std::span(reinterpret_cast<uint8_t*>(&word), sizeof(word));
     if (files.ReadSome(avma, bytes) == sizeof(word)) *count = word;
@@ -654,7 +743,30 @@ void Agent::Finish(Recording* recording, Capture* capture) {
   capture->process = Describe();
 }
 
-std::shared_ptr<Capture> Agent::CaptureCrash(const std::function<bool()>& in_a_hurry) {
+std::shared_ptr<Capture> Agent::CaptureReport(RuntimeReport report) {
+  auto capture = std::make_shared<Capture>();
+  capture->trigger = Trigger::kCrash;
+  capture->begin_wall_ns = WallNs();
+  CrashCapture& crash = capture->crash.emplace();
+  // A crash without an id could not be told from others: without random numbers its time is one.
+  if (getrandom(crash.id.data(), sizeof(crash.id), 0) != sizeof(crash.id)) {
+    crash.id = {static_cast<uint64_t>(capture->begin_wall_ns), 0};
+  }
+  Recording recording(0, counters_);
+  Finish(&recording, capture.get());
+  // Stands for whichever thread it was: the report does not say.
+  crash.tid = capture->process.pid;
+  ThreadCapture& thread = capture->threads.emplace_back();
+  thread.tid = crash.tid;
+  thread.status = ThreadStatus::kExited;
+  capture->managed.reports.push_back(std::move(report));
+  capture->memory = nullptr;
+  return capture;
+}
+
+std::shared_ptr<Capture> Agent::CaptureCrash(int64_t deadline_ns, std::vector<std::string> notes,
+                                             const std::function<bool()>& in_a_hurry) {
+  if (crash_report_) return CaptureReport(*std::exchange(crash_report_, std::nullopt));
   CrashRecord crash;
   {
     std::lock_guard lock(ring_mutex_);
@@ -667,20 +779,18 @@ std::shared_ptr<Capture> Agent::CaptureCrash(const std::function<bool()>& in_a_h
   capture->trigger = Trigger::kCrash;
   capture->begin_wall_ns = WallNs() - std::min(age_ns, kMaxCrashAgeNs);
   capture->dump_signal = dump_signal_;
+  capture->notes = std::move(notes);
   capture->crash = ToCrashCapture(crash);
 
-  CaptureRequest request{.trigger = Trigger::kCrash, .deadline_ns = now_ns + kCrashCaptureNs};
+  CaptureRequest request{.trigger = Trigger::kCrash, .deadline_ns = deadline_ns};
   std::optional<WantsCapture> wanted(std::in_place, &captures_wanted_);
   std::unique_lock lock(capture_mutex_, std::defer_lock);
-  // A live dump that runs ends as soon as it sees the crash.
-  bool has_turn = lock.try_lock_for(std::chrono::nanoseconds(kCrashCaptureNs));
+  bool has_turn = lock.try_lock_for(std::chrono::nanoseconds(deadline_ns - now_ns));
   Recording recording(has_turn ? seq_ + 1 : 0, counters_);
   AddCrashedThread(std::move(crash), &recording, capture.get());
-  if (has_turn && Map() == nullptr && connected()) {
-    LoadModules(in_a_hurry() ? now_ns + kHurriedLoadNs : request.deadline_ns, &capture->notes);
-  }
   // Too late, also if it ended while it was asked: its file has what was mapped.
-  if (Map() == nullptr && spool_file_ != nullptr && spool_file_->HasCrash(capture->crash->id)) return nullptr;
+  const bool knows_modules = Map() != nullptr && !(has_turn && loader_.awaits_files());
+  if (!knows_modules && spool_file_ != nullptr && spool_file_->HasCrash(capture->crash->id)) return nullptr;
   if (connected() && has_turn && age_ns < kCrashPatienceNs && !in_a_hurry()) {
     RunDump(request, in_a_hurry, &recording, capture.get());
   } else {

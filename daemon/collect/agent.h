@@ -28,6 +28,7 @@
 #include "daemon/collect/memory_reader.h"
 #include "daemon/collect/message_socket.h"
 #include "daemon/collect/module_loader.h"
+#include "daemon/collect/motion_reader.h"
 #include "daemon/collect/process_files.h"
 #include "daemon/collect/recording.h"
 #include "daemon/collect/spool_intake.h"
@@ -76,9 +77,14 @@ class Agent {
   // Any thread. Takes the records that lie in the ring, and after the end of the connection those as well that the process
   // did not take back. True once in its life: when there is a crash, which the caller is to capture.
   bool TakeCrash();
-  // Once, after TakeCrash gave true. The other threads are asked if the process is still there and nobody is in a hurry.
+  // After TakeCrash gave true: loads the modules that are mapped, if they are not known. False: the process is still there
+  // and has not answered by the deadline, so this is to be tried again while it is held. Without that the crash may have
+  // other names than its like.
+  bool LoadModulesOfCrash(int64_t deadline_ns, std::vector<std::string>* notes);
+  // Once, after that, with its notes. The other threads are asked if the process is still there and nobody is in a hurry.
   // nullptr: what it has mapped is not known, it has ended, and it has left a file that says all: that is to be taken in.
-  std::shared_ptr<Capture> CaptureCrash(const std::function<bool()>& in_a_hurry);
+  std::shared_ptr<Capture> CaptureCrash(int64_t deadline_ns, std::vector<std::string> notes,
+                                        const std::function<bool()>& in_a_hurry);
   // The crash is on disk: lets the process die.
   void ReleaseCrash();
 
@@ -86,7 +92,11 @@ class Agent {
   class RingListener;
 
   bool MayAskForDump();
-  std::vector<Fd> OpenFiles(const std::vector<std::string>& paths, int64_t deadline_ns);
+  bool KeepReportFile(ReceivedMessage* message);
+  // What the process's runtime wrote when it ended; with the end of the connection it is whole.
+  std::optional<RuntimeReport> ReadReport();
+  std::shared_ptr<Capture> CaptureReport(RuntimeReport report);
+  std::vector<std::optional<Fd>> OpenFiles(const std::vector<std::string>& paths, int64_t deadline_ns);
   void LoadModules(int64_t deadline_ns, std::vector<std::string>* notes);
   void SendCommand(uint32_t command, const CaptureRequest& request);
   // Takes all records that are ready: those of a dump go to the recording that runs, a crash is kept.
@@ -112,6 +122,10 @@ class Agent {
   // Gives a status to each thread that the kernel lists and nobody spoke for.
   void AccountForTheRest(const CaptureRequest& request, Recording* recording);
   void CountDrops();
+  // Of a command that is done: why it could not be run, an errno; or 0.
+  int Failure() const;
+  // Shows, as a limit of the process, why nobody knows what its threads sleep in; "": that is known.
+  void SetSampleLimit(std::string why);
   std::shared_ptr<const AddressMap> Map() const;
 
   const Fd socket_;
@@ -119,6 +133,7 @@ class Agent {
   const std::string id_;
   const std::shared_ptr<const ProcessFiles> files_;
   const std::shared_ptr<const MemoryReader> memory_;
+  MotionReader motion_;
   const std::unique_ptr<Ring> ring_;
   CollectorCounters* const counters_;
   std::atomic<bool> connected_{true};
@@ -128,6 +143,8 @@ class Agent {
   mutable std::mutex description_mutex_;
   ProcessDescription description_;
   int32_t dump_signal_;
+  // Else no command is sent to it: its memory is read, and that is all.
+  const bool has_handler_;
 
   // Of the server thread: when the process will have asked for no more dumps than it may.
   int64_t dump_requests_paid_ns_ = 0;
@@ -137,7 +154,14 @@ class Agent {
   std::condition_variable files_changed_;
   uint32_t next_file_request_ = 1;
   std::map<uint32_t, size_t> awaited_files_;  // request id -> index into opened_files_
-  std::vector<Fd> opened_files_;
+  std::vector<std::optional<Fd>> opened_files_;
+
+  // Written by the server thread, read behind the end of the connection.
+  std::mutex report_mutex_;
+  Fd report_file_;
+  RuntimeReport report_;  // without its text
+  // Of the crash desk: a crash that no handler saw.
+  std::optional<RuntimeReport> crash_report_;
 
   FdNames fd_names_;
 

@@ -59,7 +59,8 @@ class Collector {
   // Of every thread, from procfs: nothing in the process runs for it. kUnavailable where the kernel does not tell.
   Result<std::vector<ThreadMotion>> ReadMotion(const std::string& process_id) const;
   // What the process's threads sleep in; its helper looks. Waits for a capture that runs (kDeadlineExceeded) and ends for
-  // one that begins (kAborted); kUnavailable if the process is stopped.
+  // one that begins (kAborted); kUnavailable if the process is stopped; kFailedPrecondition if it may not look, which its
+  // limits say then.
   Result<std::vector<ThreadWait>> SampleWaits(const std::string& process_id, int64_t deadline_ns);
   // Of the futexes at these addresses, at most 4,096; those that cannot be read are missing. kUnavailable if no memory can
   // be read, or not within 100 ms.

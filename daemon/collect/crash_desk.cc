@@ -1,6 +1,8 @@
 #include "daemon/collect/crash_desk.h"
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "daemon/base/clock.h"
 #include "daemon/collect/destroy_elsewhere.h"
@@ -13,6 +15,11 @@ constexpr int kCapturers = 4;
 // More crashes than this, or one for longer than this, do not wait for the other threads of some process.
 constexpr size_t kMaxPatientlyWaiting = 16;
 constexpr int64_t kMaxPatientWaitNs = 200 * kNsPerMs;
+// What a crash has for its modules and the other threads, of the 2 s that its process is held for.
+constexpr int64_t kCaptureNs = kNsPerSecond / 2;
+// Of that, for modules where other crashes wait. Who has not said what it has mapped by then has its next turn after the
+// others: most likely one of them has said the same.
+constexpr int64_t kHurriedLoadNs = 50 * kNsPerMs;
 
 }  // namespace
 
@@ -85,7 +92,15 @@ void CrashDesk::RunCapturing() {
     Case next = std::move(to_capture_.front());
     to_capture_.pop_front();
     lock.unlock();
-    auto capture = next.agent->CaptureCrash([this] { return InAHurry(); });
+    const int64_t begin_ns = MonotonicNs();
+    std::vector<std::string> notes;
+    const bool loaded = next.agent->LoadModulesOfCrash(begin_ns + (InAHurry() ? kHurriedLoadNs : kCaptureNs), &notes);
+    if (!loaded && MonotonicNs() - next.since_ns < kCaptureNs) {
+      lock.lock();
+      to_capture_.push_back(std::move(next));
+      continue;
+    }
+    auto capture = next.agent->CaptureCrash(begin_ns + kCaptureNs, std::move(notes), [this] { return InAHurry(); });
     if (capture != nullptr) handler_(std::move(capture), [&] { next.agent->ReleaseCrash(); });
     Close(std::move(next));
     lock.lock();

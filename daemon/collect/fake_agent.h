@@ -266,7 +266,7 @@ class FakeAgent {
     for (size_t named = 0; named < count;) {
       auto received = Receive();
       if (!received) return;
-      if (received->type() != STACKD_MSG_DESCRIBE_FDS) continue;
+      if (received->type() != STACKD_MSG_DESCRIBE_FDS && received->type() != STACKD_MSG_DESCRIBE_EPOLLS) continue;
       auto request = received->template As<stackd_describe_fds>();
       stackd_fd_names answer{};
       answer.header = {STACKD_MSG_FD_NAMES, sizeof(answer)};

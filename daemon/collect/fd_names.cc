@@ -19,31 +19,41 @@ std::vector<WaitedFd> FdNames::Ask(std::span<const int32_t> fds, int64_t deadlin
   }
   {
     std::unique_lock lock(mutex_);
-    SendRequests(&round, deadline_ns, &lock);
-    const auto left = std::chrono::nanoseconds(std::max<int64_t>(0, deadline_ns - MonotonicNs()));
-    changed_.wait_for(lock, left, [&] { return round.awaited == 0 || closed_; });
-    std::erase_if(awaited_, [&](const auto& entry) { return entry.second.round == &round; });
+    std::vector<int32_t> asked;
+    for (const auto& [number, fd] : round.fds) asked.push_back(number);
+    SendRequests(STACKD_MSG_DESCRIBE_FDS, asked, &round, deadline_ns, &lock);
+    AwaitAnswers(&round, deadline_ns, &lock);
+    // Last: the process may wait long for what it looks at there. The others have their names by then.
+    std::erase_if(asked, [&](int32_t number) { return round.fds[number].name != STACKD_EPOLL_NAME; });
+    SendRequests(STACKD_MSG_DESCRIBE_EPOLLS, asked, &round, deadline_ns, &lock);
+    AwaitAnswers(&round, deadline_ns, &lock);
   }
   std::vector<WaitedFd> result;
   for (auto& [number, fd] : round.fds) result.push_back(std::move(fd));
   return result;
 }
 
-void FdNames::SendRequests(Round* round, int64_t deadline_ns, std::unique_lock<std::mutex>* lock) {
-  std::vector<int32_t> asked;
-  for (const auto& [number, fd] : round->fds) {
-    asked.push_back(number);
-    if (asked.size() < STACKD_MAX_DESCRIBED_FDS && number != round->fds.rbegin()->first) continue;
+void FdNames::SendRequests(stackd_message_type type, std::span<const int32_t> fds, Round* round, int64_t deadline_ns,
+                           std::unique_lock<std::mutex>* lock) {
+  while (!fds.empty()) {
+    const auto asked = fds.first(std::min<size_t>(fds.size(), STACKD_MAX_DESCRIBED_FDS));
+    fds = fds.subspan(asked.size());
     stackd_describe_fds message{};
-    message.header = {STACKD_MSG_DESCRIBE_FDS, sizeof(message)};
+    message.header = {type, sizeof(message)};
     message.request_id = next_request_++;
     message.fd_count = static_cast<uint32_t>(asked.size());
     std::ranges::copy(asked, message.fds);
-    awaited_[message.request_id] = {round, std::move(asked)};
+    awaited_[message.request_id] = {round, {asked.begin(), asked.end()}};
     round->awaited++;
     if (!Send(message.header, deadline_ns, lock)) return;
-    asked.clear();
   }
+}
+
+void FdNames::AwaitAnswers(Round* round, int64_t deadline_ns, std::unique_lock<std::mutex>* lock) {
+  const auto left = std::chrono::nanoseconds(std::max<int64_t>(0, deadline_ns - MonotonicNs()));
+  changed_.wait_for(*lock, left, [&] { return round->awaited == 0 || closed_; });
+  std::erase_if(awaited_, [&](const auto& entry) { return entry.second.round == round; });
+  round->awaited = 0;
 }
 
 bool FdNames::Send(const stackd_message_header& message, int64_t deadline_ns, std::unique_lock<std::mutex>* lock) {
@@ -73,8 +83,10 @@ void FdNames::OnAnswer(const ReceivedMessage& message) {
 void FdNames::Fill(const stackd_fd_name& answer, WaitedFd* fd) {
   if (answer.error != 0) return;
   fd->name = PrintableText(std::string_view(answer.name, strnlen(answer.name, sizeof(answer.name))));
-  fd->other_end = std::max(answer.other_end, -1);
+  // Told in the first answer only, as `watched` in the second.
+  if (answer.other_end >= 0) fd->other_end = answer.other_end;
   fd->watched_count = answer.watched_count;
+  fd->watched.clear();
   const uint32_t given = std::min(answer.watched_count, STACKD_MAX_WATCHED_FDS);
   for (uint32_t i = 0; i < given; i++) {
     if (answer.watched[i] >= 0) fd->watched.push_back(answer.watched[i]);

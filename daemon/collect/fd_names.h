@@ -40,7 +40,10 @@ class FdNames {
   };
 
   // With mutex_.
-  void SendRequests(Round* round, int64_t deadline_ns, std::unique_lock<std::mutex>* lock);
+  void SendRequests(stackd_message_type type, std::span<const int32_t> fds, Round* round, int64_t deadline_ns,
+                    std::unique_lock<std::mutex>* lock);
+  // Until all is answered, or the deadline.
+  void AwaitAnswers(Round* round, int64_t deadline_ns, std::unique_lock<std::mutex>* lock);
   bool Send(const stackd_message_header& message, int64_t deadline_ns, std::unique_lock<std::mutex>* lock);
   static void Fill(const stackd_fd_name& answer, WaitedFd* fd);
 

@@ -143,9 +143,17 @@ Result<std::shared_ptr<const AddressMap>> ModuleLoader::Load(int64_t deadline_ns
       asked.push_back(&file);
     }
   }
-  std::vector<Fd> fds = open_files_(paths, deadline_ns);
+  std::vector<std::optional<Fd>> fds = open_files_(paths, deadline_ns);
+  awaited_.clear();
   for (size_t i = 0; i < asked.size(); i++) {
-    if (auto module = FromFile(std::move(fds[i]), mappings[asked[i]->mappings.front()])) loaded[asked[i]->key] = module;
+    const Mapping& first = mappings[asked[i]->mappings.front()];
+    // Another process may have passed it meanwhile.
+    auto module = fds[i] ? FromFile(std::move(*fds[i]), first) : OfAnotherProcess(*asked[i], first);
+    if (module != nullptr) {
+      loaded[asked[i]->key] = std::move(module);
+    } else if (!fds[i]) {
+      awaited_.insert(asked[i]->key);
+    }
   }
   uint64_t budget_bytes = kMaxImageBytes;
   for (const auto& [key, module] : loaded) {
@@ -174,6 +182,7 @@ Result<std::shared_ptr<const AddressMap>> ModuleLoader::Load(int64_t deadline_ns
     }
   }
   known_ = std::move(loaded);
+  std::erase_if(known_, [this](const auto& entry) { return awaited_.contains(entry.first); });
   std::erase_if(images_, [this](const FileKey& key) { return !known_.contains(key); });
   return std::make_shared<const AddressMap>(std::move(mappings));
 }

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -24,15 +25,21 @@ namespace stackd {
 // Of one process. One thread at a time.
 class ModuleLoader {
  public:
-  // Asks the process to open files; gives as many results as paths, an invalid fd where there is none.
-  using OpenFiles = std::function<std::vector<Fd>(const std::vector<std::string>& paths, int64_t deadline_ns)>;
+  // Asks the process to open files; gives as many results as paths: an invalid fd where there is none, nullopt where it has
+  // not answered by the deadline.
+  using OpenFiles =
+      std::function<std::vector<std::optional<Fd>>(const std::vector<std::string>& paths, int64_t deadline_ns)>;
 
   // All must outlive the loader. `executable` as the process names it.
   ModuleLoader(const ProcessFiles* files, ModuleCache* cache, std::string executable, OpenFiles open_files);
 
-  // Reads the maps anew. Modules that are not there by the deadline are left out, and tried again next time. `notes` gets a
-  // sentence for what an operator should know. Fails if the maps cannot be read.
+  // Reads the maps anew. Files that are not there by the deadline are copied from memory if they can be (which has fewer
+  // names), and asked for again next time. `notes` gets a sentence for what an operator should know. Fails if the maps
+  // cannot be read.
   Result<std::shared_ptr<const AddressMap>> Load(int64_t deadline_ns, std::vector<std::string>* notes);
+
+  // Whether the last Load had no answer for some file.
+  bool awaits_files() const { return !awaited_.empty(); }
 
  private:
   // What the kernel shows in maps of one file.
@@ -59,7 +66,8 @@ class ModuleLoader {
   std::string executable_;
   OpenFiles open_files_;
   std::map<FileKey, std::shared_ptr<const Module>> known_;
-  std::set<FileKey> images_;  // those of known_ that were copied from memory
+  std::set<FileKey> images_;   // those of known_ that were copied from memory
+  std::set<FileKey> awaited_;  // not answered for: none of known_
 };
 
 }  // namespace stackd

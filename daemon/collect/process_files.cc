@@ -99,33 +99,14 @@ std::vector<int32_t> ProcessFiles::Tids() const {
   return tids;
 }
 
-Result<std::vector<ThreadMotion>> ProcessFiles::Motion() const {
-  const auto unavailable = [](const char* why) { return Error(Code::kUnavailable, why); };
-  const std::vector<int32_t> tids = Tids();
-  const Fd tasks(folder_.valid() ? openat(folder_.get(), "task", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1);
-  if (tids.empty() || !tasks.valid()) return unavailable("its threads cannot be listed: it has ended, or passed no folder");
-  std::vector<ThreadMotion> motions;
-  motions.reserve(tids.size());
-  bool told = false;
-  for (int32_t tid : tids) {
-    char path[32];
-    snprintf(path, sizeof(path), "%d/schedstat", tid);
-    const Fd fd(openat(tasks.get(), path, O_RDONLY | O_CLOEXEC));
-    char text[96];
-    const ssize_t got = fd.valid() ? read(fd.get(), text, sizeof(text) - 1) : -1;
-    if (got <= 0) continue;  // it has ended meanwhile
-    text[got] = '\0';
-    ThreadMotion& motion = motions.emplace_back();
-    motion.tid = tid;
-    char* at = text;
-    motion.run_ns = strtoll(at, &at, 10);
-    motion.runnable_ns = strtoll(at, &at, 10);
-    motion.run_count = strtoull(at, &at, 10);
-    told |= motion.run_count != 0;
-  }
-  // Every thread has run once, or it could not be here.
-  if (!told) return unavailable("the kernel does not tell how long threads run");
-  return motions;
+Fd ProcessFiles::OpenTasks() const {
+  return Fd(folder_.valid() ? openat(folder_.get(), "task", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1);
+}
+
+Fd ProcessFiles::OpenMotion(const Fd& tasks, int32_t tid) {
+  char path[32];
+  snprintf(path, sizeof(path), "%d/schedstat", tid);
+  return Fd(openat(tasks.get(), path, O_RDONLY | O_CLOEXEC));
 }
 
 std::string ProcessFiles::ReadInFolder(const std::string& path) const {

@@ -37,8 +37,9 @@ class ProcessFiles {
 
   // Its tids, in the kernel's order; empty if the folder cannot be read.
   std::vector<int32_t> Tids() const;
-  // How long each thread has run; kUnavailable where the kernel does not tell, or the process has ended.
-  Result<std::vector<ThreadMotion>> Motion() const;
+  // The folder of its threads, and in it the file of one that says how long it has run.
+  Fd OpenTasks() const;
+  static Fd OpenMotion(const Fd& tasks, int32_t tid);
   // 'R', 'S', 'D', 'T', ...; 0 if unknown. `tid` 0: the process.
   char State(int32_t tid) const;
   std::string ThreadName(int32_t tid) const;

@@ -309,16 +309,42 @@ TEST_F(WaitsTest, NoMoreFdsAreAskedForThanTheLimit) {
 TEST_F(WaitsTest, WhatAnEpollInstanceWatchesIsKept) {
   Connect();
   auto capture = CaptureOf({Call(SYS_epoll_wait, {5})}, [&] {
-    agent_->AnswerFds(1, [](stackd_fd_names* answer) {
+    // Once what it is, once what it watches.
+    agent_->AnswerFds(2, [](stackd_fd_names* answer) {
+      strcpy(answer->fds[0].name, STACKD_EPOLL_NAME);
       answer->fds[0].watched_count = 1000;
       for (int i = 0; i < 16; i++) answer->fds[0].watched[i] = i == 3 ? -1 : 100 + i;
+    });
+  });
+  ASSERT_EQ(capture->fds.size(), 1u);
+  EXPECT_EQ(capture->fds[0].name, STACKD_EPOLL_NAME);
+  EXPECT_EQ(capture->fds[0].watched_count, 1000u);
+  EXPECT_EQ(capture->fds[0].watched.size(), 15u);
+}
+
+TEST_F(WaitsTest, AnEpollInstanceThatTheProcessNeverGetsThroughCostsNoOtherFdItsName) {
+  Connect();
+  auto capture = CaptureOf({Call(SYS_epoll_wait, {5}), Call(SYS_read, {7})}, [&] {
+    agent_->AnswerFds(2, [](stackd_fd_names* answer) { strcpy(answer->fds[0].name, STACKD_EPOLL_NAME); });
+    auto last = agent_->Receive();
+    ASSERT_TRUE(last.has_value());
+    EXPECT_EQ(last->type(), static_cast<uint32_t>(STACKD_MSG_DESCRIBE_EPOLLS));
+    EXPECT_EQ(last->As<stackd_describe_fds>().fd_count, 1u);
+    EXPECT_EQ(last->As<stackd_describe_fds>().fds[0], 5);
+  });
+  EXPECT_LT(took_ns_, kLongNs / 4);
+  EXPECT_THAT(capture->fds, ElementsAre(WaitedFd{.fd = 5, .name = STACKD_EPOLL_NAME}, WaitedFd{.fd = 7, .name = "fd 7"}));
+}
+
+TEST_F(WaitsTest, ANameOfAnFdIsMadePrintable) {
+  Connect();
+  auto capture = CaptureOf({Call(SYS_read, {5})}, [&] {
+    agent_->AnswerFds(1, [](stackd_fd_names* answer) {
       answer->fds[0].other_end = -7;
       memset(answer->fds[0].name, 0xff, sizeof(answer->fds[0].name));
     });
   });
   ASSERT_EQ(capture->fds.size(), 1u);
-  EXPECT_EQ(capture->fds[0].watched_count, 1000u);
-  EXPECT_EQ(capture->fds[0].watched.size(), 15u);
   EXPECT_EQ(capture->fds[0].other_end, -1);
   EXPECT_EQ(capture->fds[0].name, std::string(160, '?')) << "not terminated, and no UTF-8";
 }
@@ -428,6 +454,51 @@ TEST_F(WaitsTest, ASampleGivesWhatEachThreadSleepsIn) {
   EXPECT_EQ((*waits)[0].call->number, static_cast<uint32_t>(SYS_read));
   EXPECT_FALSE((*waits)[1].call.has_value());
   EXPECT_EQ(collector_->Counters()["captures"], 0);
+}
+
+TEST_F(WaitsTest, AProcessThatMayNotLookAtItsThreadsSaysSoAmongItsLimits) {
+  Connect();
+  const auto limits = [&] { return collector_->Processes()[0].limits; };
+  const auto sample = [&](int32_t failure) {
+    std::thread helper([&] {
+      const uint32_t seq = agent_->AwaitCommand();
+      agent_->ring.header->failure = failure;
+      agent_->Begin(seq, 3);
+      agent_->WriteWaits(seq, {{.tid = 1}});
+      agent_->Finish(seq);
+    });
+    auto waits = collector_->SampleWaits(kId, MonotonicNs() + kLongNs);
+    helper.join();
+    return waits;
+  };
+  const std::vector<std::string> before = limits();
+  for (int32_t failure : {-EACCES, INT32_MIN, -EACCES}) {
+    auto waits = sample(failure);
+    ASSERT_FALSE(waits.has_value());
+    EXPECT_EQ(waits.error().code, Code::kFailedPrecondition);
+    EXPECT_EQ(limits().size(), before.size() + 1);
+  }
+  EXPECT_EQ(
+      limits().back(),
+      "what its threads sleep in cannot be read (Permission denied): deadlocks and standstills of it are not noticed");
+  EXPECT_TRUE(sample(0).has_value());
+  EXPECT_EQ(limits(), before);
+}
+
+TEST_F(WaitsTest, ADumpOfAProcessThatCannotListItsThreadsEndsAtOnceAndSaysWhy) {
+  Connect();
+  std::thread helper([&] {
+    const uint32_t seq = agent_->AwaitCommand();
+    agent_->ring.header->failure = -EMFILE;
+    agent_->Finish(seq);
+  });
+  const int64_t begin_ns = MonotonicNs();
+  auto capture = collector_->CaptureProcess(kId, {.deadline_ns = MonotonicNs() + kLongNs});
+  helper.join();
+  EXPECT_LT(MonotonicNs() - begin_ns, kLongNs / 4);
+  ASSERT_TRUE(capture.has_value());
+  EXPECT_TRUE((*capture)->partial);
+  EXPECT_THAT((*capture)->notes, Contains("its agent could not list its threads: Too many open files"));
 }
 
 TEST_F(WaitsTest, ASampleGivesWayToADump) {

@@ -43,6 +43,19 @@ TEST(HangQueue, AStormIsDumpedBitByBitAndWhole) {
   EXPECT_EQ(queue.deferred(), 190);
 }
 
+TEST(HangQueue, WithoutARuleOfTheOperatorsTenDumpsAMinuteAreMadeOfEachKindOfHang) {
+  for (const auto& rule : BuiltInRules()) {
+    HangQueue queue;
+    for (int i = 0; i < 25; ++i) queue.Add(MakeSuspicion(std::to_string(i), rule), 0);
+    std::vector<int> dumped;
+    for (int second : {0, 59, 60, 119, 120}) {
+      dumped.push_back(0);
+      while (queue.Take(second * kSecond) != nullptr) ++dumped.back();
+    }
+    EXPECT_EQ(dumped, (std::vector<int>{10, 0, 10, 0, 5})) << rule->name;
+  }
+}
+
 TEST(HangQueue, OneHangIsDumpedAgainAfterItsCooldownOnly) {
   HangQueue queue;
   const auto rule = RuleWith(10);

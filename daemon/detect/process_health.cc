@@ -8,17 +8,26 @@ namespace stackd {
 ProcessHealth::ProcessHealth(std::function<std::vector<ProcessDescription>()> processes)
     : processes_(std::move(processes)) {}
 
-Health ProcessHealth::Of(const std::string& display_name) const {
-  Health health = Health::kUnknown;
+bool ProcessHealth::IsIll(const std::string& process_id) const {
+  std::lock_guard lock(mutex_);
+  const auto ailments = ailments_.find(process_id);
+  const auto lasts = [](const SharedSuspicion& suspicion) { return !suspicion->over; };
+  return ailments != ailments_.end() && std::ranges::any_of(ailments->second, lasts);
+}
+
+std::map<std::string, Health> ProcessHealth::OfAll() const {
+  std::map<std::string, Health> health;
   for (const ProcessDescription& process : processes_()) {
-    if (process.display_name != display_name) continue;
-    health = Health::kWell;
-    std::lock_guard lock(mutex_);
-    const auto ailments = ailments_.find(process.id);
-    const auto lasts = [](const SharedSuspicion& suspicion) { return !suspicion->over; };
-    if (ailments != ailments_.end() && std::ranges::any_of(ailments->second, lasts)) return Health::kIll;
+    Health& of_name = health.emplace(process.display_name, Health::kWell).first->second;
+    if (IsIll(process.id)) of_name = Health::kIll;
   }
   return health;
+}
+
+Health ProcessHealth::Of(const std::string& display_name) const {
+  const std::map<std::string, Health> health = OfAll();
+  const auto found = health.find(display_name);
+  return found == health.end() ? Health::kUnknown : found->second;
 }
 
 void ProcessHealth::SetIll(SharedSuspicion suspicion) {

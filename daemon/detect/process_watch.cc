@@ -75,14 +75,13 @@ const char* InWords(char state) {
 
 std::string InWords(const Deadlock& deadlock) {
   const auto& edges = deadlock.edges;
-  if (edges.size() == 1)
-    return Thread(edges[0].waiter_tid) + " waits for a lock that it holds itself, " + Hex(edges[0].lock_avma);
-  std::string text = std::to_string(edges.size()) + " threads wait for each other in a circle:";
-  for (size_t i = 0; i < std::min(edges.size(), kEdgesInWords); ++i) {
-    text += (i == 0 ? " " : ", ") + Thread(edges[i].waiter_tid) + " for " + Thread(edges[i].owner_tid) + " (" +
-            Hex(edges[i].lock_avma) + ")";
+  if (edges.size() == 1) return Thread(edges[0].waiter_tid) + " waits for a lock that it holds itself";
+  std::string text = std::to_string(edges.size()) + " threads wait for each other in a circle: ";
+  for (size_t i = 0; i < edges.size(); ++i) {
+    if (i == kEdgesInWords) return text + " and " + std::to_string(edges.size() - kEdgesInWords) + " more";
+    text += (i == 0 ? "" : ", ") + Thread(edges[i].waiter_tid);
   }
-  return text + (edges.size() > kEdgesInWords ? ", ..." : "");
+  return text;
 }
 
 std::string InWords(const LockWait& lock) {

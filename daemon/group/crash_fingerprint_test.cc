@@ -77,6 +77,67 @@ TEST(CrashFingerprint, SkipsNoiseOnlyAtTheInnermostEnd) {
   EXPECT_THAT(Explained(CrashWith(StackOf({"f", "raise", "g"}))), ElementsAre("f", "raise", "g"));
 }
 
+// "py:f" is Python's; "[f]" runs it, and is of the interpreter's file as "(f)" is.
+v1::Stack PythonStack(const std::vector<std::string>& functions) {
+  v1::Stack stack;
+  for (std::string name : functions) {
+    v1::Frame* frame = stack.add_frames();
+    if (name.starts_with("py:")) {
+      frame->set_origin(v1::Frame::RUNTIME);
+      frame->set_language(v1::PYTHON);
+      frame->set_function(name.substr(3));
+      continue;
+    }
+    frame->set_replaced(name.starts_with('['));
+    const bool is_interpreters = frame->replaced() || name.starts_with('(');
+    frame->set_module(is_interpreters ? "libpython3.11.so.1.0" : "ext.so");
+    frame->set_function(is_interpreters ? name.substr(1, name.size() - 2) : name);
+  }
+  return stack;
+}
+
+TEST(CrashFingerprint, IsThatOfTheFunctionsWhateverVersionOfTheInterpreterRanThem) {
+  const v1::Crash crash = CrashWith(
+      PythonStack({"memcpy_it", "method", "(cfunction_call)", "py:load", "[_PyEval_EvalFrameDefault]",
+                   "(_PyFunction_Vectorcall)", "py:<module>", "[_PyEval_EvalFrameDefault]", "(Py_RunMain)", "_start"}));
+  EXPECT_THAT(Explained(crash),
+              ElementsAre("memcpy_it", "method", "(cfunction_call: runtime-itself)", "load",
+                          "(_PyEval_EvalFrameDefault: runtime-itself)", "(_PyFunction_Vectorcall: runtime-itself)",
+                          "<module>", "(_PyEval_EvalFrameDefault: runtime-itself)", "(Py_RunMain: runtime-itself)",
+                          "(_start: start-of-thread)"));
+  EXPECT_EQ(CrashWith(PythonStack({"memcpy_it", "method", "(_PyObject_MakeTpCall)", "py:load", "py:<module>",
+                                   "[_PyEval_EvalFrameDefault]", "(pymain_run_python)", "(Py_BytesMain)"}))
+                .fingerprint(),
+            crash.fingerprint());
+  EXPECT_NE(CrashWith(PythonStack({"memcpy_it", "method", "(cfunction_call)", "py:save", "py:<module>",
+                                   "[_PyEval_EvalFrameDefault]"}))
+                .fingerprint(),
+            crash.fingerprint());
+}
+
+TEST(CrashFingerprint, OfTheInterpretersOwnCrashHasItsInnermostFunction) {
+  EXPECT_THAT(Explained(CrashWith(PythonStack(
+                  {"raise", "abort", "(PyObject_GC_Del)", "(dict_dealloc)", "py:raise", "[_PyEval_EvalFrameDefault]"}))),
+              ElementsAre("(raise: raise)", "(abort: abort)", "PyObject_GC_Del", "(dict_dealloc: runtime-itself)", "raise",
+                          "(_PyEval_EvalFrameDefault: runtime-itself)"));
+}
+
+TEST(CrashFingerprint, OfAnOverflowInPythonIsOneTurnOfItsFunctions) {
+  const auto overflow = [](std::vector<std::string> functions, int begin, int length) {
+    v1::Stack stack = PythonStack(functions);
+    stack.mutable_frames(begin)->set_repeat_count(5000);
+    stack.mutable_frames(begin)->set_repeat_length(length);
+    return CrashWith(stack, v1::Crash::STACK_OVERFLOW).fingerprint();
+  };
+  const std::string expected = overflow({"(new_frame)", "py:even", "[_PyEval_EvalFrameDefault]", "(vectorcall)", "py:odd",
+                                         "[_PyEval_EvalFrameDefault]", "(vectorcall)", "py:<module>"},
+                                        1, 6);
+  EXPECT_EQ(overflow({"(malloc)", "(new_frame)", "py:odd", "[_PyEval_EvalFrameDefault]", "py:even",
+                      "[_PyEval_EvalFrameDefault]", "(vectorcall)", "py:odd", "[_PyEval_EvalFrameDefault]", "py:<module>"},
+                     2, 4),
+            expected);
+}
+
 TEST(CrashFingerprint, SkipsTheCxxRuntimesFunctionsWithoutNames) {
   v1::Stack stack = StackOf({"raise", "abort", "", "std::terminate()", "__cxa_throw", "", "f", "main"});
   for (int i : {2, 5}) stack.mutable_frames(i)->set_module("libstdc++.so.6.0.30");

@@ -51,6 +51,19 @@ void NoteIncompleteStacks(const v1::Dump& dump, const std::vector<int>& threads_
   }
 }
 
+// "of 12 frames in 3 threads it is not known between which native frames they ran: they stand last"
+void NoteUnplacedFrames(const v1::Dump& dump, const std::vector<int>& threads_of_stack, std::vector<std::string>* notes) {
+  int64_t frames = 0, threads = 0;
+  for (int i = 0; i < dump.stacks_size(); ++i) {
+    const auto unplaced = std::ranges::count(dump.stacks(i).frames(), v1::Frame::RUNTIME_UNPLACED, &v1::Frame::origin);
+    frames += unplaced;
+    threads += unplaced > 0 ? threads_of_stack[i] : 0;
+  }
+  if (frames == 0) return;
+  notes->push_back("of " + Count(frames, "frame") + " in " + Count(threads, "thread") +
+                   " it is not known between which native frames they ran: they stand last");
+}
+
 struct Unnamed {
   int frames = 0;
   std::string reason;
@@ -87,6 +100,7 @@ std::vector<std::string> NotesOn(const v1::Dump& dump, const std::vector<int>& t
   std::vector<std::string> notes;
   NoteMissingThreads(dump.thread_counts(), &notes);
   NoteIncompleteStacks(dump, threads_of_stack, &notes);
+  NoteUnplacedFrames(dump, threads_of_stack, &notes);
   NoteUnnamedModules(dump, threads_of_stack, &notes);
   return notes;
 }

@@ -4,6 +4,9 @@
 
 #include "daemon/collect/memory_reader.h"
 #include "daemon/managed/cpython/cpython_reader.h"
+#include "daemon/managed/go/go_reader.h"
+#include "daemon/managed/hotspot/hotspot_reader.h"
+#include "daemon/managed/v8/v8_reader.h"
 
 namespace stackd {
 namespace {
@@ -21,6 +24,9 @@ ManagedFacts Ask(const Readers& readers, const RuntimeInput& input) {
 ManagedReader::ManagedReader() {
   auto readers = std::make_shared<Readers>();
   readers->push_back(std::make_unique<CpythonReader>());
+  readers->push_back(std::make_unique<V8Reader>());
+  readers->push_back(MakeGoReader());
+  readers->push_back(std::make_unique<HotSpotReader>());
   readers_ = std::move(readers);
 }
 

@@ -59,7 +59,13 @@ class Merger {
     StackPlace place = PlaceOf(first->anchor_avma);
     for (const ManagedFrame& frame : frames) {
       if (frame.anchor_avma != 0) place = PlaceOf(frame.anchor_avma);
-      Put(place, {&frame, 1});
+      // Nothing runs beyond a thread's first function.
+      const bool beyond_root = place.native_frame == frame_count() && stack_.native.end == StackEnd::kRoot;
+      if (beyond_root) {
+        PutUnplaced({&frame, 1});
+      } else {
+        Put(place, {&frame, 1});
+      }
     }
   }
 

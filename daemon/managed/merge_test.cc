@@ -153,6 +153,12 @@ TEST(MergeTest, CodeThatCouldNotBeUnwoundHasTheFirstAnchorBeyondItsCaller) {
       "read read read0 (?) run");
 }
 
+TEST(MergeTest, NothingIsPlacedBeyondAThreadsFirstFunction) {
+  EXPECT_EQ(
+      Merged({{.language = Language::kJava, .frames = {At("run", In(1)), At("main", In(5))}}}, Native({"a", "", "clone"})),
+      "a run (?) clone main?");
+}
+
 TEST(MergeTest, FramesOnASignalsStackAndBelowItFindTheirOwn) {
   // The handler runs on a stack above the one that it interrupted.
   NamedStack native = Native({"handler", "<signal handler called>", "", "main"});
@@ -172,7 +178,8 @@ TEST(MergeTest, TwoRuntimesInOneThreadKeepTheirOrder) {
 
 TEST(MergeTest, WithoutANativeStackAllFramesHaveNoPlace) {
   EXPECT_EQ(Merged({Eval({Python("f")})}, Native({})), "f?");
-  EXPECT_EQ(Merged({{.language = Language::kJava, .frames = {At("run", In(1))}}}, Native({})), "run");
+  EXPECT_EQ(Merged({{.language = Language::kJava, .frames = {At("run", In(1))}}}, Native({}, StackEnd::kUnreadable)),
+            "run");
 }
 
 TEST(ManagedKeyTest, DoesNotDependOnWhereAStackLies) {

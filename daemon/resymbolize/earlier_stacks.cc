@@ -104,7 +104,9 @@ void EarlierStacks::Add(int32_t tid, const v1::Stack& stack) {
     // What runtimes told is in the raw copy.
     if (frame.origin() >= v1::Frame::RUNTIME) return std::nullopt;
     const bool inlined = frame.origin() == v1::Frame::INLINED;
-    if (!frame.function().empty()) location.frames.push_back({frame.function(), frame.file(), frame.line(), inlined});
+    if (!frame.function().empty())
+      location.frames.push_back(
+          {frame.function(), frame.file(), frame.line(), inlined, static_cast<Language>(frame.language())});
     location.unnamed_reason = frame.unnamed_reason();
     const auto pc_avma = ParseHex(frame.address());
     if (inlined || !pc_avma) return std::nullopt;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <thread>
@@ -17,6 +18,7 @@
 
 extern "C" {
 #include "agent/capture.h"
+#include "agent/managed.h"
 #include "agent/ring_writer.h"
 }
 
@@ -415,6 +417,63 @@ TEST_F(RingReaderTest, StackSizesThatDisagreeAreCorrupt) {
   Forge(0, record);
   for (uint32_t i = 0; i < kWordsInSlot; i++) payload(0)[i] = 0;
   EXPECT_THAT(Drain().corrupt, ElementsAre(corruption)) << "masks that are not there";
+}
+
+// --- What runtimes say ---
+
+const unsigned char kFunction[] = "work", kFile[] = "/srv/app.py";
+
+// As a walker of the agent's does it, of this thread.
+uint32_t WriteManaged(stackd_ring_writer* ring, int frames) {
+  const std::array<uint64_t, STACKD_REGISTERS> registers{};
+  const stackd_managed_thread thread{
+      .pid = getpid(), .tid = 5, .thread_self = 0, .regs = registers.data(), .stack_start = 0, .stack_end = 0};
+  stackd_managed_writer writer{.ring = ring, .words_left = STACKD_MAX_MANAGED_WORDS, .full = false, .words = 0};
+  stackd_managed_begin(&writer, STACKD_RUNTIME_CPYTHON, 0, STACKD_WALK_WHOLE, 0x030b07f0, 1);
+  for (int i = 0; i < frames; i++) stackd_managed_frame(&writer, 0, 0, static_cast<uint64_t>(i), i);
+  const stackd_managed_symbol_source symbol{.key = 0,
+                                            .first_line = 3,
+                                            .table_format = 0,
+                                            .function = {reinterpret_cast<uintptr_t>(kFunction), 4},
+                                            .file = {reinterpret_cast<uintptr_t>(kFile), 11},
+                                            .table = {0x10, 5}};  // cannot be read
+  stackd_managed_symbol(&writer, &thread, &symbol);
+  return writer.words;
+}
+
+TEST_F(RingReaderTest, GivesWhatAWalkerWroteBehindTheStack) {
+  for (int frames : {0, 1, 1000}) {
+    stackd_ring_writer writer;
+    auto* record = static_cast<stackd_thread_record*>(
+        stackd_ring_begin(&writer, &writer_ring_, STACKD_RECORD_THREAD, sizeof(stackd_thread_record), 5));
+    ASSERT_NE(record, nullptr);
+    *record = {.slot = record->slot, .seq = 7, .tid = 5, .stack_words = 1};
+    const uint64_t stack[] = {1, 0x7000};
+    ASSERT_TRUE(stackd_ring_append(&writer, stack, 2));
+    record->managed_words = WriteManaged(&writer, frames);
+    stackd_ring_commit(&writer);
+    Records records = Drain();
+    EXPECT_THAT(records.corrupt, IsEmpty());
+    ASSERT_EQ(records.threads.size(), 1u);
+    EXPECT_THAT(records.threads[0].words, ElementsAre(0x7000));
+    ASSERT_EQ(records.threads[0].managed.size(), 1u);
+    const ManagedTrace& trace = records.threads[0].managed[0];
+    ASSERT_EQ(trace.frames.size(), static_cast<size_t>(frames));
+    for (size_t i = 0; i < trace.frames.size(); i++) ASSERT_EQ(trace.frames[i].key, i);
+    ASSERT_EQ(trace.symbols.size(), 1u);
+    EXPECT_EQ(trace.symbols[0].function, "work");
+    EXPECT_EQ(trace.symbols[0].file, "/srv/app.py");
+    EXPECT_EQ(trace.symbols[0].table, std::string(5, 0));
+  }
+}
+
+TEST_F(RingReaderTest, MoreOfARuntimeThanThereIsRoomForIsCorrupt) {
+  for (uint32_t words : {1u << 11, STACKD_MAX_MANAGED_WORDS + 1, 0xffffffffu}) {
+    stackd_thread_record record = ThreadInOneSlot();
+    record.managed_words = words;
+    Forge(0, record);
+    EXPECT_THAT(Drain().corrupt, ElementsAre("a thread record whose sizes disagree")) << words;
+  }
 }
 
 // --- Crashes ---

@@ -41,6 +41,35 @@ TEST(DumpView, BasicHasNoStacks) {
             0);
 }
 
+TEST(DumpView, LeavesOutTasksOfTheLargestGroupsFirstAndCountsAll) {
+  v1::Dump dump;
+  for (int i = 0; i < 2; ++i) dump.add_stacks()->add_frames()->set_function(i == 0 ? "main.wait" : "main.serve");
+  for (int i = 0; i < 100'000; ++i) {
+    v1::Task* task = dump.add_tasks();
+    task->set_id(static_cast<uint64_t>(i));
+    task->set_state("waiting");
+    task->set_wait_reason("sync.Mutex.Lock");
+    task->set_created_by("main.main at /srv/program/server.go:31");
+    task->set_stack(i % 10'000 == 5'000 ? 1 : 0);
+  }
+  dump.set_task_count(dump.tasks_size());
+  const v1::Dump full = ViewOf(dump, v1::DUMP_VIEW_FULL);
+  EXPECT_LT(full.ByteSizeLong(), 4u << 20);
+  EXPECT_EQ(full.task_count(), 100'000);
+  EXPECT_GT(full.tasks_size(), 30'000);
+  EXPECT_LT(full.tasks_size(), 100'000);
+  int of_small_group = 0;
+  uint64_t last_id = 0;
+  for (const v1::Task& task : full.tasks()) {
+    ASSERT_TRUE(task.has_stack());
+    of_small_group += full.stacks(task.stack()).frames(0).function() == "main.serve";
+    EXPECT_GE(task.id(), last_id);
+    last_id = task.id();
+  }
+  EXPECT_EQ(of_small_group, 10);
+  EXPECT_THAT(full.notes(0), HasSubstr(std::to_string(100'000 - full.tasks_size()) + " tasks"));
+}
+
 TEST(DumpView, FullHasAllButLines) {
   v1::Dump dump = DumpOf(3);
   v1::Dump full = ViewOf(dump, v1::DUMP_VIEW_UNSPECIFIED);

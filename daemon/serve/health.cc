@@ -17,6 +17,20 @@ constexpr std::string_view kProcess = "process/";
 // A change in a process is told so soon.
 constexpr auto kProcessesInterval = std::chrono::milliseconds(200);
 
+HealthCheckResponse::ServingStatus ToStatus(Health health) {
+  switch (health) {
+    case Health::kWell:
+      return HealthCheckResponse::SERVING;
+    case Health::kIll:
+      return HealthCheckResponse::NOT_SERVING;
+    case Health::kUnknown:
+      break;
+  }
+  return HealthCheckResponse::SERVICE_UNKNOWN;
+}
+
+std::string NameOf(const std::string& service) { return service.substr(kProcess.size()); }
+
 class RefusedCall : public Reactor {
  public:
   explicit RefusedCall(grpc::Status status) { Finish(std::move(status)); }
@@ -106,17 +120,13 @@ HealthService::HealthService(const ProcessHealth* process_health) : process_heal
 
 HealthService::~HealthService() { Drain(); }
 
-HealthService::ServingStatus HealthService::StatusOf(const std::string& service) const {
-  if (process_health_ != nullptr && service.starts_with(kProcess)) {
-    switch (process_health_->Of(service.substr(kProcess.size()))) {
-      case Health::kWell:
-        return HealthCheckResponse::SERVING;
-      case Health::kIll:
-        return HealthCheckResponse::NOT_SERVING;
-      case Health::kUnknown:
-        return HealthCheckResponse::SERVICE_UNKNOWN;
-    }
-  }
+bool HealthService::IsOfProcess(const std::string& service) const {
+  return process_health_ != nullptr && service.starts_with(kProcess);
+}
+
+HealthService::ServingStatus HealthService::StatusOf(const std::string& service) {
+  if (IsOfProcess(service)) return ToStatus(process_health_->Of(NameOf(service)));
+  std::lock_guard lock(mutex_);
   auto entry = services_.find(service);
   return entry == services_.end() ? HealthCheckResponse::SERVICE_UNKNOWN : entry->second;
 }
@@ -144,10 +154,14 @@ void HealthService::Drain() {
 void HealthService::WatchProcesses() {
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, kProcessesInterval, [this] { return draining_; })) {
+    lock.unlock();
+    const std::map<std::string, Health> health = process_health_->OfAll();
+    lock.lock();
     std::vector<std::pair<std::shared_ptr<HealthWatch>, ServingStatus>> changes;
     for (Watched& watched : watches_) {
-      if (!watched.service.starts_with(kProcess)) continue;
-      const ServingStatus status = StatusOf(watched.service);
+      if (!IsOfProcess(watched.service)) continue;
+      const auto known = health.find(NameOf(watched.service));
+      const ServingStatus status = ToStatus(known == health.end() ? Health::kUnknown : known->second);
       auto watch = watched.watch.lock();
       if (watch == nullptr || status == watched.told) continue;
       watched.told = status;
@@ -161,8 +175,7 @@ void HealthService::WatchProcesses() {
 }
 
 grpc::Status HealthService::Check(grpc::ServerContext*, const HealthCheckRequest* request, HealthCheckResponse* response) {
-  std::lock_guard lock(mutex_);
-  ServingStatus status = StatusOf(request->service());
+  const ServingStatus status = StatusOf(request->service());
   if (status == HealthCheckResponse::SERVICE_UNKNOWN) {
     return {
         grpc::StatusCode::NOT_FOUND,
@@ -174,6 +187,7 @@ grpc::Status HealthService::Check(grpc::ServerContext*, const HealthCheckRequest
 }
 
 Reactor* HealthService::Watch(grpc::CallbackServerContext*, const HealthCheckRequest* request) {
+  const ServingStatus status = StatusOf(request->service());
   std::unique_lock lock(mutex_);
   std::erase_if(watches_, [](const Watched& watched) { return watched.watch.expired(); });
   if (draining_) return new RefusedCall({grpc::StatusCode::UNAVAILABLE, "stackd is shutting down"});
@@ -182,10 +196,9 @@ Reactor* HealthService::Watch(grpc::CallbackServerContext*, const HealthCheckReq
   }
   auto* call = new WatchCall;
   std::shared_ptr<HealthWatch> watch = call->watch();
-  ServingStatus status = StatusOf(request->service());
   watches_.push_back({request->service(), watch, status});
-  const bool is_process = process_health_ != nullptr && request->service().starts_with(kProcess);
-  if (is_process && !process_watcher_.joinable()) process_watcher_ = std::thread([this] { WatchProcesses(); });
+  if (IsOfProcess(request->service()) && !process_watcher_.joinable())
+    process_watcher_ = std::thread([this] { WatchProcesses(); });
   lock.unlock();
   watch->Tell(status);
   return call;

@@ -46,8 +46,9 @@ class HealthService final : public grpc::health::v1::Health::WithCallbackMethod_
     ServingStatus told;
   };
 
-  // Requires: mutex_ is held.
-  ServingStatus StatusOf(const std::string& service) const;
+  bool IsOfProcess(const std::string& service) const;
+  // Must not be called with mutex_: where there are many processes it takes a while.
+  ServingStatus StatusOf(const std::string& service);
   // Until Drain: tells those who watch processes what has changed.
   void WatchProcesses();
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
 
 #include "daemon/base/fd.h"
@@ -188,6 +189,133 @@ TEST(RawCapture, KnowsBuildIdsButHasNoFiles) {
   EXPECT_EQ(parsed->build_ids[0].size(), 2 * build_id.size());
   EXPECT_EQ(parsed->build_ids[1], "");
   EXPECT_EQ(parsed->capture.map->mappings()[0].module, nullptr);
+}
+
+ManagedFacts MakeManagedFacts() {
+  ManagedFacts facts;
+  facts.runtimes = {{Language::kPython, "CPython 3.11.7", ""}, {Language::kJava, "HotSpot 17", "too new"}};
+  ManagedStack stack{.language = Language::kPython, .frames = {}, .interpreter_function = "_PyEval", .problem = "cut"};
+  stack.frames = {{.function = "load\xff",
+                   .file = "/srv/app.py",
+                   .line = 12,
+                   .anchor_avma = 0x7fff0010,
+                   .pc_avma = 0x400010,
+                   .boundary = false,
+                   .inlined = true},
+                  {.function = "<native>", .boundary = true},
+                  {.function = "<module>", .file = "/srv/app.py", .line = 99}};
+  facts.threads[102] = {.name = "worker", .holds_gil = true, .stacks = {stack, stack}, .jit_frames = {{1, 2, 3, 4}}};
+  facts.threads[103] = {};
+  facts.task_stacks = {stack};
+  facts.tasks = {{.kind = ManagedTaskKind::kAsyncioTask,
+                  .id = 7,
+                  .name = "Task-7",
+                  .state = "waiting",
+                  .wait_reason = "sleep",
+                  .wait_ns = 12,
+                  .tid = 102,
+                  .stack = 0,
+                  .created_by = "main at app.py:3",
+                  .creator_id = 1},
+                 {}};
+  facts.waits = {{ManagedLockKind::kGil, 101, 102, 0x5000, "the GIL"}};
+  facts.reports = {{Language::kGo, "Go traceback", "panic: \xff\n"}};
+  facts.notes = {"something is missing"};
+  return facts;
+}
+
+void ExpectEqual(const ManagedStack& a, const ManagedStack& b) {
+  EXPECT_EQ(a.language, b.language);
+  EXPECT_EQ(a.interpreter_function, b.interpreter_function);
+  EXPECT_EQ(a.problem, b.problem);
+  ASSERT_EQ(a.frames.size(), b.frames.size());
+  for (size_t i = 0; i < a.frames.size(); ++i) {
+    EXPECT_EQ(a.frames[i].function, b.frames[i].function);
+    EXPECT_EQ(a.frames[i].file, b.frames[i].file);
+    EXPECT_EQ(a.frames[i].line, b.frames[i].line);
+    EXPECT_EQ(a.frames[i].anchor_avma, b.frames[i].anchor_avma);
+    EXPECT_EQ(a.frames[i].pc_avma, b.frames[i].pc_avma);
+    EXPECT_EQ(a.frames[i].boundary, b.frames[i].boundary);
+    EXPECT_EQ(a.frames[i].inlined, b.frames[i].inlined);
+  }
+}
+
+void ExpectEqual(const ManagedThread& a, const ManagedThread& b) {
+  EXPECT_EQ(a.name, b.name);
+  EXPECT_EQ(a.holds_gil, b.holds_gil);
+  ASSERT_EQ(a.stacks.size(), b.stacks.size());
+  for (size_t i = 0; i < a.stacks.size(); ++i) ExpectEqual(a.stacks[i], b.stacks[i]);
+  ASSERT_EQ(a.jit_frames.size(), b.jit_frames.size());
+  for (size_t i = 0; i < a.jit_frames.size(); ++i) {
+    EXPECT_EQ(a.jit_frames[i].pc_avma, b.jit_frames[i].pc_avma);
+    EXPECT_EQ(a.jit_frames[i].sp_avma, b.jit_frames[i].sp_avma);
+    EXPECT_EQ(a.jit_frames[i].cfa_avma, b.jit_frames[i].cfa_avma);
+    EXPECT_EQ(a.jit_frames[i].caller_rbp, b.jit_frames[i].caller_rbp);
+  }
+}
+
+void ExpectEqual(const ManagedTask& a, const ManagedTask& b) {
+  EXPECT_EQ(a.kind, b.kind);
+  EXPECT_EQ(a.id, b.id);
+  EXPECT_EQ(a.name, b.name);
+  EXPECT_EQ(a.state, b.state);
+  EXPECT_EQ(a.wait_reason, b.wait_reason);
+  EXPECT_EQ(a.wait_ns, b.wait_ns);
+  EXPECT_EQ(a.tid, b.tid);
+  EXPECT_EQ(a.stack, b.stack);
+  EXPECT_EQ(a.created_by, b.created_by);
+  EXPECT_EQ(a.creator_id, b.creator_id);
+}
+
+TEST(RawCapture, KeepsWhatRuntimesSaid) {
+  Capture capture = MakeCapture();
+  const ManagedFacts facts = capture.managed = MakeManagedFacts();
+  const auto parsed = ParseRaw(SerializeRaw(capture));
+  ASSERT_TRUE(parsed) << parsed.error().message;
+  const ManagedFacts& read = parsed->capture.managed;
+  ASSERT_EQ(read.runtimes.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(read.runtimes[i].language, facts.runtimes[i].language);
+    EXPECT_EQ(read.runtimes[i].name, facts.runtimes[i].name);
+    EXPECT_EQ(read.runtimes[i].problem, facts.runtimes[i].problem);
+  }
+  ASSERT_EQ(read.threads.size(), 2u);
+  for (int32_t tid : {102, 103}) ExpectEqual(read.threads.at(tid), facts.threads.at(tid));
+  ASSERT_EQ(read.task_stacks.size(), 1u);
+  ExpectEqual(read.task_stacks[0], facts.task_stacks[0]);
+  ASSERT_EQ(read.tasks.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) ExpectEqual(read.tasks[i], facts.tasks[i]);
+  ASSERT_EQ(read.waits.size(), 1u);
+  EXPECT_EQ(read.waits[0].kind, ManagedLockKind::kGil);
+  EXPECT_EQ(read.waits[0].waiter_tid, 101);
+  EXPECT_EQ(read.waits[0].owner_tid, 102);
+  EXPECT_EQ(read.waits[0].lock_avma, 0x5000u);
+  EXPECT_EQ(read.waits[0].lock, "the GIL");
+  ASSERT_EQ(read.reports.size(), 1u);
+  EXPECT_EQ(read.reports[0].language, Language::kGo);
+  EXPECT_EQ(read.reports[0].title, "Go traceback");
+  EXPECT_EQ(read.reports[0].text, "panic: \xff\n");
+  EXPECT_EQ(read.notes, facts.notes);
+}
+
+TEST(RawCapture, WhoseRuntimesSayWhatIsNotThereIsRefused) {
+  const auto refused = [](const std::function<void(store::RawManaged*)>& spoil) {
+    Capture capture = MakeCapture();
+    capture.managed = MakeManagedFacts();
+    store::RawCapture raw;
+    EXPECT_TRUE(raw.ParseFromString(SerializeRaw(capture)));
+    spoil(raw.mutable_managed());
+    const auto parsed = ParseRaw(raw.SerializeAsString());
+    return !parsed && parsed.error().code == Code::kDataLoss;
+  };
+  EXPECT_FALSE(refused([](store::RawManaged*) {}));
+  EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->clear_texts(); }));
+  EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->add_notes(1000); }));
+  EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->mutable_tasks(0)->set_stack(1); }));
+  EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->mutable_tasks(0)->set_stack(-2); }));
+  EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->mutable_tasks(0)->set_kind(0); }));
+  EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->mutable_waits(0)->set_kind(1); }));
+  EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->mutable_runtimes(0)->set_language(7); }));
 }
 
 TEST(RawCapture, MayBeEmpty) {

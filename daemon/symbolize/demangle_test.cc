@@ -37,6 +37,24 @@ TEST(Demangle, KnowsBothManglingsOfRust) {
   EXPECT_EQ(Kept("_RNvC6_123foo3bar"), "123foo::bar");
 }
 
+// Mangled by rustc 1.95.
+TEST(Demangle, KnowsCharactersThatAreNotAscii) {
+  EXPECT_EQ(Kept("_ZN10situations9na$uef$ve13gr$uf6$$udf$e17h4d186d403e2b419aE"), "situations::naïve::größe");
+  EXPECT_EQ(Kept("_RNvNtCs2YYheBcuhYO_10situationsu8nave_6pau9gre_6ka8i"), "situations::naïve::größe");
+}
+
+TEST(LanguageOfName, IsToldByTheMangling) {
+  EXPECT_EQ(LanguageOfName("_RNvC6_123foo3bar"), Language::kRust);
+  EXPECT_EQ(LanguageOfName("_ZN4core3fmt5write17h0123456789abcdefE"), Language::kRust);
+  EXPECT_EQ(LanguageOfName("_ZN4core3fmt5write17h0123456789abcdefE.llvm.1234"), Language::kRust);
+  EXPECT_EQ(LanguageOfName("_ZN3app17hello_world_17h_hE"), Language::kCpp);
+  EXPECT_EQ(LanguageOfName("_ZN17h0123456789abcdefEv"), Language::kCpp) << "a function of a class with such a name";
+  EXPECT_EQ(LanguageOfName("_ZN17h0123456789abcde"), Language::kCpp) << "cut";
+  EXPECT_EQ(LanguageOfName("_ZN2ns1f1gEv"), Language::kCpp);
+  EXPECT_EQ(LanguageOfName("main"), Language::kUnknown);
+  EXPECT_EQ(LanguageOfName(""), Language::kUnknown);
+}
+
 TEST(Demangle, LeavesNamesThatAreTooLongMangled) {
   std::string name = "_Z1f" + std::string(kMaxMangledBytes, 'i');
   EXPECT_EQ(Kept(name), name);

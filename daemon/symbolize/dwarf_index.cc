@@ -20,6 +20,28 @@ constexpr int kMaxNesting = 200;
 constexpr int kMaxFrames = 256;
 constexpr int kDwarfOutOfMemory = 10;  // DWARF_E_NOMEM of libdw, which does not publish its numbers
 
+Language LanguageOf(Dwarf_Die* unit) {
+  const int language = dwarf_srclang(unit);
+  switch (language) {
+    case DW_LANG_C:
+    case DW_LANG_C89:
+    case DW_LANG_C99:
+    case DW_LANG_C11:
+    case DW_LANG_C_plus_plus:
+    case DW_LANG_C_plus_plus_03:
+    case DW_LANG_C_plus_plus_11:
+    case DW_LANG_C_plus_plus_14:
+      return Language::kCpp;
+    case DW_LANG_Rust:
+      return Language::kRust;
+    case DW_LANG_Go:
+      return Language::kGo;
+    default:
+      // C++17, C++20 and C17, newer than this dwarf.h.
+      return language >= 0x2a && language <= 0x2c ? Language::kCpp : Language::kUnknown;
+  }
+}
+
 bool HasScopes(Dwarf_Die* unit) {
   int language = dwarf_srclang(unit);
   switch (language) {
@@ -122,6 +144,7 @@ DwarfIndex::Unit* DwarfIndex::UnitOf(uint64_t svma) {
 void DwarfIndex::ReadUnit(Unit& unit) {
   unit.is_read = true;
   unit.has_scopes = HasScopes(&unit.die);
+  unit.language = LanguageOf(&unit.die);
   Walk(unit, &unit.die, {.node = kNone, .depth = 0, .in_function = false, .nesting = 0});
   Flatten(unit);
   ReadLines(unit);
@@ -300,7 +323,7 @@ std::vector<SourceFrame> DwarfIndex::Find(uint64_t svma, const SymbolLookup& sym
   Unit* unit = UnitOf(svma);
   if (unit == nullptr) return frames;
   if (!unit->is_read) ReadUnit(*unit);
-  SourceFrame frame;
+  SourceFrame frame{.function = {}, .file = {}, .language = unit->language};
   if (const LineRow* row = LineOf(*unit, svma)) {
     frame.file = row->file;
     frame.line = row->line;
@@ -319,7 +342,8 @@ std::vector<SourceFrame> DwarfIndex::Find(uint64_t svma, const SymbolLookup& sym
     // The line of the next one is where it called this one.
     frame = {.function = {},
              .file = FileName(*unit, node.call_file),
-             .line = static_cast<int>(std::min<uint32_t>(node.call_line, INT32_MAX))};
+             .line = static_cast<int>(std::min<uint32_t>(node.call_line, INT32_MAX)),
+             .language = unit->language};
     if (frame.line == 0) frame.file.clear();
     id = node.parent;
   }

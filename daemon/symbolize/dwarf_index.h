@@ -65,6 +65,7 @@ class DwarfIndex {
   struct Unit {
     Dwarf_Die die;
     bool is_read = false;
+    Language language = Language::kUnknown;
     bool has_scopes = false;  // C++: names of functions need those of namespaces and classes around them
     std::vector<Node> nodes;
     std::vector<Boundary> boundaries;

@@ -53,6 +53,9 @@ class Formats : public testing::Test {
     std::string examples;
     for (size_t i = 0; i < svmas.size(); ++i) {
       SourceLocation location = symbols.Locate(svmas[i]);
+      for (const SourceFrame& frame : location.frames) {
+        EXPECT_TRUE(frame.line == 0 || frame.language == Language::kCpp) << frame.function;
+      }
       // Padding between functions.
       if (oracle[i].size() == 1 && oracle[i][0].function.empty() && oracle[i][0].line == 0) oracle[i].clear();
       bool same_depth = location.frames.size() == oracle[i].size();

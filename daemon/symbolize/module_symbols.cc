@@ -116,7 +116,8 @@ SourceLocation ModuleSymbols::Name(uint64_t svma) {
   if (symbol.name.empty()) {
     location.unnamed_reason = !no_names_reason_.empty() ? no_names_reason_ : "no symbol covers this address";
   } else {
-    location.frames.push_back({.function = Demangle(symbol.name, ReturnType::kKeep), .file = {}});
+    location.frames.push_back(
+        {.function = Demangle(symbol.name, ReturnType::kKeep), .file = {}, .language = LanguageOfName(symbol.name)});
   }
   return location;
 }

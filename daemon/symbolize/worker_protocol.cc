@@ -53,6 +53,7 @@ void AppendAnswer(uint32_t address_index, SymbolQuality quality, const SourceLoc
     PutText(frame->file, out);
     Put(static_cast<int32_t>(frame->line), out);
     Put(static_cast<uint8_t>(frame->inlined), out);
+    Put(static_cast<uint8_t>(frame->language), out);
     header.frame_count++;
   }
   header.body_bytes = out->size() - start - sizeof(header);
@@ -66,13 +67,14 @@ std::optional<SourceLocation> ParseAnswerBody(uint32_t frame_count, std::string_
   for (uint32_t i = 0; i < frame_count; ++i) {
     SourceFrame frame;
     int32_t line;
-    uint8_t inlined;
+    uint8_t inlined, language;
     if (!TakeText(&body, &frame.function) || !TakeText(&body, &frame.file) || !Take(&body, &line) ||
-        !Take(&body, &inlined)) {
+        !Take(&body, &inlined) || !Take(&body, &language) || language > static_cast<uint8_t>(Language::kJavascript)) {
       return std::nullopt;
     }
     frame.line = std::max(line, 0);
     frame.inlined = inlined != 0;
+    frame.language = static_cast<Language>(language);
     location.frames.push_back(std::move(frame));
   }
   if (!body.empty()) return std::nullopt;

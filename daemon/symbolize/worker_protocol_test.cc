@@ -10,7 +10,7 @@ namespace {
 
 SourceLocation Example() {
   SourceLocation location;
-  location.frames = {{"inner", "a.cc", 3, true}, {"outer", "b.cc", 70'000, false}};
+  location.frames = {{"inner", "a.cc", 3, true, Language::kRust}, {"outer", "b.cc", 70'000, false}};
   location.unnamed_reason = "why";
   return location;
 }
@@ -33,6 +33,7 @@ TEST(WorkerProtocol, AnAnswerArrivesAsItWasSent) {
   ASSERT_EQ(location->frames.size(), 2u);
   EXPECT_EQ(location->frames[0].function, "inner");
   EXPECT_TRUE(location->frames[0].inlined);
+  EXPECT_EQ(location->frames[0].language, Language::kRust);
   EXPECT_EQ(location->frames[1].file, "b.cc");
   EXPECT_EQ(location->frames[1].line, 70'000);
   EXPECT_EQ(location->unnamed_reason, "why");

@@ -48,13 +48,23 @@ uint32_t CfiBuilder::Add(const Bytes& body) {
   return offset;
 }
 
-std::shared_ptr<const Module> SyntheticModule(const std::string& section_name, uint32_t section_flags,
-                                              const std::vector<uint8_t>& section_content,
+std::shared_ptr<const Module> SyntheticModule(const std::vector<SyntheticSection>& sections,
                                               const std::vector<uint8_t>& code) {
   const Segment& segment = kSyntheticCode[0];
-  const uint64_t content_offset = segment.file_offset + segment.file_bytes;
-  const uint64_t names_offset = content_offset + section_content.size();
-  std::string names = std::string(1, '\0') + section_name + std::string(1, '\0') + ".shstrtab" + std::string(1, '\0');
+  std::vector<Elf64_Shdr> headers(1);
+  std::string names(1, '\0');
+  uint64_t content_offset = segment.file_offset + segment.file_bytes;
+  for (const SyntheticSection& section : sections) {
+    uint64_t svma = (section.flags & SHF_ALLOC) != 0 ? kSyntheticCfiSvma : 0;
+    headers.push_back({static_cast<uint32_t>(names.size()), SHT_PROGBITS, section.flags, svma, content_offset,
+                       section.content.size(), 0, 0, 1, 0});
+    names += section.name + std::string(1, '\0');
+    content_offset += section.content.size();
+  }
+  const uint64_t names_offset = content_offset;
+  const auto names_name = static_cast<uint32_t>(names.size());
+  names += ".shstrtab" + std::string(1, '\0');
+  headers.push_back({names_name, SHT_STRTAB, 0, 0, names_offset, names.size(), 0, 0, 1, 0});
 
   Elf64_Ehdr elf{};
   memcpy(elf.e_ident, ELFMAG, SELFMAG);
@@ -67,16 +77,10 @@ std::shared_ptr<const Module> SyntheticModule(const std::string& section_name, u
   elf.e_phnum = 1;
   elf.e_shoff = sizeof(elf) + sizeof(Elf64_Phdr);
   elf.e_shentsize = sizeof(Elf64_Shdr);
-  elf.e_shnum = 3;
-  elf.e_shstrndx = 2;
+  elf.e_shnum = static_cast<uint16_t>(headers.size());
+  elf.e_shstrndx = static_cast<uint16_t>(headers.size() - 1);
   Elf64_Phdr load{PT_LOAD,      PF_R | PF_X,        segment.file_offset,  segment.svma,
                   segment.svma, segment.file_bytes, segment.memory_bytes, 4096};
-  uint64_t svma = (section_flags & SHF_ALLOC) != 0 ? kSyntheticCfiSvma : 0;
-  Elf64_Shdr sections[3] = {
-      {},
-      {1, SHT_PROGBITS, section_flags, svma, content_offset, section_content.size(), 0, 0, 1, 0},
-      {static_cast<uint32_t>(section_name.size() + 2), SHT_STRTAB, 0, 0, names_offset, names.size(), 0, 0, 1, 0},
-  };
 
   Fd fd(memfd_create("synthetic", MFD_CLOEXEC));
   auto put = [&fd](const void* bytes, size_t size_bytes, uint64_t file_offset) {
@@ -84,13 +88,21 @@ std::shared_ptr<const Module> SyntheticModule(const std::string& section_name, u
   };
   put(&elf, sizeof(elf), 0);
   put(&load, sizeof(load), elf.e_phoff);
-  put(sections, sizeof(sections), elf.e_shoff);
+  put(headers.data(), headers.size() * sizeof(headers[0]), elf.e_shoff);
   put(code.data(), code.size(), segment.file_offset);
-  put(section_content.data(), section_content.size(), content_offset);
+  for (size_t i = 0; i < sections.size(); ++i) {
+    put(sections[i].content.data(), sections[i].content.size(), headers[i + 1].sh_offset);
+  }
   put(names.data(), names.size(), names_offset);
   auto module = Module::Open(std::move(fd), "synthetic");
   EXPECT_TRUE(module) << module.error().message;
   return module.value_or(nullptr);
+}
+
+std::shared_ptr<const Module> SyntheticModule(const std::string& section_name, uint32_t section_flags,
+                                              const std::vector<uint8_t>& section_content,
+                                              const std::vector<uint8_t>& code) {
+  return SyntheticModule({{section_name, section_flags, section_content}}, code);
 }
 
 }  // namespace stackd

@@ -34,7 +34,17 @@ inline constexpr uint64_t kSyntheticCfiSvma = 0x10000;
 inline constexpr Segment kSyntheticCode[] = {
     {.file_offset = 0x1000, .file_bytes = 0x4000, .svma = 0x1000, .memory_bytes = 0x4000, .executable = true}};
 
-// An ELF file with that segment, which holds `code` and zeros, and one section.
+struct SyntheticSection {
+  std::string name;
+  uint32_t flags = 0;
+  std::vector<uint8_t> content;
+};
+
+// An ELF file with that segment, which holds `code` and zeros, and these sections; the first that is loaded is at
+// kSyntheticCfiSvma.
+std::shared_ptr<const Module> SyntheticModule(const std::vector<SyntheticSection>& sections,
+                                              const std::vector<uint8_t>& code = {});
+// With one section.
 std::shared_ptr<const Module> SyntheticModule(const std::string& section_name, uint32_t section_flags,
                                               const std::vector<uint8_t>& section_content,
                                               const std::vector<uint8_t>& code = {});

@@ -311,17 +311,23 @@ class UnwindTableCompiler {
   uint64_t covered_to_svma_ = 0;
 };
 
-std::shared_ptr<const UnwindTable> UnwindTable::Compile(CfiSection section, std::span<const uint8_t> bytes,
-                                                        std::span<const Segment> segments) {
+std::shared_ptr<UnwindTable> UnwindTable::CompileSection(CfiSection section, std::span<const uint8_t> bytes,
+                                                         std::span<const Segment> segments) {
   std::shared_ptr<UnwindTable> table(new UnwindTable);
   table->section_ = std::move(section);
   UnwindTableCompiler(*table, bytes, segments).Compile();
   return table;
 }
 
+std::shared_ptr<const UnwindTable> UnwindTable::Compile(CfiSection section, std::span<const uint8_t> bytes,
+                                                        std::span<const Segment> segments) {
+  return CompileSection(std::move(section), bytes, segments);
+}
+
 std::shared_ptr<const UnwindTable> UnwindTable::Compile(const Module& module) {
   // .debug_frame may be in a file that has .eh_frame too, for the code of another compiler; it is second choice, as it is
   // not what the program itself would use.
+  std::shared_ptr<UnwindTable> first;
   for (auto [name, format] :
        {std::pair(".eh_frame", CfiFormat::kEhFrame), std::pair(".debug_frame", CfiFormat::kDebugFrame)}) {
     const Section* found = module.FindSection(name);
@@ -339,13 +345,23 @@ std::shared_ptr<const UnwindTable> UnwindTable::Compile(const Module& module) {
     }
     // The inflated bytes stay where they are when the section moves.
     std::span<const uint8_t> content = found->compressed ? std::span<const uint8_t>(section.inflated) : *bytes;
-    auto table = Compile(std::move(section), content, module.segments());
-    if (table->row_count() > 0) return table;
+    auto table = CompileSection(std::move(section), content, module.segments());
+    if (table->row_count() == 0) continue;
+    if (first == nullptr) {
+      first = std::move(table);
+    } else {
+      first->second_ = std::move(table);
+    }
   }
-  return Compile(CfiSection{}, {}, {});
+  return first != nullptr ? first : CompileSection(CfiSection{}, {}, {});
 }
 
 UnwindRule UnwindTable::Find(uint64_t svma) const {
+  UnwindRule rule = FindHere(svma);
+  return rule.kind == RuleKind::kNoCfi && second_ != nullptr ? second_->Find(svma) : rule;
+}
+
+UnwindRule UnwindTable::FindHere(uint64_t svma) const {
   uint64_t offset = svma - base_svma_;
   if (offset >= size_bytes_) return {};
   uint64_t page = offset >> page_shift_;
@@ -357,7 +373,7 @@ UnwindRule UnwindTable::Find(uint64_t svma) const {
 }
 
 std::optional<std::vector<uint8_t>> UnwindTable::ReadEntry(const Module* module, uint64_t offset) const {
-  const uint64_t section_bytes = this->section_bytes();
+  const uint64_t section_bytes = OwnSectionBytes();
   if (offset >= section_bytes) return std::nullopt;
   auto read = [&](uint64_t size_bytes) -> std::optional<std::vector<uint8_t>> {
     if (!section_.inflated.empty()) {
@@ -381,13 +397,14 @@ std::optional<std::vector<uint8_t>> UnwindTable::ReadEntry(const Module* module,
 
 std::optional<uint64_t> UnwindTable::FunctionBegin(uint64_t svma) const {
   // Between functions there are rows that say so.
-  if (Find(svma).kind == RuleKind::kNoCfi) return std::nullopt;
+  if (FindHere(svma).kind == RuleKind::kNoCfi) return second_ != nullptr ? second_->FunctionBegin(svma) : std::nullopt;
   auto after = std::upper_bound(fde_begins_.begin(), fde_begins_.end(), static_cast<uint32_t>(svma - base_svma_));
   if (after == fde_begins_.begin()) return std::nullopt;
   return base_svma_ + *std::prev(after);
 }
 
 std::optional<UnwindTable::PreciseRow> UnwindTable::Interpret(const Module* module, uint64_t svma) const {
+  if (second_ != nullptr && FindHere(svma).kind == RuleKind::kNoCfi) return second_->Interpret(module, svma);
   uint64_t offset = svma - base_svma_;
   if (offset >= size_bytes_) return std::nullopt;
   auto after = std::upper_bound(fde_begins_.begin(), fde_begins_.end(), static_cast<uint32_t>(offset));
@@ -428,7 +445,7 @@ std::optional<UnwindTable::PreciseRow> UnwindTable::Interpret(const Module* modu
 size_t UnwindTable::memory_bytes() const {
   auto bytes = [](const auto& vector) { return vector.capacity() * sizeof(vector[0]); };
   return sizeof(*this) + bytes(section_.inflated) + bytes(row_begins_) + bytes(row_rules_) + bytes(page_rows_) +
-         bytes(rules_) + bytes(fde_begins_) + bytes(fde_offsets_);
+         bytes(rules_) + bytes(fde_begins_) + bytes(fde_offsets_) + (second_ != nullptr ? second_->memory_bytes() : 0);
 }
 
 std::vector<uint64_t> UnwindTable::RowSvmas() const {

@@ -91,7 +91,7 @@ class UnwindTable {
 
   size_t memory_bytes() const;
   // Of the CFI that it was compiled from: a measure for the time that took.
-  uint64_t section_bytes() const { return section_.inflated.empty() ? section_.size_bytes : section_.inflated.size(); }
+  uint64_t section_bytes() const { return OwnSectionBytes() + (second_ != nullptr ? second_->section_bytes() : 0); }
   size_t row_count() const { return row_begins_.size(); }
   size_t rule_count() const { return rules_.size(); }
   size_t fde_count() const { return fde_begins_.size(); }
@@ -102,9 +102,16 @@ class UnwindTable {
   friend class UnwindTableCompiler;
   UnwindTable() = default;
 
+  static std::shared_ptr<UnwindTable> CompileSection(CfiSection section, std::span<const uint8_t> bytes,
+                                                     std::span<const Segment> segments);
+  UnwindRule FindHere(uint64_t svma) const;
+  uint64_t OwnSectionBytes() const { return section_.inflated.empty() ? section_.size_bytes : section_.inflated.size(); }
   std::optional<std::vector<uint8_t>> ReadEntry(const Module* module, uint64_t offset) const;
 
   CfiSection section_;
+  // Asked where this one knows nothing: a static program may have .eh_frame of one compiler and .debug_frame of another
+  // (Rust with musl). nullptr: there is none.
+  std::shared_ptr<const UnwindTable> second_;
   // Everything below is relative to it and fits into 32 bits.
   uint64_t base_svma_ = 0;
   uint64_t size_bytes_ = 0;

@@ -201,6 +201,28 @@ TEST(UnwindTable, ReadsDebugFrame) {
   EXPECT_TRUE(table->Interpret(module.get(), 0x200f));
 }
 
+TEST(UnwindTable, ReadsDebugFrameForWhatEhFrameLeavesOut) {
+  CfiBuilder cfi;
+  uint32_t cie = cfi.Cie();
+  cfi.Fde(cie, 0x1000, 0x20, {0x0e, 24});
+  cfi.Fde(cie, 0x3000, 0x20, {0x0e, 32});
+  std::vector<SyntheticSection> sections = {{".eh_frame", SHF_ALLOC, cfi.bytes()}, {".debug_frame", 0, kDebugFrame}};
+  auto module = SyntheticModule(sections);
+  auto table = UnwindTable::Compile(*module);
+  EXPECT_EQ(table->Find(0x1000), Rule(RuleKind::kRsp, 24));
+  EXPECT_EQ(table->Find(0x2000), Rule(RuleKind::kRsp, 40));
+  EXPECT_EQ(table->Find(0x2010), UnwindRule{});
+  EXPECT_EQ(table->Find(0x3000), Rule(RuleKind::kRsp, 32));
+  EXPECT_EQ(table->FunctionBegin(0x200f), 0x2000u);
+  EXPECT_EQ(table->FunctionBegin(0x2010), std::nullopt);
+  EXPECT_TRUE(table->Interpret(module.get(), 0x200f));
+  EXPECT_TRUE(table->Interpret(module.get(), 0x3000));
+  EXPECT_EQ(table->section_bytes(), cfi.bytes().size() + kDebugFrame.size());
+
+  sections.pop_back();
+  EXPECT_LT(UnwindTable::Compile(*SyntheticModule(sections))->memory_bytes(), table->memory_bytes());
+}
+
 std::vector<uint8_t> Compressed(const std::vector<uint8_t>& content, uint32_t type, uint64_t size_bytes) {
   uLongf bound = compressBound(content.size());
   std::vector<uint8_t> bytes(sizeof(Elf64_Chdr) + bound);

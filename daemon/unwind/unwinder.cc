@@ -33,7 +33,7 @@ static_assert(kMaxOuterFrames < kMaxFrames);
 // Of the tries to find the way on behind a gap, for one stack.
 constexpr size_t kMaxTriedFrames = 1 << 16;
 
-bool IsCalledFrame(FrameOrigin origin) { return origin == FrameOrigin::kCfi || origin == FrameOrigin::kFramePointer; }
+bool IsCalledFrame(FrameOrigin origin) { return origin != FrameOrigin::kRegisters && origin != FrameOrigin::kSignalFrame; }
 
 // The walk up one stack.
 //
@@ -41,9 +41,9 @@ bool IsCalledFrame(FrameOrigin origin) { return origin == FrameOrigin::kCfi || o
 // before could have kept, the whole walk is done again with all registers, by the interpreter.
 class StackWalk {
  public:
-  StackWalk(RuleResolver& resolver, const StackCopy& stack, bool copy_truncated, const AddressMap& map,
+  StackWalk(RuleResolver& resolver, const StackCopy& stack, bool copy_truncated, const AddressMap& map, JitCode* jit,
             std::vector<NativeFrame>& frames)
-      : resolver_(resolver), stack_(stack), copy_truncated_(copy_truncated), map_(map), frames_(frames) {}
+      : resolver_(resolver), stack_(stack), copy_truncated_(copy_truncated), map_(map), jit_(jit), frames_(frames) {}
 
   // From an interrupted instruction. nullopt: do it again with `all_registers`. With them it never is.
   std::optional<StackEnd> Run(const Registers& registers, bool all_registers, size_t max_frames = kMaxFrames);
@@ -65,6 +65,8 @@ class StackWalk {
   std::optional<StackEnd> Walk(FrameOrigin first_origin, size_t max_frames);
   Step RareStep(RuleKind kind, const NativeFrame& frame);
   Step InterpretedStep(const NativeFrame& frame);
+  std::optional<JitFrame> AskJit(const NativeFrame& frame);
+  Step JitStep(const JitFrame& frame);
   Step FramePointerStep();
   Step SigreturnStep();
   Step WildCallStep();
@@ -82,6 +84,7 @@ class StackWalk {
   const StackCopy& stack_;
   const bool copy_truncated_;
   const AddressMap& map_;
+  JitCode* const jit_;  // may be nullptr
   std::vector<NativeFrame>& frames_;
   bool all_registers_ = false;
   uint64_t interpreted_ = 0;
@@ -186,8 +189,29 @@ StackWalk::Step StackWalk::RareStep(RuleKind kind, const NativeFrame& frame) {
     case RuleKind::kNotCode:
       return WildCallStep();
     default:
+      if (auto jit_frame = AskJit(frame)) return JitStep(*jit_frame);
       return FramePointerStep();
   }
+}
+
+std::optional<JitFrame> StackWalk::AskJit(const NativeFrame& frame) {
+  if (jit_ == nullptr) return std::nullopt;
+  const Mapping* mapping = map_.Find(frame.lookup_avma());
+  if (mapping == nullptr || mapping->module != nullptr) return std::nullopt;
+  const auto& value = registers_.registers.value;
+  return jit_->FrameAt(frame.pc_avma, value[kRsp], value[kRbp], stack_);
+}
+
+StackWalk::Step StackWalk::JitStep(const JitFrame& frame) {
+  auto& value = registers_.registers.value;
+  if (frame.cfa_avma <= value[kRsp]) return NoCaller(StackEnd::kNoProgress);
+  std::optional<uint64_t> return_address = stack_.Read(frame.cfa_avma - 8);
+  if (!return_address) return NoCaller(Unreadable(frame.cfa_avma - 8));
+  value[kRip] = *return_address;
+  value[kRsp] = frame.cfa_avma;
+  value[kRbp] = frame.caller_rbp;
+  registers_.known = kFastRegisters;
+  return CallerFrom(frame.cfa_avma, FrameOrigin::kRuntime);
 }
 
 StackWalk::Step StackWalk::InterpretedStep(const NativeFrame& frame) {
@@ -293,12 +317,12 @@ bool StackWalk::IsOutermost(uint64_t avma) const {
 class GapCrossing {
  public:
   // `inner_rbp`: of the last frame before the gap.
-  GapCrossing(RuleResolver& resolver, const StackCopy& stack, const AddressMap& map, uint64_t inner_rbp)
+  GapCrossing(RuleResolver& resolver, const StackCopy& stack, const AddressMap& map, JitCode* jit, uint64_t inner_rbp)
       : resolver_(resolver),
         stack_(stack),
         map_(map),
         inner_rbp_(inner_rbp),
-        walk_(resolver, stack, /*copy_truncated=*/false, map, tried_) {}
+        walk_(resolver, stack, /*copy_truncated=*/false, map, jit, tried_) {}
 
   // Frames from the first one behind the gap to the root; empty if there is no way.
   std::vector<NativeFrame> Find(std::span<const NativeFrame> inner) {
@@ -397,24 +421,25 @@ struct Unwinder::State {
 Unwinder::Unwinder() : state_(std::make_unique<State>()) {}
 Unwinder::~Unwinder() = default;
 
-NativeStack Unwinder::Unwind(const Registers& registers, const StackCopy& stack, bool copy_truncated,
-                             const AddressMap& map) {
+NativeStack Unwinder::Unwind(const Registers& registers, const StackCopy& stack, bool copy_truncated, const AddressMap& map,
+                             JitCode* jit) {
   state_->resolver.UseMap(map);
   const bool has_gap = HasGap(stack, map);
   const size_t max_frames = has_gap ? kMaxFrames - kMaxOuterFrames : kMaxFrames;
-  StackWalk walk(state_->resolver, stack, copy_truncated || has_gap, map, state_->frames);
+  StackWalk walk(state_->resolver, stack, copy_truncated || has_gap, map, jit, state_->frames);
   std::optional<StackEnd> end = walk.Run(registers, /*all_registers=*/false, max_frames);
   if (!end) end = walk.Run(registers, /*all_registers=*/true, max_frames);
   NativeStack result{state_->frames, end.value_or(StackEnd::kNoUnwindInfo)};
   if (has_gap && (result.end == StackEnd::kTruncated || result.end == StackEnd::kFrameLimit)) {
-    CrossGap(stack, map, walk.last_rbp(), &result);
+    CrossGap(stack, map, jit, walk.last_rbp(), &result);
   }
   return result;
 }
 
-void Unwinder::CrossGap(const StackCopy& stack, const AddressMap& map, uint64_t inner_rbp, NativeStack* result) {
+void Unwinder::CrossGap(const StackCopy& stack, const AddressMap& map, JitCode* jit, uint64_t inner_rbp,
+                        NativeStack* result) {
   auto& frames = result->frames;
-  const std::vector<NativeFrame> outer = GapCrossing(state_->resolver, stack, map, inner_rbp).Find(frames);
+  const std::vector<NativeFrame> outer = GapCrossing(state_->resolver, stack, map, jit, inner_rbp).Find(frames);
   if (outer.empty()) return;
   // Where the frames were too many, copied stack is left out as well.
   const bool too_many = result->end == StackEnd::kFrameLimit && frames.size() > 1;

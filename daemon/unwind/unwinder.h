@@ -1,5 +1,5 @@
 // Registers, a stack copy and an address map in; return addresses out. No I/O but reading unwind tables of modules on their
-// first use.
+// first use, and what a JitCode does.
 #pragma once
 
 #include <array>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "daemon/module/address_map.h"
+#include "daemon/unwind/jit_code.h"
 #include "daemon/unwind/stack_copy.h"
 
 namespace stackd {
@@ -30,7 +31,7 @@ enum class StackEnd : uint8_t {
 };
 
 // How a frame was found. Numbers as in stackd.v1.Frame.Origin.
-enum class FrameOrigin : uint8_t { kRegisters = 1, kCfi = 2, kFramePointer = 3, kSignalFrame = 4 };
+enum class FrameOrigin : uint8_t { kRegisters = 1, kCfi = 2, kFramePointer = 3, kSignalFrame = 4, kRuntime = 6 };
 
 struct NativeFrame {
   uint64_t pc_avma;
@@ -42,7 +43,7 @@ struct NativeFrame {
 
   // The address to look up for this frame: a return address stands after its call, perhaps in the next function.
   uint64_t lookup_avma() const {
-    bool was_called = origin == FrameOrigin::kCfi || origin == FrameOrigin::kFramePointer;
+    bool was_called = origin != FrameOrigin::kRegisters && origin != FrameOrigin::kSignalFrame;
     // Nobody called a trampoline: a handler returns to its first instruction.
     return was_called && !is_signal_trampoline ? pc_avma - 1 : pc_avma;
   }
@@ -67,13 +68,15 @@ class Unwinder {
   ~Unwinder();
 
   // `copy_truncated`: the stack went on beyond the copy, so running off its end is kTruncated. Where the copy holds both
-  // ends of one stack, the frames behind the gap follow those before it, if the way on can be found.
-  NativeStack Unwind(const Registers& registers, const StackCopy& stack, bool copy_truncated, const AddressMap& map);
+  // ends of one stack, the frames behind the gap follow those before it, if the way on can be found. `jit`, if it is given,
+  // is asked of code that no file describes; it may be asked of the same frame twice.
+  NativeStack Unwind(const Registers& registers, const StackCopy& stack, bool copy_truncated, const AddressMap& map,
+                     JitCode* jit = nullptr);
 
  private:
   struct State;
 
-  void CrossGap(const StackCopy& stack, const AddressMap& map, uint64_t inner_rbp, NativeStack* result);
+  void CrossGap(const StackCopy& stack, const AddressMap& map, JitCode* jit, uint64_t inner_rbp, NativeStack* result);
 
   std::unique_ptr<State> state_;
 };

@@ -42,7 +42,7 @@ class CppPackageTest(StackdTest):
     def check(self, program):
         daemon = self.start_daemon()
         victim = self.start_victim(program, preload=False, stdin="", env={"LD_LIBRARY_PATH": str(self.prefix / "lib")})
-        self.assertEqual("cpp-orders", daemon.await_process(victim.pid)["name"])
+        self.assertEqual("cpp-orders", daemon.await_process(victim.pid)["displayName"])
 
         dump = daemon.dump(victim.pid)
         self.assert_whole(dump, victim.pid)
@@ -69,6 +69,12 @@ class CppPackageTest(StackdTest):
         for program in ("with_agent", "with_agent_static"):
             with self.subTest(program=program):
                 self.check(build / program)
+        # One that has both leaves the process to the one that was there first. (No path of LD_PRELOAD has a space.)
+        preloaded = self.dir / "libstackd_agent.so"
+        preloaded.symlink_to(self.prefix / "lib/libstackd_agent.so")
+        done = subprocess.run([build / "with_agent_static"], stdin=subprocess.DEVNULL, timeout=60,
+                              env={"LD_PRELOAD": str(preloaded), "STACKD_DIR": str(self.dir)})
+        self.assertEqual(1, done.returncode, "stackd_install() refuses")
 
     def test_cmake_refuses_another_version(self):
         if shutil.which("cmake") is None:

@@ -6,6 +6,7 @@ import os
 import random
 import resource
 import signal
+import sqlite3
 import threading
 import time
 
@@ -159,6 +160,24 @@ class CrashLossTest(StackdTest):
         odd = [dump for dump in dumps if dump["crash"]["fingerprint"] != by_fingerprint.most_common()[0][0]]
         self.assertEqual([1000], list(by_fingerprint.values()),
                          [daemon.ctl_json("show", dump["name"]) for dump in odd[:3]])
+
+    def test_a_thousand_processes_end_in_time_when_the_store_takes_none_of_them(self):
+        daemon = self.daemon()
+        victim = self.together(1000)
+        self.await_registered(daemon, victim.pids)
+        # As a disk does that is busy for long: each write waits.
+        store = sqlite3.connect(daemon.store, isolation_level=None)
+        self.addCleanup(store.close)
+        store.execute("BEGIN IMMEDIATE")
+        others = OthersTime([daemon.process.pid, victim.process.pid], victim.pids)
+        self.crash(victim)
+        held = self.await_end(victim).values()
+        late_s = others.allowance_s()
+        store.execute("ROLLBACK")
+        print(f"        1,000 files: longest held {max(held) * 1000:.0f} ms ({late_s * 1000:.0f} ms allowed for what else the "
+              f"machine did)", flush=True)
+        self.assertLess(max(held), BUDGET_S + late_s)
+        self.assert_each_once(daemon, victim.pids, 120)
 
     def test_without_a_daemon_crashes_wait_in_the_spool(self):
         daemon = self.daemon()

@@ -13,6 +13,7 @@ import threading
 import unittest
 
 from grpcurl_test import GRPCURL
+from hang_victims_test import Cgroup
 from harness import BIN, FAILURE, STACKD, USAGE, Dump, StackdTest, eventually
 
 HANGS = BIN / "tests/hangs"
@@ -212,6 +213,27 @@ class HangDetectionTest(StackdTest):
                    lambda: datetime.datetime.now().timestamp() > first_s + 1.5 * BEAT_LIMIT_MS / 1000)
         return victim
 
+    def check_frozen(self, version):
+        daemon = self.start_daemon()
+        frozen = self.event_loop(daemon=daemon)
+        cgroup = Cgroup(self, "freezer", frozen.pid, version)
+        cgroup.freeze()
+        # One that is stuck since then is noticed, and one later.
+        for _ in range(2):
+            stuck = self.event_loop(daemon=daemon)
+            stuck.ask("pause")
+            self.await_hang(daemon, stuck.pid)
+        self.assertEqual([], self.hangs(daemon, frozen.pid))
+        cgroup.remove()
+        frozen.ask("pause")
+        self.await_hang(daemon, frozen.pid)
+
+    def test_who_is_frozen_by_a_cgroup_of_version_1_is_not_blamed(self):
+        self.check_frozen(1)
+
+    def test_who_is_frozen_by_a_cgroup_of_version_2_is_not_blamed(self):
+        self.check_frozen(2)
+
     # --- health ---
 
     def test_health_changes_when_the_dump_is_stored_and_back(self):
@@ -285,6 +307,40 @@ rules:
             self.assertEqual("stuck mutexes", dump.resource["hang"]["rule"])
             eventually("the program has run", lambda name=dump.name: told.exists() and f"{name} HANG\n" in told.read_text())
         self.assertEqual([], self.hangs(daemon, other.pid))
+
+    def test_a_rule_goes_on_when_its_program_fails(self):
+        told = self.dir / "told"
+        program = self.dir / "fail"
+        program.write_text(f'#!/bin/sh\necho "$1" >> {told}\nexit 7\n')
+        program.chmod(0o700)
+        daemon = self.start_daemon(extra_args=self.rules(f"""\
+rules:
+  - name: stuck
+    trigger: {{type: deadlock}}
+    actions: [dump, run: {program}]
+"""))
+        for mode in ("cycle_2", "cycle_3"):
+            dump = self.await_hang(daemon, self.hang("hang_mutex", mode, daemon=daemon).pid)
+            eventually("the program has run", lambda name=dump.name: told.exists() and name in told.read_text())
+        eventually("its end is in the log", lambda: re.search(r'on-dump program ended.*exit[^,]*7', daemon.log()))
+
+    def test_a_rule_goes_on_when_its_program_does_not_end(self):
+        told = self.dir / "told"
+        program = self.dir / "sleep"
+        program.write_text(f'#!/bin/sh\necho "$1" >> {told}\nexec sleep 1000\n')
+        program.chmod(0o700)
+        daemon = self.start_daemon(extra_args=self.rules(f"""\
+rules:
+  - name: stuck
+    trigger: {{type: deadlock}}
+    actions: [dump, run: {program}]
+"""))
+        names = [self.await_hang(daemon, self.hang("hang_mutex", mode, daemon=daemon).pid).name for mode in ("cycle_2", "cycle_3")]
+        # The second one's turn comes when the first is ended, after 30 s.
+        eventually("the program has run for both", lambda: told.exists() and told.read_text().split() == names, 90)
+        start_s = datetime.datetime.now().timestamp()
+        daemon.stop()
+        self.assertLess(datetime.datetime.now().timestamp() - start_s, 10, "the program held the end of the daemon up")
 
     def start_after_4_s(self, trigger):
         return self.start_daemon(extra_args=self.rules(f"""\

@@ -173,6 +173,8 @@ KERNEL_VICTIMS = [
             "bystander": Wait("SLEEP", NONE)}),
     Victim("hang_kernel", "queue_for_main", {}, (Finding("STOPPED", "SUSPICIOUS|HANG", says=("stop",)),), then="stopped"),
     Victim("hang_kernel", "queue_for_main", {}, (Finding("STOPPED", "SUSPICIOUS|HANG", says=("fr[eo]+ze",)),), then="frozen"),
+    Victim("hang_kernel", "queue_for_main", {}, (Finding("STOPPED", "SUSPICIOUS|HANG", says=("fr[eo]+ze",)),),
+           then="frozen_by_v2"),
 ]
 
 CPP_VICTIMS = [

@@ -42,11 +42,15 @@ def is_rotation(expected, actual):
 
 
 class Cgroup:
-    """A control group of one process, in whichever version this machine has the controller."""
+    """A control group of one process: of that version, or of whichever this machine has the controller in."""
 
-    def __init__(self, test, controller, pid):
-        self.version = 1 if pathlib.Path(f"/sys/fs/cgroup/{controller}/cgroup.procs").exists() else 2
+    def __init__(self, test, controller, pid, version=None):
+        has_controller = pathlib.Path(f"/sys/fs/cgroup/{controller}/cgroup.procs").exists()
+        self.version = version or (1 if has_controller else 2)
         self.parent = pathlib.Path("/sys/fs/cgroup") / (controller if self.version == 1 else "")
+        # Beside version 1, where both are mounted.
+        if self.version == 2 and not (self.parent / "cgroup.controllers").exists():
+            self.parent /= "unified"
         self.path = self.parent / f"stackd-e2e-{pid}"
         try:
             self.path.mkdir()
@@ -75,6 +79,8 @@ class Cgroup:
             self.write("cpu.cfs_quota_us", percent * 1000)
 
     def remove(self):
+        if not self.path.exists():
+            return
         with contextlib.suppress(OSError):
             self.write("freezer.state", "THAWED") if self.version == 1 else self.write("cgroup.freeze", 0)
         for pid in (self.path / "cgroup.procs").read_text().split():
@@ -144,8 +150,8 @@ class HangVictimsTest(StackdTest):
             process.signal(signal.SIGSTOP)
             self.addCleanup(process.signal, signal.SIGCONT)
             self.await_state(pid, "T")
-        elif victim.then == "frozen":
-            Cgroup(self, "freezer", pid).freeze()
+        elif victim.then in ("frozen", "frozen_by_v2"):
+            Cgroup(self, "freezer", pid, version=2 if victim.then == "frozen_by_v2" else None).freeze()
         elif victim.then == "throttled":
             Cgroup(self, "cpu", pid).throttle(percent=5)
         elif victim.then == "stopped_by_debugger":

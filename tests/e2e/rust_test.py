@@ -21,6 +21,7 @@ TARGET_DIR = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() /
 MUSL = "x86_64-unknown-linux-musl"
 # A build may also wait for the lock of another one.
 BUILD_LIMIT_S = 900
+OLDEST_RUST = (1, 70)
 
 # (name, target, profile, flags of rustc)
 BUILDS = [
@@ -32,6 +33,18 @@ BUILDS = [
 
 def find_tool(name):
     return shutil.which(name) or shutil.which(name, path=os.path.expanduser("~/.cargo/bin"))
+
+
+def crate_is_impossible():
+    """Why the crate cannot be built here; None: it can."""
+    cargo_program = find_tool("cargo")
+    if cargo_program is None:
+        return "there is no cargo"
+    said = subprocess.run([cargo_program, "--version"], capture_output=True, text=True).stdout
+    version = re.match(r"cargo (\d+)\.(\d+)", said)
+    if version is None or tuple(map(int, version.groups())) < OLDEST_RUST:
+        return f"the crate needs Rust {'.'.join(map(str, OLDEST_RUST))}; here is {said.strip()}"
+    return None
 
 
 def musl_is_missing():
@@ -64,7 +77,7 @@ def build(name):
 def demangled(folder, program):
     """{address: names that Rust's demangler gives to its symbols} of an ELF file."""
     lines = subprocess.run(["nm", "--defined-only", program], capture_output=True, text=True, check=True).stdout.splitlines()
-    symbols = [line.split()[::2] for line in lines if len(line.split()) == 3 and line.split()[1] in "tT"]
+    symbols = [line.split()[::2] for line in lines if len(line.split()) == 3 and line.split()[1] in "tTwW"]
     text = "".join(f"{name}\n" for _, name in symbols)
     names = subprocess.run([folder / "demangle"], input=text, capture_output=True, text=True, check=True).stdout.splitlines()
     found = {}
@@ -78,8 +91,8 @@ class RustTest(CrashTest):
 
     def setUp(self):
         super().setUp()
-        if find_tool("cargo") is None:
-            self.skipTest("there is no cargo: the crate cannot be built")
+        if missing := crate_is_impossible():
+            self.skipTest(missing)
         self.daemon = self.start_daemon(extra_args=["--store-crashes-per-group", "500"])
 
     def start(self, folder, *words, **kwargs):
@@ -243,7 +256,7 @@ class RustTest(CrashTest):
 
     def test_a_heartbeat_that_is_missed_is_dumped(self):
         victim = self.start(build("glibc"), "beats", stdin="")
-        self.assertIn("rust-beats", [process.get("name") for process in self.daemon.processes()])
+        self.assertIn("rust-beats", [process.get("displayName") for process in self.daemon.processes()])
         victim.process.stdin.write(b"go\n")
         victim.process.stdin.flush()
 
@@ -261,6 +274,13 @@ class RustTest(CrashTest):
         victim = self.start(build("glibc"), "asks", stdin="")
         self.assertEqual("Ok(())", victim.ask("now"))
         self.assertEqual(1, len(eventually("its dump", lambda: self.own_dumps(victim.pid))))
+
+    def test_a_preloaded_agent_serves_the_crate(self):
+        victim = self.start_victim(build("glibc") / "situations", "asks", stdin="")
+        self.daemon.await_process(victim.pid)
+        self.assertEqual("Ok(())", victim.ask("now"))
+        self.assertEqual(["situations", "stackd-agent"], sorted(thread_names(victim.pid).values()))
+        self.assertEqual([victim.pid], [process["pid"] for process in self.daemon.processes()])
 
     def test_the_kill_switch_leaves_the_program_alone(self):
         victim = Victim([build("glibc") / "situations", "asks"], directory=self.dir, preload=False, stdin="",

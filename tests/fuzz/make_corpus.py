@@ -42,13 +42,30 @@ def call(number=0, known=0, arguments=()):
     return struct.pack("<II6Q", number, known, *(list(arguments) + [0] * 6)[:6])
 
 
-def thread(next_slot=NO_SLOT, kind=THREAD, words=0, payload=(), tid=7, name=b"worker", outer_words=0, syscall=call()):
+def thread(next_slot=NO_SLOT, kind=THREAD, words=0, payload=(), tid=7, name=b"worker", outer_words=0, syscall=call(),
+           managed=b"", managed_words=None):
     record = struct.pack("<IIIIIIQQQ16s", next_slot, kind, 1, tid, 0, 900, 10**9, 10**6, 0x7F0000001000, name)
     record += struct.pack("<17Q", *range(0x7F0000000000, 0x7F0000000000 + 17 * 8, 8))
     record += struct.pack("<QII", 0x7FFF00000000, words, len(payload))
-    record += struct.pack("<QII", 0x7FFE00000000, outer_words, 0) + syscall
+    record += struct.pack("<QII", 0x7FFE00000000, outer_words, len(managed) // 8 if managed_words is None else managed_words)
+    record += syscall
     assert len(record) == 288
-    return record + b"".join(struct.pack("<Q", word) for word in payload)
+    return record + b"".join(struct.pack("<Q", word) for word in payload) + managed
+
+
+def runtime(runtime=1, flags=0, status=0, size_bytes=32):
+    return struct.pack("<HHIIiQQ", 1, flags, size_bytes, runtime, status, 0x030B07F0, 0x7F0000001000)
+
+
+def frame(key=1, flags=0, anchor=0, size_bytes=32):
+    return struct.pack("<HHIQQq", 2, flags, size_bytes, anchor, key, 12)
+
+
+def symbol(key=1, function=b"work", file=b"/srv/app.py", table=b"\xc8\x01", size_bytes=None, function_bytes=None):
+    texts = function + file + table
+    texts += bytes(-len(texts) % 8)
+    return struct.pack("<HHIQIHHII", 3, 0, 32 + len(texts) if size_bytes is None else size_bytes, key, 7,
+                       len(function) if function_bytes is None else function_bytes, len(file), len(table), 0) + texts
 
 
 def statuses(count, status=5, entries=36):
@@ -112,6 +129,23 @@ def write_rings():
             ],
             range(4),
         ),
+        "managed": ring([thread(words=1, payload=[1, 2], managed=runtime() + frame(anchor=0x7FFF00000000) + symbol() +
+                                frame(flags=1) + runtime(runtime=2, status=4) + frame())], [0]),
+        "managed_without_a_runtime": ring([thread(managed=frame() + symbol())], [0]),
+        "managed_sizes": ring(
+            [
+                thread(managed=runtime() + frame(size_bytes=8)),
+                thread(managed=runtime() + frame(size_bytes=0)),
+                thread(managed=runtime() + frame(size_bytes=2**32 - 8)),
+                thread(managed=runtime() + symbol(function_bytes=0xFFFF)),
+                thread(managed=runtime() + struct.pack("<HHI", 9, 0, 8) + frame()),
+                thread(managed=runtime() * 9),
+            ],
+            range(6),
+        ),
+        "managed_words_at_the_edge": ring(
+            [thread(managed=runtime(), managed_words=count) for count in (5, 16384, 16385, 2**32 - 1, 3)], range(5)
+        ),
         "cycle": ring([thread(next_slot=1), continuation(0, [])], [0, 1]),
         "out_of_range": ring([thread(next_slot=SLOTS), thread(next_slot=0x7FFFFFFF)], [0, 1]),
         "mask_beyond_the_end": ring([thread(words=3, payload=[0b1001, 1, 2])], [0]),
@@ -132,7 +166,7 @@ def write_rings():
     }
     for name, content in rings.items():
         write("ring_reader_fuzzer_corpus", name, content + b"\0")
-    for name in ("one_thread", "long_stack", "statuses", "crash", "tentative", "calls", "waits"):
+    for name in ("one_thread", "long_stack", "statuses", "crash", "tentative", "calls", "waits", "managed"):
         write("ring_reader_fuzzer_corpus", name + "_scribbled", rings[name] + b"\1")
 
 

@@ -337,6 +337,9 @@ class CrashTest(unittest.TestCase):
                     outcome = run([how, "default", "main"], {} if with_daemon else None)
                     self.assert_same(outcome, [how, "default", "main"])
                     crashes = outcome.daemon.crashes if with_daemon else outcome.spooled
+                    if how == "no_memory":
+                        # On a busy machine the limit may come before the agent has mapped its ring, which then it cannot.
+                        crashes = crashes or outcome.spooled
                     self.assertEqual(len(crashes), 1)
                     self.assertLess(outcome.seconds, 0.5)
 

@@ -17,9 +17,9 @@ NO_SLOT = 0xFFFFFFFF
 RING_MAGIC = 0x31676E5264636B53
 COMMAND_SEQ, BEGUN_SEQ, LISTED, DONE_SEQ, CRASH_PHASE, TENTATIVE, DROPPED, FREE, READY = (
     64, 132, 136, 140, 256, 288, 320, 384, 384 + 512)
-CANCEL_SEQ, SIGTERM_COUNT_AVMA, HEARTBEATS = 84, 264, 4096
+CANCEL_SEQ, FAILURE, SIGTERM_COUNT_AVMA, HEARTBEATS = 84, 148, 264, 4096
 COMMAND_DUMP, COMMAND_SAMPLE = 1, 2
-MSG_HELLO, MSG_WELCOME, MSG_KICK, MSG_CRASH, MSG_DESCRIBE_FDS, MSG_FD_NAMES = 1, 2, 6, 9, 10, 11
+MSG_HELLO, MSG_WELCOME, MSG_KICK, MSG_CRASH, MSG_DESCRIBE_FDS, MSG_FD_NAMES, MSG_DESCRIBE_EPOLLS = 1, 2, 6, 9, 10, 11, 13
 TAKEN, STORED = 1, 2
 HANDLED, SENT, AGENT_FAULT, INIT = 1, 2, 4, 8
 TRUNCATED, BY_HELPER, FOREIGN_SP, NO_STACK, BOTH_ENDS = 1, 2, 4, 8, 16
@@ -302,18 +302,21 @@ class FakeDaemon:
         return deadline_ns
 
     def run_command(self, command, timeout_s=5.0, only_tid=0):
-        """Runs a command to its end; then threads, statuses, waits and `listed` are those that it gave."""
+        """Runs a command to its end; then threads, statuses, waits and `listed` are those that it gave. The reason if the
+        agent could not run it: an errno, or 0."""
         deadline_ns = self.begin(command, timeout_s, only_tid)
         while self.ring.load(DONE_SEQ) != self.seq:
             assert time.monotonic_ns() < deadline_ns + 1_000_000_000, "the command is never done"
             self.collect()
             time.sleep(0.0005)
         self.collect()
-        assert self.ring.load(BEGUN_SEQ) == self.seq
+        failure = -struct.unpack_from("<i", self.ring.memory, FAILURE)[0]
+        assert failure or self.ring.load(BEGUN_SEQ) == self.seq
         self.listed = self.ring.load(LISTED)
+        return failure
 
-    def describe_fds(self, *fds):
-        self.connection.send(struct.pack("<IIII32i", MSG_DESCRIBE_FDS, 144, 77, len(fds), *fds, *[0] * (32 - len(fds))))
+    def describe_fds(self, *fds, question=MSG_DESCRIBE_FDS):
+        self.connection.send(struct.pack("<IIII32i", question, 144, 77, len(fds), *fds, *[0] * (32 - len(fds))))
         message = self.fd_names.get(timeout=10)
         type_number, size_bytes, request_id, count = struct.unpack_from("<IIII", message)
         assert (type_number, size_bytes, request_id, count) == (MSG_FD_NAMES, len(message), 77, len(fds))

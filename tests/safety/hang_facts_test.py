@@ -4,6 +4,7 @@
 The daemon is fake_daemon.py. The program is eintr_matrix: one thread in each blocking call, named after it.
 """
 
+import errno
 import json
 import os
 import re
@@ -240,6 +241,45 @@ class SignalBlockedTest(Case):
         self.assertEqual(thread.call.arguments[1], 0x189)
 
 
+class NotDumpableTest(Case):
+    def test_a_process_that_may_not_read_its_own_procfs_says_so_rather_than_that_all_of_it_runs(self):
+        if os.getuid() != 0:
+            self.skipTest("only root can become another user")
+        self.start("/usr/bin/python3", "-c", "import os, sys; os.setuid(65534); print('ready', flush=True); sys.stdin.read()")
+        self.assertEqual(self.daemon.run_command(fake_daemon.COMMAND_SAMPLE), errno.EACCES)
+        self.assertEqual(self.daemon.waits, {})
+
+
+FULL_TABLE_PROGRAM = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))
+fds = []
+try:
+    while True:
+        fds.append(os.dup(0))
+except OSError:
+    pass
+print("ready", flush=True)
+sys.stdin.readline()
+for fd in fds:
+    os.close(fd)
+print("closed", flush=True)
+sys.stdin.read()
+"""
+
+
+class FullTableTest(Case):
+    def test_a_process_without_a_free_fd_says_at_once_that_it_cannot_list_its_threads(self):
+        self.start("/usr/bin/python3", "-c", FULL_TABLE_PROGRAM)
+        for command in (fake_daemon.COMMAND_DUMP, fake_daemon.COMMAND_SAMPLE):
+            self.assertEqual(self.daemon.run_command(command), errno.EMFILE)
+        self.program.stdin.write("\n")
+        self.program.stdin.flush()
+        self.assertEqual(self.program.stdout.readline(), "closed\n")
+        self.assertEqual(self.daemon.run_command(fake_daemon.COMMAND_DUMP), 0)
+        self.assertIn(self.program.pid, self.daemon.threads)
+
+
 MANY_THREADS = 1000
 MANY_THREADS_PROGRAM = f"""
 import threading
@@ -326,7 +366,10 @@ fds["epoll"], fds["many"] = epoll.fileno(), many.fileno()
 ports = {name: globals()[name].getsockname()[1] for name in ("listener", "client", "v6", "udp")}
 print("ready", flush=True)
 print(json.dumps({"fds": fds, "ports": ports, "watched": watched}), flush=True)
-sys.stdin.read()
+if sys.stdin.readline():
+    more = [os.eventfd(0) for _ in range(200)]
+    print("more", flush=True)
+    sys.stdin.read()
 """
 
 
@@ -337,9 +380,9 @@ class FdsTest(Case):
         told = json.loads(self.program.stdout.readline())
         self.fds, self.ports, self.watched = told["fds"], told["ports"], told["watched"]
 
-    def names(self):
+    def names(self, question=fake_daemon.MSG_DESCRIBE_FDS):
         """What is said of each fd of the program, by the name it has there."""
-        answers = self.daemon.describe_fds(*self.fds.values())
+        answers = self.daemon.describe_fds(*self.fds.values(), question=question)
         self.assertEqual([answer.fd for answer in answers], list(self.fds.values()))
         self.assertTrue(all(answer.error == 0 for answer in answers))
         return dict(zip(self.fds, answers))
@@ -370,14 +413,24 @@ class FdsTest(Case):
         self.assertEqual(names["lone"].other_end, -1)
         self.assertEqual(names["event"].other_end, -1)
 
-    def test_an_epoll_instance_names_what_it_watches(self):
-        names = self.names()
+    def test_an_epoll_instance_names_what_it_watches_when_it_is_asked_for_that(self):
+        self.assertEqual(self.names()["epoll"].watched_count, 0)
+        names = self.names(fake_daemon.MSG_DESCRIBE_EPOLLS)
         self.assertEqual(names["epoll"].name, "anon_inode:[eventpoll]")
         self.assertEqual(names["epoll"].watched_count, 20)
         self.assertEqual(sorted(names["epoll"].watched), sorted(set(names["epoll"].watched) & set(self.watched)))
         self.assertEqual(len(names["epoll"].watched), 16)
         self.assertEqual(names["many"].watched_count, 900)
         self.assertEqual(names["event"].watched_count, 0)
+
+    def test_a_process_with_many_fds_does_not_look_into_its_epoll_instances(self):
+        # Of one that watches them all the kernel would hold the mutex for long.
+        self.program.stdin.write("more\n")
+        self.program.stdin.flush()
+        self.assertEqual(self.program.stdout.readline(), "more\n")
+        names = self.names(fake_daemon.MSG_DESCRIBE_EPOLLS)
+        self.assertEqual(names["epoll"].name, "anon_inode:[eventpoll]")
+        self.assertEqual([name.watched_count for name in names.values()], [0] * len(names))
 
     def test_numbers_that_are_no_fds_are_errors(self):
         answers = self.daemon.describe_fds(-1, 999999, 2**31 - 1, -(2**31), 1)

@@ -116,7 +116,10 @@ struct stackd_ring_header {
   uint32_t threads_listed;
   uint32_t done_seq;        /* every thread of this dump has a THREAD record or a STATUS entry */
   uint32_t maps_generation; /* grows when the set of mappings with code was seen to change */
-  uint32_t pad2[11];
+  /* Written before `done_seq`. Not 0: a negative errno, why this command could not be run. Then nothing was said of any
+   * thread, or not of all. */
+  int32_t failure;
+  uint32_t pad2[10];
 
   /* Agent -> reader: `doorbell` is a futex word. Whoever has something that the reader should see at once (a dump is done)
    * adds 1, and makes the wake call only when `reader_sleeping` is not 0. The reader sets that, looks once more, then waits
@@ -152,6 +155,7 @@ struct stackd_ring_header {
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, command_seq) == 64);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, deadline_ns) == 72);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, helper_sleeping) == 128);
+STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, failure) == 148);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, doorbell) == 192);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, crash_phase) == 256);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, sigterm_count_avma) == 264);

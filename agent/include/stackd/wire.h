@@ -8,7 +8,10 @@
  *                                      <----  KICK                     look at command_seq in the ring
  *                                      <----  DESCRIBE_FDS             what these fds are
  *       FD_NAMES                       ---->
+ *                                      <----  DESCRIBE_EPOLLS          what these epoll instances watch
+ *       FD_NAMES                       ---->
  *       DUMP_REQUEST, NAME, CRASH      ---->
+ *       REPORT_FILE + fd               ---->
  *
  * The connection is the process's identity: it ends with exec and exit, and a pid in a message is a label. The fds are
  *   mem   /proc/self/mem, opened by the process for reading. Absent (flag) where the process may not open its own.
@@ -45,6 +48,8 @@ enum stackd_message_type {
   STACKD_MSG_CRASH = 9,
   STACKD_MSG_DESCRIBE_FDS = 10,
   STACKD_MSG_FD_NAMES = 11,
+  STACKD_MSG_REPORT_FILE = 12,
+  STACKD_MSG_DESCRIBE_EPOLLS = 13, /* a stackd_describe_fds */
 };
 
 struct stackd_message_header {
@@ -56,6 +61,9 @@ enum stackd_hello_flags {
   STACKD_HELLO_HAS_MEM = 1u << 0,
   STACKD_HELLO_HAS_MAPS = 1u << 1,
   STACKD_HELLO_HAS_PROC = 1u << 2,
+  /* No handler of stackd's runs in this process, and nobody looks at the ring for commands: all that a dump of it can say
+   * is what its memory says. Of the ring it uses the heartbeats. */
+  STACKD_HELLO_NO_HANDLER = 1u << 3,
 };
 
 /* Strings are NUL-terminated and cut to fit. */
@@ -123,11 +131,13 @@ struct stackd_describe_fds {
 };
 
 #define STACKD_MAX_WATCHED_FDS 16u
+#define STACKD_EPOLL_NAME "anon_inode:[eventpoll]"
 
 struct stackd_fd_name {
   int32_t fd;
   int32_t error; /* 0, or a negative errno: nothing else is valid */
-  /* Of an epoll instance: how many fds it watches, and the first of them. */
+  /* In the answer to DESCRIBE_EPOLLS, of an epoll instance: how many fds it watches, and the first of them. 0 where the
+   * process has so many fds that looking would hold up its threads. */
   uint32_t watched_count;
   int32_t watched[STACKD_MAX_WATCHED_FDS];
   /* Of a pipe: an fd of this process that is its other end; -1: none was found. */
@@ -145,6 +155,16 @@ struct stackd_fd_names {
   uint32_t fd_count;
   struct stackd_fd_name fds[STACKD_MAX_DESCRIBED_FDS];
 };
+
+/* A regular file comes along, in memory or not, that a runtime writes its last words to when it ends the process. The
+ * daemon reads it when the connection ends: if there is something in it, the process crashed. */
+struct stackd_report_file {
+  struct stackd_message_header header;
+  uint32_t language; /* number of stackd.v1.Language */
+  uint32_t pad;
+  char title[64]; /* "Go traceback" */
+};
+STACKD_ABI_ASSERT(sizeof(struct stackd_report_file) == 80);
 
 struct stackd_name {
   struct stackd_message_header header;

@@ -1,7 +1,7 @@
 use std::ffi::CString;
 use std::time::Duration;
 
-use crate::agent;
+use crate::agent::{agent, Cell};
 
 /// A promise that a piece of work comes round again in time: an event loop, a worker, a poller.
 ///
@@ -9,7 +9,7 @@ use crate::agent;
 /// takes a dump, with the thread that made the heartbeat first. Dropping it ends the promise.
 #[derive(Debug)]
 pub struct Heartbeat {
-    cell: *mut agent::Cell,
+    cell: *mut Cell,
 }
 
 // The agent lets any thread beat, suspend and unregister.
@@ -24,20 +24,20 @@ pub fn heartbeat(name: &str, limit: Duration) -> Heartbeat {
     let until_nul = name.split('\0').next().unwrap_or_default();
     let name = CString::new(until_nul).unwrap_or_default();
     let limit_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
-    Heartbeat { cell: unsafe { agent::stackd_heartbeat_register(name.as_ptr(), limit_ms) } }
+    Heartbeat { cell: unsafe { (agent().heartbeat_register)(name.as_ptr(), limit_ms) } }
 }
 
 impl Heartbeat {
     /// "I am alive": one store, no system call.
     #[inline]
     pub fn beat(&self) {
-        unsafe { agent::stackd_beat(self.cell) }
+        unsafe { (agent().beat)(self.cell) }
     }
 
     /// Not watched until the next beat: before a wait for work that may last.
     #[inline]
     pub fn suspend(&self) {
-        unsafe { agent::stackd_heartbeat_suspend(self.cell) }
+        unsafe { (agent().heartbeat_suspend)(self.cell) }
     }
 
     /// Runs `wait` unwatched, and beats when it is over: `loop { let job = heartbeat.suspended(|| queue.recv()); … }`.
@@ -51,7 +51,7 @@ impl Heartbeat {
 
 impl Drop for Heartbeat {
     fn drop(&mut self) {
-        unsafe { agent::stackd_heartbeat_unregister(self.cell) }
+        unsafe { (agent().heartbeat_unregister)(self.cell) }
     }
 }
 

@@ -17,15 +17,19 @@ mod panic_hook;
 use std::ffi::{CStr, CString};
 use std::time::Duration;
 
+use agent::agent;
+
 pub use error::Error;
 pub use heartbeat::{heartbeat, Heartbeat};
 pub use panic_hook::install_panic_hook;
 
 /// Installs the agent's signal handlers and starts its one thread. Call it early in `main`; a second call does nothing.
 ///
+/// Where `LD_PRELOAD` has brought an agent, that one serves, with all that this crate offers.
+///
 /// `Ok` also where STACKD_DISABLE=1 asks for no agent: a kill switch that makes `install()?` fail would kill the program.
 pub fn install() -> Result<(), Error> {
-    match error::check(unsafe { agent::stackd_install() }) {
+    match error::check(unsafe { (agent().install)() }) {
         Err(Error::Os(agent::ECANCELED)) => Ok(()),
         result => result,
     }
@@ -34,7 +38,7 @@ pub fn install() -> Result<(), Error> {
 /// Names this process in `stackctl ps` and in dumps. At most 63 bytes are kept; "" goes back to the program's name.
 pub fn set_process_name(name: &str) -> Result<(), Error> {
     let name = CString::new(name).map_err(|_| Error::BadName)?;
-    error::check(unsafe { agent::stackd_set_process_name(name.as_ptr()) })
+    error::check(unsafe { (agent().set_process_name)(name.as_ptr()) })
 }
 
 /// Names the calling thread, for the kernel and so for dumps. At most 15 bytes are kept.
@@ -42,18 +46,18 @@ pub fn set_process_name(name: &str) -> Result<(), Error> {
 /// Threads of `std::thread::Builder::name` have their names already.
 pub fn name_thread(name: &str) -> Result<(), Error> {
     let name = CString::new(name).map_err(|_| Error::BadName)?;
-    error::check(unsafe { agent::stackd_name_thread(name.as_ptr()) })
+    error::check(unsafe { (agent().name_thread)(name.as_ptr()) })
 }
 
 /// Asks the daemon for a dump of this process and waits until its threads were captured, at most `timeout`; zero does not
 /// wait.
 pub fn dump_now(timeout: Duration) -> Result<(), Error> {
-    error::check(unsafe { agent::stackd_dump_now(milliseconds(timeout)) })
+    error::check(unsafe { (agent().dump_now)(milliseconds(timeout)) })
 }
 
 /// The version of the agent inside, "0.1.0".
 pub fn version() -> &'static str {
-    unsafe { CStr::from_ptr(agent::stackd_version()) }.to_str().unwrap_or_default()
+    unsafe { CStr::from_ptr((agent().version)()) }.to_str().unwrap_or_default()
 }
 
 /// Rounded up: a millisecond asked for is waited for.

@@ -1,0 +1,3 @@
+module stackd.example/go
+
+go 1.21

@@ -1,0 +1,247 @@
+package stackd
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	retryFirst = 100 * time.Millisecond
+	// A program is back within two seconds of the daemon.
+	retryMost = time.Second
+)
+
+// The one connection of this process to the daemon, again and again.
+var link connection
+
+type connection struct {
+	report *os.File // that the runtime writes its last words to; nil: none
+
+	mutex  sync.Mutex
+	name   string
+	socket *os.File // nil: there is no daemon
+}
+
+func (c *connection) run(path string) {
+	for retry := retryFirst; ; {
+		socket, page, err := c.register(path)
+		if err != nil {
+			time.Sleep(retry)
+			retry = min2(2*retry, retryMost)
+			continue
+		}
+		retry = retryFirst
+		heartbeats.moveTo(page)
+		c.share(socket)
+		c.serve(socket)
+		c.share(nil)
+		heartbeats.moveTo(nil)
+		socket.Close()
+	}
+}
+
+func min2(a, b time.Duration) time.Duration {
+	if a < b {
+		return a
+	}
+	return b
+}
+
+func (c *connection) share(socket *os.File) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.socket = socket
+}
+
+func (c *connection) setName(name string) {
+	c.mutex.Lock()
+	c.name = name
+	c.mutex.Unlock()
+	c.send(nameMessage(name))
+}
+
+func (c *connection) send(encoded []byte) error {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.socket == nil {
+		return ErrNotConnected
+	}
+	return send(c.socket, encoded)
+}
+
+// The page is that of the heartbeats in the memory shared with the daemon; nil where it could not be mapped.
+func (c *connection) register(path string) (*os.File, []byte, error) {
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_SEQPACKET|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := syscall.Connect(fd, &syscall.SockaddrUnix{Name: path}); err != nil {
+		syscall.Close(fd)
+		return nil, nil, err
+	}
+	// Not blocking, so that waiting for the daemon takes no thread.
+	socket := os.NewFile(uintptr(fd), "stackd.sock")
+	page, err := c.greet(socket)
+	if err != nil {
+		socket.Close()
+		return nil, nil, err
+	}
+	return socket, page, nil
+}
+
+func (c *connection) greet(socket *os.File) ([]byte, error) {
+	var flags uint32
+	var files []*os.File
+	for _, passed := range []struct {
+		path string
+		flag uint32
+	}{{"/proc/self/mem", helloHasMemory}, {"/proc/self/maps", helloHasMaps}, {"/proc/self", helloHasFolder}} {
+		file, err := os.Open(passed.path)
+		if err != nil {
+			continue
+		}
+		defer file.Close()
+		flags |= passed.flag
+		files = append(files, file)
+	}
+	c.mutex.Lock()
+	name := c.name
+	c.mutex.Unlock()
+	if err := send(socket, helloMessage(flags, name), files...); err != nil {
+		return nil, err
+	}
+	answer, fds, err := receive(socket)
+	defer closeAll(fds)
+	if err != nil {
+		return nil, err
+	}
+	if kindOf(answer) != messageWelcome || len(answer) < welcomeBytes || len(fds) == 0 {
+		return nil, errors.New("stackd: the daemon refused")
+	}
+	if c.report != nil {
+		if err := send(socket, reportFileMessage(), c.report); err != nil {
+			return nil, err
+		}
+	}
+	return mapHeartbeats(fds[0]), nil
+}
+
+// Until the daemon is gone.
+func (c *connection) serve(socket *os.File) {
+	for {
+		request, fds, err := receive(socket)
+		closeAll(fds)
+		if err != nil {
+			return
+		}
+		if kindOf(request) == messageOpenFile && len(request) >= openFileBytes {
+			c.openFile(socket, request)
+		}
+	}
+}
+
+func (c *connection) openFile(socket *os.File, request []byte) {
+	number := binary.LittleEndian.Uint32(request[headerBytes:])
+	path := request[headerBytes+8 : openFileBytes]
+	for i, b := range path {
+		if b == 0 {
+			path = path[:i]
+			break
+		}
+	}
+	// What is no regular file may block whoever opens it, or do something.
+	fd, err := syscall.Open(string(path), syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	var status syscall.Stat_t
+	if err == nil {
+		if err = syscall.Fstat(fd, &status); err == nil && status.Mode&syscall.S_IFMT != syscall.S_IFREG {
+			err = syscall.EINVAL
+		}
+		if err != nil {
+			syscall.Close(fd)
+		}
+	}
+	if err != nil {
+		code, _ := err.(syscall.Errno)
+		send(socket, fileMessage(number, code))
+		return
+	}
+	defer syscall.Close(fd)
+	sendFds(socket, fileMessage(number, 0), []int{fd})
+}
+
+func kindOf(encoded []byte) uint32 {
+	if len(encoded) < headerBytes || binary.LittleEndian.Uint32(encoded[4:]) != uint32(len(encoded)) {
+		return 0
+	}
+	return binary.LittleEndian.Uint32(encoded)
+}
+
+func send(socket *os.File, encoded []byte, files ...*os.File) error {
+	var fds []int
+	for _, file := range files {
+		// Fd() would make the file blocking; of files like these that changes nothing.
+		fds = append(fds, int(file.Fd()))
+	}
+	return sendFds(socket, encoded, fds)
+}
+
+func sendFds(socket *os.File, encoded []byte, fds []int) error {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var rights []byte
+	if len(fds) > 0 {
+		rights = syscall.UnixRights(fds...)
+	}
+	var failed error
+	err = raw.Write(func(fd uintptr) bool {
+		failed = syscall.Sendmsg(int(fd), encoded, rights, nil, syscall.MSG_NOSIGNAL)
+		return failed != syscall.EAGAIN
+	})
+	if err != nil {
+		return err
+	}
+	return failed
+}
+
+func receive(socket *os.File) ([]byte, []int, error) {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return nil, nil, err
+	}
+	encoded := make([]byte, 2048)
+	control := make([]byte, syscall.CmsgSpace(4*8))
+	var count, controlCount int
+	var failed error
+	err = raw.Read(func(fd uintptr) bool {
+		count, controlCount, _, _, failed = syscall.Recvmsg(int(fd), encoded, control, syscall.MSG_CMSG_CLOEXEC)
+		return failed != syscall.EAGAIN
+	})
+	if err == nil {
+		err = failed
+	}
+	if err == nil && count == 0 {
+		err = os.ErrClosed
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	var fds []int
+	parts, _ := syscall.ParseSocketControlMessage(control[:controlCount])
+	for i := range parts {
+		received, _ := syscall.ParseUnixRights(&parts[i])
+		fds = append(fds, received...)
+	}
+	return encoded[:count], fds, nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		syscall.Close(fd)
+	}
+}

@@ -1,0 +1,529 @@
+/* The walk goes from frame to frame by V8's own links, from the innermost frame that V8 knows to the outermost entry that
+ * it knows: nothing is searched for, so that nothing that a call left behind on the stack is taken for a frame. */
+#include "agent/v8.h"
+
+#include "stackd/v8_trace.h"
+
+#define MAX_FRAMES 512u
+#define MAX_HOPS 2048u /* frames that are no function of a script count here too */
+#define KNOWN_MAPS 32u
+#define SEEN_FUNCTIONS 32u
+#define FUNCTION_BYTES 256u
+#define FILE_BYTES 512u
+#define CHUNK_BYTES 128u
+#define MAX_STRING_PARTS 32u
+#define MAX_STRING_DEPTH 8u
+#define SCRIPT_LINE_OFFSET 3 /* source, name, then this, in all versions */
+#define DEBUG_INFO_WORDS 7
+#define MAX_POSITION_BYTES (32u << 10)
+
+/* A frame by its words from fp - 40 up. */
+enum { FRAME_BYTECODE_OFFSET = 0, FRAME_BYTECODES = 1, FRAME_FUNCTION = 3, FRAME_CONTEXT = 4, FRAME_FP = 5, FRAME_PC = 6 };
+#define FRAME_WORDS 7
+#define FRAME_BELOW_FP 40u
+
+/* What a frame has in place of a context if it is no function's: its type, times 2. */
+#define MARKER_ENTRY 2u
+#define MARKER_CONSTRUCT_ENTRY 4u
+/* An entry frame keeps the c_entry_fp of the activation before it: marker, context, five registers, then this. */
+#define ENTRY_NEXT_EXIT_BELOW_FP 64u
+
+/* Instance types of strings (StringRepresentationMask, StringEncodingMask). */
+enum { STRING_SEQUENTIAL = 0, STRING_CONS = 1, STRING_EXTERNAL = 2, STRING_SLICED = 3, STRING_THIN = 5 };
+#define STRING_KIND 7u
+#define STRING_ONE_BYTE 8u
+
+/* A script, with what stackd_managed_symbol says of it. */
+struct known_script {
+  uint64_t script; /* 0: none */
+  struct stackd_v8_script facts;
+  uint32_t file_size_bytes;
+  unsigned char file[FILE_BYTES];
+};
+
+struct walk {
+  const struct stackd_managed_thread* thread;
+  const struct stackd_v8_layout* layout;
+  struct stackd_managed_writer* writer;
+  uint64_t known_maps[KNOWN_MAPS];
+  uint16_t known_types[KNOWN_MAPS];
+  uint64_t seen[SEEN_FUNCTIONS];
+  struct known_script script; /* functions of one script often stand together */
+};
+
+STACKD_HANDLER static bool read_word(const struct walk* walk, uint64_t address, uint64_t* word) {
+  return stackd_managed_read(walk->thread, address, word, sizeof(*word));
+}
+
+STACKD_HANDLER static bool is_heap_object(uint64_t value) { return (value & 3) == 1 && value > 4096; }
+
+STACKD_HANDLER static bool is_small_integer(uint64_t value) { return (value & 0xffffffffu) == 0; }
+
+/* The instance type that a map stands for; -1 if it is none. */
+STACKD_HANDLER static int32_t type_of_map(struct walk* walk, uint64_t map) {
+  if (!is_heap_object(map)) return -1;
+  uint32_t place = (uint32_t)(map >> 3) % KNOWN_MAPS;
+  if (walk->known_maps[place] == map) return walk->known_types[place];
+  uint16_t type;
+  if (!stackd_managed_read(walk->thread, map - 1 + walk->layout->map_type, &type, sizeof(type))) return -1;
+  walk->known_maps[place] = map;
+  walk->known_types[place] = type;
+  return type;
+}
+
+/* Copies the first `count` words of a heap object and tells its type; -1 if there is no such object. One that the garbage
+ * collector has just moved has its new address in place of a map; `*object` is set to that. */
+STACKD_HANDLER static int32_t read_object(struct walk* walk, uint64_t* object, uint64_t* words, uint32_t count) {
+  if (!is_heap_object(*object)) return -1;
+  if (!stackd_managed_read(walk->thread, *object - 1, words, 8 * count)) return -1;
+  if ((words[0] & 1) == 0 && words[0] != 0) {
+    *object = words[0] | 1;
+    if (!stackd_managed_read(walk->thread, *object - 1, words, 8 * count)) return -1;
+  }
+  return type_of_map(walk, words[0]);
+}
+
+STACKD_HANDLER static int32_t type_of(struct walk* walk, uint64_t* object) {
+  uint64_t map;
+  return read_object(walk, object, &map, 1);
+}
+
+/* UTF-8 into a buffer. */
+struct text {
+  unsigned char* bytes;
+  uint32_t capacity;
+  uint32_t size_bytes;
+  uint32_t skip;       /* so many characters are left out first */
+  uint32_t first_half; /* of a pair of surrogates; 0: none */
+};
+
+STACKD_HANDLER static void put(struct text* text, uint32_t character) {
+  uint32_t size = character < 0x80 ? 1 : character < 0x800 ? 2 : character < 0x10000 ? 3 : 4;
+  if (text->size_bytes + size > text->capacity) {
+    text->capacity = text->size_bytes; /* nothing that is shorter may follow */
+    return;
+  }
+  unsigned char* to = text->bytes + text->size_bytes;
+  text->size_bytes += size;
+  if (size == 1) {
+    to[0] = character < 0x20 || character == 0x7f ? '?' : (unsigned char)character;
+    return;
+  }
+  for (uint32_t i = size - 1; i > 0; i--) {
+    to[i] = (unsigned char)(0x80 | (character & 0x3f));
+    character >>= 6;
+  }
+  to[0] = (unsigned char)((size == 2 ? 0xc0 : size == 3 ? 0xe0 : 0xf0) | character);
+}
+
+STACKD_HANDLER static void put_unit(struct text* text, uint32_t unit) {
+  if (text->skip > 0) {
+    text->skip--;
+    return;
+  }
+  uint32_t first = text->first_half;
+  text->first_half = 0;
+  if (unit >= 0xdc00 && unit < 0xe000) {
+    put(text, first != 0 ? 0x10000 + ((first - 0xd800) << 10) + (unit - 0xdc00) : '?');
+    return;
+  }
+  if (first != 0) put(text, '?');
+  if (unit >= 0xd800 && unit < 0xdc00) {
+    text->first_half = unit;
+  } else {
+    put(text, unit);
+  }
+}
+
+/* Characters in one piece. False if they cannot be read. */
+STACKD_HANDLER static bool put_units(const struct walk* walk, struct text* text, uint64_t address, uint32_t count,
+                                     bool one_byte) {
+  unsigned char chunk[CHUNK_BYTES];
+  uint32_t unit_bytes = one_byte ? 1 : 2;
+  if (text->skip >= count) {
+    text->skip -= count;
+    return true;
+  }
+  address += (uint64_t)text->skip * unit_bytes;
+  count -= text->skip;
+  text->skip = 0;
+  while (count > 0 && text->size_bytes < text->capacity) {
+    uint32_t part = count < CHUNK_BYTES / unit_bytes ? count : CHUNK_BYTES / unit_bytes;
+    if (!stackd_managed_read(walk->thread, address, chunk, part * unit_bytes)) return false;
+    for (uint32_t i = 0; i < part; i++) {
+      put_unit(text, one_byte ? chunk[i] : (uint32_t)chunk[2 * i] | (uint32_t)chunk[2 * i + 1] << 8);
+    }
+    address += part * unit_bytes;
+    count -= part;
+  }
+  return true;
+}
+
+struct string {
+  uint64_t object;
+  uint32_t start;
+  uint32_t count;
+};
+
+/* A String that is one piece: where its characters are. False for others. */
+struct piece {
+  uint64_t chars;
+  uint32_t count;
+  bool one_byte;
+};
+
+STACKD_HANDLER static bool find_piece(uint64_t object, const uint64_t* words, int32_t type, struct piece* piece) {
+  uint32_t kind = (uint32_t)type & STRING_KIND;
+  if (kind != STRING_SEQUENTIAL && kind != STRING_EXTERNAL) return false;
+  piece->chars = kind == STRING_SEQUENTIAL ? object - 1 + 16 : words[3];
+  piece->count = (uint32_t)(words[1] >> 32);
+  piece->one_byte = ((uint32_t)type & STRING_ONE_BYTE) != 0;
+  return true;
+}
+
+/* Writes a String, whose parts may be strings again. False if it is none, or could not be read. */
+STACKD_HANDLER static bool put_string(struct walk* walk, uint64_t object, struct text* text) {
+  struct string todo[MAX_STRING_DEPTH];
+  uint32_t depth = 1;
+  todo[0] = (struct string){object, 0, UINT32_MAX};
+  for (uint32_t parts = 0; depth > 0 && parts < MAX_STRING_PARTS; parts++) {
+    struct string part = todo[--depth];
+    uint64_t words[4];
+    int32_t type = read_object(walk, &part.object, words, 4);
+    if (type < 0 || type >= walk->layout->type.first_nonstring) return false;
+    uint32_t length = (uint32_t)(words[1] >> 32);
+    if (part.start > length) return false;
+    if (part.count > length - part.start) part.count = length - part.start;
+    uint32_t kind = (uint32_t)type & STRING_KIND;
+    struct piece piece;
+    if (find_piece(part.object, words, type, &piece)) {
+      uint64_t address = piece.chars + (uint64_t)part.start * (piece.one_byte ? 1 : 2);
+      if (!put_units(walk, text, address, part.count, piece.one_byte)) return false;
+    } else if (kind == STRING_THIN) {
+      todo[depth++] = (struct string){words[2], part.start, part.count};
+    } else if (kind == STRING_SLICED) {
+      if (!is_small_integer(words[3])) return false;
+      uint64_t start = (words[3] >> 32) + part.start;
+      if (start > INT32_MAX) return false;
+      todo[depth++] = (struct string){words[2], (uint32_t)start, part.count};
+    } else if (kind == STRING_CONS && part.start == 0 && depth + 2 <= MAX_STRING_DEPTH) {
+      todo[depth++] = (struct string){words[3], 0, UINT32_MAX};
+      todo[depth++] = (struct string){words[2], 0, UINT32_MAX};
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+/* The name that a ScopeInfo keeps: behind the variables' names and what is known of each, the function's, or the one that
+ * the parser made up for it. */
+STACKD_HANDLER static void put_scope_name(struct walk* walk, uint64_t scope, struct text* text) {
+  enum { INLINE_NAMES = 75, TRIED = 6 };
+  const struct stackd_v8_layout* layout = walk->layout;
+  uint64_t locals;
+  if (!read_word(walk, scope - 1 + layout->scope_locals, &locals) || !is_small_integer(locals)) return;
+  uint64_t count = locals >> 32;
+  if (count > 1u << 16) return;
+  uint64_t words = count < INLINE_NAMES ? 2 * count : 1 + count;
+  uint64_t at = scope - 1 + layout->scope_first + 8 * words;
+  uint64_t tried[TRIED];
+  if (!stackd_managed_read(walk->thread, at, tried, sizeof(tried))) return;
+  for (uint32_t i = 0; i < TRIED && text->size_bytes == 0; i++) {
+    if (!is_heap_object(tried[i])) continue;
+    if (!put_string(walk, tried[i], text) && type_of(walk, &tried[i]) == layout->type.scope_info) {
+      return; /* what follows is no name of this function */
+    }
+  }
+}
+
+STACKD_HANDLER static void put_function_name(struct walk* walk, const uint64_t* shared, struct text* text) {
+  uint64_t name = shared[walk->layout->shared_name / 8];
+  if (!put_string(walk, name, text) && type_of(walk, &name) == walk->layout->type.scope_info) {
+    put_scope_name(walk, name, text);
+  }
+}
+
+/* Where the text of a script is, if that is one piece. */
+STACKD_HANDLER static void describe_source(struct walk* walk, struct stackd_v8_script* facts) {
+  uint64_t words[4];
+  int32_t type = read_object(walk, &facts->source, words, 4);
+  struct piece piece;
+  if (type < 0 || type >= walk->layout->type.first_nonstring || !find_piece(facts->source, words, type, &piece)) return;
+  facts->source_map = words[0];
+  facts->chars = piece.chars;
+  facts->chars_count = piece.count;
+  facts->two_bytes = !piece.one_byte;
+}
+
+/* The end of a name that is too long is the better half. */
+STACKD_HANDLER static void describe_file(struct walk* walk, uint64_t name, struct known_script* known) {
+  struct text text = {known->file, FILE_BYTES, 0, 0, 0};
+  uint64_t words[2];
+  int32_t type = read_object(walk, &name, words, 2);
+  if (type < 0 || type >= walk->layout->type.first_nonstring) return;
+  uint32_t length = (uint32_t)(words[1] >> 32);
+  text.skip = length > FILE_BYTES ? length - FILE_BYTES : 0;
+  put_string(walk, name, &text);
+  known->file_size_bytes = text.size_bytes;
+}
+
+/* What is known of `script`, which is read unless it was the last one. False if it is no Script. */
+STACKD_HANDLER static bool know_script(struct walk* walk, uint64_t script) {
+  const struct stackd_v8_layout* layout = walk->layout;
+  struct known_script* known = &walk->script;
+  if (known->script == script && script != 0) return true;
+  uint64_t words[STACKD_V8_SCRIPT_WORDS];
+  if (read_object(walk, &script, words, STACKD_V8_SCRIPT_WORDS) != layout->type.script) return false;
+  known->script = script;
+  known->file_size_bytes = 0;
+  known->facts.script = script;
+  known->facts.source = words[layout->script_source / 8];
+  known->facts.source_map = 0;
+  known->facts.chars = 0;
+  known->facts.chars_count = 0;
+  known->facts.two_bytes = 0;
+  uint64_t line_offset = words[SCRIPT_LINE_OFFSET];
+  known->facts.line_offset = is_small_integer(line_offset) ? (int32_t)(line_offset >> 32) : 0;
+  known->facts.source_bytes_at = (int32_t)layout->script_source;
+  describe_source(walk, &known->facts);
+  describe_file(walk, words[layout->script_name / 8], known);
+  return true;
+}
+
+/* Where a debugger is at work a function has what that keeps of it in place of its script, which is in there. */
+STACKD_HANDLER static bool know_script_of(struct walk* walk, const uint64_t* shared) {
+  uint64_t script = shared[walk->layout->shared_script / 8];
+  if (know_script(walk, script)) return true;
+  uint64_t words[DEBUG_INFO_WORDS];
+  if (read_object(walk, &script, words, DEBUG_INFO_WORDS) != walk->layout->type.debug_info) return false;
+  for (uint32_t i = 1; i < DEBUG_INFO_WORDS; i++) {
+    if (know_script(walk, words[i])) return true;
+  }
+  return false;
+}
+
+/* Writes a function's name and file, once a thread. */
+__attribute__((noinline)) STACKD_HANDLER static void write_symbol(struct walk* walk, uint64_t key, const uint64_t* shared) {
+  uint64_t* seen = &walk->seen[(key >> 3) % SEEN_FUNCTIONS];
+  if (*seen == key) return;
+  *seen = key;
+  unsigned char function_bytes[FUNCTION_BYTES];
+  struct text function = {function_bytes, FUNCTION_BYTES, 0, 0, 0};
+  put_function_name(walk, shared, &function);
+  const struct known_script* script = &walk->script;
+  bool has_script = know_script_of(walk, shared);
+  struct stackd_managed_symbol_source symbol;
+  symbol.key = key;
+  symbol.first_line = 0;
+  symbol.table_format = 0;
+  symbol.function = (struct stackd_managed_bytes){(uint64_t)function_bytes, function.size_bytes};
+  symbol.file = (struct stackd_managed_bytes){(uint64_t)script->file, has_script ? script->file_size_bytes : 0};
+  symbol.table = (struct stackd_managed_bytes){(uint64_t)&script->facts, has_script ? (uint32_t)sizeof(script->facts) : 0};
+  stackd_managed_symbol(walk->writer, walk->thread, &symbol);
+}
+
+/* Bytes of a table, one after the other. */
+struct bytes {
+  const struct walk* walk;
+  uint64_t address;
+  uint32_t left;
+  uint32_t in_chunk;
+  uint32_t at;
+  unsigned char chunk[CHUNK_BYTES];
+};
+
+STACKD_HANDLER static bool next_byte(struct bytes* bytes, uint32_t* byte) {
+  if (bytes->at == bytes->in_chunk) {
+    if (bytes->left == 0) return false;
+    uint32_t part = bytes->left < CHUNK_BYTES ? bytes->left : CHUNK_BYTES;
+    if (!stackd_managed_read(bytes->walk->thread, bytes->address, bytes->chunk, part)) return false;
+    bytes->address += part;
+    bytes->left -= part;
+    bytes->in_chunk = part;
+    bytes->at = 0;
+  }
+  *byte = bytes->chunk[bytes->at++];
+  return true;
+}
+
+/* Seven bits a byte, the lowest first; the sign is the lowest bit of all. */
+STACKD_HANDLER static bool next_number(struct bytes* bytes, int64_t* number) {
+  uint64_t value = 0;
+  for (uint32_t shift = 0; shift < 63; shift += 7) {
+    uint32_t byte;
+    if (!next_byte(bytes, &byte)) return false;
+    value |= (uint64_t)(byte & 0x7f) << shift;
+    if ((byte & 0x80) == 0) {
+      *number = (int64_t)(value >> 1) ^ -(int64_t)(value & 1);
+      return true;
+    }
+  }
+  return false;
+}
+
+/* The place in the script that a table of positions has for an offset in the code. The table is of differences: of offsets
+ * (below zero, from -1 down, where the place is one of an expression), and of places. */
+STACKD_HANDLER static int64_t position_at(const struct walk* walk, uint64_t table, uint32_t size_bytes,
+                                          int64_t code_offset) {
+  struct bytes bytes;
+  bytes.walk = walk;
+  bytes.address = table;
+  bytes.left = size_bytes;
+  bytes.in_chunk = 0;
+  bytes.at = 0;
+  int64_t offset = 0, place = 0, result = STACKD_V8_NO_POSITION;
+  int64_t offset_step, place_step;
+  while (next_number(&bytes, &offset_step) && next_number(&bytes, &place_step)) {
+    offset += offset_step < 0 ? -(offset_step + 1) : offset_step;
+    if (offset > code_offset || offset < 0) break;
+    /* Kept within what a place can be: an addition of foreign numbers must not overflow. */
+    place = (place + place_step) & 0xffffffffffffll;
+    /* Bit 0: not in a script. Then 30 bits of a place, plus 1. */
+    result = (place & 1) != 0 ? STACKD_V8_NO_POSITION : ((place >> 1) & 0x3fffffff) - 1;
+  }
+  return result;
+}
+
+/* Where an interpreted function is in its script. */
+__attribute__((noinline)) STACKD_HANDLER static int64_t interpreted_position(struct walk* walk, uint64_t bytecodes,
+                                                                             uint64_t offset_word) {
+  const struct stackd_v8_layout* layout = walk->layout;
+  uint64_t words[STACKD_V8_BYTECODES_WORDS];
+  if (read_object(walk, &bytecodes, words, STACKD_V8_BYTECODES_WORDS) != layout->type.bytecode_array) {
+    return STACKD_V8_NO_POSITION;
+  }
+  uint64_t table = words[layout->bytecode_positions / 8];
+  uint64_t head[2];
+  /* A table of bytes begins with its length; before the first error is thrown there may be none. */
+  int32_t type = read_object(walk, &table, head, 2);
+  if (type != layout->type.byte_array && type != layout->type.trusted_byte_array) return STACKD_V8_NO_POSITION;
+  if (!is_small_integer(head[1]) || head[1] >> 32 > MAX_POSITION_BYTES) return STACKD_V8_NO_POSITION;
+  /* The word counts from the array's tagged address; the table from its first bytecode. */
+  int64_t offset = (int64_t)(offset_word >> 32) + 1 - layout->bytecode_first;
+  return position_at(walk, table - 1 + 16, (uint32_t)(head[1] >> 32), offset);
+}
+
+STACKD_HANDLER static void write_frame(struct walk* walk, uint64_t fp, const uint64_t* words, uint64_t pc) {
+  const struct stackd_v8_layout* layout = walk->layout;
+  uint64_t function = words[FRAME_FUNCTION];
+  uint64_t function_words[STACKD_V8_FUNCTION_WORDS];
+  uint64_t shared_words[STACKD_V8_SHARED_WORDS];
+  int32_t type = read_object(walk, &function, function_words, STACKD_V8_FUNCTION_WORDS);
+  if (type < layout->type.first_function || type > layout->type.last_function) return;
+  uint64_t shared = function_words[layout->function_shared / 8];
+  if (read_object(walk, &shared, shared_words, STACKD_V8_SHARED_WORDS) != layout->type.shared) return;
+  int64_t position = (int64_t)(pc << 1 | STACKD_V8_CODE);
+  uint64_t bytecodes = words[FRAME_BYTECODES];
+  if (is_small_integer(words[FRAME_BYTECODE_OFFSET]) && type_of(walk, &bytecodes) == layout->type.bytecode_array) {
+    position = interpreted_position(walk, bytecodes, words[FRAME_BYTECODE_OFFSET]);
+    if (position != STACKD_V8_NO_POSITION) position *= 2;
+  }
+  stackd_managed_frame(walk->writer, 0, fp, shared, position);
+  write_symbol(walk, shared, shared_words);
+}
+
+struct range {
+  uint64_t start; /* the thread's stack from here */
+  uint64_t entry; /* to the outermost frame of V8's */
+};
+
+STACKD_HANDLER static bool is_frame(const struct range* range, uint64_t fp) {
+  return (fp & 7) == 0 && fp >= range->start && fp <= range->entry;
+}
+
+/* From frame `fp`, which executes at `pc`, to the outermost. With `write` false it only tries whether they hang together.
+ */
+STACKD_HANDLER static int32_t walk_frames(struct walk* walk, const struct range* range, uint64_t fp, uint64_t pc,
+                                          bool write) {
+  uint32_t frames = 0;
+  for (uint32_t hop = 0; hop < MAX_HOPS; hop++) {
+    uint64_t words[FRAME_WORDS];
+    if (!stackd_managed_read(walk->thread, fp - FRAME_BELOW_FP, words, sizeof(words))) return STACKD_WALK_UNREADABLE;
+    uint64_t marker = words[FRAME_CONTEXT];
+    uint64_t next = words[FRAME_FP];
+    if (marker == MARKER_ENTRY || marker == MARKER_CONSTRUCT_ENTRY) {
+      if (fp == range->entry) return STACKD_WALK_WHOLE;
+      if (!read_word(walk, fp - ENTRY_NEXT_EXIT_BELOW_FP, &next)) return STACKD_WALK_UNREADABLE;
+      if (write) stackd_managed_frame(walk->writer, STACKD_MANAGED_BOUNDARY, fp, 0, STACKD_V8_NO_POSITION);
+    } else if (write && (marker & 1) != 0) {
+      if (++frames > MAX_FRAMES) return STACKD_WALK_LIMIT;
+      write_frame(walk, fp, words, pc);
+    }
+    if (!is_frame(range, next) || next <= fp) return STACKD_WALK_BAD_LAYOUT;
+    pc = words[FRAME_PC];
+    fp = next;
+  }
+  return STACKD_WALK_LIMIT;
+}
+
+/* The isolate that the thread is in; 0: none. */
+STACKD_HANDLER static uint64_t isolate_of(const struct walk* walk) {
+  const struct stackd_v8_layout* layout = walk->layout;
+  uint64_t at = walk->thread->thread_self + (uint64_t)layout->isolate_from_thread;
+  if (layout->isolate_key != 0) {
+    uint32_t key;
+    if (!stackd_managed_read(walk->thread, layout->isolate_key, &key, sizeof(key)) || key >= 32) return 0;
+    at += 16ull * key;
+  }
+  uint64_t isolate, self;
+  if (!read_word(walk, at, &isolate) || isolate == 0 || (isolate & 7) != 0) return 0;
+  if (!read_word(walk, isolate + layout->isolate_self, &self) || self != isolate) return 0;
+  return isolate;
+}
+
+struct isolate {
+  uint64_t c_entry_fp, handler, js_entry_sp, fast_call_fp;
+};
+
+STACKD_HANDLER static bool read_isolate(const struct walk* walk, uint64_t address, struct isolate* isolate) {
+  const struct stackd_v8_layout* layout = walk->layout;
+  return read_word(walk, address + layout->c_entry_fp, &isolate->c_entry_fp) &&
+         read_word(walk, address + layout->handler, &isolate->handler) &&
+         read_word(walk, address + layout->js_entry_sp, &isolate->js_entry_sp) &&
+         read_word(walk, address + layout->fast_call_fp, &isolate->fast_call_fp);
+}
+
+/* Where the walk begins. JavaScript that calls C++ leaves its frame in the isolate; JavaScript that runs has it in rbp, and
+ * what it was interrupted in may not: then V8's links do not lead from there to the entry, and nothing is told. */
+STACKD_HANDLER static int32_t walk_isolate(struct walk* walk, const struct isolate* isolate) {
+  const uint64_t* regs = walk->thread->regs;
+  struct range range = {walk->thread->stack_start, isolate->js_entry_sp};
+  if (isolate->js_entry_sp == 0) return STACKD_WALK_WHOLE;
+  if (!is_frame(&range, range.entry) || range.entry >= walk->thread->stack_end) return STACKD_WALK_BAD_LAYOUT;
+  uint64_t exit = isolate->c_entry_fp;
+  bool has_exit = is_frame(&range, exit) && exit < isolate->handler;
+  uint64_t fast = isolate->fast_call_fp;
+  if (is_frame(&range, fast) && (!has_exit || fast < exit)) return walk_frames(walk, &range, fast, 0, true);
+  if (has_exit) return walk_frames(walk, &range, exit, 0, true);
+  uint64_t fp = regs[STACKD_REG_RBP];
+  if (!is_frame(&range, fp)) return STACKD_WALK_BAD_LAYOUT;
+  int32_t status = walk_frames(walk, &range, fp, 0, false);
+  if (status != STACKD_WALK_WHOLE && status != STACKD_WALK_LIMIT) return status;
+  return walk_frames(walk, &range, fp, regs[STACKD_REG_RIP], true);
+}
+
+void stackd_v8_walk(struct stackd_managed_writer* writer, const struct stackd_managed_thread* thread) {
+  const struct stackd_v8_layout* layout = stackd_v8_found();
+  if (layout == NULL) return;
+  if (!layout->known) {
+    if (thread->tid == (uint32_t)thread->pid) {
+      stackd_managed_begin(writer, STACKD_RUNTIME_V8, 0, STACKD_WALK_UNKNOWN_VERSION, layout->version, 0);
+    }
+    return;
+  }
+  struct walk walk;
+  walk.thread = thread;
+  walk.layout = layout;
+  walk.writer = writer;
+  for (uint32_t i = 0; i < KNOWN_MAPS; i++) walk.known_maps[i] = 0;
+  for (uint32_t i = 0; i < SEEN_FUNCTIONS; i++) walk.seen[i] = 0;
+  walk.script.script = 0;
+  uint64_t address = isolate_of(&walk);
+  struct isolate isolate;
+  if (address == 0 || !read_isolate(&walk, address, &isolate)) return;
+  stackd_managed_begin(writer, STACKD_RUNTIME_V8, 0, STACKD_WALK_WHOLE, layout->version, address);
+  int32_t status = walk_isolate(&walk, &isolate);
+  /* How it ended is known only now: a second beginning, without frames, says it. */
+  if (status != STACKD_WALK_WHOLE) stackd_managed_begin(writer, STACKD_RUNTIME_V8, 0, status, layout->version, address);
+}

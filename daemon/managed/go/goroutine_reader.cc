@@ -1,0 +1,378 @@
+#include "daemon/managed/go/goroutine_reader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "daemon/base/clock.h"
+
+namespace stackd {
+namespace {
+
+// Of more, the first are read.
+constexpr uint64_t kMaxGoroutines = 250'000;
+constexpr uint64_t kBatchGoroutines = 4096;
+constexpr uint64_t kBatchStackBytes = 32 << 20;
+// From the innermost end; a deeper stack is shown without its outer frames.
+constexpr uint64_t kMaxStackBytes = 64 << 10;
+constexpr uint64_t kMaxUserAvma = 1ull << 47;
+constexpr int kTries = 3;
+
+template <typename T>
+T Load(std::span<const uint8_t> bytes, size_t position) {
+  T value;
+  memcpy(&value, bytes.data() + position, sizeof(T));
+  return value;
+}
+
+std::string Key(const std::vector<GoFrame>& frames, GoWalkEnd end) {
+  std::string key(1, static_cast<char>(end));
+  key.reserve(1 + 9 * frames.size());
+  for (const GoFrame& frame : frames) {
+    key.append(reinterpret_cast<const char*>(&frame.pc_avma), sizeof(frame.pc_avma));
+    key.push_back(frame.is_exact ? 1 : 0);
+  }
+  return key;
+}
+
+std::string WhyMissing(GoWalkEnd end) {
+  switch (end) {
+    case GoWalkEnd::kTop:
+    case GoWalkEnd::kStackSwitch:
+      return {};
+    case GoWalkEnd::kNoCode:
+      return "a return address is no Go code";
+    case GoWalkEnd::kUnreadable:
+      return "the outer part of the stack was not read";
+    case GoWalkEnd::kLimit:
+      return "the stack has too many frames";
+  }
+  return {};
+}
+
+bool IsExportedByRuntime(std::string_view name) {
+  constexpr std::string_view kPackage = "runtime.";
+  return name.size() > kPackage.size() && name[kPackage.size()] >= 'A' && name[kPackage.size()] <= 'Z';
+}
+
+bool CallsUserCodeByDesign(std::string_view name) {
+  return name == "runtime.runfinq" || name == "runtime.runFinalizers" || name == "runtime.runCleanups";
+}
+
+// Which frames the runtime's own traceback shows (runtime.showfuncinfo): none of its inner workings.
+bool IsShown(const GoPlace& place, std::string_view callee, bool is_first) {
+  const std::string_view name = place.function;
+  const bool callee_panics = callee == "runtime.gopanic" || callee == "runtime.sigpanic" || callee == "runtime.panicwrap";
+  if (place.is_wrapper && !callee_panics) return false;
+  if (CallsUserCodeByDesign(name)) return true;
+  if (name == "runtime.gopanic" && !is_first) return true;
+  return name.find('.') != name.npos && (!name.starts_with("runtime.") || IsExportedByRuntime(name));
+}
+
+std::string BaseName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+}  // namespace
+
+bool GoroutineReader::Goroutine::is_live() const {
+  return status != kGoIdle && status != kGoDead && status != kGoDeadExtra;
+}
+
+GoroutineReader::GoroutineReader(const GoBinary& binary, uint64_t bias, const RuntimeInput& input, ManagedFacts* facts)
+    : binary_(binary), bias_(bias), input_(input), facts_(facts), now_ns_(MonotonicNs()), walker_(binary, bias) {}
+
+std::string GoroutineReader::Read() {
+  std::vector<uint64_t> list;
+  std::string problem = ReadList(&list);
+  std::vector<uint64_t> moved;
+  for (int attempt = 1; attempt <= kTries && !list.empty(); ++attempt) {
+    moved.clear();
+    for (size_t start = 0; start < list.size(); start += kBatchGoroutines) {
+      if (MonotonicNs() > input_.deadline_ns) {
+        facts_->notes.push_back(std::to_string(list.size() - start) + " goroutines could not be read in time");
+        attempt = kTries;
+        break;
+      }
+      std::span<const uint64_t> batch(list.data() + start, std::min<size_t>(kBatchGoroutines, list.size() - start));
+      for (uint64_t g_avma : ReadBatch(batch, attempt == kTries)) moved.push_back(g_avma);
+    }
+    list = moved;
+  }
+  if (moving_ > 0) {
+    facts_->notes.push_back(std::to_string(moving_) + " goroutines ran whenever they were looked at: they have no stack");
+  }
+  if (senseless_ > sensible_) {
+    return "what its memory holds does not look like goroutines of " + binary_.version();
+  }
+  FindThreads();
+  AddThreads();
+  return problem;
+}
+
+std::string GoroutineReader::ReadList(std::vector<uint64_t>* list) {
+  const uint64_t slice_avma = binary_.all_goroutines_svma() + bias_;
+  struct Slice {
+    uint64_t start, length, capacity;
+    bool operator==(const Slice&) const = default;
+  };
+  auto read_slice = [&]() -> std::optional<Slice> {
+    Slice slice;
+    uint8_t bytes[sizeof(slice)];
+    if (input_.memory->ReadSome(slice_avma, bytes) != sizeof(bytes)) return std::nullopt;
+    memcpy(&slice, bytes, sizeof(slice));
+    return slice;
+  };
+  // It is written word by word: two equal looks are one slice.
+  std::optional<Slice> slice = read_slice();
+  for (int look = 0; look < kTries && slice; ++look) {
+    const std::optional<Slice> again = read_slice();
+    if (again == slice) break;
+    slice = again;
+  }
+  if (!slice) return "its list of goroutines could not be read";
+  if (slice->length > slice->capacity || slice->start % 8 != 0 || slice->start >= kMaxUserAvma) {
+    return "its list of goroutines makes no sense";
+  }
+  const uint64_t count = std::min(slice->length, kMaxGoroutines);
+  auto bytes = input_.memory->ReadMemory(slice->start, 8 * count);
+  if (!bytes) return "its list of goroutines could not be read";
+  list->resize(count);
+  memcpy(list->data(), bytes->data(), 8 * count);
+  if (count < slice->length) {
+    facts_->notes.push_back("only the first " + std::to_string(count) + " of " + std::to_string(slice->length) +
+                            " goroutines were read");
+  }
+  return {};
+}
+
+GoroutineReader::Goroutine GoroutineReader::Parse(uint64_t g_avma, std::span<const uint8_t> bytes) const {
+  const auto& at = binary_.layout().g;
+  Goroutine goroutine;
+  goroutine.g_avma = g_avma;
+  goroutine.stack_lo = Load<uint64_t>(bytes, at.stack_lo);
+  goroutine.stack_hi = Load<uint64_t>(bytes, at.stack_hi);
+  goroutine.m_avma = Load<uint64_t>(bytes, at.m);
+  goroutine.sched_sp = Load<uint64_t>(bytes, at.sched_sp);
+  goroutine.sched_pc = Load<uint64_t>(bytes, at.sched_pc);
+  goroutine.syscall_sp = Load<uint64_t>(bytes, at.syscall_sp);
+  goroutine.syscall_pc = Load<uint64_t>(bytes, at.syscall_pc);
+  goroutine.status = Load<uint32_t>(bytes, at.atomic_status) & ~kGoScanBit;
+  goroutine.id = Load<uint64_t>(bytes, at.goid);
+  goroutine.wait_since_ns = Load<int64_t>(bytes, at.wait_since);
+  goroutine.wait_reason = Load<uint8_t>(bytes, at.wait_reason);
+  goroutine.parent_id = Load<uint64_t>(bytes, at.parent_goid);
+  goroutine.go_pc = Load<uint64_t>(bytes, at.go_pc);
+  goroutine.start_pc = Load<uint64_t>(bytes, at.start_pc);
+  return goroutine;
+}
+
+// If the layout is not the one that it is believed to be, this fails for most.
+bool GoroutineReader::MakesSense(const Goroutine& goroutine) const {
+  const uint64_t stack_bytes = goroutine.stack_hi - goroutine.stack_lo;
+  if (!GoStatusName(goroutine.status)) return false;
+  if (!goroutine.is_live()) return true;
+  if (goroutine.stack_lo >= goroutine.stack_hi || goroutine.stack_hi > kMaxUserAvma) return false;
+  if (stack_bytes < 2048 || goroutine.id == 0 || goroutine.id >= 1ull << 60) return false;
+  if (!goroutine.is_parked()) return true;
+  const uint64_t sp = goroutine.sp();
+  return sp % 8 == 0 && sp >= goroutine.stack_lo && sp < goroutine.stack_hi &&
+         binary_.FindFunction(goroutine.pc() - bias_).has_value();
+}
+
+std::vector<uint64_t> GoroutineReader::ReadBatch(std::span<const uint64_t> list, bool is_last_try) {
+  const uint32_t g_bytes = binary_.layout().g_bytes();
+  first_look_.Clear();
+  for (uint64_t g_avma : list) first_look_.Add(g_avma, g_bytes);
+  first_look_.Read(*input_.memory);
+  std::vector<uint64_t> moved;
+  std::vector<Goroutine> parked;
+  stacks_.Clear();
+  second_look_.Clear();
+  uint64_t stack_bytes = 0;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const std::span<const uint8_t> bytes = first_look_.Bytes(i);
+    const Goroutine goroutine = bytes.empty() ? Goroutine{.status = ~0u} : Parse(list[i], bytes);
+    if (!MakesSense(goroutine)) {
+      if (is_last_try) ++senseless_;
+      if (!is_last_try) moved.push_back(list[i]);
+      continue;
+    }
+    if (!goroutine.is_live()) continue;
+    if (!goroutine.is_parked()) {
+      ++sensible_;
+      Add(goroutine, {}, GoWalkEnd::kTop, false);
+      continue;
+    }
+    const uint64_t size_bytes = std::min(goroutine.stack_hi - goroutine.sp(), kMaxStackBytes);
+    if (stack_bytes + size_bytes > kBatchStackBytes && !is_last_try) {
+      moved.push_back(list[i]);
+      continue;
+    }
+    stack_bytes += size_bytes;
+    parked.push_back(goroutine);
+    stacks_.Add(goroutine.sp(), static_cast<uint32_t>(size_bytes));
+    second_look_.Add(list[i], g_bytes);
+  }
+  stacks_.Read(*input_.memory);
+  // One that ran in between has a stack which is partly old and partly new.
+  second_look_.Read(*input_.memory);
+  std::vector<GoFrame> frames;
+  for (size_t i = 0; i < parked.size(); ++i) {
+    const Goroutine& goroutine = parked[i];
+    const std::span<const uint8_t> again = second_look_.Bytes(i);
+    const std::span<const uint8_t> stack = stacks_.Bytes(i);
+    const bool stood_still = !again.empty() && !stack.empty() && Parse(goroutine.g_avma, again) == goroutine;
+    if (!stood_still && !is_last_try) {
+      moved.push_back(goroutine.g_avma);
+      continue;
+    }
+    ++sensible_;
+    frames.clear();
+    if (!stood_still) {
+      ++moving_;
+      Add(goroutine, frames, GoWalkEnd::kTop, false);
+      continue;
+    }
+    const uint64_t base = goroutine.sp();
+    const GoWalkEnd end = walker_.Walk(
+        {goroutine.pc(), base},
+        [&](uint64_t avma) -> std::optional<uint64_t> {
+          const uint64_t position = avma - base;
+          if (position >= stack.size() || stack.size() - position < 8) return std::nullopt;
+          return Load<uint64_t>(stack, position);
+        },
+        &frames);
+    Add(goroutine, frames, end, true);
+  }
+  return moved;
+}
+
+void GoroutineReader::Add(const Goroutine& goroutine, const std::vector<GoFrame>& frames, GoWalkEnd end, bool has_frames) {
+  if (IsSystem(goroutine, frames)) return;
+  ManagedTask task;
+  task.kind = ManagedTaskKind::kGoroutine;
+  task.id = goroutine.id;
+  task.state = GoStatusName(goroutine.status).value_or("");
+  const bool waits = goroutine.status == kGoWaiting || goroutine.status == kGoLeaked;
+  if (waits) task.wait_reason = GoWaitReason(binary_.layout(), goroutine.wait_reason);
+  const bool has_time = (waits || goroutine.status == kGoSyscall) && goroutine.wait_since_ns > 0;
+  if (has_time && goroutine.wait_since_ns <= now_ns_) task.wait_ns = now_ns_ - goroutine.wait_since_ns;
+  if (has_frames) task.stack = StackOf(frames, end);
+  task.created_by = CreatorAt(goroutine.go_pc);
+  task.creator_id = goroutine.parent_id;
+  if (goroutine.m_avma != 0) on_threads_.push_back({goroutine, facts_->tasks.size()});
+  facts_->tasks.push_back(std::move(task));
+}
+
+int32_t GoroutineReader::StackOf(const std::vector<GoFrame>& frames, GoWalkEnd end) {
+  auto [entry, is_new] = stack_numbers_.try_emplace(Key(frames, end), static_cast<int32_t>(facts_->task_stacks.size()));
+  if (is_new) {
+    ManagedStack stack;
+    stack.language = Language::kGo;
+    stack.frames = Name(frames, false);
+    stack.problem = WhyMissing(end);
+    facts_->task_stacks.push_back(std::move(stack));
+  }
+  return entry->second;
+}
+
+// Of a thread all frames are named, each at its place among the native ones; of a goroutine those that the runtime would
+// show, or all if it would show none.
+std::vector<ManagedFrame> GoroutineReader::Name(const std::vector<GoFrame>& frames, bool for_thread) {
+  std::vector<ManagedFrame> shown, all;
+  std::string_view callee;
+  for (const GoFrame& frame : frames) {
+    uint64_t anchor_avma = for_thread ? frame.sp_avma : 0;
+    for (const GoPlace& place : PlacesAt(frame)) {
+      ManagedFrame named;
+      named.function = place.function;
+      named.file = place.file;
+      named.line = place.line;
+      named.anchor_avma = std::exchange(anchor_avma, 0);
+      named.pc_avma = frame.pc_avma;
+      named.inlined = place.inlined;
+      if (IsShown(place, callee, all.empty())) shown.push_back(named);
+      all.push_back(std::move(named));
+      callee = place.function;
+    }
+  }
+  return for_thread || shown.empty() ? all : shown;
+}
+
+const std::vector<GoPlace>& GoroutineReader::PlacesAt(const GoFrame& frame) {
+  // A call returns to the instruction behind it, perhaps in the next line.
+  const uint64_t svma = frame.pc_avma - bias_;
+  const std::optional<GoFunction> function = binary_.FindFunction(svma);
+  const bool at_entry = function && svma - binary_.text_svma() == function->entry;
+  const uint64_t looked_up = frame.is_exact || at_entry ? svma : svma - 1;
+  auto [entry, is_new] = places_.try_emplace(looked_up);
+  if (is_new) entry->second = binary_.Places(looked_up);
+  return entry->second;
+}
+
+const std::string& GoroutineReader::CreatorAt(uint64_t go_pc) {
+  auto [entry, is_new] = creators_.try_emplace(go_pc);
+  if (is_new && go_pc != 0) {
+    const std::vector<GoPlace> places = binary_.Places(go_pc - bias_ - 1);
+    // The runtime's traceback names the function whose code it is, and the line that was inlined there.
+    if (!places.empty() && IsShown(places.back(), {}, false)) {
+      entry->second =
+          places.back().function + " at " + BaseName(places.front().file) + ":" + std::to_string(places.front().line);
+    }
+  }
+  return entry->second;
+}
+
+// runtime.isSystemGoroutine: the runtime's tracebacks leave these out.
+bool GoroutineReader::IsSystem(const Goroutine& goroutine, const std::vector<GoFrame>& frames) {
+  const std::optional<GoFunction> start = binary_.FindFunction(goroutine.start_pc - bias_);
+  if (!start || !start->name.starts_with("runtime.")) return false;
+  if (start->name == "runtime.main" || start->name == "runtime.corostart" || start->name == "runtime.handleAsyncEvent") {
+    return false;
+  }
+  if (!CallsUserCodeByDesign(start->name)) return true;
+  return std::none_of(frames.begin(), frames.end(), [this](const GoFrame& frame) {
+    const std::vector<GoPlace>& places = PlacesAt(frame);
+    return std::any_of(places.begin(), places.end(),
+                       [](const GoPlace& place) { return !place.function.starts_with("runtime."); });
+  });
+}
+
+// g.m tells the thread, as long as m.curg tells the goroutine.
+void GoroutineReader::FindThreads() {
+  const auto& at = binary_.layout().m;
+  MemoryBatch threads;
+  for (const Running& running : on_threads_) {
+    threads.Add(running.goroutine.m_avma + at.procid, 8);
+    threads.Add(running.goroutine.m_avma + at.curg, 8);
+  }
+  threads.Read(*input_.memory);
+  for (size_t i = 0; i < on_threads_.size(); ++i) {
+    const std::span<const uint8_t> procid = threads.Bytes(2 * i), curg = threads.Bytes(2 * i + 1);
+    if (procid.empty() || curg.empty() || Load<uint64_t>(curg, 0) != on_threads_[i].goroutine.g_avma) continue;
+    const auto tid = Load<uint64_t>(procid, 0);
+    if (tid == 0 || tid > 0x7fffffff) continue;
+    facts_->tasks[on_threads_[i].task].tid = static_cast<int32_t>(tid);
+    by_thread_.emplace(static_cast<int32_t>(tid), on_threads_[i]);
+  }
+}
+
+void GoroutineReader::AddThreads() {
+  for (const ThreadCapture& thread : input_.capture.threads) {
+    if (thread.has_stack) AddThread(thread);
+  }
+}
+
+void GoroutineReader::AddThread(const ThreadCapture& thread) {
+  auto read = [&](uint64_t avma) { return thread.stack.Read(avma); };
+  const GoFrame innermost{thread.registers.value[Registers::kRip], thread.registers.value[Registers::kRsp], true};
+  std::vector<GoFrame> frames;
+  const GoWalkEnd end = walker_.Walk(innermost, read, &frames);
+  if (frames.empty()) return;
+  ManagedStack stack;
+  stack.language = Language::kGo;
+  stack.frames = Name(frames, true);
+  stack.problem = WhyMissing(end);
+  facts_->threads[thread.tid].stacks.push_back(std::move(stack));
+}
+
+}  // namespace stackd

@@ -1,0 +1,90 @@
+// Reads all goroutines of a process out of its memory, while it runs on.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/managed/go/go_walk.h"
+#include "daemon/managed/go/memory_batch.h"
+#include "daemon/managed/runtime_reader.h"
+
+namespace stackd {
+
+// Of one process at one moment.
+class GoroutineReader {
+ public:
+  // `input.memory` is not nullptr.
+  GoroutineReader(const GoBinary& binary, uint64_t bias, const RuntimeInput& input, ManagedFacts* facts);
+
+  // Adds tasks, their stacks and what the captured threads have of Go. Returns why some are missing; empty: none are.
+  std::string Read();
+
+ private:
+  // What a `g` holds, as far as it is of use.
+  struct Goroutine {
+    uint64_t g_avma = 0;
+    uint64_t stack_lo = 0, stack_hi = 0;
+    uint64_t m_avma = 0;
+    uint64_t sched_sp = 0, sched_pc = 0;
+    uint64_t syscall_sp = 0, syscall_pc = 0;
+    uint32_t status = 0;  // without the scan bit
+    uint64_t id = 0;
+    int64_t wait_since_ns = 0;
+    uint8_t wait_reason = 0;
+    uint64_t parent_id = 0;
+    uint64_t go_pc = 0;
+    uint64_t start_pc = 0;
+
+    bool operator==(const Goroutine&) const = default;
+    bool is_live() const;
+    // Whether the stack stands still at a known place.
+    bool is_parked() const { return status != kGoRunning && status != kGoCopyStack; }
+    uint64_t pc() const { return status == kGoSyscall && syscall_sp != 0 ? syscall_pc : sched_pc; }
+    uint64_t sp() const { return status == kGoSyscall && syscall_sp != 0 ? syscall_sp : sched_sp; }
+  };
+
+  struct Place {
+    std::string creator;
+    bool is_system = false;
+  };
+
+  std::string ReadList(std::vector<uint64_t>* list);
+  Goroutine Parse(uint64_t g_avma, std::span<const uint8_t> bytes) const;
+  bool MakesSense(const Goroutine& goroutine) const;
+  // Those that moved while they were read come back.
+  std::vector<uint64_t> ReadBatch(std::span<const uint64_t> list, bool is_last_try);
+  void Add(const Goroutine& goroutine, const std::vector<GoFrame>& frames, GoWalkEnd end, bool has_frames);
+  int32_t StackOf(const std::vector<GoFrame>& frames, GoWalkEnd end);
+  std::vector<ManagedFrame> Name(const std::vector<GoFrame>& frames, bool for_thread);
+  const std::vector<GoPlace>& PlacesAt(const GoFrame& frame);
+  const std::string& CreatorAt(uint64_t go_pc);
+  bool IsSystem(const Goroutine& goroutine, const std::vector<GoFrame>& frames);
+  void FindThreads();
+  void AddThreads();
+  void AddThread(const ThreadCapture& thread);
+
+  const GoBinary& binary_;
+  const uint64_t bias_;
+  const RuntimeInput& input_;
+  ManagedFacts* facts_;
+  const int64_t now_ns_;
+  GoWalker walker_;
+
+  MemoryBatch first_look_, stacks_, second_look_;
+  std::unordered_map<std::string, int32_t> stack_numbers_;  // by what Key() makes of its frames
+  std::unordered_map<uint64_t, std::vector<GoPlace>> places_;
+  std::unordered_map<uint64_t, std::string> creators_;
+
+  struct Running {
+    Goroutine goroutine;
+    size_t task;
+  };
+  std::vector<Running> on_threads_;       // that run, or are in a call, before their thread is known
+  std::map<int32_t, Running> by_thread_;  // by tid
+  int64_t sensible_ = 0, senseless_ = 0, moving_ = 0;
+};
+
+}  // namespace stackd

@@ -1,0 +1,38 @@
+// Many small pieces of a process's memory by few system calls: what lies close together is read at once.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "daemon/collect/process_files.h"
+
+namespace stackd {
+
+class MemoryBatch {
+ public:
+  // Returns the piece's number: 0, 1, ...
+  size_t Add(uint64_t avma, uint32_t size_bytes);
+  void Read(const ProcessFiles& memory);
+  // Empty if any of it could not be read.
+  std::span<const uint8_t> Bytes(size_t piece) const;
+
+  size_t count() const { return pieces_.size(); }
+  void Clear();
+
+ private:
+  struct Piece {
+    uint64_t avma;
+    uint32_t size_bytes;
+    bool was_read = false;
+    uint64_t position = 0;  // in bytes_
+  };
+
+  void ReadRun(const ProcessFiles& memory, std::span<const uint32_t> run, uint64_t position);
+
+  std::vector<Piece> pieces_;
+  std::vector<uint32_t> by_address_;
+  std::vector<uint8_t> bytes_;
+};
+
+}  // namespace stackd

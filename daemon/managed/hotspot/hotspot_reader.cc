@@ -1,0 +1,125 @@
+#include "daemon/managed/hotspot/hotspot_reader.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/text.h"
+#include "daemon/managed/hotspot/code_cache.h"
+#include "daemon/managed/hotspot/image_symbols.h"
+#include "daemon/managed/hotspot/java_frames.h"
+#include "daemon/managed/hotspot/java_threads.h"
+#include "daemon/managed/hotspot/layout.h"
+#include "daemon/managed/hotspot/locks.h"
+#include "daemon/managed/hotspot/methods.h"
+#include "daemon/managed/hotspot/process_memory.h"
+#include "daemon/managed/hotspot/vm_structs.h"
+
+namespace stackd {
+namespace {
+
+using namespace hotspot;
+
+constexpr size_t kMaxVersionBytes = 128;
+
+const Mapping* FindVm(const AddressMap& map) {
+  for (const Mapping& mapping : map.mappings()) {
+    if (mapping.file_offset != 0) continue;
+    std::string_view path = mapping.path;
+    constexpr std::string_view kDeleted = " (deleted)";
+    if (path.ends_with(kDeleted)) path.remove_suffix(kDeleted.size());
+    if (path.ends_with("/libjvm.so")) return &mapping;
+  }
+  return nullptr;
+}
+
+const ManagedTrace* TraceOf(const ThreadCapture& thread) {
+  const auto trace = std::ranges::find(thread.traces, uint32_t{STACKD_RUNTIME_HOTSPOT}, &ManagedTrace::runtime);
+  return trace == thread.traces.end() ? nullptr : &*trace;
+}
+
+bool HasJava(const ThreadCapture& thread, const CodeCache& code) {
+  if (!thread.has_stack) return false;
+  const auto holds = [&](uint64_t word) { return code.Holds(word); };
+  return holds(thread.registers.value[Registers::kRip]) || std::ranges::any_of(thread.stack.words(), holds);
+}
+
+// What a capture needs of one VM.
+class VmReader {
+ public:
+  VmReader(const RuntimeInput& input, ManagedFacts* facts) : input_(input), memory_(*input.memory), facts_(facts) {}
+
+  // The text says why there are no frames; empty: there are.
+  std::string Read(const Mapping& libjvm, std::string* version) {
+    auto symbols = ImageSymbols::Open(&memory_, libjvm.start_avma);
+    if (!symbols) return "the symbols of libjvm cannot be read";
+    auto structs = VmStructs::Read(&memory_, *symbols);
+    if (!structs) return "libjvm has no description of its structures";
+    if (const auto text_avma = structs->Address("Abstract_VM_Version._s_vm_release")) {
+      *version = ToValidUtf8(memory_.Text(memory_.Word(*text_avma).value_or(0), kMaxVersionBytes).value_or(""));
+    }
+    auto layout = MakeLayout(&memory_, *structs);
+    if (!layout) return layout.error().message;
+    auto code = CodeCache::Open(&memory_, *layout);
+    if (!code) return "the VM has no code cache yet";
+    const std::vector<JavaThread> threads = ReadJavaThreads(&memory_, *layout);
+    ReadFrames(*layout, threads, &*code);
+    AddLocks(&memory_, *layout, threads, facts_);
+    return "";
+  }
+
+ private:
+  void ReadFrames(const Layout& layout, const std::vector<JavaThread>& threads, CodeCache* code) {
+    std::unordered_map<int32_t, const JavaThread*> by_tid;
+    for (const JavaThread& thread : threads) by_tid.emplace(thread.tid, &thread);
+    Methods methods(&memory_, layout);
+    Unwinder unwinder;
+    size_t left_out = 0;
+    for (const ThreadCapture& thread : input_.capture.threads) {
+      if (!HasJava(thread, *code)) continue;
+      if (MonotonicNs() >= input_.deadline_ns) {
+        ++left_out;
+        continue;
+      }
+      const auto java = by_tid.find(thread.tid);
+      JavaFrames frames(&memory_, layout, code, &methods,
+                        {.rsp = thread.registers.value[Registers::kRsp],
+                         .trace = TraceOf(thread),
+                         .continuation_entry_avma = java == by_tid.end() ? 0 : java->second->continuation_entry_avma});
+      const NativeStack native =
+          unwinder.Unwind(thread.registers, thread.stack, thread.stack_truncated, *input_.capture.map, &frames);
+      frames.Collect(native, &facts_->threads[thread.tid]);
+    }
+    if (left_out != 0) {
+      facts_->notes.push_back("time was up before the Java frames of " + std::to_string(left_out) +
+                              " threads were looked for");
+    }
+  }
+
+  const RuntimeInput& input_;
+  ProcessMemory memory_;
+  ManagedFacts* facts_;
+};
+
+}  // namespace
+
+void HotSpotReader::Read(const RuntimeInput& input, ManagedFacts* facts) {
+  if (input.capture.map == nullptr) return;
+  const Mapping* libjvm = FindVm(*input.capture.map);
+  if (libjvm == nullptr) return;
+  RuntimeDescription description;
+  description.language = Language::kJava;
+  std::string version;
+  if (input.memory == nullptr || !input.memory->has_memory()) {
+    description.problem = "its memory cannot be read: Java frames have no names, and what is behind them may be missing";
+  } else {
+    description.problem = VmReader(input, facts).Read(*libjvm, &version);
+  }
+  description.name = version.empty() ? "HotSpot" : "HotSpot " + version;
+  facts->runtimes.push_back(std::move(description));
+}
+
+}  // namespace stackd

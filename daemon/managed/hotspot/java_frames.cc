@@ -1,0 +1,213 @@
+#include "daemon/managed/hotspot/java_frames.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace stackd::hotspot {
+namespace {
+
+// An interpreted frame, in words from its frame pointer (frame_x86.hpp; the same from release 9 to 25).
+constexpr int64_t kSenderSpOffset = -1 * 8;
+constexpr int64_t kMethodOffset = -3 * 8;
+constexpr int64_t kBytecodeOffset = -8 * 8;
+
+// Further than arguments of a call reach: 255 of 8 bytes.
+constexpr uint64_t kMaxArgumentsBytes = 4096;
+// How far a stub's return address may be from the stack pointer, in words.
+constexpr uint64_t kMaxStubWords = 32;
+constexpr size_t kMaxFound = 8192;
+
+// Instructions at the begin and the end of compiled methods.
+constexpr uint8_t kPushRbp = 0x55, kPopRbp = 0x5d, kReturn = 0xc3;
+
+}  // namespace
+
+JavaFrames::JavaFrames(ProcessMemory* memory, const Layout& layout, CodeCache* code, Methods* methods, const Thread& thread)
+    : memory_(memory), layout_(layout), code_(code), methods_(methods), thread_(thread) {
+  if (thread.trace == nullptr) return;
+  for (const ManagedTraceFrame& frame : thread.trace->frames) interpreted_.try_emplace(frame.anchor_avma, &frame);
+}
+
+std::optional<JitFrame> JavaFrames::FrameAt(uint64_t pc_avma, uint64_t sp_avma, uint64_t rbp, const StackCopy& stack) {
+  const CodeBlob* blob = code_->Find(pc_avma);
+  if (blob == nullptr) return std::nullopt;
+  switch (blob->kind) {
+    case CodeBlob::kInterpreter:
+      return InterpretedFrame(pc_avma, sp_avma, rbp, stack);
+    case CodeBlob::kMethod:
+      return CompiledFrame(*blob, pc_avma, sp_avma, rbp, stack);
+    case CodeBlob::kStub:
+      return StubFrame(*blob, pc_avma, sp_avma, rbp, stack);
+  }
+  return std::nullopt;
+}
+
+bool JavaFrames::IsCaller(uint64_t cfa_avma, const StackCopy& stack) const {
+  return code_->Holds(stack.Read(cfa_avma - 8).value_or(0));
+}
+
+JavaFrames::Step JavaFrames::Keep(const JitFrame& frame, std::vector<ManagedFrame> functions) {
+  if (found_.size() < kMaxFound) found_[frame.sp_avma] = {frame, std::move(functions)};
+  return frame;
+}
+
+ManagedFrame JavaFrames::Function(uint64_t method_avma, int64_t bytecode_index, uint64_t sp_avma, uint64_t pc_avma) {
+  ManagedFrame frame;
+  frame.anchor_avma = sp_avma;
+  frame.pc_avma = pc_avma;
+  if (const JavaMethod* method = methods_->Find(method_avma)) {
+    frame.function = method->function;
+    frame.file = method->file;
+    frame.line = methods_->Line(*method, bytecode_index);
+  } else {
+    frame.function = "(Java method without a name)";
+  }
+  return frame;
+}
+
+// What the VM would not have made is no frame: of a method that is there, at a place in its code. Native methods have no
+// code; their frames may hold the place of the call.
+std::optional<ManagedFrame> JavaFrames::FunctionAt(uint64_t fp_avma, uint64_t method_avma, int64_t bytecode_index) {
+  const JavaMethod* method = methods_->Find(method_avma);
+  if (method == nullptr) return std::nullopt;
+  if (method->code_bytes == 0) {
+    bytecode_index = -1;
+  } else if (bytecode_index < 0 || bytecode_index >= method->code_bytes) {
+    return std::nullopt;
+  }
+  return Function(method_avma, bytecode_index, fp_avma, 0);
+}
+
+std::optional<ManagedFrame> JavaFrames::InterpretedFunction(uint64_t fp_avma, uint64_t return_address) {
+  const auto traced = interpreted_.find(fp_avma);
+  if (traced != interpreted_.end()) {
+    return FunctionAt(fp_avma, traced->second->key, traced->second->position);
+  }
+  // Its thread has not said (the agent had not found the VM yet). What is on the stack now is the same frame if it still
+  // returns to the same place.
+  if (memory_->Word(fp_avma + 8) != return_address) return std::nullopt;
+  const auto method_avma = memory_->Word(fp_avma + kMethodOffset), place = memory_->Word(fp_avma + kBytecodeOffset);
+  if (!method_avma || !place) return std::nullopt;
+  const JavaMethod* method = methods_->Find(*method_avma);
+  if (method == nullptr) return std::nullopt;
+  return FunctionAt(fp_avma, *method_avma, static_cast<int64_t>(*place - method->code_avma));
+}
+
+JavaFrames::Step JavaFrames::InterpretedFrame(uint64_t pc_avma, uint64_t sp_avma, uint64_t rbp, const StackCopy& stack) {
+  // A method is being entered, or one that needs no frame runs: the return address is on top. Not so where the interpreter
+  // has called something, as what it pushed to align the stack may be anything.
+  if (sp_avma == thread_.rsp && IsCaller(sp_avma + 8, stack)) {
+    return Keep({pc_avma, sp_avma, sp_avma + 8, rbp}, {});
+  }
+  if (rbp < sp_avma || !IsCaller(rbp + 16, stack)) return std::nullopt;
+  const uint64_t return_address = stack.Read(rbp + 8).value_or(0);
+  const uint64_t sender_sp = stack.Read(rbp + kSenderSpOffset).value_or(0);
+  if (sender_sp > rbp + 16 && sender_sp - rbp < kMaxArgumentsBytes && caller_sp_.size() < kMaxFound) {
+    caller_sp_[rbp + 16] = sender_sp;
+  }
+  std::vector<ManagedFrame> functions;
+  if (auto function = InterpretedFunction(rbp, return_address)) {
+    functions.push_back(std::move(*function));
+  } else {
+    functions.push_back({.function = "(interpreted Java method without a name)", .anchor_avma = rbp});
+  }
+  return Keep({pc_avma, sp_avma, rbp + 16, stack.Read(rbp).value_or(0)}, std::move(functions));
+}
+
+JavaFrames::Step JavaFrames::CompiledFrame(const CodeBlob& blob, uint64_t pc_avma, uint64_t sp_avma, uint64_t rbp,
+                                           const StackCopy& stack) {
+  const auto moved = caller_sp_.find(sp_avma);
+  const uint64_t begin_avma = moved == caller_sp_.end() ? sp_avma : moved->second;
+  // The frame as a whole; or, at the method's begin and end, what there is of it.
+  struct Shape {
+    uint64_t bytes;
+    bool has_rbp;  // below the return address; else rbp is still the caller's
+  };
+  constexpr Shape kReturnAddress = {8, false}, kWithRbp = {16, true};
+  std::array<uint8_t, 2> code = {};
+  memory_->Read(pc_avma - 1, code);
+  Shape shape = {blob.frame_bytes, true};
+  if (code[1] == kReturn || code[1] == kPushRbp) shape = kReturnAddress;
+  if (code[1] == kPopRbp) shape = kWithRbp;
+  if (pc_avma < blob.frame_complete_avma && code[1] != kPopRbp) {
+    shape = code[0] == kPushRbp ? kWithRbp : kReturnAddress;
+  }
+  for (const Shape& tried : {shape, Shape{blob.frame_bytes, true}, kReturnAddress, kWithRbp}) {
+    const uint64_t cfa_avma = begin_avma + tried.bytes;
+    if (tried.bytes == 0 || !IsCaller(cfa_avma, stack)) continue;
+    uint64_t named_pc_avma = pc_avma;
+    if (const auto offset = code_->OriginalPcOffset(blob, pc_avma)) {
+      named_pc_avma = stack.Read(begin_avma + *offset).value_or(pc_avma);
+    }
+    std::vector<ManagedFrame> functions;
+    for (const Scope& scope : code_->Scopes(blob, named_pc_avma)) {
+      functions.push_back(Function(scope.method_avma, scope.bytecode_index, sp_avma, pc_avma));
+      functions.back().inlined = true;
+    }
+    functions.back().inlined = false;
+    const uint64_t caller_rbp = tried.has_rbp ? stack.Read(cfa_avma - 16).value_or(0) : rbp;
+    return Keep({pc_avma, sp_avma, cfa_avma, caller_rbp}, std::move(functions));
+  }
+  return std::nullopt;
+}
+
+JavaFrames::Step JavaFrames::StubFrame(const CodeBlob& blob, uint64_t pc_avma, uint64_t sp_avma, uint64_t rbp,
+                                       const StackCopy& stack) {
+  // Here native code calls Java. The stub keeps a frame pointer, and was called from a file's code.
+  if (pc_avma == code_->call_stub_return_avma()) {
+    if (rbp < sp_avma || !stack.Read(rbp + 8)) return std::nullopt;
+    ManagedFrame boundary;
+    boundary.function = "(native code calls Java)";
+    boundary.anchor_avma = sp_avma;
+    boundary.boundary = true;
+    return Keep({pc_avma, sp_avma, rbp + 16, stack.Read(rbp).value_or(0)}, {boundary});
+  }
+  // Of a virtual thread that was put on this one the innermost frames are here. The last of them returns to a stub that
+  // fetches the next; beyond it is the frame of the method that entered the thread: the entry is its lower end, its saved
+  // rbp and its return address follow.
+  const uint64_t entry_avma = thread_.continuation_entry_avma;
+  if (entry_avma >= sp_avma && entry_avma - sp_avma < kMaxArgumentsBytes && blob.frame_bytes == 0) {
+    const uint64_t rbp_avma = entry_avma + layout_.continuation_entry_bytes;
+    if (IsCaller(rbp_avma + 16, stack)) {
+      ManagedFrame rest;
+      rest.function = "(the virtual thread's older frames are on the heap)";
+      rest.anchor_avma = sp_avma;
+      return Keep({pc_avma, sp_avma, rbp_avma + 16, stack.Read(rbp_avma).value_or(0)}, {rest});
+    }
+  }
+  ManagedFrame stub;
+  stub.function = blob.name;
+  stub.anchor_avma = sp_avma;
+  stub.pc_avma = pc_avma;
+  if (blob.frame_bytes != 0 && IsCaller(sp_avma + blob.frame_bytes, stack)) {
+    const uint64_t cfa_avma = sp_avma + blob.frame_bytes;
+    return Keep({pc_avma, sp_avma, cfa_avma, stack.Read(cfa_avma - 16).value_or(0)}, {stub});
+  }
+  if (rbp >= sp_avma && rbp - sp_avma < 8 * kMaxStubWords && IsCaller(rbp + 16, stack)) {
+    return Keep({pc_avma, sp_avma, rbp + 16, stack.Read(rbp).value_or(0)}, {stub});
+  }
+  for (uint64_t word = 1; word <= kMaxStubWords; ++word) {
+    if (IsCaller(sp_avma + 8 * word, stack)) return Keep({pc_avma, sp_avma, sp_avma + 8 * word, rbp}, {stub});
+  }
+  return std::nullopt;
+}
+
+void JavaFrames::Collect(const NativeStack& native, ManagedThread* thread) const {
+  ManagedStack java;
+  java.language = Language::kJava;
+  uint64_t sp_avma = thread_.rsp;
+  for (const NativeFrame& frame : native.frames) {
+    const auto found = found_.find(sp_avma);
+    if (found != found_.end() && found->second.frame.pc_avma == frame.pc_avma &&
+        found->second.frame.cfa_avma == frame.cfa_avma) {
+      thread->jit_frames.push_back(found->second.frame);
+      java.frames.insert(java.frames.end(), found->second.functions.begin(), found->second.functions.end());
+    }
+    sp_avma = frame.cfa_avma;
+  }
+  std::ranges::sort(thread->jit_frames, {}, &JitFrame::sp_avma);
+  if (!java.frames.empty()) thread->stacks.push_back(std::move(java));
+}
+
+}  // namespace stackd::hotspot

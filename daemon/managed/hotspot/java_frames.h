@@ -1,0 +1,61 @@
+// Frames of Java code on one thread's stack: found while the unwinder goes up, named by the VM's own tables.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "daemon/collect/managed.h"
+#include "daemon/managed/hotspot/code_cache.h"
+#include "daemon/managed/hotspot/methods.h"
+#include "daemon/ring/managed_trace.h"
+#include "daemon/unwind/jit_code.h"
+#include "daemon/unwind/unwinder.h"
+
+namespace stackd::hotspot {
+
+class JavaFrames : public JitCode {
+ public:
+  struct Thread {
+    uint64_t rsp = 0;
+    const ManagedTrace* trace = nullptr;   // as its handler saw interpreted frames; may be nullptr
+    uint64_t continuation_entry_avma = 0;  // of a virtual thread that it carries; 0: none
+  };
+
+  JavaFrames(ProcessMemory* memory, const Layout& layout, CodeCache* code, Methods* methods, const Thread& thread);
+
+  std::optional<JitFrame> FrameAt(uint64_t pc_avma, uint64_t sp_avma, uint64_t rbp, const StackCopy& stack) override;
+
+  // Of those frames that are in `native`, which this was asked for.
+  void Collect(const NativeStack& native, ManagedThread* thread) const;
+
+ private:
+  struct Found {
+    JitFrame frame;
+    std::vector<ManagedFrame> functions;  // innermost first
+  };
+  using Step = std::optional<JitFrame>;
+
+  Step InterpretedFrame(uint64_t pc_avma, uint64_t sp_avma, uint64_t rbp, const StackCopy& stack);
+  Step CompiledFrame(const CodeBlob& blob, uint64_t pc_avma, uint64_t sp_avma, uint64_t rbp, const StackCopy& stack);
+  Step StubFrame(const CodeBlob& blob, uint64_t pc_avma, uint64_t sp_avma, uint64_t rbp, const StackCopy& stack);
+  // Whether the word below `cfa_avma` can be a return address into Java code, or into the stub that called it.
+  bool IsCaller(uint64_t cfa_avma, const StackCopy& stack) const;
+  ManagedFrame Function(uint64_t method_avma, int64_t bytecode_index, uint64_t sp_avma, uint64_t pc_avma);
+  std::optional<ManagedFrame> InterpretedFunction(uint64_t fp_avma, uint64_t return_address);
+  std::optional<ManagedFrame> FunctionAt(uint64_t fp_avma, uint64_t method_avma, int64_t bytecode_index);
+  Step Keep(const JitFrame& frame, std::vector<ManagedFrame> functions);
+
+  ProcessMemory* memory_;
+  const Layout& layout_;
+  CodeCache* code_;
+  Methods* methods_;
+  const Thread thread_;
+  std::map<uint64_t, const ManagedTraceFrame*> interpreted_;  // by frame pointer
+  // Where an interpreted frame ends on the stack, and where its compiled caller's begins: arguments are between.
+  std::map<uint64_t, uint64_t> caller_sp_;
+  std::map<uint64_t, Found> found_;  // by stack pointer
+};
+
+}  // namespace stackd::hotspot

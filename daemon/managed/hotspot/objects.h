@@ -1,0 +1,50 @@
+// Objects on the Java heap: their classes, and of their fields those that locks and threads consist of.
+//
+// The heap moves under the reader. What it reads is believed only as far as it is checked: a class by its name, a thread by
+// the VM's own list.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "daemon/managed/hotspot/layout.h"
+#include "daemon/managed/hotspot/process_memory.h"
+
+namespace stackd::hotspot {
+
+class Objects {
+ public:
+  // nullopt where references have more in them than an address (ZGC), or objects no class word (compact headers).
+  static std::optional<Objects> Open(ProcessMemory* memory, const Layout& layout);
+
+  // What a handle refers to: the VM keeps one where it refers to an object. 0: nothing.
+  uint64_t Referred(uint64_t handle_avma) const;
+  // "java.lang.Object".
+  std::optional<std::string> ClassOf(uint64_t object_avma);
+  // The object that a field refers to, of the class `declared_by` or one above; 0: null, or there is no such field.
+  uint64_t Reference(uint64_t object_avma, std::string_view declared_by, std::string_view field);
+  // Of a java.lang.String with at most `max_characters`.
+  std::optional<std::string> Text(uint64_t string_avma, size_t max_characters);
+
+ private:
+  Objects(ProcessMemory* memory, const Layout& layout) : memory_(memory), layout_(layout) {}
+
+  uint64_t KlassOf(uint64_t object_avma);
+  // Of a class in the chain above `klass_avma`.
+  std::optional<uint64_t> FieldOffset(uint64_t klass_avma, std::string_view declared_by, std::string_view field);
+  std::optional<uint64_t> FieldOffsetInTuples(uint64_t klass_avma, uint64_t pool_avma, std::string_view field);
+  std::optional<uint64_t> FieldOffsetInStream(uint64_t klass_avma, uint64_t pool_avma, std::string_view field);
+
+  ProcessMemory* memory_;
+  const Layout& layout_;
+  bool narrow_references_ = false, narrow_classes_ = false;
+  uint64_t reference_base_ = 0, class_base_ = 0;
+  uint32_t reference_shift_ = 0, class_shift_ = 0;
+  std::unordered_map<std::string, std::optional<uint64_t>> offsets_;  // by "class.field"
+};
+
+}  // namespace stackd::hotspot

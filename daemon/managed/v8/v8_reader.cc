@@ -1,0 +1,151 @@
+#include "daemon/managed/v8/v8_reader.h"
+
+#include <cstring>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "daemon/managed/v8/script_lines.h"
+#include "daemon/ring/managed_trace.h"
+#include "stackd/v8_trace.h"
+
+namespace stackd {
+namespace {
+
+// What a place in a script is: half of a position that says so.
+std::optional<uint32_t> PlaceInScript(int64_t position) {
+  if (position < 0 || (position & STACKD_V8_CODE) != 0 || position / 2 > UINT32_MAX) return std::nullopt;
+  return static_cast<uint32_t>(position / 2);
+}
+
+std::optional<uint64_t> CodeAddress(int64_t position) {
+  const auto word = static_cast<uint64_t>(position);
+  if (position == STACKD_V8_NO_POSITION || (word & STACKD_V8_CODE) == 0) return std::nullopt;
+  return word >> 1;
+}
+
+std::optional<stackd_v8_script> ScriptOf(const ManagedSymbol& symbol) {
+  stackd_v8_script script;
+  if (symbol.table.size() != sizeof(script)) return std::nullopt;
+  std::memcpy(&script, symbol.table.data(), sizeof(script));
+  return script;
+}
+
+using Symbols = std::map<uint64_t, const ManagedSymbol*>;
+
+Symbols SymbolsOf(const ManagedTrace& trace) {
+  Symbols symbols;
+  for (const ManagedSymbol& symbol : trace.symbols) symbols.emplace(symbol.key, &symbol);
+  return symbols;
+}
+
+void WantLines(const ManagedTrace& trace, ScriptLines* lines) {
+  const Symbols symbols = SymbolsOf(trace);
+  for (const ManagedTraceFrame& frame : trace.frames) {
+    const auto place = PlaceInScript(frame.position);
+    const auto symbol = symbols.find(frame.key);
+    if (!place.has_value() || symbol == symbols.end()) continue;
+    if (const auto script = ScriptOf(*symbol->second)) lines->Want(*script, *place);
+  }
+}
+
+// Modules have URLs where other scripts have paths.
+std::string FileName(std::string_view name) {
+  constexpr std::string_view kPathUrl = "file:///";
+  if (name.starts_with(kPathUrl)) name.remove_prefix(kPathUrl.size() - 1);
+  return std::string(name);
+}
+
+ManagedFrame Describe(const ManagedTraceFrame& frame, const Symbols& symbols, const ScriptLines& lines) {
+  ManagedFrame described;
+  described.anchor_avma = frame.anchor_avma;
+  described.boundary = (frame.flags & STACKD_MANAGED_BOUNDARY) != 0;
+  described.function = "(anonymous)";
+  described.pc_avma = CodeAddress(frame.position).value_or(0);
+  const auto it = symbols.find(frame.key);
+  if (it == symbols.end()) {
+    if (!described.boundary) described.function = "(name not captured)";
+    return described;
+  }
+  const ManagedSymbol& symbol = *it->second;
+  if (!symbol.function.empty()) described.function = symbol.function;
+  described.file = FileName(symbol.file);
+  const auto place = PlaceInScript(frame.position);
+  const auto script = ScriptOf(symbol);
+  if (place.has_value() && script.has_value()) described.line = lines.LineOf(*script, *place);
+  return described;
+}
+
+std::string_view ProblemOf(int32_t status) {
+  switch (status) {
+    case STACKD_WALK_WHOLE:
+      return "";
+    case STACKD_WALK_UNKNOWN_VERSION:
+      return "stackd does not know this version: native frames only";
+    case STACKD_WALK_UNREADABLE:
+      return "its frames could not all be read";
+    case STACKD_WALK_LIMIT:
+      return "its stack is deeper than what is copied: the innermost frames are shown";
+    default:
+      return "the thread was interrupted where its frames do not hang together";
+  }
+}
+
+std::string VersionText(uint64_t version) {
+  return "V8 " + std::to_string(version >> 48) + "." + std::to_string(version >> 32 & 0xffff) + "." +
+         std::to_string(version >> 16 & 0xffff) + "." + std::to_string(version & 0xffff);
+}
+
+std::vector<const ManagedTrace*> TracesOf(const ThreadCapture& thread) {
+  std::vector<const ManagedTrace*> traces;
+  for (const ManagedTrace& trace : thread.traces) {
+    if (trace.runtime == STACKD_RUNTIME_V8) traces.push_back(&trace);
+  }
+  return traces;
+}
+
+// A walk that did not come to its end says so in a trace of its own, behind the frames.
+ManagedStack StackOf(const std::vector<const ManagedTrace*>& traces, const ScriptLines& lines) {
+  ManagedStack stack;
+  stack.language = Language::kJavascript;
+  for (const ManagedTrace* trace : traces) {
+    const Symbols symbols = SymbolsOf(*trace);
+    for (const ManagedTraceFrame& frame : trace->frames) stack.frames.push_back(Describe(frame, symbols, lines));
+    if (const auto problem = ProblemOf(trace->status); !problem.empty()) stack.problem = problem;
+  }
+  return stack;
+}
+
+}  // namespace
+
+void V8Reader::Read(const RuntimeInput& input, ManagedFacts* facts) {
+  ScriptLines lines;
+  std::map<uint64_t, std::string> versions;  // and why nothing is known of it
+  for (const ThreadCapture& thread : input.capture.threads) {
+    for (const ManagedTrace* trace : TracesOf(thread)) {
+      WantLines(*trace, &lines);
+      std::string& problem = versions[trace->version];
+      if (trace->status == STACKD_WALK_UNKNOWN_VERSION) problem = ProblemOf(trace->status);
+    }
+  }
+  if (versions.empty()) return;
+  if (input.memory != nullptr) lines.Read(*input.memory, input.deadline_ns);
+  for (const ThreadCapture& thread : input.capture.threads) {
+    const auto traces = TracesOf(thread);
+    if (traces.empty()) continue;
+    ManagedStack stack = StackOf(traces, lines);
+    if (!stack.frames.empty() || !stack.problem.empty()) facts->threads[thread.tid].stacks.push_back(std::move(stack));
+  }
+  for (const auto& [version, problem] : versions) {
+    facts->runtimes.push_back({.language = Language::kJavascript, .name = VersionText(version), .problem = problem});
+  }
+  if (lines.missing_scripts() > 0) {
+    facts->notes.push_back("lines of " + std::to_string(lines.missing_scripts()) +
+                           " scripts are missing: their text was moved or could not be read in time");
+  }
+}
+
+}  // namespace stackd

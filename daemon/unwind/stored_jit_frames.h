@@ -1,0 +1,23 @@
+// Frames of generated code that its runtime described while the process lived: what a later unwinding goes by.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "daemon/unwind/jit_code.h"
+
+namespace stackd {
+
+class StoredJitFrames : public JitCode {
+ public:
+  // `frames` by sp_avma, ascending; they must outlive this.
+  explicit StoredJitFrames(std::span<const JitFrame> frames) : frames_(frames) {}
+
+  std::optional<JitFrame> FrameAt(uint64_t pc_avma, uint64_t sp_avma, uint64_t rbp, const StackCopy& stack) override;
+
+ private:
+  std::span<const JitFrame> frames_;
+};
+
+}  // namespace stackd

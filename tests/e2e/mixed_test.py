@@ -1,0 +1,142 @@
+"""Programs of two languages, one calling the other and called back by it: all layers are in one stack, in order.
+
+Each program prints its own traceback before it waits, as its runtime has it: names and lines of the managed frames are
+compared with that. The native frames between are compared by what the program must have called.
+"""
+
+import contextlib
+import glob
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+from harness import ROOT, StackdTest, eventually, task_ids
+
+PROGRAMS = ROOT / "tests/languages/mixed"
+BUILD_LIMIT_S = 300
+
+
+def find_tool(name, *folders):
+    return shutil.which(name) or shutil.which(name, path=os.pathsep.join(map(os.path.expanduser, folders)))
+
+
+def run(*command, **kwargs):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=BUILD_LIMIT_S, **kwargs)
+    if done.returncode != 0:
+        raise AssertionError(f"{command}:\n{done.stdout[-2000:]}{done.stderr[-3000:]}")
+    return done.stdout
+
+
+def pythons():
+    """Those that pyenv has, and Debian's, with their versions."""
+    found = {}
+    for path in ["/usr/bin/python3", *sorted(glob.glob(os.path.expanduser("~/.pyenv/versions/*/bin/python3")))]:
+        if os.path.exists(path):
+            found[run(path, "-c", "import platform; print(platform.python_version())").strip()] = path
+    return found
+
+
+def javas():
+    return {pathlib.Path(home).name: home for home in sorted(glob.glob("/usr/lib/jvm/*")) if not os.path.islink(home) and
+            os.path.exists(f"{home}/bin/javac") and os.path.exists(f"{home}/include/jni.h")}
+
+
+def last_part(function):
+    """`innermost` of "Mixed.innermost", "main.innermost", "Mixed::innermost(int)"."""
+    return re.sub(r"\(.*", "", function).replace("::", ".").rsplit(".", 1)[-1]
+
+
+def reader_of_stdin(pid):
+    """The thread that is in read(0), which has the number 0 too; None: no thread is."""
+    for tid in task_ids(pid):
+        with contextlib.suppress(OSError):
+            if pathlib.Path(f"/proc/{pid}/task/{tid}/syscall").read_text().split()[:2] == ["0", "0x0"]:
+                return tid
+    return None
+
+
+class MixedTest(StackdTest):
+    limit_s = 1200
+
+    def check(self, label, command, language, layers, env=None):
+        """`layers`, innermost first: names of functions, those of `language` marked by a star in front."""
+        daemon = self.start_daemon()
+        victim = self.start_victim(command[0], *command[1:], env=env, stdin="")
+        daemon.await_process(victim.pid)
+        said = [line.split()[1:] for line in victim.output.decode().splitlines() if line.startswith("own ")]
+        managed = [layer[1:] for layer in layers if layer.startswith("*")]
+        # Java gives a native method a line below zero.
+        own = [(last_part(name), max(int(line), 0)) for name, line in said if last_part(name) in managed]
+        self.assertEqual(managed, [name for name, _ in own], "the program's own traceback")
+
+        tid = eventually("it waits in read(0)", lambda: reader_of_stdin(victim.pid))
+        dump = daemon.dump(victim.pid)
+        seen = [(last_part(frame.get("function", "")), frame.get("language", ""), frame.get("line", 0))
+                for frame in dump.frames(tid)]
+        text = "\n".join(map(str, seen))
+
+        at = 0
+        for layer in layers:
+            name, wanted = layer.lstrip("*"), language if layer.startswith("*") else None
+            at = next((i for i in range(at, len(seen)) if seen[i][0] == name and
+                       (seen[i][1] == wanted or wanted is None and seen[i][1] != language)), None)
+            self.assertIsNotNone(at, f"{label}: {layer} is missing or out of order in\n{text}\n{dump.notes} "
+                                     f"{dump.resource.get('runtimes')}")
+            at += 1
+        lines = [(name, 0 if i == 0 else line) for i, (name, line) in
+                 enumerate((name, line) for name, spoken, line in seen if spoken == language and name in managed)]
+        self.assertEqual(own, lines, label)
+        print(f"mixed: {label}: {len(layers)} layers in order", file=sys.stderr, flush=True)
+        victim.kill()
+        daemon.kill()
+
+    def test_python_calls_rust_which_calls_python(self):
+        rustc = find_tool("rustc", "~/.cargo/bin")
+        if rustc is None:
+            self.skipTest("there is no rustc")
+        library = self.dir / "libmiddle.so"
+        run(rustc, "--edition", "2021", "-O", "-g", "--crate-type", "cdylib", PROGRAMS / "middle.rs", "-o", library)
+        for version, python in pythons().items():
+            with self.subTest(python=version):
+                self.check(f"python {version}", [python, PROGRAMS / "mixed_python.py", library], "PYTHON",
+                           ["*innermost", "*called_back", "through_rust", "rust_calls_back", "*outermost", "*<module>"])
+
+    def test_java_calls_cpp_which_calls_java(self):
+        if not javas():
+            self.skipTest("there is no JDK with jni.h")
+        for name, home in javas().items():
+            with self.subTest(java=name):
+                folder = self.dir / name
+                run(f"{home}/bin/javac", "-d", folder, PROGRAMS / "Mixed.java")
+                library = folder / "libmixed.so"
+                run("g++", "-O1", "-g", "-fPIC", "-shared", f"-I{home}/include", f"-I{home}/include/linux",
+                    PROGRAMS / "mixed_java.cc", "-o", library)
+                self.check(name, [f"{home}/bin/java", "-cp", folder, "Mixed", library], "JAVA",
+                           ["*innermost", "*calledBack", "CallBack", "Java_Mixed_throughCpp", "*throughCpp", "*outermost",
+                            "*main"])
+
+    def test_go_calls_c_which_calls_go(self):
+        go = find_tool("go", "/usr/local/go/bin")
+        if go is None:
+            self.skipTest("there is no go")
+        program = self.dir / "mixed_go"
+        run(go, "build", "-o", program, PROGRAMS / "mixed_go.go", env=dict(os.environ, CGO_ENABLED="1"))
+        self.check(run(go, "version").split()[2], [program], "GO",
+                   ["*innermost", "*calledBack", "through_c", "c_calls_back", "*outermost", "*main"])
+
+    def test_javascript_calls_cpp_which_calls_javascript(self):
+        node = find_tool("node")
+        if node is None:
+            self.skipTest("there is no node")
+        addon = self.dir / "mixed.node"
+        run("g++", "-O1", "-g", "-fPIC", "-shared", PROGRAMS / "mixed_node.cc", "-o", addon)
+        self.check(f"node {run(node, '--version').strip()}", [node, PROGRAMS / "mixed_node.js", addon], "JAVASCRIPT",
+                   ["*innermost", "*calledBack", "CallBack", "ThroughCpp", "*outermost"])
+
+
+if __name__ == "__main__":
+    unittest.main()

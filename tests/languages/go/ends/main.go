@@ -1,0 +1,75 @@
+// Ends in the way that its argument says. Links the stackd package, and changes nothing of what the runtime does.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	stackd "stackd.example/go"
+)
+
+const secret = "hunter2"
+
+//go:noinline
+func fail(word string) int {
+	switch word {
+	case "nil":
+		var where *int
+		return *where
+	case "index":
+		return len(word[len(os.Args)+100:])
+	case "panic":
+		panic(errors.New("password " + secret))
+	case "overflow":
+		return overflow(1)
+	case "maps":
+		return writeMaps()
+	case "deadlock":
+		select {}
+	}
+	return 0
+}
+
+//go:noinline
+func overflow(n int) int { return overflow(n+1) + 1 }
+
+//go:noinline
+func writeMaps() int {
+	shared := map[int]int{}
+	for i := 0; i < 4; i++ {
+		go func() {
+			for n := 0; ; n++ {
+				shared[n%100] = n
+			}
+		}()
+	}
+	time.Sleep(10 * time.Second)
+	return len(shared)
+}
+
+func recovered() (caught bool) {
+	defer func() { caught = recover() != nil }()
+	fail("nil")
+	return false
+}
+
+func main() {
+	stackd.SetProcessName("ends-" + os.Args[1])
+	fmt.Println("ready")
+	var buffer [1]byte
+	os.Stdin.Read(buffer[:])
+	if os.Args[1] == "recovered" {
+		caught := 0
+		for i := 0; i < 1000; i++ {
+			if recovered() {
+				caught++
+			}
+		}
+		fmt.Println("caught", caught)
+		os.Stdin.Read(buffer[:])
+		return
+	}
+	fail(os.Args[1])
+}

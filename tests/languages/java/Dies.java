@@ -1,0 +1,28 @@
+import java.util.ArrayList;
+import java.util.List;
+
+/** Ends as it is told, or nearly: "segv", "heap" (caught). */
+public class Dies {
+  static void writeNowhere() throws Exception {
+    java.lang.reflect.Field field = sun.misc.Unsafe.class.getDeclaredField("theUnsafe");
+    field.setAccessible(true);
+    ((sun.misc.Unsafe) field.get(null)).putAddress(0x10, 1);
+  }
+
+  static int fillHeap() {
+    List<byte[]> all = new ArrayList<>();
+    try {
+      while (true) all.add(new byte[10_000_000]);
+    } catch (OutOfMemoryError e) {
+      return all.size();
+    }
+  }
+
+  public static void main(String[] arguments) throws Exception {
+    System.out.println("ready");
+    System.in.read();
+    if (arguments[0].equals("segv")) writeNowhere();
+    if (arguments[0].equals("heap")) System.out.println("caught " + (fillHeap() > 0));
+    System.in.read();
+  }
+}
