@@ -183,8 +183,9 @@ class FramesTest(PythonTest):
 
     @for_each_python
     def test_an_interpreter_that_was_loaded_late_and_for_one_library_alone_is_found(self, python):
-        asked = subprocess.run([python.path, "-c", "import sysconfig as s; print(s.get_config_var('LIBDIR'), "
-                                "s.get_config_var('INSTSONAME'), s.get_config_var('prefix'))"], capture_output=True, text=True)
+        asked = subprocess.run([python.path, "-c", "import sysconfig as s; "
+                                "print(*map(s.get_config_var, ('LIBDIR', 'INSTSONAME', 'prefix')))"],
+                               capture_output=True, text=True, check=True)
         folder, name, prefix = asked.stdout.split()
         library = pathlib.Path(folder, name)
         if not library.name.startswith("libpython3.") or not library.exists():
@@ -317,9 +318,9 @@ class HarmlessTest(PythonTest):
 
     @for_each_python
     def test_dumps_under_churn_are_whole_and_change_nothing(self, python):
-        """Ten a second while code, threads, frames and garbage come and go: no frame that cannot be, and every result right."""
-        known = {"recurse", "make_code", "make_garbage", "sort_with_callbacks", "make_threads", "main", "<module>", "<listcomp>",
-                 "<genexpr>", "<lambda>"}
+        """While code, threads, frames and garbage come and go: no frame that cannot be, and every result right."""
+        known = {"recurse", "make_code", "make_garbage", "sort_with_callbacks", "make_threads", "main", "<module>",
+                 "<listcomp>", "<genexpr>", "<lambda>"}
         known |= {f"made_{number}" for number in range(50)}
         daemon = self.the_daemon()
         victim = self.start(python, PROGRAMS / "churn.py", stdin="")
@@ -417,7 +418,8 @@ class PackageTest(PythonTest):
         program.write_text("import asyncio, stackd, time\n"
                            "def blocks():\n    time.sleep(999)\n"
                            "async def main():\n    stackd.watch_asyncio(name='main loop', limit=0.2)\n"
-                           "    await asyncio.sleep(0.5)\n    print('ready', flush=True)\n    blocks()\nasyncio.run(main())\n")
+                           "    await asyncio.sleep(0.5)\n    print('ready', flush=True)\n    blocks()\n"
+                           "asyncio.run(main())\n")
         victim = self.start(installed, program, preload=False)
 
         def hang():
