@@ -58,13 +58,13 @@ def ask_py_spy(pid):
     if asked.returncode != 0:
         raise AssertionError(f"py-spy: {asked.stderr}")
     return {thread["os_thread_id"]: ([Line(frame["name"], os.path.basename(frame["filename"]), frame["line"])
-                                      for frame in thread["frames"] if not frame.get("is_shim_entry")], thread["owns_gil"])
+                                      for frame in thread["frames"]], thread["owns_gil"])
             for thread in json.loads(asked.stdout)}
 
 
 def ask_pystack(pid):
     """{tid: [("Python" or "C", function), ...]} innermost first, inlined C functions left out."""
-    asked = subprocess.run([PYSTACK, "remote", "--native", "--no-block", str(pid)], capture_output=True, text=True, timeout=120)
+    asked = subprocess.run([PYSTACK, "remote", "--native", str(pid)], capture_output=True, text=True, timeout=120)
     if asked.returncode != 0:
         raise AssertionError(f"pystack: {asked.stderr}")
     stacks = {}
@@ -73,7 +73,7 @@ def ask_pystack(pid):
         thread = re.match(r"Traceback for thread (\d+)", line)
         if thread:
             frames = stacks.setdefault(int(thread[1]), [])
-        frame = re.match(r'    \((Python|C)\) File ".*", line \d+, in (\S+?)(@\S+)? ?(\(inlined\))?', line)
-        if frame and not frame[4]:
+        frame = re.match(r'    \((Python|C)\) File ".*", line \d+, in ([^\s@]+)\S* ?(\(inlined\))?', line)
+        if frame and not frame[3]:
             frames.insert(0, (frame[1], frame[2]))
     return stacks

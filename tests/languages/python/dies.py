@@ -52,14 +52,18 @@ def overflow():
     sys.setrecursionlimit(10**9)
     if sys.version_info < (3, 11):
         recurse(0)
-    # From 3.11 on Python's calls of Python do not use the C stack, and from 3.12 on C's have a limit of their own.
+    # From 3.11 on Python's calls of Python do not use the C stack, and calls through C have a limit of their own: more than a
+    # small stack has room for.
     callback = ctypes.CFUNCTYPE(ctypes.c_int)
 
     @callback
     def deeper():
         return deeper()
 
-    deeper()
+    threading.stack_size(256 << 10)
+    thread = threading.Thread(target=deeper)
+    thread.start()
+    thread.join()
 
 
 WAYS = {"segv": pay, "segv_in_thread": in_thread, "abort": os.abort, "fatal": fatal, "overflow": overflow}
