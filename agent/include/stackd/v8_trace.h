@@ -11,8 +11,10 @@
 #define STACKD_V8_NO_POSITION (-1ll)
 #define STACKD_V8_CODE 1u
 
-/* stackd_managed_symbol.table, if it is not empty: the script, as it was when the thread was interrupted. Texts are UTF-8.
- */
+/* stackd_managed_symbol.table_format: how its function is written, and times 4 how its file is. */
+enum stackd_v8_text { STACKD_V8_UTF8 = 0, STACKD_V8_LATIN1 = 1, STACKD_V8_UTF16 = 2 };
+
+/* stackd_managed_symbol.table, if it is not empty: the script, as it was when the thread was interrupted. */
 struct stackd_v8_script {
   uint64_t script;      /* tagged, as the next two */
   uint64_t source;      /* its text, a String that is one piece */

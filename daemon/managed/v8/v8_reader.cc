@@ -52,6 +52,50 @@ void WantLines(const ManagedTrace& trace, ScriptLines* lines) {
   }
 }
 
+void AppendUtf8(uint32_t character, std::string* text) {
+  if (character < 0x80) {
+    text->push_back(static_cast<char>(character));
+    return;
+  }
+  const int more = character < 0x800 ? 1 : character < 0x10000 ? 2 : 3;
+  constexpr uint32_t kFirst[] = {0, 0xc0, 0xe0, 0xf0};
+  text->push_back(static_cast<char>(kFirst[more] | character >> (6 * more)));
+  for (int i = more - 1; i >= 0; --i) text->push_back(static_cast<char>(0x80 | (character >> (6 * i) & 0x3f)));
+}
+
+std::string FromUtf16(std::string_view bytes) {
+  constexpr uint32_t kReplacement = 0xfffd;
+  std::string text;
+  const auto unit = [bytes](size_t i) -> uint32_t {
+    if (i + 1 >= bytes.size()) return 0;
+    return static_cast<uint8_t>(bytes[i]) | uint32_t{static_cast<uint8_t>(bytes[i + 1])} << 8;
+  };
+  for (size_t i = 0; i + 1 < bytes.size(); i += 2) {
+    const uint32_t first = unit(i);
+    const uint32_t second = unit(i + 2);
+    if (first >= 0xd800 && first < 0xdc00 && second >= 0xdc00 && second < 0xe000) {
+      AppendUtf8(0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00), &text);
+      i += 2;
+    } else {
+      AppendUtf8(first >= 0xd800 && first < 0xe000 ? kReplacement : first, &text);
+    }
+  }
+  return text;
+}
+
+std::string Text(std::string_view bytes, uint32_t written) {
+  std::string text;
+  switch (written & 3) {
+    case STACKD_V8_LATIN1:
+      for (const char byte : bytes) AppendUtf8(static_cast<uint8_t>(byte), &text);
+      return text;
+    case STACKD_V8_UTF16:
+      return FromUtf16(bytes);
+    default:
+      return std::string(bytes);
+  }
+}
+
 // Modules have URLs where other scripts have paths.
 std::string FileName(std::string_view name) {
   constexpr std::string_view kPathUrl = "file:///";
@@ -71,8 +115,8 @@ ManagedFrame Describe(const ManagedTraceFrame& frame, const Symbols& symbols, co
     return described;
   }
   const ManagedSymbol& symbol = *it->second;
-  if (!symbol.function.empty()) described.function = symbol.function;
-  described.file = FileName(symbol.file);
+  if (!symbol.function.empty()) described.function = Text(symbol.function, symbol.table_format);
+  described.file = FileName(Text(symbol.file, symbol.table_format >> 2));
   const auto place = PlaceInScript(frame.position);
   const auto script = ScriptOf(symbol);
   if (place.has_value() && script.has_value()) described.line = lines.LineOf(*script, *place);

@@ -1,0 +1,10 @@
+// For node --require: the agent, and the event loop's heartbeat.
+'use strict';
+
+const stackd = require('./index.js');
+
+if (stackd.install()) {
+  const limit = process.env.STACKD_EVENT_LOOP_MS;
+  stackd.watchEventLoop(limit === undefined ? undefined : Number(limit) || 0);
+  if (process.env.STACKD_UNCAUGHT_EXCEPTIONS === '1') stackd.dumpOnUncaughtExceptions();
+}

@@ -1,0 +1,263 @@
+"""Node.js: functions of JavaScript and C++ in one stack, as V8's own Error().stack tells them, for every version that is here.
+
+    node: 20.20.2     blocked      14 frames as Error().stack has them
+"""
+
+import functools
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+import nodes
+from crashes import crash_of, environment, run_to_end
+from harness import ROOT, StackdTest, eventually
+
+VICTIM = ROOT / "tests/languages/node/victim.js"
+STACK_LINE = re.compile(r"^    at (?:async )?(?:(?P<function>.*) \()?(?P<file>[^()]*?):(?P<line>\d+):\d+\)?$")
+
+
+def is_javascript(frame):
+    return frame.get("language") == "JAVASCRIPT"
+
+
+def frames_of(dump, tid):
+    """Of JavaScript, with recursion written out again: (function, file, line)."""
+    frames = []
+    pending = list(dump.frames(tid))
+    while pending:
+        length = max(1, pending[0].get("repeatLength", 1))
+        frames += pending[:length] * max(1, int(pending[0].get("repeatCount", 1)))
+        pending = pending[length:]
+    return [(f.get("function", ""), f.get("file", ""), f.get("line", 0)) for f in frames if is_javascript(f)]
+
+
+def told(stack):
+    """The same of an Error().stack, without the function that made it; builtins have no place there."""
+    lines = []
+    for line in stack.split("\n")[2:]:
+        match = STACK_LINE.match(line)
+        if match:
+            # "Object.handle [as alias]", "new Service", "Function.run": what it was called by, then its own name.
+            name = re.sub(r" \[as .*\]$", "", match["function"] or "").removeprefix("new ").split(".")[-1]
+            lines.append((name, match["file"], int(match["line"])))
+    return lines
+
+
+def for_each_node(test):
+    """test(self, node), as a subtest for each that is here."""
+
+    @functools.wraps(test)
+    def run(self):
+        for node in self.nodes:
+            with self.subTest(node=str(node)):
+                test(self, node)
+
+    return run
+
+
+class NodeTest(StackdTest):
+    limit_s = 600
+
+    def setUp(self):
+        super().setUp()
+        self.daemon = None
+        self.nodes = nodes.found()
+        if not self.nodes:
+            self.skipTest("no Node.js of 18, 20, 22, 24 is here")
+
+    def the_daemon(self):
+        if self.daemon is None:
+            self.daemon = self.start_daemon()
+        return self.daemon
+
+    def say(self, node, what):
+        print(f"node: {node!s:<11} {what}", file=sys.stderr, flush=True)
+
+    def start(self, node, situation, *arguments, **kwargs):
+        """The victim, and the stack that it told of the place where it is."""
+        # A function whose lines V8 has not kept has none for us: the error's stack makes it keep them.
+        victim = self.start_victim(node.path, VICTIM, situation, *arguments, ready='{"ready"', **kwargs)
+        line = next(l for l in victim.output.decode().split("\n") if l.startswith('{"ready"'))
+        return victim, told(json.loads(line)["stack"])
+
+    def dump(self, victim):
+        return self.the_daemon().dump(self.the_daemon().await_process(victim.pid)["name"])
+
+    def await_function(self, victim, function):
+        """The first dump with this function on the main thread."""
+
+        def look():
+            dump = self.dump(victim)
+            return dump if any(f[0] == function for f in frames_of(dump, victim.pid)) else None
+
+        return eventually(f"{function} is on the stack", look)
+
+    def assert_told(self, ours, theirs):
+        """Theirs in their order, with the same files and lines; ours has also builtins, which have no file, and does not
+        tell what an anonymous function is called by."""
+        ours = [frame for frame in ours if frame[1]]
+        self.assertEqual([frame[1:] for frame in ours], [frame[1:] for frame in theirs], (ours, theirs))
+        for (mine, *_), (name, *_) in zip(ours, theirs):
+            if mine != "(anonymous)":
+                self.assertEqual(mine.split(".")[-1], name)
+
+
+class Frames(NodeTest):
+
+    @for_each_node
+    def test_a_blocked_call_has_the_frames_that_an_error_has(self, node):
+        self.the_daemon()
+        pipe = self.dir / f"pipe{node.version[0]}"
+        os.mkfifo(pipe)
+        victim, theirs = self.start(node, "blocked", pipe)
+        dump = self.await_function(victim, "openSync")
+        ours = frames_of(dump, victim.pid)
+        self.assertEqual(ours[0][0], "openSync")
+        # The error was made in the function that then calls openSync, on the same line.
+        self.assert_told(ours[1:], theirs)
+        native = [f.get("function", "") for f in dump.frames(victim.pid)]
+        self.assertTrue(any(name.startswith("node::fs::Open") for name in native), native)
+        self.assertFalse([name for name in native if "InterpreterEntryTrampoline" in name], "what runs a function is not shown")
+        (runtime,) = dump.resource["runtimes"]
+        self.assertEqual((runtime["language"], runtime.get("problem", "")), ("JAVASCRIPT", ""))
+        self.assertIn(node.v8, runtime["name"])
+        self.say(node, f"blocked: {len(theirs)} frames as Error().stack has them")
+
+    @for_each_node
+    def test_a_thread_that_never_comes_back_shows_what_it_does(self, node):
+        self.the_daemon()
+        for situation, function in (("loop", "countingLoop"), ("math", "addUp"), ("inlined", "hotOuter"), ("regex", "evilRegex"),
+                                    ("atomics", "atomics"), ("sort", "sortsForEver")):
+            victim, theirs = self.start(node, situation)
+            dump = self.await_function(victim, function)
+            functions = [frame[0] for frame in frames_of(dump, victim.pid) if frame[1]]
+            # From where the error was made outwards all is as it was.
+            outer = [name for name, *_ in theirs[1:]]
+            for mine, name in zip(functions[-len(outer):], outer):
+                if mine != "(anonymous)":
+                    self.assertEqual(mine.split(".")[-1], name)
+            self.say(node, f"{situation}: {' < '.join(functions[:3])}")
+            victim.kill()
+
+    @for_each_node
+    def test_worker_threads_have_stacks_of_their_own(self, node):
+        self.the_daemon()
+        victim, _ = self.start(node, "workers")
+
+        def look():
+            dump = self.dump(victim)
+            tops = {name for tid in dump.threads for name, *_ in frames_of(dump, tid)[:2]}
+            return {"atomics", "countingLoop"} <= tops
+
+        eventually("both workers are where they are to be", look)
+
+    @for_each_node
+    def test_names_may_have_any_characters(self, node):
+        self.the_daemon()
+        pipe = self.dir / f"names{node.version[0]}"
+        os.mkfifo(pipe)
+        victim, _ = self.start(node, "names", pipe)
+        self.await_function(victim, "größe λ 😀")
+
+    @for_each_node
+    def test_deep_recursion_shows_its_inner_end(self, node):
+        self.the_daemon()
+        victim, _ = self.start(node, "deep")
+        dump = self.await_function(victim, "deeper")
+        self.assertGreater(sum(name == "deeper" for name, *_ in frames_of(dump, victim.pid)), 200)
+
+
+class Endings(NodeTest):
+
+    def crash(self, node, *arguments, options=()):
+        daemon = self.the_daemon()
+        ending = run_to_end([node.path, *options, VICTIM, *arguments], self.dir / f"{arguments[0]}{node.version[0]}",
+                            environment(self.dir))
+        return ending, crash_of(daemon, ending.pid)
+
+    @for_each_node
+    def test_an_abort_shows_the_javascript_that_did_it(self, node):
+        _, dump = self.crash(node, "abort")
+        crashed = dump.resource["crash"]["tid"]
+        self.assertIn("abortsHere", [name for name, *_ in frames_of(dump, crashed)])
+
+    @for_each_node
+    def test_a_heap_that_is_full_shows_who_filled_it(self, node):
+        ending, dump = self.crash(node, "memory", options=["--max-old-space-size=32"])
+        crashed = dump.resource["crash"]["tid"]
+        self.assertIn("eatsMemory", [name for name, *_ in frames_of(dump, crashed)])
+        self.assertIn(b"heap out of memory", ending.err, "node's own words are there as ever")
+
+    @for_each_node
+    def test_what_node_catches_itself_is_no_crash(self, node):
+        self.the_daemon()
+        for situation, count in (("overflow", 20), ("traps", 10000)):
+            ending = run_to_end([node.path, VICTIM, situation], self.dir / f"{situation}{node.version[0]}", environment(self.dir))
+            self.assertEqual((ending.status, ending.out), (0, f"caught {count}\n".encode()), ending.err)
+
+
+class Harmless(NodeTest):
+
+    @for_each_node
+    def test_dumps_at_ten_a_second_under_garbage_and_new_code_break_nothing(self, node):
+        daemon = self.the_daemon()
+        victim, _ = self.start(node, "churn", "20")
+        process = daemon.await_process(victim.pid)["name"]
+        known = set(re.findall(r"[\w$.]+", VICTIM.read_text()))
+        dumps = 0
+        frames = 0
+        end = time.monotonic() + 18
+        while time.monotonic() < end:
+            next_s = time.monotonic() + 0.1
+            dump = daemon.dump(process)
+            dumps += 1
+            for name, file, _ in frames_of(dump, victim.pid):
+                frames += 1
+                if file == str(VICTIM) or name.startswith("churn"):
+                    self.assertTrue(name == "(anonymous)" or set(name.split(".")) <= known, f"{name} is no function of the program")
+                elif file:
+                    self.assertRegex(file, r"^(node:|evalmachine|$)")
+            time.sleep(max(0, next_s - time.monotonic()))
+        victim.read_until("churned")
+        self.assertEqual(victim.process.wait(60), 0, victim.error_text())
+        self.say(node, f"churn: {dumps} dumps, {frames} frames, none wrong")
+
+
+class Secrets(NodeTest):
+
+    def test_values_do_not_leave_the_process(self):
+        self.the_daemon()
+        secret = "hunter2-" + "x" * 20
+        program = self.dir / "secret.js"
+        program.write_text(f"function pay(card = {secret!r}) {{ const twice = card + card; require('fs').writeSync(1, 'ready\\n');\n"
+                           "  for (;;) { /* a comment of the source */ }\n}\npay();\n")
+        victim = self.start_victim(self.nodes[-1].path, program)
+        dump = self.await_function(victim, "pay")
+        for private in (secret, "a comment of the source"):
+            self.assertNotIn(private, str(dump.resource))
+
+
+class Package(NodeTest):
+
+    @for_each_node
+    def test_the_addon_brings_the_agent_where_nothing_is_preloaded(self, node):
+        daemon = self.the_daemon()
+        addon = self.dir / "stackd"
+        addon.mkdir(exist_ok=True)
+        built = ROOT / "bazel-bin/agent/node/stackd.node"
+        if not built.exists():
+            self.skipTest("//agent/node:stackd.node is not built")
+        for file in (*ROOT.glob("agent/node/*.js*"), built, ROOT / "bazel-bin/agent/libstackd_agent.so"):
+            if not (addon / file.name).exists():
+                os.symlink(file.resolve(), addon / file.name) if file.suffix in (".node", ".so") else \
+                    (addon / file.name).write_text(file.read_text())
+        victim = self.start_victim(node.path, "--require", addon / "register.js", VICTIM, "loop", ready='{"ready"', preload=False,
+                                   env={"STACKD_EVENT_LOOP_MS": "0"})
+        self.await_function(victim, "countingLoop")
+        off = subprocess.run([node.path, "--require", addon / "register.js", "-p", "1 + 1"], capture_output=True, text=True,
+                             env=dict(os.environ, STACKD_DISABLE="1"), check=True)
+        self.assertEqual(off.stdout, "2\n")
+        self.assertIsNotNone(daemon)

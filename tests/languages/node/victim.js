@@ -1,0 +1,97 @@
+// Situations that a Node.js process can be in, by name. Each writes "ready" when it is about to be there, with the stack that
+// the language itself tells of that place.
+'use strict';
+const fs = require('fs');
+const vm = require('vm');
+const { Worker, isMainThread, workerData, parentPort } = require('worker_threads');
+
+function ready() {
+  fs.writeSync(1, JSON.stringify({ ready: true, stack: new Error().stack }) + '\n');
+}
+
+function tellAndOpen(path) { ready(); fs.openSync(path, 'r'); }
+function viaBuiltin(path) { [path].map(function mapper(each) { tellAndOpen(each); }); }
+globalThis.enterAgain = function enterAgain(path) { viaBuiltin(path); };
+
+const situations = {
+  // A call that does not return, below JavaScript, C++, JavaScript and a builtin.
+  blocked(path) { vm.runInThisContext('(function inVm(path) { enterAgain(path); })')(path); },
+  loop() { ready(); (function countingLoop() { for (;;) { /* nothing */ } })(); },
+  math() {
+    function addUp(n) { let x = n; for (;;) { x += Math.sin(x) + Math.sqrt(x * x + 1); if (x === -1) return x; } }
+    ready();
+    addUp(1);
+  },
+  // Optimized code, all of it compiled into one.
+  inlined() {
+    function inner(x) { return x * 31 + 7; }
+    function middle(x) { return inner(x) ^ x; }
+    function hotOuter() { let x = 1; for (;;) { x = middle(x) | 0; } }
+    ready();
+    hotOuter();
+  },
+  atomics() { ready(); Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0); },
+  regex() { ready(); (function evilRegex() { return /^(a+)+$/.test('a'.repeat(60) + 'b'); })(); },
+  sort() {
+    const numbers = [];
+    for (let i = 0; i < 2e6; i++) numbers.push((i * 7919) % 1000003);
+    ready();
+    (function sortsForEver() { for (;;) numbers.slice().sort(function compare(a, b) { return a - b; }); })();
+  },
+  idle() { ready(); setInterval(() => {}, 1000); },
+  workers() {
+    for (const what of ['atomics', 'loop']) new Worker(__filename, { workerData: what });
+    setTimeout(() => situations.idle(), 500);
+  },
+  deep() {
+    function deeper(n) { if (n === 0) { ready(); for (;;) { /* nothing */ } } return deeper(n - 1) + 1; }
+    deeper(3000);
+  },
+  // Rarely needed characters.
+  names(path) {
+    const o = { ['größe λ 😀']() { tellAndOpen(path); } };
+    o['größe λ 😀']();
+  },
+  abort() { ready(); (function abortsHere() { process.abort(); })(); },
+  segv(addon) { ready(); (function faultsHere() { process.dlopen({ exports: {} }, addon); })(); },
+  memory() { ready(); (function eatsMemory() { const all = []; for (;;) all.push(new Array(1000).fill(1.5)); })(); },
+  overflow() {
+    let caught = 0;
+    for (let i = 0; i < 20; i++) {
+      try { (function recursesForEver() { recursesForEver(); })(); } catch (error) { if (error instanceof RangeError) caught++; }
+    }
+    fs.writeSync(1, `caught ${caught}\n`);
+  },
+  // A load far behind the end of a memory of one page.
+  traps() {
+    const bytes = new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0, 1, 6, 1, 96, 1, 127, 1, 127, 3, 2, 1, 0, 5, 3, 1, 0, 1, 7, 5, 1, 1,
+      102, 0, 0, 10, 9, 1, 7, 0, 32, 0, 40, 2, 0, 11]);
+    const instance = new WebAssembly.Instance(new WebAssembly.Module(bytes));
+    let caught = 0;
+    for (let i = 0; i < 10000; i++) {
+      try { instance.exports.f(0x7ffffff0); } catch (error) { if (error instanceof WebAssembly.RuntimeError) caught++; }
+    }
+    fs.writeSync(1, `caught ${caught}\n`);
+  },
+  // Garbage, code made and optimized, code thrown away; every function's name begins with "churn".
+  churn(seconds) {
+    function churnFib(n) { return n < 2 ? n : churnFib(n - 1) + churnFib(n - 2); }
+    const until = Date.now() + 1000 * seconds;
+    ready();
+    let n = 0;
+    (function churnMain() {
+      while (Date.now() < until) {
+        n += churnFib(14);
+        const made = new Function('x', `return [x].map(function churnMade(y) { return y + ${n}; })[0]`);
+        n += made(1) % 3;
+        const o = {};
+        for (let i = 0; i < 200; i++) o['k' + (i + n % 50)] = [i, String(n)];
+        JSON.parse(JSON.stringify(o));
+      }
+    })();
+    fs.writeSync(1, `churned\n`);
+  },
+};
+
+if (isMainThread) situations[process.argv[2]](process.argv[3]);
+else situations[workerData]();
