@@ -1,3 +1,5 @@
+//go:build linux && amd64
+
 // Package stackd lets the stackd daemon see what the goroutines of this process do: on request, in a hang, and when the
 // program crashes. Importing it is enough:
 //

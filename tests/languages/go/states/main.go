@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	_ "stackd.example/go"
 )
 
 var (

@@ -1,0 +1,99 @@
+"""Programs of tests/languages/go, built by each Go that is here or that a registry has; and Go's own tracebacks, read."""
+
+import dataclasses
+import functools
+import os
+import re
+import shutil
+import subprocess
+
+from harness import ROOT
+
+SOURCES = ROOT / "tests/languages/go"
+# The oldest that is understood, the one that first has debug.SetCrashOutput, and whatever is installed.
+TOOLCHAINS = ("go1.21.13", "go1.23.12", "local")
+
+
+def go_command():
+    return shutil.which("go") or ("/usr/local/go/bin/go" if os.path.exists("/usr/local/go/bin/go") else None)
+
+
+def run_go(toolchain, *args, cgo=False, cwd=SOURCES, **kwargs):
+    environment = {**os.environ, "GOTOOLCHAIN": toolchain, "CGO_ENABLED": "1" if cgo else "0", "GOFLAGS": ""}
+    return subprocess.run([go_command(), *map(str, args)], cwd=cwd, env=environment, capture_output=True, text=True,
+                          check=False, **kwargs)
+
+
+@functools.cache
+def toolchains():
+    """(name for GOTOOLCHAIN, version) of those that run here."""
+    found = []
+    for name in TOOLCHAINS if go_command() else ():
+        asked = run_go(name, "env", "GOVERSION", timeout=300)
+        version = asked.stdout.strip()
+        known = re.match(r"go1\.(\d+)", version)
+        if asked.returncode == 0 and known and 21 <= int(known[1]) <= 26 and version not in (v for _, v in found):
+            found.append((name, version))
+    return found
+
+
+def build(toolchain, program, output, *flags, cgo=False):
+    built = run_go(toolchain, "build", *flags, "-o", output, f"./{program}", cgo=cgo, timeout=600)
+    if built.returncode != 0:
+        raise AssertionError(f"{program} by {toolchain}: {built.stderr}")
+    return output
+
+
+@dataclasses.dataclass
+class Goroutine:
+    state: str
+    frames: list  # (function, "file:line")
+    creator: int
+
+
+# What the runtime prints for functions of its own.
+PRINTED = {"panic": "runtime.gopanic"}
+
+
+def read_traceback(text):
+    """Of runtime.Stack: by id."""
+    goroutines = {}
+    for block in text.strip().split("\n\n"):
+        lines = block.split("\n")
+        head = re.match(r"goroutine (\d+) \[([^\],]*)", lines[0])
+        goroutine = Goroutine(head[2], [], 0)
+        for function, place in zip(lines[1::2], lines[2::2]):
+            created = re.match(r"created by (.*) in goroutine (\d+)", function)
+            if created:
+                goroutine.creator = int(created[2])
+                continue
+            name = re.sub(r"\([^()]*\)$", "", function)
+            goroutine.frames.append((PRINTED.get(name, name), place.strip().rsplit(" +0x", 1)[0]))
+        goroutines[int(head[1])] = goroutine
+    return goroutines
+
+
+def whole(frames):
+    """With recursion written out again."""
+    result = []
+    pending = list(frames)
+    while pending:
+        length = max(1, pending[0].get("repeatLength", 1))
+        count = max(1, int(pending[0].get("repeatCount", 1)))
+        result += pending[:length] * count
+        pending = pending[length:]
+    return result
+
+
+def goroutines_of(dump):
+    """Those of a dump, in the same form."""
+    goroutines = {}
+    for task in dump.resource.get("tasks", []):
+        if task.get("kind") != "GOROUTINE":
+            continue
+        frames = dump.stacks[task["stack"]].get("frames", []) if "stack" in task else []
+        goroutines[int(task["id"])] = Goroutine(
+            task.get("waitReason") or task.get("state", ""),
+            [(f.get("function", ""), f"{f.get('file', '')}:{f.get('line', 0)}") for f in whole(frames)],
+            int(task.get("creatorId", 0)))
+    return goroutines

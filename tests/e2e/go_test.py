@@ -1,0 +1,174 @@
+"""Go: goroutines read out of memory against what the runtime itself says of them; its last words as a crash.
+
+    go: go1.26.8 stripped          19 goroutines as runtime.Stack has them, 97 frames
+"""
+
+import os
+import subprocess
+import sys
+import time
+
+import go_programs
+from harness import StackdTest, die_with_parent, eventually
+
+OWN_PACKAGE = "stackd.example/go."
+
+
+def is_own(goroutine):
+    return any(function.startswith(OWN_PACKAGE) for function, _ in goroutine.frames)
+
+
+class GoTest(StackdTest):
+    limit_s = 600
+
+    def setUp(self):
+        super().setUp()
+        self.toolchains = go_programs.toolchains()
+        if not self.toolchains:
+            self.skipTest("no Go of 1.21 to 1.26 is here, and no registry of Go modules")
+
+    def say(self, version, what):
+        print(f"go: {version:<26} {what}", file=sys.stderr, flush=True)
+
+    def build(self, toolchain, program, *flags, cgo=False):
+        return go_programs.build(toolchain, program, self.dir / f"{program}-{toolchain}{len(flags)}{cgo}", *flags, cgo=cgo)
+
+    def start(self, path, *args, **kwargs):
+        return self.start_victim(path, *args, preload=False, stdin="", **kwargs)
+
+    def newest(self):
+        return self.toolchains[-1]
+
+
+    # --- Goroutines ---
+
+    def test_goroutines_are_as_the_runtime_has_them(self):
+        daemon = self.start_daemon()
+        for toolchain, version in self.toolchains:
+            for kind, flags in (("", ()), ("stripped", ("-ldflags=-s -w",)), ("pie", ("-buildmode=pie",))):
+                with self.subTest(go=version, kind=kind):
+                    path = self.build(toolchain, "states", *flags, cgo=kind == "pie")
+                    said = self.dir / "said.txt"
+                    victim = self.start(path, "-compare", said)
+                    daemon.await_process(victim.pid)
+                    seen = go_programs.goroutines_of(daemon.dump(victim.pid))
+                    expected = go_programs.read_traceback(said.read_text())
+                    # The first wrote the file meanwhile; the package's own one answers the daemon.
+                    compared = {i: g for i, g in expected.items() if i != 1 and not is_own(g)}
+                    self.assertGreater(len(compared), 15)
+                    for number, goroutine in compared.items():
+                        self.assertEqual(seen.get(number), goroutine, f"goroutine {number}")
+                    others = {i for i, g in seen.items() if i not in expected and not is_own(g)}
+                    self.assertFalse(others, "goroutines that the runtime does not have")
+                    frames = sum(len(g.frames) for g in compared.values())
+                    self.say(f"{version} {kind}", f"{len(compared)} goroutines as runtime.Stack has them, {frames} frames")
+                    victim.kill()
+
+    def test_goroutines_are_seen_where_the_program_cannot_stop_its_own(self):
+        """One goroutine never gives way and has the only processor: the runtime could not stop the world any more."""
+        daemon = self.start_daemon()
+        for toolchain, version in self.toolchains:
+            with self.subTest(go=version):
+                victim = self.start(self.build(toolchain, "many"), "10000", "spin",
+                                    env={"GODEBUG": "asyncpreemptoff=1", "GOMAXPROCS": "2"})
+                daemon.await_process(victim.pid)
+                dump = daemon.dump(victim.pid)
+                states = [t.get("waitReason") or t.get("state") for t in dump.resource["tasks"]]
+                self.assertEqual(states.count("sync.Mutex.Lock") + states.count("semacquire"), 10000)
+                running = [t for t in dump.resource["tasks"] if t.get("state") == "running"]
+                self.assertIn(running[0].get("tid"), [int(t) for t in os.listdir(f"/proc/{victim.pid}/task")])
+                group = max(dump.groups, key=lambda g: int(g.get("taskCount", 0)))
+                self.assertEqual(int(group["taskCount"]), 10000)
+                victim.kill()
+
+    def test_no_frame_is_wrong_under_churn(self):
+        daemon = self.start_daemon()
+        _, version = self.newest()
+        victim = self.start(self.build(self.newest()[0], "churn"))
+        daemon.await_process(victim.pid)
+        # What may call what.
+        callers = {"main.churnDeep": {"main.churnDeep", "main.churnBriefly"}, "main.churnBriefly": {"main.main.func1"},
+                   "main.churnTree": {"main.churnTree", "main.main.func2"}}
+        end = time.monotonic() + 20
+        dumps = stacks = 0
+        while time.monotonic() < end:
+            for goroutine in go_programs.goroutines_of(daemon.dump(victim.pid)).values():
+                functions = [function for function, _ in goroutine.frames]
+                for callee, caller in zip(functions, functions[1:]):
+                    if callee in callers:
+                        self.assertIn(caller, callers[callee], functions)
+                stacks += 1 if functions else 0
+            dumps += 1
+            time.sleep(0.05)
+        self.assertTrue(victim.alive())
+        self.assertGreater(stacks, dumps)
+        self.say(version, f"{dumps} dumps under churn, {stacks} stacks, none wrong")
+
+    # --- The package ---
+
+    def test_the_kill_switch_keeps_it_away(self):
+        daemon = self.start_daemon()
+        path = self.build(self.newest()[0], "many")
+        self.start(path, "1", env={"STACKD_DISABLE": "1"})
+        other = self.start(path, "1")
+        daemon.await_process(other.pid)
+        self.assertEqual([p["pid"] for p in daemon.processes()], [other.pid])
+
+    def test_a_program_finds_the_next_daemon(self):
+        daemon = self.start_daemon()
+        victim = self.start(self.build(self.newest()[0], "many"), "10")
+        daemon.await_process(victim.pid)
+        daemon.restart()
+        daemon.await_process(victim.pid)
+        self.assertEqual(len(go_programs.goroutines_of(daemon.dump(victim.pid))) > 10, True)
+
+    # --- Ends ---
+
+    def run_to_end(self, path, word, directory):
+        """Exit code and what it wrote to standard error."""
+        environment = {**os.environ, "STACKD_DIR": str(directory), "GOTRACEBACK": "single"}
+        with subprocess.Popen([path, word], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env=environment, preexec_fn=die_with_parent) as process:
+            process.stdout.readline()
+            if directory == self.dir:
+                self.daemon.await_process(process.pid)
+            _, errors = process.communicate("\n", timeout=60)
+            return process.pid, process.returncode, errors
+
+    def test_the_last_words_of_the_runtime_become_a_crash(self):
+        self.daemon = self.start_daemon()
+        if not any(version >= "go1.23" for _, version in self.toolchains):
+            self.skipTest("debug.SetCrashOutput came with Go 1.23, and no such Go is here")
+        path = self.build(self.newest()[0], "ends")
+        for word, function, said in (("nil", "main.fail", "nil pointer dereference"), ("index", "main.fail", "out of range"),
+                                     ("panic", "main.fail", "panic"), ("overflow", "main.overflow", "stack overflow"),
+                                     ("maps", "main.writeMaps.func1", "concurrent map writes")):
+            with self.subTest(end=word):
+                _, code_alone, errors_alone = self.run_to_end(path, word, "/nonexistent")
+                pid, code, errors = self.run_to_end(path, word, self.dir)
+                self.assertEqual(code, code_alone)
+                self.assertEqual(errors.splitlines()[0], errors_alone.splitlines()[0])
+                name = eventually("the crash is stored", lambda: self.find_crash(pid))
+                shown = self.daemon.ctl("show", name)
+                self.assertIn(function, shown.text)
+                self.assertIn(said, shown.text)
+                exported = self.daemon.ctl("export", name, "-f", "json").out
+                self.assertNotIn("hunter2", exported)
+                if word == "panic":
+                    self.assertIn("hunter2", errors)
+
+    def find_crash(self, pid):
+        dumps = self.daemon.ctl_json("ls")
+        dumps = dumps if isinstance(dumps, list) else dumps.get("dumps", [])
+        return next((d["name"] for d in dumps
+                     if d.get("trigger") == "CRASH" and d.get("process", {}).get("pid") == pid), None)
+
+    def test_recovered_panics_are_none(self):
+        self.daemon = self.start_daemon()
+        victim = self.start(self.build(self.newest()[0], "ends"), "recovered")
+        self.daemon.await_process(victim.pid)
+        self.assertEqual(victim.ask(""), "caught 1000")
+        victim.kill()
+        other = self.start(self.build(self.newest()[0], "many"), "1")
+        self.daemon.await_process(other.pid)
+        self.assertIsNone(self.find_crash(victim.pid))
