@@ -100,7 +100,9 @@ int32_t Methods::Line(const JavaMethod& method, int64_t bytecode_index) {
       index += step >> 3;
       line += step & 7;
     }
-    if (index <= bytecode_index && index > best_index) {
+    // Several lines may have one place; the VM takes the first of those at the very place, else the last.
+    const bool is_there = index == bytecode_index && best_index != bytecode_index;
+    if (is_there || (index < bytecode_index && index >= best_index)) {
       best_index = index;
       best_line = line;
     }
