@@ -12,7 +12,7 @@ namespace stackd {
 namespace {
 
 // For one thread of a process: longer, and other processes wait for their looks.
-constexpr int64_t kFunctionsNs = 300 * kNsPerMs;
+constexpr int64_t kFunctionsNs = 500 * kNsPerMs;
 
 class CollectorProbe final : public ProcessProbe {
  public:

@@ -38,8 +38,6 @@ constexpr int64_t kSampleTimeoutNs = 300 * kNsPerMs;
 constexpr int64_t kLookFactor = 1000;
 // Likewise to confirm what the last look has seen, 1 %.
 constexpr int64_t kSoonFactor = 100;
-// A look that has taken so long does not ask for stacks as well.
-constexpr int64_t kLookShareNs = 100 * kNsPerMs;
 // As kLookFactor for samples, which are needed only where threads wait in new places.
 constexpr int64_t kSampleFactor = 500;
 
@@ -323,7 +321,7 @@ void ProcessWatch::LookAtThreads(int64_t now_ns, const std::function<int64_t()>&
   threads_due_ns_ = now_ns + kMaxThreadsNs;
   // It may have had another name.
   if (!is_wanted) return EndSuspicionsOfThreads();
-  const int64_t begin_cpu_ns = cpu_clock(), begin_ns = MonotonicNs();
+  const int64_t begin_cpu_ns = cpu_clock();
   const auto motions = probe_->ReadMotion(description_.id);
   if (!motions) return;
   ++counters_->motion_looks;
@@ -339,7 +337,8 @@ void ProcessWatch::LookAtThreads(int64_t now_ns, const std::function<int64_t()>&
     const LockView view = ViewLocksNow();
     has_new_waits_ = false;
     SuspectDeadlocks(view, now_ns);
-    if (MonotonicNs() - begin_ns < kLookShareNs) SuspectSpin(view, now_ns);
+    // One that does not answer would not say where its threads are either, and take as long again.
+    if (failed_samples_ == 0) SuspectSpin(view, now_ns);
     SuspectStandstill(view, now_ns);
   }
   threads_due_ns_ = NextThreadsLookNs(now_ns, cpu_clock() - begin_cpu_ns, stretch);
