@@ -30,9 +30,8 @@ void stackd_crash_record_set_last_words(const struct stackd_last_words* words);
 /* Whether a process sent the signal, so that the context says where it was met and not why. */
 bool stackd_is_sent(const siginfo_t* info) STACKD_HANDLER;
 
-/* Stack that the crash handler needs to write a record, all calls included: tests/safety counts 5,336 (V8's
- * names). */
-#define STACKD_CRASH_STACK_BYTES 5632
+/* Stack that the crash handler needs to write a record, all calls included: tests/safety counts 3,800. */
+#define STACKD_CRASH_STACK_BYTES 4096
 
 struct stackd_crash_sources {
   int maps_fd;         /* < 0: what the helper knows of the address space must do */
