@@ -222,6 +222,7 @@ __attribute__((noinline)) STACKD_HANDLER static bool write_managed(const struct 
   thread.regs = capture->regs;
   thread.stack_start = capture->regs[STACKD_REG_RSP];
   thread.stack_end = span->end;
+  thread.budget = NULL;
   return stackd_managed_write(writer, &thread, words);
 }
 

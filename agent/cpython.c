@@ -370,7 +370,7 @@ STACKD_HANDLER static bool is_filled_in(struct walk* walk, const struct cframe* 
 STACKD_HANDLER static uint64_t first_cframe(struct walk* walk, uint64_t address) {
   const struct stackd_loaded_symbol* function = &walk->runtime->interpreter_function;
   if (walk->thread->regs[STACKD_REG_RIP] - function->address >= function->size_bytes) return address;
-  struct cframe cframe;
+  struct cframe cframe = {0, 0};
   bool filled_in = read_cframe(walk, address, &cframe) && is_filled_in(walk, &cframe);
   walk->status = STACKD_WALK_WHOLE;
   return filled_in ? address : cframe.previous;

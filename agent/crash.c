@@ -261,7 +261,7 @@ void stackd_crash_record_now(void) {
  * KiB), and a handler of its own that aborts has used some of it. */
 STACKD_HANDLER static void record_on_spare_stack(void) {
   stack_t spare = {.ss_sp = spare_stack, .ss_size = sizeof(spare_stack)};
-  stack_t before;
+  stack_t before = {.ss_flags = SS_DISABLE};
   void* top = spare_stack + sizeof(spare_stack);
   stack_t* first = &spare;
   stack_t* second = &before;

@@ -104,6 +104,9 @@ struct stackd_loaded_symbol stackd_loaded_symbol(const struct stackd_loaded_obje
 void stackd_loaded_objects(int maps_fd, void (*visit)(const struct stackd_loaded_object* object)) {
   struct stackd_maps_line line;
   stackd_maps_line_clear(&line);
+  /* The start of a file, which is looked at when the file turns out to be code: a file of data may lie on a server that
+   * does not answer, or have no page there yet. */
+  uint64_t start = 0, start_inode = 0;
   off_t offset = 0;
   for (;;) {
     char text[4096];
@@ -112,9 +115,14 @@ void stackd_loaded_objects(int maps_fd, void (*visit)(const struct stackd_loaded
     offset += got;
     for (ssize_t i = 0; i < got; i++) {
       if (!stackd_maps_line_take(&line, text[i])) continue;
-      struct stackd_loaded_object object;
-      if (line.readable && line.inode != 0 && line.file_offset == 0 && read_object(line.range.start, &object)) {
-        visit(&object);
+      if (line.readable && line.inode != 0 && line.file_offset == 0) {
+        start = line.range.start;
+        start_inode = line.inode;
+      }
+      if (line.executable && line.inode != 0 && line.inode == start_inode) {
+        start_inode = 0;
+        struct stackd_loaded_object object;
+        if (read_object(start, &object)) visit(&object);
       }
       stackd_maps_line_clear(&line);
     }

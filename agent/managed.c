@@ -12,9 +12,24 @@
 #define CHUNK_BYTES 256u
 /* 64 KiB: some hundred frames and their functions' names. */
 #define MAX_CRASH_SLOTS 32u
+/* Some hundred times what a thread of ten or twenty frames takes. */
+#define CPU_BUDGET_NS 20000000ull
+#define WALL_BUDGET_NS 250000000ull
+#define READS_BETWEEN_LOOKS 64u
+/* For the entry that says that others are missing. */
+#define LAST_WORDS (sizeof(struct stackd_managed_runtime) / 8)
 #define WORDS_IN_SLOT ((STACKD_SLOT_BYTES - sizeof(struct stackd_slot_header)) / 8)
 
+STACKD_HANDLER static bool is_spent(struct stackd_managed_budget* budget) {
+  if (!budget->spent && ++budget->reads % READS_BETWEEN_LOOKS == 0) {
+    budget->spent = stackd_clock_ns(CLOCK_THREAD_CPUTIME_ID) > budget->cpu_deadline_ns ||
+                    stackd_clock_ns(CLOCK_MONOTONIC) > budget->wall_deadline_ns;
+  }
+  return budget->spent;
+}
+
 bool stackd_managed_read(const struct stackd_managed_thread* thread, uint64_t address, void* out, uint32_t size_bytes) {
+  if (thread->budget != NULL && is_spent(thread->budget)) return false;
   return stackd_read_memory(thread->pid, address, out, size_bytes) == (long)size_bytes;
 }
 
@@ -43,7 +58,17 @@ void stackd_managed_begin(struct stackd_managed_writer* writer, uint32_t runtime
                           uint64_t version, uint64_t instance) {
   struct stackd_managed_runtime begin = {
       {STACKD_MANAGED_RUNTIME, flags, sizeof(begin)}, runtime, status, version, instance};
+  writer->last = begin;
   if (reserve(writer, sizeof(begin) / 8)) append(writer, &begin, sizeof(begin));
+}
+
+/* What walkers could not write or read, and could not say. */
+STACKD_HANDLER static void say_what_is_missing(struct stackd_managed_writer* writer,
+                                               const struct stackd_managed_budget* budget) {
+  if ((!writer->full && !budget->spent) || writer->ring_full || writer->last.runtime == 0) return;
+  writer->full = false;
+  writer->last.status = STACKD_WALK_LIMIT;
+  append(writer, &writer->last, sizeof(writer->last));
 }
 
 void stackd_managed_frame(struct stackd_managed_writer* writer, uint16_t flags, uint64_t anchor, uint64_t key,
@@ -134,14 +159,30 @@ uint32_t stackd_managed_crash_slots(uint32_t slots) {
   return slots / 4 < MAX_CRASH_SLOTS ? slots / 4 : MAX_CRASH_SLOTS;
 }
 
-bool stackd_managed_write(struct stackd_ring_writer* ring, const struct stackd_managed_thread* thread, uint32_t* words) {
+bool stackd_managed_write(struct stackd_ring_writer* ring, struct stackd_managed_thread* thread, uint32_t* words) {
+  *words = 0;
+  if (!__atomic_load_n(&any_found, __ATOMIC_RELAXED)) return true;
   /* A walker that sees the end come says so; one that meets it cannot. */
   uint64_t room = (uint64_t)ring->slots_left * WORDS_IN_SLOT;
   uint32_t limit = room < STACKD_MAX_MANAGED_WORDS ? (uint32_t)room : STACKD_MAX_MANAGED_WORDS;
-  struct stackd_managed_writer writer = {ring, limit, false, false, 0};
+  if (limit < LAST_WORDS) return true;
+  struct stackd_managed_writer writer;
+  writer.ring = ring;
+  writer.words_left = limit - LAST_WORDS;
+  writer.full = false;
+  writer.ring_full = false;
+  writer.words = 0;
+  writer.last.runtime = 0;
+  struct stackd_managed_budget budget;
+  budget.reads = 0;
+  budget.spent = false;
+  budget.cpu_deadline_ns = stackd_clock_ns(CLOCK_THREAD_CPUTIME_ID) + CPU_BUDGET_NS;
+  budget.wall_deadline_ns = stackd_clock_ns(CLOCK_MONOTONIC) + WALL_BUDGET_NS;
+  thread->budget = &budget;
   stackd_cpython_walk(&writer, thread);
   stackd_v8_walk(&writer, thread);
   stackd_hotspot_walk(&writer, thread);
+  say_what_is_missing(&writer, &budget);
   *words = writer.words;
   return !writer.ring_full;
 }

@@ -20,6 +20,16 @@ struct stackd_managed_thread {
   /* The thread's stack from rsp up, which can be read; empty where it is not known. */
   uint64_t stack_start;
   uint64_t stack_end;
+  struct stackd_managed_budget* budget;
+};
+
+/* What a thread may spend on its walks, in looks and in time: a look may have to wait, for a program that maps and unmaps
+ * all the time. From then on nothing can be read. */
+struct stackd_managed_budget {
+  uint32_t reads;
+  bool spent;
+  uint64_t cpu_deadline_ns;  /* by CLOCK_THREAD_CPUTIME_ID */
+  uint64_t wall_deadline_ns; /* by CLOCK_MONOTONIC: later, as a thread may have to wait for a processor */
 };
 
 /* Where entries go. Entries that do not fit are left out, and `full` is set. */
@@ -27,8 +37,9 @@ struct stackd_managed_writer {
   struct stackd_ring_writer* ring;
   uint32_t words_left;
   bool full;
-  bool ring_full; /* because no slot was free: what was written may end in the middle of an entry */
-  uint32_t words; /* written */
+  bool ring_full;                     /* because no slot was free: what was written may end in the middle of an entry */
+  uint32_t words;                     /* written */
+  struct stackd_managed_runtime last; /* that was begun */
 };
 
 /* Copies `size_bytes` (65,536 at most) of this process's memory. False, and nothing is known of `out`, unless all of it
@@ -75,7 +86,7 @@ uint32_t stackd_managed_crash_slots(uint32_t slots) STACKD_HANDLER;
 
 /* What all runtimes that were found know of the thread, appended to `ring`, whose record is begun; `*words` is set to how
  * much that is, at most STACKD_MAX_MANAGED_WORDS. False if slots ran out: what was appended before stays. SIGNAL-SAFE. */
-bool stackd_managed_write(struct stackd_ring_writer* ring, const struct stackd_managed_thread* thread,
+bool stackd_managed_write(struct stackd_ring_writer* ring, struct stackd_managed_thread* thread,
                           uint32_t* words) STACKD_HANDLER;
 
 #endif /* STACKD_MANAGED_H_ */

@@ -187,7 +187,8 @@ class Daemon:
     def dump(self, process, *args, allowed=(OK, PARTIAL), **kwargs):
         """A new dump, whole: as exported, which has no size limit."""
         created = self.ctl_json("dump", process, *args, allowed=allowed, **kwargs)
-        exported = self.ctl("export", created["name"], "-f", "json")
+        which_frames = [argument for argument in args if argument in ("--native-only", "--managed-only")]
+        exported = self.ctl("export", created["name"], "-f", "json", *which_frames)
         if exported.code != OK:
             raise AssertionError(f"export of {created['name']}: {exported.err}\n{self.log()}")
         return Dump(json.loads(exported.out))

@@ -120,7 +120,7 @@ class RightTest(StackdTest):
         with its debug information, where the one that runs has none."""
         daemon.await_process(pid)
         before = {tid: blocked_at(pid, tid) for tid in task_ids(pid)}
-        dump = daemon.dump(pid)
+        dump = daemon.dump(pid, "--native-only")
         self.assertEqual("COMPLETE", dump.state, dump.notes)
         theirs = gdb or oracle.of_gdb(pid, debug_dir)
         names = thread_names(pid)
