@@ -188,7 +188,7 @@ class CpythonTest : public testing::Test {
     record->seq = 1;
     record->tid = 1;
     const uint64_t registers[STACKD_REGISTERS] = {};
-    const stackd_managed_thread thread = {getpid(), 1, thread_self, registers, 0, 0};
+    stackd_managed_thread thread = {getpid(), 1, thread_self, registers, 0, 0, nullptr};
     stackd_managed_write(&writer, &thread, &record->managed_words);
     stackd_ring_commit(&writer);
     LastThread listener;
@@ -343,7 +343,7 @@ TEST_F(CpythonTest, ARingThatFillsUpIsSaidToBeFull) {
   stackd_ring_writer writer;
   ASSERT_NE(stackd_ring_begin(&writer, &agent_ring_, STACKD_RECORD_THREAD, sizeof(stackd_thread_record), 1), nullptr);
   const uint64_t registers[STACKD_REGISTERS] = {};
-  const stackd_managed_thread thread = {getpid(), 1, 0x1000, registers, 0, 0};
+  stackd_managed_thread thread = {getpid(), 1, 0x1000, registers, 0, 0, nullptr};
   uint32_t words = 0;
   EXPECT_FALSE(stackd_managed_write(&writer, &thread, &words));
   EXPECT_GT(words, 100u);
