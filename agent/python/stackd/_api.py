@@ -26,6 +26,9 @@ def _find():
 
 _agent = _find()
 
+# Longer is as good as this: numbers of milliseconds that fit into an int.
+_LONGEST_S = 1_000_000
+
 
 def dump_now(timeout):
     if _agent is None:
@@ -33,18 +36,18 @@ def dump_now(timeout):
     # This one waits: other threads run meanwhile, or theirs would be a stack of waiting for us.
     function = ctypes.CDLL(None).stackd_dump_now
     function.argtypes = [ctypes.c_int]
-    return function(max(0, int(timeout * 1000))) == 0
+    return function(int(max(0, min(timeout, _LONGEST_S)) * 1000)) == 0
 
 
 def name_process(name):
-    return _agent is not None and _agent.stackd_set_process_name(name.encode()) == 0
+    return _agent is not None and _agent.stackd_set_process_name(name.encode(errors="replace")) == 0
 
 
 def name_thread(name):
     prctl = ctypes.PyDLL(None).prctl
     prctl.argtypes = [ctypes.c_int, ctypes.c_char_p]
     # Not half a character at the end.
-    cut = name.encode()[:15].decode("utf-8", "ignore").encode()
+    cut = name.encode(errors="replace")[:15].decode("utf-8", "ignore").encode()
     return prctl(_PR_SET_NAME, cut) == 0
 
 
@@ -53,7 +56,7 @@ class HeartbeatCell:
         self._beat = self._suspend = self._unregister = None
         if _agent is None:
             return
-        cell = ctypes.c_void_p(_agent.stackd_heartbeat_register(name.encode(), max(10, int(limit * 1000))))
+        cell = ctypes.c_void_p(_agent.stackd_heartbeat_register(name.encode(errors="replace"), int(max(0.01, min(limit, _LONGEST_S)) * 1000)))
         self._cell = cell
         self._beat = _agent.stackd_beat
         self._suspend = _agent.stackd_heartbeat_suspend

@@ -8,22 +8,21 @@ import stackd
 def watch(loop, name, limit):
     loop = loop or asyncio.get_running_loop()
     heartbeat = stackd.heartbeat(name, limit)
-    state = {"timer": None, "ended": False}
 
-    def beat():
-        if state["ended"]:
-            return
-        heartbeat.beat()
-        state["timer"] = loop.call_later(limit / 4, beat)
+    # A task, because asyncio.run() ends those that are left: a loop that has ended is not one that hangs.
+    async def beat():
+        try:
+            while True:
+                heartbeat.beat()
+                await asyncio.sleep(limit / 4)
+        finally:
+            heartbeat.close()
+
+    # Started on the loop's own thread: the heartbeat is that thread's. A loop that does not run yet is not watched.
+    beats = asyncio.run_coroutine_threadsafe(beat(), loop)
 
     def stop():
-        if state["ended"]:
-            return
-        state["ended"] = True
-        if state["timer"] is not None:
-            state["timer"].cancel()
+        beats.cancel()
         heartbeat.close()
 
-    # On the loop's own thread: the heartbeat is that thread's. A loop that does not run is not watched.
-    loop.call_soon_threadsafe(beat)
     return stop

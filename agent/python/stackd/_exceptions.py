@@ -54,8 +54,12 @@ def _dump(kind, traceback):
 def _after_dump(hook):
     def excepthook(kind, value, traceback):
         if kind is None or not issubclass(kind, (KeyboardInterrupt, SystemExit)):
-            _dump(kind, traceback)
-        hook(kind, value, traceback)
+            try:
+                _dump(kind, traceback)
+            finally:  # Also if somebody presses Ctrl-C meanwhile.
+                hook(kind, value, traceback)
+        else:
+            hook(kind, value, traceback)
 
     return excepthook
 
@@ -63,8 +67,12 @@ def _after_dump(hook):
 def _after_dump_of_thread(hook):
     def excepthook(arguments):
         if arguments.exc_type is not SystemExit:
-            _dump(arguments.exc_type, arguments.exc_traceback)
-        hook(arguments)
+            try:
+                _dump(arguments.exc_type, arguments.exc_traceback)
+            finally:
+                hook(arguments)
+        else:
+            hook(arguments)
 
     return excepthook
 
