@@ -63,8 +63,9 @@ std::vector<ManagedWait> FindGilWaits(const std::vector<ThreadCapture>& threads,
                                       const std::set<int32_t>& holders, const ProcessFiles& memory) {
   std::vector<ManagedWait> waits;
   std::map<uint64_t, uint64_t> gils;  // by futex
-  // Threads are captured one after another: two may have had it in turn.
-  const int32_t owner_tid = holders.size() == 1 ? *holders.begin() : 0;
+  // Threads are captured one after another: two may have had it in turn. Of several interpreters each may have a lock of
+  // its own, from 3.12 on.
+  const int32_t owner_tid = holders.size() == 1 && interpreters.size() == 1 ? *holders.begin() : 0;
   for (const ThreadCapture& thread : threads) {
     const std::optional<uint64_t> futex_avma = FutexOf(thread);
     if (!futex_avma) continue;

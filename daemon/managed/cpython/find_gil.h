@@ -12,6 +12,7 @@ namespace stackd {
 
 // Of the threads that sleep on a futex those whose futex is the condition variable of such a lock, as the memory around it
 // shows: its last holder is a thread of one of the `interpreters` (addresses). `holders` are the threads that had it.
+// The owner is named where there is no doubt: of one interpreter and one holder.
 std::vector<ManagedWait> FindGilWaits(const std::vector<ThreadCapture>& threads, const std::set<uint64_t>& interpreters,
                                       const std::set<int32_t>& holders, const ProcessFiles& memory);
 

@@ -72,6 +72,14 @@ TEST_F(FindGil, OfTwoThatHadItInTurnNeitherIsSaidToHaveIt) {
   EXPECT_EQ(waits[0].owner_tid, 0);
 }
 
+TEST_F(FindGil, OfTwoInterpretersWhichMayHaveALockEachNoThreadIsSaidToHaveIt) {
+  const Interpreter other;
+  const auto waits = FindGilWaits({Waiter(7, &gil_.condition[10])}, {Address(&interpreter_), Address(&other)}, {5}, files_);
+  ASSERT_EQ(waits.size(), 1u);
+  EXPECT_EQ(waits[0].waiter_tid, 7);
+  EXPECT_EQ(waits[0].owner_tid, 0);
+}
+
 TEST_F(FindGil, ALockOfTheProgramsIsNone) {
   EXPECT_TRUE(Find({Waiter(7, &gil_.switch_number)}, {5}).empty());
   EXPECT_TRUE(Find({Waiter(7, nullptr)}, {5}).empty());
