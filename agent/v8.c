@@ -78,7 +78,7 @@ STACKD_HANDLER static int32_t type_of_map(struct walk* walk, uint64_t map) {
 
 /* Copies the first `count` words of a heap object and tells its type; -1 if there is no such object. One that the garbage
  * collector has just moved has its new address in place of a map; `*object` is set to that. */
-STACKD_HANDLER static int32_t read_object(struct walk* walk, uint64_t* object, uint64_t* words, uint32_t count) {
+STACKD_HANDLER static int32_t read_heap_object(struct walk* walk, uint64_t* object, uint64_t* words, uint32_t count) {
   if (!is_heap_object(*object)) return -1;
   if (!stackd_managed_read(walk->thread, *object - 1, words, 8 * count)) return -1;
   if ((words[0] & 1) == 0 && words[0] != 0) {
@@ -90,7 +90,7 @@ STACKD_HANDLER static int32_t read_object(struct walk* walk, uint64_t* object, u
 
 STACKD_HANDLER static int32_t type_of(struct walk* walk, uint64_t* object) {
   uint64_t map;
-  return read_object(walk, object, &map, 1);
+  return read_heap_object(walk, object, &map, 1);
 }
 
 /* UTF-8 into a buffer. */
@@ -182,7 +182,7 @@ STACKD_HANDLER static bool put_string(struct walk* walk, uint64_t object, struct
   for (uint32_t parts = 0; depth > 0 && parts < MAX_STRING_PARTS; parts++) {
     struct string part = todo[--depth];
     uint64_t words[4];
-    int32_t type = read_object(walk, &part.object, words, 4);
+    int32_t type = read_heap_object(walk, &part.object, words, 4);
     if (type < 0 || type >= walk->layout->type.first_nonstring) return false;
     uint32_t length = (uint32_t)(words[1] >> 32);
     if (part.start > length) return false;
@@ -226,7 +226,7 @@ STACKD_HANDLER static bool follow(struct walk* walk, struct string* string, cons
   /* One that was made flat has all in its first part. */
   uint64_t second = words[3];
   uint64_t head[2];
-  if (read_object(walk, &second, head, 2) < 0 || head[1] >> 32 != 0) return false;
+  if (read_heap_object(walk, &second, head, 2) < 0 || head[1] >> 32 != 0) return false;
   string->object = words[2];
   return true;
 }
@@ -237,7 +237,7 @@ STACKD_HANDLER static bool find_name(struct walk* walk, uint64_t object, struct 
   struct string string = {object, 0, UINT32_MAX};
   for (uint32_t i = 0; i < MAX_STRING_DEPTH; i++) {
     uint64_t words[4];
-    int32_t type = read_object(walk, &string.object, words, 4);
+    int32_t type = read_heap_object(walk, &string.object, words, 4);
     if (type < 0 || type >= walk->layout->type.first_nonstring) return false;
     if (i == 0) string.count = (uint32_t)(words[1] >> 32);
     struct piece piece;
@@ -289,7 +289,7 @@ __attribute__((noinline)) STACKD_HANDLER static void find_function_name(struct w
 /* Where the text of a script is, if that is one piece. */
 STACKD_HANDLER static void describe_source(struct walk* walk, struct stackd_v8_script* facts) {
   uint64_t words[4];
-  int32_t type = read_object(walk, &facts->source, words, 4);
+  int32_t type = read_heap_object(walk, &facts->source, words, 4);
   struct piece piece;
   if (type < 0 || type >= walk->layout->type.first_nonstring || !find_piece(facts->source, words, type, &piece)) return;
   facts->source_map = words[0];
@@ -298,13 +298,29 @@ STACKD_HANDLER static void describe_source(struct walk* walk, struct stackd_v8_s
   facts->two_bytes = !piece.one_byte;
 }
 
+/* A URL of type `data:` has a module's whole text in it: no more than its type is a name. */
+STACKD_HANDLER static void leave_out_data(const struct walk* walk, struct name* file) {
+  static const char type[] = "data:";
+  enum { UNITS = sizeof(type) - 1 };
+  unsigned char head[2 * UNITS];
+  uint32_t unit_bytes = file->written == STACKD_V8_UTF16 ? 2 : 1;
+  if (file->bytes.size_bytes <= UNITS * unit_bytes) return;
+  if (!stackd_managed_read(walk->thread, file->bytes.address, head, UNITS * unit_bytes)) return;
+  for (uint32_t i = 0; i < UNITS; i++) {
+    uint32_t unit = unit_bytes == 2 ? head[2 * i] | (uint32_t)head[2 * i + 1] << 8 : head[i];
+    if (unit >= 'A' && unit <= 'Z') unit += 'a' - 'A';
+    if (unit != (unsigned char)type[i]) return;
+  }
+  file->bytes.size_bytes = UNITS * unit_bytes;
+}
+
 /* What is known of `script`, which is read unless it was the last one. False if it is no Script. */
 STACKD_HANDLER static bool know_script(struct walk* walk, uint64_t script) {
   const struct stackd_v8_layout* layout = walk->layout;
   struct known_script* known = &walk->script;
   if (known->script == script && script != 0) return true;
   uint64_t words[STACKD_V8_SCRIPT_WORDS];
-  if (read_object(walk, &script, words, STACKD_V8_SCRIPT_WORDS) != layout->type.script) return false;
+  if (read_heap_object(walk, &script, words, STACKD_V8_SCRIPT_WORDS) != layout->type.script) return false;
   known->script = script;
   known->file.bytes = (struct stackd_managed_bytes){0, 0};
   known->file.written = STACKD_V8_UTF8;
@@ -318,7 +334,7 @@ STACKD_HANDLER static bool know_script(struct walk* walk, uint64_t script) {
   known->facts.line_offset = is_small_integer(line_offset) ? (int32_t)(line_offset >> 32) : 0;
   known->facts.source_bytes_at = (int32_t)layout->script_source;
   describe_source(walk, &known->facts);
-  find_name(walk, words[layout->script_name / 8], NULL, &known->file);
+  if (find_name(walk, words[layout->script_name / 8], NULL, &known->file)) leave_out_data(walk, &known->file);
   return true;
 }
 
@@ -336,7 +352,8 @@ __attribute__((noinline)) STACKD_HANDLER static bool know_script_of(struct walk*
 }
 
 /* Writes a function's name and file, once a thread. */
-__attribute__((noinline)) STACKD_HANDLER static void write_symbol(struct walk* walk, uint64_t key, const uint64_t* shared) {
+__attribute__((noinline)) STACKD_HANDLER static void write_function(struct walk* walk, uint64_t key,
+                                                                    const uint64_t* shared) {
   uint64_t* seen = &walk->seen[(key >> 3) % SEEN_FUNCTIONS];
   if (*seen == key) return;
   *seen = key;
@@ -425,13 +442,13 @@ __attribute__((noinline)) STACKD_HANDLER static int64_t interpreted_position(str
                                                                              uint64_t offset_word) {
   const struct stackd_v8_layout* layout = walk->layout;
   uint64_t words[STACKD_V8_BYTECODES_WORDS];
-  if (read_object(walk, &bytecodes, words, STACKD_V8_BYTECODES_WORDS) != layout->type.bytecode_array) {
+  if (read_heap_object(walk, &bytecodes, words, STACKD_V8_BYTECODES_WORDS) != layout->type.bytecode_array) {
     return STACKD_V8_NO_POSITION;
   }
   uint64_t table = words[layout->bytecode_positions / 8];
   uint64_t head[2];
   /* A table of bytes begins with its length; before the first error is thrown there may be none. */
-  int32_t type = read_object(walk, &table, head, 2);
+  int32_t type = read_heap_object(walk, &table, head, 2);
   if (type != layout->type.byte_array && type != layout->type.trusted_byte_array) return STACKD_V8_NO_POSITION;
   if (!is_small_integer(head[1]) || head[1] >> 32 > MAX_POSITION_BYTES) return STACKD_V8_NO_POSITION;
   /* The word counts from the array's tagged address; the table from its first bytecode. */
@@ -442,16 +459,16 @@ __attribute__((noinline)) STACKD_HANDLER static int64_t interpreted_position(str
 /* What V8 shares among closures of one function; 0 if `function` is none. */
 __attribute__((noinline)) STACKD_HANDLER static uint64_t shared_of(struct walk* walk, uint64_t function) {
   uint64_t words[STACKD_V8_FUNCTION_WORDS];
-  int32_t type = read_object(walk, &function, words, STACKD_V8_FUNCTION_WORDS);
+  int32_t type = read_heap_object(walk, &function, words, STACKD_V8_FUNCTION_WORDS);
   if (type < walk->layout->type.first_function || type > walk->layout->type.last_function) return 0;
   return words[walk->layout->function_shared / 8];
 }
 
-STACKD_HANDLER static void write_frame(struct walk* walk, uint64_t fp, const uint64_t* words, uint64_t pc) {
+STACKD_HANDLER static void write_js_frame(struct walk* walk, uint64_t fp, const uint64_t* words, uint64_t pc) {
   const struct stackd_v8_layout* layout = walk->layout;
   uint64_t shared_words[STACKD_V8_SHARED_WORDS];
   uint64_t shared = shared_of(walk, words[FRAME_FUNCTION]);
-  if (read_object(walk, &shared, shared_words, STACKD_V8_SHARED_WORDS) != layout->type.shared) return;
+  if (read_heap_object(walk, &shared, shared_words, STACKD_V8_SHARED_WORDS) != layout->type.shared) return;
   int64_t position = (int64_t)(pc << 1 | STACKD_V8_CODE);
   uint64_t bytecodes = words[FRAME_BYTECODES];
   if (is_small_integer(words[FRAME_BYTECODE_OFFSET]) && type_of(walk, &bytecodes) == layout->type.bytecode_array) {
@@ -459,7 +476,7 @@ STACKD_HANDLER static void write_frame(struct walk* walk, uint64_t fp, const uin
     if (position != STACKD_V8_NO_POSITION) position *= 2;
   }
   stackd_managed_frame(walk->writer, 0, fp, shared, position);
-  write_symbol(walk, shared, shared_words);
+  write_function(walk, shared, shared_words);
 }
 
 struct range {
@@ -473,8 +490,8 @@ STACKD_HANDLER static bool is_frame(const struct range* range, uint64_t fp) {
 
 /* From frame `fp`, which executes at `pc`, to the outermost. With `write` false it only tries whether they hang together.
  */
-STACKD_HANDLER static int32_t walk_frames(struct walk* walk, const struct range* range, uint64_t fp, uint64_t pc,
-                                          bool write) {
+STACKD_HANDLER static int32_t walk_links(struct walk* walk, const struct range* range, uint64_t fp, uint64_t pc,
+                                         bool write) {
   uint32_t frames = 0;
   for (uint32_t hop = 0; hop < MAX_HOPS; hop++) {
     uint64_t words[FRAME_WORDS];
@@ -487,7 +504,7 @@ STACKD_HANDLER static int32_t walk_frames(struct walk* walk, const struct range*
       if (write) stackd_managed_frame(walk->writer, STACKD_MANAGED_BOUNDARY, fp, 0, STACKD_V8_NO_POSITION);
     } else if (write && (marker & 1) != 0) {
       if (++frames > MAX_FRAMES) return STACKD_WALK_LIMIT;
-      write_frame(walk, fp, words, pc);
+      write_js_frame(walk, fp, words, pc);
     }
     if (!is_frame(range, next) || next <= fp) return STACKD_WALK_BAD_LAYOUT;
     pc = words[FRAME_PC];
@@ -533,13 +550,13 @@ STACKD_HANDLER static int32_t walk_isolate(struct walk* walk, const struct isola
   uint64_t exit = isolate->c_entry_fp;
   bool has_exit = is_frame(&range, exit) && exit < isolate->handler;
   uint64_t fast = isolate->fast_call_fp;
-  if (is_frame(&range, fast) && (!has_exit || fast < exit)) return walk_frames(walk, &range, fast, 0, true);
-  if (has_exit) return walk_frames(walk, &range, exit, 0, true);
+  if (is_frame(&range, fast) && (!has_exit || fast < exit)) return walk_links(walk, &range, fast, 0, true);
+  if (has_exit) return walk_links(walk, &range, exit, 0, true);
   uint64_t fp = regs[STACKD_REG_RBP];
   if (!is_frame(&range, fp)) return STACKD_WALK_BAD_LAYOUT;
-  int32_t status = walk_frames(walk, &range, fp, 0, false);
+  int32_t status = walk_links(walk, &range, fp, 0, false);
   if (status != STACKD_WALK_WHOLE && status != STACKD_WALK_LIMIT) return status;
-  return walk_frames(walk, &range, fp, regs[STACKD_REG_RIP], true);
+  return walk_links(walk, &range, fp, regs[STACKD_REG_RIP], true);
 }
 
 void stackd_v8_walk(struct stackd_managed_writer* writer, const struct stackd_managed_thread* thread) {

@@ -240,4 +240,5 @@ void stackd_v8_find(const struct stackd_loaded_object* object) {
   layout.known =
       apply_version(&layout) && read_constants(object, &layout) && makes_sense(&layout) && find_isolate(object, &layout);
   atomic_store_explicit(&found, &layout, memory_order_release);
+  stackd_managed_has_found();
 }
