@@ -100,6 +100,8 @@ Result<std::shared_ptr<Capture>> Collector::CaptureProcess(const std::string&, c
   return capture(request);
 }
 
+bool Collector::HurriesCrashes() const { return Fakes().hurries_crashes; }
+
 void Collector::OnDumpRequest(std::function<void(std::string)>) {}
 
 std::map<std::string, int64_t> Collector::Counters() const { return {{"ring_records", 7}}; }

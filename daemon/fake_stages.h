@@ -21,6 +21,7 @@ struct FakeStages {
   bool unnamed = false;  // no address has a name
 
   std::atomic<int> captures = 0;
+  std::atomic<bool> hurries_crashes = false;
 };
 
 // Begins anew: call it first in each test.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "daemon/base/clock.h"
+#include "daemon/ring/managed_trace_bytes.h"
 
 namespace stackd {
 namespace {
@@ -15,10 +16,34 @@ constexpr int64_t kJustNowNs = 50 * kNsPerMs;
 constexpr int64_t kMaxPutOffNs = 2 * kNsPerSecond;
 constexpr std::chrono::milliseconds kLookAgain(10);
 
+size_t BytesOf(const std::vector<ManagedStack>& stacks) {
+  size_t bytes = stacks.capacity() * sizeof(ManagedStack);
+  for (const ManagedStack& stack : stacks) {
+    bytes += stack.frames.capacity() * sizeof(ManagedFrame);
+    for (const ManagedFrame& frame : stack.frames) bytes += frame.function.capacity() + frame.file.capacity();
+  }
+  return bytes;
+}
+
+size_t BytesOf(const ManagedFacts& facts) {
+  size_t bytes = BytesOf(facts.task_stacks);
+  for (const auto& [tid, thread] : facts.threads) {
+    bytes += sizeof(ManagedThread) + BytesOf(thread.stacks) + thread.jit_frames.capacity() * sizeof(JitFrame);
+  }
+  bytes += facts.tasks.capacity() * sizeof(ManagedTask) + facts.waits.capacity() * sizeof(ManagedWait);
+  for (const ManagedTask& task : facts.tasks) {
+    bytes += task.name.capacity() + task.state.capacity() + task.wait_reason.capacity() + task.created_by.capacity();
+  }
+  for (const ManagedWait& wait : facts.waits) bytes += wait.lock.capacity();
+  for (const RuntimeReport& report : facts.reports) bytes += sizeof(report) + report.text.capacity();
+  return bytes;
+}
+
 size_t BytesOf(const Capture& capture) {
-  size_t bytes = sizeof(Capture);
+  size_t bytes = sizeof(Capture) + BytesOf(capture.managed);
   for (const ThreadCapture& thread : capture.threads) {
     bytes += sizeof(ThreadCapture) + 8 * (thread.stack.masks().capacity() + thread.stack.words().capacity());
+    bytes += BytesOf(thread.traces);
   }
   return bytes + capture.map->mappings().size() * sizeof(Mapping);
 }

@@ -51,8 +51,9 @@ int64_t NamingTimeNs(int64_t budget_ns) {
 // Nobody waits for the names of a crash, but the next crash.
 constexpr int64_t kNameCrashNs = 10 * kNsPerSecond;
 constexpr int kFinishers = 2;
-// What a process that is held in its crash has for the memory of its runtimes.
+// What a process that is held in its crash has for the memory of its runtimes, and where other processes wait for it.
 constexpr int64_t kReadManagedOfCrashNs = kNsPerSecond / 4;
+constexpr int64_t kReadManagedInAHurryNs = 20 * kNsPerMs;
 
 // A capture that is being made, and who waits for it.
 struct Flight {
@@ -400,7 +401,9 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
     return std::unexpected(std::move(captured.error()));
   }
   const Capture& capture = **captured;
-  managed.Read(capture_request.deadline_ns, *captured);
+  // A thread that never answers costs the frames of runtimes no more than half of the time that is left.
+  const int64_t half_ns = (request.deadline_ns - MonotonicNs()) / 2;
+  managed.Read(std::max(capture_request.deadline_ns, MonotonicNs() + half_ns), *captured);
   const int64_t captured_ns = MonotonicNs();
   if (capture.map != nullptr) modules.Learn(capture.process.uid, *capture.map);
   const std::string id = NextId(capture.begin_wall_ns);
@@ -505,7 +508,8 @@ Pipeline::Pipeline(Collector* collector, Symbolizer* symbolizer, DumpStore* stor
 Pipeline::~Pipeline() { finisher_.reset(); }
 
 void Pipeline::AddCrash(std::shared_ptr<Capture> capture, const std::function<void()>& release) {
-  state_->managed.Read(MonotonicNs() + kReadManagedOfCrashNs, capture);
+  const int64_t read_managed_ns = state_->collector->HurriesCrashes() ? kReadManagedInAHurryNs : kReadManagedOfCrashNs;
+  state_->managed.Read(MonotonicNs() + read_managed_ns, capture);
   const std::string id = state_->NextId(capture->begin_wall_ns);
   v1::Dump header = DumpHeader(*capture, id);
   *header.mutable_crash() = ExplainCrash(*capture, nullptr);
@@ -562,7 +566,7 @@ Result<std::vector<std::string>> Pipeline::FunctionsOf(const std::string& proces
   Capture& capture = **captured;
   // A process may answer for others, too. Before runtimes are asked: who was late with an answer still looks at threads.
   std::erase_if(capture.threads, [&](const ThreadCapture& thread) { return thread.tid != tid; });
-  state_->managed.Read(request.deadline_ns, *captured);
+  state_->managed.Read(request.deadline_ns, *captured, /*frames_only=*/true);
   DistinctStacks distinct = Distinct(capture, state_->Unwind(capture));
   state_->Name(capture, deadline_ns, &distinct.stacks);
   Merge(capture, &distinct);

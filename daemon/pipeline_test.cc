@@ -481,6 +481,26 @@ TEST(Finisher, LetsCapturesGoThatAreTooManyAndFinishesThemAllTheSame) {
   EXPECT_EQ(without, 1);
 }
 
+TEST(Finisher, CountsWhatRuntimesAndTheirReportsTake) {
+  const auto big = [](auto fill) {
+    auto capture = FakeCapture(7, {{kFakeBias}});
+    fill(capture.get());
+    return capture;
+  };
+  const auto room = [](std::string* text) { text->reserve(Finisher::kMaxBytes); };
+  const std::vector<std::shared_ptr<Capture>> captures = {
+      big([&](Capture* capture) { room(&capture->managed.reports.emplace_back().text); }),
+      big([&](Capture* capture) { room(&capture->managed.tasks.emplace_back().created_by); }),
+      big([&](Capture* capture) { room(&capture->managed.task_stacks.emplace_back().frames.emplace_back().function); }),
+      big([&](Capture* capture) { room(&capture->managed.threads[7].stacks.emplace_back().frames.emplace_back().file); }),
+      big([&](Capture* capture) { room(&capture->threads[0].traces.emplace_back().symbols.emplace_back().table); })};
+  std::promise<void> go_on;
+  Finisher finisher(1, [gate = go_on.get_future().share()](UnfinishedCrash) { gate.wait(); });
+  EXPECT_TRUE(finisher.Add({"first", FakeCapture(7, {{kFakeBias}})}));
+  for (const auto& capture : captures) EXPECT_FALSE(finisher.Add({"big", capture}));
+  go_on.set_value();
+}
+
 TEST(Finisher, LeavesTheCpusToCrashesThatComeUntilTheStormIsOver) {
   std::promise<void> first_may_end;
   std::promise<int64_t> second_began_ns;

@@ -511,6 +511,8 @@ void Collector::OnCrash(CrashHandler handler) {
   if (state_->spool_intake != nullptr) state_->spool_intake->Start(std::move(handler));
 }
 
+bool Collector::HurriesCrashes() const { return state_->crash_desk.InAHurry(); }
+
 std::vector<std::string> Collector::Problems() const { return state_->problems; }
 
 std::map<std::string, int64_t> Collector::Counters() const {

@@ -80,6 +80,9 @@ class Collector {
   // and leave the rest for later. Takes in the spool. To be called once; crashes wait for it, as long as processes do.
   void OnCrash(CrashHandler handler);
 
+  // So many crashes wait, or one for so long, that whoever handles one is to be quick.
+  bool HurriesCrashes() const;
+
   // What an operator must know: "the folder … belongs to uid 1000".
   std::vector<std::string> Problems() const;
 

@@ -33,6 +33,9 @@ class CrashDesk {
   // Processes that have ended and that the desk is not done with.
   size_t ended_count() const { return ended_count_.load(); }
 
+  // So many wait, or one for so long, that nothing but the crashed threads themselves can be seen to.
+  bool InAHurry() const;
+
   // Once. `handler` is called on four threads.
   void Start(CrashHandler handler);
 
@@ -47,7 +50,6 @@ class CrashDesk {
   void RunTaking();
   void RunCapturing();
   void Close(Case done);
-  bool InAHurry() const;
 
   CrashHandler handler_;
 

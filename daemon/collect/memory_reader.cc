@@ -13,8 +13,7 @@
 namespace stackd {
 namespace {
 
-// Each that hangs holds a thread. More than one, so that a look at a hung process does not fail its dump.
-constexpr int kMaxRunning = 4;
+std::atomic<int> running_of_all{0};
 
 struct Task {
   std::shared_ptr<const ProcessFiles> files;
@@ -24,7 +23,10 @@ struct Task {
   std::condition_variable changed;
   bool done = false;
 
-  ~Task() { running->fetch_sub(1); }
+  ~Task() {
+    running->fetch_sub(1);
+    running_of_all.fetch_sub(1);
+  }
 };
 
 void* RunTask(void* argument) {
@@ -54,12 +56,13 @@ MemoryReader::MemoryReader(std::shared_ptr<const ProcessFiles> files)
     : files_(std::move(files)), running_(std::make_shared<std::atomic<int>>(0)) {}
 
 bool MemoryReader::Run(int64_t deadline_ns, Work work) const {
-  const bool is_one_too_many = running_->fetch_add(1) >= kMaxRunning;
+  const bool too_many_of_this = running_->fetch_add(1) >= kMaxRunning;
+  const bool too_many_of_all = running_of_all.fetch_add(1) >= kMaxRunningOfAll;
   auto task = std::make_shared<Task>();
   task->files = files_;
   task->running = running_;
   task->work = std::move(work);
-  if (is_one_too_many || !StartThread(task)) return false;
+  if (too_many_of_this || too_many_of_all || !StartThread(task)) return false;
   std::unique_lock lock(task->mutex);
   auto left = std::chrono::nanoseconds(std::max<int64_t>(0, deadline_ns - MonotonicNs()));
   return task->changed.wait_for(lock, left, [&] { return task->done; });

@@ -19,10 +19,15 @@ class MemoryReader {
  public:
   using Work = std::function<void(const ProcessFiles&)>;
 
+  // Each that hangs holds a thread. More than one, so that a look at a hung process does not fail its dump; of all
+  // processes together so many that the daemon's threads do not run out.
+  static constexpr int kMaxRunning = 4;
+  static constexpr int kMaxRunningOfAll = 64;
+
   explicit MemoryReader(std::shared_ptr<const ProcessFiles> files);
 
   // Whether `work` ended by the deadline. It runs on another thread, and may go on after this has returned: it must own
-  // what it uses. False also if several earlier ones still hang.
+  // what it uses. False also if too many earlier ones still hang.
   bool Run(int64_t deadline_ns, Work work) const;
 
  private:

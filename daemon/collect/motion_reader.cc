@@ -113,6 +113,8 @@ Result<std::vector<ThreadMotion>> MotionReader::Read() {
     if (kept->second.look != looks_) Forget(kept);
     kept = next;
   }
+  // The kernel lists them as they began, and tids wrap around.
+  std::ranges::sort(motions, {}, &ThreadMotion::tid);
   // Every thread has run once, or it could not be here.
   if (!told) return unavailable("the kernel does not tell how long threads run");
   return motions;

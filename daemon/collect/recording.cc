@@ -3,14 +3,22 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/ring/managed_trace_bytes.h"
+
 namespace stackd {
 namespace {
 
 constexpr size_t kMaxThreads = 100'000;
-// Of all stacks in one capture; 10,000 threads of 4 KiB in use take about 10 MiB.
+// Of all stacks in one capture, with what runtimes know of them; 10,000 threads of 4 KiB in use take about 10 MiB.
 constexpr size_t kMaxCaptureBytes = 256u << 20;
 
 }  // namespace
+
+bool Recording::Take(size_t bytes) {
+  if (bytes > kMaxCaptureBytes - captured_bytes_) return false;
+  captured_bytes_ += bytes;
+  return true;
+}
 
 void Recording::Fill(ThreadRecord record, ThreadCapture* thread) {
   thread->name = std::move(record.name);
@@ -18,14 +26,17 @@ void Recording::Fill(ThreadRecord record, ThreadCapture* thread) {
   thread->pause_ns = (record.flags & STACKD_THREAD_BY_HELPER) != 0 ? 0 : record.handler_ns;
   thread->thread_self_avma = record.thread_self_avma;
   thread->call = record.call;
-  thread->traces = std::move(record.managed);
   std::copy(std::begin(record.registers), std::end(record.registers), thread->registers.value.begin());
   size_t bytes = 8 * (record.masks.capacity() + record.words.capacity());
-  if (captured_bytes_ + bytes > kMaxCaptureBytes) {
+  if (!Take(bytes)) {
     over_limit_++;
     return;
   }
-  captured_bytes_ += bytes;
+  if (Take(BytesOf(record.managed))) {
+    thread->traces = std::move(record.managed);
+  } else {
+    traces_over_limit_++;
+  }
   thread->has_stack = true;
   thread->stack_truncated = (record.flags & STACKD_THREAD_TRUNCATED) != 0;
   thread->stack = StackCopy(record.stack_base_avma, record.stack_words, std::move(record.masks), std::move(record.words),
@@ -92,6 +103,10 @@ void Recording::AddNotes(std::vector<std::string>* notes) const {
   if (over_limit_ > 0) {
     notes->push_back(std::to_string(over_limit_) + " stacks were dropped: the dump has more than " +
                      std::to_string(kMaxCaptureBytes >> 20) + " MiB");
+  }
+  if (traces_over_limit_ > 0) {
+    notes->push_back("what runtimes know of " + std::to_string(traces_over_limit_) +
+                     " threads was dropped: the dump has more than " + std::to_string(kMaxCaptureBytes >> 20) + " MiB");
   }
 }
 

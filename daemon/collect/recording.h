@@ -47,6 +47,8 @@ class Recording {
 
  private:
   bool is_crashed(uint32_t tid) const { return crashed_tid_ == tid; }
+  // Of the memory that one capture may take.
+  bool Take(size_t bytes);
   void Fill(ThreadRecord record, ThreadCapture* thread);
 
   const uint32_t seq_;
@@ -56,6 +58,7 @@ class Recording {
   std::optional<uint32_t> crashed_tid_;
   size_t captured_bytes_ = 0;
   int64_t over_limit_ = 0;
+  int64_t traces_over_limit_ = 0;
   int64_t corrupt_ = 0;
   const char* last_corruption_ = "";
 };

@@ -269,6 +269,16 @@ TEST(ExportFolded, CountsRecursion) {
                         "[7.9 MiB of the stack are not shown here: not copied];walk(Node*) × 65,412;memmove 1\n"));
 }
 
+TEST(ExportText, ShowsTasksThatStandWhereTheThreadThatCrashedDoes) {
+  v1::Dump dump;
+  dump.mutable_crash()->set_tid(7);
+  dump.add_threads()->set_tid(7);
+  AddGroup({7}, {"worker"}, {}, MakeStack({MakeFrame("main.wait", "/src/main.go", 3, "server")}), &dump);
+  EXPECT_THAT(Export(ExportText, dump), testing::Not(testing::HasSubstr("1 thread")));
+  dump.mutable_groups(0)->set_task_count(3);
+  EXPECT_THAT(Export(ExportText, dump), testing::HasSubstr("1 thread and 3 "));
+}
+
 TEST(ExportText, ShowsACrashOfWhichNoStackIsKnown) {
   v1::Dump dump;
   dump.mutable_process()->set_display_name("orders");

@@ -118,7 +118,8 @@ void ExportText(const v1::Dump& dump, const Sink& sink) {
   if (crashed != nullptr) WriteCrashedThread(dump, *crashed, &out);
   for (const v1::StackGroup& group : dump.groups()) {
     if (!out.wanted()) return;
-    const bool shown = crashed != nullptr && group.tids_size() == 1 && group.tids(0) == crashed->tid();
+    const bool shown =
+        crashed != nullptr && group.tids_size() == 1 && group.tids(0) == crashed->tid() && group.task_count() == 0;
     if (shown) continue;
     WriteGroup(group, threads, &out);
   }

@@ -1,7 +1,9 @@
 #include "daemon/managed/managed_reader.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "daemon/base/clock.h"
 #include "daemon/collect/memory_reader.h"
 #include "daemon/managed/cpython/cpython_reader.h"
 #include "daemon/managed/go/go_reader.h"
@@ -12,6 +14,9 @@ namespace stackd {
 namespace {
 
 using Readers = std::vector<std::unique_ptr<RuntimeReader>>;
+
+// What the agent wrote is decoded without waiting for anything.
+constexpr int64_t kDecodeNs = 50 * kNsPerMs;
 
 ManagedFacts Ask(const Readers& readers, const RuntimeInput& input) {
   ManagedFacts facts;
@@ -32,20 +37,29 @@ ManagedReader::ManagedReader() {
 
 ManagedReader::~ManagedReader() = default;
 
-void ManagedReader::Read(int64_t deadline_ns, const std::shared_ptr<Capture>& capture) const {
+void ManagedReader::Read(int64_t deadline_ns, const std::shared_ptr<Capture>& capture, bool frames_only) const {
+  // A reader that is late still looks at them when `capture` has other facts.
+  const auto reports =
+      std::make_shared<const std::vector<RuntimeReport>>(std::exchange(capture->managed, ManagedFacts()).reports);
+  bool late = false;
   if (capture->memory != nullptr) {
     // It may go on after its deadline: what it looks at and what it writes to is its own or stays as it is.
     auto facts = std::make_shared<ManagedFacts>();
     const bool read = capture->memory->Run(
-        deadline_ns, [facts, deadline_ns, readers = readers_, captured = std::shared_ptr<const Capture>(capture)](
-                         const ProcessFiles& memory) { *facts = Ask(*readers, {*captured, &memory, deadline_ns}); });
-    if (read) {
-      capture->managed = std::move(*facts);
-      return;
-    }
-    capture->notes.push_back("the memory of its runtimes could not be read in time: their frames may be missing");
+        deadline_ns,
+        [=, readers = readers_, captured = std::shared_ptr<const Capture>(capture)](const ProcessFiles& memory) {
+          *facts = Ask(*readers, {*captured, &memory, deadline_ns, *reports, frames_only});
+        });
+    if (read) capture->managed = std::move(*facts);
+    late = !read;
   }
-  capture->managed = Ask(*readers_, {*capture, nullptr, deadline_ns});
+  if (late) capture->notes.push_back("the memory of its runtimes could not be read in time: their frames may be missing");
+  if (late || capture->memory == nullptr) {
+    const int64_t decoded_by_ns = std::max(deadline_ns, MonotonicNs() + kDecodeNs);
+    capture->managed = Ask(*readers_, {*capture, nullptr, decoded_by_ns, *reports, frames_only});
+  }
+  if (late) return;
+  for (ThreadCapture& thread : capture->threads) thread.traces = {};
 }
 
 }  // namespace stackd

@@ -17,9 +17,10 @@ class ManagedReader {
   ManagedReader();
   ~ManagedReader();
 
-  // Fills in `capture->managed`. A process whose memory cannot be read by `deadline_ns` has what its agent wrote, and a
-  // note.
-  void Read(int64_t deadline_ns, const std::shared_ptr<Capture>& capture) const;
+  // Fills in `capture->managed`, out of its reports and its threads' traces, which are taken away where nobody looks at
+  // them any more. A process whose memory cannot be read by `deadline_ns` has what its agent wrote, and a note.
+  // `frames_only`: no tasks and no locks.
+  void Read(int64_t deadline_ns, const std::shared_ptr<Capture>& capture, bool frames_only = false) const;
 
  private:
   std::shared_ptr<const std::vector<std::unique_ptr<RuntimeReader>>> readers_;

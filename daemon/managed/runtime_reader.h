@@ -4,19 +4,24 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "daemon/collect/capture.h"
 #include "daemon/collect/process_files.h"
 
 namespace stackd {
 
-// Of one capture. What a reader may look at stays as it is while it looks: threads (tid, name, status, registers, stack,
-// traces), map, crash, process.
+// Of one capture. What a reader may look at stays as it is while it looks: of `capture` threads (tid, name, status,
+// registers, stack, traces), map, crash, process.
 struct RuntimeInput {
   const Capture& capture;
   const ProcessFiles* memory;  // nullptr: it cannot be read
   // By then a reader has returned, with what it has.
   int64_t deadline_ns;
+  // What runtimes said of their own end.
+  std::span<const RuntimeReport> reports = {};
+  // Wanted are the frames of the threads captured: no tasks, no locks.
+  bool frames_only = false;
 };
 
 // A reader keeps what it has learnt of files, by FileIdentity, bounded. Thread-safe. All that it reads is hostile, and

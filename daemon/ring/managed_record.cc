@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace stackd {
@@ -9,6 +10,8 @@ namespace {
 
 // More runtimes are not in one thread.
 constexpr size_t kMaxTraces = 8;
+// Of a name, which each frame of a thread gets a copy of. A multiple of 4, so that no character of UTF-16 or UCS-4 is cut.
+constexpr size_t kMaxNameBytes = 1024;
 
 template <typename T>
 bool Take(std::span<const char> entry, T* value) {
@@ -22,15 +25,15 @@ bool AddSymbol(std::span<const char> entry, ManagedTrace* trace) {
   if (!Take(entry, &raw)) return false;
   std::span<const char> texts = entry.subspan(sizeof(raw));
   if (texts.size() < uint64_t{raw.function_bytes} + raw.file_bytes + raw.table_bytes) return false;
-  const auto text = [&](uint32_t size_bytes) {
-    std::string result(texts.data(), size_bytes);
+  const auto text = [&](uint32_t size_bytes, size_t max_bytes) {
+    std::string result(texts.data(), std::min<size_t>(size_bytes, max_bytes));
     texts = texts.subspan(size_bytes);
     return result;
   };
   ManagedSymbol symbol{.key = raw.key, .first_line = raw.first_line, .table_format = raw.table_format};
-  symbol.function = text(raw.function_bytes);
-  symbol.file = text(raw.file_bytes);
-  symbol.table = text(raw.table_bytes);
+  symbol.function = text(raw.function_bytes, kMaxNameBytes);
+  symbol.file = text(raw.file_bytes, kMaxNameBytes);
+  symbol.table = text(raw.table_bytes, raw.table_bytes);
   trace->symbols.push_back(std::move(symbol));
   return true;
 }

@@ -71,6 +71,17 @@ TEST(ManagedRecordTest, GivesWhatEachRuntimeSaid) {
   EXPECT_EQ(traces[1].frames[0].key, 11u);
 }
 
+TEST(ManagedRecordTest, LongNamesAreCutAndTablesAreNot) {
+  const std::string name(5000, 'a');
+  const auto traces = ParseManaged(Runtime(STACKD_RUNTIME_V8) + Symbol(name, name, name) + Frame(9));
+  ASSERT_THAT(traces, SizeIs(1));
+  ASSERT_THAT(traces[0].symbols, SizeIs(1));
+  EXPECT_THAT(traces[0].symbols[0].function, SizeIs(1024));
+  EXPECT_THAT(traces[0].symbols[0].file, SizeIs(1024));
+  EXPECT_EQ(traces[0].symbols[0].table, name);
+  EXPECT_THAT(traces[0].frames, SizeIs(1));
+}
+
 TEST(ManagedRecordTest, WhatStandsBeforeAnyRuntimeIsNotTaken) {
   EXPECT_THAT(ParseManaged(Frame(1) + Runtime(1)), IsEmpty());
   EXPECT_THAT(ParseManaged({}), IsEmpty());

@@ -78,6 +78,8 @@ class AnswerStacks {
   }
 
   int32_t without_stack() const { return without_stack_; }
+  // One did not fit: what refers to a stack that is not there yet has none.
+  bool full() const { return full_; }
 
  private:
   const v1::Dump& dump_;
@@ -91,14 +93,15 @@ class AnswerStacks {
 // Returns how many were left out.
 int32_t AddThreads(const v1::Dump& dump, Budget* budget, AnswerStacks* stacks, v1::Dump* answer) {
   for (const v1::Thread& thread : dump.threads()) {
-    if (!budget->Take(thread.ByteSizeLong())) return dump.threads_size() - answer->threads_size();
+    if (!budget->Take(thread.ByteSizeLong())) break;
     *answer->add_threads() = thread;
   }
   for (v1::Thread& thread : *answer->mutable_threads()) stacks->Refer(&thread);
-  return 0;
+  return dump.threads_size() - answer->threads_size();
 }
 
-// Those of small groups first: the largest say the same a thousand times. Returns how many were left out.
+// Those of small groups first: the largest say the same a thousand times. Each with its stack, until one does not fit.
+// Returns how many were left out.
 int64_t AddTasks(const v1::Dump& dump, Budget* budget, AnswerStacks* stacks, v1::Dump* answer) {
   std::vector<int64_t> users(static_cast<size_t>(dump.stacks_size()));
   const auto users_of = [&](const v1::Task& task) -> int64_t* {
@@ -114,16 +117,14 @@ int64_t AddTasks(const v1::Dump& dump, Budget* budget, AnswerStacks* stacks, v1:
     by_users.emplace_back(count == nullptr ? 0 : *count, i);
   }
   std::ranges::sort(by_users);
-  std::vector<int> chosen;
+  std::vector<std::pair<int, v1::Task>> chosen;
   for (const auto& [count, i] : by_users) {
-    if (!budget->Take(dump.tasks(i).ByteSizeLong())) break;
-    chosen.push_back(i);
+    if (stacks->full() || !budget->Take(dump.tasks(i).ByteSizeLong())) break;
+    chosen.emplace_back(i, dump.tasks(i));
+    stacks->Refer(&chosen.back().second);
   }
-  std::ranges::sort(chosen);
-  for (int i : chosen) {
-    *answer->add_tasks() = dump.tasks(i);
-    stacks->Refer(answer->mutable_tasks(answer->tasks_size() - 1));
-  }
+  std::ranges::sort(chosen, {}, &std::pair<int, v1::Task>::first);
+  for (auto& [i, task] : chosen) *answer->add_tasks() = std::move(task);
   return dump.tasks_size() - answer->tasks_size();
 }
 

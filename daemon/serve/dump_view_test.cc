@@ -70,6 +70,38 @@ TEST(DumpView, LeavesOutTasksOfTheLargestGroupsFirstAndCountsAll) {
   EXPECT_THAT(full.notes(0), HasSubstr(std::to_string(100'000 - full.tasks_size()) + " tasks"));
 }
 
+TEST(DumpView, OfManyTasksWithStacksOfTheirOwnHasTasksWithTheirStacks) {
+  v1::Dump dump;
+  for (int i = 0; i < 20'000; ++i) {
+    dump.add_stacks()->add_frames()->set_function(std::string(500, 'a') + std::to_string(i));
+    dump.add_tasks()->set_stack(i);
+  }
+  const v1::Dump full = ViewOf(dump, v1::DUMP_VIEW_FULL);
+  EXPECT_LE(full.ByteSizeLong(), kAnswerBudgetBytes);
+  EXPECT_GT(full.tasks_size(), 5000);
+  int without_stack = 0;
+  for (int i = 0; i < full.tasks_size(); ++i) {
+    if (!full.tasks(i).has_stack()) {
+      ++without_stack;
+      continue;
+    }
+    EXPECT_EQ(full.stacks(full.tasks(i).stack()).frames(0).function(), dump.stacks(i).frames(0).function());
+  }
+  EXPECT_LE(without_stack, 1);
+  EXPECT_THAT(full.notes(), Contains(HasSubstr(std::to_string(20'000 - full.tasks_size()) + " tasks")));
+}
+
+TEST(DumpView, WhoseThreadsDoNotAllFitPointsToNoStackThatIsNotThere) {
+  v1::Dump dump = DumpOf(100);
+  dump.clear_groups();
+  const v1::Dump full = ViewOf(dump, v1::DUMP_VIEW_FULL, 5000);
+  ASSERT_GT(full.threads_size(), 0);
+  ASSERT_LT(full.threads_size(), 100);
+  for (const v1::Thread& thread : full.threads()) {
+    if (thread.has_stack()) EXPECT_LT(thread.stack(), full.stacks_size());
+  }
+}
+
 TEST(DumpView, FullHasAllButLines) {
   v1::Dump dump = DumpOf(3);
   v1::Dump full = ViewOf(dump, v1::DUMP_VIEW_UNSPECIFIED);

@@ -86,6 +86,11 @@ grpc::Status BadFrames() {
   return BadField("frames", "frames must be ALL_FRAMES, MANAGED_FRAMES or NATIVE_FRAMES", "BAD_FRAMES");
 }
 
+// No filter sees the frames of a view that has none: the dump may be large.
+v1::Dump Answer(const std::shared_ptr<const v1::Dump>& dump, v1::FrameFilter filter, v1::DumpView view) {
+  return view == v1::DUMP_VIEW_BASIC ? BasicView(*dump) : ViewOf(*WithFrames(dump, filter), view);
+}
+
 bool Holds(const ProcessDescription& process, const std::string& part) {
   return ToValidUtf8(process.display_name).find(part) != std::string::npos ||
          process.executable.find(part) != std::string::npos || process.hostname.find(part) != std::string::npos;
@@ -270,7 +275,7 @@ grpc::Status StackdService::CreateDump(grpc::ServerContext* context, const v1::C
     if (status.code == Code::kNotFound && status.reason.empty()) status.reason = "PROCESS_EXITED";
     return ToGrpcStatus(status, {.resource_type = kProcessType, .resource_name = found.process.name()});
   }
-  *response = ViewOf(*WithFrames(*dump, request->frames()), request->view());
+  *response = Answer(*dump, request->frames(), request->view());
   return grpc::Status::OK;
 }
 
@@ -278,7 +283,7 @@ grpc::Status StackdService::GetDump(grpc::ServerContext*, const v1::GetDumpReque
   if (!v1::FrameFilter_IsValid(request->frames())) return BadFrames();
   Result<SharedDump> dump = FindDump(request->name());
   if (!dump) return StoreFailure(dump.error(), "name", request->name());
-  *response = ViewOf(*WithFrames(*dump, request->frames()), request->view());
+  *response = Answer(*dump, request->frames(), request->view());
   return grpc::Status::OK;
 }
 
@@ -348,7 +353,7 @@ grpc::Status StackdService::ResymbolizeDump(grpc::ServerContext* context, const 
   }
   Result<SharedDump> dump = parts_.pipeline->Resymbolize(name, deadline_ns);
   if (!dump) return StoreFailure(dump.error(), "name", name);
-  *response = ViewOf(*WithFrames(*dump, v1::ALL_FRAMES), request->view());
+  *response = Answer(*dump, v1::ALL_FRAMES, request->view());
   return grpc::Status::OK;
 }
 

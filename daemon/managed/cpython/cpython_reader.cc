@@ -56,12 +56,22 @@ void Describe(const Seen& seen, ManagedFacts* facts) {
 
 void CpythonReader::Read(const RuntimeInput& input, ManagedFacts* facts) {
   Seen seen;
+  size_t left_out = 0;
   for (const ThreadCapture& thread : input.capture.threads) {
+    if (!thread.traces.empty() && MonotonicNs() >= input.deadline_ns) {
+      ++left_out;
+      continue;
+    }
     for (const ManagedTrace& trace : thread.traces) {
       if (trace.runtime == STACKD_RUNTIME_CPYTHON) AddTrace(thread.tid, trace, &seen, facts);
     }
   }
   Describe(seen, facts);
+  if (left_out != 0) {
+    facts->notes.push_back("time was up before the Python frames of " + std::to_string(left_out) +
+                           " threads were looked for");
+  }
+  if (input.frames_only) return;
   if (seen.interpreters.empty() || input.memory == nullptr || MonotonicNs() >= input.deadline_ns) return;
   for (ManagedWait& wait : FindGilWaits(input.capture.threads, seen.interpreters, seen.gil_holders, *input.memory)) {
     facts->waits.push_back(std::move(wait));

@@ -1,0 +1,38 @@
+#include "daemon/collect/recording.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace stackd {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+ThreadRecord Record(uint32_t tid, size_t table_bytes) {
+  ThreadRecord record;
+  record.seq = 1;
+  record.tid = tid;
+  // Room that is never touched counts, too.
+  record.managed.emplace_back().symbols.emplace_back().table.reserve(table_bytes);
+  return record;
+}
+
+TEST(RecordingTest, WhatRuntimesKnowOfThreadsIsBounded) {
+  CollectorCounters counters;
+  Recording recording(1, &counters);
+  for (uint32_t tid = 1; tid <= 4; ++tid) recording.OnThread(Record(tid, 100u << 20));
+  const std::vector<ThreadCapture> threads = recording.TakeThreads();
+  ASSERT_THAT(threads, SizeIs(4));
+  EXPECT_THAT(threads[1].traces, SizeIs(1));
+  EXPECT_THAT(threads[2].traces, IsEmpty());
+  EXPECT_TRUE(threads[3].has_stack) << "its native stack takes little";
+  std::vector<std::string> notes;
+  recording.AddNotes(&notes);
+  EXPECT_THAT(notes, ElementsAre(HasSubstr("of 2 threads was dropped")));
+}
+
+}  // namespace
+}  // namespace stackd

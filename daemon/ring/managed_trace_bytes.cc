@@ -1,0 +1,16 @@
+#include "daemon/ring/managed_trace_bytes.h"
+
+namespace stackd {
+
+size_t BytesOf(const std::vector<ManagedTrace>& traces) {
+  size_t bytes = traces.capacity() * sizeof(ManagedTrace);
+  for (const ManagedTrace& trace : traces) {
+    bytes += trace.frames.capacity() * sizeof(ManagedTraceFrame) + trace.symbols.capacity() * sizeof(ManagedSymbol);
+    for (const ManagedSymbol& symbol : trace.symbols) {
+      bytes += symbol.function.capacity() + symbol.file.capacity() + symbol.table.capacity();
+    }
+  }
+  return bytes;
+}
+
+}  // namespace stackd
