@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/base/clock.h"
 #include "daemon/managed/v8/script_lines.h"
 #include "daemon/ring/managed_trace.h"
 #include "stackd/v8_trace.h"
@@ -177,14 +178,23 @@ void V8Reader::Read(const RuntimeInput& input, ManagedFacts* facts) {
   }
   if (versions.empty()) return;
   if (input.memory != nullptr) lines.Read(*input.memory, input.deadline_ns);
+  size_t left_out = 0;
   for (const ThreadCapture& thread : input.capture.threads) {
     const auto traces = TracesOf(thread);
     if (traces.empty()) continue;
+    if (MonotonicNs() >= input.deadline_ns) {
+      ++left_out;
+      continue;
+    }
     ManagedStack stack = StackOf(traces, lines);
     if (!stack.frames.empty() || !stack.problem.empty()) facts->threads[thread.tid].stacks.push_back(std::move(stack));
   }
   for (const auto& [version, problem] : versions) {
     facts->runtimes.push_back({.language = Language::kJavascript, .name = VersionText(version), .problem = problem});
+  }
+  if (left_out != 0) {
+    facts->notes.push_back("time was up before the JavaScript frames of " + std::to_string(left_out) +
+                           " threads were looked for");
   }
   if (lines.missing_scripts() > 0) {
     facts->notes.push_back("lines of " + std::to_string(lines.missing_scripts()) +
