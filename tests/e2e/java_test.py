@@ -3,10 +3,9 @@
     java: 25.0.3          13 of 13 stacks as jstack has them, 222 frames
 """
 
+import functools
 import json
 import os
-import pathlib
-import signal
 import subprocess
 import sys
 import tempfile
@@ -40,6 +39,24 @@ def java_lines(dump, tid):
             if is_java(frame) and "." in frame["function"] and " " not in frame["function"]]
 
 
+def each_vm(at_least=11):
+    """Calls the case with each VM, as a subtest: one that fails does not hide how the others are."""
+
+    def wrap(case):
+        @functools.wraps(case)
+        def run(self):
+            fitting = [jdk for jdk in jdks.found() if jdk.release >= at_least]
+            if not fitting:
+                self.skipTest(f"no HotSpot of release {at_least} or later is here")
+            for jdk in fitting:
+                with self.subTest(java=str(jdk)):
+                    case(self, jdk)
+
+        return run
+
+    return wrap
+
+
 class JavaTest(StackdTest):
     limit_s = 900
 
@@ -61,15 +78,6 @@ class JavaTest(StackdTest):
         if not jdks.tool("javac") or not jdks.tool("jstack"):
             self.skipTest("no javac and jstack are here: deploy/install-deps.sh --tests installs them")
 
-    def each(self, at_least=11):
-        """Each VM, as a subtest."""
-        fitting = [jdk for jdk in jdks.found() if jdk.release >= at_least]
-        if not fitting:
-            self.skipTest(f"no HotSpot of release {at_least} or later is here")
-        for jdk in fitting:
-            with self.subTest(java=str(jdk)):
-                yield jdk
-
     def say(self, jdk, what):
         print(f"java: {jdk!s:<16} {what}", file=sys.stderr, flush=True)
 
@@ -86,151 +94,163 @@ class JavaTest(StackdTest):
                  java_lines(before, tid) == java_lines(after, tid)}
         return result, after, still
 
-    def test_every_thread_that_stands_still_has_the_frames_that_jstack_has(self):
-        for jdk in self.each():
-            daemon = self.start_daemon()
-            victim = self.start(jdk, "Blocked", "quiet")
-            text, dump, still = self.steady_dumps(daemon, victim.pid, lambda: jdks.jstack(victim.pid))
-            expected = jdks.parse_jstack(text)
-            equal = 0
-            for tid in sorted(still & set(expected)):
-                self.assertEqual(expected[tid], java_lines(dump, tid), f"{jdk}: {dump.threads[tid].get('name')}")
-                equal += 1
-            self.assertGreaterEqual(equal, 8, "threads that could be compared")
-            self.say(jdk, f"{equal} of {len(expected)} stacks as jstack has them, "
-                          f"{sum(len(expected[tid]) for tid in still & set(expected))} frames")
-            self.assertTrue(any("HotSpot" in r.get("name", "") for r in dump.resource.get("runtimes", [])))
-            self.assertTrue(dump.named("a thread with a long name"))
-            victim.kill()
-            daemon.kill()
+    @each_vm()
+    def test_every_thread_that_stands_still_has_the_frames_that_jstack_has(self, jdk):
+        daemon = self.start_daemon()
+        victim = self.start(jdk, "Blocked", "quiet")
+        text, dump, still = self.steady_dumps(daemon, victim.pid, lambda: jdks.jstack(victim.pid))
+        expected = jdks.parse_jstack(text)
+        equal = 0
+        for tid in sorted(still & set(expected)):
+            self.assertEqual(expected[tid], java_lines(dump, tid), f"{jdk}: {dump.threads[tid].get('name')}")
+            equal += 1
+        self.assertGreaterEqual(equal, 8, "threads that could be compared")
+        self.say(jdk, f"{equal} of {len(expected)} stacks as jstack has them, "
+                      f"{sum(len(expected[tid]) for tid in still & set(expected))} frames")
+        self.assertTrue(any("HotSpot" in r.get("name", "") for r in dump.resource.get("runtimes", [])))
+        self.assertTrue(dump.named("a thread with a long name"))
+        victim.kill()
+        daemon.kill()
 
-    def test_native_and_java_frames_are_in_order(self):
-        for jdk in self.each():
-            daemon = self.start_daemon()
-            victim = self.start(jdk, "Blocked", "quiet")
-            dump = daemon.dump(daemon.await_process(victim.pid)["name"])
+    @each_vm()
+    def test_native_and_java_frames_are_in_order(self, jdk):
+        daemon = self.start_daemon()
+        victim = self.start(jdk, "Blocked", "quiet")
+        process = daemon.await_process(victim.pid)["name"]
+
+        def accepting():
+            dump = daemon.dump(process)
             functions = dump.functions(dump.named("accept"))
-            order = [next((i for i, name in enumerate(functions) if wanted in name), -1) for wanted in
-                     ("accept", "Net.accept", "Blocked.accept", "java.lang.Thread.run", "JavaCalls::call", "start_thread")]
-            self.assertEqual(sorted(order), order, functions)
-            self.assertNotIn(-1, order, functions)
-            victim.kill()
-            daemon.kill()
+            return functions if "accept" in functions[0] else None
 
-    def test_deadlocks_are_those_that_jstack_finds(self):
-        for jdk in self.each():
-            daemon = self.start_daemon()
-            victim = self.start(jdk, "Blocked", "quiet")
-            dump = daemon.dump(daemon.await_process(victim.pid)["name"])
-            expected = jdks.deadlocks(jdks.jstack(victim.pid))
-            self.assertEqual(2, len(expected))
-            findings = [f for f in dump.resource.get("findings", []) if "DEADLOCK" in f.get("kind", "")]
-            cycles = {frozenset(dump.threads[tid]["name"] for tid in f["tids"]) for f in findings}
-            self.assertEqual(expected, cycles, json.dumps(findings, indent=1))
-            waits = [dump.threads[dump.named(name)].get("wait", {}) for name in ("monitor-left", "lock-first")]
-            self.assertEqual(["MONITOR", "MONITOR"], [wait.get("kind") for wait in waits])
-            victim.kill()
-            daemon.kill()
+        functions = eventually("a thread is in accept()", accepting)
+        order = [next((i for i, name in enumerate(functions) if wanted in name), -1) for wanted in
+                 ("accept", "sun.nio.ch.", "Blocked.accept", "java.lang.Thread.run", "JavaCalls::call", "start_thread")]
+        self.assertEqual(sorted(order), order, functions)
+        self.assertNotIn(-1, order, functions)
+        victim.kill()
+        daemon.kill()
 
-    def test_a_counted_loop_is_seen_while_it_runs(self):
-        for jdk in self.each():
-            daemon = self.start_daemon()
-            victim = self.start(jdk, "Blocked")
-            process = daemon.await_process(victim.pid)["name"]
+    @each_vm()
+    def test_deadlocks_are_those_that_jstack_finds(self, jdk):
+        daemon = self.start_daemon()
+        victim = self.start(jdk, "Blocked", "quiet")
+        dump = daemon.dump(daemon.await_process(victim.pid)["name"])
+        expected = jdks.deadlocks(jdks.jstack(victim.pid))
+        self.assertEqual(2, len(expected))
+        findings = [f for f in dump.resource.get("findings", []) if "DEADLOCK" in f.get("kind", "")]
+        cycles = {frozenset(dump.threads[tid]["name"] for tid in f["tids"]) for f in findings}
+        self.assertEqual(expected, cycles, json.dumps(findings, indent=1))
+        waits = [dump.threads[dump.named(name)].get("wait", {}) for name in ("monitor-left", "lock-first")]
+        self.assertEqual(["MONITOR", "MONITOR"], [wait.get("kind") for wait in waits])
+        victim.kill()
+        daemon.kill()
 
-            def counting():
-                dump = daemon.dump(process)
-                functions = [line.function for line in java_lines(dump, dump.named("count"))]
-                return functions[:2] == ["Blocked.countOnce", "Blocked.count"]
+    @each_vm()
+    def test_a_counted_loop_is_seen_while_it_runs(self, jdk):
+        daemon = self.start_daemon()
+        victim = self.start(jdk, "Blocked")
+        process = daemon.await_process(victim.pid)["name"]
 
-            eventually("the loop is on the stack", counting)
-            victim.kill()
-            daemon.kill()
+        def counting():
+            dump = daemon.dump(process)
+            functions = [line.function for line in java_lines(dump, dump.named("count"))]
+            return functions[:2] == ["Blocked.countOnce", "Blocked.count"]
 
-    def test_what_the_vm_recovers_from_stays_its_own(self):
-        for jdk in self.each():
-            daemon = self.start_daemon()
-            for number, options in enumerate(([], ["-Xcheck:jni"])):
-                ending = run_to_end([jdk.java, *options, "-cp", self.classes, "Survives"],
-                                    self.dir / f"survives-{jdk}-{number}", environment(self.dir))
-                self.assertEqual(("exit code 0", b"200000 20\n", b""), (ending.manner, ending.out, ending.err))
-            self.assertEqual([], [d for d in daemon.ctl_json("list").get("dumps", [])])
-            daemon.kill()
+        eventually("the loop is on the stack", counting)
+        victim.kill()
+        daemon.kill()
 
-    def test_a_crash_has_java_frames_and_the_vm_its_own_report(self):
-        for jdk in self.each():
-            daemon = self.start_daemon()
-            folder = self.dir / f"crash-{jdk}"
-            folder.mkdir()
-            victim = self.start(jdk, "Dies", "segv", options=["-XX:-CreateCoredumpOnCrash"], stdin="", cwd=folder)
-            daemon.await_process(victim.pid)
-            victim.process.stdin.write(b"\n")
-            victim.process.stdin.flush()
-            victim.process.wait(60)
-            dump = crash_of(daemon, victim.pid)
-            functions = [line.function for line in java_lines(dump, dump.resource["crash"]["tid"])]
-            self.assertIn("Dies.writeNowhere", functions)
-            self.assertEqual("Dies.main", functions[-1])
-            self.assertTrue((folder / f"hs_err_pid{victim.pid}.log").exists())
-            daemon.kill()
+    @each_vm()
+    def test_what_the_vm_recovers_from_stays_its_own(self, jdk):
+        daemon = self.start_daemon()
+        for number, options in enumerate(([], ["-Xcheck:jni"])):
+            ending = run_to_end([jdk.java, *options, "-cp", self.classes, "Survives"],
+                                self.dir / f"survives-{jdk}-{number}", environment(self.dir))
+            self.assertEqual(("exit code 0", b"200000 20\n", b""), (ending.manner, ending.out, ending.err))
+        self.assertEqual([], [d for d in daemon.ctl_json("list").get("dumps", [])])
+        daemon.kill()
 
-    def test_a_heap_that_is_exhausted_is_dumped_where_it_was(self):
-        for jdk in self.each():
-            daemon = self.start_daemon()
-            victim = self.start(jdk, "Dies", "heap", options=["-Xmx64m", f"-agentpath:{AGENT}"], stdin="")
-            daemon.await_process(victim.pid)
-            victim.process.stdin.write(b"\n")
-            victim.process.stdin.flush()
-            victim.read_until("caught")
+    @each_vm()
+    def test_a_crash_has_java_frames_and_the_vm_its_own_report(self, jdk):
+        daemon = self.start_daemon()
+        folder = self.dir / f"crash-{jdk}"
+        folder.mkdir()
+        victim = self.start(jdk, "Dies", "segv", options=["-XX:-CreateCoredumpOnCrash"], stdin="", cwd=folder)
+        daemon.await_process(victim.pid)
+        victim.process.stdin.write(b"\n")
+        victim.process.stdin.flush()
+        victim.process.wait(60)
+        dump = crash_of(daemon, victim.pid)
+        functions = [line.function for line in java_lines(dump, dump.resource["crash"]["tid"])]
+        self.assertIn("Dies.writeNowhere", functions)
+        self.assertEqual("Dies.main", functions[-1])
+        self.assertTrue((folder / f"hs_err_pid{victim.pid}.log").exists())
+        daemon.kill()
 
-            def self_dumps():
-                return [d for d in daemon.ctl_json("list").get("dumps", []) if d.get("trigger") == "SELF"]
+    @each_vm()
+    def test_a_heap_that_is_exhausted_is_dumped_where_it_was(self, jdk):
+        daemon = self.start_daemon()
+        victim = self.start(jdk, "Dies", "heap", options=["-Xmx64m", f"-agentpath:{AGENT}"], stdin="")
+        daemon.await_process(victim.pid)
+        victim.process.stdin.write(b"\n")
+        victim.process.stdin.flush()
+        victim.read_until("caught")
 
-            name = eventually("a dump that the process asked for", self_dumps)[0]["name"]
+        def self_dumps():
+            return [d for d in daemon.ctl_json("list").get("dumps", []) if d.get("trigger") == "SELF"]
+
+        name = eventually("a dump that the process asked for", self_dumps)[0]["name"]
+
+        def unwound():
             exported = daemon.ctl("export", name, "-f", "json")
             self.assertEqual(OK, exported.code, exported.err)
             dump = Dump(json.loads(exported.out))
-            functions = {line.function for tid in dump.threads for line in java_lines(dump, tid)}
-            self.assertIn("Dies.fillHeap", functions)
-            victim.kill()
-            daemon.kill()
+            return dump if dump.threads else None
 
-    def test_dumps_under_compilation_collection_and_class_loading_have_whole_stacks(self):
+        # It is listed once its stacks are stored.
+        dump = eventually("its stacks are unwound", unwound)
+        functions = {line.function for tid in dump.threads for line in java_lines(dump, tid)}
+        self.assertIn("Dies.fillHeap", functions)
+        victim.kill()
+        daemon.kill()
+
+    @each_vm()
+    def test_dumps_under_compilation_collection_and_class_loading_have_whole_stacks(self, jdk):
         outermost = {"reflect": "Churn.reflect", "allocate": "Churn.allocate", "sort": "Churn.sort", "load": "Churn.load"}
-        for jdk in self.each():
-            daemon = self.start_daemon()
-            victim = self.start(jdk, "Churn", options=["-Xmx256m"], stdin="")
-            process = daemon.await_process(victim.pid)["name"]
-            dumps = whole = looked = 0
-            end = time.monotonic() + float(os.environ.get("STACKD_CHURN_S", 20))
-            while time.monotonic() < end:
-                dump = daemon.dump(process)
-                dumps += 1
-                for name, method in outermost.items():
-                    functions = [line.function for line in java_lines(dump, dump.named(name))]
-                    looked += 1
-                    whole += method in functions and functions[-1] == "java.lang.Thread.run"
-                self.assertTrue(victim.alive(), victim.error_text())
-                time.sleep(0.05)
-            victim.process.stdin.write(b"q")
-            victim.process.stdin.flush()
-            victim.read_until("well true")
-            self.say(jdk, f"{whole} of {looked} stacks whole in {dumps} dumps under churn")
-            self.assertGreaterEqual(whole, 0.98 * looked)
-            victim.kill()
-            daemon.kill()
+        daemon = self.start_daemon()
+        victim = self.start(jdk, "Churn", options=["-Xmx256m"], stdin="")
+        process = daemon.await_process(victim.pid)["name"]
+        dumps = whole = looked = 0
+        end = time.monotonic() + float(os.environ.get("STACKD_CHURN_S", 20))
+        while time.monotonic() < end:
+            dump = daemon.dump(process)
+            dumps += 1
+            for name, method in outermost.items():
+                functions = [line.function for line in java_lines(dump, dump.named(name))]
+                looked += 1
+                whole += method in functions and functions[-1] == "java.lang.Thread.run"
+            self.assertTrue(victim.alive(), victim.error_text())
+            time.sleep(0.05)
+        victim.process.stdin.write(b"q")
+        victim.process.stdin.flush()
+        victim.read_until("well true")
+        self.say(jdk, f"{whole} of {looked} stacks whole in {dumps} dumps under churn")
+        self.assertGreaterEqual(whole, 0.98 * looked)
+        victim.kill()
+        daemon.kill()
 
-    def test_a_virtual_thread_shows_on_its_carrier(self):
-        for jdk in self.each(at_least=21):
-            daemon = self.start_daemon()
-            victim = self.start(jdk, "Virtual")
-            dump = daemon.dump(daemon.await_process(victim.pid)["name"])
-            stacks = [[line.function for line in java_lines(dump, tid)] for tid in dump.threads]
-            spinning = [functions for functions in stacks if "Virtual.spin" in functions]
-            self.assertEqual(1, len(spinning))
-            self.assertIn("jdk.internal.vm.Continuation.run", spinning[0])
-            victim.kill()
-            daemon.kill()
+    @each_vm(at_least=21)
+    def test_a_virtual_thread_shows_on_its_carrier(self, jdk):
+        daemon = self.start_daemon()
+        victim = self.start(jdk, "Virtual")
+        dump = daemon.dump(daemon.await_process(victim.pid)["name"])
+        stacks = [[line.function for line in java_lines(dump, tid)] for tid in dump.threads]
+        spinning = [functions for functions in stacks if "Virtual.spin" in functions]
+        self.assertEqual(1, len(spinning))
+        self.assertIn("jdk.internal.vm.Continuation.run", spinning[0])
+        victim.kill()
+        daemon.kill()
 
 
 if __name__ == "__main__":

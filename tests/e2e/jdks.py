@@ -93,6 +93,5 @@ def jstack(pid):
 
 def deadlocks(text):
     """Names of threads in each "Found one Java-level deadlock"."""
-    part = text[text.find("Found one Java-level deadlock"):text.find("Java stack information")]
-    cycles = part.split("Found one Java-level deadlock:")[1:]
+    cycles = [part.split("Java stack information")[0] for part in text.split("Found one Java-level deadlock:")[1:]]
     return {frozenset(re.findall(r'^"(.*)":$', cycle, re.M)) for cycle in cycles}

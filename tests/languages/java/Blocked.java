@@ -80,7 +80,8 @@ public class Blocked {
 
   static void accept() {
     try {
-      new java.net.ServerSocket(0).accept();
+      // Not a ServerSocket's: in release 11 that one waits in poll(), and takes the end of it by a signal for a timeout.
+      java.nio.channels.ServerSocketChannel.open().bind(null).accept();
     } catch (java.io.IOException e) {
       throw new RuntimeException(e);
     }
