@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 
+import crashes
 import go_programs
 from harness import StackdTest, die_with_parent, eventually
 
@@ -38,7 +39,6 @@ class GoTest(StackdTest):
 
     def newest(self):
         return self.toolchains[-1]
-
 
     # --- Goroutines ---
 
@@ -140,9 +140,12 @@ class GoTest(StackdTest):
         if not any(version >= "go1.23" for _, version in self.toolchains):
             self.skipTest("debug.SetCrashOutput came with Go 1.23, and no such Go is here")
         path = self.build(self.newest()[0], "ends")
-        for word, function, said in (("nil", "main.fail", "nil pointer dereference"), ("index", "main.fail", "out of range"),
-                                     ("panic", "main.fail", "panic"), ("overflow", "main.overflow", "stack overflow"),
-                                     ("maps", "main.writeMaps.func1", "concurrent map writes")):
+        # The runtime keeps the first line of a fatal error out of debug.SetCrashOutput.
+        fatal = "fatal error: (its message is on the program's standard error)"
+        for word, function, said in (("nil", "main.fail", "invalid memory address or nil pointer dereference"),
+                                     ("index", "main.fail", "slice bounds out of range"),
+                                     ("panic", "main.fail", "panic: (its message is on the program's standard error)"),
+                                     ("overflow", "main.overflow", fatal), ("maps", "main.writeMaps.func1", fatal)):
             with self.subTest(end=word):
                 _, code_alone, errors_alone = self.run_to_end(path, word, "/nonexistent")
                 pid, code, errors = self.run_to_end(path, word, self.dir)
@@ -158,10 +161,7 @@ class GoTest(StackdTest):
                     self.assertIn("hunter2", errors)
 
     def find_crash(self, pid):
-        dumps = self.daemon.ctl_json("ls")
-        dumps = dumps if isinstance(dumps, list) else dumps.get("dumps", [])
-        return next((d["name"] for d in dumps
-                     if d.get("trigger") == "CRASH" and d.get("process", {}).get("pid") == pid), None)
+        return next((d["name"] for d in crashes.crashes(self.daemon) if d.get("process", {}).get("pid") == pid), None)
 
     def test_recovered_panics_are_none(self):
         self.daemon = self.start_daemon()

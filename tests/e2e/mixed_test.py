@@ -93,6 +93,7 @@ class MixedTest(StackdTest):
         print(f"mixed: {label}: {len(layers)} layers in order", file=sys.stderr, flush=True)
         victim.kill()
         daemon.kill()
+        return dump
 
     def test_python_calls_rust_which_calls_python(self):
         rustc = find_tool("rustc", "~/.cargo/bin")
@@ -119,14 +120,16 @@ class MixedTest(StackdTest):
                            ["*innermost", "*calledBack", "CallBack", "Java_Mixed_throughCpp", "*throughCpp", "*outermost",
                             "*main"])
 
-    def test_go_calls_c_which_calls_go(self):
+    def test_go_calls_c_which_calls_go_and_both_parts_in_go_are_shown(self):
+        """Go calls C on another stack, which is not the one that the thread is on: what lies there is not shown."""
         go = find_tool("go", "/usr/local/go/bin")
         if go is None:
             self.skipTest("there is no go")
         program = self.dir / "mixed_go"
         run(go, "build", "-o", program, PROGRAMS / "mixed_go.go", env=dict(os.environ, CGO_ENABLED="1"))
-        self.check(run(go, "version").split()[2], [program], "GO",
-                   ["*innermost", "*calledBack", "through_c", "c_calls_back", "*outermost", "*main"])
+        dump = self.check(run(go, "version").split()[2], [program], "GO",
+                          ["*innermost", "*calledBack", "*cgocallback", "*outermost", "*main", "*main"])
+        self.assertIn("Go was called by C in 1 threads: the C functions lie on another stack and are not shown", dump.notes)
 
     def test_javascript_calls_cpp_which_calls_javascript(self):
         node = find_tool("node")

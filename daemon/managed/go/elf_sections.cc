@@ -2,13 +2,16 @@
 
 #include <elf.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace stackd {
 namespace {
 
 constexpr uint64_t kMaxSections = 4096;
-constexpr uint64_t kMaxNameBytes = 1 << 20;
+constexpr uint64_t kMaxNamesBytes = 1 << 20;
+// All sections may share one name.
+constexpr size_t kMaxNameBytes = 64;
 
 template <typename T>
 bool ReadValue(const Module& module, uint64_t file_offset, T* value) {
@@ -32,14 +35,14 @@ std::vector<NamedSection> LoadedSections(const Module& module) {
   std::vector<Elf64_Shdr> headers(header.e_shnum);
   memcpy(headers.data(), table->data(), table->size());
   const Elf64_Shdr& names_header = headers[header.e_shstrndx];
-  auto names = module.Read(names_header.sh_offset, names_header.sh_size, kMaxNameBytes);
+  auto names = module.Read(names_header.sh_offset, names_header.sh_size, kMaxNamesBytes);
   if (!names) return {};
   std::vector<NamedSection> sections;
   for (const Elf64_Shdr& section : headers) {
     if ((section.sh_flags & SHF_ALLOC) == 0 || section.sh_type == SHT_NOBITS || section.sh_name >= names->size()) continue;
     const char* name = reinterpret_cast<const char*>(names->data()) + section.sh_name;
-    sections.push_back({std::string(name, strnlen(name, names->size() - section.sh_name)), section.sh_addr,
-                        section.sh_offset, section.sh_size});
+    sections.push_back({std::string(name, strnlen(name, std::min(kMaxNameBytes, names->size() - section.sh_name))),
+                        section.sh_addr, section.sh_offset, section.sh_size});
   }
   return sections;
 }

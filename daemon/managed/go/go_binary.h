@@ -1,6 +1,8 @@
-// What the file of a Go program says, stripped or not: its version, its functions, where the list of its goroutines is.
+// What the file of a Go program says, stripped or not: its version and its functions. And where a process has its code and
+// the list of its goroutines.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -9,6 +11,7 @@
 
 #include "daemon/base/result.h"
 #include "daemon/collect/process_files.h"
+#include "daemon/managed/go/elf_sections.h"
 #include "daemon/managed/go/go_layout.h"
 #include "daemon/managed/go/pclntab.h"
 #include "daemon/module/module.h"
@@ -24,19 +27,43 @@ struct GoPlace {
   bool is_wrapper = false;  // made by the compiler
 };
 
-// Immutable after Open.
-class GoBinary {
+// What is the same for all processes that run it, whatever they did to their memory. Thread-safe.
+class GoFile {
  public:
-  // nullptr: not a Go program.
-  // Fails with a sentence for a Go program that cannot be understood. `memory`, `bias`: of a process that runs it.
-  static Result<std::shared_ptr<const GoBinary>> Open(const std::shared_ptr<const Module>& module,
-                                                      const ProcessFiles& memory, uint64_t bias);
+  // Fails with a sentence for a Go program that cannot be understood, or not by the deadline.
+  static Result<std::shared_ptr<const GoFile>> Open(const std::shared_ptr<const Module>& module, int64_t deadline_ns);
   // By its section headers alone, some microseconds.
   static bool IsGo(const Module& module);
 
-  const std::string& version() const { return version_; }  // "go1.26.8"
-  const GoLayout& layout() const { return *layout_; }
-  const Pclntab& functions() const { return *functions_; }
+  // How much memory it takes.
+  uint64_t size_bytes() const { return functions_->size_bytes(); }
+
+ private:
+  friend class GoFileParser;
+  friend class GoBinary;
+  GoFile() = default;
+
+  std::shared_ptr<const Module> module_;
+  std::string version_;
+  const GoLayout* layout_ = nullptr;
+  std::optional<Pclntab> functions_;
+  uint64_t table_svma_ = 0;  // of the functions
+  std::vector<NamedSection> data_;
+  GoFunction for_each_goroutine_;
+  // Where the last process had the description of its code; the next is likely to have it there, which is checked.
+  mutable std::atomic<uint64_t> module_svma_{0};
+};
+
+// As one process has it. Immutable.
+class GoBinary {
+ public:
+  // Fails with a sentence.
+  static Result<GoBinary> Find(const std::shared_ptr<const GoFile>& file, const ProcessFiles& memory, uint64_t bias,
+                               int64_t deadline_ns);
+
+  const std::string& version() const { return file_->version_; }  // "go1.26.8"
+  const GoLayout& layout() const { return *file_->layout_; }
+  const Pclntab& functions() const { return *file_->functions_; }
   uint64_t text_svma() const { return text_svma_; }
   uint64_t text_end_svma() const { return text_end_svma_; }
   // Of runtime.allgs, a slice of pointers.
@@ -47,13 +74,14 @@ class GoBinary {
   std::vector<GoPlace> Places(uint64_t svma) const;
 
  private:
-  friend class GoBinaryParser;
-  GoBinary() = default;
+  explicit GoBinary(std::shared_ptr<const GoFile> file) : file_(std::move(file)) {}
 
-  std::shared_ptr<const Module> module_;
-  std::string version_;
-  const GoLayout* layout_ = nullptr;
-  std::optional<Pclntab> functions_;
+  bool FindModule(const ProcessFiles& memory, uint64_t bias, int64_t deadline_ns);
+  bool FindModuleIn(const NamedSection& section, const ProcessFiles& memory, uint64_t bias);
+  bool TakeModule(const uint8_t* module, uint64_t bias);
+  bool FindGoroutines();
+
+  std::shared_ptr<const GoFile> file_;
   uint64_t text_svma_ = 0;
   uint64_t text_end_svma_ = 0;
   uint64_t function_data_svma_ = 0;

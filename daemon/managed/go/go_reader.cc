@@ -11,7 +11,8 @@ namespace stackd {
 namespace {
 
 // A table of functions has megabytes; one that is not used makes room.
-constexpr size_t kMaxBinaries = 8;
+constexpr size_t kMaxGoFiles = 8;
+constexpr uint64_t kMaxGoFileBytes = 256 << 20;
 // That a file is no Go program takes a few bytes to remember.
 constexpr size_t kMaxFiles = 65536;
 
@@ -22,7 +23,7 @@ std::string DisplayVersion(const std::string& version) {
 class GoReader : public RuntimeReader {
  public:
   void Read(const RuntimeInput& input, ManagedFacts* facts) override {
-    const bool has_report = AddReports(input.capture, facts);
+    const bool has_report = AddReports(input, facts);
     if (input.capture.map == nullptr) return;
     std::set<const Module*> seen;
     for (const Mapping& mapping : input.capture.map->mappings()) {
@@ -33,17 +34,17 @@ class GoReader : public RuntimeReader {
   }
 
  private:
-  static bool AddReports(const Capture& capture, ManagedFacts* facts) {
+  static bool AddReports(const RuntimeInput& input, ManagedFacts* facts) {
     bool has_report = false;
-    for (const RuntimeReport& report : capture.managed.reports) {
-      if (report.language != Language::kGo || !capture.crash) continue;
-      AddGoTraceback(report, capture.crash->tid, facts);
+    for (const RuntimeReport& report : input.reports) {
+      if (report.language != Language::kGo || !input.capture.crash) continue;
+      AddGoTraceback(report, input.capture.crash->tid, facts);
       has_report = true;
     }
     return has_report;
   }
 
-  using Opened = std::shared_ptr<const GoBinary>;
+  using Opened = std::shared_ptr<const GoFile>;
 
   void ReadModule(const RuntimeInput& input, const Mapping& mapping, ManagedFacts* facts) {
     RuntimeDescription description;
@@ -51,11 +52,13 @@ class GoReader : public RuntimeReader {
     description.name = "Go";
     if (input.memory == nullptr) {
       description.problem = "its memory cannot be read: its goroutines are not known";
-    } else if (auto binary = Open(input, mapping); !binary) {
+    } else if (auto file = Open(input, mapping); !file) {
+      description.problem = file.error().message;
+    } else if (auto binary = GoBinary::Find(*file, *input.memory, mapping.bias, input.deadline_ns); !binary) {
       description.problem = binary.error().message;
     } else {
-      description.name = DisplayVersion((*binary)->version());
-      description.problem = GoroutineReader(**binary, mapping.bias, input, facts).Read();
+      description.name = DisplayVersion(binary->version());
+      description.problem = GoroutineReader(*binary, mapping.bias, input, facts).Read();
     }
     facts->runtimes.push_back(std::move(description));
   }
@@ -66,7 +69,7 @@ class GoReader : public RuntimeReader {
       auto known = is_go_.find(module.identity());
       if (known != is_go_.end()) return known->second;
     }
-    const bool is_go = GoBinary::IsGo(module);
+    const bool is_go = GoFile::IsGo(module);
     std::lock_guard lock(mutex_);
     if (is_go_.size() >= kMaxFiles) is_go_.clear();
     is_go_[module.identity()] = is_go;
@@ -77,25 +80,33 @@ class GoReader : public RuntimeReader {
     const FileIdentity identity = mapping.module->identity();
     {
       std::lock_guard lock(mutex_);
-      for (auto entry = binaries_.begin(); entry != binaries_.end(); ++entry) {
+      for (auto entry = files_.begin(); entry != files_.end(); ++entry) {
         if (entry->first != identity) continue;
         auto found = std::move(*entry);
-        binaries_.erase(entry);
-        binaries_.push_back(found);  // the last used one is the last
+        files_.erase(entry);
+        files_.push_back(found);  // the last used one is the last
         return found.second;
       }
     }
-    auto opened = GoBinary::Open(mapping.module, *input.memory, mapping.bias);
+    auto opened = GoFile::Open(mapping.module, input.deadline_ns);
     if (!opened) return opened;
     std::lock_guard lock(mutex_);
-    if (binaries_.size() >= kMaxBinaries) binaries_.erase(binaries_.begin());
-    binaries_.emplace_back(identity, *opened);
+    files_.emplace_back(identity, *opened);
+    while (files_.size() > kMaxGoFiles || (files_.size() > 1 && KeptBytes() > kMaxGoFileBytes))
+      files_.erase(files_.begin());
     return opened;
+  }
+
+  // With the mutex.
+  uint64_t KeptBytes() const {
+    uint64_t size_bytes = 0;
+    for (const auto& [identity, file] : files_) size_bytes += file->size_bytes();
+    return size_bytes;
   }
 
   std::mutex mutex_;
   std::map<FileIdentity, bool> is_go_;
-  std::vector<std::pair<FileIdentity, Opened>> binaries_;
+  std::vector<std::pair<FileIdentity, Opened>> files_;
 };
 
 }  // namespace

@@ -1,11 +1,22 @@
 #include "daemon/managed/go/go_walk.h"
 
+#include "daemon/base/clock.h"
+
 namespace stackd {
+namespace {
+
+// A real program has some thousands of places where its goroutines are.
+constexpr size_t kMaxCodes = 1 << 19;
+
+}  // namespace
 
 const GoWalker::Code& GoWalker::CodeAt(uint64_t pc_avma) {
+  if (codes_.size() >= kMaxCodes) codes_.clear();
   auto [entry, is_new] = codes_.try_emplace(pc_avma);
   Code& code = entry->second;
   if (!is_new) return code;
+  code.is_late = MonotonicNs() > deadline_ns_;
+  if (code.is_late) return code;
   const uint64_t svma = pc_avma - bias_;
   const std::optional<GoFunction> function = binary_.FindFunction(svma);
   if (!function) return code;

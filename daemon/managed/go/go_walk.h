@@ -24,6 +24,7 @@ enum class GoWalkEnd {
   kNoCode,       // called by what is no Go code
   kUnreadable,   // the stack goes on where it was not copied
   kLimit,
+  kLate,  // the deadline has passed
 };
 
 inline constexpr size_t kMaxGoFrames = 4096;
@@ -31,13 +32,15 @@ inline constexpr size_t kMaxGoFrames = 4096;
 // Of one process at one moment; one thread at a time.
 class GoWalker {
  public:
-  GoWalker(const GoBinary& binary, uint64_t bias) : binary_(binary), bias_(bias) {}
+  GoWalker(const GoBinary& binary, uint64_t bias, int64_t deadline_ns)
+      : binary_(binary), bias_(bias), deadline_ns_(deadline_ns) {}
 
   // `read` gives the word at an address, or nullopt. Adds to `frames`, innermost first.
   template <typename ReadWord>
   GoWalkEnd Walk(GoFrame frame, ReadWord read, std::vector<GoFrame>* frames) {
     for (;;) {
       const Code& code = CodeAt(frame.pc_avma);
+      if (code.is_late) return GoWalkEnd::kLate;
       if (!code.known) return GoWalkEnd::kNoCode;
       if (frames->size() == kMaxGoFrames) return GoWalkEnd::kLimit;
       frames->push_back(frame);
@@ -55,16 +58,19 @@ class GoWalker {
  private:
   struct Code {
     bool known = false;
+    bool is_late = false;  // it was not looked up any more
     bool is_top = false;
     bool moves_stack = false;
     bool was_injected = false;  // by the runtime, into whatever ran: its caller did not call
     std::optional<uint32_t> frame_bytes;
   };
 
+  // Until the next call.
   const Code& CodeAt(uint64_t pc_avma);
 
   const GoBinary& binary_;
   uint64_t bias_;
+  int64_t deadline_ns_;
   std::unordered_map<uint64_t, Code> codes_;
 };
 

@@ -44,6 +44,8 @@ std::string WhyMissing(GoWalkEnd end) {
       return "a return address is no Go code";
     case GoWalkEnd::kUnreadable:
       return "the outer part of the stack was not read";
+    case GoWalkEnd::kLate:
+      return "there was no time for the outer part of the stack";
     case GoWalkEnd::kLimit:
       return "the stack has too many frames";
   }
@@ -69,6 +71,12 @@ bool IsShown(const GoPlace& place, std::string_view callee, bool is_first) {
   return name.find('.') != name.npos && (!name.starts_with("runtime.") || IsExportedByRuntime(name));
 }
 
+// About what it takes in memory.
+template <typename T>
+uint64_t SizeOf(const T& named) {
+  return sizeof(named) + named.function.size() + named.file.size();
+}
+
 std::string BaseName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 }  // namespace
@@ -78,27 +86,44 @@ bool GoroutineReader::Goroutine::is_live() const {
 }
 
 GoroutineReader::GoroutineReader(const GoBinary& binary, uint64_t bias, const RuntimeInput& input, ManagedFacts* facts)
-    : binary_(binary), bias_(bias), input_(input), facts_(facts), now_ns_(MonotonicNs()), walker_(binary, bias) {}
+    : binary_(binary),
+      bias_(bias),
+      input_(input),
+      facts_(facts),
+      now_ns_(MonotonicNs()),
+      walker_(binary, bias, input.deadline_ns) {}
+
+bool GoroutineReader::is_late() const { return MonotonicNs() > input_.deadline_ns; }
 
 std::string GoroutineReader::Read() {
+  if (input_.frames_only) {
+    AddThreads();
+    return {};
+  }
   std::vector<uint64_t> list;
   std::string problem = ReadList(&list);
   std::vector<uint64_t> moved;
   for (int attempt = 1; attempt <= kTries && !list.empty(); ++attempt) {
     moved.clear();
-    for (size_t start = 0; start < list.size(); start += kBatchGoroutines) {
-      if (MonotonicNs() > input_.deadline_ns) {
-        facts_->notes.push_back(std::to_string(list.size() - start) + " goroutines could not be read in time");
-        attempt = kTries;
+    for (size_t start = 0; start < list.size();) {
+      if (is_late()) {
+        facts_->notes.push_back(std::to_string(list.size() - start + moved.size()) +
+                                " goroutines could not be read in time");
+        moved.clear();
         break;
       }
       std::span<const uint64_t> batch(list.data() + start, std::min<size_t>(kBatchGoroutines, list.size() - start));
-      for (uint64_t g_avma : ReadBatch(batch, attempt == kTries)) moved.push_back(g_avma);
+      start += ReadBatch(batch, attempt == kTries, &moved);
     }
     list = moved;
   }
   if (moving_ > 0) {
     facts_->notes.push_back(std::to_string(moving_) + " goroutines ran whenever they were looked at: they have no stack");
+  }
+  if (without_room_ > 0) {
+    facts_->notes.push_back("the stacks of " + std::to_string(without_room_) +
+                            " goroutines were left out: those of the others fill " + std::to_string(kMaxBytes >> 20) +
+                            " MiB");
   }
   if (senseless_ > sensible_) {
     return "what its memory holds does not look like goroutines of " + binary_.version();
@@ -178,22 +203,23 @@ bool GoroutineReader::MakesSense(const Goroutine& goroutine) const {
          binary_.FindFunction(goroutine.pc() - bias_).has_value();
 }
 
-std::vector<uint64_t> GoroutineReader::ReadBatch(std::span<const uint64_t> list, bool is_last_try) {
+size_t GoroutineReader::ReadBatch(std::span<const uint64_t> list, bool is_last_try, std::vector<uint64_t>* moved) {
   const uint32_t g_bytes = binary_.layout().g_bytes();
   first_look_.Clear();
   for (uint64_t g_avma : list) first_look_.Add(g_avma, g_bytes);
   first_look_.Read(*input_.memory);
-  std::vector<uint64_t> moved;
   std::vector<Goroutine> parked;
   stacks_.Clear();
   second_look_.Clear();
   uint64_t stack_bytes = 0;
-  for (size_t i = 0; i < list.size(); ++i) {
+  size_t count = 0;
+  for (; count < list.size(); ++count) {
+    const size_t i = count;
     const std::span<const uint8_t> bytes = first_look_.Bytes(i);
     const Goroutine goroutine = bytes.empty() ? Goroutine{.status = ~0u} : Parse(list[i], bytes);
     if (!MakesSense(goroutine)) {
       if (is_last_try) ++senseless_;
-      if (!is_last_try) moved.push_back(list[i]);
+      if (!is_last_try) moved->push_back(list[i]);
       continue;
     }
     if (!goroutine.is_live()) continue;
@@ -203,10 +229,7 @@ std::vector<uint64_t> GoroutineReader::ReadBatch(std::span<const uint64_t> list,
       continue;
     }
     const uint64_t size_bytes = std::min(goroutine.stack_hi - goroutine.sp(), kMaxStackBytes);
-    if (stack_bytes + size_bytes > kBatchStackBytes && !is_last_try) {
-      moved.push_back(list[i]);
-      continue;
-    }
+    if (stack_bytes + size_bytes > kBatchStackBytes) break;
     stack_bytes += size_bytes;
     parked.push_back(goroutine);
     stacks_.Add(goroutine.sp(), static_cast<uint32_t>(size_bytes));
@@ -222,7 +245,7 @@ std::vector<uint64_t> GoroutineReader::ReadBatch(std::span<const uint64_t> list,
     const std::span<const uint8_t> stack = stacks_.Bytes(i);
     const bool stood_still = !again.empty() && !stack.empty() && Parse(goroutine.g_avma, again) == goroutine;
     if (!stood_still && !is_last_try) {
-      moved.push_back(goroutine.g_avma);
+      moved->push_back(goroutine.g_avma);
       continue;
     }
     ++sensible_;
@@ -243,7 +266,7 @@ std::vector<uint64_t> GoroutineReader::ReadBatch(std::span<const uint64_t> list,
         &frames);
     Add(goroutine, frames, end, true);
   }
-  return moved;
+  return count;
 }
 
 void GoroutineReader::Add(const Goroutine& goroutine, const std::vector<GoFrame>& frames, GoWalkEnd end, bool has_frames) {
@@ -264,25 +287,37 @@ void GoroutineReader::Add(const Goroutine& goroutine, const std::vector<GoFrame>
 }
 
 int32_t GoroutineReader::StackOf(const std::vector<GoFrame>& frames, GoWalkEnd end) {
-  auto [entry, is_new] = stack_numbers_.try_emplace(Key(frames, end), static_cast<int32_t>(facts_->task_stacks.size()));
-  if (is_new) {
-    ManagedStack stack;
-    stack.language = Language::kGo;
-    stack.frames = Name(frames, false);
-    stack.problem = WhyMissing(end);
-    facts_->task_stacks.push_back(std::move(stack));
+  const std::string key = Key(frames, end);
+  const auto known = stack_numbers_.find(key);
+  if (known != stack_numbers_.end()) return known->second;
+  if (is_full()) {
+    ++without_room_;
+    return -1;
   }
-  return entry->second;
+  ManagedStack stack;
+  stack.language = Language::kGo;
+  stack.problem = WhyMissing(end);
+  stack.frames = Name(frames, false, &stack.problem);
+  const auto number = static_cast<int32_t>(facts_->task_stacks.size());
+  facts_->task_stacks.push_back(std::move(stack));
+  used_bytes_ += key.size();
+  stack_numbers_.emplace(key, number);
+  return number;
 }
 
 // Of a thread all frames are named, each at its place among the native ones; of a goroutine those that the runtime would
 // show, or all if it would show none.
-std::vector<ManagedFrame> GoroutineReader::Name(const std::vector<GoFrame>& frames, bool for_thread) {
+std::vector<ManagedFrame> GoroutineReader::Name(const std::vector<GoFrame>& frames, bool for_thread, std::string* problem) {
   std::vector<ManagedFrame> shown, all;
   std::string_view callee;
   for (const GoFrame& frame : frames) {
     uint64_t anchor_avma = for_thread ? frame.sp_avma : 0;
-    for (const GoPlace& place : PlacesAt(frame)) {
+    const std::vector<GoPlace>& places = PlacesAt(frame);
+    if (places.empty()) {
+      *problem = "there was no room or no time for the outer part of the stack";
+      break;
+    }
+    for (const GoPlace& place : places) {
       ManagedFrame named;
       named.function = place.function;
       named.file = place.file;
@@ -290,6 +325,7 @@ std::vector<ManagedFrame> GoroutineReader::Name(const std::vector<GoFrame>& fram
       named.anchor_avma = std::exchange(anchor_avma, 0);
       named.pc_avma = frame.pc_avma;
       named.inlined = place.inlined;
+      used_bytes_ += SizeOf(named);
       if (IsShown(place, callee, all.empty())) shown.push_back(named);
       all.push_back(std::move(named));
       callee = place.function;
@@ -304,14 +340,23 @@ const std::vector<GoPlace>& GoroutineReader::PlacesAt(const GoFrame& frame) {
   const std::optional<GoFunction> function = binary_.FindFunction(svma);
   const bool at_entry = function && svma - binary_.text_svma() == function->entry;
   const uint64_t looked_up = frame.is_exact || at_entry ? svma : svma - 1;
-  auto [entry, is_new] = places_.try_emplace(looked_up);
-  if (is_new) entry->second = binary_.Places(looked_up);
-  return entry->second;
+  static const std::vector<GoPlace> kNone;
+  if (is_full()) return kNone;
+  const auto known = places_.find(looked_up);
+  if (known != places_.end()) return known->second;
+  if (is_late()) return kNone;
+  const std::vector<GoPlace>& places = places_[looked_up] = binary_.Places(looked_up);
+  for (const GoPlace& place : places) used_bytes_ += SizeOf(place);
+  return places;
 }
 
 const std::string& GoroutineReader::CreatorAt(uint64_t go_pc) {
-  auto [entry, is_new] = creators_.try_emplace(go_pc);
-  if (is_new && go_pc != 0) {
+  static const std::string kNone;
+  const auto known = creators_.find(go_pc);
+  if (known != creators_.end()) return known->second;
+  if (is_full() || is_late()) return kNone;
+  auto entry = creators_.try_emplace(go_pc).first;
+  if (go_pc != 0) {
     const std::vector<GoPlace> places = binary_.Places(go_pc - bias_ - 1);
     // The runtime's traceback names the function whose code it is, and the line that was inlined there.
     if (!places.empty() && IsShown(places.back(), {}, false)) {
@@ -319,6 +364,7 @@ const std::string& GoroutineReader::CreatorAt(uint64_t go_pc) {
           places.back().function + " at " + BaseName(places.front().file) + ":" + std::to_string(places.front().line);
     }
   }
+  used_bytes_ += sizeof(*entry) + entry->second.size();
   return entry->second;
 }
 
@@ -352,13 +398,16 @@ void GoroutineReader::FindThreads() {
     const auto tid = Load<uint64_t>(procid, 0);
     if (tid == 0 || tid > 0x7fffffff) continue;
     facts_->tasks[on_threads_[i].task].tid = static_cast<int32_t>(tid);
-    by_thread_.emplace(static_cast<int32_t>(tid), on_threads_[i]);
   }
 }
 
 void GoroutineReader::AddThreads() {
   for (const ThreadCapture& thread : input_.capture.threads) {
     if (thread.has_stack) AddThread(thread);
+  }
+  if (called_by_c_ > 0) {
+    facts_->notes.push_back("Go was called by C in " + std::to_string(called_by_c_) +
+                            " threads: the C functions lie on another stack and are not shown");
   }
 }
 
@@ -370,8 +419,10 @@ void GoroutineReader::AddThread(const ThreadCapture& thread) {
   if (frames.empty()) return;
   ManagedStack stack;
   stack.language = Language::kGo;
-  stack.frames = Name(frames, true);
   stack.problem = WhyMissing(end);
+  stack.frames = Name(frames, true, &stack.problem);
+  called_by_c_ += std::any_of(stack.frames.begin(), stack.frames.end(),
+                              [](const ManagedFrame& frame) { return frame.function == "runtime.cgocallback"; });
   facts_->threads[thread.tid].stacks.push_back(std::move(stack));
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -46,25 +45,28 @@ class GoroutineReader {
     uint64_t sp() const { return status == kGoSyscall && syscall_sp != 0 ? syscall_sp : sched_sp; }
   };
 
-  struct Place {
-    std::string creator;
-    bool is_system = false;
-  };
-
   std::string ReadList(std::vector<uint64_t>* list);
   Goroutine Parse(uint64_t g_avma, std::span<const uint8_t> bytes) const;
   bool MakesSense(const Goroutine& goroutine) const;
-  // Those that moved while they were read come back.
-  std::vector<uint64_t> ReadBatch(std::span<const uint64_t> list, bool is_last_try);
+  // Returns how many of the list it has read: as many as there is room for their stacks. Those that moved meanwhile are
+  // added to `moved`.
+  size_t ReadBatch(std::span<const uint64_t> list, bool is_last_try, std::vector<uint64_t>* moved);
   void Add(const Goroutine& goroutine, const std::vector<GoFrame>& frames, GoWalkEnd end, bool has_frames);
   int32_t StackOf(const std::vector<GoFrame>& frames, GoWalkEnd end);
-  std::vector<ManagedFrame> Name(const std::vector<GoFrame>& frames, bool for_thread);
+  // `problem` gets a sentence if there was no room for all.
+  std::vector<ManagedFrame> Name(const std::vector<GoFrame>& frames, bool for_thread, std::string* problem);
+  // Empty also when there is no time or no room for more.
   const std::vector<GoPlace>& PlacesAt(const GoFrame& frame);
+  bool is_full() const { return used_bytes_ > kMaxBytes; }
+  bool is_late() const;
   const std::string& CreatorAt(uint64_t go_pc);
   bool IsSystem(const Goroutine& goroutine, const std::vector<GoFrame>& frames);
   void FindThreads();
   void AddThreads();
   void AddThread(const ThreadCapture& thread);
+
+  // Of names and stacks of one process: what is beyond is counted.
+  static constexpr uint64_t kMaxBytes = 64 << 20;
 
   const GoBinary& binary_;
   const uint64_t bias_;
@@ -82,9 +84,9 @@ class GoroutineReader {
     Goroutine goroutine;
     size_t task;
   };
-  std::vector<Running> on_threads_;       // that run, or are in a call, before their thread is known
-  std::map<int32_t, Running> by_thread_;  // by tid
-  int64_t sensible_ = 0, senseless_ = 0, moving_ = 0;
+  std::vector<Running> on_threads_;  // that run, or are in a call
+  uint64_t used_bytes_ = 0;
+  int64_t sensible_ = 0, senseless_ = 0, moving_ = 0, without_room_ = 0, called_by_c_ = 0;
 };
 
 }  // namespace stackd

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "daemon/base/clock.h"
+
 namespace stackd {
 namespace {
 
@@ -13,38 +15,55 @@ constexpr uint8_t kFlagTopFrame = 1, kFlagStackPointerWrite = 2;
 constexpr uint32_t kPcDataInlineTreeIndex = 2, kFuncDataInlineTree = 3;
 constexpr uint64_t kFixedFunctionBytes = 44;
 constexpr uint64_t kHeaderBytes = 72;
+// In the header.
+constexpr uint64_t kCount = 8, kNames = 32, kUnits = 40, kFiles = 48, kValues = 56, kFunctions = 64;
+// A pair for each instruction of the largest functions; more are not walked through.
+constexpr int kMaxPairs = 1 << 18;
+constexpr uint64_t kFunctionsBetweenLooksAtClock = 1 << 16;
+
+template <typename T>
+std::optional<T> LoadAt(std::span<const uint8_t> bytes, uint64_t position) {
+  if (position > bytes.size() || bytes.size() - position < sizeof(T)) return std::nullopt;
+  T value;
+  memcpy(&value, bytes.data() + position, sizeof(T));
+  return value;
+}
 
 }  // namespace
 
 template <typename T>
 std::optional<T> Pclntab::Load(uint64_t position) const {
-  if (position > bytes_.size() || bytes_.size() - position < sizeof(T)) return std::nullopt;
-  T value;
-  memcpy(&value, bytes_.data() + position, sizeof(T));
-  return value;
+  return LoadAt<T>(bytes_, position);
+}
+
+std::optional<Status> Pclntab::Check(std::span<const uint8_t> bytes) {
+  if (bytes.size() < kHeaderBytes) return Status{Code::kInvalidArgument, "its function table is cut short"};
+  if (*LoadAt<uint32_t>(bytes, 0) != kMagic || *LoadAt<uint8_t>(bytes, 6) != 1 || *LoadAt<uint8_t>(bytes, 7) != 8) {
+    return Status{Code::kInvalidArgument, "its function table is of another format"};
+  }
+  for (uint64_t part : {kNames, kUnits, kFiles, kValues, kFunctions}) {
+    if (*LoadAt<uint64_t>(bytes, part) > bytes.size()) {
+      return Status{Code::kInvalidArgument, "a part of its function table lies outside"};
+    }
+  }
+  // A pair for each function, then the end of the last.
+  const uint64_t count = *LoadAt<uint64_t>(bytes, kCount);
+  if (count == 0 || count > (bytes.size() - *LoadAt<uint64_t>(bytes, kFunctions)) / 8) {
+    return Status{Code::kInvalidArgument, "it has more functions than fit into its function table"};
+  }
+  return std::nullopt;
 }
 
 Result<Pclntab> Pclntab::Parse(std::vector<uint8_t> bytes) {
+  if (auto failed = Check(bytes)) return std::unexpected(std::move(*failed));
   Pclntab table;
   table.bytes_ = std::move(bytes);
-  if (table.bytes_.size() < kHeaderBytes) return Error(Code::kInvalidArgument, "its function table is cut short");
-  if (*table.Load<uint32_t>(0) != kMagic || *table.Load<uint8_t>(6) != 1 || *table.Load<uint8_t>(7) != 8) {
-    return Error(Code::kInvalidArgument, "its function table is of another format");
-  }
-  table.function_count_ = *table.Load<uint64_t>(8);
-  table.names_ = *table.Load<uint64_t>(32);
-  table.units_ = *table.Load<uint64_t>(40);
-  table.files_ = *table.Load<uint64_t>(48);
-  table.values_ = *table.Load<uint64_t>(56);
-  table.functions_ = *table.Load<uint64_t>(64);
-  const uint64_t size = table.bytes_.size();
-  for (uint64_t start : {table.names_, table.units_, table.files_, table.values_, table.functions_}) {
-    if (start > size) return Error(Code::kInvalidArgument, "a part of its function table lies outside");
-  }
-  // A pair for each function, then the end of the last.
-  if (table.function_count_ == 0 || table.function_count_ > (size - table.functions_) / 8) {
-    return Error(Code::kInvalidArgument, "it has more functions than fit into its function table");
-  }
+  table.function_count_ = *table.Load<uint64_t>(kCount);
+  table.names_ = *table.Load<uint64_t>(kNames);
+  table.units_ = *table.Load<uint64_t>(kUnits);
+  table.files_ = *table.Load<uint64_t>(kFiles);
+  table.values_ = *table.Load<uint64_t>(kValues);
+  table.functions_ = *table.Load<uint64_t>(kFunctions);
   return table;
 }
 
@@ -61,8 +80,9 @@ std::optional<GoFunction> Pclntab::FindFunction(uint32_t code_offset) const {
   return function;
 }
 
-std::optional<GoFunction> Pclntab::FindFunctionByName(std::string_view name) const {
+std::optional<GoFunction> Pclntab::FindFunctionByName(std::string_view name, int64_t deadline_ns) const {
   for (uint64_t i = 0; i < function_count_; ++i) {
+    if (i % kFunctionsBetweenLooksAtClock == 0 && MonotonicNs() > deadline_ns) return std::nullopt;
     std::optional<GoFunction> function = FunctionAt(i);
     if (function && function->name == name) return function;
   }
@@ -119,15 +139,16 @@ std::optional<int32_t> Pclntab::ValueAt(uint32_t table, const GoFunction& functi
   };
   uint32_t value = ~uint32_t{0};
   uint64_t code = function.entry;
-  for (bool is_first = true;; is_first = false) {
+  for (int pair = 0; pair < kMaxPairs; ++pair) {
     const auto zigzag = next();
-    if (!zigzag || (*zigzag == 0 && !is_first)) return std::nullopt;
+    if (!zigzag || (*zigzag == 0 && pair > 0)) return std::nullopt;
     const auto advance = next();
     if (!advance || *advance == 0) return std::nullopt;
     value += (*zigzag & 1) != 0 ? ~(*zigzag >> 1) : *zigzag >> 1;
     code += *advance;
     if (code_offset < code) return static_cast<int32_t>(value);
   }
+  return std::nullopt;
 }
 
 std::optional<int32_t> Pclntab::FrameBytes(const GoFunction& function, uint32_t code_offset) const {

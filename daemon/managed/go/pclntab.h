@@ -32,10 +32,14 @@ class Pclntab {
  public:
   // Fails with kInvalidArgument for anything but a table of a known format.
   static Result<Pclntab> Parse(std::vector<uint8_t> bytes);
+  // What Parse would fail with, by the head of the table alone.
+  static std::optional<Status> Check(std::span<const uint8_t> bytes);
+
+  uint64_t size_bytes() const { return bytes_.size(); }
 
   std::optional<GoFunction> FindFunction(uint32_t code_offset) const;
-  // The first with that name; looks at all of them.
-  std::optional<GoFunction> FindFunctionByName(std::string_view name) const;
+  // The first with that name; looks at all of them, up to the deadline.
+  std::optional<GoFunction> FindFunctionByName(std::string_view name, int64_t deadline_ns) const;
 
   // By how many bytes the stack pointer is below the return address there.
   std::optional<int32_t> FrameBytes(const GoFunction& function, uint32_t code_offset) const;

@@ -90,8 +90,8 @@ TEST(PclntabTest, FindsFunctionsByTheirCode) {
   EXPECT_EQ(table->FindFunction(0x13f)->name, "main.outer");
   EXPECT_EQ(table->FindFunction(0x140)->name, "main.leaf");
   EXPECT_FALSE(table->FindFunction(0x150).has_value());
-  EXPECT_EQ(table->FindFunctionByName("main.leaf")->entry, 0x140u);
-  EXPECT_FALSE(table->FindFunctionByName("main").has_value());
+  EXPECT_EQ(table->FindFunctionByName("main.leaf", INT64_MAX)->entry, 0x140u);
+  EXPECT_FALSE(table->FindFunctionByName("main", INT64_MAX).has_value());
 }
 
 TEST(PclntabTest, TellsFramesFilesLinesAndWhatIsInlined) {
@@ -128,7 +128,7 @@ void AskAll(const Pclntab& table) {
     table.Line(*function, code);
     table.InlineIndex(*function, code);
   }
-  table.FindFunctionByName("main.leaf");
+  table.FindFunctionByName("main.leaf", INT64_MAX);
 }
 
 TEST(PclntabTest, TakesTablesThatAreCutShortAnywhere) {

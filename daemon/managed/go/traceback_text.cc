@@ -17,17 +17,55 @@ bool StartsWithAny(std::string_view line, std::initializer_list<std::string_view
   return std::any_of(starts.begin(), starts.end(), [line](std::string_view start) { return line.starts_with(start); });
 }
 
+constexpr std::string_view kElsewhere = "(its message is on the program's standard error)";
+
 // What the runtime says of itself, in front of the goroutines.
 bool IsOfRuntime(std::string_view line) {
-  return StartsWithAny(line, {"fatal error: ", "runtime: ", "[signal ", "SIG", "unexpected fault address ",
-                              "runtime stack:", "panic: runtime error: ", "\tpanic: runtime error: "});
+  return StartsWithAny(line, {"fatal error: ", "runtime: ", "SIG", "unexpected fault address ", "runtime stack:"});
 }
 
-// "panic: runtime error: index out of range [5] with length 3": the numbers are the program's.
-std::string WithoutIndices(std::string_view line) {
-  if (line.find("panic: runtime error: ") == line.npos) return std::string(line);
-  const size_t open = line.find(" [");
-  return std::string(line.substr(0, open)) + (open == line.npos ? "" : " [...]");
+bool IsPanic(std::string_view line) { return StartsWithAny(line, {"panic: ", "\tpanic: "}); }
+
+// A program may panic with a text that only begins like one of the runtime, so no more is kept than what is known; what
+// follows are numbers and types of the program.
+std::string PanicWithoutMessage(std::string_view line) {
+  constexpr std::string_view kKnown[] = {
+      "invalid memory address or nil pointer dereference",
+      "index out of range",
+      "slice bounds out of range",
+      "integer divide by zero",
+      "negative shift amount",
+      "makeslice: len out of range",
+      "makeslice: cap out of range",
+      "growslice: len out of range",
+      "makechan: size out of range",
+      "hash of unhashable type",
+      "comparing uncomparable type",
+      "cannot convert slice",
+  };
+  constexpr std::string_view kOfRuntime = "panic: runtime error: ";
+  const size_t start = line.find(kOfRuntime);
+  if (start <= 1) {
+    const std::string_view message = line.substr(start + kOfRuntime.size());
+    for (std::string_view known : kKnown) {
+      if (message == known) return std::string(kOfRuntime) + std::string(known);
+      if (message.starts_with(known)) return std::string(kOfRuntime) + std::string(known) + " ...";
+    }
+  }
+  return "panic: " + std::string(kElsewhere);
+}
+
+// "[signal SIGSEGV: segmentation violation code=0x1 addr=0x18 pc=0x4b3509]": the address may be a value.
+std::string SignalAlone(std::string_view line) {
+  const size_t end = line.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ", std::string_view("[signal ").size());
+  return std::string(line.substr(0, end)) + "]";
+}
+
+// "goroutine 1 [running]:", "goroutine 1 gp=0xcd7f4adc1e0 m=0 mp=0x5af9c0 [running]:"
+bool IsHead(std::string_view line) {
+  constexpr std::string_view kStart = "goroutine ";
+  return line.starts_with(kStart) && line.ends_with("]:") && line.size() > kStart.size() && line[kStart.size()] >= '0' &&
+         line[kStart.size()] <= '9';
 }
 
 template <typename T>
@@ -52,18 +90,33 @@ class Reader {
 
  private:
   void AddLine(std::string_view line) {
+    const bool behind_blank = std::exchange(was_blank_, line.empty());
     if (line.empty()) {
       in_goroutine_ = false;
       has_function_ = false;
       return Keep("");
     }
-    if (line.starts_with("goroutine ") && line.ends_with(":")) return BeginGoroutine(line);
+    // A panic's message may have any lines. The runtime puts a blank one between it and the goroutines.
+    if (IsHead(line) && (behind_blank || !in_panic_)) return BeginGoroutine(line);
     if (in_goroutine_) return AddToGoroutine(line);
-    if (IsOfRuntime(line)) return Keep(WithoutIndices(line));
-    if (StartsWithAny(line, {"panic: ", "\tpanic: "})) Keep("panic: (its message is on the program's standard error)");
+    if (IsPanic(line)) {
+      in_panic_ = true;
+      return Keep(PanicWithoutMessage(line));
+    }
+    if (line.starts_with("[signal SIG")) return Keep(SignalAlone(line));
+    if (in_panic_ || !IsOfRuntime(line)) return;
+    if (line.starts_with("runtime stack:")) SayWhy();
+    Keep(line);
+  }
+
+  // Of a fatal error the runtime passes on all but its first line.
+  void SayWhy() {
+    if (result_.text.empty()) Keep("fatal error: " + std::string(kElsewhere) + "\n");
   }
 
   void BeginGoroutine(std::string_view line) {
+    SayWhy();
+    in_panic_ = false;
     in_goroutine_ = result_.goroutines.size() < kMaxGoroutines;
     has_function_ = false;
     if (!in_goroutine_) return;
@@ -128,6 +181,8 @@ class Reader {
   }
 
   GoTraceback result_;
+  bool was_blank_ = false;
+  bool in_panic_ = false;
   bool in_goroutine_ = false;
   bool has_function_ = false;  // the next place is that of the last frame
   bool is_creator_ = false;    // it is where the goroutine was started

@@ -68,13 +68,33 @@ TEST(GoTracebackTest, LeavesOutWhatTheProgramPutIntoItsPanic) {
   EXPECT_THAT(traceback.text, HasSubstr("panic: (its message is on the program's standard error)\n"));
 }
 
+TEST(GoTracebackTest, LeavesOutEveryLineOfAPanic) {
+  const GoTraceback traceback = ReadGoTraceback(
+      "panic: first\nSIGN hunter2\nruntime: hunter2\nfatal error: hunter2\ngoroutine 3 [hunter2]:\nhunter2()\n"
+      "\truntime: hunter2\n[signal SIGSEGV: segmentation violation code=0x1 addr=0x18 pc=0x4b3509]\n\nSIG hunter2\n"
+      "\tpanic: runtime error: hunter2\n\ngoroutine 1 [running]:\nmain.fail()\n\t/src/main.go:24 +0xf3\n");
+  EXPECT_THAT(traceback.text, Not(HasSubstr("hunter2")));
+  EXPECT_THAT(traceback.text, HasSubstr("[signal SIGSEGV]\n"));
+  ASSERT_EQ(traceback.goroutines.size(), 1u);
+  EXPECT_EQ(traceback.goroutines[0].frames.at(0).function, "main.fail");
+}
+
+// The runtime writes the first line of a fatal error only to standard error.
+TEST(GoTracebackTest, SaysWhereTheReasonOfAFatalErrorIs) {
+  for (const char* text : {"runtime stack:\nruntime.throw({0x1?, 0x2?})\n\ngoroutine 1 [running]:\nmain.f()\n",
+                           "goroutine 20 [running]:\nmain.f()\n"}) {
+    EXPECT_TRUE(ReadGoTraceback(text).text.starts_with("fatal error: (its message is on the program's standard error)\n"))
+        << ReadGoTraceback(text).text;
+  }
+}
+
 TEST(GoTracebackTest, LeavesOutArgumentsRegistersAndIndices) {
   for (const char* text : {kPanic, kOverflow}) {
     const std::string kept = ReadGoTraceback(text).text;
     EXPECT_THAT(kept, Not(HasSubstr("0x"))) << kept;
   }
   EXPECT_EQ(ReadGoTraceback("panic: runtime error: index out of range [5] with length 3\n").text,
-            "panic: runtime error: index out of range [...]\n");
+            "panic: runtime error: index out of range ...\n");
 }
 
 TEST(GoTracebackTest, KeepsWhatTheRuntimeSays) {
