@@ -65,18 +65,19 @@ class VmReader {
     if (!layout) return layout.error().message;
     auto code = CodeCache::Open(&memory_, *layout);
     if (!code) return "the VM has no code cache yet";
-    const std::vector<JavaThread> threads = ReadJavaThreads(&memory_, *layout);
-    ReadFrames(*layout, threads, &*code);
-    AddLocks(&memory_, *layout, threads, facts_);
+    ReadFrames(*layout, &*code);
+    if (!input_.frames_only) AddLocks(input_, *layout, &memory_, facts_);
     return "";
   }
 
  private:
-  void ReadFrames(const Layout& layout, const std::vector<JavaThread>& threads, CodeCache* code) {
+  void ReadFrames(const Layout& layout, CodeCache* code) {
+    const std::vector<JavaThread> threads = ReadJavaThreads(&memory_, layout);
     std::unordered_map<int32_t, const JavaThread*> by_tid;
     for (const JavaThread& thread : threads) by_tid.emplace(thread.tid, &thread);
     Methods methods(&memory_, layout);
     Unwinder unwinder;
+    FrameLimits limits = {.deadline_ns = input_.deadline_ns};
     size_t left_out = 0;
     for (const ThreadCapture& thread : input_.capture.threads) {
       if (!HasJava(thread, *code)) continue;
@@ -85,18 +86,21 @@ class VmReader {
         continue;
       }
       const auto java = by_tid.find(thread.tid);
-      JavaFrames frames(&memory_, layout, code, &methods,
+      limits.is_late = false;
+      JavaFrames frames(&memory_, layout, code, &methods, &limits,
                         {.rsp = thread.registers.value[Registers::kRsp],
                          .trace = TraceOf(thread),
                          .continuation_entry_avma = java == by_tid.end() ? 0 : java->second->continuation_entry_avma});
       const NativeStack native =
           unwinder.Unwind(thread.registers, thread.stack, thread.stack_truncated, *input_.capture.map, &frames);
       frames.Collect(native, &facts_->threads[thread.tid]);
+      if (limits.is_late) ++left_out;
     }
     if (left_out != 0) {
-      facts_->notes.push_back("time was up before the Java frames of " + std::to_string(left_out) +
+      facts_->notes.push_back("time was up before all Java frames of " + std::to_string(left_out) +
                               " threads were looked for");
     }
+    if (limits.is_full) facts_->notes.push_back("some Java frames have no names: those of the others take 64 MiB");
   }
 
   const RuntimeInput& input_;

@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "daemon/base/clock.h"
+
 namespace stackd::hotspot {
 namespace {
 
@@ -21,15 +23,39 @@ constexpr size_t kMaxFound = 8192;
 // Instructions at the begin and the end of compiled methods.
 constexpr uint8_t kPushRbp = 0x55, kPopRbp = 0x5d, kReturn = 0xc3;
 
+// "call" through a register or memory: opcode, and the bits of the byte behind it that say so.
+constexpr uint8_t kCallRelative = 0xe8, kCallIndirect = 0xff, kCallMask = 0x38, kCallBits = 0x10;
+constexpr size_t kMaxCallBytes = 7;
+
+// Of an indirect call with its opcode, by the byte behind that.
+size_t IndirectCallBytes(uint8_t mod_rm) {
+  const bool has_sib = (mod_rm >> 6) != 3 && (mod_rm & 7) == 4;
+  switch (mod_rm >> 6) {
+    case 0:
+      return (mod_rm & 7) == 5 ? 6 : 2 + has_sib;
+    case 1:
+      return 3 + has_sib;
+    case 2:
+      return 6 + has_sib;
+    default:
+      return 2;
+  }
+}
+
 }  // namespace
 
-JavaFrames::JavaFrames(ProcessMemory* memory, const Layout& layout, CodeCache* code, Methods* methods, const Thread& thread)
-    : memory_(memory), layout_(layout), code_(code), methods_(methods), thread_(thread) {
+JavaFrames::JavaFrames(ProcessMemory* memory, const Layout& layout, CodeCache* code, Methods* methods, FrameLimits* limits,
+                       const Thread& thread)
+    : memory_(memory), layout_(layout), code_(code), methods_(methods), limits_(limits), thread_(thread) {
   if (thread.trace == nullptr) return;
   for (const ManagedTraceFrame& frame : thread.trace->frames) interpreted_.try_emplace(frame.anchor_avma, &frame);
 }
 
 std::optional<JitFrame> JavaFrames::FrameAt(uint64_t pc_avma, uint64_t sp_avma, uint64_t rbp, const StackCopy& stack) {
+  if (MonotonicNs() >= limits_->deadline_ns) {
+    limits_->is_late = true;
+    return std::nullopt;
+  }
   const CodeBlob* blob = code_->Find(pc_avma);
   if (blob == nullptr) return std::nullopt;
   switch (blob->kind) {
@@ -43,11 +69,40 @@ std::optional<JitFrame> JavaFrames::FrameAt(uint64_t pc_avma, uint64_t sp_avma, 
   return std::nullopt;
 }
 
-bool JavaFrames::IsCaller(uint64_t cfa_avma, const StackCopy& stack) const {
-  return code_->Holds(stack.Read(cfa_avma - 8).value_or(0));
+bool JavaFrames::IsCaller(uint64_t cfa_avma, const StackCopy& stack) {
+  return code_->Find(stack.Read(cfa_avma - 8).value_or(0)) != nullptr;
+}
+
+bool JavaFrames::IsSurelyCaller(uint64_t cfa_avma, const StackCopy& stack) {
+  const uint64_t pc_avma = stack.Read(cfa_avma - 8).value_or(0);
+  const CodeBlob* blob = code_->Find(pc_avma);
+  if (blob == nullptr) return false;
+  // The interpreter pushes where methods return to, and jumps; a method that is given up returns to its end.
+  return blob->kind == CodeBlob::kInterpreter || IsBehindCall(pc_avma) ||
+         (blob->kind == CodeBlob::kMethod && code_->OriginalPcOffset(*blob, pc_avma));
+}
+
+bool JavaFrames::IsBehindCall(uint64_t pc_avma) {
+  std::array<uint8_t, kMaxCallBytes> code;
+  if (!memory_->Read(pc_avma - code.size(), code)) return false;
+  if (code[code.size() - 5] == kCallRelative) return true;
+  for (size_t bytes = 2; bytes <= code.size(); ++bytes) {
+    const uint8_t opcode = code[code.size() - bytes], mod_rm = code[code.size() - bytes + 1];
+    if (opcode == kCallIndirect && (mod_rm & kCallMask) == kCallBits && IndirectCallBytes(mod_rm) == bytes) return true;
+  }
+  return false;
 }
 
 JavaFrames::Step JavaFrames::Keep(const JitFrame& frame, std::vector<ManagedFrame> functions) {
+  uint64_t bytes = 0;
+  for (const ManagedFrame& function : functions)
+    bytes += sizeof(function) + function.function.size() + function.file.size();
+  if (bytes > limits_->left_bytes) {
+    limits_->is_full = true;
+    functions.clear();
+    bytes = 0;
+  }
+  limits_->left_bytes -= bytes;
   if (found_.size() < kMaxFound) found_[frame.sp_avma] = {frame, std::move(functions)};
   return frame;
 }
@@ -59,7 +114,8 @@ ManagedFrame JavaFrames::Function(uint64_t method_avma, int64_t bytecode_index, 
   if (const JavaMethod* method = methods_->Find(method_avma)) {
     frame.function = method->function;
     frame.file = method->file;
-    frame.line = methods_->Line(*method, bytecode_index);
+    // A table of lines may be long: they are left out first.
+    if (MonotonicNs() < limits_->deadline_ns) frame.line = methods_->Line(*method, bytecode_index);
   } else {
     frame.function = "(Java method without a name)";
   }
@@ -133,9 +189,13 @@ JavaFrames::Step JavaFrames::CompiledFrame(const CodeBlob& blob, uint64_t pc_avm
   if (pc_avma < blob.frame_complete_avma && code[1] != kPopRbp) {
     shape = code[0] == kPushRbp ? kWithRbp : kReturnAddress;
   }
+  // What its code says, else what there might be.
+  bool is_guess = false;
   for (const Shape& tried : {shape, Shape{blob.frame_bytes, true}, kReturnAddress, kWithRbp}) {
     const uint64_t cfa_avma = begin_avma + tried.bytes;
-    if (tried.bytes == 0 || !IsCaller(cfa_avma, stack)) continue;
+    const bool is_caller = is_guess ? IsSurelyCaller(cfa_avma, stack) : IsCaller(cfa_avma, stack);
+    is_guess = true;
+    if (tried.bytes == 0 || !is_caller) continue;
     uint64_t named_pc_avma = pc_avma;
     if (const auto offset = code_->OriginalPcOffset(blob, pc_avma)) {
       named_pc_avma = stack.Read(begin_avma + *offset).value_or(pc_avma);
@@ -188,7 +248,7 @@ JavaFrames::Step JavaFrames::StubFrame(const CodeBlob& blob, uint64_t pc_avma, u
     return Keep({pc_avma, sp_avma, rbp + 16, stack.Read(rbp).value_or(0)}, {stub});
   }
   for (uint64_t word = 1; word <= kMaxStubWords; ++word) {
-    if (IsCaller(sp_avma + 8 * word, stack)) return Keep({pc_avma, sp_avma, sp_avma + 8 * word, rbp}, {stub});
+    if (IsSurelyCaller(sp_avma + 8 * word, stack)) return Keep({pc_avma, sp_avma, sp_avma + 8 * word, rbp}, {stub});
   }
   return std::nullopt;
 }

@@ -15,6 +15,14 @@
 
 namespace stackd::hotspot {
 
+// What all threads of a capture may take together.
+struct FrameLimits {
+  int64_t deadline_ns = 0;
+  uint64_t left_bytes = 64 << 20;  // for functions in frames
+  bool is_late = false;            // the deadline passed, and a frame was not looked at
+  bool is_full = false;            // a frame has no names, as there was no room
+};
+
 class JavaFrames : public JitCode {
  public:
   struct Thread {
@@ -23,7 +31,8 @@ class JavaFrames : public JitCode {
     uint64_t continuation_entry_avma = 0;  // of a virtual thread that it carries; 0: none
   };
 
-  JavaFrames(ProcessMemory* memory, const Layout& layout, CodeCache* code, Methods* methods, const Thread& thread);
+  JavaFrames(ProcessMemory* memory, const Layout& layout, CodeCache* code, Methods* methods, FrameLimits* limits,
+             const Thread& thread);
 
   std::optional<JitFrame> FrameAt(uint64_t pc_avma, uint64_t sp_avma, uint64_t rbp, const StackCopy& stack) override;
 
@@ -40,8 +49,11 @@ class JavaFrames : public JitCode {
   Step InterpretedFrame(uint64_t pc_avma, uint64_t sp_avma, uint64_t rbp, const StackCopy& stack);
   Step CompiledFrame(const CodeBlob& blob, uint64_t pc_avma, uint64_t sp_avma, uint64_t rbp, const StackCopy& stack);
   Step StubFrame(const CodeBlob& blob, uint64_t pc_avma, uint64_t sp_avma, uint64_t rbp, const StackCopy& stack);
-  // Whether the word below `cfa_avma` can be a return address into Java code, or into the stub that called it.
-  bool IsCaller(uint64_t cfa_avma, const StackCopy& stack) const;
+  // Whether the word below `cfa_avma` points into code of the VM's making, as a return address of Java code does.
+  bool IsCaller(uint64_t cfa_avma, const StackCopy& stack);
+  // Whether it is a return address: for places where nothing says that one must be.
+  bool IsSurelyCaller(uint64_t cfa_avma, const StackCopy& stack);
+  bool IsBehindCall(uint64_t pc_avma);
   ManagedFrame Function(uint64_t method_avma, int64_t bytecode_index, uint64_t sp_avma, uint64_t pc_avma);
   std::optional<ManagedFrame> InterpretedFunction(uint64_t fp_avma, uint64_t return_address);
   std::optional<ManagedFrame> FunctionAt(uint64_t fp_avma, uint64_t method_avma, int64_t bytecode_index);
@@ -51,6 +63,7 @@ class JavaFrames : public JitCode {
   const Layout& layout_;
   CodeCache* code_;
   Methods* methods_;
+  FrameLimits* limits_;
   const Thread thread_;
   std::map<uint64_t, const ManagedTraceFrame*> interpreted_;  // by frame pointer
   // Where an interpreted frame ends on the stack, and where its compiled caller's begins: arguments are between.

@@ -173,7 +173,7 @@ class JavaFramesTest : public testing::Test {
     ASSERT_TRUE(cache.has_value());
     code_cache_ = std::make_unique<CodeCache>(std::move(*cache));
     methods_.emplace(&*memory_, layout_);
-    frames_.emplace(&*memory_, layout_, &*code_cache_, &*methods_, thread);
+    frames_.emplace(&*memory_, layout_, &*code_cache_, &*methods_, &limits_, thread);
   }
   // Of a stack that has this one frame.
   std::vector<std::string> Functions(const JitFrame& frame) {
@@ -214,6 +214,7 @@ class JavaFramesTest : public testing::Test {
   std::optional<ProcessMemory> memory_;
   std::unique_ptr<CodeCache> code_cache_;
   std::optional<Methods> methods_;
+  FrameLimits limits_ = {.deadline_ns = INT64_MAX};
   std::optional<JavaFrames> frames_;
 };
 

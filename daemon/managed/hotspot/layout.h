@@ -49,7 +49,7 @@ struct Layout {
   uint64_t first_thread_avma, thread_next;  // where there is no list: a variable, and a field
   uint64_t thread_osthread, osthread_id;
   uint64_t thread_object, thread_stack_base, thread_stack_size, thread_continuation_entry;
-  uint64_t thread_pending_monitor, thread_waiting_monitor, thread_owner_id, thread_lock_stack;
+  uint64_t thread_pending_monitor, thread_owner_id, thread_lock_stack;
   uint64_t lock_stack_top, lock_stack_base;
   uint64_t monitor_object, monitor_owner;
   uint64_t narrow_oop_base_avma, narrow_oop_shift_avma, narrow_klass_base_avma, narrow_klass_shift_avma;  // of variables

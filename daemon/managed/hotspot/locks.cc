@@ -1,9 +1,15 @@
 #include "daemon/managed/hotspot/locks.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
+#include "daemon/base/clock.h"
+#include "daemon/collect/waited_on.h"
+#include "daemon/managed/hotspot/java_threads.h"
 #include "daemon/managed/hotspot/objects.h"
 
 namespace stackd::hotspot {
@@ -16,104 +22,186 @@ constexpr uint64_t kMaxLockStack = 64;
 // a thread, by address or by number; up to release 23 also where on its stack the thread keeps it (objectMonitor.hpp).
 constexpr uint64_t kNobody = 0, kSomebody = 1;
 
-class LockFinder {
- public:
-  LockFinder(ProcessMemory* memory, const Layout& layout, const std::vector<JavaThread>& threads, ManagedFacts* facts)
-      : memory_(memory), layout_(layout), threads_(threads), facts_(facts), objects_(Objects::Open(memory, layout)) {}
+// Whether a thread that sleeps on a futex wakes by itself.
+using Sleepers = std::unordered_map<int32_t, bool>;
 
-  void Add(const JavaThread& thread) {
-    if (objects_) {
-      const uint64_t name = objects_->Reference(thread.object_avma, "java.lang.Thread", "name");
-      const auto text = name == 0 ? std::nullopt : objects_->Text(name, kMaxThreadName);
-      if (text) facts_->threads[thread.tid].name = *text;
+Sleepers FindSleepers(const Capture& capture) {
+  Sleepers sleepers;
+  for (const ThreadCapture& thread : capture.threads) {
+    if (!thread.call || !WaitedFutex(*thread.call)) continue;
+    constexpr int kTimeout = 3;
+    sleepers.emplace(thread.tid, thread.call->knows(kTimeout) && thread.call->arguments[kTimeout] != 0);
+  }
+  return sleepers;
+}
+
+// Threads by what a monitor or a synchronizer says of its owner.
+class Owners {
+ public:
+  Owners(ProcessMemory* memory, const Layout& layout, const std::vector<JavaThread>& threads)
+      : memory_(memory), layout_(layout), threads_(threads), by_stack_(threads) {
+    for (const JavaThread& thread : threads) {
+      const bool has_number = layout.thread_owner_id != kNone;
+      by_word_.emplace(has_number ? thread.owner_id : thread.thread_avma, thread.tid);
+      if (thread.object_avma != 0) by_object_.emplace(thread.object_avma, thread.tid);
     }
-    if (thread.pending_monitor_avma != 0) {
-      AddMonitor(thread);
-    } else if (objects_) {
-      AddSynchronizer(thread);
-    }
+    std::ranges::sort(by_stack_, {}, &JavaThread::stack_end_avma);
+  }
+
+  // 0: nobody, or not known.
+  int32_t OfMonitor(uint64_t owner, uint64_t object_avma) {
+    if (owner == kNobody) return 0;
+    if (owner == kSomebody) return OfLockedObject(object_avma);
+    const auto known = by_word_.find(owner);
+    if (known != by_word_.end()) return known->second;
+    if (layout_.thread_owner_id != kNone) return 0;
+    const auto stack = std::ranges::upper_bound(by_stack_, owner, {}, &JavaThread::stack_end_avma);
+    return stack != by_stack_.end() && owner >= stack->stack_begin_avma ? stack->tid : 0;
+  }
+
+  int32_t OfThreadObject(uint64_t object_avma) const {
+    const auto known = by_object_.find(object_avma);
+    return known == by_object_.end() ? 0 : known->second;
   }
 
  private:
-  void AddMonitor(const JavaThread& waiter) {
-    if (layout_.monitor_owner == kNone || layout_.monitor_object == kNone) return;
-    const uint64_t monitor_avma = waiter.pending_monitor_avma;
-    const auto owner = memory_->Word(monitor_avma + layout_.monitor_owner);
-    const auto handle = memory_->Word(monitor_avma + layout_.monitor_object);
-    if (!owner || !handle) return;
-    // Up to release 16 the field is the object.
-    const uint64_t object_avma = layout_.release < 17 ? *handle : memory_->Word(*handle).value_or(0);
-    ManagedWait wait;
-    wait.kind = ManagedLockKind::kMonitor;
-    wait.waiter_tid = waiter.tid;
-    wait.owner_tid = OwnerOf(*owner, object_avma);
-    wait.lock_avma = object_avma != 0 ? object_avma : monitor_avma;
-    if (objects_) wait.lock = objects_->ClassOf(object_avma).value_or("");
-    facts_->waits.push_back(std::move(wait));
-  }
-
-  int32_t OwnerOf(uint64_t owner, uint64_t object_avma) {
-    if (owner == kNobody) return 0;
-    if (owner == kSomebody) return OwnerByLockStack(object_avma);
-    for (const JavaThread& thread : threads_) {
-      const bool is_owner =
-          layout_.thread_owner_id != kNone
-              ? thread.owner_id == owner
-              : thread.thread_avma == owner || (owner >= thread.stack_begin_avma && owner < thread.stack_end_avma);
-      if (is_owner) return thread.tid;
-    }
-    return 0;
-  }
-
   // Each thread lists the objects that it has locked, while nobody waits for them.
-  int32_t OwnerByLockStack(uint64_t object_avma) {
+  int32_t OfLockedObject(uint64_t object_avma) {
     if (object_avma == 0 || layout_.thread_lock_stack == kNone || layout_.lock_stack_top == kNone ||
         layout_.lock_stack_base == kNone) {
       return 0;
     }
-    for (const JavaThread& thread : threads_) {
-      const uint64_t begin = layout_.thread_lock_stack + layout_.lock_stack_base;
-      // Counted from the thread's begin.
-      const auto top = memory_->Value<uint32_t>(thread.thread_avma + layout_.thread_lock_stack + layout_.lock_stack_top);
-      if (!top || *top < begin || *top - begin > 8 * kMaxLockStack) continue;
-      for (uint64_t offset = begin; offset + 8 <= *top; offset += 8) {
-        if (memory_->Word(thread.thread_avma + offset) == object_avma) return thread.tid;
-      }
+    if (!has_locked_objects_) {
+      has_locked_objects_ = true;
+      for (const JavaThread& thread : threads_) AddLockedObjects(thread);
     }
-    return 0;
+    const auto known = by_locked_object_.find(object_avma);
+    return known == by_locked_object_.end() ? 0 : known->second;
   }
 
-  void AddSynchronizer(const JavaThread& waiter) {
-    const uint64_t blocker = objects_->Reference(waiter.object_avma, "java.lang.Thread", "parkBlocker");
-    if (blocker == 0) return;
-    const uint64_t owner =
-        objects_->Reference(blocker, "java.util.concurrent.locks.AbstractOwnableSynchronizer", "exclusiveOwnerThread");
-    // Nobody has it, or it is something else that threads park for.
-    if (owner == 0) return;
-    const auto thread = std::ranges::find(threads_, owner, &JavaThread::object_avma);
-    ManagedWait wait;
-    wait.kind = ManagedLockKind::kMonitor;
-    wait.waiter_tid = waiter.tid;
-    wait.owner_tid = thread == threads_.end() ? 0 : thread->tid;
-    wait.lock_avma = blocker;
-    wait.lock = objects_->ClassOf(blocker).value_or("");
-    // "java.util.concurrent.locks.ReentrantLock$NonfairSync" is how the class that people use works.
-    if (wait.lock.starts_with("java.util.concurrent.")) wait.lock.resize(std::min(wait.lock.find('$'), wait.lock.size()));
-    facts_->waits.push_back(std::move(wait));
+  void AddLockedObjects(const JavaThread& thread) {
+    const uint64_t begin = layout_.thread_lock_stack + layout_.lock_stack_base;
+    // Counted from the thread's begin.
+    const auto top = memory_->Value<uint32_t>(thread.thread_avma + layout_.thread_lock_stack + layout_.lock_stack_top);
+    if (!top || *top < begin || *top - begin > 8 * kMaxLockStack) return;
+    for (uint64_t offset = begin; offset + 8 <= *top; offset += 8) {
+      if (const auto object = memory_->Word(thread.thread_avma + offset)) by_locked_object_.emplace(*object, thread.tid);
+    }
   }
 
   ProcessMemory* memory_;
   const Layout& layout_;
   const std::vector<JavaThread>& threads_;
+  std::vector<JavaThread> by_stack_;
+  std::unordered_map<uint64_t, int32_t> by_word_, by_object_, by_locked_object_;
+  bool has_locked_objects_ = false;
+};
+
+class LockReader {
+ public:
+  LockReader(const RuntimeInput& input, const Layout& layout, ProcessMemory* memory, ManagedFacts* facts)
+      : deadline_ns_(input.deadline_ns),
+        sleepers_(FindSleepers(input.capture)),
+        layout_(layout),
+        memory_(memory),
+        facts_(facts),
+        objects_(Objects::Open(memory, layout)) {}
+
+  void Read() {
+    std::vector<ManagedWait> waits = Look(/*with_names=*/true);
+    const std::vector<ManagedWait> again = waits.empty() ? waits : Look(/*with_names=*/false);
+    std::unordered_map<int32_t, const ManagedWait*> by_waiter;
+    for (const ManagedWait& wait : again) by_waiter.emplace(wait.waiter_tid, &wait);
+    for (ManagedWait& wait : waits) {
+      const auto same = by_waiter.find(wait.waiter_tid);
+      if (same == by_waiter.end() || same->second->owner_tid != wait.owner_tid ||
+          same->second->lock_avma != wait.lock_avma) {
+        continue;
+      }
+      facts_->waits.push_back(std::move(wait));
+    }
+    if (is_cut_) facts_->notes.push_back("not all Java locks were looked at: there are too many threads for the time");
+  }
+
+ private:
+  std::vector<ManagedWait> Look(bool with_names) {
+    memory_->Forget();
+    const std::vector<JavaThread> threads = ReadJavaThreads(memory_, layout_);
+    Owners owners(memory_, layout_, threads);
+    std::vector<ManagedWait> waits;
+    for (const JavaThread& thread : threads) {
+      if (MonotonicNs() >= deadline_ns_ || memory_->is_full()) {
+        is_cut_ = true;
+        break;
+      }
+      if (with_names) AddName(thread);
+      const auto sleeper = sleepers_.find(thread.tid);
+      if (sleeper == sleepers_.end()) continue;
+      auto wait = thread.pending_monitor_avma != 0 ? MonitorWait(thread, &owners)
+                                                   : SynchronizerWait(thread, sleeper->second, owners);
+      // It has got it meanwhile.
+      if (wait && wait->owner_tid != thread.tid) waits.push_back(std::move(*wait));
+    }
+    return waits;
+  }
+
+  void AddName(const JavaThread& thread) {
+    if (!objects_) return;
+    const uint64_t name = objects_->Reference(thread.object_avma, "java.lang.Thread", "name");
+    const auto text = name == 0 ? std::nullopt : objects_->Text(name, kMaxThreadName);
+    if (text) facts_->threads[thread.tid].name = *text;
+  }
+
+  std::optional<ManagedWait> MonitorWait(const JavaThread& waiter, Owners* owners) {
+    if (layout_.monitor_owner == kNone || layout_.monitor_object == kNone) return std::nullopt;
+    const uint64_t monitor_avma = waiter.pending_monitor_avma;
+    const auto owner = memory_->Word(monitor_avma + layout_.monitor_owner);
+    const auto handle = memory_->Word(monitor_avma + layout_.monitor_object);
+    if (!owner || !handle) return std::nullopt;
+    // Up to release 16 the field is the object.
+    const uint64_t object_avma = layout_.release < 17 ? *handle : memory_->Word(*handle).value_or(0);
+    ManagedWait wait;
+    wait.kind = ManagedLockKind::kMonitor;
+    wait.waiter_tid = waiter.tid;
+    wait.owner_tid = owners->OfMonitor(*owner, object_avma);
+    wait.lock_avma = object_avma != 0 ? object_avma : monitor_avma;
+    if (objects_) wait.lock = objects_->ClassOf(object_avma).value_or("");
+    return wait;
+  }
+
+  std::optional<ManagedWait> SynchronizerWait(const JavaThread& waiter, bool is_timed, const Owners& owners) {
+    if (!objects_) return std::nullopt;
+    const uint64_t blocker = objects_->Reference(waiter.object_avma, "java.lang.Thread", "parkBlocker");
+    if (blocker == 0) return std::nullopt;
+    const uint64_t owner =
+        objects_->Reference(blocker, "java.util.concurrent.locks.AbstractOwnableSynchronizer", "exclusiveOwnerThread");
+    // Nobody has it, or it is something else that threads park for.
+    if (owner == 0) return std::nullopt;
+    ManagedWait wait;
+    wait.kind = ManagedLockKind::kMonitor;
+    wait.waiter_tid = waiter.tid;
+    // tryLock(timeout) gives up: no circle is made of it. (A monitor's waiter may sleep for a time and look again.)
+    wait.owner_tid = is_timed ? 0 : owners.OfThreadObject(owner);
+    wait.lock_avma = blocker;
+    wait.lock = objects_->ClassOf(blocker).value_or("");
+    // "java.util.concurrent.locks.ReentrantLock$NonfairSync" is how the class that people use works.
+    if (wait.lock.starts_with("java.util.concurrent.")) wait.lock.resize(std::min(wait.lock.find('$'), wait.lock.size()));
+    return wait;
+  }
+
+  const int64_t deadline_ns_;
+  const Sleepers sleepers_;
+  const Layout& layout_;
+  ProcessMemory* memory_;
   ManagedFacts* facts_;
   std::optional<Objects> objects_;
+  bool is_cut_ = false;
 };
 
 }  // namespace
 
-void AddLocks(ProcessMemory* memory, const Layout& layout, const std::vector<JavaThread>& threads, ManagedFacts* facts) {
-  LockFinder finder(memory, layout, threads, facts);
-  for (const JavaThread& thread : threads) finder.Add(thread);
+void AddLocks(const RuntimeInput& input, const Layout& layout, ProcessMemory* memory, ManagedFacts* facts) {
+  LockReader(input, layout, memory, facts).Read();
 }
 
 }  // namespace stackd::hotspot

@@ -2,17 +2,19 @@
 // java.util.concurrent.locks.AbstractOwnableSynchronizer (ReentrantLock and others).
 #pragma once
 
-#include <vector>
-
 #include "daemon/collect/managed.h"
-#include "daemon/managed/hotspot/java_threads.h"
 #include "daemon/managed/hotspot/layout.h"
 #include "daemon/managed/hotspot/process_memory.h"
+#include "daemon/managed/runtime_reader.h"
 
 namespace stackd::hotspot {
 
 // Adds names of threads and what they wait for. Where a release or a collector keeps objects in another way than this
 // knows, a lock has no name, or is left out.
-void AddLocks(ProcessMemory* memory, const Layout& layout, const std::vector<JavaThread>& threads, ManagedFacts* facts);
+//
+// The process runs on. All locks are looked at twice, and of the waits only those count that were the same both times: at
+// the moment between the two looks they all were, so that a circle of them is one. A thread that was captured outside of a
+// futex call did not wait.
+void AddLocks(const RuntimeInput& input, const Layout& layout, ProcessMemory* memory, ManagedFacts* facts);
 
 }  // namespace stackd::hotspot

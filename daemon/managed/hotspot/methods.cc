@@ -10,6 +10,8 @@ namespace {
 
 constexpr size_t kMaxMethods = 1 << 16;
 constexpr int kMaxLines = 1 << 16;
+// Of a name; the VM allows 64 KiB, and each frame has a copy.
+constexpr size_t kMaxSymbolBytes = 1024;
 
 // "Hang$$Lambda+0x00007f3c8c001c40", "Hang$$Lambda$14/0x0000000800c03000": where it happens to be.
 void CutHiddenAddress(std::string* name) {
@@ -25,7 +27,7 @@ void CutHiddenAddress(std::string* name) {
 std::optional<std::string> SymbolText(ProcessMemory* memory, const Layout& layout, uint64_t symbol_avma) {
   const auto length = memory->Value<uint16_t>(symbol_avma + layout.symbol_length);
   if (!length) return std::nullopt;
-  std::string text(*length, '\0');
+  std::string text(std::min<size_t>(*length, kMaxSymbolBytes), '\0');
   if (!memory->Read(symbol_avma + layout.symbol_body, std::span(reinterpret_cast<uint8_t*>(text.data()), text.size()))) {
     return std::nullopt;
   }

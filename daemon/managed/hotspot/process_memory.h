@@ -1,4 +1,4 @@
-// Memory of a process that runs on, page by page: what was read once stays as it was read.
+// Memory of a process that runs on, page by page: what was read once stays as it was read, until it is forgotten.
 #pragma once
 
 #include <array>
@@ -34,6 +34,11 @@ class ProcessMemory {
 
   // Up to its NUL; nullopt if that does not come within `max_bytes`.
   std::optional<std::string> Text(uint64_t avma, size_t max_bytes);
+
+  // What is read from now on is as it is then.
+  void Forget() { pages_.clear(); }
+  // Reads fail, as it holds too much.
+  bool is_full() const { return pages_.size() >= kMaxPages; }
 
  private:
   static constexpr uint64_t kPageBytes = 4096;
