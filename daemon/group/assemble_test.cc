@@ -526,6 +526,22 @@ TEST_F(AssembleTest, FoldsRecursionOfOneInterpretersCall) {
   EXPECT_EQ(frames.frames(3).function(), "<module>");
 }
 
+TEST_F(AssembleTest, TheInnermostTurnOfAnInterpretersRecursionHasItsOwnLine) {
+  const int stack = AddStack({"read", "_PyEval_EvalFrameDefault", "main"});
+  RuntimeCalls calls{1, {Python("deep", 101)}, true};
+  for (int i = 0; i < 100; ++i) calls.frames.push_back(Python("deep", 99));
+  stacks_[stack].runtime_calls = {calls};
+  AddThread(1, "main", stack);
+  const v1::Dump dump = Assemble();
+  const v1::Stack& frames = dump.stacks(0);
+  ASSERT_EQ(frames.frames_size(), 5);
+  EXPECT_EQ(frames.frames(1).line(), 101);
+  EXPECT_EQ(frames.frames(1).repeat_count(), 0);
+  EXPECT_EQ(frames.frames(2).line(), 99);
+  EXPECT_EQ(frames.frames(2).repeat_count(), 100);
+  EXPECT_EQ(dump.groups(0).fingerprint(), Fingerprint(frames));
+}
+
 TEST_F(AssembleTest, CountsTasksWithThreadsOfTheSameStack) {
   const int stack = AddStack({});
   stacks_[stack].runtime_calls = {{0, {{.function = "main.wait", .language = Language::kGo}}, true}};

@@ -161,6 +161,23 @@ std::vector<Recursion> StackExpander::RecursionIn(const std::vector<Row>& rows, 
   return FindRecursion(keys, shown);
 }
 
+// Whether the first turn of a runtime's functions is at other lines than the next ones, which are equal: it is not in the
+// call that goes deeper, but in whatever else its function does. (A runtime's frames have no addresses that would tell.)
+bool StackExpander::InnermostTurnDiffers(const std::vector<Row>& rows, const Recursion& recursion) const {
+  const auto is_of_runtime = [&](const Row& row) { return frames_[row.frames.begin]->origin() == v1::Frame::RUNTIME; };
+  if (std::none_of(rows.begin() + static_cast<ptrdiff_t>(recursion.begin),
+                   rows.begin() + static_cast<ptrdiff_t>(recursion.begin + recursion.period), is_of_runtime)) {
+    return false;
+  }
+  const auto equal = [&](size_t turn, size_t other) {
+    for (size_t i = recursion.begin; i < recursion.begin + recursion.period; ++i) {
+      if (rows[i + turn * recursion.period].frames.begin != rows[i + other * recursion.period].frames.begin) return false;
+    }
+    return true;
+  };
+  return recursion.end - recursion.begin >= 3 * recursion.period && !equal(0, 1) && equal(1, 2);
+}
+
 std::string StackExpander::Expand(const std::vector<RuntimeFrame>& frames, bool fold, v1::Stack* expanded) {
   NamedStack stack{.native = {.frames = {}, .end = StackEnd::kRoot}, .locations = {}};
   stack.runtime_calls.push_back({.native_frame = 0, .frames = frames});
@@ -189,6 +206,10 @@ std::string StackExpander::Expand(const NamedStack& stack, bool fold, v1::Stack*
       expanded->set_omitted_bytes(static_cast<int64_t>(native.omitted_bytes));
       expanded->set_omitted_before(expanded->frames_size());
       gap_shown = true;
+    }
+    if (recursion != recursions.end() && i == recursion->begin && InnermostTurnDiffers(rows, *recursion)) {
+      recursion->begin += recursion->period;
+      --recursion->turns;
     }
     const bool repeats = recursion != recursions.end() && i == recursion->begin;
     const size_t end = repeats ? i + recursion->period : i + 1;

@@ -69,6 +69,7 @@ class StackExpander {
   Range FrameOf(const RuntimeFrame& runtime);
   std::vector<Row> RowsOf(const NamedStack& stack, size_t* gap_row);
   std::vector<Recursion> RecursionIn(const std::vector<Row>& rows, const NativeStack& native, size_t gap_row) const;
+  bool InnermostTurnDiffers(const std::vector<Row>& rows, const Recursion& recursion) const;
   XXH128_hash_t KeyOf(const Range& range) const;
 
   const AddressMap& map_;
