@@ -121,7 +121,8 @@ class JavaTest(StackdTest):
         def accepting():
             dump = daemon.dump(process)
             functions = dump.functions(dump.named("accept"))
-            return functions if "accept" in functions[0] else None
+            # Code that was loaded just before is known from the next look at the maps on.
+            return functions if "accept" in functions[0] and len(functions) > 1 else None
 
         functions = eventually("a thread is in accept()", accepting)
         order = [next((i for i, name in enumerate(functions) if wanted in name), -1) for wanted in
@@ -198,7 +199,8 @@ class JavaTest(StackdTest):
         victim.read_until("caught")
 
         def self_dumps():
-            return [d for d in daemon.ctl_json("list").get("dumps", []) if d.get("trigger") == "SELF"]
+            return [d for d in daemon.ctl_json("list").get("dumps", [])
+                    if d.get("trigger") == "SELF" and d["process"]["pid"] == victim.pid]
 
         name = eventually("a dump that the process asked for", self_dumps)[0]["name"]
 
@@ -211,7 +213,8 @@ class JavaTest(StackdTest):
         # It is listed once its stacks are stored.
         dump = eventually("its stacks are unwound", unwound)
         functions = {line.function for tid in dump.threads for line in java_lines(dump, tid)}
-        self.assertIn("Dies.fillHeap", functions)
+        # In release 11 the handler does not tell interpreted methods, and the thread has gone on when its stack is read.
+        self.assertIn("Dies.fillHeap" if jdk.release >= 17 else "Dies.main", functions)
         victim.kill()
         daemon.kill()
 

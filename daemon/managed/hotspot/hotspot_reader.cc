@@ -66,7 +66,7 @@ class VmReader {
     auto code = CodeCache::Open(&memory_, *layout);
     if (!code) return "the VM has no code cache yet";
     ReadFrames(*layout, &*code);
-    if (!input_.frames_only) AddLocks(input_, *layout, &memory_, facts_);
+    if (!input_.frames_only) AddLocks(input_, *layout, *code, &memory_, facts_);
     return "";
   }
 

@@ -323,12 +323,45 @@ TEST_F(JavaFramesTest, CodeThatIsNotTheVmsIsNobodysFrame) {
   EXPECT_FALSE(Ask(code - 1, 0, 0).has_value()) << "before the code of the method";
 }
 
+TEST_F(JavaFramesTest, WhereNothingSaysHowBigAFrameIsOnlyWhatIsBehindACallIsAReturnAddress) {
+  const uint64_t stub = PutBlob(2, "StubRoutines", 0);
+  const uint64_t code = PutBlob(4, "nmethod", 6, &outer_);
+  reinterpret_cast<uint8_t*>(code)[0x3b] = 0xe8;  // call
+  reinterpret_cast<uint8_t*>(code)[0x5d] = 0xff;  // call *0x8(%rbx)
+  reinterpret_cast<uint8_t*>(code)[0x5e] = 0x53;
+  words_[2] = code + 0x50;
+  words_[4] = At(code_) + 9 * kSegmentBytes;
+  words_[5] = code + 0x40;
+  words_[6] = code + 0x60;
+  EXPECT_EQ(Ask(stub + 0x20, 0, 0, {.rsp = Slot(0)})->cfa_avma, Slot(6));
+  EXPECT_EQ(Ask(stub + 0x20, 6, 0)->cfa_avma, Slot(7));
+  EXPECT_FALSE(Ask(stub + 0x20, 7, 0).has_value());
+  // Nor in the middle of a method whose caller is not where it should be.
+  words_[10] = code + 0x50;
+  EXPECT_FALSE(Ask(code + 0x40, 10, 0).has_value());
+}
+
+TEST_F(JavaFramesTest, WhatFramesTakeIsBounded) {
+  const uint64_t code = PutBlob(2, "nmethod", 6, &outer_);
+  words_[5] = code + 0x100;
+  limits_.left_bytes = 10;
+  const auto frame = Ask(code + 0x40, 0, 0, {.rsp = Slot(0)});
+  ASSERT_TRUE(frame.has_value());
+  EXPECT_TRUE(limits_.is_full);
+  EXPECT_EQ(Functions(*frame), Names{});
+  limits_.deadline_ns = 0;
+  EXPECT_FALSE(Ask(code + 0x40, 0, 0).has_value());
+  EXPECT_TRUE(limits_.is_late);
+}
+
 TEST_F(JavaFramesTest, ACorruptCodeCacheIsSurvived) {
   const uint64_t code = PutBlob(2, "nmethod", 6, &outer_);
   words_[5] = code + 0x100;
   // Segments that lead before the first; a scope that calls itself; places that are none.
   segments_[3] = 200;
   EXPECT_FALSE(Ask(At(code_) + 3 * kSegmentBytes, 0, 0).has_value());
+  segments_[3] = 1;
+  frames_.reset();
   scopes_[1] = 4;
   pcs_[2][1] = 0x7ffffff0;
   const auto frame = Ask(code + 0x50, 0, 0, {.rsp = Slot(0)});

@@ -22,15 +22,22 @@ constexpr uint64_t kMaxLockStack = 64;
 // a thread, by address or by number; up to release 23 also where on its stack the thread keeps it (objectMonitor.hpp).
 constexpr uint64_t kNobody = 0, kSomebody = 1;
 
-// Whether a thread that sleeps on a futex wakes by itself.
-using Sleepers = std::unordered_map<int32_t, bool>;
+// How a thread that may wait was captured.
+struct Sleeper {
+  bool is_in_futex = false;  // else it runs code of the VM: a monitor's waiter wakes now and then, and looks
+  bool is_timed = false;
+};
+using Sleepers = std::unordered_map<int32_t, Sleeper>;
 
-Sleepers FindSleepers(const Capture& capture) {
+Sleepers FindSleepers(const Capture& capture, const CodeCache& code) {
   Sleepers sleepers;
   for (const ThreadCapture& thread : capture.threads) {
-    if (!thread.call || !WaitedFutex(*thread.call)) continue;
+    if (!thread.has_stack || code.Holds(thread.registers.value[Registers::kRip])) continue;
     constexpr int kTimeout = 3;
-    sleepers.emplace(thread.tid, thread.call->knows(kTimeout) && thread.call->arguments[kTimeout] != 0);
+    const bool is_in_futex = thread.call && WaitedFutex(*thread.call);
+    if (thread.call && !is_in_futex) continue;
+    const bool is_timed = is_in_futex && thread.call->knows(kTimeout) && thread.call->arguments[kTimeout] != 0;
+    sleepers.emplace(thread.tid, Sleeper{is_in_futex, is_timed});
   }
   return sleepers;
 }
@@ -99,9 +106,10 @@ class Owners {
 
 class LockReader {
  public:
-  LockReader(const RuntimeInput& input, const Layout& layout, ProcessMemory* memory, ManagedFacts* facts)
+  LockReader(const RuntimeInput& input, const Layout& layout, const CodeCache& code, ProcessMemory* memory,
+             ManagedFacts* facts)
       : deadline_ns_(input.deadline_ns),
-        sleepers_(FindSleepers(input.capture)),
+        sleepers_(FindSleepers(input.capture, code)),
         layout_(layout),
         memory_(memory),
         facts_(facts),
@@ -169,8 +177,8 @@ class LockReader {
     return wait;
   }
 
-  std::optional<ManagedWait> SynchronizerWait(const JavaThread& waiter, bool is_timed, const Owners& owners) {
-    if (!objects_) return std::nullopt;
+  std::optional<ManagedWait> SynchronizerWait(const JavaThread& waiter, const Sleeper& sleeper, const Owners& owners) {
+    if (!objects_ || !sleeper.is_in_futex) return std::nullopt;
     const uint64_t blocker = objects_->Reference(waiter.object_avma, "java.lang.Thread", "parkBlocker");
     if (blocker == 0) return std::nullopt;
     const uint64_t owner =
@@ -181,7 +189,7 @@ class LockReader {
     wait.kind = ManagedLockKind::kMonitor;
     wait.waiter_tid = waiter.tid;
     // tryLock(timeout) gives up: no circle is made of it. (A monitor's waiter may sleep for a time and look again.)
-    wait.owner_tid = is_timed ? 0 : owners.OfThreadObject(owner);
+    wait.owner_tid = sleeper.is_timed ? 0 : owners.OfThreadObject(owner);
     wait.lock_avma = blocker;
     wait.lock = objects_->ClassOf(blocker).value_or("");
     // "java.util.concurrent.locks.ReentrantLock$NonfairSync" is how the class that people use works.
@@ -200,8 +208,9 @@ class LockReader {
 
 }  // namespace
 
-void AddLocks(const RuntimeInput& input, const Layout& layout, ProcessMemory* memory, ManagedFacts* facts) {
-  LockReader(input, layout, memory, facts).Read();
+void AddLocks(const RuntimeInput& input, const Layout& layout, const CodeCache& code, ProcessMemory* memory,
+              ManagedFacts* facts) {
+  LockReader(input, layout, code, memory, facts).Read();
 }
 
 }  // namespace stackd::hotspot

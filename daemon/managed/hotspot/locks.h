@@ -3,6 +3,7 @@
 #pragma once
 
 #include "daemon/collect/managed.h"
+#include "daemon/managed/hotspot/code_cache.h"
 #include "daemon/managed/hotspot/layout.h"
 #include "daemon/managed/hotspot/process_memory.h"
 #include "daemon/managed/runtime_reader.h"
@@ -13,8 +14,9 @@ namespace stackd::hotspot {
 // knows, a lock has no name, or is left out.
 //
 // The process runs on. All locks are looked at twice, and of the waits only those count that were the same both times: at
-// the moment between the two looks they all were, so that a circle of them is one. A thread that was captured outside of a
-// futex call did not wait.
-void AddLocks(const RuntimeInput& input, const Layout& layout, ProcessMemory* memory, ManagedFacts* facts);
+// the moment between the two looks they all were, so that a circle of them is one. A thread that was captured in
+// Java code, or in a system call that is no futex call, did not wait.
+void AddLocks(const RuntimeInput& input, const Layout& layout, const CodeCache& code, ProcessMemory* memory,
+              ManagedFacts* facts);
 
 }  // namespace stackd::hotspot
