@@ -92,6 +92,7 @@ TEST(PclntabTest, FindsFunctionsByTheirCode) {
   EXPECT_FALSE(table->FindFunction(0x150).has_value());
   EXPECT_EQ(table->FindFunctionByName("main.leaf", INT64_MAX)->entry, 0x140u);
   EXPECT_FALSE(table->FindFunctionByName("main", INT64_MAX).has_value());
+  EXPECT_FALSE(table->FindFunctionByName("main.leaf", 0).has_value()) << "the deadline has passed";
 }
 
 TEST(PclntabTest, TellsFramesFilesLinesAndWhatIsInlined) {
