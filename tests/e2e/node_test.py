@@ -242,6 +242,21 @@ class Secrets(NodeTest):
         for private in (secret, "a comment of the source"):
             self.assertNotIn(private, str(dump.resource))
 
+    def test_a_script_in_a_url_does_not_leave_the_process(self):
+        self.the_daemon()
+        secret = "hunter2-" + "x" * 20
+        # With 2,000 bytes more it is longer than what is copied of a name, of which the end is.
+        for padding in (0, 2000):
+            with self.subTest(padding=padding):
+                source = f"/*{secret}*/export function pay(){{console.log('ready');for(;;);}}pay();//{'y' * padding}{secret}"
+                program = self.dir / f"url{padding}.mjs"
+                program.write_text(f"await import({'data:text/javascript,' + source!r});\n")
+                victim = self.start_victim(self.nodes[-1].path, program)
+                dump = self.await_function(victim, "pay")
+                self.assertEqual({file for name, file, _ in frames_of(dump, victim.pid) if name == "pay"}, {"data:"})
+                self.assertNotIn(secret, str(dump.resource))
+                victim.kill()
+
 
 class Package(NodeTest):
 
@@ -252,7 +267,7 @@ class Package(NodeTest):
         addon.mkdir(exist_ok=True)
         built = ROOT / "bazel-bin/agent/node/stackd.node"
         if not built.exists():
-            self.skipTest("//agent/node:stackd.node is not built")
+            self.skipTest("//agent/node:addon is not built")
         for file in (*ROOT.glob("agent/node/*.js*"), built, ROOT / "bazel-bin/agent/libstackd_agent.so"):
             if not (addon / file.name).exists():
                 os.symlink(file.resolve(), addon / file.name) if file.suffix in (".node", ".so") else \

@@ -50,7 +50,7 @@ const situations = {
   },
   // Rarely needed characters.
   names(path) {
-    const o = { ['größe λ 😀']() { tellAndOpen(path); } };
+    const o = { 'größe λ 😀'() { tellAndOpen(path); } };
     o['größe λ 😀']();
   },
   abort() { ready(); (function abortsHere() { process.abort(); })(); },
