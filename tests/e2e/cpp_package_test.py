@@ -42,7 +42,8 @@ class CppPackageTest(StackdTest):
     def check(self, program):
         daemon = self.start_daemon()
         victim = self.start_victim(program, preload=False, stdin="", env={"LD_LIBRARY_PATH": str(self.prefix / "lib")})
-        self.assertEqual("cpp-orders", daemon.await_process(victim.pid)["displayName"])
+        # The name comes behind the registration.
+        eventually("its name", lambda: daemon.await_process(victim.pid)["displayName"] == "cpp-orders")
 
         dump = daemon.dump(victim.pid)
         self.assert_whole(dump, victim.pid)
