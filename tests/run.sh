@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests of stackd, on a machine that may have nothing installed yet.
 #
-#   tests/run.sh                        everything: unit tests, then the end-to-end tests (about 15 minutes on two cores)
+#   tests/run.sh                        everything: unit tests, then the end-to-end tests (about half an hour on two cores)
 #   tests/run.sh accounted_test         one file of tests/e2e, or one class or case in it: right_test.RightTest.test_redis
 #   tests/run.sh //daemon/store/...     the unit tests of these Bazel targets
 #   tests/run.sh --list                 what there is
@@ -13,7 +13,7 @@ cd "$(dirname "$(readlink -f "$0")")/.." || exit 1
 
 PYTHON=/usr/bin/python3 # Debian's, whatever else is first on PATH
 WHAT_TO_DUMP=(//daemon:stackd //client:stackctl //agent:libstackd_agent.so //tests/programs/...
-  //tests/hangs/...)
+  //tests/hangs/... //agent/node:addon)
 
 say() { printf '\n=== %s\n' "$*" >&2; }
 
