@@ -260,9 +260,8 @@ class Secrets(NodeTest):
 
 class Package(NodeTest):
 
-    @for_each_node
-    def test_the_addon_brings_the_agent_where_nothing_is_preloaded(self, node):
-        daemon = self.the_daemon()
+    def package(self):
+        """The folder of the package as npm would have it."""
         addon = self.dir / "stackd"
         addon.mkdir(exist_ok=True)
         built = ROOT / "bazel-bin/agent/node/stackd.node"
@@ -272,6 +271,29 @@ class Package(NodeTest):
             if not (addon / file.name).exists():
                 os.symlink(file.resolve(), addon / file.name) if file.suffix in (".node", ".so") else \
                     (addon / file.name).write_text(file.read_text())
+        return addon
+
+    @for_each_node
+    def test_a_loop_that_is_stuck_misses_its_heartbeat(self, node):
+        daemon = self.the_daemon()
+        victim = self.start_victim(
+            node.path, "--require", self.package() / "register.js", "-e",
+            "console.log('ready'); setTimeout(function stuckLoop() { for (;;) {} }, 1500)", ready="ready", preload=False,
+            env={"STACKD_EVENT_LOOP_MS": "500"})
+
+        def hang():
+            reply = daemon.ctl_json("list", "--hangs")
+            listed = reply if isinstance(reply, list) else reply.get("dumps", [])
+            return [dump for dump in listed if dump["process"]["pid"] == victim.pid]
+
+        found = eventually("the hang", hang)[0]
+        self.assertEqual(("event loop", "HEARTBEAT_MISSED"), (found["hang"].get("heartbeat"), found["hang"].get("cause")))
+        eventually("its frames", lambda: "stuckLoop at [eval]:1 (JavaScript)" in daemon.ctl("show", found["name"]).out)
+
+    @for_each_node
+    def test_the_addon_brings_the_agent_where_nothing_is_preloaded(self, node):
+        daemon = self.the_daemon()
+        addon = self.package()
         victim = self.start_victim(node.path, "--require", addon / "register.js", VICTIM, "loop", ready='{"ready"', preload=False,
                                    env={"STACKD_EVENT_LOOP_MS": "0"})
         self.await_function(victim, "countingLoop")
