@@ -28,7 +28,9 @@ class DetectorTest : public testing::Test {
       each_look();
       const int64_t next_ns = detector_->Look(now_ns_);
       // Where a look took long, some are overdue.
-      if (waited_ns_ == 0) ASSERT_GT(next_ns, now_ns_);
+      if (waited_ns_ == 0) {
+        ASSERT_GT(next_ns, now_ns_);
+      }
       now_ns_ = std::min(std::max(next_ns, now_ns_ + std::exchange(waited_ns_, 0)), end_ns);
     }
   }

@@ -288,7 +288,8 @@ class Package(NodeTest):
 
         found = eventually("the hang", hang)[0]
         self.assertEqual(("event loop", "HEARTBEAT_MISSED"), (found["hang"].get("heartbeat"), found["hang"].get("cause")))
-        eventually("its frames", lambda: "stuckLoop at [eval]:1 (JavaScript)" in daemon.ctl("show", found["name"]).out)
+        # Without its line: the loop is optimized while it runs.
+        eventually("its frames", lambda: "stuckLoop at [eval]" in daemon.ctl("show", found["name"]).out)
 
     @for_each_node
     def test_the_addon_brings_the_agent_where_nothing_is_preloaded(self, node):
