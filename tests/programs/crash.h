@@ -36,7 +36,8 @@ static inline pid_t crash_agent_thread(void) {
  * the daemon may want. */
 static inline void crash_await_ring(void) {
   while (!crash_file_has("/proc/self/maps", "/memfd:stackd-ring")) usleep(500);
-  victim_await_syscall(crash_agent_thread(), SYS_recvmsg);
+  /* In recvmsg; or, in the first seconds, in a poll that ends when it is time to look for runtimes. */
+  victim_await_asleep(crash_agent_thread());
 }
 
 /* Words that all of them know: "await" waits until the agent is registered, "told" for a line on stdin. */
