@@ -20,7 +20,7 @@
 #define MAX_TAKEN_NS (500 * MS)
 /* What the daemon has not stored goes to a file, in these eighths of the hold, each process at a moment of its own: of a
  * thousand that crash at once hundreds may be late, and all of them write, and end, on the same few CPUs. */
-#define SPOOL_FIRST_EIGHTH 5
+#define SPOOL_FIRST_EIGHTH 4
 #define SPOOL_EIGHTHS 2
 /* A daemon that dies is noticed after so long, or after this part of the time that it was waited for: when a thousand
  * processes wait, their looking must not keep it from its work. */

@@ -12,6 +12,7 @@ import contextlib
 import os
 import pathlib
 import signal
+import sqlite3
 import statistics
 import struct
 import subprocess
@@ -177,17 +178,20 @@ class CrashTimeTest(CrashTest):
         self.assert_all_are_there(daemon, len(DEATHS))
 
     def crash_taken_and_not_stored(self, daemon, act):
-        """A process crashes, and `act` is called between TAKEN and STORED: within half a second, since the agent of this
-        one cannot list its threads, and that is how long the daemon waits for them."""
+        """A process crashes, and `act` is called between TAKEN and STORED: the store is locked meanwhile."""
         manner, alone_ms = self.alone(["no_address_space"])
         process, folder = self.start(["no_address_space", "await"], environment(self.dir))
         ring, = ring_view.rings_of(daemon)
         phases = []
+        store = sqlite3.connect(daemon.store, isolation_level=None, check_same_thread=False)
+        self.addCleanup(store.close)
+        store.execute("BEGIN IMMEDIATE")
 
         def watch():
             eventually("the daemon has taken the crash", lambda: ring.number(ring_view.CRASH_PHASE))
             act()
             phases.append(ring.number(ring_view.CRASH_PHASE))
+            store.execute("ROLLBACK")
 
         watcher = threading.Thread(target=watch)
         watcher.start()
