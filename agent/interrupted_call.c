@@ -45,6 +45,80 @@ STACKD_HANDLER static int number_before(uint64_t rip) {
   return can_read(first, rip) ? stackd_syscall_number_in((const uint8_t*)first) : -1;
 }
 
+/* --- Numbers on the stack ---
+ *
+ * From 2.41 on glibc makes its calls that can be cancelled in two functions, which get the number as an argument:
+ * __internal_syscall_cancel as its seventh, which is on the stack. It makes the call itself where nobody can cancel it, or
+ * has it made by __syscall_cancel_arch, which keeps the number nowhere: the caller's code tells where it took it from. Read
+ * off glibc 2.43's code; with a frame pointer where distributions build so. */
+
+#define LOAD_BY_RSP_BYTES 5 /* mov offset(%rsp),%reg, offset of one byte */
+#define LOAD_BY_RBP_BYTES 4 /* mov offset(%rbp),%reg */
+#define SAVE_BYTES 5        /* mov %r11,0x8(%rsp): what __syscall_cancel_arch does last */
+#define CALLED_BYTES 5      /* call */
+#define MOVE_BYTES 3        /* mov %reg,%reg */
+#define MAX_MOVES 6         /* between the load and the call, one for each other argument in a register */
+#define CALLER_BYTES (LOAD_BY_RSP_BYTES + MAX_MOVES * MOVE_BYTES + CALLED_BYTES)
+#define TO_RAX 0
+#define TO_RSI 6
+
+struct frame {
+  uint64_t rsp;
+  uint64_t rbp; /* 0: not known */
+};
+
+/* Where the instruction that ends at `end` loads register `to` from; 0 if it does not. */
+STACKD_HANDLER static uint64_t loaded_from(const uint8_t* end, uint8_t to, struct frame frame) {
+  const uint8_t* by_rsp = end - LOAD_BY_RSP_BYTES;
+  const uint8_t* by_rbp = end - LOAD_BY_RBP_BYTES;
+  uint8_t register_bits = (uint8_t)(to << 3);
+  if (by_rsp[0] == 0x48 && by_rsp[1] == 0x8b && by_rsp[2] == (0x44 | register_bits) && by_rsp[3] == 0x24) {
+    return frame.rsp + by_rsp[4];
+  }
+  if (frame.rbp != 0 && by_rbp[0] == 0x48 && by_rbp[1] == 0x8b && by_rbp[2] == (0x45 | register_bits)) {
+    return frame.rbp + by_rbp[3];
+  }
+  return 0;
+}
+
+STACKD_HANDLER static bool is_move(const uint8_t* code) {
+  return (code[0] & 0xf8) == 0x48 && (code[1] == 0x89 || code[1] == 0x8b) && code[2] >= 0xc0;
+}
+
+/* Where the caller of __syscall_cancel_arch took its second argument from; 0 if that is not to be seen. */
+STACKD_HANDLER static uint64_t number_of_caller(int32_t pid, struct frame frame) {
+  uint64_t return_address;
+  uint8_t code[CALLER_BYTES];
+  if (stackd_read_memory(pid, frame.rsp, &return_address, sizeof(return_address)) != sizeof(return_address)) return 0;
+  if (stackd_read_memory(pid, return_address - sizeof(code), code, sizeof(code)) != sizeof(code)) return 0;
+  const uint8_t* end = code + sizeof(code) - CALLED_BYTES;
+  if (end[0] != 0xe8) return 0;
+  struct frame of_caller = {frame.rsp + sizeof(return_address), frame.rbp};
+  for (int moves = 0; moves <= MAX_MOVES; moves++, end -= MOVE_BYTES) {
+    uint64_t place = loaded_from(end, TO_RSI, of_caller);
+    if (place != 0) return place;
+    if (moves < MAX_MOVES && !is_move(end - MOVE_BYTES)) return 0;
+  }
+  return 0;
+}
+
+STACKD_HANDLER static bool is_save(const uint8_t* code) {
+  return code[0] == 0x4c && code[1] == 0x89 && code[2] == 0x5c && code[3] == 0x24 && code[4] == 0x08;
+}
+
+int stackd_syscall_number_on_stack(int32_t pid, uint64_t rip, uint64_t rsp, uint64_t rbp) {
+  _Static_assert(SAVE_BYTES == LOAD_BY_RSP_BYTES, "either may be before the call");
+  uint8_t code[SAVE_BYTES + CALL_BYTES];
+  struct frame frame = {rsp, rbp};
+  if (stackd_read_memory(pid, rip - sizeof(code), code, sizeof(code)) != sizeof(code)) return -1;
+  const uint8_t* call = code + SAVE_BYTES;
+  if (!is_call(call)) return -1;
+  uint64_t place = is_save(code) ? number_of_caller(pid, frame) : loaded_from(call, TO_RAX, frame);
+  uint64_t number;
+  if (place == 0 || stackd_read_memory(pid, place, &number, sizeof(number)) != sizeof(number)) return -1;
+  return number < STACKD_SYSCALL_NUMBERS ? (int)number : -1;
+}
+
 /* Whether the next instruction is `syscall`. */
 STACKD_HANDLER static bool is_before_call(uint64_t rip) {
   return can_read(rip, rip + CALL_BYTES) && is_call((const uint8_t*)rip);
@@ -57,6 +131,10 @@ void stackd_interrupted_call(const void* ucontext, struct stackd_syscall* call) 
   int number = -1;
   if (rax == (uint64_t)-EINTR) {
     number = number_before(rip);
+    if (number < 0) {
+      number =
+          stackd_syscall_number_on_stack(stackd_getpid(), rip, (uint64_t)registers[REG_RSP], (uint64_t)registers[REG_RBP]);
+    }
   } else if (rax < STACKD_SYSCALL_NUMBERS && is_before_call(rip)) {
     number = (int)rax;
   }

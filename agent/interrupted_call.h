@@ -2,8 +2,8 @@
  *
  * A signal finds a thread that slept in a system call in one of two states. Where the kernel will make the call again, rip
  * is at the `syscall` instruction and rax is its number. Where it will not (calls with a timeout), rip is behind the
- * instruction and rax is -EINTR: the number is then known only if the code loads it as a constant right before, as the C
- * library does in all of its calls but syscall().
+ * instruction and rax is -EINTR: the number is then known only if the code loads it as a constant right before, or from the
+ * stack, as the C library does in all of its calls but syscall().
  */
 #ifndef STACKD_INTERRUPTED_CALL_H_
 #define STACKD_INTERRUPTED_CALL_H_
@@ -15,7 +15,8 @@
 
 /* The call that the thread of `ucontext` was in; all zero if it was in none, or its number is not known.
  *
- * SIGNAL-SAFE. Syscalls: rt_sigprocmask, once or twice, to see whether the code can be read. */
+ * SIGNAL-SAFE. Syscalls: rt_sigprocmask, once or twice, to see whether the code can be read; process_vm_readv, up to four
+ * times, where the number is on the stack. */
 void stackd_interrupted_call(const void* ucontext, struct stackd_syscall* call) STACKD_HANDLER;
 
 /* What stackd_syscall_number_in() looks at. */
@@ -23,5 +24,11 @@ void stackd_interrupted_call(const void* ucontext, struct stackd_syscall* call) 
 
 /* The number that `code`, which ends with a `syscall` instruction, loads right before that; or -1. SIGNAL-SAFE. */
 int stackd_syscall_number_in(const uint8_t code[STACKD_CALL_CODE_BYTES]) STACKD_HANDLER;
+
+/* The number of the call that ends at `rip`, if the code takes it from the stack; or -1. `rbp` may be 0 for "not known".
+ * `pid` is the process itself, whose memory the kernel reads.
+ *
+ * SIGNAL-SAFE. Syscalls: process_vm_readv, up to four times. */
+int stackd_syscall_number_on_stack(int32_t pid, uint64_t rip, uint64_t rsp, uint64_t rbp) STACKD_HANDLER;
 
 #endif /* STACKD_INTERRUPTED_CALL_H_ */

@@ -90,13 +90,14 @@ int stackd_task_read_status(int task_fd, uint32_t tid, struct stackd_task_status
   return 0;
 }
 
-/* Of a call that the kernel went on with after a stop, the number is in the code only. That is another thread's, which may
- * be unmapping it by now: the kernel reads it. */
-static uint32_t number_of(uint32_t number, uint64_t rip) {
+/* Of a call that the kernel went on with after a stop, the number is in the code or on the stack only. They are another
+ * thread's, which may be unmapping them by now: the kernel reads them. */
+static uint32_t number_of(uint32_t number, uint64_t rip, uint64_t rsp) {
   if (number != SYS_restart_syscall) return number;
   uint8_t code[STACKD_CALL_CODE_BYTES];
   if (stackd_read_memory(getpid(), rip - sizeof(code), code, sizeof(code)) != sizeof(code)) return number;
   int first = stackd_syscall_number_in(code);
+  if (first < 0) first = stackd_syscall_number_on_stack(getpid(), rip, rsp, 0);
   return first >= 0 ? (uint32_t)first : number;
 }
 
@@ -119,7 +120,7 @@ int stackd_task_read_sleep(int task_fd, uint32_t tid, struct stackd_task_sleep* 
   out->rsp = values[count];
   out->rip = values[count + 1];
   memset(&out->call, 0, sizeof(out->call));
-  if (number >= 0) stackd_syscall_keep(number_of((uint32_t)number, out->rip), values, &out->call);
+  if (number >= 0) stackd_syscall_keep(number_of((uint32_t)number, out->rip, out->rsp), values, &out->call);
   return 0;
 }
 

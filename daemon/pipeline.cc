@@ -19,6 +19,7 @@
 #include "daemon/analyze/finding.h"
 #include "daemon/analyze/wait.h"
 #include "daemon/base/clock.h"
+#include "daemon/base/text.h"
 #include "daemon/dump_id.h"
 #include "daemon/finisher.h"
 #include "daemon/group/assemble.h"
@@ -28,6 +29,7 @@
 #include "daemon/resymbolize/earlier_stacks.h"
 #include "daemon/resymbolize/module_finder.h"
 #include "daemon/store/raw_capture.h"
+#include "daemon/symbolize/imported_calls.h"
 #include "daemon/unwind/stored_jit_frames.h"
 #include "daemon/unwind/unwinder.h"
 
@@ -199,6 +201,7 @@ struct Pipeline::State {
 
   Collector* collector;
   Symbolizer* symbolizer;
+  ImportedCalls imported_calls;
   DumpStore* store;
   ModuleFinder modules;
   ManagedReader managed;
@@ -255,6 +258,7 @@ struct Pipeline::State {
 
   std::vector<NativeStack> Unwind(const Capture& capture);
   void Name(const Capture& capture, int64_t deadline_ns, std::vector<NamedStack>* stacks);
+  void NameByCalls(const Capture& capture, NamedStack* stack);
   std::vector<std::string> NameVariables(const std::vector<DataAddress>& addresses, int64_t deadline_ns);
   Result<SharedDump> Make(const std::string& process_id, const CaptureRequest& request);
   // What `earlier` knows of the capture stays, if it is given.
@@ -319,6 +323,30 @@ void Pipeline::State::Name(const Capture& capture, int64_t deadline_ns, std::vec
     for (size_t i = 0; i < stack.native.frames.size(); ++i, ++query) {
       stack.locations.push_back(*query == kNoQuery ? OutsideOfFiles() : locations[*query]);
     }
+    NameByCalls(capture, &stack);
+  }
+}
+
+// What no symbol covers has the name that it was called by, if that was from another file.
+void Pipeline::State::NameByCalls(const Capture& capture, NamedStack* stack) {
+  const std::vector<NativeFrame>& frames = stack->native.frames;
+  for (size_t i = 0; i + 1 < frames.size(); ++i) {
+    const NativeFrame& caller = frames[i + 1];
+    const bool behind_gap = stack->native.omitted_bytes > 0 && i + 1 == stack->native.omitted_before;
+    const bool called =
+        caller.lookup_avma() != caller.pc_avma && !behind_gap && frames[i].origin != FrameOrigin::kSignalFrame;
+    if (!stack->locations[i]->frames.empty() || frames[i].is_signal_trampoline || !called) continue;
+    const Mapping* own = capture.map->Find(frames[i].lookup_avma());
+    const Mapping* from = capture.map->Find(caller.lookup_avma());
+    const bool between_files = own != nullptr && from != nullptr && own->module != nullptr && from->module != nullptr &&
+                               own->module != from->module;
+    if (!between_files) continue;
+    std::string function = imported_calls.Name(from->module, caller.pc_avma - from->bias);
+    // To read mangled names, which anybody may have written, is for the worker.
+    if (function.empty() || function.starts_with("_Z") || function.starts_with("_R")) continue;
+    auto location = std::make_shared<SourceLocation>();
+    location->frames.push_back({.function = ToValidUtf8(function)});
+    stack->locations[i] = std::move(location);
   }
 }
 

@@ -31,8 +31,10 @@ class InterruptedCallTest : public testing::Test {
     return page_ + at;
   }
 
-  static stackd_syscall At(uint64_t rip, uint64_t rax) {
+  static stackd_syscall At(uint64_t rip, uint64_t rax, const uint64_t* rsp = nullptr, const uint64_t* rbp = nullptr) {
     ucontext_t context{};
+    context.uc_mcontext.gregs[REG_RSP] = reinterpret_cast<greg_t>(rsp);
+    context.uc_mcontext.gregs[REG_RBP] = reinterpret_cast<greg_t>(rbp);
     context.uc_mcontext.gregs[REG_RIP] = static_cast<greg_t>(rip);
     context.uc_mcontext.gregs[REG_RAX] = static_cast<greg_t>(rax);
     context.uc_mcontext.gregs[REG_RDI] = 1;
@@ -69,6 +71,45 @@ TEST_F(InterruptedCallTest, OfACallThatReturnsEintrTheCodeTellsTheNumber) {
 TEST_F(InterruptedCallTest, TheNumberIsFoundBeforeAReloadOfTheFirstArgument) {
   auto call = At(Put({0xb8, 0x19, 0x01, 0, 0, 0x8b, 0x7c, 0x24, 0x04, 0x0f, 0x05}), kInterrupted);
   EXPECT_EQ(call.number, static_cast<uint32_t>(SYS_epoll_pwait));
+}
+
+// mov 0x10(%rsp),%rax; syscall
+const std::vector<uint8_t> kLoadByRsp = {0x48, 0x8b, 0x44, 0x24, 0x10, 0x0f, 0x05};
+// mov 0x18(%rbp),%rax; syscall
+const std::vector<uint8_t> kLoadByRbp = {0x48, 0x8b, 0x45, 0x18, 0x0f, 0x05};
+// mov %r11,0x8(%rsp); syscall
+const std::vector<uint8_t> kCancelArch = {0x4c, 0x89, 0x5c, 0x24, 0x08, 0x0f, 0x05};
+// mov 0x20(%rsp),%rsi; mov %rax,%r8; mov %r10,%rdi; call
+const std::vector<uint8_t> kCaller = {0x48, 0x8b, 0x74, 0x24, 0x20, 0x49, 0x89, 0xc0,
+                                      0x4c, 0x89, 0xd7, 0xe8, 0x01, 0x02, 0x03, 0x04};
+
+TEST_F(InterruptedCallTest, ANumberThatTheCodeTakesFromTheStackIsFoundThere) {
+  const uint64_t stack[] = {0, 0, SYS_ppoll, SYS_clock_nanosleep};
+  EXPECT_EQ(At(Put(kLoadByRsp), kInterrupted, stack).number, static_cast<uint32_t>(SYS_ppoll));
+  EXPECT_EQ(At(Put(kLoadByRbp), kInterrupted, nullptr, stack).number, static_cast<uint32_t>(SYS_clock_nanosleep));
+  const uint64_t no_number[] = {0, 0, 0x7fff12345678};
+  EXPECT_EQ(At(Put(kLoadByRsp), kInterrupted, no_number).known, 0u);
+  EXPECT_EQ(At(Put(kLoadByRsp), kInterrupted).known, 0u);
+}
+
+TEST_F(InterruptedCallTest, ANumberThatTheCallersCodeTakesFromTheStackIsFoundThere) {
+  uint64_t stack[] = {Put(kCaller, 400), 0, 0, 0, 0, SYS_clock_nanosleep, SYS_ppoll};
+  EXPECT_EQ(At(Put(kCancelArch), kInterrupted, stack).number, static_cast<uint32_t>(SYS_clock_nanosleep));
+  // mov 0x30(%rbp),%rsi; call
+  stack[0] = Put({0x48, 0x8b, 0x75, 0x30, 0xe8, 0x01, 0x02, 0x03, 0x04}, 400);
+  EXPECT_EQ(At(Put(kCancelArch), kInterrupted, stack, stack).number, static_cast<uint32_t>(SYS_ppoll));
+  // With a push in between it would be elsewhere.
+  auto pushes = kCaller;
+  pushes[5] = 0x90, pushes[6] = 0x41, pushes[7] = 0x50;
+  stack[0] = Put(pushes, 400);
+  EXPECT_EQ(At(Put(kCancelArch), kInterrupted, stack).known, 0u);
+  // No call.
+  auto jumps = kCaller;
+  jumps[11] = 0xe9;
+  stack[0] = Put(jumps, 400);
+  EXPECT_EQ(At(Put(kCancelArch), kInterrupted, stack).known, 0u);
+  stack[0] = page_ + kPage;
+  EXPECT_EQ(At(Put(kCancelArch), kInterrupted, stack).known, 0u);
 }
 
 TEST_F(InterruptedCallTest, ANumberThatComesFromElsewhereIsNotGuessed) {

@@ -11,7 +11,7 @@
 
 #include "daemon/base/result.h"
 #include "daemon/collect/process_files.h"
-#include "daemon/managed/go/elf_sections.h"
+#include "daemon/module/loaded_sections.h"
 #include "daemon/managed/go/go_layout.h"
 #include "daemon/managed/go/pclntab.h"
 #include "daemon/module/module.h"

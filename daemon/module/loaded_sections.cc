@@ -1,4 +1,4 @@
-#include "daemon/managed/go/elf_sections.h"
+#include "daemon/module/loaded_sections.h"
 
 #include <elf.h>
 

