@@ -39,6 +39,60 @@ int stackd_syscall_number_in(const uint8_t code[STACKD_CALL_CODE_BYTES]) {
   return number;
 }
 
+/* The end of glibc's __syscall_cancel_arch, where all calls that can be cancelled are made from 2.41 on: assembler, so that
+ * it is the same in each build. The register that had the number has an argument by then. */
+static const uint8_t kCancellableCall[] = {0x4c, 0x8b, 0x44, 0x24, 0x08, 0x4c, 0x8b, 0x4c, 0x24,
+                                           0x10, 0x4c, 0x89, 0x5c, 0x24, 0x08, 0x0f, 0x05};
+#define CALL_RELATIVE_BYTES 5
+/* Of the one function that calls it, before that call: it loads the number from its arguments, which are on the stack. */
+#define CALLER_BYTES 32
+
+STACKD_HANDLER static bool is_cancellable_call(uint64_t rip) {
+  uint64_t first = rip - sizeof(kCancellableCall);
+  if (!can_read(first, rip)) return false;
+  for (uint32_t i = 0; i < sizeof(kCancellableCall); i++) {
+    if (((const uint8_t*)first)[i] != kCancellableCall[i]) return false;
+  }
+  return true;
+}
+
+STACKD_HANDLER static int number_at(uint64_t address) {
+  if (!can_read(address, address + 8)) return -1;
+  uint64_t number = *(const uint64_t*)address;
+  return number < STACKD_SYSCALL_NUMBERS ? (int)number : -1;
+}
+
+/* What `mov offset(%rsp),%register` or, in builds with frame pointers, `mov offset(%rbp),%register` loads. */
+STACKD_HANDLER static int number_loaded_by(const uint8_t* code, uint8_t register_bits, uint64_t rsp, uint64_t rbp) {
+  if (code[0] != 0x48 || code[1] != 0x8b) return -1;
+  if (code[2] == (0x44 | register_bits) && code[3] == 0x24) return number_at(rsp + (uint64_t)(int64_t)(int8_t)code[4]);
+  if (code[2] == (0x45 | register_bits)) return number_at(rbp + (uint64_t)(int64_t)(int8_t)code[3]);
+  return -1;
+}
+#define INTO_RAX 0x00
+#define INTO_RSI 0x30
+
+STACKD_HANDLER static int number_of_cancellable(uint64_t rsp, uint64_t rbp) {
+  if (!can_read(rsp, rsp + 8)) return -1;
+  uint64_t back = *(const uint64_t*)rsp;
+  if (!can_read(back - CALLER_BYTES, back)) return -1;
+  const uint8_t* call = (const uint8_t*)back - CALL_RELATIVE_BYTES;
+  if (call[0] != 0xe8) return -1;
+  for (const uint8_t* code = call - CALL_RELATIVE_BYTES; code >= (const uint8_t*)back - CALLER_BYTES; code--) {
+    int number = number_loaded_by(code, INTO_RSI, rsp + 8, rbp);
+    if (number >= 0) return number;
+  }
+  return -1;
+}
+
+/* Where there is one thread only that function makes the call itself. */
+STACKD_HANDLER static int number_loaded_before(uint64_t rip, uint64_t rsp, uint64_t rbp) {
+  uint64_t first = rip - CALL_BYTES - 5;
+  if (!can_read(first, rip) || !is_call((const uint8_t*)rip - CALL_BYTES)) return -1;
+  int number = number_loaded_by((const uint8_t*)first, INTO_RAX, rsp, rbp);
+  return number >= 0 ? number : number_loaded_by((const uint8_t*)first + 1, INTO_RAX, rsp, rbp);
+}
+
 /* In place: no other thread takes away the code that this one is in. */
 STACKD_HANDLER static int number_before(uint64_t rip) {
   uint64_t first = rip - STACKD_CALL_CODE_BYTES;
@@ -57,6 +111,10 @@ void stackd_interrupted_call(const void* ucontext, struct stackd_syscall* call) 
   int number = -1;
   if (rax == (uint64_t)-EINTR) {
     number = number_before(rip);
+    if (number < 0) {
+      uint64_t rsp = (uint64_t)registers[REG_RSP], rbp = (uint64_t)registers[REG_RBP];
+      number = is_cancellable_call(rip) ? number_of_cancellable(rsp, rbp) : number_loaded_before(rip, rsp, rbp);
+    }
   } else if (rax < STACKD_SYSCALL_NUMBERS && is_before_call(rip)) {
     number = (int)rax;
   }

@@ -3,7 +3,8 @@
  * A signal finds a thread that slept in a system call in one of two states. Where the kernel will make the call again, rip
  * is at the `syscall` instruction and rax is its number. Where it will not (calls with a timeout), rip is behind the
  * instruction and rax is -EINTR: the number is then known only if the code loads it as a constant right before, as the C
- * library does in all of its calls but syscall().
+ * library does in all of its calls but syscall(); or if it is an argument of the function of glibc that makes all calls
+ * that can be cancelled, from 2.41 on.
  */
 #ifndef STACKD_INTERRUPTED_CALL_H_
 #define STACKD_INTERRUPTED_CALL_H_
