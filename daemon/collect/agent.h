@@ -145,6 +145,7 @@ class Agent {
   int32_t dump_signal_;
   // Else no command is sent to it: its memory is read, and that is all.
   const bool has_handler_;
+  const bool is_goroutine_;
 
   // Of the server thread: when the process will have asked for no more dumps than it may.
   int64_t dump_requests_paid_ns_ = 0;

@@ -607,6 +607,22 @@ TEST_F(CaptureTest, ACallerWhoseTurnDoesNotComeIsToldSo) {
   helper.join();
 }
 
+TEST_F(CollectorTest, AProcessWhoseGoroutinesDoNotRunIsNotWaitedFor) {
+  Start();
+  FakeAgent agent(dir_);
+  stackd_hello hello = Hello(5);
+  hello.flags |= STACKD_HELLO_GOROUTINE;
+  ASSERT_EQ(agent.Register(hello), "");
+  ASSERT_TRUE(AwaitProcesses(1));
+  const int64_t begin_ns = MonotonicNs();
+  auto capture = collector_->CaptureProcess("5-1000", In(kLongNs));
+  ASSERT_TRUE(capture.has_value());
+  EXPECT_LT(MonotonicNs() - begin_ns, kLongNs / 2);
+  EXPECT_TRUE((*capture)->partial);
+  EXPECT_THAT((*capture)->notes, Contains("its threads were not asked: no goroutine of it came to run in 250 ms"));
+  EXPECT_TRUE(collector_->SampleWaits("5-1000", MonotonicNs() + kLongNs)->empty()) << "that is no command of its";
+}
+
 TEST_F(CaptureTest, AProcessThatEndsInTheMiddleLeavesWhatCame) {
   auto capture = CaptureWhile([&] {
     uint32_t seq = agent_->AwaitCommand();

@@ -1,6 +1,8 @@
 // What becomes of a crash: out of a ring, of a process that is held or has ended, and out of the spool.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <condition_variable>
@@ -298,6 +300,53 @@ TEST_F(CrashTest, TentativeLosesAgainstTheOneThatWasCommitted) {
   ASSERT_NE(capture, nullptr);
   EXPECT_EQ(capture->crash->id[0], 2u);
   ASSERT_TRUE(Eventually([&] { return SpoolNames().empty(); }));
+  EXPECT_THAT(Crashes(), SizeIs(1));
+}
+
+// A file in memory that begins so and has its size from the start, as a message passes it.
+Fd ReportFile(const std::string& text) {
+  Fd file(memfd_create("report", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_EQ(ftruncate(file.get(), 1 << 16), 0);
+  EXPECT_EQ(fcntl(file.get(), F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK), 0);
+  EXPECT_EQ(pwrite(file.get(), text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
+  return file;
+}
+
+bool SendReport(FakeAgent* agent, const std::string& text) {
+  stackd_report_file message{};
+  message.header = {STACKD_MSG_REPORT_FILE, sizeof(message)};
+  message.language = static_cast<uint32_t>(Language::kGo);
+  strcpy(message.title, "Go traceback");
+  std::vector<Fd> files;
+  files.push_back(ReportFile(text));
+  return agent->Send(message, files);
+}
+
+TEST_F(CrashTest, WhatARuntimeSaidLastIsTakenUpToItsEnd) {
+  StartAndHandle();
+  FakeAgent agent(dir_);
+  ASSERT_EQ(agent.Register(), "");
+  ASSERT_TRUE(SendReport(&agent, "panic: no\n"));
+  agent.Close();
+  auto capture = AwaitCrash();
+  ASSERT_NE(capture, nullptr);
+  ASSERT_THAT(capture->managed.reports, SizeIs(1));
+  EXPECT_EQ(capture->managed.reports[0].text, "panic: no\n");
+}
+
+TEST_F(CrashTest, ARuntimeThatSaidNothingDidNotCrash) {
+  StartAndHandle();
+  FakeAgent silent(dir_), agent(dir_);
+  ASSERT_EQ(silent.Register(Hello(1)), "");
+  ASSERT_EQ(agent.Register(Hello(2)), "");
+  ASSERT_TRUE(SendReport(&silent, ""));
+  ASSERT_TRUE(SendReport(&agent, "panic: no\n"));
+  silent.Close();
+  ASSERT_TRUE(Eventually([&] { return collector_->Processes().size() == 1; }));
+  agent.Close();
+  auto capture = AwaitCrash();
+  ASSERT_NE(capture, nullptr);
+  EXPECT_EQ(capture->process.pid, 2);
   EXPECT_THAT(Crashes(), SizeIs(1));
 }
 

@@ -42,6 +42,7 @@ class Recording {
   bool done = false;     // the helper said so
   bool crashed = false;  // the process did, and that was not what this capture is for
   bool hurried = false;  // others had to be seen to
+  bool unheard = false;  // no goroutine came to run
   int failure = 0;       // an errno: the helper could not list the threads
   uint32_t listed = 0;
 

@@ -12,6 +12,8 @@ from daemon_rows import daemon_rows
 from debug_data_rows import debug_data_rows
 from detection_rows import detection_rows
 from dump_rows import dump_rows
+from go_rows import go_rows
+from node_rows import node_rows
 from pause_rows import pause_rows
 from python_rows import python_rows
 from roundtrip_rows import roundtrip_rows
@@ -31,6 +33,8 @@ MEASUREMENTS = {
     "detection": detection_rows,
     "agent-parts": agent_parts_rows,
     "python": python_rows,
+    "go": go_rows,
+    "node": node_rows,
 }
 
 

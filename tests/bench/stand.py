@@ -45,13 +45,13 @@ def stand(*, keep_running=True, arguments=()):
 
 
 @contextlib.contextmanager
-def program(daemon, name, *arguments, preload=True, count=1, stdin=None):
+def program(daemon, name, *arguments, preload=True, count=1, stdin=None, ready="ready"):
     """Programs of this folder, ready and, where preloaded, registered. Yields one, or a list if count > 1."""
     path = name if "/" in str(name) else BENCH / name
     victims = []
     try:
         for _ in range(count):
-            victims.append(Victim([path, *arguments], directory=daemon.dir, preload=preload, stdin=stdin))
+            victims.append(Victim([path, *arguments], directory=daemon.dir, preload=preload, stdin=stdin, ready=ready))
         if preload:
             for victim in victims:
                 daemon.await_process(victim.pid)

@@ -10,7 +10,7 @@ import time
 
 import crashes
 import go_programs
-from harness import StackdTest, die_with_parent, eventually
+from harness import ROOT, StackdTest, die_with_parent, eventually
 
 OWN_PACKAGE = "stackd.example/go."
 
@@ -75,11 +75,58 @@ class GoTest(StackdTest):
                 dump = daemon.dump(victim.pid)
                 states = [t.get("waitReason") or t.get("state") for t in dump.resource["tasks"]]
                 self.assertEqual(states.count("sync.Mutex.Lock") + states.count("semacquire"), 10000)
-                running = [t for t in dump.resource["tasks"] if t.get("state") == "running"]
-                self.assertIn(running[0].get("tid"), [int(t) for t in os.listdir(f"/proc/{victim.pid}/task")])
+                running = [t["tid"] for t in dump.resource["tasks"] if t.get("state") == "running" and "tid" in t]
+                self.assertIn(["main.spin", "runtime.goexit"], [self.functions(dump, tid) for tid in running])
                 group = max(dump.groups, key=lambda g: int(g.get("taskCount", 0)))
                 self.assertEqual(int(group["taskCount"]), 10000)
                 victim.kill()
+
+    def functions(self, dump, tid):
+        """Of a thread; none of one that came after its dump began."""
+        frames = dump.frames(tid) if tid in dump.threads else []
+        return [frame.get("function", "") for frame in go_programs.whole(frames)]
+
+    def test_running_goroutines_are_seen_on_their_threads(self):
+        daemon = self.start_daemon()
+        for toolchain, version in self.toolchains:
+            with self.subTest(go=version):
+                victim = self.start(self.build(toolchain, "threads"), "40", "spin", env={"GODEBUG": "asyncpreemptoff=1",
+                                                                                      "GOMAXPROCS": "2"})
+                daemon.await_process(victim.pid)
+                spin = ["main.turn"] + 31 * ["main.spinDeep"] + ["main.main", "runtime.main", "runtime.goexit"]
+                # It may be asked while it is on the way there.
+                dump = eventually("it spins", lambda: next(
+                    (d for d in [daemon.dump(victim.pid)]
+                     if spin in [self.functions(d, t["tid"]) for t in d.resource["tasks"] if "tid" in t]), None))
+                self.assertEqual({dump.status(tid) for tid in dump.threads}, {"CAPTURED"}, dump.notes)
+                reading = [f for f in map(lambda tid: self.functions(dump, tid), dump.threads) if "main.readNothing" in f]
+                self.assertEqual(len(reading), 40)
+                for functions in reading:
+                    caller = "main.main.func1" if version < "go1.22" else "main.main.gowrap1"
+                    self.assertEqual(functions[functions.index("main.readNothing"):],
+                                     ["main.readNothing", caller, "runtime.goexit"])
+                self.say(version, f"{len(dump.threads)} threads without cgo, each with its stack")
+                victim.kill()
+
+    def test_a_program_in_which_no_goroutine_can_run_is_read_all_the_same(self):
+        daemon = self.start_daemon()
+        victim = self.start(self.build(self.newest()[0], "threads"), "1", "spin when told",
+                            env={"GODEBUG": "asyncpreemptoff=1", "GOMAXPROCS": "1"})
+        daemon.await_process(victim.pid)
+        # The daemon asks for the files of a program that has just come.
+        daemon.dump(victim.pid)
+        victim.ask("")
+        dump = eventually("nothing else runs", lambda: next(
+            (d for d in [daemon.dump(victim.pid)] if any("no goroutine of it came to run" in n for n in d.notes)), None))
+        states = [t.get("waitReason") or t["state"] for t in dump.resource["tasks"]]
+        self.assertIn("syscall", states)
+        self.assertIn("running", states)
+
+    def test_the_package_passes_its_own_tests(self):
+        for toolchain, version in self.toolchains:
+            with self.subTest(go=version):
+                done = go_programs.run_go(toolchain, "test", "-count=1", ".", cwd=ROOT / "agent/go", timeout=300)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_no_frame_is_wrong_under_churn(self):
         daemon = self.start_daemon()

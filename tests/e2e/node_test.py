@@ -7,13 +7,16 @@ import functools
 import json
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import time
 
 import nodes
 from crashes import crash_of, environment, run_to_end
-from harness import ROOT, StackdTest, eventually
+from harness import AGENT, BIN, ROOT, StackdTest, eventually
+from inspector import Inspector
 
 VICTIM = ROOT / "tests/languages/node/victim.js"
 STACK_LINE = re.compile(r"^    at (?:async )?(?:(?P<function>.*) \()?(?P<file>[^()]*?):(?P<line>\d+):\d+\)?$")
@@ -146,6 +149,27 @@ class Frames(NodeTest):
             victim.kill()
 
     @for_each_node
+    def test_a_thread_that_runs_has_the_frames_that_the_debugger_has(self, node):
+        """Whom the debugger interrupts while it runs, it asks V8 itself."""
+        self.the_daemon()
+        for situation, function in (("loop", "countingLoop"), ("math", "addUp"), ("atomics", "atomics"), ("deep", "deeper")):
+            with self.subTest(situation=situation):
+                victim = self.start_victim(node.path, "--no-enable-lazy-source-positions", "--inspect=127.0.0.1:0", VICTIM,
+                                            situation, ready='{"ready"')
+                dump = self.await_function(victim, function)
+                ours = [frame for frame in frames_of(dump, victim.pid) if frame[1]]
+                debugger = Inspector(victim.error_text())
+                theirs = [(name.split(".")[-1], *place) for name, *place in debugger.paused_frames() if place[0]]
+                debugger.close()
+                victim.kill()
+                count = min(len(ours), len(theirs))
+                self.assertGreater(count, 7, (ours[:12], theirs[:12]))
+                # A loop that was optimized while it ran may have no line for us.
+                optimized = int(ours[0][2] == 0)
+                self.assert_told(ours[optimized:count], theirs[optimized:count])
+                self.say(node, f"{situation}: {count} frames as the debugger has them")
+
+    @for_each_node
     def test_worker_threads_have_stacks_of_their_own(self, node):
         self.the_daemon()
         victim, _ = self.start(node, "workers")
@@ -186,6 +210,19 @@ class Endings(NodeTest):
         _, dump = self.crash(node, "abort")
         crashed = dump.resource["crash"]["tid"]
         self.assertIn("abortsHere", [name for name, *_ in frames_of(dump, crashed)])
+
+    @for_each_node
+    def test_a_fault_in_an_addon_shows_who_loaded_it(self, node):
+        addon = self.dir / "faults.node"
+        subprocess.run(["gcc", "-shared", "-fPIC", "-o", addon, ROOT / "tests/languages/node/faults.c"], check=True)
+        ending, dump = self.crash(node, "segv", addon)
+        self.assertEqual(ending.status, signal.SIGSEGV)
+        frames = dump.frames(dump.resource["crash"]["tid"])
+        functions = [frame.get("function", "").split(".")[-1] for frame in frames]
+        self.assertEqual(functions[0], "addon_faults")
+        native = [i for i, name in enumerate(functions) if name.startswith("node::binding::DLOpen")]
+        self.assertTrue(native, functions)
+        self.assertGreater(functions.index("faultsHere"), native[0])
 
     @for_each_node
     def test_a_heap_that_is_full_shows_who_filled_it(self, node):
@@ -264,13 +301,12 @@ class Package(NodeTest):
         """The folder of the package as npm would have it."""
         addon = self.dir / "stackd"
         addon.mkdir(exist_ok=True)
-        built = ROOT / "bazel-bin/agent/node/stackd.node"
+        built = BIN / "agent/node/stackd.node"
         if not built.exists():
             self.skipTest("//agent/node:addon is not built")
-        for file in (*ROOT.glob("agent/node/*.js*"), built, ROOT / "bazel-bin/agent/libstackd_agent.so"):
+        for file in (*ROOT.glob("agent/node/*.js*"), *ROOT.glob("agent/node/*.d.ts"), ROOT / "agent/node/README.md", built, AGENT):
             if not (addon / file.name).exists():
-                os.symlink(file.resolve(), addon / file.name) if file.suffix in (".node", ".so") else \
-                    (addon / file.name).write_text(file.read_text())
+                shutil.copy(file, addon / file.name)
         return addon
 
     @for_each_node
@@ -290,6 +326,32 @@ class Package(NodeTest):
         self.assertEqual(("event loop", "HEARTBEAT_MISSED"), (found["hang"].get("heartbeat"), found["hang"].get("cause")))
         # Without its line: the loop is optimized while it runs.
         eventually("its frames", lambda: "stuckLoop at [eval]" in daemon.ctl("show", found["name"]).out)
+
+    @for_each_node
+    def test_what_npm_installs_names_and_dumps(self, node):
+        if shutil.which("npm") is None:
+            self.skipTest("there is no npm")
+        daemon = self.the_daemon()
+        app = self.dir / f"app{node.version[0]}"
+        app.mkdir()
+        npm = functools.partial(subprocess.run, check=True, cwd=app, capture_output=True, text=True,
+                                env=dict(os.environ, npm_config_cache=str(self.dir / "npm"), npm_config_update_notifier="false"))
+        packed = npm(["npm", "pack", "--offline", self.package()]).stdout.split()[-1]
+        npm(["npm", "install", "--offline", "--no-audit", "--no-fund", f"./{packed}"])
+        shutil.copy(ROOT / "tests/languages/node/package.js", app)
+        victim = self.start_victim(node.path, app / "package.js", ready='{"ready":true}', preload=False, stdin="")
+        process = daemon.await_process(victim.pid)
+        eventually("it has its name", lambda: any(p.get("displayName") == "billing" for p in daemon.processes()))
+        self.assertEqual(victim.ask(""), '{"dumped":true}')
+
+        def own_dump():
+            reply = daemon.ctl_json("list")
+            listed = reply if isinstance(reply, list) else reply.get("dumps", [])
+            name = next((d["name"] for d in listed if d["name"].startswith(process["name"])), None)
+            shown = daemon.ctl("show", name).out if name else ""
+            return shown if all(what in shown for what in ("importer", "exporter", "dumpsItself")) else None
+
+        eventually("its dump, with the names of its threads and who asked for it", own_dump)
 
     @for_each_node
     def test_the_addon_brings_the_agent_where_nothing_is_preloaded(self, node):

@@ -141,7 +141,8 @@ class FramesTest(PythonTest):
     def test_frames_of_c_and_python_stand_in_the_order_that_pystack_gives(self, python):
         self.need(pythons.PYSTACK)
         daemon = self.the_daemon()
-        victim = self.start(python, BLOCKED)
+        # pystack fails on other letters with 3.14, and has none before.
+        victim = self.start(python, BLOCKED, "ascii")
         dump, still, theirs = self.two_dumps(daemon, victim.pid, lambda: pythons.ask_pystack(victim.pid))
         victim.kill()
         compared = 0
@@ -149,8 +150,6 @@ class FramesTest(PythonTest):
             ours = [plain("Python" if is_python(frame) else "C", frame.get("function", ""))
                     for frame in frames_of(dump, tid) if frame.get("origin") != "INLINED"]
             stack = [plain(*frame) for frame in theirs[tid]]
-            if not all(name.isascii() and name.isprintable() for _, name in ours + stack):
-                continue  # pystack has no other letters
             self.assertEqual([name for kind, name in ours if kind == "Python"],
                              [name for kind, name in stack if kind == "Python"])
             # It leaves out what it takes for the interpreter's own; what both have must come in one order.
@@ -158,6 +157,8 @@ class FramesTest(PythonTest):
             self.assertEqual([frame for frame in ours if frame in common], [frame for frame in stack if frame in common])
             self.assertNotIn(("C", "_PyEval_EvalFrameDefault"), ours)
             compared += any(kind == "C" for kind, _ in common)
+        if not any(kind == "C" for stack in theirs.values() for kind, _ in stack):
+            self.skipTest(f"pystack gives no C functions of {python}, which has no symbols")
         self.say(python, f"{compared} stacks of both languages in the order that pystack gives")
         self.assertGreaterEqual(compared, 8)
 
@@ -203,6 +204,25 @@ class FramesTest(PythonTest):
         found = eventually("the interpreter is found", lambda: python_lines(daemon.dump(process), victim.pid))
         self.assertEqual([line.function for line in found], ["nap", "<module>"])
 
+    def test_a_version_that_is_not_known_shows_c_functions_and_says_why(self):
+        too_new = pythons.too_new()
+        if not too_new:
+            self.skipTest("no CPython that is newer than stackd knows is here")
+        daemon = self.the_daemon()
+        for python in too_new:
+            with self.subTest(python=str(python)):
+                victim = self.start(python, BLOCKED)
+                dump = daemon.dump(daemon.await_process(victim.pid)["name"])
+                (runtime,) = dump.resource["runtimes"]
+                self.assertEqual(runtime["name"], f"CPython {python.name}")
+                self.assertIn("C functions alone", runtime["problem"])
+                self.assertIn("C functions alone", daemon.ctl("show", dump.name).out)
+                self.assertFalse(any(is_python(frame) for tid in dump.threads for frame in dump.frames(tid)))
+                self.assertIn("Py_BytesMain", dump.functions(victim.pid))
+                self.assertTrue(victim.alive())
+                victim.kill()
+                self.say(python, "is not known, and the dump says so")
+
     def test_values_do_not_leave_the_process(self):
         daemon = self.start_daemon()
         secret = "hunter2-" + "x" * 20
@@ -244,8 +264,8 @@ class LayoutTest(PythonTest):
         if not (include / "internal").exists():
             self.skipTest(f"{python} has no headers")
         program = self.dir / f"layout-{python.name}"
-        built = subprocess.run(["gcc", "-w", f"-I{include}", f"-I{include}/internal", PROGRAMS / "layout.c", "-o", program],
-                               capture_output=True, text=True)
+        folders = [f"-I{folder}" for folder in (include, include / "internal", include.parent)]
+        built = subprocess.run(["gcc", "-w", *folders, PROGRAMS / "layout.c", "-o", program], capture_output=True, text=True)
         self.assertEqual(built.returncode, 0, built.stderr)
         printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout
         theirs = {name: int(value) for name, value in map(str.split, printed.splitlines())}
@@ -295,6 +315,15 @@ class CrashTest(PythonTest):
 
     @for_each_python
     def test_an_overflow_of_the_c_stack_has_the_function_that_recursed(self, python):
+        if python.version >= (3, 14):
+            daemon = self.start_daemon(directory=self.dir / f"{python.name}-overflow")
+            ending = run_to_end([python.path, DIES, "overflow"], daemon.dir / "cwd", environment(daemon.dir))
+            alone = run_to_end([python.path, DIES, "overflow"], self.dir / f"alone-{python.name}", environment())
+            self.assertEqual((alone.manner, alone.out, alone.err), (ending.manner, ending.out, ending.err))
+            self.assertEqual("exit code 0", ending.manner)
+            self.assertEqual([], daemon.ctl_json("list").get("dumps", []))
+            daemon.kill()
+            return
         ending, dump = self.die(python, "overflow")
         self.assertEqual(ending.manner.split(",")[0], "killed by SIGSEGV")
         functions = {name.rsplit(".", 1)[-1] for name in self.functions_of_crash(dump)}
@@ -308,7 +337,9 @@ class CrashTest(PythonTest):
         self.assertEqual(ending.manner.split(",")[0], alone.manner.split(",")[0])
 
         def plain(text):
-            return [line for line in text.decode().splitlines() if not line.startswith(("Thread 0x", "Current thread"))]
+            # From 3.14 on it shows C functions, with their addresses: among these the agent that called it.
+            return [re.sub(r" \[0x[0-9a-f]+\]$", "", line) for line in text.decode().splitlines()
+                    if not line.startswith(("Thread 0x", "Current thread")) and AGENT.name not in line]
 
         self.assertIn(b"Fatal Python error: Segmentation fault", ending.err)
         self.assertEqual(plain(ending.err), plain(alone.err))

@@ -7,8 +7,9 @@ import pathlib
 import re
 import subprocess
 
-# deploy/install-deps.sh --tests puts py-spy and pystack there.
-PEERS = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "stackd/python-peers/bin"
+# What deploy/install-deps.sh --tests fetches.
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "stackd"
+PEERS = CACHE / "python-peers/bin"
 PY_SPY = PEERS / "py-spy"
 PYSTACK = PEERS / "pystack"
 
@@ -35,12 +36,21 @@ def _version_of(path):
     return tuple(map(int, words[:3])) if asked.returncode == 0 and words[3:] == ["cpython"] else None
 
 
-def found():
-    """Debian's, and each that pyenv has, oldest first."""
+def _all():
     folder = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv")) / "versions"
-    paths = [*folder.glob("3.*/bin/python3"), "/usr/bin/python3"]
+    paths = [*folder.glob("3.*/bin/python3"), "/usr/bin/python3", *CACHE.glob("sid/usr/bin/python3.*")]
     pythons = [Python(str(path), _version_of(path)) for path in paths]
-    return sorted((p for p in pythons if p.version and FIRST <= p.version[:2] <= LAST), key=lambda p: p.version)
+    return sorted((p for p in pythons if p.version and p.version >= FIRST), key=lambda p: p.version)
+
+
+def found():
+    """Debian's, each that pyenv has, and what was fetched, oldest first."""
+    return [python for python in _all() if python.version[:2] <= LAST]
+
+
+def too_new():
+    """Of those whose frames stackd does not know."""
+    return [python for python in _all() if python.version[:2] > LAST]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -64,6 +64,8 @@ enum stackd_hello_flags {
   /* No handler of stackd's runs in this process, and nobody looks at the ring for commands: all that a dump of it can say
    * is what its memory says. Of the ring it uses the heartbeats. */
   STACKD_HELLO_NO_HANDLER = 1u << 3,
+  /* Commands are obeyed by a goroutine, as soon as one gets to run, and of commands DUMP alone. */
+  STACKD_HELLO_GOROUTINE = 1u << 4,
 };
 
 /* Strings are NUL-terminated and cut to fit. */
@@ -156,8 +158,9 @@ struct stackd_fd_names {
   struct stackd_fd_name fds[STACKD_MAX_DESCRIBED_FDS];
 };
 
-/* A regular file comes along, in memory or not, that a runtime writes its last words to when it ends the process. The
- * daemon reads it when the connection ends: if there is something in it, the process crashed. */
+/* A regular file in memory comes along that a runtime writes its last words to when it ends the process. The daemon reads it
+ * when the connection ends, up to the first zero: if it does not begin with one, the process crashed. So it may have its
+ * size, and be sealed against growing, from the start. */
 struct stackd_report_file {
   struct stackd_message_header header;
   uint32_t language; /* number of stackd.v1.Language */

@@ -13,8 +13,8 @@ namespace {
 // struct _gil_runtime_state, the same from 3.8 to 3.14: unsigned long interval, the last holder, int locked, unsigned long
 // switch_number, then a condition variable and its mutex, twice. offsetof() in the headers of each.
 constexpr uint64_t kConditionVariables[] = {32, 120};
-// glibc's condition variables: waiters sleep on one of two words.
-constexpr uint64_t kFutexWords[] = {40, 44};
+// glibc's condition variables: waiters sleep on one of two words, __g_signals; up to 2.40, and from 2.41 on.
+constexpr uint64_t kFutexWords[] = {40, 44, 32, 36};
 // PyThreadState begins with the links of its list and its interpreter; 3.8 to 3.14.
 constexpr uint64_t kInterpreterOfThread = 16;
 constexpr uint64_t kMaxIntervalUs = 1ull << 40;

@@ -56,7 +56,8 @@ class FindGil : public testing::Test {
 };
 
 TEST_F(FindGil, AThreadThatSleepsOnOneOfItsConditionVariablesWaitsForItsHolder) {
-  for (const void* futex : {&gil_.condition[10], &gil_.condition[11], &gil_.switch_condition[10]}) {
+  for (const void* futex : {&gil_.condition[10], &gil_.condition[11], &gil_.switch_condition[10], &gil_.condition[8],
+                            &gil_.switch_condition[9]}) {
     const auto waits = Find({Waiter(7, futex)}, {5});
     ASSERT_EQ(waits.size(), 1u);
     EXPECT_EQ(waits[0].waiter_tid, 7);

@@ -102,6 +102,7 @@ std::string GoroutineReader::Read() {
   }
   std::vector<uint64_t> list;
   std::string problem = ReadList(&list);
+  facts_->tasks.reserve(facts_->tasks.size() + list.size());
   std::vector<uint64_t> moved;
   for (int attempt = 1; attempt <= kTries && !list.empty(); ++attempt) {
     moved.clear();

@@ -3,6 +3,7 @@
     blocked.py             all of them asleep, locked out of a lock, reading, in callbacks from C
     blocked.py busy        and one that computes with the interpreter's lock
     blocked.py regex       and the main thread in C code that keeps the lock, for minutes
+    blocked.py ascii       but none in a function with another letter in its name
 """
 
 import ctypes
@@ -124,6 +125,8 @@ THREADS = [sleeper, schläfer, Worker.read, first_then_second, second_then_first
 def main():
     mode = sys.argv[1] if len(sys.argv) > 1 else ""
     threads = list(THREADS)
+    if mode == "ascii":
+        threads.remove(schläfer)
     if mode == "busy":
         threads.append(Worker().spin)
     for function in threads:

@@ -1,11 +1,16 @@
-// Many goroutines in one place, and one that never gives way if asked; by the stackd package it can be dumped.
+// Many goroutines in one place, and one that never gives way if asked; by the stackd package it can be dumped. For each line it
+// makes the runtime's own profile of them, which stops the world, and says how many milliseconds that took.
 package main
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"os"
+	"runtime/pprof"
 	"strconv"
 	"sync"
+	"time"
 
 	_ "stackd.example/go"
 )
@@ -37,6 +42,9 @@ func main() {
 		go spin()
 	}
 	fmt.Println("ready")
-	var buffer [1]byte
-	os.Stdin.Read(buffer[:])
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		begin := time.Now()
+		pprof.Lookup("goroutine").WriteTo(io.Discard, 2)
+		fmt.Println(time.Since(begin).Seconds() * 1e3)
+	}
 }
