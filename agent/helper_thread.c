@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -243,7 +244,7 @@ static void close_former_spool(void) {
 
 __attribute__((noreturn)) static void* helper_main(void* unused) {
   (void)unused;
-  pthread_setname_np(pthread_self(), "stackd-agent");
+  prctl(PR_SET_NAME, "stackd-agent", 0, 0, 0);
   if (wait_before_registering) stackd_crash_pause_helper(AFTER_FORK_NS);
   started_ns = stackd_monotonic_ns();
   looks_done = 0;
@@ -303,18 +304,18 @@ int stackd_helper_start(const struct stackd_settings* use_settings, struct stack
   settings = use_settings;
   files = use_files;
   wait_before_registering = after_fork;
-  /* The thread inherits the mask. pthread_sigmask leaves glibc's own signals open: setuid() waits for every thread. */
+  /* The thread inherits the mask. sigprocmask leaves glibc's own signals open: setuid() waits for every thread. */
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  sigprocmask(SIG_SETMASK, &all, &before);
   /* glibc puts the static TLS of all libraries at the top of each thread's stack. */
   size_t tls_bytes = 0;
   dl_iterate_phdr(add_tls, &tls_bytes);
   int error = create_thread(STACK_BYTES + tls_bytes);
   if (error == 0 && libc_thread_count != NULL) __atomic_fetch_sub(libc_thread_count, 1, __ATOMIC_RELAXED);
   if (error != 0) stackd_crash_helper_has_tried();
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  sigprocmask(SIG_SETMASK, &before, NULL);
   return -error;
 }
 

@@ -33,7 +33,7 @@ static bool read_dynamic(struct stackd_loaded_object* object, uint64_t address) 
   return object->hash != 0 && object->symbols != 0 && object->strings != 0;
 }
 
-static bool read_object(uint64_t start, struct stackd_loaded_object* object) {
+bool stackd_loaded_object_at(uint64_t start, struct stackd_loaded_object* object) {
   Elf64_Ehdr header;
   if (!read_at(start, &header, sizeof(header)) || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return false;
   if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_phentsize != sizeof(Elf64_Phdr)) return false;
@@ -122,7 +122,7 @@ void stackd_loaded_objects(int maps_fd, void (*visit)(const struct stackd_loaded
       if (line.executable && line.inode != 0 && line.inode == start_inode) {
         start_inode = 0;
         struct stackd_loaded_object object;
-        if (read_object(start, &object)) visit(&object);
+        if (stackd_loaded_object_at(start, &object)) visit(&object);
       }
       stackd_maps_line_clear(&line);
     }

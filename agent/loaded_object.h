@@ -25,6 +25,9 @@ struct stackd_loaded_symbol {
 /* What the object exports under this name: functions and variables, no thread-local ones. */
 struct stackd_loaded_symbol stackd_loaded_symbol(const struct stackd_loaded_object* object, const char* name);
 
+/* False if no ELF object with exported symbols begins at this address. */
+bool stackd_loaded_object_at(uint64_t start, struct stackd_loaded_object* object);
+
 /* Calls `visit` for each mapped file that is an ELF object with exported symbols. `maps_fd` is /proc/self/maps. */
 void stackd_loaded_objects(int maps_fd, void (*visit)(const struct stackd_loaded_object* object));
 

@@ -12,8 +12,8 @@
 #define MAX_STATIC_TLS_BYTES (1ll << 20)
 
 static void find_last_words(struct stackd_last_words* words) {
-  words->abort_message = (uint64_t)dlvsym(RTLD_DEFAULT, "__abort_msg", "GLIBC_PRIVATE");
-  void* (*get_exception_globals)(void) = (void* (*)(void))dlsym(RTLD_DEFAULT, "__cxa_get_globals_fast");
+  words->abort_message = (uint64_t)stackd_preload_private("__abort_msg");
+  void* (*get_exception_globals)(void) = (void* (*)(void))stackd_preload_any("__cxa_get_globals_fast");
   if (get_exception_globals == NULL) return;
   words->exception_globals = (int64_t)((uint64_t)get_exception_globals() - stackd_fs_base());
   words->has_exception_globals = words->exception_globals < 0 && words->exception_globals > -MAX_STATIC_TLS_BYTES;
@@ -28,10 +28,10 @@ __attribute__((constructor)) static void on_load(void) {
   stackd_preload_find_longjmp();
   stackd_preload_find_sigwait();
   /* Private to glibc, and there from 2.34 on; NULL elsewhere. */
-  stackd_helper_hide_from(dlsym(RTLD_DEFAULT, "__nptl_nthreads"));
+  stackd_helper_hide_from(stackd_preload_any("__nptl_nthreads"));
   struct stackd_last_words words = {0, 0, 0};
   find_last_words(&words);
   stackd_crash_record_set_last_words(&words);
-  stackd_crash_set_abort((uint64_t)dlsym(RTLD_NEXT, "abort"));
+  stackd_crash_set_abort((uint64_t)stackd_preload_next("abort"));
   stackd_install_with(stackd_preload_real_sigaction);
 }

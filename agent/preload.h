@@ -4,17 +4,24 @@
 
 #include <dlfcn.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #define STACKD_EXPORT __attribute__((visibility("default")))
 
 /* The function behind ours. Looked up when the library is loaded (stackd_preload_find), since ours may run in a signal
  * handler; a constructor that runs before that finds it here. */
-#define STACKD_BEHIND(function, name)                                              \
-  ({                                                                               \
-    if (function == NULL) function = (__typeof__(function))dlsym(RTLD_NEXT, name); \
-    function;                                                                      \
+#define STACKD_BEHIND(function, name)                                                 \
+  ({                                                                                  \
+    if (function == NULL) function = (__typeof__(function))stackd_preload_next(name); \
+    function;                                                                         \
   })
+
+/* As dlsym() finds it: behind this library, anywhere, and by a version that is glibc's own business. NULL: nobody has it.
+ */
+void* stackd_preload_next(const char* name);
+void* stackd_preload_any(const char* name);
+void* stackd_preload_private(const char* name);
 
 void stackd_preload_find_signal(void);
 void stackd_preload_find_thread(void);

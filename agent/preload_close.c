@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "agent/own_fd.h"
@@ -29,12 +30,18 @@ STACKD_EXPORT int close(int fd) {
   return STACKD_BEHIND(real_close, "close")(fd);
 }
 
+/* Older C libraries have none, and a program that looks for it at run time finds ours. */
+static int close_all(unsigned first, unsigned last, int flags) {
+  if (STACKD_BEHIND(real_close_range, "close_range") == NULL) return (int)syscall(SYS_close_range, first, last, flags);
+  return real_close_range(first, last, flags);
+}
+
 STACKD_EXPORT int close_range(unsigned first, unsigned last, int flags) {
   for (;;) {
     int ours = stackd_own_fd_next_guarded(first, last);
-    if (ours < 0) return STACKD_BEHIND(real_close_range, "close_range")(first, last, flags);
+    if (ours < 0) return close_all(first, last, flags);
     if ((unsigned)ours > first) {
-      int error = STACKD_BEHIND(real_close_range, "close_range")(first, (unsigned)ours - 1, flags);
+      int error = close_all(first, (unsigned)ours - 1, flags);
       if (error != 0) return error;
     }
     if ((unsigned)ours == last) return 0;

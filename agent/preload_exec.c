@@ -2,6 +2,7 @@
  * and the like exec in a child that gets none. And a handler of a crash that calls it does not recover. */
 #include <stdarg.h>
 #include <stddef.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "agent/crash.h"
@@ -48,7 +49,11 @@ STACKD_EXPORT int fexecve(int fd, char* const arguments[], char* const environme
 }
 
 STACKD_EXPORT int execveat(int fd, const char* path, char* const arguments[], char* const environment[], int flags) {
-  BEHIND_GATE(STACKD_BEHIND(real_execveat, "execveat")(fd, path, arguments, environment, flags));
+  /* Not in glibc before 2.34, nor in musl. */
+  if (STACKD_BEHIND(real_execveat, "execveat") == NULL) {
+    BEHIND_GATE((int)syscall(SYS_execveat, fd, path, arguments, environment, flags));
+  }
+  BEHIND_GATE(real_execveat(fd, path, arguments, environment, flags));
 }
 
 STACKD_EXPORT int execv(const char* path, char* const arguments[]) { return execve(path, arguments, environ); }

@@ -27,6 +27,8 @@ __typeof__(siglongjmp) _longjmp __attribute__((alias("siglongjmp"), visibility("
 
 STACKD_EXPORT void __longjmp_chk(void* environment, int value) {
   stackd_crash_before_jump();
-  STACKD_BEHIND(real_checked_longjmp, "__longjmp_chk")(environment, value);
+  /* musl has none. */
+  if (STACKD_BEHIND(real_checked_longjmp, "__longjmp_chk") == NULL) siglongjmp(environment, value);
+  real_checked_longjmp(environment, value);
   __builtin_unreachable();
 }

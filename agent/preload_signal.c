@@ -103,8 +103,10 @@ STACKD_EXPORT sighandler_t signal(int signal_number, sighandler_t handler) {
 
 /* What signal() is under -std=c11 without _DEFAULT_SOURCE. */
 STACKD_EXPORT sighandler_t __sysv_signal(int signal_number, sighandler_t handler) {
-  if (is_counted(signal_number)) return set_counted_by(STACKD_BEHIND(real_sysv_signal, "__sysv_signal"), handler);
-  if (!stackd_has_taken(signal_number)) return STACKD_BEHIND(real_sysv_signal, "__sysv_signal")(signal_number, handler);
+  signal_fn* set = STACKD_BEHIND(real_sysv_signal, "__sysv_signal");
+  if (set == NULL) set = STACKD_BEHIND(real_signal, "signal"); /* musl knows one kind */
+  if (is_counted(signal_number)) return set_counted_by(set, handler);
+  if (!stackd_has_taken(signal_number)) return set(signal_number, handler);
   return set_ours(signal_number, handler, (int)SA_RESETHAND | SA_NODEFER, false);
 }
 

@@ -23,14 +23,29 @@ void stackd_preload_find_sigwait(void) { STACKD_BEHIND(real_sigtimedwait, "sigti
 
 static int64_t now_ns(void) { return (int64_t)stackd_clock_ns(CLOCK_MONOTONIC); }
 
+/* Those that an unwinder needs: as they are at one instruction of the caller. (getcontext() is not in every C library.) */
+__attribute__((always_inline)) static inline void read_registers(greg_t* gregs) {
+  __asm__ volatile(
+      "mov %%r12, 4*8(%0)\n\t"
+      "mov %%r13, 5*8(%0)\n\t"
+      "mov %%r14, 6*8(%0)\n\t"
+      "mov %%r15, 7*8(%0)\n\t"
+      "mov %%rbp, 10*8(%0)\n\t"
+      "mov %%rbx, 11*8(%0)\n\t"
+      "mov %%rsp, 15*8(%0)\n\t"
+      "lea 0(%%rip), %%rax\n\t"
+      "mov %%rax, 16*8(%0)"
+      :
+      : "r"(gregs)
+      : "rax", "memory");
+}
+
 /* True if that was ours; then it is answered. */
 static bool answered(int signal_number, siginfo_t* info) {
   if (signal_number <= 0 || signal_number != stackd_taken_signal() || !stackd_is_dump_signal(info)) return false;
   ucontext_t context;
   memset(&context, 0, sizeof(context)); /* no alternate stack */
-  int saved_errno = errno;
-  getcontext(&context);
-  errno = saved_errno;
+  read_registers(context.uc_mcontext.gregs);
   /* As in the handler: nothing may take this thread away in the middle of its record. */
   uint64_t all = ~0ull;
   uint64_t before;

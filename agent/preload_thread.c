@@ -1,5 +1,6 @@
 /* pthread_create() and thrd_create(): each thread gets an alternate signal stack before the program's code runs in it
  * (altstack.h). */
+#include <errno.h>
 #include <pthread.h>
 #include <threads.h>
 
@@ -29,13 +30,13 @@ static void* begin_thread(void* value) {
 
 STACKD_EXPORT int pthread_create(pthread_t* restrict thread, const pthread_attr_t* restrict attributes,
                                  void* (*start_routine)(void*), void* restrict argument) {
+  /* None in a program without threads, with a glibc that kept them in a library of their own. */
+  if (STACKD_BEHIND(real_pthread_create, "pthread_create") == NULL) return EAGAIN;
   struct stackd_altstack* stack = stackd_altstack_new();
-  if (stack == NULL) {
-    return STACKD_BEHIND(real_pthread_create, "pthread_create")(thread, attributes, start_routine, argument);
-  }
+  if (stack == NULL) return real_pthread_create(thread, attributes, start_routine, argument);
   stack->start_routine = (void (*)(void))start_routine;
   stack->argument = argument;
-  int error = STACKD_BEHIND(real_pthread_create, "pthread_create")(thread, attributes, begin_thread, stack);
+  int error = real_pthread_create(thread, attributes, begin_thread, stack);
   if (error != 0) stackd_altstack_free(stack);
   return error;
 }

@@ -8,14 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The first real-time signal that is not the C library's own: 32 and 33 are glibc's, musl has 34 too. Go overwrites the
- * handlers of 35 to 64, and leaves 34. */
-#ifdef __GLIBC__
-#define DEFAULT_DUMP_SIGNAL 34
-#else
-#define DEFAULT_DUMP_SIGNAL 35
-#endif
-
 #define DEFAULT_HOLD_MS 2000
 #define MAX_HOLD_MS 600000
 #define NS_PER_MS 1000000ull
@@ -26,6 +18,13 @@ void stackd_copy_string(char* to, size_t size_bytes, const char* from) {
   size_t length = strnlen(from, size_bytes - 1);
   memcpy(to, from, length);
   memset(to + length, 0, size_bytes - length);
+}
+
+/* The first real-time signal that is not the C library's own: 32 and 33 are glibc's, musl has 34 too and refuses it. Go
+ * overwrites the handlers of 35 to 64, and leaves 34. */
+static int first_free_signal(void) {
+  struct sigaction now;
+  return sigaction(34, NULL, &now) == 0 ? 34 : 35;
 }
 
 static const struct {
@@ -67,12 +66,13 @@ int stackd_settings_read(struct stackd_settings* settings) {
   if (dir == NULL || dir[0] == '\0') dir = kDefaultDir;
   stackd_copy_string(settings->dir, sizeof(settings->dir), dir);
   snprintf(settings->socket_path, sizeof(settings->socket_path), "%s/%s", dir, STACKD_SOCKET_NAME);
-  settings->dump_signal = DEFAULT_DUMP_SIGNAL;
+  const int first = first_free_signal();
+  settings->dump_signal = first;
   const char* text = read_variable("STACKD_SIGNAL");
   char* end;
   if (text != NULL) {
     long number = strtol(text, &end, 10);
-    if (*end != '\0' || number < DEFAULT_DUMP_SIGNAL || number > 64) return -EINVAL;
+    if (*end != '\0' || number < first || number > 64) return -EINVAL;
     settings->dump_signal = (int)number;
   }
   settings->crash_hold_ns = DEFAULT_HOLD_MS * NS_PER_MS;

@@ -23,6 +23,7 @@
 #include "daemon/detect/process_health.h"
 #include "daemon/detect/rules.h"
 #include "daemon/hang_detection.h"
+#include "daemon/install_agent/install_agent.h"
 #include "daemon/log/log.h"
 #include "daemon/pipeline.h"
 #include "daemon/serve/server.h"
@@ -186,6 +187,7 @@ int main(int argc, char** argv) {
   int worker_exit_code = stackd::RunSymbolizeWorkerIfAsked(argc, argv);
   if (worker_exit_code >= 0) return worker_exit_code;
   if (auto exit_code = stackd::CheckRulesIfAsked(argc, argv)) return *exit_code;
+  if (auto exit_code = stackd::InstallAgentIfAsked(argc, argv)) return *exit_code;
   auto config = stackd::ParseConfig(argc, argv);
   if (!config) {
     fputs(config.error().text.c_str(), config.error().exit_code == 0 ? stdout : stderr);

@@ -30,9 +30,10 @@ BUILD_PACKAGES=(
 TEST_PACKAGES=(
   gdb elfutils binutils dwz xz-utils zstd llvm python3-venv
   redis-server redis-tools postgresql nginx-light memcached libpython3.11-testsuite
-  curl apache2-utils util-linux procps runc
+  curl apache2-utils util-linux procps
   clang-14 libclang-rt-14-dev
   cmake make musl-tools
+  umoci skopeo runc # the image: deploy/image/build.sh; and pods of it
 )
 
 # Those with a service. A machine that tests them should not start to serve anybody.
