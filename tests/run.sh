@@ -2,7 +2,7 @@
 # Runs the tests of stackd, on a machine that may have nothing installed yet.
 #
 #   tests/run.sh                        everything: unit tests, then the end-to-end tests (about half an hour on two cores)
-#   tests/run.sh accounted_test         one file of tests/e2e, or one class or case in it: right_test.RightTest.test_redis
+#   tests/run.sh accounted_test         one file of tests/{e2e,deploy}, or one class or case: right_test.RightTest.test_redis
 #   tests/run.sh //daemon/store/...     the unit tests of these Bazel targets
 #   tests/run.sh --list                 what there is
 #

@@ -1,4 +1,5 @@
-"""Runs the end-to-end tests: all, or those named ("order_test", "order_test.OrderTest", "order_test.OrderTest.test_x").
+"""Runs the tests of tests/e2e and tests/deploy: all, or those named, as "order_test", "order_test.OrderTest" or
+"order_test.OrderTest.test_x".
 
 Prints a line for each case as it ends, and what went wrong at the end. --counts FILE: writes "PASSED FAILED SKIPPED".
 """
@@ -11,7 +12,8 @@ import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-
+# Tests in the others import from the first.
+FOLDERS = [HERE, HERE.parent / "deploy"]
 
 # Unless a case has a limit_s of its own.
 CASE_LIMIT_S = 300
@@ -83,8 +85,8 @@ def main():
     parser.add_argument("--list", action="store_true")
     arguments = parser.parse_args()
 
-    sys.path.insert(0, str(HERE))
-    names = arguments.names or sorted(path.stem for path in HERE.glob("*_test.py"))
+    sys.path[:0] = map(str, FOLDERS)
+    names = arguments.names or [path.stem for folder in FOLDERS for path in sorted(folder.glob("*_test.py"))]
     suite = unittest.defaultTestLoader.loadTestsFromNames(names)
     if arguments.list:
         for test in flatten(suite):
