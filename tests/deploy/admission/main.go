@@ -1,8 +1,9 @@
-// What an API server would say of manifests, by the API server's own code: puts a Pod through a MutatingAdmissionPolicy, and
-// holds Pods against a Pod Security Standard.
+// What an API server would say of manifests, by the API server's own code: validates them, puts a Pod through a
+// MutatingAdmissionPolicy, and holds Pods against a Pod Security Standard.
 //
-//	admission mutate POLICY.json VERSION <pod.json     the pod as the policy leaves it, with a cluster of VERSION (1.36)
-//	admission restricted <pods.json                    a JSON list of Pods; one line for each violation: NAME: REASON (DETAIL)
+//	admission validate <objects.json                   a line for each fault: KIND NAME: FAULT
+//	admission restricted <pods.json                    a line for each violation: NAME: REASON (DETAIL)
+//	admission mutate POLICY.json VERSION <pod.json     the pod as the policy leaves it, in a cluster of VERSION (1.36)
 package main
 
 import (
@@ -49,8 +50,10 @@ func run(arguments []string) error {
 		return mutate(arguments[1], arguments[2], input)
 	case len(arguments) == 1 && arguments[0] == "restricted":
 		return restricted(input)
+	case len(arguments) == 1 && arguments[0] == "validate":
+		return validate(input)
 	}
-	return fmt.Errorf("mutate POLICY.json VERSION, or restricted")
+	return fmt.Errorf("validate, restricted, or mutate POLICY.json VERSION")
 }
 
 func decodeStrictly(data []byte, into runtime.Object) error {
