@@ -12,6 +12,10 @@ set -euo pipefail
 # The oldest Go that Debian 12 ships (1.19) builds this release of grpcurl; the next one needs 1.21.
 GRPCURL_VERSION=v1.9.1
 MINIDUMP_STACKWALK_VERSION=0.27.0
+# These two need a newer Go than Debian 12's; where there is none, tests that need them say so.
+HELM_VERSION=v3.22.0
+KUSTOMIZE_VERSION=v5.7.1
+KUBERNETES_VALIDATE_VERSION=1.37.0
 CACHE_BIN="${XDG_CACHE_HOME:-$HOME/.cache}/stackd/bin"
 
 BUILD_PACKAGES=(
@@ -34,10 +38,11 @@ TEST_PACKAGES=(
   clang-14 libclang-rt-14-dev
   cmake make musl-tools
   umoci skopeo runc # the image: deploy/image/build.sh; and pods of it
+  prometheus python3-yaml
 )
 
 # Those with a service. A machine that tests them should not start to serve anybody.
-SERVICES=(redis-server postgresql nginx memcached)
+SERVICES=(redis-server postgresql nginx memcached prometheus)
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -102,6 +107,26 @@ install_grpcurl() {
   mkdir -p "$CACHE_BIN"
   GOBIN="$CACHE_BIN" GOFLAGS=-buildvcs=false \
     "$go" install "github.com/fullstorydev/grpcurl/cmd/grpcurl@$GRPCURL_VERSION"
+}
+
+# install_from_go NAME MODULE@VERSION: a program that only the tests of manifests and chart run.
+install_from_go() {
+  if [[ -x $CACHE_BIN/$1 ]]; then return; fi
+  local go
+  go=$(command -v go || { [[ -x /usr/local/go/bin/go ]] && echo /usr/local/go/bin/go; })
+  say "install-deps: building $2 into $CACHE_BIN"
+  mkdir -p "$CACHE_BIN"
+  GOBIN="$CACHE_BIN" GOFLAGS=-buildvcs=false "$go" install "$2" >&2 ||
+    say "install-deps: $1 could not be built; tests that need it are skipped"
+}
+
+# Schemas of the Kubernetes API, release by release, and what checks a manifest with them offline.
+install_kubernetes_validate() {
+  local folder="${CACHE_BIN%/bin}/kubernetes-validate"
+  if [[ -x $folder/bin/kubernetes-validate ]]; then return; fi
+  say "install-deps: installing kubernetes-validate $KUBERNETES_VALIDATE_VERSION into $folder"
+  { python3 -m venv "$folder" && "$folder/bin/pip" install --quiet "kubernetes-validate==$KUBERNETES_VALIDATE_VERSION"; } >&2 ||
+    say "install-deps: it could not be installed; tests that need it are skipped"
 }
 
 # Debian 12's cargo is too old for it, and a test that needs it says so where there is no other. Not optimized: that takes
@@ -309,6 +334,9 @@ main() {
   if ((${#missing[@]})); then install_packages "${missing[@]}"; fi
   if [[ -n $with_tests ]]; then
     install_grpcurl
+    install_from_go helm "helm.sh/helm/v3/cmd/helm@$HELM_VERSION"
+    install_from_go kustomize "sigs.k8s.io/kustomize/kustomize/v5@$KUSTOMIZE_VERSION"
+    install_kubernetes_validate
     install_minidump_stackwalk
     install_python_peers
     install_nodes

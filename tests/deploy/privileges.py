@@ -1,0 +1,72 @@
+"""What a manifest may not have: a list of its own, so that it does not depend on what a release of Kubernetes calls restricted."""
+
+CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
+
+# Volumes that show nothing of the node.
+VOLUMES = {"emptyDir", "downwardAPI", "configMap", "secret", "persistentVolumeClaim"}
+
+# What the manifests are made of. No role, no account: stackd does not talk to the API server.
+KINDS = {"Deployment", "DaemonSet", "ConfigMap", "NetworkPolicy", "PersistentVolumeClaim", "MutatingAdmissionPolicy",
+         "MutatingAdmissionPolicyBinding", "PodMonitor", "PrometheusRule", "PersistentVolume"}
+
+# The one path of a host in all manifests, and the one object that may name it: what an administrator applies before
+# deploy/kubernetes/node, since the pods of a node share nothing else. No pod has a host path.
+HOST_PATHS = {("PersistentVolume", "/run/stackd-node")}
+
+
+def of_document(document):
+    """What this document should not have, a sentence each."""
+    if document["kind"] not in KINDS:
+        yield f"is a {document['kind']}"
+    if document["kind"] == "PersistentVolume":
+        path = document["spec"].get("hostPath", {}).get("path")
+        if (document["kind"], path) not in HOST_PATHS:
+            yield f"names the host path {path}"
+
+
+def of_pod(pod):
+    """What this pod should not have, a sentence each."""
+    spec = pod["spec"]
+    for field in ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"):
+        if spec.get(field):
+            yield f"has {field}"
+    if spec.get("automountServiceAccountToken") is not False:
+        yield "mounts a service account's token"
+    if spec.get("securityContext", {}).get("sysctls"):
+        yield "sets sysctls"
+    for volume in spec.get("volumes", []):
+        for kind in volume.keys() - {"name"} - VOLUMES:
+            yield f"has a volume of kind {kind}"
+    for field in CONTAINERS:
+        for container in spec.get(field, []):
+            for sentence in of_container(container, spec.get("securityContext", {})):
+                yield f"container {container['name']} {sentence}"
+
+
+def of_container(container, of_all):
+    own = container.get("securityContext", {})
+    both = {**of_all, **own}
+    if own.get("privileged"):
+        yield "is privileged"
+    if own.get("allowPrivilegeEscalation") is not False:
+        yield "may gain privileges"
+    if own.get("capabilities", {}).get("add"):
+        yield f"gains {own['capabilities']['add']}"
+    if own.get("capabilities", {}).get("drop") != ["ALL"]:
+        yield "keeps capabilities"
+    if both.get("runAsNonRoot") is not True or both.get("runAsUser", 1) == 0 or both.get("runAsGroup", 1) == 0:
+        yield "may be root"
+    if both.get("seccompProfile", {}).get("type") != "RuntimeDefault":
+        yield "has no seccomp profile"
+    if own.get("readOnlyRootFilesystem") is not True:
+        yield "may write to its root"
+    if own.get("procMount", "Default") != "Default":
+        yield "has another /proc"
+    for port in container.get("ports", []):
+        if "hostPort" in port:
+            yield f"takes port {port['hostPort']} of the node"
+    for device in container.get("volumeDevices", []):
+        yield f"has the device {device['devicePath']}"
+    for mount in container.get("volumeMounts", []):
+        if mount.get("mountPropagation", "None") != "None":
+            yield f"has {mount['mountPath']} propagate mounts"
