@@ -39,7 +39,7 @@ def java_lines(dump, tid):
             if is_java(frame) and "." in frame["function"] and " " not in frame["function"]]
 
 
-def each_vm(at_least=11):
+def each_vm(at_least=jdks.OLDEST):
     """Calls the case with each VM, as a subtest: one that fails does not hide how the others are."""
 
     def wrap(case):
@@ -68,13 +68,13 @@ class JavaTest(StackdTest):
         classes = tempfile.TemporaryDirectory(prefix="stackd-java-")
         cls.addClassCleanup(classes.cleanup)
         cls.classes = classes.name
-        subprocess.run([jdks.tool("javac"), "--release", "11", "-XDignore.symbol.file", "-nowarn", "-d", classes.name,
+        subprocess.run([jdks.tool("javac"), "-source", "8", "-target", "8", "-XDignore.symbol.file", "-nowarn", "-d", classes.name,
                         *PROGRAMS.glob("*.java")], check=True, capture_output=True)
 
     def setUp(self):
         super().setUp()
         if not jdks.found():
-            self.skipTest("no HotSpot of release 11 or later is here: deploy/install-deps.sh --tests installs one")
+            self.skipTest("no HotSpot of release 8 or later is here: deploy/install-deps.sh --tests installs one")
         if not jdks.tool("javac") or not jdks.tool("jstack"):
             self.skipTest("no javac and jstack are here: deploy/install-deps.sh --tests installs them")
 
@@ -120,13 +120,16 @@ class JavaTest(StackdTest):
 
         def accepting():
             dump = daemon.dump(process)
-            functions = dump.functions(dump.named("accept"))
+            functions = [frame.get("function") or f"in {frame.get('module')}" for frame in dump.frames(dump.named("accept"))]
             # Code that was loaded just before is known from the next look at the maps on.
-            return functions if "accept" in functions[0] and len(functions) > 1 else None
+            # A C library without symbols has names only of what it exports.
+            return functions if any("accept" in name for name in functions[:4]) and len(functions) > 4 else None
 
         functions = eventually("a thread is in accept()", accepting)
-        order = [next((i for i, name in enumerate(functions) if wanted in name), -1) for wanted in
-                 ("accept", "sun.nio.ch.", "Blocked.accept", "java.lang.Thread.run", "JavaCalls::call", "start_thread")]
+        wanted = ["accept", "sun.nio.ch.", "Blocked.accept", "java.lang.Thread.run"]
+        # Debian's release 8 has no symbols.
+        wanted += ["JavaCalls::call", "thread_native_entry"] if jdk.release >= 11 else ["in libjvm.so"]
+        order = [next((i for i, name in enumerate(functions) if part in name), -1) for part in wanted]
         self.assertEqual(sorted(order), order, functions)
         self.assertNotIn(-1, order, functions)
         victim.kill()
@@ -195,7 +198,8 @@ class JavaTest(StackdTest):
         daemon = self.start_daemon()
         folder = self.dir / f"crash-{jdk}"
         folder.mkdir()
-        victim = self.start(jdk, "Dies", "segv", options=["-XX:-CreateCoredumpOnCrash"], stdin="", cwd=folder)
+        options = ["-XX:-CreateCoredumpOnCrash"] if jdk.release >= 9 else []
+        victim = self.start(jdk, "Dies", "segv", options=options, stdin="", cwd=folder)
         daemon.await_process(victim.pid)
         victim.process.stdin.write(b"\n")
         victim.process.stdin.flush()
