@@ -19,6 +19,14 @@ static void find_last_words(struct stackd_last_words* words) {
   words->has_exception_globals = words->exception_globals < 0 && words->exception_globals > -MAX_STATIC_TLS_BYTES;
 }
 
+/* Where another library brought the agent it may stand behind the C library: then nobody calls ours. */
+void* stackd_preload_find_behind(const char* name) {
+  void* found = dlsym(RTLD_NEXT, name);
+  if (found != NULL) return found;
+  void* c_library = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+  return c_library != NULL ? dlsym(c_library, name) : NULL;
+}
+
 __attribute__((constructor)) static void on_load(void) {
   stackd_preload_find_signal();
   stackd_preload_find_thread();

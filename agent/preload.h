@@ -10,11 +10,13 @@
 
 /* The function behind ours. Looked up when the library is loaded (stackd_preload_find), since ours may run in a signal
  * handler; a constructor that runs before that finds it here. */
-#define STACKD_BEHIND(function, name)                                              \
-  ({                                                                               \
-    if (function == NULL) function = (__typeof__(function))dlsym(RTLD_NEXT, name); \
-    function;                                                                      \
+#define STACKD_BEHIND(function, name)                                                        \
+  ({                                                                                         \
+    if (function == NULL) function = (__typeof__(function))stackd_preload_find_behind(name); \
+    function;                                                                                \
   })
+
+void* stackd_preload_find_behind(const char* name);
 
 void stackd_preload_find_signal(void);
 void stackd_preload_find_thread(void);

@@ -16,6 +16,7 @@ from crashes import crash_of, environment, run_to_end
 from harness import AGENT, OK, ROOT, Dump, StackdTest, eventually
 
 PROGRAMS = ROOT / "tests/languages/java"
+JAVA_AGENT = AGENT.with_name("libstackd_java.so")
 
 
 def is_java(frame):
@@ -214,7 +215,7 @@ class JavaTest(StackdTest):
     @each_vm()
     def test_a_heap_that_is_exhausted_is_dumped_where_it_was(self, jdk):
         daemon = self.start_daemon()
-        victim = self.start(jdk, "Dies", "heap", options=["-Xmx64m", f"-agentpath:{AGENT}"], stdin="")
+        victim = self.start(jdk, "Dies", "heap", options=["-Xmx64m", f"-agentpath:{JAVA_AGENT}"], stdin="")
         daemon.await_process(victim.pid)
         victim.process.stdin.write(b"\n")
         victim.process.stdin.flush()
@@ -239,6 +240,20 @@ class JavaTest(StackdTest):
         self.assertIn("Dies.fillHeap" if jdk.release >= 17 else "Dies.main", functions)
         victim.kill()
         daemon.kill()
+
+    @each_vm(at_least=11)
+    def test_another_agent_that_calls_its_own_functions_by_name_still_does(self, jdk):
+        if not jdks.tool("jcmd"):
+            self.skipTest("no jcmd is here: deploy/install-deps.sh --tests installs it with javac")
+        library = self.dir / f"other-{jdk}.so"
+        subprocess.run(["gcc", "-O2", "-shared", "-fPIC", PROGRAMS / "other_agent.c", "-o", library], check=True)
+        for options in ([], [f"-agentpath:{JAVA_AGENT}"]):
+            victim = self.start(jdk, "Dies", "nothing", options=options, stdin="")
+            done = subprocess.run([jdks.tool("jcmd"), str(victim.pid), "JVMTI.agent_load", library], capture_output=True,
+                                  text=True, timeout=60)
+            self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+            victim.read_until("other agent")
+            victim.kill()
 
     @each_vm()
     def test_dumps_under_compilation_collection_and_class_loading_have_whole_stacks(self, jdk):
