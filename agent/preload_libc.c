@@ -70,7 +70,18 @@ static void* find(const char* name, bool all) {
   return (void*)search.found;
 }
 
-void* stackd_preload_next(const char* name) { return find(name, false); }
+static int is_here(struct dl_phdr_info* object, size_t size_bytes, void* address) {
+  (void)size_bytes;
+  return holds(object, (uint64_t)&kHere) && holds(object, (uint64_t)address);
+}
+
+void* stackd_preload_next(const char* name) {
+  void* found = find(name, false);
+  if (found != NULL) return found;
+  /* Where another library brought the agent it may stand behind the C library: then nobody calls ours. */
+  void* first = find(name, true);
+  return first != NULL && dl_iterate_phdr(is_here, first) == 0 ? first : NULL;
+}
 
 void* stackd_preload_any(const char* name) { return find(name, true); }
 

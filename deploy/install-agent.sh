@@ -4,6 +4,7 @@
 #   deploy/install-agent.sh PREFIX
 #
 #   lib/libstackd_agent.so, lib/libstackd_agent.a     by LD_PRELOAD or linked; linked into the program
+#   lib/libstackd_java.so                             -agentpath of a Java VM
 #   include/stackd/agent.h, include/stackd/heartbeat.hpp
 #   lib/pkgconfig/stackd.pc, lib/cmake/stackd/        pkg-config stackd, find_package(stackd)
 #
@@ -34,7 +35,7 @@ fill_in() {
 
 main() {
   if (($# != 1)) || [[ $1 == -* ]]; then
-    sed -n '2,10s/^# \{0,1\}//p' "$0"
+    sed -n '2,11s/^# \{0,1\}//p' "$0"
     [[ ${1-} == -h || ${1-} == --help ]]
     return
   fi
@@ -43,9 +44,9 @@ main() {
   prefix=$(cd "$1" && pwd)
   VERSION=$(sed -n 's/.*kVersion\[\] = "\(.*\)".*/\1/p' "$ROOT/daemon/config/version.h")
 
-  (cd "$ROOT" && bazel build -c opt //agent:libstackd_agent.so //agent:stackd_agent //agent:handler)
+  (cd "$ROOT" && bazel build -c opt //agent:libstackd_agent.so //agent:libstackd_java.so //agent:stackd_agent //agent:handler)
   install -d "$prefix"/{include/stackd,lib/pkgconfig,lib/cmake/stackd}
-  install -m 755 "$bin/libstackd_agent.so" "$prefix/lib/"
+  install -m 755 "$bin/libstackd_agent.so" "$bin/libstackd_java.so" "$prefix/lib/"
   join_archives "$prefix/lib/libstackd_agent.a" "$bin/libstackd_agent.a" "$bin/libhandler.a"
   install -m 644 "$ROOT"/agent/include/stackd/{agent.h,heartbeat.hpp} "$prefix/include/stackd/"
   install -m 644 "$ROOT/agent/cpp/stackd-config.cmake" "$prefix/lib/cmake/stackd/"

@@ -38,7 +38,7 @@ TEST_PACKAGES=(
   clang-14 libclang-rt-14-dev
   cmake make musl-tools
   umoci skopeo runc # the image: deploy/image/build.sh; and pods of it
-  prometheus python3-yaml
+  prometheus python3-yaml patchelf
 )
 
 # Those with a service. A machine that tests them should not start to serve anybody.

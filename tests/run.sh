@@ -12,7 +12,7 @@ set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.." || exit 1
 
 PYTHON=/usr/bin/python3 # Debian's, whatever else is first on PATH
-WHAT_TO_DUMP=(//daemon:stackd //client:stackctl //agent:libstackd_agent.so //tests/programs/...
+WHAT_TO_DUMP=(//daemon:stackd //client:stackctl //agent:libstackd_agent.so //agent:libstackd_java.so //tests/programs/...
   //tests/hangs/... //agent/node:addon)
 
 say() { printf '\n=== %s\n' "$*" >&2; }

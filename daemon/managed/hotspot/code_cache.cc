@@ -24,6 +24,7 @@ constexpr uint32_t kMaxMetadata = 1 << 20;
 
 std::optional<CodeCache> CodeCache::Open(ProcessMemory* memory, const Layout& layout) {
   CodeCache cache(memory, layout);
+  if (layout.code_heaps_avma == kNone) return OpenOnlyHeap(std::move(cache));
   const auto low = memory->Word(layout.code_low_avma), high = memory->Word(layout.code_high_avma);
   const auto list = memory->Word(layout.code_heaps_avma), stub = memory->Word(layout.call_stub_return_avma);
   if (!low || !high || !list || !stub || *low >= *high || *high - *low > kMaxCacheBytes) return std::nullopt;
@@ -39,6 +40,18 @@ std::optional<CodeCache> CodeCache::Open(ProcessMemory* memory, const Layout& la
     if (read) cache.heaps_.push_back(*read);
   }
   return cache.heaps_.empty() ? std::nullopt : std::optional(std::move(cache));
+}
+
+std::optional<CodeCache> CodeCache::OpenOnlyHeap(CodeCache cache) {
+  const auto heap_avma = cache.memory_->Word(cache.layout_.code_heap_avma);
+  const auto stub = cache.memory_->Word(cache.layout_.call_stub_return_avma);
+  const auto heap = heap_avma && *heap_avma != 0 ? cache.ReadHeap(*heap_avma) : std::nullopt;
+  if (!heap || !stub || heap->high_avma - heap->low_avma > kMaxCacheBytes) return std::nullopt;
+  cache.low_avma_ = heap->low_avma;
+  cache.high_avma_ = heap->high_avma;
+  cache.call_stub_return_avma_ = *stub;
+  cache.heaps_.push_back(*heap);
+  return cache;
 }
 
 std::optional<CodeCache::Heap> CodeCache::ReadHeap(uint64_t heap_avma) {
@@ -128,6 +141,13 @@ std::optional<CodeCache::ScopeTables> CodeCache::Tables(const CodeBlob& method) 
     tables.pcs_avma = method.blob_avma + *pcs;
     tables.pcs_end_avma = method.blob_avma + *pcs_end;
     tables.data_avma = *data;
+  } else if (layout_.nmethod_immutable_data == kNone) {
+    const auto data = offset(layout_.nmethod_scopes_data_offset);
+    const auto pcs_end = offset(layout_.nmethod_dependencies_offset);
+    if (!data || !pcs_end) return std::nullopt;
+    tables.pcs_avma = method.blob_avma + *pcs;
+    tables.pcs_end_avma = method.blob_avma + *pcs_end;
+    tables.data_avma = method.blob_avma + *data;
   } else {
     const auto immutable = pointer(layout_.nmethod_immutable_data);
     const auto data = offset(layout_.nmethod_scopes_data_offset);

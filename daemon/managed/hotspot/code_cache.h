@@ -59,6 +59,7 @@ class CodeCache {
   };
 
   CodeCache(ProcessMemory* memory, const Layout& layout) : memory_(memory), layout_(layout) {}
+  static std::optional<CodeCache> OpenOnlyHeap(CodeCache cache);
   std::optional<Heap> ReadHeap(uint64_t heap_avma);
   std::optional<uint64_t> BlobAt(uint64_t pc_avma);
   std::optional<CodeBlob> ReadBlob(uint64_t blob_avma);

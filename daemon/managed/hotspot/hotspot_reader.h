@@ -1,4 +1,4 @@
-// Java in HotSpot, releases 11 to 25: frames, names, lines, threads and locks, out of the process's memory and by the
+// Java in HotSpot, releases 8 to 26: frames, names, lines, threads and locks, out of the process's memory and by the
 // tables that the VM keeps for debuggers. Nothing runs in the VM, and no safepoint is waited for.
 #pragma once
 

@@ -9,10 +9,11 @@
 namespace stackd::hotspot {
 namespace {
 
-// An interpreted frame, in words from its frame pointer (frame_x86.hpp; the same from release 9 to 25).
+// An interpreted frame, in words from its frame pointer (frame_x86.hpp). From release 9 on it also holds the method's
+// class.
 constexpr int64_t kSenderSpOffset = -1 * 8;
 constexpr int64_t kMethodOffset = -3 * 8;
-constexpr int64_t kBytecodeOffset = -8 * 8;
+constexpr int64_t BytecodeOffset(int32_t release) { return release < 9 ? -7 * 8 : -8 * 8; }
 
 // Further than arguments of a call reach: 255 of 8 bytes.
 constexpr uint64_t kMaxArgumentsBytes = 4096;
@@ -143,7 +144,8 @@ std::optional<ManagedFrame> JavaFrames::InterpretedFunction(uint64_t fp_avma, ui
   // Its thread has not said (the agent had not found the VM yet). What is on the stack now is the same frame if it still
   // returns to the same place.
   if (memory_->Word(fp_avma + 8) != return_address) return std::nullopt;
-  const auto method_avma = memory_->Word(fp_avma + kMethodOffset), place = memory_->Word(fp_avma + kBytecodeOffset);
+  const auto method_avma = memory_->Word(fp_avma + kMethodOffset),
+             place = memory_->Word(fp_avma + BytecodeOffset(layout_.release));
   if (!method_avma || !place) return std::nullopt;
   const JavaMethod* method = methods_->Find(*method_avma);
   if (method == nullptr) return std::nullopt;

@@ -240,6 +240,20 @@ TEST_F(JavaFramesTest, MethodsThatWereInlinedAreShownWithTheirCallers) {
   EXPECT_EQ(Functions(*frame), (Names{"shop.Order$$Lambda.price:0 inlined", "shop.Order$$Lambda.total:300"}));
 }
 
+TEST_F(JavaFramesTest, Release8HasOneHeapAndDescribesInlinedMethodsInTheMethodItself) {
+  layout_.release = 8;
+  layout_.code_heap_avma = At(heap_pointer_);
+  layout_.code_heaps_avma = layout_.code_low_avma = layout_.code_high_avma = kNone;
+  layout_.nmethod_scopes_data_begin = kNone;
+  layout_.nmethod_scopes_data_offset = offsetof(FakeBlob, scopes_data);
+  const uint64_t code = PutBlob(2, "nmethod", 6, &outer_);
+  BlobOf(code)->scopes_data = At(scopes_) - At(*BlobOf(code));
+  words_[5] = code + 0x100;
+  const auto frame = Ask(code + 0x47, 0, 0, {.rsp = Slot(0)});
+  ASSERT_TRUE(frame.has_value());
+  EXPECT_EQ(Functions(*frame), (Names{"shop.Order$$Lambda.price:0 inlined", "shop.Order$$Lambda.total:300"}));
+}
+
 TEST_F(JavaFramesTest, AtItsBeginAndEndAMethodHasNoWholeFrame) {
   const uint64_t code = PutBlob(2, "nmethod", 6, &outer_);
   auto* bytes = reinterpret_cast<uint8_t*>(code);

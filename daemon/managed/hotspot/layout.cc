@@ -36,9 +36,10 @@ constexpr Entry kEntries[] = {
     {&Layout::symbol_length, kOffset, {"Symbol._length"}},
     {&Layout::symbol_body, kOffset, {"Symbol._body", "Symbol._body[0]"}},
 
-    {&Layout::code_heaps_avma, kAddress, {"CodeCache._heaps"}},
-    {&Layout::code_low_avma, kAddress, {"CodeCache._low_bound"}},
-    {&Layout::code_high_avma, kAddress, {"CodeCache._high_bound"}},
+    {&Layout::code_heaps_avma, kAddress, {"CodeCache._heaps"}, kOptional},
+    {&Layout::code_heap_avma, kAddress, {"CodeCache._heap"}, kOptional},
+    {&Layout::code_low_avma, kAddress, {"CodeCache._low_bound"}, kOptional},
+    {&Layout::code_high_avma, kAddress, {"CodeCache._high_bound"}, kOptional},
     {&Layout::list_length, kOffset, {"GrowableArrayBase._len", "GenericGrowableArray._len"}},
     {&Layout::list_data, kOffset, {"GrowableArray<int>._data"}},
     {&Layout::heap_memory, kOffset, {"CodeHeap._memory"}},
@@ -66,7 +67,10 @@ constexpr Entry kEntries[] = {
     {&Layout::blob_mutable_data_size, kOffset, {"CodeBlob._mutable_data_size"}, kOptional},
     {&Layout::blob_relocation_size, kOffset, {"CodeBlob._relocation_size"}, kOptional},
     {&Layout::nmethod_deopt_handler_begin, kOffset, {"CompiledMethod._deopt_handler_begin"}, kOptional},
-    {&Layout::nmethod_deopt_handler_offset, kOffset, {"nmethod._deopt_handler_offset"}, kOptional},
+    {&Layout::nmethod_deopt_handler_offset,
+     kOffset,
+     {"nmethod._deopt_handler_offset", "nmethod._deoptimize_offset"},
+     kOptional},
     {&Layout::call_stub_return_avma, kAddress, {"StubRoutines._call_stub_return_address"}},
     {&Layout::continuation_entry_bytes, kBytes, {"ContinuationEntry"}, kOptional},
 
@@ -112,11 +116,11 @@ constexpr Entry kEntries[] = {
     {&Layout::klass_fields, kOffset, {"InstanceKlass._fields"}, kOptional},
     {&Layout::klass_field_count, kOffset, {"InstanceKlass._java_fields_count"}, kOptional},
     {&Layout::klass_field_stream, kOffset, {"InstanceKlass._fieldinfo_stream"}, kOptional},
-    {&Layout::flags_avma, kAddress, {"JVMFlag.flags"}, kOptional},
-    {&Layout::flag_count_avma, kAddress, {"JVMFlag.numFlags"}, kOptional},
-    {&Layout::flag_name, kOffset, {"JVMFlag._name"}, kOptional},
-    {&Layout::flag_address, kOffset, {"JVMFlag._addr"}, kOptional},
-    {&Layout::flag_bytes, kBytes, {"JVMFlag"}, kOptional},
+    {&Layout::flags_avma, kAddress, {"JVMFlag.flags", "Flag.flags"}, kOptional},
+    {&Layout::flag_count_avma, kAddress, {"JVMFlag.numFlags", "Flag.numFlags"}, kOptional},
+    {&Layout::flag_name, kOffset, {"JVMFlag._name", "Flag._name"}, kOptional},
+    {&Layout::flag_address, kOffset, {"JVMFlag._addr", "Flag._addr"}, kOptional},
+    {&Layout::flag_bytes, kBytes, {"JVMFlag", "Flag"}, kOptional},
 };
 
 // No structure of HotSpot's is larger. An offset beyond is none.
@@ -156,15 +160,21 @@ Result<Layout> MakeLayout(ProcessMemory* memory, const VmStructs& structs) {
     }
     layout.*entry.member = value.value_or(kNone);
   }
+  const bool has_heaps = layout.code_heaps_avma != kNone && layout.code_low_avma != kNone && layout.code_high_avma != kNone;
+  if (!has_heaps && layout.code_heap_avma == kNone) {
+    return Error(Code::kFailedPrecondition, "this HotSpot does not say where it has its compiled methods");
+  }
+  // What release 8 tells is HotSpot's own number, 25. The next one had more than one heap of code.
   const auto release = structs.Address("Abstract_VM_Version._vm_major_version");
-  layout.release = release ? memory->Value<int32_t>(*release).value_or(0) : 0;
+  layout.release = !has_heaps ? 8 : release ? memory->Value<int32_t>(*release).value_or(0) : 0;
   // Between releases 17 and 25 the field shrank from int to int16_t; a type's size is not in the tables. It did when blobs
   // began to keep where their code is as an offset (JDK-8329332, release 23).
-  layout.blob_frame_complete_bytes = layout.blob_code_begin != kNone ? 4 : 2;
+  layout.blob_frame_complete_bytes = layout.blob_code_begin != kNone || layout.release == 8 ? 4 : 2;
   const bool has_code = layout.blob_code_begin != kNone || layout.blob_code_offset != kNone;
   const bool has_scopes = layout.nmethod_scopes_data_begin != kNone
                               ? layout.nmethod_dependencies_offset != kNone
-                              : layout.nmethod_scopes_data_offset != kNone && layout.nmethod_immutable_data != kNone;
+                              : layout.nmethod_scopes_data_offset != kNone &&
+                                    (layout.nmethod_immutable_data != kNone || layout.nmethod_dependencies_offset != kNone);
   const bool has_metadata = layout.nmethod_metadata_offset != kNone ||
                             (layout.blob_mutable_data != kNone && layout.blob_relocation_size != kNone);
   if (!has_code || !has_scopes || !has_metadata) {
@@ -174,8 +184,7 @@ Result<Layout> MakeLayout(ProcessMemory* memory, const VmStructs& structs) {
                                ? layout.threads_length != kNone && layout.threads_data != kNone
                                : layout.first_thread_avma != kNone && layout.thread_next != kNone;
   if (!has_threads) return Error(Code::kFailedPrecondition, "this HotSpot does not say where it has its threads");
-  // What JDK 8 counts as its major version is HotSpot's own (25), and its tables lack what was asked above.
-  if (layout.release < 11) return Error(Code::kFailedPrecondition, "this HotSpot does not say which release it is");
+  if (layout.release < 8) return Error(Code::kFailedPrecondition, "this HotSpot does not say which release it is");
   return layout;
 }
 

@@ -13,7 +13,7 @@ namespace stackd::hotspot {
 inline constexpr uint64_t kNone = ~uint64_t{0};
 
 struct Layout {
-  int32_t release = 0;  // 17, 21, 25
+  int32_t release = 0;  // 8, 17, 21, 25
 
   // Methods and their names.
   uint64_t method_const_method;
@@ -25,7 +25,8 @@ struct Layout {
   uint64_t symbol_length, symbol_body;
 
   // Code made at run time.
-  uint64_t code_heaps_avma, code_low_avma, code_high_avma;  // of variables
+  uint64_t code_heaps_avma, code_low_avma, code_high_avma;  // of variables; kNone: there is one heap
+  uint64_t code_heap_avma;                                  // of a variable
   uint64_t list_length, list_data;
   uint64_t heap_memory, heap_segments, heap_log2_segment_size;
   uint64_t space_low, space_high;
@@ -34,9 +35,9 @@ struct Layout {
   uint64_t blob_frame_complete_bytes;          // of the field: 2 or 4
   uint64_t blob_code_begin, blob_code_offset;  // the one or the other
   uint64_t nmethod_method, nmethod_scopes_pcs_offset, nmethod_orig_pc_offset;
-  uint64_t nmethod_scopes_data_begin, nmethod_scopes_data_offset;  // a pointer, or an offset in the immutable data
-  uint64_t nmethod_dependencies_offset;                            // end of the table of PCs where scopes are a pointer
-  uint64_t nmethod_immutable_data;
+  uint64_t nmethod_scopes_data_begin, nmethod_scopes_data_offset;  // a pointer, or an offset in what follows
+  uint64_t nmethod_immutable_data;                                 // kNone: the method itself
+  uint64_t nmethod_dependencies_offset;                            // end of the table of PCs that is in the method
   uint64_t nmethod_metadata_offset;  // from the blob; kNone: behind the relocations of the mutable data
   uint64_t blob_mutable_data, blob_mutable_data_size, blob_relocation_size;
   uint64_t nmethod_deopt_handler_begin, nmethod_deopt_handler_offset;

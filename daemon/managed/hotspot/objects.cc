@@ -155,18 +155,21 @@ uint64_t Objects::Reference(uint64_t object_avma, std::string_view declared_by, 
   return narrow && *narrow != 0 ? reference_base_ + (uint64_t{*narrow} << reference_shift_) : 0;
 }
 
-// Latin-1 or UTF-16, by what its `coder` says; every character beyond Latin-1 is told as "?".
+// Latin-1 or UTF-16, by what its `coder` says, or, up to release 8, UTF-16 in a char[]; every character beyond Latin-1 is
+// told as "?".
 std::optional<std::string> Objects::Text(uint64_t string_avma, size_t max_characters) {
   if (!narrow_classes_) return std::nullopt;
   const uint64_t array_avma = Reference(string_avma, "java.lang.String", "value");
   const auto coder_offset = FieldOffset(KlassOf(string_avma), "java.lang.String", "coder");
   const auto length = memory_->Value<uint32_t>(array_avma + kArrayLength);
-  if (array_avma == 0 || !coder_offset || !length) return std::nullopt;
-  const auto coder = memory_->Value<uint8_t>(string_avma + *coder_offset);
+  const bool has_coder = layout_.release >= 9;
+  if (array_avma == 0 || (has_coder && !coder_offset) || !length) return std::nullopt;
+  const auto coder = has_coder ? memory_->Value<uint8_t>(string_avma + *coder_offset) : std::optional<uint8_t>(1);
   if (!coder || *coder > 1) return std::nullopt;
   const uint32_t character_bytes = *coder == 1 ? 2 : 1;
+  const uint32_t characters = has_coder ? *length / character_bytes : *length;
   std::string text;
-  for (uint32_t i = 0; i < *length / character_bytes && i < max_characters; ++i) {
+  for (uint32_t i = 0; i < characters && i < max_characters; ++i) {
     const uint64_t avma = array_avma + kArrayElements + uint64_t{i} * character_bytes;
     const auto low = memory_->Value<uint8_t>(avma);
     const auto high = character_bytes == 2 ? memory_->Value<uint8_t>(avma + 1) : std::optional<uint8_t>(0);

@@ -10,7 +10,7 @@ public class Blocked {
   static int sink;
 
   static void await(int holders) {
-    while (holding < holders) Thread.onSpinWait();
+    while (holding < holders) Thread.yield();
   }
 
   static synchronized void hold() {

@@ -4,7 +4,7 @@ import java.nio.file.Path;
 
 /**
  * The agent of stackd, as seen from Java. Stacks, locks and crashes need none of it: loading the agent is enough
- * (-agentpath:/usr/lib/libstackd_agent.so, or LD_PRELOAD).
+ * (-agentpath:/usr/lib/libstackd_java.so, or LD_PRELOAD).
  *
  * <p>Nothing here fails the program: where the agent is not loaded, or switched off (STACKD_DISABLE=1), every call does
  * nothing. All methods may be called on any thread.
