@@ -176,12 +176,14 @@ STACKD_HANDLER static void make_path(char path[STACKD_PATH_BYTES], const uint64_
   path[at] = '\0';
 }
 
+/* Readable for others, since a daemon in another container has another user: the folder that it made shows them no names.
+ */
 STACKD_HANDLER static int create(const char* path, int spare_fd) {
   long flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-  long fd = stackd_syscall6(SYS_openat, AT_FDCWD, (long)path, flags, 0600, 0, 0);
+  long fd = stackd_syscall6(SYS_openat, AT_FDCWD, (long)path, flags, 0644, 0, 0);
   if (fd != -EMFILE || spare_fd < 0) return (int)fd;
   stackd_syscall6(SYS_close, spare_fd, 0, 0, 0, 0, 0);
-  return (int)stackd_syscall6(SYS_openat, AT_FDCWD, (long)path, flags, 0600, 0, 0);
+  return (int)stackd_syscall6(SYS_openat, AT_FDCWD, (long)path, flags, 0644, 0, 0);
 }
 
 STACKD_HANDLER static bool write_own_file(const struct stackd_ring* ring, uint32_t first_slot,

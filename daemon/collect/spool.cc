@@ -111,6 +111,21 @@ bool InUse(int fd, const struct stat& status) {
   return age_ns < (status.st_size == 0 ? kSurelyAbandonedNs : kSurelyWrittenNs);
 }
 
+// Where others may write to `dir` anyway (the volume of a pod, in which each container has a user of its own) they may
+// leave crashes here too, and see none of the others': the names are random, and only the owner can list them.
+mode_t FolderMode(const std::string& dir) {
+  struct stat status;
+  const bool is_shared = stat(dir.c_str(), &status) == 0 && (status.st_mode & S_IWOTH) != 0;
+  return is_shared ? S_ISVTX | 0733 : 0700;
+}
+
+// What an agent of another user made is closed to us and, if we cannot take it over, would keep all crashes from us.
+void SetAsideIfForeign(const std::string& path) {
+  struct stat status;
+  if (lstat(path.c_str(), &status) != 0 || status.st_uid == geteuid() || geteuid() == 0) return;
+  rename(path.c_str(), (path + "." + std::to_string(status.st_uid) + "." + std::to_string(WallNs())).c_str());
+}
+
 }  // namespace
 
 Result<SpoolCrash> ParseSpoolFile(std::string_view bytes) {
@@ -142,6 +157,7 @@ Result<SpoolCrash> ParseSpoolFile(std::string_view bytes) {
 
 Result<std::unique_ptr<Spool>> Spool::Open(const std::string& dir) {
   std::string path = dir + "/" STACKD_SPOOL_FOLDER;
+  SetAsideIfForeign(path);
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return Error(Code::kFailedPrecondition, "cannot make the folder " + path + ": " + strerror(errno));
   }
@@ -152,7 +168,7 @@ Result<std::unique_ptr<Spool>> Spool::Open(const std::string& dir) {
   }
   // An agent of another user may have made it, when there was no daemon.
   bool ours = status.st_uid == geteuid() || fchown(folder.get(), geteuid(), getegid()) == 0;
-  if (!ours || fchmod(folder.get(), 0700) != 0) {
+  if (!ours || fchmod(folder.get(), FolderMode(dir) | (status.st_mode & S_ISGID)) != 0) {
     return Error(Code::kFailedPrecondition, "the folder " + path + " belongs to uid " + std::to_string(status.st_uid) +
                                                 ", who could put anything there: remove it");
   }

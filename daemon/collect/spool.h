@@ -56,7 +56,7 @@ class Spool {
     bool in_use;  // somebody may still write to it
   };
 
-  // Makes DIR/spool if it is not there. Fails with one sentence that says what to change.
+  // Makes DIR/spool if it is not there, and closes it to others if DIR is. Fails with one sentence that says what to change.
   static Result<std::unique_ptr<Spool>> Open(const std::string& dir);
 
   // An empty file for a process.

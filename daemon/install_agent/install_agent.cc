@@ -6,12 +6,14 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
 
 #include "daemon/base/fd.h"
+#include "daemon/collect/spool.h"
 
 namespace stackd {
 namespace {
@@ -58,6 +60,20 @@ int Fail(const std::string& sentence) {
   return 1;
 }
 
+std::string SharedFolder() {
+  const char* dir = getenv("STACKD_DIR");
+  return dir == nullptr || *dir == '\0' ? "/run/stackd" : dir;
+}
+
+// A process that crashes before there was a daemon would make the folder its own, and closed to a daemon of another user.
+Result<void> MakeSpool(const std::string& dir) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(dir, ignored) || std::filesystem::exists(dir + "/" STACKD_SPOOL_FOLDER, ignored))
+    return {};
+  auto spool = Spool::Open(dir);
+  return spool ? Result<void>() : std::unexpected(spool.error());
+}
+
 }  // namespace
 
 Result<std::string> FindAgent(const std::string& program) {
@@ -99,6 +115,7 @@ std::optional<int> InstallAgentIfAsked(int argc, const char* const* argv) {
   auto agent = FindAgent(program.string());
   if (!agent) return Fail(agent.error().message);
   if (Result<void> done = InstallAgent(*agent, argv[2]); !done) return Fail(done.error().message);
+  if (Result<void> done = MakeSpool(SharedFolder()); !done) return Fail(done.error().message);
   printf("%s/%s\n", argv[2], kAgentFileName);
   return 0;
 }

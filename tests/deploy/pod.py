@@ -15,11 +15,13 @@ import json
 import os
 import pathlib
 import resource
+import select
 import shutil
 import signal
 import subprocess
 import tarfile
 import tempfile
+import time
 import unittest
 import uuid
 
@@ -153,14 +155,18 @@ class Container:
         command = ["runc", "--root", str(self.pod.dir / "runc"), *map(str, args)]
         return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S, **kwargs)
 
-    def start(self, ready=None):
-        """Like Victim's: returns when the container has said `ready`."""
+    def start(self, ready=None, stdin=None):
+        """Like Victim's: returns when the container has said `ready`. `stdin`: what is written first to what say() writes to."""
         (self.bundle / "config.json").write_text(json.dumps(self.config))
         self.starts += 1
         self.id = f"{self.pod.id}-{self.name}-{self.starts}"
         command = ["runc", "--root", self.pod.dir / "runc", "run", "--bundle", self.bundle, self.id]
-        self.run = Victim(command, ready=ready, preload=False)
+        self.run = Victim(command, ready=ready, preload=False, stdin=stdin)
         return self
+
+    def say(self, line):
+        self.run.process.stdin.write(line.encode() + b"\n")
+        self.run.process.stdin.flush()
 
     @property
     def pid(self):
@@ -176,7 +182,14 @@ class Container:
 
     def wait(self, limit_s=LIMIT_S):
         """The exit status as a kubelet tells it: 128 and the signal for one that was killed."""
-        return self.run.process.wait(limit_s)
+        # runc copies what the container prints, and does not end before that is read.
+        end = time.monotonic() + limit_s
+        out = self.run.process.stdout
+        while self.run.process.poll() is None and time.monotonic() < end:
+            readable, _, _ = select.select([out], [], [], 0.05)
+            chunk = os.read(out.fileno(), 65536) if readable else b""
+            self.run.output += chunk
+        return self.run.process.wait(max(0, end - time.monotonic()))
 
     def stop(self):
         """SIGTERM, and SIGKILL when the grace period is over."""
@@ -370,8 +383,8 @@ class Pod:
         ]
         return self.add(name, self.app_root, args, uid=uid, env=environment, mounts=all_mounts, memory_bytes=memory_bytes, **kwargs)
 
-    def start_app(self, *args, ready="ready", **kwargs):
-        return self.app(*args, **kwargs).start(ready)
+    def start_app(self, *args, ready="ready", stdin=None, **kwargs):
+        return self.app(*args, **kwargs).start(ready, stdin)
 
 
 @unittest.skipIf(missing(), missing())

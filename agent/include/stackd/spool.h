@@ -1,7 +1,8 @@
 /* A crash on disk: what the agent writes where no daemon took its record, and what the daemon takes in later, once.
  *
- * The file is $STACKD_DIR/spool/ID.crash, mode 0600: made by the daemon and passed to the agent when that registered
- * (wire.h), or else made by the agent when it crashes, with its crash id in hex as ID.
+ * The file is $STACKD_DIR/spool/ID.crash: made by the daemon with mode 0600 and passed to the agent when that registered
+ * (wire.h), or else made by the agent when it crashes, with its crash id in hex as ID and mode 0644. The folder is closed to
+ * others (0700), or where all may write to $STACKD_DIR, open to them but for its list of names (01733).
  *
  *     +---------------------------+ 0
  *     | stackd_spool_header       |

@@ -1,0 +1,43 @@
+"""What each program here does: stands still in a function that has a name, says "ready", and does what a line on its standard input
+says: "crash", "hang" (two threads want each other's lock), "fill" (memory, until it is killed)."""
+
+import ctypes
+import sys
+import threading
+import time
+
+first, second = threading.Lock(), threading.Lock()
+
+
+def stands_still():
+    time.sleep(10000)
+
+
+def lock_crosswise(one, other, both):
+    with one:
+        both.wait()
+        with other:
+            pass
+
+
+def read_at_null():
+    ctypes.string_at(8)
+
+
+def obey():
+    word = sys.stdin.readline().strip()
+    if word == "crash":
+        read_at_null()
+    if word == "hang":
+        both = threading.Barrier(2)
+        threading.Thread(target=lock_crosswise, args=(first, second, both)).start()
+        threading.Thread(target=lock_crosswise, args=(second, first, both)).start()
+    if word == "fill":
+        kept = []
+        while True:
+            kept.append(bytearray(b"x" * 1048576))
+
+
+threading.Thread(target=stands_still).start()
+print("ready", flush=True)
+obey()
