@@ -53,6 +53,21 @@ class SchemaTest(unittest.TestCase):
                 # What it has no schema for it warns of, and lets pass.
                 self.assertNotIn("WARN", done.stdout + done.stderr)
 
+    def test_an_api_server_takes_each_manifest(self):
+        """Its own validation, which knows rules that no schema has."""
+        objects = {json.dumps(d, sort_keys=True): d for text in rendered().values() for d in documents(text)}
+        objects = [*objects.values(), *manifests.pods().values()]
+        for document in objects:
+            document["metadata"]["name"] = document["metadata"]["name"].lower()
+        self.assertEqual("", run(manifests.admission(), "validate", stdin=json.dumps(objects)).stdout)
+        pod = pod_of(next(d for d in documents(rendered()["kubernetes/example/sidecar"]) if d["kind"] == "Deployment"))
+        daemon = part(pod, "initContainers", "stackd")
+        del daemon["restartPolicy"]
+        daemon["volumeMounts"].append({"name": "not-there", "mountPath": "/x"})
+        said = run(manifests.admission(), "validate", stdin=json.dumps([pod])).stdout
+        self.assertIn("may not be set for init containers without restartPolicy=Always", said)
+        self.assertIn('volumeMounts[3].name: Not found: "not-there"', said)
+
     def test_a_misspelt_field_does_not_fit(self):
         text = rendered()["kubernetes/example/sidecar"]
         self.assertIn("readinessProbe:", text)

@@ -126,7 +126,7 @@ func apply(mutating *v1.MutatingAdmissionPolicy, cluster *version.Version, pod *
 		record := admission.NewAttributesRecord(object, nil, kind, pod.Namespace, pod.Name, resource, "", admission.Create,
 			&metav1.CreateOptions{}, false, nil)
 		return &admission.VersionedAttributes{Attributes: record, VersionedKind: kind,
-			VersionedObject: admission.NewLazyObject(object), VersionedOldObject: admission.NewLazyObject(nil)}
+			VersionedObject: object}
 	}
 	match := matcher.Match(ctx, attributes(pod), nil, nil)
 	if match.Error != nil {

@@ -1,0 +1,310 @@
+"""Everything that an operator copies from the documents does what they say: commands are run, manifests are judged.
+
+A command is run in bash as it stands there, block by block. stand_in.py is in PATH in place of the programs and changes what it must:
+`kubectl exec` is what the container would do, against a real daemon with a hung and a crashed program; what goes to a cluster goes
+to the real kubectl, and to a server that knows one pod (cluster.py).
+"""
+
+import functools
+import json
+import os
+import pathlib
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+import unittest
+
+import yaml
+
+import documents
+import manifests
+import privileges
+from cluster import Cluster
+from harness import AGENT, BIN, PROGRAMS, ROOT, STACKCTL, STACKD, StackdTest, eventually, free_port
+
+import stand_in
+
+DEPLOY = ROOT / "deploy"
+GUIDES = [DEPLOY / "README.md", DEPLOY / "SECURITY.md", DEPLOY / "kubernetes/README.md"]
+RUNBOOKS = sorted((DEPLOY / "runbooks").glob("*.md"))
+
+# What a command must have printed, by a part of the command. A block that has none of them must only end well.
+EXPECTED = {
+    "stackctl ps": "orders",
+    "stackctl list --hangs": "HANG",
+    "stackctl list --crashes": "CRASH",
+    "stackctl groups": "crash",
+    "dump orders --samples": "deadlocked",
+    "Stackd/ListProcesses": "orders",
+    "Stackd/CreateDump": "orders::Transfer",
+    '"trigger": "HANG"': "HANG",
+    "containers[*].env": "libstackd_agent.so",
+    "volumeMounts[?": "/run/stackd",
+    "kustomize deploy/kubernetes/example/sidecar": "restartPolicy: Always",
+    "helm template orders": "restartPolicy: Always",
+    "injection.enabled=true": "MutatingAdmissionPolicy",
+    "dashboard.enabled=true": "PrometheusRule",
+}
+
+# What README.md names that a test of its own runs.
+TESTED_ELSEWHERE = {"tests/run.sh": "it runs this test"}
+PROGRAMS_IN_README = ("deploy/", "tests/", "grpcurl", "stackctl", "kubectl", "helm")
+
+
+def optional(name):
+    try:
+        return manifests.tool(name)
+    except unittest.SkipTest:
+        return None
+
+
+@functools.cache
+def daemon_help():
+    return subprocess.run([STACKD, "--help"], capture_output=True, text=True).stdout
+
+
+class DocumentedTest(StackdTest):
+    """A pod: a daemon, a program that hangs and one that has crashed; and what stands for its cluster."""
+
+    def setUp(self):
+        super().setUp()
+        if not optional("kubectl"):
+            self.skipTest("there is no kubectl")
+        self.metrics_port = free_port()
+        extra = ["--metrics-listen", f"127.0.0.1:{self.metrics_port}"] if "--metrics-listen" in daemon_help() else []
+        self.daemon = self.start_daemon(extra_args=extra)
+        crashed = self.start_victim("crash_deaths", "call_abort", ready=None)
+        crashed.process.wait(60)
+        orders = self.dir / "orders"
+        shutil.copy(PROGRAMS / "demo_orders", orders)
+        self.orders = self.start_victim(orders)
+        self.daemon.await_process(self.orders.pid)
+        eventually("the crash and the hang are stored", lambda: all(
+            self.daemon.ctl_json("list", which).get("dumps") for which in ("--crashes", "--hangs")))
+
+        pod = manifests.mutate(manifests.policy_in(manifests.rendered()["kubernetes/inject"]), manifests.PROGRAM)
+        pod["status"] = {"phase": "Running", "initContainerStatuses": [
+            {"name": "stackd", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+             "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]}
+        self.cluster = Cluster(pod, self.daemon.log)
+        self.addCleanup(self.cluster.close)
+
+        # A checkout to stand in, so that what a command writes is not in ours.
+        self.scratch = self.dir / "checkout"
+        shutil.copytree(DEPLOY, self.scratch / "deploy", ignore=shutil.ignore_patterns("rendered"))
+        bin_dir = self.dir / "bin"
+        bin_dir.mkdir()
+        for name in stand_in.NAMES:
+            (bin_dir / name).symlink_to(pathlib.Path(stand_in.__file__))
+        image = self.scratch / "deploy/image"
+        image.mkdir(exist_ok=True)
+        (image / "build.sh").unlink(missing_ok=True)
+        (image / "build.sh").symlink_to(bin_dir / "build.sh")
+        (self.dir / "kubeconfig").write_text(self.cluster.kubeconfig())
+        self.settings = {
+            "root": str(ROOT), "scratch": str(self.dir), "namespace": "shop",
+            "programs": {"stackctl": str(STACKCTL), "grpcurl": optional("grpcurl"), "kubectl": optional("kubectl"),
+                         "helm": optional("helm")},
+            "addresses": {"127.0.0.1:7443": f"127.0.0.1:{self.daemon.port}",
+                          "127.0.0.1:7445": f"127.0.0.1:{self.metrics_port}"},
+        }
+        self.environment = {**os.environ, "PATH": f"{bin_dir}:{manifests.CACHE}/bin:{os.environ['PATH']}",
+                            "STACKD_STAND_IN": str(self.dir / "settings.json"), "KUBECONFIG": str(self.dir / "kubeconfig"),
+                            "STACKD_ADDRESS": self.daemon.address, "NS": "shop", "POD": "orders-1"}
+        # What earlier commands have put into variables is there for later ones, as in an operator's shell.
+        self.environment.pop("LD_PRELOAD", None)
+
+    def bash(self, script):
+        (self.dir / "settings.json").write_text(json.dumps(self.settings))
+        return subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=self.scratch, env=self.environment,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=250)
+
+    def run_block(self, block):
+        done = self.bash(block.text)
+        self.assertEqual(0, done.returncode, f"{block}:\n{block.text}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        for part, expected in EXPECTED.items():
+            if part in block.text:
+                self.assertIn(expected, done.stdout, f"{block}: {part}")
+        return done
+
+    def left_out(self, block):
+        """Why a block cannot be run here, or None."""
+        if "helm" in block.text and not self.settings["programs"]["helm"]:
+            return "there is no helm"
+        if "grpcurl" in block.text and not self.settings["programs"]["grpcurl"]:
+            return "there is no grpcurl"
+        if ":7445" in block.text and "--metrics-listen" not in daemon_help():
+            return "this daemon serves no metrics"
+        if "tls.crt" in block.text and "--tls-cert" not in daemon_help():
+            return "this daemon knows no certificates"
+        if "build.sh" in block.text and not (ROOT / "deploy/image/build.sh").exists():
+            return "there is no deploy/image/build.sh"
+        return None
+
+    def run_document(self, path):
+        blocks = [block for block in documents.fenced(path, str(path.relative_to(ROOT))) if block.language == "sh"]
+        for block in blocks:
+            with self.subTest(str(block)):
+                if why := self.left_out(block):
+                    self.skipTest(why)
+                if "tls.crt" in block.text:
+                    self.prepare_certificates()
+                if " debug " in block.text:
+                    # It is for a pod that has no sidecar.
+                    pod = manifests.pod_of(manifests.documents(manifests.rendered()["kubernetes/example/agent-only"])[0])
+                    self.cluster.pod = {**pod, "metadata": self.cluster.pod["metadata"]}
+                self.run_block(block)
+        return blocks
+
+    def prepare_certificates(self):
+        """An authority, the daemon's certificate and mine; and a daemon that wants them, with a program of its own."""
+
+        def openssl(*arguments):
+            manifests.run("/usr/bin/openssl", *arguments, cwd=self.scratch)
+
+        openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=authority")
+        for name, alternative in (("tls", "DNS:orders.shop"), ("me", "URI:spiffe://cluster.local/ns/operations/sa/me")):
+            (self.scratch / f"{name}.ext").write_text(f"subjectAltName={alternative}\n")
+            openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+            openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
+                    "-out", f"{name}.crt", "-extfile", f"{name}.ext")
+        values = next(block for block in documents.fenced(DEPLOY / "README.md", "") if block.tag == "values")
+        (self.scratch / "access.yaml").write_text(yaml.safe_load(values.text)["access"])
+        folder = self.dir / "tls"
+        folder.mkdir()
+        path = lambda name: self.scratch / name
+        daemon = self.start_daemon(folder, extra_args=[
+            "--tls-cert", path("tls.crt"), "--tls-key", path("tls.key"), "--tls-client-ca", path("ca.crt"),
+            "--access", path("access.yaml")])
+        daemon.await_process(self.start_victim(self.dir / "orders", directory=folder).pid)
+        self.settings["addresses"]["orders.shop:7443"] = f"127.0.0.1:{daemon.port}"
+
+
+class GuideTest(DocumentedTest):
+
+    limit_s = 900
+
+    def test_the_commands_of_the_guides(self):
+        self.assertGreater(sum(len(self.run_document(path)) for path in GUIDES), 8)
+        self.judge_what_the_cluster_got()
+        for name, least in {"dump.json": 1000, "dump.folded": 100, "dump.dmp": 1000}.items():
+            self.assertGreater((self.scratch / name).stat().st_size, least)
+        json.loads((self.scratch / "dump.json").read_text())
+        self.assertEqual(b"MDMP", (self.scratch / "dump.dmp").read_bytes()[:4])
+
+    def judge_what_the_cluster_got(self):
+        kinds = [body["kind"] for _, body in self.cluster.received]
+        for kind in ("Deployment", "DaemonSet", "PersistentVolume", "Pod"):
+            self.assertIn(kind, kinds)
+        applied = [body for _, body in self.cluster.received if "protobuf" not in body]
+        self.assertEqual("", manifests.run(manifests.admission(), "validate", stdin=json.dumps(applied)).stdout)
+        pod = next(body for body in applied if body["kind"] == "Pod")
+        # kubectl debug has put the ephemeral container in.
+        self.assertEqual(["stackd"], [c["name"] for c in pod["spec"]["ephemeralContainers"]])
+        self.assertEqual([], list(privileges.of_pod(pod)))
+
+    def test_the_commands_of_the_runbooks(self):
+        for path in RUNBOOKS:
+            self.assertTrue(self.run_document(path), f"{path} has no command")
+
+    def test_the_commands_of_the_readme(self):
+        commands = documents.indented_commands(ROOT / "README.md", "README.md", PROGRAMS_IN_README)
+        self.assertGreater(len(commands), 4)
+        for block in commands:
+            command = block.text.strip()
+            with self.subTest(str(block)):
+                if command in TESTED_ELSEWHERE or command.startswith("deploy/quickstart.sh"):
+                    continue
+                if why := self.left_out(block):
+                    self.skipTest(why)
+                self.run_block(block)
+
+
+class ManifestsInDocumentsTest(unittest.TestCase):
+
+    def blocks(self, tag):
+        found = [block for path in [*GUIDES, *RUNBOOKS] for block in documents.fenced(path, str(path.relative_to(ROOT)))
+                 if block.language == "yaml" and block.tag == tag]
+        self.assertTrue(found, f"no document has a {tag}")
+        return found
+
+    def test_each_manifest_has_a_test(self):
+        known = {"kustomization", "pod-template", "container", "values"}
+        for path in [*GUIDES, *RUNBOOKS]:
+            for block in documents.fenced(path, str(path.relative_to(ROOT))):
+                self.assertIn((block.language, block.tag), {("sh", ""), *(("yaml", tag) for tag in known)}, str(block))
+
+    def test_kustomizations(self):
+        for block in self.blocks("kustomization"):
+            with self.subTest(str(block)), tempfile.TemporaryDirectory() as folder:
+                folder = pathlib.Path(folder)
+                shutil.copytree(DEPLOY / "kubernetes", folder / "deploy/kubernetes")
+                (folder / "apps/orders").mkdir(parents=True)
+                shutil.copy(DEPLOY / "kubernetes/example/base/orders.yaml", folder / "apps/orders")
+                (folder / "apps/orders/kustomization.yaml").write_text(block.text)
+                built = manifests.documents(manifests.kustomize(folder / "apps/orders"))
+                pod = manifests.pod_of(built[0])
+                self.assertEqual([], list(privileges.of_pod(pod)))
+                self.assertEqual({"registry.example/tools/stackd:0.1.0"}, {c["image"] for c in pod["spec"]["initContainers"]})
+
+    def test_pod_templates(self):
+        policy = manifests.policy_in(manifests.rendered()["kubernetes/inject"])
+        for block in self.blocks("pod-template"):
+            with self.subTest(str(block)):
+                pod = json.loads(json.dumps(manifests.PROGRAM))
+                pod["metadata"] = {"name": "orders-1", "namespace": "shop", **yaml.safe_load(block.text)["metadata"]}
+                injected = manifests.mutate(policy, pod)
+                self.assertEqual("stackd", injected["spec"]["initContainers"][0]["name"])
+                self.assertIn("LD_PRELOAD", [entry["name"] for entry in injected["spec"]["containers"][0]["env"]])
+
+    def test_containers(self):
+        for block in self.blocks("container"):
+            with self.subTest(str(block)):
+                pod = json.loads(json.dumps(manifests.PROGRAM))
+                pod["spec"]["containers"] = [yaml.safe_load(block.text)]
+                faults = manifests.run(manifests.admission(), "validate", stdin=json.dumps([pod])).stdout
+                self.assertEqual("", faults)
+
+    def test_values(self):
+        for block in self.blocks("values"):
+            with self.subTest(str(block)), tempfile.TemporaryDirectory() as folder:
+                values = pathlib.Path(folder) / "values.yaml"
+                values.write_text(block.text)
+                made = manifests.documents(manifests.helm_template(manifests.CHART, "-f", values).stdout)
+                self.assertIn("MutatingAdmissionPolicy", [document["kind"] for document in made])
+                if "check-access" in daemon_help():
+                    access = pathlib.Path(folder) / "access.yaml"
+                    access.write_text(yaml.safe_load(block.text)["access"])
+                    manifests.run(STACKD, "check-access", access)
+
+
+class LinkTest(unittest.TestCase):
+
+    def test_each_link_leads_somewhere(self):
+        for path in [*GUIDES, *RUNBOOKS, DEPLOY / "DESIGN.md"]:
+            text = path.read_text()
+            for target in re.findall(r"\]\(([^)]+)\)", text):
+                if target.startswith("http") or (target == "image" and not (DEPLOY / "image").exists()):
+                    continue
+                file, _, anchor = target.partition("#")
+                with self.subTest(path.name, link=target):
+                    where = (path.parent / file).resolve() if file else path
+                    self.assertTrue(where.exists(), target)
+                    if anchor:
+                        headings = [re.sub(r"[^\w -]", "", h.lower()).strip().replace(" ", "-")
+                                    for h in re.findall(r"^#+ (.*)$", where.read_text(), re.M)]
+                        self.assertIn(anchor, headings)
+
+    def test_each_alert_has_its_runbook(self):
+        rules = yaml.safe_load((DEPLOY / "alerts/stackd.rules.yaml").read_text())
+        alerts = {rule["alert"]: rule for group in rules["groups"] for rule in group["rules"]}
+        self.assertEqual(sorted(alerts), [path.stem for path in RUNBOOKS])
+        for name, rule in alerts.items():
+            self.assertEqual(f"https://runbooks.example/stackd/{name}.md", rule["annotations"]["runbook_url"])
+            self.assertTrue((DEPLOY / f"runbooks/{name}.md").read_text().startswith(f"# {name}: "))
+
+
+if __name__ == "__main__":
+    unittest.main()

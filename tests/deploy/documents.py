@@ -1,0 +1,45 @@
+"""Commands and manifests as documents show them."""
+
+import dataclasses
+import re
+
+
+@dataclasses.dataclass
+class Block:
+    """What stands between two ``` lines. `tag`: the second word behind the first of them."""
+
+    path: str
+    line: int
+    language: str
+    tag: str
+    text: str
+
+    def __str__(self):
+        return f"{self.path}:{self.line}"
+
+
+def fenced(path, name):
+    """All fenced blocks of a Markdown file, those in lists without their indent."""
+    found, start, lines = [], None, path.read_text().splitlines()
+    for number, line in enumerate(lines, 1):
+        fence = re.match(r"( *)```(\w*) ?(\S*)", line)
+        if not fence:
+            continue
+        if start is None:
+            start, indent, language, tag = number, len(fence[1]), fence[2], fence[3]
+        else:
+            inside = [inner[indent:] for inner in lines[start:number - 1]]
+            found.append(Block(name, start, language, tag, "\n".join(inside) + "\n"))
+            start = None
+    return found
+
+
+def indented_commands(path, name, programs):
+    """Lines of indented blocks that begin with one of `programs`: each as a block of its own, without the explanation that
+    stands behind two spaces."""
+    found = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        match = re.match(r"    (\S+)", line)
+        if match and match[1].startswith(programs):
+            found.append(Block(name, number, "sh", "", re.split(r" {2,}", line.strip())[0] + "\n"))
+    return found
