@@ -12,7 +12,9 @@ constexpr int64_t kFloodLineEveryNs = kNsPerSecond;
 constexpr size_t kMaxFloods = 256;
 constexpr size_t kMaxTextBytes = 256;
 
-bool IsOfFlood(const std::string& reason) { return reason == "CALL_RATE_LIMITED" || reason == "TOO_MANY_CALLS"; }
+bool IsOfFlood(const AuditedCall& call) {
+  return call.reason == "CALL_RATE_LIMITED" || call.reason == "TOO_MANY_CALLS" || call.status == "UNAUTHENTICATED";
+}
 
 bool IsRefusal(const std::string& status) {
   return status == "PERMISSION_DENIED" || status == "UNAUTHENTICATED" || status == "RESOURCE_EXHAUSTED";
@@ -22,7 +24,7 @@ bool IsRefusal(const std::string& status) {
 
 void Audit::Write(const AuditedCall& call, int64_t now_ns) {
   int64_t refusals = 1;
-  if (IsOfFlood(call.reason)) {
+  if (IsOfFlood(call)) {
     std::lock_guard lock(mutex_);
     if (floods_.size() >= kMaxFloods) {
       std::erase_if(floods_, [&](const auto& entry) { return now_ns - entry.second.written_ns > kFloodLineEveryNs; });

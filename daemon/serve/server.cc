@@ -11,12 +11,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "daemon/access/access_control.h"
+#include "daemon/base/clock.h"
 #include "daemon/log/log.h"
 #include "daemon/serve/guarded_service.h"
 #include "daemon/serve/health.h"
@@ -42,7 +45,24 @@ constexpr int kMaxIdleMs = 300'000;
 constexpr int kMaxAgeMs = 1'800'000;
 constexpr unsigned kLookAtTlsFilesSeconds = 1;
 
+// Of the server that was started last; gRPC has one log for all.
+std::atomic<Audit*> g_audit = nullptr;
+
+// What gRPC says when it refuses a certificate, before there is any call: "Handshake failed with fatal error SSL_ERROR_SSL:
+// error:0A000086:SSL routines::certificate verify failed."
+bool AuditHandshake(std::string_view message) {
+  Audit* audit = g_audit;
+  if (audit == nullptr || !message.starts_with("Handshake failed")) return false;
+  std::string_view reason = message.substr(message.rfind(':') + 1);
+  if (reason.ends_with('.')) reason.remove_suffix(1);
+  audit->Write(
+      {.caller = "unauthenticated", .method = "TLS handshake", .status = "UNAUTHENTICATED", .reason = std::string(reason)},
+      MonotonicNs());
+  return true;
+}
+
 void LogOfGrpc(gpr_log_func_args* args) {
+  if (AuditHandshake(args->message)) return;
   Log(args->severity == GPR_LOG_SEVERITY_ERROR ? LogLevel::kWarning : LogLevel::kDebug, "gRPC", {{"err", args->message}});
 }
 
@@ -88,6 +108,10 @@ struct Server::State {
   State(const ServedParts& parts, std::unique_ptr<AccessFile> access_file, Fd unix_socket, const std::string& unix_path)
       : listener(std::move(unix_socket), unix_path), stackd(parts), health(parts.process_health) {
     access.file = std::move(access_file);
+  }
+  ~State() {
+    Audit* mine = &access.audit;
+    g_audit.compare_exchange_strong(mine, nullptr);
   }
 
   AccessControl access;
@@ -135,6 +159,7 @@ Result<std::unique_ptr<Server>> Server::Start(const ServedParts& parts, const Li
                                                   grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
                                                   Credentials(listening.tls)));
   }
+  g_audit = &state->access.audit;
   state->server = builder.BuildAndStart();
   if (state->server == nullptr) return Error(Code::kUnavailable, "gRPC cannot be started; the log says why");
   const auto set_mode = [path = *socket_path](const AccessRules& rules) { SetSocketMode(path, rules); };
