@@ -29,7 +29,7 @@ void Audit::Write(const AuditedCall& call, int64_t now_ns) {
     if (floods_.size() >= kMaxFloods) {
       std::erase_if(floods_, [&](const auto& entry) { return now_ns - entry.second.written_ns > kFloodLineEveryNs; });
     }
-    Flood& flood = floods_[call.caller];
+    Flood& flood = floods_[call.caller + ' ' + call.reason];
     ++flood.since;
     if (flood.written_ns != 0 && now_ns - flood.written_ns < kFloodLineEveryNs) return;
     flood.written_ns = now_ns;

@@ -27,7 +27,8 @@ struct AuditedCall {
 class Audit {
  public:
   // A call that was refused for what it is has level warning. Those refused because a caller makes too many, and
-  // those without a certificate, are one line a second of each caller, with their number: they must not fill the disk.
+  // those without a certificate, are one line a second of each caller and reason, with their number: they must not fill the
+  // disk.
   void Write(const AuditedCall& call, int64_t now_ns);
 
  private:
