@@ -31,7 +31,7 @@ namespace stackd {
 namespace {
 
 // The largest request, a name or two, has a few hundred bytes.
-constexpr int kMaxRequestBytes = 64 << 10;
+constexpr int kMaxRequestBytes = 256 << 10;
 // Of health and reflection: the rest has its own.
 constexpr int kMaxThreads = 32;
 constexpr size_t kMaxBufferBytes = 128u << 20;
