@@ -23,7 +23,7 @@ struct Refusal {
 class CallerLimits {
  public:
   static constexpr int kMaxCalls = 128;   // at a time; 100 that wait for one capture are no flood
-  static constexpr int kMaxStreams = 16;  // of those: watches and exports
+  static constexpr int kMaxStreams = 12;  // of those: watches and exports; the others must be able to export, too
 
   // A call begins; EndCall must follow if it may. An admin has no rate: he may delete everything as it is.
   std::expected<void, Refusal> BeginCall(const Grant& grant, bool is_stream, const CallRates& rates, int64_t now_ns);

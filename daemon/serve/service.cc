@@ -30,6 +30,7 @@ constexpr int64_t kDefaultDumpNs = 5 * kNsPerSecond;
 constexpr int64_t kMinMarginNs = 10 * kNsPerMs;
 constexpr int64_t kMaxMarginNs = 2 * kNsPerSecond;
 constexpr int64_t kLongestDumpNs = 60 * kNsPerSecond;
+constexpr auto kLongestWait = std::chrono::seconds(60);
 constexpr int32_t kMaxStackBytes = 256 << 10;
 constexpr int32_t kDefaultPageSize = 100;
 constexpr int32_t kMaxPageSize = 1000;
@@ -277,11 +278,12 @@ grpc::Status StackdService::GetDump(Call& call, const v1::GetDumpRequest& reques
   return grpc::Status::OK;
 }
 
-grpc::Status StackdService::ListDumps(Call&, const v1::ListDumpsRequest& request, v1::ListDumpsResponse* response) {
+grpc::Status StackdService::ListDumps(Call& call, const v1::ListDumpsRequest& request, v1::ListDumpsResponse* response) {
   if (!v1::Dump::Trigger_IsValid(request.trigger())) {
     return BadField("trigger", "trigger must be REQUEST, HANG, CRASH or SELF", "BAD_FILTER");
   }
   DumpQuery query{request.parent(), request.filter(), request.page_size(), request.page_token(), request.trigger()};
+  call.TakeTurn();
   Result<DumpPage> page = parts_.store->List(query);
   if (!page) return StoreFailure(page.error(), "parent", request.parent());
   response->set_next_page_token(page->next_page_token);
@@ -358,7 +360,7 @@ Result<v1::DumpComparison> StackdService::Compare(const ComparedDumps& names) co
 }
 
 grpc::Status StackdService::CompareDumps(Call& call, const v1::CompareDumpsRequest& request, v1::DumpComparison* response) {
-  std::unique_lock turn(comparing_, call.deadline());
+  std::unique_lock turn(comparing_, std::min(call.deadline(), std::chrono::system_clock::now() + kLongestWait));
   if (!turn) return ToGrpcStatus({Code::kDeadlineExceeded, "other comparisons took too long"});
   Result<ComparedDumps> names = ChooseComparedDumps(*parts_.store, request.before(), request.after());
   if (!names) return StoreFailure(names.error(), "before", request.before());
@@ -371,8 +373,9 @@ grpc::Status StackdService::CompareDumps(Call& call, const v1::CompareDumpsReque
   return grpc::Status::OK;
 }
 
-grpc::Status StackdService::ListStackGroups(Call&, const v1::ListStackGroupsRequest& request,
+grpc::Status StackdService::ListStackGroups(Call& call, const v1::ListStackGroupsRequest& request,
                                             v1::ListStackGroupsResponse* response) {
+  call.TakeTurn();
   Result<GroupPage> page = parts_.store->ListGroups({request.filter(), request.page_size(), request.page_token()});
   if (!page) return StoreFailure(page.error(), "page_token", "", kGroupType);
   response->set_next_page_token(page->next_page_token);
