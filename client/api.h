@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "client/diagnose_tls.h"
 #include "daemon/base/result.h"
 #include "stackd/v1/stackd.pb.h"
 
@@ -16,9 +17,9 @@ namespace stackd {
 // say what to do.
 class Api {
  public:
-  // `address`: "unix:PATH" or "HOST:PORT". Connects with the first call. Each unary call ends after `timeout_ms`, or 15 s
+  // Connects with the first call. Each unary call ends after `timeout_ms`, or 15 s
   // if that is 0; streams end after `timeout_ms`, or never.
-  Api(std::string address, int64_t timeout_ms);
+  Api(DaemonAddress daemon, int64_t timeout_ms);
   ~Api();
 
   Result<v1::ListProcessesResponse> ListProcesses(const v1::ListProcessesRequest& request);
@@ -35,12 +36,12 @@ class Api {
   Result<void> WatchDumps(const v1::WatchDumpsRequest& request, const std::function<bool(const v1::Dump&)>& sink);
   Result<void> ExportDump(const v1::ExportDumpRequest& request, const std::function<bool(std::string_view)>& sink);
 
-  const std::string& address() const { return address_; }
+  const std::string& address() const { return daemon_.address; }
 
  private:
   struct Channel;
 
-  const std::string address_;
+  const DaemonAddress daemon_;
   const int64_t timeout_ms_;
   std::unique_ptr<Channel> channel_;
 };

@@ -41,7 +41,9 @@ int main(int argc, char** argv) {
     fputs(options.error().text.c_str(), options.error().exit_code == 0 ? stdout : stderr);
     return options.error().exit_code;
   }
-  Api api(options->address, options->timeout_ms);
+  Api api(
+      {.address = options->address, .tls_ca = options->tls_ca, .tls_cert = options->tls_cert, .tls_key = options->tls_key},
+      options->timeout_ms);
   int exit_code = Find(options->command)(api, *options);
   if (!FlushOutput() && exit_code == kOk) exit_code = kFailure;
   // Taking gRPC down in order costs more than most commands.

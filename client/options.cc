@@ -204,6 +204,13 @@ std::expected<Options, OptionsExit> ParseOptions(int argc, const char* const* ar
       ->envname("STACKD_ADDRESS")
       ->type_name("ADDRESS")
       ->capture_default_str();
+  app.add_option("--tls-ca", options.tls_ca, "Authorities that the daemon's certificate may be of, PEM: with it, TLS")
+      ->envname("STACKD_TLS_CA")
+      ->type_name("FILE");
+  app.add_option("--tls-cert", options.tls_cert, "Own certificate, PEM; the daemon asks for one")
+      ->envname("STACKD_TLS_CERT")
+      ->type_name("FILE");
+  app.add_option("--tls-key", options.tls_key, "Private key of --tls-cert")->envname("STACKD_TLS_KEY")->type_name("FILE");
   app.add_option("--timeout", timeout,
                  "Give up after this long, like 500ms or 10s; a dump answers with what it has by then")
       ->check(Duration(&options.timeout_ms))
@@ -232,6 +239,7 @@ std::expected<Options, OptionsExit> ParseOptions(int argc, const char* const* ar
   if (!unknown.empty()) return Mistake("\"" + unknown[0] + "\" is not understood here");
   options.command = app.get_subcommands()[0]->get_name();
   options.json = output == "json";
+  if (options.tls_cert.empty() != options.tls_key.empty()) return Mistake("--tls-cert and --tls-key go together");
   if (options.all && !options.format.empty() && options.format != "text") {
     return Mistake("--all goes with text only");
   }

@@ -11,6 +11,10 @@ namespace stackd {
 struct Options {
   std::string command;  // one of CommandNames()
   std::string address;  // "unix:PATH" or "HOST:PORT"
+  // Of TLS, each a file; all empty: no TLS. Without `tls_ca` the system's authorities are trusted.
+  std::string tls_ca;
+  std::string tls_cert;
+  std::string tls_key;
   int64_t timeout_ms = 0;
   bool json = false;
 

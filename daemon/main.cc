@@ -15,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "daemon/access/access_rules.h"
 #include "daemon/action/on_dump.h"
 #include "daemon/base/clock.h"
 #include "daemon/collect/collector.h"
@@ -152,7 +153,9 @@ int Run(const Config& config) {
                                .store_file = config.store,
                                .process_health = &process_health,
                                .more_counters = hang_counters},
-                              config.listen);
+                              {.address = config.listen,
+                               .tls = {.cert = config.tls_cert, .key = config.tls_key, .client_ca = config.tls_client_ca},
+                               .access_file = config.access});
   if (!server) return Fail(server.error().message);
   // What a former daemon left first: the spool may hold the same crashes.
   pipeline.FinishWhatWasLeft();
@@ -188,6 +191,7 @@ int main(int argc, char** argv) {
   if (worker_exit_code >= 0) return worker_exit_code;
   if (auto exit_code = stackd::CheckRulesIfAsked(argc, argv)) return *exit_code;
   if (auto exit_code = stackd::InstallAgentIfAsked(argc, argv)) return *exit_code;
+  if (auto exit_code = stackd::CheckAccessIfAsked(argc, argv)) return *exit_code;
   auto config = stackd::ParseConfig(argc, argv);
   if (!config) {
     fputs(config.error().text.c_str(), config.error().exit_code == 0 ? stdout : stderr);

@@ -154,6 +154,16 @@ install_python_peers() {
     say "install-deps: they could not be installed; tests that compare with them are skipped"
 }
 
+# A gRPC client of another release than Debian's, to load the daemon with.
+GRPC_PEER=grpcio==1.85.1
+install_grpc_peer() {
+  local folder="${CACHE_BIN%/bin}/grpc-peer"
+  if [[ -e $folder/installed ]]; then return; fi
+  say "install-deps: installing $GRPC_PEER into $folder"
+  { /usr/bin/python3 -m venv "$folder" && "$folder/bin/pip" install --quiet "$GRPC_PEER" && touch "$folder/installed"; } >&2 ||
+    say "install-deps: it could not be installed; tests that load the daemon with it are skipped"
+}
+
 # One Node.js of each release line that the agent knows, beside the one that is installed.
 NODE_VERSIONS=(18.20.8 20.20.2 22.23.3 24.21.0)
 install_nodes() {
@@ -339,6 +349,7 @@ main() {
     install_kubernetes_validate
     install_minidump_stackwalk
     install_python_peers
+    install_grpc_peer
     install_nodes
     add_rust_for_musl
     fetch_glibc_source

@@ -19,6 +19,8 @@ Examples:
   stackd --store :memory: --log-level debug         keep nothing on disk
   stackd --debug-dir /usr/lib/debug --debug-dir /mnt/symbols
   stackd --rules hangs.yaml                         notice these hangs; stackd check-rules hangs.yaml finds mistakes
+  stackd --access who.yaml                          who may do what; stackd check-access who.yaml finds mistakes
+  stackd --listen 0.0.0.0:7443 --tls-cert tls.crt --tls-key tls.key --tls-client-ca ca.crt
 
 Then: LD_PRELOAD=libstackd_agent.so STACKD_DIR=/tmp/stackd your-program, and stackctl ps.)";
 
@@ -79,9 +81,17 @@ std::expected<Config, ConfigExit> ParseConfig(int argc, const char* const* argv)
   app.add_option("--dir", config.dir, "Folder of the sockets, shared with the watched processes")
       ->envname("STACKD_DIR")
       ->capture_default_str();
-  app.add_option("--listen", config.listen, "Loopback address and port for gRPC over TCP; \"none\": Unix socket only")
+  app.add_option("--listen", config.listen,
+                 "Address and port for gRPC over TCP; other than loopback only with --tls-...; \"none\": Unix socket only")
       ->envname("STACKD_LISTEN")
       ->capture_default_str();
+  app.add_option("--tls-cert", config.tls_cert, "Certificate chain that --listen shows, PEM; read again when it changes")
+      ->envname("STACKD_TLS_CERT");
+  app.add_option("--tls-key", config.tls_key, "Private key of --tls-cert")->envname("STACKD_TLS_KEY");
+  app.add_option("--tls-client-ca", config.tls_client_ca, "Authorities whose client certificates are accepted, PEM")
+      ->envname("STACKD_TLS_CLIENT_CA");
+  app.add_option("--access", config.access, "File that says which callers may read, dump and administer")
+      ->envname("STACKD_ACCESS");
   app.add_option("--store", config.store, "File of the stored dumps, or :memory: [DIR/store.db]")->envname("STACKD_STORE");
   app.add_option("--store-max-bytes", max_bytes, "The oldest dumps go when the store is larger")
       ->envname("STACKD_STORE_MAX_BYTES")
@@ -136,6 +146,12 @@ std::expected<Config, ConfigExit> ParseConfig(int argc, const char* const* argv)
     return Mistake(error.what());
   }
   if (config.dir.empty()) return Mistake("--dir must not be empty");
+  const int tls_files = !config.tls_cert.empty() + !config.tls_key.empty() + !config.tls_client_ca.empty();
+  if (tls_files != 0 && tls_files != 3) {
+    return Mistake("--tls-cert, --tls-key and --tls-client-ca go together: callers must show a certificate, too");
+  }
+  if (tls_files != 0 && config.listen == "none")
+    return Mistake("--tls-cert needs --listen: there is no TLS on a Unix socket");
   if (ring_bytes < kMinRingBytes || ring_bytes > kMaxRingBytes) {
     return Mistake("--ring-bytes must be between " + std::to_string(kMinRingBytes) + " and " +
                    std::to_string(kMaxRingBytes) + ", not " + ring);

@@ -13,7 +13,12 @@ namespace stackd {
 struct Config {
   std::string dir = "/run/stackd";
   std::string listen = "127.0.0.1:7443";  // empty: no TCP
-  std::string store;                      // a file, or ":memory:"
+  // All three or none; with them TCP is TLS, and callers show a certificate.
+  std::string tls_cert;
+  std::string tls_key;
+  std::string tls_client_ca;
+  std::string access;  // a file that says who may do what; empty: the built-in roles
+  std::string store;   // a file, or ":memory:"
   int64_t store_max_bytes = 256ll << 20;
   int64_t store_max_dumps = 10'000;
   int64_t store_max_age_seconds = 30ll * 86400;

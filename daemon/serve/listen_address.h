@@ -3,15 +3,25 @@
 
 #include <string>
 
+#include "daemon/base/fd.h"
 #include "daemon/base/result.h"
 
 namespace stackd {
 
-// "127.0.0.1:7443", "[::1]:7443" or "localhost:7443", as gRPC takes it and known to be free. Port 0 is any free port. Each
-// failure is one sentence that says what to change.
-Result<std::string> CheckListenAddress(const std::string& listen);
+// A socket that listens, and its address with the port that it got: "127.0.0.1:7443".
+struct ListeningSocket {
+  Fd fd;
+  std::string address;
+};
+
+// At "127.0.0.1:7443", "[::1]:7443" or "localhost:7443"; with TLS at any address. Port 0 is any free port. Each failure is
+// one sentence that says what to change.
+Result<ListeningSocket> ListenAt(const std::string& listen, bool has_tls);
 
 // The path of the API's socket in `dir`, fit to be bound: short enough, and no daemon behind it.
 Result<std::string> CheckSocketPath(const std::string& dir);
+
+// At a path that CheckSocketPath gave; what a dead daemon left there is replaced. Nobody but its owner may connect.
+Result<Fd> ListenAtPath(const std::string& path);
 
 }  // namespace stackd

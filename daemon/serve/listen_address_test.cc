@@ -2,9 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -18,38 +18,38 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(ListenAddress, TakesLoopbackOnly) {
-  EXPECT_EQ(CheckListenAddress("127.0.0.1:0").value_or(""), "127.0.0.1:0");
-  EXPECT_EQ(CheckListenAddress("localhost:0").value_or(""), "127.0.0.1:0");
-  EXPECT_EQ(CheckListenAddress("127.9.9.9:0").value_or(""), "127.9.9.9:0");
-  for (const char* listen : {"0.0.0.0:7443", "10.0.0.1:7443", "example.com:80", "[2001:db8::1]:1"}) {
-    auto address = CheckListenAddress(listen);
-    ASSERT_FALSE(address.has_value()) << listen;
-    EXPECT_THAT(address.error().message,
-                HasSubstr("only loopback addresses are served; mTLS for others is not available in this version"));
+TEST(ListenAddress, WithoutTlsIsLoopbackOnly) {
+  for (const char* listen : {"127.0.0.1:0", "localhost:0", "127.9.9.9:0", "[::1]:0"}) {
+    EXPECT_TRUE(ListenAt(listen, /*has_tls=*/false).has_value()) << listen;
+  }
+  for (const char* listen : {"0.0.0.0:7443", "10.0.0.1:7443", "[2001:db8::1]:1", "[::]:7443"}) {
+    auto there = ListenAt(listen, /*has_tls=*/false);
+    ASSERT_FALSE(there.has_value()) << listen;
+    EXPECT_THAT(there.error().message, HasSubstr("needs mutual TLS: give --tls-cert, --tls-key and --tls-client-ca"));
   }
 }
 
+TEST(ListenAddress, WithTlsIsAnyAddress) {
+  auto there = ListenAt("0.0.0.0:0", /*has_tls=*/true);
+  ASSERT_TRUE(there.has_value()) << there.error().message;
+  EXPECT_THAT(there->address, testing::MatchesRegex("0.0.0.0:[1-9][0-9]*"));
+}
+
 TEST(ListenAddress, SaysHowToWriteOne) {
-  for (const char* listen : {"7443", ":7443", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", "127.0.0.1:", "[zz]:1"}) {
-    auto address = CheckListenAddress(listen);
-    ASSERT_FALSE(address.has_value()) << listen;
-    EXPECT_THAT(address.error().message, HasSubstr("write it like 127.0.0.1:7443"));
+  for (const char* listen :
+       {"7443", ":7443", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", "127.0.0.1:", "[zz]:1", "example.com:80"}) {
+    auto there = ListenAt(listen, /*has_tls=*/true);
+    ASSERT_FALSE(there.has_value()) << listen;
+    EXPECT_THAT(there.error().message, HasSubstr("write it like 127.0.0.1:7443"));
   }
 }
 
 TEST(ListenAddress, SaysThatThePortIsTaken) {
-  Fd fd(socket(AF_INET, SOCK_STREAM, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  ASSERT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
-  ASSERT_EQ(listen(fd.get(), 1), 0);
-  getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size);
-  auto checked = CheckListenAddress("127.0.0.1:" + std::to_string(ntohs(address.sin_port)));
-  ASSERT_FALSE(checked.has_value());
-  EXPECT_THAT(checked.error().message, HasSubstr("another program listens there"));
+  auto first = ListenAt("127.0.0.1:0", /*has_tls=*/false);
+  ASSERT_TRUE(first.has_value()) << first.error().message;
+  auto second = ListenAt(first->address, /*has_tls=*/false);
+  ASSERT_FALSE(second.has_value());
+  EXPECT_THAT(second.error().message, HasSubstr("another program listens there"));
 }
 
 class SocketPathTest : public testing::Test {
@@ -89,6 +89,16 @@ TEST_F(SocketPathTest, IsRefusedWhereADaemonListens) {
   auto path = CheckSocketPath(dir_);
   ASSERT_FALSE(path.has_value());
   EXPECT_THAT(path.error().message, HasSubstr("another stackd serves"));
+}
+
+TEST_F(SocketPathTest, IsOpenToItsOwnerOnly) {
+  Bind();
+  auto fd = ListenAtPath(dir_ + "/api.sock");
+  ASSERT_TRUE(fd.has_value()) << fd.error().message;
+  struct stat status;
+  ASSERT_EQ(stat((dir_ + "/api.sock").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+  EXPECT_FALSE(CheckSocketPath(dir_).has_value()) << "it listens";
 }
 
 TEST_F(SocketPathTest, IsRefusedWhereAFileIs) {

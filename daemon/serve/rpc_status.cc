@@ -1,12 +1,13 @@
 #include "daemon/serve/rpc_status.h"
 
+#include "daemon/base/clock.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
 namespace stackd {
 namespace {
 
-constexpr int kRetrySeconds = 1;
+constexpr int64_t kRetryNs = kNsPerSecond;
 
 bool RetryHelps(Code code) {
   return code == Code::kUnavailable || code == Code::kResourceExhausted || code == Code::kDeadlineExceeded;
@@ -41,10 +42,22 @@ grpc::Status ToGrpcStatus(const Status& status, const ErrorSubject& subject) {
   }
   if (RetryHelps(status.code)) {
     google::rpc::RetryInfo retry;
-    retry.mutable_retry_delay()->set_seconds(kRetrySeconds);
+    const int64_t after_ns = subject.retry_after_ns == 0 ? kRetryNs : subject.retry_after_ns;
+    retry.mutable_retry_delay()->set_seconds(after_ns / kNsPerSecond);
+    retry.mutable_retry_delay()->set_nanos(static_cast<int32_t>(after_ns % kNsPerSecond));
     details.add_details()->PackFrom(retry);
   }
   return grpc::Status(static_cast<grpc::StatusCode>(status.code), status.message, details.SerializeAsString());
+}
+
+std::string ReasonOf(const grpc::Status& status) {
+  google::rpc::Status details;
+  if (status.ok() || !details.ParseFromString(status.error_details())) return {};
+  for (const auto& detail : details.details()) {
+    google::rpc::ErrorInfo info;
+    if (detail.Is<google::rpc::ErrorInfo>() && detail.UnpackTo(&info)) return info.reason();
+  }
+  return {};
 }
 
 }  // namespace stackd

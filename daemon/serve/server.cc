@@ -4,30 +4,65 @@
 #include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/resource_quota.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/security/tls_credentials_options.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
+#include "daemon/access/access_control.h"
+#include "daemon/base/clock.h"
 #include "daemon/log/log.h"
+#include "daemon/serve/guarded_service.h"
 #include "daemon/serve/health.h"
 #include "daemon/serve/listen_address.h"
+#include "daemon/serve/listener.h"
 #include "daemon/serve/service.h"
 
 namespace stackd {
 namespace {
 
 // The largest request, a name or two, has a few hundred bytes.
-constexpr int kMaxRequestBytes = 1 << 20;
-constexpr int kMaxThreads = 64;
+constexpr int kMaxRequestBytes = 256 << 10;
+// Of health and reflection: the rest has its own.
+constexpr int kMaxThreads = 32;
 constexpr size_t kMaxBufferBytes = 128u << 20;
 constexpr int kMaxStreamsPerConnection = 128;
 constexpr int kKeepaliveMs = 60'000;
+constexpr int kKeepaliveTimeoutMs = 20'000;
+constexpr int kMinPingIntervalMs = 10'000;
+constexpr int kHandshakeMs = 10'000;
+constexpr int kMaxIdleMs = 300'000;
+// A connection outlives the certificate it was made with by so much; calls that run are not cut.
+constexpr int kMaxAgeMs = 1'800'000;
+constexpr unsigned kLookAtTlsFilesSeconds = 1;
+
+// Of the server that was started last; gRPC has one log for all.
+std::atomic<Audit*> g_audit = nullptr;
+
+// What gRPC says when it refuses a certificate, before there is any call: "Handshake failed with fatal error SSL_ERROR_SSL:
+// error:0A000086:SSL routines::certificate verify failed."
+bool AuditHandshake(std::string_view message) {
+  Audit* audit = g_audit;
+  if (audit == nullptr || !message.starts_with("Handshake failed")) return false;
+  std::string_view reason = message.substr(message.rfind(':') + 1);
+  if (reason.ends_with('.')) reason.remove_suffix(1);
+  audit->Write(
+      {.caller = "unauthenticated", .method = "TLS handshake", .status = "UNAUTHENTICATED", .reason = std::string(reason)},
+      MonotonicNs());
+  return true;
+}
 
 void LogOfGrpc(gpr_log_func_args* args) {
+  if (AuditHandshake(args->message)) return;
   Log(args->severity == GPR_LOG_SEVERITY_ERROR ? LogLevel::kWarning : LogLevel::kDebug, "gRPC", {{"err", args->message}});
 }
 
@@ -39,28 +74,50 @@ void SetLimits(grpc::ServerBuilder* builder) {
   builder->SetMaxReceiveMessageSize(kMaxRequestBytes);
   builder->SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
-  // Finds the watchers whose machine is gone.
+  // Finds those whose machine is gone.
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
-  // Else a second daemon would quietly share the port and take half of the calls.
-  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingIntervalMs);
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kMaxIdleMs);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, kMaxAgeMs);
 }
 
-// New files have mode 0600 at most: the socket must never be open to others, not even between bind and chmod.
-class PrivateUmask {
- public:
-  PrivateUmask() : before_(umask(0177)) {}
-  ~PrivateUmask() { umask(before_); }
+std::shared_ptr<grpc::ServerCredentials> Credentials(const TlsFiles& tls) {
+  if (tls.empty()) return grpc::InsecureServerCredentials();
+  grpc::experimental::TlsServerCredentialsOptions options(
+      std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(tls.key, tls.cert, tls.client_ca,
+                                                                           kLookAtTlsFilesSeconds));
+  options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
+  options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  return grpc::experimental::TlsServerCredentials(options);
+}
 
- private:
-  mode_t before_;
-};
+// Others may connect where the rules name others; what they may do is up to the rules.
+void SetSocketMode(const std::string& path, const AccessRules& rules) {
+  const mode_t mode = rules.NamesOtherUids(geteuid()) ? 0666 : 0600;
+  if (chmod(path.c_str(), mode) != 0)
+    Log(LogLevel::kWarning, "the mode of the API's socket cannot be set", {{"err", strerror(errno)}});
+}
 
 }  // namespace
 
 struct Server::State {
-  explicit State(const ServedParts& parts) : stackd(parts), health(parts.process_health) {}
+  State(const ServedParts& parts, std::unique_ptr<AccessFile> access_file, Fd unix_socket, const std::string& unix_path)
+      : listener(std::move(unix_socket), unix_path), stackd(parts), health(parts.process_health) {
+    access.file = std::move(access_file);
+  }
+  ~State() {
+    Audit* mine = &access.audit;
+    g_audit.compare_exchange_strong(mine, nullptr);
+  }
 
+  AccessControl access;
+  Listener listener;
   StackdService stackd;
+  GuardedStackd guarded{&stackd, &access, &listener};
   HealthService health;
   std::vector<std::string> addresses;
   std::unique_ptr<grpc::Server> server;
@@ -70,43 +127,52 @@ Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 Server::~Server() { Drain(0); }
 
-Result<std::unique_ptr<Server>> Server::Start(const ServedParts& parts, const std::string& listen) {
+Result<std::unique_ptr<Server>> Server::Start(const ServedParts& parts, const Listening& listening) {
   gpr_set_log_function(LogOfGrpc);
-  Result<std::string> socket_path = CheckSocketPath(parts.dir);
+  auto access_file = AccessFile::Open(listening.access_file);
+  if (!access_file) return std::unexpected(access_file.error());
+  const Result<std::string> socket_path = CheckSocketPath(parts.dir);
   if (!socket_path) return std::unexpected(socket_path.error());
-  std::string tcp;
-  if (!listen.empty()) {
-    Result<std::string> address = CheckListenAddress(listen);
-    if (!address) return std::unexpected(address.error());
-    tcp = *address;
+  ListeningSocket tcp;
+  if (!listening.address.empty()) {
+    const bool has_tls = !listening.tls.empty();
+    if (Result<void> fit = has_tls ? CheckTlsFiles(listening.tls) : Result<void>(); !fit)
+      return std::unexpected(fit.error());
+    Result<ListeningSocket> listens = ListenAt(listening.address, has_tls);
+    if (!listens) return std::unexpected(listens.error());
+    tcp = std::move(*listens);
   }
+  Result<Fd> unix_socket = ListenAtPath(*socket_path);
+  if (!unix_socket) return std::unexpected(unix_socket.error());
 
   grpc::EnableDefaultHealthCheckService(false);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  auto state = std::make_unique<State>(parts);
+  auto state = std::make_unique<State>(parts, std::move(*access_file), std::move(*unix_socket), *socket_path);
   grpc::ServerBuilder builder;
   SetLimits(&builder);
-  builder.RegisterService(&state->stackd);
+  builder.RegisterService(&state->guarded);
   builder.RegisterService(&state->health);
-  int unix_bound = 0, tcp_port = 0;
-  builder.AddListeningPort("unix:" + *socket_path, grpc::InsecureServerCredentials(), &unix_bound);
-  if (!tcp.empty()) builder.AddListeningPort(tcp, grpc::InsecureServerCredentials(), &tcp_port);
-  {
-    PrivateUmask only_owner;
-    state->server = builder.BuildAndStart();
-  }
-  if (state->server == nullptr || unix_bound == 0) {
-    return Error(Code::kUnavailable, "cannot make the socket " + *socket_path + ": is " + parts.dir + " writable?");
-  }
-  if (!tcp.empty() && tcp_port == 0) return Error(Code::kUnavailable, "cannot listen on " + listen);
   state->addresses.push_back("unix:" + *socket_path);
-  if (!tcp.empty()) state->addresses.push_back(tcp.substr(0, tcp.rfind(':') + 1) + std::to_string(tcp_port));
+  if (tcp.fd.valid()) {
+    state->addresses.push_back(tcp.address);
+    state->listener.AddTcp(std::move(tcp.fd), builder.experimental().AddExternalConnectionAcceptor(
+                                                  grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+                                                  Credentials(listening.tls)));
+  }
+  g_audit = &state->access.audit;
+  state->server = builder.BuildAndStart();
+  if (state->server == nullptr) return Error(Code::kUnavailable, "gRPC cannot be started; the log says why");
+  const auto set_mode = [path = *socket_path](const AccessRules& rules) { SetSocketMode(path, rules); };
+  set_mode(*state->access.file->Current());
+  state->access.file->OnChange(set_mode);
+  state->listener.Start(state->server.get());
   return std::unique_ptr<Server>(new Server(std::move(state)));
 }
 
 const std::vector<std::string>& Server::addresses() const { return state_->addresses; }
 
 void Server::Drain(int64_t timeout_ns) {
+  state_->listener.Stop();
   state_->health.Drain();
   state_->stackd.EndStreams();
   state_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::nanoseconds(timeout_ns));

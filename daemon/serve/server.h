@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/access/tls_files.h"
 #include "daemon/base/result.h"
 #include "daemon/collect/collector.h"
 #include "daemon/detect/process_health.h"
@@ -31,11 +32,18 @@ struct ServedParts {
   std::function<std::map<std::string, int64_t>()> more_counters = {};
 };
 
+// Where and for whom.
+struct Listening {
+  std::string address;      // empty: on the Unix socket only
+  TlsFiles tls;             // empty: `address` must be a loopback one
+  std::string access_file;  // empty: the built-in roles
+};
+
 class Server {
  public:
-  // Serves DIR/api.sock and, unless `listen` is empty, that loopback address. Fails with one sentence that says what to
+  // Serves DIR/api.sock and, unless it is empty, the address. Fails with one sentence that says what to
   // change. A socket left behind by a dead daemon is replaced; one with a daemon behind it is not.
-  static Result<std::unique_ptr<Server>> Start(const ServedParts& parts, const std::string& listen);
+  static Result<std::unique_ptr<Server>> Start(const ServedParts& parts, const Listening& listening);
   ~Server();
 
   // "unix:/run/stackd/api.sock", "127.0.0.1:7443"

@@ -30,11 +30,11 @@ constexpr int64_t kDefaultDumpNs = 5 * kNsPerSecond;
 constexpr int64_t kMinMarginNs = 10 * kNsPerMs;
 constexpr int64_t kMaxMarginNs = 2 * kNsPerSecond;
 constexpr int64_t kLongestDumpNs = 60 * kNsPerSecond;
+constexpr auto kLongestWait = std::chrono::seconds(60);
 constexpr int32_t kMaxStackBytes = 256 << 10;
 constexpr int32_t kDefaultPageSize = 100;
 constexpr int32_t kMaxPageSize = 1000;
 constexpr size_t kMaxRequestIdBytes = 256;
-constexpr size_t kPieceBytes = 64 << 10;
 constexpr size_t kKeptUnstored = 4;
 // Each holds a whole dump in memory and a thread for as long as its reader is slow.
 constexpr int kMaxExports = 16;
@@ -95,34 +95,6 @@ bool Holds(const ProcessDescription& process, const std::string& part) {
   return ToValidUtf8(process.display_name).find(part) != std::string::npos ||
          process.executable.find(part) != std::string::npos || process.hostname.find(part) != std::string::npos;
 }
-
-// Gathers output into messages of a good size.
-class Pieces {
- public:
-  explicit Pieces(grpc::ServerWriter<v1::ExportDumpResponse>* writer) : writer_(writer) {}
-
-  // False when the reader is gone.
-  bool Add(std::string_view bytes) {
-    while (!bytes.empty() && reader_is_there_) {
-      std::string_view part = bytes.substr(0, kPieceBytes - response_.data().size());
-      response_.mutable_data()->append(part);
-      bytes.remove_prefix(part.size());
-      if (response_.data().size() == kPieceBytes) Flush();
-    }
-    return reader_is_there_;
-  }
-
-  bool Flush() {
-    if (!response_.data().empty() && reader_is_there_) reader_is_there_ = writer_->Write(response_);
-    response_.clear_data();
-    return reader_is_there_;
-  }
-
- private:
-  grpc::ServerWriter<v1::ExportDumpResponse>* const writer_;
-  v1::ExportDumpResponse response_;
-  bool reader_is_there_ = true;
-};
 
 // nullptr for what is not made from a Dump: a minidump, or a format that this version does not know.
 void (*Exporter(v1::ExportDumpRequest::Format format))(const v1::Dump&, const Sink&) {
@@ -199,14 +171,14 @@ void StackdService::KeepIfUnstored(const SharedDump& dump) {
   if (unstored_.size() > kKeptUnstored) unstored_.pop_back();
 }
 
-grpc::Status StackdService::ListProcesses(grpc::ServerContext*, const v1::ListProcessesRequest* request,
+grpc::Status StackdService::ListProcesses(Call&, const v1::ListProcessesRequest& request,
                                           v1::ListProcessesResponse* response) {
-  if (request->page_size() < 0) return BadField("page_size", "page_size must not be negative", "BAD_PAGE_SIZE");
+  if (request.page_size() < 0) return BadField("page_size", "page_size must not be negative", "BAD_PAGE_SIZE");
   size_t page_size =
-      static_cast<size_t>(request->page_size() == 0 ? kDefaultPageSize : std::min(request->page_size(), kMaxPageSize));
+      static_cast<size_t>(request.page_size() == 0 ? kDefaultPageSize : std::min(request.page_size(), kMaxPageSize));
   PagePlace last;
-  if (!request->page_token().empty()) {
-    Result<PagePlace> place = DecodePageToken(request->page_token(), request->filter());
+  if (!request.page_token().empty()) {
+    Result<PagePlace> place = DecodePageToken(request.page_token(), request.filter());
     if (!place) return ToGrpcStatus(place.error(), {.field = "page_token"});
     last = *place;
   }
@@ -215,10 +187,10 @@ grpc::Status StackdService::ListProcesses(grpc::ServerContext*, const v1::ListPr
   std::sort(processes.begin(), processes.end(),
             [&](const auto& a, const auto& b) { return place(b).ComesAfter(place(a)); });
   for (const ProcessDescription& process : processes) {
-    if (!request->page_token().empty() && !place(process).ComesAfter(last)) continue;
-    if (!Holds(process, request->filter())) continue;
+    if (!request.page_token().empty() && !place(process).ComesAfter(last)) continue;
+    if (!Holds(process, request.filter())) continue;
     if (static_cast<size_t>(response->processes_size()) == page_size) {
-      response->set_next_page_token(EncodePageToken(last, request->filter()));
+      response->set_next_page_token(EncodePageToken(last, request.filter()));
       break;
     }
     *response->add_processes() = ProcessMessage(process);
@@ -227,21 +199,37 @@ grpc::Status StackdService::ListProcesses(grpc::ServerContext*, const v1::ListPr
   return grpc::Status::OK;
 }
 
-grpc::Status StackdService::GetProcess(grpc::ServerContext*, const v1::GetProcessRequest* request, v1::Process* response) {
-  Found found = FindProcess(request->name());
+grpc::Status StackdService::GetProcess(Call&, const v1::GetProcessRequest& request, v1::Process* response) {
+  Found found = FindProcess(request.name());
   *response = std::move(found.process);
   return found.response;
 }
 
-Result<StackdService::SharedDump> StackdService::Dump(const std::string& process_id, const v1::CreateDumpRequest& request,
-                                                      int64_t deadline_ns) {
+Result<StackdService::SharedDump> StackdService::ChargedDump(Call& call, const std::string& process_id,
+                                                             const CaptureRequest& request) {
+  const auto key = std::pair(process_id, request.max_stack_bytes);
+  {
+    std::lock_guard lock(mutex_);
+    if (!capturing_.contains(key)) {
+      if (Result<void> may = call.ChargeCapture(); !may) return std::unexpected(may.error());
+    }
+    ++capturing_[key];
+  }
+  Result<SharedDump> dump = parts_.pipeline->CreateDump(process_id, request);
+  std::lock_guard lock(mutex_);
+  if (const auto running = capturing_.find(key); --running->second == 0) capturing_.erase(running);
+  return dump;
+}
+
+Result<StackdService::SharedDump> StackdService::Dump(Call& call, const std::string& process_id,
+                                                      const v1::CreateDumpRequest& request, int64_t deadline_ns) {
   CaptureRequest capture{.trigger = Trigger::kRequest, .deadline_ns = deadline_ns};
   if (request.max_stack_bytes() > 0) {
     capture.max_stack_bytes = static_cast<uint32_t>(std::min(request.max_stack_bytes(), kMaxStackBytes));
   }
   SharedDump made;
   auto make = [&]() -> Result<std::string> {
-    Result<SharedDump> dump = parts_.pipeline->CreateDump(process_id, capture);
+    Result<SharedDump> dump = ChargedDump(call, process_id, capture);
     if (!dump) return std::unexpected(dump.error());
     made = *dump;
     KeepIfUnstored(made);
@@ -256,70 +244,71 @@ Result<StackdService::SharedDump> StackdService::Dump(const std::string& process
   return earlier;
 }
 
-grpc::Status StackdService::CreateDump(grpc::ServerContext* context, const v1::CreateDumpRequest* request,
-                                       v1::Dump* response) {
-  const int64_t deadline_ns = DumpDeadlineNs(context->deadline());
-  if (request->max_stack_bytes() < 0) {
+grpc::Status StackdService::CreateDump(Call& call, const v1::CreateDumpRequest& request, v1::Dump* response) {
+  const int64_t deadline_ns = DumpDeadlineNs(call.deadline());
+  if (request.max_stack_bytes() < 0) {
     return BadField("max_stack_bytes", "max_stack_bytes must not be negative", "BAD_STACK_BYTES");
   }
-  if (request->request_id().size() > kMaxRequestIdBytes) {
+  if (request.request_id().size() > kMaxRequestIdBytes) {
     return BadField("request_id", "request_id must not be longer than 256 bytes", "BAD_NAME");
   }
-  if (!v1::FrameFilter_IsValid(request->frames())) return BadFrames();
-  Found found = FindProcess(request->process());
+  if (!v1::FrameFilter_IsValid(request.frames())) return BadFrames();
+  Found found = FindProcess(request.process());
   if (!found.response.ok()) return found.response;
-  Result<SharedDump> dump = Dump(found.id, *request, deadline_ns);
+  Result<SharedDump> dump = Dump(call, found.id, request, deadline_ns);
   if (!dump) {
     Status status = dump.error();
     // It was connected a moment ago.
     if (status.code == Code::kNotFound && status.reason.empty()) status.reason = "PROCESS_EXITED";
-    return ToGrpcStatus(status, {.resource_type = kProcessType, .resource_name = found.process.name()});
+    return ToGrpcStatus(
+        status,
+        {.resource_type = kProcessType, .resource_name = found.process.name(), .retry_after_ns = call.retry_after_ns()});
   }
-  *response = Answer(*dump, request->frames(), request->view());
+  call.TakeTurn();
+  *response = Answer(*dump, request.frames(), request.view());
   return grpc::Status::OK;
 }
 
-grpc::Status StackdService::GetDump(grpc::ServerContext*, const v1::GetDumpRequest* request, v1::Dump* response) {
-  if (!v1::FrameFilter_IsValid(request->frames())) return BadFrames();
-  Result<SharedDump> dump = FindDump(request->name());
-  if (!dump) return StoreFailure(dump.error(), "name", request->name());
-  *response = Answer(*dump, request->frames(), request->view());
+grpc::Status StackdService::GetDump(Call& call, const v1::GetDumpRequest& request, v1::Dump* response) {
+  if (!v1::FrameFilter_IsValid(request.frames())) return BadFrames();
+  call.TakeTurn();
+  Result<SharedDump> dump = FindDump(request.name());
+  if (!dump) return StoreFailure(dump.error(), "name", request.name());
+  *response = Answer(*dump, request.frames(), request.view());
   return grpc::Status::OK;
 }
 
-grpc::Status StackdService::ListDumps(grpc::ServerContext*, const v1::ListDumpsRequest* request,
-                                      v1::ListDumpsResponse* response) {
-  if (!v1::Dump::Trigger_IsValid(request->trigger())) {
+grpc::Status StackdService::ListDumps(Call& call, const v1::ListDumpsRequest& request, v1::ListDumpsResponse* response) {
+  if (!v1::Dump::Trigger_IsValid(request.trigger())) {
     return BadField("trigger", "trigger must be REQUEST, HANG, CRASH or SELF", "BAD_FILTER");
   }
-  DumpQuery query{request->parent(), request->filter(), request->page_size(), request->page_token(), request->trigger()};
+  DumpQuery query{request.parent(), request.filter(), request.page_size(), request.page_token(), request.trigger()};
+  call.TakeTurn();
   Result<DumpPage> page = parts_.store->List(query);
-  if (!page) return StoreFailure(page.error(), "parent", request->parent());
+  if (!page) return StoreFailure(page.error(), "parent", request.parent());
   response->set_next_page_token(page->next_page_token);
   for (v1::Dump& dump : page->dumps) *response->add_dumps() = std::move(dump);
   return grpc::Status::OK;
 }
 
-grpc::Status StackdService::DeleteDump(grpc::ServerContext*, const v1::DeleteDumpRequest* request,
-                                       google::protobuf::Empty*) {
-  Result<void> deleted = parts_.store->Delete(request->name());
-  if (!deleted) return StoreFailure(deleted.error(), "name", request->name());
-  Log(LogLevel::kInfo, "dump deleted", {{"dump", request->name()}});
+grpc::Status StackdService::DeleteDump(Call&, const v1::DeleteDumpRequest& request, google::protobuf::Empty*) {
+  Result<void> deleted = parts_.store->Delete(request.name());
+  if (!deleted) return StoreFailure(deleted.error(), "name", request.name());
+  Log(LogLevel::kInfo, "dump deleted", {{"dump", request.name()}});
   return grpc::Status::OK;
 }
 
-grpc::ServerWriteReactor<v1::WatchDumpsResponse>* StackdService::WatchDumps(grpc::CallbackServerContext*,
-                                                                            const v1::WatchDumpsRequest* request) {
-  return watchers_.Start(*request);
+grpc::ServerWriteReactor<v1::WatchDumpsResponse>* StackdService::WatchDumps(const v1::WatchDumpsRequest& request,
+                                                                            std::function<void(const grpc::Status&)> done) {
+  return watchers_.Start(request, std::move(done));
 }
 
-grpc::Status StackdService::ExportDump(grpc::ServerContext*, const v1::ExportDumpRequest* request,
-                                       grpc::ServerWriter<v1::ExportDumpResponse>* writer) {
-  auto exporter = Exporter(request->format());
-  if (exporter == nullptr && request->format() != v1::ExportDumpRequest::MINIDUMP) {
+grpc::Status StackdService::ExportDump(Call&, const v1::ExportDumpRequest& request, const Sink& sink) {
+  auto exporter = Exporter(request.format());
+  if (exporter == nullptr && request.format() != v1::ExportDumpRequest::MINIDUMP) {
     return BadField("format", "format must be TEXT, TEXT_BY_THREAD, JSON, FOLDED or MINIDUMP", "BAD_FORMAT");
   }
-  if (!v1::FrameFilter_IsValid(request->frames())) return BadFrames();
+  if (!v1::FrameFilter_IsValid(request.frames())) return BadFrames();
   struct Slot {
     std::atomic<int>& used;
     int before = used.fetch_add(1);
@@ -328,24 +317,21 @@ grpc::Status StackdService::ExportDump(grpc::ServerContext*, const v1::ExportDum
   if (slot.before >= kMaxExports) {
     return ToGrpcStatus({Code::kResourceExhausted, "too many exports are running; try again", "TOO_MANY_EXPORTS"});
   }
-  Result<SharedDump> dump = FindDump(request->name());
-  if (!dump) return StoreFailure(dump.error(), "name", request->name());
-  Pieces pieces(writer);
-  const Sink sink = [&](std::string_view bytes) { return pieces.Add(bytes); };
+  Result<SharedDump> dump = FindDump(request.name());
+  if (!dump) return StoreFailure(dump.error(), "name", request.name());
   if (exporter != nullptr) {
-    exporter(*WithFrames(*dump, request->frames()), sink);
+    exporter(*WithFrames(*dump, request.frames()), sink);
   } else {
     Result<RawCapture> raw = FindRaw((*dump)->name());
-    if (!raw) return StoreFailure(raw.error(), "name", request->name());
+    if (!raw) return StoreFailure(raw.error(), "name", request.name());
     ExportMinidump(*raw, sink);
   }
-  return pieces.Flush() ? grpc::Status::OK : grpc::Status::CANCELLED;
+  return grpc::Status::OK;
 }
 
-grpc::Status StackdService::ResymbolizeDump(grpc::ServerContext* context, const v1::ResymbolizeDumpRequest* request,
-                                            v1::Dump* response) {
-  const int64_t deadline_ns = DumpDeadlineNs(context->deadline());
-  std::string name = request->name();
+grpc::Status StackdService::ResymbolizeDump(Call& call, const v1::ResymbolizeDumpRequest& request, v1::Dump* response) {
+  const int64_t deadline_ns = DumpDeadlineNs(call.deadline());
+  std::string name = request.name();
   if (name.empty()) {
     Result<std::string> newest = parts_.store->Newest();
     if (!newest) return StoreFailure(newest.error(), "name", name);
@@ -353,7 +339,8 @@ grpc::Status StackdService::ResymbolizeDump(grpc::ServerContext* context, const 
   }
   Result<SharedDump> dump = parts_.pipeline->Resymbolize(name, deadline_ns);
   if (!dump) return StoreFailure(dump.error(), "name", name);
-  *response = Answer(*dump, v1::ALL_FRAMES, request->view());
+  call.TakeTurn();
+  *response = Answer(*dump, v1::ALL_FRAMES, request.view());
   return grpc::Status::OK;
 }
 
@@ -372,39 +359,38 @@ Result<v1::DumpComparison> StackdService::Compare(const ComparedDumps& names) co
   return comparer->Finish();
 }
 
-grpc::Status StackdService::CompareDumps(grpc::ServerContext* context, const v1::CompareDumpsRequest* request,
-                                         v1::DumpComparison* response) {
-  std::unique_lock turn(comparing_, context->deadline());
+grpc::Status StackdService::CompareDumps(Call& call, const v1::CompareDumpsRequest& request, v1::DumpComparison* response) {
+  std::unique_lock turn(comparing_, std::min(call.deadline(), std::chrono::system_clock::now() + kLongestWait));
   if (!turn) return ToGrpcStatus({Code::kDeadlineExceeded, "other comparisons took too long"});
-  Result<ComparedDumps> names = ChooseComparedDumps(*parts_.store, request->before(), request->after());
-  if (!names) return StoreFailure(names.error(), "before", request->before());
+  Result<ComparedDumps> names = ChooseComparedDumps(*parts_.store, request.before(), request.after());
+  if (!names) return StoreFailure(names.error(), "before", request.before());
   Result<v1::DumpComparison> comparison = Compare(*names);
   if (!comparison) {
-    const std::string& name = request->before().empty() ? request->after() : request->before();
+    const std::string& name = request.before().empty() ? request.after() : request.before();
     return ToGrpcStatus(comparison.error(), {.resource_type = kDumpType, .resource_name = name, .field = "before"});
   }
   *response = FittingAnswer(std::move(*comparison));
   return grpc::Status::OK;
 }
 
-grpc::Status StackdService::ListStackGroups(grpc::ServerContext*, const v1::ListStackGroupsRequest* request,
+grpc::Status StackdService::ListStackGroups(Call& call, const v1::ListStackGroupsRequest& request,
                                             v1::ListStackGroupsResponse* response) {
-  Result<GroupPage> page = parts_.store->ListGroups({request->filter(), request->page_size(), request->page_token()});
+  call.TakeTurn();
+  Result<GroupPage> page = parts_.store->ListGroups({request.filter(), request.page_size(), request.page_token()});
   if (!page) return StoreFailure(page.error(), "page_token", "", kGroupType);
   response->set_next_page_token(page->next_page_token);
   for (v1::CrashGroup& group : page->groups) *response->add_stack_groups() = std::move(group);
   return grpc::Status::OK;
 }
 
-grpc::Status StackdService::GetStackGroup(grpc::ServerContext*, const v1::GetStackGroupRequest* request,
-                                          v1::CrashGroup* response) {
-  Result<v1::CrashGroup> group = parts_.store->GetGroup(request->name());
-  if (!group) return StoreFailure(group.error(), "name", request->name(), kGroupType);
+grpc::Status StackdService::GetStackGroup(Call&, const v1::GetStackGroupRequest& request, v1::CrashGroup* response) {
+  Result<v1::CrashGroup> group = parts_.store->GetGroup(request.name());
+  if (!group) return StoreFailure(group.error(), "name", request.name(), kGroupType);
   *response = std::move(*group);
   return grpc::Status::OK;
 }
 
-grpc::Status StackdService::GetDaemon(grpc::ServerContext*, const v1::GetDaemonRequest*, v1::Daemon* response) {
+grpc::Status StackdService::GetDaemon(Call&, const v1::GetDaemonRequest&, v1::Daemon* response) {
   response->set_version(kVersion);
   response->set_abi_version(STACKD_ABI_VERSION);
   response->set_pid(getpid());

@@ -4,12 +4,17 @@
 #include <atomic>
 #include <cstddef>
 #include <deque>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "daemon/collect/collector.h"
+#include "daemon/export/export.h"
 #include "daemon/pipeline.h"
+#include "daemon/serve/call.h"
 #include "daemon/serve/compared_dumps.h"
 #include "daemon/serve/request_ids.h"
 #include "daemon/serve/rpc_status.h"
@@ -22,37 +27,30 @@
 
 namespace stackd {
 
-// Calls that may last (WatchDumps) hold no thread; the others are short and run on gRPC's threads.
-class StackdService final : public v1::Stackd::WithCallbackMethod_WatchDumps<v1::Stackd::Service> {
+// Does not ask who calls: that is GuardedStackd's. Its methods may block; WatchDumps holds no thread.
+class StackdService {
  public:
   explicit StackdService(const ServedParts& parts);
 
   // Ends what would else last for ever.
   void EndStreams() { watchers_.EndAll(); }
 
-  grpc::Status ListProcesses(grpc::ServerContext* context, const v1::ListProcessesRequest* request,
-                             v1::ListProcessesResponse* response) override;
-  grpc::Status GetProcess(grpc::ServerContext* context, const v1::GetProcessRequest* request,
-                          v1::Process* response) override;
-  grpc::Status CreateDump(grpc::ServerContext* context, const v1::CreateDumpRequest* request, v1::Dump* response) override;
-  grpc::Status GetDump(grpc::ServerContext* context, const v1::GetDumpRequest* request, v1::Dump* response) override;
-  grpc::Status ListDumps(grpc::ServerContext* context, const v1::ListDumpsRequest* request,
-                         v1::ListDumpsResponse* response) override;
-  grpc::Status DeleteDump(grpc::ServerContext* context, const v1::DeleteDumpRequest* request,
-                          google::protobuf::Empty* response) override;
-  grpc::ServerWriteReactor<v1::WatchDumpsResponse>* WatchDumps(grpc::CallbackServerContext* context,
-                                                               const v1::WatchDumpsRequest* request) override;
-  grpc::Status ExportDump(grpc::ServerContext* context, const v1::ExportDumpRequest* request,
-                          grpc::ServerWriter<v1::ExportDumpResponse>* writer) override;
-  grpc::Status ResymbolizeDump(grpc::ServerContext* context, const v1::ResymbolizeDumpRequest* request,
-                               v1::Dump* response) override;
-  grpc::Status CompareDumps(grpc::ServerContext* context, const v1::CompareDumpsRequest* request,
-                            v1::DumpComparison* response) override;
-  grpc::Status ListStackGroups(grpc::ServerContext* context, const v1::ListStackGroupsRequest* request,
-                               v1::ListStackGroupsResponse* response) override;
-  grpc::Status GetStackGroup(grpc::ServerContext* context, const v1::GetStackGroupRequest* request,
-                             v1::CrashGroup* response) override;
-  grpc::Status GetDaemon(grpc::ServerContext* context, const v1::GetDaemonRequest* request, v1::Daemon* response) override;
+  grpc::Status ListProcesses(Call& call, const v1::ListProcessesRequest& request, v1::ListProcessesResponse* response);
+  grpc::Status GetProcess(Call& call, const v1::GetProcessRequest& request, v1::Process* response);
+  grpc::Status CreateDump(Call& call, const v1::CreateDumpRequest& request, v1::Dump* response);
+  grpc::Status GetDump(Call& call, const v1::GetDumpRequest& request, v1::Dump* response);
+  grpc::Status ListDumps(Call& call, const v1::ListDumpsRequest& request, v1::ListDumpsResponse* response);
+  grpc::Status DeleteDump(Call& call, const v1::DeleteDumpRequest& request, google::protobuf::Empty* response);
+  grpc::Status ExportDump(Call& call, const v1::ExportDumpRequest& request, const Sink& sink);
+  grpc::Status ResymbolizeDump(Call& call, const v1::ResymbolizeDumpRequest& request, v1::Dump* response);
+  grpc::Status CompareDumps(Call& call, const v1::CompareDumpsRequest& request, v1::DumpComparison* response);
+  grpc::Status ListStackGroups(Call& call, const v1::ListStackGroupsRequest& request,
+                               v1::ListStackGroupsResponse* response);
+  grpc::Status GetStackGroup(Call& call, const v1::GetStackGroupRequest& request, v1::CrashGroup* response);
+  grpc::Status GetDaemon(Call& call, const v1::GetDaemonRequest& request, v1::Daemon* response);
+  // The reactor of a new call, which deletes itself; `done` is called with its status when it has.
+  grpc::ServerWriteReactor<v1::WatchDumpsResponse>* WatchDumps(const v1::WatchDumpsRequest& request,
+                                                               std::function<void(const grpc::Status&)> done);
 
  private:
   using SharedDump = std::shared_ptr<const v1::Dump>;
@@ -69,7 +67,10 @@ class StackdService final : public v1::Stackd::WithCallbackMethod_WatchDumps<v1:
   // The registers and stacks of a dump.
   Result<RawCapture> FindRaw(const std::string& dump_name) const;
   Result<v1::DumpComparison> Compare(const ComparedDumps& names) const;
-  Result<SharedDump> Dump(const std::string& process_id, const v1::CreateDumpRequest& request, int64_t deadline_ns);
+  Result<SharedDump> Dump(Call& call, const std::string& process_id, const v1::CreateDumpRequest& request,
+                          int64_t deadline_ns);
+  // CreateDump of the pipeline; the caller is charged for it unless another call causes the same capture.
+  Result<SharedDump> ChargedDump(Call& call, const std::string& process_id, const CaptureRequest& request);
   void KeepIfUnstored(const SharedDump& dump);
 
   const ServedParts parts_;
@@ -81,6 +82,8 @@ class StackdService final : public v1::Stackd::WithCallbackMethod_WatchDumps<v1:
   std::timed_mutex comparing_;
 
   mutable std::mutex mutex_;
+  // Calls in the pipeline, by what makes them share a capture.
+  std::map<std::pair<std::string, uint32_t>, int> capturing_;
   // The last few that the store did not take: whoever made one can still export it.
   std::deque<SharedDump> unstored_;
 };

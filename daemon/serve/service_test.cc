@@ -55,7 +55,7 @@ class ServiceTest : public testing::Test {
     dir_ = dir;
     store_ = std::move(*DumpStore::Open({.file = ":memory:"}));
     pipeline_ = std::make_unique<Pipeline>(collector_.get(), &symbolizer_, store_.get());
-    auto server = Server::Start(Parts(), "127.0.0.1:0");
+    auto server = Server::Start(Parts(), {.address = "127.0.0.1:0"});
     ASSERT_TRUE(server.has_value()) << server.error().message;
     server_ = std::move(*server);
     channel_ = grpc::CreateChannel(server_->addresses()[0], grpc::InsecureChannelCredentials());
@@ -802,7 +802,7 @@ TEST_F(ServiceTest, ServesTcpToo) {
 }
 
 TEST_F(ServiceTest, IsNotStartedTwice) {
-  auto second = Server::Start(Parts(), "");
+  auto second = Server::Start(Parts(), {});
   ASSERT_FALSE(second.has_value());
   EXPECT_THAT(second.error().message, HasSubstr("another stackd serves"));
   auto stub = v1::Stackd::NewStub(grpc::CreateChannel(server_->addresses()[0], grpc::InsecureChannelCredentials()));
@@ -815,7 +815,7 @@ TEST_F(ServiceTest, DoesNotShareItsPort) {
   ServedParts parts = Parts();
   parts.dir = dir_ + "/other";
   mkdir(parts.dir.c_str(), 0700);
-  auto second = Server::Start(parts, server_->addresses()[1]);
+  auto second = Server::Start(parts, {.address = server_->addresses()[1]});
   ASSERT_FALSE(second.has_value());
   EXPECT_THAT(second.error().message, HasSubstr("another program listens there"));
 }

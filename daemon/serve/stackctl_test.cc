@@ -42,7 +42,7 @@ class StackctlTest : public testing::Test {
                                         .symbolizer = &symbolizer_,
                                         .dir = dir_,
                                         .store_file = ":memory:"},
-                                       ""));
+                                       {}));
     Fakes().processes = {FakeProcess(7, "fake")};
     CaptureIs({{kFakeBias + 0x20, kFakeBias + 0x31}, {kFakeBias + 0x20, kFakeBias + 0x31}}, false);
   }

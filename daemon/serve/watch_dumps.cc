@@ -53,8 +53,17 @@ Result<Backlog> DumpsAfter(const DumpStore& store, const std::string& parent, co
 
 class FailedCall : public Reactor {
  public:
-  explicit FailedCall(grpc::Status status) { Finish(std::move(status)); }
-  void OnDone() override { delete this; }
+  FailedCall(grpc::Status status, DumpWatchers::Done done) : status_(std::move(status)), done_(std::move(done)) {
+    Finish(status_);
+  }
+  void OnDone() override {
+    done_(status_);
+    delete this;
+  }
+
+ private:
+  const grpc::Status status_;
+  const DumpWatchers::Done done_;
 };
 
 }  // namespace
@@ -97,6 +106,11 @@ class DumpWatch {
     busy_ = false;
     if (!ok) EndNow(grpc::Status::CANCELLED);
     Advance(std::move(lock));
+  }
+
+  grpc::Status final_status() {
+    std::lock_guard lock(mutex_);
+    return status_;
   }
 
   void End(grpc::Status status) {
@@ -165,8 +179,8 @@ namespace {
 
 class WatchCall : public Reactor {
  public:
-  WatchCall(std::string parent, size_t queue_limit)
-      : watch_(std::make_shared<DumpWatch>(this, std::move(parent), queue_limit)) {}
+  WatchCall(std::string parent, size_t queue_limit, DumpWatchers::Done done)
+      : watch_(std::make_shared<DumpWatch>(this, std::move(parent), queue_limit)), done_(std::move(done)) {}
 
   void Subscribe(Pipeline* pipeline) {
     subscription_ = pipeline->Watch([watch = watch_](std::shared_ptr<const v1::Dump> dump) { watch->Push(*dump); });
@@ -176,10 +190,14 @@ class WatchCall : public Reactor {
 
   void OnWriteDone(bool ok) override { watch_->Written(ok); }
   void OnCancel() override { watch_->End(grpc::Status::CANCELLED); }
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    done_(watch_->final_status());
+    delete this;
+  }
 
  private:
   std::shared_ptr<DumpWatch> watch_;
+  const DumpWatchers::Done done_;
   std::shared_ptr<void> subscription_;
 };
 
@@ -200,18 +218,19 @@ bool DumpWatchers::Add(const std::shared_ptr<DumpWatch>& watch) {
   return true;
 }
 
-Reactor* DumpWatchers::Start(const v1::WatchDumpsRequest& request) {
+Reactor* DumpWatchers::Start(const v1::WatchDumpsRequest& request, Done done) {
+  const auto failed = [&](const Status& status, const ErrorSubject& subject = {}) {
+    return new FailedCall(ToGrpcStatus(status, subject), std::move(done));
+  };
   if (!request.parent().empty() && !request.parent().starts_with("processes/")) {
-    return new FailedCall(ToGrpcStatus(BadName("parent", "processes/7-123"), {.field = "parent"}));
+    return failed(BadName("parent", "processes/7-123"), {.field = "parent"});
   }
   if (!request.after().empty() && request.after().find("/dumps/") == std::string::npos) {
-    return new FailedCall(
-        ToGrpcStatus(BadName("after", "processes/7-123/dumps/20261121T031415926Z-1"), {.field = "after"}));
+    return failed(BadName("after", "processes/7-123/dumps/20261121T031415926Z-1"), {.field = "after"});
   }
-  auto call = std::make_unique<WatchCall>(request.parent(), queue_limit_);
+  auto call = std::make_unique<WatchCall>(request.parent(), queue_limit_, done);
   if (!Add(call->watch())) {
-    return new FailedCall(
-        ToGrpcStatus({Code::kResourceExhausted, "too many calls watch dumps already", "TOO_MANY_WATCHES"}));
+    return failed({Code::kResourceExhausted, "too many calls watch dumps already", "TOO_MANY_WATCHES"});
   }
   // Before the backlog is read, so that no dump falls between the two.
   call->Subscribe(pipeline_);
@@ -219,7 +238,7 @@ Reactor* DumpWatchers::Start(const v1::WatchDumpsRequest& request) {
   if (!request.after().empty()) {
     Result<Backlog> found = DumpsAfter(*store_, request.parent(), request.after(), queue_limit_);
     if (!found) {
-      return new FailedCall(ToGrpcStatus({Code::kUnavailable, found.error().message, "STORE_UNAVAILABLE"}));
+      return failed({Code::kUnavailable, found.error().message, "STORE_UNAVAILABLE"});
     }
     backlog = std::move(*found);
   }

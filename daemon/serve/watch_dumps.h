@@ -3,6 +3,7 @@
 
 #include <grpcpp/support/server_callback.h>
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -21,8 +22,10 @@ class DumpWatchers {
  public:
   DumpWatchers(Pipeline* pipeline, DumpStore* store, size_t queue_limit);
 
-  // The reactor of a new call; it deletes itself.
-  grpc::ServerWriteReactor<v1::WatchDumpsResponse>* Start(const v1::WatchDumpsRequest& request);
+  using Done = std::function<void(const grpc::Status&)>;
+
+  // The reactor of a new call; it calls `done` with its status and deletes itself.
+  grpc::ServerWriteReactor<v1::WatchDumpsResponse>* Start(const v1::WatchDumpsRequest& request, Done done);
 
   // Ends all streams with UNAVAILABLE, and refuses new ones.
   void EndAll();

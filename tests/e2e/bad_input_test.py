@@ -15,9 +15,9 @@ class RequestTest(StackdTest):
 
     def grpc_error(self, daemon, method, request):
         """(code, message, reason of the ErrorInfo) of a call that fails."""
-        done = subprocess.run([grpcurl_test.GRPCURL, "-plaintext", "-format-error", "-d", "@", f"127.0.0.1:{daemon.port}",
-                               f"stackd.v1.Stackd/{method}"], input=json.dumps(request), capture_output=True, text=True,
-                              timeout=60)
+        done = subprocess.run([grpcurl_test.GRPCURL, "-plaintext", "-unix", "-format-error", "-d", "@",
+                               str(daemon.dir / "api.sock"), f"stackd.v1.Stackd/{method}"], input=json.dumps(request),
+                              capture_output=True, text=True, timeout=60)
         self.assertNotEqual(0, done.returncode, done.stdout)
         error = json.loads(done.stderr[done.stderr.index("{"):])
         reasons = [detail["reason"] for detail in error.get("details", []) if "reason" in detail]

@@ -1,0 +1,68 @@
+// One call, from the look at who makes it until its answer has left.
+#pragma once
+
+#include <grpcpp/support/status.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "daemon/access/access_control.h"
+#include "daemon/base/result.h"
+
+namespace stackd {
+
+class Call {
+ public:
+  using Deadline = std::chrono::system_clock::time_point;
+
+  struct Method {
+    std::string name;      // "CreateDump"
+    std::string resource;  // as the caller named it
+    Role role = Role::kAdmin;
+    bool is_stream = false;
+  };
+
+  // `deadline`: the caller's; time_point::max() if he has none.
+  Call(AccessControl* access, std::shared_ptr<const AccessRules> rules, Grant grant, Method method, Deadline deadline);
+  // Writes the audit.
+  ~Call();
+
+  // Whether the caller may, and may now.
+  grpc::Status Admit();
+
+  Deadline deadline() const { return deadline_; }
+  const std::string& caller() const { return grant_.caller; }
+
+  // Before a capture that no other call causes as well.
+  Result<void> ChargeCapture();
+  // When to come again after ChargeCapture failed; 0: it did not.
+  int64_t retry_after_ns() const { return retry_after_ns_; }
+
+  // Before an answer is built that may be large: waits. It is given back when the handle goes, which must be the last that
+  // is done for the answer.
+  void TakeTurn();
+  std::shared_ptr<void> ReleaseTurn() { return std::move(turn_); }
+
+  // What the caller is told, with how much memory that takes until he has read it. Another status if he leaves too much
+  // unread.
+  grpc::Status Answered(grpc::Status status, size_t size_bytes = 0);
+
+ private:
+  AccessControl* const access_;
+  const std::shared_ptr<const AccessRules> rules_;
+  const Grant grant_;
+  const Method method_;
+  const Deadline deadline_;
+  const int64_t start_ns_;
+  bool admitted_ = false;
+  int64_t retry_after_ns_ = 0;
+  size_t answer_bytes_ = 0;
+  std::shared_ptr<void> turn_;
+  grpc::Status status_ = grpc::Status::CANCELLED;
+};
+
+}  // namespace stackd

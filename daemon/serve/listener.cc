@@ -1,0 +1,170 @@
+#include "daemon/serve/listener.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <grpcpp/server_posix.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "daemon/log/log.h"
+
+namespace stackd {
+namespace {
+
+// A connection that does nothing costs about 20 KB.
+constexpr size_t kMaxUnixConnections = 1024;
+constexpr size_t kMaxTcpConnections = 2048;
+// So that one machine or user cannot have them all. Not for loopback, where everybody has the same address.
+constexpr size_t kMaxConnectionsOfOne = 512;
+// With no fd left, accept() fails for as long as there are connections to accept.
+constexpr int kPauseMs = 100;
+
+ino_t InodeOf(int fd) {
+  struct stat status;
+  return fstat(fd, &status) == 0 ? status.st_ino : 0;
+}
+
+ino_t InodeOf(const std::string& path) {
+  struct stat status;
+  return lstat(path.c_str(), &status) == 0 ? status.st_ino : 0;
+}
+
+std::string HostOf(const sockaddr_storage& address, bool* is_loopback) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    *is_loopback = (ntohl(v4.sin_addr.s_addr) >> 24) == IN_LOOPBACKNET;
+    inet_ntop(AF_INET, &v4.sin_addr, text, sizeof(text));
+  } else {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+    *is_loopback = IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr);
+    inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof(text));
+  }
+  return text;
+}
+
+}  // namespace
+
+Listener::Listener(Fd unix_socket, std::string unix_path)
+    : unix_socket_(std::move(unix_socket)),
+      unix_path_(std::move(unix_path)),
+      unix_inode_(InodeOf(unix_path_)),
+      stop_(eventfd(0, EFD_CLOEXEC)) {}
+
+Listener::~Listener() { Stop(); }
+
+void Listener::AddTcp(Fd tcp_socket, std::unique_ptr<Acceptor> acceptor) {
+  tcp_socket_ = std::move(tcp_socket);
+  acceptor_ = std::move(acceptor);
+}
+
+void Listener::Start(grpc::Server* server) {
+  server_ = server;
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Listener::Stop() {
+  if (thread_.joinable()) {
+    eventfd_write(stop_.get(), 1);
+    thread_.join();
+  }
+  // Another daemon may have taken its place by now.
+  const ino_t mine = std::exchange(unix_inode_, 0);
+  if (mine != 0 && InodeOf(unix_path_) == mine) unlink(unix_path_.c_str());
+}
+
+std::optional<uid_t> Listener::UidOf(const std::string& peer) const {
+  constexpr std::string_view kFd = "fd:";
+  if (!peer.starts_with(kFd)) return std::nullopt;
+  int number = -1;
+  std::from_chars(peer.data() + kFd.size(), peer.data() + peer.size(), number);
+  std::lock_guard lock(mutex_);
+  const auto found = uids_.find(number);
+  if (found == uids_.end()) return std::nullopt;
+  return found->second;
+}
+
+void Listener::Run() {
+  pollfd waited[] = {{stop_.get(), POLLIN, 0}, {unix_socket_.get(), POLLIN, 0}, {tcp_socket_.get(), POLLIN, 0}};
+  while (true) {
+    if (poll(waited, std::size(waited), -1) < 0) continue;
+    if (waited[0].revents != 0) return;
+    if (waited[1].revents != 0) AcceptUnix();
+    if (waited[2].revents != 0) AcceptTcp();
+  }
+}
+
+bool Listener::Admit(std::map<int, Connection>* connections, int fd, const std::string& from, bool is_anybody) {
+  const size_t limit = connections == &unix_connections_ ? kMaxUnixConnections : kMaxTcpConnections;
+  const auto of_one = [&] {
+    return static_cast<size_t>(std::count_if(connections->begin(), connections->end(),
+                                             [&](const auto& entry) { return entry.second.from == from; }));
+  };
+  const auto is_full = [&] { return connections->size() >= limit || (!is_anybody && of_one() >= kMaxConnectionsOfOne); };
+  if (is_full()) {
+    std::erase_if(*connections, [](const auto& entry) { return InodeOf(entry.first) != entry.second.inode; });
+    if (is_full()) {
+      Log(LogLevel::kWarning, "a connection is refused: there are too many", {{"from", from}});
+      return false;
+    }
+  }
+  (*connections)[fd] = {InodeOf(fd), from};
+  return true;
+}
+
+Fd Listener::WithNumberOf(uid_t uid, Fd fd) {
+  std::lock_guard lock(mutex_);
+  while (fd.valid()) {
+    const auto [entry, is_new] = uids_.try_emplace(fd.get(), uid);
+    if (is_new || entry->second == uid) break;
+    fd = Fd(fcntl(fd.get(), F_DUPFD_CLOEXEC, fd.get() + 1));
+  }
+  return fd;
+}
+
+void Listener::AcceptUnix() {
+  Fd fd(accept4(unix_socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!fd.valid()) {
+    if (errno == EMFILE || errno == ENFILE) poll(nullptr, 0, kPauseMs);
+    return;
+  }
+  ucred peer{};
+  socklen_t size_bytes = sizeof(peer);
+  if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size_bytes) != 0) return;
+  fd = WithNumberOf(peer.uid, std::move(fd));
+  if (!fd.valid() || !Admit(&unix_connections_, fd.get(), "uid:" + std::to_string(peer.uid), false)) return;
+  grpc::AddInsecureChannelFromFd(server_, fd.Release());
+}
+
+void Listener::AcceptTcp() {
+  sockaddr_storage address{};
+  socklen_t size_bytes = sizeof(address);
+  Fd fd(accept4(tcp_socket_.get(), reinterpret_cast<sockaddr*>(&address), &size_bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!fd.valid()) {
+    if (errno == EMFILE || errno == ENFILE) poll(nullptr, 0, kPauseMs);
+    return;
+  }
+  bool is_loopback = false;
+  const std::string host = HostOf(address, &is_loopback);
+  if (!Admit(&tcp_connections_, fd.get(), host, is_loopback)) return;
+  const int on = 1;
+  setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  Acceptor::NewConnectionParameters connection;
+  connection.listener_fd = tcp_socket_.get();
+  connection.fd = fd.Release();
+  acceptor_->HandleNewConnection(&connection);
+}
+
+}  // namespace stackd

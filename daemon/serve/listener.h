@@ -1,0 +1,67 @@
+// Accepts connections for gRPC: knows who is at the other end of the Unix socket, which gRPC does not tell, and bounds how
+// many there are.
+#pragma once
+
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <sys/types.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "daemon/base/fd.h"
+
+namespace stackd {
+
+class Listener {
+ public:
+  using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
+
+  // `unix_path`: of `unix_socket`, removed at the end.
+  Listener(Fd unix_socket, std::string unix_path);
+  ~Listener();
+
+  // Both before Start. `acceptor`: of the server, with the credentials of that socket.
+  void AddTcp(Fd tcp_socket, std::unique_ptr<Acceptor> acceptor);
+  void Start(grpc::Server* server);
+  // Accepts nothing more. Before the server is shut down.
+  void Stop();
+
+  // Who made the connection that gRPC calls "fd:N".
+  std::optional<uid_t> UidOf(const std::string& peer) const;
+
+ private:
+  // A socket has another inode than those that had its number before.
+  struct Connection {
+    ino_t inode = 0;
+    std::string from;
+  };
+
+  void Run();
+  void AcceptUnix();
+  void AcceptTcp();
+  // A duplicate of `fd` whose number never was one of another user: a call that outlives its connection must not be taken
+  // for one of whoever got the number next.
+  Fd WithNumberOf(uid_t uid, Fd fd);
+  // Whether there is room for another one. `from`: a user or a host; `is_anybody`: it does not tell callers apart.
+  bool Admit(std::map<int, Connection>* connections, int fd, const std::string& from, bool is_anybody);
+
+  const Fd unix_socket_;
+  const std::string unix_path_;
+  ino_t unix_inode_ = 0;
+  Fd tcp_socket_;
+  std::unique_ptr<Acceptor> acceptor_;
+  Fd stop_;
+  grpc::Server* server_ = nullptr;
+  std::thread thread_;
+  std::map<int, Connection> unix_connections_, tcp_connections_;  // of the thread
+
+  mutable std::mutex mutex_;
+  std::map<int, uid_t> uids_;
+};
+
+}  // namespace stackd

@@ -1,0 +1,45 @@
+#include "daemon/serve/work_threads.h"
+
+#include <utility>
+
+namespace stackd {
+
+WorkThreads::~WorkThreads() {
+  {
+    std::lock_guard lock(mutex_);
+    ending_ = true;
+    has_work_.notify_all();
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+bool WorkThreads::Do(std::function<void()> work) {
+  std::lock_guard lock(mutex_);
+  // Work that stands in the queue has an idle thread each, which is about to take it.
+  if (work_.size() >= idle_) {
+    if (threads_.size() >= max_threads_) return false;
+    threads_.emplace_back([this] { Run(); });
+    ++idle_;
+  }
+  work_.push_back(std::move(work));
+  has_work_.notify_one();
+  return true;
+}
+
+void WorkThreads::Run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    has_work_.wait(lock, [this] { return ending_ || !work_.empty(); });
+    if (work_.empty()) return;
+    std::function<void()> work = std::move(work_.front());
+    work_.pop_front();
+    --idle_;
+    lock.unlock();
+    work();
+    work = nullptr;
+    lock.lock();
+    ++idle_;
+  }
+}
+
+}  // namespace stackd

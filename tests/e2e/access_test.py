@@ -1,0 +1,319 @@
+"""Who may do what: over mutual TLS, over the Unix socket by uid, on loopback; who may not is refused, and audited."""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import threading
+import unittest
+
+from authority import Authority
+from grpc_peer import grpc, needs_grpcio, reason, text_field, unary
+from harness import CANNOT_CONNECT, FAILURE, LIMIT_S, OK, STACKCTL, STACKD, Daemon, Outcome, StackdTest, eventually, free_port
+
+CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "stackd", "bin")
+GRPCURL = shutil.which("grpcurl") or shutil.which("grpcurl", path=CACHE)
+
+ACCESS = """access:
+  - {uri: "spiffe://test/ops/*", role: admin}
+  - {dns: oncall.test, role: dump}
+  - {dns: dashboard.test, role: read}
+"""
+
+
+def own_address():
+    """An address of this machine that is not loopback, or None."""
+    asked = subprocess.run(["hostname", "-I"], capture_output=True, text=True)
+    return next((a for a in asked.stdout.split() if "." in a and not a.startswith("127.")), None)
+
+
+class AccessTest(StackdTest):
+    def setUp(self):
+        super().setUp()
+        # Users other than root pass through it.
+        self.dir.chmod(0o755)
+        self.tls = self.dir / "tls"
+        self.authority = Authority(self.tls, "authority")
+        self.server = self.authority.issue("server", "DNS:localhost,IP:127.0.0.1")
+        self.admin = self.authority.issue("admin", "URI:spiffe://test/ops/alice")
+        self.oncall = self.authority.issue("oncall", "DNS:oncall.test")
+        self.dashboard = self.authority.issue("dashboard", "DNS:dashboard.test")
+
+    def write_access(self, text):
+        path = self.dir / "access.yaml"
+        path.write_text(text)
+        return path
+
+    def tls_flags(self):
+        return ["--tls-cert", self.server.crt, "--tls-key", self.server.key, "--tls-client-ca", self.authority.own.crt]
+
+    def start_with_tls(self, access=ACCESS):
+        return self.start_daemon(extra_args=[*self.tls_flags(), "--access", self.write_access(access), "--log-format", "json"])
+
+    def client(self, certificate, authority=None):
+        flags = ["--tls-ca", (authority or self.authority).own.crt]
+        return flags + (["--tls-cert", certificate.crt, "--tls-key", certificate.key] if certificate else [])
+
+    def remote(self, daemon, certificate, *args, **kwargs):
+        return daemon.ctl(*self.client(certificate, **kwargs), *args, address=f"localhost:{daemon.port}")
+
+    def calls(self, daemon):
+        """The audit."""
+        lines = [json.loads(line) for line in daemon.log_path.read_text().splitlines() if line.startswith("{")]
+        return [line for line in lines if line["msg"] == "call"]
+
+    def assert_audited(self, daemon, **expected):
+        def find():
+            return next((c for c in self.calls(daemon) if all(c.get(k) == v for k, v in expected.items())), None)
+
+        try:
+            return eventually("the call is audited", find, 5)
+        except AssertionError:
+            self.fail(f"{expected} is not in {self.calls(daemon)}")
+
+    def test_roles_of_certificates_are_cumulative(self):
+        daemon = self.start_with_tls()
+        victim = self.start_victim("waiting_threads", 3)
+        daemon.await_process(victim.pid)
+
+        read = self.remote(daemon, self.dashboard, "ps")
+        self.assertEqual(OK, read.code, read.err)
+        self.assertIn("waiting_threads", read.out)
+        refused = self.remote(daemon, self.dashboard, "dump", victim.pid)
+        self.assertEqual(FAILURE, refused.code)
+        self.assertIn("dns:dashboard.test has the role read, and CreateDump needs dump", refused.err)
+        self.assert_audited(daemon, caller="dns:dashboard.test", role="read", method="CreateDump",
+                            status="PERMISSION_DENIED", reason="ROLE_MISSING", level="warning")
+
+        dumped = self.remote(daemon, self.oncall, "dump", victim.pid, "-o", "json")
+        self.assertEqual(OK, dumped.code, dumped.err)
+        name = json.loads(dumped.out)["name"]
+        self.assertEqual(FAILURE, self.remote(daemon, self.oncall, "delete", name).code)
+        minidump = self.remote(daemon, self.oncall, "export", name, "-f", "minidump", "--to", self.dir / "x.dmp")
+        self.assertEqual(FAILURE, minidump.code)
+        self.assertIn("needs admin", minidump.err)
+        self.assertEqual(OK, self.remote(daemon, self.oncall, "export", name, "-f", "text").code)
+
+        self.assertEqual(OK, self.remote(daemon, self.admin, "export", name, "-f", "minidump", "--to",
+                                         self.dir / "y.dmp").code)
+        self.assertEqual(OK, self.remote(daemon, self.admin, "delete", name).code)
+        self.assert_audited(daemon, caller="uri:spiffe://test/ops/alice", role="admin", method="DeleteDump",
+                            resource=name, status="OK", level="info")
+
+    def test_whoever_has_no_good_certificate_is_refused_and_audited(self):
+        daemon = self.start_with_tls()
+        stranger = Authority(self.dir / "other", "stranger")
+        expired = self.authority.issue("expired", "URI:spiffe://test/ops/bob", days=-1)
+        forged = stranger.issue("forged", "URI:spiffe://test/ops/alice")
+
+        none = self.remote(daemon, None, "ps")
+        self.assertEqual(CANNOT_CONNECT, none.code)
+        self.assertIn("the daemon asks for a certificate", none.err)
+        self.assert_audited(daemon, caller="unauthenticated", status="UNAUTHENTICATED",
+                            reason="peer did not return a certificate")
+        late = self.remote(daemon, expired, "ps")
+        self.assertEqual(CANNOT_CONNECT, late.code)
+        self.assertIn("has expired", late.err)
+        self.assert_audited(daemon, caller="unauthenticated", status="UNAUTHENTICATED", reason="certificate verify failed")
+        strange = self.remote(daemon, forged, "ps")
+        self.assertEqual(CANNOT_CONNECT, strange.code)
+        self.assertIn("does not accept the certificate", strange.err)
+        plain = daemon.ctl("ps", address=f"localhost:{daemon.port}")
+        self.assertEqual(CANNOT_CONNECT, plain.code)
+        self.assertIn("speaks TLS there", plain.err)
+        wrong = self.remote(daemon, self.admin, "ps", authority=stranger)
+        self.assertEqual(CANNOT_CONNECT, wrong.code)
+        self.assertIn("--tls-ca", wrong.err)
+        self.assertFalse([c for c in self.calls(daemon) if c["method"] == "ListProcesses" and c["caller"] != "uid:0"])
+
+    @unittest.skipUnless(GRPCURL, "grpcurl is not installed: deploy/install-deps.sh --tests builds it")
+    def test_a_certificate_without_a_role_is_denied_with_details(self):
+        daemon = self.start_with_tls()
+        nobody = self.authority.issue("nobody", "DNS:elsewhere.test")
+        call = subprocess.run([GRPCURL, "-cacert", str(self.authority.own.crt), "-cert", str(nobody.crt), "-key",
+                               str(nobody.key), "-d", "{}", f"localhost:{daemon.port}", "stackd.v1.Stackd/ListDumps"],
+                              capture_output=True, text=True, timeout=LIMIT_S)
+        self.assertIn("Code: PermissionDenied", call.stderr)
+        self.assertIn("dns:elsewhere.test has the role none, and ListDumps needs read", call.stderr)
+        self.assertIn('"reason": "ROLE_MISSING"', call.stderr)
+        self.assert_audited(daemon, caller="dns:elsewhere.test", role="none", status="PERMISSION_DENIED")
+
+    def test_without_tls_no_address_but_loopback_is_served(self):
+        for flags, sentence in (([], "needs mutual TLS"),
+                                (["--tls-cert", self.server.crt], "go together"),
+                                (["--tls-cert", self.server.crt, "--tls-key", self.admin.key, "--tls-client-ca",
+                                  self.authority.own.crt], "not that of")):
+            with self.subTest(sentence):
+                started = subprocess.run([STACKD, "--dir", self.dir, "--listen", "0.0.0.0:0", *map(str, flags)],
+                                         capture_output=True, text=True, timeout=LIMIT_S)
+                self.assertIn(started.returncode, (1, 2))
+                self.assertIn(sentence, started.stderr)
+                self.assertEqual(1, len(started.stderr.strip().splitlines()))
+        self.assertFalse((self.dir / "api.sock").exists())
+
+    def test_with_tls_another_address_is_served(self):
+        address = own_address()
+        if address is None:
+            self.skipTest("this machine has no address but loopback")
+        self.server = self.authority.issue("server", f"IP:{address}")
+        port = free_port()
+        daemon = Daemon(self.dir, port=port, extra_args=[*self.tls_flags(), "--access", self.write_access(ACCESS)])
+        daemon.command = lambda: [str(STACKD), "--dir", str(self.dir), "--listen", f"0.0.0.0:{port}", *daemon.extra_args]
+        self.addCleanup(daemon.kill)
+        daemon.start()
+        answer = daemon.ctl(*self.client(self.dashboard), "ps", address=f"{address}:{port}")
+        self.assertEqual(OK, answer.code, answer.err)
+        self.assertEqual(CANNOT_CONNECT, daemon.ctl("ps", address=f"{address}:{port}").code)
+
+    def as_user(self, uid, daemon, *args):
+        done = subprocess.run(["setpriv", f"--reuid={uid}", "--clear-groups", STACKCTL, "--address", daemon.address,
+                               *map(str, args)], capture_output=True, text=True, timeout=LIMIT_S)
+        return Outcome(done.returncode, done.stdout, done.stderr)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can call as other users")
+    def test_users_at_the_unix_socket_have_the_roles_of_their_uids(self):
+        daemon = self.start_daemon(extra_args=["--access", self.write_access(
+            "access:\n  - {uid: 1001, role: read}\n  - {uid: 1002, role: dump}\n"), "--log-format", "json"])
+        victim = self.start_victim("waiting_threads", 3)
+        daemon.await_process(victim.pid)
+        self.assertEqual(OK, self.as_user(1001, daemon, "ps").code)
+        self.assertIn("uid:1001 has the role read", self.as_user(1001, daemon, "dump").err)
+        dumped = self.as_user(1002, daemon, "dump", "-o", "json")
+        self.assertEqual(OK, dumped.code, dumped.err)
+        self.assertIn("needs admin", self.as_user(1002, daemon, "delete", json.loads(dumped.out)["name"]).err)
+        self.assertIn("uid:1003 has the role none", self.as_user(1003, daemon, "ps").err)
+        self.assert_audited(daemon, caller="uid:1003", status="PERMISSION_DENIED")
+        self.assertEqual(OK, daemon.ctl("delete", json.loads(dumped.out)["name"]).code)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can call as other users")
+    def test_without_rules_nobody_else_can_connect(self):
+        daemon = self.start_daemon()
+        self.assertEqual(0o600, stat.S_IMODE((self.dir / "api.sock").stat().st_mode))
+        refused = self.as_user(1001, daemon, "ps")
+        self.assertEqual(CANNOT_CONNECT, refused.code)
+        self.assertIn("Permission denied", refused.err)
+
+    def test_loopback_may_dump_and_not_delete_unless_the_rules_say_so(self):
+        daemon = self.start_daemon(extra_args=["--log-format", "json"])
+        victim = self.start_victim("waiting_threads", 3)
+        daemon.await_process(victim.pid)
+        address = f"127.0.0.1:{daemon.port}"
+        name = json.loads(daemon.ctl("dump", "-o", "json", address=address).out)["name"]
+        refused = daemon.ctl("delete", name, address=address)
+        self.assertEqual(FAILURE, refused.code)
+        self.assertIn("loopback has the role dump, and DeleteDump needs admin", refused.err)
+        self.assert_audited(daemon, caller="loopback", method="DeleteDump", status="PERMISSION_DENIED")
+        daemon.kill()
+        daemon.extra_args += ["--access", str(self.write_access("loopback: admin\n"))]
+        daemon.start()
+        self.assertEqual(OK, daemon.ctl("delete", name, address=address).code)
+
+    def test_rules_are_read_again_when_they_change_and_a_broken_file_changes_nothing(self):
+        path = self.write_access("loopback: dump\n")
+        daemon = self.start_daemon(extra_args=["--access", path])
+        address = f"127.0.0.1:{daemon.port}"
+        self.assertEqual(OK, daemon.ctl("ps", address=address).code)
+        path.write_text("loopback: none\n")
+        eventually("the new rules hold", lambda: daemon.ctl("ps", address=address).code == FAILURE, 10)
+        path.write_text("loopback: everything\n")
+        eventually("it is told", lambda: daemon.ctl("ps", address=address) and "has faults" in daemon.log(), 10)
+        self.assertEqual(FAILURE, daemon.ctl("ps", address=address).code)
+
+    def test_check_access_says_what_is_wrong_and_where(self):
+        path = self.write_access("access:\n  - {uid: 1000, role: reader}\n  - {dns: \"a*b\", role: read}\n")
+        checked = subprocess.run([STACKD, "check-access", path], capture_output=True, text=True)
+        self.assertEqual(1, checked.returncode)
+        self.assertIn(f'{path}:2:23: unknown role "reader" in role; did you mean "read"?', checked.stderr)
+        self.assertIn(f"{path}:3:11: dns: a \"*\" stands at the end only", checked.stderr)
+        started = subprocess.run([STACKD, "--dir", self.dir, "--access", path], capture_output=True, text=True,
+                                 timeout=LIMIT_S)
+        self.assertEqual(1, started.returncode)
+        self.assertIn("unknown role", started.stderr)
+
+    def channel(self, daemon, certificate):
+        credentials = grpc.ssl_channel_credentials(self.authority.own.crt.read_bytes(), certificate.key.read_bytes(),
+                                                   certificate.crt.read_bytes())
+        # A connection of its own.
+        return grpc.secure_channel(f"localhost:{daemon.port}", credentials,
+                                   options=[("grpc.use_local_subchannel_pool", 1)])
+
+    @needs_grpcio
+    def test_a_page_token_of_another_caller_is_refused_and_audited(self):
+        daemon = self.start_with_tls()
+        for _ in range(2):
+            self.start_victim("waiting_threads", 3)
+        eventually("both are registered", lambda: len(daemon.processes()) == 2)
+        page_of_1 = b"\x08\x01"
+        with self.channel(daemon, self.dashboard) as mine, self.channel(daemon, self.oncall) as other:
+            first = unary(mine, "ListProcesses")(page_of_1, timeout=LIMIT_S)
+            # next_page_token: the last field, 2.
+            token = first[first.rindex(b"\x12", 0, len(first) - 40):]
+            size = token[1] if token[1] < 128 else (token[1] & 127) | token[2] << 7
+            token = token[-size:].decode()
+            replay = page_of_1 + text_field(2, token)
+            self.assertTrue(unary(mine, "ListProcesses")(replay, timeout=LIMIT_S))
+            with self.assertRaises(grpc.RpcError) as refused:
+                unary(other, "ListProcesses")(replay, timeout=LIMIT_S)
+            self.assertEqual(grpc.StatusCode.INVALID_ARGUMENT, refused.exception.code())
+            self.assertEqual("BAD_PAGE_TOKEN", reason(refused.exception))
+        self.assert_audited(daemon, caller="dns:oncall.test", method="ListProcesses", status="INVALID_ARGUMENT",
+                            reason="BAD_PAGE_TOKEN", level="warning")
+
+    @needs_grpcio
+    def test_certificates_rotate_under_load_without_a_failed_call(self):
+        daemon = self.start_with_tls()
+        failed, done, end = [], [0], threading.Event()
+
+        def load(certificate):
+            while not end.is_set():
+                # A new connection each time: only these see the daemon's files.
+                with self.channel(daemon, certificate) as channel:
+                    for _ in range(5):
+                        try:
+                            unary(channel, "GetDaemon")(b"", timeout=20)
+                            done[0] += 1
+                        except grpc.RpcError as error:
+                            failed.append(f"{error.code()}: {error.details()}")
+
+        threads = [threading.Thread(target=load, args=(self.dashboard,)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for generation in range(3):
+            fresh = self.authority.issue(f"server{generation}", "DNS:localhost")
+            # As a kubelet or cert-manager does, and with a moment between the two files.
+            os.replace(fresh.key, self.server.key)
+            os.replace(fresh.crt, self.server.crt)
+            wanted = self.server.crt.read_text().strip()
+
+            def is_served():
+                shown = subprocess.run(["openssl", "s_client", "-connect", f"localhost:{daemon.port}", "-alpn", "h2"],
+                                       stdin=subprocess.DEVNULL, capture_output=True, text=True).stdout
+                return wanted in shown
+
+            eventually("the new certificate is served", is_served, 20)
+            count = done[0]
+            eventually("calls go on", lambda: done[0] > count + 30 or failed, 30)
+        end.set()
+        for thread in threads:
+            thread.join()
+        print(f"rotation: {done[0]} calls on {done[0] // 5} connections over 3 rotations, {len(failed)} failed")
+        self.assertEqual([], failed[:3])
+
+    def test_a_new_client_authority_counts_without_a_restart(self):
+        daemon = self.start_with_tls()
+        later = Authority(self.dir / "later", "later")
+        newcomer = later.issue("newcomer", "DNS:dashboard.test")
+        self.assertEqual(CANNOT_CONNECT,
+                         daemon.ctl("--tls-ca", self.authority.own.crt, "--tls-cert", newcomer.crt, "--tls-key",
+                                    newcomer.key, "ps", address=f"localhost:{daemon.port}").code)
+        both = self.tls / "both.crt"
+        both.write_text(self.authority.own.crt.read_text() + later.own.crt.read_text())
+        os.replace(both, self.tls / "authority.crt")
+        eventually("the newcomer is served",
+                   lambda: self.remote(daemon, newcomer, "ps").code == OK, 20)
+        self.assertEqual(OK, self.remote(daemon, self.dashboard, "ps").code)
+
+
+if __name__ == "__main__":
+    unittest.main()
