@@ -35,7 +35,9 @@ bool IsAllocator(std::string_view name) {
 bool IsStackCache(std::string_view name) {
   constexpr std::string_view kNames[] = {
       "allocate_stack", "get_cached_stack", "nptl_deallocate_stack", "deallocate_stack", "nptl_free_stacks", "free_stacks",
-      "queue_stack",    "nptl_free_tcb",    "pthread_create_2_1",    "pthread_create",   "start_thread"};
+      "queue_stack", "nptl_free_tcb", "pthread_create_2_1", "pthread_create", "start_thread",
+      // Where these are not known by name: what was called.
+      "pthread_join", "pthread_tryjoin_np", "pthread_timedjoin_np", "pthread_clockjoin_np", "pthread_detach"};
   return std::ranges::find(kNames, name) != std::end(kNames);
 }
 
@@ -133,15 +135,19 @@ class OwnerInference {
     if (stack_freers_->size() == 1) SetOwner(stack_freers_->front(), "it gives back stacks of ended threads", waiter);
   }
 
+  static bool FreesStacks(const v1::Stack& stack) {
+    const std::set<std::string> names = LibraryFunctions(stack, 0);
+    if (names.contains("nptl_free_stacks") || names.contains("free_stacks")) return true;
+    // Where libc's own functions have no names: what joins a thread and unmaps something.
+    return names.contains("munmap") && std::ranges::any_of(names, [](std::string_view name) {
+             return name.starts_with("pthread_") && name.find("join") != name.npos;
+           });
+  }
+
   std::vector<int32_t> FindStackFreers() const {
     std::vector<bool> frees(dump_.stacks_size());
     for (int i = 0; i < dump_.stacks_size(); ++i) {
-      const auto& frames = dump_.stacks(i).frames();
-      const auto end = frames.begin() + std::min(frames.size(), kMaxLibraryFrames);
-      frees[i] = std::any_of(frames.begin(), end, [](const v1::Frame& frame) {
-        const std::string name = Name(frame);
-        return name == "nptl_free_stacks" || name == "free_stacks";
-      });
+      frees[i] = FreesStacks(dump_.stacks(i));
     }
     std::vector<int32_t> tids;
     for (const v1::Thread& thread : dump_.threads()) {

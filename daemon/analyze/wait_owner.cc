@@ -60,6 +60,7 @@ WaitOwner OwnerOfRwlock(const FutexWord& futex, const std::set<int32_t>& tids) {
 
 // A thread that ends has the kernel clear its tid.
 WaitOwner OwnerOfJoin(int32_t tid, const FutexWord& futex, const std::set<int32_t>& tids) {
+  if (futex.thread_tid != tid && tids.contains(futex.thread_tid)) return {Wait::KNOWN, futex.thread_tid, ""};
   if (futex.value == 0) return PassedOn(true);
   const auto target = static_cast<int32_t>(futex.value);
   if (target == tid || !tids.contains(target)) return NotKnown("what lies there is no thread of this process");

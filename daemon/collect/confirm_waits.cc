@@ -13,6 +13,7 @@ namespace {
 int32_t HolderOf(const FutexWord& word) {
   if (word.mutex) return word.mutex->owner_tid;
   if (word.rwlock) return word.rwlock->writer_tid;
+  if (word.thread_tid != 0) return word.thread_tid;
   // Of a thread that inherits priority, or is joined.
   return static_cast<int32_t>(word.value & FUTEX_TID_MASK);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -25,12 +26,41 @@ std::optional<FutexWord> ReadOnce(const ProcessFiles& files, RwlockLayout layout
   return DecodeFutex(avma, std::span(memory).first(got), 0, layout);
 }
 
+// glibc's struct pthread begins with its own address, twice, and has the tid at 720 (offsetof and _thread_db_pthread_tid
+// from 2.17 to 2.43). Which of its words a thread that joins another waits on differs: the tid itself, later one of its
+// own.
+constexpr uint64_t kBlockAlignment = 64, kSelf = 16, kTid = 720, kMaxBlockBytes = 2432;
+
+int32_t TidOfControlBlockAround(const ProcessFiles& files, uint64_t avma) {
+  std::array<uint8_t, kMaxBlockBytes> memory;
+  const uint64_t last = avma & ~(kBlockAlignment - 1);
+  if (last < kMaxBlockBytes) return 0;
+  const uint64_t first = last - kMaxBlockBytes + kBlockAlignment;
+  const size_t got = files.ReadSome(first, memory);
+  const auto word_at = [&](uint64_t word_avma) -> uint64_t {
+    uint64_t word = 0;
+    if (word_avma - first + sizeof(word) <= got) memcpy(&word, memory.data() + (word_avma - first), sizeof(word));
+    return word;
+  };
+  for (uint64_t block = first; block <= last; block += kBlockAlignment) {
+    if (word_at(block) != block || word_at(block + kSelf) != block) continue;
+    // Behind what was read, in a block whose futex is before its tid.
+    std::array<uint8_t, sizeof(int32_t)> bytes;
+    int32_t tid;
+    if (files.ReadSome(block + kTid, bytes) != bytes.size()) return 0;
+    memcpy(&tid, bytes.data(), sizeof(tid));
+    return tid > 0 && tid <= kMaxTid ? tid : 0;
+  }
+  return 0;
+}
+
 std::optional<FutexWord> Read(const ProcessFiles& files, RwlockLayout layout, uint64_t avma) {
   std::optional<FutexWord> word;
   for (int look = 0; look < kLooks; look++) {
     word = ReadOnce(files, layout, avma);
     if (!word || word->mutex || word->rwlock || word->value != kLockedWithWaiters) break;
   }
+  if (word && !word->mutex && !word->rwlock) word->thread_tid = TidOfControlBlockAround(files, avma);
   return word;
 }
 

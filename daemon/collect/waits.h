@@ -37,6 +37,7 @@ struct FutexWord {
   uint32_t value = 0;
   std::optional<GlibcMutex> mutex;
   std::optional<GlibcRwlock> rwlock;
+  int32_t thread_tid = 0;  // whose control block (glibc's struct pthread) the word lies in; 0: none
 
   bool operator==(const FutexWord&) const = default;
 };

@@ -144,6 +144,15 @@ TEST_F(WaitsTest, EachFutexIsReadOnceWithTheLockThatItIs) {
   EXPECT_THAT(capture->notes, Each(Not(HasSubstr("lock"))));
 }
 
+TEST_F(WaitsTest, AFutexInTheControlBlockOfAThreadIsThatThreads) {
+  Connect();
+  // Where glibc 2.43 has the word that joining waits on, and its last words.
+  const auto block = reinterpret_cast<uint64_t>(pthread_self());
+  const auto capture = CaptureOf({FutexWait(reinterpret_cast<const void*>(block + 0x628))});
+  ASSERT_EQ(capture->futexes.size(), 1u);
+  EXPECT_EQ(capture->futexes[0].thread_tid, gettid());
+}
+
 TEST_F(WaitsTest, AFutexThatCannotBeReadIsMissingAndTheOthersAreNot) {
   Connect();
   const Mutex mutex{.owner = 3};

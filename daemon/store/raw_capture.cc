@@ -260,6 +260,7 @@ bool ParseHang(const store::RawHang& raw, HangCapture* hang) {
 void SerializeFutex(const FutexWord& futex, store::RawFutex* raw) {
   raw->set_avma(futex.avma);
   raw->set_value(futex.value);
+  raw->set_thread_tid(futex.thread_tid);
   if (futex.mutex) {
     raw->mutable_mutex()->set_owner_tid(futex.mutex->owner_tid);
     raw->mutable_mutex()->set_count(futex.mutex->count);
@@ -276,7 +277,7 @@ void SerializeFutex(const FutexWord& futex, store::RawFutex* raw) {
 }
 
 FutexWord ParseFutex(const store::RawFutex& raw) {
-  FutexWord futex{.avma = raw.avma(), .value = raw.value()};
+  FutexWord futex{.avma = raw.avma(), .value = raw.value(), .thread_tid = raw.thread_tid()};
   if (raw.has_mutex()) {
     futex.mutex = GlibcMutex{.owner_tid = raw.mutex().owner_tid(),
                              .count = raw.mutex().count(),

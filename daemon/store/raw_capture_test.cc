@@ -79,7 +79,7 @@ Capture MakeCapture() {
        .rwlock =
            GlibcRwlock{
                .avma = 0x602000, .reader_count = 4, .write_locked = true, .writer_tid = 100, .prefers_writers = true}},
-      {.avma = 0x603000, .value = 7}};
+      {.avma = 0x603000, .value = 7, .thread_tid = 102}};
   capture.fds = {{.fd = 0, .name = "pipe:[5]", .other_end = 4},
                  {.fd = 7, .name = "anon_inode:[eventpoll]", .watched_count = 40, .watched = {1, 2}},
                  {.fd = 9}};

@@ -25,14 +25,14 @@ def with_newer_libc(program, folder):
     return copy
 
 
-class OtherLibc(hang_victims_test.HangVictimsTest):
+class OtherLibc:
     """The victims of hang_victims_test, each under its name there."""
 
     def compare_owners_with_gdb(self, dump, pid):
         """There it is compared."""
 
 
-class NoDebugFilesTest(OtherLibcTest):
+class NoDebugFilesTest(OtherLibc, hang_victims_test.HangVictimsTest):
 
     def start_daemon(self, **options):
         empty = self.dir / "no-debug-files"
@@ -40,7 +40,7 @@ class NoDebugFilesTest(OtherLibcTest):
         return super().start_daemon(extra_args=["--debug-dir", empty], **options)
 
 
-class NewerGlibcTest(OtherLibcTest):
+class NewerGlibcTest(OtherLibc, hang_victims_test.HangVictimsTest):
 
     @classmethod
     def setUpClass(cls):
