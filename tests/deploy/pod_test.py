@@ -154,6 +154,20 @@ class RestrictionsTest(PodTestCase):
         asked = app.execute("/usr/bin/unshare", "--user", "true")
         self.assertIn("Operation not permitted", asked.text)
 
+    def test_a_pod_under_an_older_containerd_is_dumped_too(self):
+        """Which lets nobody read memory by process_vm_readv, not even one's own."""
+        pod = self.make_pod(old_containerd=True)
+        pod.start_sidecar()
+        app = pod.start_app(*APPLICATIONS[1].command(pod), stdin="")
+        process, = pod.await_processes()
+        dump = pod.dump(process["name"])
+        self.assertEqual("COMPLETE", dump.state, dump.notes)
+        self.assertIn("stands_still", functions(dump))
+        app.say("crash")
+        self.assertEqual(SEGFAULT, app.wait(), app.output())
+        crash, = pod.await_dumps("--crashes")
+        self.assertIn("read_at_null", functions(pod.whole(crash["name"])))
+
 
 class SidecarTest(PodTestCase):
 
