@@ -210,6 +210,43 @@ fetch_java_vms() {
   done
 }
 
+# A glibc that kept threads and dlsym() in libraries of their own, and a Python that runs on it: the agent is loaded into both.
+# From the mirror that the packages come from, with lists of its own, so that nothing of the machine's is changed.
+OLD_SUITE=bullseye
+OLD_PACKAGES=(libc6 libgcc-s1 libexpat1 libffi7 zlib1g python3.9-minimal libpython3.9-minimal libpython3.9-stdlib)
+fetch_old_glibc() {
+  local folder="${CACHE_BIN%/bin}/old-glibc" temporary mirror package
+  if [[ -d $folder ]]; then return; fi
+  mirror=$(apt-get indextargets --format '$(SITE)' 'Identifier: Packages' | grep -m1 '/debian/*$') || return 0
+  say "install-deps: fetching glibc and Python of Debian $OLD_SUITE into $folder"
+  temporary=$(mktemp -d)
+  mkdir -p "$temporary"/{lists/partial,cache/archives/partial,debs,tree}
+  : >"$temporary/status"
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $OLD_SUITE main" >"$temporary/sources.list"
+  local options=(-qq -o "Dir::Etc::SourceList=$temporary/sources.list" -o Dir::Etc::SourceParts=/dev/null
+    -o "Dir::State::Lists=$temporary/lists" -o "Dir::State::Status=$temporary/status" -o "Dir::Cache=$temporary/cache"
+    -o APT::Sandbox::User=root -o Acquire::Check-Valid-Until=false)
+  apt-get "${options[@]}" update >&2 || true
+  if (cd "$temporary/debs" && apt-get "${options[@]}" download "${OLD_PACKAGES[@]}" >&2); then
+    for package in "$temporary"/debs/*.deb; do dpkg-deb -x "$package" "$temporary/tree"; done
+    mkdir -p "${folder%/*}"
+    mv -T "$temporary/tree" "$folder"
+  else
+    say "install-deps: they could not be fetched; the test that needs them is skipped"
+  fi
+  rm -rf "$temporary"
+}
+
+# A validator of the bill of materials, and a linker that knows which symbols each release of glibc had.
+IMAGE_TOOLS=(spdx-tools==0.8.3 ziglang==0.13.0)
+install_image_tools() {
+  local folder="${CACHE_BIN%/bin}/image-tools"
+  if [[ -x $folder/bin/pyspdxtools && -d $(echo "$folder"/lib/python3*/site-packages/ziglang) ]]; then return; fi
+  say "install-deps: installing ${IMAGE_TOOLS[*]} into $folder"
+  { python3 -m venv "$folder" && "$folder/bin/pip" install --quiet "${IMAGE_TOOLS[@]}"; } >&2 ||
+    say "install-deps: they could not be installed; tests that need them are skipped"
+}
+
 main() {
   local with_tests='' list_only='' argument
   for argument in "$@"; do
@@ -257,6 +294,8 @@ main() {
     add_rust_for_musl
     fetch_glibc_source
     fetch_java_vms
+    fetch_old_glibc
+    install_image_tools
   fi
 }
 

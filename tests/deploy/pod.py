@@ -372,16 +372,20 @@ class Pod:
             each.chmod(0o755)
         return f"/app/{path.name}"
 
-    def app(self, *args, name="app", uid=APP_UID, memory_bytes=512 * MIB, env=None, preload=True, mounts=(), **kwargs):
+    def app(self, *args, name="app", uid=APP_UID, memory_bytes=512 * MIB, env=None, preload=True, root=None, **kwargs):
+        """`root`: an image's root file system of one's own; otherwise one with this machine's programs."""
         environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "STACKD_DIR": VOLUME, "HOME": "/tmp", **(env or {})}
         if preload:
             environment["LD_PRELOAD"] = AGENT
-        all_mounts = [
-            bind("/usr", "/usr", "ro"), bind("/etc", "/etc", "ro"), bind(self.programs, "/app", "ro"),
+        mounts = [
+            bind(self.programs, "/app", "ro"),
             {"destination": "/tmp", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "nodev", "mode=1777"]},
-            bind(self.volume, VOLUME, "rw"), *mounts
+            bind(self.volume, VOLUME, "rw")
         ]
-        return self.add(name, self.app_root, args, uid=uid, env=environment, mounts=all_mounts, memory_bytes=memory_bytes, **kwargs)
+        if root is None:
+            root = self.app_root
+            mounts += [bind("/usr", "/usr", "ro"), bind("/etc", "/etc", "ro")]
+        return self.add(name, root, args, uid=uid, env=environment, mounts=mounts, memory_bytes=memory_bytes, **kwargs)
 
     def start_app(self, *args, ready="ready", stdin=None, **kwargs):
         return self.app(*args, **kwargs).start(ready, stdin)
