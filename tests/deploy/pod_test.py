@@ -5,6 +5,7 @@ STACKD_TEST_FULL=1 lets the sidecar be late by 30 seconds; it is 5 otherwise.
 """
 
 import contextlib
+import json
 import os
 import pathlib
 import signal
@@ -179,6 +180,24 @@ class SidecarTest(PodTestCase):
         dump = pod.whole(hang["name"])
         self.assertIn("orders::Transfer(orders::Order const&, bool)", functions(dump))
         self.assertIn("DEADLOCK", {finding.get("kind") for finding in dump.resource.get("findings", [])})
+
+    def test_hang_of_java_is_explained(self):
+        java = next(application for application in APPLICATIONS if application.name == "java")
+        pod = self.make_pod()
+        command = java.command(pod)
+        if command is None:
+            self.skipTest("there is no Java in /usr here")
+        pod.start_sidecar()
+        app = pod.start_app(*command, stdin="")
+        process, = pod.await_processes()
+        app.say("hang")
+
+        def deadlock():
+            dump = pod.dump(process["name"])
+            return [finding for finding in dump.resource.get("findings", []) if finding.get("kind") == "DEADLOCK"]
+
+        finding, = eventually("both threads have one lock", deadlock)
+        self.assertIn("App.lockCrosswise", json.dumps(finding))
 
     def test_stays_small_beside_a_large_application(self):
         """What stackd has of an application is on the sidecar's account."""
