@@ -29,6 +29,7 @@ from harness import (BIN, LIMIT_S, OK, PARTIAL, PROGRAMS, ROOT, Dump, Outcome, V
 
 SIDECAR_UID = 65532
 APP_UID = 10001
+HOST_IDS = 200000  # of user 0 of a user namespace
 MIB = 1 << 20
 
 VOLUME = "/run/stackd"
@@ -84,6 +85,9 @@ def image():
     for layer in layers:
         with layer:
             layer.extractall(folder / "root", numeric_owner=True)
+    # A container engine makes these in a layer of its own.
+    for mount in ("proc", "dev", "sys"):
+        (folder / "root" / mount).mkdir()
     return configuration, folder / "root"
 
 
@@ -118,7 +122,7 @@ class Container:
     """One container; start() may be called again when it has ended, as a kubelet does."""
 
     def __init__(self, pod, name, root, args, *, uid, env, mounts, memory_bytes, group=None, old_containerd=False,
-                 oom_score_adj=None):
+                 user_namespace=False, oom_score_adj=None):
         self.pod = pod
         self.name = name
         self.bundle = pod.dir / name
@@ -150,6 +154,11 @@ class Container:
                 "seccomp": seccomp(old_containerd), "maskedPaths": MASKED, "readonlyPaths": READ_ONLY,
             },
         }
+
+        if user_namespace:
+            mapping = [{"containerID": 0, "hostID": HOST_IDS, "size": 1 << 16}]
+            self.config["linux"].update(uidMappings=mapping, gidMappings=mapping)
+            self.config["linux"]["namespaces"].append({"type": "user"})
 
     def runc(self, *args, **kwargs):
         command = ["runc", "--root", str(self.pod.dir / "runc"), *map(str, args)]
@@ -235,11 +244,12 @@ class Container:
 class Pod:
     """Volumes and containers. Everything goes with close()."""
 
-    def __init__(self, *, volume_bytes=64 * MIB, old_containerd=False):
+    def __init__(self, *, volume_bytes=64 * MIB, old_containerd=False, user_namespaces=False):
         self.id = f"stackd-{uuid.uuid4().hex[:8]}"
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="stackd-pod-"))
         os.chmod(self.dir, 0o755)
         self.old_containerd = old_containerd
+        self.user_namespaces = user_namespaces
         self.containers = []
         self.sidecar = None
         self.volume = self.dir / "volume"
@@ -247,10 +257,10 @@ class Pod:
         self.programs = self.dir / "programs"
         for folder in (self.volume, self.store, self.programs):
             folder.mkdir()
-        # As a kubelet leaves an emptyDir where the pod has an fsGroup.
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={volume_bytes},mode=2777,gid={SIDECAR_UID}", "tmpfs", self.volume],
-                       check=True)
-        os.chown(self.store, 0, SIDECAR_UID)
+        # As a kubelet leaves an emptyDir where the pod has an fsGroup. (In a user namespace it maps the ids of the mount.)
+        group = SIDECAR_UID + (HOST_IDS if user_namespaces else 0)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={volume_bytes},mode=2777,gid={group}", "tmpfs", self.volume], check=True)
+        os.chown(self.store, 0, group)
         os.chmod(self.store, 0o2777)
 
     def close(self):
@@ -264,7 +274,7 @@ class Pod:
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def add(self, *args, **kwargs):
-        container = Container(self, *args, old_containerd=self.old_containerd, **kwargs)
+        container = Container(self, *args, old_containerd=self.old_containerd, user_namespace=self.user_namespaces, **kwargs)
         self.containers.append(container)
         return container
 

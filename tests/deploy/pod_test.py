@@ -16,7 +16,7 @@ import unittest
 import go_programs
 import jdks
 from harness import LIMIT_S, OK, eventually
-from pod import APP_UID, MIB, SIDECAR_UID, PodTestCase, image
+from pod import APP_UID, HOST_IDS, MIB, SIDECAR_UID, PodTestCase, image
 
 APPS = pathlib.Path(__file__).resolve().parent / "apps"
 FULL = os.environ.get("STACKD_TEST_FULL") == "1"
@@ -154,6 +154,23 @@ class RestrictionsTest(PodTestCase):
         app = self.make_pod().start_app("/usr/bin/python3", "-c", "print('ready', flush=True); input()", stdin="", preload=False)
         asked = app.execute("/usr/bin/unshare", "--user", "true")
         self.assertIn("Operation not permitted", asked.text)
+
+    def test_containers_may_have_user_namespaces(self):
+        """`hostUsers: false`: what is user 0 inside is nobody outside."""
+        pod = self.make_pod(user_namespaces=True)
+        pod.start_sidecar()
+        app = pod.start_app(*APPLICATIONS[1].command(pod), stdin="")
+        process, = pod.await_processes()
+        self.assertEqual(APP_UID, process["uid"])
+        self.assertEqual(str(HOST_IDS + APP_UID), self.status(app)["Uid"].split()[0])
+        self.assertEqual(3, len({os.readlink(f"/proc/{pid}/ns/user") for pid in (app.pid, pod.sidecar.pid, "self")}))
+        dump = pod.dump(process["name"])
+        self.assertEqual("COMPLETE", dump.state, dump.notes)
+        self.assertIn("stands_still", functions(dump))
+        app.say("crash")
+        self.assertEqual(SEGFAULT, app.wait(), app.output())
+        crash, = pod.await_dumps("--crashes")
+        self.assertIn("read_at_null", functions(pod.whole(crash["name"])))
 
     def test_a_pod_under_an_older_containerd_is_dumped_too(self):
         """Which lets nobody read memory by process_vm_readv, not even one's own."""
