@@ -19,6 +19,7 @@ Examples:
   stackd --store :memory: --log-level debug         keep nothing on disk
   stackd --debug-dir /usr/lib/debug --debug-dir /mnt/symbols
   stackd --rules hangs.yaml                         notice these hangs; stackd check-rules hangs.yaml finds mistakes
+  stackd install-agent /run/stackd/agent            put the agent's library there, for other containers
 
 Then: LD_PRELOAD=libstackd_agent.so STACKD_DIR=/tmp/stackd your-program, and stackctl ps.)";
 

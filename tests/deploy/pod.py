@@ -35,6 +35,7 @@ MIB = 1 << 20
 VOLUME = "/run/stackd"
 AGENT = VOLUME + "/agent/libstackd_agent.so"
 
+CGROUPS = pathlib.Path("/sys/fs/cgroup")
 HERE = pathlib.Path(__file__).resolve().parent
 SECCOMP = json.loads((HERE / "runtime_default.json").read_text())
 # Containerd before 1.7 (and any on a kernel before 4.8) has these for privileged containers only.
@@ -48,6 +49,12 @@ def missing():
     for tool in ("runc", "umoci"):
         if shutil.which(tool) is None:
             return f"{tool} is missing: deploy/install-deps.sh --tests installs it"
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode != 0:
+        return "may not make namespaces here, as in a container that has few rights itself"
+    v2 = CGROUPS / "cgroup.controllers"
+    if not os.access(CGROUPS / "memory", os.W_OK) and not (os.access(CGROUPS, os.W_OK) and v2.exists() and
+                                                           "memory" in v2.read_text().split()):
+        return "may not limit memory here: there is no memory cgroup that can be written to"
     return None
 
 
@@ -217,18 +224,19 @@ class Container:
 
     def memory(self, what="usage"):
         """Of its cgroup: "usage", "limit", "peak", in bytes."""
-        v1 = pathlib.Path("/sys/fs/cgroup/memory") / self.cgroup[1:]
-        if v1.exists():
-            names = {"usage": "memory.usage_in_bytes", "limit": "memory.limit_in_bytes", "peak": "memory.max_usage_in_bytes"}
-            return int((v1 / names[what]).read_text())
-        names = {"usage": "memory.current", "limit": "memory.max", "peak": "memory.peak"}
-        return int((pathlib.Path("/sys/fs/cgroup") / self.cgroup[1:] / names[what]).read_text())
+        v1 = {"usage": "memory.usage_in_bytes", "limit": "memory.limit_in_bytes", "peak": "memory.max_usage_in_bytes"}
+        v2 = {"usage": "memory.current", "limit": "memory.max", "peak": "memory.peak"}
+        names = v1 if (CGROUPS / "memory").exists() else v2
+        return int((self.memory_cgroup / names[what]).read_text())
+
+    @property
+    def memory_cgroup(self):
+        v1 = CGROUPS / "memory"
+        return (v1 if v1.exists() else CGROUPS) / self.cgroup[1:]
 
     def join_cgroup(self, pid):
         """Puts a process of ours under this container's memory limit."""
-        v1 = pathlib.Path("/sys/fs/cgroup/memory") / self.cgroup[1:]
-        folder = v1 if v1.exists() else pathlib.Path("/sys/fs/cgroup") / self.cgroup[1:]
-        (folder / "cgroup.procs").write_text(str(pid))
+        (self.memory_cgroup / "cgroup.procs").write_text(str(pid))
 
     def output(self):
         return self.run.output.decode(errors="replace") + self.run.error_text()
@@ -266,10 +274,9 @@ class Pod:
     def close(self):
         for container in reversed(self.containers):
             container.delete()
-        with contextlib.suppress(OSError):
-            for kind in ("memory", "."):
-                for folder in pathlib.Path("/sys/fs/cgroup").glob(f"{kind}/{self.id}"):
-                    folder.rmdir()
+        for folder in [*CGROUPS.glob(f"*/{self.id}"), *CGROUPS.glob(self.id)]:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
         subprocess.run(["umount", "--lazy", self.volume], check=False)
         shutil.rmtree(self.dir, ignore_errors=True)
 
