@@ -217,7 +217,8 @@ OLD_PACKAGES=(libc6 libgcc-s1 libexpat1 libffi7 zlib1g python3.9-minimal libpyth
 fetch_old_glibc() {
   local folder="${CACHE_BIN%/bin}/old-glibc" temporary mirror package
   if [[ -d $folder ]]; then return; fi
-  mirror=$(apt-get indextargets --format '$(SITE)' 'Identifier: Packages' | grep -m1 '/debian/*$') || return 0
+  mirror=$(apt-get indextargets --format '$(SITE)' 'Identifier: Packages' | awk '/\/debian\/*$/ && !n++')
+  [[ -n $mirror ]] || return 0
   say "install-deps: fetching glibc and Python of Debian $OLD_SUITE into $folder"
   temporary=$(mktemp -d)
   mkdir -p "$temporary"/{lists/partial,cache/archives/partial,debs,tree}
