@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/syscalls.h"
+
 #define DEFAULT_HOLD_MS 2000
 #define MAX_HOLD_MS 600000
 #define NS_PER_MS 1000000ull
@@ -89,6 +91,7 @@ void stackd_process_files_open(struct stackd_process_files* files) {
   if (stackd_own_fd_get(&files->mem) < 0) {
     files->mem = stackd_own_fd_take(open("/proc/self/mem", O_RDONLY | O_CLOEXEC));
   }
+  stackd_read_memory_by(&files->mem);
   if (stackd_own_fd_get(&files->maps) < 0) {
     files->maps = stackd_own_fd_take(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
   }

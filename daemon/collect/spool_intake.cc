@@ -1,5 +1,7 @@
 #include "daemon/collect/spool_intake.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -24,11 +26,12 @@ constexpr int kMaxNotStored = 8;
 // In which many that end at once are seen to together.
 constexpr std::chrono::milliseconds kGather(20);
 
-// The process as the daemon knew it, if the file is one that the daemon gave out; nullopt if it claims to be another.
+// The process as the daemon knew it, if the file is one that the daemon gave out; nullopt if it claims to be another. In a
+// folder that is open to others a name is the daemon's only on a file that is.
 std::optional<ProcessDescription> ProcessOf(const std::string& name, uid_t file_uid, const stackd_hello& hello) {
   std::string claimed = std::to_string(hello.pid) + "-" + std::to_string(hello.start_ticks);
   auto owner = Spool::OwnerOf(name);
-  if (!owner) return DescribeProcess(hello, file_uid, claimed);
+  if (!owner || file_uid != geteuid()) return DescribeProcess(hello, file_uid, claimed);
   bool is_owner = owner->process_id == claimed || owner->process_id.starts_with(claimed + "-");
   if (!is_owner) return std::nullopt;
   return DescribeProcess(hello, owner->uid, owner->process_id);

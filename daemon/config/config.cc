@@ -21,6 +21,7 @@ Examples:
   stackd --rules hangs.yaml                         notice these hangs; stackd check-rules hangs.yaml finds mistakes
   stackd --access who.yaml                          who may do what; stackd check-access who.yaml finds mistakes
   stackd --listen 0.0.0.0:7443 --tls-cert tls.crt --tls-key tls.key --tls-client-ca ca.crt
+  stackd install-agent /run/stackd/agent            put the agent's library there, for other containers
 
 Then: LD_PRELOAD=libstackd_agent.so STACKD_DIR=/tmp/stackd your-program, and stackctl ps.)";
 

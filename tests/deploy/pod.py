@@ -29,11 +29,13 @@ from harness import (BIN, LIMIT_S, OK, PARTIAL, PROGRAMS, ROOT, Dump, Outcome, V
 
 SIDECAR_UID = 65532
 APP_UID = 10001
+HOST_IDS = 200000  # of user 0 of a user namespace
 MIB = 1 << 20
 
 VOLUME = "/run/stackd"
 AGENT = VOLUME + "/agent/libstackd_agent.so"
 
+CGROUPS = pathlib.Path("/sys/fs/cgroup")
 HERE = pathlib.Path(__file__).resolve().parent
 SECCOMP = json.loads((HERE / "runtime_default.json").read_text())
 # Containerd before 1.7 (and any on a kernel before 4.8) has these for privileged containers only.
@@ -47,6 +49,12 @@ def missing():
     for tool in ("runc", "umoci"):
         if shutil.which(tool) is None:
             return f"{tool} is missing: deploy/install-deps.sh --tests installs it"
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode != 0:
+        return "may not make namespaces here, as in a container that has few rights itself"
+    v2 = CGROUPS / "cgroup.controllers"
+    if not os.access(CGROUPS / "memory", os.W_OK) and not (os.access(CGROUPS, os.W_OK) and v2.exists() and
+                                                           "memory" in v2.read_text().split()):
+        return "may not limit memory here: there is no memory cgroup that can be written to"
     return None
 
 
@@ -84,6 +92,9 @@ def image():
     for layer in layers:
         with layer:
             layer.extractall(folder / "root", numeric_owner=True)
+    # A container engine makes these in a layer of its own.
+    for mount in ("proc", "dev", "sys"):
+        (folder / "root" / mount).mkdir()
     return configuration, folder / "root"
 
 
@@ -118,7 +129,7 @@ class Container:
     """One container; start() may be called again when it has ended, as a kubelet does."""
 
     def __init__(self, pod, name, root, args, *, uid, env, mounts, memory_bytes, group=None, old_containerd=False,
-                 oom_score_adj=None):
+                 user_namespace=False, oom_score_adj=None):
         self.pod = pod
         self.name = name
         self.bundle = pod.dir / name
@@ -150,6 +161,11 @@ class Container:
                 "seccomp": seccomp(old_containerd), "maskedPaths": MASKED, "readonlyPaths": READ_ONLY,
             },
         }
+
+        if user_namespace:
+            mapping = [{"containerID": 0, "hostID": HOST_IDS, "size": 1 << 16}]
+            self.config["linux"].update(uidMappings=mapping, gidMappings=mapping)
+            self.config["linux"]["namespaces"].append({"type": "user"})
 
     def runc(self, *args, **kwargs):
         command = ["runc", "--root", str(self.pod.dir / "runc"), *map(str, args)]
@@ -208,18 +224,19 @@ class Container:
 
     def memory(self, what="usage"):
         """Of its cgroup: "usage", "limit", "peak", in bytes."""
-        v1 = pathlib.Path("/sys/fs/cgroup/memory") / self.cgroup[1:]
-        if v1.exists():
-            names = {"usage": "memory.usage_in_bytes", "limit": "memory.limit_in_bytes", "peak": "memory.max_usage_in_bytes"}
-            return int((v1 / names[what]).read_text())
-        names = {"usage": "memory.current", "limit": "memory.max", "peak": "memory.peak"}
-        return int((pathlib.Path("/sys/fs/cgroup") / self.cgroup[1:] / names[what]).read_text())
+        v1 = {"usage": "memory.usage_in_bytes", "limit": "memory.limit_in_bytes", "peak": "memory.max_usage_in_bytes"}
+        v2 = {"usage": "memory.current", "limit": "memory.max", "peak": "memory.peak"}
+        names = v1 if (CGROUPS / "memory").exists() else v2
+        return int((self.memory_cgroup / names[what]).read_text())
+
+    @property
+    def memory_cgroup(self):
+        v1 = CGROUPS / "memory"
+        return (v1 if v1.exists() else CGROUPS) / self.cgroup[1:]
 
     def join_cgroup(self, pid):
         """Puts a process of ours under this container's memory limit."""
-        v1 = pathlib.Path("/sys/fs/cgroup/memory") / self.cgroup[1:]
-        folder = v1 if v1.exists() else pathlib.Path("/sys/fs/cgroup") / self.cgroup[1:]
-        (folder / "cgroup.procs").write_text(str(pid))
+        (self.memory_cgroup / "cgroup.procs").write_text(str(pid))
 
     def output(self):
         return self.run.output.decode(errors="replace") + self.run.error_text()
@@ -235,11 +252,12 @@ class Container:
 class Pod:
     """Volumes and containers. Everything goes with close()."""
 
-    def __init__(self, *, volume_bytes=64 * MIB, old_containerd=False):
+    def __init__(self, *, volume_bytes=64 * MIB, old_containerd=False, user_namespaces=False):
         self.id = f"stackd-{uuid.uuid4().hex[:8]}"
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="stackd-pod-"))
         os.chmod(self.dir, 0o755)
         self.old_containerd = old_containerd
+        self.user_namespaces = user_namespaces
         self.containers = []
         self.sidecar = None
         self.volume = self.dir / "volume"
@@ -247,24 +265,23 @@ class Pod:
         self.programs = self.dir / "programs"
         for folder in (self.volume, self.store, self.programs):
             folder.mkdir()
-        # As a kubelet leaves an emptyDir where the pod has an fsGroup.
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={volume_bytes},mode=2777,gid={SIDECAR_UID}", "tmpfs", self.volume],
-                       check=True)
-        os.chown(self.store, 0, SIDECAR_UID)
+        # As a kubelet leaves an emptyDir where the pod has an fsGroup. (In a user namespace it maps the ids of the mount.)
+        group = SIDECAR_UID + (HOST_IDS if user_namespaces else 0)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={volume_bytes},mode=2777,gid={group}", "tmpfs", self.volume], check=True)
+        os.chown(self.store, 0, group)
         os.chmod(self.store, 0o2777)
 
     def close(self):
         for container in reversed(self.containers):
             container.delete()
-        with contextlib.suppress(OSError):
-            for kind in ("memory", "."):
-                for folder in pathlib.Path("/sys/fs/cgroup").glob(f"{kind}/{self.id}"):
-                    folder.rmdir()
+        for folder in [*CGROUPS.glob(f"*/{self.id}"), *CGROUPS.glob(self.id)]:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
         subprocess.run(["umount", "--lazy", self.volume], check=False)
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def add(self, *args, **kwargs):
-        container = Container(self, *args, old_containerd=self.old_containerd, **kwargs)
+        container = Container(self, *args, old_containerd=self.old_containerd, user_namespace=self.user_namespaces, **kwargs)
         self.containers.append(container)
         return container
 
@@ -372,16 +389,20 @@ class Pod:
             each.chmod(0o755)
         return f"/app/{path.name}"
 
-    def app(self, *args, name="app", uid=APP_UID, memory_bytes=512 * MIB, env=None, preload=True, mounts=(), **kwargs):
+    def app(self, *args, name="app", uid=APP_UID, memory_bytes=512 * MIB, env=None, preload=True, root=None, **kwargs):
+        """`root`: an image's root file system of one's own; otherwise one with this machine's programs."""
         environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "STACKD_DIR": VOLUME, "HOME": "/tmp", **(env or {})}
         if preload:
             environment["LD_PRELOAD"] = AGENT
-        all_mounts = [
-            bind("/usr", "/usr", "ro"), bind("/etc", "/etc", "ro"), bind(self.programs, "/app", "ro"),
+        mounts = [
+            bind(self.programs, "/app", "ro"),
             {"destination": "/tmp", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "nodev", "mode=1777"]},
-            bind(self.volume, VOLUME, "rw"), *mounts
+            bind(self.volume, VOLUME, "rw")
         ]
-        return self.add(name, self.app_root, args, uid=uid, env=environment, mounts=all_mounts, memory_bytes=memory_bytes, **kwargs)
+        if root is None:
+            root = self.app_root
+            mounts += [bind("/usr", "/usr", "ro"), bind("/etc", "/etc", "ro")]
+        return self.add(name, root, args, uid=uid, env=environment, mounts=mounts, memory_bytes=memory_bytes, **kwargs)
 
     def start_app(self, *args, ready="ready", stdin=None, **kwargs):
         return self.app(*args, **kwargs).start(ready, stdin)

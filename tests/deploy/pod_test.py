@@ -5,6 +5,7 @@ STACKD_TEST_FULL=1 lets the sidecar be late by 30 seconds; it is 5 otherwise.
 """
 
 import contextlib
+import json
 import os
 import pathlib
 import signal
@@ -15,7 +16,7 @@ import unittest
 import go_programs
 import jdks
 from harness import LIMIT_S, OK, eventually
-from pod import APP_UID, MIB, SIDECAR_UID, PodTestCase, image
+from pod import APP_UID, HOST_IDS, MIB, SIDECAR_UID, PodTestCase, image
 
 APPS = pathlib.Path(__file__).resolve().parent / "apps"
 FULL = os.environ.get("STACKD_TEST_FULL") == "1"
@@ -154,6 +155,37 @@ class RestrictionsTest(PodTestCase):
         asked = app.execute("/usr/bin/unshare", "--user", "true")
         self.assertIn("Operation not permitted", asked.text)
 
+    def test_containers_may_have_user_namespaces(self):
+        """`hostUsers: false`: what is user 0 inside is nobody outside."""
+        pod = self.make_pod(user_namespaces=True)
+        pod.start_sidecar()
+        app = pod.start_app(*APPLICATIONS[1].command(pod), stdin="")
+        process, = pod.await_processes()
+        self.assertEqual(APP_UID, process["uid"])
+        self.assertEqual(str(HOST_IDS + APP_UID), self.status(app)["Uid"].split()[0])
+        self.assertEqual(3, len({os.readlink(f"/proc/{pid}/ns/user") for pid in (app.pid, pod.sidecar.pid, "self")}))
+        dump = pod.dump(process["name"])
+        self.assertEqual("COMPLETE", dump.state, dump.notes)
+        self.assertIn("stands_still", functions(dump))
+        app.say("crash")
+        self.assertEqual(SEGFAULT, app.wait(), app.output())
+        crash, = pod.await_dumps("--crashes")
+        self.assertIn("read_at_null", functions(pod.whole(crash["name"])))
+
+    def test_a_pod_under_an_older_containerd_is_dumped_too(self):
+        """Which lets nobody read memory by process_vm_readv, not even one's own."""
+        pod = self.make_pod(old_containerd=True)
+        pod.start_sidecar()
+        app = pod.start_app(*APPLICATIONS[1].command(pod), stdin="")
+        process, = pod.await_processes()
+        dump = pod.dump(process["name"])
+        self.assertEqual("COMPLETE", dump.state, dump.notes)
+        self.assertIn("stands_still", functions(dump))
+        app.say("crash")
+        self.assertEqual(SEGFAULT, app.wait(), app.output())
+        crash, = pod.await_dumps("--crashes")
+        self.assertIn("read_at_null", functions(pod.whole(crash["name"])))
+
 
 class SidecarTest(PodTestCase):
 
@@ -165,6 +197,24 @@ class SidecarTest(PodTestCase):
         dump = pod.whole(hang["name"])
         self.assertIn("orders::Transfer(orders::Order const&, bool)", functions(dump))
         self.assertIn("DEADLOCK", {finding.get("kind") for finding in dump.resource.get("findings", [])})
+
+    def test_hang_of_java_is_explained(self):
+        java = next(application for application in APPLICATIONS if application.name == "java")
+        pod = self.make_pod()
+        command = java.command(pod)
+        if command is None:
+            self.skipTest("there is no Java in /usr here")
+        pod.start_sidecar()
+        app = pod.start_app(*command, stdin="")
+        process, = pod.await_processes()
+        app.say("hang")
+
+        def deadlock():
+            dump = pod.dump(process["name"])
+            return [finding for finding in dump.resource.get("findings", []) if finding.get("kind") == "DEADLOCK"]
+
+        finding, = eventually("both threads have one lock", deadlock)
+        self.assertIn("App.lockCrosswise", json.dumps(finding))
 
     def test_stays_small_beside_a_large_application(self):
         """What stackd has of an application is on the sidecar's account."""

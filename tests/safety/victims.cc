@@ -584,6 +584,8 @@ void Seccomp(int read_memory_errno) {
       };
       if (read_memory_errno != 0) {
         answer(SYS_process_vm_readv, SECCOMP_RET_ERRNO | static_cast<unsigned>(read_memory_errno));
+        answer(SYS_fstat, SECCOMP_RET_ALLOW);
+        answer(SYS_pread64, SECCOMP_RET_ALLOW);
       }
       for (unsigned number : {SYS_getpid, SYS_gettid, SYS_arch_prctl, SYS_clock_gettime, SYS_prctl, SYS_process_vm_readv,
                               SYS_rt_sigprocmask, SYS_futex, SYS_rt_sigreturn}) {
