@@ -1,8 +1,8 @@
 """Everything that an operator copies from the documents does what they say: commands are run, manifests are judged.
 
-A command is run in bash as it stands there, block by block. stand_in.py is in PATH in place of the programs and changes what it must:
-`kubectl exec` is what the container would do, against a real daemon with a hung and a crashed program; what goes to a cluster goes
-to the real kubectl, and to a server that knows one pod (cluster.py).
+A command is run in bash as it stands there, block by block. stand_in.py is in PATH in place of the programs and changes what
+it must: `kubectl exec` is what the container would do, against a real daemon with a hung and a crashed program; what goes to
+a cluster goes to the real kubectl, and to a server that knows one pod (cluster.py).
 """
 
 import functools
@@ -164,10 +164,11 @@ class DocumentedTest(StackdTest):
         def openssl(*arguments):
             manifests.run("/usr/bin/openssl", *arguments, cwd=self.scratch)
 
-        openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=authority")
+        new_key = ("req", "-newkey", "rsa:2048", "-nodes")
+        openssl(*new_key, "-x509", "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=authority")
         for name, alternative in (("tls", "DNS:orders.shop"), ("me", "URI:spiffe://cluster.local/ns/operations/sa/me")):
             (self.scratch / f"{name}.ext").write_text(f"subjectAltName={alternative}\n")
-            openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+            openssl(*new_key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
             openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
                     "-out", f"{name}.crt", "-extfile", f"{name}.ext")
         values = next(block for block in documents.fenced(DEPLOY / "README.md", "") if block.tag == "values")
@@ -247,7 +248,8 @@ class ManifestsInDocumentsTest(unittest.TestCase):
                 built = manifests.documents(manifests.kustomize(folder / "apps/orders"))
                 pod = manifests.pod_of(built[0])
                 self.assertEqual([], list(privileges.of_pod(pod)))
-                self.assertEqual({"registry.example/tools/stackd:0.1.0"}, {c["image"] for c in pod["spec"]["initContainers"]})
+                images = {container["image"] for container in pod["spec"]["initContainers"]}
+                self.assertEqual({"registry.example/tools/stackd:0.1.0"}, images)
 
     def test_pod_templates(self):
         policy = manifests.policy_in(manifests.rendered()["kubernetes/inject"])

@@ -13,12 +13,14 @@ from harness import ROOT, StackdTest, eventually
 HELLO, WELCOME, REJECT = 1, 2, 3
 HELLO_BYTES = 1448
 
-ABI_VERSION = int(re.search(r"#define STACKD_ABI_VERSION (\d+)u", (ROOT / "agent/include/stackd/ring_abi.h").read_text())[1])
+RING_ABI = (ROOT / "agent/include/stackd/ring_abi.h").read_text()
+ABI_VERSION = int(re.search(r"#define STACKD_ABI_VERSION (\d+)u", RING_ABI)[1])
 
 
 def hello(abi_version, name, more=b""):
     """HELLO of a process that says little: no memory to read, no handler (flag 8). `more`: what a later release adds."""
-    body = struct.pack("<IIiiQiI64s64s256s1024s", abi_version, 8, 4242, 0, 1, 34, 0, b"elsewhere", name.encode(), b"", b"/x")
+    body = struct.pack("<IIiiQiI64s64s256s1024s", abi_version, 8, 4242, 0, 1, 34, 0, b"elsewhere", name.encode(), b"",
+                       b"/x")
     message = struct.pack("<II", HELLO, 8 + len(body) + len(more)) + body + more
     assert len(message) == HELLO_BYTES + len(more)
     return message
@@ -62,7 +64,7 @@ class SkewTest(StackdTest):
         self.assertIn("later", [process["displayName"] for process in daemon.processes()])
 
     def refuse_all(self):
-        """A daemon of another ABI: it refuses each agent, as this one's daemon would. Returns what stops it, and its count."""
+        """A daemon of another ABI, which refuses each agent. Returns what stops it, and who was refused so far."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listener.bind(str(self.dir / "stackd.sock"))
         listener.listen(16)
