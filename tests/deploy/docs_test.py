@@ -48,9 +48,21 @@ EXPECTED = {
     "dashboard.enabled=true": "PrometheusRule",
 }
 
-# What README.md names that a test of its own runs.
-TESTED_ELSEWHERE = {"tests/run.sh": "it runs this test"}
+# What README.md names and others run: the first runs this test, the others are QuickstartTest's.
+RUN_ELSEWHERE = {"tests/run.sh", "deploy/quickstart.sh"}
 PROGRAMS_IN_README = ("deploy/", "tests/", "grpcurl", "stackctl", "kubectl", "helm")
+
+# What stands in manuals for something of the reader's, and what it is here.
+SUBSTITUTIONS = [
+    (r"^stackctl show NAME", "stackctl show"),
+    (r"^(stackctl \S+) NAME", r"\1 $(stackctl list -o json | jq -r '.dumps[0].name')"),
+    (r"\b1234\b", "$ORDERS_PID"),
+    (r"\bcheckout\b", "orders"),
+    (r"\| flamegraph.pl > ", "| cat > "),
+    (r"\bYOUR_PROGRAM\b", "/bin/true"),
+]
+# They end with another code than 0 when what they are for is not there, or run until they are ended.
+MAY_END_OTHERWISE = {"stackctl dump checkout --timeout 200ms": 5}
 
 
 def optional(name):
@@ -216,11 +228,73 @@ class GuideTest(DocumentedTest):
         for block in commands:
             command = block.text.strip()
             with self.subTest(str(block)):
-                if command in TESTED_ELSEWHERE or command.startswith("deploy/quickstart.sh"):
+                if command in RUN_ELSEWHERE:
                     continue
                 if why := self.left_out(block):
                     self.skipTest(why)
                 self.run_block(block)
+
+
+    def test_the_examples_of_the_manuals(self):
+        if not shutil.which("jq"):
+            self.skipTest("there is no jq")
+        self.environment["ORDERS_PID"] = str(self.orders.pid)
+        commands = documents.indented_commands(ROOT / "client/stackctl.md", "client/stackctl.md", ("stackctl",))
+        commands += documents.indented_commands(ROOT / "daemon/stackd.md", "daemon/stackd.md", ("grpcurl",))
+        self.assertGreater(len(commands), 12)
+        for block in commands:
+            command = block.text.strip()
+            if "COMMAND" in command:  # the synopsis
+                continue
+            # Explanations that stand one space behind, where the command is long.
+            command = re.sub(r"(--timeout 200ms|-r \.verdict) .*", r"\1", command)
+            script = command
+            for pattern, replacement in SUBSTITUTIONS:
+                script = re.sub(pattern, replacement, script)
+            with self.subTest(str(block)):
+                done = self.bash(script)
+                self.assertIn(done.returncode, {0, MAY_END_OTHERWISE.get(command, 0)},
+                              f"{block}: {script}\n{done.stdout[-1000:]}{done.stderr[-1000:]}")
+
+
+class QuickstartTest(StackdTest):
+    """deploy/quickstart.sh, and what it tells the user to type next. What it builds has been built for all tests."""
+
+    def test_it_shows_a_hang_and_what_it_says_next_works(self):
+        checkout = self.dir / "checkout"
+        shutil.copytree(DEPLOY, checkout / "deploy")
+        (checkout / "bazel-bin").symlink_to(BIN)
+        tools = self.dir / "tools"
+        tools.mkdir()
+        (tools / "bazel").write_text("#!/bin/sh\nexit 0\n")
+        (tools / "bazel").chmod(0o755)
+        environment = {**os.environ, "XDG_RUNTIME_DIR": str(self.dir),
+                       "PATH": f"{tools}:{manifests.CACHE}/bin:{os.environ['PATH']}"}
+        environment.pop("STACKD_ADDRESS", None)
+
+        def run(script):
+            done = subprocess.run(["bash", "-c", script], cwd=checkout, env=environment, stdin=subprocess.DEVNULL,
+                                  capture_output=True, text=True, timeout=200)
+            self.assertEqual(0, done.returncode, f"{script}:\n{done.stdout}{done.stderr}")
+            return done.stdout
+
+        try:
+            shown = run("deploy/quickstart.sh")
+            self.assertIn("HANG: 2 threads wait for each other", shown)
+            commands = [re.sub(r" {2,}#.*| +# .*", "", line.strip())
+                        for line in shown[shown.index("What to type next:"):].splitlines() if line.startswith("  ")]
+            self.assertGreater(len(commands), 9)
+            variables = next(command for command in commands if command.startswith("export "))
+            for command in commands:
+                if command.startswith("grpcurl") and not optional("grpcurl"):
+                    continue
+                script = command
+                for pattern, replacement in SUBSTITUTIONS:
+                    script = re.sub(pattern, replacement, script)
+                with self.subTest(command):
+                    run(f"{variables}; {script.split(', then:')[0]}")
+        finally:
+            run("deploy/quickstart.sh --stop")
 
 
 class ManifestsInDocumentsTest(unittest.TestCase):
