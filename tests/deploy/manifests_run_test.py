@@ -133,9 +133,13 @@ class ManifestsRunTest(StackdTest):
         program = pod["spec"]["containers"][0]
         self.mount(pod, daemon, manifests.rendered()["kubernetes/inject"])
         # As in the program: the library's volume is mounted into the other.
-        self.folders = {**{m["mountPath"]: self.dir / "agent" for m in agent["volumeMounts"]}, **self.folders}
-        (self.dir / "agent").mkdir()
-        manifests.run(STACKD, *map(self.here, agent["args"]))
+        self.assertEqual(["/run/stackd", "/run/stackd/agent"], [mount["mountPath"] for mount in agent["volumeMounts"]])
+        for mount in agent["volumeMounts"]:
+            self.folders.setdefault(mount["mountPath"], self.dir / "agent").mkdir(exist_ok=True)
+        self.folders = dict(sorted(self.folders.items(), key=lambda item: -len(item[0])))
+        manifests.run("env", f"STACKD_DIR={self.folders['/run/stackd']}", STACKD, *map(self.here, agent["args"]))
+        # What a program that crashes before there is a daemon needs.
+        self.assertTrue((self.folders["/run/stackd"] / "spool").is_dir())
         self.start(daemon)
         env = {entry["name"]: self.here(entry["value"]) for entry in program["env"]}
         self.assertTrue(pathlib.Path(env["LD_PRELOAD"]).exists(), env["LD_PRELOAD"])
