@@ -156,7 +156,9 @@ class DocumentedTest(StackdTest):
         return None
 
     def run_document(self, path):
-        blocks = [block for block in documents.fenced(path, str(path.relative_to(ROOT))) if block.language == "sh"]
+        name = str(path.relative_to(ROOT))
+        blocks = [block for block in documents.fenced(path, name) if block.language == "sh"]
+        blocks += documents.inline_commands(path, name)
         for block in blocks:
             with self.subTest(str(block)):
                 if why := self.left_out(block):

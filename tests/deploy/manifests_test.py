@@ -281,6 +281,7 @@ class InjectionTest(unittest.TestCase):
         cases = {
             "no label": lambda pod: pod["metadata"].pop("labels"),
             "another value": lambda pod: pod["metadata"]["labels"].update({"stackd.dev/inject": "false"}),
+            "the node's network": lambda pod: pod["spec"].update(hostNetwork=True),
             "Windows": lambda pod: pod["spec"].update(os={"name": "windows"}),
         }
         for name, change in cases.items():
