@@ -252,7 +252,7 @@ class InjectionTest(unittest.TestCase):
         return pod, mutate(self.policy, pod, **options)
 
     def test_each_release_that_knows_it_takes_it(self):
-        for name in ("kubernetes/inject", "helm/injection", "helm/injection-settings", "helm/mtls", "helm/otlp"):
+        for name in ("kubernetes/inject", "helm/injection", "helm/injection-settings", "helm/mtls", "helm/otlp", "helm/quiet"):
             for release in INJECTION_RELEASES:
                 with self.subTest(name, release=release):
                     pod = mutate(manifests.policy_in(rendered()[name]), PROGRAM, release)
