@@ -5,7 +5,6 @@ it must: `kubectl exec` is what the container would do, against a real daemon wi
 a cluster goes to the real kubectl, and to a server that knows one pod (cluster.py).
 """
 
-import functools
 import json
 import os
 import pathlib
@@ -72,11 +71,6 @@ def optional(name):
         return None
 
 
-@functools.cache
-def daemon_help():
-    return subprocess.run([STACKD, "--help"], capture_output=True, text=True).stdout
-
-
 class DocumentedTest(StackdTest):
     """A pod: a daemon, a program that hangs and one that has crashed; and what stands for its cluster."""
 
@@ -85,8 +79,7 @@ class DocumentedTest(StackdTest):
         if not optional("kubectl"):
             self.skipTest("there is no kubectl")
         self.metrics_port = free_port()
-        extra = ["--metrics-listen", f"127.0.0.1:{self.metrics_port}"] if "--metrics-listen" in daemon_help() else []
-        self.daemon = self.start_daemon(extra_args=extra)
+        self.daemon = self.start_daemon(extra_args=["--metrics-listen", f"127.0.0.1:{self.metrics_port}"])
         crashed = self.start_victim("crash_deaths", "call_abort", ready=None)
         crashed.process.wait(60)
         orders = self.dir / "orders"
@@ -147,12 +140,6 @@ class DocumentedTest(StackdTest):
             return "there is no helm"
         if "grpcurl" in block.text and not self.settings["programs"]["grpcurl"]:
             return "there is no grpcurl"
-        if ":7445" in block.text and "--metrics-listen" not in daemon_help():
-            return "this daemon serves no metrics"
-        if "tls.crt" in block.text and "--tls-cert" not in daemon_help():
-            return "this daemon knows no certificates"
-        if "build.sh" in block.text and not (ROOT / "deploy/image/build.sh").exists():
-            return "there is no deploy/image/build.sh"
         return None
 
     def run_document(self, path):
@@ -352,10 +339,9 @@ class ManifestsInDocumentsTest(unittest.TestCase):
                 values.write_text(block.text)
                 made = manifests.documents(manifests.helm_template(manifests.CHART, "-f", values).stdout)
                 self.assertIn("MutatingAdmissionPolicy", [document["kind"] for document in made])
-                if "check-access" in daemon_help():
-                    access = pathlib.Path(folder) / "access.yaml"
-                    access.write_text(yaml.safe_load(block.text)["access"])
-                    manifests.run(STACKD, "check-access", access)
+                access = pathlib.Path(folder) / "access.yaml"
+                access.write_text(yaml.safe_load(block.text)["access"])
+                manifests.run(STACKD, "check-access", access)
 
 
 class LinkTest(unittest.TestCase):
@@ -364,7 +350,7 @@ class LinkTest(unittest.TestCase):
         for path in [*GUIDES, *RUNBOOKS, DEPLOY / "DESIGN.md"]:
             text = path.read_text()
             for target in re.findall(r"\]\(([^)]+)\)", text):
-                if target.startswith("http") or (target == "image" and not (DEPLOY / "image").exists()):
+                if target.startswith("http"):
                     continue
                 file, _, anchor = target.partition("#")
                 with self.subTest(path.name, link=target):
