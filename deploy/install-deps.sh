@@ -120,6 +120,25 @@ install_from_go() {
     say "install-deps: $1 could not be built; tests that need it are skipped"
 }
 
+# The API server's own judgement of manifests, and kubectl where there is none. Large, so they are built here and not in a
+# test, which has a time limit.
+build_from_kubernetes() {
+  local go folder
+  folder=$(dirname "$(readlink -f "$0")")/../tests/deploy/admission
+  if [[ $CACHE_BIN/stackd-test-admission -nt $folder/go.sum ]] &&
+    { command -v kubectl >/dev/null || [[ -x $CACHE_BIN/kubectl ]]; }; then
+    return
+  fi
+  go=$(command -v go || { [[ -x /usr/local/go/bin/go ]] && echo /usr/local/go/bin/go; })
+  say "install-deps: building the API server's admission code into $CACHE_BIN (minutes)"
+  mkdir -p "$CACHE_BIN"
+  (
+    cd "$folder" && export GOFLAGS=-buildvcs=false
+    "$go" build -o "$CACHE_BIN/stackd-test-admission" . && touch "$CACHE_BIN/stackd-test-admission"
+    command -v kubectl || "$go" build -o "$CACHE_BIN/kubectl" k8s.io/kubernetes/cmd/kubectl
+  ) >&2 || say "install-deps: it could not be built; tests that need it are skipped"
+}
+
 # Schemas of the Kubernetes API, release by release, and what checks a manifest with them offline.
 install_kubernetes_validate() {
   local folder="${CACHE_BIN%/bin}/kubernetes-validate"
@@ -379,6 +398,7 @@ main() {
     install_grpcurl
     install_from_go helm "helm.sh/helm/v3/cmd/helm@$HELM_VERSION"
     install_from_go kustomize "sigs.k8s.io/kustomize/kustomize/v5@$KUSTOMIZE_VERSION"
+    build_from_kubernetes
     install_kubernetes_validate
     install_minidump_stackwalk
     install_python_peers

@@ -124,13 +124,14 @@ What to type next:
   stackctl dump demo_orders --all               # one by one, as a debugger prints them
   stackctl list                                 # the dumps so far
   stackctl show NAME                            # one of them again
-  kill -ABRT \$(cat $DIR/demo_orders.pid); sleep 1; stackctl show   # and how it looks when the program dies
   LD_PRELOAD=$PWD/$AGENT YOUR_PROGRAM   # your own program, then: stackctl dump YOUR_PROGRAM
 
   grpcurl -plaintext 127.0.0.1:$port list
   grpcurl -plaintext -d '{}' 127.0.0.1:$port stackd.v1.Stackd/ListProcesses
   grpcurl -plaintext -d '{"view": "DUMP_VIEW_TEXT"}' 127.0.0.1:$port stackd.v1.Stackd/CreateDump
   grpcurl -plaintext -unix -d '{}' $DIR/api.sock grpc.health.v1.Health/Check
+
+  kill -ABRT \$(cat $DIR/demo_orders.pid); sleep 1; stackctl show   # and how it looks when the program dies
 
   deploy/quickstart.sh --stop
 END

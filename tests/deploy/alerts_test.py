@@ -1,4 +1,4 @@
-"""Alerts and dashboard: that Prometheus takes them, that they fire where they should, and that they ask for metrics that there are."""
+"""Alerts and dashboard: Prometheus takes them, they fire where they should, and they ask for metrics that there are."""
 
 import json
 import re
@@ -9,7 +9,7 @@ import urllib.request
 import yaml
 
 import manifests
-from harness import STACKD, StackdTest, free_port
+from harness import StackdTest, free_port
 from manifests import DEPLOY, MONITORING, documents, helm_template, rendered, run, tool
 
 RULES = DEPLOY / "alerts/stackd.rules.yaml"
@@ -19,9 +19,13 @@ DASHBOARD = DEPLOY / "grafana/stackd.json"
 NOT_OURS = {"up", "container_memory_working_set_bytes", "kube_pod_init_container_resource_limits"}
 
 
+def alerts():
+    return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+
+
 def expressions():
     """Each query of rules and dashboard, by where it is; Grafana's variables replaced by what they stand for."""
-    found = {rule["alert"]: rule["expr"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]}
+    found = {rule["alert"]: rule["expr"] for rule in alerts()}
     dashboard = json.loads(DASHBOARD.read_text())
     for panel in dashboard["panels"]:
         for target in panel.get("targets", []):
@@ -48,10 +52,9 @@ class RulesTest(unittest.TestCase):
         run(tool("promtool"), "test", "rules", DEPLOY / "alerts/stackd.test.yaml")
 
     def test_each_alert_has_a_test(self):
-        alerts = {rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]}
         fired = {case["alertname"] for test in yaml.safe_load((DEPLOY / "alerts/stackd.test.yaml").read_text())["tests"]
                  for case in test["alert_rule_test"] if case["exp_alerts"]}
-        self.assertEqual(alerts, fired)
+        self.assertEqual({rule["alert"] for rule in alerts()}, fired)
 
     def test_the_unit_tests_notice_a_broken_rule(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -81,7 +84,7 @@ class RulesTest(unittest.TestCase):
 class DashboardTest(unittest.TestCase):
 
     def test_prometheus_understands_each_query(self):
-        rules = [{"record": f"query:{number}", "expr": expression} for number, expression in enumerate(expressions().values())]
+        rules = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(expressions().values())]
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
             yaml.safe_dump({"groups": [{"name": "queries", "rules": rules}]}, file)
             file.flush()
@@ -104,9 +107,6 @@ class MetricsTest(StackdTest):
     def test_each_metric_that_is_asked_for_is_served(self):
         """With the labels that are asked for."""
         port = free_port()
-        help_text = run(STACKD, "--help").stdout
-        if "--metrics-listen" not in help_text:
-            self.skipTest("this daemon serves no metrics")
         daemon = self.start_daemon(extra_args=["--metrics-listen", f"127.0.0.1:{port}"])
         victim = self.start_victim("waiting_threads", 3)
         daemon.await_process(victim.pid)

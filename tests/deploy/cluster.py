@@ -1,7 +1,7 @@
 """A server that the real kubectl takes for a cluster with one pod.
 
-It knows what kinds of objects there are, gives the pod and its log, and keeps what is sent to it. It judges nothing: what it
-was sent is for the test to look at.
+It knows what kinds of objects there are, gives the pod and its log, and keeps what is sent to it. It judges nothing:
+what it was sent is for the test to look at.
 """
 
 import http.server
@@ -28,7 +28,8 @@ SECRET = {"apiVersion": "v1", "kind": "Secret",
 
 
 def status(code, reason, message):
-    return code, {"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}
+    return code, {"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "reason": reason,
+                  "message": message}
 
 
 class Cluster:
@@ -88,7 +89,8 @@ class Cluster:
             resources = [{"name": name, "singularName": "", "namespaced": namespaced, "kind": kind,
                           "verbs": ["create", "delete", "get", "list", "patch", "update"]}
                          for name, kind, namespaced in RESOURCES[group_version]]
-            return 200, {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}
+            return 200, {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version,
+                         "resources": resources}
         if method in ("POST", "PATCH") and not re.search("/(exec|portforward|attach)$", path):
             return self.change(method, path, body)
         return self.read(path)

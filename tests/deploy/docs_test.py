@@ -1,11 +1,10 @@
 """Everything that an operator copies from the documents does what they say: commands are run, manifests are judged.
 
-A command is run in bash as it stands there, block by block. stand_in.py is in PATH in place of the programs and changes what it must:
-`kubectl exec` is what the container would do, against a real daemon with a hung and a crashed program; what goes to a cluster goes
-to the real kubectl, and to a server that knows one pod (cluster.py).
+A command is run in bash as it stands there, block by block. stand_in.py is in PATH in place of the programs and changes what
+it must: `kubectl exec` is what the container would do, against a real daemon with a hung and a crashed program; what goes to
+a cluster goes to the real kubectl, and to a server that knows one pod (cluster.py).
 """
 
-import functools
 import json
 import os
 import pathlib
@@ -48,9 +47,21 @@ EXPECTED = {
     "dashboard.enabled=true": "PrometheusRule",
 }
 
-# What README.md names that a test of its own runs.
-TESTED_ELSEWHERE = {"tests/run.sh": "it runs this test"}
+# What README.md names and others run: the first runs this test, the others are QuickstartTest's.
+RUN_ELSEWHERE = {"tests/run.sh", "deploy/quickstart.sh"}
 PROGRAMS_IN_README = ("deploy/", "tests/", "grpcurl", "stackctl", "kubectl", "helm")
+
+# What stands in manuals for something of the reader's, and what it is here.
+SUBSTITUTIONS = [
+    (r"^stackctl show NAME", "stackctl show"),
+    (r"^(stackctl \S+) NAME", r"\1 $(stackctl list -o json | jq -r '.dumps[0].name')"),
+    (r"\b1234\b", "$ORDERS_PID"),
+    (r"\bcheckout\b", "orders"),
+    (r"\| flamegraph.pl > ", "| cat > "),
+    (r"\bYOUR_PROGRAM\b", "/bin/true"),
+]
+# They end with another code than 0 when what they are for is not there, or run until they are ended.
+MAY_END_OTHERWISE = {"stackctl dump checkout --timeout 200ms": 5}
 
 
 def optional(name):
@@ -58,11 +69,6 @@ def optional(name):
         return manifests.tool(name)
     except unittest.SkipTest:
         return None
-
-
-@functools.cache
-def daemon_help():
-    return subprocess.run([STACKD, "--help"], capture_output=True, text=True).stdout
 
 
 class DocumentedTest(StackdTest):
@@ -73,8 +79,7 @@ class DocumentedTest(StackdTest):
         if not optional("kubectl"):
             self.skipTest("there is no kubectl")
         self.metrics_port = free_port()
-        extra = ["--metrics-listen", f"127.0.0.1:{self.metrics_port}"] if "--metrics-listen" in daemon_help() else []
-        self.daemon = self.start_daemon(extra_args=extra)
+        self.daemon = self.start_daemon(extra_args=["--metrics-listen", f"127.0.0.1:{self.metrics_port}"])
         crashed = self.start_victim("crash_deaths", "call_abort", ready=None)
         crashed.process.wait(60)
         orders = self.dir / "orders"
@@ -135,16 +140,12 @@ class DocumentedTest(StackdTest):
             return "there is no helm"
         if "grpcurl" in block.text and not self.settings["programs"]["grpcurl"]:
             return "there is no grpcurl"
-        if ":7445" in block.text and "--metrics-listen" not in daemon_help():
-            return "this daemon serves no metrics"
-        if "tls.crt" in block.text and "--tls-cert" not in daemon_help():
-            return "this daemon knows no certificates"
-        if "build.sh" in block.text and not (ROOT / "deploy/image/build.sh").exists():
-            return "there is no deploy/image/build.sh"
         return None
 
     def run_document(self, path):
-        blocks = [block for block in documents.fenced(path, str(path.relative_to(ROOT))) if block.language == "sh"]
+        name = str(path.relative_to(ROOT))
+        blocks = [block for block in documents.fenced(path, name) if block.language == "sh"]
+        blocks += documents.inline_commands(path, name)
         for block in blocks:
             with self.subTest(str(block)):
                 if why := self.left_out(block):
@@ -164,10 +165,11 @@ class DocumentedTest(StackdTest):
         def openssl(*arguments):
             manifests.run("/usr/bin/openssl", *arguments, cwd=self.scratch)
 
-        openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=authority")
+        new_key = ("req", "-newkey", "rsa:2048", "-nodes")
+        openssl(*new_key, "-x509", "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=authority")
         for name, alternative in (("tls", "DNS:orders.shop"), ("me", "URI:spiffe://cluster.local/ns/operations/sa/me")):
             (self.scratch / f"{name}.ext").write_text(f"subjectAltName={alternative}\n")
-            openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+            openssl(*new_key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
             openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
                     "-out", f"{name}.crt", "-extfile", f"{name}.ext")
         values = next(block for block in documents.fenced(DEPLOY / "README.md", "") if block.tag == "values")
@@ -215,11 +217,73 @@ class GuideTest(DocumentedTest):
         for block in commands:
             command = block.text.strip()
             with self.subTest(str(block)):
-                if command in TESTED_ELSEWHERE or command.startswith("deploy/quickstart.sh"):
+                if command in RUN_ELSEWHERE:
                     continue
                 if why := self.left_out(block):
                     self.skipTest(why)
                 self.run_block(block)
+
+
+    def test_the_examples_of_the_manuals(self):
+        if not shutil.which("jq"):
+            self.skipTest("there is no jq")
+        self.environment["ORDERS_PID"] = str(self.orders.pid)
+        commands = documents.indented_commands(ROOT / "client/stackctl.md", "client/stackctl.md", ("stackctl",))
+        commands += documents.indented_commands(ROOT / "daemon/stackd.md", "daemon/stackd.md", ("grpcurl",))
+        self.assertGreater(len(commands), 12)
+        for block in commands:
+            command = block.text.strip()
+            if "COMMAND" in command:  # the synopsis
+                continue
+            # Explanations that stand one space behind, where the command is long.
+            command = re.sub(r"(--timeout 200ms|-r \.verdict) .*", r"\1", command)
+            script = command
+            for pattern, replacement in SUBSTITUTIONS:
+                script = re.sub(pattern, replacement, script)
+            with self.subTest(str(block)):
+                done = self.bash(script)
+                self.assertIn(done.returncode, {0, MAY_END_OTHERWISE.get(command, 0)},
+                              f"{block}: {script}\n{done.stdout[-1000:]}{done.stderr[-1000:]}")
+
+
+class QuickstartTest(StackdTest):
+    """deploy/quickstart.sh, and what it tells the user to type next. What it builds has been built for all tests."""
+
+    def test_it_shows_a_hang_and_what_it_says_next_works(self):
+        checkout = self.dir / "checkout"
+        shutil.copytree(DEPLOY, checkout / "deploy")
+        (checkout / "bazel-bin").symlink_to(BIN)
+        tools = self.dir / "tools"
+        tools.mkdir()
+        (tools / "bazel").write_text("#!/bin/sh\nexit 0\n")
+        (tools / "bazel").chmod(0o755)
+        environment = {**os.environ, "XDG_RUNTIME_DIR": str(self.dir),
+                       "PATH": f"{tools}:{manifests.CACHE}/bin:{os.environ['PATH']}"}
+        environment.pop("STACKD_ADDRESS", None)
+
+        def run(script):
+            done = subprocess.run(["bash", "-c", script], cwd=checkout, env=environment, stdin=subprocess.DEVNULL,
+                                  capture_output=True, text=True, timeout=200)
+            self.assertEqual(0, done.returncode, f"{script}:\n{done.stdout}{done.stderr}")
+            return done.stdout
+
+        try:
+            shown = run("deploy/quickstart.sh")
+            self.assertIn("HANG: 2 threads wait for each other", shown)
+            commands = [re.sub(r" {2,}#.*| +# .*", "", line.strip())
+                        for line in shown[shown.index("What to type next:"):].splitlines() if line.startswith("  ")]
+            self.assertGreater(len(commands), 9)
+            variables = next(command for command in commands if command.startswith("export "))
+            for command in commands:
+                if command.startswith("grpcurl") and not optional("grpcurl"):
+                    continue
+                script = command
+                for pattern, replacement in SUBSTITUTIONS:
+                    script = re.sub(pattern, replacement, script)
+                with self.subTest(command):
+                    run(f"{variables}; {script.split(', then:')[0]}")
+        finally:
+            run("deploy/quickstart.sh --stop")
 
 
 class ManifestsInDocumentsTest(unittest.TestCase):
@@ -247,7 +311,8 @@ class ManifestsInDocumentsTest(unittest.TestCase):
                 built = manifests.documents(manifests.kustomize(folder / "apps/orders"))
                 pod = manifests.pod_of(built[0])
                 self.assertEqual([], list(privileges.of_pod(pod)))
-                self.assertEqual({"registry.example/tools/stackd:0.1.0"}, {c["image"] for c in pod["spec"]["initContainers"]})
+                images = {container["image"] for container in pod["spec"]["initContainers"]}
+                self.assertEqual({"registry.example/tools/stackd:0.1.0"}, images)
 
     def test_pod_templates(self):
         policy = manifests.policy_in(manifests.rendered()["kubernetes/inject"])
@@ -274,10 +339,9 @@ class ManifestsInDocumentsTest(unittest.TestCase):
                 values.write_text(block.text)
                 made = manifests.documents(manifests.helm_template(manifests.CHART, "-f", values).stdout)
                 self.assertIn("MutatingAdmissionPolicy", [document["kind"] for document in made])
-                if "check-access" in daemon_help():
-                    access = pathlib.Path(folder) / "access.yaml"
-                    access.write_text(yaml.safe_load(block.text)["access"])
-                    manifests.run(STACKD, "check-access", access)
+                access = pathlib.Path(folder) / "access.yaml"
+                access.write_text(yaml.safe_load(block.text)["access"])
+                manifests.run(STACKD, "check-access", access)
 
 
 class LinkTest(unittest.TestCase):
@@ -286,7 +350,7 @@ class LinkTest(unittest.TestCase):
         for path in [*GUIDES, *RUNBOOKS, DEPLOY / "DESIGN.md"]:
             text = path.read_text()
             for target in re.findall(r"\]\(([^)]+)\)", text):
-                if target.startswith("http") or (target == "image" and not (DEPLOY / "image").exists()):
+                if target.startswith("http"):
                     continue
                 file, _, anchor = target.partition("#")
                 with self.subTest(path.name, link=target):

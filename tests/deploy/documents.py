@@ -43,3 +43,14 @@ def indented_commands(path, name, programs):
         if match and match[1].startswith(programs):
             found.append(Block(name, number, "sh", "", re.split(r" {2,}", line.strip())[0] + "\n"))
     return found
+
+
+def inline_commands(path, name):
+    """Commands for a cluster in the running text and in tables."""
+    found, inside = [], False
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        inside ^= bool(re.match(r" *```", line))
+        if not inside:
+            found += [Block(name, number, "sh", "", command + "\n")
+                      for command in re.findall(r"`((?:kubectl -n|kubectl apply|helm \S+|grpcurl -)[^`]*)`", line)]
+    return found

@@ -1,5 +1,5 @@
-"""The manifests of deploy/kubernetes and deploy/helm: that they are what Kubernetes takes, that the three ways to add stackd give
-the same pod, and that none of them gains a privilege."""
+"""The manifests of deploy/kubernetes and deploy/helm: Kubernetes takes them, the three ways to add stackd give the same pod,
+and none of them gains a privilege."""
 
 import copy
 import json
@@ -13,8 +13,8 @@ import yaml
 
 import manifests
 import privileges
-from manifests import (CHART, DEPLOY, INJECTION_RELEASES, KUBERNETES, MONITORING, PROGRAM, RELEASES, documents, helm_template,
-                       mutate, pod_of, rendered, run, tool)
+from manifests import (CHART, DEPLOY, INJECTION_RELEASES, KUBERNETES, MONITORING, PROGRAM, RELEASES, documents, mutate,
+                       pod_of, rendered, run, tool)
 
 INJECTION = ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding")
 RENDERED = DEPLOY / "helm/rendered"
@@ -52,6 +52,17 @@ class SchemaTest(unittest.TestCase):
                 done = self.validate(release, texts)
                 # What it has no schema for it warns of, and lets pass.
                 self.assertNotIn("WARN", done.stdout + done.stderr)
+
+    def test_the_policy_is_the_same_text_in_the_api_versions_before_v1(self):
+        """As the operator's guide says."""
+        for release, version in {"1.32": "v1alpha1", "1.33": "v1alpha1", "1.34": "v1beta1", "1.35": "v1beta1"}.items():
+            with self.subTest(release):
+                text = rendered()["kubernetes/inject"].replace("admissionregistration.k8s.io/v1",
+                                                               f"admissionregistration.k8s.io/{version}")
+                done = self.validate(release, {"policy": text})
+                self.assertNotIn("WARN", done.stdout + done.stderr)
+                pod = mutate(manifests.policy_in(text), PROGRAM, release)
+                self.assertEqual("stackd", pod["spec"]["initContainers"][0]["name"])
 
     def test_an_api_server_takes_each_manifest(self):
         """Its own validation, which knows rules that no schema has."""
@@ -136,8 +147,9 @@ class PrivilegeTest(unittest.TestCase):
             self.assertEqual([sentence], [s[-len(sentence):] for s in privileges.of_document(document)])
 
     def test_one_file_names_a_host_path(self):
-        naming = {str(path.relative_to(DEPLOY)) for folder in (KUBERNETES, DEPLOY / "helm") for path in folder.rglob("*")
-                  if path.is_file() and path.suffix in (".yaml", ".tpl", ".txt", ".json") and "hostPath" in path.read_text()}
+        files = [path for folder in (KUBERNETES, DEPLOY / "helm") for path in folder.rglob("*")
+                 if path.suffix in (".yaml", ".tpl", ".txt", ".json")]
+        naming = {str(path.relative_to(DEPLOY)) for path in files if "hostPath" in path.read_text()}
         self.assertEqual({"kubernetes/node/volume.yaml"}, naming)
 
 
@@ -240,7 +252,7 @@ class InjectionTest(unittest.TestCase):
         return pod, mutate(self.policy, pod, **options)
 
     def test_each_release_that_knows_it_takes_it(self):
-        for name in ("kubernetes/inject", "helm/injection", "helm/injection-settings", "helm/mtls", "helm/otlp"):
+        for name in ("kubernetes/inject", "helm/injection", "helm/injection-settings", "helm/mtls", "helm/otlp", "helm/quiet"):
             for release in INJECTION_RELEASES:
                 with self.subTest(name, release=release):
                     pod = mutate(manifests.policy_in(rendered()[name]), PROGRAM, release)
@@ -269,6 +281,7 @@ class InjectionTest(unittest.TestCase):
         cases = {
             "no label": lambda pod: pod["metadata"].pop("labels"),
             "another value": lambda pod: pod["metadata"]["labels"].update({"stackd.dev/inject": "false"}),
+            "the node's network": lambda pod: pod["spec"].update(hostNetwork=True),
             "Windows": lambda pod: pod["spec"].update(os={"name": "windows"}),
         }
         for name, change in cases.items():
@@ -306,7 +319,8 @@ class InjectionTest(unittest.TestCase):
 class HelmTest(unittest.TestCase):
 
     def test_lint_finds_nothing(self):
-        for chart, values in [(CHART, path) for path in manifests.features().values()] + [(manifests.example_app()[1], None)]:
+        charts = [(CHART, path) for path in manifests.features().values()] + [(manifests.example_app()[1], None)]
+        for chart, values in charts:
             with self.subTest(values or chart):
                 options = ["-f", values] if values else []
                 done = run(tool("helm"), "lint", "--strict", "--kube-version", "1.37.0", *options, chart)
@@ -343,8 +357,8 @@ class HelmTest(unittest.TestCase):
         for sentence, values in cases.items():
             with self.subTest(sentence):
                 options = [option for value in values for option in ("--set", value)]
-                done = run(tool("helm"), "template", "stackd", CHART, "--kube-version", "1.37.0", "--api-versions", MONITORING,
-                           *options, ok=False)
+                done = run(tool("helm"), "template", "stackd", CHART, "--kube-version", "1.37.0",
+                           "--api-versions", MONITORING, *options, ok=False)
                 self.assertIn(sentence, done.stderr)
         for sentence, options in {
             "is there from 1.36": ["--set", "injection.enabled=true", "--kube-version", "1.35.0"],

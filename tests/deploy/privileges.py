@@ -1,4 +1,4 @@
-"""What a manifest may not have: a list of its own, so that it does not depend on what a release of Kubernetes calls restricted."""
+"""What a manifest may not have: a list of our own, whatever a release of Kubernetes calls restricted."""
 
 CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 

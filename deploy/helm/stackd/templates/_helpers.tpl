@@ -193,6 +193,8 @@ volumeMounts:
     limits:
       memory: 64Mi
   volumeMounts:
+    - name: stackd-run
+      mountPath: /run/stackd
     - name: stackd-agent
       mountPath: /run/stackd/agent
 {{- end -}}
