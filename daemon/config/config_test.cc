@@ -87,6 +87,17 @@ TEST(Config, SaysEachMistakeInOneSentenceWithExitCodeTwo) {
   EXPECT_THAT(Parse({"--nonsense"}).error().text, HasSubstr("--nonsense"));
 }
 
+TEST(Config, TakesTheFilesOfTlsTogetherOrNotAtAll) {
+  auto config = Parse({"--tls-cert", "a", "--tls-key", "b", "--tls-client-ca", "c", "--access", "d"});
+  ASSERT_TRUE(config.has_value()) << config.error().text;
+  EXPECT_EQ(config->tls_cert + config->tls_key + config->tls_client_ca + config->access, "abcd");
+  EXPECT_THAT(Parse({"--tls-cert", "a", "--tls-key", "b"}).error().text, HasSubstr("go together"));
+  EXPECT_THAT(Parse({"--tls-client-ca", "c"}).error().text, HasSubstr("go together"));
+  EXPECT_THAT(
+      Parse({"--listen", "none", "--tls-cert", "a", "--tls-key", "b", "--tls-client-ca", "c"}).error().text,
+      HasSubstr("no TLS on a Unix socket"));
+}
+
 TEST(Config, NamesTheVariableOfABadValue) {
   Environment age("STACKD_STORE_MAX_AGE", "soon");
   auto config = Parse({});
