@@ -93,9 +93,8 @@ TEST(Config, TakesTheFilesOfTlsTogetherOrNotAtAll) {
   EXPECT_EQ(config->tls_cert + config->tls_key + config->tls_client_ca + config->access, "abcd");
   EXPECT_THAT(Parse({"--tls-cert", "a", "--tls-key", "b"}).error().text, HasSubstr("go together"));
   EXPECT_THAT(Parse({"--tls-client-ca", "c"}).error().text, HasSubstr("go together"));
-  EXPECT_THAT(
-      Parse({"--listen", "none", "--tls-cert", "a", "--tls-key", "b", "--tls-client-ca", "c"}).error().text,
-      HasSubstr("no TLS on a Unix socket"));
+  EXPECT_THAT(Parse({"--listen", "none", "--tls-cert", "a", "--tls-key", "b", "--tls-client-ca", "c"}).error().text,
+              HasSubstr("no TLS on a Unix socket"));
 }
 
 TEST(Config, NamesTheVariableOfABadValue) {

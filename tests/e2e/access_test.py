@@ -6,6 +6,7 @@ import shutil
 import stat
 import subprocess
 import threading
+import time
 import unittest
 
 from authority import Authority
@@ -143,7 +144,7 @@ class AccessTest(StackdTest):
         for flags, sentence in (([], "needs mutual TLS"),
                                 (["--tls-cert", self.server.crt], "go together"),
                                 (["--tls-cert", self.server.crt, "--tls-key", self.admin.key, "--tls-client-ca",
-                                  self.authority.own.crt], "not that of")):
+                                  self.authority.own.crt], "this is not the key of")):
             with self.subTest(sentence):
                 started = subprocess.run([STACKD, "--dir", self.dir, "--listen", "0.0.0.0:0", *map(str, flags)],
                                          capture_output=True, text=True, timeout=LIMIT_S)
@@ -276,13 +277,15 @@ class AccessTest(StackdTest):
                         except grpc.RpcError as error:
                             failed.append(f"{error.code()}: {error.details()}")
 
-        threads = [threading.Thread(target=load, args=(self.dashboard,)) for _ in range(3)]
+        # An admin, who has no rate limit.
+        threads = [threading.Thread(target=load, args=(self.admin,)) for _ in range(3)]
         for thread in threads:
             thread.start()
         for generation in range(3):
             fresh = self.authority.issue(f"server{generation}", "DNS:localhost")
-            # As a kubelet or cert-manager does, and with a moment between the two files.
+            # The worst of what renews certificates: one file, and the other when the daemon has seen the first.
             os.replace(fresh.key, self.server.key)
+            eventually("it is told", lambda: daemon.log_path.read_text().count("this is not the key of") > generation, 10)
             os.replace(fresh.crt, self.server.crt)
             wanted = self.server.crt.read_text().strip()
 
@@ -299,6 +302,28 @@ class AccessTest(StackdTest):
             thread.join()
         print(f"rotation: {done[0]} calls on {done[0] // 5} connections over 3 rotations, {len(failed)} failed")
         self.assertEqual([], failed[:3])
+
+    @needs_grpcio
+    def test_half_of_a_renewal_changes_nothing(self):
+        daemon = self.start_with_tls()
+
+        def served():
+            with self.channel(daemon, self.dashboard) as channel:
+                unary(channel, "GetDaemon")(b"", timeout=20)
+
+        fresh = self.authority.issue("fresh", "DNS:localhost")
+        os.replace(fresh.key, self.server.key)
+        eventually("it is told", lambda: "this is not the key of" in daemon.log(), 10)
+        # gRPC looks each second.
+        end = time.monotonic() + 2.5
+        while time.monotonic() < end:
+            served()
+        os.replace(fresh.crt, self.server.crt)
+        eventually("the pair is used", lambda: "are used from now on" in daemon.log(), 10)
+        served()
+        self.server.crt.unlink()
+        eventually("it is told", lambda: "server.crt: cannot be read" in daemon.log(), 10)
+        served()
 
     def test_a_new_client_authority_counts_without_a_restart(self):
         daemon = self.start_with_tls()
