@@ -1,5 +1,6 @@
 """Who may do what: over mutual TLS, over the Unix socket by uid, on loopback; who may not is refused, and audited."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -186,6 +187,40 @@ class AccessTest(StackdTest):
         self.assertIn("uid:1003 has the role none", self.as_user(1003, daemon, "ps").err)
         self.assert_audited(daemon, caller="uid:1003", status="PERMISSION_DENIED")
         self.assertEqual(OK, daemon.ctl("delete", json.loads(dumped.out)["name"]).code)
+
+    def connection_of(self, uid, daemon):
+        """A user connects: (his process, the number that his connection has in the daemon)."""
+        folder = f"/proc/{daemon.process.pid}/fd"
+
+        def sockets():
+            found = set()
+            for number in os.listdir(folder):
+                with contextlib.suppress(FileNotFoundError):
+                    if os.readlink(f"{folder}/{number}").startswith("socket:"):
+                        found.add(int(number))
+            return found
+
+        before = sockets()
+        code = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); sys.stdin.read()"
+        user = subprocess.Popen(["setpriv", f"--reuid={uid}", "--clear-groups", "/usr/bin/python3", "-c", code,
+                                 str(daemon.dir / "api.sock")], stdin=subprocess.PIPE)
+        self.addCleanup(user.kill)
+        number = next(iter(eventually("the connection is there", lambda: sockets() - before)))
+        return user, number, lambda: number not in sockets()
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can call as other users")
+    def test_no_user_gets_the_number_of_another_users_connection(self):
+        """gRPC knows a connection by it, and a call may outlive its connection."""
+        daemon = self.start_daemon(extra_args=["--access", self.write_access(
+            "access: [{uid: 1001, role: read}, {uid: 1002, role: read}]")])
+        numbers = {}
+        for uid in (1001, 1002, 1001, 1002):
+            user, number, is_gone = self.connection_of(uid, daemon)
+            numbers.setdefault(uid, set()).add(number)
+            user.kill()
+            user.wait()
+            eventually("the connection is gone", is_gone)
+        self.assertFalse(numbers[1001] & numbers[1002], numbers)
 
     @unittest.skipUnless(os.geteuid() == 0, "only root can call as other users")
     def test_without_rules_nobody_else_can_connect(self):
