@@ -38,6 +38,19 @@ TEST(Config, WithoutArgumentsServesRunStackd) {
   EXPECT_THAT(config->debug_dirs, ElementsAre("/usr/lib/debug"));
 }
 
+TEST(Config, ServesHealthAndMetricsAndSendsNothingUnlessItIsTold) {
+  auto config = Parse({});
+  ASSERT_TRUE(config.has_value());
+  EXPECT_EQ(config->health_listen + config->metrics_listen + config->otlp_endpoint + config->otlp_ca, "");
+  EXPECT_EQ(config->pod_info, "/etc/podinfo");
+  Environment endpoint("STACKD_OTLP_ENDPOINT", "http://collector:4317");
+  config = Parse({"--health-listen", ":7444", "--metrics-listen", "none"});
+  ASSERT_TRUE(config.has_value());
+  EXPECT_EQ(config->health_listen, ":7444");
+  EXPECT_EQ(config->metrics_listen, "");
+  EXPECT_EQ(config->otlp_endpoint, "http://collector:4317");
+}
+
 TEST(Config, KeepsTheStoreInTheFolderThatIsServed) {
   auto config = Parse({"--dir", "/tmp/x"});
   ASSERT_TRUE(config.has_value());

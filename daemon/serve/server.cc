@@ -156,6 +156,11 @@ Result<std::unique_ptr<Server>> Server::Start(const ServedParts& parts, const Li
   SetLimits(&builder);
   builder.RegisterService(&state->guarded);
   builder.RegisterService(&state->health);
+  if (parts.calls != nullptr) {
+    std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
+    interceptors.push_back(parts.calls->MakeInterceptors());
+    builder.experimental().SetInterceptorCreators(std::move(interceptors));
+  }
   state->addresses.push_back("unix:" + *socket_path);
   if (tcp.fd.valid()) {
     state->addresses.push_back(tcp.address);
