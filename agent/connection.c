@@ -135,27 +135,37 @@ static int map_ring(struct stackd_connection* connection, int fd, uint64_t size_
   return 0;
 }
 
+/* HELLO, and the place behind it. */
+struct introduction {
+  struct stackd_hello hello;
+  char place[STACKD_PLACE_BYTES];
+};
+
 static int register_with_daemon(struct stackd_connection* connection, const struct stackd_hello* described,
-                                const struct stackd_process_files* files) {
-  struct stackd_hello hello = *described;
+                                const struct stackd_settings* settings, const struct stackd_process_files* files) {
+  struct introduction introduction;
+  struct stackd_hello* hello = &introduction.hello;
+  *hello = *described;
+  hello->header.size_bytes = (uint32_t)sizeof(*hello) + settings->place_bytes;
+  memcpy(introduction.place, settings->place, settings->place_bytes);
   int fds[MAX_FDS];
   unsigned count = 0;
   int mem = stackd_own_fd_get(&files->mem);
   int maps = stackd_own_fd_get(&files->maps);
   int proc = stackd_own_fd_hold(open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (mem >= 0) {
-    hello.flags |= STACKD_HELLO_HAS_MEM;
+    hello->flags |= STACKD_HELLO_HAS_MEM;
     fds[count++] = mem;
   }
   if (maps >= 0) {
-    hello.flags |= STACKD_HELLO_HAS_MAPS;
+    hello->flags |= STACKD_HELLO_HAS_MAPS;
     fds[count++] = maps;
   }
   if (proc >= 0) {
-    hello.flags |= STACKD_HELLO_HAS_PROC;
+    hello->flags |= STACKD_HELLO_HAS_PROC;
     fds[count++] = proc;
   }
-  int error = send_with_fds(connection->socket.fd, &hello.header, fds, count, 0);
+  int error = send_with_fds(connection->socket.fd, &hello->header, fds, count, 0);
   /* Not kept: an open folder outside would be a way out of a chroot that the program enters later. */
   if (proc >= 0) stackd_own_fd_drop(proc);
   if (error != 0) return error;
@@ -176,13 +186,13 @@ static int register_with_daemon(struct stackd_connection* connection, const stru
   return error;
 }
 
-int stackd_connection_open(struct stackd_connection* connection, const char* socket_path, const struct stackd_hello* hello,
-                           const struct stackd_process_files* files) {
+int stackd_connection_open(struct stackd_connection* connection, const struct stackd_settings* settings,
+                           const struct stackd_hello* hello, const struct stackd_process_files* files) {
   struct sockaddr_un address;
   memset(&address, 0, sizeof(address));
   address.sun_family = AF_UNIX;
-  if (strlen(socket_path) >= sizeof(address.sun_path)) return -ENAMETOOLONG;
-  strcpy(address.sun_path, socket_path);
+  if (strlen(settings->socket_path) >= sizeof(address.sun_path)) return -ENAMETOOLONG;
+  strcpy(address.sun_path, settings->socket_path);
   int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   if (fd < 0) return -errno;
   connection->socket = stackd_own_fd_take(fd);
@@ -190,7 +200,7 @@ int stackd_connection_open(struct stackd_connection* connection, const char* soc
   if (connection->socket.fd < 0) return -EBADF;
   int error = 0;
   if (connect(connection->socket.fd, (const struct sockaddr*)&address, sizeof(address)) != 0) error = -errno;
-  if (error == 0) error = register_with_daemon(connection, hello, files);
+  if (error == 0) error = register_with_daemon(connection, hello, settings, files);
   if (error != 0) stackd_connection_close(connection);
   return error;
 }

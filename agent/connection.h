@@ -24,8 +24,8 @@ union stackd_message {
 };
 
 /* Connects and registers: returns when the daemon has sent a ring. 0 or a negative errno; -EPROTO if it refused. */
-int stackd_connection_open(struct stackd_connection* connection, const char* socket_path, const struct stackd_hello* hello,
-                           const struct stackd_process_files* files);
+int stackd_connection_open(struct stackd_connection* connection, const struct stackd_settings* settings,
+                           const struct stackd_hello* hello, const struct stackd_process_files* files);
 
 /* Blocks for the next message. 0; -ENOTCONN when the daemon is gone or the program closed our socket. */
 int stackd_connection_receive(struct stackd_connection* connection, union stackd_message* message);

@@ -209,7 +209,7 @@ static int connect_and_register(void) {
   memcpy(hello->name, process_name, sizeof(hello->name));
   pthread_mutex_unlock(&shared_lock);
   stackd_spool_set_process(hello);
-  return stackd_connection_open(&connection, settings->socket_path, hello, files);
+  return stackd_connection_open(&connection, settings, hello, files);
 }
 
 static struct stackd_heartbeat_cell* ring_heartbeats(void) {

@@ -61,6 +61,19 @@ static const char* read_variable(const char* name) {
   return text != NULL && text[0] != '\0' ? text : NULL;
 }
 
+/* A variable that does not fit is left out: half a value would be another. */
+static void read_place(struct stackd_settings* settings) {
+  static const char* const kVariables[] = STACKD_PLACE_VARIABLES;
+  settings->place_bytes = 0;
+  for (size_t i = 0; i < sizeof(kVariables) / sizeof(kVariables[0]); i++) {
+    const char* value = read_variable(kVariables[i]);
+    if (value == NULL) continue;
+    size_t left = sizeof(settings->place) - settings->place_bytes;
+    int length = snprintf(settings->place + settings->place_bytes, left, "%s=%s", kVariables[i], value);
+    if (length > 0 && (size_t)length < left) settings->place_bytes += (uint32_t)length + 1;
+  }
+}
+
 int stackd_settings_read(struct stackd_settings* settings) {
   const char* disable = getenv("STACKD_DISABLE");
   if (disable != NULL && disable[0] != '\0' && strcmp(disable, "0") != 0) return -ECANCELED;
@@ -68,6 +81,7 @@ int stackd_settings_read(struct stackd_settings* settings) {
   if (dir == NULL || dir[0] == '\0') dir = kDefaultDir;
   stackd_copy_string(settings->dir, sizeof(settings->dir), dir);
   snprintf(settings->socket_path, sizeof(settings->socket_path), "%s/%s", dir, STACKD_SOCKET_NAME);
+  read_place(settings);
   const int first = first_free_signal();
   settings->dump_signal = first;
   const char* text = read_variable("STACKD_SIGNAL");

@@ -13,6 +13,9 @@ struct stackd_settings {
   int dump_signal;
   uint64_t crash_signals; /* bit n - 1 is signal n */
   uint64_t crash_hold_ns;
+  /* As it follows HELLO (wire.h). */
+  char place[STACKD_PLACE_BYTES];
+  uint32_t place_bytes;
 };
 
 /* From the environment (agent.h). 0; -ECANCELED if the agent is switched off; -EINVAL for a value that cannot be used. */

@@ -86,6 +86,14 @@ TEST_F(OptionsTest, TakeASeriesOfDumps) {
   EXPECT_EQ(Parse({"dump", "--samples", "2"})->every_ms, 1000);
 }
 
+TEST_F(OptionsTest, TakeTheFilesOfTls) {
+  auto options = Parse({"--tls-ca", "a", "--tls-cert", "b", "--tls-key", "c", "ps"});
+  ASSERT_TRUE(options.has_value()) << options.error().text;
+  EXPECT_EQ(options->tls_ca + options->tls_cert + options->tls_key, "abc");
+  EXPECT_TRUE(Parse({"--tls-ca", "a", "ps"}).has_value());
+  EXPECT_THAT(Parse({"--tls-cert", "b", "ps"}).error().text, HasSubstr("go together"));
+}
+
 TEST_F(OptionsTest, SuggestTheNearCommand) {
   EXPECT_THAT(Parse({"dmp"}).error().text, HasSubstr("did you mean dump?"));
   EXPECT_THAT(Parse({"lst"}).error().text, HasSubstr("did you mean list?"));

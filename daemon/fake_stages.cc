@@ -106,6 +106,8 @@ void Collector::OnDumpRequest(std::function<void(std::string)>) {}
 
 std::map<std::string, int64_t> Collector::Counters() const { return {{"ring_records", 7}}; }
 
+RingUsage Collector::Rings() const { return {}; }
+
 // Unwinder: the words of the stack copy are the return addresses.
 
 struct Unwinder::State {};
@@ -151,5 +153,7 @@ std::vector<std::string> Symbolizer::NameVariables(std::span<const AddressQuery>
 SymbolQuality Symbolizer::Quality(const Module&) const { return SymbolQuality::kDwarf; }
 
 int64_t Symbolizer::worker_restarts() const { return 0; }
+int64_t Symbolizer::cache_hits() const { return 0; }
+int64_t Symbolizer::cache_misses() const { return 0; }
 
 }  // namespace stackd

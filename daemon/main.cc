@@ -7,11 +7,13 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -26,7 +28,13 @@
 #include "daemon/hang_detection.h"
 #include "daemon/install_agent/install_agent.h"
 #include "daemon/log/log.h"
+#include "daemon/metrics/http_server.h"
+#include "daemon/metrics/page.h"
+#include "daemon/otlp/exporter.h"
 #include "daemon/pipeline.h"
+#include "daemon/place/locator.h"
+#include "daemon/serve/health_server.h"
+#include "daemon/serve/open_address.h"
 #include "daemon/serve/server.h"
 #include "daemon/store/dump_store.h"
 #include "daemon/symbolize/symbolizer.h"
@@ -93,6 +101,57 @@ Result<Rules> RulesOf(const Config& config) {
   return Error(Code::kInvalidArgument, rules.error()[0] + more);
 }
 
+// Where the daemon runs; its name is in no line, as all are its.
+LogPlace LoggedPlace(const Locator& locator) {
+  LogPlace place = locator.LocateDaemon().values();
+  place.erase(kServiceName);
+  return place;
+}
+
+Counters CountersOf(const OnDump& on_dump) {
+  return {{"runs", on_dump.runs()}, {"failures", on_dump.failures()}, {"dropped", on_dump.dropped()}};
+}
+
+void AddPrefixed(const std::string& prefix, const Counters& from, Counters* to) {
+  for (const auto& [name, count] : from) (*to)[prefix + name] = count;
+}
+
+// The exporter, and what feeds it; it is told of each dump that is stored.
+struct Otlp {
+  // The watch holds it too: it may be in the middle of a dump when it ends.
+  std::shared_ptr<OtlpExporter> exporter;
+  std::shared_ptr<void> watch;
+};
+
+Result<Otlp> StartOtlp(const Config& config, Pipeline* pipeline) {
+  Otlp otlp;
+  if (config.otlp_endpoint.empty()) return otlp;
+  const char* headers = getenv("OTEL_EXPORTER_OTLP_HEADERS");
+  auto started = OtlpExporter::Start(
+      {.endpoint = config.otlp_endpoint, .ca_file = config.otlp_ca, .headers = headers == nullptr ? "" : headers});
+  if (!started) return std::unexpected(started.error());
+  otlp.exporter = std::move(*started);
+  otlp.watch = pipeline->Watch([exporter = otlp.exporter](std::shared_ptr<const v1::Dump> dump) { exporter->Add(*dump); });
+  return otlp;
+}
+
+struct Metrics {
+  std::string address;  // "": not served
+  std::unique_ptr<HttpServer> server;
+};
+
+Result<Metrics> StartMetrics(const Config& config, const MeasuredParts& parts) {
+  if (config.metrics_listen.empty()) return Metrics{};
+  auto listens = ListenForAnybody("--metrics-listen", config.metrics_listen);
+  if (!listens) return std::unexpected(listens.error());
+  HttpOptions options;
+  options.pages["/metrics"] = {kMetricsContentType, [parts] { return RenderMetrics(parts); }};
+  options.pages["/healthz"] = {"text/plain; charset=utf-8", [] { return std::string("ok\n"); }};
+  auto server = HttpServer::Start(std::move(listens->fd), std::move(options));
+  if (!server) return std::unexpected(server.error());
+  return Metrics{listens->address, std::move(*server)};
+}
+
 // Whatever still runs by then holds nothing that is not on disk already.
 void EndAnywayInTime() {
   std::thread([] {
@@ -102,7 +161,7 @@ void EndAnywayInTime() {
   }).detach();
 }
 
-int Run(const Config& config) {
+int Run(const Config& config, const Locator& locator) {
   sigset_t end_signals = BlockEndSignals();
   auto rules = RulesOf(config);
   if (!rules) return Fail(rules.error().message);
@@ -110,8 +169,12 @@ int Run(const Config& config) {
   if (Result<void> made = MakeDir(config.dir); !made) return Fail(made.error().message);
 
   // First, because it makes sure that no other daemon serves the folder, the store in it included.
-  auto collector =
-      Collector::Start({.dir = config.dir, .ring_bytes = config.ring_bytes, .max_processes = config.max_processes});
+  auto collector = Collector::Start({.dir = config.dir,
+                                     .ring_bytes = config.ring_bytes,
+                                     .max_processes = config.max_processes,
+                                     .locate = [&locator](std::string_view hostname, std::string_view variables) {
+                                       return locator.Locate(hostname, variables).values();
+                                     }});
   if (!collector) return Fail(collector.error().message);
   auto store = OpenStore(config);
   if (!store) return Fail(store.error().message);
@@ -142,9 +205,32 @@ int Run(const Config& config) {
     if (!started) return Fail(started.error().message);
     hang_detection = std::move(*started);
   }
+  auto otlp = StartOtlp(config, &pipeline);
+  if (!otlp) return Fail(otlp.error().message);
   const auto hang_counters = [&hang_detection] {
-    return hang_detection == nullptr ? std::map<std::string, int64_t>() : hang_detection->Counters();
+    return hang_detection == nullptr ? Counters() : hang_detection->Counters();
   };
+  const auto on_dump_counters = [&on_dump] { return on_dump == nullptr ? Counters() : CountersOf(*on_dump); };
+  const auto otlp_counters = [&otlp] { return otlp->exporter == nullptr ? Counters() : otlp->exporter->Counters(); };
+  RpcMetrics calls({"stackd.v1.Stackd", "grpc.health.v1.Health"});
+  const Attributes place = locator.LocateDaemon();
+  // Before the API: whoever finds that finds all.
+  std::unique_ptr<HealthServer> health;
+  if (!config.health_listen.empty()) {
+    auto started = HealthServer::Start(config.health_listen, &process_health, &calls);
+    if (!started) return Fail(started.error().message);
+    health = std::move(*started);
+  }
+  auto metrics = StartMetrics(config, {.collector = collector->get(),
+                                       .pipeline = &pipeline,
+                                       .store = store->get(),
+                                       .symbolizer = &symbolizer,
+                                       .calls = &calls,
+                                       .place = place,
+                                       .hangs = hang_counters,
+                                       .on_dump = on_dump_counters,
+                                       .otlp = otlp_counters});
+  if (!metrics) return Fail(metrics.error().message);
   auto server = Server::Start({.collector = collector->get(),
                                .pipeline = &pipeline,
                                .store = store->get(),
@@ -152,7 +238,15 @@ int Run(const Config& config) {
                                .dir = config.dir,
                                .store_file = config.store,
                                .process_health = &process_health,
-                               .more_counters = hang_counters},
+                               .more_counters =
+                                   [&] {
+                                     Counters counters = hang_counters();
+                                     AddPrefixed("on_dump_", on_dump_counters(), &counters);
+                                     AddPrefixed("otlp_", otlp_counters(), &counters);
+                                     return counters;
+                                   },
+                               .resource_attributes = place.values(),
+                               .calls = &calls},
                               {.address = config.listen,
                                .tls = {.cert = config.tls_cert, .key = config.tls_key, .client_ca = config.tls_client_ca},
                                .access_file = config.access});
@@ -168,14 +262,23 @@ int Run(const Config& config) {
   std::string addresses;
   for (const std::string& address : (*server)->addresses()) addresses += (addresses.empty() ? "" : " ") + address;
   Log(LogLevel::kInfo, "stackd is ready",
-      {{"version", kVersion}, {"addresses", addresses}, {"store", config.store}, {"pid", getpid()}});
+      {{"version", kVersion},
+       {"addresses", addresses},
+       LogField::IfKnown("health", health == nullptr ? "" : health->address()),
+       LogField::IfKnown("metrics", metrics->address),
+       {"store", config.store},
+       {"pid", getpid()}});
 
   int signal_number = 0;
   sigwait(&end_signals, &signal_number);
   Log(LogLevel::kInfo, "stackd is stopping", {{"signal", strsignal(signal_number)}});
   EndAnywayInTime();
+  if (health != nullptr) health->Drain();
   (*server)->Drain(kDrainNs);
   server->reset();
+  // What these tell they ask of the rest.
+  health.reset();
+  metrics->server.reset();
   hang_detection.reset();
   // Before the pipeline, which dumps that processes asked for still use.
   collector->reset();
@@ -197,6 +300,7 @@ int main(int argc, char** argv) {
     fputs(config.error().text.c_str(), config.error().exit_code == 0 ? stdout : stderr);
     return config.error().exit_code;
   }
-  stackd::StartLog(config->log_format, config->log_level);
-  return stackd::Run(*config);
+  const stackd::Locator locator(stackd::Locator::OfThisProcess(config->pod_info));
+  stackd::StartLog(config->log_format, config->log_level, stackd::LoggedPlace(locator));
+  return stackd::Run(*config, locator);
 }

@@ -169,6 +169,12 @@ void AppendFunctions(const NamedStack& stack, std::vector<std::string>* function
   }
 }
 
+LogField ContainerOf(const v1::Dump& dump) {
+  const auto& place = dump.process().resource_attributes();
+  const auto container = place.find("k8s.container.name");
+  return LogField::IfKnown("k8s.container.name", container == place.end() ? "" : container->second);
+}
+
 std::string TimeInWords(int64_t wall_ns) {
   const time_t seconds = wall_ns / kNsPerSecond;
   tm utc;
@@ -217,6 +223,11 @@ struct Pipeline::State {
   std::atomic<int64_t> running = 0, by_request = 0, by_hang = 0, by_crash = 0, by_self = 0, shared = 0, failed = 0,
                        named_anew = 0, partial = 0;
   std::atomic<int64_t> crashes_known = 0, crashes_reread = 0;
+  PipelineMeasures measures;
+
+  std::atomic<int64_t>& Captures(Trigger trigger, PipelineMeasures::Outcome outcome) {
+    return measures.captures[static_cast<size_t>(trigger)][outcome];
+  }
   std::atomic<int64_t> unstored = 0, unwound = 0, incomplete = 0, frames = 0, unnamed = 0;
 
   std::string NextId(int64_t wall_ns) {
@@ -285,6 +296,7 @@ std::vector<NativeStack> Pipeline::State::Unwind(const Capture& capture) {
       StoredJitFrames jit(managed == nullptr ? std::span<const JitFrame>() : managed->jit_frames);
       result[i] = unwinder->Unwind(thread.registers, thread.stack, thread.stack_truncated, *capture.map,
                                    managed == nullptr ? nullptr : &jit);
+      ++measures.stacks_by_end[static_cast<size_t>(result[i].end)];
     }
     GiveBack(std::move(unwinder));
   };
@@ -375,7 +387,10 @@ bool Pipeline::State::Store(const std::shared_ptr<v1::Dump>& dump, Result<Packed
 void Pipeline::State::Count(const Capture& capture, const v1::Dump& dump, const std::vector<NamedStack>& stacks) {
   std::atomic<int64_t>* by_trigger[] = {nullptr, &by_request, &by_hang, &by_crash, &by_self};
   ++*by_trigger[static_cast<int>(capture.trigger)];
-  if (dump.state() == v1::Dump::PARTIAL) ++partial;
+  const bool is_partial = dump.state() == v1::Dump::PARTIAL;
+  if (is_partial) ++partial;
+  ++Captures(capture.trigger, is_partial ? PipelineMeasures::kPartial : PipelineMeasures::kComplete);
+  measures.capture.Observe(capture.duration_ns);
   for (const ThreadCapture& thread : capture.threads) unwound += thread.has_stack ? 1 : 0;
   for (const NamedStack& stack : stacks) {
     if (stack.native.end != StackEnd::kRoot) ++incomplete;
@@ -415,6 +430,8 @@ Pipeline::State::Made Pipeline::State::Assemble(const Capture& capture, int64_t 
       dump.get());
   FindHangs(capture, dump.get());
   dump->set_stored(true);
+  measures.unwind.Observe(unwound_ns - begin_ns);
+  measures.symbolize.Observe(named_ns - unwound_ns);
   return {std::move(dump), std::move(distinct.stacks), (unwound_ns - begin_ns) / 1000, (named_ns - unwound_ns) / 1000};
 }
 
@@ -426,6 +443,7 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
   Result<std::shared_ptr<Capture>> captured = collector->CaptureProcess(process_id, capture_request);
   if (!captured) {
     ++failed;
+    ++Captures(request.trigger, PipelineMeasures::kFailed);
     return std::unexpected(std::move(captured.error()));
   }
   const Capture& capture = **captured;
@@ -448,6 +466,7 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
   Count(capture, *dump, made.stacks);
   Log(LogLevel::kInfo, stored ? "dump stored" : "dump made",
       {{"process", dump->process().display_name()},
+       ContainerOf(*dump),
        {"dump", dump->name()},
        {"threads", dump->thread_counts().listed()},
        {"captured", dump->thread_counts().captured()},
@@ -470,6 +489,7 @@ bool Pipeline::State::FinishCrash(const Capture& capture, const std::string& id,
     Log(LogLevel::kWarning, "process crashed",
         {{"process", dump.process().display_name()},
          {"pid", dump.process().pid()},
+         ContainerOf(dump),
          {"signal", dump.crash().signal_name()},
          {"explanation", dump.crash().explanation()},
          {"fingerprint", dump.crash().fingerprint()},
@@ -634,6 +654,8 @@ std::shared_ptr<void> Pipeline::Watch(std::function<void(SharedDump)> watcher) {
     std::erase(state->watchers, entry);
   });
 }
+
+const PipelineMeasures& Pipeline::Measures() const { return state_->measures; }
 
 std::map<std::string, int64_t> Pipeline::Counters() const {
   return {{"dumps_request", state_->by_request},

@@ -2,6 +2,8 @@
 // goes the same way, but its process is let go once the raw copy is stored.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -9,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/histogram.h"
 #include "daemon/base/result.h"
 #include "daemon/collect/collector.h"
 #include "daemon/store/dump_store.h"
@@ -18,6 +21,15 @@
 namespace stackd {
 
 class Finisher;
+
+// What Counters() does not tell apart, since start.
+struct PipelineMeasures {
+  enum Outcome { kComplete, kPartial, kFailed, kOutcomes };
+
+  std::array<std::array<std::atomic<int64_t>, kOutcomes>, 5> captures{};  // by Trigger
+  std::array<std::atomic<int64_t>, 8> stacks_by_end{};                    // by StackEnd: each time one was unwound
+  DurationHistogram capture, unwind, symbolize;                           // of dumps
+};
 
 // Thread-safe.
 class Pipeline {
@@ -54,6 +66,7 @@ class Pipeline {
   // Since start, by name: "dumps_request", "dumps_partial", "crashes_known", "stacks_unwound", "stacks_incomplete",
   // "frames_unnamed", ...
   std::map<std::string, int64_t> Counters() const;
+  const PipelineMeasures& Measures() const;
 
  private:
   struct State;

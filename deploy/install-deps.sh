@@ -24,7 +24,7 @@ BUILD_PACKAGES=(
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc grpc-proto libabsl-dev
   libdw-dev libelf-dev liblzma-dev libbz2-dev zlib1g-dev libiberty-dev
   libunwind-dev libspdlog-dev libfmt-dev libsqlite3-dev libzstd-dev libxxhash-dev libcli11-dev
-  libyaml-cpp-dev
+  libyaml-cpp-dev libboost-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   libc6-dbg # so that frames in libc have names in the first dump
 )
@@ -173,14 +173,15 @@ install_python_peers() {
     say "install-deps: they could not be installed; tests that compare with them are skipped"
 }
 
-# A gRPC client of another release than Debian's, to load the daemon with.
-GRPC_PEER=grpcio==1.85.1
-install_grpc_peer() {
+# gRPC of another release than Debian's, to load the daemon with; and OpenTelemetry's published protos, to receive from it.
+GRPC_PEERS=(grpcio==1.85.1 opentelemetry-proto==1.45.2)
+install_grpc_peers() {
   local folder="${CACHE_BIN%/bin}/grpc-peer"
-  if [[ -e $folder/installed ]]; then return; fi
-  say "install-deps: installing $GRPC_PEER into $folder"
-  { /usr/bin/python3 -m venv "$folder" && "$folder/bin/pip" install --quiet "$GRPC_PEER" && touch "$folder/installed"; } >&2 ||
-    say "install-deps: it could not be installed; tests that load the daemon with it are skipped"
+  if [[ -e $folder/installed && $(<"$folder/installed") == "${GRPC_PEERS[*]}" ]]; then return; fi
+  say "install-deps: installing ${GRPC_PEERS[*]} into $folder"
+  { /usr/bin/python3 -m venv "$folder" && "$folder/bin/pip" install --quiet "${GRPC_PEERS[@]}" &&
+    printf '%s\n' "${GRPC_PEERS[*]}" >"$folder/installed"; } >&2 ||
+    say "install-deps: they could not be installed; tests that load the daemon with them are skipped"
 }
 
 # One Node.js of each release line that the agent knows, beside the one that is installed.
@@ -402,7 +403,7 @@ main() {
     install_kubernetes_validate
     install_minidump_stackwalk
     install_python_peers
-    install_grpc_peer
+    install_grpc_peers
     install_nodes
     add_rust_for_musl
     fetch_glibc_source

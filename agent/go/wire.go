@@ -32,6 +32,7 @@ const (
 
 	headerBytes   = 8
 	pathBytes     = 1024
+	placeBytes    = 2048
 	openFileBytes = 16 + pathBytes
 	welcomeBytes  = 16
 
@@ -65,6 +66,20 @@ func (m *message) finish() []byte {
 	return encoded
 }
 
+// Where the process runs: these variables, those that are set. One that does not fit is left out.
+func (m *message) place() {
+	left := placeBytes
+	for _, name := range []string{"POD_NAME", "POD_NAMESPACE", "POD_UID", "NODE_NAME", "STACKD_CONTAINER_NAME",
+		"STACKD_CONTAINER_IMAGE", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"} {
+		entry := name + "=" + os.Getenv(name) + "\x00"
+		if os.Getenv(name) == "" || len(entry) > left {
+			continue
+		}
+		left -= len(entry)
+		m.WriteString(entry)
+	}
+}
+
 func helloMessage(flags uint32, name string) []byte {
 	hostname, _ := os.Hostname()
 	executable, _ := os.Readlink("/proc/self/exe")
@@ -87,6 +102,7 @@ func helloMessage(flags uint32, name string) []byte {
 	m.text(name, 64)
 	m.text(os.Args[0], 256)
 	m.text(executable, pathBytes)
+	m.place()
 	return m.finish()
 }
 

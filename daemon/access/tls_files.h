@@ -1,8 +1,17 @@
-// The files of mutual TLS.
+// The files of mutual TLS, kept in step: gRPC is given a key and a certificate that fit each other, at any moment.
+//
+// gRPC 1.51 takes what it finds in its files each second. A key that was renewed a moment before its certificate makes it
+// refuse every connection until both are there.
 #pragma once
 
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 
+#include "daemon/base/fd.h"
 #include "daemon/base/result.h"
 
 namespace stackd {
@@ -15,7 +24,39 @@ struct TlsFiles {
   bool empty() const { return cert.empty(); }
 };
 
-// Fails with one sentence that names the file: gRPC would start, and refuse every caller without a word.
-Result<void> CheckTlsFiles(const TlsFiles& files);
+class TlsFeed {
+ public:
+  // Reads the files, now and whenever they change. Fails with one sentence that names the file. Later faults change nothing
+  // and are logged.
+  static Result<std::unique_ptr<TlsFeed>> Start(const TlsFiles& files);
+  ~TlsFeed();
+
+  // For gRPC to read: key and chain in one, and the authorities.
+  std::string identity_path() const;
+  std::string client_ca_path() const;
+
+ private:
+  struct Pem {
+    std::string cert, key, client_ca;
+    bool operator==(const Pem&) const = default;
+  };
+
+  explicit TlsFeed(TlsFiles files) : files_(std::move(files)) {}
+  Result<Pem> Read() const;
+  Result<void> Check(const Pem& pem) const;
+  Result<void> Give(const Pem& pem);
+  Result<void> ReadAndGive();
+  void Run();
+
+  const TlsFiles files_;
+  Pem seen_;
+  Fd identity_, client_ca_;
+  int64_t generation_ = 0;
+
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool ending_ = false;
+  std::thread thread_;
+};
 
 }  // namespace stackd

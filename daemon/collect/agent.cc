@@ -80,16 +80,18 @@ class WantsCapture {
 
 }  // namespace
 
-Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessFiles files, std::unique_ptr<Ring> ring,
-             std::string id, ModuleCache* modules, CollectorCounters* counters, std::unique_ptr<HeldSpoolFile> spool_file)
+Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessDescription process, ProcessFiles files,
+             std::unique_ptr<Ring> ring, ModuleCache* modules, CollectorCounters* counters,
+             std::unique_ptr<HeldSpoolFile> spool_file)
     : socket_(std::move(socket)),
       peer_uid_(peer_uid),
-      id_(std::move(id)),
+      id_(process.id),
       files_(std::make_shared<const ProcessFiles>(std::move(files))),
       memory_(std::make_shared<const MemoryReader>(files_)),
       motion_(files_),
       ring_(std::move(ring)),
       counters_(counters),
+      description_(std::move(process)),
       dump_signal_(hello.dump_signal),
       has_handler_((hello.flags & STACKD_HELLO_NO_HANDLER) == 0),
       is_goroutine_((hello.flags & STACKD_HELLO_GOROUTINE) != 0),
@@ -98,7 +100,6 @@ Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessFiles 
               [this](const std::vector<std::string>& paths, int64_t deadline_ns) { return OpenFiles(paths, deadline_ns); }),
       reader_(ring_.get()),
       spool_file_(std::move(spool_file)) {
-  description_ = DescribeProcess(hello, peer_uid, id_);
   description_.connect_wall_ns = WallNs();
   if (!files_->has_memory()) {
     description_.limits.push_back(

@@ -44,15 +44,17 @@ enum class AgentWish { kNothing, kDump, kCrash };
 
 class Agent {
  public:
-  // `peer_uid` is the kernel's word; everything in `hello` is the process's. `spool_file`, which may be nullptr, is let go
-  // when nothing more is to come out of the ring.
-  Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessFiles files, std::unique_ptr<Ring> ring,
-        std::string id, ModuleCache* modules, CollectorCounters* counters, std::unique_ptr<HeldSpoolFile> spool_file);
+  // `peer_uid` is the kernel's word; everything in `hello` is the process's, and so is what `process` was made of.
+  // `spool_file`, which may be nullptr, is let go when nothing more is to come out of the ring.
+  Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessDescription process, ProcessFiles files,
+        std::unique_ptr<Ring> ring, ModuleCache* modules, CollectorCounters* counters,
+        std::unique_ptr<HeldSpoolFile> spool_file);
 
   int socket_fd() const { return socket_.get(); }
   const std::string& id() const { return id_; }
   uid_t peer_uid() const { return peer_uid_; }
   bool connected() const { return connected_.load(); }
+  const Ring& ring() const { return *ring_; }
   ProcessDescription Describe() const;
 
   // Server thread. False: the message makes no sense, drop the connection. What of its fds is not taken stays in it.

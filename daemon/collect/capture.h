@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -64,6 +66,8 @@ struct ProcessDescription {
   int64_t connect_wall_ns = 0;
   int32_t thread_count = 0;
   std::vector<std::string> limits;
+  // Where it runs, by the names of OpenTelemetry's resource attributes.
+  std::map<std::string, std::string, std::less<>> resource_attributes;
 };
 
 // How a process died, as its agent recorded it (stackd_crash_record). Checked for form, not for truth.

@@ -26,6 +26,7 @@
 #include "daemon/collect/destroy_elsewhere.h"
 #include "daemon/collect/message_socket.h"
 #include "daemon/collect/preloader.h"
+#include "daemon/collect/process_description.h"
 #include "daemon/collect/spool.h"
 #include "daemon/collect/spool_intake.h"
 
@@ -91,6 +92,11 @@ Result<Fd> Listen(const std::string& path) {
 std::unexpected<Status> NotConnected(const std::string& process_id) {
   return Error(Code::kNotFound, "processes/" + process_id + " is not connected: it has ended, or never had the agent",
                "PROCESS_EXITED");
+}
+
+std::string_view PlaceBehind(const ReceivedMessage& hello) {
+  const std::string_view bytes(hello.bytes.data(), hello.bytes.size());
+  return bytes.substr(sizeof(stackd_hello), STACKD_PLACE_BYTES);
 }
 
 // What came with a message and was not taken.
@@ -271,8 +277,10 @@ void Collector::State::Register(Fd* socket, ReceivedMessage* message) {
 
   counters.agents_accepted++;
   int fd = socket->get();
-  auto agent = std::make_shared<Agent>(std::move(*socket), peer.uid, *hello, std::move(files), std::move(*ring),
-                                       std::move(id), &modules, &counters, std::move(spool_file));
+  ProcessDescription process = DescribeProcess(*hello, peer.uid, id);
+  if (options.locate) process.resource_attributes = options.locate(process.hostname, PlaceBehind(*message));
+  auto agent = std::make_shared<Agent>(std::move(*socket), peer.uid, *hello, std::move(process), std::move(files),
+                                       std::move(*ring), &modules, &counters, std::move(spool_file));
   by_socket[fd] = agent;
   preloader.Add(agent);
   std::lock_guard lock(mutex);
@@ -508,12 +516,29 @@ void Collector::OnDumpRequest(std::function<void(std::string)> handler) {
 
 void Collector::OnCrash(CrashHandler handler) {
   state_->crash_desk.Start(handler);
-  if (state_->spool_intake != nullptr) state_->spool_intake->Start(std::move(handler));
+  if (state_->spool_intake == nullptr) return;
+  // A file does not tell where its process ran, but on which host.
+  state_->spool_intake->Start([handler = std::move(handler), locate = state_->options.locate](
+                                  std::shared_ptr<Capture> capture, const std::function<void()>& release) {
+    if (locate) capture->process.resource_attributes = locate(capture->process.hostname, {});
+    handler(std::move(capture), release);
+  });
 }
 
 bool Collector::HurriesCrashes() const { return state_->crash_desk.InAHurry(); }
 
 std::vector<std::string> Collector::Problems() const { return state_->problems; }
+
+RingUsage Collector::Rings() const {
+  std::lock_guard lock(state_->mutex);
+  RingUsage usage{.agents = std::ssize(state_->agents)};
+  for (const auto& agent : state_->agents) {
+    const Ring& ring = agent->ring();
+    usage.capacity_bytes += int64_t{ring.slot_count()} * STACKD_SLOT_BYTES;
+    usage.used_bytes += int64_t{ring.UsedSlots()} * STACKD_SLOT_BYTES;
+  }
+  return usage;
+}
 
 std::map<std::string, int64_t> Collector::Counters() const {
   const CollectorCounters& c = state_->counters;

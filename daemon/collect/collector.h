@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/base/result.h"
@@ -15,10 +16,15 @@
 
 namespace stackd {
 
+// Where a process runs, from its host name and what its agent sent of its environment (STACKD_PLACE_VARIABLES).
+using Locate =
+    std::function<std::map<std::string, std::string, std::less<>>(std::string_view hostname, std::string_view variables)>;
+
 struct CollectorOptions {
   std::string dir;                 // stackd.sock is made here
   uint32_t ring_bytes = 1u << 20;  // of each process
   uint32_t max_processes = 1024;   // more are refused, and counted
+  Locate locate = {};              // empty: nobody knows
 };
 
 struct CaptureRequest {
@@ -35,6 +41,13 @@ struct CaptureRequest {
 // be called by the handler when it is on disk, or known from before: `release` lets the process die, or removes the file.
 // Without it the process dies when its time is over and leaves a file, or the file stays.
 using CrashHandler = std::function<void(std::shared_ptr<Capture> capture, const std::function<void()>& release)>;
+
+// Of the rings of all connected processes.
+struct RingUsage {
+  int64_t agents = 0;
+  int64_t capacity_bytes = 0;
+  int64_t used_bytes = 0;  // by records that were not read yet, or are being written
+};
 
 // Thread-safe. Owns the agents' connections and a thread that serves them.
 class Collector {
@@ -82,6 +95,8 @@ class Collector {
 
   // So many crashes wait, or one for so long, that whoever handles one is to be quick.
   bool HurriesCrashes() const;
+
+  RingUsage Rings() const;
 
   // What an operator must know: "the folder … belongs to uid 1000".
   std::vector<std::string> Problems() const;

@@ -209,6 +209,34 @@ TEST_F(CollectorTest, AProcessIsDescribedByItsHello) {
   EXPECT_THAT(process.limits, IsEmpty());
 }
 
+TEST_F(CollectorTest, WhereAProcessRunsIsLookedUpWithWhatStandsBehindItsHello) {
+  auto started = Collector::Start({.dir = dir_, .locate = [](std::string_view hostname, std::string_view variables) {
+                                     std::map<std::string, std::string, std::less<>> place;
+                                     place["hostname"] = hostname;
+                                     place["variables"] = variables;
+                                     return place;
+                                   }});
+  ASSERT_TRUE(started) << started.error().message;
+  collector_ = std::move(*started);
+  struct {
+    stackd_hello hello = Hello(77);
+    char place[8] = "A=1\0B=2";
+  } introduction;
+  introduction.hello.header.size_bytes = sizeof(introduction);
+  strcpy(introduction.hello.hostname, "pod-7");
+  FakeAgent agent(dir_), without(dir_);
+  ASSERT_TRUE(agent.Send(introduction, OwnFiles()));
+  ASSERT_EQ(agent.Answer(), "");
+  ASSERT_EQ(without.Register(Hello(78)), "");
+  ASSERT_TRUE(AwaitProcesses(2));
+  for (const ProcessDescription& process : collector_->Processes()) {
+    const auto& place = process.resource_attributes;
+    const bool has_place = process.pid == 77;
+    EXPECT_EQ(place.at("hostname"), has_place ? "pod-7" : "");
+    EXPECT_EQ(place.at("variables"), has_place ? std::string("A=1\0B=2", 8) : "");
+  }
+}
+
 TEST_F(CollectorTest, ANameCanBeGivenLaterAndTakenBack) {
   Start();
   FakeAgent agent(dir_);

@@ -93,6 +93,21 @@ std::expected<Config, ConfigExit> ParseConfig(int argc, const char* const* argv)
       ->envname("STACKD_TLS_CLIENT_CA");
   app.add_option("--access", config.access, "File that says which callers may read, dump and administer")
       ->envname("STACKD_ACCESS");
+  app.add_option("--health-listen", config.health_listen,
+                 "Address and port of the health service for probes, without TLS, open to all; like :7444 [none]")
+      ->envname("STACKD_HEALTH_LISTEN");
+  app.add_option("--metrics-listen", config.metrics_listen,
+                 "Address and port of /metrics for Prometheus, HTTP, open to all; like :7445 [none]")
+      ->envname("STACKD_METRICS_LISTEN");
+  app.add_option(
+         "--otlp-endpoint", config.otlp_endpoint,
+         "OpenTelemetry collector that crashes and hangs are sent to by OTLP/gRPC; like http://localhost:4317 [none]")
+      ->envname("STACKD_OTLP_ENDPOINT");
+  app.add_option("--otlp-ca", config.otlp_ca, "Certificates that an https collector is checked against [the system's]")
+      ->envname("STACKD_OTLP_CA");
+  app.add_option("--pod-info", config.pod_info, "Folder with the pod's labels and annotations, of the downward API")
+      ->envname("STACKD_POD_INFO")
+      ->capture_default_str();
   app.add_option("--store", config.store, "File of the stored dumps, or :memory: [DIR/store.db]")->envname("STACKD_STORE");
   app.add_option("--store-max-bytes", max_bytes, "The oldest dumps go when the store is larger")
       ->envname("STACKD_STORE_MAX_BYTES")
@@ -163,7 +178,9 @@ std::expected<Config, ConfigExit> ParseConfig(int argc, const char* const* argv)
   config.hang_detection = !no_hang_detection;
   config.ring_bytes = static_cast<uint32_t>(ring_bytes);
   if (config.store.empty()) config.store = config.dir + "/store.db";
-  if (config.listen == "none") config.listen.clear();
+  for (std::string* none : {&config.listen, &config.health_listen, &config.metrics_listen, &config.otlp_endpoint}) {
+    if (*none == "none") none->clear();
+  }
   return config;
 }
 

@@ -17,8 +17,13 @@ struct Config {
   std::string tls_cert;
   std::string tls_key;
   std::string tls_client_ca;
-  std::string access;  // a file that says who may do what; empty: the built-in roles
-  std::string store;   // a file, or ":memory:"
+  std::string access;          // a file that says who may do what; empty: the built-in roles
+  std::string health_listen;   // for probes; empty: not there
+  std::string metrics_listen;  // for a scraper; empty: not there
+  std::string otlp_endpoint;   // of a collector; empty: nothing is sent
+  std::string otlp_ca;         // a file; empty: the system's
+  std::string pod_info = "/etc/podinfo";
+  std::string store;  // a file, or ":memory:"
   int64_t store_max_bytes = 256ll << 20;
   int64_t store_max_dumps = 10'000;
   int64_t store_max_age_seconds = 30ll * 86400;

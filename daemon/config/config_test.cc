@@ -38,6 +38,19 @@ TEST(Config, WithoutArgumentsServesRunStackd) {
   EXPECT_THAT(config->debug_dirs, ElementsAre("/usr/lib/debug"));
 }
 
+TEST(Config, ServesHealthAndMetricsAndSendsNothingUnlessItIsTold) {
+  auto config = Parse({});
+  ASSERT_TRUE(config.has_value());
+  EXPECT_EQ(config->health_listen + config->metrics_listen + config->otlp_endpoint + config->otlp_ca, "");
+  EXPECT_EQ(config->pod_info, "/etc/podinfo");
+  Environment endpoint("STACKD_OTLP_ENDPOINT", "http://collector:4317");
+  config = Parse({"--health-listen", ":7444", "--metrics-listen", "none"});
+  ASSERT_TRUE(config.has_value());
+  EXPECT_EQ(config->health_listen, ":7444");
+  EXPECT_EQ(config->metrics_listen, "");
+  EXPECT_EQ(config->otlp_endpoint, "http://collector:4317");
+}
+
 TEST(Config, KeepsTheStoreInTheFolderThatIsServed) {
   auto config = Parse({"--dir", "/tmp/x"});
   ASSERT_TRUE(config.has_value());
@@ -85,6 +98,16 @@ TEST(Config, SaysEachMistakeInOneSentenceWithExitCodeTwo) {
   }
   EXPECT_THAT(Parse({"--store-max-age", "30"}).error().text, HasSubstr("write it like 30d"));
   EXPECT_THAT(Parse({"--nonsense"}).error().text, HasSubstr("--nonsense"));
+}
+
+TEST(Config, TakesTheFilesOfTlsTogetherOrNotAtAll) {
+  auto config = Parse({"--tls-cert", "a", "--tls-key", "b", "--tls-client-ca", "c", "--access", "d"});
+  ASSERT_TRUE(config.has_value()) << config.error().text;
+  EXPECT_EQ(config->tls_cert + config->tls_key + config->tls_client_ca + config->access, "abcd");
+  EXPECT_THAT(Parse({"--tls-cert", "a", "--tls-key", "b"}).error().text, HasSubstr("go together"));
+  EXPECT_THAT(Parse({"--tls-client-ca", "c"}).error().text, HasSubstr("go together"));
+  EXPECT_THAT(Parse({"--listen", "none", "--tls-cert", "a", "--tls-key", "b", "--tls-client-ca", "c"}).error().text,
+              HasSubstr("no TLS on a Unix socket"));
 }
 
 TEST(Config, NamesTheVariableOfABadValue) {

@@ -170,7 +170,8 @@ std::map<std::string, int64_t> Detector::Counters() const {
           {"hangs_spin", counters_.spins},
           {"hangs_no_progress", counters_.no_progress},
           {"hangs_not_gone", counters_.not_gone},
-          {"hangs_stopped", counters_.stopped}};
+          {"hangs_stopped", counters_.stopped},
+          {"heartbeat_last_s", counters_.last_beat_wall_ns / kNsPerSecond}};
 }
 
 }  // namespace stackd

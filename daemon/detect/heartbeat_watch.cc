@@ -31,6 +31,7 @@ HeartbeatWatch::Events HeartbeatWatch::Look(std::span<const Heartbeat> heartbeat
       before.erase(known);
     }
     const bool has_beaten = cell.heartbeat.beats != heartbeat.beats;
+    events.have_beaten |= has_beaten;
     cell.heartbeat = heartbeat;
     if (has_beaten || heartbeat.beats == 0) {
       if (cell.is_missed) events.resumed.push_back(heartbeat);

@@ -20,6 +20,7 @@ class HeartbeatWatch {
   struct Events {
     std::vector<Missed> missed;
     std::vector<Heartbeat> resumed;  // missed earlier: they beat again, or are watched no more
+    bool have_beaten = false;        // one at least, since the last look
   };
 
   // Of a heartbeat that did not come.

@@ -223,6 +223,7 @@ void ProcessWatch::LookAtHeartbeats(int64_t now_ns, const std::function<bool()>&
   const int64_t elapsed_ns = heartbeats_looked_ns_ == 0 ? 0 : now_ns - heartbeats_looked_ns_;
   const HeartbeatWatch::Events events = heartbeats_.Look(*heartbeats, elapsed_ns, judge);
   heartbeats_looked_ns_ = now_ns;
+  if (events.have_beaten) counters_->last_beat_wall_ns = WallNs();
   if (!heartbeats_.empty()) heartbeats_due_ns_ = now_ns + kHeartbeatsNs;
   for (const Heartbeat& resumed : events.resumed) {
     auto suspicion = missed_.extract(resumed.cell);

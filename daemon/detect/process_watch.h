@@ -35,6 +35,8 @@ struct DetectCounters {
   std::atomic<int64_t> sigterm_looks{0};
   // Nothing was held against a process that did not run as a whole: stopped, frozen, or at a breakpoint.
   std::atomic<int64_t> stopped{0};
+  // Since 1970: when a heartbeat was last seen to beat, of any process; 0: never.
+  std::atomic<int64_t> last_beat_wall_ns{0};
 };
 
 // Times in CLOCK_MONOTONIC of the caller's; not thread-safe.

@@ -1,6 +1,7 @@
 // A Dump in a format for people or tools. Pure; one file per format.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -21,5 +22,8 @@ void ExportTextByThread(const v1::Dump& dump, const Sink& sink);
 void ExportJson(const v1::Dump& dump, const Sink& sink);
 // "process;thread;outermost;...;innermost count" lines.
 void ExportFolded(const v1::Dump& dump, const Sink& sink);
+
+// The stack of one thread as the text formats show it; "" if it has none.
+void ExportStack(const v1::Dump& dump, int32_t tid, const Sink& sink);
 
 }  // namespace stackd

@@ -244,6 +244,22 @@ TEST(ExportTextByThread, ShowsThreadsInTheKernelsOrder) {
   ExpectGolden("threads.txt", WithoutMostThreads(Export(ExportTextByThread, MakeDump())));
 }
 
+TEST(ExportText, TheHeadLineSaysInWhichContainerOfWhichPod) {
+  v1::Dump dump = MakeDump();
+  auto& place = *dump.mutable_process()->mutable_resource_attributes();
+  const auto heading = [&] {
+    const std::string text = Export(ExportText, dump);
+    return text.substr(0, text.find(':'));
+  };
+  place["k8s.node.name"] = "node-1";
+  EXPECT_EQ(heading(), "checkout (pid 4711 on pod-7)");
+  place["k8s.pod.name"] = "checkout-0";
+  EXPECT_EQ(heading(), "checkout (pid 4711 in pod checkout-0 on node-1)");
+  place["k8s.namespace.name"] = "shop";
+  place["k8s.container.name"] = "app";
+  EXPECT_EQ(heading(), "checkout (pid 4711 in container app of pod shop/checkout-0 on node-1)");
+}
+
 TEST(ExportFolded, HasALineForEachStackAndThreadName) { ExpectGolden("folded.txt", Export(ExportFolded, MakeDump())); }
 
 TEST(ExportText, BeginsWithWhatCrashed) { ExpectGolden("crash.txt", Export(ExportText, MakeCrashDump())); }

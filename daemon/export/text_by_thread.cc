@@ -39,4 +39,12 @@ void ExportTextByThread(const v1::Dump& dump, const Sink& sink) {
   WriteNotes(dump, &out);
 }
 
+void ExportStack(const v1::Dump& dump, int32_t tid, const Sink& sink) {
+  Piecewise out(sink);
+  for (const v1::Thread& thread : dump.threads()) {
+    const v1::Stack* stack = thread.tid() == tid ? StackOf(dump, thread) : nullptr;
+    if (stack != nullptr) WriteStack(*stack, "", &out);
+  }
+}
+
 }  // namespace stackd

@@ -60,9 +60,20 @@ std::string_view TriggerInWords(v1::Dump::Trigger trigger) {
   }
 }
 
+std::string Attribute(const v1::Process& process, const char* key) {
+  const auto found = process.resource_attributes().find(key);
+  return found == process.resource_attributes().end() ? "" : found->second;
+}
+
+// "checkout (pid 7 in container app of pod shop/checkout-0 on node-1)"; outside of Kubernetes "checkout (pid 7 on HOST)".
 std::string ProcessInWords(const v1::Process& process) {
   std::string text = process.display_name() + " (pid " + std::to_string(process.pid());
-  if (!process.hostname().empty()) text += " on " + process.hostname();
+  const std::string pod = Attribute(process, "k8s.pod.name"), container = Attribute(process, "k8s.container.name"),
+                    space = Attribute(process, "k8s.namespace.name"), node = Attribute(process, "k8s.node.name");
+  if (!container.empty()) text += " in container " + container;
+  if (!pod.empty()) text += (container.empty() ? " in pod " : " of pod ") + (space.empty() ? "" : space + "/") + pod;
+  const std::string& host = pod.empty() ? process.hostname() : node;
+  if (!host.empty()) text += " on " + host;
   return Printable(text + ")");
 }
 

@@ -60,6 +60,8 @@ v1::Process ToProto(const ProcessDescription& description) {
   *process.mutable_connect_time() = ToTimestamp(description.connect_wall_ns);
   process.set_agent_abi_version(description.abi_version);
   for (const std::string& limit : description.limits) process.add_limits(ToValidUtf8(limit));
+  process.mutable_resource_attributes()->insert(description.resource_attributes.begin(),
+                                                description.resource_attributes.end());
   return process;
 }
 

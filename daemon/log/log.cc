@@ -13,6 +13,7 @@ namespace stackd {
 namespace {
 
 LogFormat g_format = LogFormat::kText;
+LogPlace g_place;
 
 spdlog::level::level_enum SpdlogLevel(LogLevel level) {
   switch (level) {
@@ -39,22 +40,28 @@ std::string JsonString(std::string_view text) {
 
 }  // namespace
 
-std::string FormatLogLine(LogFormat format, std::string_view message, std::initializer_list<LogField> fields) {
+std::string FormatLogLine(LogFormat format, std::string_view message, std::initializer_list<LogField> fields,
+                          const LogPlace& place) {
   if (format == LogFormat::kJson) {
     std::string line = "\"msg\":" + JsonString(message);
     for (const LogField& field : fields) {
+      if (field.omitted) continue;
       line += ',' + JsonString(field.key) + ':' + (field.quoted ? JsonString(field.value) : field.value);
     }
+    for (const auto& [key, value] : place) line += ',' + JsonString(key) + ':' + JsonString(value);
     return line;
   }
   std::string line = PrintableText(message);
-  for (const LogField& field : fields) line += "  " + std::string(field.key) + "=" + PrintableText(field.value);
+  for (const LogField& field : fields) {
+    if (!field.omitted) line += "  " + std::string(field.key) + "=" + PrintableText(field.value);
+  }
   return line;
 }
 
-void StartLog(LogFormat format, LogLevel level) {
+void StartLog(LogFormat format, LogLevel level, const LogPlace& place) {
   if (format == LogFormat::kAuto) format = isatty(STDERR_FILENO) ? LogFormat::kText : LogFormat::kJson;
   g_format = format;
+  g_place = place;
   const char* pattern = format == LogFormat::kJson ? R"({"ts":"%Y-%m-%dT%H:%M:%S.%FZ","level":"%l",%v})"
                                                    : "%Y-%m-%d %H:%M:%S.%eZ %^%-7l%$ %v";
   auto logger = std::make_shared<spdlog::logger>("stackd", std::make_shared<spdlog::sinks::ansicolor_stderr_sink_mt>());
@@ -66,7 +73,7 @@ void StartLog(LogFormat format, LogLevel level) {
 void Log(LogLevel level, std::string_view message, std::initializer_list<LogField> fields) {
   spdlog::level::level_enum spdlog_level = SpdlogLevel(level);
   if (!spdlog::should_log(spdlog_level)) return;
-  spdlog::log(spdlog_level, spdlog::string_view_t(FormatLogLine(g_format, message, fields)));
+  spdlog::log(spdlog_level, spdlog::string_view_t(FormatLogLine(g_format, message, fields, g_place)));
 }
 
 }  // namespace stackd

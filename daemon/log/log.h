@@ -7,7 +7,9 @@
 
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -21,18 +23,30 @@ struct LogField {
   LogField(std::string_view field_key, std::integral auto number)
       : key(field_key), value(std::to_string(number)), quoted(false) {}
 
+  // Left out of the line if `text` is empty.
+  static LogField IfKnown(std::string_view field_key, std::string_view text) {
+    LogField field(field_key, text);
+    field.omitted = text.empty();
+    return field;
+  }
+
   std::string_view key;
   std::string value;
   bool quoted;
+  bool omitted = false;
 };
 
-// Called once, before any thread is started; what is logged earlier is text.
-void StartLog(LogFormat format, LogLevel level);
+using LogPlace = std::map<std::string, std::string, std::less<>>;
+
+// Called once, before any thread is started; what is logged earlier is text. `place` is in each line of JSON: where the
+// daemon runs.
+void StartLog(LogFormat format, LogLevel level, const LogPlace& place = {});
 
 // Thread-safe.
 void Log(LogLevel level, std::string_view message, std::initializer_list<LogField> fields = {});
 
 // What stands between the level and the end of a line: JSON members, or text.
-std::string FormatLogLine(LogFormat format, std::string_view message, std::initializer_list<LogField> fields);
+std::string FormatLogLine(LogFormat format, std::string_view message, std::initializer_list<LogField> fields,
+                          const LogPlace& place = {});
 
 }  // namespace stackd

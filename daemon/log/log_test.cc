@@ -34,5 +34,17 @@ TEST(Log, OnAPipeIsOneJsonObjectPerLineWithNanoseconds) {
                             "\"msg\":\"stackd is ready\",\"dir\":\"/run/stackd\"\\}\n"));
 }
 
+TEST(LogTest, EachLineOfJsonSaysWhereTheDaemonRuns) {
+  const LogPlace place{{"k8s.pod.name", "checkout-0"}};
+  EXPECT_EQ(FormatLogLine(LogFormat::kJson, "m", {{"a", 1}}, place), R"("msg":"m","a":1,"k8s.pod.name":"checkout-0")");
+  EXPECT_EQ(FormatLogLine(LogFormat::kText, "m", {{"a", 1}}, place), "m  a=1");
+}
+
+TEST(LogTest, WhatIsNotKnownIsLeftOut) {
+  EXPECT_EQ(FormatLogLine(LogFormat::kJson, "m", {LogField::IfKnown("c", ""), LogField::IfKnown("d", "x")}),
+            R"("msg":"m","d":"x")");
+  EXPECT_EQ(FormatLogLine(LogFormat::kText, "m", {LogField::IfKnown("c", "")}), "m");
+}
+
 }  // namespace
 }  // namespace stackd

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <string>
 
 namespace stackd {
@@ -47,6 +48,14 @@ Result<std::unique_ptr<Ring>> Ring::Create(uint32_t size_bytes) {
   header->crash_slot_count = CrashSlots(ring->slot_count_);
   for (uint32_t slot = 0; slot < ring->slot_count_; slot++) header->free[slot / 64] |= 1ull << (slot % 64);
   return ring;
+}
+
+uint32_t Ring::UsedSlots() const {
+  uint32_t unused = 0;
+  for (const uint64_t& word : header()->free) {
+    unused += static_cast<uint32_t>(std::popcount(__atomic_load_n(&word, __ATOMIC_RELAXED)));
+  }
+  return slot_count_ - std::min(unused, slot_count_);
 }
 
 Ring::~Ring() {

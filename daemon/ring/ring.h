@@ -30,6 +30,8 @@ class Ring {
     const char* cells = static_cast<const char*>(memory_) + STACKD_HEARTBEATS_OFFSET;
     return reinterpret_cast<const stackd_heartbeat_cell*>(cells)[index];
   }
+  // What the process says: at most slot_count().
+  uint32_t UsedSlots() const;
   const void* slot(uint32_t index) const {
     return static_cast<const char*>(memory_) + STACKD_HEADER_BYTES + uint64_t{index} * STACKD_SLOT_BYTES;
   }

@@ -27,6 +27,7 @@ v1::Process ProcessMessage(const ProcessDescription& process) {
   message.set_agent_abi_version(process.abi_version);
   for (const std::string& limit : process.limits) message.add_limits(ToValidUtf8(limit));
   message.set_thread_count(process.thread_count);
+  message.mutable_resource_attributes()->insert(process.resource_attributes.begin(), process.resource_attributes.end());
   return message;
 }
 

@@ -84,11 +84,11 @@ void SetLimits(grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, kMaxAgeMs);
 }
 
-std::shared_ptr<grpc::ServerCredentials> Credentials(const TlsFiles& tls) {
-  if (tls.empty()) return grpc::InsecureServerCredentials();
+std::shared_ptr<grpc::ServerCredentials> Credentials(const TlsFeed* tls) {
+  if (tls == nullptr) return grpc::InsecureServerCredentials();
   grpc::experimental::TlsServerCredentialsOptions options(
-      std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(tls.key, tls.cert, tls.client_ca,
-                                                                           kLookAtTlsFilesSeconds));
+      std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(tls->identity_path(), tls->identity_path(),
+                                                                           tls->client_ca_path(), kLookAtTlsFilesSeconds));
   options.watch_root_certs();
   options.watch_identity_key_cert_pairs();
   options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
@@ -115,6 +115,7 @@ struct Server::State {
   }
 
   AccessControl access;
+  std::unique_ptr<TlsFeed> tls;
   Listener listener;
   StackdService stackd;
   GuardedStackd guarded{&stackd, &access, &listener};
@@ -134,11 +135,14 @@ Result<std::unique_ptr<Server>> Server::Start(const ServedParts& parts, const Li
   const Result<std::string> socket_path = CheckSocketPath(parts.dir);
   if (!socket_path) return std::unexpected(socket_path.error());
   ListeningSocket tcp;
+  std::unique_ptr<TlsFeed> tls;
   if (!listening.address.empty()) {
-    const bool has_tls = !listening.tls.empty();
-    if (Result<void> fit = has_tls ? CheckTlsFiles(listening.tls) : Result<void>(); !fit)
-      return std::unexpected(fit.error());
-    Result<ListeningSocket> listens = ListenAt(listening.address, has_tls);
+    if (!listening.tls.empty()) {
+      auto started = TlsFeed::Start(listening.tls);
+      if (!started) return std::unexpected(started.error());
+      tls = std::move(*started);
+    }
+    Result<ListeningSocket> listens = ListenAt(listening.address, /*has_tls=*/tls != nullptr);
     if (!listens) return std::unexpected(listens.error());
     tcp = std::move(*listens);
   }
@@ -152,12 +156,18 @@ Result<std::unique_ptr<Server>> Server::Start(const ServedParts& parts, const Li
   SetLimits(&builder);
   builder.RegisterService(&state->guarded);
   builder.RegisterService(&state->health);
+  if (parts.calls != nullptr) {
+    std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
+    interceptors.push_back(parts.calls->MakeInterceptors());
+    builder.experimental().SetInterceptorCreators(std::move(interceptors));
+  }
   state->addresses.push_back("unix:" + *socket_path);
   if (tcp.fd.valid()) {
     state->addresses.push_back(tcp.address);
     state->listener.AddTcp(std::move(tcp.fd), builder.experimental().AddExternalConnectionAcceptor(
                                                   grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-                                                  Credentials(listening.tls)));
+                                                  Credentials(tls.get())));
+    state->tls = std::move(tls);
   }
   g_audit = &state->access.audit;
   state->server = builder.BuildAndStart();

@@ -13,6 +13,7 @@
 #include "daemon/base/result.h"
 #include "daemon/collect/collector.h"
 #include "daemon/detect/process_health.h"
+#include "daemon/metrics/rpc_metrics.h"
 #include "daemon/pipeline.h"
 #include "daemon/store/dump_store.h"
 #include "daemon/symbolize/symbolizer.h"
@@ -30,6 +31,8 @@ struct ServedParts {
   size_t watch_queue_limit = 1000;
   const ProcessHealth* process_health = nullptr;  // nullptr: the health service knows no process
   std::function<std::map<std::string, int64_t>()> more_counters = {};
+  std::map<std::string, std::string, std::less<>> resource_attributes = {};  // of the daemon
+  RpcMetrics* calls = nullptr;                                               // nullptr: calls are not counted
 };
 
 // Where and for whom.

@@ -52,7 +52,7 @@ struct Totals {
   Amount crashes;
   Amount others;
   GroupTotals groups;
-  int64_t evicted = 0;
+  Evictions evicted;
   int64_t dropped = 0;
 
   Amount& Of(bool is_crash) { return is_crash ? crashes : others; }
@@ -218,7 +218,9 @@ struct DumpStore::State {
   int Evict(int64_t kept_id, Totals* totals);
   int ReadOldest(bool is_crash, int64_t kept_id, Oldest* oldest);
   // nullptr: the limits are kept.
-  const Oldest* ToBeEvicted(const Totals& totals, const Oldest& crash, const Oldest& other) const;
+  // `reason`: the limit that it goes for.
+  const Oldest* ToBeEvicted(const Totals& totals, const Oldest& crash, const Oldest& other,
+                            int64_t Evictions::** reason) const;
   void GiveBackFreePages();
 
   // Read body: the names of the dumps that are kept of the group.
@@ -435,14 +437,16 @@ int DumpStore::State::ReadOldest(bool is_crash, int64_t kept_id, Oldest* oldest)
   return SQLITE_DONE;
 }
 
-const DumpStore::State::Oldest* DumpStore::State::ToBeEvicted(const Totals& after, const Oldest& crash,
-                                                              const Oldest& other) const {
+const DumpStore::State::Oldest* DumpStore::State::ToBeEvicted(const Totals& after, const Oldest& crash, const Oldest& other,
+                                                              int64_t Evictions::** reason) const {
   const int64_t oldest_seconds = WallNs() / kNsPerSecond - options.max_age_seconds;
+  *reason = &Evictions::age;
   for (const Oldest* oldest : {&other, &crash}) {
     if (oldest->id != 0 && oldest->create_seconds < oldest_seconds) return oldest;
   }
   const bool too_many = after.dumps() > options.max_dumps, too_large = after.bytes() > options.max_bytes;
   if (!too_many && !too_large) return nullptr;
+  *reason = too_many ? &Evictions::count : &Evictions::bytes;
   // A dump that somebody asked for can be asked for again, a crash cannot; but a store full of crashes must not lose what
   // somebody just asked for.
   const bool others_have_their_share = too_many ? after.others.dumps <= options.max_dumps / kShareOfOthers
@@ -457,11 +461,12 @@ int DumpStore::State::Evict(int64_t kept_id, Totals* after) {
     int result = ReadOldest(true, kept_id, &crash);
     if (result == SQLITE_DONE) result = ReadOldest(false, kept_id, &other);
     if (result != SQLITE_DONE) return result;
-    const Oldest* oldest = ToBeEvicted(*after, crash, other);
+    int64_t Evictions::* reason = nullptr;
+    const Oldest* oldest = ToBeEvicted(*after, crash, other, &reason);
     if (oldest == nullptr) return SQLITE_DONE;
     result = DeleteRow(oldest->id, oldest->bytes, oldest == &crash, after);
     if (result != SQLITE_DONE) return result;
-    ++after->evicted;
+    ++(after->evicted.*reason);
   }
   return SQLITE_DONE;
 }
@@ -824,7 +829,14 @@ int64_t DumpStore::bytes() const {
   return state_->totals.bytes();
 }
 
+int64_t DumpStore::max_bytes() const { return state_->options.max_bytes; }
+
 int64_t DumpStore::evicted_count() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->totals.evicted.total();
+}
+
+Evictions DumpStore::evictions() const {
   const std::lock_guard lock(state_->mutex);
   return state_->totals.evicted;
 }

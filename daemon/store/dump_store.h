@@ -48,6 +48,14 @@ struct GroupQuery {
   std::string page_token;  // both as in DumpQuery
 };
 
+// Dumps that went for each limit, since start.
+struct Evictions {
+  int64_t age = 0;
+  int64_t count = 0;
+  int64_t bytes = 0;
+  int64_t total() const { return age + count + bytes; }
+};
+
 // A finished dump, ready to be written.
 struct PackedDump {
   std::shared_ptr<const v1::Dump> dump;
@@ -102,7 +110,9 @@ class DumpStore {
 
   int64_t dump_count() const;
   int64_t bytes() const;
+  int64_t max_bytes() const;
   int64_t evicted_count() const;
+  Evictions evictions() const;
   // Crashes that were counted and whose dump was dropped, because their group has enough.
   int64_t dropped_count() const;
   // What an operator must know: "store.db was corrupt and was moved to store.db.corrupt-1".

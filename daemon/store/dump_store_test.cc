@@ -309,6 +309,7 @@ TEST_F(DumpStoreTest, EvictsTheOldestAboveTheCount) {
   for (int i = 0; i < 10; ++i) Put(store.get(), MakeDump(i));
   EXPECT_EQ(NamesOf(*store->List({})), (std::vector{MakeDump(9).name(), MakeDump(8).name(), MakeDump(7).name()}));
   EXPECT_EQ(store->evicted_count(), 7);
+  EXPECT_EQ(store->evictions().count, 7);
   EXPECT_EQ(store->dump_count(), 3);
 }
 

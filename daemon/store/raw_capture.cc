@@ -117,6 +117,7 @@ void SerializeProcess(const ProcessDescription& process, store::RawProcess* raw)
   raw->set_connect_wall_ns(process.connect_wall_ns);
   raw->set_thread_count(process.thread_count);
   for (const std::string& limit : process.limits) raw->add_limits(limit);
+  for (const auto& [key, value] : process.resource_attributes) (*raw->mutable_resource_attributes())[key] = value;
 }
 
 ProcessDescription ParseProcess(const store::RawProcess& raw) {
@@ -133,6 +134,7 @@ ProcessDescription ParseProcess(const store::RawProcess& raw) {
   process.connect_wall_ns = raw.connect_wall_ns();
   process.thread_count = raw.thread_count();
   process.limits.assign(raw.limits().begin(), raw.limits().end());
+  process.resource_attributes.insert(raw.resource_attributes().begin(), raw.resource_attributes().end());
   return process;
 }
 

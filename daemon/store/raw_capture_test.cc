@@ -37,7 +37,8 @@ Capture MakeCapture() {
                      .start_wall_ns = 1,
                      .connect_wall_ns = 2,
                      .thread_count = 3,
-                     .limits = {"a limit"}};
+                     .limits = {"a limit"},
+                     .resource_attributes = {{"k8s.pod.name", "checkout-0"}}};
   capture.trigger = Trigger::kHang;
   capture.begin_wall_ns = 123;
   capture.duration_ns = 456;
@@ -119,6 +120,7 @@ void ExpectEqual(const Capture& a, const Capture& b) {
   EXPECT_EQ(a.process.connect_wall_ns, b.process.connect_wall_ns);
   EXPECT_EQ(a.process.thread_count, b.process.thread_count);
   EXPECT_EQ(a.process.limits, b.process.limits);
+  EXPECT_EQ(a.process.resource_attributes, b.process.resource_attributes);
   EXPECT_EQ(a.trigger, b.trigger);
   EXPECT_EQ(a.begin_wall_ns, b.begin_wall_ns);
   EXPECT_EQ(a.duration_ns, b.duration_ns);

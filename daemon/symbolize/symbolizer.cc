@@ -243,6 +243,7 @@ struct Symbolizer::State {
   bool stopping = false;
   size_t waiting = 0;
   SymbolCache cache;
+  std::atomic<int64_t> cache_hits{0}, cache_misses{0};
   const uint64_t memory_limit_bytes;
   const std::chrono::nanoseconds idle_limit;
   Lane names;
@@ -271,6 +272,7 @@ std::vector<std::shared_ptr<const SourceLocation>> Symbolizer::State::LookUp(std
       slot.retry_ns = 0;
       cache.Set(slot, nullptr, false);
     }
+    ++(slot.is_final ? cache_hits : cache_misses);
     if (!slot.is_final) Request(queries[i], *entry, slot, with_lines);
     if (slot.is_final) {
       locations[i] = slot.location;
@@ -334,6 +336,9 @@ SymbolQuality Symbolizer::Quality(const Module& module) const {
   const SymbolModule* entry = state_->cache.FindModule(module);
   return entry != nullptr ? entry->quality : SymbolQuality::kNone;
 }
+
+int64_t Symbolizer::cache_hits() const { return state_->cache_hits; }
+int64_t Symbolizer::cache_misses() const { return state_->cache_misses; }
 
 int64_t Symbolizer::worker_restarts() const { return state_->names.worker.deaths() + state_->lines.worker.deaths(); }
 

@@ -71,6 +71,10 @@ class Symbolizer {
   // Times that the worker ended without being told to.
   int64_t worker_restarts() const;
 
+  // Addresses that were asked for, since start: those that were known, and the others.
+  int64_t cache_hits() const;
+  int64_t cache_misses() const;
+
  private:
   struct State;
   std::unique_ptr<State> state_;

@@ -1,11 +1,13 @@
 """Who may do what: over mutual TLS, over the Unix socket by uid, on loopback; who may not is refused, and audited."""
 
+import contextlib
 import json
 import os
 import shutil
 import stat
 import subprocess
 import threading
+import time
 import unittest
 
 from authority import Authority
@@ -143,7 +145,7 @@ class AccessTest(StackdTest):
         for flags, sentence in (([], "needs mutual TLS"),
                                 (["--tls-cert", self.server.crt], "go together"),
                                 (["--tls-cert", self.server.crt, "--tls-key", self.admin.key, "--tls-client-ca",
-                                  self.authority.own.crt], "not that of")):
+                                  self.authority.own.crt], "this is not the key of")):
             with self.subTest(sentence):
                 started = subprocess.run([STACKD, "--dir", self.dir, "--listen", "0.0.0.0:0", *map(str, flags)],
                                          capture_output=True, text=True, timeout=LIMIT_S)
@@ -185,6 +187,40 @@ class AccessTest(StackdTest):
         self.assertIn("uid:1003 has the role none", self.as_user(1003, daemon, "ps").err)
         self.assert_audited(daemon, caller="uid:1003", status="PERMISSION_DENIED")
         self.assertEqual(OK, daemon.ctl("delete", json.loads(dumped.out)["name"]).code)
+
+    def connection_of(self, uid, daemon):
+        """A user connects: (his process, the number that his connection has in the daemon)."""
+        folder = f"/proc/{daemon.process.pid}/fd"
+
+        def sockets():
+            found = set()
+            for number in os.listdir(folder):
+                with contextlib.suppress(FileNotFoundError):
+                    if os.readlink(f"{folder}/{number}").startswith("socket:"):
+                        found.add(int(number))
+            return found
+
+        before = sockets()
+        code = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); sys.stdin.read()"
+        user = subprocess.Popen(["setpriv", f"--reuid={uid}", "--clear-groups", "/usr/bin/python3", "-c", code,
+                                 str(daemon.dir / "api.sock")], stdin=subprocess.PIPE)
+        self.addCleanup(user.kill)
+        number = next(iter(eventually("the connection is there", lambda: sockets() - before)))
+        return user, number, lambda: number not in sockets()
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can call as other users")
+    def test_no_user_gets_the_number_of_another_users_connection(self):
+        """gRPC knows a connection by it, and a call may outlive its connection."""
+        daemon = self.start_daemon(extra_args=["--access", self.write_access(
+            "access: [{uid: 1001, role: read}, {uid: 1002, role: read}]")])
+        numbers = {}
+        for uid in (1001, 1002, 1001, 1002):
+            user, number, is_gone = self.connection_of(uid, daemon)
+            numbers.setdefault(uid, set()).add(number)
+            user.kill()
+            user.wait()
+            eventually("the connection is gone", is_gone)
+        self.assertFalse(numbers[1001] & numbers[1002], numbers)
 
     @unittest.skipUnless(os.geteuid() == 0, "only root can call as other users")
     def test_without_rules_nobody_else_can_connect(self):
@@ -276,13 +312,15 @@ class AccessTest(StackdTest):
                         except grpc.RpcError as error:
                             failed.append(f"{error.code()}: {error.details()}")
 
-        threads = [threading.Thread(target=load, args=(self.dashboard,)) for _ in range(3)]
+        # An admin, who has no rate limit.
+        threads = [threading.Thread(target=load, args=(self.admin,)) for _ in range(3)]
         for thread in threads:
             thread.start()
         for generation in range(3):
             fresh = self.authority.issue(f"server{generation}", "DNS:localhost")
-            # As a kubelet or cert-manager does, and with a moment between the two files.
+            # The worst of what renews certificates: one file, and the other when the daemon has seen the first.
             os.replace(fresh.key, self.server.key)
+            eventually("it is told", lambda: daemon.log_path.read_text().count("this is not the key of") > generation, 10)
             os.replace(fresh.crt, self.server.crt)
             wanted = self.server.crt.read_text().strip()
 
@@ -299,6 +337,28 @@ class AccessTest(StackdTest):
             thread.join()
         print(f"rotation: {done[0]} calls on {done[0] // 5} connections over 3 rotations, {len(failed)} failed")
         self.assertEqual([], failed[:3])
+
+    @needs_grpcio
+    def test_half_of_a_renewal_changes_nothing(self):
+        daemon = self.start_with_tls()
+
+        def served():
+            with self.channel(daemon, self.dashboard) as channel:
+                unary(channel, "GetDaemon")(b"", timeout=20)
+
+        fresh = self.authority.issue("fresh", "DNS:localhost")
+        os.replace(fresh.key, self.server.key)
+        eventually("it is told", lambda: "this is not the key of" in daemon.log(), 10)
+        # gRPC looks each second.
+        end = time.monotonic() + 2.5
+        while time.monotonic() < end:
+            served()
+        os.replace(fresh.crt, self.server.crt)
+        eventually("the pair is used", lambda: "are used from now on" in daemon.log(), 10)
+        served()
+        self.server.crt.unlink()
+        eventually("it is told", lambda: "server.crt: cannot be read" in daemon.log(), 10)
+        served()
 
     def test_a_new_client_authority_counts_without_a_restart(self):
         daemon = self.start_with_tls()

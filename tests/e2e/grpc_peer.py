@@ -30,10 +30,6 @@ def unary(channel, method):
     return channel.unary_unary(f"/stackd.v1.Stackd/{method}", request_serializer=_same, response_deserializer=_same)
 
 
-def stream(channel, method):
-    return channel.unary_stream(f"/stackd.v1.Stackd/{method}", request_serializer=_same, response_deserializer=_same)
-
-
 def text_field(number, text):
     """A field of a message: a string shorter than 16 KiB."""
     data = text.encode()

@@ -193,6 +193,12 @@ def hello(abi=1, flags=7, pid=42, ticks=1000, signal=34, exe=b"/usr/bin/sleep"):
     return message(HELLO, body)
 
 
+def placed(variables):
+    """HELLO, and what stands behind it."""
+    plain = hello()
+    return plain[:4] + struct.pack("<I", len(plain) + len(variables)) + plain[8:] + variables
+
+
 def file_answer(request_id, error=0):
     return message(FILE, struct.pack("<Ii", request_id, error))
 
@@ -277,6 +283,10 @@ def write_registrations():
         "heartbeats": good + heartbeat(0, 0, 5) + heartbeat(0, 8, 1000 | 7 << 32) + heartbeat(0, 16, 0x0A41FF1B42)
         + heartbeat(63, 8, 2**64 - 1) + heartbeat(62, 8, 1) + finish,
         "good": good + finish,
+        "placed": operation(SEND, placed(b"POD_NAME=a-0\0OTEL_RESOURCE_ATTRIBUTES=k=%41,x=1\0STACKD_CONTAINER_IMAGE=a:1@b\0"),
+                            [MEM, MAPS, PROC]) + finish,
+        "placed_nonsense": operation(SEND, placed(b"=\0\0POD_NAME\0OTEL_RESOURCE_ATTRIBUTES=%,=%zz\xff" + b"x" * 3000),
+                                     [MEM, MAPS, PROC]) + finish,
         "files_answered": good + operation(ANSWER, bytes([0, ELF] * 8)) + finish,
         "files_of_wrong_kinds": good + operation(ANSWER, bytes([0, PIPE, 0, SOCKET, 0, MEMFD, 0, FIFO, 0, FOLDER, 2, 0])) + finish,
         "no_fds": operation(SEND, hello(flags=0)) + finish,

@@ -34,6 +34,7 @@
 #include "daemon/collect/futex_words.h"
 #include "daemon/collect/lock_layout.h"
 #include "daemon/log/log.h"
+#include "daemon/place/locator.h"
 #include "stackd/wire.h"
 
 extern char** environ;
@@ -129,7 +130,12 @@ struct World {
     dir = name;
     // Before the collector, whose threads log until it ends.
     StartLog(LogFormat::kText, LogLevel::kError);
-    auto started = Collector::Start({.dir = dir, .ring_bytes = kRingBytes, .max_processes = kMaxProcesses});
+    auto started = Collector::Start({.dir = dir,
+                                     .ring_bytes = kRingBytes,
+                                     .max_processes = kMaxProcesses,
+                                     .locate = [this](std::string_view hostname, std::string_view variables) {
+                                       return locator.Locate(hostname, variables).values();
+                                     }});
     Check(started.has_value());
     collector = std::move(*started);
     collector->OnDumpRequest([](std::string) {});

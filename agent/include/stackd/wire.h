@@ -1,7 +1,7 @@
 /* The messages between an agent and the daemon: one SOCK_SEQPACKET connection to $STACKD_DIR/stackd.sock per process.
  *
  *     agent                                   daemon
- *       HELLO + fds [mem, maps, proc]  ---->
+ *       HELLO [place] + fds [mem, maps, proc]  ---->
  *                                      <----  WELCOME + fds [ring, spool]  (or REJECT, then close)
  *                                      <----  OPEN_FILE                for each mapped ELF file the daemon wants
  *       FILE + fd (or an error)        ---->
@@ -84,6 +84,15 @@ struct stackd_hello {
   char exe[STACKD_PATH_BYTES];
 };
 STACKD_ABI_ASSERT(sizeof(struct stackd_hello) == 1448);
+
+/* Where the process runs: what may follow HELLO, in the same message. Variables of its environment, "NAME=value", each
+ * NUL-terminated, those of STACKD_PLACE_VARIABLES that are set and no others. The daemon takes them for the process's own
+ * word. An agent that sends none, and a daemon that reads none, are as good as before. */
+#define STACKD_PLACE_BYTES 2048u
+#define STACKD_PLACE_VARIABLES                                               \
+  {"POD_NAME",          "POD_NAMESPACE",           "POD_UID",                \
+   "NODE_NAME",         "STACKD_CONTAINER_NAME",   "STACKD_CONTAINER_IMAGE", \
+   "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"}
 
 struct stackd_welcome {
   struct stackd_message_header header;

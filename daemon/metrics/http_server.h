@@ -1,0 +1,46 @@
+// GET over HTTP/1.1 for a scraper, on one thread: a few pages, one request per connection, everything bounded. It serves
+// what anybody may see, so nobody is asked who he is.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "daemon/base/fd.h"
+#include "daemon/base/result.h"
+
+namespace stackd {
+
+struct HttpPage {
+  std::string content_type;
+  std::function<std::string()> body;  // called on the server's thread
+};
+
+struct HttpOptions {
+  std::map<std::string, HttpPage> pages;  // by path: "/metrics"
+  // More are closed as they come.
+  size_t max_connections = 32;
+  // For a request to come whole, and for its answer to be read.
+  int64_t timeout_ms = 5'000;
+};
+
+class HttpServer {
+ public:
+  // `listening`: a TCP socket. Fails with one sentence.
+  static Result<std::unique_ptr<HttpServer>> Start(Fd listening, HttpOptions options);
+  ~HttpServer();
+
+  // Since start.
+  int64_t requests() const;
+  int64_t refused_connections() const;
+
+ private:
+  struct State;
+  explicit HttpServer(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace stackd

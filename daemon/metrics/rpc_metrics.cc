@@ -1,0 +1,120 @@
+#include "daemon/metrics/rpc_metrics.h"
+
+#include <google/protobuf/descriptor.h>
+
+#include <utility>
+
+#include "daemon/base/clock.h"
+
+namespace stackd {
+namespace {
+
+using grpc::experimental::InterceptionHookPoints;
+using grpc::experimental::InterceptorBatchMethods;
+
+constexpr std::array<const char*, 17> kCodeNames = {
+    "OK",       "Canceled",       "Unknown",          "InvalidArgument",   "DeadlineExceeded",
+    "NotFound", "AlreadyExists",  "PermissionDenied", "ResourceExhausted", "FailedPrecondition",
+    "Aborted",  "OutOfRange",     "Unimplemented",    "Internal",          "Unavailable",
+    "DataLoss", "Unauthenticated"};
+
+const char* TypeOf(const google::protobuf::MethodDescriptor& method) {
+  if (method.client_streaming()) return method.server_streaming() ? "bidi_stream" : "client_stream";
+  return method.server_streaming() ? "server_stream" : "unary";
+}
+
+}  // namespace
+
+// Of one call. Lives as long as gRPC knows of the call.
+class RpcMetrics::Interceptor : public grpc::experimental::Interceptor {
+ public:
+  explicit Interceptor(Method* method) : method_(method), begin_ns_(MonotonicNs()) { ++method_->started; }
+  // No status was sent: the caller had gone.
+  ~Interceptor() override {
+    if (!handled_) Count(grpc::StatusCode::CANCELLED);
+  }
+
+  void Intercept(InterceptorBatchMethods* batch) override {
+    if (batch->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS))
+      Count(batch->GetSendStatus().error_code());
+    batch->Proceed();
+  }
+
+ private:
+  void Count(grpc::StatusCode code) {
+    handled_ = true;
+    const auto index = static_cast<size_t>(code);
+    ++method_->handled[index < kCodes ? index : static_cast<size_t>(grpc::StatusCode::UNKNOWN)];
+    method_->duration.Observe(MonotonicNs() - begin_ns_);
+  }
+
+  Method* const method_;
+  const int64_t begin_ns_;
+  bool handled_ = false;
+};
+
+class RpcMetrics::Factory : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  explicit Factory(RpcMetrics* metrics) : metrics_(metrics) {}
+
+  grpc::experimental::Interceptor* CreateServerInterceptor(grpc::experimental::ServerRpcInfo* call) override {
+    auto method = metrics_->methods_.find(std::string_view(call->method()));
+    if (method == metrics_->methods_.end()) method = metrics_->methods_.find(std::string_view());
+    return new Interceptor(&method->second);
+  }
+
+ private:
+  RpcMetrics* const metrics_;
+};
+
+RpcMetrics::RpcMetrics(std::initializer_list<std::string_view> services) {
+  const auto add = [this](const std::string& path, std::string service, std::string name, const char* type) {
+    Method& method = methods_[path];
+    method.service = std::move(service);
+    method.name = std::move(name);
+    method.type = type;
+  };
+  add("", "other", "other", "unary");
+  for (const std::string_view service : services) {
+    const auto* descriptor = google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(std::string(service));
+    for (int i = 0; descriptor != nullptr && i < descriptor->method_count(); ++i) {
+      const auto& method = *descriptor->method(i);
+      add("/" + descriptor->full_name() + "/" + method.name(), descriptor->full_name(), method.name(), TypeOf(method));
+    }
+  }
+}
+
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> RpcMetrics::MakeInterceptors() {
+  return std::make_unique<Factory>(this);
+}
+
+void RpcMetrics::Write(Exposition* out) const {
+  const auto labels = [](const Method& method) {
+    return std::array<Exposition::Label, 3>{
+        {{"grpc_type", method.type}, {"grpc_service", method.service}, {"grpc_method", method.name}}};
+  };
+  out->Family("counter", "grpc_server_started_total", "Calls that were begun.");
+  for (const auto& [path, method] : methods_) out->Sample(labels(method), method.started.load());
+  out->Family("counter", "grpc_server_handled_total", "Calls that have ended, by their status.");
+  for (const auto& [path, method] : methods_) {
+    for (size_t code = 0; code < kCodes; ++code) {
+      // There from the start, so that the first one shows as a change: what is well, and what is not.
+      const int64_t handled = method.handled[code].load();
+      if (handled == 0 && code != 0) continue;
+      out->Sample({{"grpc_type", method.type},
+                   {"grpc_service", method.service},
+                   {"grpc_method", method.name},
+                   {"grpc_code", kCodeNames[code]}},
+                  handled);
+    }
+  }
+  out->Family("histogram", "grpc_server_handling_seconds", "How long calls took; streams until their end.");
+  for (const auto& [path, method] : methods_) {
+    // Fifty empty ones would be most of the page.
+    if (method.started.load() == 0) continue;
+    out->Sample({{"grpc_type", method.type}, {"grpc_service", method.service}, {"grpc_method", method.name}},
+                method.duration);
+  }
+}
+
+}  // namespace stackd

@@ -1,0 +1,73 @@
+#include "daemon/otlp/endpoint.h"
+
+#include <grpcpp/support/status.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdint>
+#include <string_view>
+
+#include "daemon/place/attributes.h"
+
+namespace stackd {
+namespace {
+
+constexpr std::string_view kDefaultPort = ":4317";
+
+bool IsPort(std::string_view text) {
+  uint16_t port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  return error == std::errc() && end == text.data() + text.size() && port != 0;
+}
+
+bool IsHost(std::string_view host) {
+  // A bracketed IPv6 address, a name or an IPv4 address.
+  const bool has_brackets = host.starts_with('[') && host.ends_with(']');
+  return !host.empty() && std::ranges::all_of(host, [&](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '.' || c == '-' || (has_brackets && (c == ':' || c == '[' || c == ']'));
+  });
+}
+
+}  // namespace
+
+Result<Endpoint> ParseEndpoint(const std::string& url) {
+  const auto not_understood = [&] {
+    return Error(Code::kInvalidArgument, "--otlp-endpoint \"" + url +
+                                             "\" is not understood: write it like http://localhost:4317 or "
+                                             "https://collector.example:4317");
+  };
+  Endpoint endpoint;
+  std::string_view rest = url;
+  for (const auto& [scheme, has_tls] : {std::pair{"http://", false}, std::pair{"https://", true}}) {
+    if (!rest.starts_with(scheme)) continue;
+    rest.remove_prefix(std::string_view(scheme).size());
+    endpoint.has_tls = has_tls;
+    break;
+  }
+  if (rest.size() == url.size()) return not_understood();
+  if (rest.ends_with('/')) rest.remove_suffix(1);
+  const size_t colon = rest.rfind(':');
+  const bool has_port = colon != std::string_view::npos && !rest.ends_with(']');
+  const std::string_view host = rest.substr(0, has_port ? colon : rest.size());
+  if (!IsHost(host) || (has_port && !IsPort(rest.substr(colon + 1)))) return not_understood();
+  endpoint.target = std::string(rest) + std::string(has_port ? "" : kDefaultPort);
+  return endpoint;
+}
+
+std::multimap<std::string, std::string> ParseHeaders(const std::string& text) {
+  // The same form as that of resource attributes, and the same limits.
+  Attributes parsed;
+  AddResourceAttributes(text, &parsed);
+  std::multimap<std::string, std::string> headers;
+  for (auto [key, value] : parsed.values()) {
+    std::string lower = key;
+    std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    const bool is_reserved = lower.starts_with("grpc-") || lower.find('/') != std::string::npos || lower.ends_with("-bin");
+    const bool is_ascii = std::ranges::all_of(value, [](unsigned char c) { return c >= 0x20 && c < 0x7f; });
+    if (!is_reserved && is_ascii) headers.emplace(std::move(lower), value);
+  }
+  return headers;
+}
+
+}  // namespace stackd

@@ -1,0 +1,79 @@
+// Sends crashes and hangs to an OpenTelemetry collector, over OTLP/gRPC. A dump is stored before it is told of: what cannot
+// be sent is lost for the collector, not for stackctl, and it is counted.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/result.h"
+#include "stackd/v1/stackd.pb.h"
+
+namespace stackd {
+
+struct OtlpOptions {
+  std::string endpoint;  // "http://localhost:4317"
+  std::string ca_file;   // PEM; empty: the authorities of the system. Of https only.
+  std::string headers;   // as OTEL_EXPORTER_OTLP_HEADERS; they may hold secrets, so they come from there alone
+  size_t queue_limit = 256;
+  // One try; what is between two, which doubles up to the second; and how long one record is tried.
+  int64_t timeout_ns = 10 * kNsPerSecond;
+  int64_t first_pause_ns = kNsPerSecond;
+  int64_t longest_pause_ns = 30 * kNsPerSecond;
+  int64_t give_up_ns = 300 * kNsPerSecond;
+};
+
+// Thread-safe.
+class OtlpExporter {
+ public:
+  // Fails with one sentence that says what to change. A collector that is not there is not a failure: it may come.
+  static Result<std::unique_ptr<OtlpExporter>> Start(OtlpOptions options);
+  // Tries to send what waits, for at most a second.
+  ~OtlpExporter();
+
+  // Does not block, and takes nothing but crashes and hangs. Where too many wait it is dropped, and not one of those before
+  // it: what comes first is the cause more often than what comes last.
+  void Add(const v1::Dump& dump);
+
+  // Since start: "sent"; of those that were dropped "queue_full", "refused" (by the collector, for good) and "late" (tried
+  // for too long, or stackd ended); and "waiting".
+  std::map<std::string, int64_t> Counters() const;
+
+ private:
+  struct Link;
+  struct Waiting;
+
+  OtlpExporter(OtlpOptions options, std::unique_ptr<Link> link);
+  void Run();
+  // Until it has come to an end, one way or the other.
+  void Send(std::vector<Waiting> batch);
+  // nullopt: it can be tried again, after `pause_ns`.
+  struct Outcome {
+    int64_t sent = 0, refused = 0;
+  };
+  std::optional<Outcome> Try(const std::vector<Waiting>& batch, int64_t* pause_ns);
+  void TellOfChange(bool works, const std::string& why);
+
+  const OtlpOptions options_;
+  const std::unique_ptr<Link> link_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Waiting> queue_;
+  size_t being_sent_ = 0;
+  int64_t sent_ = 0, queue_full_ = 0, refused_ = 0, late_ = 0;
+  int64_t end_ns_ = INT64_MAX;  // when the last try must be over
+  bool has_ended_ = false;
+  bool works_ = true;  // of the thread
+  std::thread thread_;
+};
+
+}  // namespace stackd

@@ -1,0 +1,206 @@
+#include "daemon/otlp/exporter.h"
+
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <grpcpp/server_context.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "opentelemetry/proto/collector/logs/v1/logs_service.grpc.pb.h"
+
+namespace stackd {
+namespace {
+
+namespace collector = opentelemetry::proto::collector::logs::v1;
+
+// A collector that does as a test says.
+class Collector : public collector::LogsService::Service {
+ public:
+  grpc::Status Export(grpc::ServerContext* context, const collector::ExportLogsServiceRequest* request,
+                      collector::ExportLogsServiceResponse* response) override {
+    std::lock_guard lock(mutex_);
+    ++calls_;
+    const auto key = context->client_metadata().find("authorization");
+    if (key != context->client_metadata().end()) authorization_ = {key->second.data(), key->second.size()};
+    const grpc::Status status = answer_ ? answer_(calls_, response) : grpc::Status::OK;
+    if (!status.ok()) return status;
+    for (const auto& logs : request->resource_logs()) {
+      bodies_.push_back(logs.scope_logs(0).log_records(0).body().string_value());
+    }
+    return status;
+  }
+
+  std::function<grpc::Status(int call, collector::ExportLogsServiceResponse*)> answer_;
+  std::mutex mutex_;
+  std::vector<std::string> bodies_;
+  std::string authorization_;
+  int calls_ = 0;
+};
+
+class ExporterTest : public testing::Test {
+ protected:
+  ~ExporterTest() override {
+    exporter_.reset();
+    if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
+  }
+
+  void Listen() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:" + std::to_string(port_), grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(&collector_);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+  }
+
+  void Start(OtlpOptions options = {}) {
+    options.endpoint = "http://127.0.0.1:" + std::to_string(port_);
+    options.first_pause_ns = 20 * kNsPerMs;
+    options.longest_pause_ns = 100 * kNsPerMs;
+    auto started = OtlpExporter::Start(std::move(options));
+    ASSERT_TRUE(started) << started.error().message;
+    exporter_ = std::move(*started);
+  }
+
+  static v1::Dump Crash(const std::string& explanation) {
+    v1::Dump dump;
+    dump.mutable_crash()->set_explanation(explanation);
+    return dump;
+  }
+
+  bool Await(const std::string& counter, int64_t value) {
+    for (const int64_t end_ns = MonotonicNs() + 20 * kNsPerSecond; MonotonicNs() < end_ns;) {
+      if (exporter_->Counters()[counter] == value) return true;
+      std::this_thread::yield();
+    }
+    return false;
+  }
+
+  int port_ = 0;
+  Collector collector_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<OtlpExporter> exporter_;
+};
+
+TEST_F(ExporterTest, CrashesArriveInOrderAndOtherDumpsAreNotSent) {
+  Listen();
+  Start({.headers = "authorization=Bearer%20x"});
+  exporter_->Add(v1::Dump());
+  for (int i = 0; i < 5; ++i) exporter_->Add(Crash(std::to_string(i)));
+  EXPECT_TRUE(Await("sent", 5));
+  EXPECT_EQ(collector_.bodies_, (std::vector<std::string>{"0", "1", "2", "3", "4"}));
+  EXPECT_EQ(collector_.authorization_, "Bearer x");
+}
+
+TEST_F(ExporterTest, ACollectorThatComesLaterGetsWhatWaited) {
+  Listen();
+  server_->Shutdown();
+  server_.reset();
+  Start();
+  exporter_->Add(Crash("early"));
+  EXPECT_EQ(exporter_->Counters()["waiting"], 1);
+  Listen();
+  EXPECT_TRUE(Await("sent", 1));
+  EXPECT_EQ(collector_.bodies_, std::vector<std::string>{"early"});
+}
+
+TEST_F(ExporterTest, WhatMayComeAgainIsTriedAgainAndTheRestIsNot) {
+  using Code = grpc::StatusCode;
+  google::rpc::RetryInfo retry;
+  retry.mutable_retry_delay()->set_nanos(1000);
+  google::rpc::Status details;
+  details.add_details()->PackFrom(retry);
+  const grpc::Status later(Code::RESOURCE_EXHAUSTED, "later", details.SerializeAsString());
+  const grpc::Status unavailable(Code::UNAVAILABLE, "");
+  for (const grpc::Status& status : {unavailable, later, grpc::Status(Code::ABORTED, "")}) {
+    collector_.answer_ = [&](int call, auto*) { return call == 1 ? status : grpc::Status::OK; };
+    collector_.calls_ = 0;
+    if (server_ == nullptr) Listen();
+    Start();
+    exporter_->Add(Crash("x"));
+    EXPECT_TRUE(Await("sent", 1)) << status.error_code();
+    EXPECT_EQ(collector_.calls_, 2);
+  }
+  for (const Code code : {Code::RESOURCE_EXHAUSTED, Code::INVALID_ARGUMENT, Code::UNAUTHENTICATED, Code::UNIMPLEMENTED}) {
+    collector_.answer_ = [&](int, auto*) { return grpc::Status(code, "no"); };
+    collector_.calls_ = 0;
+    Start();
+    exporter_->Add(Crash("x"));
+    EXPECT_TRUE(Await("refused", 1)) << code;
+    EXPECT_EQ(collector_.calls_, 1);
+  }
+}
+
+TEST_F(ExporterTest, ThePartThatACollectorRefusesIsCounted) {
+  collector_.answer_ = [](int, collector::ExportLogsServiceResponse* response) {
+    response->mutable_partial_success()->set_rejected_log_records(1);
+    return grpc::Status::OK;
+  };
+  Listen();
+  Start();
+  exporter_->Add(Crash("x"));
+  EXPECT_TRUE(Await("refused", 1));
+  EXPECT_EQ(exporter_->Counters()["sent"], 0);
+}
+
+TEST_F(ExporterTest, TheQueueIsBoundedAndAddingNeverWaits) {
+  port_ = 1;  // nobody
+  Start({.queue_limit = 10});
+  const int64_t begin_ns = MonotonicNs();
+  for (int i = 0; i < 1000; ++i) exporter_->Add(Crash("x"));
+  EXPECT_LT(MonotonicNs() - begin_ns, 2 * kNsPerSecond);
+  EXPECT_EQ(exporter_->Counters()["queue_full"], 990);
+  EXPECT_EQ(exporter_->Counters()["waiting"], 10);
+}
+
+TEST_F(ExporterTest, WhatIsTriedForTooLongIsGivenUpAndCounted) {
+  port_ = 1;
+  Start({.give_up_ns = 200 * kNsPerMs});
+  exporter_->Add(Crash("x"));
+  EXPECT_TRUE(Await("late", 1));
+}
+
+TEST_F(ExporterTest, ItEndsInTimeThoughTheCollectorDoesNotAnswer) {
+  std::mutex holds;
+  holds.lock();
+  collector_.answer_ = [&](int, auto*) {
+    const std::lock_guard wait(holds);
+    return grpc::Status::OK;
+  };
+  Listen();
+  Start();
+  exporter_->Add(Crash("x"));
+  const int64_t begin_ns = MonotonicNs();
+  exporter_.reset();
+  EXPECT_LT(MonotonicNs() - begin_ns, 3 * kNsPerSecond);
+  holds.unlock();
+}
+
+TEST_F(ExporterTest, WhatWaitsIsSentBeforeTheEnd) {
+  Listen();
+  Start();
+  exporter_->Add(Crash("last"));
+  exporter_.reset();
+  EXPECT_EQ(collector_.bodies_, std::vector<std::string>{"last"});
+}
+
+TEST_F(ExporterTest, MistakesAreSentences) {
+  const auto sentence = [](OtlpOptions options) {
+    auto started = OtlpExporter::Start(std::move(options));
+    return started ? "" : started.error().message;
+  };
+  EXPECT_NE(sentence({.endpoint = "nonsense"}).find("is not understood"), std::string::npos);
+  EXPECT_NE(sentence({.endpoint = "http://x", .ca_file = "/x"}).find("--otlp-ca is for"), std::string::npos);
+  EXPECT_NE(sentence({.endpoint = "https://x", .ca_file = "/nonexistent"}).find("cannot be read from /nonexistent"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace stackd

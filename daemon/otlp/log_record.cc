@@ -1,0 +1,137 @@
+#include "daemon/otlp/log_record.h"
+
+#include <string>
+#include <string_view>
+
+#include "daemon/base/clock.h"
+#include "daemon/config/version.h"
+#include "daemon/export/export.h"
+#include "daemon/place/attributes.h"
+
+namespace stackd {
+namespace {
+
+using opentelemetry::proto::common::v1::KeyValue;
+using opentelemetry::proto::logs::v1::LogRecord;
+using opentelemetry::proto::logs::v1::ResourceLogs;
+using KeyValues = google::protobuf::RepeatedPtrField<KeyValue>;
+
+// A collector takes 4 MiB at a time, and many backends cut a value at 32 KiB or less.
+constexpr size_t kMaxStackBytes = 16 << 10;
+
+void Add(const std::string& key, const std::string& value, KeyValues* attributes) {
+  if (value.empty()) return;
+  KeyValue* attribute = attributes->Add();
+  attribute->set_key(key);
+  attribute->mutable_value()->set_string_value(value);
+}
+
+void Add(const std::string& key, int64_t value, KeyValues* attributes) {
+  KeyValue* attribute = attributes->Add();
+  attribute->set_key(key);
+  attribute->mutable_value()->set_int_value(value);
+}
+
+void AddList(const std::string& key, const std::string& value, KeyValues* attributes) {
+  KeyValue* attribute = attributes->Add();
+  attribute->set_key(key);
+  attribute->mutable_value()->mutable_array_value()->add_values()->set_string_value(value);
+}
+
+std::string StackOfThread(const v1::Dump& dump, int32_t tid) {
+  std::string text;
+  ExportStack(dump, tid, [&text](std::string_view piece) {
+    text += piece;
+    return text.size() < kMaxStackBytes;
+  });
+  if (text.size() <= kMaxStackBytes) return text;
+  // Whole lines, and so whole characters.
+  text.resize(text.rfind('\n', kMaxStackBytes) + 1);
+  return text + "[more in the dump]\n";
+}
+
+std::string BuildIdOf(const v1::Dump& dump, const std::string& path) {
+  for (const v1::Module& module : dump.modules()) {
+    if (module.path() == path) return module.build_id();
+  }
+  return "";
+}
+
+void AddResource(const v1::Dump& dump, KeyValues* attributes) {
+  const v1::Process& process = dump.process();
+  const auto& known = process.resource_attributes();
+  for (const auto& [key, value] : known) {
+    if (key == kImageTags || key == kImageDigests) {
+      AddList(key, value, attributes);
+    } else {
+      Add(key, value, attributes);
+    }
+  }
+  // What OpenTelemetry's own SDKs say where nobody has said more.
+  if (!known.contains(kServiceName)) Add(kServiceName, "unknown_service:" + process.display_name(), attributes);
+  Add("host.name", process.hostname(), attributes);
+  Add("process.pid", process.pid(), attributes);
+  Add("process.executable.path", process.executable(), attributes);
+  Add("process.executable.name", process.executable().substr(process.executable().rfind('/') + 1), attributes);
+  Add("process.executable.build_id.gnu", BuildIdOf(dump, process.executable()), attributes);
+}
+
+void AddThread(const v1::Dump& dump, int32_t tid, KeyValues* attributes) {
+  if (tid == 0) return;
+  Add("thread.id", tid, attributes);
+  for (const v1::Thread& thread : dump.threads()) {
+    if (thread.tid() == tid) Add("thread.name", thread.name(), attributes);
+  }
+}
+
+void FillCrash(const v1::Dump& dump, LogRecord* record) {
+  const v1::Crash& crash = dump.crash();
+  KeyValues* attributes = record->mutable_attributes();
+  record->set_event_name("exception");
+  record->set_severity_number(opentelemetry::proto::logs::v1::SEVERITY_NUMBER_FATAL);
+  record->set_severity_text("FATAL");
+  record->mutable_body()->set_string_value(crash.explanation());
+  Add("exception.type", crash.signal_name().empty() ? "crash" : crash.signal_name(), attributes);
+  Add("exception.message", crash.explanation(), attributes);
+  Add("exception.stacktrace", StackOfThread(dump, crash.tid()), attributes);
+  AddThread(dump, crash.tid(), attributes);
+  Add("stackd.crash.id", crash.id(), attributes);
+  Add("stackd.crash.fingerprint", crash.fingerprint(), attributes);
+}
+
+void FillHang(const v1::Dump& dump, LogRecord* record) {
+  const v1::Hang& hang = dump.hang();
+  KeyValues* attributes = record->mutable_attributes();
+  record->set_event_name("stackd.hang");
+  record->set_severity_number(opentelemetry::proto::logs::v1::SEVERITY_NUMBER_ERROR);
+  record->set_severity_text("ERROR");
+  record->mutable_body()->set_string_value(hang.explanation());
+  Add("stackd.hang.cause", v1::Hang::Cause_Name(hang.cause()), attributes);
+  Add("stackd.hang.heartbeat", hang.heartbeat(), attributes);
+  Add("stackd.hang.rule", hang.rule(), attributes);
+  AddThread(dump, hang.tid(), attributes);
+  Add("code.stacktrace", StackOfThread(dump, hang.tid()), attributes);
+}
+
+}  // namespace
+
+bool IsEvent(const v1::Dump& dump) { return dump.has_crash() || dump.has_hang(); }
+
+ResourceLogs ToResourceLogs(const v1::Dump& dump, int64_t now_wall_ns) {
+  ResourceLogs logs;
+  AddResource(dump, logs.mutable_resource()->mutable_attributes());
+  auto* scope = logs.add_scope_logs();
+  scope->mutable_scope()->set_name("stackd");
+  scope->mutable_scope()->set_version(kVersion);
+  LogRecord* record = scope->add_log_records();
+  const int64_t time_ns = dump.create_time().seconds() * kNsPerSecond + dump.create_time().nanos();
+  record->set_time_unix_nano(static_cast<uint64_t>(time_ns));
+  record->set_observed_time_unix_nano(static_cast<uint64_t>(now_wall_ns));
+  dump.has_crash() ? FillCrash(dump, record) : FillHang(dump, record);
+  KeyValues* attributes = record->mutable_attributes();
+  Add("stackd.dump.name", dump.name(), attributes);
+  Add("stackd.dump.thread_count", dump.thread_counts().listed(), attributes);
+  return logs;
+}
+
+}  // namespace stackd

@@ -1,0 +1,52 @@
+// What is known of where something ran, by the names of OpenTelemetry's resource attributes ("k8s.pod.name").
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace stackd {
+
+inline constexpr char kPodName[] = "k8s.pod.name";
+inline constexpr char kPodUid[] = "k8s.pod.uid";
+inline constexpr char kNamespaceName[] = "k8s.namespace.name";
+inline constexpr char kNodeName[] = "k8s.node.name";
+inline constexpr char kContainerName[] = "k8s.container.name";
+inline constexpr char kImageName[] = "container.image.name";
+inline constexpr char kImageTags[] = "container.image.tags";
+inline constexpr char kImageDigests[] = "container.image.repo_digests";
+inline constexpr char kServiceName[] = "service.name";
+inline constexpr char kServiceNamespace[] = "service.namespace";
+inline constexpr char kServiceVersion[] = "service.version";
+inline constexpr char kServiceInstance[] = "service.instance.id";
+
+// Part of each process in each dump, and of a thousand of them in a list: that must stay below what clients accept.
+class Attributes {
+ public:
+  static constexpr size_t kMaxCount = 32;
+  static constexpr size_t kMaxValueBytes = 256;
+  static constexpr size_t kMaxTotalBytes = 2048;
+
+  // Keeps what is known of the key already. Nothing happens if either is empty, the key is no name, the value too long, or
+  // all of them would be too large: half a value would be another. `value` is made valid UTF-8 without control characters.
+  void Add(std::string_view key, std::string_view value);
+
+  // "" if it is not known.
+  const std::string& Get(std::string_view key) const;
+  bool Has(std::string_view key) const { return values_.contains(key); }
+
+  using Map = std::map<std::string, std::string, std::less<>>;
+  const Map& values() const { return values_; }
+
+ private:
+  Map values_;
+  size_t total_bytes_ = 0;
+};
+
+// Adds what stands in OTEL_RESOURCE_ATTRIBUTES: "key=value,key=value", percent-encoded. As OpenTelemetry wants it, none of
+// it is taken if a part makes no sense.
+void AddResourceAttributes(std::string_view text, Attributes* attributes);
+
+}  // namespace stackd

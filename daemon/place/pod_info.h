@@ -1,0 +1,24 @@
+// Labels and annotations of the pod, as the downward API writes them to files.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace stackd {
+
+struct PodInfo {
+  using Map = std::map<std::string, std::string, std::less<>>;
+  Map labels;
+  Map annotations;
+};
+
+// Lines like `app.kubernetes.io/name="checkout"`, the value quoted as Go does. A line that is none is left out, and so is a
+// value that is too long to be of use: annotations may hold whole manifests.
+PodInfo::Map ParseDownwardApi(std::string_view text);
+
+// DIR/labels and DIR/annotations; what is not there is empty.
+PodInfo ReadPodInfo(const std::string& dir);
+
+}  // namespace stackd
