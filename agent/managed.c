@@ -16,6 +16,8 @@
 #define CPU_BUDGET_NS 20000000ull
 #define WALL_BUDGET_NS 250000000ull
 #define READS_BETWEEN_LOOKS 64u
+/* At a runtime that may be half loaded; dump.c lets a tenth of a second pass between two. */
+#define MAX_LOOKS_AGAIN 20u
 /* For the entry that says that others are missing. */
 #define LAST_WORDS (sizeof(struct stackd_managed_runtime) / 8)
 #define WORDS_IN_SLOT ((STACKD_SLOT_BYTES - sizeof(struct stackd_slot_header)) / 8)
@@ -148,7 +150,20 @@ static void find_in(const struct stackd_loaded_object* object) {
   stackd_hotspot_find(object);
 }
 
-void stackd_managed_find_runtimes(int maps_fd) { stackd_loaded_objects(maps_fd, find_in); }
+static uint32_t looks_again;
+static bool unsettled;
+
+void stackd_managed_look_again(void) {
+  unsettled = looks_again < MAX_LOOKS_AGAIN;
+  looks_again++;
+}
+
+bool stackd_managed_is_unsettled(void) { return unsettled; }
+
+void stackd_managed_find_runtimes(int maps_fd) {
+  unsettled = false;
+  stackd_loaded_objects(maps_fd, find_in);
+}
 
 static bool any_found;
 

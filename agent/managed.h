@@ -77,6 +77,11 @@ void stackd_managed_symbol(struct stackd_managed_writer* writer, const struct st
  * loader's is taken, so that a process that hangs in it can be dumped. NOT SIGNAL-SAFE. */
 void stackd_managed_find_runtimes(int maps_fd);
 
+/* Called by a finder that does not understand what it has found, which may be half loaded. stackd_managed_is_unsettled() is
+ * true until runtimes are looked for again; not for ever, as it may just be too new. NOT SIGNAL-SAFE. */
+void stackd_managed_look_again(void);
+bool stackd_managed_is_unsettled(void);
+
 /* Called by whatever finds a runtime: from now on crash records keep room for it. NOT SIGNAL-SAFE. */
 void stackd_managed_has_found(void);
 
