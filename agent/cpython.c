@@ -407,7 +407,10 @@ void stackd_cpython_walk(struct stackd_managed_writer* writer, const struct stac
     return;
   }
   struct thread_state state;
-  if (!find_state(runtime, thread, &state)) return;
+  if (!find_state(runtime, thread, &state)) {
+    stackd_managed_say_if_blind(writer, thread, STACKD_RUNTIME_CPYTHON, runtime->version_hex);
+    return;
+  }
   uint16_t flags = holds_gil(runtime, thread, &state) ? STACKD_MANAGED_HOLDS_GIL : 0;
   stackd_managed_begin(writer, STACKD_RUNTIME_CPYTHON, flags, STACKD_WALK_WHOLE, runtime->version_hex, state.interpreter);
   if (state.frame == 0) return;

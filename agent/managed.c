@@ -22,6 +22,8 @@
 #define LAST_WORDS (sizeof(struct stackd_managed_runtime) / 8)
 #define WORDS_IN_SLOT ((STACKD_SLOT_BYTES - sizeof(struct stackd_slot_header)) / 8)
 
+static bool any_found;
+
 STACKD_HANDLER static bool is_spent(struct stackd_managed_budget* budget) {
   if (!budget->spent && ++budget->reads % READS_BETWEEN_LOOKS == 0) {
     budget->spent = stackd_clock_ns(CLOCK_THREAD_CPUTIME_ID) > budget->cpu_deadline_ns ||
@@ -62,6 +64,14 @@ void stackd_managed_begin(struct stackd_managed_writer* writer, uint32_t runtime
       {STACKD_MANAGED_RUNTIME, flags, sizeof(begin)}, runtime, status, version, instance};
   writer->last = begin;
   if (reserve(writer, sizeof(begin) / 8)) append(writer, &begin, sizeof(begin));
+}
+
+void stackd_managed_say_if_blind(struct stackd_managed_writer* writer, const struct stackd_managed_thread* thread,
+                                 uint32_t runtime, uint64_t version) {
+  bool copy;
+  if (stackd_managed_read(thread, (uint64_t)&any_found, &copy, sizeof(copy))) return;
+  if (thread->budget != NULL && thread->budget->spent) return; /* said at the end */
+  stackd_managed_begin(writer, runtime, 0, STACKD_WALK_UNREADABLE, version, 0);
 }
 
 /* What walkers could not write or read, and could not say. */
@@ -164,8 +174,6 @@ void stackd_managed_find_runtimes(int maps_fd) {
   unsettled = false;
   stackd_loaded_objects(maps_fd, find_in);
 }
-
-static bool any_found;
 
 void stackd_managed_has_found(void) { __atomic_store_n(&any_found, true, __ATOMIC_RELAXED); }
 
