@@ -56,19 +56,23 @@ static uint32_t version_of(const struct stackd_loaded_object* object) {
 }
 
 void stackd_cpython_find(const struct stackd_loaded_object* object) {
-  static struct runtime found;
+  /* A handler may be reading the one that was published. */
+  static struct runtime finds[2];
   static struct stackd_cpython_layout own_layout;
-  if (__atomic_load_n(&published, __ATOMIC_RELAXED) != NULL) return;
-  found.address = stackd_loaded_symbol(object, "_PyRuntime").address;
-  if (found.address == 0) return;
-  found.code_type = stackd_loaded_symbol(object, "PyCode_Type").address;
-  found.text_type = stackd_loaded_symbol(object, "PyUnicode_Type").address;
-  found.bytes_type = stackd_loaded_symbol(object, "PyBytes_Type").address;
-  found.interpreter_function = stackd_loaded_symbol(object, "_PyEval_EvalFrameDefault");
-  found.version_hex = version_of(object);
-  bool has_types = found.code_type != 0 && found.text_type != 0 && found.bytes_type != 0;
-  found.layout = has_types ? stackd_cpython_layout(found.version_hex, found.address, &own_layout) : NULL;
-  __atomic_store_n(&published, &found, __ATOMIC_RELEASE);
+  const struct runtime* before = __atomic_load_n(&published, __ATOMIC_RELAXED);
+  if (before != NULL && before->layout != NULL) return;
+  struct runtime* found = before == &finds[0] ? &finds[1] : &finds[0];
+  found->address = stackd_loaded_symbol(object, "_PyRuntime").address;
+  if (found->address == 0) return;
+  found->code_type = stackd_loaded_symbol(object, "PyCode_Type").address;
+  found->text_type = stackd_loaded_symbol(object, "PyUnicode_Type").address;
+  found->bytes_type = stackd_loaded_symbol(object, "PyBytes_Type").address;
+  found->interpreter_function = stackd_loaded_symbol(object, "_PyEval_EvalFrameDefault");
+  found->version_hex = version_of(object);
+  bool has_types = found->code_type != 0 && found->text_type != 0 && found->bytes_type != 0;
+  found->layout = has_types ? stackd_cpython_layout(found->version_hex, found->address, &own_layout) : NULL;
+  if (found->layout == NULL) stackd_managed_look_again();
+  __atomic_store_n(&published, found, __ATOMIC_RELEASE);
   stackd_managed_has_found();
 }
 
@@ -403,7 +407,10 @@ void stackd_cpython_walk(struct stackd_managed_writer* writer, const struct stac
     return;
   }
   struct thread_state state;
-  if (!find_state(runtime, thread, &state)) return;
+  if (!find_state(runtime, thread, &state)) {
+    stackd_managed_say_if_blind(writer, thread, STACKD_RUNTIME_CPYTHON, runtime->version_hex);
+    return;
+  }
   uint16_t flags = holds_gil(runtime, thread, &state) ? STACKD_MANAGED_HOLDS_GIL : 0;
   stackd_managed_begin(writer, STACKD_RUNTIME_CPYTHON, flags, STACKD_WALK_WHOLE, runtime->version_hex, state.interpreter);
   if (state.frame == 0) return;

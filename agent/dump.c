@@ -80,10 +80,9 @@ void stackd_dump_look_at_maps(const struct stackd_ring* ring, int maps_fd) {
   if (maps_fd < 0 || (maps_read_ns != 0 && now - maps_read_ns < MAPS_AGE_NS)) return;
   /* A handler that began two looks ago still uses the buffer that would be written now. */
   if (!stackd_handler_quiesce(QUIET_NS)) return;
-  if (stackd_code_ranges_refresh(maps_fd) > 0) {
-    __atomic_fetch_add(&ring->header->maps_generation, 1, __ATOMIC_RELEASE);
-    stackd_managed_find_runtimes(maps_fd);
-  }
+  bool has_new_code = stackd_code_ranges_refresh(maps_fd) > 0;
+  if (has_new_code) __atomic_fetch_add(&ring->header->maps_generation, 1, __ATOMIC_RELEASE);
+  if (has_new_code || stackd_managed_is_unsettled()) stackd_managed_find_runtimes(maps_fd);
   maps_read_ns = now;
 }
 

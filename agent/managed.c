@@ -16,9 +16,13 @@
 #define CPU_BUDGET_NS 20000000ull
 #define WALL_BUDGET_NS 250000000ull
 #define READS_BETWEEN_LOOKS 64u
+/* At a runtime that may be half loaded; dump.c lets a tenth of a second pass between two. */
+#define MAX_LOOKS_AGAIN 20u
 /* For the entry that says that others are missing. */
 #define LAST_WORDS (sizeof(struct stackd_managed_runtime) / 8)
 #define WORDS_IN_SLOT ((STACKD_SLOT_BYTES - sizeof(struct stackd_slot_header)) / 8)
+
+static bool any_found;
 
 STACKD_HANDLER static bool is_spent(struct stackd_managed_budget* budget) {
   if (!budget->spent && ++budget->reads % READS_BETWEEN_LOOKS == 0) {
@@ -60,6 +64,14 @@ void stackd_managed_begin(struct stackd_managed_writer* writer, uint32_t runtime
       {STACKD_MANAGED_RUNTIME, flags, sizeof(begin)}, runtime, status, version, instance};
   writer->last = begin;
   if (reserve(writer, sizeof(begin) / 8)) append(writer, &begin, sizeof(begin));
+}
+
+void stackd_managed_say_if_blind(struct stackd_managed_writer* writer, const struct stackd_managed_thread* thread,
+                                 uint32_t runtime, uint64_t version) {
+  bool copy;
+  if (stackd_managed_read(thread, (uint64_t)&any_found, &copy, sizeof(copy))) return;
+  if (thread->budget != NULL && thread->budget->spent) return; /* said at the end */
+  stackd_managed_begin(writer, runtime, 0, STACKD_WALK_UNREADABLE, version, 0);
 }
 
 /* What walkers could not write or read, and could not say. */
@@ -148,9 +160,20 @@ static void find_in(const struct stackd_loaded_object* object) {
   stackd_hotspot_find(object);
 }
 
-void stackd_managed_find_runtimes(int maps_fd) { stackd_loaded_objects(maps_fd, find_in); }
+static uint32_t looks_again;
+static bool unsettled;
 
-static bool any_found;
+void stackd_managed_look_again(void) {
+  unsettled = looks_again < MAX_LOOKS_AGAIN;
+  looks_again++;
+}
+
+bool stackd_managed_is_unsettled(void) { return unsettled; }
+
+void stackd_managed_find_runtimes(int maps_fd) {
+  unsettled = false;
+  stackd_loaded_objects(maps_fd, find_in);
+}
 
 void stackd_managed_has_found(void) { __atomic_store_n(&any_found, true, __ATOMIC_RELAXED); }
 

@@ -47,7 +47,12 @@ struct stackd_managed_writer {
 bool stackd_managed_read(const struct stackd_managed_thread* thread, uint64_t address, void* out,
                          uint32_t size_bytes) STACKD_HANDLER;
 
-/* Begins what one runtime says. SIGNAL-SAFE, as those below. */
+/* Where a walker has found nothing of its runtime: says so, as a walk of no instance (0) that ended UNREADABLE, if nothing
+ * of this process can be read, as a seccomp filter may have it. SIGNAL-SAFE, as those below. */
+void stackd_managed_say_if_blind(struct stackd_managed_writer* writer, const struct stackd_managed_thread* thread,
+                                 uint32_t runtime, uint64_t version) STACKD_HANDLER;
+
+/* Begins what one runtime says. */
 void stackd_managed_begin(struct stackd_managed_writer* writer, uint32_t runtime, uint16_t flags, int32_t status,
                           uint64_t version, uint64_t instance) STACKD_HANDLER;
 
@@ -76,6 +81,11 @@ void stackd_managed_symbol(struct stackd_managed_writer* writer, const struct st
  * /proc/self/maps. Called by the helper when it starts, and before dumps, where new code was mapped since: no lock of the
  * loader's is taken, so that a process that hangs in it can be dumped. NOT SIGNAL-SAFE. */
 void stackd_managed_find_runtimes(int maps_fd);
+
+/* Called by a finder that does not understand what it has found, which may be half loaded. stackd_managed_is_unsettled() is
+ * true until runtimes are looked for again; not for ever, as it may just be too new. NOT SIGNAL-SAFE. */
+void stackd_managed_look_again(void);
+bool stackd_managed_is_unsettled(void);
 
 /* Called by whatever finds a runtime: from now on crash records keep room for it. NOT SIGNAL-SAFE. */
 void stackd_managed_has_found(void);

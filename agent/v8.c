@@ -577,7 +577,10 @@ void stackd_v8_walk(struct stackd_managed_writer* writer, const struct stackd_ma
   walk.script.script = 0;
   uint64_t address = isolate_of(&walk);
   struct isolate isolate;
-  if (address == 0 || !read_isolate(&walk, address, &isolate)) return;
+  if (address == 0 || !read_isolate(&walk, address, &isolate)) {
+    stackd_managed_say_if_blind(writer, thread, STACKD_RUNTIME_V8, layout->version);
+    return;
+  }
   stackd_managed_begin(writer, STACKD_RUNTIME_V8, 0, STACKD_WALK_WHOLE, layout->version, address);
   int32_t status = walk_isolate(&walk, &isolate);
   /* How it ended is known only now: a second beginning, without frames, says it. */

@@ -31,7 +31,6 @@ static const struct known_version {
     {13, 6, 416, 320, 456, 472, 280, 24},
 };
 
-static struct stackd_v8_layout layout;
 static const struct stackd_v8_layout* _Atomic found;
 
 STACKD_HANDLER const struct stackd_v8_layout* stackd_v8_found(void) {
@@ -219,7 +218,9 @@ static bool find_isolate(const struct stackd_loaded_object* object, struct stack
   }
   uint8_t code[CODE_BYTES];
   uint64_t address = stackd_loaded_symbol(object, "_ZN2v87Isolate13TryGetCurrentEv").address;
-  return address != 0 && read_at(address, code, sizeof(code)) && find_thread_local(address, code, &to->isolate_from_thread);
+  return address != 0 && read_at(address, code, sizeof(code)) &&
+         find_thread_local(address, code, &to->isolate_from_thread) &&
+         to->isolate_from_thread != 0; /* 0: not relocated yet */
 }
 
 static bool read_version(const struct stackd_loaded_object* object, uint64_t* version) {
@@ -236,9 +237,15 @@ static bool read_version(const struct stackd_loaded_object* object, uint64_t* ve
 }
 
 void stackd_v8_find(const struct stackd_loaded_object* object) {
-  if (stackd_v8_found() != NULL || !read_version(object, &layout.version)) return;
-  layout.known =
-      apply_version(&layout) && read_constants(object, &layout) && makes_sense(&layout) && find_isolate(object, &layout);
-  atomic_store_explicit(&found, &layout, memory_order_release);
+  /* A handler may be reading the one that was found before. */
+  static struct stackd_v8_layout layouts[2];
+  const struct stackd_v8_layout* before = stackd_v8_found();
+  if (before != NULL && before->known) return;
+  struct stackd_v8_layout* layout = before == &layouts[0] ? &layouts[1] : &layouts[0];
+  if (!read_version(object, &layout->version)) return;
+  layout->known =
+      apply_version(layout) && read_constants(object, layout) && makes_sense(layout) && find_isolate(object, layout);
+  if (!layout->known) stackd_managed_look_again();
+  atomic_store_explicit(&found, layout, memory_order_release);
   stackd_managed_has_found();
 }

@@ -76,7 +76,12 @@ func installHandler() bool {
 	questions = (*[questionCount]question)(unsafe.Pointer(&memory[0]))
 	ownPid = uint32(os.Getpid())
 	handler, restorer := handlerAddresses()
-	return sigaction(&kernelSigaction{handler, onStack | restart | sigInfo | hasRestorer, restorer, ^uint64(0)}, nil)
+	installed := sigaction(&kernelSigaction{handler, onStack | restart | sigInfo | hasRestorer, restorer, ^uint64(0)}, nil)
+	if !installed {
+		questions = nil
+		syscall.Munmap(memory)
+	}
+	return installed
 }
 
 func handlerIsOurs() bool {

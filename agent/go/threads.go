@@ -53,6 +53,8 @@ type thread struct {
 	tid      int
 	name     string
 	state    byte // as in /proc
+	blocks   bool // the signal
+	pending  bool // one waits for it, or it has not come to take it
 	status   uint8
 	question *question // nil: it was not asked, or has been settled
 }
@@ -153,7 +155,15 @@ const answerLimit = 20 * time.Millisecond
 // one that is about to become another program.
 func (d *threadDump) ask(tid int) *thread {
 	t := &thread{tid: tid}
-	if !t.look() {
+	t.look()
+	switch {
+	case t.status != 0:
+		return t
+	case t.blocks || t.pending:
+		t.status = statusSignalBlocked
+		return t
+	case t.isInExec():
+		t.status = statusTimedOut
 		return t
 	}
 	t.question = takeQuestion()
@@ -177,17 +187,16 @@ func (t *thread) forget(status uint8) {
 
 func (t *thread) folder() string { return "/proc/self/task/" + strconv.Itoa(t.tid) }
 
-// Whether it may be sent the signal; sets its status where not.
-func (t *thread) look() bool {
+// Sets its status where it can answer nothing.
+func (t *thread) look() {
 	status, err := os.ReadFile(t.folder() + "/status")
 	if err != nil {
 		t.status = statusTimedOut
 		if pathError, ok := err.(*os.PathError); ok && (pathError.Err == syscall.ENOENT || pathError.Err == syscall.ESRCH) {
 			t.status = statusExited
 		}
-		return false
+		return
 	}
-	var held uint64
 	for _, line := range bytes.Split(status, []byte("\n")) {
 		field, value, _ := bytes.Cut(line, []byte(":"))
 		value = bytes.TrimSpace(value)
@@ -198,22 +207,23 @@ func (t *thread) look() bool {
 			if len(value) > 0 {
 				t.state = value[0]
 			}
-		case "SigBlk", "SigPnd":
-			signals, _ := strconv.ParseUint(string(value), 16, 64)
-			held |= signals
+		case "SigBlk":
+			t.blocks = holdsSignal(value)
+		case "SigPnd":
+			t.pending = holdsSignal(value)
 		}
 	}
-	switch {
-	case t.state == 'Z' || t.state == 'X':
+	switch t.state {
+	case 'Z', 'X':
 		t.status = statusExited
-	case t.state == 'T' || t.state == 't':
+	case 'T', 't':
 		t.status = statusStopped
-	case held&(1<<(dumpSignal-1)) != 0:
-		t.status = statusSignalBlocked
-	case t.isInExec():
-		t.status = statusTimedOut
 	}
-	return t.status == 0
+}
+
+func holdsSignal(mask []byte) bool {
+	signals, _ := strconv.ParseUint(string(mask), 16, 64)
+	return signals&(1<<(dumpSignal-1)) != 0
 }
 
 func (t *thread) isInExec() bool {
@@ -225,20 +235,43 @@ func (t *thread) isInExec() bool {
 
 func (d *threadDump) settle(t *thread) {
 	if q := t.question; q != nil {
-		if !q.await(earlier(d.deadline, time.Now().Add(answerLimit))) {
-			t.forget(statusTimedOut)
-			t.look()
-			if t.status == statusTimedOut && t.state == 'D' {
-				t.status = statusUninterruptible
-			}
+		if !d.await(t) {
+			t.forget(t.whySilent())
 		} else if d.write(d.threadRecord(t)) {
 			q.release()
+			t.status = 0 // whatever has become of it since
 		} else {
 			t.forget(statusRingFull)
 		}
 	}
 	if t.status != 0 && t.status != statusExited {
 		d.write(d.statusRecord(t))
+	}
+}
+
+// A thread that could run, and waits for a processor, is waited for.
+func (d *threadDump) await(t *thread) bool {
+	for {
+		if t.question.await(earlier(d.deadline, time.Now().Add(answerLimit))) {
+			return true
+		}
+		t.look()
+		if t.status != 0 || t.blocks || t.state != 'R' || d.isOver() {
+			return t.question.isAnswered()
+		}
+	}
+}
+
+func (t *thread) whySilent() uint8 {
+	switch {
+	case t.status != 0:
+		return t.status
+	case t.blocks:
+		return statusSignalBlocked
+	case t.state == 'D':
+		return statusUninterruptible
+	default:
+		return statusTimedOut
 	}
 }
 

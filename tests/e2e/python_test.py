@@ -223,6 +223,17 @@ class FramesTest(PythonTest):
                 victim.kill()
                 self.say(python, "is not known, and the dump says so")
 
+    def test_a_program_that_may_not_read_its_own_memory_has_c_functions_and_says_why(self):
+        daemon = self.the_daemon()
+        victim = self.start(self.pythons[-1], PROGRAMS / "forbids_reading.py")
+        dump = daemon.dump(daemon.await_process(victim.pid)["name"])
+        (runtime,) = dump.resource["runtimes"]
+        self.assertIn("seccomp", runtime.get("problem", ""))
+        self.assertEqual([], python_lines(dump, victim.pid))
+        self.assertIn("Py_BytesMain", dump.functions(victim.pid))
+        # The filter is the main thread's alone.
+        self.assertTrue(any(python_lines(dump, tid) for tid in dump.threads))
+
     def test_values_do_not_leave_the_process(self):
         daemon = self.start_daemon()
         secret = "hunter2-" + "x" * 20

@@ -14,6 +14,7 @@ namespace {
 struct Seen {
   std::set<uint64_t> versions;  // PY_VERSION_HEX of those that could be read
   std::set<uint64_t> unknown_versions;
+  std::set<uint64_t> unreadable_versions;
   std::set<uint64_t> interpreters;
   std::set<int32_t> gil_holders;
 };
@@ -21,6 +22,10 @@ struct Seen {
 void AddTrace(int32_t tid, const ManagedTrace& trace, Seen* seen, ManagedFacts* facts) {
   if (trace.status == STACKD_WALK_UNKNOWN_VERSION) {
     seen->unknown_versions.insert(trace.version);
+    return;
+  }
+  if (trace.status == STACKD_WALK_UNREADABLE && trace.instance_avma == 0) {
+    seen->unreadable_versions.insert(trace.version);
     return;
   }
   seen->versions.insert(trace.version);
@@ -41,8 +46,15 @@ void AddTrace(int32_t tid, const ManagedTrace& trace, Seen* seen, ManagedFacts* 
 }
 
 void Describe(const Seen& seen, ManagedFacts* facts) {
-  for (uint64_t version : seen.versions) {
-    facts->runtimes.push_back({.language = Language::kPython, .name = CpythonName(version), .problem = ""});
+  std::set<uint64_t> known = seen.versions;
+  known.insert(seen.unreadable_versions.begin(), seen.unreadable_versions.end());
+  for (uint64_t version : known) {
+    facts->runtimes.push_back({.language = Language::kPython,
+                               .name = CpythonName(version),
+                               .problem = seen.unreadable_versions.contains(version)
+                                              ? "threads of it may not read their own memory (a seccomp filter forbids "
+                                                "process_vm_readv): their stacks show C functions alone"
+                                              : ""});
   }
   for (uint64_t version : seen.unknown_versions) {
     facts->runtimes.push_back({.language = Language::kPython,

@@ -12,6 +12,7 @@ constexpr uint64_t kVersion = 0x030c01f0;
 
 ManagedTrace Trace(int32_t status, size_t frames) {
   ManagedTrace trace{.runtime = STACKD_RUNTIME_CPYTHON, .status = status, .version = kVersion, .frames = {}, .symbols = {}};
+  trace.instance_avma = 0x1000;
   trace.frames.resize(frames);
   return trace;
 }
@@ -47,6 +48,16 @@ TEST(CpythonReader, AVersionThatIsNotKnownIsNamedAndSaidToBeUnknown) {
   EXPECT_EQ(facts.runtimes[0].name, "CPython 3.15.0");
   EXPECT_NE(facts.runtimes[0].problem, "");
   EXPECT_TRUE(facts.threads.empty());
+}
+
+TEST(CpythonReader, ThatNothingOfAProcessCanBeReadIsSaidOfTheInterpreter) {
+  ManagedTrace blind = Trace(STACKD_WALK_UNREADABLE, 0);
+  blind.instance_avma = 0;
+  const ManagedFacts facts = Read({Thread(7, {blind}), Thread(8, {Trace(STACKD_WALK_WHOLE, 2)})});
+  ASSERT_EQ(facts.runtimes.size(), 1u);
+  EXPECT_NE(facts.runtimes[0].problem.find("seccomp"), std::string::npos);
+  EXPECT_FALSE(facts.threads.contains(7));
+  EXPECT_EQ(facts.threads.at(8).stacks[0].frames.size(), 2u);
 }
 
 TEST(CpythonReader, WhatIsMissingOfAStackIsSaidWithIt) {

@@ -174,6 +174,11 @@ void V8Reader::Read(const RuntimeInput& input, ManagedFacts* facts) {
       WantLines(*trace, &lines);
       std::string& problem = versions[trace->version];
       if (trace->status == STACKD_WALK_UNKNOWN_VERSION) problem = ProblemOf(trace->status);
+      if (trace->status == STACKD_WALK_UNREADABLE && trace->instance_avma == 0) {
+        problem =
+            "threads of it may not read their own memory (a seccomp filter forbids process_vm_readv): their stacks show "
+            "native functions alone";
+      }
     }
   }
   if (versions.empty()) return;
