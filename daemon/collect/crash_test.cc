@@ -534,7 +534,6 @@ TEST_F(CrashTest, WhereAllMayWriteTheyMayLeaveCrashesAndSeeNoneOfOthers) {
 }
 
 TEST_F(CrashTest, ANameOnTheFileOfAnotherUserSaysNothing) {
-  if (geteuid() != 0) GTEST_SKIP() << "needs root, to give a file to another user";
   ASSERT_EQ(chmod(dir_.c_str(), 0777), 0);
   Start();
   FakeAgent agent(dir_);
@@ -542,7 +541,7 @@ TEST_F(CrashTest, ANameOnTheFileOfAnotherUserSaysNothing) {
   // As the daemon names files: of process 4711-1-1, user 0.
   const std::string path = SpoolPath("4711-1-1_0_00000000deadbeef.crash");
   Write(path, agent.SpoolBytes(agent.WriteCrashSlots(7, 1), Hello(4711)));
-  ASSERT_EQ(chown(path.c_str(), 20001, 20001), 0);
+  if (chown(path.c_str(), 20001, 20001) != 0) GTEST_SKIP() << "needs the right to give a file to another user";
   Handle();
   auto capture = AwaitCrash();
   ASSERT_NE(capture, nullptr);
