@@ -84,6 +84,7 @@ class ExporterTest : public testing::Test {
   }
 
   int port_ = 0;
+  std::mutex holds_;  // outlives the calls that wait for it
   Collector collector_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<OtlpExporter> exporter_;
@@ -168,10 +169,9 @@ TEST_F(ExporterTest, WhatIsTriedForTooLongIsGivenUpAndCounted) {
 }
 
 TEST_F(ExporterTest, ItEndsInTimeThoughTheCollectorDoesNotAnswer) {
-  std::mutex holds;
-  holds.lock();
+  holds_.lock();
   collector_.answer_ = [&](int, auto*) {
-    const std::lock_guard wait(holds);
+    const std::lock_guard wait(holds_);
     return grpc::Status::OK;
   };
   Listen();
@@ -180,7 +180,7 @@ TEST_F(ExporterTest, ItEndsInTimeThoughTheCollectorDoesNotAnswer) {
   const int64_t begin_ns = MonotonicNs();
   exporter_.reset();
   EXPECT_LT(MonotonicNs() - begin_ns, 3 * kNsPerSecond);
-  holds.unlock();
+  holds_.unlock();
 }
 
 TEST_F(ExporterTest, WhatWaitsIsSentBeforeTheEnd) {

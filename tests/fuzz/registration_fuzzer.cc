@@ -186,6 +186,8 @@ struct World {
 
   std::string dir;
   SmallProcess process;
+  // The registrations say that they come from "host".
+  const Locator locator{{.hostname = "host", .pod_info_dir = "/nonexistent", .variable = [](const char*) { return "x"; }}};
   std::unique_ptr<Collector> collector;
   std::vector<Fd> fds;
 };
