@@ -12,6 +12,7 @@ import sys
 import time
 import unittest
 import zipfile
+from xml.etree import ElementTree
 
 import pythons
 from crashes import crash_of, environment, run_to_end
@@ -276,7 +277,8 @@ class LayoutTest(PythonTest):
             self.skipTest(f"{python} has no headers")
         program = self.dir / f"layout-{python.name}"
         folders = [f"-I{folder}" for folder in (include, include / "internal", include.parent)]
-        built = subprocess.run(["gcc", "-w", *folders, PROGRAMS / "layout.c", "-o", program], capture_output=True, text=True)
+        built = subprocess.run(["gcc", "-w", *folders, PROGRAMS / "layout.c", "-o", program], capture_output=True,
+                               text=True)
         self.assertEqual(built.returncode, 0, built.stderr)
         printed = subprocess.run([program], capture_output=True, text=True, check=True).stdout
         theirs = {name: int(value) for name, value in map(str.split, printed.splitlines())}
@@ -396,6 +398,46 @@ class HarmlessTest(PythonTest):
         self.assertFalse(strange)
         self.assertEqual(odd_roots, 0)
         self.assertGreater(stacks, 10)
+
+
+class OwnTestsTest(PythonTest):
+    """CPython's own tests of what the agent has a hand in, where they are installed."""
+
+    MODULES = ("test_thread", "test_threadsignals", "test_signal", "test_subprocess")
+    # They take half a minute each by sleeping, or need a machine that is idle.
+    LEFT_OUT = ("*stress*", "*itimer*", "*test_siginterrupt_off*", "*ProcessTestCaseNoPoll*", "*test_communicate_pipe_buf*",
+                # Counts the fds of a child up to 256, and the agent has some of its own there.
+                "*test_pass_fds_redirected*")
+
+    def run_them(self, python, name, env):
+        """How many ran, and the names of those that failed."""
+        folder = self.dir / name
+        folder.mkdir()
+        options = [word for pattern in self.LEFT_OUT for word in ("-i", pattern)]
+        subprocess.run([python.path, "-m", "test", "-q", "--junit-xml", folder / "results.xml", *self.MODULES, *options],
+                       cwd=folder, env={**os.environ, **env}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL, timeout=280)
+        cases = list(ElementTree.parse(folder / "results.xml").iter("testcase"))
+        ran = [case for case in cases if case.find("skipped") is None]
+        return len(ran), {case.get("name") for case in ran
+                          if case.find("failure") is not None or case.find("error") is not None}
+
+    def test_they_end_under_the_agent_as_they_do_without(self):
+        having = [python for python in self.pythons if subprocess.run(
+            [python.path, "-c", "import test.test_subprocess"], capture_output=True).returncode == 0]
+        if not having:
+            self.skipTest("no CPython with its own tests is here: deploy/install-deps.sh --tests installs Debian's")
+        self.the_daemon()
+        chosen = having if os.environ.get("STACKD_TEST_FULL") else having[-1:]
+        for python in chosen:
+            with self.subTest(python=str(python)):
+                env = {"LD_PRELOAD": str(AGENT), "STACKD_DIR": str(self.dir)}
+                count, failed = self.run_them(python, f"with-{python.name}", env)
+                if failed:
+                    _, failed_alone = self.run_them(python, f"alone-{python.name}", {})
+                    self.assertEqual(set(), failed - failed_alone)
+                self.say(python, f"{count} of its own tests end as without the agent, {len(failed)} of them failing")
+                self.assertGreater(count, 150)
 
 
 class PackageTest(PythonTest):
