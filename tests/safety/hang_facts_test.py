@@ -160,8 +160,15 @@ class CallsTest(Case):
         self.program.send_signal(signal.SIGCONT)
         while self.state() == "T":
             time.sleep(0.001)
-        self.daemon.run_command(fake_daemon.COMMAND_SAMPLE)
-        for name in ("nanosleep", "clock_nanosleep", "usleep", "sleep", "poll", "ppoll", "select", "pthread_cond_ti", "read"):
+        names = ("nanosleep", "clock_nanosleep", "usleep", "sleep", "poll", "ppoll", "select", "pthread_cond_ti", "read")
+        deadline = time.monotonic() + 10
+        # Until they sleep again: of one that runs there is nothing to tell.
+        while True:
+            self.daemon.run_command(fake_daemon.COMMAND_SAMPLE)
+            if all(self.threads[name] in self.daemon.waits for name in (*names, "futex wait, tim")):
+                break
+            self.assertLess(time.monotonic(), deadline)
+        for name in names:
             self.assertEqual(self.daemon.waits[self.threads[name]][3], before[self.threads[name]][3], name)
         restarted = self.daemon.waits[self.threads["futex wait, tim"]][3]
         self.assertEqual((restarted.number, restarted.arguments), (219, {}), "syscall() leaves no number in the code")
