@@ -75,12 +75,13 @@ std::optional<Verdict> FromMessage(const CrashScene& scene) {
   return Verdict{v1::Crash::ABORT, "abort: " + message};
 }
 
-// Who called abort(); nullptr if it is not seen.
+// Who called abort(); nullptr if it is not seen. The agent has one of its own, which calls the C library's.
 const v1::Frame* CallerOfAbort(const CrashScene& scene) {
   const auto frames = Innermost(scene);
-  const auto abort =
-      std::ranges::find_if(frames, [](const v1::Frame* frame) { return PlainLibcFunction(frame->function()) == "abort"; });
-  return abort == frames.end() || std::next(abort) == frames.end() ? nullptr : *std::next(abort);
+  const auto is_abort = [](const v1::Frame* frame) { return PlainLibcFunction(frame->function()) == "abort"; };
+  const auto abort = std::ranges::find_if(frames, is_abort);
+  const auto caller = std::find_if_not(abort, frames.end(), is_abort);
+  return caller == frames.end() ? nullptr : *caller;
 }
 
 bool IsTerminate(std::string_view function) {

@@ -361,6 +361,8 @@ TEST_F(ExplainCrashTest, KnowsTheRuntimeThatGaveUpWithoutItsNames) {
 TEST_F(ExplainCrashTest, KnowsTheOtherWaysToAbort) {
   Abort("", {"raise", "abort", "int app::check<int>(int) [clone .cold]", "main"});
   EXPECT_CRASH(ABORT, "abort() called by app::check (libfoo.so)");
+  Abort("", {"raise", "__GI_abort", "abort", "app::check()", "main"});
+  EXPECT_CRASH(ABORT, "abort() called by app::check (libfoo.so)");
   Abort("", {"raise", "abort", "", "main"});
   EXPECT_CRASH(ABORT, "abort() called by libfoo.so");
   Abort("", {"raise", "abort", "std::terminate()", "std::thread::~thread()", "main"});

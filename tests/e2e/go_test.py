@@ -76,14 +76,20 @@ class GoTest(StackdTest):
                 victim = self.start(self.build(toolchain, "many"), "10000", "spin",
                                     env={"GODEBUG": "asyncpreemptoff=1", "GOMAXPROCS": "2"})
                 daemon.await_process(victim.pid)
-                dump = daemon.dump(victim.pid)
-                states = [t.get("waitReason") or t.get("state") for t in dump.resource["tasks"]]
-                self.assertEqual(states.count("sync.Mutex.Lock") + states.count("semacquire"), 10000)
-                running = [t["tid"] for t in dump.resource["tasks"] if t.get("state") == "running" and "tid" in t]
-                self.assertIn(["main.spin", "runtime.goexit"], [self.functions(dump, tid) for tid in running])
+                # It is ready before each goroutine has come to where it stays.
+                dump = eventually("10,000 wait and one spins", lambda: self.many_and_one_that_spins(daemon, victim.pid))
                 group = max(dump.groups, key=lambda g: int(g.get("taskCount", 0)))
                 self.assertEqual(int(group["taskCount"]), 10000)
                 victim.kill()
+
+    def many_and_one_that_spins(self, daemon, pid):
+        """The dump, if it has them all."""
+        dump = daemon.dump(pid)
+        tasks = dump.resource["tasks"]
+        waits = [t.get("waitReason") for t in tasks]
+        running = [self.functions(dump, t["tid"]) for t in tasks if t.get("state") == "running" and "tid" in t]
+        all_wait = waits.count("sync.Mutex.Lock") + waits.count("semacquire") == 10000
+        return dump if all_wait and ["main.spin", "runtime.goexit"] in running else None
 
     def functions(self, dump, tid):
         """Of a thread; none of one that came after its dump began."""
