@@ -1,4 +1,4 @@
-"""Two threads asleep, the first of which may not call process_vm_readv (a seccomp filter says EPERM)."""
+"""Two threads asleep, the first of which may call neither process_vm_readv nor pread64 (a seccomp filter says EPERM)."""
 
 import ctypes
 import struct
@@ -6,13 +6,14 @@ import threading
 import time
 
 PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS, FILTER = 22, 38, 2
-PROCESS_VM_READV = 310
+PROCESS_VM_READV, PREAD64 = 310, 17
 LOAD_NUMBER, IF_EQUAL, RETURN = 0x20, 0x15, 0x06
 FORBID, ALLOW = 0x00050001, 0x7FFF0000
 
 threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
 instructions = b"".join(struct.pack("HBBI", *one) for one in (
-    (LOAD_NUMBER, 0, 0, 0), (IF_EQUAL, 0, 1, PROCESS_VM_READV), (RETURN, 0, 0, FORBID), (RETURN, 0, 0, ALLOW)))
+    (LOAD_NUMBER, 0, 0, 0), (IF_EQUAL, 1, 0, PROCESS_VM_READV), (IF_EQUAL, 0, 1, PREAD64), (RETURN, 0, 0, FORBID),
+    (RETURN, 0, 0, ALLOW)))
 code = ctypes.create_string_buffer(instructions, len(instructions))
 program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(instructions) // 8, ctypes.addressof(code)))
 libc = ctypes.CDLL(None, use_errno=True)
