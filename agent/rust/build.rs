@@ -67,14 +67,14 @@ fn root() -> PathBuf {
     panic!("the agent's C sources are neither in this package nor around it: make the package with agent/rust/package.sh");
 }
 
-/// All but those of the preloaded library, which interpose functions of libc.
+/// All but those of the preloaded library, which interpose functions of libc, and of the one for Java VMs.
 fn sources(agent: &Path) -> Vec<PathBuf> {
     println!("cargo:rerun-if-changed={}", agent.display());
     let mut sources = Vec::new();
     for entry in fs::read_dir(agent).expect("agent").flatten() {
         let path = entry.path();
         let name = entry.file_name().into_string().unwrap_or_default();
-        if name.ends_with(".c") && !name.starts_with("preload") {
+        if name.ends_with(".c") && !name.starts_with("preload") && name != "java_agent.c" {
             sources.push(path);
         }
     }
