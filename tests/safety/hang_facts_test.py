@@ -329,7 +329,9 @@ class ManyThreadsTest(Case):
         self.assertEqual(self.daemon.waits.keys(), tids)
         self.assertEqual({tid: self.schedstat(tid) for tid in tids}, before)
         self.assertEqual(self.daemon.listed, len(tids) + 1)
-        self.assertEqual(self.daemon.ring.free_slots(), self.daemon.ring.slots)
+        deadline = time.monotonic() + LIMIT_S
+        while self.daemon.ring.free_slots() != self.daemon.ring.slots:  # The last record is still being read.
+            self.assertLess(time.monotonic(), deadline)
         print(f"{len(tids)} threads: {cost_ns / 1e6:.1f} ms of the helper's", file=sys.stderr)
         self.assertLess(cost_ns, 100_000_000)
 

@@ -210,7 +210,7 @@ fn null_pointer() {
 /// `alone`: without a daemon to wait for.
 fn dies(how: &str, in_thread: bool, alone: bool) {
     stackd::install_panic_hook();
-    while !alone && !std::fs::read_to_string("/proc/self/maps").unwrap().contains("/memfd:stackd-ring") {
+    while !alone && !agent_serves() {
         thread::yield_now();
     }
     let die: fn() = match how {
@@ -224,4 +224,14 @@ fn dies(how: &str, in_thread: bool, alone: bool) {
     } else {
         die();
     }
+}
+
+/// Whether the agent has its ring, and waits for the daemon: in poll() at first, then in recvmsg().
+fn agent_serves() -> bool {
+    let mapped = std::fs::read_to_string("/proc/self/maps").unwrap().contains("/memfd:stackd-ring");
+    mapped
+        && std::fs::read_dir("/proc/self/task").unwrap().flatten().any(|task| {
+            let read = |file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+            read("comm") == "stackd-agent\n" && ["7 ", "47 "].iter().any(|call| read("syscall").starts_with(call))
+        })
 }
