@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <sys/stat.h>
 
 #include "agent/maps_line.h"
 #include "stackd/spool.h"
@@ -176,14 +177,25 @@ STACKD_HANDLER static void make_path(char path[STACKD_PATH_BYTES], const uint64_
   path[at] = '\0';
 }
 
-/* Readable for others, since a daemon in another container has another user: the folder that it made shows them no names.
- */
+/* Where all may write to $STACKD_DIR, a daemon in another container has another user, and must be able to read the file;
+ * the folder that it made shows the names to nobody else. */
+STACKD_HANDLER static long file_mode(void) {
+  struct stat status;
+  long error = stackd_syscall6(SYS_newfstatat, AT_FDCWD, (long)folder, (long)&status, 0, 0, 0);
+  return error == 0 && (status.st_mode & S_IWOTH) != 0 ? 0644 : 0600;
+}
+
 STACKD_HANDLER static int create(const char* path, int spare_fd) {
   long flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-  long fd = stackd_syscall6(SYS_openat, AT_FDCWD, (long)path, flags, 0644, 0, 0);
-  if (fd != -EMFILE || spare_fd < 0) return (int)fd;
-  stackd_syscall6(SYS_close, spare_fd, 0, 0, 0, 0, 0);
-  return (int)stackd_syscall6(SYS_openat, AT_FDCWD, (long)path, flags, 0644, 0, 0);
+  long mode = file_mode();
+  long fd = stackd_syscall6(SYS_openat, AT_FDCWD, (long)path, flags, mode, 0, 0);
+  if (fd == -EMFILE && spare_fd >= 0) {
+    stackd_syscall6(SYS_close, spare_fd, 0, 0, 0, 0, 0);
+    fd = stackd_syscall6(SYS_openat, AT_FDCWD, (long)path, flags, mode, 0, 0);
+  }
+  /* Whatever the umask is. */
+  if (fd >= 0) stackd_syscall6(SYS_fchmod, fd, mode, 0, 0, 0, 0);
+  return (int)fd;
 }
 
 STACKD_HANDLER static bool write_own_file(const struct stackd_ring* ring, uint32_t first_slot,

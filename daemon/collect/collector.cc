@@ -420,6 +420,7 @@ Result<std::unique_ptr<Collector>> Collector::Start(CollectorOptions options) {
   auto spool = Spool::Open(options.dir);
   if (spool) {
     state->spool = std::move(*spool);
+    if (!state->spool->notice().empty()) state->problems.push_back(state->spool->notice());
     state->spool_intake = std::make_shared<SpoolIntake>(state->spool.get(), &state->modules, &state->counters);
   } else {
     state->problems.push_back("crashes that no daemon takes are lost: " + spool.error().message);

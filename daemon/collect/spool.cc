@@ -122,11 +122,17 @@ mode_t FolderMode(const std::string& dir) {
   return is_shared ? S_ISVTX | 0733 : 0700;
 }
 
-// What an agent of another user made is closed to us and, if we cannot take it over, would keep all crashes from us.
-void SetAsideIfForeign(const std::string& path) {
+// What an agent of another user made is closed to us and, if we cannot take it over, would keep all crashes from us. What
+// to tell people of that; "" if there is nothing.
+std::string SetAsideIfForeign(const std::string& path) {
   struct stat status;
-  if (lstat(path.c_str(), &status) != 0 || status.st_uid == geteuid() || geteuid() == 0) return;
-  rename(path.c_str(), (path + "." + std::to_string(status.st_uid) + "." + std::to_string(WallNs())).c_str());
+  if (lstat(path.c_str(), &status) != 0 || status.st_uid == geteuid() || geteuid() == 0) return "";
+  const std::string uid = std::to_string(status.st_uid);
+  const std::string aside = path + "." + uid + "." + std::to_string(WallNs());
+  if (rename(path.c_str(), aside.c_str()) != 0) return "";  // the folder cannot be used: that is said
+  return "the folder " + path + " was made by a process of uid " + uid + " and is closed to stackd: it is " + aside +
+         " now, and crashes in it are not shown; a stackd that runs before the first process, or \"stackd install-agent\", "
+         "makes the folder for all";
 }
 
 }  // namespace
@@ -160,7 +166,7 @@ Result<SpoolCrash> ParseSpoolFile(std::string_view bytes) {
 
 Result<std::unique_ptr<Spool>> Spool::Open(const std::string& dir) {
   std::string path = dir + "/" STACKD_SPOOL_FOLDER;
-  SetAsideIfForeign(path);
+  std::string notice = SetAsideIfForeign(path);
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return Error(Code::kFailedPrecondition, "cannot make the folder " + path + ": " + strerror(errno));
   }
@@ -175,7 +181,7 @@ Result<std::unique_ptr<Spool>> Spool::Open(const std::string& dir) {
     return Error(Code::kFailedPrecondition, "the folder " + path + " belongs to uid " + std::to_string(status.st_uid) +
                                                 ", who could put anything there: remove it");
   }
-  return std::unique_ptr<Spool>(new Spool(std::move(folder)));
+  return std::unique_ptr<Spool>(new Spool(std::move(folder), std::move(notice)));
 }
 
 Result<Spool::NewFile> Spool::Create(const Owner& owner) const {
@@ -216,8 +222,9 @@ Result<Spool::File> Spool::Read(const std::string& name) const {
   Fd fd(openat(folder_.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (!fd.valid()) {
     if (errno == ENOENT) return Error(Code::kNotFound, "it is not there any more");
-    return Error(Code::kInvalidArgument,
-                 errno == ELOOP ? "it is a link" : std::string("it cannot be opened: ") + strerror(errno));
+    if (errno == ELOOP) return Error(Code::kInvalidArgument, "it is a link");
+    if (errno == ENXIO) return Error(Code::kInvalidArgument, "it is not a file");
+    return Error(Code::kUnavailable, std::string("it cannot be opened: ") + strerror(errno));
   }
   // Asked before the size is: of a file that nobody will write to any more, all is read.
   const Writers writers = WritersOf(fd.get());
@@ -229,7 +236,7 @@ Result<Spool::File> Spool::Read(const std::string& name) const {
             .in_use = InUse(writers, status)};
   for (size_t done = 0; done < file.bytes.size();) {
     ssize_t got = pread(fd.get(), file.bytes.data() + done, file.bytes.size() - done, static_cast<off_t>(done));
-    if (got < 0) return Error(Code::kInvalidArgument, std::string("it cannot be read: ") + strerror(errno));
+    if (got < 0) return Error(Code::kUnavailable, std::string("it cannot be read: ") + strerror(errno));
     if (got == 0) file.bytes.resize(done);
     done += static_cast<size_t>(got);
   }
@@ -248,7 +255,10 @@ void Spool::Remove(const std::string& name) const { unlinkat(folder_.get(), name
 
 void Spool::SetAside(const std::string& name) const {
   std::string aside = name + std::string(kSetAsideSuffix);
-  if (renameat(folder_.get(), name.c_str(), folder_.get(), aside.c_str()) != 0) return Remove(name);
+  if (renameat(folder_.get(), name.c_str(), folder_.get(), aside.c_str()) != 0) Remove(name);
+}
+
+void Spool::RemoveOldSetAside() const {
   std::vector<std::pair<int64_t, std::string>> kept;
   for (const std::string& other : NamesIn(folder_.get())) {
     struct stat status;

@@ -56,8 +56,11 @@ class Spool {
     bool in_use;  // somebody may still write to it
   };
 
-  // Makes DIR/spool if it is not there, and closes it to others if DIR is. Fails with one sentence that says what to change.
+  // Makes DIR/spool if it is not there, and closes it to others if DIR is. Fails with one sentence that says what to
+  // change.
   static Result<std::unique_ptr<Spool>> Open(const std::string& dir);
+  // What people should know of how it was opened; "" if nothing.
+  const std::string& notice() const { return notice_; }
 
   // An empty file for a process.
   Result<NewFile> Create(const Owner& owner) const;
@@ -66,18 +69,22 @@ class Spool {
 
   // Of all files that may hold a crash, at most 65,536.
   std::vector<std::string> Names() const;
-  // Fails with kNotFound if it is not there, kInvalidArgument if it cannot be one: no regular file, too large.
+  // Fails with kNotFound if it is not there, kInvalidArgument if it cannot be one (no regular file, too large),
+  // kUnavailable if it cannot be read now or by this user.
   Result<File> Read(const std::string& name) const;
   // Cuts off what a process has written beyond what a crash can have, as long as it may still write. True if it had.
   bool CutIfTooLarge(const std::string& name) const;
   void Remove(const std::string& name) const;
-  // Keeps it for people under a name that Names does not give; the oldest of those go when there are more than 16.
+  // Keeps it for people under a name that Names does not give.
   void SetAside(const std::string& name) const;
+  // Of those that are kept so, all but the 16 newest.
+  void RemoveOldSetAside() const;
 
  private:
-  explicit Spool(Fd folder) : folder_(std::move(folder)) {}
+  Spool(Fd folder, std::string notice) : folder_(std::move(folder)), notice_(std::move(notice)) {}
 
   const Fd folder_;
+  const std::string notice_;
 };
 
 }  // namespace stackd

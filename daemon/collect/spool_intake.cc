@@ -23,6 +23,8 @@ constexpr std::chrono::seconds kRest(5);
 constexpr std::chrono::milliseconds kSoon(200);
 // Crashes that the store did not take, before the rest waits for the next round.
 constexpr int kMaxNotStored = 8;
+// Refused files of one round that are named in the log: one user's garbage must not fill it.
+constexpr size_t kMaxNamed = 16;
 // In which many that end at once are seen to together.
 constexpr std::chrono::milliseconds kGather(20);
 
@@ -66,6 +68,7 @@ SpoolFinding LookAtSpoolFile(const Spool& spool, const std::string& name, Module
   auto file = spool.Read(name);
   if (!file) {
     if (file.error().code == Code::kNotFound) return {Kind::kGone};
+    if (file.error().code == Code::kUnavailable) return {.kind = Kind::kUnreadable, .reason = file.error().message};
     return {.kind = Kind::kRefused, .reason = file.error().message};
   }
   if (file->bytes.empty()) return {file->in_use ? Kind::kUnfinished : Kind::kNothing};
@@ -142,11 +145,18 @@ void SpoolIntake::Run() {
 bool SpoolIntake::TakeAll() {
   bool soon = false;
   int not_stored = 0;
+  refused_ = 0;
+  unreadable_before_ = std::exchange(unreadable_, {});
   for (const std::string& name : spool_->Names()) {
     Outcome outcome = Take(name);
     soon |= outcome == Outcome::kLookAgainSoon;
     // Of a full disk it is enough to hear a few times.
     if (outcome == Outcome::kNotStored && ++not_stored == kMaxNotStored) break;
+  }
+  if (refused_ > 0) spool_->RemoveOldSetAside();
+  if (refused_ > kMaxNamed) {
+    Log(LogLevel::kWarning, "more files of the spool are no crashes that can be taken in",
+        {{"count", static_cast<int64_t>(refused_ - kMaxNamed)}});
   }
   return soon;
 }
@@ -168,10 +178,10 @@ SpoolIntake::Outcome SpoolIntake::Take(const std::string& name) {
       spool_->Remove(name);
       return Outcome::kDone;
     case SpoolFinding::Kind::kRefused:
-      counters_->spool_refused++;
-      Log(LogLevel::kWarning, "a file of the spool is no crash that can be taken in",
-          {{"file", name}, {"reason", finding.reason}, {"kept", finding.readable ? "as .bad" : "no"}});
-      finding.readable ? spool_->SetAside(name) : spool_->Remove(name);
+      Refuse(name, finding);
+      return Outcome::kDone;
+    case SpoolFinding::Kind::kUnreadable:
+      LeaveUnreadable(name, finding.reason);
       return Outcome::kDone;
     case SpoolFinding::Kind::kCrash:
       bool stored = false;
@@ -183,6 +193,24 @@ SpoolIntake::Outcome SpoolIntake::Take(const std::string& name) {
       return stored ? Outcome::kDone : Outcome::kNotStored;
   }
   return Outcome::kDone;
+}
+
+void SpoolIntake::Refuse(const std::string& name, const SpoolFinding& finding) {
+  counters_->spool_refused++;
+  if (++refused_ <= kMaxNamed) {
+    Log(LogLevel::kWarning, "a file of the spool is no crash that can be taken in",
+        {{"file", name}, {"reason", finding.reason}, {"kept", finding.readable ? "as .bad" : "no"}});
+  }
+  finding.readable ? spool_->SetAside(name) : spool_->Remove(name);
+}
+
+// What this user may not read another may, and what cannot be read now can be read later.
+void SpoolIntake::LeaveUnreadable(const std::string& name, const std::string& reason) {
+  unreadable_.insert(name);
+  if (unreadable_before_.contains(name)) return;
+  counters_->spool_refused++;
+  if (unreadable_.size() > kMaxNamed) return;
+  Log(LogLevel::kWarning, "a file of the spool cannot be read: it stays there", {{"file", name}, {"reason", reason}});
 }
 
 HeldSpoolFile::HeldSpoolFile(const std::shared_ptr<SpoolIntake>& intake, std::string name)

@@ -25,6 +25,7 @@ struct SpoolFinding {
     kUnfinished,  // somebody may still write to it
     kNothing,     // empty, and nobody will write to it
     kRefused,     // for `reason`; of its content if `readable`
+    kUnreadable,  // for `reason`, now or to this user
     kGone,
   };
   Kind kind;
@@ -60,12 +61,18 @@ class SpoolIntake {
   // Goes through the folder. True if some file is to be looked at again soon.
   bool TakeAll();
   Outcome Take(const std::string& name);
+  void Refuse(const std::string& name, const SpoolFinding& finding);
+  void LeaveUnreadable(const std::string& name, const std::string& reason);
   bool IsHeld(const std::string& name);
 
   const Spool* const spool_;
   ModuleCache* const modules_;
   CollectorCounters* const counters_;
   CrashHandler handler_;
+
+  // Of one round through the folder.
+  size_t refused_ = 0;
+  std::set<std::string> unreadable_, unreadable_before_;
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -5,13 +5,15 @@ import contextlib
 import os
 import random
 import resource
+import shutil
 import signal
 import sqlite3
 import threading
 import time
+import unittest
 
 from busyness import Busyness, OthersTime
-from harness import AGENT, LIMIT_S, StackdTest, eventually
+from harness import AGENT, LIMIT_S, PROGRAMS, StackdTest, eventually
 
 FULL = os.environ.get("STACKD_TEST_FULL") == "1"
 SEED = int(os.environ.get("STACKD_TEST_SEED", "20261121"))
@@ -253,6 +255,67 @@ class CrashLossTest(StackdTest):
         victim.read_until("over")
         daemon.process.send_signal(signal.SIGCONT)
         self.assert_each_once(daemon, victim.pids)
+
+
+@unittest.skipUnless(os.geteuid() == 0, "only root can start programs as several users")
+class SharedFolderTest(StackdTest):
+    """As in a pod: the daemon and the process are users of their own, and all may write to the folder that they share."""
+
+    DAEMON_UID, PROCESS_UID = 65532, 12345
+
+    def setUp(self):
+        super().setUp()
+        self.dir.chmod(0o777)
+        self.spool = self.dir / "spool"
+        # The build's own folder may be closed to others.
+        self.program, self.agent = (shutil.copy(path, self.dir) for path in (PROGRAMS / "crash_deaths", AGENT))
+
+    @staticmethod
+    def as_user(uid):
+        return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
+
+    def start(self):
+        return self.start_daemon(wrap=self.as_user(self.DAEMON_UID))
+
+    def crash(self):
+        """As a program does that wants nobody to read its files."""
+        limits = ["sh", "-c", 'umask 077; ulimit -c 0; exec "$@"', "sh"]
+        victim = self.start_victim(self.program, "call_abort", agent=self.agent, ready=None,
+                                   wrap=[*limits, *self.as_user(self.PROCESS_UID)])
+        self.assertEqual(-signal.SIGABRT, victim.process.wait(LIMIT_S))
+        return victim.pid
+
+    def await_crash(self, daemon, pid):
+        eventually("its crash is stored", lambda: [dump["process"]["pid"] for dump in daemon.ctl_json(
+            "list", "--crashes").get("dumps", [])] == [pid])
+        self.assertEqual([], list(self.spool.glob("*.crash")))
+
+    def test_the_daemon_reads_what_a_process_of_another_user_left(self):
+        daemon = self.start()
+        daemon.kill()
+        pid = self.crash()
+        [left] = self.spool.glob("*.crash")
+        self.assertEqual((0o644, self.PROCESS_UID), (left.stat().st_mode & 0o7777, left.stat().st_uid))
+        # Until it may be read it stays, and that is said once.
+        left.chmod(0)
+        daemon.start()
+        eventually("it is said", lambda: "cannot be read: it stays there" in daemon.log())
+        left.chmod(0o644)
+        self.await_crash(daemon, pid)
+        self.assertEqual(1, daemon.log().count("cannot be read: it stays there"))
+
+    def test_a_folder_that_a_process_made_first_is_kept_and_named(self):
+        self.crash()
+        self.assertEqual(1, len(list(self.spool.glob("*.crash"))))
+        daemon = self.start()
+        [aside] = self.dir.glob("spool.*")
+        self.assertEqual(1, len(list(aside.glob("*.crash"))))
+        eventually("it is said", lambda: str(aside) in daemon.log())
+        self.assertIn(str(aside), str(daemon.ctl_json("doctor")))
+        daemon.kill()
+        pid = self.crash()
+        daemon.start()
+        self.await_crash(daemon, pid)
 
 
 def memory_kib(pid):

@@ -126,10 +126,10 @@ void CrashUnderSeccomp(unsigned read_memory_errno) {
   };
   if (read_memory_errno != 0) answer(SYS_process_vm_readv, SECCOMP_RET_ERRNO | read_memory_errno);
   for (unsigned number :
-       {SYS_getpid,           SYS_gettid,         SYS_arch_prctl, SYS_clock_gettime, SYS_prctl,
-        SYS_process_vm_readv, SYS_rt_sigprocmask, SYS_futex,      SYS_rt_sigreturn,  SYS_fstat,
-        SYS_pread64,          SYS_sendto,         SYS_ppoll,      SYS_rt_sigaction,  SYS_rt_tgsigqueueinfo,
-        SYS_pwrite64,         SYS_openat,         SYS_close,      SYS_mkdir,         SYS_rename}) {
+       {SYS_getpid,         SYS_gettid,       SYS_arch_prctl,        SYS_clock_gettime, SYS_prctl,   SYS_process_vm_readv,
+        SYS_rt_sigprocmask, SYS_futex,        SYS_rt_sigreturn,      SYS_fstat,         SYS_pread64, SYS_sendto,
+        SYS_ppoll,          SYS_rt_sigaction, SYS_rt_tgsigqueueinfo, SYS_pwrite64,      SYS_openat,  SYS_close,
+        SYS_mkdir,          SYS_rename,       SYS_newfstatat,        SYS_fchmod}) {
     answer(number, SECCOMP_RET_ALLOW);
   }
   filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));

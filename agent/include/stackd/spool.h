@@ -1,8 +1,9 @@
 /* A crash on disk: what the agent writes where no daemon took its record, and what the daemon takes in later, once.
  *
  * The file is $STACKD_DIR/spool/ID.crash: made by the daemon with mode 0600 and passed to the agent when that registered
- * (wire.h), or else made by the agent when it crashes, with its crash id in hex as ID and mode 0644. The folder is closed to
- * others (0700), or where all may write to $STACKD_DIR, open to them but for its list of names (01733).
+ * (wire.h), or else made by the agent when it crashes, with its crash id in hex as ID and mode 0600, in a folder that is
+ * closed to others (0700). Where all may write to $STACKD_DIR, the folder is open to them but for its list of names
+ * (01733), and the agent's files are 0644, so that a daemon of another user can read them.
  *
  *     +---------------------------+ 0
  *     | stackd_spool_header       |
