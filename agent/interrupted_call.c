@@ -73,10 +73,10 @@ STACKD_HANDLER static uint64_t loaded_from(const uint8_t* end, uint8_t to, struc
   const uint8_t* by_rbp = end - LOAD_BY_RBP_BYTES;
   uint8_t register_bits = (uint8_t)(to << 3);
   if (by_rsp[0] == 0x48 && by_rsp[1] == 0x8b && by_rsp[2] == (0x44 | register_bits) && by_rsp[3] == 0x24) {
-    return frame.rsp + by_rsp[4];
+    return by_rsp[4] < 0x80 ? frame.rsp + by_rsp[4] : 0; /* no offset of a stack frame's is negative */
   }
   if (frame.rbp != 0 && by_rbp[0] == 0x48 && by_rbp[1] == 0x8b && by_rbp[2] == (0x45 | register_bits)) {
-    return frame.rbp + by_rbp[3];
+    return frame.rbp + (uint64_t)(int8_t)by_rbp[3];
   }
   return 0;
 }

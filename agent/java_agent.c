@@ -76,7 +76,7 @@ static void ask_for_events(env_t vm) {
 EXPORT int32_t Agent_OnLoad(env_t vm, char* options, void* reserved) {
   (void)options, (void)reserved;
   const char* disabled = getenv("STACKD_DISABLE");
-  if (disabled == NULL || strcmp(disabled, "1") != 0) ask_for_events(vm);
+  if (disabled == NULL || disabled[0] == '\0' || strcmp(disabled, "0") == 0) ask_for_events(vm);
   return 0;
 }
 

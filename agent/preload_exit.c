@@ -8,6 +8,7 @@
 
 #include "agent/chain.h"
 #include "agent/crash.h"
+#include "agent/install.h"
 #include "agent/preload.h"
 
 typedef void exit_fn(int);
@@ -49,7 +50,7 @@ STACKD_EXPORT void quick_exit(int status) {
  * handler that has all signals blocked, which is how Java's VM ends. Where the default action is all that would come of it,
  * nobody sees it being unblocked but the agent. */
 STACKD_EXPORT void abort(void) {
-  if (stackd_chain_is_default(SIGABRT)) {
+  if (stackd_has_taken(SIGABRT) && stackd_chain_is_default(SIGABRT)) {
     uint64_t abort_alone = 1ull << (SIGABRT - 1);
     stackd_syscall6(SYS_rt_sigprocmask, SIG_UNBLOCK, (long)&abort_alone, 0, 8, 0, 0);
   }

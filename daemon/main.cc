@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <semaphore>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -152,9 +153,11 @@ Result<Metrics> StartMetrics(const Config& config, const MeasuredParts& parts) {
   return Metrics{listens->address, std::move(*server)};
 }
 
-// Whatever still runs by then holds nothing that is not on disk already.
-void EndAnywayInTime() {
-  std::thread([] {
+// Whatever still runs some time after `is_ending` holds nothing that is not on disk already. At the start, because at the
+// end there may be no room for a thread.
+void EndAnywayInTime(std::binary_semaphore* is_ending) {
+  std::thread([is_ending] {
+    is_ending->acquire();
     usleep(kEndAnywayUs);
     Log(LogLevel::kWarning, "stackd ends with work unfinished");
     _exit(0);
@@ -163,6 +166,8 @@ void EndAnywayInTime() {
 
 int Run(const Config& config, const Locator& locator) {
   sigset_t end_signals = BlockEndSignals();
+  static std::binary_semaphore is_ending(0);
+  EndAnywayInTime(&is_ending);
   auto rules = RulesOf(config);
   if (!rules) return Fail(rules.error().message);
   RaiseFdLimit();
@@ -272,7 +277,7 @@ int Run(const Config& config, const Locator& locator) {
   int signal_number = 0;
   sigwait(&end_signals, &signal_number);
   Log(LogLevel::kInfo, "stackd is stopping", {{"signal", strsignal(signal_number)}});
-  EndAnywayInTime();
+  is_ending.release();
   if (health != nullptr) health->Drain();
   (*server)->Drain(kDrainNs);
   server->reset();

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <span>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <tuple>
 #include <unordered_map>
@@ -192,6 +193,18 @@ class ScopedCount {
   std::atomic<int64_t>* count_;
 };
 
+// Runs `work` on a thread of its own. Where none can be made (a pod may have so many processes and threads, and who leaks
+// them is what stackd is to explain) it has been done, by this thread, when this returns.
+template <typename Work>
+std::jthread RunBeside(const Work& work) {
+  try {
+    return std::jthread(work);
+  } catch (const std::system_error&) {
+    work();
+    return {};
+  }
+}
+
 }  // namespace
 
 struct Pipeline::State {
@@ -303,7 +316,7 @@ std::vector<NativeStack> Pipeline::State::Unwind(const Capture& capture) {
   size_t workers = std::min<size_t>(capture.threads.size() / kThreadsPerUnwinder, std::thread::hardware_concurrency());
   {
     std::vector<std::jthread> others;
-    for (size_t i = 1; i < workers; ++i) others.emplace_back(work);
+    for (size_t i = 1; i < workers; ++i) others.push_back(RunBeside(work));
     work();
   }
   return result;
@@ -456,12 +469,12 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
 
   // The raw copy is on its way to the disk while this thread unwinds.
   Result<void> raw_stored;
-  std::jthread raw_writer([&] { raw_stored = store->PutRaw(DumpHeader(capture, id), SerializeRaw(capture)); });
+  std::jthread raw_writer = RunBeside([&] { raw_stored = store->PutRaw(DumpHeader(capture, id), SerializeRaw(capture)); });
   Made made = Assemble(capture, request.deadline_ns, id);
   const std::shared_ptr<v1::Dump>& dump = made.dump;
   const int64_t assembled_ns = MonotonicNs();
   Result<PackedDump> packed = DumpStore::Pack(dump);
-  raw_writer.join();
+  if (raw_writer.joinable()) raw_writer.join();
   bool stored = Store(dump, std::move(packed), raw_stored);
   Count(capture, *dump, made.stacks);
   Log(LogLevel::kInfo, stored ? "dump stored" : "dump made",

@@ -43,7 +43,9 @@ Result<std::string> Read(const std::string& path) {
 }
 
 Result<void> Write(const std::string& path, std::string_view content) {
-  Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0755));
+  // Never into a file of somebody else, who could change it later.
+  unlink(path.c_str());
+  Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0755));
   // The mode is for the processes' users, whatever the umask is.
   if (!file.valid() || fchmod(file.get(), 0755) != 0) return FileError("cannot write", path);
   while (!content.empty()) {

@@ -8,12 +8,15 @@
 #include <cstdint>
 #include <string_view>
 
+#include "daemon/base/printable.h"
 #include "daemon/place/attributes.h"
 
 namespace stackd {
 namespace {
 
 constexpr std::string_view kDefaultPort = ":4317";
+// What servers take, all headers together.
+constexpr size_t kMaxHeaderBytes = 8 << 10;
 
 bool IsPort(std::string_view text) {
   uint16_t port = 0;
@@ -27,6 +30,24 @@ bool IsHost(std::string_view host) {
   return !host.empty() && std::ranges::all_of(host, [&](unsigned char c) {
     return std::isalnum(c) != 0 || c == '.' || c == '-' || (has_brackets && (c == ':' || c == '[' || c == ']'));
   });
+}
+
+std::string Lower(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+// What gRPC lets a program send as text: the rest is its own, or would end the process.
+bool IsHeaderName(const std::string& key) {
+  const std::string lower = Lower(key);
+  const bool is_reserved = lower.starts_with("grpc-") || lower.ends_with("-bin");
+  return !key.empty() && !is_reserved && std::ranges::all_of(lower, [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+  });
+}
+
+bool IsHeaderValue(const std::string& value) {
+  return !value.empty() && std::ranges::all_of(value, [](unsigned char c) { return c >= 0x20 && c < 0x7f; });
 }
 
 }  // namespace
@@ -55,17 +76,19 @@ Result<Endpoint> ParseEndpoint(const std::string& url) {
   return endpoint;
 }
 
-std::multimap<std::string, std::string> ParseHeaders(const std::string& text) {
-  // The same form as that of resource attributes, and the same limits.
-  Attributes parsed;
-  AddResourceAttributes(text, &parsed);
-  std::multimap<std::string, std::string> headers;
-  for (auto [key, value] : parsed.values()) {
-    std::string lower = key;
-    std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    const bool is_reserved = lower.starts_with("grpc-") || lower.find('/') != std::string::npos || lower.ends_with("-bin");
-    const bool is_ascii = std::ranges::all_of(value, [](unsigned char c) { return c >= 0x20 && c < 0x7f; });
-    if (!is_reserved && is_ascii) headers.emplace(std::move(lower), value);
+Result<Headers> ParseHeaders(const std::string& text) {
+  const auto fault = [](const std::string& what) {
+    return Error(Code::kInvalidArgument, "OTEL_EXPORTER_OTLP_HEADERS " + what);
+  };
+  if (text.size() > kMaxHeaderBytes) return fault("has more than 8 KiB, which collectors do not take");
+  const auto pairs = ParseKeyValuePairs(text);
+  if (!pairs) return fault("is not understood: write it like key=value,key=value, with %20 for a space");
+  Headers headers;
+  for (const auto& [key, value] : *pairs) {
+    if (!IsHeaderName(key)) return fault("has a key that is no header of gRPC: \"" + PrintableText(key) + "\"");
+    // Never the value: it may be a password.
+    if (!IsHeaderValue(value)) return fault("has a value for \"" + key + "\" that is not printable ASCII");
+    headers.emplace(Lower(key), value);
   }
   return headers;
 }

@@ -16,7 +16,10 @@ struct Endpoint {
 // http is plain text, https is TLS; without a port it is 4317. Fails with one sentence that says what to change.
 Result<Endpoint> ParseEndpoint(const std::string& url);
 
-// Of OTEL_EXPORTER_OTLP_HEADERS: "key=value,key=value", percent-encoded. What is no header of gRPC's is left out.
-std::multimap<std::string, std::string> ParseHeaders(const std::string& text);
+// By name, in lower case.
+using Headers = std::multimap<std::string, std::string>;
+
+// Of OTEL_EXPORTER_OTLP_HEADERS: "key=value,key=value", percent-encoded. Fails with one sentence without any value.
+Result<Headers> ParseHeaders(const std::string& text);
 
 }  // namespace stackd

@@ -78,7 +78,7 @@ std::optional<int64_t> RetryDelayNs(const grpc::Status& status) {
 
 struct OtlpExporter::Link {
   std::string target;
-  std::multimap<std::string, std::string> headers;
+  Headers headers;
   std::unique_ptr<collector::LogsService::Stub> stub;
   // Of the call that runs, with the exporter's mutex.
   grpc::ClientContext* running = nullptr;
@@ -108,7 +108,9 @@ Result<std::unique_ptr<OtlpExporter>> OtlpExporter::Start(OtlpOptions options) {
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(options.longest_pause_ns / kNsPerMs));
   auto link = std::make_unique<Link>();
   link->target = endpoint->target;
-  link->headers = ParseHeaders(options.headers);
+  auto headers = ParseHeaders(options.headers);
+  if (!headers) return std::unexpected(headers.error());
+  link->headers = std::move(*headers);
   link->stub = collector::LogsService::NewStub(grpc::CreateCustomChannel(endpoint->target, credentials, arguments));
   return std::unique_ptr<OtlpExporter>(new OtlpExporter(std::move(options), std::move(link)));
 }
@@ -167,8 +169,12 @@ void OtlpExporter::Send(std::vector<Waiting> batch) {
     }
     const int64_t again_ns = MonotonicNs() + asked_pause_ns;
     const auto is_over = [&] { return again_ns >= end_ns_; };
-    if (again_ns > batch.front().added_ns + options_.give_up_ns || is_over() ||
-        changed_.wait_for(lock, std::chrono::nanoseconds(asked_pause_ns), is_over)) {
+    const auto is_late = [&](const Waiting& waiting) { return again_ns > waiting.added_ns + options_.give_up_ns; };
+    const int64_t late = static_cast<int64_t>(std::erase_if(batch, is_late));
+    late_ += late;
+    being_sent_ -= static_cast<size_t>(late);
+    if (batch.empty()) return;
+    if (is_over() || changed_.wait_for(lock, std::chrono::nanoseconds(asked_pause_ns), is_over)) {
       late_ += std::ssize(batch);
       return;
     }

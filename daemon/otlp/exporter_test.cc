@@ -168,6 +168,25 @@ TEST_F(ExporterTest, WhatIsTriedForTooLongIsGivenUpAndCounted) {
   EXPECT_TRUE(Await("late", 1));
 }
 
+TEST_F(ExporterTest, WhatIsYoungIsNotGivenUpWithWhatIsOld) {
+  constexpr int64_t kGiveUpNs = 3 * kNsPerSecond;
+  Listen();
+  server_->Shutdown();
+  server_.reset();
+  Start({.give_up_ns = kGiveUpNs});
+  // The first is tried alone; the others are tried together when it is given up.
+  exporter_->Add(Crash("first"));
+  ASSERT_TRUE(Await("waiting", 1));
+  exporter_->Add(Crash("old"));
+  std::this_thread::sleep_for(std::chrono::nanoseconds(kGiveUpNs / 2));
+  exporter_->Add(Crash("young"));
+  EXPECT_TRUE(Await("late", 2));
+  EXPECT_EQ(exporter_->Counters()["waiting"], 1);
+  Listen();
+  EXPECT_TRUE(Await("sent", 1));
+  EXPECT_EQ(collector_.bodies_, std::vector<std::string>{"young"});
+}
+
 TEST_F(ExporterTest, ItEndsInTimeThoughTheCollectorDoesNotAnswer) {
   holds_.lock();
   collector_.answer_ = [&](int, auto*) {
@@ -197,6 +216,7 @@ TEST_F(ExporterTest, MistakesAreSentences) {
     return started ? "" : started.error().message;
   };
   EXPECT_NE(sentence({.endpoint = "nonsense"}).find("is not understood"), std::string::npos);
+  EXPECT_NE(sentence({.endpoint = "http://x", .headers = "x"}).find("OTEL_EXPORTER_OTLP_HEADERS"), std::string::npos);
   EXPECT_NE(sentence({.endpoint = "http://x", .ca_file = "/x"}).find("--otlp-ca is for"), std::string::npos);
   EXPECT_NE(sentence({.endpoint = "https://x", .ca_file = "/nonexistent"}).find("cannot be read from /nonexistent"),
             std::string::npos);

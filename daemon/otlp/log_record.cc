@@ -67,13 +67,16 @@ void AddResource(const v1::Dump& dump, KeyValues* attributes) {
       Add(key, value, attributes);
     }
   }
-  // What OpenTelemetry's own SDKs say where nobody has said more.
-  if (!known.contains(kServiceName)) Add(kServiceName, "unknown_service:" + process.display_name(), attributes);
-  Add("host.name", process.hostname(), attributes);
-  Add("process.pid", process.pid(), attributes);
-  Add("process.executable.path", process.executable(), attributes);
-  Add("process.executable.name", process.executable().substr(process.executable().rfind('/') + 1), attributes);
-  Add("process.executable.build_id.gnu", BuildIdOf(dump, process.executable()), attributes);
+  // What OpenTelemetry's own SDKs say where nobody has said more: a key may stand there once.
+  const auto add_unknown = [&](const std::string& key, const auto& value) {
+    if (!known.contains(key)) Add(key, value, attributes);
+  };
+  add_unknown(kServiceName, "unknown_service:" + process.display_name());
+  add_unknown("host.name", process.hostname());
+  add_unknown("process.pid", int64_t{process.pid()});
+  add_unknown("process.executable.path", process.executable());
+  add_unknown("process.executable.name", process.executable().substr(process.executable().rfind('/') + 1));
+  add_unknown("process.executable.build_id.gnu", BuildIdOf(dump, process.executable()));
 }
 
 void AddThread(const v1::Dump& dump, int32_t tid, KeyValues* attributes) {

@@ -112,6 +112,20 @@ TEST(LogRecordTest, TheResourceIsThatOfTheProcess) {
   EXPECT_EQ(texts.at("container.image.tags"), "[1.4]");
 }
 
+TEST(LogRecordTest, NoKeyOfTheResourceStandsTwice) {
+  v1::Dump dump = MakeCrash();
+  dump.mutable_process()->set_hostname("vm");
+  auto& place = *dump.mutable_process()->mutable_resource_attributes();
+  place["host.name"] = "node-1";
+  place["process.pid"] = "1";
+  std::map<std::string, int> counts;
+  const auto logs = ToResourceLogs(dump, 0);
+  for (const auto& attribute : logs.resource().attributes()) ++counts[attribute.key()];
+  EXPECT_EQ(counts["host.name"], 1);
+  EXPECT_EQ(counts["process.pid"], 1);
+  EXPECT_EQ(Texts(logs.resource().attributes()).at("host.name"), "node-1");
+}
+
 TEST(LogRecordTest, ALongStackIsCutAtTheEndOfALine) {
   v1::Dump dump = MakeCrash();
   for (int i = 0; i < 2000; ++i) dump.mutable_stacks(0)->add_frames()->set_function("F" + std::to_string(i) + "é");
@@ -140,10 +154,25 @@ TEST(EndpointTest, UrlsAreUnderstoodAsSdksUnderstandThem) {
   }
 }
 
-TEST(EndpointTest, HeadersAreTakenIfTheyAreSome) {
-  const auto headers = ParseHeaders("Authorization=Bearer%20x,grpc-timeout=1,bad key=1,a/b=1,x-bin=1,team=%C3%A9");
-  EXPECT_EQ(headers, (std::multimap<std::string, std::string>{{"authorization", "Bearer x"}}));
-  EXPECT_TRUE(ParseHeaders("nonsense").empty());
+TEST(EndpointTest, HeadersAreTakenOrAMistakeIsTold) {
+  // Tokens of service accounts have a thousand bytes and more.
+  const std::string token(2000, 'x');
+  const auto headers = ParseHeaders("Authorization=Bearer%20" + token + ", team=a");
+  ASSERT_TRUE(headers) << headers.error().message;
+  EXPECT_EQ(*headers, (Headers{{"authorization", "Bearer " + token}, {"team", "a"}}));
+  for (const auto& [text, mistake] : {std::pair{"nonsense", "is not understood"},
+                                      {"a=b,nonsense", "is not understood"},
+                                      {"a=%zz", "is not understood"},
+                                      {"grpc-timeout=1", "\"grpc-timeout\""},
+                                      {"x-bin=1", "\"x-bin\""},
+                                      {"a/b=1", "\"a/b\""},
+                                      {"bad key=1", "\"bad key\""},
+                                      {"team=%C3%A9", "\"team\""}}) {
+    const auto refused = ParseHeaders(text);
+    ASSERT_FALSE(refused) << text;
+    EXPECT_NE(refused.error().message.find(mistake), std::string::npos) << refused.error().message;
+  }
+  EXPECT_FALSE(ParseHeaders("a=" + std::string(9000, 'x')));
 }
 
 }  // namespace

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
-#include <optional>
 #include <utility>
-#include <vector>
 
 #include "daemon/base/printable.h"
 
@@ -53,10 +51,12 @@ std::optional<std::string> PercentDecoded(std::string_view text) {
 
 void Attributes::Add(std::string_view key, std::string_view value) {
   if (key.empty() || value.empty() || !IsName(key) || value.size() > kMaxValueBytes || Has(key)) return;
-  const size_t bytes = key.size() + value.size();
-  if (values_.size() == kMaxCount || bytes > kMaxTotalBytes - total_bytes_) return;
+  // Three bytes may stand for one that is no text.
+  std::string text = PrintableText(value);
+  const size_t bytes = key.size() + text.size();
+  if (text.size() > kMaxValueBytes || values_.size() == kMaxCount || bytes > kMaxTotalBytes - total_bytes_) return;
   total_bytes_ += bytes;
-  values_.emplace(key, PrintableText(value));
+  values_.emplace(key, std::move(text));
 }
 
 const std::string& Attributes::Get(std::string_view key) const {
@@ -65,19 +65,25 @@ const std::string& Attributes::Get(std::string_view key) const {
   return found == values_.end() ? kNone : found->second;
 }
 
-void AddResourceAttributes(std::string_view text, Attributes* attributes) {
-  std::vector<std::pair<std::string_view, std::string>> pairs;
+std::optional<KeyValuePairs> ParseKeyValuePairs(std::string_view text) {
+  KeyValuePairs pairs;
   while (!text.empty()) {
     const std::string_view part = text.substr(0, text.find(','));
     text.remove_prefix(std::min(text.size(), part.size() + 1));
     if (Trimmed(part).empty()) continue;
     const size_t equals = part.find('=');
-    if (equals == std::string_view::npos) return;
+    if (equals == std::string_view::npos) return std::nullopt;
     auto value = PercentDecoded(Trimmed(part.substr(equals + 1)));
-    if (!value) return;
+    if (!value) return std::nullopt;
     pairs.emplace_back(Trimmed(part.substr(0, equals)), std::move(*value));
   }
-  for (const auto& [key, value] : pairs) attributes->Add(key, value);
+  return pairs;
+}
+
+void AddResourceAttributes(std::string_view text, Attributes* attributes) {
+  const auto pairs = ParseKeyValuePairs(text);
+  if (!pairs) return;
+  for (const auto& [key, value] : *pairs) attributes->Add(key, value);
 }
 
 }  // namespace stackd

@@ -4,8 +4,11 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace stackd {
 
@@ -45,8 +48,11 @@ class Attributes {
   size_t total_bytes_ = 0;
 };
 
-// Adds what stands in OTEL_RESOURCE_ATTRIBUTES: "key=value,key=value", percent-encoded. As OpenTelemetry wants it, none of
-// it is taken if a part makes no sense.
+// "key=value,key=value", percent-encoded, as OpenTelemetry has it in variables. nullopt if a part makes no sense.
+using KeyValuePairs = std::vector<std::pair<std::string, std::string>>;
+std::optional<KeyValuePairs> ParseKeyValuePairs(std::string_view text);
+
+// Adds what stands in OTEL_RESOURCE_ATTRIBUTES. As OpenTelemetry wants it, none of it is taken if a part makes no sense.
 void AddResourceAttributes(std::string_view text, Attributes* attributes);
 
 }  // namespace stackd

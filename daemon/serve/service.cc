@@ -410,7 +410,9 @@ grpc::Status StackdService::GetDaemon(Call&, const v1::GetDaemonRequest&, v1::Da
   counters["symbolizer_restarts"] = parts_.symbolizer->worker_restarts();
   counters["store_evicted"] = parts_.store->evicted_count();
   counters["store_crashes_dropped"] = parts_.store->dropped_count();
-  for (const std::string& problem : parts_.store->Problems()) response->add_problems(ToValidUtf8(problem));
+  for (const auto& problems : {parts_.collector->Problems(), parts_.store->Problems()}) {
+    for (const std::string& problem : problems) response->add_problems(ToValidUtf8(problem));
+  }
   response->mutable_resource_attributes()->insert(parts_.resource_attributes.begin(), parts_.resource_attributes.end());
   return grpc::Status::OK;
 }

@@ -1,5 +1,6 @@
 #include "daemon/serve/work_threads.h"
 
+#include <system_error>
 #include <utility>
 
 namespace stackd {
@@ -18,7 +19,11 @@ bool WorkThreads::Do(std::function<void()> work) {
   // Work that stands in the queue has an idle thread each, which is about to take it.
   if (work_.size() >= idle_) {
     if (threads_.size() >= max_threads_) return false;
-    threads_.emplace_back([this] { Run(); });
+    try {
+      threads_.emplace_back([this] { Run(); });
+    } catch (const std::system_error&) {
+      return false;
+    }
     ++idle_;
   }
   work_.push_back(std::move(work));

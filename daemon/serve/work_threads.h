@@ -17,7 +17,7 @@ class WorkThreads {
   // Waits for all work.
   ~WorkThreads();
 
-  // Never waits. False when all threads are busy: `work` is not done.
+  // Never waits. False when all threads are busy, and there may be no more of them: `work` is not done.
   bool Do(std::function<void()> work);
 
  private:

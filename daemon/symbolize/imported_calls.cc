@@ -17,6 +17,8 @@ namespace {
 constexpr size_t kMaxFiles = 256;
 constexpr uint64_t kMaxTableBytes = 4 << 20;
 constexpr size_t kMaxImports = 1 << 16;
+// Of all files: 16 MiB.
+constexpr size_t kMaxKeptImports = 1 << 20;
 constexpr size_t kMaxNameBytes = 256;
 
 std::optional<std::vector<uint8_t>> ReadCode(const Module& module, uint64_t svma, uint64_t size_bytes) {
@@ -85,10 +87,11 @@ std::shared_ptr<const ImportedCalls::Imports> ImportedCalls::Read(const Module& 
       const uint64_t symbol = ELF64_R_SYM(relocation.r_info);
       const uint64_t type = ELF64_R_TYPE(relocation.r_info);
       if ((type != R_X86_64_JUMP_SLOT && type != R_X86_64_GLOB_DAT) || symbol >= symbols.size()) continue;
-      if (imports->names.size() == kMaxImports) return imports;
-      imports->names.emplace(relocation.r_offset, symbols[symbol].st_name);
+      if (imports->imports.size() < kMaxImports) imports->imports.push_back({relocation.r_offset, symbols[symbol].st_name});
     }
   }
+  std::ranges::stable_sort(imports->imports, {}, &Import::slot_svma);
+  imports->imports.shrink_to_fit();
   return imports;
 }
 
@@ -102,8 +105,11 @@ std::shared_ptr<const ImportedCalls::Imports> ImportedCalls::ImportsOf(const Mod
   std::lock_guard lock(mutex_);
   if (!files_.emplace(module.identity(), imports).second) return imports;
   by_age_.push_back(module.identity());
-  if (files_.size() > kMaxFiles) {
-    files_.erase(by_age_.front());
+  import_count_ += imports->imports.size();
+  while (files_.size() > kMaxFiles || import_count_ > kMaxKeptImports) {
+    const auto oldest = files_.find(by_age_.front());
+    import_count_ -= oldest->second->imports.size();
+    files_.erase(oldest);
     by_age_.pop_front();
   }
   return imports;
@@ -113,10 +119,10 @@ std::string ImportedCalls::Name(const std::shared_ptr<const Module>& module, uin
   const std::optional<uint64_t> slot = SlotOfCall(*module, return_svma);
   if (!slot) return "";
   const auto imports = ImportsOf(*module);
-  const auto name = imports->names.find(*slot);
-  if (name == imports->names.end() || name->second >= imports->names_bytes) return "";
-  const uint64_t size_bytes = std::min<uint64_t>(kMaxNameBytes, imports->names_bytes - name->second);
-  const auto bytes = module->Read(imports->names_offset + name->second, size_bytes);
+  const auto found = std::ranges::lower_bound(imports->imports, *slot, {}, &Import::slot_svma);
+  if (found == imports->imports.end() || found->slot_svma != *slot || found->name_offset >= imports->names_bytes) return "";
+  const uint64_t size_bytes = std::min<uint64_t>(kMaxNameBytes, imports->names_bytes - found->name_offset);
+  const auto bytes = module->Read(imports->names_offset + found->name_offset, size_bytes);
   if (!bytes) return "";
   const auto end = std::ranges::find(*bytes, 0);
   // One that does not end is none.

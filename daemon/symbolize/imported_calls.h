@@ -11,7 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_map>
+#include <vector>
 
 #include "daemon/module/module.h"
 
@@ -25,9 +25,14 @@ class ImportedCalls {
   std::string Name(const std::shared_ptr<const Module>& module, uint64_t return_svma);
 
  private:
-  // Of one file: by the slot that the linker fills in, the offset of the name in .dynstr.
+  // A slot that the linker fills in, and the name in .dynstr of what it fills in.
+  struct Import {
+    uint64_t slot_svma;
+    uint32_t name_offset;
+  };
+  // Of one file, in the order of the slots.
   struct Imports {
-    std::unordered_map<uint64_t, uint64_t> names;
+    std::vector<Import> imports;
     uint64_t names_offset = 0;
     uint64_t names_bytes = 0;
   };
@@ -37,6 +42,7 @@ class ImportedCalls {
 
   std::mutex mutex_;
   std::map<FileIdentity, std::shared_ptr<const Imports>> files_;
+  size_t import_count_ = 0;         // of all files
   std::list<FileIdentity> by_age_;  // of being read; the first is the oldest
 };
 

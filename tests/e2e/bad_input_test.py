@@ -2,6 +2,8 @@
 
 import json
 import os
+import resource
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -181,6 +183,28 @@ class StartTest(StackdTest):
                           ["surplus argument"]):
             with self.subTest(" ".join(arguments)):
                 self.assertTrue(self.refusal(Daemon(self.dir, extra_args=arguments)))
+
+
+class NoRoomForThreadsTest(StackdTest):
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can start a daemon whose user may have one thread")
+    def test_a_daemon_that_can_make_no_thread_still_dumps_and_ends(self):
+        """As in a pod whose limit on processes and threads is reached, by what stackd is to explain."""
+        self.dir.chmod(0o777)
+        uid = 64321  # of nobody else: the kernel counts the threads of a user
+        stackd = shutil.copy(Daemon(self.dir).stackd, self.dir)
+        daemon = self.start_daemon(stackd=stackd, wrap=["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"])
+        # So many that several threads would unwind them.
+        victim = self.start_victim("waiting_threads", 600)
+        daemon.await_process(victim.pid)
+        self.assertEqual("COMPLETE", daemon.dump(victim.pid).state)  # and what serves calls is there
+        resource.prlimit(daemon.process.pid, resource.RLIMIT_NPROC, (1, 1))
+        dump = daemon.dump(victim.pid)
+        self.assertEqual("COMPLETE", dump.state)
+        self.assertTrue(dump.resource.get("stored"))
+        self.assertLess(600, len(dump.threads))
+        self.assertEqual(0, daemon.stop())
+        self.assertIn("stackd has stopped", daemon.log())
 
 
 class StoreTest(StackdTest):

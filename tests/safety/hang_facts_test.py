@@ -4,6 +4,7 @@
 The daemon is fake_daemon.py. The program is eintr_matrix: one thread in each blocking call, named after it.
 """
 
+import contextlib
 import errno
 import json
 import os
@@ -94,8 +95,9 @@ class Case(unittest.TestCase):
         task = f"/proc/{self.program.pid}/task"
         named = {}
         for tid in sorted(os.listdir(task), key=int):
-            with open(f"{task}/{tid}/comm", encoding="utf-8") as file:
-                named.setdefault(file.read().rstrip("\n"), int(tid))
+            with contextlib.suppress(FileNotFoundError):  # it has ended
+                with open(f"{task}/{tid}/comm", encoding="utf-8") as file:
+                    named.setdefault(file.read().rstrip("\n"), int(tid))
         return named
 
 
