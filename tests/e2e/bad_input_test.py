@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import shutil
 import socket
 import subprocess
@@ -193,12 +192,13 @@ class NoRoomForThreadsTest(StackdTest):
         self.dir.chmod(0o777)
         uid = 64321  # of nobody else: the kernel counts the threads of a user
         stackd = shutil.copy(Daemon(self.dir).stackd, self.dir)
-        daemon = self.start_daemon(stackd=stackd, wrap=["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"])
+        as_user = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
+        daemon = self.start_daemon(stackd=stackd, wrap=as_user)
         # So many that several threads would unwind them.
         victim = self.start_victim("waiting_threads", 600)
         daemon.await_process(victim.pid)
         self.assertEqual("COMPLETE", daemon.dump(victim.pid).state)  # and what serves calls is there
-        resource.prlimit(daemon.process.pid, resource.RLIMIT_NPROC, (1, 1))
+        subprocess.run([*as_user, "prlimit", "--nproc=1:1", f"--pid={daemon.process.pid}"], check=True)
         dump = daemon.dump(victim.pid)
         self.assertEqual("COMPLETE", dump.state)
         self.assertTrue(dump.resource.get("stored"))
