@@ -17,7 +17,8 @@ import urllib.request
 
 from grpcurl_test import GRPCURL
 from grpc_peer import grpc, needs_grpcio
-from harness import BIN, LIMIT_S, STACKCTL, STACKD, StackdTest, eventually, free_port
+from harness import BIN, LIMIT_S, STACKD, StackdTest, eventually, free_port
+from overload_test import SlowReader
 
 HANGS = BIN / "tests/hangs"
 SAMPLE = re.compile(r'^(\w+)(?:\{(.*)\})? (\S+)$')
@@ -351,16 +352,12 @@ class HealthListenerTest(Served):
 
     def test_readiness_ends_before_liveness(self):
         daemon = self.serve()
-        victim = self.start_victim("waiting_threads", 1)
-        daemon.await_process(victim.pid)
-        # A call that runs holds up the end.
-        victim.signal(signal.SIGSTOP)
-        dump = subprocess.Popen([STACKCTL, "--address", daemon.address, "dump", str(victim.pid), "--timeout", "60s"],
-                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.addCleanup(dump.wait)
-        self.addCleanup(dump.kill)
-        self.expect("the call runs", lambda metrics: metrics.sum("grpc_server_started_total") >
-                    metrics.sum("grpc_server_handled_total"))
+        before = self.scrape().sum("grpc_server_started_total")
+        # A call that nobody reads the answer of holds up the end.
+        reader = SlowReader(daemon.port)
+        self.addCleanup(reader.close)
+        reader.call("GetDaemon")
+        self.expect("the call runs", lambda metrics: metrics.sum("grpc_server_started_total") > before)
         self.assertEqual(("SERVING", "SERVING"), (self.check("readiness"), self.check("liveness")))
         daemon.process.send_signal(signal.SIGTERM)
         eventually("it is not ready any more", lambda: self.check("readiness") == "NOT_SERVING", 3)
