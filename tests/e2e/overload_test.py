@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import resource
-import signal
 import socket
 import statistics
 import threading
@@ -13,6 +12,7 @@ import time
 import unittest
 
 from grpc_peer import grpc, needs_grpcio, reason, text_field, unary
+from hang_victims_test import Cgroup
 from harness import LIMIT_S, OK, PARTIAL, StackdTest, eventually
 
 MIB = 1 << 20
@@ -156,8 +156,8 @@ class OverloadTest(StackdTest):
     def test_100_calls_for_a_dump_share_one_capture(self):
         victim = self.start_victim("waiting_threads", 50)
         self.daemon.await_process(victim.pid)
-        # It answers nothing, so that all calls are there before the first one ends.
-        victim.signal(signal.SIGSTOP)
+        # It answers nothing, so that all calls are there before the first one ends. (A stopped one is known for it at once.)
+        Cgroup(self, "freezer", victim.pid).freeze()
         before = self.counters()
         channel = self.channel()
         calls = [unary(channel, "CreateDump").future(b"", timeout=8) for _ in range(100)]
