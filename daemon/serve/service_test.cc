@@ -773,6 +773,7 @@ TEST_F(ServiceTest, LetsOneCallerWatchItsHealthOnlySoManyTimes) {
   std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
   const auto watch = [&](auto& stub) {
     contexts.push_back(std::make_unique<grpc::ClientContext>());
+    contexts.back()->set_deadline(system_clock::now() + std::chrono::seconds(10));
     return stub.Watch(contexts.back().get(), grpc::health::v1::HealthCheckRequest());
   };
   std::vector<decltype(watch(*health))> watches;
