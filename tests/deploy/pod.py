@@ -1,13 +1,14 @@
 """A pod as a kubelet makes one, by runc or crun: a sidecar from our image and an application beside it, which share one volume.
 
-Each container has its own PID, mount, IPC, UTS and network namespace, a user of its own, no capability, NoNewPrivileges, containerd's
-list of system calls, a read-only root and a memory limit. What they share is a tmpfs with a size
-limit, as an emptyDir of medium Memory is.
+Each container has its own PID, mount, IPC, UTS and network namespace, a user of its own, no capability, NoNewPrivileges,
+containerd's list of system calls, a read-only root and a memory limit. What they share is a tmpfs with a size limit, as an
+emptyDir of medium Memory is.
 
 The list, runtime_default.json, is that of contrib/seccomp/seccomp_default.go in containerd 2.0 and 2.1, for x86-64 without
-capabilities. Read from the releases as the Go module proxy has them: 1.7.27 allows io_uring as well; 1.7.0 lacks cachestat, fchmodat2,
-futex_requeue, futex_wait, futex_wake, map_shadow_stack and name_to_handle_at; 2.2 and 2.4 add getxattrat and its three siblings,
-statmount, listmount, mseal, uretprobe and lsm_*; 2.4.2 no longer allows sockets of AF_ALG. stackd asks for none of these.
+capabilities. Read from the releases as the Go module proxy has them: 1.7.27 allows io_uring as well; 1.7.0 lacks cachestat,
+fchmodat2, futex_requeue, futex_wait, futex_wake, map_shadow_stack and name_to_handle_at; 2.2 and 2.4 add getxattrat and its
+three siblings, statmount, listmount, mseal, uretprobe and lsm_*; 2.4.2 no longer allows sockets of AF_ALG. stackd asks for
+none of these.
 
 What a kubelet has and this has not: its API, probes, restarts by itself, a network that both containers are in.
 """
