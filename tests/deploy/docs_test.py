@@ -54,8 +54,11 @@ PROGRAMS_IN_README = ("deploy/", "tests/", "grpcurl", "stackctl", "kubectl", "he
 # What stands in manuals for something of the reader's, and what it is here.
 SUBSTITUTIONS = [
     (r"^stackctl show NAME", "stackctl show"),
+    (r"^stackctl dump NAME", "stackctl dump orders"),
     (r"^(stackctl \S+) NAME", r"\1 $(stackctl list -o json | jq -r '.dumps[0].name')"),
-    (r"\b1234\b", "$ORDERS_PID"),
+    (r"\b1234\b|\bPID\b", "$ORDERS_PID"),
+    (r"^stackctl groups --explain FINGERPRINT", "stackctl groups --explain $(stackctl groups -o json | jq -r '.groups[0].name')"),
+    (r"^stackctl watch$", "timeout 2 stackctl watch || (( $? == 124 ))"),
     (r"\bcheckout\b", "orders"),
     (r"\| flamegraph.pl > ", "| cat > "),
     (r"\bYOUR_PROGRAM\b", "/bin/true"),
@@ -124,7 +127,7 @@ class DocumentedTest(StackdTest):
     def bash(self, script):
         (self.dir / "settings.json").write_text(json.dumps(self.settings))
         return subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=self.scratch, env=self.environment,
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=250)
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=250)
 
     def run_block(self, block):
         done = self.bash(block.text)
@@ -159,7 +162,7 @@ class DocumentedTest(StackdTest):
                 self.run_block(block)
         return blocks
 
-    def prepare_certificates(self):
+    def prepare_certificates(self, server="DNS:orders.shop"):
         """An authority, the daemon's certificate and mine; and a daemon that wants them, with a program of its own."""
 
         def openssl(*arguments):
@@ -167,7 +170,7 @@ class DocumentedTest(StackdTest):
 
         new_key = ("req", "-newkey", "rsa:2048", "-nodes")
         openssl(*new_key, "-x509", "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=authority")
-        for name, alternative in (("tls", "DNS:orders.shop"), ("me", "URI:spiffe://cluster.local/ns/operations/sa/me")):
+        for name, alternative in (("tls", server), ("me", "URI:spiffe://cluster.local/ns/operations/sa/me")):
             (self.scratch / f"{name}.ext").write_text(f"subjectAltName={alternative}\n")
             openssl(*new_key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
             openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
@@ -230,7 +233,9 @@ class GuideTest(DocumentedTest):
         self.environment["ORDERS_PID"] = str(self.orders.pid)
         commands = documents.indented_commands(ROOT / "client/stackctl.md", "client/stackctl.md", ("stackctl",))
         commands += documents.indented_commands(ROOT / "daemon/stackd.md", "daemon/stackd.md", ("grpcurl",))
-        self.assertGreater(len(commands), 12)
+        for path in (ROOT / "README.md", *GUIDES, *RUNBOOKS, ROOT / "daemon/stackd.md"):
+            commands += documents.inline_commands(path, str(path.relative_to(ROOT)), "stackctl ")
+        self.assertGreater(len(commands), 30)
         for block in commands:
             command = block.text.strip()
             if "COMMAND" in command:  # the synopsis
@@ -244,6 +249,43 @@ class GuideTest(DocumentedTest):
                 done = self.bash(script)
                 self.assertIn(done.returncode, {0, MAY_END_OTHERWISE.get(command, 0)},
                               f"{block}: {script}\n{done.stdout[-1000:]}{done.stderr[-1000:]}")
+
+
+    def test_the_manual_of_the_daemon(self):
+        """Its files, and its lines that start the daemon and a program, as one script."""
+        manual = ROOT / "daemon/stackd.md"
+        self.prepare_certificates("IP:127.0.0.1")
+        for name in ("access", "rules"):
+            (self.scratch / f"{name}-of-manual.yaml").write_text(documents.indented_from(manual, f"{name}:"))
+        blocks = documents.indented_commands(manual, str(manual), ("stackd", "stackctl", "STACKD_DIR="))
+        commands = [block.text.strip() for block in blocks]
+        lines = [command for command in commands if "[" not in command and not command.endswith(" FILE")]
+        self.assertEqual(6, len(lines), lines)
+        lines.remove("stackd install-agent DIR")  # image_test runs it
+        (self.scratch / "bin").mkdir()
+        (self.scratch / "bin/stackd").symlink_to(STACKD)
+        port = free_port()
+        substitutions = [("/tmp/stackd", str(self.dir / "own")), ("libstackd_agent.so", str(AGENT)),
+                         ("your-program", f"{PROGRAMS}/demo_orders > /dev/null"), ("0.0.0.0:7443", f"127.0.0.1:{port}"),
+                         ("/tls/", f"{self.scratch}/"), ("/etc/stackd/access.yaml", f"{self.scratch}/roles.yaml"),
+                         ("stackd.example:7443", f"127.0.0.1:{port}")]
+        (self.scratch / "roles.yaml").write_text('access: [{uri: "spiffe://cluster.local/ns/operations/sa/me", role: read}]\n')
+        script = "\n".join(lines)
+        for documented, here in substitutions:
+            self.assertIn(documented, script)
+            script = script.replace(documented, here)
+        started = [line.removesuffix(" &") for line in script.splitlines()]
+        (self.dir / "own").mkdir()
+        wait = 'tries=0; until {}; do sleep 0.1; (( ++tries < 300 )); done'
+        ctl = f"STACKD_DIR={self.dir / 'own'} {STACKCTL}"
+        done = self.bash("\n".join([
+            "trap 'kill $(jobs -p)' EXIT", "unset STACKD_ADDRESS", f"export PATH={self.scratch}/bin:$PATH",
+            *(f"stackd check-{name} {name}-of-manual.yaml" for name in ("access", "rules")),
+            f"{started[0]} 2> own.log &", f"{started[1]} &", wait.format(f"{ctl} ps 2> /dev/null | grep -q demo_orders"), started[2],
+            f"{started[3]} --dir {self.dir / 'other'} 2> other.log &", wait.format(f"{started[4]} 2> /dev/null")]))
+        self.assertEqual(0, done.returncode, f"{script}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        self.assertIn("orders::Transfer", done.stdout)
+        self.assertIn("3 entries, loopback dump", done.stdout)
 
 
 class QuickstartTest(StackdTest):

@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import resource
-import signal
 import socket
 import statistics
 import threading
@@ -13,6 +12,7 @@ import time
 import unittest
 
 from grpc_peer import grpc, needs_grpcio, reason, text_field, unary
+from hang_victims_test import Cgroup
 from harness import LIMIT_S, OK, PARTIAL, StackdTest, eventually
 
 MIB = 1 << 20
@@ -156,8 +156,8 @@ class OverloadTest(StackdTest):
     def test_100_calls_for_a_dump_share_one_capture(self):
         victim = self.start_victim("waiting_threads", 50)
         self.daemon.await_process(victim.pid)
-        # It answers nothing, so that all calls are there before the first one ends.
-        victim.signal(signal.SIGSTOP)
+        # It answers nothing, so that all calls are there before the first one ends. (A stopped one is known for it at once.)
+        Cgroup(self, "freezer", victim.pid).freeze()
         before = self.counters()
         channel = self.channel()
         calls = [unary(channel, "CreateDump").future(b"", timeout=8) for _ in range(100)]
@@ -216,6 +216,32 @@ class OverloadTest(StackdTest):
         # Those of the last second are still to be told.
         self.assertGreater(sum(c["count"] for c in lines), 0.5 * sum(refused.values()))
         self.say("flood", times)
+
+    def test_calls_of_reflection_that_never_end_are_in_nobodys_way(self):
+        """Each holds a thread: these are bounded, and no other call needs one of them."""
+        with contextlib.ExitStack() as stack:
+            end = threading.Event()
+            stack.callback(end.set)
+
+            def says_nothing():
+                end.wait()
+                yield from ()
+
+            reflections = [
+                self.channel().stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")(says_nothing())
+                for _ in range(100)]
+            for call in reflections:
+                stack.callback(call.cancel)
+            threads = lambda: len(os.listdir(f"/proc/{self.pid}/task"))
+            full = lambda: any(call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED for call in reflections if call.done())
+            eventually("no more are taken", full)
+            times = self.served_meanwhile(self.channel())
+            health = self.channel().unary_unary("/grpc.health.v1.Health/Check")
+            for _ in range(20):
+                self.assertEqual(b"\x08\x01", health(b"", timeout=5))
+            print(f"100 calls of reflection: {sum(call.done() for call in reflections)} refused, {threads()} threads")
+            self.assertLess(threads(), 350)
+            self.say("100 calls of reflection", times)
 
     def test_dumps_are_limited_by_caller_and_the_operator_is_not(self):
         access = self.dir / "access.yaml"
