@@ -6,7 +6,6 @@ import os
 import shutil
 import stat
 import subprocess
-import threading
 import time
 import unittest
 
@@ -299,23 +298,19 @@ class AccessTest(StackdTest):
     @needs_grpcio
     def test_certificates_rotate_under_load_without_a_failed_call(self):
         daemon = self.start_with_tls()
-        failed, done, end = [], [0], threading.Event()
+        failed, done = [], [0]
 
-        def load(certificate):
-            while not end.is_set():
-                # A new connection each time: only these see the daemon's files.
-                with self.channel(daemon, certificate) as channel:
-                    for _ in range(5):
-                        try:
-                            unary(channel, "GetDaemon")(b"", timeout=20)
-                            done[0] += 1
-                        except grpc.RpcError as error:
-                            failed.append(f"{error.code()}: {error.details()}")
+        def load():
+            # A new connection each time: only these see the daemon's files. An admin, who has no rate limit.
+            with self.channel(daemon, self.admin) as channel:
+                for _ in range(5):
+                    try:
+                        unary(channel, "GetDaemon")(b"", timeout=20)
+                        done[0] += 1
+                    except grpc.RpcError as error:
+                        failed.append(f"{error.code()}: {error.details()}")
 
-        # An admin, who has no rate limit.
-        threads = [threading.Thread(target=load, args=(self.admin,)) for _ in range(3)]
-        for thread in threads:
-            thread.start()
+        stop = self.keep_doing(load, load, load)
         for generation in range(3):
             fresh = self.authority.issue(f"server{generation}", "DNS:localhost")
             # The worst of what renews certificates: one file, and the other when the daemon has seen the first.
@@ -332,9 +327,7 @@ class AccessTest(StackdTest):
             eventually("the new certificate is served", is_served, 20)
             count = done[0]
             eventually("calls go on", lambda: done[0] > count + 30 or failed, 30)
-        end.set()
-        for thread in threads:
-            thread.join()
+        stop()
         print(f"rotation: {done[0]} calls on {done[0] // 5} connections over 3 rotations, {len(failed)} failed")
         self.assertEqual([], failed[:3])
 

@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -350,6 +351,27 @@ class StackdTest(unittest.TestCase):
         victim = Victim([path, *args], directory=directory or self.dir, **kwargs)
         self.addCleanup(victim.kill)
         return victim
+
+    def keep_doing(self, *works):
+        """A thread for each of `works`, which calls it again and again until the test ends, or stop(), which this returns."""
+        over = threading.Event()
+
+        def again(work):
+            while not over.is_set():
+                work()
+
+        threads = [threading.Thread(target=again, args=(work,), daemon=True) for work in works]
+
+        def stop():
+            over.set()
+            for thread in threads:
+                thread.join()
+
+        # Before the first of them runs: whatever fails from here on, none of them is there in the next test.
+        self.addCleanup(stop)
+        for thread in threads:
+            thread.start()
+        return stop
 
     def assert_whole(self, dump, pid):
         """Every thread that the kernel lists is in the dump, with a status, and the counts add up."""

@@ -1,6 +1,7 @@
 """Callers who take more than they should: the daemon's memory stays bounded, and others are served meanwhile."""
 
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -183,30 +184,24 @@ class OverloadTest(StackdTest):
 
     def test_a_flood_of_one_caller_leaves_the_others_alone(self):
         channel = self.channel()
-        end, served, refused = threading.Event(), [0], {}
+        served, refused = [0], {}
 
-        def flood():
-            own = self.channel()
-            while not end.is_set():
-                calls = [unary(own, "ListProcesses").future(b"", timeout=LIMIT_S) for _ in range(50)]
-                for call in calls:
-                    try:
-                        call.result()
-                        served[0] += 1
-                    except grpc.RpcError as error:
-                        refused[reason(error)] = refused.get(reason(error), 0) + 1
+        def flood(own):
+            calls = [unary(own, "ListProcesses").future(b"", timeout=LIMIT_S) for _ in range(50)]
+            for call in calls:
+                try:
+                    call.result()
+                    served[0] += 1
+                except grpc.RpcError as error:
+                    refused[reason(error)] = refused.get(reason(error), 0) + 1
 
-        threads = [threading.Thread(target=flood) for _ in range(4)]
-        for thread in threads:
-            thread.start()
+        stop = self.keep_doing(*(functools.partial(flood, self.channel()) for _ in range(4)))
         eventually("the flood is refused", lambda: sum(refused.values()) > 5000)
         times = self.served_meanwhile()
         with self.assertRaises(grpc.RpcError) as error:
             for _ in range(50):
                 unary(channel, "ListProcesses")(b"", timeout=LIMIT_S)
-        end.set()
-        for thread in threads:
-            thread.join()
+        stop()
         self.assertEqual(grpc.StatusCode.RESOURCE_EXHAUSTED, error.exception.code())
         self.assertIn(b"google.rpc.RetryInfo", dict(error.exception.trailing_metadata())["grpc-status-details-bin"])
         lines = [c for c in self.calls() if c["status"] == "RESOURCE_EXHAUSTED"]
