@@ -1,6 +1,8 @@
 """Metrics and health for those who come from outside: each event is caused for real and its counter moves, promtool finds
 nothing to say, and whoever is slow, silent or speaks nonsense is in nobody's way."""
 
+import contextlib
+import ctypes
 import json
 import os
 import re
@@ -15,11 +17,26 @@ import urllib.error
 import urllib.request
 
 from grpcurl_test import GRPCURL
-from harness import BIN, LIMIT_S, STACKD, StackdTest, eventually, free_port
+from harness import BIN, LIMIT_S, STACKCTL, STACKD, StackdTest, eventually, free_port, thread_names
 
 HANGS = BIN / "tests/hangs"
 SAMPLE = re.compile(r'^(\w+)(?:\{(.*)\})? (\S+)$')
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+@contextlib.contextmanager
+def held(tid):
+    """Stops one thread of a process, which the kernel does not call stopped then."""
+    seize, interrupt, detach, wait_for_any_thread = 0x4206, 0x4207, 17, 0x40000000
+    libc = ctypes.CDLL(None)
+    libc.ptrace.argtypes = [ctypes.c_long] * 4
+    if libc.ptrace(seize, tid, 0, 0) != 0 or libc.ptrace(interrupt, tid, 0, 0) != 0:
+        raise AssertionError(f"thread {tid} cannot be held")
+    os.waitpid(tid, wait_for_any_thread)
+    try:
+        yield
+    finally:
+        libc.ptrace(detach, tid, 0, 0)
 
 
 class Metrics:
@@ -136,10 +153,23 @@ class MetricsTest(Served):
         daemon = self.serve()
         victim = self.start_victim("waiting_threads", 1)
         daemon.await_process(victim.pid)
-        victim.signal(signal.SIGSTOP)
-        daemon.dump(victim.pid, "--timeout", "1s")
-        self.assertEqual(1, self.scrape().get("stackd_captures_total", trigger="request", outcome="partial"))
-        victim.signal(signal.SIGCONT)
+        agent, = [tid for tid, name in thread_names(victim.pid).items() if name == "stackd-agent"]
+        outcomes = lambda metrics: tuple(int(metrics.get("stackd_captures_total", trigger="request", outcome=name))
+                                         for name in ("complete", "partial", "failed"))
+        with held(agent):
+            # It waits for the agent; another one, which is not the same, waits for it, and cannot even begin.
+            first = subprocess.Popen([STACKCTL, "--address", daemon.address, "dump", str(victim.pid), "--timeout", "6s"],
+                                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            self.addCleanup(first.wait)
+            self.addCleanup(first.kill)
+            self.expect("the first is being made", lambda metrics: metrics.get("stackd_captures_running") == 1)
+            second = subprocess.run([GRPCURL, "-plaintext", "-max-time", "1", "-d",
+                                     json.dumps({"process": str(victim.pid), "max_stack_bytes": 4096}),
+                                     f"127.0.0.1:{daemon.port}", "stackd.v1.Stackd/CreateDump"],
+                                    stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S)
+            self.assertIn("DeadlineExceeded", second.stderr)
+            self.expect("it is counted", lambda metrics: outcomes(metrics) == (0, 0, 1))
+            self.expect("the first ends", lambda metrics: outcomes(metrics) == (0, 1, 1))
 
     def test_a_crash_moves_its_counters(self):
         daemon = self.serve()
