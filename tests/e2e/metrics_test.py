@@ -2,7 +2,6 @@
 nothing to say, and whoever is slow, silent or speaks nonsense is in nobody's way."""
 
 import contextlib
-import ctypes
 import json
 import os
 import re
@@ -16,26 +15,11 @@ import unittest
 import urllib.request
 
 from grpcurl_test import GRPCURL
-from harness import BIN, LIMIT_S, STACKCTL, STACKD, StackdTest, eventually, free_port, thread_names
+from harness import BIN, LIMIT_S, STACKCTL, STACKD, StackdTest, agent_held, eventually, free_port
 
 HANGS = BIN / "tests/hangs"
 SAMPLE = re.compile(r'^(\w+)(?:\{(.*)\})? (\S+)$')
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-
-
-@contextlib.contextmanager
-def held(tid):
-    """Stops one thread of a process, which the kernel does not call stopped then."""
-    seize, interrupt, detach, wait_for_any_thread = 0x4206, 0x4207, 17, 0x40000000
-    libc = ctypes.CDLL(None)
-    libc.ptrace.argtypes = [ctypes.c_long] * 4
-    if libc.ptrace(seize, tid, 0, 0) != 0 or libc.ptrace(interrupt, tid, 0, 0) != 0:
-        raise AssertionError(f"thread {tid} cannot be held")
-    os.waitpid(tid, wait_for_any_thread)
-    try:
-        yield
-    finally:
-        libc.ptrace(detach, tid, 0, 0)
 
 
 class Metrics:
@@ -152,10 +136,9 @@ class MetricsTest(Served):
         daemon = self.serve()
         victim = self.start_victim("waiting_threads", 1)
         daemon.await_process(victim.pid)
-        agent, = [tid for tid, name in thread_names(victim.pid).items() if name == "stackd-agent"]
         outcomes = lambda metrics: tuple(int(metrics.get("stackd_captures_total", trigger="request", outcome=name))
                                          for name in ("complete", "partial", "failed"))
-        with held(agent):
+        with agent_held(victim.pid):
             # It waits for the agent; another one, which is not the same, waits for it, and cannot even begin.
             first = subprocess.Popen([STACKCTL, "--address", daemon.address, "dump", str(victim.pid), "--timeout", "6s"],
                                      stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

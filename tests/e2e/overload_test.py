@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import resource
-import signal
 import socket
 import statistics
 import threading
@@ -14,7 +13,7 @@ import time
 import unittest
 
 from grpc_peer import grpc, needs_grpcio, reason, text_field, unary
-from harness import LIMIT_S, OK, PARTIAL, StackdTest, eventually
+from harness import LIMIT_S, OK, PARTIAL, StackdTest, agent_held, eventually
 
 MIB = 1 << 20
 
@@ -157,12 +156,14 @@ class OverloadTest(StackdTest):
     def test_100_calls_for_a_dump_share_one_capture(self):
         victim = self.start_victim("waiting_threads", 50)
         self.daemon.await_process(victim.pid)
-        # It answers nothing, so that all calls are there before the first one ends.
-        victim.signal(signal.SIGSTOP)
         before = self.counters()
         channel = self.channel()
-        calls = [unary(channel, "CreateDump").future(b"", timeout=8) for _ in range(100)]
-        times = self.served_meanwhile()
+        # It answers nothing, so that all calls are there before the first one ends.
+        with agent_held(victim.pid):
+            calls = [unary(channel, "CreateDump").future(b"", timeout=8) for _ in range(100)]
+            eventually("all calls are there",
+                       lambda: self.counters()["dumps_shared"] - before["dumps_shared"] == 99)
+            times = self.served_meanwhile()
         answers = {call.result()[:60] for call in calls}
         after = self.counters()
         captures = after["captures"] - before["captures"]
