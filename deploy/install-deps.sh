@@ -37,7 +37,7 @@ TEST_PACKAGES=(
   curl apache2-utils util-linux procps
   clang-14 libclang-rt-14-dev
   cmake make musl-tools
-  umoci skopeo runc # the image: deploy/image/build.sh; and pods of it
+  umoci skopeo runc crun # the image: deploy/image/build.sh; and pods of it
   prometheus python3-yaml patchelf
 )
 

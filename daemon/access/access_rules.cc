@@ -16,15 +16,15 @@ const std::string* FittingName(const AccessRule& rule, const std::vector<std::st
   return found == names.end() ? nullptr : &*found;
 }
 
-Grant OfUid(const AccessRules& access, uid_t uid, uid_t own_uid) {
-  Grant grant{.caller = "uid:" + std::to_string(uid)};
+Grant OfUser(const AccessRules& access, const UnixPeer& peer, uid_t own_uid) {
+  Grant grant{.caller = peer.Name()};
   bool is_named = false;
   for (const AccessRule& rule : access.rules) {
-    if (rule.kind != AccessRule::Kind::kUid || rule.uid != uid) continue;
+    if (rule.kind != AccessRule::Kind::kUid || rule.uid != peer.uid) continue;
     is_named = true;
     grant.role = std::max(grant.role, rule.role);
   }
-  if (!is_named && (uid == 0 || uid == own_uid)) grant.role = Role::kAdmin;
+  if (!is_named && !peer.is_elsewhere && (peer.uid == 0 || peer.uid == own_uid)) grant.role = Role::kAdmin;
   return grant;
 }
 
@@ -45,8 +45,10 @@ Grant OfCertificate(const AccessRules& access, const Peer& peer) {
 
 }  // namespace
 
+std::string UnixPeer::Name() const { return "uid:" + std::to_string(uid) + (is_elsewhere ? " in another container" : ""); }
+
 Grant AccessRules::For(const Peer& peer, uid_t own_uid) const {
-  if (peer.uid) return OfUid(*this, *peer.uid, own_uid);
+  if (peer.unix_peer) return OfUser(*this, *peer.unix_peer, own_uid);
   if (peer.has_certificate) return OfCertificate(*this, peer);
   if (peer.is_loopback) return {.caller = "loopback", .role = loopback};
   return {.caller = "unknown"};

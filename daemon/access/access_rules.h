@@ -25,16 +25,27 @@
 
 namespace stackd {
 
+// Who is at the other end of a Unix socket, by the kernel's word.
+struct UnixPeer {
+  uid_t uid = 0;
+  // In a PID namespace that ours does not contain: that of another container, where the same folder is mounted.
+  bool is_elsewhere = false;
+
+  // "uid:1000", "uid:1000 in another container"
+  std::string Name() const;
+  bool operator==(const UnixPeer&) const = default;
+};
+
 // Who calls, as far as the connection proves it.
 struct Peer {
-  std::optional<uid_t> uid;  // at the other end of the Unix socket
+  std::optional<UnixPeer> unix_peer;
   bool has_certificate = false;
   // Subject alternative names of the certificate.
   std::vector<std::string> uris, dns_names;
   bool is_loopback = false;
 };
 
-// What somebody may do, and what he is called in answers and in the audit: "uid:1000", "loopback", "uri:spiffe://…",
+// What somebody may do, and what he is called in answers and in the audit: UnixPeer::Name, "loopback", "uri:spiffe://…",
 // "dns:…", "certificate without names", "unknown".
 struct Grant {
   std::string caller;
@@ -62,7 +73,8 @@ struct AccessRules {
   Role loopback = Role::kDump;
   CallRates rates;
 
-  // The largest role of all rules that fit. Root and the user that the daemon runs as are admins unless a rule names them.
+  // The largest role of all rules that fit. Root and the user that the daemon runs as are admins unless a rule names them;
+  // but not from elsewhere, since whoever builds a container chooses its user.
   Grant For(const Peer& peer, uid_t own_uid) const;
   // Others must be able to connect to the Unix socket.
   bool NamesOtherUids(uid_t own_uid) const;

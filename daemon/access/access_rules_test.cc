@@ -22,7 +22,8 @@ std::vector<std::string> FaultsOf(const std::string& text) {
   return access ? std::vector<std::string>() : access.error();
 }
 
-Peer User(uid_t uid) { return {.uid = uid}; }
+Peer User(uid_t uid) { return {.unix_peer = UnixPeer{.uid = uid}}; }
+Peer UserElsewhere(uid_t uid) { return {.unix_peer = UnixPeer{.uid = uid, .is_elsewhere = true}}; }
 Peer Loopback() { return {.is_loopback = true}; }
 Peer Certificate(std::vector<std::string> uris, std::vector<std::string> dns_names = {}) {
   return {.has_certificate = true, .uris = std::move(uris), .dns_names = std::move(dns_names)};
@@ -36,6 +37,18 @@ TEST(AccessRules, WithoutAFileAdmitOwnUserAndRootAndLetLoopbackDump) {
   EXPECT_EQ(access.For(Loopback(), kOwn).role, Role::kDump);
   EXPECT_EQ(access.For(Certificate({"spiffe://a"}), kOwn).role, Role::kNone);
   EXPECT_FALSE(access.NamesOtherUids(kOwn));
+}
+
+TEST(AccessRules, GiveRootOfAnotherContainerNothingUnlessTheyNameIt) {
+  for (const uid_t uid : {uid_t{0}, kOwn}) {
+    const Grant grant = AccessRules().For(UserElsewhere(uid), kOwn);
+    EXPECT_EQ(grant.role, Role::kNone);
+    EXPECT_EQ(grant.caller, "uid:" + std::to_string(uid) + " in another container");
+  }
+  const AccessRules access = Rules("access: [{uid: 0, role: read}, {uid: 1000, role: dump}]");
+  EXPECT_EQ(access.For(UserElsewhere(0), kOwn).role, Role::kRead);
+  EXPECT_EQ(access.For(UserElsewhere(1000), kOwn).role, Role::kDump);
+  EXPECT_EQ(access.For(UserElsewhere(kOwn), kOwn).role, Role::kNone);
 }
 
 TEST(AccessRules, GiveWhoeverProvesNothingNothing) {

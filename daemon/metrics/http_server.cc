@@ -7,6 +7,8 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <chrono>
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -65,8 +67,8 @@ class HttpServer::State::Connection : public std::enable_shared_from_this<Connec
   Connection(State* state, asio::ip::tcp::socket socket) : state_(state), stream_(std::move(socket)) {
     ++state_->connections;
     parser_.header_limit(kMaxHeaderBytes);
-    // None is read.
-    parser_.body_limit(boost::none);
+    // None is read. (In 1.74 boost::none, meant for any, stands for none.)
+    parser_.body_limit(std::numeric_limits<uint64_t>::max());
   }
   ~Connection() { --state_->connections; }
 

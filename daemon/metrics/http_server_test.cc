@@ -83,6 +83,14 @@ TEST_F(HttpServerTest, WhatIsNoGetOfAPageIsRefused) {
       << "a client that speaks TLS";
 }
 
+TEST_F(HttpServerTest, ABodyIsNotReadAndDoesNotMatter) {
+  Start({});
+  EXPECT_EQ(StatusOf("POST /page HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"), "HTTP/1.1 405");
+  EXPECT_EQ(StatusOf("POST /page HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"), "HTTP/1.1 405");
+  EXPECT_EQ(StatusOf("GET /page HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"), "HTTP/1.1 200");
+  EXPECT_EQ(StatusOf("POST /page HTTP/1.1\r\nContent-Length: 18446744073709551615\r\n\r\nhello"), "HTTP/1.1 405");
+}
+
 TEST_F(HttpServerTest, AHeaderHasABoundedSize) {
   Start({});
   EXPECT_EQ(StatusOf("GET /page HTTP/1.1\r\nX: " + std::string(7000, 'x') + "\r\n\r\n"), "HTTP/1.1 200");

@@ -22,6 +22,9 @@ const char* CodeName(grpc::StatusCode code) {
 
 std::string HowToGet(const Grant& grant) {
   if (grant.caller == "loopback") return "call through the Unix socket, or give loopback more in the file of --access";
+  if (grant.caller.ends_with(" in another container")) {
+    return "call from the daemon's own container, or give it in the file of --access";
+  }
   return "give it in the file of --access";
 }
 
@@ -50,6 +53,13 @@ Call::~Call() {
 }
 
 grpc::Status Call::Admit() {
+  // First of all: each refusal for its role is a line of the audit.
+  const auto begun = access_->limits.BeginCall(grant_, method_.is_stream, rules_->rates, start_ns_);
+  if (!begun) {
+    status_ = ToGrpcStatus(begun.error().status, {.retry_after_ns = begun.error().retry_after_ns});
+    return status_;
+  }
+  admitted_ = true;
   if (grant_.role < method_.role) {
     status_ = ToGrpcStatus({Code::kPermissionDenied,
                             grant_.caller + " has the role " + std::string(RoleName(grant_.role)) + ", and " +
@@ -60,12 +70,6 @@ grpc::Status Call::Admit() {
                                          {"needed", std::string(RoleName(method_.role))}}});
     return status_;
   }
-  const auto begun = access_->limits.BeginCall(grant_, method_.is_stream, rules_->rates, start_ns_);
-  if (!begun) {
-    status_ = ToGrpcStatus(begun.error().status, {.retry_after_ns = begun.error().retry_after_ns});
-    return status_;
-  }
-  admitted_ = true;
   return grpc::Status::OK;
 }
 

@@ -67,7 +67,7 @@ GuardedStackd::GuardedStackd(StackdService* service, AccessControl* access, cons
 
 Peer GuardedStackd::PeerOf(const grpc::CallbackServerContext& context) const {
   const std::string address = context.peer();
-  Peer peer{.uid = listener_->UidOf(address)};
+  Peer peer{.unix_peer = listener_->PeerOf(address)};
   if (const auto auth = context.auth_context(); auth != nullptr) {
     peer.has_certificate = !auth->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME).empty();
     peer.uris = Property(*auth, GRPC_PEER_URI_PROPERTY_NAME);

@@ -2,8 +2,12 @@
 
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <string_view>
 #include <utility>
+
+#include "daemon/base/clock.h"
+#include "daemon/serve/rpc_status.h"
 
 namespace stackd {
 namespace {
@@ -13,7 +17,9 @@ using grpc::health::v1::HealthCheckResponse;
 using Reactor = grpc::ServerWriteReactor<HealthCheckResponse>;
 
 constexpr size_t kMaxWatches = 64;
+constexpr std::string_view kLiveness = "liveness";
 constexpr std::string_view kProcess = "process/";
+constexpr CallRates kRates{.calls_per_second = HealthService::kCallsPerSecond};
 // A change in a process is told so soon.
 constexpr auto kProcessesInterval = std::chrono::milliseconds(200);
 
@@ -99,20 +105,26 @@ namespace {
 
 class WatchCall : public Reactor {
  public:
-  WatchCall() : watch_(std::make_shared<HealthWatch>(this)) {}
+  explicit WatchCall(std::function<void()> on_done)
+      : on_done_(std::move(on_done)), watch_(std::make_shared<HealthWatch>(this)) {}
   const std::shared_ptr<HealthWatch>& watch() const { return watch_; }
 
   void OnWriteDone(bool ok) override { watch_->Written(ok); }
   void OnCancel() override { watch_->End(grpc::Status::CANCELLED); }
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    on_done_();
+    delete this;
+  }
 
  private:
+  const std::function<void()> on_done_;
   std::shared_ptr<HealthWatch> watch_;
 };
 
 }  // namespace
 
-HealthService::HealthService(const ProcessHealth* process_health) : process_health_(process_health) {
+HealthService::HealthService(const ProcessHealth* process_health, const Listener* listener)
+    : process_health_(process_health), listener_(listener) {
   for (const char* service : {"", "liveness", "readiness", "stackd.v1.Stackd"}) {
     services_[service] = HealthCheckResponse::SERVING;
   }
@@ -138,7 +150,7 @@ void HealthService::Drain() {
     draining_ = true;
     changed_.notify_all();
     for (auto& [service, status] : services_) {
-      if (service != "liveness") status = HealthCheckResponse::NOT_SERVING;
+      if (service != kLiveness) status = HealthCheckResponse::NOT_SERVING;
     }
     watches.swap(watches_);
   }
@@ -146,7 +158,8 @@ void HealthService::Drain() {
   for (const Watched& watched : watches) {
     auto watch = watched.watch.lock();
     if (watch == nullptr) continue;
-    if (!watched.service.starts_with(kProcess)) watch->Tell(HealthCheckResponse::NOT_SERVING);
+    const bool stays = watched.service == kLiveness || watched.service.starts_with(kProcess);
+    if (!stays) watch->Tell(HealthCheckResponse::NOT_SERVING);
     watch->End({grpc::StatusCode::UNAVAILABLE, "stackd is shutting down"});
   }
 }
@@ -174,8 +187,33 @@ void HealthService::WatchProcesses() {
   }
 }
 
-grpc::Status HealthService::Check(grpc::ServerContext*, const HealthCheckRequest* request, HealthCheckResponse* response) {
-  const ServingStatus status = StatusOf(request->service());
+std::string HealthService::CallerOf(const grpc::CallbackServerContext& context) const {
+  const std::string peer = context.peer();
+  if (const auto unix_peer = listener_->PeerOf(peer)) return unix_peer->Name();
+  return peer.substr(0, peer.rfind(':'));
+}
+
+grpc::Status HealthService::Begin(const std::string& caller, bool is_watch) {
+  const auto begun = limits_.BeginCall({.caller = caller}, is_watch, kRates, MonotonicNs());
+  if (begun) return grpc::Status::OK;
+  return ToGrpcStatus(begun.error().status, {.retry_after_ns = begun.error().retry_after_ns});
+}
+
+grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* context, const HealthCheckRequest* request,
+                                               HealthCheckResponse* response) {
+  const std::string caller = CallerOf(*context);
+  grpc::Status status = Begin(caller, /*is_watch=*/false);
+  if (status.ok()) {
+    status = Answer(request->service(), response);
+    limits_.EndCall(caller, /*is_stream=*/false);
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(std::move(status));
+  return reactor;
+}
+
+grpc::Status HealthService::Answer(const std::string& service, HealthCheckResponse* response) {
+  const ServingStatus status = StatusOf(service);
   if (status == HealthCheckResponse::SERVICE_UNKNOWN) {
     return {
         grpc::StatusCode::NOT_FOUND,
@@ -186,15 +224,19 @@ grpc::Status HealthService::Check(grpc::ServerContext*, const HealthCheckRequest
   return grpc::Status::OK;
 }
 
-Reactor* HealthService::Watch(grpc::CallbackServerContext*, const HealthCheckRequest* request) {
+Reactor* HealthService::Watch(grpc::CallbackServerContext* context, const HealthCheckRequest* request) {
+  const std::string caller = CallerOf(*context);
+  if (grpc::Status begun = Begin(caller, /*is_watch=*/true); !begun.ok()) return new RefusedCall(std::move(begun));
+  const auto end = [this, caller] { limits_.EndCall(caller, /*is_stream=*/true); };
   const ServingStatus status = StatusOf(request->service());
   std::unique_lock lock(mutex_);
   std::erase_if(watches_, [](const Watched& watched) { return watched.watch.expired(); });
-  if (draining_) return new RefusedCall({grpc::StatusCode::UNAVAILABLE, "stackd is shutting down"});
-  if (watches_.size() >= kMaxWatches) {
+  if (draining_ || watches_.size() >= kMaxWatches) {
+    end();
+    if (draining_) return new RefusedCall({grpc::StatusCode::UNAVAILABLE, "stackd is shutting down"});
     return new RefusedCall({grpc::StatusCode::RESOURCE_EXHAUSTED, "too many calls watch the health already"});
   }
-  auto* call = new WatchCall;
+  auto* call = new WatchCall(end);
   std::shared_ptr<HealthWatch> watch = call->watch();
   watches_.push_back({request->service(), watch, status});
   if (IsOfProcess(request->service()) && !process_watcher_.joinable())

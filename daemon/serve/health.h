@@ -11,7 +11,9 @@
 #include <thread>
 #include <vector>
 
+#include "daemon/access/caller_limits.h"
 #include "daemon/detect/process_health.h"
+#include "daemon/serve/listener.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 
 namespace stackd {
@@ -23,17 +25,21 @@ class HealthWatch;
 //
 // And "process/NAME" for each watched process: it serves unless a heartbeat of it is missed or threads of it are in a
 // deadlock. Drain changes nothing of that: a process must not be killed because its daemon goes.
-class HealthService final : public grpc::health::v1::Health::WithCallbackMethod_Watch<grpc::health::v1::Health::Service> {
+//
+// Anybody may ask, but one caller only so often. No call holds a thread.
+class HealthService final : public grpc::health::v1::Health::CallbackService {
  public:
-  // `process_health` may be nullptr: then no process is known.
-  explicit HealthService(const ProcessHealth* process_health);
+  static constexpr int64_t kCallsPerSecond = 100;  // of one caller; a kubelet makes some in a minute
+
+  // `process_health` may be nullptr: then no process is known. `listener`: of the server.
+  HealthService(const ProcessHealth* process_health, const Listener* listener);
   ~HealthService() override;
 
   // Tells watchers, and ends their streams.
   void Drain();
 
-  grpc::Status Check(grpc::ServerContext* context, const grpc::health::v1::HealthCheckRequest* request,
-                     grpc::health::v1::HealthCheckResponse* response) override;
+  grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context, const grpc::health::v1::HealthCheckRequest* request,
+                                  grpc::health::v1::HealthCheckResponse* response) override;
   grpc::ServerWriteReactor<grpc::health::v1::HealthCheckResponse>* Watch(
       grpc::CallbackServerContext* context, const grpc::health::v1::HealthCheckRequest* request) override;
 
@@ -46,6 +52,10 @@ class HealthService final : public grpc::health::v1::Health::WithCallbackMethod_
     ServingStatus told;
   };
 
+  // A user at the Unix socket, else a host.
+  std::string CallerOf(const grpc::CallbackServerContext& context) const;
+  grpc::Status Begin(const std::string& caller, bool is_watch);
+  grpc::Status Answer(const std::string& service, grpc::health::v1::HealthCheckResponse* response);
   bool IsOfProcess(const std::string& service) const;
   // Must not be called with mutex_: where there are many processes it takes a while.
   ServingStatus StatusOf(const std::string& service);
@@ -53,6 +63,8 @@ class HealthService final : public grpc::health::v1::Health::WithCallbackMethod_
   void WatchProcesses();
 
   const ProcessHealth* const process_health_;
+  const Listener* const listener_;
+  CallerLimits limits_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, ServingStatus> services_;

@@ -20,7 +20,6 @@ namespace {
 
 // A request is the name of a service; a few kubelets ask a few times a minute.
 constexpr int kMaxRequestBytes = 4 << 10;
-constexpr int kMaxThreads = 4;
 constexpr size_t kMaxBufferBytes = 16u << 20;
 constexpr int kMaxStreamsPerConnection = 16;
 constexpr int kHandshakeMs = 5'000;
@@ -37,12 +36,9 @@ class WithoutPlugins : public grpc::ServerBuilderOption {
 
 void SetLimits(grpc::ServerBuilder* builder) {
   grpc::ResourceQuota quota("health");
-  quota.SetMaxThreads(kMaxThreads);
   quota.Resize(kMaxBufferBytes);
   builder->SetResourceQuota(quota);
   builder->SetMaxReceiveMessageSize(kMaxRequestBytes);
-  builder->SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
-  builder->SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
   builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kMaxIdleMs);
@@ -52,17 +48,17 @@ void SetLimits(grpc::ServerBuilder* builder) {
 }  // namespace
 
 struct HealthServer::State {
-  explicit State(const ProcessHealth* process_health) : health(process_health) {}
+  explicit State(const ProcessHealth* process_health) : health(process_health, &listener) {}
   ~State() {
     listener.Stop();
     health.Drain();
     if (server != nullptr) server->Shutdown(std::chrono::system_clock::now() + kEndAtOnce);
   }
 
+  Listener listener{Fd(), ""};
   HealthService health;
   std::string address;
   std::unique_ptr<grpc::Server> server;
-  Listener listener{Fd(), ""};
 };
 
 HealthServer::HealthServer(std::unique_ptr<State> state) : state_(std::move(state)) {}

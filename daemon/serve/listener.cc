@@ -85,14 +85,14 @@ void Listener::Stop() {
   if (mine != 0 && InodeOf(unix_path_) == mine) unlink(unix_path_.c_str());
 }
 
-std::optional<uid_t> Listener::UidOf(const std::string& peer) const {
+std::optional<UnixPeer> Listener::PeerOf(const std::string& grpc_peer) const {
   constexpr std::string_view kFd = "fd:";
-  if (!peer.starts_with(kFd)) return std::nullopt;
+  if (!grpc_peer.starts_with(kFd)) return std::nullopt;
   int number = -1;
-  std::from_chars(peer.data() + kFd.size(), peer.data() + peer.size(), number);
+  std::from_chars(grpc_peer.data() + kFd.size(), grpc_peer.data() + grpc_peer.size(), number);
   std::lock_guard lock(mutex_);
-  const auto found = uids_.find(number);
-  if (found == uids_.end()) return std::nullopt;
+  const auto found = peers_.find(number);
+  if (found == peers_.end()) return std::nullopt;
   return found->second;
 }
 
@@ -124,11 +124,11 @@ bool Listener::Admit(std::map<int, Connection>* connections, int fd, const std::
   return true;
 }
 
-Fd Listener::WithNumberOf(uid_t uid, Fd fd) {
+Fd Listener::WithNumberOf(const UnixPeer& peer, Fd fd) {
   std::lock_guard lock(mutex_);
   while (fd.valid()) {
-    const auto [entry, is_new] = uids_.try_emplace(fd.get(), uid);
-    if (is_new || entry->second == uid) break;
+    const auto [entry, is_new] = peers_.try_emplace(fd.get(), peer);
+    if (is_new || entry->second == peer) break;
     fd = Fd(fcntl(fd.get(), F_DUPFD_CLOEXEC, fd.get() + 1));
   }
   return fd;
@@ -140,11 +140,12 @@ void Listener::AcceptUnix() {
     if (errno == EMFILE || errno == ENFILE) poll(nullptr, 0, kPauseMs);
     return;
   }
-  ucred peer{};
-  socklen_t size_bytes = sizeof(peer);
-  if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size_bytes) != 0) return;
-  fd = WithNumberOf(peer.uid, std::move(fd));
-  if (!fd.valid() || !Admit(&unix_connections_, fd.get(), "uid:" + std::to_string(peer.uid), false)) return;
+  ucred credentials{};
+  socklen_t size_bytes = sizeof(credentials);
+  if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size_bytes) != 0) return;
+  const UnixPeer peer{.uid = credentials.uid, .is_elsewhere = credentials.pid == 0};
+  fd = WithNumberOf(peer, std::move(fd));
+  if (!fd.valid() || !Admit(&unix_connections_, fd.get(), peer.Name(), false)) return;
   grpc::AddInsecureChannelFromFd(server_, fd.Release());
 }
 

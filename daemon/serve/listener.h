@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 
+#include "daemon/access/access_rules.h"
 #include "daemon/base/fd.h"
 
 namespace stackd {
@@ -32,7 +33,7 @@ class Listener {
   void Stop();
 
   // Who made the connection that gRPC calls "fd:N".
-  std::optional<uid_t> UidOf(const std::string& peer) const;
+  std::optional<UnixPeer> PeerOf(const std::string& grpc_peer) const;
 
  private:
   // A socket has another inode than those that had its number before.
@@ -46,7 +47,7 @@ class Listener {
   void AcceptTcp();
   // A duplicate of `fd` whose number never was one of another user: a call that outlives its connection must not be taken
   // for one of whoever got the number next.
-  Fd WithNumberOf(uid_t uid, Fd fd);
+  Fd WithNumberOf(const UnixPeer& peer, Fd fd);
   // Whether there is room for another one. `from`: a user or a host; `is_anybody`: it does not tell callers apart.
   bool Admit(std::map<int, Connection>* connections, int fd, const std::string& from, bool is_anybody);
 
@@ -61,7 +62,7 @@ class Listener {
   std::map<int, Connection> unix_connections_, tcp_connections_;  // of the thread
 
   mutable std::mutex mutex_;
-  std::map<int, uid_t> uids_;
+  std::map<int, UnixPeer> peers_;
 };
 
 }  // namespace stackd

@@ -32,7 +32,7 @@ namespace {
 
 // The largest request, a name or two, has a few hundred bytes.
 constexpr int kMaxRequestBytes = 256 << 10;
-// Of health and reflection: the rest has its own.
+// Of reflection, whose calls hold one each; the rest needs none of them.
 constexpr int kMaxThreads = 32;
 constexpr size_t kMaxBufferBytes = 128u << 20;
 constexpr int kMaxStreamsPerConnection = 128;
@@ -106,7 +106,7 @@ void SetSocketMode(const std::string& path, const AccessRules& rules) {
 
 struct Server::State {
   State(const ServedParts& parts, std::unique_ptr<AccessFile> access_file, Fd unix_socket, const std::string& unix_path)
-      : listener(std::move(unix_socket), unix_path), stackd(parts), health(parts.process_health) {
+      : listener(std::move(unix_socket), unix_path), stackd(parts), health(parts.process_health, &listener) {
     access.file = std::move(access_file);
   }
   ~State() {

@@ -11,6 +11,7 @@
 #include <set>
 #include <thread>
 
+#include "daemon/access/caller_limits.h"
 #include "daemon/base/clock.h"
 #include "daemon/fake_stages.h"
 #include "daemon/serve/server.h"
@@ -734,6 +735,60 @@ TEST_F(ServiceTest, IsHealthyUntilItDrains) {
   ASSERT_TRUE(reader->Read(&response));
   EXPECT_EQ(response.status(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
   EXPECT_FALSE(reader->Read(&response));
+}
+
+TEST_F(ServiceTest, IsAliveWhileItDrains) {
+  auto health = grpc::health::v1::Health::NewStub(channel_);
+  grpc::health::v1::HealthCheckRequest request;
+  grpc::health::v1::HealthCheckResponse response;
+  request.set_service("liveness");
+  grpc::ClientContext context;
+  auto reader = health->Watch(&context, request);
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(response.status(), grpc::health::v1::HealthCheckResponse::SERVING);
+  server_->Drain(kNsPerSecond);
+  EXPECT_FALSE(reader->Read(&response)) << response.DebugString();
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(ServiceTest, TellsItsHealthOneCallerOnlySoOften) {
+  auto health = grpc::health::v1::Health::NewStub(channel_);
+  const auto check = [](auto& stub) {
+    grpc::ClientContext context;
+    grpc::health::v1::HealthCheckResponse response;
+    return stub.Check(&context, grpc::health::v1::HealthCheckRequest(), &response);
+  };
+  grpc::Status status;
+  for (int i = 0; i < 20'000 && status.ok(); ++i) status = check(*health);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(ReasonOf(status), "CALL_RATE_LIMITED");
+  auto other =
+      grpc::health::v1::Health::NewStub(grpc::CreateChannel(server_->addresses()[1], grpc::InsecureChannelCredentials()));
+  EXPECT_TRUE(check(*other).ok());
+}
+
+TEST_F(ServiceTest, LetsOneCallerWatchItsHealthOnlySoManyTimes) {
+  auto health = grpc::health::v1::Health::NewStub(channel_);
+  grpc::health::v1::HealthCheckResponse response;
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  const auto watch = [&](auto& stub) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    contexts.back()->set_deadline(system_clock::now() + std::chrono::seconds(10));
+    return stub.Watch(contexts.back().get(), grpc::health::v1::HealthCheckRequest());
+  };
+  std::vector<decltype(watch(*health))> watches;
+  for (int i = 0; i < CallerLimits::kMaxStreams; ++i) {
+    watches.push_back(watch(*health));
+    ASSERT_TRUE(watches.back()->Read(&response));
+  }
+  EXPECT_EQ(ReasonOf(watch(*health)->Finish()), "TOO_MANY_CALLS");
+  auto other =
+      grpc::health::v1::Health::NewStub(grpc::CreateChannel(server_->addresses()[1], grpc::InsecureChannelCredentials()));
+  EXPECT_TRUE(watch(*other)->Read(&response));
+  // Until one ends.
+  contexts[0]->TryCancel();
+  const int64_t begin_ns = MonotonicNs();
+  while (!watch(*health)->Read(&response)) ASSERT_LT(MonotonicNs() - begin_ns, 10 * kNsPerSecond);
 }
 
 TEST_F(ServiceTest, TellsWhetherTheProcessesOfANameAreWell) {

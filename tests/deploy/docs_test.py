@@ -49,15 +49,18 @@ EXPECTED = {
     "dashboard.enabled=true": "PrometheusRule",
 }
 
-# What README.md names and others run: the first runs this test, the second is QuickstartTest's, the third does not end.
-RUN_ELSEWHERE = {"tests/run.sh", "deploy/quickstart.sh", "stackctl watch"}
+# What README.md names and others run: the first runs this test, the second is QuickstartTest's.
+RUN_ELSEWHERE = {"tests/run.sh", "deploy/quickstart.sh"}
 PROGRAMS_IN_README = ("deploy/", "tests/", "grpcurl", "stackctl", "kubectl", "helm")
 
 # What stands in manuals for something of the reader's, and what it is here.
 SUBSTITUTIONS = [
     (r"^stackctl show NAME", "stackctl show"),
+    (r"^stackctl dump NAME", "stackctl dump orders"),
     (r"^(stackctl \S+) NAME", r"\1 $(stackctl list -o json | jq -r '.dumps[0].name')"),
-    (r"\b(1234|PID)\b", "$ORDERS_PID"),
+    (r"\b1234\b|\bPID\b", "$ORDERS_PID"),
+    (r"^stackctl groups --explain FINGERPRINT", "stackctl groups --explain $(stackctl groups -o json | jq -r '.groups[0].name')"),
+    (r"^stackctl watch$", "timeout 2 stackctl watch || (( $? == 124 ))"),
     # null is no answer.
     (r"\| jq ", "| jq -e "),
     (r"\bcheckout\b", "orders"),
@@ -71,14 +74,17 @@ MAY_END_OTHERWISE = {"stackctl dump checkout --timeout 200ms": 5}
 def readme_commands():
     """Those in blocks of their own, and those of the client in the text."""
     readme = ROOT / "README.md"
-    in_text = re.findall(r"`(stackctl [^`\n]+)`", readme.read_text())
-    return documents.indented_commands(readme, "README.md", PROGRAMS_IN_README) + [
-        documents.Block("README.md", 0, "sh", "", command + "\n") for command in in_text]
+    return documents.indented_commands(readme, "README.md", PROGRAMS_IN_README) + \
+        documents.inline_commands(readme, "README.md", "stackctl ")
 
 
 def manual_examples():
-    return documents.indented_commands(ROOT / "client/stackctl.md", "client/stackctl.md", ("stackctl",)) + \
-        documents.indented_commands(ROOT / "daemon/stackd.md", "daemon/stackd.md", ("grpcurl",))
+    """And those of the client in the text of manuals and guides."""
+    commands = documents.indented_commands(ROOT / "client/stackctl.md", "client/stackctl.md", ("stackctl",))
+    commands += documents.indented_commands(ROOT / "daemon/stackd.md", "daemon/stackd.md", ("grpcurl",))
+    for path in (*GUIDES, *RUNBOOKS, ROOT / "daemon/stackd.md"):
+        commands += documents.inline_commands(path, str(path.relative_to(ROOT)), "stackctl ")
+    return commands
 
 
 def substituted(command):
@@ -185,7 +191,7 @@ class DocumentedTest(StackdTest):
                 self.run_block(block)
         return blocks
 
-    def prepare_certificates(self):
+    def prepare_certificates(self, server="DNS:orders.shop"):
         """An authority, the daemon's certificate and mine; and a daemon that wants them, with a program of its own."""
 
         def openssl(*arguments):
@@ -193,7 +199,7 @@ class DocumentedTest(StackdTest):
 
         new_key = ("req", "-newkey", "rsa:2048", "-nodes")
         openssl(*new_key, "-x509", "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=authority")
-        for name, alternative in (("tls", "DNS:orders.shop"), ("me", "URI:spiffe://cluster.local/ns/operations/sa/me")):
+        for name, alternative in (("tls", server), ("me", "URI:spiffe://cluster.local/ns/operations/sa/me")):
             (self.scratch / f"{name}.ext").write_text(f"subjectAltName={alternative}\n")
             openssl(*new_key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
             openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
@@ -255,7 +261,7 @@ class GuideTest(DocumentedTest):
             self.skipTest("there is no jq")
         self.environment["ORDERS_PID"] = str(self.orders.pid)
         commands = manual_examples()
-        self.assertGreater(len(commands), 12)
+        self.assertGreater(len(commands), 25)
         for block in commands:
             command = block.text.strip()
             if "COMMAND" in command:  # the synopsis
@@ -276,6 +282,43 @@ class GuideTest(DocumentedTest):
                  for block in documents.fenced(path, path.name) + documents.inline_commands(path, path.name)]
         texts += [substituted(block.text) for block in readme_commands() + manual_examples()]
         self.assertEqual([], [part for part in EXPECTED if not any(part in text for text in texts)])
+
+
+    def test_the_manual_of_the_daemon(self):
+        """Its files, and its lines that start the daemon and a program, as one script."""
+        manual = ROOT / "daemon/stackd.md"
+        self.prepare_certificates("IP:127.0.0.1")
+        for name in ("access", "rules"):
+            (self.scratch / f"{name}-of-manual.yaml").write_text(documents.indented_from(manual, f"{name}:"))
+        blocks = documents.indented_commands(manual, str(manual), ("stackd", "stackctl", "STACKD_DIR="))
+        commands = [block.text.strip() for block in blocks]
+        lines = [command for command in commands if "[" not in command and not command.endswith(" FILE")]
+        self.assertEqual(6, len(lines), lines)
+        lines.remove("stackd install-agent DIR")  # image_test runs it
+        (self.scratch / "bin").mkdir()
+        (self.scratch / "bin/stackd").symlink_to(STACKD)
+        port = free_port()
+        substitutions = [("/tmp/stackd", str(self.dir / "own")), ("/path/to/libstackd_agent.so", str(AGENT)),
+                         ("your-program", f"{PROGRAMS}/demo_orders > /dev/null"), ("0.0.0.0:7443", f"127.0.0.1:{port}"),
+                         ("/tls/", f"{self.scratch}/"), ("/etc/stackd/access.yaml", f"{self.scratch}/roles.yaml"),
+                         ("stackd.example:7443", f"127.0.0.1:{port}")]
+        (self.scratch / "roles.yaml").write_text('access: [{uri: "spiffe://cluster.local/ns/operations/sa/me", role: read}]\n')
+        script = "\n".join(lines)
+        for documented, here in substitutions:
+            self.assertIn(documented, script)
+            script = script.replace(documented, here)
+        started = [line.removesuffix(" &") for line in script.splitlines()]
+        (self.dir / "own").mkdir()
+        wait = 'tries=0; until {}; do sleep 0.1; (( ++tries < 300 )); done'
+        ctl = f"STACKD_DIR={self.dir / 'own'} {STACKCTL}"
+        done = self.bash("\n".join([
+            "trap 'kill $(jobs -p)' EXIT", "unset STACKD_ADDRESS", f"export PATH={self.scratch}/bin:$PATH",
+            *(f"stackd check-{name} {name}-of-manual.yaml" for name in ("access", "rules")),
+            f"{started[0]} 2> own.log &", f"{started[1]} &", wait.format(f"{ctl} ps 2> /dev/null | grep -q demo_orders"), started[2],
+            f"{started[3]} --dir {self.dir / 'other'} 2> other.log &", wait.format(f"{started[4]} 2> /dev/null")]))
+        self.assertEqual(0, done.returncode, f"{script}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        self.assertIn("orders::Transfer", done.stdout)
+        self.assertIn("3 entries, loopback dump", done.stdout)
 
 
 class QuickstartTest(StackdTest):

@@ -45,12 +45,20 @@ def indented_commands(path, name, programs):
     return found
 
 
-def inline_commands(path, name):
-    """Commands for a cluster in the running text and in tables."""
+def indented_from(path, first):
+    """The indented block that begins with the line `first`, without its indent."""
+    lines = path.read_text().splitlines()
+    begin = lines.index("    " + first)
+    end = next((number for number in range(begin, len(lines)) if lines[number] and not lines[number].startswith("    ")), len(lines))
+    return "\n".join(line[4:] for line in lines[begin:end]) + "\n"
+
+
+def inline_commands(path, name, programs=r"kubectl -n|kubectl apply|helm \S+|grpcurl -"):
+    """Commands in the running text and in tables: those for a cluster, or others."""
     found, inside = [], False
     for number, line in enumerate(path.read_text().splitlines(), 1):
         inside ^= bool(re.match(r" *```", line))
         if not inside:
             found += [Block(name, number, "sh", "", command + "\n")
-                      for command in re.findall(r"`((?:kubectl -n|kubectl apply|helm \S+|grpcurl -)[^`]*)`", line)]
+                      for command in re.findall(rf"`((?:{programs})[^`]*)`", line)]
     return found

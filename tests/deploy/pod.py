@@ -1,8 +1,14 @@
-"""A pod as a kubelet makes one, by runc: a sidecar from our image and an application beside it, which share one volume.
+"""A pod as a kubelet makes one, by runc or crun: a sidecar from our image and an application beside it, which share one volume.
 
-Each container has its own PID, mount, IPC, UTS and network namespace, a user of its own, no capability, NoNewPrivileges, containerd's
-list of system calls (runtime_default.json), a read-only root and a memory limit. What they share is a tmpfs with a size
-limit, as an emptyDir of medium Memory is.
+Each container has its own PID, mount, IPC, UTS and network namespace, a user of its own, no capability, NoNewPrivileges,
+containerd's list of system calls, a read-only root and a memory limit. What they share is a tmpfs with a size limit, as an
+emptyDir of medium Memory is.
+
+The list, runtime_default.json, is that of contrib/seccomp/seccomp_default.go in containerd 2.0 and 2.1, for x86-64 without
+capabilities. Read from the releases as the Go module proxy has them: 1.7.27 allows io_uring as well; 1.7.0 lacks cachestat,
+fchmodat2, futex_requeue, futex_wait, futex_wake, map_shadow_stack and name_to_handle_at; 2.2 and 2.4 add getxattrat and its
+three siblings, statmount, listmount, mseal, uretprobe and lsm_*; 2.4.2 no longer allows sockets of AF_ALG. stackd asks for
+none of these.
 
 What a kubelet has and this has not: its API, probes, restarts by itself, a network that both containers are in.
 """
@@ -40,6 +46,10 @@ HERE = pathlib.Path(__file__).resolve().parent
 SECCOMP = json.loads((HERE / "runtime_default.json").read_text())
 # Containerd before 1.7 (and any on a kernel before 4.8) has these for privileged containers only.
 FOREIGN_MEMORY = {"process_vm_readv", "process_vm_writev", "ptrace"}
+
+
+# Crun takes either version of cgroups, and not the one beside the other.
+WITHOUT_UNIFIED = ["unshare", "--mount", "sh", "-ec", f'umount {CGROUPS}/unified; exec "$@"', "sh"]
 
 
 def missing():
@@ -129,7 +139,7 @@ class Container:
     """One container; start() may be called again when it has ended, as a kubelet does."""
 
     def __init__(self, pod, name, root, args, *, uid, env, mounts, memory_bytes, group=None, old_containerd=False,
-                 user_namespace=False, oom_score_adj=None):
+                 user_namespace=False, oom_score_adj=None, capabilities=()):
         self.pod = pod
         self.name = name
         self.bundle = pod.dir / name
@@ -143,7 +153,8 @@ class Container:
             "terminal": False, "cwd": "/", "args": [str(arg) for arg in args],
             "user": {"uid": uid, "gid": uid, "additionalGids": [group] if group else []},
             "env": [f"{key}={value}" for key, value in env.items()],
-            "capabilities": {kind: [] for kind in ("bounding", "effective", "inheritable", "permitted", "ambient")},
+            "capabilities": {**{kind: list(capabilities) for kind in ("bounding", "effective", "permitted")},
+                             "inheritable": [], "ambient": []},
             "noNewPrivileges": True,
             "rlimits": [{"type": "RLIMIT_NOFILE", "hard": resource.getrlimit(resource.RLIMIT_NOFILE)[1], "soft": 1024}],
         }
@@ -167,17 +178,20 @@ class Container:
             self.config["linux"].update(uidMappings=mapping, gidMappings=mapping)
             self.config["linux"]["namespaces"].append({"type": "user"})
 
-    def runc(self, *args, **kwargs):
-        command = ["runc", "--root", str(self.pod.dir / "runc"), *map(str, args)]
-        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S, **kwargs)
+    def runtime(self, *args):
+        """A command line of runc or crun, which have the same."""
+        command = [self.pod.runtime, "--root", str(self.pod.dir / "containers"), *map(str, args)]
+        return [*WITHOUT_UNIFIED, *command] if self.pod.runtime == "crun" and (CGROUPS / "unified").exists() else command
+
+    def ask(self, *args):
+        return subprocess.run(self.runtime(*args), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S)
 
     def start(self, ready=None, stdin=None):
         """Like Victim's: returns when the container has said `ready`. `stdin`: what is written first to what say() writes to."""
         (self.bundle / "config.json").write_text(json.dumps(self.config))
         self.starts += 1
         self.id = f"{self.pod.id}-{self.name}-{self.starts}"
-        command = ["runc", "--root", self.pod.dir / "runc", "run", "--bundle", self.bundle, self.id]
-        self.run = Victim(command, ready=ready, preload=False, stdin=stdin)
+        self.run = Victim(self.runtime("run", "--bundle", self.bundle, self.id), ready=ready, preload=False, stdin=stdin)
         return self
 
     def say(self, line):
@@ -187,18 +201,18 @@ class Container:
     @property
     def pid(self):
         """Of its first process, as seen from outside; None: it has ended."""
-        state = self.runc("state", self.id)
+        state = self.ask("state", self.id)
         return json.loads(state.stdout)["pid"] or None if state.returncode == 0 else None
 
     def alive(self):
         return self.run is not None and self.run.alive()
 
     def kill(self, number=signal.SIGKILL):
-        self.runc("kill", self.id, int(number))
+        self.ask("kill", self.id, int(number))
 
     def wait(self, limit_s=LIMIT_S):
         """The exit status as a kubelet tells it: 128 and the signal for one that was killed."""
-        # runc copies what the container prints, and does not end before that is read.
+        # The runtime copies what the container prints, and does not end before that is read.
         end = time.monotonic() + limit_s
         out = self.run.process.stdout
         while self.run.process.poll() is None and time.monotonic() < end:
@@ -218,8 +232,12 @@ class Container:
 
     def execute(self, *args, env=None):
         """As kubectl exec."""
-        settings = [part for key, value in (env or {}).items() for part in ("--env", f"{key}={value}")]
-        done = self.runc("exec", *settings, self.id, *args)
+        process = self.config["process"]
+        settings = [*process["env"], *(f"{key}={value}" for key, value in (env or {}).items())]
+        with tempfile.NamedTemporaryFile("w", dir=self.bundle, suffix=".json") as file:
+            json.dump({**process, "args": [str(arg) for arg in args], "env": settings}, file)
+            file.flush()
+            done = self.ask("exec", "--process", file.name, self.id)
         return Outcome(done.returncode, done.stdout, done.stderr)
 
     def memory(self, what="usage"):
@@ -243,7 +261,7 @@ class Container:
 
     def delete(self):
         if self.id:
-            self.runc("delete", "--force", self.id)
+            self.ask("delete", "--force", self.id)
         if self.run:
             self.run.kill()
             self.run = None
@@ -252,10 +270,11 @@ class Container:
 class Pod:
     """Volumes and containers. Everything goes with close()."""
 
-    def __init__(self, *, volume_bytes=64 * MIB, old_containerd=False, user_namespaces=False):
+    def __init__(self, *, volume_bytes=64 * MIB, old_containerd=False, user_namespaces=False, runtime="runc"):
         self.id = f"stackd-{uuid.uuid4().hex[:8]}"
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="stackd-pod-"))
         os.chmod(self.dir, 0o755)
+        self.runtime = runtime
         self.old_containerd = old_containerd
         self.user_namespaces = user_namespaces
         self.containers = []
@@ -411,8 +430,9 @@ class Pod:
 @unittest.skipIf(missing(), missing())
 class PodTestCase(unittest.TestCase):
     maxDiff = None
+    runtime = "runc"
 
     def make_pod(self, **kwargs):
-        pod = Pod(**kwargs)
+        pod = Pod(runtime=self.runtime, **kwargs)
         self.addCleanup(pod.close)
         return pod.install_agent()

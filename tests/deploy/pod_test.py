@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import time
@@ -15,8 +16,8 @@ import unittest
 
 import go_programs
 import jdks
-from harness import LIMIT_S, OK, eventually
-from pod import APP_UID, HOST_IDS, MIB, SIDECAR_UID, PodTestCase, image
+from harness import BIN, FAILURE, LIMIT_S, OK, ROOT, STACKCTL, eventually
+from pod import APP_UID, HOST_IDS, MIB, SIDECAR_UID, VOLUME, PodTestCase, image
 
 APPS = pathlib.Path(__file__).resolve().parent / "apps"
 FULL = os.environ.get("STACKD_TEST_FULL") == "1"
@@ -172,6 +173,24 @@ class RestrictionsTest(PodTestCase):
         crash, = pod.await_dumps("--crashes")
         self.assertIn("read_at_null", functions(pod.whole(crash["name"])))
 
+    def test_root_and_the_daemons_user_in_another_container_may_nothing(self):
+        """They can connect: the socket is in the volume that both have."""
+        pod = self.make_pod()
+        pod.start_sidecar("--log-format=json")
+        stackctl = pod.add_file(STACKCTL)
+        for name, uid, capabilities in (("same", SIDECAR_UID, []), ("root", 0, ["CAP_DAC_OVERRIDE"])):
+            app = pod.start_app("/bin/sh", "-c", "echo ready; exec sleep 1000", name=name, uid=uid, capabilities=capabilities,
+                                preload=False)
+            for method, call in (("ListProcesses", ["ps"]), ("CreateDump", ["dump"])):
+                refused = app.execute(stackctl, "--address", f"unix:{VOLUME}/api.sock", *call)
+                self.assertEqual(FAILURE, refused.code, refused.text)
+                self.assertIn(f"uid:{uid} in another container has the role none, and {method} needs", refused.err)
+            audited = f'"caller":"uid:{uid} in another container","role":"none","method":"CreateDump"'
+            eventually("it is audited", lambda: audited in pod.sidecar.output())
+        # Others cannot even connect.
+        app = pod.start_app("/bin/sh", "-c", "echo ready; exec sleep 1000", name="other", preload=False)
+        self.assertIn("Permission denied", app.execute(stackctl, "--address", f"unix:{VOLUME}/api.sock", "ps").err)
+
     def test_a_pod_under_an_older_containerd_is_dumped_too(self):
         """Which lets nobody read memory by process_vm_readv, not even one's own."""
         pod = self.make_pod(old_containerd=True)
@@ -197,6 +216,42 @@ class SidecarTest(PodTestCase):
         dump = pod.whole(hang["name"])
         self.assertIn("orders::Transfer(orders::Order const&, bool)", functions(dump))
         self.assertIn("DEADLOCK", {finding.get("kind") for finding in dump.resource.get("findings", [])})
+
+    def test_hangs_of_other_languages_are_noticed_by_a_heartbeat(self):
+        """Neither knows who owns its locks, or it has none: a loop's promise, which the language's package makes."""
+        for name, where, heartbeat, settings in (
+                ("python", "lock_crosswise", "worker", {"PYTHONPATH": "/app"}),
+                ("go", "main.lockCrosswise", "worker", {}),
+                ("node", "waitsForNobody", "event loop", {"STACKD_EVENT_LOOP_MS": "500",
+                                                          "NODE_OPTIONS": "--require /app/node-stackd/register.js"})):
+            with self.subTest(name):
+                application = next(application for application in APPLICATIONS if application.name == name)
+                pod = self.make_pod()
+                command = application.command(pod)
+                if command is None:
+                    self.skipTest(f"{name}: there is no such runtime in /usr here")
+                if name == "python":
+                    pod.add_file(ROOT / "agent/python/stackd")
+                if name == "node":
+                    self.add_node_package(pod)
+                pod.start_sidecar()
+                app = pod.start_app(*command, stdin="", preload=application.preload, env=settings)
+                pod.await_processes()
+                app.say("hang")
+                hang = pod.await_dumps("--hangs")[0]
+                self.assertEqual(("HEARTBEAT_MISSED", heartbeat), (hang["hang"]["cause"], hang["hang"].get("heartbeat")))
+                dump = pod.whole(hang["name"])
+                self.assertTrue(any(where in (function or "") for function in functions(dump)), functions(dump))
+                self.assertTrue(app.alive())
+
+    def add_node_package(self, pod):
+        if not (BIN / "agent/node/stackd.node").exists():
+            self.skipTest("//agent/node:addon is not built")
+        package = pod.programs / "node-stackd"
+        package.mkdir()
+        for file in (*ROOT.glob("agent/node/*.js*"), BIN / "agent/node/stackd.node"):
+            shutil.copy(file, package)
+        pod.add_file(package)
 
     def test_hang_of_java_is_explained(self):
         java = next(application for application in APPLICATIONS if application.name == "java")
@@ -419,6 +474,28 @@ class FullVolumeTest(PodTestCase):
         # And half a record is none.
         pod.start_sidecar()
         self.assertEqual([], pod.dumps("--crashes"))
+
+
+@unittest.skipUnless(shutil.which("crun"), "crun is missing: deploy/install-deps.sh --tests installs it")
+class CrunTest(PodTestCase):
+    """The other runtime that clusters have, which is C, and makes namespaces and cgroups in its own way."""
+
+    runtime = "crun"
+    status = RestrictionsTest.status
+    start = LanguagesTest.start
+    status_without_stackd = LanguagesTest.status_without_stackd
+    for_each = LanguagesTest.for_each
+    memory_hog = SidecarTest.memory_hog
+
+    test_neither_container_has_a_right = RestrictionsTest.test_neither_container_has_a_right
+    test_the_list_of_system_calls_is_in_force = RestrictionsTest.test_the_list_of_system_calls_is_in_force
+    test_live_dump = LanguagesTest.test_live_dump_has_the_names_of_the_language
+    test_crash = LanguagesTest.test_crash_is_kept_and_the_end_is_that_of_the_program
+    test_hang_is_noticed = SidecarTest.test_hang_is_noticed
+    test_restarted_sidecar = SidecarTest.test_restarted_sidecar_has_the_application_again
+    test_crashes_without_a_sidecar = SidecarTest.test_crashes_without_a_sidecar_are_taken_from_the_spool_once
+    test_sidecar_killed_for_its_memory = SidecarTest.test_killed_for_its_memory_it_comes_back_and_the_application_has_not_noticed
+    test_application_killed_for_its_memory = ApplicationTest.test_killed_for_its_memory_it_leaves_the_sidecar_as_it_was
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import pathlib
 import shutil
 import stat
 import subprocess
@@ -220,6 +221,27 @@ class AccessTest(StackdTest):
             user.wait()
             eventually("the connection is gone", is_gone)
         self.assertFalse(numbers[1001] & numbers[1002], numbers)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can make namespaces")
+    def test_root_of_another_container_may_nothing_unless_it_is_named(self):
+        """As in a pod: the daemon is in a PID namespace of its own, and who has its volume calls from outside of it."""
+        daemon = self.start_daemon(wrap=["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"],
+                                   extra_args=["--access", self.write_access("loopback: dump\n"), "--log-format", "json"])
+        refused = daemon.ctl("ps")
+        self.assertEqual(FAILURE, refused.code)
+        self.assertIn("uid:0 in another container has the role none, and ListProcesses needs read: call from the daemon's own "
+                      "container", refused.err)
+        self.assert_audited(daemon, caller="uid:0 in another container", role="none", method="ListProcesses",
+                            status="PERMISSION_DENIED", reason="ROLE_MISSING", level="warning")
+        # As kubectl exec does.
+        inside, = map(int, pathlib.Path(f"/proc/{daemon.process.pid}/task/{daemon.process.pid}/children").read_text().split())
+        own = subprocess.run(["nsenter", f"--target={inside}", "--pid", STACKCTL, "--address", daemon.address, "ps"],
+                             capture_output=True, text=True, timeout=LIMIT_S)
+        self.assertEqual(OK, own.returncode, own.stderr)
+        self.assert_audited(daemon, caller="uid:0", role="admin", method="ListProcesses", status="OK")
+        self.write_access("access: [{uid: 0, role: read}]\n")
+        eventually("the rule holds", lambda: daemon.ctl("ps").code == OK, 10)
+        self.assertIn("needs dump", daemon.ctl("dump").err)
 
     @unittest.skipUnless(os.geteuid() == 0, "only root can call as other users")
     def test_without_rules_nobody_else_can_connect(self):

@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import threading
 import time
@@ -15,7 +16,9 @@ import unittest
 import urllib.request
 
 from grpcurl_test import GRPCURL
+from grpc_peer import grpc, needs_grpcio
 from harness import BIN, LIMIT_S, STACKCTL, STACKD, StackdTest, agent_held, eventually, free_port
+from overload_test import SlowReader
 
 HANGS = BIN / "tests/hangs"
 SAMPLE = re.compile(r'^(\w+)(?:\{(.*)\})? (\S+)$')
@@ -262,6 +265,7 @@ class MetricsTest(Served):
         self.assertIn("text/plain; version=0.0.4", curl("-D-", "-o/dev/null", base + "/metrics"))
         self.assertEqual("404", curl("-o/dev/null", "-w%{http_code}", base + "/"))
         self.assertEqual("405", curl("-o/dev/null", "-w%{http_code}", "-X", "DELETE", base + "/metrics"))
+        self.assertEqual("405", curl("-o/dev/null", "-w%{http_code}", "-d", "a=b", base + "/metrics"))
 
     def test_nobody_is_in_the_way_of_the_scraper(self):
         """Connections that say nothing have all places for five seconds, and no longer; those that speak nonsense none."""
@@ -355,13 +359,17 @@ class HealthListenerTest(Served):
 
     def test_readiness_ends_before_liveness(self):
         daemon = self.serve()
-        # A call that runs holds up the end.
-        watch = subprocess.Popen([GRPCURL, "-plaintext", "-d", '{"service": "readiness"}', f"127.0.0.1:{daemon.port}",
-                                  "grpc.health.v1.Health/Watch"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-        self.addCleanup(watch.stdout.close)
-        self.addCleanup(watch.kill)
-        eventually("it watches", lambda: "SERVING" in (watch.stdout.readline() or "SERVING"))
+        before = self.scrape().sum("grpc_server_started_total")
+        # A call that nobody reads the answer of holds up the end.
+        reader = SlowReader(daemon.port)
+        self.addCleanup(reader.close)
+        reader.call("GetDaemon")
+        self.expect("the call runs", lambda metrics: metrics.sum("grpc_server_started_total") > before)
+        self.assertEqual(("SERVING", "SERVING"), (self.check("readiness"), self.check("liveness")))
         daemon.process.send_signal(signal.SIGTERM)
+        eventually("it is not ready any more", lambda: self.check("readiness") == "NOT_SERVING", 3)
+        self.assertEqual("SERVING", self.check("liveness"))
+        self.assertIsNone(daemon.process.poll(), "it still runs")
         self.assertEqual(0, daemon.process.wait(LIMIT_S))
 
     def test_it_listens_on_the_address_of_the_pod(self):
@@ -372,6 +380,47 @@ class HealthListenerTest(Served):
             with socket.create_connection((address, port), timeout=10):
                 pass
         self.assertEqual("SERVING", self.check("liveness", port))
+
+    @needs_grpcio
+    def test_a_flood_from_one_host_does_not_keep_another_from_asking(self):
+        """As a program of the pod that floods its sidecar, while the kubelet asks from the node."""
+        own = next((a for a in subprocess.run(["hostname", "-I"], capture_output=True, text=True).stdout.split() if "." in a), None)
+        if own is None:
+            self.skipTest("this machine has no address but loopback")
+        port, self.metrics_port = free_port(), free_port()
+        self.start_daemon(extra_args=["--health-listen", f":{port}", "--metrics-listen", f"127.0.0.1:{self.metrics_port}"])
+        over, served, refused = threading.Event(), [0], {}
+
+        def flood():
+            with grpc.insecure_channel(f"{own}:{port}", options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+                check = channel.unary_unary("/grpc.health.v1.Health/Check")
+                while not over.is_set():
+                    for call in [check.future(b"", timeout=LIMIT_S) for _ in range(50)]:
+                        try:
+                            call.result()
+                            served[0] += 1
+                        except grpc.RpcError as error:
+                            refused[error.code().name] = refused.get(error.code().name, 0) + 1
+
+        threads = [threading.Thread(target=flood) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        eventually("the flood is refused", lambda: sum(refused.values()) > 5000)
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            times = []
+            for _ in range(20):
+                begin = time.monotonic()
+                channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=LIMIT_S)
+                times.append((time.monotonic() - begin) * 1000)
+        over.set()
+        for thread in threads:
+            thread.join()
+        memory = self.scrape().get("process_resident_memory_bytes") / 2**20
+        print(f"flood of health checks: {served[0]} served, refused {refused}; another host: median "
+              f"{statistics.median(times):.1f} ms, longest {max(times):.1f} ms; stackd has {memory:.0f} MiB")
+        self.assertEqual({"RESOURCE_EXHAUSTED"}, set(refused))
+        self.assertLess(statistics.median(times), 1000)
+        self.assertLess(memory, 128)
 
     def test_a_thousand_idle_connections_are_in_nobodys_way(self):
         daemon = self.serve()

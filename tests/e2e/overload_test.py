@@ -222,6 +222,32 @@ class OverloadTest(StackdTest):
         self.assertLess(len(lines), 30)
         self.say("flood", times)
 
+    def test_calls_of_reflection_that_never_end_are_in_nobodys_way(self):
+        """Each holds a thread: these are bounded, and no other call needs one of them."""
+        with contextlib.ExitStack() as stack:
+            end = threading.Event()
+            stack.callback(end.set)
+
+            def says_nothing():
+                end.wait()
+                yield from ()
+
+            reflections = [
+                self.channel().stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")(says_nothing())
+                for _ in range(100)]
+            for call in reflections:
+                stack.callback(call.cancel)
+            threads = lambda: len(os.listdir(f"/proc/{self.pid}/task"))
+            full = lambda: any(call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED for call in reflections if call.done())
+            eventually("no more are taken", full)
+            times = self.served_meanwhile(self.channel())
+            health = self.channel().unary_unary("/grpc.health.v1.Health/Check")
+            for _ in range(20):
+                self.assertEqual(b"\x08\x01", health(b"", timeout=5))
+            print(f"100 calls of reflection: {sum(call.done() for call in reflections)} refused, {threads()} threads")
+            self.assertLess(threads(), 350)
+            self.say("100 calls of reflection", times)
+
     def test_dumps_are_limited_by_caller_and_the_operator_is_not(self):
         access = self.dir / "access.yaml"
         access.write_text("limits: {captures_per_minute: 6}\n")

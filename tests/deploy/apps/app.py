@@ -1,5 +1,6 @@
 """What each program here does: stands still in a function that has a name, says "ready", and does what a line on its standard input
-says: "crash", "hang" (two threads want each other's lock), "fill" (memory, until it is killed)."""
+says: "crash", "hang" (two threads want each other's lock; what a loop promised is broken where nobody can know the owners of locks),
+"fill" (memory, until it is killed)."""
 
 import ctypes
 import sys
@@ -29,9 +30,12 @@ def obey():
     if word == "crash":
         read_at_null()
     if word == "hang":
-        both = threading.Barrier(2)
-        threading.Thread(target=lock_crosswise, args=(first, second, both)).start()
-        threading.Thread(target=lock_crosswise, args=(second, first, both)).start()
+        import stackd
+        with stackd.heartbeat("worker", limit=1) as heart:
+            heart.beat()
+            both = threading.Barrier(2)
+            threading.Thread(target=lock_crosswise, args=(first, second, both)).start()
+            lock_crosswise(second, first, both)
     if word == "fill":
         kept = []
         while True:

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	_ "stackd.example/go"
+	stackd "stackd.example/go"
 )
 
 var first, second sync.Mutex
@@ -19,10 +19,25 @@ func standStill() { time.Sleep(10000 * time.Second) }
 //go:noinline
 func readAtNull(where *int) int { return *where }
 
+//go:noinline
+func lockCrosswise(one, other *sync.Mutex, both *sync.WaitGroup) {
+	one.Lock()
+	both.Done()
+	both.Wait()
+	other.Lock()
+}
+
 func obey() {
 	word, _ := bufio.NewReader(os.Stdin).ReadString('\n')
 	if word == "crash\n" {
 		readAtNull(nil)
+	}
+	if word == "hang\n" {
+		stackd.NewHeartbeat("worker", time.Second).Beat()
+		var both sync.WaitGroup
+		both.Add(2)
+		go lockCrosswise(&first, &second, &both)
+		lockCrosswise(&second, &first, &both)
 	}
 	select {}
 }
