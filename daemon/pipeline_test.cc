@@ -281,6 +281,9 @@ TEST_F(PipelineTest, FailsAsTheCaptureDoes) {
   ASSERT_FALSE(dump.has_value());
   EXPECT_EQ(dump.error().message, "gone");
   EXPECT_EQ(pipeline_->Counters()["dumps_failed"], 1);
+  const auto& captures = pipeline_->Measures().captures[static_cast<size_t>(Trigger::kRequest)];
+  EXPECT_EQ(captures[PipelineMeasures::kFailed], 1);
+  EXPECT_EQ(captures[PipelineMeasures::kComplete] + captures[PipelineMeasures::kPartial], 0);
 }
 
 TEST_F(PipelineTest, NamesAStoredDumpAnewAndLosesNothingThatWasKnown) {

@@ -93,7 +93,7 @@ start_demo() {
   # The program says "ready" when its threads are where they hang.
   rm -f "$DIR/demo.out"
   mkfifo "$DIR/demo.out"
-  LD_PRELOAD="$PWD/$AGENT" STACKD_DIR="$DIR" setsid "$DEMO" </dev/null >"$DIR/demo.out" 2>"$DIR/demo.log" &
+  LD_PRELOAD="$PWD/$AGENT" STACKD_DIR="$DIR" STACKD_NAME=orders setsid "$DEMO" </dev/null >"$DIR/demo.out" 2>"$DIR/demo.log" &
   pid=$!
   echo "$pid" >"$DIR/demo_orders.pid"
   read -r <"$DIR/demo.out" || die "the demo program ended at once: $(tail -n 3 "$DIR/demo.log")"
@@ -120,8 +120,8 @@ What to type next:
 
   export STACKD_DIR=$DIR PATH=$PWD/bazel-bin/client:\$PATH
   stackctl ps                                   # who has an agent
-  stackctl dump demo_orders                     # every thread, equal stacks in one group
-  stackctl dump demo_orders --all               # one by one, as a debugger prints them
+  stackctl dump orders                          # every thread, equal stacks in one group
+  stackctl dump orders --all                    # one by one, as a debugger prints them
   stackctl list                                 # the dumps so far
   stackctl show NAME                            # one of them again
   LD_PRELOAD=$PWD/$AGENT YOUR_PROGRAM   # your own program, then: stackctl dump YOUR_PROGRAM

@@ -1,5 +1,6 @@
 """Prints "PASSED FAILED SKIPPED" of a `bazel test`, from its build events: gtest's cases where a target wrote them down, else
-one per target. A target that could not be built is one failure; it is named on stderr, as every failed case is."""
+one per target. A target that could not be built is one failure; it is named on stderr, as every failed case is. Writes
+"TARGET: REASON" for each that was skipped into a second file."""
 
 import json
 import sys
@@ -8,17 +9,18 @@ import xml.etree.ElementTree
 
 
 def cases_of(xml_path):
-    """(passed, failed, skipped, names of the failed) in a test.xml."""
-    passed = skipped = 0
-    failed = []
+    """(passed, names of the failed, why each other was skipped) in a test.xml."""
+    passed = 0
+    failed, skipped = [], []
     for case in xml.etree.ElementTree.parse(xml_path).iter("testcase"):
         if case.find("failure") is not None or case.find("error") is not None:
             failed.append(f"{case.get('classname', '')}.{case.get('name')}")
         elif case.find("skipped") is not None or case.get("result") == "skipped" or case.get("status") == "notrun":
-            skipped += 1
+            said = case.find("skipped")
+            skipped.append(said.get("message", "") if said is not None else "")
         else:
             passed += 1
-    return passed, len(failed), skipped, failed
+    return passed, failed, skipped
 
 
 def xml_of(result):
@@ -28,27 +30,28 @@ def xml_of(result):
     return None
 
 
-def main(events_path):
+def main(events_path, skipped_path):
     totals = [0, 0, 0]
-    with open(events_path) as events:
+    with open(events_path) as events, open(skipped_path, "w") as skipped_file:
         for line in events:
             event = json.loads(line)
             if "testResult" in event["id"]:
                 label = event["id"]["testResult"]["label"]
                 result = event.get("testResult", {})
-                counts = (0, 0, 0, [])
                 path = xml_of(result)
-                if path:
-                    counts = cases_of(path)
+                passed, failed, skipped = cases_of(path) if path else (0, [], [])
                 good = result.get("status") == "PASSED"
-                if good and sum(counts[:3]) == 0:
-                    counts = (1, 0, 0, [])
-                if not good and counts[1] == 0:
+                if good and not (passed or failed or skipped):
+                    passed = 1
+                if not good and not failed:
                     # Crashed or ran out of time: what it did before is not a result.
-                    counts = (0, 1, 0, [result.get("status", "no result")])
-                for name in counts[3]:
+                    passed, failed, skipped = 0, [result.get("status", "no result")], []
+                for name in failed:
                     print(f"FAILED {label} {name}", file=sys.stderr)
-                totals = [total + count for total, count in zip(totals, counts)]
+                for reason in skipped:
+                    # gtest puts file and line before it.
+                    print(f"{label}: {(reason.splitlines() or [''])[-1]}", file=skipped_file)
+                totals = [total + count for total, count in zip(totals, (passed, len(failed), len(skipped)))]
             elif "targetCompleted" in event["id"] and not event.get("completed", {}).get("success"):
                 label = event["id"]["targetCompleted"]["label"]
                 print(f"FAILED {label} was not built", file=sys.stderr)
@@ -56,4 +59,4 @@ def main(events_path):
     print(*totals)
 
 
-main(sys.argv[1])
+main(*sys.argv[1:])

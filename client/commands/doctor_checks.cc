@@ -183,8 +183,8 @@ std::vector<Finding> CheckDaemon(const v1::Daemon& daemon) {
 std::vector<Finding> CheckProcesses(const std::vector<v1::Process>& processes) {
   std::vector<Finding> findings;
   if (processes.empty()) {
-    findings.push_back(Remark("no process is connected",
-                              std::string("start one with LD_PRELOAD=") + kAgent + "; stackctl doctor PID looks at one"));
+    findings.push_back(Remark("no process is connected", std::string("start one with LD_PRELOAD=/path/to/") + kAgent +
+                                                             "; stackctl doctor PID looks at one"));
   }
   for (const v1::Process& process : processes) {
     for (const std::string& limit : process.limits()) {

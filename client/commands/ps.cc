@@ -22,7 +22,7 @@ int RunPs(Api& api, const Options& options) {
                     std::to_string(process.uid()), process.hostname(), TimeText(process.start_time()), process.name()});
   }
   if (all.processes().empty()) {
-    Complain("no process is connected: start one with LD_PRELOAD=libstackd_agent.so, or ask stackctl doctor PID");
+    Complain("no process is connected: start one with LD_PRELOAD=/path/to/libstackd_agent.so, or ask stackctl doctor PID");
   }
   return Print(Table(rows)) ? kOk : kFailure;
 }

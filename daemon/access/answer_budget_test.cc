@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
+#include <chrono>
+#include <future>
+#include <latch>
 #include <thread>
 
 namespace stackd {
@@ -13,17 +15,16 @@ constexpr size_t kMiB = 1 << 20;
 TEST(AnswerBudget, LetsOneCallerHaveSomeTurnsAndOthersTheRest) {
   AnswerBudget budget;
   for (int i = 0; i < AnswerBudget::kTurnsOfOne; ++i) budget.TakeTurn("one");
-  std::atomic<bool> has_third = false;
-  std::thread third([&] {
+  std::latch asks(1);
+  std::future<void> third = std::async(std::launch::async, [&] {
+    asks.count_down();
     budget.TakeTurn("one");
-    has_third = true;
-    budget.GiveTurn("one");
   });
   budget.TakeTurn("other");
-  EXPECT_FALSE(has_third);
+  asks.wait();
+  EXPECT_EQ(third.wait_for(std::chrono::milliseconds(200)), std::future_status::timeout);
   budget.GiveTurn("one");
-  third.join();
-  EXPECT_TRUE(has_third);
+  EXPECT_EQ(third.wait_for(std::chrono::seconds(30)), std::future_status::ready);
 }
 
 TEST(AnswerBudget, WaitsForRoomOfTheSameCaller) {

@@ -23,7 +23,7 @@ Examples:
   stackd --listen 0.0.0.0:7443 --tls-cert tls.crt --tls-key tls.key --tls-client-ca ca.crt
   stackd install-agent /run/stackd/agent            put the agent's library there, for other containers
 
-Then: LD_PRELOAD=libstackd_agent.so STACKD_DIR=/tmp/stackd your-program, and stackctl ps.)";
+Then: LD_PRELOAD=/path/to/libstackd_agent.so STACKD_DIR=/tmp/stackd your-program, and stackctl ps.)";
 
 constexpr int64_t kMinRingBytes = STACKD_HEADER_BYTES + 16 * STACKD_SLOT_BYTES;
 constexpr int64_t kMaxRingBytes = STACKD_HEADER_BYTES + int64_t{STACKD_MAX_SLOTS} * STACKD_SLOT_BYTES;

@@ -85,7 +85,7 @@ ProcessChoice ResolveProcess(const std::string& typed, const std::vector<Process
   if (typed.empty() && processes.empty()) {
     return Failure(
         Code::kFailedPrecondition,
-        "no process is connected: start one with LD_PRELOAD=libstackd_agent.so and the STACKD_DIR of this daemon "
+        "no process is connected: start one with LD_PRELOAD=/path/to/libstackd_agent.so and the STACKD_DIR of this daemon "
         "(stackctl doctor PID says what is in the way)",
         "NO_PROCESS");
   }

@@ -5,6 +5,7 @@ it must: `kubectl exec` is what the container would do, against a real daemon wi
 a cluster goes to the real kubectl, and to a server that knows one pod (cluster.py).
 """
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -35,6 +36,7 @@ EXPECTED = {
     "stackctl list --hangs": "HANG",
     "stackctl list --crashes": "CRASH",
     "stackctl groups": "crash",
+    ".stackGroups[]": '"crashCount": "',
     "dump orders --samples": "deadlocked",
     "Stackd/ListProcesses": "orders",
     "Stackd/CreateDump": "orders::Transfer",
@@ -47,7 +49,7 @@ EXPECTED = {
     "dashboard.enabled=true": "PrometheusRule",
 }
 
-# What README.md names and others run: the first runs this test, the others are QuickstartTest's.
+# What README.md names and others run: the first runs this test, the second is QuickstartTest's.
 RUN_ELSEWHERE = {"tests/run.sh", "deploy/quickstart.sh"}
 PROGRAMS_IN_README = ("deploy/", "tests/", "grpcurl", "stackctl", "kubectl", "helm")
 
@@ -59,12 +61,36 @@ SUBSTITUTIONS = [
     (r"\b1234\b|\bPID\b", "$ORDERS_PID"),
     (r"^stackctl groups --explain FINGERPRINT", "stackctl groups --explain $(stackctl groups -o json | jq -r '.groups[0].name')"),
     (r"^stackctl watch$", "timeout 2 stackctl watch || (( $? == 124 ))"),
+    # null is no answer.
+    (r"\| jq ", "| jq -e "),
     (r"\bcheckout\b", "orders"),
     (r"\| flamegraph.pl > ", "| cat > "),
     (r"\bYOUR_PROGRAM\b", "/bin/true"),
 ]
 # They end with another code than 0 when what they are for is not there, or run until they are ended.
 MAY_END_OTHERWISE = {"stackctl dump checkout --timeout 200ms": 5}
+
+
+def readme_commands():
+    """Those in blocks of their own, and those of the client in the text."""
+    readme = ROOT / "README.md"
+    return documents.indented_commands(readme, "README.md", PROGRAMS_IN_README) + \
+        documents.inline_commands(readme, "README.md", "stackctl ")
+
+
+def manual_examples():
+    """And those of the client in the text of manuals and guides."""
+    commands = documents.indented_commands(ROOT / "client/stackctl.md", "client/stackctl.md", ("stackctl",))
+    commands += documents.indented_commands(ROOT / "daemon/stackd.md", "daemon/stackd.md", ("grpcurl",))
+    for path in (*GUIDES, *RUNBOOKS, ROOT / "daemon/stackd.md"):
+        commands += documents.inline_commands(path, str(path.relative_to(ROOT)), "stackctl ")
+    return commands
+
+
+def substituted(command):
+    for pattern, replacement in SUBSTITUTIONS:
+        command = re.sub(pattern, replacement, command)
+    return command
 
 
 def optional(name):
@@ -132,10 +158,13 @@ class DocumentedTest(StackdTest):
     def run_block(self, block):
         done = self.bash(block.text)
         self.assertEqual(0, done.returncode, f"{block}:\n{block.text}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-        for part, expected in EXPECTED.items():
-            if part in block.text:
-                self.assertIn(expected, done.stdout, f"{block}: {part}")
+        self.expect(block, block.text, done.stdout)
         return done
+
+    def expect(self, where, command, said):
+        for part, expected in EXPECTED.items():
+            if part in command:
+                self.assertIn(expected, said, f"{where}: {part}")
 
     def left_out(self, block):
         """Why a block cannot be run here, or None."""
@@ -215,40 +244,44 @@ class GuideTest(DocumentedTest):
             self.assertTrue(self.run_document(path), f"{path} has no command")
 
     def test_the_commands_of_the_readme(self):
-        commands = documents.indented_commands(ROOT / "README.md", "README.md", PROGRAMS_IN_README)
-        self.assertGreater(len(commands), 4)
+        self.environment["ORDERS_PID"] = str(self.orders.pid)
+        commands = readme_commands()
+        self.assertGreater(len(commands), 15)
         for block in commands:
             command = block.text.strip()
-            with self.subTest(str(block)):
+            with self.subTest(f"{block} {command}"):
                 if command in RUN_ELSEWHERE:
                     continue
                 if why := self.left_out(block):
                     self.skipTest(why)
-                self.run_block(block)
-
+                self.run_block(dataclasses.replace(block, text=substituted(command)))
 
     def test_the_examples_of_the_manuals(self):
         if not shutil.which("jq"):
             self.skipTest("there is no jq")
         self.environment["ORDERS_PID"] = str(self.orders.pid)
-        commands = documents.indented_commands(ROOT / "client/stackctl.md", "client/stackctl.md", ("stackctl",))
-        commands += documents.indented_commands(ROOT / "daemon/stackd.md", "daemon/stackd.md", ("grpcurl",))
-        for path in (ROOT / "README.md", *GUIDES, *RUNBOOKS, ROOT / "daemon/stackd.md"):
-            commands += documents.inline_commands(path, str(path.relative_to(ROOT)), "stackctl ")
-        self.assertGreater(len(commands), 30)
+        commands = manual_examples()
+        self.assertGreater(len(commands), 25)
         for block in commands:
             command = block.text.strip()
             if "COMMAND" in command:  # the synopsis
                 continue
             # Explanations that stand one space behind, where the command is long.
             command = re.sub(r"(--timeout 200ms|-r \.verdict) .*", r"\1", command)
-            script = command
-            for pattern, replacement in SUBSTITUTIONS:
-                script = re.sub(pattern, replacement, script)
+            script = substituted(command)
             with self.subTest(str(block)):
                 done = self.bash(script)
                 self.assertIn(done.returncode, {0, MAY_END_OTHERWISE.get(command, 0)},
                               f"{block}: {script}\n{done.stdout[-1000:]}{done.stderr[-1000:]}")
+                if ">" not in script and "--to" not in script:
+                    self.assertTrue(done.stdout.strip(), f"{block}: {script} prints nothing")
+                self.expect(block, script, done.stdout)
+
+    def test_each_expectation_is_of_a_command(self):
+        texts = [block.text for path in [*GUIDES, *RUNBOOKS]
+                 for block in documents.fenced(path, path.name) + documents.inline_commands(path, path.name)]
+        texts += [substituted(block.text) for block in readme_commands() + manual_examples()]
+        self.assertEqual([], [part for part in EXPECTED if not any(part in text for text in texts)])
 
 
     def test_the_manual_of_the_daemon(self):
@@ -265,7 +298,7 @@ class GuideTest(DocumentedTest):
         (self.scratch / "bin").mkdir()
         (self.scratch / "bin/stackd").symlink_to(STACKD)
         port = free_port()
-        substitutions = [("/tmp/stackd", str(self.dir / "own")), ("libstackd_agent.so", str(AGENT)),
+        substitutions = [("/tmp/stackd", str(self.dir / "own")), ("/path/to/libstackd_agent.so", str(AGENT)),
                          ("your-program", f"{PROGRAMS}/demo_orders > /dev/null"), ("0.0.0.0:7443", f"127.0.0.1:{port}"),
                          ("/tls/", f"{self.scratch}/"), ("/etc/stackd/access.yaml", f"{self.scratch}/roles.yaml"),
                          ("stackd.example:7443", f"127.0.0.1:{port}")]
@@ -316,16 +349,25 @@ class QuickstartTest(StackdTest):
                         for line in shown[shown.index("What to type next:"):].splitlines() if line.startswith("  ")]
             self.assertGreater(len(commands), 9)
             variables = next(command for command in commands if command.startswith("export "))
+            self.check_readme(run, variables, (self.dir / f"stackd-quickstart-{os.getuid()}/port").read_text().strip())
             for command in commands:
                 if command.startswith("grpcurl") and not optional("grpcurl"):
                     continue
-                script = command
-                for pattern, replacement in SUBSTITUTIONS:
-                    script = re.sub(pattern, replacement, script)
                 with self.subTest(command):
-                    run(f"{variables}; {script.split(', then:')[0]}")
+                    run(f"{variables}; {substituted(command).split(', then:')[0]}")
         finally:
             run("deploy/quickstart.sh --stop")
+
+
+    def check_readme(self, run, variables, port):
+        """Its lines for an incident and for a dump, as they stand there, of the program that the quickstart started."""
+        commands = [block.text.strip() for block in readme_commands()]
+        self.assertIn("stackctl dump orders", commands)
+        for command in commands:
+            if command == "stackctl dump orders" or command.startswith("grpcurl") and optional("grpcurl"):
+                with self.subTest(f"README.md: {command}"):
+                    said = run(f"{variables}; {command.replace('127.0.0.1:7443', f'127.0.0.1:{port}')}")
+                    self.assertIn("{" if "ListStackGroups" in command else "orders", said)
 
 
 class ManifestsInDocumentsTest(unittest.TestCase):
@@ -389,7 +431,7 @@ class ManifestsInDocumentsTest(unittest.TestCase):
 class LinkTest(unittest.TestCase):
 
     def test_each_link_leads_somewhere(self):
-        for path in [*GUIDES, *RUNBOOKS, DEPLOY / "DESIGN.md"]:
+        for path in [*GUIDES, *RUNBOOKS, DEPLOY / "DESIGN.md", ROOT / "README.md"]:
             text = path.read_text()
             for target in re.findall(r"\]\(([^)]+)\)", text):
                 if target.startswith("http"):

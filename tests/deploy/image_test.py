@@ -228,7 +228,7 @@ class OtherLibcTest(PodTestCase):
         self.assertEqual(SEGFAULT, app.wait(), app.output())
         pod.restart_sidecar()
         crash, = pod.await_dumps("--crashes")
-        self.assertIn("app", pod.whole(crash["name"]).resource.get("process", {}).get("displayName", "app"))
+        self.assertEqual("app", pod.whole(crash["name"]).resource["process"]["displayName"])
 
 
 if __name__ == "__main__":

@@ -10,6 +10,9 @@ import unittest
 
 FOLDER = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "stackd/grpc-peer"
 
+# Its work before and after a fork() is for children that go on with gRPC; ours become other programs, and have died of it.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
+
 try:
     sys.path[:0] = glob.glob(str(FOLDER / "lib/python3*/site-packages"))
     import grpc

@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -35,6 +36,8 @@ OK, FAILURE, USAGE, NOT_FOUND, CANNOT_CONNECT, PARTIAL = range(6)
 
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
+_PTRACE_SEIZE, _PTRACE_INTERRUPT, _PTRACE_DETACH = 0x4206, 0x4207, 17
+_WALL = 0x40000000  # of waitpid: also for a thread that is not the first of its process
 
 
 def die_with_parent():
@@ -84,6 +87,20 @@ def thread_names(pid):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             names[tid] = pathlib.Path(f"/proc/{pid}/task/{tid}/comm").read_text().strip()
     return names
+
+
+@contextlib.contextmanager
+def agent_held(pid):
+    """Stops the agent's thread in a process, and no other: a dump waits for it, since the process is not stopped."""
+    tid, = [tid for tid, name in thread_names(pid).items() if name == "stackd-agent"]
+    _LIBC.ptrace.argtypes = [ctypes.c_long] * 4
+    if _LIBC.ptrace(_PTRACE_SEIZE, tid, 0, 0) != 0 or _LIBC.ptrace(_PTRACE_INTERRUPT, tid, 0, 0) != 0:
+        raise AssertionError(f"thread {tid} of {pid} cannot be held")
+    os.waitpid(tid, _WALL)
+    try:
+        yield
+    finally:
+        _LIBC.ptrace(_PTRACE_DETACH, tid, 0, 0)
 
 
 @dataclasses.dataclass
@@ -350,6 +367,27 @@ class StackdTest(unittest.TestCase):
         victim = Victim([path, *args], directory=directory or self.dir, **kwargs)
         self.addCleanup(victim.kill)
         return victim
+
+    def keep_doing(self, *works):
+        """A thread for each of `works`, which calls it again and again until the test ends, or stop(), which this returns."""
+        over = threading.Event()
+
+        def again(work):
+            while not over.is_set():
+                work()
+
+        threads = [threading.Thread(target=again, args=(work,), daemon=True) for work in works]
+
+        def stop():
+            over.set()
+            for thread in threads:
+                thread.join()
+
+        # Before the first of them runs: whatever fails from here on, none of them is there in the next test.
+        self.addCleanup(stop)
+        for thread in threads:
+            thread.start()
+        return stop
 
     def assert_whole(self, dump, pid):
         """Every thread that the kernel lists is in the dump, with a status, and the counts add up."""

@@ -1,6 +1,7 @@
 """Metrics and health for those who come from outside: each event is caused for real and its counter moves, promtool finds
 nothing to say, and whoever is slow, silent or speaks nonsense is in nobody's way."""
 
+import contextlib
 import json
 import os
 import re
@@ -12,12 +13,11 @@ import subprocess
 import threading
 import time
 import unittest
-import urllib.error
 import urllib.request
 
 from grpcurl_test import GRPCURL
 from grpc_peer import grpc, needs_grpcio
-from harness import BIN, LIMIT_S, STACKD, StackdTest, eventually, free_port
+from harness import BIN, LIMIT_S, STACKCTL, STACKD, StackdTest, agent_held, eventually, free_port
 from overload_test import SlowReader
 
 HANGS = BIN / "tests/hangs"
@@ -53,8 +53,8 @@ class Served(StackdTest):
         return self.start_daemon(extra_args=["--metrics-listen", f"127.0.0.1:{self.metrics_port}", "--health-listen",
                                              f"127.0.0.1:{self.health_port}", *extra_args], **kwargs)
 
-    def page(self, path="/metrics"):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}{path}", timeout=LIMIT_S) as answer:
+    def page(self, path="/metrics", timeout_s=LIMIT_S):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}{path}", timeout=timeout_s) as answer:
             return answer.read().decode()
 
     def scrape(self):
@@ -139,10 +139,22 @@ class MetricsTest(Served):
         daemon = self.serve()
         victim = self.start_victim("waiting_threads", 1)
         daemon.await_process(victim.pid)
-        victim.signal(signal.SIGSTOP)
-        daemon.dump(victim.pid, "--timeout", "1s")
-        self.assertEqual(1, self.scrape().get("stackd_captures_total", trigger="request", outcome="partial"))
-        victim.signal(signal.SIGCONT)
+        outcomes = lambda metrics: tuple(int(metrics.get("stackd_captures_total", trigger="request", outcome=name))
+                                         for name in ("complete", "partial", "failed"))
+        with agent_held(victim.pid):
+            # It waits for the agent; another one, which is not the same, waits for it, and cannot even begin.
+            first = subprocess.Popen([STACKCTL, "--address", daemon.address, "dump", str(victim.pid), "--timeout", "6s"],
+                                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            self.addCleanup(first.wait)
+            self.addCleanup(first.kill)
+            self.expect("the first is being made", lambda metrics: metrics.get("stackd_captures_running") == 1)
+            second = subprocess.run([GRPCURL, "-plaintext", "-max-time", "1", "-d",
+                                     json.dumps({"process": str(victim.pid), "max_stack_bytes": 4096}),
+                                     f"127.0.0.1:{daemon.port}", "stackd.v1.Stackd/CreateDump"],
+                                    stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S)
+            self.assertIn("DeadlineExceeded", second.stderr)
+            self.expect("it is counted", lambda metrics: outcomes(metrics) == (0, 0, 1))
+            self.expect("the first ends", lambda metrics: outcomes(metrics) == (0, 1, 1))
 
     def test_a_crash_moves_its_counters(self):
         daemon = self.serve()
@@ -256,49 +268,44 @@ class MetricsTest(Served):
         self.assertEqual("405", curl("-o/dev/null", "-w%{http_code}", "-d", "a=b", base + "/metrics"))
 
     def test_nobody_is_in_the_way_of_the_scraper(self):
-        """200 connections that say nothing, 20 that speak nonsense for as long as they may, and one scrape after the other."""
+        """Connections that say nothing have all places for five seconds, and no longer; those that speak nonsense none."""
         daemon = self.serve()
-        silent = []
+        failed = []
+
+        def page():
+            try:
+                return self.page(timeout_s=5)
+            except OSError as error:
+                failed.append(error)
+                return None
+
+        begin = time.monotonic()
         for _ in range(200):
             peer = socket.create_connection(("127.0.0.1", self.metrics_port))
             self.addCleanup(peer.close)
-            silent.append(peer)
-        over = threading.Event()
+        eventually("the silent ones are given up", page, 15)
+        given_up_s = time.monotonic() - begin
+
+        shouts = [0]
 
         def shout():
-            while not over.is_set():
-                try:
-                    with socket.create_connection(("127.0.0.1", self.metrics_port), timeout=5) as peer:
-                        peer.sendall(os.urandom(20_000))
-                        peer.recv(1)
-                except OSError:
-                    pass
+            shouts[0] += 1
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.metrics_port), timeout=5) as peer:
+                peer.sendall(os.urandom(20_000))
+                peer.recv(1)
 
-        shouters = [threading.Thread(target=shout) for _ in range(20)]
-        for shouter in shouters:
-            shouter.start()
-
-        def stop():
-            over.set()
-            for shouter in shouters:
-                shouter.join()
-
-        self.addCleanup(stop)
+        failed.clear()
+        stop = self.keep_doing(*[shout] * 20)
         scrapes = 0
-        end = time.monotonic() + 12
-        while time.monotonic() < end:
-            try:
-                scrapes += "process_open_fds" in self.page()
-            except (OSError, urllib.error.URLError):
-                time.sleep(0.1)
+        while scrapes < 30 or shouts[0] < 500:
+            page()
+            scrapes += 1
         stop()
-        # All but the silent ones are gone at once; those after five seconds.
-        self.assertGreater(scrapes, 5)
-        metrics = self.scrape()
-        self.assertLess(metrics.get("process_open_fds"), 100)
+        print(f"200 silent connections: given up after {given_up_s:.1f} s; {len(failed)} of {scrapes} scrapes failed beside "
+              f"{shouts[0]} connections that speak nonsense")
+        self.assertEqual([], failed)
+        metrics = self.expect("all are gone", lambda metrics: metrics.get("process_open_fds") < 100)
         self.assertLess(metrics.get("process_resident_memory_bytes"), 256 << 20)
-        print(f"{scrapes} scrapes beside 200 silent connections and 20 that speak nonsense; stackd has "
-              f"{metrics.get('process_resident_memory_bytes') / 2**20:.0f} MiB")
         daemon.ctl_json("ps")
 
     def test_an_address_that_cannot_be_had_is_a_sentence(self):

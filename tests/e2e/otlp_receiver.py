@@ -47,6 +47,7 @@ class Receiver:
 
     def __init__(self, address, credentials=None):
         self.records = []
+        self.raw = []  # requests as bytes
         self.metadata = {}
         self.answer = None
         self.changed = threading.Condition()
@@ -62,6 +63,7 @@ class Receiver:
         if self.answer:
             self.answer(context)
         with self.changed:
+            self.raw.append(request.SerializeToString())
             self.metadata = dict(context.invocation_metadata())
             for logs in request.resource_logs:
                 for scope in logs.scope_logs:

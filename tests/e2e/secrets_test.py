@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -16,7 +17,9 @@ import jdks
 import nodes
 import pythons
 import ring_view
-from harness import ROOT, StackdTest, eventually
+from crashes import crash_of
+from harness import LIMIT_S, ROOT, StackdTest, blocked_at, eventually, thread_names
+from otlp_receiver import Receiver, needs_protos
 
 PROGRAMS = ROOT / "tests/languages/secrets"
 
@@ -35,6 +38,11 @@ def forms_of(text, number):
         "the number in hex": f"{number:x}".encode(),
         "the number in decimal": str(number).encode(),
     }
+
+
+def digits_of(number):
+    """A number as CPython has it in memory."""
+    return b"".join((number >> shift & (1 << 30) - 1).to_bytes(4, "little") for shift in range(0, 64, 30))
 
 
 def memory_of(pid):
@@ -75,13 +83,13 @@ class SecretsBase(StackdTest):
 
     def assert_absent(self, where, data):
         for what, form in self.forms.items():
-            self.assertNotIn(form, data, f"{what} is in {where}")
+            self.assertFalse(form in data, f"{what} is in {where}")
 
-    def assert_nothing_left(self, daemon, pid, dump):
-        """Neither in the ring, nor in any reply or export of this dump, the store, the log; the daemon ends."""
+    def assert_nothing_left(self, daemon, dump, *commands):
+        """Neither in the ring, nor in any reply to these or about this dump, in no export, the store, the log; the daemon ends."""
         for memory in ring_view.memfds_of(daemon.process.pid):
             self.assert_absent("shared memory", memory[:])
-        for arguments in (["dump", pid], ["dump", pid, "--all"], ["show", dump.name, "-o", "json"],
+        for arguments in (*commands, ["show", dump.name, "--all"], ["show", dump.name, "-o", "json"],
                           ["export", dump.name, "-f", "text"], ["export", dump.name, "-f", "json"],
                           ["export", dump.name, "-f", "folded"], ["ps", "-o", "json"], ["list", "-o", "json"]):
             outcome = daemon.ctl(*arguments)
@@ -124,6 +132,11 @@ class SecretsBase(StackdTest):
 
 class SecretsTest(SecretsBase):
 
+    def start_keepers(self):
+        # A core, if one is left, is in that folder, and nothing of stackd's.
+        (self.dir / "of_victim").mkdir()
+        return self.start_victim("secrets", stdin=f"{self.text}\n{self.number:x}\n", cwd=self.dir / "of_victim")
+
     def assert_planted(self, pid, tids):
         """On the stack and in registers of each thread, else this test proves nothing."""
         gdb = subprocess.run(["gdb", "-nx", "-batch", "-p", str(pid), "-ex", "thread apply all -q printf \"%lx %lx %lx\\n\", "
@@ -140,7 +153,7 @@ class SecretsTest(SecretsBase):
 
     def test_planted_secret_is_in_no_byte_that_leaves_the_process(self):
         daemon = self.start_daemon()
-        victim = self.start_victim("secrets", stdin=f"{self.text}\n{self.number:x}\n")
+        victim = self.start_keepers()
         daemon.await_process(victim.pid)
         dump = daemon.dump(victim.pid)
         keepers = [tid for tid in dump.threads if any("keep_on_stack" in f for f in dump.functions(tid))]
@@ -151,7 +164,53 @@ class SecretsTest(SecretsBase):
 
         # The scan itself finds what is there: the names of the threads are in the ring.
         self.assertTrue(any(b"keeper" in memory[:] for memory in ring_view.memfds_of(daemon.process.pid)))
-        self.assert_nothing_left(daemon, victim.pid, dump)
+        self.assert_nothing_left(daemon, dump, ["dump", victim.pid], ["dump", victim.pid, "--all"])
+
+    def crash(self, victim):
+        """Of its main thread, with the secret in its registers and on its stack as on those of all others."""
+        keepers = [tid for tid, name in thread_names(victim.pid).items() if name in ("keeper", "secrets")]
+        self.assertEqual(17, len(keepers))
+        eventually("all wait", lambda: all(blocked_at(victim.pid, tid) for tid in keepers))
+        self.assert_planted(victim.pid, keepers)
+        victim.process.stdin.write(b"\n")
+        victim.process.stdin.flush()
+        self.assertEqual(-signal.SIGSEGV, victim.process.wait(LIMIT_S))
+
+    def assert_crash_keeps_it(self, daemon, victim):
+        dump = crash_of(daemon, victim.pid)
+        self.assertEqual("SIGSEGV", dump.resource["crash"]["signalName"])
+        frames = dump.frames(victim.pid)
+        self.assertEqual("block_with_secret_registers", frames[0]["function"])
+        self.assertIn("keep_on_stack", dump.functions(victim.pid))
+        self.assert_nothing_left(daemon, dump, ["list", "--crashes"], ["groups", "-o", "json"])
+
+    def test_planted_secret_is_in_no_byte_of_a_crash(self):
+        daemon = self.start_daemon()
+        victim = self.start_keepers()
+        daemon.await_process(victim.pid)
+        self.crash(victim)
+        self.assert_crash_keeps_it(daemon, victim)
+
+    def test_planted_secret_is_in_no_byte_of_a_crash_on_disk(self):
+        victim = self.start_keepers()
+        self.crash(victim)
+        left, = [path for path in (self.dir / "spool").iterdir() if path.stat().st_size > 0]
+        crash = left.read_bytes()
+        self.assertTrue(b"libc.so.6" in crash, "its maps are there")
+        self.assert_absent("the spool", crash)
+        self.assert_crash_keeps_it(self.start_daemon(), victim)
+
+    @needs_protos
+    def test_planted_secret_is_in_no_byte_that_a_collector_gets(self):
+        receiver = Receiver("127.0.0.1:0")
+        self.addCleanup(receiver.close)
+        daemon = self.start_daemon(extra_args=["--otlp-endpoint", f"http://127.0.0.1:{receiver.port}"])
+        victim = self.start_keepers()
+        daemon.await_process(victim.pid)
+        self.crash(victim)
+        receiver.expect(1)
+        self.assertIn(b"keep_on_stack", receiver.raw[0])
+        self.assert_absent("what the collector got", receiver.raw[0])
 
 
 class LanguagesTest(SecretsBase):
@@ -162,18 +221,30 @@ class LanguagesTest(SecretsBase):
     def setUp(self):
         super().setUp()
         self.forms["the string, in UTF-16"] = self.text.encode("utf-16-le")
+        self.forms["the number, as CPython has it"] = digits_of(self.number)
+
+    def assert_has_values(self, pid):
+        """Not only what it has read, which is text and may lie in a buffer for ever; else this proves nothing."""
+        memory = memory_of(pid)
+        texts = sum(memory.count(self.forms[form]) for form in ("the string", "the string, in UTF-16"))
+        self.assertGreater(texts, 1, "the string is gone")
+        self.assertTrue(any(self.forms[form] in memory for form in ("the number", "the number, as CPython has it")),
+                        "the number is gone")
 
     def check(self, who, command, function, *, preload=True):
         """`function` waits or runs with the values on its stack."""
         daemon = self.start_daemon()
         victim = self.start_victim(*command, preload=preload, stdin=f"{self.text}\n{self.number:x}\n")
-        daemon.await_process(victim.pid)
-        dump = eventually(f"{function} is there", lambda: next(
-            (d for d in [daemon.dump(victim.pid)] if f'"{function}"' in json.dumps(d.resource)), None))
-        self.assertIn(self.text.encode(), memory_of(victim.pid), "else this proves nothing")
-        daemon.ctl("dump", victim.pid)
-        self.assert_nothing_left(daemon, victim.pid, dump)
-        victim.kill()
+        try:
+            daemon.await_process(victim.pid)
+            dump = eventually(f"{function} is there", lambda: next(
+                (d for d in [daemon.dump(victim.pid)] if f'"{function}"' in json.dumps(d.resource)), None))
+            self.assert_has_values(victim.pid)
+            self.assert_nothing_left(daemon, dump, ["dump", victim.pid], ["dump", victim.pid, "--all"])
+        finally:
+            # Another version is next, in the same folder.
+            victim.kill()
+            daemon.kill()
         print(f"secrets: {who} keeps them", file=sys.stderr, flush=True)
 
     def test_values_of_python_stay(self):

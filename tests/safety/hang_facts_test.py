@@ -69,6 +69,11 @@ LIMIT_S = 60
 NUMBER_UNKNOWN_TO_HANDLER = {"futex wait, tim", "io_getevents"}
 
 
+def state_in(stat_path):
+    with open(stat_path, encoding="utf-8") as file:
+        return file.read().rsplit(")", 1)[1].split()[0]
+
+
 class Case(unittest.TestCase):
     RING_BYTES = 1 << 20
 
@@ -117,6 +122,18 @@ class CallsTest(Case):
         calls = {name: self.daemon.waits.get(tid, (None,) * 4)[3] for name, tid in self.threads.items()}
         return all(calls.get(name) and calls[name].number == number for name, (number, _, _) in CALLS.items())
 
+    def await_rest(self):
+        """Until no thread of the process runs."""
+        task = f"/proc/{self.program.pid}/task"
+        states = None
+        deadline = time.monotonic() + LIMIT_S
+        while states is None or set(states) != {"S"}:
+            self.assertLess(time.monotonic(), deadline)
+            try:
+                states = [state_in(f"{task}/{tid}/stat") for tid in os.listdir(task)]
+            except (FileNotFoundError, ProcessLookupError):
+                states = None
+
     def check(self, calls, unknown=frozenset()):
         for name, (number, arguments, values) in CALLS.items():
             call = calls[self.threads[name]]
@@ -153,8 +170,7 @@ class CallsTest(Case):
 
 
     def state(self):
-        with open(f"/proc/{self.program.pid}/stat", encoding="utf-8") as file:
-            return file.read().rsplit(")", 1)[1].split()[0]
+        return state_in(f"/proc/{self.program.pid}/stat")
 
     def test_a_call_that_goes_on_after_a_stop_is_what_it_was(self):
         self.daemon.run_command(fake_daemon.COMMAND_SAMPLE)
@@ -203,7 +219,7 @@ class CallsTest(Case):
 
     def test_a_dump_of_one_thread_leaves_what_is_known_of_the_others(self):
         self.daemon.run_command(fake_daemon.COMMAND_DUMP)
-        time.sleep(0.5)  # Threads that it interrupted end.
+        self.await_rest()  # Threads that it interrupted end.
         self.daemon.run_command(fake_daemon.COMMAND_DUMP)
         self.daemon.run_command(fake_daemon.COMMAND_DUMP, only_tid=self.threads["read"])
         before = self.reads()
