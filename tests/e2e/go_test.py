@@ -118,6 +118,23 @@ class GoTest(StackdTest):
                 self.say(version, f"{len(dump.threads)} threads without cgo, each with its stack")
                 victim.kill()
 
+    def assert_order(self, functions, *wanted):
+        places = [next((i for i, function in enumerate(functions) if part in function), -1) for part in wanted]
+        self.assertNotIn(-1, places, functions)
+        self.assertEqual(sorted(places), places, functions)
+
+    def test_c_functions_go_on_in_the_go_functions_that_called_them(self):
+        """Under the agent for native code."""
+        daemon = self.start_daemon()
+        for toolchain, version in self.toolchains:
+            with self.subTest(go=version):
+                victim = self.start_victim(self.build(toolchain, "cgo", cgo=True), stdin="")
+                daemon.await_process(victim.pid)
+                dump = daemon.dump(victim.pid)
+                (blocked,) = [f for f in (self.functions(dump, tid) for tid in dump.threads) if "main.blockInC" in f]
+                self.assert_order(blocked, "read", "c_blocks", "asmcgocall", "main._Cfunc_c_blocks", "main.blockInC")
+                self.say(version, " < ".join(blocked))
+
     def test_a_program_in_which_no_goroutine_can_run_is_read_all_the_same(self):
         daemon = self.start_daemon()
         victim = self.start(self.build(self.newest()[0], "threads"), "1", "spin when told",

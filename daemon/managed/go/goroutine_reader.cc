@@ -412,12 +412,28 @@ void GoroutineReader::AddThreads() {
   }
 }
 
+// The functions of C lie on the thread's own stack, which ends where Go switched to it; what called them is the goroutine
+// that the thread has. Only where the thread is known to stand still between its capture and our look at the goroutine:
+// asleep, or held in its crash.
+void GoroutineReader::AddCallerOfC(const ThreadCapture& thread) {
+  if (!thread.call) return;
+  for (const Running& running : on_threads_) {
+    const ManagedTask& task = facts_->tasks[running.task];
+    if (task.tid != thread.tid || task.stack < 0 || running.goroutine.status != kGoSyscall) continue;
+    ManagedStack caller = facts_->task_stacks[static_cast<size_t>(task.stack)];
+    // Beyond all that the thread's own stack holds.
+    for (ManagedFrame& frame : caller.frames) frame.anchor_avma = ~uint64_t{0};
+    facts_->threads[thread.tid].stacks.push_back(std::move(caller));
+    return;
+  }
+}
+
 void GoroutineReader::AddThread(const ThreadCapture& thread) {
   auto read = [&](uint64_t avma) { return thread.stack.Read(avma); };
   const GoFrame innermost{thread.registers.value[Registers::kRip], thread.registers.value[Registers::kRsp], true};
   std::vector<GoFrame> frames;
   const GoWalkEnd end = walker_.Walk(innermost, read, &frames);
-  if (frames.empty()) return;
+  if (frames.empty()) return AddCallerOfC(thread);
   ManagedStack stack;
   stack.language = Language::kGo;
   stack.problem = WhyMissing(end);

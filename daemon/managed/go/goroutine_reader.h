@@ -64,6 +64,7 @@ class GoroutineReader {
   void FindThreads();
   void AddThreads();
   void AddThread(const ThreadCapture& thread);
+  void AddCallerOfC(const ThreadCapture& thread);
 
   // Of names and stacks of one process: what is beyond is counted.
   static constexpr uint64_t kMaxBytes = 64 << 20;
