@@ -249,6 +249,45 @@ class FramesTest(PythonTest):
             self.assertNotIn(private, str(dump.resource))
 
 
+class TasksTest(PythonTest):
+    """asyncio, beside what the interpreter's own `python -m asyncio ps` says."""
+
+    def test_tasks_have_the_coroutines_that_the_interpreters_own_tool_gives_them(self):
+        newest = [python for python in self.pythons if python.version >= (3, 14)]
+        if not newest:
+            self.skipTest("no CPython of 3.14 is here, the first to publish its tasks")
+        daemon = self.the_daemon()
+        for python in newest:
+            with self.subTest(python=str(python)):
+                victim = self.start(python, PROGRAMS / "tasks.py")
+                dump = daemon.dump(daemon.await_process(victim.pid)["name"])
+                tasks = {task["name"]: task for task in dump.resource["tasks"]}
+                self.assertEqual({"ASYNCIO_TASK"}, {task["kind"] for task in tasks.values()})
+
+                def frames(name):
+                    return [line_of(frame) for frame in dump.resource["stacks"][tasks[name]["stack"]]["frames"]]
+
+                asked = subprocess.run([python.path, "-m", "asyncio", "ps", str(victim.pid)], capture_output=True,
+                                       text=True)
+                self.assertEqual(0, asked.returncode, asked.stderr)
+                theirs = {}
+                for line in asked.stdout.splitlines():
+                    if row := re.match(r"\d+ +0x[0-9a-f]+ +(\S+) +(.+?)(  |$)", line):
+                        theirs[row[1]] = row[2].strip().split(" -> ")
+                self.assertEqual(sorted(theirs), sorted(tasks))
+                for name, functions in theirs.items():
+                    ours = [line.function for line in frames(name)]
+                    self.assertEqual(functions, ours, f"task {name}")
+                self.assertEqual([("fetch", 7), ("order", 12)], [(line.function, line.line) for line in frames("order-1")])
+                self.assertEqual("task order-2", tasks["waits"].get("waitReason"))
+                self.assertEqual({"waiting"}, {task["state"] for task in tasks.values()})
+                groups = [group for group in dump.resource["groups"] if int(group.get("taskCount", 0)) == 3]
+                self.assertEqual(["fetch", "order"], [frame["function"] for frame in groups[0]["stack"]["frames"]])
+                self.assertRegex(daemon.ctl("show", dump.name).out, r"3 asyncio tasks\n  named order-\d, order-\d, order-\d")
+                self.say(python, f"{len(tasks)} asyncio tasks as the interpreter's own tool has them")
+                victim.kill()
+
+
 class LayoutTest(PythonTest):
     """The agent's table of offsets against the headers of each version that is here with headers."""
 
