@@ -280,14 +280,23 @@ static bool capture_sleeping(struct run* run, uint32_t tid, uint64_t rbp) {
   return stackd_capture_write(&capture) == 0;
 }
 
-/* A thread whose caller takes an interruption for something else sleeps on, and is read by us. */
+/* A thread whose caller takes an interruption for something else sleeps on, and is read by us: also where that must wait
+ * for room in the ring. False if it does not sleep there. */
 static bool leave_asleep(struct run* run, struct stackd_thread_entry* entry) {
+  if (!stackd_hotspot_has_accept()) return false;
   struct stackd_task_sleep sleep;
-  if (!stackd_hotspot_has_accept() || stackd_task_read_sleep(run->task_fd, entry->tid, &sleep) != 0) return false;
-  uint64_t rbp = stackd_hotspot_frame_below_accept(sleep.rsp);
-  if (rbp == 0 || !capture_sleeping(run, entry->tid, rbp)) return false;
-  __atomic_store_n(&entry->state, stackd_thread_word(run->job->seq, STACKD_THREAD_DONE), __ATOMIC_RELAXED);
-  return true;
+  uint64_t rbp;
+  while (stackd_task_read_sleep(run->task_fd, entry->tid, &sleep) == 0 &&
+         (rbp = stackd_hotspot_frame_below_accept(&sleep.call, sleep.rsp)) != 0) {
+    bool is_read = capture_sleeping(run, entry->tid, rbp);
+    if (is_read || stackd_job_is_over(run->job)) {
+      enum stackd_thread_state state = is_read ? STACKD_THREAD_DONE : STACKD_THREAD_NO_SLOT;
+      __atomic_store_n(&entry->state, stackd_thread_word(run->job->seq, state), __ATOMIC_RELAXED);
+      return true;
+    }
+    wait_for_room(run);
+  }
+  return false;
 }
 
 static void ask(struct run* run, uint32_t index) {

@@ -2,6 +2,7 @@
 
 #include <stddef.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* An interpreted frame, in words from its frame pointer: frame_x86.hpp of HotSpot, the same from release 9 to 25. */
@@ -126,9 +127,10 @@ static struct stackd_loaded_symbol accept_code;
 
 bool stackd_hotspot_has_accept(void) { return accept_code.address != 0; }
 
-uint64_t stackd_hotspot_frame_below_accept(uint64_t rsp) {
+uint64_t stackd_hotspot_frame_below_accept(const struct stackd_syscall* call, uint64_t rsp) {
   uint64_t words[ACCEPT_WORDS];
-  if (accept_code.address == 0 || !read_own(rsp, words, sizeof(words))) return 0;
+  bool polls = (call->known & STACKD_SYSCALL_KNOWN) != 0 && call->number == SYS_poll;
+  if (!polls || accept_code.address == 0 || !read_own(rsp, words, sizeof(words))) return 0;
   for (int i = 1; i < ACCEPT_WORDS; i++) {
     /* The libraries of the VM keep frame pointers: below the return address is the caller's. */
     uint64_t frame = rsp + 8 * (uint64_t)(i - 1);

@@ -12,11 +12,11 @@
  * where it waits for a connection. NOT SIGNAL-SAFE. */
 void stackd_hotspot_find(const struct stackd_loaded_object* object);
 
-/* Whether a thread that sleeps with this stack pointer waits in the accept() of a ServerSocket that takes the end of poll()
- * by a signal for the end of its time (releases 11 and 12; of 8, and of a later one that is told to use the old sockets,
- * the code has the same name). Such a thread must not be interrupted. If so, this is the frame pointer of the function that
- * accept() has called, else 0. NOT SIGNAL-SAFE. */
-uint64_t stackd_hotspot_frame_below_accept(uint64_t rsp);
+/* Whether a thread that sleeps in `call` waits in the accept() of a ServerSocket that takes the end of poll() by a signal
+ * for the end of its time (releases 11 and 12; of 8, and of a later one that is told to use the old sockets, the code has
+ * the same name). Such a thread must not be interrupted. If so, this is the frame pointer of the function that accept() has
+ * called, else 0. NOT SIGNAL-SAFE. */
+uint64_t stackd_hotspot_frame_below_accept(const struct stackd_syscall* call, uint64_t rsp);
 /* Whether the process has that code at all. NOT SIGNAL-SAFE. */
 bool stackd_hotspot_has_accept(void);
 
