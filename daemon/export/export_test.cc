@@ -311,6 +311,15 @@ TEST(ExportText, CallsTasksByTheirNamesWhereAllHaveOne) {
   EXPECT_THAT(Export(ExportText, dump), testing::HasSubstr("\n  ids 1-10 and 2 others\n"));
 }
 
+TEST(ExportText, SaysOfManyStatesTheFirst) {
+  v1::Dump dump;
+  AddGroup({7}, {"worker"}, {}, MakeStack({MakeFrame("wait", "/src/shop.py", 3, "")}), &dump);
+  for (int i = 1; i <= 8; ++i) dump.mutable_groups(0)->add_states("awaits task " + std::to_string(i));
+  EXPECT_THAT(Export(ExportText, dump), testing::HasSubstr("awaits task 7, awaits task 8\n"));
+  dump.mutable_groups(0)->add_states("awaits task 9");
+  EXPECT_THAT(Export(ExportText, dump), testing::HasSubstr("awaits task 7, awaits task 8, ...\n"));
+}
+
 TEST(ExportText, ShowsACrashOfWhichNoStackIsKnown) {
   v1::Dump dump;
   dump.mutable_process()->set_display_name("orders");

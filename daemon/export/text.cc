@@ -40,11 +40,13 @@ std::string StatesInWords(const v1::StackGroup& group, const ThreadsByTid& threa
   const auto states = CountTexts(group.states(), group, threads, [](const v1::Thread& thread) { return thread.state(); });
   if (states.size() == 1) return Printable(states[0].text);
   // The words have parentheses of their own, so the numbers go first.
+  constexpr size_t kMaxShown = 8;
   std::string text;
-  for (const Counted& state : states) {
+  for (size_t i = 0; i < std::min(states.size(), kMaxShown); ++i) {
+    const Counted& state = states[i];
     text += (text.empty() ? "" : ", ") + (state.count > 0 ? Grouped(state.count) + " " : "") + Printable(state.text);
   }
-  return text;
+  return states.size() > kMaxShown ? text + ", ..." : text;
 }
 
 // What the threads of the group wait for, most frequent first; empty if they do not, or if their states have said it.
@@ -84,13 +86,17 @@ std::string MembersInWords(const v1::StackGroup& group, const ThreadsByTid& thre
 // Empty if not all that are listed have names.
 std::string TasksInWords(const v1::StackGroup& group, const TaskNames& names) {
   constexpr int kMaxShown = 8;
+  constexpr size_t kMaxBytes = 400;
   std::string text;
-  for (int i = 0; i < group.task_ids_size(); ++i) {
-    const auto found = names.find(group.task_ids(i));
+  int shown = 0;
+  for (uint64_t id : group.task_ids()) {
+    const auto found = names.find(id);
     if (found == names.end()) return "";
-    if (i < kMaxShown) text += (i == 0 ? "" : ", ") + found->second;
+    if (shown == kMaxShown || text.size() > kMaxBytes) continue;
+    text += (shown == 0 ? "" : ", ") + found->second;
+    ++shown;
   }
-  const int64_t not_shown = group.task_count() - std::min(group.task_ids_size(), kMaxShown);
+  const int64_t not_shown = group.task_count() - shown;
   return not_shown > 0 ? text + " and " + Grouped(not_shown) + " others" : text;
 }
 
