@@ -134,6 +134,29 @@ class GoTest(StackdTest):
                 (blocked,) = [f for f in (self.functions(dump, tid) for tid in dump.threads) if "main.blockInC" in f]
                 self.assert_order(blocked, "read", "c_blocks", "asmcgocall", "main._Cfunc_c_blocks", "main.blockInC")
                 self.say(version, " < ".join(blocked))
+                victim.kill()
+
+    def test_c_functions_never_go_on_in_go_functions_that_called_others(self):
+        """The threads go from one call to the next while the daemon reads."""
+        daemon = self.start_daemon()
+        toolchain, version = self.newest()
+        victim = self.start_victim(self.build(toolchain, "cgo", cgo=True), "turns", stdin="")
+        daemon.await_process(victim.pid)
+        joined = dumps = 0
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            dump = daemon.dump(victim.pid)
+            dumps += 1
+            for functions in (self.functions(dump, tid) for tid in dump.threads):
+                # The switch itself may be what a thread is at, on the goroutine's stack.
+                if "runtime.asmcgocall" not in functions[1:]:
+                    continue
+                for in_c, in_go in (("c_naps", "main.napInC"), ("c_dozes", "main.dozeInC")):
+                    if in_go in functions:
+                        self.assertIn(in_c, functions)
+                        joined += 1
+        self.assertGreater(joined, dumps / 2)
+        self.say(version, f"{dumps} dumps, {joined} stacks of C that go on in Go, none in functions that called others")
 
     def test_a_program_in_which_no_goroutine_can_run_is_read_all_the_same(self):
         daemon = self.start_daemon()
