@@ -28,14 +28,12 @@ T Load(std::span<const uint8_t> bytes, size_t position) {
   return value;
 }
 
-std::string Key(const std::vector<GoFrame>& frames, GoWalkEnd end) {
-  std::string key(1, static_cast<char>(end));
-  key.reserve(1 + 9 * frames.size());
+void MakeKey(const std::vector<GoFrame>& frames, GoWalkEnd end, std::string* key) {
+  key->assign(1, static_cast<char>(end));
   for (const GoFrame& frame : frames) {
-    key.append(reinterpret_cast<const char*>(&frame.pc_avma), sizeof(frame.pc_avma));
-    key.push_back(frame.is_exact ? 1 : 0);
+    key->append(reinterpret_cast<const char*>(&frame.pc_avma), sizeof(frame.pc_avma));
+    key->push_back(frame.is_exact ? 1 : 0);
   }
-  return key;
 }
 
 std::string WhyMissing(GoWalkEnd end) {
@@ -299,8 +297,8 @@ void GoroutineReader::Add(const Goroutine& goroutine, const std::vector<GoFrame>
 }
 
 int32_t GoroutineReader::StackOf(const std::vector<GoFrame>& frames, GoWalkEnd end) {
-  const std::string key = Key(frames, end);
-  const auto known = stack_numbers_.find(key);
+  MakeKey(frames, end, &key_);
+  const auto known = stack_numbers_.find(key_);
   if (known != stack_numbers_.end()) return known->second;
   if (is_full()) {
     ++without_room_;
@@ -312,8 +310,8 @@ int32_t GoroutineReader::StackOf(const std::vector<GoFrame>& frames, GoWalkEnd e
   stack.frames = Name(frames, false, &stack.problem);
   const auto number = static_cast<int32_t>(facts_->task_stacks.size());
   facts_->task_stacks.push_back(std::move(stack));
-  used_bytes_ += key.size();
-  stack_numbers_.emplace(key, number);
+  used_bytes_ += key_.size();
+  stack_numbers_.emplace(key_, number);
   return number;
 }
 

@@ -83,7 +83,8 @@ class GoroutineReader {
   GoWalker walker_;
 
   MemoryBatch first_look_, stacks_, second_look_;
-  std::unordered_map<std::string, int32_t> stack_numbers_;  // by what Key() makes of its frames
+  std::string key_;                                         // of the stack that is looked at
+  std::unordered_map<std::string, int32_t> stack_numbers_;  // by what MakeKey() makes of its frames
   std::unordered_map<uint64_t, std::vector<GoPlace>> places_;
   std::unordered_map<uint64_t, std::string> creators_;
 
