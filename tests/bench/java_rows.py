@@ -1,5 +1,5 @@
-"""One dump of a Java program in which a counted loop runs, which no safepoint interrupts, from the start of the command to its
-end, beside jstack, which waits for one."""
+"""One dump of a Java program in which a counted loop runs, which no safepoint interrupts, from the start of the command to
+its end, beside jstack, which waits for one."""
 
 import subprocess
 import tempfile
@@ -33,7 +33,8 @@ def row_of(jdk, classes):
 def java_rows():
     found = [jdk for jdk in jdks.found() if jdk.release in (17, 25)]
     if not found or not jdks.tool("javac") or not jdks.tool("jstack"):
-        return [skipped("`stackctl dump`, Java, a counted loop running", "no JDK of 17 or 25 is here", f"below {LIMIT_MS} ms")]
+        what = "`stackctl dump`, Java, a counted loop running"
+        return [skipped(what, "no JDK of 17 or 25 is here", f"below {LIMIT_MS} ms")]
     with tempfile.TemporaryDirectory() as classes:
         subprocess.run([jdks.tool("javac"), "-source", "8", "-target", "8", "-nowarn", "-d", classes,
                         ROOT / "tests/languages/java/Blocked.java"], check=True, capture_output=True)
