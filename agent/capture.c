@@ -209,12 +209,12 @@ STACKD_HANDLER static bool copy_outer(const struct stackd_capture* capture, cons
   return copy_stack(capture, filter, range, may_read_in_place(capture), writer, 0, progress);
 }
 
-/* Only the thread itself stands still while this looks. */
+/* Only the thread itself stands still while this looks, or one that sleeps where it will for long. */
 __attribute__((noinline)) STACKD_HANDLER static bool write_managed(const struct stackd_capture* capture,
                                                                    const struct span* span,
                                                                    struct stackd_ring_writer* writer, uint32_t* words) {
   *words = 0;
-  if ((capture->flags & STACKD_THREAD_BY_HELPER) != 0) return true;
+  if ((capture->flags & STACKD_THREAD_BY_HELPER) != 0 && !capture->sleeps_on) return true;
   struct stackd_managed_thread thread;
   thread.pid = capture->pid;
   thread.tid = capture->tid;

@@ -31,6 +31,8 @@ struct stackd_capture {
   uint32_t crash_slots;
   /* Nothing is read in place: a fault, however unlikely, would not come back here. */
   bool by_kernel_only;
+  /* With STACKD_THREAD_BY_HELPER: it is left asleep where it will be for long, so that runtimes may be asked about it. */
+  bool sleeps_on;
   /* The mapping that rsp is in or just below, if the caller has looked; else {0, 0}. */
   struct stackd_interval stack;
 };

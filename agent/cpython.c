@@ -11,6 +11,9 @@
 #define LAST_WORDS 64
 #define SEEN 32
 #define HINTS 4096
+/* What is read of frames at once, some of them. */
+#define WINDOW_BYTES 768u
+#define PAGE_BYTES 4096u
 
 struct runtime {
   const struct stackd_cpython_layout* layout; /* NULL: an unknown version */
@@ -241,6 +244,10 @@ struct walk {
   int32_t status; /* stackd_walk_status */
   /* Code objects whose symbols were written last. */
   uint64_t seen[SEEN];
+  /* Memory of the thread, as it was read last: from `window_start` on. */
+  uint64_t window_start;
+  uint32_t window_bytes;
+  uint64_t window[WINDOW_BYTES / 8];
 };
 
 struct frame {
@@ -250,12 +257,30 @@ struct frame {
   uint32_t entry;
 };
 
+/* The bytes of a frame, until the next call; NULL if they cannot be read. From 3.11 on a frame lies behind that of its
+ * caller, and a system call for each would take most of the time of a walk: what stands before it in its page, which can be
+ * read if it can, is read along. */
+STACKD_HANDLER static const void* frame_bytes(struct walk* walk, uint64_t address, uint32_t size_bytes) {
+  uint64_t offset = address - walk->window_start;
+  if (offset >= walk->window_bytes || walk->window_bytes - offset < size_bytes) {
+    offset = address % PAGE_BYTES;
+    if (offset > WINDOW_BYTES - STACKD_CPYTHON_FRAME_BYTES) offset = WINDOW_BYTES - STACKD_CPYTHON_FRAME_BYTES;
+    walk->window_start = address - offset;
+    walk->window_bytes = (uint32_t)offset + size_bytes;
+    if (!stackd_managed_read(walk->thread, walk->window_start, walk->window, walk->window_bytes)) {
+      walk->window_bytes = 0;
+      return NULL;
+    }
+  }
+  return (const char*)walk->window + offset;
+}
+
 STACKD_HANDLER static bool read_frame(struct walk* walk, uint64_t address, struct frame* out) {
   const struct stackd_cpython_layout* layout = walk->runtime->layout;
-  uint64_t block[STACKD_CPYTHON_FRAME_BYTES / 8];
   uint32_t end = layout->frame_position + 8;
   if (layout->frame_entry >= end) end = layout->frame_entry + 1;
-  if (!stackd_managed_read(walk->thread, address, block, end)) {
+  const void* block = frame_bytes(walk, address, end);
+  if (block == NULL) {
     walk->status = STACKD_WALK_UNREADABLE;
     return false;
   }
@@ -420,6 +445,8 @@ void stackd_cpython_walk(struct stackd_managed_writer* writer, const struct stac
   walk.thread = thread;
   walk.frames = 0;
   walk.status = STACKD_WALK_WHOLE;
+  walk.window_start = 0;
+  walk.window_bytes = 0;
   for (int i = 0; i < SEEN; i++) walk.seen[i] = 0;
   walk_frames(&walk, state.frame);
   if (walk.status != STACKD_WALK_WHOLE) {

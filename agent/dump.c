@@ -12,6 +12,7 @@
 #include "agent/crash.h"
 #include "agent/exec_gate.h"
 #include "agent/handler.h"
+#include "agent/hotspot.h"
 #include "agent/job.h"
 #include "agent/managed.h"
 #include "agent/own_fd.h"
@@ -241,11 +242,6 @@ static void send_question(struct run* run, uint32_t index) {
   }
 }
 
-static void ask(struct run* run, uint32_t index) {
-  struct stackd_thread_entry* entry = &run->table->entries[index];
-  if (answered_last_time(entry->tid) || may_ask(run, entry, blocked_last_time(entry->tid))) send_question(run, index);
-}
-
 /* --- Threads that do not answer --- */
 
 /* A capture that the helper makes, but for registers, name and flags. */
@@ -263,22 +259,50 @@ static struct stackd_capture begin_capture(const struct run* run, uint32_t tid) 
   return capture;
 }
 
-/* A thread that cannot run our handler but sleeps is read by us: its registers, but for rsp and rip, are unknown. */
-static bool capture_sleeping(struct run* run, uint32_t tid) {
+/* A thread that cannot run our handler but sleeps is read by us: of its registers rsp and rip are known, and rbp may be (0:
+ * is not). Where no status comes for it besides, it counts as captured. */
+static bool capture_sleeping(struct run* run, uint32_t tid, uint64_t rbp) {
   struct stackd_task_sleep before;
   struct stackd_task_sleep after;
   if (stackd_task_read_sleep(run->task_fd, tid, &before) != 0) return false;
   struct stackd_capture capture = begin_capture(run, tid);
   capture.flags = STACKD_THREAD_BY_HELPER;
+  capture.sleeps_on = rbp != 0;
   stackd_task_read_name(run->task_fd, tid, capture.name);
   capture.regs[STACKD_REG_RSP] = before.rsp;
   capture.regs[STACKD_REG_RIP] = before.rip;
+  capture.regs[STACKD_REG_RBP] = rbp;
   capture.call = before.call;
   /* Moved meanwhile: it runs, and what we copy would be torn. */
   if (stackd_task_read_sleep(run->task_fd, tid, &after) != 0 || after.rsp != before.rsp || after.rip != before.rip) {
     return false;
   }
   return stackd_capture_write(&capture) == 0;
+}
+
+/* A thread whose caller takes an interruption for something else sleeps on, and is read by us: also where that must wait
+ * for room in the ring. False if it does not sleep there. */
+static bool leave_asleep(struct run* run, struct stackd_thread_entry* entry) {
+  if (!stackd_hotspot_has_accept()) return false;
+  struct stackd_task_sleep sleep;
+  uint64_t rbp;
+  while (stackd_task_read_sleep(run->task_fd, entry->tid, &sleep) == 0 &&
+         (rbp = stackd_hotspot_frame_below_accept(&sleep.call, sleep.rsp)) != 0) {
+    bool is_read = capture_sleeping(run, entry->tid, rbp);
+    if (is_read || stackd_job_is_over(run->job)) {
+      enum stackd_thread_state state = is_read ? STACKD_THREAD_DONE : STACKD_THREAD_NO_SLOT;
+      __atomic_store_n(&entry->state, stackd_thread_word(run->job->seq, state), __ATOMIC_RELAXED);
+      return true;
+    }
+    wait_for_room(run);
+  }
+  return false;
+}
+
+static void ask(struct run* run, uint32_t index) {
+  struct stackd_thread_entry* entry = &run->table->entries[index];
+  if (leave_asleep(run, entry)) return;
+  if (answered_last_time(entry->tid) || may_ask(run, entry, blocked_last_time(entry->tid))) send_question(run, index);
 }
 
 static uint64_t blocked_for_good_ns(char kernel_state) { return kernel_state == 'R' ? BLOCKED_RUNNING_NS : BLOCKED_NS; }
@@ -461,7 +485,7 @@ static void write_statuses(struct run* run) {
     if (entry->status == 0) continue;
     /* The daemon accounts for the rest itself. */
     if (stackd_job_is_forgotten(run->job)) return;
-    if (can_be_read(entry->status)) capture_sleeping(run, entry->tid);
+    if (can_be_read(entry->status)) capture_sleeping(run, entry->tid, 0);
     struct stackd_thread_status_entry* out = &batch.entries[batch.entry_count++];
     memset(out, 0, sizeof(*out));
     out->tid = entry->tid;

@@ -2,6 +2,7 @@
 
 #include <stddef.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* An interpreted frame, in words from its frame pointer: frame_x86.hpp of HotSpot, the same from release 9 to 25. */
@@ -116,8 +117,34 @@ static uint64_t type_bytes(const struct stackd_loaded_object* object, const char
   return 0;
 }
 
+/* Of the helper thread alone, as is all that looks for code. */
+static struct stackd_loaded_symbol accept_code;
+
+/* Between the call of poll() and accept() lie the frames of two small functions. */
+#define ACCEPT_WORDS 64
+/* From a frame pointer to its caller's, at most. */
+#define ACCEPT_FRAME_BYTES 131072u
+
+bool stackd_hotspot_has_accept(void) { return accept_code.address != 0; }
+
+uint64_t stackd_hotspot_frame_below_accept(const struct stackd_syscall* call, uint64_t rsp) {
+  uint64_t words[ACCEPT_WORDS];
+  bool polls = (call->known & STACKD_SYSCALL_KNOWN) != 0 && call->number == SYS_poll;
+  if (!polls || accept_code.address == 0 || !read_own(rsp, words, sizeof(words))) return 0;
+  for (int i = 1; i < ACCEPT_WORDS; i++) {
+    /* The libraries of the VM keep frame pointers: below the return address is the caller's. */
+    uint64_t frame = rsp + 8 * (uint64_t)(i - 1);
+    bool returns = words[i] - accept_code.address < accept_code.size_bytes;
+    if (returns && words[i - 1] > frame && words[i - 1] - frame < ACCEPT_FRAME_BYTES) return frame;
+  }
+  return 0;
+}
+
 void stackd_hotspot_find(const struct stackd_loaded_object* object) {
   static struct layout found;
+  if (accept_code.address == 0) {
+    accept_code = stackd_loaded_symbol(object, "Java_java_net_PlainSocketImpl_socketAccept");
+  }
   if (__atomic_load_n(&published, __ATOMIC_RELAXED) != NULL) return;
   if (stackd_loaded_symbol(object, "gHotSpotVMStructs").address == 0) return;
   struct field fields[] = {

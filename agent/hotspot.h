@@ -2,11 +2,23 @@
 #ifndef STACKD_HOTSPOT_H_
 #define STACKD_HOTSPOT_H_
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "agent/loaded_object.h"
 #include "agent/managed.h"
 
-/* If `object` is a libjvm, and none was found before: learns what the walk must know. NOT SIGNAL-SAFE. */
+/* If `object` is a libjvm, and none was found before: learns what the walk must know. If it is the VM's library of sockets:
+ * where it waits for a connection. NOT SIGNAL-SAFE. */
 void stackd_hotspot_find(const struct stackd_loaded_object* object);
+
+/* Whether a thread that sleeps in `call` waits in the accept() of a ServerSocket that takes the end of poll() by a signal
+ * for the end of its time (releases 11 and 12; of 8, and of a later one that is told to use the old sockets, the code has
+ * the same name). Such a thread must not be interrupted. If so, this is the frame pointer of the function that accept() has
+ * called, else 0. NOT SIGNAL-SAFE. */
+uint64_t stackd_hotspot_frame_below_accept(const struct stackd_syscall* call, uint64_t rsp);
+/* Whether the process has that code at all. NOT SIGNAL-SAFE. */
+bool stackd_hotspot_has_accept(void);
 
 /* Every interpreted frame on the stack, and perhaps what is left of some that have ended: the daemon, which unwinds the
  * stack, takes those that it meets. Compiled frames need nothing from here: their return addresses say all. The anchor is

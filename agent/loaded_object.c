@@ -27,10 +27,11 @@ static bool read_dynamic(struct stackd_loaded_object* object, uint64_t address) 
     Elf64_Dyn entry;
     if (!read_at(address + (uint64_t)i * sizeof(entry), &entry, sizeof(entry)) || entry.d_tag == DT_NULL) break;
     if (entry.d_tag == DT_GNU_HASH) object->hash = resolve(object, entry.d_un.d_ptr);
+    if (entry.d_tag == DT_HASH) object->old_hash = resolve(object, entry.d_un.d_ptr);
     if (entry.d_tag == DT_SYMTAB) object->symbols = resolve(object, entry.d_un.d_ptr);
     if (entry.d_tag == DT_STRTAB) object->strings = resolve(object, entry.d_un.d_ptr);
   }
-  return object->hash != 0 && object->symbols != 0 && object->strings != 0;
+  return (object->hash != 0 || object->old_hash != 0) && object->symbols != 0 && object->strings != 0;
 }
 
 bool stackd_loaded_object_at(uint64_t start, struct stackd_loaded_object* object) {
@@ -59,6 +60,16 @@ static uint32_t hash_of(const char* name) {
   return hash;
 }
 
+static uint32_t old_hash_of(const char* name) {
+  uint32_t hash = 0;
+  for (; *name != '\0'; name++) {
+    hash = (hash << 4) + (unsigned char)*name;
+    hash ^= hash >> 24 & 0xf0;
+    hash &= 0x0fffffff;
+  }
+  return hash;
+}
+
 static bool is_named(const struct stackd_loaded_object* object, const Elf64_Sym* symbol, const char* name) {
   char text[MAX_NAME_BYTES];
   size_t size_bytes = strlen(name) + 1;
@@ -71,7 +82,35 @@ static bool is_in_memory(const Elf64_Sym* symbol) {
   return symbol->st_shndx != SHN_UNDEF && (type == STT_OBJECT || type == STT_FUNC || type == STT_NOTYPE);
 }
 
+static bool read_symbol(const struct stackd_loaded_object* object, uint32_t index, const char* name,
+                        struct stackd_loaded_symbol* out) {
+  Elf64_Sym symbol;
+  if (!read_at(object->symbols + (uint64_t)index * sizeof(symbol), &symbol, sizeof(symbol))) return false;
+  if (!is_in_memory(&symbol) || !is_named(object, &symbol, name)) return false;
+  *out = (struct stackd_loaded_symbol){object->bias + symbol.st_value, symbol.st_size};
+  return true;
+}
+
+/* Linkers wrote this table alone before 2006, and some still do for Java. */
+static struct stackd_loaded_symbol find_by_old_hash(const struct stackd_loaded_object* object, const char* name) {
+  struct stackd_loaded_symbol found = {0, 0};
+  struct {
+    uint32_t bucket_count, chain_count;
+  } table;
+  if (!read_at(object->old_hash, &table, sizeof(table)) || table.bucket_count == 0) return found;
+  uint64_t buckets = object->old_hash + sizeof(table);
+  uint64_t chains = buckets + 4ull * table.bucket_count;
+  uint32_t index;
+  if (!read_at(buckets + 4ull * (old_hash_of(name) % table.bucket_count), &index, sizeof(index))) return found;
+  for (int i = 0; i < MAX_CHAIN && index != STN_UNDEF && index < table.chain_count; i++) {
+    if (read_symbol(object, index, name, &found)) return found;
+    if (!read_at(chains + 4ull * index, &index, sizeof(index))) return found;
+  }
+  return found;
+}
+
 struct stackd_loaded_symbol stackd_loaded_symbol(const struct stackd_loaded_object* object, const char* name) {
+  if (object->hash == 0) return find_by_old_hash(object, name);
   struct stackd_loaded_symbol none = {0, 0};
   struct {
     uint32_t bucket_count, first_symbol, filter_words, filter_shift;
@@ -91,11 +130,8 @@ struct stackd_loaded_symbol stackd_loaded_symbol(const struct stackd_loaded_obje
   for (int i = 0; i < MAX_CHAIN; i++, index++) {
     uint32_t link;
     if (!read_at(chains + 4ull * (index - table.first_symbol), &link, sizeof(link))) return none;
-    Elf64_Sym symbol;
-    if ((link | 1) == (hash | 1) && read_at(object->symbols + (uint64_t)index * sizeof(symbol), &symbol, sizeof(symbol)) &&
-        is_in_memory(&symbol) && is_named(object, &symbol, name)) {
-      return (struct stackd_loaded_symbol){object->bias + symbol.st_value, symbol.st_size};
-    }
+    struct stackd_loaded_symbol found;
+    if ((link | 1) == (hash | 1) && read_symbol(object, index, name, &found)) return found;
     if ((link & 1) != 0) return none;
   }
   return none;

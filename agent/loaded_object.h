@@ -10,9 +10,10 @@
 
 /* All addresses are in this process. */
 struct stackd_loaded_object {
-  uint64_t start; /* of its ELF header */
-  uint64_t bias;  /* what is added to the addresses in its symbols */
-  uint64_t hash;  /* DT_GNU_HASH */
+  uint64_t start;    /* of its ELF header */
+  uint64_t bias;     /* what is added to the addresses in its symbols */
+  uint64_t hash;     /* DT_GNU_HASH; 0: it has none */
+  uint64_t old_hash; /* DT_HASH; 0: it has none */
   uint64_t symbols;
   uint64_t strings;
 };

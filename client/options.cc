@@ -101,8 +101,15 @@ Examples:
   stackctl dump 1234 --all         by pid, thread by thread
   stackctl dump checkout -o json   by name, as JSON
   stackctl dump checkout --samples 3 --every 1s
-                                   is it deadlocked, spinning, slow or idle?)");
-  take_name(dump, "PROCESS", "A pid, a name or processes/...; may be left out when there is only one");
+                                   is it deadlocked, spinning, slow or idle?
+  stackctl dump --pid 1234         goroutines of a Go program that has no agent)");
+  CLI::Option* process =
+      take_name(dump, "PROCESS", "A pid, a name or processes/...; may be left out when there is only one");
+  dump->add_option("--pid", options->pid,
+                   "A process without an agent: what its runtime keeps in memory, if you may read it; no native stacks")
+      ->check(CLI::PositiveNumber)
+      ->excludes(process)
+      ->type_name("N");
   AddFormat(dump, options, printed);
   AddSamples(dump, options);
 

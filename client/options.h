@@ -24,6 +24,7 @@ struct Options {
   bool crashes = false;     // list: only these
   bool hangs = false;       // list: only these
   std::string explain;      // groups: a fingerprint; empty if none was given
+  int pid = 0;              // dump: of a process without an agent; 0: `name` says which
   int samples = 1;          // dump: how many to take
   int64_t every_ms = 1000;  // dump: from the beginning of one to that of the next
   std::string format;       // dump, show, export: "text", "json", "folded"; export: "minidump"

@@ -109,5 +109,12 @@ TEST_F(OptionsTest, HelpStartsWithExamples) {
   }
 }
 
+TEST_F(OptionsTest, NameAProcessOrGiveThePidOfOneWithoutAnAgent) {
+  EXPECT_EQ(Parse({"dump"})->pid, 0);
+  EXPECT_EQ(Parse({"dump", "--pid", "1234"})->pid, 1234);
+  for (const char* bad : {"0", "-1", "x"}) EXPECT_EQ(Parse({"dump", "--pid", bad}).error().exit_code, 2) << bad;
+  EXPECT_EQ(Parse({"dump", "checkout", "--pid", "1234"}).error().exit_code, 2);
+}
+
 }  // namespace
 }  // namespace stackd

@@ -46,6 +46,24 @@ TEST(LoadedObject, SymbolsAreWhereTheLoaderSaysThatTheyAre) {
   }
 }
 
+TEST(LoadedObject, TheOldTableOfNamesSaysWhatTheNewOneSays) {
+  int compared = 0;
+  for (const stackd_loaded_object& object : Objects()) {
+    if (object.hash == 0 || object.old_hash == 0) continue;  // libc has both
+    for (const char* name :
+         {"malloc", "environ", "pthread_create", "fopen", "qsort", "stackd_has_no_such_function", "errno"}) {
+      const auto by_new = stackd_loaded_symbol(&object, name);
+      stackd_loaded_object old = object;
+      old.hash = 0;
+      const auto by_old = stackd_loaded_symbol(&old, name);
+      EXPECT_EQ(by_old.address, by_new.address) << name;
+      EXPECT_EQ(by_old.size_bytes, by_new.size_bytes) << name;
+      compared += by_new.address != 0;
+    }
+  }
+  EXPECT_GE(compared, 5);
+}
+
 TEST(LoadedObject, SizesAreThoseOfTheSymbols) {
   int found = 0;
   for (const stackd_loaded_object& object : Objects()) {

@@ -1,5 +1,7 @@
 #include "client/commands/commands.h"
 
+#include <cstdlib>
+
 #include "client/exit_code.h"
 #include "client/output.h"
 
@@ -8,6 +10,15 @@ namespace stackd {
 int Failed(const Status& status) {
   Complain(status.message);
   return ExitCodeOf(status);
+}
+
+std::string DirOf(const std::string& address) {
+  constexpr std::string_view kPrefix = "unix:", kSuffix = "/api.sock";
+  if (address.starts_with(kPrefix) && address.ends_with(kSuffix)) {
+    return address.substr(kPrefix.size(), address.size() - kPrefix.size() - kSuffix.size());
+  }
+  const char* dir = getenv("STACKD_DIR");
+  return dir == nullptr || *dir == '\0' ? "/run/stackd" : dir;
 }
 
 v1::ExportDumpRequest::Format FormatOf(const Options& options) {

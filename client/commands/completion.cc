@@ -66,7 +66,7 @@ complete -c stackctl -n "__fish_seen_subcommand_from show diff export resymboliz
 complete -c stackctl -n "__fish_seen_subcommand_from completion" -a "bash zsh fish"
 complete -c stackctl -n "__fish_seen_subcommand_from groups" -l explain -x -a "(stackctl groups 2>/dev/null | awk 'NR > 1 {print \$4}')"
 complete -c stackctl -n "__fish_seen_subcommand_from list" -l crashes -l hangs
-complete -c stackctl -n "__fish_seen_subcommand_from dump" -l samples -l every -x
+complete -c stackctl -n "__fish_seen_subcommand_from dump" -l samples -l every -l pid -x
 complete -c stackctl -s o -l output -x -a "text json"
 complete -c stackctl -s f -l format -x -a "text json folded"
 complete -c stackctl -n "__fish_seen_subcommand_from export" -s f -l format -x -a minidump

@@ -1,7 +1,6 @@
 #include <google/protobuf/struct.pb.h>
 
 #include <charconv>
-#include <cstdlib>
 
 #include "client/commands/commands.h"
 #include "client/commands/doctor_checks.h"
@@ -11,15 +10,6 @@
 
 namespace stackd {
 namespace {
-
-std::string DirOf(const std::string& address) {
-  constexpr std::string_view kPrefix = "unix:", kSuffix = "/api.sock";
-  if (address.starts_with(kPrefix) && address.ends_with(kSuffix)) {
-    return address.substr(kPrefix.size(), address.size() - kPrefix.size() - kSuffix.size());
-  }
-  const char* dir = getenv("STACKD_DIR");
-  return dir == nullptr || *dir == '\0' ? "/run/stackd" : dir;
-}
 
 void Append(std::vector<Finding> more, std::vector<Finding>* findings) {
   findings->insert(findings->end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));

@@ -88,8 +88,9 @@ Finding WhyNotLoaded(const std::string& maps, const std::optional<std::string>& 
                    maps.find("libc.so") == std::string::npos;
   std::string text = std::string(kAgent) + " is not loaded";
   if (is_static) {
-    return Bad(text + ": the program is linked statically, so LD_PRELOAD has no effect",
-               "link the agent into it and call stackd_install()");
+    return Bad(
+        text + ": the program is linked statically, so LD_PRELOAD has no effect",
+        "link the agent into it and call stackd_install(); what a Go program does, stackctl dump --pid shows without");
   }
   if (preload.find(kAgent) == std::string::npos) {
     return Bad(text + ", and LD_PRELOAD does not name it",

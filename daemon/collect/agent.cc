@@ -19,6 +19,7 @@
 #include "daemon/collect/crash_capture.h"
 #include "daemon/collect/futex_words.h"
 #include "daemon/collect/process_description.h"
+#include "daemon/collect/threads_in_words.h"
 #include "daemon/collect/wait_facts.h"
 #include "daemon/collect/waited_on.h"
 
@@ -466,6 +467,9 @@ void Agent::RunDump(const CaptureRequest& request, const std::function<bool()>& 
     capture->notes.push_back(
         "its threads were not asked, since it has no agent for native code: what follows is what its "
         "runtime keeps in memory");
+    if (const std::string threads = ThreadsInWords(*files_); !threads.empty()) {
+      capture->notes.push_back("its threads, as the kernel lists them: " + threads);
+    }
     return;
   }
   int64_t begin_ns = MonotonicNs();

@@ -13,7 +13,7 @@ namespace {
 // wait (destroy_elsewhere.h).
 constexpr size_t kMaxFds = 253;
 constexpr size_t kMaxMessageBytes = 8192;
-constexpr size_t kMaxSentFds = 2;
+constexpr size_t kMaxSentFds = 3;
 static_assert(sizeof(stackd_hello) <= kMaxMessageBytes && sizeof(stackd_fd_names) <= kMaxMessageBytes);
 
 }  // namespace

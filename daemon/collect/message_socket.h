@@ -1,4 +1,4 @@
-// One agent's SOCK_SEQPACKET connection (agent/include/stackd/wire.h).
+// One end of an agent's SOCK_SEQPACKET connection (agent/include/stackd/wire.h).
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ enum class ReceiveOutcome { kMessage, kNothing, kClosed, kMalformed };
 // Does not block.
 ReceiveOutcome ReceiveMessage(int socket_fd, ReceivedMessage* out);
 
-// Does not block: false if the agent does not read, or is gone. At most two `fds` go along.
+// Does not block: false, with errno, if the other side does not read, or is gone. At most three `fds` go along.
 bool SendMessage(int socket_fd, const stackd_message_header& message, std::initializer_list<int> fds = {});
 
 }  // namespace stackd

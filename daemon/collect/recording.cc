@@ -41,7 +41,9 @@ void Recording::Fill(ThreadRecord record, ThreadCapture* thread) {
   thread->stack_truncated = (record.flags & STACKD_THREAD_TRUNCATED) != 0;
   thread->stack = StackCopy(record.stack_base_avma, record.stack_words, std::move(record.masks), std::move(record.words),
                             record.outer_base_avma, record.outer_words);
-  if ((record.flags & STACKD_THREAD_BY_HELPER) == 0) thread->status = ThreadStatus::kCaptured;
+  // One that the helper read has a status that says why, before or after this; without one it was left asleep on purpose.
+  const bool by_helper = (record.flags & STACKD_THREAD_BY_HELPER) != 0;
+  if (!by_helper || thread->status == ThreadCapture().status) thread->status = ThreadStatus::kCaptured;
 }
 
 void Recording::AddCrashed(uint32_t tid, std::optional<ThreadRecord> record) {

@@ -20,6 +20,34 @@ ThreadRecord Record(uint32_t tid, size_t table_bytes) {
   return record;
 }
 
+ThreadRecord ReadByHelper() {
+  ThreadRecord record;
+  record.seq = 1;
+  record.tid = 7;
+  record.flags = STACKD_THREAD_BY_HELPER;
+  return record;
+}
+StatusRecord Blocked() {
+  StatusRecord record{};
+  record.seq = 1;
+  record.tid = 7;
+  record.status = STACKD_STATUS_SIGNAL_BLOCKED;
+  return record;
+}
+
+TEST(RecordingTest, AThreadThatWasReadWhileItSleptIsCapturedUnlessAStatusSaysWhy) {
+  CollectorCounters counters;
+  Recording asleep(1, &counters), before(1, &counters), after(1, &counters);
+  asleep.OnThread(ReadByHelper());
+  before.OnStatus(Blocked());
+  before.OnThread(ReadByHelper());
+  after.OnThread(ReadByHelper());
+  after.OnStatus(Blocked());
+  EXPECT_EQ(asleep.TakeThreads().at(0).status, ThreadStatus::kCaptured);
+  EXPECT_EQ(before.TakeThreads().at(0).status, ThreadStatus::kSignalBlocked);
+  EXPECT_EQ(after.TakeThreads().at(0).status, ThreadStatus::kSignalBlocked);
+}
+
 TEST(RecordingTest, WhatRuntimesKnowOfThreadsIsBounded) {
   CollectorCounters counters;
   Recording recording(1, &counters);

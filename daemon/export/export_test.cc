@@ -295,6 +295,31 @@ TEST(ExportText, ShowsTasksThatStandWhereTheThreadThatCrashedDoes) {
   EXPECT_THAT(Export(ExportText, dump), testing::HasSubstr("1 thread and 3 "));
 }
 
+TEST(ExportText, CallsTasksByTheirNamesWhereAllHaveOne) {
+  v1::Dump dump;
+  AddGroup({7}, {"worker"}, {}, MakeStack({MakeFrame("fetch", "/src/shop.py", 3, "")}), &dump);
+  dump.mutable_groups(0)->set_task_count(12);
+  for (uint64_t id = 1; id <= 10; ++id) {
+    v1::Task* task = dump.add_tasks();
+    task->set_id(id);
+    task->set_name("fetch-" + std::to_string(id) + "\x1b");
+    dump.mutable_groups(0)->add_task_ids(id);
+  }
+  EXPECT_THAT(Export(ExportText, dump), testing::HasSubstr("\n  named fetch-1\\x1b, fetch-2\\x1b, "));
+  EXPECT_THAT(Export(ExportText, dump), testing::HasSubstr("fetch-8\\x1b and 4 others\n"));
+  dump.mutable_tasks(9)->clear_name();
+  EXPECT_THAT(Export(ExportText, dump), testing::HasSubstr("\n  ids 1-10 and 2 others\n"));
+}
+
+TEST(ExportText, SaysOfManyStatesTheFirst) {
+  v1::Dump dump;
+  AddGroup({7}, {"worker"}, {}, MakeStack({MakeFrame("wait", "/src/shop.py", 3, "")}), &dump);
+  for (int i = 1; i <= 8; ++i) dump.mutable_groups(0)->add_states("awaits task " + std::to_string(i));
+  EXPECT_THAT(Export(ExportText, dump), testing::HasSubstr("awaits task 7, awaits task 8\n"));
+  dump.mutable_groups(0)->add_states("awaits task 9");
+  EXPECT_THAT(Export(ExportText, dump), testing::HasSubstr("awaits task 7, awaits task 8, ...\n"));
+}
+
 TEST(ExportText, ShowsACrashOfWhichNoStackIsKnown) {
   v1::Dump dump;
   dump.mutable_process()->set_display_name("orders");

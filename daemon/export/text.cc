@@ -14,6 +14,8 @@ namespace stackd {
 namespace {
 
 using ThreadsByTid = std::unordered_map<int32_t, const v1::Thread*>;
+// Of those that have one. They say more than ids do.
+using TaskNames = std::unordered_map<uint64_t, std::string>;
 
 // `texts` in their order, each with the number of threads of the group that `text_of` gives it for. A dump whose threads
 // were left out has no numbers.
@@ -38,11 +40,13 @@ std::string StatesInWords(const v1::StackGroup& group, const ThreadsByTid& threa
   const auto states = CountTexts(group.states(), group, threads, [](const v1::Thread& thread) { return thread.state(); });
   if (states.size() == 1) return Printable(states[0].text);
   // The words have parentheses of their own, so the numbers go first.
+  constexpr size_t kMaxShown = 8;
   std::string text;
-  for (const Counted& state : states) {
+  for (size_t i = 0; i < std::min(states.size(), kMaxShown); ++i) {
+    const Counted& state = states[i];
     text += (text.empty() ? "" : ", ") + (state.count > 0 ? Grouped(state.count) + " " : "") + Printable(state.text);
   }
-  return text;
+  return states.size() > kMaxShown ? text + ", ..." : text;
 }
 
 // What the threads of the group wait for, most frequent first; empty if they do not, or if their states have said it.
@@ -79,19 +83,40 @@ std::string MembersInWords(const v1::StackGroup& group, const ThreadsByTid& thre
   return group.thread_count() > 0 ? text + ": " + NamesInWords(group, threads) : text;
 }
 
-void WriteIds(const v1::StackGroup& group, Piecewise* out) {
+// Empty if not all that are listed have names.
+std::string TasksInWords(const v1::StackGroup& group, const TaskNames& names) {
+  constexpr int kMaxShown = 8;
+  constexpr size_t kMaxBytes = 400;
+  std::string text;
+  int shown = 0;
+  for (uint64_t id : group.task_ids()) {
+    const auto found = names.find(id);
+    if (found == names.end()) return "";
+    if (shown == kMaxShown || text.size() > kMaxBytes) continue;
+    text += (shown == 0 ? "" : ", ") + found->second;
+    ++shown;
+  }
+  const int64_t not_shown = group.task_count() - shown;
+  return not_shown > 0 ? text + " and " + Grouped(not_shown) + " others" : text;
+}
+
+void WriteIds(const v1::StackGroup& group, const TaskNames& names, Piecewise* out) {
   if (group.tids_size() > 0) {
     *out << (group.tids_size() == 1 ? "  tid " : "  tids ") << Ranges({group.tids().begin(), group.tids().end()}) << "\n";
   }
   if (group.task_ids_size() == 0) return;
+  if (const std::string named = TasksInWords(group, names); !named.empty()) {
+    *out << "  named " << named << "\n";
+    return;
+  }
   *out << (group.task_count() == 1 ? "  id " : "  ids ") << Ranges({group.task_ids().begin(), group.task_ids().end()});
   const int64_t not_listed = group.task_count() - group.task_ids_size();
   *out << (not_listed > 0 ? " and " + Grouped(not_listed) + " others" : "") << "\n";
 }
 
-void WriteGroup(const v1::StackGroup& group, const ThreadsByTid& threads, Piecewise* out) {
+void WriteGroup(const v1::StackGroup& group, const ThreadsByTid& threads, const TaskNames& names, Piecewise* out) {
   *out << "\n" << MembersInWords(group, threads) << "\n";
-  WriteIds(group, out);
+  WriteIds(group, names, out);
   if (!group.states().empty()) *out << "  " << StatesInWords(group, threads) << "\n";
   if (const std::string waits = WaitsInWords(group, threads); !waits.empty()) *out << "  " << waits << "\n";
   WriteStack(group.stack(), "  ", out);
@@ -114,6 +139,10 @@ void ExportText(const v1::Dump& dump, const Sink& sink) {
   WriteFindings(dump, &out);
   ThreadsByTid threads;
   for (const v1::Thread& thread : dump.threads()) threads.emplace(thread.tid(), &thread);
+  TaskNames names;
+  for (const v1::Task& task : dump.tasks()) {
+    if (!task.name().empty()) names.emplace(task.id(), Printable(task.name()));
+  }
   const v1::Thread* crashed = CrashedThread(dump);
   if (crashed != nullptr) WriteCrashedThread(dump, *crashed, &out);
   for (const v1::StackGroup& group : dump.groups()) {
@@ -121,7 +150,7 @@ void ExportText(const v1::Dump& dump, const Sink& sink) {
     const bool shown =
         crashed != nullptr && group.tids_size() == 1 && group.tids(0) == crashed->tid() && group.task_count() == 0;
     if (shown) continue;
-    WriteGroup(group, threads, &out);
+    WriteGroup(group, threads, names, &out);
   }
   if (dump.omitted_group_count() > 0) {
     out << "\n" << Count(dump.omitted_group_count(), "smaller group") << " left out: export the dump to see all\n";

@@ -63,9 +63,10 @@ void AddTasks(const ManagedFacts& facts, int first_task_stack, v1::Dump* dump) {
     v1::Task* task = dump->add_tasks();
     task->set_kind(static_cast<v1::Task::Kind>(raw.kind));
     task->set_id(raw.id);
-    task->set_name(ToValidUtf8(raw.name));
+    // Of a hundred thousand, an empty text is one to be made all the same.
+    if (!raw.name.empty()) task->set_name(ToValidUtf8(raw.name));
     task->set_state(ToValidUtf8(raw.state));
-    task->set_wait_reason(ToValidUtf8(raw.wait_reason));
+    if (!raw.wait_reason.empty()) task->set_wait_reason(ToValidUtf8(raw.wait_reason));
     if (raw.wait_ns >= 0) {
       task->mutable_wait_duration()->set_seconds(raw.wait_ns / kNsPerSecond);
       task->mutable_wait_duration()->set_nanos(static_cast<int32_t>(raw.wait_ns % kNsPerSecond));

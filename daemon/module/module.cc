@@ -22,7 +22,8 @@ constexpr uint64_t kMaxNoteBytes = 64 << 10;
 constexpr uint64_t kMaxBuildIdBytes = 64;
 constexpr uint64_t kPageBytes = 4096;
 
-constexpr std::string_view kWantedSections[] = {".eh_frame", ".eh_frame_hdr", ".debug_frame", ".text"};
+constexpr std::string_view kWantedSections[] = {".eh_frame", ".eh_frame_hdr", ".debug_frame",
+                                                ".text",     ".PyRuntime",    ".AsyncioDebug"};
 
 // The pointer encodings of .eh_frame_hdr (Linux Standard Base, 10.5).
 constexpr uint8_t kEncodingOmit = 0xff, kEncodingPcRelative = 0x10, kEncodingDataRelative = 0x30;

@@ -90,8 +90,9 @@ std::string_view ReasonOf(int code, sqlite3* connection) {
 
 // What lists show. By exclusion, so that a field which the API gets later is not forgotten here.
 google::protobuf::FieldMask HeaderFields() {
-  constexpr int kExcluded[] = {v1::Dump::kGroupsFieldNumber, v1::Dump::kThreadsFieldNumber, v1::Dump::kStacksFieldNumber,
-                               v1::Dump::kModulesFieldNumber, v1::Dump::kLinesFieldNumber};
+  constexpr int kExcluded[] = {v1::Dump::kGroupsFieldNumber,  v1::Dump::kThreadsFieldNumber, v1::Dump::kStacksFieldNumber,
+                               v1::Dump::kModulesFieldNumber, v1::Dump::kLinesFieldNumber,   v1::Dump::kTasksFieldNumber,
+                               v1::Dump::kReportsFieldNumber};
   google::protobuf::FieldMask mask;
   const auto* descriptor = v1::Dump::descriptor();
   for (int i = 0; i < descriptor->field_count(); ++i) {

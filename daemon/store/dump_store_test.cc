@@ -228,6 +228,20 @@ TEST_F(DumpStoreTest, ListsTheNewestFirstWithoutThreads) {
   EXPECT_TRUE(page->dumps[0].stored());
 }
 
+TEST_F(DumpStoreTest, ListsDumpsOfAHundredThousandTasksWithoutThem) {
+  auto store = Open();
+  v1::Dump dump = MakeDump(1);
+  for (int i = 0; i < 100'000; ++i) dump.add_tasks()->set_id(static_cast<uint64_t>(i));
+  dump.set_task_count(dump.tasks_size());
+  dump.add_reports()->add_lines("a traceback");
+  Put(store.get(), dump);
+  const auto page = store->List({});
+  ASSERT_EQ(page->dumps.size(), 1u);
+  EXPECT_EQ(page->dumps[0].task_count(), 100'000);
+  EXPECT_LT(page->dumps[0].ByteSizeLong(), 1000u);
+  EXPECT_EQ(store->Get(dump.name())->tasks_size(), 100'000);
+}
+
 TEST_F(DumpStoreTest, ListsThoseOfAProcessOrAName) {
   auto store = Open();
   Put(store.get(), MakeDump(1, "1-1"));

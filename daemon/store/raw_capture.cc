@@ -1,5 +1,7 @@
 #include "daemon/store/raw_capture.h"
 
+#include <google/protobuf/arena.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -488,7 +490,9 @@ Result<void> ParseMappings(const store::RawCapture& raw, RawCapture* parsed) {
 }  // namespace
 
 std::string SerializeRaw(const Capture& capture) {
-  store::RawCapture raw;
+  // A capture may have a hundred thousand tasks, a message each.
+  google::protobuf::Arena arena;
+  store::RawCapture& raw = *google::protobuf::Arena::CreateMessage<store::RawCapture>(&arena);
   raw.set_version(kVersion);
   SerializeProcess(capture.process, raw.mutable_process());
   raw.set_trigger(static_cast<int32_t>(capture.trigger));

@@ -13,6 +13,7 @@ from debug_data_rows import debug_data_rows
 from detection_rows import detection_rows
 from dump_rows import dump_rows
 from go_rows import go_rows
+from java_rows import java_rows
 from node_rows import node_rows
 from pause_rows import pause_rows
 from python_rows import python_rows
@@ -35,6 +36,7 @@ MEASUREMENTS = {
     "python": python_rows,
     "go": go_rows,
     "node": node_rows,
+    "java": java_rows,
 }
 
 

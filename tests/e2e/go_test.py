@@ -118,6 +118,46 @@ class GoTest(StackdTest):
                 self.say(version, f"{len(dump.threads)} threads without cgo, each with its stack")
                 victim.kill()
 
+    def assert_order(self, functions, *wanted):
+        places = [next((i for i, function in enumerate(functions) if part in function), -1) for part in wanted]
+        self.assertNotIn(-1, places, functions)
+        self.assertEqual(sorted(places), places, functions)
+
+    def test_c_functions_go_on_in_the_go_functions_that_called_them(self):
+        """Under the agent for native code."""
+        daemon = self.start_daemon()
+        for toolchain, version in self.toolchains:
+            with self.subTest(go=version):
+                victim = self.start_victim(self.build(toolchain, "cgo", cgo=True), stdin="")
+                daemon.await_process(victim.pid)
+                dump = daemon.dump(victim.pid)
+                (blocked,) = [f for f in (self.functions(dump, tid) for tid in dump.threads) if "main.blockInC" in f]
+                self.assert_order(blocked, "read", "c_blocks", "asmcgocall", "main._Cfunc_c_blocks", "main.blockInC")
+                self.say(version, " < ".join(blocked))
+                victim.kill()
+
+    def test_c_functions_never_go_on_in_go_functions_that_called_others(self):
+        """The threads go from one call to the next while the daemon reads."""
+        daemon = self.start_daemon()
+        toolchain, version = self.newest()
+        victim = self.start_victim(self.build(toolchain, "cgo", cgo=True), "turns", stdin="")
+        daemon.await_process(victim.pid)
+        joined = dumps = 0
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            dump = daemon.dump(victim.pid)
+            dumps += 1
+            for functions in (self.functions(dump, tid) for tid in dump.threads):
+                # The switch itself may be what a thread is at, on the goroutine's stack.
+                if "runtime.asmcgocall" not in functions[1:]:
+                    continue
+                for in_c, in_go in (("c_naps", "main.napInC"), ("c_dozes", "main.dozeInC")):
+                    if in_go in functions:
+                        self.assertIn(in_c, functions)
+                        joined += 1
+        self.assertGreater(joined, dumps / 2)
+        self.say(version, f"{dumps} dumps, {joined} stacks of C that go on in Go, none in functions that called others")
+
     def test_a_program_in_which_no_goroutine_can_run_is_read_all_the_same(self):
         daemon = self.start_daemon()
         victim = self.start(self.build(self.newest()[0], "threads"), "1", "spin when told",

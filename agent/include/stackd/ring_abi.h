@@ -217,8 +217,10 @@ struct stackd_syscall {
 STACKD_ABI_ASSERT(sizeof(struct stackd_syscall) == 56);
 
 enum stackd_thread_flags {
-  STACKD_THREAD_TRUNCATED = 1u << 0,  /* the stack was longer than max_stack_bytes, or slots ran out */
-  STACKD_THREAD_BY_HELPER = 1u << 1,  /* read by the helper while the thread slept; only rsp and rip are known */
+  STACKD_THREAD_TRUNCATED = 1u << 0, /* the stack was longer than max_stack_bytes, or slots ran out */
+  /* Read by the helper while the thread slept: of its registers rsp and rip are known, and rbp if it is not 0; cpu_ns and
+   * thread_self are 0. A status record says why it was not asked; without one it was left asleep on purpose. */
+  STACKD_THREAD_BY_HELPER = 1u << 1,
   STACKD_THREAD_FOREIGN_SP = 1u << 2, /* rsp was outside the thread's own stack (fiber, alternate stack) */
   STACKD_THREAD_NO_STACK = 1u << 3,   /* rsp pointed at nothing readable: registers only */
   /* The middle of a deep stack was left out: the second part is the outermost end of the same stack. */

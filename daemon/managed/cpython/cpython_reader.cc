@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "daemon/base/clock.h"
+#include "daemon/managed/cpython/asyncio_tasks.h"
 #include "daemon/managed/cpython/decode_trace.h"
 #include "daemon/managed/cpython/find_gil.h"
 
@@ -84,6 +85,8 @@ void CpythonReader::Read(const RuntimeInput& input, ManagedFacts* facts) {
                            " threads were looked for");
   }
   if (input.frames_only) return;
+  for (uint64_t version : seen.versions)
+    AddAsyncioTasks(input, static_cast<uint32_t>(version >> 16), seen.interpreters, facts);
   if (seen.interpreters.empty() || input.memory == nullptr || MonotonicNs() >= input.deadline_ns) return;
   for (ManagedWait& wait : FindGilWaits(input.capture.threads, seen.interpreters, seen.gil_holders, *input.memory)) {
     facts->waits.push_back(std::move(wait));

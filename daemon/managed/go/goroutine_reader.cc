@@ -1,5 +1,7 @@
 #include "daemon/managed/go/goroutine_reader.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -11,7 +13,8 @@ namespace {
 
 // Of more, the first are read.
 constexpr uint64_t kMaxGoroutines = 250'000;
-constexpr uint64_t kBatchGoroutines = 4096;
+// So few that what is read of them stays in the cache of the processor, and its pages are made once.
+constexpr uint64_t kBatchGoroutines = 512;
 constexpr uint64_t kBatchStackBytes = 32 << 20;
 // From the innermost end; a deeper stack is shown without its outer frames.
 constexpr uint64_t kMaxStackBytes = 64 << 10;
@@ -25,14 +28,12 @@ T Load(std::span<const uint8_t> bytes, size_t position) {
   return value;
 }
 
-std::string Key(const std::vector<GoFrame>& frames, GoWalkEnd end) {
-  std::string key(1, static_cast<char>(end));
-  key.reserve(1 + 9 * frames.size());
+void MakeKey(const std::vector<GoFrame>& frames, GoWalkEnd end, std::string* key) {
+  key->assign(1, static_cast<char>(end));
   for (const GoFrame& frame : frames) {
-    key.append(reinterpret_cast<const char*>(&frame.pc_avma), sizeof(frame.pc_avma));
-    key.push_back(frame.is_exact ? 1 : 0);
+    key->append(reinterpret_cast<const char*>(&frame.pc_avma), sizeof(frame.pc_avma));
+    key->push_back(frame.is_exact ? 1 : 0);
   }
-  return key;
 }
 
 std::string WhyMissing(GoWalkEnd end) {
@@ -75,6 +76,22 @@ bool IsShown(const GoPlace& place, std::string_view callee, bool is_first) {
 template <typename T>
 uint64_t SizeOf(const T& named) {
   return sizeof(named) + named.function.size() + named.file.size();
+}
+
+// Of a copy of a stack from `base_avma` up.
+auto ReaderOf(uint64_t base_avma, std::span<const uint8_t> stack) {
+  return [=](uint64_t avma) -> std::optional<uint64_t> {
+    const uint64_t position = avma - base_avma;
+    if (position >= stack.size() || stack.size() - position < 8) return std::nullopt;
+    return Load<uint64_t>(stack, position);
+  };
+}
+
+// How long and how often a thread has run; empty if that is not known.
+std::string RunsOf(const Fd& motion) {
+  char text[96];
+  const ssize_t got = motion.valid() ? pread(motion.get(), text, sizeof(text), 0) : -1;
+  return got > 0 ? std::string(text, static_cast<size_t>(got)) : std::string();
 }
 
 std::string BaseName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
@@ -256,15 +273,7 @@ size_t GoroutineReader::ReadBatch(std::span<const uint64_t> list, bool is_last_t
       Add(goroutine, frames, GoWalkEnd::kTop, false);
       continue;
     }
-    const uint64_t base = goroutine.sp();
-    const GoWalkEnd end = walker_.Walk(
-        {goroutine.pc(), base},
-        [&](uint64_t avma) -> std::optional<uint64_t> {
-          const uint64_t position = avma - base;
-          if (position >= stack.size() || stack.size() - position < 8) return std::nullopt;
-          return Load<uint64_t>(stack, position);
-        },
-        &frames);
+    const GoWalkEnd end = walker_.Walk({goroutine.pc(), goroutine.sp()}, ReaderOf(goroutine.sp(), stack), &frames);
     Add(goroutine, frames, end, true);
   }
   return count;
@@ -288,8 +297,8 @@ void GoroutineReader::Add(const Goroutine& goroutine, const std::vector<GoFrame>
 }
 
 int32_t GoroutineReader::StackOf(const std::vector<GoFrame>& frames, GoWalkEnd end) {
-  const std::string key = Key(frames, end);
-  const auto known = stack_numbers_.find(key);
+  MakeKey(frames, end, &key_);
+  const auto known = stack_numbers_.find(key_);
   if (known != stack_numbers_.end()) return known->second;
   if (is_full()) {
     ++without_room_;
@@ -301,8 +310,8 @@ int32_t GoroutineReader::StackOf(const std::vector<GoFrame>& frames, GoWalkEnd e
   stack.frames = Name(frames, false, &stack.problem);
   const auto number = static_cast<int32_t>(facts_->task_stacks.size());
   facts_->task_stacks.push_back(std::move(stack));
-  used_bytes_ += key.size();
-  stack_numbers_.emplace(key, number);
+  used_bytes_ += key_.size();
+  stack_numbers_.emplace(key_, number);
   return number;
 }
 
@@ -399,10 +408,12 @@ void GoroutineReader::FindThreads() {
     const auto tid = Load<uint64_t>(procid, 0);
     if (tid == 0 || tid > 0x7fffffff) continue;
     facts_->tasks[on_threads_[i].task].tid = static_cast<int32_t>(tid);
+    by_tid_.emplace(static_cast<int32_t>(tid), i);
   }
 }
 
 void GoroutineReader::AddThreads() {
+  if (!by_tid_.empty()) tasks_ = input_.memory->OpenTasks();
   for (const ThreadCapture& thread : input_.capture.threads) {
     if (thread.has_stack) AddThread(thread);
   }
@@ -412,12 +423,61 @@ void GoroutineReader::AddThreads() {
   }
 }
 
+// As if it were copied now: words that were left out of the copy must not be addresses of code now.
+bool GoroutineReader::HasStackStill(const ThreadCapture& thread) const {
+  const uint64_t start_avma = thread.registers.value[Registers::kRsp];
+  if (!thread.stack.Read(start_avma)) return false;
+  auto bytes =
+      input_.memory->ReadMemory(start_avma, std::min(thread.stack.EndOfPart(start_avma) - start_avma, kMaxStackBytes));
+  if (!bytes) return false;
+  for (size_t i = 0; i + 8 <= bytes->size(); i += 8) {
+    const uint64_t copied = thread.stack.Read(start_avma + i).value_or(0), now = Load<uint64_t>(*bytes, i);
+    if (copied == now) continue;
+    const Mapping* mapping = copied != 0 ? nullptr : input_.capture.map->Find(now);
+    if (copied != 0 || (mapping != nullptr && mapping->executable)) return false;
+  }
+  return true;
+}
+
+// As it is now, which may be later than when it was read for the list.
+std::optional<int32_t> GoroutineReader::StackNow(const Goroutine& goroutine) {
+  auto bytes = input_.memory->ReadMemory(goroutine.g_avma, binary_.layout().g_bytes());
+  if (!bytes) return std::nullopt;
+  const Goroutine now = Parse(goroutine.g_avma, *bytes);
+  if (now.status != kGoSyscall || now.m_avma != goroutine.m_avma || now.id != goroutine.id || !MakesSense(now)) {
+    return std::nullopt;
+  }
+  auto stack = input_.memory->ReadMemory(now.sp(), std::min(now.stack_hi - now.sp(), kMaxStackBytes));
+  if (!stack) return std::nullopt;
+  std::vector<GoFrame> frames;
+  const GoWalkEnd end = walker_.Walk({now.pc(), now.sp()}, ReaderOf(now.sp(), *stack), &frames);
+  const int32_t number = StackOf(frames, end);
+  return number < 0 ? std::nullopt : std::optional(number);
+}
+
+// The functions of C lie on the thread's own stack, which ends where Go switched to it; what called them is the goroutine
+// that the thread has. We look at it later than the thread was captured: what a thread shows that sleeps in the same place
+// all the while that we look was so at one moment. One that computes is given up.
+void GoroutineReader::AddCallerOfC(const ThreadCapture& thread) {
+  const auto found = by_tid_.find(thread.tid);
+  if (!thread.call || found == by_tid_.end() || is_late()) return;
+  const Fd motion = ProcessFiles::OpenMotion(tasks_, thread.tid);
+  const std::string before = RunsOf(motion);
+  if (before.empty() || input_.memory->State(thread.tid) != 'S' || !HasStackStill(thread)) return;
+  const std::optional<int32_t> number = StackNow(on_threads_[found->second].goroutine);
+  if (!number || RunsOf(motion) != before) return;
+  ManagedStack caller = facts_->task_stacks[static_cast<size_t>(*number)];
+  // Beyond all that the thread's own stack holds.
+  for (ManagedFrame& frame : caller.frames) frame.anchor_avma = ~uint64_t{0};
+  facts_->threads[thread.tid].stacks.push_back(std::move(caller));
+}
+
 void GoroutineReader::AddThread(const ThreadCapture& thread) {
   auto read = [&](uint64_t avma) { return thread.stack.Read(avma); };
   const GoFrame innermost{thread.registers.value[Registers::kRip], thread.registers.value[Registers::kRsp], true};
   std::vector<GoFrame> frames;
   const GoWalkEnd end = walker_.Walk(innermost, read, &frames);
-  if (frames.empty()) return;
+  if (frames.empty()) return AddCallerOfC(thread);
   ManagedStack stack;
   stack.language = Language::kGo;
   stack.problem = WhyMissing(end);

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "daemon/base/fd.h"
 #include "daemon/managed/go/go_walk.h"
 #include "daemon/managed/go/memory_batch.h"
 #include "daemon/managed/runtime_reader.h"
@@ -64,6 +66,11 @@ class GoroutineReader {
   void FindThreads();
   void AddThreads();
   void AddThread(const ThreadCapture& thread);
+  // Whether the thread's stack is as it was copied.
+  bool HasStackStill(const ThreadCapture& thread) const;
+  // In facts_->task_stacks, of a goroutine that is still in a call; nullopt if it is not.
+  std::optional<int32_t> StackNow(const Goroutine& goroutine);
+  void AddCallerOfC(const ThreadCapture& thread);
 
   // Of names and stacks of one process: what is beyond is counted.
   static constexpr uint64_t kMaxBytes = 64 << 20;
@@ -76,7 +83,8 @@ class GoroutineReader {
   GoWalker walker_;
 
   MemoryBatch first_look_, stacks_, second_look_;
-  std::unordered_map<std::string, int32_t> stack_numbers_;  // by what Key() makes of its frames
+  std::string key_;                                         // of the stack that is looked at
+  std::unordered_map<std::string, int32_t> stack_numbers_;  // by what MakeKey() makes of its frames
   std::unordered_map<uint64_t, std::vector<GoPlace>> places_;
   std::unordered_map<uint64_t, std::string> creators_;
 
@@ -84,7 +92,9 @@ class GoroutineReader {
     Goroutine goroutine;
     size_t task;
   };
-  std::vector<Running> on_threads_;  // that run, or are in a call
+  std::vector<Running> on_threads_;             // that run, or are in a call
+  std::unordered_map<int32_t, size_t> by_tid_;  // places in on_threads_
+  Fd tasks_;                                    // the folder of its threads
   uint64_t used_bytes_ = 0;
   int64_t sensible_ = 0, senseless_ = 0, moving_ = 0, without_room_ = 0, called_by_c_ = 0;
 };

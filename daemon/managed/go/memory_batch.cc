@@ -26,6 +26,18 @@ void MemoryBatch::Read(const ProcessFiles& memory) {
   }
   std::sort(by_address_.begin(), by_address_.end(),
             [this](uint32_t a, uint32_t b) { return pieces_[a].avma < pieces_[b].avma; });
+  // The buffer is neither grown, which would copy it, nor zeroed. What an earlier batch left there is written over, or not
+  // used.
+  const uint64_t wanted_bytes = FindRuns();
+  if (capacity_bytes_ < wanted_bytes) {
+    bytes_ = std::make_unique_for_overwrite<uint8_t[]>(wanted_bytes);
+    capacity_bytes_ = wanted_bytes;
+  }
+  for (const Run& run : runs_) ReadRun(memory, run);
+}
+
+uint64_t MemoryBatch::FindRuns() {
+  runs_.clear();
   uint64_t position = 0;
   for (size_t first = 0; first < by_address_.size();) {
     const uint64_t start = pieces_[by_address_[first]].avma;
@@ -37,32 +49,28 @@ void MemoryBatch::Read(const ProcessFiles& memory) {
       if (next > first && (piece.avma > end + kMaxGapBytes || piece_end - start > kMaxRunBytes)) break;
       end = std::max(end, piece_end);
     }
-    // What an earlier batch left in the buffer is written over, or not used.
-    if (bytes_.size() < position + (end - start)) bytes_.resize(position + (end - start));
-    ReadRun(memory, {by_address_.data() + first, next - first}, position);
+    runs_.push_back({{by_address_.data() + first, next - first}, start, end, position});
     position += end - start;
     first = next;
   }
+  return position;
 }
 
-void MemoryBatch::ReadRun(const ProcessFiles& memory, std::span<const uint32_t> run, uint64_t position) {
-  const uint64_t start = pieces_[run.front()].avma;
-  uint64_t end = start;
-  for (uint32_t i : run) end = std::max(end, pieces_[i].avma + pieces_[i].size_bytes);
-  const uint64_t readable_end = start + memory.ReadSome(start, {bytes_.data() + position, end - start});
-  for (uint32_t i : run) {
+void MemoryBatch::ReadRun(const ProcessFiles& memory, const Run& run) {
+  const uint64_t readable_end = run.start + memory.ReadSome(run.start, {bytes_.get() + run.position, run.end - run.start});
+  for (uint32_t i : run.pieces) {
     Piece& piece = pieces_[i];
-    piece.position = position + (piece.avma - start);
+    piece.position = run.position + (piece.avma - run.start);
     // Behind a page that is not there others may be.
     piece.was_read = piece.avma + piece.size_bytes <= readable_end ||
-                     memory.ReadSome(piece.avma, {bytes_.data() + piece.position, piece.size_bytes}) == piece.size_bytes;
+                     memory.ReadSome(piece.avma, {bytes_.get() + piece.position, piece.size_bytes}) == piece.size_bytes;
   }
 }
 
 std::span<const uint8_t> MemoryBatch::Bytes(size_t piece) const {
   const Piece& wanted = pieces_[piece];
   if (!wanted.was_read) return {};
-  return {bytes_.data() + wanted.position, wanted.size_bytes};
+  return {bytes_.get() + wanted.position, wanted.size_bytes};
 }
 
 }  // namespace stackd

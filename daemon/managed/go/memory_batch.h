@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -28,11 +29,22 @@ class MemoryBatch {
     uint64_t position = 0;  // in bytes_
   };
 
-  void ReadRun(const ProcessFiles& memory, std::span<const uint32_t> run, uint64_t position);
+  // Pieces that are read at once.
+  struct Run {
+    std::span<const uint32_t> pieces;  // of by_address_
+    uint64_t start, end;
+    uint64_t position;  // in bytes_
+  };
+
+  // Returns how many bytes they take.
+  uint64_t FindRuns();
+  void ReadRun(const ProcessFiles& memory, const Run& run);
 
   std::vector<Piece> pieces_;
   std::vector<uint32_t> by_address_;
-  std::vector<uint8_t> bytes_;
+  std::vector<Run> runs_;
+  std::unique_ptr<uint8_t[]> bytes_;
+  uint64_t capacity_bytes_ = 0;
 };
 
 }  // namespace stackd
