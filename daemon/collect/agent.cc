@@ -539,8 +539,10 @@ Result<std::shared_ptr<Capture>> Agent::CaptureThreads(CaptureRequest request) {
   const int64_t begin_ns = MonotonicNs();
   capture->begin_wall_ns = WallNs();
   capture->dump_signal = dump_signal_;
-  int64_t load_deadline_ns = std::min(request.deadline_ns, MonotonicNs() + kLoadModulesNs);
-  if (Map() == nullptr && !IsStopped()) LoadModules(load_deadline_ns, &capture->notes);
+  // What a process that had just come, and had no core, did not pass in time is asked for again, for a shorter time.
+  const bool has_map = Map() != nullptr;
+  const int64_t load_deadline_ns = std::min(request.deadline_ns, begin_ns + (has_map ? kLoadEarlyNs : kLoadModulesNs));
+  if ((!has_map || loader_.awaits_files()) && !IsStopped()) LoadModules(load_deadline_ns, &capture->notes);
 
   Recording recording(seq_ + 1, counters_);
   RunDump(request, nullptr, &recording, capture.get());

@@ -71,9 +71,9 @@ class Module {
   bool is_memory_image() const { return is_memory_image_; }
 
   // Sections this stage and unwinding want: ".eh_frame", ".eh_frame_hdr", ".debug_frame", ".text"; from the program headers
-  // (PT_GNU_EH_FRAME) where section headers are missing; ".eh_frame" then ends where its segment ends. And those that readers
-  // of CPython want: ".PyRuntime", ".AsyncioDebug". nullptr if there is none. Every section lies within the file as it was at
-  // Open.
+  // (PT_GNU_EH_FRAME) where section headers are missing; ".eh_frame" then ends where its segment ends. And those that
+  // readers of CPython want: ".PyRuntime", ".AsyncioDebug". nullptr if there is none. Every section lies within the file as
+  // it was at Open.
   const Section* FindSection(std::string_view name) const;
 
   // Exactly `size_bytes` at `file_offset`; fails if the file has fewer or the size is over `limit_bytes`.
