@@ -22,6 +22,8 @@ namespace {
 constexpr size_t kMaxNames = 65'536;
 constexpr size_t kMaxSetAside = 16;
 constexpr std::string_view kSetAsideSuffix = ".bad";
+// A file can be seen before the kernel counts who makes it as one who may write to it.
+constexpr int64_t kSurelyOpenedNs = 2 * kNsPerSecond;
 // Where the kernel cannot tell whether a file is open: the agent writes for milliseconds, and a process that lives comes
 // back for a new file within seconds.
 constexpr int64_t kSurelyWrittenNs = 30 * kNsPerSecond;
@@ -98,17 +100,18 @@ Writers WritersOf(int fd) {
   return errno == EAGAIN ? Writers::kSome : Writers::kUnknown;
 }
 
-bool InUse(int fd, const struct stat& status) {
-  switch (WritersOf(fd)) {
+bool InUse(Writers writers, const struct stat& status) {
+  const bool is_empty = status.st_size == 0;
+  const int64_t age_ns = WallNs() - (status.st_mtim.tv_sec * kNsPerSecond + status.st_mtim.tv_nsec);
+  switch (writers) {
     case Writers::kNone:
-      return false;
+      return is_empty && age_ns < kSurelyOpenedNs;
     case Writers::kSome:
       return true;
     case Writers::kUnknown:
-      break;
+      return age_ns < (is_empty ? kSurelyAbandonedNs : kSurelyWrittenNs);
   }
-  int64_t age_ns = WallNs() - (status.st_mtim.tv_sec * kNsPerSecond + status.st_mtim.tv_nsec);
-  return age_ns < (status.st_size == 0 ? kSurelyAbandonedNs : kSurelyWrittenNs);
+  return true;
 }
 
 // Where others may write to `dir` anyway (the volume of a pod, in which each container has a user of its own) they may
@@ -216,12 +219,14 @@ Result<Spool::File> Spool::Read(const std::string& name) const {
     return Error(Code::kInvalidArgument,
                  errno == ELOOP ? "it is a link" : std::string("it cannot be opened: ") + strerror(errno));
   }
+  // Asked before the size is: of a file that nobody will write to any more, all is read.
+  const Writers writers = WritersOf(fd.get());
   struct stat status;
   if (fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return Error(Code::kInvalidArgument, "it is not a file");
   if (status.st_size > STACKD_SPOOL_MAX_BYTES) return Error(Code::kInvalidArgument, "it is larger than a crash can be");
-  File file{.bytes = std::string(static_cast<size_t>(status.st_size), '\0'), .uid = status.st_uid};
-  // Asked before reading: what is written later is looked at the next time.
-  file.in_use = InUse(fd.get(), status);
+  File file{.bytes = std::string(static_cast<size_t>(status.st_size), '\0'),
+            .uid = status.st_uid,
+            .in_use = InUse(writers, status)};
   for (size_t done = 0; done < file.bytes.size();) {
     ssize_t got = pread(fd.get(), file.bytes.data() + done, file.bytes.size() - done, static_cast<off_t>(done));
     if (got < 0) return Error(Code::kInvalidArgument, std::string("it cannot be read: ") + strerror(errno));
