@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "daemon/access/access_control.h"
+#include "daemon/access/each_second.h"
 #include "daemon/base/clock.h"
 #include "daemon/log/log.h"
 #include "daemon/serve/guarded_service.h"
@@ -122,6 +123,7 @@ struct Server::State {
   HealthService health;
   std::vector<std::string> addresses;
   std::unique_ptr<grpc::Server> server;
+  std::unique_ptr<EachSecond> each_second;
 };
 
 Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -176,12 +178,15 @@ Result<std::unique_ptr<Server>> Server::Start(const ServedParts& parts, const Li
   set_mode(*state->access.file->Current());
   state->access.file->OnChange(set_mode);
   state->listener.Start(state->server.get());
+  state->each_second = std::make_unique<EachSecond>([access = &state->access] { access->file->Current(); });
   return std::unique_ptr<Server>(new Server(std::move(state)));
 }
 
 const std::vector<std::string>& Server::addresses() const { return state_->addresses; }
 
 void Server::Drain(int64_t timeout_ns) {
+  // It may set the mode of the socket, whose place another daemon may have from here on.
+  state_->each_second.reset();
   state_->listener.Stop();
   state_->health.Drain();
   state_->stackd.EndStreams();
