@@ -178,7 +178,10 @@ Result<std::unique_ptr<Server>> Server::Start(const ServedParts& parts, const Li
   set_mode(*state->access.file->Current());
   state->access.file->OnChange(set_mode);
   state->listener.Start(state->server.get());
-  state->each_second = std::make_unique<EachSecond>([access = &state->access] { access->file->Current(); });
+  state->each_second = std::make_unique<EachSecond>([access = &state->access] {
+    access->file->Current();
+    access->audit.WriteRest(MonotonicNs());
+  });
   return std::unique_ptr<Server>(new Server(std::move(state)));
 }
 
