@@ -86,7 +86,7 @@ std::expected<void, Refusal> CallerLimits::Capture(const Grant& grant, const Cal
   const int64_t wait_ns = Find(grant.caller, rates, now_ns).captures.TakeOrWaitNs(now_ns);
   if (wait_ns == 0) return {};
   return Refused(grant.caller + " asks for more than " + std::to_string(rates.captures_per_minute) +
-                     " dumps a minute; each costs the process that is dumped",
+                     " dumps a minute, made or named anew; each costs time of others",
                  "CAPTURE_RATE_LIMITED", wait_ns);
 }
 

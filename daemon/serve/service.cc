@@ -205,22 +205,6 @@ grpc::Status StackdService::GetProcess(Call&, const v1::GetProcessRequest& reque
   return found.response;
 }
 
-Result<StackdService::SharedDump> StackdService::ChargedDump(Call& call, const std::string& process_id,
-                                                             const CaptureRequest& request) {
-  const auto key = std::pair(process_id, request.max_stack_bytes);
-  {
-    std::lock_guard lock(mutex_);
-    if (!capturing_.contains(key)) {
-      if (Result<void> may = call.ChargeCapture(); !may) return std::unexpected(may.error());
-    }
-    ++capturing_[key];
-  }
-  Result<SharedDump> dump = parts_.pipeline->CreateDump(process_id, request);
-  std::lock_guard lock(mutex_);
-  if (const auto running = capturing_.find(key); --running->second == 0) capturing_.erase(running);
-  return dump;
-}
-
 Result<StackdService::SharedDump> StackdService::Dump(Call& call, const std::string& process_id,
                                                       const v1::CreateDumpRequest& request, int64_t deadline_ns) {
   CaptureRequest capture{.trigger = Trigger::kRequest, .deadline_ns = deadline_ns};
@@ -229,7 +213,7 @@ Result<StackdService::SharedDump> StackdService::Dump(Call& call, const std::str
   }
   SharedDump made;
   auto make = [&]() -> Result<std::string> {
-    Result<SharedDump> dump = ChargedDump(call, process_id, capture);
+    Result<SharedDump> dump = parts_.pipeline->CreateDump(process_id, capture, [&] { return call.ChargeCapture(); });
     if (!dump) return std::unexpected(dump.error());
     made = *dump;
     KeepIfUnstored(made);
@@ -337,9 +321,14 @@ grpc::Status StackdService::ResymbolizeDump(Call& call, const v1::ResymbolizeDum
     if (!newest) return StoreFailure(newest.error(), "name", name);
     name = *newest;
   }
-  Result<SharedDump> dump = parts_.pipeline->Resymbolize(name, deadline_ns);
-  if (!dump) return StoreFailure(dump.error(), "name", name);
-  call.TakeTurn();
+  Result<SharedDump> dump = parts_.pipeline->Resymbolize(name, deadline_ns, [&] { return call.ChargeCapture(); });
+  if (!dump) {
+    const Code code = dump.error().code;
+    const bool is_of_store = code != Code::kResourceExhausted && code != Code::kDeadlineExceeded;
+    if (is_of_store) return StoreFailure(dump.error(), "name", name);
+    return ToGrpcStatus(dump.error(), {.retry_after_ns = call.retry_after_ns()});
+  }
+  if (grpc::Status turn = call.TakeTurn(); !turn.ok()) return turn;
   *response = Answer(*dump, v1::ALL_FRAMES, request.view());
   return grpc::Status::OK;
 }
