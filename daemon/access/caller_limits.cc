@@ -49,8 +49,8 @@ CallerLimits::Caller& CallerLimits::Find(const std::string& name, const CallRate
   return caller;
 }
 
-std::expected<void, Refusal> CallerLimits::BeginCall(const Grant& grant, bool is_stream, const CallRates& rates,
-                                                     int64_t now_ns) {
+std::expected<int, Refusal> CallerLimits::BeginCall(const Grant& grant, bool is_stream, const CallRates& rates,
+                                                    int64_t now_ns) {
   std::lock_guard lock(mutex_);
   Caller& caller = Find(grant.caller, rates, now_ns);
   if (grant.role != Role::kAdmin) {
@@ -70,7 +70,7 @@ std::expected<void, Refusal> CallerLimits::BeginCall(const Grant& grant, bool is
   }
   ++caller.running;
   caller.streams += is_stream;
-  return {};
+  return caller.running;
 }
 
 void CallerLimits::EndCall(const std::string& name, bool is_stream) {
