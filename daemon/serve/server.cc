@@ -177,7 +177,9 @@ Result<std::unique_ptr<Server>> Server::Start(const ServedParts& parts, const Li
   const auto set_mode = [path = *socket_path](const AccessRules& rules) { SetSocketMode(path, rules); };
   set_mode(*state->access.file->Current());
   state->access.file->OnChange(set_mode);
-  state->listener.Start(state->server.get());
+  state->listener.Start(state->server.get(), [file = state->access.file.get()](const UnixPeer& peer) {
+    return file->Current()->For({.unix_peer = peer}, geteuid()).role != Role::kNone;
+  });
   state->each_second = std::make_unique<EachSecond>([access = &state->access] {
     access->file->Current();
     access->audit.WriteRest(MonotonicNs());
