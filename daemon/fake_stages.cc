@@ -108,6 +108,8 @@ std::map<std::string, int64_t> Collector::Counters() const { return {{"ring_reco
 
 RingUsage Collector::Rings() const { return {}; }
 
+std::vector<std::string> Collector::Problems() const { return {}; }
+
 // Unwinder: the words of the stack copy are the return addresses.
 
 struct Unwinder::State {};

@@ -58,7 +58,7 @@ constexpr int kFinishers = 2;
 constexpr int64_t kReadManagedOfCrashNs = kNsPerSecond / 4;
 constexpr int64_t kReadManagedInAHurryNs = 20 * kNsPerMs;
 
-// A capture that is being made, and who waits for it.
+// A dump that is being made, and who waits for it.
 struct Flight {
   explicit Flight(int64_t deadline) : deadline_ns(deadline) {}
 
@@ -68,7 +68,7 @@ struct Flight {
 };
 
 // By process and stack limit: a caller that wants deeper stacks is not served with shallow ones. A hang has a dump of its
-// own, which says why it was taken.
+// own, which says why it was taken. Of a stored dump that is named anew: by its name, which looks like no process.
 using FlightKey = std::tuple<std::string, uint32_t, bool>;
 
 // The stacks of a capture, equal ones once.
@@ -228,6 +228,7 @@ struct Pipeline::State {
   std::mutex mutex;
   DumpIds ids;
   std::map<FlightKey, std::shared_ptr<Flight>> flights;
+  std::timed_mutex naming_anew;  // taken without the lock above
   // Kept from dump to dump, because their caches are warm.
   std::vector<std::unique_ptr<Unwinder>> idle_unwinders;
   Watchers watchers;
@@ -248,13 +249,16 @@ struct Pipeline::State {
     return ids.Next(wall_ns);
   }
 
-  // The capture that is being made, or a new one that the caller must make and Land.
-  std::pair<std::shared_ptr<Flight>, bool> Join(const FlightKey& key, int64_t deadline_ns) {
+  // The dump that is being made, or a new one that the caller must make and Land, if it may.
+  Result<std::pair<std::shared_ptr<Flight>, bool>> Join(const FlightKey& key, int64_t deadline_ns,
+                                                        const MayBegin& may_begin) {
     std::lock_guard lock(mutex);
-    std::shared_ptr<Flight>& entry = flights[key];
-    if (entry != nullptr) return {entry, false};
-    entry = std::make_shared<Flight>(deadline_ns);
-    return {entry, true};
+    if (const auto found = flights.find(key); found != flights.end()) return std::pair(found->second, false);
+    // With the lock held: nobody may join what is then refused.
+    if (may_begin) {
+      if (Result<void> may = may_begin(); !may) return std::unexpected(std::move(may.error()));
+    }
+    return std::pair(flights.emplace(key, std::make_shared<Flight>(deadline_ns)).first->second, true);
   }
 
   std::function<std::map<int32_t, int64_t>(const std::string&)> BeforeCapture() {
@@ -284,6 +288,13 @@ struct Pipeline::State {
   void Name(const Capture& capture, int64_t deadline_ns, std::vector<NamedStack>* stacks);
   void NameByCalls(const Capture& capture, NamedStack* stack);
   std::vector<std::string> NameVariables(const std::vector<DataAddress>& addresses, int64_t deadline_ns);
+  // What came of a call, or of the one that it shared, whose deadline that is.
+  struct Shared {
+    Result<SharedDump> dump;
+    int64_t deadline_ns;
+  };
+  Shared Share(const FlightKey& key, int64_t deadline_ns, const MayBegin& may_begin,
+               const std::function<Result<SharedDump>()>& make);
   Result<SharedDump> Make(const std::string& process_id, const CaptureRequest& request);
   // What `earlier` knows of the capture stays, if it is given.
   Made Assemble(const Capture& capture, int64_t deadline_ns, const std::string& id, const EarlierStacks* earlier = nullptr);
@@ -540,7 +551,33 @@ void Pipeline::State::FinishCrash(UnfinishedCrash crash) {
   FinishCrash(*crash.capture, crash.dump_name.substr(crash.dump_name.rfind('/') + 1), {});
 }
 
+Pipeline::State::Shared Pipeline::State::Share(const FlightKey& key, int64_t deadline_ns, const MayBegin& may_begin,
+                                               const std::function<Result<SharedDump>()>& make) {
+  auto joined = Join(key, deadline_ns, may_begin);
+  if (!joined) return {std::unexpected(std::move(joined.error())), deadline_ns};
+  auto& [flight, is_first] = *joined;
+  if (is_first) {
+    Result<SharedDump> dump = make();
+    Land(key);
+    flight->promise.set_value(dump);
+    return {std::move(dump), deadline_ns};
+  }
+  ++shared;
+  std::chrono::nanoseconds left(std::max<int64_t>(0, deadline_ns - MonotonicNs()));
+  if (flight->dump.wait_for(left) != std::future_status::ready) {
+    return {Error(Code::kDeadlineExceeded,
+                  "another call is making this dump and was not done by this call's deadline; it will be stored"),
+            deadline_ns};
+  }
+  return {flight->dump.get(), flight->deadline_ns};
+}
+
 Result<SharedDump> Pipeline::State::MakeAnew(const std::string& name, int64_t deadline_ns) {
+  std::unique_lock turn(naming_anew, std::chrono::nanoseconds(std::max<int64_t>(0, deadline_ns - MonotonicNs())));
+  if (!turn) {
+    return Error(Code::kDeadlineExceeded, "other dumps are being named anew and were not done by this call's deadline");
+  }
+  const int64_t start_ns = MonotonicNs();
   Result<v1::Dump> stored = store->Get(name);
   if (!stored) return std::unexpected(std::move(stored.error()));
   auto capture = ReadCapture(name);
@@ -554,6 +591,9 @@ Result<SharedDump> Pipeline::State::MakeAnew(const std::string& name, int64_t de
   Result<PackedDump> packed = DumpStore::Pack(dump);
   Result<void> replaced = packed ? store->Replace(std::move(*packed)) : std::unexpected(packed.error());
   if (!replaced) return std::unexpected(std::move(replaced.error()));
+  ++named_anew;
+  Log(LogLevel::kInfo, "dump named anew",
+      {{"process", dump->process().display_name()}, {"dump", name}, {"took_us", (MonotonicNs() - start_ns) / 1000}});
   return dump;
 }
 
@@ -594,28 +634,15 @@ void Pipeline::FinishWhatWasLeft() {
   for (std::string& name : state_->store->Unfinished()) finisher_->Add({std::move(name), nullptr});
 }
 
-Result<SharedDump> Pipeline::CreateDump(const std::string& process_id, const CaptureRequest& request) {
+Result<SharedDump> Pipeline::CreateDump(const std::string& process_id, const CaptureRequest& request,
+                                        const MayBegin& may_begin) {
   ScopedCount running(&state_->running);
   const FlightKey key(process_id, request.max_stack_bytes, request.hang.has_value());
   while (true) {
-    auto [flight, is_first] = state_->Join(key, request.deadline_ns);
-    if (is_first) {
-      Result<SharedDump> dump = state_->Make(process_id, request);
-      state_->Land(key);
-      flight->promise.set_value(dump);
-      return dump;
-    }
-    ++state_->shared;
-    std::chrono::nanoseconds left(std::max<int64_t>(0, request.deadline_ns - MonotonicNs()));
-    if (flight->dump.wait_for(left) != std::future_status::ready) {
-      return Error(
-          Code::kDeadlineExceeded,
-          "another call is dumping this process and was not done by this call's deadline; its dump will be stored");
-    }
-    const Result<SharedDump>& dump = flight->dump.get();
+    auto [dump, deadline_ns] =
+        state_->Share(key, request.deadline_ns, may_begin, [&] { return state_->Make(process_id, request); });
     // What another call had no time for, this one may have.
-    bool cut_short =
-        dump && (*dump)->state() == v1::Dump::PARTIAL && flight->deadline_ns < request.deadline_ns - kNsPerSecond;
+    bool cut_short = dump && (*dump)->state() == v1::Dump::PARTIAL && deadline_ns < request.deadline_ns - kNsPerSecond;
     if (!cut_short) return dump;
   }
 }
@@ -638,15 +665,9 @@ Result<std::vector<std::string>> Pipeline::FunctionsOf(const std::string& proces
   return functions;
 }
 
-Result<SharedDump> Pipeline::Resymbolize(const std::string& name, int64_t deadline_ns) {
+Result<SharedDump> Pipeline::Resymbolize(const std::string& name, int64_t deadline_ns, const MayBegin& may_begin) {
   ScopedCount running(&state_->running);
-  const int64_t start_ns = MonotonicNs();
-  Result<SharedDump> dump = state_->MakeAnew(name, deadline_ns);
-  if (!dump) return dump;
-  ++state_->named_anew;
-  Log(LogLevel::kInfo, "dump named anew",
-      {{"process", (*dump)->process().display_name()}, {"dump", name}, {"took_us", (MonotonicNs() - start_ns) / 1000}});
-  return dump;
+  return state_->Share({name, 0, false}, deadline_ns, may_begin, [&] { return state_->MakeAnew(name, deadline_ns); }).dump;
 }
 
 void Pipeline::BeforeCapture(std::function<std::map<int32_t, int64_t>(const std::string&)> notice) {

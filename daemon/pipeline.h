@@ -38,10 +38,14 @@ class Pipeline {
   Pipeline(Collector* collector, Symbolizer* symbolizer, DumpStore* store, std::vector<std::string> file_dirs = {});
   ~Pipeline();
 
+  // Asked once by a call before it does what it does not share; its error is the call's. Must be quick, and not call back.
+  using MayBegin = std::function<Result<void>()>;
+
   // A new dump of the process, whole (view FULL), by `request.deadline_ns`. Calls that overlap for one process share one
   // dump, but that of a hang is its own. `stored` is false in a dump that the store did not take, and a note says why.
   // Fails as CaptureProcess does.
-  Result<std::shared_ptr<const v1::Dump>> CreateDump(const std::string& process_id, const CaptureRequest& request);
+  Result<std::shared_ptr<const v1::Dump>> CreateDump(const std::string& process_id, const CaptureRequest& request,
+                                                     const MayBegin& may_begin = {});
 
   // Names of the functions that a thread is in, innermost first; one that is not known is empty. Nothing is stored, and
   // only that thread runs for it.
@@ -54,8 +58,10 @@ class Pipeline {
   // Finishes, in the background, the dumps that a daemon left behind whose stacks were stored and not unwound.
   void FinishWhatWasLeft();
   // Unwinds and names a stored dump anew, from its raw capture and with the files that are there now, and replaces it. What
-  // it knew already stays. Fails with reason DUMP_NOT_FOUND or RAW_CAPTURE_GONE.
-  Result<std::shared_ptr<const v1::Dump>> Resymbolize(const std::string& name, int64_t deadline_ns);
+  // it knew already stays. One dump at a time, for it has all of it in memory; calls that overlap for one dump share the
+  // work. Fails with reason DUMP_NOT_FOUND or RAW_CAPTURE_GONE.
+  Result<std::shared_ptr<const v1::Dump>> Resymbolize(const std::string& name, int64_t deadline_ns,
+                                                      const MayBegin& may_begin = {});
 
   // `notice` is called before each capture that CreateDump makes, and gives `unmoved_since_ns` of its request.
   void BeforeCapture(std::function<std::map<int32_t, int64_t>(const std::string& process_id)> notice);

@@ -193,6 +193,40 @@ TEST_F(PipelineTest, DoesNotGiveAShallowDumpToWhoAskedForADeepOne) {
   EXPECT_EQ(Fakes().captures, 2);
 }
 
+TEST_F(PipelineTest, AsksTheCallThatCapturesWhetherItMayAndNotThoseThatShare) {
+  Fakes().capture = [this](const CaptureRequest&) {
+    while (pipeline_->Counters()["dumps_shared"] < 3) std::this_thread::yield();
+    return FakeCapture(7, {{kFakeBias}});
+  };
+  std::atomic<int> asked = 0;
+  const auto create = [&] {
+    const CaptureRequest request{.deadline_ns = MonotonicNs() + 10 * kNsPerSecond};
+    const auto may_begin = [&]() -> Result<void> {
+      ++asked;
+      return {};
+    };
+    EXPECT_TRUE(pipeline_->CreateDump("7-100", request, may_begin).has_value());
+  };
+  {
+    std::vector<std::jthread> calls;
+    for (int i = 0; i < 4; ++i) calls.emplace_back(create);
+  }
+  EXPECT_EQ(asked, 1);
+  // Nobody is on the way any more, and calls that ended are none to share with.
+  Fakes().capture = [](const CaptureRequest&) { return FakeCapture(7, {{kFakeBias}}); };
+  create();
+  EXPECT_EQ(asked, 2);
+}
+
+TEST_F(PipelineTest, CapturesNothingForACallThatMayNot) {
+  CaptureIs({{kFakeBias}});
+  const CaptureRequest request{.deadline_ns = MonotonicNs() + kNsPerSecond, .max_stack_bytes = 4096};
+  const auto refused = [] { return Result<void>(Error(Code::kResourceExhausted, "too often")); };
+  EXPECT_EQ(pipeline_->CreateDump("7-100", request, refused).error().message, "too often");
+  EXPECT_EQ(Fakes().captures, 0);
+  EXPECT_TRUE(Create().has_value()) << "another one may";
+}
+
 TEST_F(PipelineTest, LetsAnImpatientCallerGoWhileTheDumpIsMade) {
   std::atomic<bool> go_on = false;
   Fakes().capture = [&](const CaptureRequest&) {
@@ -311,6 +345,53 @@ TEST_F(PipelineTest, NamesAStoredDumpAnewAndLosesNothingThatWasKnown) {
   EXPECT_EQ(store_->dump_count(), 1);
   EXPECT_EQ(told, 0) << "it is no new dump";
   EXPECT_TRUE(pipeline_->Resymbolize(name, MonotonicNs() + kNsPerSecond).has_value()) << "and once more";
+}
+
+TEST_F(PipelineTest, NamesADumpOnceForCallsThatOverlap) {
+  CaptureIs({{kFakeBias + 0x20}});
+  const std::string name = (*Create())->name();
+  std::atomic<int> asked = 0;
+  const auto may_begin = [&]() -> Result<void> {
+    ++asked;
+    return {};
+  };
+  std::shared_ptr<const v1::Dump> anew[3];
+  {
+    // The symbolizer waits for it.
+    std::unique_lock lock(Fakes().mutex);
+    std::vector<std::jthread> calls;
+    for (auto& one : anew) {
+      calls.emplace_back([&] { one = *pipeline_->Resymbolize(name, MonotonicNs() + 10 * kNsPerSecond, may_begin); });
+    }
+    while (pipeline_->Counters()["dumps_shared"] < 2) std::this_thread::yield();
+    lock.unlock();
+  }
+  EXPECT_EQ(anew[0], anew[1]);
+  EXPECT_EQ(anew[0], anew[2]);
+  EXPECT_EQ(asked, 1);
+  EXPECT_EQ(pipeline_->Counters()["dumps_named_anew"], 1);
+}
+
+TEST_F(PipelineTest, NamesOneDumpAtATime) {
+  CaptureIs({{kFakeBias + 0x20}});
+  const std::string names[] = {(*Create())->name(), (*Create())->name()};
+  std::atomic<int> named = 0, late = 0;
+  const int64_t begin_ns = MonotonicNs();
+  {
+    std::unique_lock lock(Fakes().mutex);
+    std::vector<std::jthread> calls;
+    for (const std::string& name : names) {
+      calls.emplace_back([&] {
+        const auto anew = pipeline_->Resymbolize(name, begin_ns + kNsPerSecond / 2);
+        if (anew) ++named;
+        if (!anew && anew.error().code == Code::kDeadlineExceeded) ++late;
+      });
+    }
+    while (late == 0 && MonotonicNs() < begin_ns + 20 * kNsPerSecond) std::this_thread::yield();
+    lock.unlock();
+  }
+  EXPECT_EQ(late, 1);
+  EXPECT_EQ(named, 1);
 }
 
 TEST_F(PipelineTest, KeepsTheNamesOfFilesThatAreGone) {

@@ -20,7 +20,8 @@ class AccessFile {
   // "": the built-in rules. Fails with the file's first fault.
   static Result<std::unique_ptr<AccessFile>> Open(const std::string& file);
 
-  // Looks at the file at most once in a second. A file that has become faulty changes nothing, and is told of once.
+  // Looks at the file at most once in a second, so it must be asked each second also where nobody calls: who is added can
+  // only call once OnChange has let him in. A file that has become faulty changes nothing, and is told of once.
   std::shared_ptr<const AccessRules> Current();
 
   // Called when the rules have changed, with the lock held.

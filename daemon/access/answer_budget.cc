@@ -1,20 +1,40 @@
 #include "daemon/access/answer_budget.h"
 
-#include <chrono>
+#include <algorithm>
 
 namespace stackd {
 namespace {
 
 // A reader that is there takes an answer of 4 MiB in milliseconds.
 constexpr auto kRoomWait = std::chrono::seconds(5);
+// A hundred large answers, two at a time, take some seconds.
+constexpr auto kTurnWait = std::chrono::seconds(30);
 
 }  // namespace
 
-void AnswerBudget::TakeTurn(const std::string& caller) {
+AnswerBudget::Use AnswerBudget::UseOf(const std::string& caller) const {
+  const auto found = uses_.find(caller);
+  return found == uses_.end() ? Use() : found->second;
+}
+
+AnswerBudget::Turn AnswerBudget::TakeTurn(const std::string& caller, std::chrono::system_clock::time_point deadline) {
+  const auto now = std::chrono::system_clock::now();
+  const auto has_room = [&] {
+    const size_t of_one = UseOf(caller).bytes;
+    return of_one == 0 || (of_one < kBytesOfOne && bytes_ < kBytes);
+  };
+  const auto has_turn = [&] {
+    const int of_one = UseOf(caller).turns;
+    return of_one == 0 ? turns_ < kTurns : of_one < kTurnsOfOne && turns_ < kTurns - 1;
+  };
   std::unique_lock lock(mutex_);
-  freed_.wait(lock, [&] { return turns_ < kTurns && uses_[caller].turns < kTurnsOfOne; });
+  if (!freed_.wait_until(lock, std::min(deadline, now + kRoomWait), has_room)) return Turn::kUnread;
+  if (!freed_.wait_until(lock, std::min(deadline, now + kTurnWait), [&] { return has_room() && has_turn(); })) {
+    return has_room() ? Turn::kBusy : Turn::kUnread;
+  }
   ++turns_;
   ++uses_[caller].turns;
+  return Turn::kTaken;
 }
 
 void AnswerBudget::GiveTurn(const std::string& caller) {
@@ -25,16 +45,10 @@ void AnswerBudget::GiveTurn(const std::string& caller) {
   freed_.notify_all();
 }
 
-bool AnswerBudget::Begin(const std::string& caller, size_t size_bytes) {
-  std::unique_lock lock(mutex_);
-  const auto has_room = [&] {
-    const size_t of_one = uses_[caller].bytes;
-    return of_one == 0 || (of_one + size_bytes <= kBytesOfOne && bytes_ + size_bytes <= kBytes);
-  };
-  if (!freed_.wait_for(lock, kRoomWait, has_room)) return false;
+void AnswerBudget::Begin(const std::string& caller, size_t size_bytes) {
+  std::lock_guard lock(mutex_);
   uses_[caller].bytes += size_bytes;
   bytes_ += size_bytes;
-  return true;
 }
 
 void AnswerBudget::End(const std::string& caller, size_t size_bytes) {

@@ -1,6 +1,7 @@
 // Bounds the memory of answers: few are built at a time, and few bytes wait for those who asked for them.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <map>
@@ -9,21 +10,27 @@
 
 namespace stackd {
 
-// Thread-safe. Nobody can have all of it.
+// Thread-safe. Neither one nor two callers can have all of it.
 class AnswerBudget {
  public:
   static constexpr int kTurns = 4;
-  static constexpr int kTurnsOfOne = 2;
+  static constexpr int kTurnsOfOne = 2;  // the last turn goes to who has none
   // Of answers that were built and not yet read: of all callers, and of one.
   static constexpr size_t kBytes = 96u << 20;
   static constexpr size_t kBytesOfOne = 48u << 20;
 
-  // May build an answer: waits for the turn.
-  void TakeTurn(const std::string& caller);
+  enum class Turn {
+    kTaken,
+    kUnread,  // there was no room for one more answer in time
+    kBusy,    // others had the turns all the time
+  };
+  // May build an answer: waits some seconds for room, and for a turn. Who has no answer waiting always has room.
+  Turn TakeTurn(const std::string& caller, std::chrono::system_clock::time_point deadline);
   void GiveTurn(const std::string& caller);
 
-  // An answer is about to wait for its reader: waits a while for room. One that is its caller's only one always has it.
-  bool Begin(const std::string& caller, size_t size_bytes);
+  // An answer waits for its reader from now on. Never waits itself, for a turn is held: what it is larger than the room
+  // that TakeTurn saw is more than the limits, by one answer for each turn at most.
+  void Begin(const std::string& caller, size_t size_bytes);
   void End(const std::string& caller, size_t size_bytes);
 
  private:
@@ -32,6 +39,7 @@ class AnswerBudget {
     size_t bytes = 0;
   };
 
+  Use UseOf(const std::string& caller) const;
   void ForgetIfIdle(const std::string& caller);
 
   std::mutex mutex_;

@@ -26,15 +26,22 @@ struct AuditedCall {
 // Thread-safe.
 class Audit {
  public:
-  // A call that was refused for what it is has level warning. Those refused because a caller makes too many, and
-  // those without a certificate, are one line a second of each caller and reason, with their number: they must not fill the
-  // disk.
+  // Writes what is not written yet.
+  ~Audit();
+
+  // A call that was refused for what it is has level warning. Those refused because a caller makes too many, because he has
+  // no role for them, and those without a certificate, are one line a second of each caller, method and reason, with their
+  // number: they must not fill the disk.
   void Write(const AuditedCall& call, int64_t now_ns);
+
+  // To be called each second: the lines of floods whose second is over, so that their number is told also when they end.
+  void WriteRest(int64_t now_ns);
 
  private:
   struct Flood {
     int64_t written_ns = 0;
     int64_t since = 0;  // refusals that have no line of their own
+    AuditedCall last;
   };
 
   std::mutex mutex_;

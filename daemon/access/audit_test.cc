@@ -63,6 +63,50 @@ TEST(Audit, OfAFloodIsALineASecondThatCountsTheRest) {
   EXPECT_THAT(lines, HasSubstr("\"count\":1000}"));
 }
 
+TEST(Audit, OfRefusalsForAMissingRoleIsALineASecondOfEachMethod) {
+  const std::string lines = Written([](Audit* audit) {
+    for (int i = 0; i < 1000; ++i) {
+      for (const char* method : {"DeleteDump", "ExportDump"}) {
+        audit->Write({.caller = "loopback", .method = method, .status = "PERMISSION_DENIED", .reason = "ROLE_MISSING"},
+                     kStartNs + i);
+      }
+    }
+  });
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 2) << lines;
+}
+
+TEST(Audit, TellsTheEndOfAFloodASecondLater) {
+  const std::string lines = Written([](Audit* audit) {
+    for (int i = 0; i < 7000; ++i) audit->Write(Refused("dns:a"), kStartNs + i);
+    audit->WriteRest(kStartNs + kNsPerSecond / 2);
+    audit->WriteRest(kStartNs + kNsPerSecond);
+    audit->WriteRest(kStartNs + 2 * kNsPerSecond);
+    audit->WriteRest(kStartNs + 3 * kNsPerSecond);
+  });
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 2) << lines;
+  EXPECT_THAT(lines, AllOf(HasSubstr("\"count\":1}"), HasSubstr("\"count\":6999}")));
+}
+
+TEST(Audit, TellsWhatIsLeftWhenItEnds) {
+  testing::internal::CaptureStderr();
+  StartLog(LogFormat::kJson, LogLevel::kInfo);
+  {
+    Audit audit;
+    for (int i = 0; i < 10; ++i) audit.Write(Refused("dns:a"), kStartNs + i);
+  }
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("\"count\":9}"));
+}
+
+TEST(Audit, TellsFloodsOfVeryManyCallersAsOne) {
+  const std::string lines = Written([](Audit* audit) {
+    for (int i = 0; i < 10'000; ++i) audit->Write(Refused("uid:" + std::to_string(i)), kStartNs + i);
+    audit->WriteRest(kStartNs + 2 * kNsPerSecond);
+  });
+  EXPECT_LT(std::count(lines.begin(), lines.end(), '\n'), 300) << lines;
+  EXPECT_THAT(lines, HasSubstr("\"caller\":\"others\""));
+  EXPECT_THAT(lines, HasSubstr("\"count\":9743}"));
+}
+
 TEST(Audit, CutsAndEscapesWhatACallerCalledThings) {
   const std::string line = Written([](Audit* audit) {
     audit->Write({.caller = "dns:a", .method = "GetDump", .resource = "x\n\"" + std::string(100'000, 'y'), .status = "OK"},

@@ -49,8 +49,8 @@ CallerLimits::Caller& CallerLimits::Find(const std::string& name, const CallRate
   return caller;
 }
 
-std::expected<void, Refusal> CallerLimits::BeginCall(const Grant& grant, bool is_stream, const CallRates& rates,
-                                                     int64_t now_ns) {
+std::expected<int, Refusal> CallerLimits::BeginCall(const Grant& grant, bool is_stream, const CallRates& rates,
+                                                    int64_t now_ns) {
   std::lock_guard lock(mutex_);
   Caller& caller = Find(grant.caller, rates, now_ns);
   if (grant.role != Role::kAdmin) {
@@ -70,7 +70,7 @@ std::expected<void, Refusal> CallerLimits::BeginCall(const Grant& grant, bool is
   }
   ++caller.running;
   caller.streams += is_stream;
-  return {};
+  return caller.running;
 }
 
 void CallerLimits::EndCall(const std::string& name, bool is_stream) {
@@ -86,7 +86,7 @@ std::expected<void, Refusal> CallerLimits::Capture(const Grant& grant, const Cal
   const int64_t wait_ns = Find(grant.caller, rates, now_ns).captures.TakeOrWaitNs(now_ns);
   if (wait_ns == 0) return {};
   return Refused(grant.caller + " asks for more than " + std::to_string(rates.captures_per_minute) +
-                     " dumps a minute; each costs the process that is dumped",
+                     " dumps a minute, made or named anew; each costs time of others",
                  "CAPTURE_RATE_LIMITED", wait_ns);
 }
 

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 
 #include "daemon/config/yaml_reader.h"
@@ -18,8 +17,6 @@
 
 namespace stackd {
 namespace {
-
-constexpr auto kLookEvery = std::chrono::seconds(1);
 
 using Certificate = std::unique_ptr<X509, decltype(&X509_free)>;
 using Key = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
@@ -53,12 +50,13 @@ Result<Fd> InMemory(const std::string& bytes, int64_t generation) {
 }
 
 // What stands behind the number changes at once.
-void Replace(Fd* fd, Fd by) {
+Result<void> Replace(Fd* fd, Fd by) {
   if (!fd->valid()) {
     *fd = std::move(by);
-  } else {
-    dup3(by.get(), fd->get(), O_CLOEXEC);
+  } else if (dup3(by.get(), fd->get(), O_CLOEXEC) < 0) {
+    return Error(Code::kUnavailable, std::string("cannot replace the files of TLS: ") + strerror(errno));
   }
+  return {};
 }
 
 std::string PathOf(const Fd& fd) { return "/proc/self/fd/" + std::to_string(fd.get()); }
@@ -106,51 +104,40 @@ Result<void> TlsFeed::Give(const Pem& pem) {
   Result<Fd> client_ca = InMemory(pem.client_ca, generation_);
   if (!identity) return std::unexpected(identity.error());
   if (!client_ca) return std::unexpected(client_ca.error());
-  Replace(&identity_, std::move(*identity));
-  Replace(&client_ca_, std::move(*client_ca));
-  return {};
+  if (Result<void> replaced = Replace(&identity_, std::move(*identity)); !replaced) return replaced;
+  return Replace(&client_ca_, std::move(*client_ca));
 }
 
-Result<void> TlsFeed::ReadAndGive() {
+Result<bool> TlsFeed::ReadAndGive() {
   Result<Pem> pem = Read();
   if (!pem) return std::unexpected(pem.error());
-  if (*pem == seen_) return {};
-  seen_ = *pem;
-  if (Result<void> fit = Check(*pem); !fit) return fit;
-  return Give(*pem);
+  if (*pem == seen_) return false;
+  if (Result<void> fit = Check(*pem); !fit) {
+    seen_ = std::move(*pem);
+    return std::unexpected(fit.error());
+  }
+  if (Result<void> given = Give(*pem); !given) return std::unexpected(given.error());
+  seen_ = std::move(*pem);
+  return true;
 }
 
 Result<std::unique_ptr<TlsFeed>> TlsFeed::Start(const TlsFiles& files) {
   std::unique_ptr<TlsFeed> feed(new TlsFeed(files));
-  if (Result<void> given = feed->ReadAndGive(); !given) return std::unexpected(given.error());
-  feed->thread_ = std::thread([feed = feed.get()] { feed->Run(); });
+  if (Result<bool> given = feed->ReadAndGive(); !given) return std::unexpected(given.error());
+  feed->each_second_ = std::make_unique<EachSecond>([feed = feed.get()] { feed->LookAgain(); });
   return feed;
-}
-
-TlsFeed::~TlsFeed() {
-  {
-    std::lock_guard lock(mutex_);
-    ending_ = true;
-    ended_.notify_all();
-  }
-  if (thread_.joinable()) thread_.join();
 }
 
 std::string TlsFeed::identity_path() const { return PathOf(identity_); }
 std::string TlsFeed::client_ca_path() const { return PathOf(client_ca_); }
 
-void TlsFeed::Run() {
-  std::string last_fault;
-  std::unique_lock lock(mutex_);
-  while (!ended_.wait_for(lock, kLookEvery, [this] { return ending_; })) {
-    const int64_t before = generation_;
-    const Result<void> given = ReadAndGive();
-    if (generation_ != before) Log(LogLevel::kInfo, "the files of TLS have changed, and are used from now on");
-    if (!given && given.error().message != last_fault) {
-      Log(LogLevel::kWarning, "the files of TLS have a fault, so those before are used", {{"err", given.error().message}});
-    }
-    last_fault = given ? "" : given.error().message;
+void TlsFeed::LookAgain() {
+  const Result<bool> given = ReadAndGive();
+  if (given && *given) Log(LogLevel::kInfo, "the files of TLS have changed, and are used from now on");
+  if (!given && given.error().message != last_fault_) {
+    Log(LogLevel::kWarning, "the files of TLS have a fault, so those before are used", {{"err", given.error().message}});
   }
+  last_fault_ = given ? "" : given.error().message;
 }
 
 }  // namespace stackd

@@ -4,13 +4,11 @@
 // refuse every connection until both are there.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 
+#include "daemon/access/each_second.h"
 #include "daemon/base/fd.h"
 #include "daemon/base/result.h"
 
@@ -29,7 +27,6 @@ class TlsFeed {
   // Reads the files, now and whenever they change. Fails with one sentence that names the file. Later faults change nothing
   // and are logged.
   static Result<std::unique_ptr<TlsFeed>> Start(const TlsFiles& files);
-  ~TlsFeed();
 
   // For gRPC to read: key and chain in one, and the authorities.
   std::string identity_path() const;
@@ -45,18 +42,17 @@ class TlsFeed {
   Result<Pem> Read() const;
   Result<void> Check(const Pem& pem) const;
   Result<void> Give(const Pem& pem);
-  Result<void> ReadAndGive();
-  void Run();
+  // Whether there was something new.
+  Result<bool> ReadAndGive();
+  void LookAgain();
 
   const TlsFiles files_;
+  // What was given, or has a fault and need not be looked at again. Not what could not be handed on.
   Pem seen_;
   Fd identity_, client_ca_;
   int64_t generation_ = 0;
-
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  bool ending_ = false;
-  std::thread thread_;
+  std::string last_fault_;
+  std::unique_ptr<EachSecond> each_second_;
 };
 
 }  // namespace stackd

@@ -11,6 +11,7 @@
 #include <openssl/x509.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -20,6 +21,7 @@
 #include <functional>
 #include <sstream>
 #include <thread>
+#include <vector>
 
 #include "daemon/log/log.h"
 
@@ -93,6 +95,30 @@ class WrittenLog {
 
  private:
   Fd file_, stderr_;
+};
+
+// Leaves one number for another file, while it lives.
+class OneMoreFile {
+ public:
+  OneMoreFile() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    // The smaller ones that are free count, too.
+    int last = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      last = std::max(last, std::stoi(entry.path().filename()));
+    }
+    do {
+      filled_.emplace_back(dup(STDERR_FILENO));
+    } while (filled_.back().get() <= last);
+    filled_.pop_back();
+    const rlimit limit{.rlim_cur = static_cast<rlim_t>(last) + 2, .rlim_max = before_.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  ~OneMoreFile() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_;
+  std::vector<Fd> filled_;
 };
 
 class TlsFilesTest : public testing::Test {
@@ -234,6 +260,22 @@ TEST_F(TlsFilesTest, ThatAreMissingOrGarbledLaterChangeNothingAndThatIsSaidOnce)
   Write(files_.key, second_.key);
   Write(files_.cert, second_.certificate);
   EXPECT_TRUE(Eventually([&] { return Given() == Joined(second_); })) << log_.Text();
+}
+
+TEST_F(TlsFilesTest, ThatCouldNotBeHandedOnAreTriedAgain) {
+  Start();
+  std::ofstream(dir_ + "/key") << second_.key;
+  std::ofstream(dir_ + "/crt") << second_.certificate;
+  {
+    // They can be read one by one, but not kept.
+    const OneMoreFile limit;
+    std::filesystem::rename(dir_ + "/key", files_.key);
+    std::filesystem::rename(dir_ + "/crt", files_.cert);
+    ASSERT_TRUE(IsTold("cannot keep the files of TLS in memory: Too many open files")) << log_.Text();
+    EXPECT_EQ(log_.Count("are used from now on"), 0u);
+  }
+  EXPECT_TRUE(Eventually([&] { return Given() == Joined(second_); })) << log_.Text();
+  EXPECT_TRUE(IsTold("are used from now on"));
 }
 
 }  // namespace

@@ -60,6 +60,7 @@ grpc::Status Call::Admit() {
     return status_;
   }
   admitted_ = true;
+  at_once_ = *begun;
   if (grant_.role < method_.role) {
     status_ = ToGrpcStatus({Code::kPermissionDenied,
                             grant_.caller + " has the role " + std::string(RoleName(grant_.role)) + ", and " +
@@ -80,23 +81,28 @@ Result<void> Call::ChargeCapture() {
   return std::unexpected(charged.error().status);
 }
 
-void Call::TakeTurn() {
-  if (turn_ != nullptr) return;
-  access_->answers.TakeTurn(grant_.caller);
+grpc::Status Call::TakeTurn() {
+  switch (access_->answers.TakeTurn(grant_.caller, deadline_)) {
+    case AnswerBudget::Turn::kUnread:
+      return ToGrpcStatus({Code::kResourceExhausted,
+                           grant_.caller + " has not read the answers it was given; read them, or end those calls",
+                           "ANSWERS_UNREAD"});
+    case AnswerBudget::Turn::kBusy:
+      return ToGrpcStatus({Code::kResourceExhausted, "too many large answers are being made; try again", "TOO_MANY_CALLS"},
+                          {.retry_after_ns = kNsPerSecond});
+    case AnswerBudget::Turn::kTaken:
+      break;
+  }
   turn_ = std::shared_ptr<void>(
       nullptr, [answers = &access_->answers, caller = grant_.caller](void*) { answers->GiveTurn(caller); });
+  return grpc::Status::OK;
 }
 
 grpc::Status Call::Answered(grpc::Status status, size_t size_bytes) {
   status_ = std::move(status);
   if (!status_.ok() || size_bytes < kCountedAnswerBytes) return status_;
-  if (access_->answers.Begin(grant_.caller, size_bytes)) {
-    answer_bytes_ = size_bytes;
-  } else {
-    status_ = ToGrpcStatus({Code::kResourceExhausted,
-                            grant_.caller + " has not read the answers it was given; read them, or end those calls",
-                            "ANSWERS_UNREAD"});
-  }
+  access_->answers.Begin(grant_.caller, size_bytes);
+  answer_bytes_ = size_bytes;
   return status_;
 }
 

@@ -35,6 +35,8 @@ class Call {
   grpc::Status Admit();
 
   Deadline deadline() const { return deadline_; }
+  // So that there is room for those who have few.
+  bool has_many_at_once() const { return at_once_ > kFewCalls; }
   const std::string& caller() const { return grant_.caller; }
 
   // Before a capture that no other call causes as well.
@@ -42,16 +44,18 @@ class Call {
   // When to come again after ChargeCapture failed; 0: it did not.
   int64_t retry_after_ns() const { return retry_after_ns_; }
 
-  // Before an answer is built that may be large: waits. It is given back when the handle goes, which must be the last that
-  // is done for the answer.
-  void TakeTurn();
+  // Before an answer is built that may be large: waits a while, and fails if the caller leaves too much unread. It is given
+  // back when the handle goes, which must be the last that is done for the answer.
+  grpc::Status TakeTurn();
   std::shared_ptr<void> ReleaseTurn() { return std::move(turn_); }
 
-  // What the caller is told, with how much memory that takes until he has read it. Another status if he leaves too much
-  // unread.
+  // What the caller is told, with how much memory that takes until he has read it.
   grpc::Status Answered(grpc::Status status, size_t size_bytes = 0);
 
  private:
+  // More than a person makes, and his dashboard.
+  static constexpr int kFewCalls = 8;
+
   AccessControl* const access_;
   const std::shared_ptr<const AccessRules> rules_;
   const Grant grant_;
@@ -59,6 +63,7 @@ class Call {
   const Deadline deadline_;
   const int64_t start_ns_;
   bool admitted_ = false;
+  int at_once_ = 0;
   int64_t retry_after_ns_ = 0;
   size_t answer_bytes_ = 0;
   std::shared_ptr<void> turn_;

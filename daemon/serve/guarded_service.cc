@@ -14,6 +14,10 @@ namespace {
 
 // Most of them wait, for a capture or a turn.
 constexpr size_t kMaxThreads = 256;
+// Two callers may have that many calls under way: these are for others.
+constexpr size_t kKeptThreads = 32;
+
+size_t KeptFrom(const Call& call) { return call.has_many_at_once() ? kKeptThreads : 0; }
 
 class UnaryCall final : public grpc::ServerUnaryReactor {
  public:
@@ -92,13 +96,14 @@ grpc::ServerUnaryReactor* GuardedStackd::Answer(grpc::CallbackServerContext* con
     reactor->End(std::move(admitted));
     return reactor;
   }
-  const bool begun = threads_.Do([reactor, response, handle = std::move(handle)] {
+  const auto work = [reactor, response, handle = std::move(handle)] {
     Call& call = reactor->call();
     grpc::Status status = handle(call);
     status = call.Answered(std::move(status), status.ok() ? MemoryOf(*response) : 0);
     const std::shared_ptr<void> turn = call.ReleaseTurn();
     reactor->End(std::move(status));
-  });
+  };
+  const bool begun = threads_.Do(work, KeptFrom(reactor->call()));
   if (!begun) reactor->End(reactor->call().Answered(TooBusy()));
   return reactor;
 }
@@ -190,9 +195,10 @@ grpc::ServerWriteReactor<v1::ExportDumpResponse>* GuardedStackd::ExportDump(grpc
     reactor->End(std::move(admitted));
     return reactor;
   }
-  const bool begun = threads_.Do([this, reactor, request] {
+  const auto work = [this, reactor, request] {
     reactor->Send([&](const Sink& sink) { return service_->ExportDump(reactor->call(), *request, sink); });
-  });
+  };
+  const bool begun = threads_.Do(work, KeptFrom(reactor->call()));
   if (!begun) reactor->End(TooBusy());
   return reactor;
 }

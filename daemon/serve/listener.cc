@@ -18,6 +18,7 @@
 #include <string_view>
 #include <utility>
 
+#include "daemon/base/clock.h"
 #include "daemon/log/log.h"
 
 namespace stackd {
@@ -30,6 +31,7 @@ constexpr size_t kMaxTcpConnections = 2048;
 constexpr size_t kMaxConnectionsOfOne = 512;
 // With no fd left, accept() fails for as long as there are connections to accept.
 constexpr int kPauseMs = 100;
+constexpr int64_t kTellRefusedEveryNs = kNsPerSecond;
 
 ino_t InodeOf(int fd) {
   struct stat status;
@@ -70,8 +72,9 @@ void Listener::AddTcp(Fd tcp_socket, std::unique_ptr<Acceptor> acceptor) {
   acceptor_ = std::move(acceptor);
 }
 
-void Listener::Start(grpc::Server* server) {
+void Listener::Start(grpc::Server* server, std::function<bool(const UnixPeer&)> has_role) {
   server_ = server;
+  has_role_ = std::move(has_role);
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -91,15 +94,17 @@ std::optional<UnixPeer> Listener::PeerOf(const std::string& grpc_peer) const {
   int number = -1;
   std::from_chars(grpc_peer.data() + kFd.size(), grpc_peer.data() + grpc_peer.size(), number);
   std::lock_guard lock(mutex_);
-  const auto found = peers_.find(number);
-  if (found == peers_.end()) return std::nullopt;
-  return found->second;
+  const auto found = numbers_.find(number);
+  if (found == numbers_.end()) return std::nullopt;
+  return found->second.peer;
 }
 
 void Listener::Run() {
   pollfd waited[] = {{stop_.get(), POLLIN, 0}, {unix_socket_.get(), POLLIN, 0}, {tcp_socket_.get(), POLLIN, 0}};
   while (true) {
-    if (poll(waited, std::size(waited), -1) < 0) continue;
+    const int ready = poll(waited, std::size(waited), refused_ > 0 ? kTellRefusedEveryNs / kNsPerMs : -1);
+    TellRefused();
+    if (ready <= 0) continue;
     if (waited[0].revents != 0) return;
     if (waited[1].revents != 0) AcceptUnix();
     if (waited[2].revents != 0) AcceptTcp();
@@ -116,7 +121,7 @@ bool Listener::Admit(std::map<int, Connection>* connections, int fd, const std::
   if (is_full()) {
     std::erase_if(*connections, [](const auto& entry) { return InodeOf(entry.first) != entry.second.inode; });
     if (is_full()) {
-      Log(LogLevel::kWarning, "a connection is refused: there are too many", {{"from", from}});
+      Refuse("a connection is refused: there are too many", from);
       return false;
     }
   }
@@ -124,11 +129,29 @@ bool Listener::Admit(std::map<int, Connection>* connections, int fd, const std::
   return true;
 }
 
+void Listener::Refuse(const char* why, const std::string& from) {
+  ++refused_;
+  why_refused_ = why;
+  refused_from_ = from;
+  TellRefused();
+}
+
+void Listener::TellRefused() {
+  const int64_t now_ns = MonotonicNs();
+  if (refused_ == 0 || now_ns - told_ns_ < kTellRefusedEveryNs) return;
+  told_ns_ = now_ns;
+  Log(LogLevel::kWarning, why_refused_, {{"from", refused_from_}, {"count", std::exchange(refused_, 0)}});
+}
+
 Fd Listener::WithNumberOf(const UnixPeer& peer, Fd fd) {
+  const bool is_shared = has_role_ && !has_role_(peer);
   std::lock_guard lock(mutex_);
   while (fd.valid()) {
-    const auto [entry, is_new] = peers_.try_emplace(fd.get(), peer);
-    if (is_new || entry->second == peer) break;
+    Number& number = numbers_.try_emplace(fd.get(), Number{peer, is_shared}).first->second;
+    if (number.is_shared == is_shared && (is_shared || number.peer == peer)) {
+      number.peer = peer;
+      break;
+    }
     fd = Fd(fcntl(fd.get(), F_DUPFD_CLOEXEC, fd.get() + 1));
   }
   return fd;
@@ -145,7 +168,8 @@ void Listener::AcceptUnix() {
   if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size_bytes) != 0) return;
   const UnixPeer peer{.uid = credentials.uid, .is_elsewhere = credentials.pid == 0};
   fd = WithNumberOf(peer, std::move(fd));
-  if (!fd.valid() || !Admit(&unix_connections_, fd.get(), peer.Name(), false)) return;
+  if (!fd.valid()) return Refuse("a connection is refused: there is no number for it", peer.Name());
+  if (!Admit(&unix_connections_, fd.get(), peer.Name(), false)) return;
   grpc::AddInsecureChannelFromFd(server_, fd.Release());
 }
 

@@ -6,6 +6,7 @@
 #include <grpcpp/server_builder.h>
 #include <sys/types.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -28,7 +29,8 @@ class Listener {
 
   // Both before Start. `acceptor`: of the server, with the credentials of that socket.
   void AddTcp(Fd tcp_socket, std::unique_ptr<Acceptor> acceptor);
-  void Start(grpc::Server* server);
+  // `has_role`: whether a user may do anything now; without it, each may.
+  void Start(grpc::Server* server, std::function<bool(const UnixPeer&)> has_role = {});
   // Accepts nothing more. Before the server is shut down.
   void Stop();
 
@@ -41,15 +43,24 @@ class Listener {
     ino_t inode = 0;
     std::string from;
   };
+  // Of a connection: whose it may be.
+  struct Number {
+    UnixPeer peer;           // the last one
+    bool is_shared = false;  // by all who have no role
+  };
 
   void Run();
   void AcceptUnix();
   void AcceptTcp();
   // A duplicate of `fd` whose number never was one of another user: a call that outlives its connection must not be taken
-  // for one of whoever got the number next.
+  // for one of whoever got the number next. Users without a role share theirs, for there may be very many: taken for
+  // another one of them nobody gains anything.
   Fd WithNumberOf(const UnixPeer& peer, Fd fd);
   // Whether there is room for another one. `from`: a user or a host; `is_anybody`: it does not tell callers apart.
   bool Admit(std::map<int, Connection>* connections, int fd, const std::string& from, bool is_anybody);
+  // One line a second.
+  void Refuse(const char* why, const std::string& from);
+  void TellRefused();
 
   const Fd unix_socket_;
   const std::string unix_path_;
@@ -58,11 +69,17 @@ class Listener {
   std::unique_ptr<Acceptor> acceptor_;
   Fd stop_;
   grpc::Server* server_ = nullptr;
+  std::function<bool(const UnixPeer&)> has_role_;
   std::thread thread_;
-  std::map<int, Connection> unix_connections_, tcp_connections_;  // of the thread
+  // Of the thread.
+  std::map<int, Connection> unix_connections_, tcp_connections_;
+  int64_t refused_ = 0;  // and not told yet
+  int64_t told_ns_ = 0;
+  const char* why_refused_ = "";
+  std::string refused_from_;
 
   mutable std::mutex mutex_;
-  std::map<int, UnixPeer> peers_;
+  std::map<int, Number> numbers_;
 };
 
 }  // namespace stackd

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "daemon/access/access_control.h"
+#include "daemon/access/each_second.h"
 #include "daemon/base/clock.h"
 #include "daemon/log/log.h"
 #include "daemon/serve/guarded_service.h"
@@ -122,6 +123,7 @@ struct Server::State {
   HealthService health;
   std::vector<std::string> addresses;
   std::unique_ptr<grpc::Server> server;
+  std::unique_ptr<EachSecond> each_second;
 };
 
 Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -175,13 +177,21 @@ Result<std::unique_ptr<Server>> Server::Start(const ServedParts& parts, const Li
   const auto set_mode = [path = *socket_path](const AccessRules& rules) { SetSocketMode(path, rules); };
   set_mode(*state->access.file->Current());
   state->access.file->OnChange(set_mode);
-  state->listener.Start(state->server.get());
+  state->listener.Start(state->server.get(), [file = state->access.file.get()](const UnixPeer& peer) {
+    return file->Current()->For({.unix_peer = peer}, geteuid()).role != Role::kNone;
+  });
+  state->each_second = std::make_unique<EachSecond>([access = &state->access] {
+    access->file->Current();
+    access->audit.WriteRest(MonotonicNs());
+  });
   return std::unique_ptr<Server>(new Server(std::move(state)));
 }
 
 const std::vector<std::string>& Server::addresses() const { return state_->addresses; }
 
 void Server::Drain(int64_t timeout_ns) {
+  // It may set the mode of the socket, whose place another daemon may have from here on.
+  state_->each_second.reset();
   state_->listener.Stop();
   state_->health.Drain();
   state_->stackd.EndStreams();

@@ -34,6 +34,8 @@ constexpr auto kLongestWait = std::chrono::seconds(60);
 constexpr int32_t kMaxStackBytes = 256 << 10;
 constexpr int32_t kDefaultPageSize = 100;
 constexpr int32_t kMaxPageSize = 1000;
+// Their list is a small answer.
+constexpr size_t kFewProcesses = 16;
 constexpr size_t kMaxRequestIdBytes = 256;
 constexpr size_t kKeptUnstored = 4;
 // Each holds a whole dump in memory and a thread for as long as its reader is slow.
@@ -171,7 +173,7 @@ void StackdService::KeepIfUnstored(const SharedDump& dump) {
   if (unstored_.size() > kKeptUnstored) unstored_.pop_back();
 }
 
-grpc::Status StackdService::ListProcesses(Call&, const v1::ListProcessesRequest& request,
+grpc::Status StackdService::ListProcesses(Call& call, const v1::ListProcessesRequest& request,
                                           v1::ListProcessesResponse* response) {
   if (request.page_size() < 0) return BadField("page_size", "page_size must not be negative", "BAD_PAGE_SIZE");
   size_t page_size =
@@ -183,6 +185,9 @@ grpc::Status StackdService::ListProcesses(Call&, const v1::ListProcessesRequest&
     last = *place;
   }
   std::vector<ProcessDescription> processes = parts_.collector->Processes();
+  if (processes.size() > kFewProcesses) {
+    if (grpc::Status turn = call.TakeTurn(); !turn.ok()) return turn;
+  }
   auto place = [](const ProcessDescription& process) { return PagePlace{process.connect_wall_ns, process.id}; };
   std::sort(processes.begin(), processes.end(),
             [&](const auto& a, const auto& b) { return place(b).ComesAfter(place(a)); });
@@ -205,22 +210,6 @@ grpc::Status StackdService::GetProcess(Call&, const v1::GetProcessRequest& reque
   return found.response;
 }
 
-Result<StackdService::SharedDump> StackdService::ChargedDump(Call& call, const std::string& process_id,
-                                                             const CaptureRequest& request) {
-  const auto key = std::pair(process_id, request.max_stack_bytes);
-  {
-    std::lock_guard lock(mutex_);
-    if (!capturing_.contains(key)) {
-      if (Result<void> may = call.ChargeCapture(); !may) return std::unexpected(may.error());
-    }
-    ++capturing_[key];
-  }
-  Result<SharedDump> dump = parts_.pipeline->CreateDump(process_id, request);
-  std::lock_guard lock(mutex_);
-  if (const auto running = capturing_.find(key); --running->second == 0) capturing_.erase(running);
-  return dump;
-}
-
 Result<StackdService::SharedDump> StackdService::Dump(Call& call, const std::string& process_id,
                                                       const v1::CreateDumpRequest& request, int64_t deadline_ns) {
   CaptureRequest capture{.trigger = Trigger::kRequest, .deadline_ns = deadline_ns};
@@ -229,7 +218,7 @@ Result<StackdService::SharedDump> StackdService::Dump(Call& call, const std::str
   }
   SharedDump made;
   auto make = [&]() -> Result<std::string> {
-    Result<SharedDump> dump = ChargedDump(call, process_id, capture);
+    Result<SharedDump> dump = parts_.pipeline->CreateDump(process_id, capture, [&] { return call.ChargeCapture(); });
     if (!dump) return std::unexpected(dump.error());
     made = *dump;
     KeepIfUnstored(made);
@@ -264,14 +253,14 @@ grpc::Status StackdService::CreateDump(Call& call, const v1::CreateDumpRequest& 
         status,
         {.resource_type = kProcessType, .resource_name = found.process.name(), .retry_after_ns = call.retry_after_ns()});
   }
-  call.TakeTurn();
+  if (grpc::Status turn = call.TakeTurn(); !turn.ok()) return turn;
   *response = Answer(*dump, request.frames(), request.view());
   return grpc::Status::OK;
 }
 
 grpc::Status StackdService::GetDump(Call& call, const v1::GetDumpRequest& request, v1::Dump* response) {
   if (!v1::FrameFilter_IsValid(request.frames())) return BadFrames();
-  call.TakeTurn();
+  if (grpc::Status turn = call.TakeTurn(); !turn.ok()) return turn;
   Result<SharedDump> dump = FindDump(request.name());
   if (!dump) return StoreFailure(dump.error(), "name", request.name());
   *response = Answer(*dump, request.frames(), request.view());
@@ -283,7 +272,7 @@ grpc::Status StackdService::ListDumps(Call& call, const v1::ListDumpsRequest& re
     return BadField("trigger", "trigger must be REQUEST, HANG, CRASH or SELF", "BAD_FILTER");
   }
   DumpQuery query{request.parent(), request.filter(), request.page_size(), request.page_token(), request.trigger()};
-  call.TakeTurn();
+  if (grpc::Status turn = call.TakeTurn(); !turn.ok()) return turn;
   Result<DumpPage> page = parts_.store->List(query);
   if (!page) return StoreFailure(page.error(), "parent", request.parent());
   response->set_next_page_token(page->next_page_token);
@@ -337,9 +326,14 @@ grpc::Status StackdService::ResymbolizeDump(Call& call, const v1::ResymbolizeDum
     if (!newest) return StoreFailure(newest.error(), "name", name);
     name = *newest;
   }
-  Result<SharedDump> dump = parts_.pipeline->Resymbolize(name, deadline_ns);
-  if (!dump) return StoreFailure(dump.error(), "name", name);
-  call.TakeTurn();
+  Result<SharedDump> dump = parts_.pipeline->Resymbolize(name, deadline_ns, [&] { return call.ChargeCapture(); });
+  if (!dump) {
+    const Code code = dump.error().code;
+    const bool is_of_store = code != Code::kResourceExhausted && code != Code::kDeadlineExceeded;
+    if (is_of_store) return StoreFailure(dump.error(), "name", name);
+    return ToGrpcStatus(dump.error(), {.retry_after_ns = call.retry_after_ns()});
+  }
+  if (grpc::Status turn = call.TakeTurn(); !turn.ok()) return turn;
   *response = Answer(*dump, v1::ALL_FRAMES, request.view());
   return grpc::Status::OK;
 }
@@ -362,6 +356,7 @@ Result<v1::DumpComparison> StackdService::Compare(const ComparedDumps& names) co
 grpc::Status StackdService::CompareDumps(Call& call, const v1::CompareDumpsRequest& request, v1::DumpComparison* response) {
   std::unique_lock turn(comparing_, std::min(call.deadline(), std::chrono::system_clock::now() + kLongestWait));
   if (!turn) return ToGrpcStatus({Code::kDeadlineExceeded, "other comparisons took too long"});
+  if (grpc::Status has_turn = call.TakeTurn(); !has_turn.ok()) return has_turn;
   Result<ComparedDumps> names = ChooseComparedDumps(*parts_.store, request.before(), request.after());
   if (!names) return StoreFailure(names.error(), "before", request.before());
   Result<v1::DumpComparison> comparison = Compare(*names);
@@ -375,7 +370,7 @@ grpc::Status StackdService::CompareDumps(Call& call, const v1::CompareDumpsReque
 
 grpc::Status StackdService::ListStackGroups(Call& call, const v1::ListStackGroupsRequest& request,
                                             v1::ListStackGroupsResponse* response) {
-  call.TakeTurn();
+  if (grpc::Status turn = call.TakeTurn(); !turn.ok()) return turn;
   Result<GroupPage> page = parts_.store->ListGroups({request.filter(), request.page_size(), request.page_token()});
   if (!page) return StoreFailure(page.error(), "page_token", "", kGroupType);
   response->set_next_page_token(page->next_page_token);

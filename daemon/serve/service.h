@@ -5,11 +5,9 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <utility>
 
 #include "daemon/collect/collector.h"
 #include "daemon/export/export.h"
@@ -69,8 +67,6 @@ class StackdService {
   Result<v1::DumpComparison> Compare(const ComparedDumps& names) const;
   Result<SharedDump> Dump(Call& call, const std::string& process_id, const v1::CreateDumpRequest& request,
                           int64_t deadline_ns);
-  // CreateDump of the pipeline; the caller is charged for it unless another call causes the same capture.
-  Result<SharedDump> ChargedDump(Call& call, const std::string& process_id, const CaptureRequest& request);
   void KeepIfUnstored(const SharedDump& dump);
 
   const ServedParts parts_;
@@ -82,8 +78,6 @@ class StackdService {
   std::timed_mutex comparing_;
 
   mutable std::mutex mutex_;
-  // Calls in the pipeline, by what makes them share a capture.
-  std::map<std::pair<std::string, uint32_t>, int> capturing_;
   // The last few that the store did not take: whoever made one can still export it.
   std::deque<SharedDump> unstored_;
 };

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <thread>
 
@@ -854,6 +855,24 @@ TEST_F(ServiceTest, ServesTcpToo) {
   v1::Daemon daemon;
   grpc::ClientContext context;
   EXPECT_TRUE(stub->GetDaemon(&context, v1::GetDaemonRequest(), &daemon).ok());
+}
+
+TEST_F(ServiceTest, LetsAUserConnectWhomTheRulesNameLaterThoughNobodyCalls) {
+  ServedParts parts = Parts();
+  parts.dir = dir_ + "/own";
+  ASSERT_EQ(mkdir(parts.dir.c_str(), 0755), 0);
+  const std::string rules = dir_ + "/access.yaml";
+  std::ofstream(rules) << "loopback: none\n";
+  auto server = Server::Start(parts, {.access_file = rules});
+  ASSERT_TRUE(server.has_value()) << server.error().message;
+  const auto mode = [&] { return std::filesystem::status(parts.dir + "/api.sock").permissions(); };
+  ASSERT_EQ(mode(), std::filesystem::perms(0600));
+  std::ofstream(rules) << "access: [{uid: 12345, role: read}]\n";
+  const int64_t begin_ns = MonotonicNs();
+  while (mode() != std::filesystem::perms(0666)) {
+    ASSERT_LT(MonotonicNs() - begin_ns, 20 * kNsPerSecond);
+    std::this_thread::sleep_for(milliseconds(10));
+  }
 }
 
 TEST_F(ServiceTest, IsNotStartedTwice) {

@@ -1,7 +1,5 @@
 #include "daemon/serve/unread_answers.h"
 
-#include <chrono>
-
 #include "daemon/base/clock.h"
 
 namespace stackd {
@@ -9,20 +7,8 @@ namespace {
 
 // The largest answer takes a second on a line of 32 Mbit/s.
 constexpr int64_t kReadWithinNs = 60 * kNsPerSecond;
-constexpr auto kLookEvery = std::chrono::seconds(1);
 
 }  // namespace
-
-UnreadAnswers::UnreadAnswers() : thread_([this] { Run(); }) {}
-
-UnreadAnswers::~UnreadAnswers() {
-  {
-    std::lock_guard lock(mutex_);
-    ending_ = true;
-    ended_.notify_all();
-  }
-  thread_.join();
-}
 
 void UnreadAnswers::Add(grpc::CallbackServerContext* context) {
   std::lock_guard lock(mutex_);
@@ -34,14 +20,12 @@ void UnreadAnswers::Remove(grpc::CallbackServerContext* context) {
   given_ns_.erase(context);
 }
 
-void UnreadAnswers::Run() {
-  std::unique_lock lock(mutex_);
-  while (!ended_.wait_for(lock, kLookEvery, [this] { return ending_; })) {
-    const int64_t now_ns = MonotonicNs();
-    for (auto& [context, given_ns] : given_ns_) {
-      // With the lock held, for Remove waits for it before the context goes. gRPC calls back on other threads.
-      if (now_ns - given_ns > kReadWithinNs) context->TryCancel();
-    }
+void UnreadAnswers::EndOld() {
+  std::lock_guard lock(mutex_);
+  const int64_t now_ns = MonotonicNs();
+  for (auto& [context, given_ns] : given_ns_) {
+    // With the lock held, for Remove waits for it before the context goes. gRPC calls back on other threads.
+    if (now_ns - given_ns > kReadWithinNs) context->TryCancel();
   }
 }
 

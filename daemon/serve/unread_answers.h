@@ -3,32 +3,27 @@
 
 #include <grpcpp/server_context.h>
 
-#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <thread>
+
+#include "daemon/access/each_second.h"
 
 namespace stackd {
 
 // Thread-safe.
 class UnreadAnswers {
  public:
-  UnreadAnswers();
-  ~UnreadAnswers();
-
   // From the answer on, until the call is done, which must be told before the context goes.
   void Add(grpc::CallbackServerContext* context);
   void Remove(grpc::CallbackServerContext* context);
 
  private:
-  void Run();
+  void EndOld();
 
   std::mutex mutex_;
-  std::condition_variable ended_;
-  bool ending_ = false;
   std::map<grpc::CallbackServerContext*, int64_t> given_ns_;
-  std::thread thread_;
+  EachSecond each_second_{[this] { EndOld(); }};
 };
 
 }  // namespace stackd

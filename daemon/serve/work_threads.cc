@@ -14,11 +14,12 @@ WorkThreads::~WorkThreads() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-bool WorkThreads::Do(std::function<void()> work) {
+bool WorkThreads::Do(std::function<void()> work, size_t kept_free) {
   std::lock_guard lock(mutex_);
+  const size_t busy = threads_.size() - idle_ + work_.size();
+  if (busy + kept_free >= max_threads_) return false;
   // Work that stands in the queue has an idle thread each, which is about to take it.
   if (work_.size() >= idle_) {
-    if (threads_.size() >= max_threads_) return false;
     try {
       threads_.emplace_back([this] { Run(); });
     } catch (const std::system_error&) {

@@ -17,8 +17,8 @@ class WorkThreads {
   // Waits for all work.
   ~WorkThreads();
 
-  // Never waits. False when all threads are busy, and there may be no more of them: `work` is not done.
-  bool Do(std::function<void()> work);
+  // Never waits. False when all threads but `kept_free` are busy, and where no more can be made: `work` is not done.
+  bool Do(std::function<void()> work, size_t kept_free = 0);
 
  private:
   void Run();

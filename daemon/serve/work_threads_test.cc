@@ -27,6 +27,18 @@ TEST(WorkThreads, DoSoMuchAtATimeAndRefuseTheRest) {
   EXPECT_EQ(done, 3);
 }
 
+TEST(WorkThreads, KeepSomeFree) {
+  std::latch go_on(1);
+  WorkThreads threads(3);
+  const auto wait = [&] { go_on.wait(); };
+  EXPECT_TRUE(threads.Do(wait, 1));
+  EXPECT_TRUE(threads.Do(wait, 1));
+  EXPECT_FALSE(threads.Do(wait, 1));
+  EXPECT_TRUE(threads.Do(wait));
+  EXPECT_FALSE(threads.Do(wait));
+  go_on.count_down();
+}
+
 TEST(WorkThreads, AreUsedAgain) {
   WorkThreads threads(1);
   for (int i = 0; i < 100; ++i) {

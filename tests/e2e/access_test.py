@@ -244,6 +244,21 @@ class AccessTest(StackdTest):
         self.assertIn("needs dump", daemon.ctl("dump").err)
 
     @unittest.skipUnless(os.geteuid() == 0, "only root can call as other users")
+    def test_users_without_a_role_take_no_numbers_from_others(self):
+        """However many of them connect."""
+        daemon = self.start_daemon(extra_args=["--access", self.write_access("access: [{uid: 1001, role: read}]")])
+        numbers = []
+        for uid in (1001, *range(2001, 2007)):
+            user, number, is_gone = self.connection_of(uid, daemon)
+            numbers.append(number)
+            user.kill()
+            user.wait()
+            eventually("the connection is gone", is_gone)
+        self.assertNotIn(numbers[0], numbers[1:])
+        self.assertLessEqual(len(set(numbers[1:])), 2, numbers)
+        self.assertIn("uid:2001 has the role none", self.as_user(2001, daemon, "ps").err)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can call as other users")
     def test_without_rules_nobody_else_can_connect(self):
         daemon = self.start_daemon()
         self.assertEqual(0o600, stat.S_IMODE((self.dir / "api.sock").stat().st_mode))

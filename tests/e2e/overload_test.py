@@ -8,12 +8,14 @@ import pathlib
 import resource
 import socket
 import statistics
+import subprocess
 import threading
 import time
 import unittest
 
 from grpc_peer import grpc, needs_grpcio, reason, text_field, unary
-from harness import LIMIT_S, OK, PARTIAL, StackdTest, agent_held, eventually
+from hang_victims_test import Cgroup
+from harness import LIMIT_S, OK, PARTIAL, STACKCTL, StackdTest, agent_held, eventually
 
 MIB = 1 << 20
 
@@ -205,22 +207,49 @@ class OverloadTest(StackdTest):
         stop()
         self.assertEqual(grpc.StatusCode.RESOURCE_EXHAUSTED, error.exception.code())
         self.assertIn(b"google.rpc.RetryInfo", dict(error.exception.trailing_metadata())["grpc-status-details-bin"])
-
-        def lines_of_all():
-            """The line of the last ones comes with the next refusal that is a second later."""
-            lines = [c for c in self.calls() if c["reason"] == "CALL_RATE_LIMITED"]
-            if sum(c["count"] for c in lines) >= refused["CALL_RATE_LIMITED"]:
-                return lines
-            calls = [unary(channel, "ListProcesses").future(b"", timeout=LIMIT_S) for _ in range(50)]
-            for call in calls:
-                call.exception()
-            return None
-
-        lines = eventually("each refusal is in the audit", lines_of_all)
-        print(f"flood: {served[0]} served, refused {refused}, {len(lines)} audit lines for them")
+        lines = lambda: [c for c in self.calls() if c["status"] == "RESOURCE_EXHAUSTED"]
+        # And the one of the channel above.
+        total = sum(refused.values()) + 1
+        eventually("all of them are told of", lambda: sum(c["count"] for c in lines()) == total)
+        print(f"flood: {served[0]} served, refused {refused}, {len(lines())} audit lines for them")
         self.assertEqual({"CALL_RATE_LIMITED"}, set(refused) - {"TOO_MANY_CALLS"})
-        self.assertLess(len(lines), 30)
+        self.assertLess(len(lines()), 30)
         self.say("flood", times)
+
+    def test_a_flood_of_calls_that_need_another_role_is_a_few_lines(self):
+        delete = unary(self.channel(), "DeleteDump")
+        for _ in range(300):
+            self.assertEqual(grpc.StatusCode.PERMISSION_DENIED, delete.future(b"", timeout=LIMIT_S).code())
+        lines = lambda: [c for c in self.calls() if c["status"] == "PERMISSION_DENIED"]
+        eventually("all of them are told of", lambda: sum(c["count"] for c in lines()) == 300)
+        print(f"300 calls of a role that is missing: {len(lines())} audit lines")
+        self.assertLess(len(lines()), 30)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can call as other users")
+    def test_two_callers_cannot_have_all_threads(self):
+        """Each has as many calls under way as one may, and all of them wait."""
+        access = self.dir / "access.yaml"
+        access.write_text("access: [{uid: 1001, role: read}]\n")
+        self.dir.chmod(0o755)
+        self.daemon.kill()
+        self.daemon.extra_args += ["--access", str(access)]
+        self.daemon.start()
+        victim = self.start_victim("waiting_threads", 1)
+        self.daemon.await_process(victim.pid)
+        Cgroup(self, "freezer", victim.pid).freeze()
+        calls = [unary(channel, "CreateDump").future(b"", timeout=30)
+                 for channel in (self.channel(), self.channel(self.daemon.address)) for _ in range(128)]
+        for call in calls:
+            self.addCleanup(call.cancel)
+        is_refused = lambda call: call.done() and call.exception() and reason(call.exception()) == "TOO_MANY_CALLS"
+        eventually("there are no more threads for them", lambda: any(map(is_refused, calls)))
+        third = subprocess.run(["setpriv", "--reuid=1001", "--clear-groups", STACKCTL, "--address", self.daemon.address, "ps"],
+                               capture_output=True, text=True, timeout=LIMIT_S)
+        self.assertEqual(OK, third.returncode, third.stderr)
+        refused = sum(call.done() for call in calls)
+        self.assertTrue(all(is_refused(call) for call in calls if call.done()))
+        print(f"two callers with 128 calls each: {refused} refused, {sum(not call.done() for call in calls)} under way, "
+              "a third one is served")
 
     def test_calls_of_reflection_that_never_end_are_in_nobodys_way(self):
         """Each holds a thread: these are bounded, and no other call needs one of them."""
@@ -260,6 +289,9 @@ class OverloadTest(StackdTest):
         self.assertEqual([OK] * 6, codes)
         seventh = self.daemon.ctl("dump", address=self.address)
         self.assertIn("loopback asks for more than 6 dumps a minute", seventh.err)
+        with self.assertRaises(grpc.RpcError) as error:
+            unary(self.channel(), "ResymbolizeDump")(b"", timeout=LIMIT_S)
+        self.assertEqual("CAPTURE_RATE_LIMITED", reason(error.exception))
         self.assertEqual(OK, self.daemon.ctl("dump").code)
 
     def test_requests_of_10_mb(self):
