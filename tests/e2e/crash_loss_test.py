@@ -311,7 +311,7 @@ class SharedFolderTest(StackdTest):
         [aside] = self.dir.glob("spool.*")
         self.assertEqual(1, len(list(aside.glob("*.crash"))))
         eventually("it is said", lambda: str(aside) in daemon.log())
-        self.assertIn(str(aside), str(daemon.ctl_json("doctor")))
+        self.assertIn(str(aside), daemon.ctl("doctor").text)
         daemon.kill()
         pid = self.crash()
         daemon.start()
