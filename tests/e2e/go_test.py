@@ -76,20 +76,24 @@ class GoTest(StackdTest):
                 victim = self.start(self.build(toolchain, "many"), "10000", "spin",
                                     env={"GODEBUG": "asyncpreemptoff=1", "GOMAXPROCS": "2"})
                 daemon.await_process(victim.pid)
-                # It is ready before each goroutine has come to where it stays.
-                dump = eventually("10,000 wait and one spins", lambda: self.many_and_one_that_spins(daemon, victim.pid))
+                # It is ready before each goroutine has come to where it stays. And once one spins, nobody may be left who
+                # opens the program's file for the daemon.
+                eventually("10,000 wait", lambda: self.many_and(None, daemon, victim.pid))
+                self.assertEqual("spins", victim.ask("spin"))
+                dump = eventually("one spins", lambda: self.many_and("main.spin", daemon, victim.pid))
                 group = max(dump.groups, key=lambda g: int(g.get("taskCount", 0)))
                 self.assertEqual(int(group["taskCount"]), 10000)
                 victim.kill()
 
-    def many_and_one_that_spins(self, daemon, pid):
-        """The dump, if it has them all."""
+    def many_and(self, running_function, daemon, pid):
+        """The dump, if it has 10,000 that wait, and one that runs in this function."""
         dump = daemon.dump(pid)
         tasks = dump.resource["tasks"]
         waits = [t.get("waitReason") for t in tasks]
         running = [self.functions(dump, t["tid"]) for t in tasks if t.get("state") == "running" and "tid" in t]
         all_wait = waits.count("sync.Mutex.Lock") + waits.count("semacquire") == 10000
-        return dump if all_wait and ["main.spin", "runtime.goexit"] in running else None
+        runs = running_function is None or [running_function, "runtime.goexit"] in running
+        return dump if all_wait and runs else None
 
     def functions(self, dump, tid):
         """Of a thread; none of one that came after its dump began."""

@@ -1,5 +1,6 @@
-// Many goroutines in one place, and one that never gives way if asked; by the stackd package it can be dumped. For each line it
-// makes the runtime's own profile of them, which stops the world, and says how many milliseconds that took.
+// Many goroutines in one place; by the stackd package it can be dumped. With a second argument, the first line on stdin has one
+// more begin, which never gives way. For each other line it makes the runtime's own profile of them, which stops the world, and
+// says how many milliseconds that took.
 package main
 
 import (
@@ -38,11 +39,13 @@ func main() {
 		go waitForMutex(&begun)
 	}
 	begun.Wait()
-	for i := 2; i < len(os.Args); i++ {
-		go spin()
-	}
 	fmt.Println("ready")
-	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+	lines := bufio.NewScanner(os.Stdin)
+	if len(os.Args) > 2 && lines.Scan() {
+		go spin()
+		fmt.Println("spins")
+	}
+	for lines.Scan() {
 		begin := time.Now()
 		pprof.Lookup("goroutine").WriteTo(io.Discard, 2)
 		fmt.Println(time.Since(begin).Seconds() * 1e3)
