@@ -201,11 +201,10 @@ STACKD_HANDLER static struct stackd_managed_bytes read_bytes(const struct runtim
                                                              const struct stackd_managed_thread* thread, uint64_t address) {
   const struct stackd_cpython_layout* layout = runtime->layout;
   struct stackd_managed_bytes none = {0, 0};
-  uint64_t type;
-  uint64_t size_bytes;
-  bool good = read_word(thread, address + 8, &type) && type == runtime->bytes_type &&
-              read_word(thread, address + layout->bytes_size, &size_bytes) && size_bytes < 1u << 24;
-  return good ? (struct stackd_managed_bytes){address + layout->bytes_data, (uint32_t)size_bytes} : none;
+  uint64_t block[STACKD_CPYTHON_BYTES_BYTES / 8];
+  if (!stackd_managed_read(thread, address, block, layout->bytes_size + 8) || block[1] != runtime->bytes_type) return none;
+  uint64_t size_bytes = word_at(block, layout->bytes_size);
+  return size_bytes < 1u << 24 ? (struct stackd_managed_bytes){address + layout->bytes_data, (uint32_t)size_bytes} : none;
 }
 
 /* False if this is no code object. */

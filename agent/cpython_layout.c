@@ -215,12 +215,14 @@ static bool take_all(const uint64_t* words, const struct places* places, struct 
               take(words, places->code_lines, STACKD_CPYTHON_CODE_BYTES - 8, &out->code_lines) &&
               take(words, places->code_first_line, STACKD_CPYTHON_CODE_BYTES - 8, &out->code_first_line) &&
               take(words, places->code_instructions, STACKD_CPYTHON_CODE_BYTES, &out->code_instructions) &&
-              take(words, places->bytes_size, 64, &out->bytes_size) &&
+              take(words, places->bytes_size, STACKD_CPYTHON_BYTES_BYTES - 8, &out->bytes_size) &&
               take(words, places->bytes_data, 64, &out->bytes_data) &&
               take(words, places->text_state, STACKD_CPYTHON_TEXT_BYTES - 8, &out->text_state) &&
               take(words, places->text_length, STACKD_CPYTHON_TEXT_BYTES - 8, &out->text_length) &&
               take(words, places->text_ascii_bytes, STACKD_CPYTHON_TEXT_BYTES, &out->text_ascii_bytes);
-  if (!good || out->gil_locked < gil || out->gil_holder < gil) return false;
+  /* Behind the type, which is copied with it. */
+  if (!good || out->bytes_size < 16) return false;
+  if (out->gil_locked < gil || out->gil_holder < gil) return false;
   out->gil_locked -= gil;
   out->gil_holder -= gil;
   /* PyCompactUnicodeObject adds the length and the address of a copy in UTF-8. */

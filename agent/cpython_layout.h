@@ -52,6 +52,7 @@ struct stackd_cpython_layout {
 #define STACKD_CPYTHON_FRAME_BYTES 128u
 #define STACKD_CPYTHON_CODE_BYTES 256u
 #define STACKD_CPYTHON_TEXT_BYTES 80u
+#define STACKD_CPYTHON_BYTES_BYTES 72u
 
 /* NULL if nothing is known of this version. From 3.13 on the runtime tells its offsets itself: these are read from
  * `runtime`, checked, and written to `*own`. */
