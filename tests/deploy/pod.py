@@ -293,8 +293,10 @@ class Pod:
     def close(self):
         for container in reversed(self.containers):
             container.delete()
-        for folder in [*CGROUPS.glob(f"*/{self.id}"), *CGROUPS.glob(self.id)]:
-            with contextlib.suppress(OSError):
+        # Of containers, too, where a process of the test's was still in one when it ended.
+        for folder in [*CGROUPS.glob(f"*/{self.id}/*/"), *CGROUPS.glob(f"{self.id}/*/"), *CGROUPS.glob(f"*/{self.id}"),
+                       *CGROUPS.glob(self.id)]:
+            with contextlib.suppress(FileNotFoundError):
                 folder.rmdir()
         subprocess.run(["umount", "--lazy", self.volume], check=False)
         shutil.rmtree(self.dir, ignore_errors=True)
@@ -374,6 +376,16 @@ class Pod:
             return dumps if len(dumps) >= count else None
 
         return eventually(f"{count} dumps are stored ({args})", find, limit_s)
+
+    def await_spool_read(self):
+        """All that lies in the spool now has been looked at. It is read in rounds, in any order: two rounds are awaited."""
+        for number in range(2):
+            marker = self.volume / "spool" / f"{number:032x}.crash"
+            eventually("the sidecar has made the spool", marker.parent.exists)
+            marker.write_bytes(b"no crash" * 1000)  # whole, and nonsense: no writer is waited for
+            aside = marker.with_name(marker.name + ".bad")
+            eventually("the spool is read", aside.exists)
+            aside.unlink()
 
     def whole(self, name):
         return Dump(json.loads(self.ctl("export", name, "-f", "json").out))

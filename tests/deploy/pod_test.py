@@ -337,6 +337,7 @@ class SidecarTest(PodTestCase):
         crashes = pod.await_dumps("--crashes", count=2)
         self.assertEqual(2, len({dump["name"] for dump in crashes}))
         pod.restart_sidecar()
+        pod.await_spool_read()
         self.assertEqual(2, len(pod.dumps("--crashes")))
 
     def test_killed_for_its_memory_it_comes_back_and_the_application_has_not_noticed(self):
@@ -411,6 +412,7 @@ class ApplicationTest(PodTestCase):
         process, = pod.await_processes()
         with self.full(app):
             self.assertEqual("COMPLETE", pod.dump(process["name"]).state)
+            self.assertGreater(app.memory(), app.memory("limit") - MIB)
             app.say("go")
             self.assertEqual(SEGFAULT, app.wait(), app.output())
         crash, = pod.await_dumps("--crashes")
@@ -418,16 +420,19 @@ class ApplicationTest(PodTestCase):
 
     @contextlib.contextmanager
     def full(self, container):
-        """A process takes what the container has left of its memory, but for a few pages, and stays."""
-        code = ("import sys, mmap\nsys.stdin.readline()\nleft = int(sys.argv[1])\nkept = mmap.mmap(-1, left)\n"
-                "for at in range(0, left, 4096): kept[at] = 1\nprint('full', flush=True)\nsys.stdin.readline()\n")
-        left = container.memory("limit") - container.memory() - 10 * MIB
-        hog = subprocess.Popen(["/usr/bin/python3", "-c", code, str(left)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        """A process takes what the container has left of its memory, but for some pages, and stays."""
+        code = ("import sys, mmap\nkept = mmap.mmap(-1, int(sys.argv[1]))\n"
+                "for start in range(0, len(kept), 65536):\n"
+                "    sys.stdin.readline()\n    kept[start : start + 65536] = bytes(65536)\n    print(flush=True)\n"
+                "sys.stdin.readline()\n")
+        limit = container.memory("limit")
+        hog = subprocess.Popen(["/usr/bin/python3", "-c", code, str(limit)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         try:
             container.join_cgroup(hog.pid)
-            hog.stdin.write(b"go\n")
-            hog.stdin.flush()
-            self.assertEqual(b"full\n", hog.stdout.readline())
+            while container.memory() < limit - MIB:
+                hog.stdin.write(b"\n")
+                hog.stdin.flush()
+                self.assertEqual(b"\n", hog.stdout.readline())
             yield
         finally:
             hog.kill()
@@ -473,6 +478,8 @@ class FullVolumeTest(PodTestCase):
         self.assertLess(time.monotonic() - started, 5)
         # And half a record is none.
         pod.start_sidecar()
+        (pod.volume / "ballast").unlink()
+        pod.await_spool_read()
         self.assertEqual([], pod.dumps("--crashes"))
 
 
