@@ -130,6 +130,8 @@ def main():
     parser.add_argument("--list", action="store_true")
     arguments = parser.parse_args()
 
+    # Under nohup it is ignored, and so by all that is started here: not what programs expect.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     sys.path[:0] = map(str, FOLDERS)
     names = arguments.names or [path.stem for folder in FOLDERS for path in sorted(folder.glob("*_test.py"))]
     suite = unittest.defaultTestLoader.loadTestsFromNames(names)
