@@ -1,12 +1,10 @@
 // The daemon: builds the stages, serves until it is told to end.
 #include <fcntl.h>
-#include <malloc.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -53,10 +51,6 @@ int Fail(const std::string& sentence) {
   fprintf(stderr, "stackd: %s\n", sentence.c_str());
   return 1;
 }
-
-// Each dump has threads of its own, and glibc gives new threads new heaps, up to eight for a processor: as many heaps as no
-// more than one dump needs were filled, page by page, and kept. No more threads run at once than there are processors.
-void ShareHeaps() { mallopt(M_ARENA_MAX, static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))); }
 
 // One fd per process, ring and mapped file adds up.
 void RaiseFdLimit() {
@@ -171,7 +165,6 @@ void EndAnywayInTime(std::binary_semaphore* is_ending) {
 }
 
 int Run(const Config& config, const Locator& locator) {
-  ShareHeaps();
   sigset_t end_signals = BlockEndSignals();
   static std::binary_semaphore is_ending(0);
   EndAnywayInTime(&is_ending);
