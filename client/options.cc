@@ -107,7 +107,14 @@ Examples:
       take_name(dump, "PROCESS", "A pid, a name or processes/...; may be left out when there is only one");
   dump->add_option("--pid", options->pid,
                    "A process without an agent: what its runtime keeps in memory, if you may read it; no native stacks")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Validator(
+          [](const std::string& text) {
+            const bool is_number = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+            return is_number && text.find_first_not_of('0') != std::string::npos
+                       ? std::string()
+                       : "\"" + text + "\" is not the number of a process";
+          },
+          ""))
       ->excludes(process)
       ->type_name("N");
   AddFormat(dump, options, printed);

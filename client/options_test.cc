@@ -113,6 +113,7 @@ TEST_F(OptionsTest, NameAProcessOrGiveThePidOfOneWithoutAnAgent) {
   EXPECT_EQ(Parse({"dump"})->pid, 0);
   EXPECT_EQ(Parse({"dump", "--pid", "1234"})->pid, 1234);
   for (const char* bad : {"0", "-1", "x"}) EXPECT_EQ(Parse({"dump", "--pid", bad}).error().exit_code, 2) << bad;
+  EXPECT_NE(Parse({"dump", "--pid", "x"}).error().text.find("\"x\" is not the number of a process"), std::string::npos);
   EXPECT_EQ(Parse({"dump", "checkout", "--pid", "1234"}).error().exit_code, 2);
 }
 

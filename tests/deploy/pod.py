@@ -388,7 +388,13 @@ class Pod:
             aside.unlink()
 
     def whole(self, name):
-        return Dump(json.loads(self.ctl("export", name, "-f", "json").out))
+        """Crashes and hangs are stored before they are unwound."""
+
+        def unwound():
+            dump = Dump(json.loads(self.ctl("export", name, "-f", "json").out))
+            return None if any("not unwound yet" in note for note in dump.notes) else dump
+
+        return eventually(f"{name} is unwound", unwound)
 
     def dump(self, process, *args):
         return self.whole(self.ctl_json("dump", process, *args, allowed=(OK, PARTIAL))["name"])

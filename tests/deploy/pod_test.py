@@ -241,7 +241,8 @@ class SidecarTest(PodTestCase):
                 hang = pod.await_dumps("--hangs")[0]
                 self.assertEqual(("HEARTBEAT_MISSED", heartbeat), (hang["hang"]["cause"], hang["hang"].get("heartbeat")))
                 dump = pod.whole(hang["name"])
-                self.assertTrue(any(where in (function or "") for function in functions(dump)), functions(dump))
+                self.assertTrue(any(where in (function or "") for function in functions(dump)),
+                                (functions(dump), dump.notes, dump.resource.get("threadCounts")))
                 self.assertTrue(app.alive())
 
     def add_node_package(self, pod):
