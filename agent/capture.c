@@ -98,7 +98,12 @@ STACKD_HANDLER static uint32_t read_chunk(const struct source* source, uint64_t 
   uint64_t available = mapping.end - address;
   if (available < size_bytes) size_bytes = (uint32_t)available & ~7u;
   const volatile uint64_t* words = (const volatile uint64_t*)address;
-  for (uint32_t i = 0; i < size_bytes / 8; i++) out[i] = words[i];
+  for (uint32_t i = 0; i < size_bytes / 8; i++) {
+    /* A guard page may be part of a mapping. */
+    bool is_new_page = i == 0 || (uint64_t)(words + i) % PAGE_BYTES == 0;
+    if (is_new_page && !stackd_is_readable((uint64_t)(words + i))) return 8 * i;
+    out[i] = words[i];
+  }
   return size_bytes;
 }
 

@@ -33,7 +33,7 @@ struct stackd_capture {
   bool by_kernel_only;
   /* With STACKD_THREAD_BY_HELPER: it is left asleep where it will be for long, so that runtimes may be asked about it. */
   bool sleeps_on;
-  /* The mapping that rsp is in or just below, if the caller has looked; else {0, 0}. */
+  /* The stack that rsp is in or just below, if the caller has looked; else {0, 0}. */
   struct stackd_interval stack;
 };
 

@@ -5,6 +5,10 @@
 #define CHUNK_BYTES 1024
 /* A function with a large frame steps over a guard page. */
 #define GUARD_BYTES (1u << 20)
+#define PAGE_BYTES 4096ull
+/* What glibc 2.36 puts above the thread pointer, at the top of a stack. */
+#define DESCRIPTOR_BYTES 2304u
+
 struct scan {
   struct stackd_interval* stack;
   struct stackd_code_ranges* ranges;
@@ -55,6 +59,22 @@ STACKD_HANDLER static void take_line(struct scan* scan, const struct stackd_maps
   if (line->is_main_stack) scan->ranges->main_stack = line->range;
 }
 
+/* Since glibc 2.42, on Linux 6.13 and later, a guard page is no mapping of its own (MADV_GUARD_INSTALL), and the kernel
+ * joins stacks that lie side by side. */
+STACKD_HANDLER static void cut_neighbours(struct stackd_interval* stack, uint64_t rsp, uint64_t thread_self) {
+  if (rsp < stack->start || rsp >= stack->end) return;
+  uint64_t page = rsp & ~(PAGE_BYTES - 1), guard_end = page;
+  while (guard_end < stack->end && guard_end - page <= GUARD_BYTES && !stackd_is_readable(guard_end)) {
+    guard_end += PAGE_BYTES;
+  }
+  bool is_in_guard = guard_end != page && guard_end < stack->end && guard_end - page <= GUARD_BYTES;
+  bool is_above_guard = guard_end == page && page > stack->start && !stackd_is_readable(page - PAGE_BYTES);
+  if (is_in_guard || is_above_guard) stack->start = guard_end;
+  if (thread_self < rsp || thread_self >= stack->end) return;
+  uint64_t top = (thread_self + DESCRIPTOR_BYTES + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
+  if (top < stack->end) stack->end = top;
+}
+
 bool stackd_memory_map_read(struct stackd_memory_map* map, int maps_fd, uint64_t rsp, uint64_t thread_self) {
   struct stackd_interval none = {0, 0};
   map->stack = none;
@@ -83,6 +103,7 @@ bool stackd_memory_map_read(struct stackd_memory_map* map, int maps_fd, uint64_t
       stackd_maps_line_clear(&line);
     }
   }
+  cut_neighbours(&map->stack, rsp, thread_self);
   for (uint32_t i = 0; i < STACKD_CODE_INTERVALS; i++) ranges->code[i] = i < scan.code_count ? scan.code[i] : none;
   return true;
 }

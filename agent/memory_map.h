@@ -10,7 +10,8 @@
 #define STACKD_MEMORY_MAP_WRITABLE 2
 
 struct stackd_memory_map {
-  /* The mapping that rsp is in, or in whose guard it is; {0, 0} if there is none. */
+  /* The stack that rsp is in, or in whose guard it is: its mapping, without stacks of other threads that the kernel has joined
+   * with it as far as that can be told; {0, 0} if there is none. */
   struct stackd_interval stack;
   /* stackd_memory_map_ranges() */
   char ranges[sizeof(struct stackd_code_ranges) + STACKD_MEMORY_MAP_WRITABLE * sizeof(struct stackd_interval)]

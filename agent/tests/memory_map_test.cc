@@ -84,6 +84,31 @@ TEST(MemoryMap, ARegisterThatPointsNowhereHasNoStack) {
   EXPECT_EQ(Read(Line(0x40000000, 0x40001000, "rw-p"), 0x1234)->stack.end, 0u) << "far below any";
 }
 
+// Two stacks of four pages, each with a guard page below it, that the kernel shows as one mapping.
+TEST(MemoryMap, AGuardThatIsNoMappingOfItsOwnIsSeen) {
+  constexpr uint64_t kPage = 4096, kPages = 10;
+  constexpr int kGuardInstall = 102;  // MADV_GUARD_INSTALL, from Linux 6.13 on
+  void* memory = mmap(nullptr, kPages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  const auto low = reinterpret_cast<uint64_t>(memory), high = low + 5 * kPage, end = low + kPages * kPage;
+  for (uint64_t guard : {low, high}) {
+    if (madvise(reinterpret_cast<void*>(guard), kPage, kGuardInstall) != 0) GTEST_SKIP() << "the kernel has no such guards";
+  }
+  const auto read = [&](uint64_t rsp, uint64_t thread_self) {
+    return Read(Line(low, end, "rw-p"), rsp, thread_self)->stack;
+  };
+  for (uint64_t rsp : {high + 8, high + kPage, high + kPage + 8}) {
+    EXPECT_EQ(read(rsp, end - 0x900).start, high + kPage) << "in the guard, or in the page above it";
+    EXPECT_EQ(read(rsp, end - 0x900).end, end);
+  }
+  for (uint64_t rsp : {low + 8, low + kPage, low + 2 * kPage}) {
+    EXPECT_EQ(read(rsp, high - 0x900).end, high) << "the top is where the thread's descriptor ends";
+  }
+  EXPECT_EQ(read(low + 8, high - 0x900).start, low + kPage);
+  EXPECT_EQ(read(low + 8, 0).end, end) << "whose stack it is is not known";
+  munmap(memory, kPages * kPage);
+}
+
 TEST(MemoryMap, ManyPiecesOfCodeAreJoinedAcrossTheSmallestGaps) {
   std::string text;
   for (uint64_t start : {0x10000, 0x12000, 0x90000, 0x94000, 0x200000, 0x300000, 0x302000}) {

@@ -198,6 +198,28 @@ TEST_F(ExplainCrashTest, TakesAFrameForTooLargeIfNothingElseIsNearTheStackPointe
                "stack overflow of the main thread: one frame of 64 MiB in a stack of 132 KiB (SIGSEGV, SEGV_MAPERR)");
 }
 
+// As from glibc 2.42 on: worker-3 has the upper of two stacks, and the agent says where its guard page ends.
+TEST_F(ExplainCrashTest, KnowsAGuardPageThatIsNoMappingOfItsOwn) {
+  capture_.map = std::make_shared<const AddressMap>(
+      std::vector{Map(kApp, kApp + 0x1000, "r-x", "/srv/bin/orders"), Map(kGuard - 0x801000, kStackEnd, "rw-", "")});
+  capture_.threads[2].registers.value[Registers::kRsp] = kGuard - 0x2000;
+  SetRsp(kGuard + 0x40);
+  Fault(SIGSEGV, SEGV_MAPERR, kGuard + 0x38, kWrite);
+  EXPECT_CRASH(STACK_OVERFLOW, "stack overflow of thread worker-3: 8.0 MiB are used up (SIGSEGV, SEGV_MAPERR)");
+
+  crash_->stack_start_avma = kGuard - 0x801000;
+  SetRsp(kStackEnd - 0x800);
+  EXPECT_CRASH(PERMISSION,
+               "write to address 0x7f0000200038, in the guard page of the stack of thread worker-3 (SIGSEGV, SEGV_MAPERR)");
+}
+
+TEST_F(ExplainCrashTest, KnowsMemoryThatWasNotThereWhenItWasTouched) {
+  Fault(SIGSEGV, SEGV_MAPERR, kHeap + 0x10, kWrite);
+  EXPECT_CRASH(
+      BAD_ADDRESS,
+      "write to address 0x1000010, in the heap: a guard page of it, or mapped only since then (SIGSEGV, SEGV_MAPERR)");
+}
+
 TEST_F(ExplainCrashTest, NamesTheRecursionThatUsedUpTheStack) {
   SetRsp(kStack - 0x10);
   Fault(SIGSEGV, SEGV_ACCERR, kStack - 8, kWrite);

@@ -63,7 +63,7 @@ bool IsNextAbove(const CrashScene& scene, uint64_t avma, const StackBounds& stac
   const auto& mappings = scene.map.mappings();
   auto above = std::ranges::upper_bound(mappings, avma, {}, &Mapping::end_avma);
   while (above != mappings.end() && !above->readable && !above->writable && !above->executable) ++above;
-  return above != mappings.end() && above->end_avma == stack.end_avma;
+  return above != mappings.end() && above->start_avma <= stack.start_avma && above->end_avma >= stack.end_avma;
 }
 
 bool StackRanOver(const CrashScene& scene, const StackBounds& stack) {
@@ -135,18 +135,22 @@ Verdict Mapped(const CrashScene& scene, const Mapping& mapping, const MemoryPlac
   const uint64_t address = scene.crash.fault_address_avma;
   if (access == Access::kJump) {
     return {v1::Crash::BAD_JUMP, "jump to " + HexOf(address) + ", which is no code (" +
-                                     (mapping.path.starts_with('/') ? "data of " : "") + places.InWords(mapping) + ")"};
+                                     (mapping.path.starts_with('/') ? "data of " : "") + places.InWords(mapping, address) +
+                                     ")"};
   }
   const std::string begin = InWords(access) + "address " + HexOf(address) + ", ";
   if (const ThreadCapture* thread = places.ThreadOfGuard(address)) {
     return {v1::Crash::PERMISSION, begin + "in the guard page of the stack of " + ThreadInWords(scene.capture, *thread)};
   }
-  const std::string place = places.InWords(mapping);
+  const std::string place = places.InWords(mapping, address);
   const bool forbids_read = !mapping.readable && !mapping.writable;
   if (forbids_read) return {v1::Crash::PERMISSION, begin + "in memory that allows no access (" + place + ")"};
   if (!mapping.writable && access != Access::kRead) {
     const std::string what = mapping.executable ? "the code of " : "the read-only memory of ";
     return {v1::Crash::PERMISSION, begin + "in " + what + place};
+  }
+  if (scene.crash.signal_code == SEGV_MAPERR) {
+    return {v1::Crash::BAD_ADDRESS, begin + "in " + place + ": a guard page of it, or mapped only since then"};
   }
   return {v1::Crash::PERMISSION, begin + "in " + place + ", which a protection key or a change since then forbids"};
 }
@@ -174,7 +178,7 @@ Verdict ShortFile(const CrashScene& scene, const MemoryPlaces& places, Access ac
   const std::string begin = InWords(access) + "address " + HexOf(address) + ": ";
   const Mapping* mapping = scene.map.Find(address);
   if (mapping == nullptr || !mapping->path.starts_with('/')) {
-    const std::string place = mapping == nullptr ? "" : " of " + places.InWords(*mapping);
+    const std::string place = mapping == nullptr ? "" : " of " + places.InWords(*mapping, address);
     return {v1::Crash::BUS_ERROR, begin + "the kernel had no memory for this page" + place};
   }
   return {v1::Crash::BUS_ERROR, begin + "the mapped file " + PrintableText(mapping->path) +

@@ -1,6 +1,7 @@
 #include "daemon/analyze/memory_place.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <string_view>
 
@@ -42,22 +43,13 @@ std::string ThreadInWords(const Capture& capture, const ThreadCapture& thread) {
   return "thread " + PrintableText(thread.name) + (is_one_of_many ? " (tid " + tid + ")" : "");
 }
 
-const ThreadCapture* MemoryPlaces::ThreadOfStack(const Mapping& mapping) const {
-  for (const ThreadCapture& thread : capture_.threads) {
-    if (!thread.has_stack) continue;
-    const uint64_t rsp_avma = StackPointer(thread);
-    if (rsp_avma >= mapping.start_avma && rsp_avma < mapping.end_avma) return &thread;
-  }
-  return nullptr;
-}
-
-std::string MemoryPlaces::InWords(const Mapping& mapping) const {
+std::string MemoryPlaces::InWords(const Mapping& mapping, uint64_t avma) const {
   std::string_view path = mapping.path;
   if (path.starts_with('/')) return PrintableText(path.substr(path.rfind('/') + 1));
   if (path == "[heap]") return "the heap";
   if (path == "[stack]") return "the stack of the main thread";
   if (path.starts_with('[')) return PrintableText(path);
-  if (const ThreadCapture* thread = ThreadOfStack(mapping)) return "the stack of " + ThreadInWords(capture_, *thread);
+  if (const ThreadCapture* thread = owners_.Of(mapping, avma)) return "the stack of " + ThreadInWords(capture_, *thread);
   return "anonymous memory";
 }
 
@@ -68,25 +60,31 @@ std::string MemoryPlaces::NeighbourInWords(uint64_t avma) const {
     const Mapping& below = *std::prev(above);
     const uint64_t distance_bytes = avma - below.end_avma;
     if (avma >= below.end_avma && distance_bytes < kNearBytes) {
-      return (distance_bytes == 0 ? "right" : Counted(distance_bytes, "byte")) + " behind the end of " + InWords(below);
+      return (distance_bytes == 0 ? "right" : Counted(distance_bytes, "byte")) + " behind the end of " +
+             InWords(below, below.end_avma - 1);
     }
   }
   if (above != mappings.end() && above->start_avma - avma <= kNearBytes) {
-    return Counted(above->start_avma - avma, "byte") + " before the begin of " + InWords(*above);
+    return Counted(above->start_avma - avma, "byte") + " before the begin of " + InWords(*above, above->start_avma);
   }
   return "";
 }
 
 const ThreadCapture* MemoryPlaces::ThreadOfGuard(uint64_t avma) const {
   const Mapping* guard = map_.Find(avma);
-  if (guard == nullptr || !HasNoPermission(*guard) || !guard->path.empty()) return nullptr;
+  if (guard == nullptr || !guard->path.empty()) return nullptr;
+  // One that is part of the stack's mapping is as good as not mapped for the kernel.
+  if (guard->writable && capture_.crash && capture_.crash->signal_code == SEGV_MAPERR) {
+    return owners_.FirstAbove(*guard, avma);
+  }
+  if (!HasNoPermission(*guard)) return nullptr;
   const Mapping* stack = map_.Find(guard->end_avma);
   if (stack == nullptr || !stack->writable) return nullptr;
   if (capture_.crash && capture_.crash->stack_start_avma == guard->end_avma) {
     const auto crashed = std::ranges::find(capture_.threads, capture_.crash->tid, &ThreadCapture::tid);
     if (crashed != capture_.threads.end()) return &*crashed;
   }
-  return ThreadOfStack(*stack);
+  return owners_.Of(*stack, stack->start_avma);
 }
 
 std::optional<StackBounds> MemoryPlaces::BoundsOfStack(const ThreadCapture& thread, StackBounds known) const {

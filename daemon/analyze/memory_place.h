@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "daemon/analyze/stack_owner.h"
 #include "daemon/collect/capture.h"
 
 namespace stackd {
@@ -23,10 +24,10 @@ struct StackBounds {
 class MemoryPlaces {
  public:
   // Both must outlive this. `map` is the capture's, or an empty one.
-  MemoryPlaces(const Capture& capture, const AddressMap& map) : capture_(capture), map_(map) {}
+  MemoryPlaces(const Capture& capture, const AddressMap& map) : capture_(capture), map_(map), owners_(capture) {}
 
-  // "libfoo.so", "the heap", "the stack of thread worker-3", "anonymous memory"
-  std::string InWords(const Mapping& mapping) const;
+  // What `avma`, in `mapping`, is part of: "libfoo.so", "the heap", "the stack of thread worker-3", "anonymous memory"
+  std::string InWords(const Mapping& mapping, uint64_t avma) const;
 
   // What is next to an address where nothing is mapped: "24 bytes behind the end of the heap"; empty if nothing is near.
   std::string NeighbourInWords(uint64_t avma) const;
@@ -38,10 +39,9 @@ class MemoryPlaces {
   std::optional<StackBounds> BoundsOfStack(const ThreadCapture& thread, StackBounds known) const;
 
  private:
-  const ThreadCapture* ThreadOfStack(const Mapping& mapping) const;
-
   const Capture& capture_;
   const AddressMap& map_;
+  StackOwners owners_;
 };
 
 }  // namespace stackd

@@ -24,13 +24,8 @@ bool IsSharedMemory(std::string_view path) {
 }  // namespace
 
 WaitPlaces::WaitPlaces(const Capture& capture, const DataSymbolLookup& data_symbols, const std::set<uint64_t>& avmas)
-    : capture_(capture) {
+    : capture_(capture), stack_owners_(capture) {
   if (capture.map == nullptr) return;
-  for (const ThreadCapture& thread : capture.threads) {
-    if (!thread.has_stack) continue;
-    const Mapping* mapping = capture.map->Find(thread.registers.value[Registers::kRsp]);
-    if (mapping != nullptr) stack_owners_.try_emplace(mapping->start_avma, &thread);
-  }
   std::vector<DataAddress> in_data;
   std::vector<uint64_t> avma_of_data;
   for (uint64_t avma : avmas) {
@@ -73,11 +68,10 @@ std::string WaitPlaces::OutsideOfModules(uint64_t avma) const {
   if (mapping->path == "[heap]") return "heap";
   if (IsSharedMemory(mapping->path)) return "shared memory";
   if (mapping->path.starts_with('/')) return "file " + BaseName(mapping->path);
-  const auto owner = stack_owners_.find(mapping->start_avma);
-  if (owner != stack_owners_.end()) {
+  if (const ThreadCapture* owner = stack_owners_.Of(*mapping, avma)) {
     v1::Thread thread;
-    thread.set_tid(owner->second->tid);
-    thread.set_name(owner->second->name);
+    thread.set_tid(owner->tid);
+    thread.set_name(owner->name);
     return "stack of " + ThreadWithTid(thread, capture_.process.pid);
   }
   if (mapping->path.starts_with('[')) return PrintableText(mapping->path);
@@ -92,8 +86,8 @@ const std::string& WaitPlaces::Of(uint64_t avma) const {
 
 int32_t WaitPlaces::OwnerOfStack(uint64_t avma) const {
   const Mapping* mapping = capture_.map == nullptr ? nullptr : capture_.map->Find(avma);
-  const auto owner = mapping == nullptr ? stack_owners_.end() : stack_owners_.find(mapping->start_avma);
-  return owner == stack_owners_.end() ? 0 : owner->second->tid;
+  const ThreadCapture* owner = mapping == nullptr ? nullptr : stack_owners_.Of(*mapping, avma);
+  return owner == nullptr ? 0 : owner->tid;
 }
 
 bool WaitPlaces::IsStatic(uint64_t avma) const {

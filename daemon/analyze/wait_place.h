@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <set>
 #include <string>
 #include <unordered_map>
 
+#include "daemon/analyze/stack_owner.h"
 #include "daemon/analyze/wait.h"
 #include "daemon/collect/capture.h"
 
@@ -38,8 +38,7 @@ class WaitPlaces {
   std::string OutsideOfModules(uint64_t avma) const;
 
   const Capture& capture_;
-  // A thread whose stack pointer is in the mapping that begins there.
-  std::map<uint64_t, const ThreadCapture*> stack_owners_;
+  StackOwners stack_owners_;
   std::unordered_map<uint64_t, std::string> places_;
 };
 

@@ -85,6 +85,12 @@ def compare(dump, tid, theirs, most=None):
     return result
 
 
+def imports(path, function):
+    """Whether the file at `path` asks others for a function of this name."""
+    text = subprocess.run(["nm", "-D", "--undefined-only", path], capture_output=True, text=True).stdout
+    return bool(function) and function in {line.split()[-1].split("@")[0] for line in text.splitlines()}
+
+
 def explanation(difference, paths, cause):
     """Why a difference is none of ours to mend, or None. Beside those of right_test: a recursion is folded to one line."""
     mine, other = difference.ours, difference.theirs
@@ -100,6 +106,8 @@ def explanation(difference, paths, cause):
                               text=True).stdout
         if f"{mine.file}:{mine.line}" in {os.path.basename(line.split(" ")[0]) for line in text.splitlines()}:
             return "a row of the line table that gdb skips, confirmed by addr2line"
+    if difference.kind == "NAME" and not other.function and any(imports(path, mine.function) for path in paths.values()):
+        return "gdb has no symbol there; it is named as what its caller imports"
     if difference.kind == "NAME" and other.file.endswith(".rs"):
         same_name = oracle.rust_last_part(mine.function) == oracle.rust_last_part(other.function)
         # The panic handler is linked by a name that the compiler makes up.

@@ -103,6 +103,9 @@ class CrashVictimsTest(CrashTest):
         # Those that give up root must reach it.
         os.chmod(self.dir, 0o711)
 
+    def program(self, name):
+        return PROGRAMS / name
+
     def die(self, program, *words, wrap=(), env=None, label=None):
         """(Ending, Dump, folder of its core) of a program under the agent, which must leave as many crashes as it dies: one."""
         folder = self.dir / (label or "-".join(map(str, [os.path.basename(program), *words[:2]])))
@@ -169,10 +172,10 @@ class CrashVictimsTest(CrashTest):
             # A signal that is sent to the process comes to the main thread.
             for words in ([], ["thread"]) if death.cause != "SENT" else ([],):
                 with self.subTest(death=death.name, thread=bool(words)):
-                    self.check(death, PROGRAMS / "crash_deaths", *words)
+                    self.check(death, self.program("crash_deaths"), *words)
 
     def test_who_sent_the_signal_is_named(self):
-        _, dump, _ = self.die(PROGRAMS / "crash_deaths", "sent_by_another")
+        _, dump, _ = self.die(self.program("crash_deaths"), "sent_by_another")
         crash = dump.resource["crash"]
         self.assertGreater(crash["senderPid"], 0)
         self.assertIn(str(crash["senderPid"]), crash["explanation"])
@@ -180,12 +183,12 @@ class CrashVictimsTest(CrashTest):
 
     def test_the_fault_address_is_the_one_that_was_touched(self):
         for name, address in (("null_pointer", 0x18), ("wild_pointer", 0x123456789000), ("jump_to_nothing", 0x7654321000)):
-            _, dump, _ = self.die(PROGRAMS / "crash_deaths", name)
+            _, dump, _ = self.die(self.program("crash_deaths"), name)
             self.assertEqual(address, int(dump.resource["crash"]["faultAddress"], 16))
 
     def test_deaths_of_the_starved(self):
         # Where any user may read it, as programs are.
-        program = shutil.copy(PROGRAMS / "crash_deaths", self.dir / "starves")
+        program = shutil.copy(self.program("crash_deaths"), self.dir / "starves")
         os.chmod(program, 0o755)
         for death in STARVED_DEATHS:
             with self.subTest(death=death.name):
@@ -194,7 +197,7 @@ class CrashVictimsTest(CrashTest):
     def test_death_with_a_full_fd_table(self):
         """Nobody in the process can open a file then, so that names that the daemon has not asked for before are missing, and
         that is said."""
-        program = PROGRAMS / "crash_deaths"
+        program = self.program("crash_deaths")
         ending, dump, folder = self.die(program, "no_fd")
         crash = self.check_crash(Death("no_fd", *NULL), ending, dump)
         theirs = crash_core.frames_of_core(program, folder / "core", crash["tid"])
@@ -214,7 +217,7 @@ class CrashVictimsTest(CrashTest):
             self.skipTest(f"no memory cgroup (v1) can be made here: {error}")
         # Without a core: the kernel needs memory of the group to write one, and kills for it, agent or not.
         join = ["sh", "-c", f'ulimit -c 0; echo $$ > {group}/cgroup.procs; exec "$@"', "sh"]
-        ending, dump, _ = self.die(PROGRAMS / "crash_deaths", "no_memory", limit, group / "memory.usage_in_bytes", wrap=join,
+        ending, dump, _ = self.die(self.program("crash_deaths"), "no_memory", limit, group / "memory.usage_in_bytes", wrap=join,
                                    label="no_memory")
         self.check_crash(Death("no_memory", *NULL, ("null_pointer", "no_memory")), ending, dump)
 
@@ -228,18 +231,18 @@ class CrashVictimsTest(CrashTest):
 
     def test_death_where_seccomp_kills_for_any_call_that_the_handler_does_not_list(self):
         numbers = handler_calls()
-        self.check(Death("only_listed_calls", *NULL, ("null_pointer", "only_listed_calls")), PROGRAMS / "crash_deaths",
+        self.check(Death("only_listed_calls", *NULL, ("null_pointer", "only_listed_calls")), self.program("crash_deaths"),
                    *numbers, label="only_listed_calls")
 
     def test_eight_threads_that_die_at_once_are_one_crash(self):
-        ending, dump, _ = self.die(PROGRAMS / "crash_deaths", "null_pointer", "threads")
+        ending, dump, _ = self.die(self.program("crash_deaths"), "null_pointer", "threads")
         self.check_crash(Death("null_pointer", *NULL, ("null_pointer",)), ending, dump)
         dying = [tid for tid in dump.threads if "null_pointer" in dump.functions(tid)]
         self.assertIn(dump.resource["crash"]["tid"], dying)
 
     def test_crash_before_the_agent_is_registered(self):
         """Nobody waits for the ring: some die before they have one. Each is there in the end, once."""
-        endings = [run_to_end([PROGRAMS / "crash_deaths", "null_pointer"], self.dir / f"early-{n}", environment(self.dir))
+        endings = [run_to_end([self.program("crash_deaths"), "null_pointer"], self.dir / f"early-{n}", environment(self.dir))
                    for n in range(40)]
         # It takes in what it did not see at its start at the latest.
         self.daemon.restart()
@@ -288,22 +291,22 @@ class CrashVictimsTest(CrashTest):
         return total
 
     def test_stack_overflow_in_c(self):
-        program = PROGRAMS / "crash_deaths"
+        program = self.program("crash_deaths")
         self.check_overflow(program, ["overflow"], {"descend"}, deep=True)
         self.check_overflow(program, ["overflow", "thread"], {"descend"}, deep=False)
 
     def test_stack_overflow_of_two_functions_that_call_each_other(self):
-        program = PROGRAMS / "crash_deaths"
+        program = self.program("crash_deaths")
         self.check_overflow(program, ["overflow_of_two"], {"ping", "pong"}, deep=True)
         self.check_overflow(program, ["overflow_of_two", "thread"], {"ping", "pong"}, deep=False)
 
     def test_stack_overflow_by_one_big_frame(self):
         death = Death("one_big_frame", "STACK_OVERFLOW", "SIGSEGV", "SEGV_MAPERR", "overflow", ("one_big_frame",), frames=1)
-        self.check(death, PROGRAMS / "crash_deaths")
+        self.check(death, self.program("crash_deaths"))
 
     def test_stack_overflow_in_cpp(self):
         for words in (["overflow"], ["overflow", "thread"]):
-            self.check_overflow(PROGRAMS / "crash_cpp", words, {"orders::Node::Length"}, deep=True)
+            self.check_overflow(self.program("crash_cpp"), words, {"orders::Node::Length"}, deep=True)
 
     def rust_program(self):
         program = build_rust(self.dir)
@@ -326,7 +329,7 @@ class CrashVictimsTest(CrashTest):
     def test_deaths_in_cpp(self):
         for death in CPP_DEATHS:
             with self.subTest(death=death.name):
-                crash = self.check(death, PROGRAMS / "crash_cpp")
+                crash = self.check(death, self.program("crash_cpp"))
                 self.assertEqual(EXCEPTION_TYPES.get(death.name, ""), crash.get("exceptionType", ""))
                 self.assertNotIn("secret", str(crash))
 

@@ -1,5 +1,6 @@
-"""Hangs have the same verdicts where nothing but libc's exported names is known, as in most images, and with a glibc that is
-newer than this machine's: from 2.41 on its calls that can be cancelled pass the number of the call on the stack."""
+"""Hangs have the same verdicts where nothing but libc's exported names is known, as in most images. They and crashes have them
+with a glibc that is newer than this machine's: from 2.41 on its calls that can be cancelled pass the number of the call on the
+stack, and from 2.42 on guard pages are no mappings of their own."""
 
 import functools
 import os
@@ -9,6 +10,7 @@ import subprocess
 import tempfile
 import unittest
 
+import crash_victims_test
 import hang_victims_test
 
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))) / "stackd"
@@ -40,7 +42,8 @@ class NoDebugFilesTest(OtherLibc, hang_victims_test.HangVictimsTest):
         return super().start_daemon(extra_args=["--debug-dir", empty], **options)
 
 
-class NewerGlibcTest(OtherLibc, hang_victims_test.HangVictimsTest):
+class NewerGlibc:
+    """Victims of another class, run with the newer glibc."""
 
     @classmethod
     def setUpClass(cls):
@@ -52,6 +55,16 @@ class NewerGlibcTest(OtherLibc, hang_victims_test.HangVictimsTest):
 
     def program(self, victim):
         return with_newer_libc(super().program(victim), self.folder)
+
+
+class NewerGlibcTest(NewerGlibc, OtherLibc, hang_victims_test.HangVictimsTest):
+    pass
+
+
+class NewerGlibcCrashTest(NewerGlibc, crash_victims_test.CrashVictimsTest):
+
+    def rust_program(self):
+        return with_newer_libc(super().rust_program(), self.folder)
 
 
 if __name__ == "__main__":

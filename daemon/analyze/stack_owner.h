@@ -1,0 +1,28 @@
+// Whose stack an address is in.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/collect/capture.h"
+
+namespace stackd {
+
+// Several stacks may lie in one mapping: since glibc 2.42, on Linux 6.13 and later, a guard page is no mapping of its own
+// (MADV_GUARD_INSTALL), so that the kernel joins the stacks of threads that lie side by side.
+class StackOwners {
+ public:
+  // `capture` must outlive this.
+  explicit StackOwners(const Capture& capture);
+
+  // The thread to whose stack `avma`, in `mapping`, belongs; nullptr if no thread runs on that mapping.
+  const ThreadCapture* Of(const Mapping& mapping, uint64_t avma) const;
+
+  // The first one above `avma` that runs on `mapping`: in whose guard page `avma` is if it is in one.
+  const ThreadCapture* FirstAbove(const Mapping& mapping, uint64_t avma) const;
+
+ private:
+  std::vector<const ThreadCapture*> by_stack_pointer_;
+};
+
+}  // namespace stackd
