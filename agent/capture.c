@@ -4,6 +4,7 @@
 #include <stdbool.h>
 
 #include "agent/managed.h"
+#include "agent/memory_map.h"
 
 #define RED_ZONE_BYTES 128
 #define CHUNK_WORDS 128 /* 1 KiB on the stack of the interrupted thread */
@@ -29,6 +30,11 @@ STACKD_HANDLER static bool is_main_stack(const struct stackd_code_ranges* ranges
 STACKD_HANDLER static struct span choose_span(const struct stackd_capture* capture) {
   uint64_t rsp = capture->regs[STACKD_REG_RSP];
   uint64_t start = (rsp - RED_ZONE_BYTES) & ~7ull;
+  struct stackd_interval alternate = capture->alternate;
+  if (rsp >= alternate.start && rsp < alternate.end) {
+    if (start < alternate.start) start = (alternate.start + 7) & ~7ull;
+    return (struct span){start, alternate.end & ~7ull, true};
+  }
   struct stackd_interval mapping = capture->stack;
   if (mapping.end != 0) {
     if (is_main_stack(capture->ranges, &mapping)) {
@@ -63,7 +69,11 @@ STACKD_HANDLER static struct stackd_interval outer_stack(const struct stackd_cap
   if (capture->tid == (uint32_t)capture->pid) return main_stack;
   uint64_t self = capture->thread_self & ~7ull;
   struct stackd_interval mapping = stackd_writable_mapping(capture->ranges, self);
-  bool apart = mapping.end != 0 && (span->start >= mapping.end || span->end <= mapping.start);
+  if (mapping.end == 0) return none;
+  /* The kernel joins an alternate stack with the stack above it if that has no mapping as its guard. */
+  bool joined = span->end > mapping.start && span->end <= self;
+  if (joined) return (struct stackd_interval){stackd_guard_end(span->end, self), self};
+  bool apart = span->start >= mapping.end || span->end <= mapping.start;
   return apart ? (struct stackd_interval){mapping.start, self} : none;
 }
 

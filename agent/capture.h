@@ -35,6 +35,8 @@ struct stackd_capture {
   bool sleeps_on;
   /* The stack that rsp is in or just below, if the caller has looked; else {0, 0}. */
   struct stackd_interval stack;
+  /* The thread's alternate stack for signals; {0, 0} if it has none or that is not known. */
+  struct stackd_interval alternate;
 };
 
 /* What is kept of the outermost end of a stack whose middle is left out. */

@@ -151,6 +151,7 @@ void stackd_crash_record_write(const struct stackd_ring* ring, uint32_t max_slot
   stackd_handler_enter();
   capture.ranges = stackd_code_ranges_current();
   capture.stack = (struct stackd_interval){0, 0};
+  capture.alternate = stackd_alternate_stack(fault->context);
   if (stackd_has_room(fault->context, STACKD_CRASH_STACK_BYTES)) {
     write_with_stack(&capture, sources.maps_fd, fault, record, writer.first_slot, first_slot);
   } else {

@@ -64,13 +64,19 @@ void stackd_copy_registers(const void* ucontext, uint64_t regs[STACKD_REGISTERS]
   regs[STACKD_REG_RIP] = (uint64_t)from[REG_RIP];
 }
 
+struct stackd_interval stackd_alternate_stack(const void* ucontext) {
+  const ucontext_t* context = ucontext;
+  uint64_t low = (uint64_t)context->uc_stack.ss_sp;
+  return (struct stackd_interval){low, low + context->uc_stack.ss_size};
+}
+
 /* It may be an alternate stack that the program sized for a handler of
  * its own, or nearly used up, with a guard page below. */
 int stackd_has_room(const void* ucontext, uint64_t bytes) {
   const ucontext_t* context = ucontext;
   uint64_t here = (uint64_t)__builtin_frame_address(0);
-  uint64_t low = (uint64_t)context->uc_stack.ss_sp;
-  if (here - low < context->uc_stack.ss_size) return here - low >= bytes;
+  struct stackd_interval alternate = stackd_alternate_stack(context);
+  if (here >= alternate.start && here < alternate.end) return here - alternate.start >= bytes;
   uint64_t word;
   long got = stackd_read_memory(stackd_getpid(), here - bytes, &word, sizeof(word));
   if (got == sizeof(word)) return 1;
@@ -104,6 +110,7 @@ __attribute__((noinline)) STACKD_HANDLER static int capture_interrupted(const st
   capture.crash_slots = 0;
   capture.by_kernel_only = false;
   capture.stack = (struct stackd_interval){0, 0};
+  capture.alternate = stackd_alternate_stack(context);
   return stackd_capture_write(&capture);
 }
 

@@ -42,6 +42,7 @@ void stackd_handler_leave(void) STACKD_HANDLER;
 /* What the handlers of crashes need too; `ucontext` is the third argument of a signal handler. stackd_has_room(): whether
  * `bytes` are left on this stack. HANDLER ONLY. */
 void stackd_copy_registers(const void* ucontext, uint64_t regs[STACKD_REGISTERS]) STACKD_HANDLER;
+struct stackd_interval stackd_alternate_stack(const void* ucontext) STACKD_HANDLER;
 int stackd_has_room(const void* ucontext, uint64_t bytes) STACKD_HANDLER;
 
 /* The signal handler itself: HANDLER ONLY. */

@@ -59,17 +59,17 @@ STACKD_HANDLER static void take_line(struct scan* scan, const struct stackd_maps
   if (line->is_main_stack) scan->ranges->main_stack = line->range;
 }
 
-/* Since glibc 2.42, on Linux 6.13 and later, a guard page is no mapping of its own (MADV_GUARD_INSTALL), and the kernel
- * joins stacks that lie side by side. */
+uint64_t stackd_guard_end(uint64_t address, uint64_t end) {
+  uint64_t page = address & ~(PAGE_BYTES - 1), limit = end - page > GUARD_BYTES ? page + GUARD_BYTES : end;
+  while (page < limit && !stackd_is_readable(page)) page += PAGE_BYTES;
+  return page > address && page < limit ? page : address;
+}
+
 STACKD_HANDLER static void cut_neighbours(struct stackd_interval* stack, uint64_t rsp, uint64_t thread_self) {
   if (rsp < stack->start || rsp >= stack->end) return;
-  uint64_t page = rsp & ~(PAGE_BYTES - 1), guard_end = page;
-  while (guard_end < stack->end && guard_end - page <= GUARD_BYTES && !stackd_is_readable(guard_end)) {
-    guard_end += PAGE_BYTES;
-  }
-  bool is_in_guard = guard_end != page && guard_end < stack->end && guard_end - page <= GUARD_BYTES;
-  bool is_above_guard = guard_end == page && page > stack->start && !stackd_is_readable(page - PAGE_BYTES);
-  if (is_in_guard || is_above_guard) stack->start = guard_end;
+  uint64_t page = rsp & ~(PAGE_BYTES - 1), guard_end = stackd_guard_end(page, stack->end);
+  bool is_above_guard = page > stack->start && !stackd_is_readable(page - PAGE_BYTES) && stackd_is_readable(page);
+  if (guard_end != page || is_above_guard) stack->start = guard_end;
   if (thread_self < rsp || thread_self >= stack->end) return;
   uint64_t top = (thread_self + DESCRIPTOR_BYTES + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1);
   if (top < stack->end) stack->end = top;

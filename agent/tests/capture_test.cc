@@ -76,6 +76,7 @@ class CaptureTest : public testing::Test {
     capture.max_stack_bytes = max_stack_bytes;
     capture.thread_self = thread_self;
     capture.begin_ns = stackd_clock_ns(CLOCK_MONOTONIC);
+    capture.alternate = alternate_;
     strcpy(capture.name, "victim");
     for (uint64_t i = 0; i < STACKD_REGISTERS; i++) capture.regs[i] = 0x1000 + i;
     capture.regs[STACKD_REG_RSP] = rsp;
@@ -100,6 +101,7 @@ class CaptureTest : public testing::Test {
 
   std::unique_ptr<Ring> ring_;
   stackd_ring agent_ring_;
+  stackd_interval alternate_{};
   bool with_ranges_ = true;
 };
 
@@ -227,6 +229,22 @@ TEST_F(CaptureTest, AnRspInTheHeapIsForeignAndReadsNoFartherThanAllowed) {
   ASSERT_TRUE(record);
   EXPECT_NE(record->flags & STACKD_THREAD_FOREIGN_SP, 0u);
   EXPECT_EQ(record->stack_words, (256u << 10) / 8);
+}
+
+// The kernel may have joined the two: from glibc 2.42 on no mapping of a guard page lies between.
+TEST_F(CaptureTest, AnAlternateStackEndsWhereItEndsAndTheThreadsOwnFollows) {
+  Pages pages(16);
+  const uint64_t own_base = pages.base() + 4 * kPage, self = pages.end() - 0x900;
+  alternate_ = {pages.base(), own_base};
+  const uint64_t interrupted_rsp = own_base + 6 * kPage;
+  // What the signal frame on the alternate stack has saved.
+  pages.words()[3 * kPage / 8] = interrupted_rsp;
+  RefreshRanges();
+  auto record = CaptureAt(pages.base() + 2 * kPage, self);
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->stack_base_avma + 8 * record->stack_words, own_base);
+  EXPECT_EQ(record->outer_base_avma, interrupted_rsp - 128);
+  EXPECT_EQ(record->outer_base_avma + 8 * record->outer_words, self);
 }
 
 TEST_F(CaptureTest, WithoutRoomForTheWholeRecordThereIsNone) {
