@@ -186,6 +186,15 @@ static int register_with_daemon(struct stackd_connection* connection, const stru
   return error;
 }
 
+/* Who may write to the folder can put a socket of his own there, and would be handed this process's memory. */
+static int check_listener(int socket_fd, int64_t daemon_uid) {
+  if (daemon_uid < 0) return 0;
+  struct ucred listener;
+  socklen_t size_bytes = sizeof(listener);
+  if (getsockopt(socket_fd, SOL_SOCKET, SO_PEERCRED, &listener, &size_bytes) != 0) return -errno;
+  return listener.uid == (uint64_t)daemon_uid ? 0 : -EPERM;
+}
+
 int stackd_connection_open(struct stackd_connection* connection, const struct stackd_settings* settings,
                            const struct stackd_hello* hello, const struct stackd_process_files* files) {
   struct sockaddr_un address;
@@ -200,6 +209,7 @@ int stackd_connection_open(struct stackd_connection* connection, const struct st
   if (connection->socket.fd < 0) return -EBADF;
   int error = 0;
   if (connect(connection->socket.fd, (const struct sockaddr*)&address, sizeof(address)) != 0) error = -errno;
+  if (error == 0) error = check_listener(connection->socket.fd, settings->daemon_uid);
   if (error == 0) error = register_with_daemon(connection, hello, settings, files);
   if (error != 0) stackd_connection_close(connection);
   return error;

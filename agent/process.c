@@ -91,6 +91,12 @@ int stackd_settings_read(struct stackd_settings* settings) {
     if (*end != '\0' || number < first || number > 64) return -EINVAL;
     settings->dump_signal = (int)number;
   }
+  settings->daemon_uid = -1;
+  text = read_variable("STACKD_DAEMON_UID");
+  if (text != NULL) {
+    settings->daemon_uid = strtol(text, &end, 10);
+    if (*end != '\0' || settings->daemon_uid < 0 || settings->daemon_uid >= UINT32_MAX) return -EINVAL;
+  }
   settings->crash_hold_ns = DEFAULT_HOLD_MS * NS_PER_MS;
   text = read_variable("STACKD_CRASH_HOLD_MS");
   if (text != NULL) {

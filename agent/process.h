@@ -10,6 +10,7 @@
 struct stackd_settings {
   char dir[STACKD_PATH_BYTES];
   char socket_path[STACKD_PATH_BYTES];
+  int64_t daemon_uid; /* nobody else is taken for the daemon; -1: whoever listens is */
   int dump_signal;
   uint64_t crash_signals; /* bit n - 1 is signal n */
   uint64_t crash_hold_ns;

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -21,7 +22,8 @@ const (
 var link connection
 
 type connection struct {
-	report *os.File // that the runtime writes its last words to; nil: none
+	report    *os.File // that the runtime writes its last words to; nil: none
+	daemonUID string   // in decimal; "": whoever listens is taken for the daemon
 
 	mutex  sync.Mutex
 	name   string
@@ -91,6 +93,10 @@ func (c *connection) register(path string) (*os.File, *sharedMemory, error) {
 		syscall.Close(fd)
 		return nil, nil, err
 	}
+	if err := checkListener(fd, c.daemonUID); err != nil {
+		syscall.Close(fd)
+		return nil, nil, err
+	}
 	// Not blocking, so that waiting for the daemon takes no thread.
 	socket := os.NewFile(uintptr(fd), "stackd.sock")
 	shared, err := c.greet(socket)
@@ -99,6 +105,18 @@ func (c *connection) register(path string) (*os.File, *sharedMemory, error) {
 		return nil, nil, err
 	}
 	return socket, shared, nil
+}
+
+// Who may write to the folder can put a socket of his own there, and would be handed this process's memory.
+func checkListener(fd int, daemonUID string) error {
+	if daemonUID == "" {
+		return nil
+	}
+	listener, err := syscall.GetsockoptUcred(fd, syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	if err == nil && strconv.FormatUint(uint64(listener.Uid), 10) != daemonUID {
+		err = syscall.EPERM
+	}
+	return err
 }
 
 func (c *connection) greet(socket *os.File) (*sharedMemory, error) {

@@ -9,7 +9,8 @@
 // what it needs to read this process's memory. So a dump shows a program whose goroutines cannot run any more, too.
 //
 // STACKD_DISABLE=1 in the environment turns it off. STACKD_DIR is the daemon's folder, /run/stackd if it is not set;
-// STACKD_NAME is the name that the process has in the daemon.
+// STACKD_NAME is the name that the process has in the daemon. Where STACKD_DAEMON_UID is set, nobody but that user is taken for
+// the daemon.
 package stackd
 
 import (
@@ -33,6 +34,7 @@ func init() {
 	link.name = os.Getenv("STACKD_NAME")
 	link.report = captureCrashOutput()
 	installHandler()
+	link.daemonUID = os.Getenv("STACKD_DAEMON_UID")
 	go link.run(socketPath())
 }
 

@@ -79,6 +79,14 @@ std::vector<Finding> CheckEnvironment(const std::string& environ, const std::str
                            "start it with STACKD_DIR=" + dir + ", or ask the other daemon with --address unix:" + its_dir +
                                "/api.sock (a container may see one folder under two names)"));
   }
+  struct stat socket;
+  const std::string expected_uid = Variable(environ, "STACKD_DAEMON_UID").value_or("");
+  const bool is_there = stat((dir + "/stackd.sock").c_str(), &socket) == 0;
+  if (!expected_uid.empty() && is_there && expected_uid != std::to_string(socket.st_uid)) {
+    findings.push_back(Bad("its STACKD_DAEMON_UID is " + expected_uid + ", but " + dir + "/stackd.sock belongs to uid " +
+                               std::to_string(socket.st_uid),
+                           "run stackd as that user, or start the process with the uid of stackd"));
+  }
   return findings;
 }
 

@@ -76,6 +76,17 @@ TEST_F(DoctorTest, SaysThatTheAgentIsSwitchedOffOrLooksElsewhere) {
   EXPECT_THAT(bad, Contains(HasSubstr("its STACKD_DIR is /elsewhere, not /run/stackd")));
 }
 
+TEST_F(DoctorTest, SaysThatTheAgentExpectsAnotherDaemon) {
+  Write("maps", std::string(kMaps) + kAgentMap);
+  Write("status", kHandled);
+  Write("stackd.sock", "");
+  const std::string folder = "STACKD_DIR=" + dir_ + "/7", uid = std::to_string(getuid());
+  Write("environ", folder + '\0' + "STACKD_DAEMON_UID=" + uid + '\0');
+  EXPECT_THAT(BadOnes(CheckProcess(dir_, 7, dir_ + "/7")), testing::IsEmpty());
+  Write("environ", folder + '\0' + "STACKD_DAEMON_UID=" + uid + "1" + '\0');
+  EXPECT_THAT(BadOnes(CheckProcess(dir_, 7, dir_ + "/7")), Contains(HasSubstr("stackd.sock belongs to uid " + uid)));
+}
+
 TEST_F(DoctorTest, SaysThatNothingHandlesTheSignal) {
   Write("maps", std::string(kMaps) + kAgentMap);
   Write("environ", "");

@@ -428,7 +428,8 @@ class Pod:
 
     def app(self, *args, name="app", uid=APP_UID, memory_bytes=512 * MIB, env=None, preload=True, root=None, **kwargs):
         """`root`: an image's root file system of one's own; otherwise one with this machine's programs."""
-        environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "STACKD_DIR": VOLUME, "HOME": "/tmp", **(env or {})}
+        environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "STACKD_DIR": VOLUME, "STACKD_DAEMON_UID": str(SIDECAR_UID),
+                       "HOME": "/tmp", **(env or {})}
         if preload:
             environment["LD_PRELOAD"] = AGENT
         mounts = [

@@ -219,6 +219,8 @@ stackd.dev/sidecar: "true"
   value: /run/stackd/agent/libstackd_agent.so
 - name: STACKD_DIR
   value: /run/stackd
+- name: STACKD_DAEMON_UID
+  value: "65532"
 {{- end -}}
 
 {{- define "stackd.volumeMounts" -}}
