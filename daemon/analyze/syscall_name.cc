@@ -1,5 +1,6 @@
 #include "daemon/analyze/syscall_name.h"
 
+#include <algorithm>
 #include <iterator>
 
 namespace stackd {
@@ -68,6 +69,11 @@ std::string_view SyscallName(uint32_t number) {
   if (number < std::size(kFromZero)) return kFromZero[number];
   if (number < kFirstShared || number - kFirstShared >= std::size(kShared)) return {};
   return kShared[number - kFirstShared];
+}
+
+bool IsSyscall(std::string_view name) {
+  return !name.empty() && (std::ranges::find(kFromZero, name) != std::end(kFromZero) ||
+                           std::ranges::find(kShared, name) != std::end(kShared));
 }
 
 }  // namespace stackd

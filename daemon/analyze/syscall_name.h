@@ -9,4 +9,6 @@ namespace stackd {
 // "futex" for 202; empty for a number that names no system call here.
 std::string_view SyscallName(uint32_t number);
 
+bool IsSyscall(std::string_view name);
+
 }  // namespace stackd

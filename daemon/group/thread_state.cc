@@ -20,6 +20,17 @@ std::string InSyscall(std::string_view name) {
   return name.empty() ? "in a system call" : "in a system call (" + std::string(name) + ")";
 }
 
+// The function that makes the system call. What has no name is a part of the C library that the function of the call's name
+// calls for it.
+std::string_view Wrapper(const v1::Stack& stack) {
+  constexpr int kMaxUnnamed = 3;
+  for (int i = 0; i < std::min(stack.frames_size(), kMaxUnnamed + 1); ++i) {
+    const std::string_view name = PlainName(stack.frames(i).function());
+    if (!name.empty()) return i == 0 || IsSyscall(name) ? name : "";
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string StateFromStack(const AddressMap& map, uint64_t pc_avma, const v1::Stack* stack) {
@@ -32,8 +43,7 @@ std::string StateFromStack(const AddressMap& map, uint64_t pc_avma, const v1::St
   }
   if (!site->in_syscall) return "running";
   if (site->number) return InSyscall(SyscallName(*site->number));
-  if (stack == nullptr || stack->frames().empty()) return InSyscall("");
-  return InSyscall(PlainName(stack->frames(0).function()));
+  return InSyscall(stack == nullptr ? "" : Wrapper(*stack));
 }
 
 std::string StateFromStatus(const ThreadCapture& thread, int32_t dump_signal) {

@@ -10,6 +10,9 @@
 namespace stackd {
 namespace {
 
+// musl exports functions in assembly without sizes; each of them is shorter.
+constexpr uint64_t kMaxAssemblyBytes = 256;
+
 // Names that assemblers and compilers give to places inside functions.
 bool IsLabel(std::string_view name, uint8_t binding) {
   return name.starts_with(".L") || (binding == STB_LOCAL && name.starts_with("$L"));
@@ -119,6 +122,7 @@ std::optional<SymbolTable::Match> SymbolTable::Find(uint64_t svma) const {
   }
   if (best == nullptr || svma - best->svma >= best->size_bytes) best = without_size;
   if (best == nullptr) return std::nullopt;
+  if (best == without_size && is_dynamic_ && svma - best->svma >= kMaxAssemblyBytes) return std::nullopt;
   std::string_view name = NameOf(*best);
   return Match{WithoutVersion(name), best->svma};
 }

@@ -1,5 +1,7 @@
 #include "daemon/unwind/call_instruction.h"
 
+#include <cstring>
+
 namespace stackd {
 namespace {
 
@@ -24,6 +26,13 @@ bool EndsWithCall(std::span<const uint8_t> code) {
     if (IndirectCallBytes(code.last(length)) == length) return true;
   }
   return false;
+}
+
+std::optional<uint64_t> TargetOfCall(std::span<const uint8_t> code, uint64_t end_avma) {
+  if (code.size() < 5 || code[code.size() - 5] != kDirectCall) return std::nullopt;
+  int32_t distance;
+  memcpy(&distance, code.data() + code.size() - sizeof(distance), sizeof(distance));
+  return end_avma + static_cast<uint64_t>(int64_t{distance});
 }
 
 }  // namespace stackd

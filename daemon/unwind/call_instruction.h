@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 namespace stackd {
@@ -11,5 +12,8 @@ inline constexpr uint8_t kDirectCall = 0xe8;
 
 // Whether the last instruction of `code` may be a call: what stands before a return address. At least 7 bytes.
 bool EndsWithCall(std::span<const uint8_t> code);
+
+// Where a call that ends `code`, which ends at `end_avma`, leads; nullopt if it does not say, or there is none.
+std::optional<uint64_t> TargetOfCall(std::span<const uint8_t> code, uint64_t end_avma);
 
 }  // namespace stackd

@@ -1,7 +1,6 @@
 #include "daemon/unwind/unwinder.h"
 
 #include <algorithm>
-#include <cstring>
 #include <expected>
 #include <optional>
 #include <span>
@@ -11,6 +10,7 @@
 #include "daemon/unwind/call_instruction.h"
 #include "daemon/unwind/cfi_step.h"
 #include "daemon/unwind/code_bytes.h"
+#include "daemon/unwind/code_step.h"
 #include "daemon/unwind/register_file.h"
 #include "daemon/unwind/rule_resolver.h"
 
@@ -30,6 +30,8 @@ constexpr uint64_t kMaxInterpretedOfStack = 4 << 20;
 constexpr size_t kMaxOuterFrames = 1024;
 static_assert(kMaxOuterFrames < kMaxFrames);
 
+constexpr uint32_t kLongestCallBytes = 7;
+
 // Of the tries to find the way on behind a gap, for one stack.
 constexpr size_t kMaxTriedFrames = 1 << 16;
 
@@ -41,9 +43,15 @@ bool IsCalledFrame(FrameOrigin origin) { return origin != FrameOrigin::kRegister
 // before could have kept, the whole walk is done again with all registers, by the interpreter.
 class StackWalk {
  public:
-  StackWalk(RuleResolver& resolver, const StackCopy& stack, bool copy_truncated, const AddressMap& map, JitCode* jit,
-            std::vector<NativeFrame>& frames)
-      : resolver_(resolver), stack_(stack), copy_truncated_(copy_truncated), map_(map), jit_(jit), frames_(frames) {}
+  StackWalk(RuleResolver& resolver, CodeSteps& code_steps, const StackCopy& stack, bool copy_truncated,
+            const AddressMap& map, JitCode* jit, std::vector<NativeFrame>& frames)
+      : resolver_(resolver),
+        code_steps_(code_steps),
+        stack_(stack),
+        copy_truncated_(copy_truncated),
+        map_(map),
+        jit_(jit),
+        frames_(frames) {}
 
   // From an interrupted instruction. nullopt: do it again with `all_registers`. With them it never is.
   std::optional<StackEnd> Run(const Registers& registers, bool all_registers, size_t max_frames = kMaxFrames);
@@ -67,6 +75,7 @@ class StackWalk {
   Step InterpretedStep(const NativeFrame& frame);
   std::optional<JitFrame> AskJit(const NativeFrame& frame);
   Step JitStep(const JitFrame& frame);
+  std::optional<Step> StepByCode(const NativeFrame& frame);
   Step FramePointerStep();
   Step SigreturnStep();
   Step WildCallStep();
@@ -78,9 +87,11 @@ class StackWalk {
   StackEnd Unreadable(uint64_t avma) const {
     return copy_truncated_ && avma >= stack_.end_avma() ? StackEnd::kTruncated : StackEnd::kUnreadable;
   }
+  bool MayBeReturnAddress(uint64_t avma) const;
   bool IsOutermost(uint64_t avma) const;
 
   RuleResolver& resolver_;
+  CodeSteps& code_steps_;
   const StackCopy& stack_;
   const bool copy_truncated_;
   const AddressMap& map_;
@@ -190,6 +201,7 @@ StackWalk::Step StackWalk::RareStep(RuleKind kind, const NativeFrame& frame) {
       return WildCallStep();
     default:
       if (auto jit_frame = AskJit(frame)) return JitStep(*jit_frame);
+      if (auto step = StepByCode(frame)) return *step;
       return FramePointerStep();
   }
 }
@@ -244,6 +256,36 @@ StackWalk::Step StackWalk::InterpretedStep(const NativeFrame& frame) {
   return CallerFrom(step->cfa_avma, is_signal_frame ? FrameOrigin::kSignalFrame : FrameOrigin::kCfi);
 }
 
+// Before the frame pointer: code that keeps none leaves that of a function farther out.
+std::optional<StackWalk::Step> StackWalk::StepByCode(const NativeFrame& frame) {
+  const Mapping* mapping = map_.Find(frame.lookup_avma());
+  if (mapping == nullptr || mapping->module == nullptr) return std::nullopt;
+  const uint64_t bias = mapping->bias;
+  const auto code_step = code_steps_.Find(*mapping->module, frame.pc_avma - bias, frame.lookup_avma() - bias);
+  if (!code_step) return std::nullopt;
+  auto& value = registers_.registers.value;
+  const uint64_t rsp = value[kRsp], cfa_avma = rsp + static_cast<uint64_t>(int64_t{code_step->cfa_offset});
+  const std::optional<uint64_t> return_address = stack_.Read(cfa_avma - 8);
+  if (cfa_avma <= rsp || !return_address) return std::nullopt;
+  const auto before = ReadCode(map_, *return_address - kLongestCallBytes, kLongestCallBytes);
+  if (!before || !EndsWithCall(*before)) return std::nullopt;
+  if (code_step->begin_svma) {
+    const std::optional<uint64_t> callee_avma = TargetOfCall(*before, *return_address);
+    const Mapping* callee = callee_avma ? map_.Find(*callee_avma) : nullptr;
+    // What is called in another module is a stub that leads here.
+    if (callee != nullptr && callee->module == mapping->module && *callee_avma != *code_step->begin_svma + bias) {
+      return std::nullopt;
+    }
+  }
+  if (code_step->rbp_offset) {
+    value[kRbp] = stack_.Read(rsp + static_cast<uint64_t>(int64_t{*code_step->rbp_offset})).value_or(0);
+  }
+  value[kRip] = *return_address;
+  value[kRsp] = cfa_avma;
+  registers_.known = kFastRegisters;
+  return CallerFrom(cfa_avma, FrameOrigin::kCode);
+}
+
 // Code without CFI, if it keeps frame pointers: JIT code, Go. What passes these tests is almost surely a frame.
 StackWalk::Step StackWalk::FramePointerStep() {
   auto& value = registers_.registers.value;
@@ -252,13 +294,12 @@ StackWalk::Step StackWalk::FramePointerStep() {
     return NoCaller(frames_.size() > 1 && IsOutermost(from_avma) ? StackEnd::kRoot : StackEnd::kNoUnwindInfo);
   };
   // The first function of a thread has a zero here, if it keeps to the ABI.
-  if (rbp == 0) return end(value[kRsp]);
-  if (rbp < value[kRsp]) return NoCaller(StackEnd::kNoUnwindInfo);
+  if (rbp < value[kRsp]) return end(value[kRsp]);
   std::optional<uint64_t> saved_rbp = stack_.Read(rbp);
   std::optional<uint64_t> return_address = stack_.Read(rbp + 8);
-  if (!saved_rbp || !return_address) return NoCaller(StackEnd::kNoUnwindInfo);
+  if (!saved_rbp || !return_address) return end(value[kRsp]);
   if (*return_address == 0) return end(rbp + 16);
-  if (resolver_.Resolve(map_, *return_address - 1).kind == RuleKind::kNotCode) return NoCaller(StackEnd::kNoUnwindInfo);
+  if (resolver_.Resolve(map_, *return_address - 1).kind == RuleKind::kNotCode) return end(value[kRsp]);
   value[kRip] = *return_address;
   value[kRsp] = rbp + 16;
   value[kRbp] = *saved_rbp;
@@ -294,6 +335,13 @@ StackWalk::Step StackWalk::WildCallStep() {
   return CallerFrom(value[kRsp], FrameOrigin::kFramePointer);
 }
 
+bool StackWalk::MayBeReturnAddress(uint64_t avma) const {
+  const Mapping* mapping = map_.Find(avma);
+  if (mapping == nullptr || !mapping->executable || avma - mapping->start_avma < kLongestCallBytes) return false;
+  const auto before = ReadCode(map_, avma - kLongestCallBytes, kLongestCallBytes);
+  return !before || EndsWithCall(*before);
+}
+
 // Whether no word from `avma` up could be a return address: a zero below is then where the thread began, and not a return
 // address that the agent's filter did not take for one.
 bool StackWalk::IsOutermost(uint64_t avma) const {
@@ -301,8 +349,7 @@ bool StackWalk::IsOutermost(uint64_t avma) const {
   for (uint64_t end_avma = stack_.EndOfPart(avma); avma < end_avma; avma += 8) {
     std::optional<uint64_t> word = stack_.Read(avma);
     if (!word) return false;
-    const Mapping* mapping = *word == 0 ? nullptr : map_.Find(*word);
-    if (mapping != nullptr && mapping->executable) return false;
+    if (*word != 0 && MayBeReturnAddress(*word)) return false;
   }
   return true;
 }
@@ -317,12 +364,13 @@ bool StackWalk::IsOutermost(uint64_t avma) const {
 class GapCrossing {
  public:
   // `inner_rbp`: of the last frame before the gap.
-  GapCrossing(RuleResolver& resolver, const StackCopy& stack, const AddressMap& map, JitCode* jit, uint64_t inner_rbp)
+  GapCrossing(RuleResolver& resolver, CodeSteps& code_steps, const StackCopy& stack, const AddressMap& map, JitCode* jit,
+              uint64_t inner_rbp)
       : resolver_(resolver),
         stack_(stack),
         map_(map),
         inner_rbp_(inner_rbp),
-        walk_(resolver, stack, /*copy_truncated=*/false, map, jit, tried_) {}
+        walk_(resolver, code_steps, stack, /*copy_truncated=*/false, map, jit, tried_) {}
 
   // Frames from the first one behind the gap to the root; empty if there is no way.
   std::vector<NativeFrame> Find(std::span<const NativeFrame> inner) {
@@ -341,7 +389,6 @@ class GapCrossing {
 
  private:
   static constexpr size_t kKnownFrames = 64;
-  static constexpr uint32_t kLongestCallBytes = 7;
 
   // `rbp` if it may be the frame pointer of the frame that begins at `avma`, or of one farther out; else 0.
   uint64_t FramePointerAt(uint64_t avma, uint64_t rbp) const {
@@ -379,16 +426,13 @@ class GapCrossing {
 
   // False if the call before `return_avma` is of another function than the one that holds `pc_avma`.
   bool MayCall(uint64_t return_avma, uint64_t pc_avma) {
-    constexpr uint32_t kDirectCallBytes = 5;
-    const auto code = ReadCode(map_, return_avma - kDirectCallBytes, kDirectCallBytes);
-    if (!code || (*code)[0] != kDirectCall) return true;
-    int32_t distance;
-    memcpy(&distance, code->data() + 1, sizeof(distance));
-    const uint64_t target_avma = return_avma + static_cast<uint64_t>(int64_t{distance});
+    const auto code = ReadCode(map_, return_avma - kLongestCallBytes, kLongestCallBytes);
+    const auto target_avma = code ? TargetOfCall(*code, return_avma) : std::nullopt;
+    if (!target_avma) return true;
     // A stub jumps to a function that only the dynamic linker knows.
-    if (resolver_.Resolve(map_, target_avma).kind == RuleKind::kPlt) return true;
+    if (resolver_.Resolve(map_, *target_avma).kind == RuleKind::kPlt) return true;
     const auto begin_avma = resolver_.FunctionBegin(map_, pc_avma - 1);
-    return !begin_avma || *begin_avma == target_avma;
+    return !begin_avma || *begin_avma == *target_avma;
   }
 
   RuleResolver& resolver_;
@@ -415,6 +459,7 @@ bool HasGap(const StackCopy& stack, const AddressMap& map) {
 
 struct Unwinder::State {
   RuleResolver resolver;
+  CodeSteps code_steps;
   std::vector<NativeFrame> frames;  // reused, so that a stack takes one allocation, of the right size
 };
 
@@ -426,7 +471,7 @@ NativeStack Unwinder::Unwind(const Registers& registers, const StackCopy& stack,
   state_->resolver.UseMap(map);
   const bool has_gap = HasGap(stack, map);
   const size_t max_frames = has_gap ? kMaxFrames - kMaxOuterFrames : kMaxFrames;
-  StackWalk walk(state_->resolver, stack, copy_truncated || has_gap, map, jit, state_->frames);
+  StackWalk walk(state_->resolver, state_->code_steps, stack, copy_truncated || has_gap, map, jit, state_->frames);
   std::optional<StackEnd> end = walk.Run(registers, /*all_registers=*/false, max_frames);
   if (!end) end = walk.Run(registers, /*all_registers=*/true, max_frames);
   NativeStack result{state_->frames, end.value_or(StackEnd::kNoUnwindInfo)};
@@ -439,7 +484,8 @@ NativeStack Unwinder::Unwind(const Registers& registers, const StackCopy& stack,
 void Unwinder::CrossGap(const StackCopy& stack, const AddressMap& map, JitCode* jit, uint64_t inner_rbp,
                         NativeStack* result) {
   auto& frames = result->frames;
-  const std::vector<NativeFrame> outer = GapCrossing(state_->resolver, stack, map, jit, inner_rbp).Find(frames);
+  const std::vector<NativeFrame> outer =
+      GapCrossing(state_->resolver, state_->code_steps, stack, map, jit, inner_rbp).Find(frames);
   if (outer.empty()) return;
   // Where the frames were too many, copied stack is left out as well.
   const bool too_many = result->end == StackEnd::kFrameLimit && frames.size() > 1;

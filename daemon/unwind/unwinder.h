@@ -31,7 +31,7 @@ enum class StackEnd : uint8_t {
 };
 
 // How a frame was found. Numbers as in stackd.v1.Frame.Origin.
-enum class FrameOrigin : uint8_t { kRegisters = 1, kCfi = 2, kFramePointer = 3, kSignalFrame = 4, kRuntime = 6 };
+enum class FrameOrigin : uint8_t { kRegisters = 1, kCfi = 2, kFramePointer = 3, kSignalFrame = 4, kRuntime = 6, kCode = 8 };
 
 struct NativeFrame {
   uint64_t pc_avma;

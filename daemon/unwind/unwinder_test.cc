@@ -50,6 +50,9 @@ std::shared_ptr<const AddressMap> Map() {
   constexpr uint8_t kSigreturn[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
   std::vector<uint8_t> code(kMuslRestore - 0x1000 + sizeof(kSigreturn));
   std::ranges::copy(kSigreturn, code.end() - sizeof(kSigreturn));
+  // In().
+  for (uint64_t function_svma = kLeaf; function_svma < kNoCfi; function_svma += 0x10)
+    code[function_svma - 0x1000 + 3] = 0xe8;
   Mapping text{};
   text.start_avma = kBias + 0x1000;
   text.end_avma = kBias + 0x5000;
@@ -209,6 +212,7 @@ TEST_F(UnwinderTest, TakesAZeroFramePointerForTheRootOnlyIfNoCodeIsAbove) {
   SetRbp(Slot(3));
   EXPECT_EQ(Unwind(kJitCode, {0, 0, 1, 0, kJitCode, 5, 6}).end, StackEnd::kRoot);
   EXPECT_EQ(Unwind(kJitCode, {0, 0, 1, 0, kJitCode, 5, In(kLeaf)}).end, StackEnd::kNoUnwindInfo);
+  EXPECT_EQ(Unwind(kJitCode, {0, 0, 1, 0, kJitCode, 5, kBias + kLeaf}).end, StackEnd::kRoot) << "no call leads there";
   EXPECT_EQ(Unwind(kJitCode, {0, 0, 1, 0, kJitCode, 5, 6}, /*truncated=*/true).end, StackEnd::kNoUnwindInfo);
   EXPECT_EQ(Unwind(kJitCode, {0, 0, 1, 0, 0, 5, 6}).end, StackEnd::kNoUnwindInfo) << "nothing was found at all";
 }

@@ -1,0 +1,233 @@
+#include "daemon/unwind/code_step.h"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include "daemon/unwind/call_instruction.h"
+#include "daemon/unwind/instruction.h"
+
+namespace stackd {
+namespace {
+
+// Libraries without unwind tables are small; of larger code it would take long to find where functions begin.
+constexpr uint64_t kMaxCodeBytes = 8 << 20;
+constexpr size_t kMaxModules = 8;
+constexpr size_t kMaxFoundOfModule = 1 << 14;
+constexpr int kMaxInstructions = 4000;
+constexpr uint64_t kMaxFunctionBytes = 64 << 10;
+constexpr int32_t kMaxFrameBytes = 1 << 20;
+constexpr int kRbpNumber = 5;  // in machine code; not DWARF's
+
+const Segment* CodeSegment(const Module& module, uint64_t svma) {
+  for (const Segment& segment : module.segments()) {
+    if (segment.executable && svma >= segment.svma && svma - segment.svma < segment.file_bytes) return &segment;
+  }
+  return nullptr;
+}
+
+// Empty where it cannot be read.
+std::vector<uint8_t> ReadSegment(const Module& module, uint64_t svma, uint64_t size_bytes) {
+  const auto position = module.SvmaToPosition(svma);
+  if (!position) return {};
+  auto bytes = module.Read(*position, size_bytes);
+  return bytes ? *std::move(bytes) : std::vector<uint8_t>();
+}
+
+// Whether the last bytes before `at` are those of "lea …(%rip),%REG": of functions that are called by pointer.
+bool IsLeaOfRip(std::span<const uint8_t> code, size_t at) {
+  return at >= 3 && code[at - 2] == 0x8d && (code[at - 1] & 0xc7) == 0x05 && (code[at - 3] & 0xfb) == 0x48;
+}
+
+// What calls and address computations lead to: where functions begin. Bytes that are none of these have such a target once
+// in 2^32 / size of the code.
+std::vector<uint64_t> FunctionsNamedIn(std::span<const uint8_t> code, uint64_t svma) {
+  std::vector<uint64_t> functions;
+  for (size_t at = 1; at + 4 <= code.size(); ++at) {
+    if (code[at - 1] != kDirectCall && !IsLeaOfRip(code, at)) continue;
+    int32_t distance;
+    memcpy(&distance, code.data() + at, sizeof(distance));
+    const uint64_t target = at + 4 + static_cast<uint64_t>(int64_t{distance});
+    if (target < code.size()) functions.push_back(svma + target);
+  }
+  std::ranges::sort(functions);
+  functions.erase(std::ranges::unique(functions).begin(), functions.end());
+  functions.shrink_to_fit();
+  return functions;
+}
+
+// The ways through a function, from one instruction on.
+class Paths {
+ public:
+  Paths(const Module& module, const Segment& segment, const std::vector<uint64_t>& functions)
+      : module_(module), segment_(segment), functions_(functions) {}
+
+  // To the returns, and to jumps into other functions, which return for this one.
+  // `was_called`: svma stands behind a call.
+  std::optional<CodeStep> ToReturn(uint64_t svma, bool was_called) {
+    const auto at_end = [](const State& state) {
+      CodeStep step{.cfa_offset = state.depth + 8};
+      // Below: it is saved on the way as well, and is the caller's here.
+      if (state.saved_rbp && *state.saved_rbp >= 0) step.rbp_offset = state.saved_rbp;
+      return step;
+    };
+    return Follow({svma, 0, std::nullopt, was_called}, std::nullopt, at_end);
+  }
+
+  // From the begin of the function to `svma`.
+  std::optional<CodeStep> FromBegin(uint64_t begin_svma, uint64_t svma) {
+    const auto at_end = [begin_svma](const State& state) {
+      CodeStep step{.cfa_offset = 8 - state.depth, .begin_svma = begin_svma};
+      if (state.saved_rbp) step.rbp_offset = *state.saved_rbp - state.depth;
+      return step;
+    };
+    return Follow({begin_svma, 0, std::nullopt, false}, svma, at_end);
+  }
+
+ private:
+  struct State {
+    uint64_t svma;
+    int32_t depth;  // rsp, from where it was at the first instruction
+    // Where rbp is popped from, likewise; from the begin of the function: where it was pushed, while it is there.
+    std::optional<int32_t> saved_rbp;
+    bool is_behind_call;
+  };
+
+  bool IsFunction(uint64_t svma) const { return std::ranges::binary_search(functions_, svma); }
+
+  std::span<const uint8_t> CodeAt(uint64_t svma) {
+    constexpr uint64_t kWindowBytes = 4096;
+    if (svma < segment_.svma || svma - segment_.svma >= segment_.file_bytes) return {};
+    const uint64_t left = segment_.file_bytes - (svma - segment_.svma);
+    if (svma < window_svma_ || svma - window_svma_ + std::min<uint64_t>(left, kMaxInstructionBytes) > window_.size()) {
+      window_ = ReadSegment(module_, svma, std::min(left, kWindowBytes));
+      window_svma_ = svma;
+    }
+    return std::span(window_).subspan(std::min<size_t>(svma - window_svma_, window_.size()));
+  }
+
+  template <typename AtEnd>
+  std::optional<CodeStep> Follow(State first, std::optional<uint64_t> goal_svma, AtEnd at_end) {
+    std::unordered_map<uint64_t, int32_t> depth_at;
+    std::vector<State> open{first};
+    std::optional<CodeStep> result;
+    bool disagree = false;
+    const auto reach_end = [&](const State& state) {
+      const CodeStep step = at_end(state);
+      disagree = disagree || (result && *result != step);
+      result = step;
+    };
+    int instructions = 0;
+    while (!open.empty() && !disagree) {
+      State state = open.back();
+      open.pop_back();
+      while (true) {
+        if (goal_svma && state.svma == *goal_svma) {
+          reach_end(state);
+          break;
+        }
+        const auto [seen, is_new] = depth_at.emplace(state.svma, state.depth);
+        if (!is_new) {
+          disagree = disagree || seen->second != state.depth;
+          break;
+        }
+        if (++instructions > kMaxInstructions) return std::nullopt;
+        const auto instruction = DecodeInstruction(CodeAt(state.svma));
+        // A call that does not return is the last of its function, and the next one begins at a round address.
+        if (state.is_behind_call && instruction && instruction->kind == Instruction::Kind::kNothing) break;
+        if (!instruction || !Apply(*instruction, goal_svma.has_value(), &state)) break;
+        const uint64_t next_svma = state.svma + instruction->size_bytes;
+        const uint64_t target_svma = next_svma + static_cast<uint64_t>(int64_t{instruction->value});
+        if (instruction->kind == Instruction::Kind::kReturn) {
+          if (!goal_svma) reach_end(state);
+          break;
+        }
+        const bool jumps = instruction->kind == Instruction::Kind::kJump;
+        if (jumps || instruction->kind == Instruction::Kind::kBranch) {
+          if (!IsFunction(target_svma)) {
+            open.push_back({target_svma, state.depth, state.saved_rbp, false});
+          } else if (!goal_svma && jumps) {
+            reach_end(state);
+          }
+          if (jumps) break;
+        }
+        state.svma = next_svma;
+        state.is_behind_call = instruction->kind == Instruction::Kind::kCall;
+        if (IsFunction(next_svma) && next_svma != goal_svma) break;
+      }
+    }
+    return disagree ? std::nullopt : result;
+  }
+
+  // False if the stack pointer is not known behind it, or nothing is.
+  static bool Apply(const Instruction& instruction, bool from_begin, State* state) {
+    const bool is_rbp = instruction.value == kRbpNumber;
+    switch (instruction.kind) {
+      case Instruction::Kind::kPush:
+        state->depth -= 8;
+        if (is_rbp && from_begin) state->saved_rbp = state->depth;
+        break;
+      case Instruction::Kind::kPop:
+        if (is_rbp) state->saved_rbp = from_begin ? std::nullopt : std::optional(state->depth);
+        state->depth += 8;
+        break;
+      case Instruction::Kind::kMoveStack:
+        if (instruction.value > kMaxFrameBytes || instruction.value < -kMaxFrameBytes) return false;
+        state->depth += instruction.value;
+        break;
+      case Instruction::Kind::kLosesStack:
+      case Instruction::Kind::kIndirectJump:
+      case Instruction::Kind::kEnd:
+        return false;
+      default:
+        break;
+    }
+    return state->depth <= kMaxFrameBytes && state->depth >= -kMaxFrameBytes;
+  }
+
+  const Module& module_;
+  const Segment& segment_;
+  const std::vector<uint64_t>& functions_;
+  std::vector<uint8_t> window_;
+  uint64_t window_svma_ = 0;
+};
+
+}  // namespace
+
+CodeSteps::ModuleCode& CodeSteps::CodeOf(const Module& module) {
+  const auto known = std::ranges::find(modules_, module.identity(), &ModuleCode::identity);
+  if (known != modules_.end()) {
+    modules_.splice(modules_.begin(), modules_, known);
+    return modules_.front();
+  }
+  modules_.push_front({module.identity(), {}, {}});
+  if (modules_.size() > kMaxModules) modules_.pop_back();
+  ModuleCode& code = modules_.front();
+  for (const Segment& segment : module.segments()) {
+    if (!segment.executable || segment.file_bytes > kMaxCodeBytes) continue;
+    const std::vector<uint8_t> bytes = ReadSegment(module, segment.svma, segment.file_bytes);
+    std::ranges::copy(FunctionsNamedIn(bytes, segment.svma), std::back_inserter(code.function_svmas));
+  }
+  std::ranges::sort(code.function_svmas);
+  return code;
+}
+
+std::optional<CodeStep> CodeSteps::Find(const Module& module, uint64_t svma, uint64_t lookup_svma) {
+  const Segment* segment = CodeSegment(module, lookup_svma);
+  if (segment == nullptr || segment->file_bytes > kMaxCodeBytes) return std::nullopt;
+  ModuleCode& code = CodeOf(module);
+  if (code.found.size() >= kMaxFoundOfModule) code.found.clear();
+  const auto [entry, is_new] = code.found.try_emplace(svma);
+  if (!is_new) return entry->second;
+  Paths paths(module, *segment, code.function_svmas);
+  const auto& functions = code.function_svmas;
+  const bool is_behind_end = svma != lookup_svma && std::ranges::binary_search(functions, svma);
+  if (!is_behind_end) entry->second = paths.ToReturn(svma, svma != lookup_svma);
+  if (entry->second) return entry->second;
+  const auto after = std::ranges::upper_bound(functions, lookup_svma);
+  if (after == functions.begin() || lookup_svma - *std::prev(after) > kMaxFunctionBytes) return std::nullopt;
+  entry->second = paths.FromBegin(*std::prev(after), svma);
+  return entry->second;
+}
+
+}  // namespace stackd

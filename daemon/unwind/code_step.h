@@ -1,0 +1,52 @@
+// The way from a function to its caller by what its code does to the stack: for code that no unwind table describes, as
+// musl's and that of other libraries which are built without tables.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/module/module.h"
+
+namespace stackd {
+
+// At one instruction: where the caller's frame is.
+struct CodeStep {
+  // From rsp to the canonical frame address, below which the return address lies.
+  int32_t cfa_offset = 0;
+  // From rsp to where the caller's rbp was saved; nullopt: rbp still is the caller's.
+  std::optional<int32_t> rbp_offset;
+  // Found from here, where the function seems to begin, and not by its returns: if the caller names whom it calls, it must be
+  // this.
+  std::optional<uint64_t> begin_svma;
+
+  bool operator==(const CodeStep&) const = default;
+};
+
+// Follows the code from an instruction to the returns of its function: what is popped on the way is what had been pushed.
+// Where no return is found (a function that ends the program), from the begin of the function to the instruction. All ways
+// that are found must agree, so what comes out is right or nothing, but for code that is made to deceive.
+//
+// Not thread-safe. Remembers what it found in the last modules that it was asked of.
+class CodeSteps {
+ public:
+  // `svma`: the next instruction of the frame; `lookup_svma`: one within its function, as NativeFrame::lookup_avma().
+  std::optional<CodeStep> Find(const Module& module, uint64_t svma, uint64_t lookup_svma);
+
+ private:
+  struct ModuleCode {
+    FileIdentity identity;
+    // Where functions begin, as far as code of the module names them; sorted.
+    std::vector<uint64_t> function_svmas;
+    std::unordered_map<uint64_t, std::optional<CodeStep>> found;
+  };
+
+  ModuleCode& CodeOf(const Module& module);
+
+  // Of the last modules, the latest first.
+  std::list<ModuleCode> modules_;
+};
+
+}  // namespace stackd

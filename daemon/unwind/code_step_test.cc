@@ -1,0 +1,62 @@
+#include "daemon/unwind/code_step.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <span>
+#include <utility>
+
+#include "daemon/unwind/instruction.h"
+#include "daemon/unwind/unwind_table_cache.h"
+
+namespace stackd {
+namespace {
+
+std::shared_ptr<const Module> OpenModule(const char* path) {
+  auto module = Module::Open(Fd(open(path, O_RDONLY | O_CLOEXEC)), path);
+  EXPECT_TRUE(module) << path;
+  return module ? *module : nullptr;
+}
+
+// The unwind tables know where the frames of this library are; the code must say the same.
+TEST(CodeSteps, AgreeWithTheUnwindTablesOfACLibrary) {
+  const auto module = OpenModule("/lib/x86_64-linux-gnu/libc.so.6");
+  ASSERT_NE(module, nullptr);
+  const Section* text = module->FindSection(".text");
+  ASSERT_NE(text, nullptr);
+  const auto table = UnwindTableCache(64 << 20).Get(*module);
+  ASSERT_NE(table, nullptr);
+  const auto code = module->Read(text->file_offset, text->size_bytes);
+  ASSERT_TRUE(code);
+  CodeSteps steps;
+  bool was_call = false;
+  int asked = 0, to_return = 0, wrong_to_return = 0, from_begin = 0, wrong_from_begin = 0;
+  for (size_t at = 0; at < code->size();) {
+    const uint64_t svma = text->svma + at;
+    const auto instruction = DecodeInstruction(std::span(*code).subspan(at));
+    at += instruction ? instruction->size_bytes : 1;
+    const bool is_behind_call = std::exchange(was_call, instruction && instruction->kind == Instruction::Kind::kCall);
+    const UnwindRule rule = table->Find(svma - 1);
+    if (!is_behind_call || rule.kind != RuleKind::kRsp) continue;
+    ++asked;
+    const auto step = steps.Find(*module, svma, svma - 1);
+    if (!step) continue;
+    int& count = step->begin_svma ? from_begin : to_return;
+    int& wrong = step->begin_svma ? wrong_from_begin : wrong_to_return;
+    ++count;
+    wrong += step->cfa_offset != rule.cfa_offset;
+  }
+  printf("%d calls: by returns %d, %d of them wrong; from the begin %d, %d of them wrong\n", asked, to_return,
+         wrong_to_return, from_begin, wrong_from_begin);
+  EXPECT_GT(to_return, asked * 3 / 4);
+  // Where a function that does not return is called last, and another one begins right behind: what lies where its return
+  // address would be is none.
+  EXPECT_LT(wrong_to_return, to_return / 100);
+  // These must be the function that their caller calls.
+  EXPECT_LT(wrong_from_begin, from_begin / 4);
+}
+
+}  // namespace
+}  // namespace stackd
