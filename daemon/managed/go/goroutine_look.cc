@@ -9,7 +9,7 @@ namespace {
 constexpr uint64_t kMaxUserAvma = 1ull << 47;
 // From the innermost end; a deeper stack is shown without its outer frames.
 constexpr uint64_t kMaxStackBytes = 64 << 10;
-// Of one look. A frame takes three times as much as the least of a stack that it can be read from.
+// Of one look. Frames take three times as much at most: a call takes at least a word of a stack.
 constexpr uint64_t kLookStackBytes = 4 << 20;
 
 template <typename T>
