@@ -144,9 +144,13 @@ void AddModules(const AddressMap& map, const std::vector<const Mapping*>& used_m
 class Frequency {
  public:
   void Add(const std::string& text) {
-    const auto [entry, is_new] = index_.try_emplace(text, counts_.size());
-    if (is_new) counts_.push_back({&entry->first, 0});
-    ++counts_[entry->second].count;
+    // Of a hundred thousand tasks in one place, most are in the state of the one before them.
+    if (counts_.empty() || *counts_[last_].text != text) {
+      const auto [entry, is_new] = index_.try_emplace(text, counts_.size());
+      if (is_new) counts_.push_back({&entry->first, 0});
+      last_ = entry->second;
+    }
+    ++counts_[last_].count;
   }
 
   template <typename Visit>
@@ -162,6 +166,7 @@ class Frequency {
   };
   std::unordered_map<std::string, size_t> index_;
   std::vector<Counted> counts_;
+  size_t last_ = 0;
 };
 
 // The threads and tasks with equal function names in their stacks, as indices into Dump.threads and Dump.tasks.
