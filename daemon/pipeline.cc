@@ -9,7 +9,6 @@
 #include <mutex>
 #include <span>
 #include <string_view>
-#include <system_error>
 #include <thread>
 #include <tuple>
 #include <unordered_map>
@@ -20,6 +19,7 @@
 #include "daemon/analyze/finding.h"
 #include "daemon/analyze/wait.h"
 #include "daemon/base/clock.h"
+#include "daemon/base/run_beside.h"
 #include "daemon/base/text.h"
 #include "daemon/dump_id.h"
 #include "daemon/finisher.h"
@@ -192,18 +192,6 @@ class ScopedCount {
  private:
   std::atomic<int64_t>* count_;
 };
-
-// Runs `work` on a thread of its own. Where none can be made (a pod may have so many processes and threads, and who leaks
-// them is what stackd is to explain) it has been done, by this thread, when this returns.
-template <typename Work>
-std::jthread RunBeside(const Work& work) {
-  try {
-    return std::jthread(work);
-  } catch (const std::system_error&) {
-    work();
-    return {};
-  }
-}
 
 }  // namespace
 

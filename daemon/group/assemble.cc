@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <thread>
 #include <unordered_map>
 
 #include "daemon/analyze/crash_cause.h"
 #include "daemon/analyze/signal_name.h"
 #include "daemon/base/clock.h"
+#include "daemon/base/run_beside.h"
 #include "daemon/base/text.h"
 #include "daemon/group/crash_fingerprint.h"
 #include "daemon/group/expand_stack.h"
@@ -142,9 +144,13 @@ void AddModules(const AddressMap& map, const std::vector<const Mapping*>& used_m
 class Frequency {
  public:
   void Add(const std::string& text) {
-    const auto [entry, is_new] = index_.try_emplace(text, counts_.size());
-    if (is_new) counts_.push_back({&entry->first, 0});
-    ++counts_[entry->second].count;
+    // Of a hundred thousand tasks in one place, most are in the state of the one before them.
+    if (counts_.empty() || *counts_[last_].text != text) {
+      const auto [entry, is_new] = index_.try_emplace(text, counts_.size());
+      if (is_new) counts_.push_back({&entry->first, 0});
+      last_ = entry->second;
+    }
+    ++counts_[last_].count;
   }
 
   template <typename Visit>
@@ -160,6 +166,7 @@ class Frequency {
   };
   std::unordered_map<std::string, size_t> index_;
   std::vector<Counted> counts_;
+  size_t last_ = 0;
 };
 
 // The threads and tasks with equal function names in their stacks, as indices into Dump.threads and Dump.tasks.
@@ -377,6 +384,17 @@ void AddCrash(const Capture& capture, const std::vector<NamedStack>& stacks, v1:
   NoteHowItWasRecorded(*capture.crash, dump);
 }
 
+// To take a dump of a hundred thousand tasks apart takes as long as to answer with it: whoever lets go of it last, which
+// may be before it answers, does not wait for that.
+constexpr uint64_t kSmallDumpBytes = 1 << 20;
+
+void Free(google::protobuf::Arena* arena) {
+  const auto free = [arena] { delete arena; };
+  if (arena->SpaceAllocated() < kSmallDumpBytes) return free();
+  std::jthread other = RunBeside(free);
+  if (other.joinable()) other.detach();
+}
+
 google::protobuf::ArenaOptions LargeBlocks() {
   google::protobuf::ArenaOptions options;
   options.start_block_size = 16 << 10;
@@ -396,7 +414,7 @@ std::shared_ptr<v1::Dump> AssembleDump(const Capture& capture, const std::vector
                                        const std::vector<NamedStack>& stacks,
                                        const std::function<SymbolQuality(const Module&)>& quality,
                                        const std::string& dump_id) {
-  auto arena = std::make_shared<google::protobuf::Arena>(LargeBlocks());
+  std::shared_ptr<google::protobuf::Arena> arena(new google::protobuf::Arena(LargeBlocks()), Free);
   auto* dump = google::protobuf::Arena::CreateMessage<v1::Dump>(arena.get());
   FillHeader(capture, dump_id, dump);
   // A process that ended at once has left no map.

@@ -8,7 +8,8 @@
 
 namespace stackd {
 
-// `dump` itself if all its frames are shown. `filter` is one of FrameFilter's values.
+// `dump` itself if all its frames are shown; else with what they have in common shared. `filter` is one of FrameFilter's
+// values.
 std::shared_ptr<const v1::Dump> WithFrames(std::shared_ptr<const v1::Dump> dump, v1::FrameFilter filter);
 
 }  // namespace stackd

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 namespace stackd {
 namespace {
@@ -65,6 +66,58 @@ TEST(FrameFilterTest, StacksWithoutFramesOfRuntimesAreShownWhole) {
 TEST(FrameFilterTest, ADumpWithoutRuntimesIsNotCopied) {
   const std::shared_ptr<const v1::Dump> dump = DumpOf(StackOf({"read", "main"}));
   EXPECT_EQ(WithFrames(dump, v1::MANAGED_FRAMES), dump);
+}
+
+TEST(FrameFilterTest, WhatNoFilterChangesIsNotCopied) {
+  auto dump = DumpOf(StackOf({"read", "py:main", "[eval]"}));
+  *dump->add_stacks() = StackOf({"go:f"});
+  dump->add_groups()->set_task_count(100'000);
+  dump->add_tasks()->set_id(17);
+  dump->add_threads()->set_tid(1);
+  const auto shown = WithFrames(dump, v1::ALL_FRAMES);
+  ASSERT_NE(shown, dump);
+  EXPECT_EQ(&shown->tasks(0), &dump->tasks(0));
+  EXPECT_EQ(&shown->threads(0), &dump->threads(0));
+  EXPECT_EQ(&shown->stacks(1), &dump->stacks(1));
+  EXPECT_EQ(&shown->groups(1), &dump->groups(1));
+  EXPECT_EQ(&shown->stacks(0).frames(1), &dump->stacks(0).frames(1));
+}
+
+TEST(FrameFilterTest, WhatIsShownOutlivesTheDump) {
+  auto dump = DumpOf(StackOf({"py:main", "[eval]", "main"}));
+  const auto shown = WithFrames(std::move(dump), v1::ALL_FRAMES);
+  EXPECT_EQ(Shown(shown->groups(0).stack()), "py:main main");
+}
+
+// Whatever fields it has: each is set, and is there.
+TEST(FrameFilterTest, NoFieldOfTheDumpIsForgotten) {
+  auto dump = DumpOf(StackOf({"py:main", "[eval]"}));
+  const auto* reflection = dump->GetReflection();
+  for (int i = 0; i < dump->GetDescriptor()->field_count(); ++i) {
+    const auto* field = dump->GetDescriptor()->field(i);
+    using Field = google::protobuf::FieldDescriptor;
+    const bool is_list = field->is_repeated();
+    if (field->cpp_type() == Field::CPPTYPE_MESSAGE) {
+      is_list ? reflection->AddMessage(dump.get(), field) : reflection->MutableMessage(dump.get(), field);
+    } else if (field->cpp_type() == Field::CPPTYPE_STRING) {
+      is_list ? reflection->AddString(dump.get(), field, "x") : reflection->SetString(dump.get(), field, "x");
+    } else if (field->cpp_type() == Field::CPPTYPE_ENUM) {
+      reflection->SetEnumValue(dump.get(), field, 1);
+    } else if (field->cpp_type() == Field::CPPTYPE_INT64) {
+      reflection->SetInt64(dump.get(), field, 1);
+    } else if (field->cpp_type() == Field::CPPTYPE_INT32) {
+      reflection->SetInt32(dump.get(), field, 1);
+    } else {
+      ASSERT_EQ(field->cpp_type(), Field::CPPTYPE_BOOL) << field->name();
+      reflection->SetBool(dump.get(), field, true);
+    }
+  }
+  const auto shown = WithFrames(dump, v1::ALL_FRAMES);
+  ASSERT_NE(shown, dump);
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  reflection->ListFields(*shown, &fields);
+  EXPECT_EQ(fields.size(), static_cast<size_t>(dump->GetDescriptor()->field_count()));
+  EXPECT_EQ(shown->process().SerializeAsString(), dump->process().SerializeAsString());
 }
 
 TEST(FrameFilterTest, WhatIsLeftOfARecursionIsCountedAsBefore) {

@@ -31,6 +31,17 @@ class Writer {
     return entry->second;
   }
 
+  // One field of tasks or frames, of which there may be a hundred thousand: most say what the one before them did.
+  struct Column {
+    std::string_view text;
+    uint32_t index = 0;
+  };
+
+  uint32_t IndexOf(std::string_view text, Column* column) {
+    if (text != column->text) *column = {text, IndexOf(text)};
+    return column->index;
+  }
+
   void Write(const RuntimeDescription& runtime, store::RawRuntime* raw) {
     raw->set_language(static_cast<int32_t>(runtime.language));
     raw->set_name(IndexOf(runtime.name));
@@ -58,8 +69,8 @@ class Writer {
     raw->mutable_frames()->Reserve(static_cast<int>(stack.frames.size()));
     for (const ManagedFrame& frame : stack.frames) {
       store::RawManagedFrame* added = raw->add_frames();
-      added->set_function(IndexOf(frame.function));
-      added->set_file(IndexOf(frame.file));
+      added->set_function(IndexOf(frame.function, &functions_));
+      added->set_file(IndexOf(frame.file, &files_));
       added->set_line(frame.line);
       added->set_anchor_avma(frame.anchor_avma);
       added->set_pc_avma(frame.pc_avma);
@@ -71,13 +82,13 @@ class Writer {
   void Write(const ManagedTask& task, store::RawTask* raw) {
     raw->set_kind(static_cast<int32_t>(task.kind));
     raw->set_id(task.id);
-    raw->set_name(IndexOf(task.name));
-    raw->set_state(IndexOf(task.state));
-    raw->set_wait_reason(IndexOf(task.wait_reason));
+    raw->set_name(IndexOf(task.name, &names_));
+    raw->set_state(IndexOf(task.state, &states_));
+    raw->set_wait_reason(IndexOf(task.wait_reason, &wait_reasons_));
     raw->set_wait_ns(task.wait_ns);
     raw->set_tid(task.tid);
     raw->set_stack(task.stack);
-    raw->set_created_by(IndexOf(task.created_by));
+    raw->set_created_by(IndexOf(task.created_by, &creators_));
     raw->set_creator_id(task.creator_id);
   }
 
@@ -98,6 +109,7 @@ class Writer {
   store::RawManaged& raw_;
   // Of texts in the facts, which outlive this.
   std::unordered_map<std::string_view, uint32_t> index_;
+  Column functions_, files_, names_, states_, wait_reasons_, creators_;
 };
 
 // Takes what fits and remembers whether all did.

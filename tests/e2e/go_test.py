@@ -78,11 +78,13 @@ class GoTest(StackdTest):
                 daemon.await_process(victim.pid)
                 # It is ready before each goroutine has come to where it stays. And once one spins, nobody may be left who
                 # opens the program's file for the daemon.
-                eventually("10,000 wait", lambda: self.many_and(None, daemon, victim.pid))
+                before = eventually("10,000 wait", lambda: self.many_and(None, daemon, victim.pid))
                 self.assertEqual("spins", victim.ask("spin"))
                 dump = eventually("one spins", lambda: self.many_and("main.spin", daemon, victim.pid))
                 group = max(dump.groups, key=lambda g: int(g.get("taskCount", 0)))
                 self.assertEqual(int(group["taskCount"]), 10000)
+                # As the runtime lists them, whichever of the daemon's threads has read them.
+                self.assertEqual(self.waiting(dump), self.waiting(before))
                 victim.kill()
 
     def many_and(self, running_function, daemon, pid):
@@ -94,6 +96,9 @@ class GoTest(StackdTest):
         all_wait = waits.count("sync.Mutex.Lock") + waits.count("semacquire") == 10000
         runs = running_function is None or [running_function, "runtime.goexit"] in running
         return dump if all_wait and runs else None
+
+    def waiting(self, dump):
+        return [t["id"] for t in dump.resource["tasks"] if t.get("waitReason") in ("sync.Mutex.Lock", "semacquire")]
 
     def functions(self, dump, tid):
         """Of a thread; none of one that came after its dump began."""

@@ -55,6 +55,12 @@ class GoWalker {
     }
   }
 
+  // Also if that was not looked up in time.
+  bool MayBeCode(uint64_t pc_avma) {
+    const Code& code = CodeAt(pc_avma);
+    return code.known || code.is_late;
+  }
+
  private:
   struct Code {
     bool known = false;

@@ -3,10 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "daemon/base/clock.h"
+#include "daemon/base/run_beside.h"
 
 namespace stackd {
 namespace {
@@ -14,9 +17,8 @@ namespace {
 // Of more, the first are read.
 constexpr uint64_t kMaxGoroutines = 250'000;
 // So few that what is read of them stays in the cache of the processor, and its pages are made once.
-constexpr uint64_t kBatchGoroutines = 512;
-constexpr uint64_t kBatchStackBytes = 32 << 20;
-// From the innermost end; a deeper stack is shown without its outer frames.
+constexpr size_t kBatchGoroutines = 256;
+// Of a thread, from the innermost end, to see whether it is as it was.
 constexpr uint64_t kMaxStackBytes = 64 << 10;
 constexpr uint64_t kMaxUserAvma = 1ull << 47;
 constexpr int kTries = 3;
@@ -28,7 +30,7 @@ T Load(std::span<const uint8_t> bytes, size_t position) {
   return value;
 }
 
-void MakeKey(const std::vector<GoFrame>& frames, GoWalkEnd end, std::string* key) {
+void MakeKey(std::span<const GoFrame> frames, GoWalkEnd end, std::string* key) {
   key->assign(1, static_cast<char>(end));
   for (const GoFrame& frame : frames) {
     key->append(reinterpret_cast<const char*>(&frame.pc_avma), sizeof(frame.pc_avma));
@@ -78,15 +80,6 @@ uint64_t SizeOf(const T& named) {
   return sizeof(named) + named.function.size() + named.file.size();
 }
 
-// Of a copy of a stack from `base_avma` up.
-auto ReaderOf(uint64_t base_avma, std::span<const uint8_t> stack) {
-  return [=](uint64_t avma) -> std::optional<uint64_t> {
-    const uint64_t position = avma - base_avma;
-    if (position >= stack.size() || stack.size() - position < 8) return std::nullopt;
-    return Load<uint64_t>(stack, position);
-  };
-}
-
 // How long and how often a thread has run; empty if that is not known.
 std::string RunsOf(const Fd& motion) {
   char text[96];
@@ -97,10 +90,6 @@ std::string RunsOf(const Fd& motion) {
 std::string BaseName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 }  // namespace
-
-bool GoroutineReader::Goroutine::is_live() const {
-  return status != kGoIdle && status != kGoDead && status != kGoDeadExtra;
-}
 
 GoroutineReader::GoroutineReader(const GoBinary& binary, uint64_t bias, const RuntimeInput& input, ManagedFacts* facts)
     : binary_(binary),
@@ -120,21 +109,8 @@ std::string GoroutineReader::Read() {
   std::vector<uint64_t> list;
   std::string problem = ReadList(&list);
   facts_->tasks.reserve(facts_->tasks.size() + list.size());
-  std::vector<uint64_t> moved;
-  for (int attempt = 1; attempt <= kTries && !list.empty(); ++attempt) {
-    moved.clear();
-    for (size_t start = 0; start < list.size();) {
-      if (is_late()) {
-        facts_->notes.push_back(std::to_string(list.size() - start + moved.size()) +
-                                " goroutines could not be read in time");
-        moved.clear();
-        break;
-      }
-      std::span<const uint64_t> batch(list.data() + start, std::min<size_t>(kBatchGoroutines, list.size() - start));
-      start += ReadBatch(batch, attempt == kTries, &moved);
-    }
-    list = moved;
-  }
+  for (int attempt = 1; attempt <= kTries && !list.empty(); ++attempt) list = ReadAll(list, attempt == kTries);
+  if (unread_ > 0) facts_->notes.push_back(std::to_string(unread_) + " goroutines could not be read in time");
   if (moving_ > 0) {
     facts_->notes.push_back(std::to_string(moving_) + " goroutines ran whenever they were looked at: they have no stack");
   }
@@ -187,99 +163,53 @@ std::string GoroutineReader::ReadList(std::vector<uint64_t>* list) {
   return {};
 }
 
-GoroutineReader::Goroutine GoroutineReader::Parse(uint64_t g_avma, std::span<const uint8_t> bytes) const {
-  const auto& at = binary_.layout().g;
-  Goroutine goroutine;
-  goroutine.g_avma = g_avma;
-  goroutine.stack_lo = Load<uint64_t>(bytes, at.stack_lo);
-  goroutine.stack_hi = Load<uint64_t>(bytes, at.stack_hi);
-  goroutine.m_avma = Load<uint64_t>(bytes, at.m);
-  goroutine.sched_sp = Load<uint64_t>(bytes, at.sched_sp);
-  goroutine.sched_pc = Load<uint64_t>(bytes, at.sched_pc);
-  goroutine.syscall_sp = Load<uint64_t>(bytes, at.syscall_sp);
-  goroutine.syscall_pc = Load<uint64_t>(bytes, at.syscall_pc);
-  goroutine.status = Load<uint32_t>(bytes, at.atomic_status) & ~kGoScanBit;
-  goroutine.id = Load<uint64_t>(bytes, at.goid);
-  goroutine.wait_since_ns = Load<int64_t>(bytes, at.wait_since);
-  goroutine.wait_reason = Load<uint8_t>(bytes, at.wait_reason);
-  goroutine.parent_id = Load<uint64_t>(bytes, at.parent_goid);
-  goroutine.go_pc = Load<uint64_t>(bytes, at.go_pc);
-  goroutine.start_pc = Load<uint64_t>(bytes, at.start_pc);
-  return goroutine;
+// Most of it is the kernel's work and two threads share it: one waits for memory while the other decodes. What they find is
+// added in the order of the list.
+std::vector<uint64_t> GoroutineReader::ReadAll(std::span<const uint64_t> list, bool is_last_try) {
+  std::vector<uint64_t> moved;
+  const size_t batches = (list.size() + kBatchGoroutines - 1) / kBatchGoroutines;
+  std::atomic<size_t> next = 0, turn = 0;
+  const auto work = [&] {
+    GoroutineLook look(binary_, bias_, *input_.memory, input_.deadline_ns);
+    for (size_t batch; (batch = next.fetch_add(1)) < batches;) {
+      auto rest =
+          list.subspan(batch * kBatchGoroutines, std::min(kBatchGoroutines, list.size() - batch * kBatchGoroutines));
+      while (!rest.empty()) {
+        const size_t count = is_late() ? 0 : look.Look(rest);
+        for (size_t before; (before = turn.load()) != batch;) turn.wait(before);
+        if (count == 0) {
+          unread_ += static_cast<int64_t>(rest.size());
+          break;
+        }
+        AddSeen(look, is_last_try, &moved);
+        rest = rest.subspan(count);
+      }
+      ++turn;
+      turn.notify_all();
+    }
+  };
+  std::jthread other;
+  if (batches > 1) other = RunBeside(work);
+  work();
+  if (other.joinable()) other.join();
+  return moved;
 }
 
-// If the layout is not the one that it is believed to be, this fails for most.
-bool GoroutineReader::MakesSense(const Goroutine& goroutine) const {
-  const uint64_t stack_bytes = goroutine.stack_hi - goroutine.stack_lo;
-  if (!GoStatusName(goroutine.status)) return false;
-  if (!goroutine.is_live()) return true;
-  if (goroutine.stack_lo >= goroutine.stack_hi || goroutine.stack_hi > kMaxUserAvma) return false;
-  if (stack_bytes < 2048 || goroutine.id == 0 || goroutine.id >= 1ull << 60) return false;
-  if (!goroutine.is_parked()) return true;
-  const uint64_t sp = goroutine.sp();
-  return sp % 8 == 0 && sp >= goroutine.stack_lo && sp < goroutine.stack_hi &&
-         binary_.FindFunction(goroutine.pc() - bias_).has_value();
-}
-
-size_t GoroutineReader::ReadBatch(std::span<const uint64_t> list, bool is_last_try, std::vector<uint64_t>* moved) {
-  const uint32_t g_bytes = binary_.layout().g_bytes();
-  first_look_.Clear();
-  for (uint64_t g_avma : list) first_look_.Add(g_avma, g_bytes);
-  first_look_.Read(*input_.memory);
-  std::vector<Goroutine> parked;
-  stacks_.Clear();
-  second_look_.Clear();
-  uint64_t stack_bytes = 0;
-  size_t count = 0;
-  for (; count < list.size(); ++count) {
-    const size_t i = count;
-    const std::span<const uint8_t> bytes = first_look_.Bytes(i);
-    const Goroutine goroutine = bytes.empty() ? Goroutine{.status = ~0u} : Parse(list[i], bytes);
-    if (!MakesSense(goroutine)) {
-      if (is_last_try) ++senseless_;
-      if (!is_last_try) moved->push_back(list[i]);
+void GoroutineReader::AddSeen(const GoroutineLook& look, bool is_last_try, std::vector<uint64_t>* moved) {
+  using Sight = GoroutineLook::Sight;
+  for (const GoroutineLook::Seen& seen : look.seen()) {
+    const bool again = seen.sight == Sight::kSenseless || seen.sight == Sight::kMoved;
+    if (again && !is_last_try) {
+      moved->push_back(seen.goroutine.g_avma);
       continue;
     }
-    if (!goroutine.is_live()) continue;
-    if (!goroutine.is_parked()) {
-      ++sensible_;
-      Add(goroutine, {}, GoWalkEnd::kTop, false);
-      continue;
-    }
-    const uint64_t size_bytes = std::min(goroutine.stack_hi - goroutine.sp(), kMaxStackBytes);
-    if (stack_bytes + size_bytes > kBatchStackBytes) break;
-    stack_bytes += size_bytes;
-    parked.push_back(goroutine);
-    stacks_.Add(goroutine.sp(), static_cast<uint32_t>(size_bytes));
-    second_look_.Add(list[i], g_bytes);
+    ++(seen.sight == Sight::kSenseless ? senseless_ : sensible_);
+    moving_ += seen.sight == Sight::kMoved;
+    if (seen.sight != Sight::kSenseless) Add(seen.goroutine, look.FramesOf(seen), seen.end, seen.sight == Sight::kStill);
   }
-  stacks_.Read(*input_.memory);
-  // One that ran in between has a stack which is partly old and partly new.
-  second_look_.Read(*input_.memory);
-  std::vector<GoFrame> frames;
-  for (size_t i = 0; i < parked.size(); ++i) {
-    const Goroutine& goroutine = parked[i];
-    const std::span<const uint8_t> again = second_look_.Bytes(i);
-    const std::span<const uint8_t> stack = stacks_.Bytes(i);
-    const bool stood_still = !again.empty() && !stack.empty() && Parse(goroutine.g_avma, again) == goroutine;
-    if (!stood_still && !is_last_try) {
-      moved->push_back(goroutine.g_avma);
-      continue;
-    }
-    ++sensible_;
-    frames.clear();
-    if (!stood_still) {
-      ++moving_;
-      Add(goroutine, frames, GoWalkEnd::kTop, false);
-      continue;
-    }
-    const GoWalkEnd end = walker_.Walk({goroutine.pc(), goroutine.sp()}, ReaderOf(goroutine.sp(), stack), &frames);
-    Add(goroutine, frames, end, true);
-  }
-  return count;
 }
 
-void GoroutineReader::Add(const Goroutine& goroutine, const std::vector<GoFrame>& frames, GoWalkEnd end, bool has_frames) {
+void GoroutineReader::Add(const Goroutine& goroutine, std::span<const GoFrame> frames, GoWalkEnd end, bool has_frames) {
   if (IsSystem(goroutine, frames)) return;
   ManagedTask task;
   task.kind = ManagedTaskKind::kGoroutine;
@@ -296,7 +226,7 @@ void GoroutineReader::Add(const Goroutine& goroutine, const std::vector<GoFrame>
   facts_->tasks.push_back(std::move(task));
 }
 
-int32_t GoroutineReader::StackOf(const std::vector<GoFrame>& frames, GoWalkEnd end) {
+int32_t GoroutineReader::StackOf(std::span<const GoFrame> frames, GoWalkEnd end) {
   MakeKey(frames, end, &key_);
   const auto known = stack_numbers_.find(key_);
   if (known != stack_numbers_.end()) return known->second;
@@ -317,7 +247,7 @@ int32_t GoroutineReader::StackOf(const std::vector<GoFrame>& frames, GoWalkEnd e
 
 // Of a thread all frames are named, each at its place among the native ones; of a goroutine those that the runtime would
 // show, or all if it would show none.
-std::vector<ManagedFrame> GoroutineReader::Name(const std::vector<GoFrame>& frames, bool for_thread, std::string* problem) {
+std::vector<ManagedFrame> GoroutineReader::Name(std::span<const GoFrame> frames, bool for_thread, std::string* problem) {
   std::vector<ManagedFrame> shown, all;
   std::string_view callee;
   for (const GoFrame& frame : frames) {
@@ -379,18 +309,24 @@ const std::string& GoroutineReader::CreatorAt(uint64_t go_pc) {
 }
 
 // runtime.isSystemGoroutine: the runtime's tracebacks leave these out.
-bool GoroutineReader::IsSystem(const Goroutine& goroutine, const std::vector<GoFrame>& frames) {
-  const std::optional<GoFunction> start = binary_.FindFunction(goroutine.start_pc - bias_);
-  if (!start || !start->name.starts_with("runtime.")) return false;
-  if (start->name == "runtime.main" || start->name == "runtime.corostart" || start->name == "runtime.handleAsyncEvent") {
-    return false;
-  }
-  if (!CallsUserCodeByDesign(start->name)) return true;
+bool GoroutineReader::IsSystem(const Goroutine& goroutine, std::span<const GoFrame> frames) {
+  const auto [known, is_new] = starts_.try_emplace(goroutine.start_pc, Start::kProgram);
+  if (is_new) known->second = StartAt(goroutine.start_pc);
+  if (known->second != Start::kCallsProgram) return known->second == Start::kRuntime;
   return std::none_of(frames.begin(), frames.end(), [this](const GoFrame& frame) {
     const std::vector<GoPlace>& places = PlacesAt(frame);
     return std::any_of(places.begin(), places.end(),
                        [](const GoPlace& place) { return !place.function.starts_with("runtime."); });
   });
+}
+
+GoroutineReader::Start GoroutineReader::StartAt(uint64_t start_pc) const {
+  const std::optional<GoFunction> start = binary_.FindFunction(start_pc - bias_);
+  if (!start || !start->name.starts_with("runtime.")) return Start::kProgram;
+  if (start->name == "runtime.main" || start->name == "runtime.corostart" || start->name == "runtime.handleAsyncEvent") {
+    return Start::kProgram;
+  }
+  return CallsUserCodeByDesign(start->name) ? Start::kCallsProgram : Start::kRuntime;
 }
 
 // g.m tells the thread, as long as m.curg tells the goroutine.
@@ -441,17 +377,14 @@ bool GoroutineReader::HasStackStill(const ThreadCapture& thread) const {
 
 // As it is now, which may be later than when it was read for the list.
 std::optional<int32_t> GoroutineReader::StackNow(const Goroutine& goroutine) {
-  auto bytes = input_.memory->ReadMemory(goroutine.g_avma, binary_.layout().g_bytes());
-  if (!bytes) return std::nullopt;
-  const Goroutine now = Parse(goroutine.g_avma, *bytes);
-  if (now.status != kGoSyscall || now.m_avma != goroutine.m_avma || now.id != goroutine.id || !MakesSense(now)) {
+  GoroutineLook look(binary_, bias_, *input_.memory, input_.deadline_ns);
+  look.Look({&goroutine.g_avma, 1});
+  if (look.seen().empty() || look.seen()[0].sight != GoroutineLook::Sight::kStill) return std::nullopt;
+  const GoroutineLook::Seen& now = look.seen()[0];
+  if (now.goroutine.status != kGoSyscall || now.goroutine.m_avma != goroutine.m_avma || now.goroutine.id != goroutine.id) {
     return std::nullopt;
   }
-  auto stack = input_.memory->ReadMemory(now.sp(), std::min(now.stack_hi - now.sp(), kMaxStackBytes));
-  if (!stack) return std::nullopt;
-  std::vector<GoFrame> frames;
-  const GoWalkEnd end = walker_.Walk({now.pc(), now.sp()}, ReaderOf(now.sp(), *stack), &frames);
-  const int32_t number = StackOf(frames, end);
+  const int32_t number = StackOf(look.FramesOf(now), now.end);
   return number < 0 ? std::nullopt : std::optional(number);
 }
 

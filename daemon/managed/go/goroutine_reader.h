@@ -3,13 +3,13 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "daemon/base/fd.h"
-#include "daemon/managed/go/go_walk.h"
-#include "daemon/managed/go/memory_batch.h"
+#include "daemon/managed/go/goroutine_look.h"
 #include "daemon/managed/runtime_reader.h"
 
 namespace stackd {
@@ -24,45 +24,22 @@ class GoroutineReader {
   std::string Read();
 
  private:
-  // What a `g` holds, as far as it is of use.
-  struct Goroutine {
-    uint64_t g_avma = 0;
-    uint64_t stack_lo = 0, stack_hi = 0;
-    uint64_t m_avma = 0;
-    uint64_t sched_sp = 0, sched_pc = 0;
-    uint64_t syscall_sp = 0, syscall_pc = 0;
-    uint32_t status = 0;  // without the scan bit
-    uint64_t id = 0;
-    int64_t wait_since_ns = 0;
-    uint8_t wait_reason = 0;
-    uint64_t parent_id = 0;
-    uint64_t go_pc = 0;
-    uint64_t start_pc = 0;
-
-    bool operator==(const Goroutine&) const = default;
-    bool is_live() const;
-    // Whether the stack stands still at a known place.
-    bool is_parked() const { return status != kGoRunning && status != kGoCopyStack; }
-    uint64_t pc() const { return status == kGoSyscall && syscall_sp != 0 ? syscall_pc : sched_pc; }
-    uint64_t sp() const { return status == kGoSyscall && syscall_sp != 0 ? syscall_sp : sched_sp; }
-  };
-
   std::string ReadList(std::vector<uint64_t>* list);
-  Goroutine Parse(uint64_t g_avma, std::span<const uint8_t> bytes) const;
-  bool MakesSense(const Goroutine& goroutine) const;
-  // Returns how many of the list it has read: as many as there is room for their stacks. Those that moved meanwhile are
-  // added to `moved`.
-  size_t ReadBatch(std::span<const uint64_t> list, bool is_last_try, std::vector<uint64_t>* moved);
-  void Add(const Goroutine& goroutine, const std::vector<GoFrame>& frames, GoWalkEnd end, bool has_frames);
-  int32_t StackOf(const std::vector<GoFrame>& frames, GoWalkEnd end);
+  // Returns those that are to be looked at again: they moved meanwhile.
+  std::vector<uint64_t> ReadAll(std::span<const uint64_t> list, bool is_last_try);
+  void AddSeen(const GoroutineLook& look, bool is_last_try, std::vector<uint64_t>* moved);
+  void Add(const Goroutine& goroutine, std::span<const GoFrame> frames, GoWalkEnd end, bool has_frames);
+  int32_t StackOf(std::span<const GoFrame> frames, GoWalkEnd end);
   // `problem` gets a sentence if there was no room for all.
-  std::vector<ManagedFrame> Name(const std::vector<GoFrame>& frames, bool for_thread, std::string* problem);
+  std::vector<ManagedFrame> Name(std::span<const GoFrame> frames, bool for_thread, std::string* problem);
   // Empty also when there is no time or no room for more.
   const std::vector<GoPlace>& PlacesAt(const GoFrame& frame);
   bool is_full() const { return used_bytes_ > kMaxBytes; }
   bool is_late() const;
   const std::string& CreatorAt(uint64_t go_pc);
-  bool IsSystem(const Goroutine& goroutine, const std::vector<GoFrame>& frames);
+  enum class Start { kProgram, kRuntime, kCallsProgram };
+  Start StartAt(uint64_t start_pc) const;
+  bool IsSystem(const Goroutine& goroutine, std::span<const GoFrame> frames);
   void FindThreads();
   void AddThreads();
   void AddThread(const ThreadCapture& thread);
@@ -80,13 +57,13 @@ class GoroutineReader {
   const RuntimeInput& input_;
   ManagedFacts* facts_;
   const int64_t now_ns_;
-  GoWalker walker_;
+  GoWalker walker_;  // of threads
 
-  MemoryBatch first_look_, stacks_, second_look_;
   std::string key_;                                         // of the stack that is looked at
   std::unordered_map<std::string, int32_t> stack_numbers_;  // by what MakeKey() makes of its frames
   std::unordered_map<uint64_t, std::vector<GoPlace>> places_;
   std::unordered_map<uint64_t, std::string> creators_;
+  std::unordered_map<uint64_t, Start> starts_;
 
   struct Running {
     Goroutine goroutine;
@@ -96,7 +73,7 @@ class GoroutineReader {
   std::unordered_map<int32_t, size_t> by_tid_;  // places in on_threads_
   Fd tasks_;                                    // the folder of its threads
   uint64_t used_bytes_ = 0;
-  int64_t sensible_ = 0, senseless_ = 0, moving_ = 0, without_room_ = 0, called_by_c_ = 0;
+  int64_t unread_ = 0, sensible_ = 0, senseless_ = 0, moving_ = 0, without_room_ = 0, called_by_c_ = 0;
 };
 
 }  // namespace stackd

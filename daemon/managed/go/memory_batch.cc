@@ -8,6 +8,7 @@ namespace {
 // To read over a gap of this size costs less than another call.
 constexpr uint64_t kMaxGapBytes = 2048;
 constexpr uint64_t kMaxRunBytes = 1 << 20;
+constexpr uint64_t kPageBytes = 4096;
 
 }  // namespace
 
@@ -40,7 +41,7 @@ uint64_t MemoryBatch::FindRuns() {
   runs_.clear();
   uint64_t position = 0;
   for (size_t first = 0; first < by_address_.size();) {
-    const uint64_t start = pieces_[by_address_[first]].avma;
+    uint64_t start = pieces_[by_address_[first]].avma;
     uint64_t end = start;
     size_t next = first;
     for (; next < by_address_.size(); ++next) {
@@ -49,6 +50,8 @@ uint64_t MemoryBatch::FindRuns() {
       if (next > first && (piece.avma > end + kMaxGapBytes || piece_end - start > kMaxRunBytes)) break;
       end = std::max(end, piece_end);
     }
+    // The kernel goes by page sizes from where a read begins: from within a page, each step would look up two.
+    if (end - start > kPageBytes) start -= start % kPageBytes;
     runs_.push_back({{by_address_.data() + first, next - first}, start, end, position});
     position += end - start;
     first = next;
