@@ -238,6 +238,7 @@ __attribute__((noinline)) STACKD_HANDLER static bool write_managed(const struct 
   thread.stack_start = capture->regs[STACKD_REG_RSP];
   thread.stack_end = span->end;
   thread.budget = NULL;
+  thread.pages = NULL;
   return stackd_managed_write(writer, &thread, words);
 }
 

@@ -11,8 +11,8 @@
 #define LAST_WORDS 64
 #define SEEN 32
 #define HINTS 4096
-/* What is read of frames at once, some of them. */
-#define WINDOW_BYTES 768u
+/* What is read of frames at once, some of them, where there are no copies of pages. */
+#define WINDOW_BYTES 512u
 #define PAGE_BYTES 4096u
 
 struct runtime {
@@ -74,7 +74,11 @@ void stackd_cpython_find(const struct stackd_loaded_object* object) {
   found->version_hex = version_of(object);
   bool has_types = found->code_type != 0 && found->text_type != 0 && found->bytes_type != 0;
   found->layout = has_types ? stackd_cpython_layout(found->version_hex, found->address, &own_layout) : NULL;
-  if (found->layout == NULL) stackd_managed_look_again();
+  if (found->layout == NULL) {
+    stackd_managed_look_again();
+  } else {
+    stackd_page_copies_prepare();
+  }
   __atomic_store_n(&published, found, __ATOMIC_RELEASE);
   stackd_managed_has_found();
 }
@@ -165,10 +169,10 @@ STACKD_HANDLER static bool holds_gil(const struct runtime* runtime, const struct
   const struct stackd_cpython_layout* layout = runtime->layout;
   uint64_t gil = runtime->address + layout->gil;
   if (!layout->gil_in_runtime && !read_word(thread, state->interpreter + layout->gil, &gil)) return false;
-  uint64_t holder;
-  int32_t locked;
-  return gil != 0 && read_word(thread, gil + layout->gil_holder, &holder) && holder == state->address &&
-         stackd_managed_read(thread, gil + layout->gil_locked, &locked, sizeof(locked)) && locked == 1;
+  uint64_t block[STACKD_CPYTHON_GIL_BYTES / 8];
+  uint32_t start = layout->gil_holder < layout->gil_locked ? layout->gil_holder : layout->gil_locked;
+  return gil != 0 && stackd_managed_read(thread, gil + start, block, sizeof(block)) &&
+         word_at(block, layout->gil_holder - start) == state->address && int_at(block, layout->gil_locked - start) == 1;
 }
 
 /* --- Symbols --- */
@@ -183,7 +187,7 @@ STACKD_HANDLER static bool read_text(const struct runtime* runtime, const struct
                                      uint64_t address, struct text* out) {
   const struct stackd_cpython_layout* layout = runtime->layout;
   uint64_t block[STACKD_CPYTHON_TEXT_BYTES / 8];
-  if (!stackd_managed_read(thread, address, block, layout->text_ascii_bytes) || block[1] != runtime->text_type)
+  if (!stackd_managed_read_still(thread, address, block, layout->text_ascii_bytes) || block[1] != runtime->text_type)
     return false;
   uint64_t length = word_at(block, layout->text_length);
   /* interned:2, kind:3, compact:1, ascii:1; interned has 16 bits from 3.14 on without a lock, which is not known here. */
@@ -202,7 +206,8 @@ STACKD_HANDLER static struct stackd_managed_bytes read_bytes(const struct runtim
   const struct stackd_cpython_layout* layout = runtime->layout;
   struct stackd_managed_bytes none = {0, 0};
   uint64_t block[STACKD_CPYTHON_BYTES_BYTES / 8];
-  if (!stackd_managed_read(thread, address, block, layout->bytes_size + 8) || block[1] != runtime->bytes_type) return none;
+  if (!stackd_managed_read_still(thread, address, block, layout->bytes_size + 8) || block[1] != runtime->bytes_type)
+    return none;
   uint64_t size_bytes = word_at(block, layout->bytes_size);
   return size_bytes < 1u << 24 ? (struct stackd_managed_bytes){address + layout->bytes_data, (uint32_t)size_bytes} : none;
 }
@@ -218,7 +223,7 @@ __attribute__((noinline)) STACKD_HANDLER static bool write_symbol(const struct r
     uint64_t block[STACKD_CPYTHON_CODE_BYTES / 8];
     /* A code object is at least as long from 3.11 on; before, it is 176 bytes, and the rest may be unmapped. */
     uint32_t size_bytes = layout->code_instructions != 0 ? layout->code_instructions : layout->code_lines + 8;
-    if (!stackd_managed_read(thread, code, block, size_bytes) || block[1] != runtime->code_type) return false;
+    if (!stackd_managed_read_still(thread, code, block, size_bytes) || block[1] != runtime->code_type) return false;
     struct text name, file;
     if (!read_text(runtime, thread, word_at(block, layout->code_name), &name)) return false;
     if (!read_text(runtime, thread, word_at(block, layout->code_file), &file)) return false;
@@ -260,6 +265,9 @@ struct frame {
  * caller, and a system call for each would take most of the time of a walk: what stands before it in its page, which can be
  * read if it can, is read along. */
 STACKD_HANDLER static const void* frame_bytes(struct walk* walk, uint64_t address, uint32_t size_bytes) {
+  if (walk->thread->pages != NULL) {
+    return stackd_managed_read_still(walk->thread, address, walk->window, size_bytes) ? walk->window : NULL;
+  }
   uint64_t offset = address - walk->window_start;
   if (offset >= walk->window_bytes || walk->window_bytes - offset < size_bytes) {
     offset = address % PAGE_BYTES;

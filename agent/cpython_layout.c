@@ -164,7 +164,8 @@ static const struct stackd_cpython_layout kLayouts[] = {
 };
 
 /* From 3.13 on _PyRuntime begins with a _Py_DebugOffsets, whose own layout changes with the version: where each value is in
- * it, in words. Of 3.13 from Include/internal/pycore_runtime.h of 3.13.0, of 3.14 from pycore_debug_offsets.h of 3.14.10. */
+ * it, in words. Of 3.13 from Include/internal/pycore_runtime.h of 3.13.0, of 3.14 from pycore_debug_offsets.h of 3.14.10.
+ */
 struct places {
   uint16_t version;
   uint16_t runtime_interpreters, interpreter_next, interpreter_threads, gil_pointer, gil, gil_locked, gil_holder;
@@ -225,6 +226,10 @@ static bool take_all(const uint64_t* words, const struct places* places, struct 
   if (out->gil_locked < gil || out->gil_holder < gil) return false;
   out->gil_locked -= gil;
   out->gil_holder -= gil;
+  if (out->gil_locked + 4 > out->gil_holder + STACKD_CPYTHON_GIL_BYTES ||
+      out->gil_holder + 8 > out->gil_locked + STACKD_CPYTHON_GIL_BYTES) {
+    return false;
+  }
   /* PyCompactUnicodeObject adds the length and the address of a copy in UTF-8. */
   out->text_compact_bytes = out->text_ascii_bytes + 16;
   return true;

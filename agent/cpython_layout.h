@@ -50,6 +50,7 @@ struct stackd_cpython_layout {
 /* The part of each structure from its start that the handler copies to find these fields in. */
 #define STACKD_CPYTHON_THREAD_BYTES 256u
 #define STACKD_CPYTHON_FRAME_BYTES 128u
+#define STACKD_CPYTHON_GIL_BYTES 16u /* from the first of its two fields */
 #define STACKD_CPYTHON_CODE_BYTES 256u
 #define STACKD_CPYTHON_TEXT_BYTES 80u
 #define STACKD_CPYTHON_BYTES_BYTES 72u

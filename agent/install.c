@@ -16,6 +16,7 @@
 #include "agent/handler.h"
 #include "agent/heartbeat.h"
 #include "agent/helper_thread.h"
+#include "agent/page_copies.h"
 #include "agent/process.h"
 #include "agent/spool_writer.h"
 #include "stackd/agent.h"
@@ -91,6 +92,7 @@ static void after_fork_in_child(void) {
   stackd_exec_gate_reset();
   stackd_chain_reset_after_fork();
   stackd_handler_reset_after_fork();
+  stackd_page_copies_reset_after_fork();
   if (settings.crash_signals != 0) {
     stackd_crash_reset_after_fork();
     stackd_crash_record_init(stackd_filter_choose());

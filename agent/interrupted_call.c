@@ -67,6 +67,16 @@ struct frame {
   uint64_t rbp; /* 0: not known */
 };
 
+/* What is above rsp and near it stays, as the code does, while the thread that it belongs to is here. */
+#define NEAR_BYTES 256u
+
+STACKD_HANDLER static bool read_near(int32_t pid, bool is_own, uint64_t address, void* out, uint32_t size_bytes) {
+  if (!is_own) return stackd_read_memory(pid, address, out, size_bytes) == (long)size_bytes;
+  if (!can_read(address, address + size_bytes)) return false;
+  for (uint32_t i = 0; i < size_bytes; i++) ((uint8_t*)out)[i] = ((const uint8_t*)address)[i];
+  return true;
+}
+
 /* Where the instruction that ends at `end` loads register `to` from; 0 if it does not. */
 STACKD_HANDLER static uint64_t loaded_from(const uint8_t* end, uint8_t to, struct frame frame) {
   const uint8_t* by_rsp = end - LOAD_BY_RSP_BYTES;
@@ -86,10 +96,11 @@ STACKD_HANDLER static bool is_move(const uint8_t* code) {
 }
 
 /* Where the caller of __syscall_cancel_arch took its second argument from; 0 if that is not to be seen. */
-STACKD_HANDLER static uint64_t number_of_caller(int32_t pid, struct frame frame) {
+STACKD_HANDLER static uint64_t number_of_caller(int32_t pid, bool is_own, struct frame frame) {
   uint64_t return_address;
   uint8_t code[CALLER_BYTES];
-  if (stackd_read_memory(pid, frame.rsp, &return_address, sizeof(return_address)) != sizeof(return_address)) return 0;
+  if (!read_near(pid, is_own, frame.rsp, &return_address, sizeof(return_address))) return 0;
+  /* If it is one. */
   if (stackd_read_memory(pid, return_address - sizeof(code), code, sizeof(code)) != sizeof(code)) return 0;
   const uint8_t* end = code + sizeof(code) - CALLED_BYTES;
   if (end[0] != 0xe8) return 0;
@@ -106,16 +117,17 @@ STACKD_HANDLER static bool is_save(const uint8_t* code) {
   return code[0] == 0x4c && code[1] == 0x89 && code[2] == 0x5c && code[3] == 0x24 && code[4] == 0x08;
 }
 
-int stackd_syscall_number_on_stack(int32_t pid, uint64_t rip, uint64_t rsp, uint64_t rbp) {
+int stackd_syscall_number_on_stack(int32_t pid, bool is_own, uint64_t rip, uint64_t rsp, uint64_t rbp) {
   _Static_assert(SAVE_BYTES == LOAD_BY_RSP_BYTES, "either may be before the call");
   uint8_t code[SAVE_BYTES + CALL_BYTES];
   struct frame frame = {rsp, rbp};
-  if (stackd_read_memory(pid, rip - sizeof(code), code, sizeof(code)) != sizeof(code)) return -1;
+  if (!read_near(pid, is_own, rip - sizeof(code), code, sizeof(code))) return -1;
   const uint8_t* call = code + SAVE_BYTES;
   if (!is_call(call)) return -1;
-  uint64_t place = is_save(code) ? number_of_caller(pid, frame) : loaded_from(call, TO_RAX, frame);
+  uint64_t place = is_save(code) ? number_of_caller(pid, is_own, frame) : loaded_from(call, TO_RAX, frame);
   uint64_t number;
-  if (place == 0 || stackd_read_memory(pid, place, &number, sizeof(number)) != sizeof(number)) return -1;
+  bool is_near = place - rsp < NEAR_BYTES;
+  if (place == 0 || !read_near(pid, is_own && is_near, place, &number, sizeof(number))) return -1;
   return number < STACKD_SYSCALL_NUMBERS ? (int)number : -1;
 }
 
@@ -132,8 +144,8 @@ void stackd_interrupted_call(const void* ucontext, struct stackd_syscall* call) 
   if (rax == (uint64_t)-EINTR) {
     number = number_before(rip);
     if (number < 0) {
-      number =
-          stackd_syscall_number_on_stack(stackd_getpid(), rip, (uint64_t)registers[REG_RSP], (uint64_t)registers[REG_RBP]);
+      number = stackd_syscall_number_on_stack(stackd_getpid(), true, rip, (uint64_t)registers[REG_RSP],
+                                              (uint64_t)registers[REG_RBP]);
     }
   } else if (rax < STACKD_SYSCALL_NUMBERS && is_before_call(rip)) {
     number = (int)rax;

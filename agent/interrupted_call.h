@@ -8,6 +8,7 @@
 #ifndef STACKD_INTERRUPTED_CALL_H_
 #define STACKD_INTERRUPTED_CALL_H_
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "agent/syscalls.h"
@@ -15,8 +16,8 @@
 
 /* The call that the thread of `ucontext` was in; all zero if it was in none, or its number is not known.
  *
- * SIGNAL-SAFE. Syscalls: rt_sigprocmask, once or twice, to see whether the code can be read; process_vm_readv, up to four
- * times, where the number is on the stack. */
+ * SIGNAL-SAFE. Syscalls: rt_sigprocmask, once or twice, to see whether the code can be read; where the number is on the
+ * stack, up to six times more, and process_vm_readv once or twice. */
 void stackd_interrupted_call(const void* ucontext, struct stackd_syscall* call) STACKD_HANDLER;
 
 /* What stackd_syscall_number_in() looks at. */
@@ -26,9 +27,10 @@ void stackd_interrupted_call(const void* ucontext, struct stackd_syscall* call) 
 int stackd_syscall_number_in(const uint8_t code[STACKD_CALL_CODE_BYTES]) STACKD_HANDLER;
 
 /* The number of the call that ends at `rip`, if the code takes it from the stack; or -1. `rbp` may be 0 for "not known".
- * `pid` is the process itself, whose memory the kernel reads.
+ * `pid` is the process itself, whose memory the kernel reads, but for what stays because the calling thread is in that call
+ * (`is_own`).
  *
- * SIGNAL-SAFE. Syscalls: process_vm_readv, up to four times. */
-int stackd_syscall_number_on_stack(int32_t pid, uint64_t rip, uint64_t rsp, uint64_t rbp) STACKD_HANDLER;
+ * SIGNAL-SAFE. Syscalls: process_vm_readv, up to four times; if `is_own`, rt_sigprocmask instead of most of them. */
+int stackd_syscall_number_on_stack(int32_t pid, bool is_own, uint64_t rip, uint64_t rsp, uint64_t rbp) STACKD_HANDLER;
 
 #endif /* STACKD_INTERRUPTED_CALL_H_ */

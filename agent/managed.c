@@ -37,6 +37,27 @@ bool stackd_managed_read(const struct stackd_managed_thread* thread, uint64_t ad
   return stackd_read_memory(thread->pid, address, out, size_bytes) == (long)size_bytes;
 }
 
+bool stackd_managed_read_still(const struct stackd_managed_thread* thread, uint64_t address, void* out,
+                               uint32_t size_bytes) {
+  if (thread->pages == NULL) return stackd_managed_read(thread, address, out, size_bytes);
+  if (thread->budget != NULL && is_spent(thread->budget)) return false;
+  unsigned char* to = out;
+  while (size_bytes > 0) {
+    uint32_t offset = (uint32_t)(address % STACKD_PAGE_BYTES);
+    uint32_t part = STACKD_PAGE_BYTES - offset < size_bytes ? STACKD_PAGE_BYTES - offset : size_bytes;
+    const unsigned char* page = stackd_page_copy(thread->pages, thread->pid, address - offset);
+    if (page == NULL) return false;
+    const unsigned char* from = page + offset;
+    uint32_t i = 0;
+    for (; i + 8 <= part; i += 8) __builtin_memcpy(to + i, from + i, 8);
+    for (; i < part; i++) to[i] = from[i];
+    address += part;
+    to += part;
+    size_bytes -= part;
+  }
+  return true;
+}
+
 /* Whether so many words may be written: an entry is there as a whole or not at all. What a walker was promised may yet
  * meet a ring that is full; the reader sees an entry that is cut. */
 STACKD_HANDLER static bool reserve(struct stackd_managed_writer* writer, uint32_t words) {
@@ -102,7 +123,7 @@ STACKD_HANDLER static void pack(struct packer* packer, uint64_t address, uint32_
     uint32_t room = CHUNK_BYTES - packer->filled_bytes;
     uint32_t part = size_bytes - done < room ? size_bytes - done : room;
     unsigned char* to = packer->chunk + packer->filled_bytes;
-    if (!stackd_managed_read(packer->thread, address + done, to, part)) {
+    if (!stackd_managed_read_still(packer->thread, address + done, to, part)) {
       for (uint32_t i = 0; i < part; i++) to[i] = 0;
     }
     packer->filled_bytes += part;
@@ -202,9 +223,11 @@ bool stackd_managed_write(struct stackd_ring_writer* ring, struct stackd_managed
   budget.cpu_deadline_ns = stackd_clock_ns(CLOCK_THREAD_CPUTIME_ID) + CPU_BUDGET_NS;
   budget.wall_deadline_ns = stackd_clock_ns(CLOCK_MONOTONIC) + WALL_BUDGET_NS;
   thread->budget = &budget;
+  thread->pages = stackd_page_copies_take();
   stackd_cpython_walk(&writer, thread);
   stackd_v8_walk(&writer, thread);
   stackd_hotspot_walk(&writer, thread);
+  if (thread->pages != NULL) stackd_page_copies_give_back(thread->pages);
   say_what_is_missing(&writer, &budget);
   *words = writer.words;
   return !writer.ring_full;

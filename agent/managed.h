@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "agent/page_copies.h"
 #include "agent/ring_writer.h"
 
 /* The interrupted thread, as a walker sees it. */
@@ -21,6 +22,7 @@ struct stackd_managed_thread {
   uint64_t stack_start;
   uint64_t stack_end;
   struct stackd_managed_budget* budget;
+  struct stackd_page_copies* pages; /* NULL: none were free */
 };
 
 /* What a thread may spend on its walks, in looks and in time: a look may have to wait, for a program that maps and unmaps
@@ -46,6 +48,11 @@ struct stackd_managed_writer {
  * could be read. SIGNAL-SAFE. */
 bool stackd_managed_read(const struct stackd_managed_thread* thread, uint64_t address, void* out,
                          uint32_t size_bytes) STACKD_HANDLER;
+
+/* The same of what stands still as long as the thread does: its frames, what they run, and the names of that. With `pages`
+ * it is as it was when the walk first met the page. SIGNAL-SAFE. */
+bool stackd_managed_read_still(const struct stackd_managed_thread* thread, uint64_t address, void* out,
+                               uint32_t size_bytes) STACKD_HANDLER;
 
 /* Where a walker has found nothing of its runtime: says so, as a walk of no instance (0) that ended UNREADABLE, if nothing
  * of this process can be read, as a seccomp filter may have it. SIGNAL-SAFE, as those below. */

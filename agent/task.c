@@ -97,7 +97,7 @@ static uint32_t number_of(uint32_t number, uint64_t rip, uint64_t rsp) {
   uint8_t code[STACKD_CALL_CODE_BYTES];
   if (stackd_read_memory(getpid(), rip - sizeof(code), code, sizeof(code)) != sizeof(code)) return number;
   int first = stackd_syscall_number_in(code);
-  if (first < 0) first = stackd_syscall_number_on_stack(getpid(), rip, rsp, 0);
+  if (first < 0) first = stackd_syscall_number_on_stack(getpid(), false, rip, rsp, 0);
   return first >= 0 ? (uint32_t)first : number;
 }
 

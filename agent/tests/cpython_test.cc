@@ -192,7 +192,7 @@ class CpythonTest : public testing::Test {
     record->seq = 1;
     record->tid = 1;
     const uint64_t registers[STACKD_REGISTERS] = {};
-    stackd_managed_thread thread = {getpid(), 1, thread_self, registers, 0, 0, nullptr};
+    stackd_managed_thread thread = {getpid(), 1, thread_self, registers, 0, 0, nullptr, nullptr};
     stackd_managed_write(&writer, &thread, &record->managed_words);
     stackd_ring_commit(&writer);
     LastThread listener;
@@ -237,6 +237,23 @@ TEST_F(CpythonTest, FramesAreWrittenInnermostFirstWithNamesAndWhereTheirCallEnds
   EXPECT_EQ(traces[0].symbols[0].file, "/srv/shop.py");
   EXPECT_EQ(traces[0].symbols[0].first_line, 12u);
   EXPECT_EQ(traces[0].symbols[0].table, std::string("\x80\x00\xd8\x00", 4));
+}
+
+TEST_F(CpythonTest, AWalkThatFindsNoCopiesOfPagesFreeReadsTheSame) {
+  std::vector<Frame> frames(100);
+  for (size_t i = 0; i < frames.size(); i++)
+    frames[i] = FrameOf(i % 3 == 0 ? &inner_code_ : &outer_code_, i + 1 < frames.size() ? &frames[i + 1] : &entry_);
+  calls_.frame = frames.data();
+  const auto with = Walk();
+  std::vector<stackd_page_copies*> taken;
+  while (stackd_page_copies* copies = stackd_page_copies_take()) taken.push_back(copies);
+  EXPECT_GT(taken.size(), 1u);
+  const auto without = Walk();
+  for (stackd_page_copies* copies : taken) stackd_page_copies_give_back(copies);
+  ASSERT_EQ(with.size(), 1u);
+  ASSERT_EQ(without.size(), 1u);
+  EXPECT_EQ(with[0].frames.size(), 101u);
+  EXPECT_EQ(Describe(with[0]), Describe(without[0]));
 }
 
 TEST_F(CpythonTest, AFunctionThatRecursesIsNamedOnce) {
@@ -347,7 +364,7 @@ TEST_F(CpythonTest, ARingThatFillsUpIsSaidToBeFull) {
   stackd_ring_writer writer;
   ASSERT_NE(stackd_ring_begin(&writer, &agent_ring_, STACKD_RECORD_THREAD, sizeof(stackd_thread_record), 1), nullptr);
   const uint64_t registers[STACKD_REGISTERS] = {};
-  stackd_managed_thread thread = {getpid(), 1, 0x1000, registers, 0, 0, nullptr};
+  stackd_managed_thread thread = {getpid(), 1, 0x1000, registers, 0, 0, nullptr, nullptr};
   uint32_t words = 0;
   EXPECT_FALSE(stackd_managed_write(&writer, &thread, &words));
   EXPECT_GT(words, 100u);

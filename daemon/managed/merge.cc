@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -184,7 +185,13 @@ void MergeManaged(const std::vector<ManagedStack>& managed, uint64_t sp_avma, Na
 std::string ManagedKey(const std::vector<ManagedStack>& managed, uint64_t sp_avma, const NativeStack& native) {
   std::string key;
   if (managed.empty()) return key;
-  const FrameFinder finder(native, sp_avma);
+  // Not made for runtimes that give no anchors: it sorts the native frames.
+  std::optional<FrameFinder> finder;
+  const auto place_of = [&](uint64_t anchor_avma) {
+    if (anchor_avma == 0) return StackPlace{SIZE_MAX, false};
+    if (!finder) finder.emplace(native, sp_avma);
+    return finder->Find(anchor_avma);
+  };
   for (const ManagedStack& stack : managed) {
     AddNumber(stack.language, &key);
     AddText(stack.interpreter_function, &key);
@@ -197,7 +204,7 @@ std::string ManagedKey(const std::vector<ManagedStack>& managed, uint64_t sp_avm
       AddNumber(frame.pc_avma, &key);
       AddNumber(frame.boundary, &key);
       // Where it stands, not where its stack lies in memory.
-      const StackPlace place = frame.anchor_avma == 0 ? StackPlace{SIZE_MAX, false} : finder.Find(frame.anchor_avma);
+      const StackPlace place = place_of(frame.anchor_avma);
       AddNumber(place.native_frame, &key);
       AddNumber(place.inside, &key);
     }

@@ -471,7 +471,8 @@ class OwnTestsTest(PythonTest):
     MODULES = ("test_thread", "test_threadsignals", "test_signal", "test_subprocess")
     # They take half a minute each by sleeping, or need a machine that is idle.
     LEFT_OUT = ("*stress*", "*itimer*", "*test_siginterrupt_off*", "*ProcessTestCaseNoPoll*", "*test_communicate_pipe_buf*",
-                # Lists the fds of a child below 256: with the agent in it there are some of its own, from 200 on.
+                # Lists the fds of a child, all that its limit allows: with the agent in it there are some of its own,
+                # and no number is above the limit.
                 "*test_pass_fds_redirected*")
 
     def run_them(self, python, name, env):

@@ -96,6 +96,10 @@ ManagedStack DecodeCpythonTrace(const ManagedTrace& trace) {
   stack.language = Language::kPython;
   if (version < kFirstWithAnchors) stack.interpreter_function = kInterpreterFunction;
   size_t first_of_activation = 0;
+  // Up to 3.10 each has a boundary of its own.
+  stack.frames.reserve(version < kFirstWithAnchors ? 2 * trace.frames.size() : trace.frames.size());
+  const ManagedTraceFrame* before = nullptr;
+  size_t decoded_before = 0;
   for (const ManagedTraceFrame& frame : trace.frames) {
     if ((frame.flags & STACKD_MANAGED_BOUNDARY) != 0) {
       PlaceActivation(frame.anchor_avma, first_of_activation, &stack.frames);
@@ -103,7 +107,12 @@ ManagedStack DecodeCpythonTrace(const ManagedTrace& trace) {
       first_of_activation = stack.frames.size();
       continue;
     }
-    stack.frames.push_back(Decode(frame, version, names));
+    // A function that recurses is at the same place again and again, and to read a table of lines takes longer than a copy.
+    const bool is_again = before != nullptr && before->key == frame.key && before->position == frame.position;
+    stack.frames.push_back(is_again ? ManagedFrame(stack.frames[decoded_before]) : Decode(frame, version, names));
+    stack.frames.back().anchor_avma = 0;
+    decoded_before = stack.frames.size() - 1;
+    before = &frame;
     if (version < kFirstWithAnchors) stack.frames.push_back(Boundary(0));
   }
   stack.problem = WalkProblem(trace.status);

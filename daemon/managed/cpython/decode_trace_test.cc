@@ -43,6 +43,17 @@ TEST(DecodeTrace, EveryFrameOfAnActivationStandsWhereItsEndDoes) {
   EXPECT_EQ(stack.language, Language::kPython);
 }
 
+TEST(DecodeTrace, AFrameLikeTheOneBeforeStandsWhereItsOwnActivationDoes) {
+  ManagedTrace trace = TwoFunctions(kVersion312);
+  trace.symbols[0].table = "\xe8\x02";
+  ManagedTraceFrame elsewhere = Frame(kInner);
+  elsewhere.position = 0;
+  trace.frames = {Frame(kInner), EndOfActivation(700), Frame(kInner), elsewhere, Frame(kInner)};
+  EXPECT_EQ(Describe(DecodeCpythonTrace(trace)),
+            (Lines{"Worker.inner /srv/a.py:3 @700", "-- @700", "Worker.inner /srv/a.py:3 @0", "Worker.inner /srv/a.py:4 @0",
+                   "Worker.inner /srv/a.py:3 @0"}));
+}
+
 TEST(DecodeTrace, To310EachFrameIsACallOfTheInterpretersFunction) {
   ManagedTrace trace = TwoFunctions(kVersion38);
   trace.frames = {Frame(kInner), Frame(kOuter)};
