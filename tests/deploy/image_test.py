@@ -176,7 +176,7 @@ class OtherLibcTest(PodTestCase):
         built = run("musl-gcc", "-g", "-O1", "-o", pod.programs / "app", APPS / "app.c")
         self.assertEqual(0, built.returncode, built.stderr)
         self.assertIn("ld-musl", run("readelf", "-l", pod.programs / "app").stdout)
-        self.check(pod, [pod.add_file(pod.programs / "app")], root, names=["sleep", "stands_still", "run", "fgets", "main"],
+        self.check(pod, [pod.add_file(pod.programs / "app")], root, names=["sleep", "stands_still", "run", "main", "_start"],
                    crash_names=["read_at_null", "main"])
 
     def old_root(self, pod):
