@@ -3,6 +3,7 @@
 'use strict';
 Error.stackTraceLimit = 100;
 const fs = require('fs');
+const v8 = require('v8');
 const vm = require('vm');
 const { Worker, isMainThread, workerData, parentPort } = require('worker_threads');
 
@@ -13,6 +14,31 @@ function ready() {
 function tellAndOpen(path) { ready(); fs.openSync(path, 'r'); }
 function viaBuiltin(path) { [path].map(function mapper(each) { tellAndOpen(each); }); }
 globalThis.enterAgain = function enterAgain(path) { viaBuiltin(path); };
+
+function natively(what, ...functions) {
+  v8.setFlagsFromString('--allow-natives-syntax');
+  return functions.map((each) => new Function('f', `return ${what}(f)`)(each));
+}
+
+// Two functions are compiled into a third. What they call is never the same: it stays a call.
+function callFromOptimized(make, path) {
+  function innermost(call, path) { return call(path) === path ? 1 : 2; }
+  function middle(call, path) {
+    return innermost(call, path) + 1;
+  }
+  function outermost(call, path) {
+    let n = 1;
+    n += middle(call, path);
+    return n;
+  }
+  natively('%PrepareFunctionForOptimization', innermost, middle, outermost);
+  for (const each of [(x) => x, (x) => x + 1, (x) => x + 2, (x) => x + 3, (x) => x + 4, (x) => x + 5]) outermost(each, path);
+  natively('%OptimizeFunctionOnNextCall', outermost);
+  outermost((x) => x + 6, path);
+  const isOptimized = 1 << 4;
+  if ((natively('%GetOptimizationStatus', outermost)[0] & isOptimized) === 0) throw new Error('it is not optimized');
+  outermost(make(outermost), path);
+}
 
 const situations = {
   // A call that does not return, below JavaScript, C++, JavaScript and a builtin.
@@ -30,6 +56,12 @@ const situations = {
     function hotOuter() { let x = 1; for (;;) { x = middle(x) | 0; } }
     ready();
     hotOuter();
+  },
+  // Optimized code that has called something that does not return.
+  optimized(path) { callFromOptimized(() => tellAndOpen, path); },
+  // That, given up by V8 while it is on the stack.
+  givenUp(path) {
+    callFromOptimized((outermost) => function givesUp(path) { natively('%DeoptimizeFunction', outermost); tellAndOpen(path); }, path);
   },
   atomics() { ready(); Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0); },
   regex() { ready(); (function evilRegex() { return /^(a+)+$/.test('a'.repeat(60) + 'b'); })(); },
