@@ -47,6 +47,20 @@ struct known_script {
   struct name file;
 };
 
+/* Of one call in optimized code. */
+struct optimized {
+  int64_t source;
+  struct stackd_managed_bytes inlining; /* an entry a function that was inlined: where, and which, each a word */
+  uint64_t literals;                    /* an array, tagged, in which are those */
+};
+
+/* A call, with what is known of it. */
+struct known_call {
+  uint64_t function, pc; /* 0: none */
+  bool is_optimized;     /* and all that it says of the call is there */
+  struct optimized code;
+};
+
 struct walk {
   const struct stackd_managed_thread* thread;
   const struct stackd_v8_layout* layout;
@@ -56,6 +70,7 @@ struct walk {
   uint16_t known_types[KNOWN_MAPS];
   uint64_t seen[SEEN_FUNCTIONS];
   struct known_script script; /* functions of one script often stand together */
+  struct known_call call;     /* recursion */
 };
 
 STACKD_HANDLER static bool read_word(const struct walk* walk, uint64_t address, uint64_t* word) {
@@ -486,13 +501,6 @@ __attribute__((noinline)) STACKD_HANDLER static uint64_t shared_of(struct walk* 
  * It keeps for each call where in which function that was, and which functions were compiled into it. Elsewhere its
  * positions are left out: a thread that was interrupted between two calls has none. */
 
-/* Of one place in it. */
-struct optimized {
-  int64_t source;
-  struct stackd_managed_bytes inlining; /* an entry a function that was inlined: where, and which, each a word */
-  uint64_t literals;                    /* an array, tagged, in which are those */
-};
-
 /* The machine code that a function has now; 0: not known. */
 STACKD_HANDLER static uint64_t code_of(const struct walk* walk, uint64_t function) {
   const struct stackd_v8_layout* layout = walk->layout;
@@ -586,12 +594,17 @@ STACKD_HANDLER static bool walk_inlined(struct walk* walk, const struct optimize
  * NO_POSITION if it is not known. */
 __attribute__((noinline)) STACKD_HANDLER static int64_t write_inlined(struct walk* walk, uint64_t fp, uint64_t function,
                                                                       uint64_t shared, uint64_t pc) {
-  struct optimized code;
+  struct known_call* call = &walk->call;
   uint64_t words[STACKD_V8_SHARED_WORDS];
   int64_t source;
-  if (!find_optimized(walk, function, pc, &code)) return STACKD_V8_NO_POSITION;
-  if (!walk_inlined(walk, &code, fp, shared, words, &source, false)) return STACKD_V8_NO_POSITION;
-  walk_inlined(walk, &code, fp, shared, words, &source, true);
+  if (call->function != function || call->pc != pc) {
+    call->function = function;
+    call->pc = pc;
+    call->is_optimized = find_optimized(walk, function, pc, &call->code) &&
+                         walk_inlined(walk, &call->code, fp, shared, words, &source, false);
+  }
+  if (!call->is_optimized) return STACKD_V8_NO_POSITION;
+  if (!walk_inlined(walk, &call->code, fp, shared, words, &source, true)) return STACKD_V8_NO_POSITION; /* the time is up */
   return place_of(source);
 }
 
@@ -713,6 +726,7 @@ void stackd_v8_walk(struct stackd_managed_writer* writer, const struct stackd_ma
   for (uint32_t i = 0; i < KNOWN_MAPS; i++) walk.known_maps[i] = 0;
   for (uint32_t i = 0; i < SEEN_FUNCTIONS; i++) walk.seen[i] = 0;
   walk.script.script = 0;
+  walk.call.function = 0;
   uint64_t address = isolate_of(&walk);
   walk.isolate = address;
   struct isolate isolate;
