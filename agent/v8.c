@@ -13,6 +13,7 @@
 #define CHUNK_BYTES 64u
 #define MAX_STRING_PARTS 32u
 #define MAX_STRING_DEPTH 4u
+#define SHARED_CODE 1        /* what runs the function: bytecodes, or baseline code */
 #define SCRIPT_LINE_OFFSET 3 /* source, name, then this, in all versions */
 #define DEBUG_INFO_WORDS 7
 #define MAX_POSITION_BYTES (32u << 10)
@@ -54,10 +55,11 @@ struct optimized {
   uint64_t literals;                    /* an array, tagged, in which are those */
 };
 
-/* A call, with what is known of it. */
-struct known_call {
+/* A place in compiled code, with what is known of it. */
+struct known_place {
   uint64_t function, pc; /* 0: none */
-  bool is_optimized;     /* and all that it says of the call is there */
+  bool is_optimized;     /* and all that its code says of it is there; else: */
+  int64_t place;         /* in the script */
   struct optimized code;
 };
 
@@ -69,8 +71,8 @@ struct walk {
   uint64_t known_maps[KNOWN_MAPS];
   uint16_t known_types[KNOWN_MAPS];
   uint64_t seen[SEEN_FUNCTIONS];
-  struct known_script script; /* functions of one script often stand together */
-  struct known_call call;     /* recursion */
+  struct known_script script;  /* functions of one script often stand together */
+  struct known_place compiled; /* recursion */
 };
 
 STACKD_HANDLER static bool read_word(const struct walk* walk, uint64_t address, uint64_t* word) {
@@ -402,6 +404,14 @@ struct bytes {
   unsigned char chunk[CHUNK_BYTES];
 };
 
+STACKD_HANDLER static void begin_bytes(struct bytes* bytes, const struct walk* walk, struct stackd_managed_bytes table) {
+  bytes->walk = walk;
+  bytes->address = table.address;
+  bytes->left = table.size_bytes;
+  bytes->in_chunk = 0;
+  bytes->at = 0;
+}
+
 STACKD_HANDLER static bool next_byte(struct bytes* bytes, uint32_t* byte) {
   if (bytes->at == bytes->in_chunk) {
     if (bytes->left == 0) return false;
@@ -416,19 +426,24 @@ STACKD_HANDLER static bool next_byte(struct bytes* bytes, uint32_t* byte) {
   return true;
 }
 
-/* Seven bits a byte, the lowest first; the sign is the lowest bit of all. */
-STACKD_HANDLER static bool next_number(struct bytes* bytes, int64_t* number) {
-  uint64_t value = 0;
+/* Seven bits a byte, the lowest first. */
+STACKD_HANDLER static bool next_unsigned(struct bytes* bytes, uint64_t* number) {
+  *number = 0;
   for (uint32_t shift = 0; shift < 63; shift += 7) {
     uint32_t byte;
     if (!next_byte(bytes, &byte)) return false;
-    value |= (uint64_t)(byte & 0x7f) << shift;
-    if ((byte & 0x80) == 0) {
-      *number = (int64_t)(value >> 1) ^ -(int64_t)(value & 1);
-      return true;
-    }
+    *number |= (uint64_t)(byte & 0x7f) << shift;
+    if ((byte & 0x80) == 0) return true;
   }
   return false;
+}
+
+/* The same, the sign being the lowest bit of all. */
+STACKD_HANDLER static bool next_number(struct bytes* bytes, int64_t* number) {
+  uint64_t value;
+  if (!next_unsigned(bytes, &value)) return false;
+  *number = (int64_t)(value >> 1) ^ -(int64_t)(value & 1);
+  return true;
 }
 
 /* A SourcePosition of V8: whether it is outside of scripts, 30 bits of a place in one, plus 1, and what was inlined there,
@@ -441,13 +456,9 @@ STACKD_HANDLER static int64_t inlined_of(int64_t source) { return ((source >> 31
 
 /* The SourcePosition that a table has for an offset in the code; -1: none. The table is of differences: of offsets (below
  * zero, from -1 down, where the place is one of an expression), and of SourcePositions. */
-STACKD_HANDLER static int64_t source_at(const struct walk* walk, uint64_t table, uint32_t size_bytes, int64_t code_offset) {
+STACKD_HANDLER static int64_t source_at(const struct walk* walk, struct stackd_managed_bytes table, int64_t code_offset) {
   struct bytes bytes;
-  bytes.walk = walk;
-  bytes.address = table;
-  bytes.left = size_bytes;
-  bytes.in_chunk = 0;
-  bytes.at = 0;
+  begin_bytes(&bytes, walk, table);
   int64_t offset = 0, source = 0, result = -1;
   int64_t offset_step, source_step;
   while (next_number(&bytes, &offset_step) && next_number(&bytes, &source_step)) {
@@ -471,9 +482,9 @@ STACKD_HANDLER static bool find_bytes(struct walk* walk, uint64_t object, struct
   return true;
 }
 
-/* Where an interpreted function is in its script. */
-__attribute__((noinline)) STACKD_HANDLER static int64_t interpreted_position(struct walk* walk, uint64_t bytecodes,
-                                                                             uint64_t offset_word) {
+/* Where a function is in its script, by an offset in its bytecodes. */
+__attribute__((noinline)) STACKD_HANDLER static int64_t place_in_bytecodes(struct walk* walk, uint64_t bytecodes,
+                                                                           int64_t offset) {
   const struct stackd_v8_layout* layout = walk->layout;
   uint64_t words[STACKD_V8_BYTECODES_WORDS];
   if (read_heap_object(walk, &bytecodes, words, STACKD_V8_BYTECODES_WORDS) != layout->type.bytecode_array) {
@@ -482,9 +493,7 @@ __attribute__((noinline)) STACKD_HANDLER static int64_t interpreted_position(str
   /* Before the first error is thrown there may be none. */
   struct stackd_managed_bytes table;
   if (!find_bytes(walk, words[layout->bytecode_positions / 8], &table)) return STACKD_V8_NO_POSITION;
-  /* The word counts from the array's tagged address; the table from its first bytecode. */
-  int64_t offset = (int64_t)(offset_word >> 32) + 1 - layout->bytecode_first;
-  int64_t source = source_at(walk, table.address, table.size_bytes, offset);
+  int64_t source = source_at(walk, table, offset);
   return source < 0 ? STACKD_V8_NO_POSITION : place_of(source);
 }
 
@@ -496,10 +505,84 @@ __attribute__((noinline)) STACKD_HANDLER static uint64_t shared_of(struct walk* 
   return words[walk->layout->function_shared / 8];
 }
 
-/* --- Optimized code ---
- *
- * It keeps for each call where in which function that was, and which functions were compiled into it. Elsewhere its
- * positions are left out: a thread that was interrupted between two calls has none. */
+/* --- Compiled code --- */
+
+/* Machine code, and what is kept of it. */
+struct code {
+  uint64_t start;
+  uint32_t size_bytes;
+  uint64_t positions; /* baseline code: of machine code, a number a bytecode */
+  uint64_t deopt;     /* baseline code: the bytecodes */
+};
+
+/* Which has a call that returns to `pc`, or is at the instruction before. */
+STACKD_HANDLER static bool find_code(struct walk* walk, uint64_t object, uint64_t pc, struct code* code) {
+  const struct stackd_v8_layout* layout = walk->layout;
+  uint64_t words[STACKD_V8_CODE_WORDS];
+  if (read_heap_object(walk, &object, words, STACKD_V8_CODE_WORDS) != layout->type.code) return false;
+  code->start = layout->code_start != 0 ? words[layout->code_start / 8] : object - 1 + layout->code_bytes;
+  code->size_bytes = (uint32_t)(words[layout->code_size / 8] >> (layout->code_size % 8 * 8));
+  code->positions = words[layout->code_positions / 8];
+  code->deopt = words[layout->code_deopt / 8];
+  return pc > code->start && pc - code->start <= code->size_bytes;
+}
+
+/* The next bytecode's size, with its prefix; reads over it. 0: there is none. */
+STACKD_HANDLER static uint32_t next_bytecode(const struct walk* walk, struct bytes* bytes) {
+  uint32_t first, bytecode, prefix_bytes = 0, operand_bytes = 1;
+  if (!next_byte(bytes, &first)) return 0;
+  bytecode = first;
+  if (first < STACKD_V8_PREFIXES) {
+    prefix_bytes = 1;
+    operand_bytes = first % 2 == 0 ? 2 : 4;
+    if (!next_byte(bytes, &bytecode)) return 0;
+  }
+  uint32_t size_bytes = stackd_v8_bytecode_size(&walk->layout->bytecodes, bytecode, operand_bytes);
+  for (uint32_t i = 1; i < size_bytes; i++) {
+    if (!next_byte(bytes, &first)) return 0;
+  }
+  return size_bytes == 0 ? 0 : prefix_bytes + size_bytes;
+}
+
+/* The bytecode whose machine code ends at or behind `pc_offset`: first comes what is before all bytecodes. -1: none. */
+STACKD_HANDLER static int64_t bytecode_offset_at(const struct walk* walk, struct stackd_managed_bytes table,
+                                                 struct stackd_managed_bytes bytecodes, uint64_t pc_offset) {
+  struct bytes sizes, code;
+  begin_bytes(&sizes, walk, table);
+  begin_bytes(&code, walk, bytecodes);
+  int64_t at = -1;
+  uint64_t end, size_bytes, next = 0;
+  if (!next_unsigned(&sizes, &end)) return -1;
+  while (end < pc_offset) {
+    uint32_t bytecode_bytes = next_bytecode(walk, &code);
+    if (bytecode_bytes == 0 || !next_unsigned(&sizes, &size_bytes) || size_bytes > UINT32_MAX) return -1;
+    end += size_bytes;
+    at = (int64_t)next;
+    next += bytecode_bytes;
+  }
+  return at;
+}
+
+/* Baseline code has the frames of the interpreter, and belongs to what closures share. False if the function has none, or
+ * that is not what is executed. `pc_end` is behind the instruction. */
+__attribute__((noinline)) STACKD_HANDLER static bool find_in_baseline(struct walk* walk, const uint64_t* shared_words,
+                                                                      uint64_t pc_end, int64_t* place) {
+  struct code code;
+  uint64_t words[2];
+  struct stackd_managed_bytes table, bytecodes;
+  if (!find_code(walk, shared_words[SHARED_CODE], pc_end, &code)) return false;
+  if (read_heap_object(walk, &code.deopt, words, 2) != walk->layout->type.bytecode_array) return false;
+  if (!is_small_integer(words[1]) || words[1] >> 32 > MAX_POSITION_BYTES) return false;
+  bytecodes.address = code.deopt - 1 + walk->layout->bytecode_first;
+  bytecodes.size_bytes = (uint32_t)(words[1] >> 32);
+  if (!find_bytes(walk, code.positions, &table)) return false;
+  int64_t offset = bytecode_offset_at(walk, table, bytecodes, pc_end - code.start);
+  *place = offset < 0 ? STACKD_V8_NO_POSITION : place_in_bytecodes(walk, code.deopt, offset);
+  return true;
+}
+
+/* Optimized code keeps for each call where in which function that was, and which functions were compiled into it. Elsewhere
+ * its positions are left out: a thread that was interrupted between two calls has none. */
 
 /* The machine code that a function has now; 0: not known. */
 STACKD_HANDLER static uint64_t code_of(const struct walk* walk, uint64_t function) {
@@ -525,25 +608,19 @@ __attribute__((noinline)) STACKD_HANDLER static bool find_optimized(struct walk*
                                                                     struct optimized* out) {
   const struct stackd_v8_layout* layout = walk->layout;
   uint64_t words[STACKD_V8_DEOPT_WORDS];
-  uint64_t code = code_of(walk, function);
-  if (read_heap_object(walk, &code, words, STACKD_V8_CODE_WORDS) != layout->type.code) return false;
-  uint64_t start = layout->code_start != 0 ? words[layout->code_start / 8] : code - 1 + layout->code_bytes;
-  uint32_t size_bytes = (uint32_t)(words[layout->code_size / 8] >> (layout->code_size % 8 * 8));
-  uint64_t positions = words[layout->code_positions / 8];
-  uint64_t deopt = words[layout->code_deopt / 8];
-  /* The call is before the place that it returns to. */
-  if (pc <= start || pc - start > size_bytes) return false;
-  if (!is_fixed_array(walk, read_heap_object(walk, &deopt, words, STACKD_V8_DEOPT_WORDS))) return false;
+  struct code code;
+  if (!find_code(walk, code_of(walk, function), pc, &code)) return false;
+  if (!is_fixed_array(walk, read_heap_object(walk, &code.deopt, words, STACKD_V8_DEOPT_WORDS))) return false;
   const uint64_t* entries = words + 2;
   uint64_t exits = entries[layout->deopt_inlining + 1];
   bool has_entries = is_small_integer(words[1]) && words[1] >> 32 > layout->deopt_inlining + 1 && is_small_integer(exits);
   /* What is to be given up when it is returned to goes to one of its exits instead: where from is not known. */
-  if (!has_entries || pc - start > exits >> 32) return false;
+  if (!has_entries || pc - code.start > exits >> 32) return false;
   struct stackd_managed_bytes table;
   out->literals = entries[layout->deopt_literals];
-  if (!find_bytes(walk, entries[layout->deopt_inlining], &out->inlining) || !find_bytes(walk, positions, &table))
+  if (!find_bytes(walk, entries[layout->deopt_inlining], &out->inlining) || !find_bytes(walk, code.positions, &table))
     return false;
-  out->source = source_at(walk, table.address, table.size_bytes, (int64_t)(pc - start) - 1);
+  out->source = source_at(walk, table, (int64_t)(pc - code.start) - 1);
   return out->source >= 0;
 }
 
@@ -590,21 +667,25 @@ STACKD_HANDLER static bool walk_inlined(struct walk* walk, const struct optimize
   return false;
 }
 
-/* Writes the functions that were compiled into the one of this frame and stand before it, and tells where that is itself:
- * NO_POSITION if it is not known. */
+/* Where a compiled function is in its script; NO_POSITION if that is not known. Writes those that were compiled into it and
+ * stand before it. */
 __attribute__((noinline)) STACKD_HANDLER static int64_t write_inlined(struct walk* walk, uint64_t fp, uint64_t function,
-                                                                      uint64_t shared, uint64_t pc) {
-  struct known_call* call = &walk->call;
+                                                                      uint64_t shared, const uint64_t* shared_words,
+                                                                      uint64_t pc, bool is_call) {
+  struct known_place* known = &walk->compiled;
   uint64_t words[STACKD_V8_SHARED_WORDS];
   int64_t source;
-  if (call->function != function || call->pc != pc) {
-    call->function = function;
-    call->pc = pc;
-    call->is_optimized = find_optimized(walk, function, pc, &call->code) &&
-                         walk_inlined(walk, &call->code, fp, shared, words, &source, false);
+  if (known->function != function || known->pc != pc) {
+    known->function = function;
+    known->pc = pc;
+    known->place = STACKD_V8_NO_POSITION;
+    known->is_optimized = !find_in_baseline(walk, shared_words, is_call ? pc : pc + 1, &known->place) && is_call &&
+                          find_optimized(walk, function, pc, &known->code) &&
+                          walk_inlined(walk, &known->code, fp, shared, words, &source, false);
   }
-  if (!call->is_optimized) return STACKD_V8_NO_POSITION;
-  if (!walk_inlined(walk, &call->code, fp, shared, words, &source, true)) return STACKD_V8_NO_POSITION; /* the time is up */
+  if (!known->is_optimized) return known->place;
+  if (!walk_inlined(walk, &known->code, fp, shared, words, &source, true))
+    return STACKD_V8_NO_POSITION; /* the time is up */
   return place_of(source);
 }
 
@@ -621,10 +702,12 @@ STACKD_HANDLER static void write_js_frame(struct walk* walk, uint64_t fp, const 
   int64_t position = (int64_t)(pc << 1 | STACKD_V8_CODE);
   uint64_t bytecodes = words[FRAME_BYTECODES];
   if (is_small_integer(words[FRAME_BYTECODE_OFFSET]) && type_of(walk, &bytecodes) == layout->type.bytecode_array) {
-    position = interpreted_position(walk, bytecodes, words[FRAME_BYTECODE_OFFSET]);
+    /* The word counts from the array's tagged address. */
+    int64_t offset = (int64_t)(words[FRAME_BYTECODE_OFFSET] >> 32) + 1 - layout->bytecode_first;
+    position = place_in_bytecodes(walk, bytecodes, offset);
     if (position != STACKD_V8_NO_POSITION) position *= 2;
-  } else if (is_call) {
-    int64_t place = write_inlined(walk, fp, function, shared, pc);
+  } else if (pc != 0) {
+    int64_t place = write_inlined(walk, fp, function, shared, shared_words, pc, is_call);
     if (place != STACKD_V8_NO_POSITION) position = place * 2;
   }
   write_frame(walk, fp, shared, shared_words, position);
@@ -726,7 +809,7 @@ void stackd_v8_walk(struct stackd_managed_writer* writer, const struct stackd_ma
   for (uint32_t i = 0; i < KNOWN_MAPS; i++) walk.known_maps[i] = 0;
   for (uint32_t i = 0; i < SEEN_FUNCTIONS; i++) walk.seen[i] = 0;
   walk.script.script = 0;
-  walk.call.function = 0;
+  walk.compiled.function = 0;
   uint64_t address = isolate_of(&walk);
   walk.isolate = address;
   struct isolate isolate;

@@ -191,6 +191,7 @@ static bool apply_version(struct stackd_v8_layout* to) {
     to->code_bytes = known->code_bytes;
     to->deopt_literals = known->deopt_literals;
     to->deopt_inlining = known->deopt_inlining;
+    to->bytecodes = stackd_v8_bytecodes(known->major, known->minor);
     return true;
   }
   return false;

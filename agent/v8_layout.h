@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "agent/v8_bytecodes.h"
+
 /* So many words of these are read at once: the offsets below lie in them. */
 #define STACKD_V8_FUNCTION_WORDS 5
 #define STACKD_V8_SHARED_WORDS 8
@@ -69,6 +71,7 @@ struct stackd_v8_layout {
   uint32_t deopt_inlining; /* the next is where deoptimization exits begin */
 
   struct stackd_v8_types type;
+  struct stackd_v8_bytecodes bytecodes;
 };
 
 #endif /* STACKD_V8_LAYOUT_H_ */

@@ -137,15 +137,17 @@ class Frames(NodeTest):
         self.say(node, f"blocked: {len(theirs)} frames as Error().stack has them")
 
     @for_each_node
-    def test_functions_that_were_compiled_into_others_have_frames_and_lines(self, node):
+    def test_compiled_functions_have_lines_and_those_that_were_compiled_into_others_frames(self, node):
         self.the_daemon()
-        pipe = self.dir / f"optimized{node.version[0]}"
-        os.mkfifo(pipe)
-        victim, theirs = self.start(node, "optimized", pipe)
-        dump = self.await_function(victim, "openSync")
-        self.assert_told(frames_of(dump, victim.pid)[1:], theirs)
-        self.assertEqual([name for name, *_ in theirs[1:4]], ["innermost", "middle", "outermost"])
-        self.say(node, f"optimized: {len(theirs)} frames as Error().stack has them")
+        for situation in ("optimized", "baseline"):
+            pipe = self.dir / f"{situation}{node.version[0]}"
+            os.mkfifo(pipe)
+            victim, theirs = self.start(node, situation, pipe)
+            self.assertEqual([name for name, *_ in theirs[1:4]], ["innermost", "middle", "outermost"])
+            dump = self.await_function(victim, "openSync")
+            self.assert_told(frames_of(dump, victim.pid)[1:], theirs)
+            self.say(node, f"{situation}: {len(theirs)} frames as Error().stack has them")
+            victim.kill()
 
     @for_each_node
     def test_of_optimized_code_that_was_given_up_nothing_wrong_is_told(self, node):

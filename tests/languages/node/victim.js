@@ -20,8 +20,8 @@ function natively(what, ...functions) {
   return functions.map((each) => new Function('f', `return ${what}(f)`)(each));
 }
 
-// Two functions are compiled into a third. What they call is never the same: it stays a call.
-function callFromOptimized(make, path) {
+// Functions that are compiled. What they call is never the same: it stays a call.
+function callCompiled(compile, make, path) {
   function innermost(call, path) { return call(path) === path ? 1 : 2; }
   function middle(call, path) {
     return innermost(call, path) + 1;
@@ -33,12 +33,16 @@ function callFromOptimized(make, path) {
   }
   natively('%PrepareFunctionForOptimization', innermost, middle, outermost);
   for (const each of [(x) => x, (x) => x + 1, (x) => x + 2, (x) => x + 3, (x) => x + 4, (x) => x + 5]) outermost(each, path);
-  natively('%OptimizeFunctionOnNextCall', outermost);
+  compile(innermost, middle, outermost);
   outermost((x) => x + 6, path);
-  const isOptimized = 1 << 4;
-  if ((natively('%GetOptimizationStatus', outermost)[0] & isOptimized) === 0) throw new Error('it is not optimized');
+  const isExpected = compile === optimize ? 1 << 4 : 1 << 15;
+  if ((natively('%GetOptimizationStatus', outermost)[0] & isExpected) === 0) throw new Error('it is not compiled');
   outermost(make(outermost), path);
 }
+
+// Two functions are compiled into the third.
+function optimize(innermost, middle, outermost) { natively('%OptimizeFunctionOnNextCall', outermost); }
+function makeBaseline(...functions) { natively('%CompileBaseline', ...functions); }
 
 const situations = {
   // A call that does not return, below JavaScript, C++, JavaScript and a builtin.
@@ -57,11 +61,15 @@ const situations = {
     ready();
     hotOuter();
   },
-  // Optimized code that has called something that does not return.
-  optimized(path) { callFromOptimized(() => tellAndOpen, path); },
-  // That, given up by V8 while it is on the stack.
+  // Compiled code that has called something that does not return.
+  optimized(path) { callCompiled(optimize, () => tellAndOpen, path); },
+  baseline(path) { callCompiled(makeBaseline, () => tellAndOpen, path); },
+  // Optimized code that V8 gives up while it is on the stack.
   givenUp(path) {
-    callFromOptimized((outermost) => function givesUp(path) { natively('%DeoptimizeFunction', outermost); tellAndOpen(path); }, path);
+    callCompiled(optimize, (outermost) => function givesUp(path) {
+      natively('%DeoptimizeFunction', outermost);
+      tellAndOpen(path);
+    }, path);
   },
   atomics() { ready(); Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0); },
   regex() { ready(); (function evilRegex() { return /^(a+)+$/.test('a'.repeat(60) + 'b'); })(); },
