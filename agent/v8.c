@@ -11,6 +11,7 @@
 #define NAME_BYTES 96u /* of one that is in pieces */
 #define MAX_NAME_UNITS (32u << 10)
 #define CHUNK_BYTES 64u
+#define TABLE_CHUNK_BYTES 256u
 #define MAX_STRING_PARTS 32u
 #define MAX_STRING_DEPTH 4u
 #define SHARED_CODE 1        /* what runs the function: bytecodes, or baseline code */
@@ -401,7 +402,7 @@ struct bytes {
   uint32_t left;
   uint32_t in_chunk;
   uint32_t at;
-  unsigned char chunk[CHUNK_BYTES];
+  unsigned char chunk[TABLE_CHUNK_BYTES];
 };
 
 STACKD_HANDLER static void begin_bytes(struct bytes* bytes, const struct walk* walk, struct stackd_managed_bytes table) {
@@ -415,7 +416,7 @@ STACKD_HANDLER static void begin_bytes(struct bytes* bytes, const struct walk* w
 STACKD_HANDLER static bool next_byte(struct bytes* bytes, uint32_t* byte) {
   if (bytes->at == bytes->in_chunk) {
     if (bytes->left == 0) return false;
-    uint32_t part = bytes->left < CHUNK_BYTES ? bytes->left : CHUNK_BYTES;
+    uint32_t part = bytes->left < TABLE_CHUNK_BYTES ? bytes->left : TABLE_CHUNK_BYTES;
     if (!stackd_managed_read(bytes->walk->thread, bytes->address, bytes->chunk, part)) return false;
     bytes->address += part;
     bytes->left -= part;
