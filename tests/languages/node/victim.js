@@ -64,6 +64,16 @@ const situations = {
   // Compiled code that has called something that does not return.
   optimized(path) { callCompiled(optimize, () => tellAndOpen, path); },
   baseline(path) { callCompiled(makeBaseline, () => tellAndOpen, path); },
+  // So many constants, variables and properties that bytecodes need wide operands to name them.
+  wide(path) {
+    const lines = Array.from({ length: 400 }, (_, i) => `  const v${i} = 'text ${i}' + call.name;`);
+    const source = `(function wide(call, path) {\n${lines.join('\n')}\n  call(path, v0, v399);\n})`;
+    // By way of bytes, so that it is one piece: of others lines are not known.
+    const wide = vm.runInThisContext(Buffer.from(source).toString(), { filename: '/wide.js' });
+    wide(() => 1, path);
+    makeBaseline(wide);
+    wide(tellAndOpen, path);
+  },
   // Optimized code that V8 gives up while it is on the stack.
   givenUp(path) {
     callCompiled(optimize, (outermost) => function givesUp(path) {
