@@ -11,11 +11,14 @@
 #define NAME_BYTES 96u /* of one that is in pieces */
 #define MAX_NAME_UNITS (32u << 10)
 #define CHUNK_BYTES 64u
+#define TABLE_CHUNK_BYTES 256u
 #define MAX_STRING_PARTS 32u
 #define MAX_STRING_DEPTH 4u
+#define SHARED_CODE 1        /* what runs the function: bytecodes, or baseline code */
 #define SCRIPT_LINE_OFFSET 3 /* source, name, then this, in all versions */
 #define DEBUG_INFO_WORDS 7
 #define MAX_POSITION_BYTES (32u << 10)
+#define MAX_INLINED 32u
 
 /* A frame by its words from fp - 40 up. */
 enum { FRAME_BYTECODE_OFFSET = 0, FRAME_BYTECODES = 1, FRAME_FUNCTION = 3, FRAME_CONTEXT = 4, FRAME_FP = 5, FRAME_PC = 6 };
@@ -46,14 +49,31 @@ struct known_script {
   struct name file;
 };
 
+/* Of one call in optimized code. */
+struct optimized {
+  int64_t source;
+  struct stackd_managed_bytes inlining; /* an entry a function that was inlined: where, and which, each a word */
+  uint64_t literals;                    /* an array, tagged, in which are those */
+};
+
+/* A place in compiled code, with what is known of it. */
+struct known_place {
+  uint64_t function, pc; /* 0: none */
+  bool is_optimized;     /* and all that its code says of it is there; else: */
+  int64_t place;         /* in the script */
+  struct optimized code;
+};
+
 struct walk {
   const struct stackd_managed_thread* thread;
   const struct stackd_v8_layout* layout;
   struct stackd_managed_writer* writer;
+  uint64_t isolate;
   uint64_t known_maps[KNOWN_MAPS];
   uint16_t known_types[KNOWN_MAPS];
   uint64_t seen[SEEN_FUNCTIONS];
-  struct known_script script; /* functions of one script often stand together */
+  struct known_script script;  /* functions of one script often stand together */
+  struct known_place compiled; /* recursion */
 };
 
 STACKD_HANDLER static bool read_word(const struct walk* walk, uint64_t address, uint64_t* word) {
@@ -382,13 +402,21 @@ struct bytes {
   uint32_t left;
   uint32_t in_chunk;
   uint32_t at;
-  unsigned char chunk[CHUNK_BYTES];
+  unsigned char chunk[TABLE_CHUNK_BYTES];
 };
+
+STACKD_HANDLER static void begin_bytes(struct bytes* bytes, const struct walk* walk, struct stackd_managed_bytes table) {
+  bytes->walk = walk;
+  bytes->address = table.address;
+  bytes->left = table.size_bytes;
+  bytes->in_chunk = 0;
+  bytes->at = 0;
+}
 
 STACKD_HANDLER static bool next_byte(struct bytes* bytes, uint32_t* byte) {
   if (bytes->at == bytes->in_chunk) {
     if (bytes->left == 0) return false;
-    uint32_t part = bytes->left < CHUNK_BYTES ? bytes->left : CHUNK_BYTES;
+    uint32_t part = bytes->left < TABLE_CHUNK_BYTES ? bytes->left : TABLE_CHUNK_BYTES;
     if (!stackd_managed_read(bytes->walk->thread, bytes->address, bytes->chunk, part)) return false;
     bytes->address += part;
     bytes->left -= part;
@@ -399,84 +427,291 @@ STACKD_HANDLER static bool next_byte(struct bytes* bytes, uint32_t* byte) {
   return true;
 }
 
-/* Seven bits a byte, the lowest first; the sign is the lowest bit of all. */
-STACKD_HANDLER static bool next_number(struct bytes* bytes, int64_t* number) {
-  uint64_t value = 0;
+/* Seven bits a byte, the lowest first. */
+STACKD_HANDLER static bool next_unsigned(struct bytes* bytes, uint64_t* number) {
+  *number = 0;
   for (uint32_t shift = 0; shift < 63; shift += 7) {
     uint32_t byte;
     if (!next_byte(bytes, &byte)) return false;
-    value |= (uint64_t)(byte & 0x7f) << shift;
-    if ((byte & 0x80) == 0) {
-      *number = (int64_t)(value >> 1) ^ -(int64_t)(value & 1);
-      return true;
-    }
+    *number |= (uint64_t)(byte & 0x7f) << shift;
+    if ((byte & 0x80) == 0) return true;
   }
   return false;
 }
 
-/* The place in the script that a table of positions has for an offset in the code. The table is of differences: of offsets
- * (below zero, from -1 down, where the place is one of an expression), and of places. */
-STACKD_HANDLER static int64_t position_at(const struct walk* walk, uint64_t table, uint32_t size_bytes,
-                                          int64_t code_offset) {
+/* The same, the sign being the lowest bit of all. */
+STACKD_HANDLER static bool next_number(struct bytes* bytes, int64_t* number) {
+  uint64_t value;
+  if (!next_unsigned(bytes, &value)) return false;
+  *number = (int64_t)(value >> 1) ^ -(int64_t)(value & 1);
+  return true;
+}
+
+/* A SourcePosition of V8: whether it is outside of scripts, 30 bits of a place in one, plus 1, and what was inlined there,
+ * by its number plus 1. */
+STACKD_HANDLER static int64_t place_of(int64_t source) {
+  return (source & 1) != 0 ? STACKD_V8_NO_POSITION : ((source >> 1) & 0x3fffffff) - 1;
+}
+
+STACKD_HANDLER static int64_t inlined_of(int64_t source) { return ((source >> 31) & 0xffff) - 1; }
+
+/* The SourcePosition that a table has for an offset in the code; -1: none. The table is of differences: of offsets (below
+ * zero, from -1 down, where the place is one of an expression), and of SourcePositions. */
+STACKD_HANDLER static int64_t source_at(const struct walk* walk, struct stackd_managed_bytes table, int64_t code_offset) {
   struct bytes bytes;
-  bytes.walk = walk;
-  bytes.address = table;
-  bytes.left = size_bytes;
-  bytes.in_chunk = 0;
-  bytes.at = 0;
-  int64_t offset = 0, place = 0, result = STACKD_V8_NO_POSITION;
-  int64_t offset_step, place_step;
-  while (next_number(&bytes, &offset_step) && next_number(&bytes, &place_step)) {
+  begin_bytes(&bytes, walk, table);
+  int64_t offset = 0, source = 0, result = -1;
+  int64_t offset_step, source_step;
+  while (next_number(&bytes, &offset_step) && next_number(&bytes, &source_step)) {
     offset += offset_step < 0 ? -(offset_step + 1) : offset_step;
     if (offset > code_offset || offset < 0) break;
-    /* Kept within what a place can be: an addition of foreign numbers must not overflow. */
-    place = (place + place_step) & 0xffffffffffffll;
-    /* Bit 0: not in a script. Then 30 bits of a place, plus 1. */
-    result = (place & 1) != 0 ? STACKD_V8_NO_POSITION : ((place >> 1) & 0x3fffffff) - 1;
+    /* Kept within what one can be: an addition of foreign numbers must not overflow. */
+    source = (source + source_step) & 0xffffffffffffll;
+    result = source;
   }
   return result;
 }
 
-/* Where an interpreted function is in its script. */
-__attribute__((noinline)) STACKD_HANDLER static int64_t interpreted_position(struct walk* walk, uint64_t bytecodes,
-                                                                             uint64_t offset_word) {
+/* An array of bytes begins with its length. */
+STACKD_HANDLER static bool find_bytes(struct walk* walk, uint64_t object, struct stackd_managed_bytes* bytes) {
+  uint64_t head[2];
+  int32_t type = read_heap_object(walk, &object, head, 2);
+  if (type != walk->layout->type.byte_array && type != walk->layout->type.trusted_byte_array) return false;
+  if (!is_small_integer(head[1]) || head[1] >> 32 > MAX_POSITION_BYTES) return false;
+  bytes->address = object - 1 + 16;
+  bytes->size_bytes = (uint32_t)(head[1] >> 32);
+  return true;
+}
+
+/* Where a function is in its script, by an offset in its bytecodes. */
+__attribute__((noinline)) STACKD_HANDLER static int64_t place_in_bytecodes(struct walk* walk, uint64_t bytecodes,
+                                                                           int64_t offset) {
   const struct stackd_v8_layout* layout = walk->layout;
   uint64_t words[STACKD_V8_BYTECODES_WORDS];
   if (read_heap_object(walk, &bytecodes, words, STACKD_V8_BYTECODES_WORDS) != layout->type.bytecode_array) {
     return STACKD_V8_NO_POSITION;
   }
-  uint64_t table = words[layout->bytecode_positions / 8];
-  uint64_t head[2];
-  /* A table of bytes begins with its length; before the first error is thrown there may be none. */
-  int32_t type = read_heap_object(walk, &table, head, 2);
-  if (type != layout->type.byte_array && type != layout->type.trusted_byte_array) return STACKD_V8_NO_POSITION;
-  if (!is_small_integer(head[1]) || head[1] >> 32 > MAX_POSITION_BYTES) return STACKD_V8_NO_POSITION;
-  /* The word counts from the array's tagged address; the table from its first bytecode. */
-  int64_t offset = (int64_t)(offset_word >> 32) + 1 - layout->bytecode_first;
-  return position_at(walk, table - 1 + 16, (uint32_t)(head[1] >> 32), offset);
+  /* Before the first error is thrown there may be none. */
+  struct stackd_managed_bytes table;
+  if (!find_bytes(walk, words[layout->bytecode_positions / 8], &table)) return STACKD_V8_NO_POSITION;
+  int64_t source = source_at(walk, table, offset);
+  return source < 0 ? STACKD_V8_NO_POSITION : place_of(source);
 }
 
-/* What V8 shares among closures of one function; 0 if `function` is none. */
-__attribute__((noinline)) STACKD_HANDLER static uint64_t shared_of(struct walk* walk, uint64_t function) {
+/* What V8 shares among closures of one function; 0 if `*function` is none. */
+__attribute__((noinline)) STACKD_HANDLER static uint64_t shared_of(struct walk* walk, uint64_t* function) {
   uint64_t words[STACKD_V8_FUNCTION_WORDS];
-  int32_t type = read_heap_object(walk, &function, words, STACKD_V8_FUNCTION_WORDS);
+  int32_t type = read_heap_object(walk, function, words, STACKD_V8_FUNCTION_WORDS);
   if (type < walk->layout->type.first_function || type > walk->layout->type.last_function) return 0;
   return words[walk->layout->function_shared / 8];
 }
 
-STACKD_HANDLER static void write_js_frame(struct walk* walk, uint64_t fp, const uint64_t* words, uint64_t pc) {
+/* --- Compiled code --- */
+
+/* Machine code, and what is kept of it. */
+struct code {
+  uint64_t start;
+  uint32_t size_bytes;
+  uint64_t positions; /* baseline code: of machine code, a number a bytecode */
+  uint64_t deopt;     /* baseline code: the bytecodes */
+};
+
+/* Which has a call that returns to `pc`, or is at the instruction before. */
+STACKD_HANDLER static bool find_code(struct walk* walk, uint64_t object, uint64_t pc, struct code* code) {
+  const struct stackd_v8_layout* layout = walk->layout;
+  uint64_t words[STACKD_V8_CODE_WORDS];
+  if (read_heap_object(walk, &object, words, STACKD_V8_CODE_WORDS) != layout->type.code) return false;
+  code->start = layout->code_start != 0 ? words[layout->code_start / 8] : object - 1 + layout->code_bytes;
+  code->size_bytes = (uint32_t)(words[layout->code_size / 8] >> (layout->code_size % 8 * 8));
+  code->positions = words[layout->code_positions / 8];
+  code->deopt = words[layout->code_deopt / 8];
+  return pc > code->start && pc - code->start <= code->size_bytes;
+}
+
+/* The next bytecode's size, with its prefix; reads over it. 0: there is none. */
+STACKD_HANDLER static uint32_t next_bytecode(const struct walk* walk, struct bytes* bytes) {
+  uint32_t first, bytecode, prefix_bytes = 0, operand_bytes = 1;
+  if (!next_byte(bytes, &first)) return 0;
+  bytecode = first;
+  if (first < STACKD_V8_PREFIXES) {
+    prefix_bytes = 1;
+    operand_bytes = first % 2 == 0 ? 2 : 4;
+    if (!next_byte(bytes, &bytecode)) return 0;
+  }
+  uint32_t size_bytes = stackd_v8_bytecode_size(&walk->layout->bytecodes, bytecode, operand_bytes);
+  for (uint32_t i = 1; i < size_bytes; i++) {
+    if (!next_byte(bytes, &first)) return 0;
+  }
+  return size_bytes == 0 ? 0 : prefix_bytes + size_bytes;
+}
+
+/* The bytecode whose machine code ends at or behind `pc_offset`: first comes what is before all bytecodes. -1: none. */
+STACKD_HANDLER static int64_t bytecode_offset_at(const struct walk* walk, struct stackd_managed_bytes table,
+                                                 struct stackd_managed_bytes bytecodes, uint64_t pc_offset) {
+  struct bytes sizes, code;
+  begin_bytes(&sizes, walk, table);
+  begin_bytes(&code, walk, bytecodes);
+  int64_t at = -1;
+  uint64_t end, size_bytes, next = 0;
+  if (!next_unsigned(&sizes, &end)) return -1;
+  while (end < pc_offset) {
+    uint32_t bytecode_bytes = next_bytecode(walk, &code);
+    if (bytecode_bytes == 0 || !next_unsigned(&sizes, &size_bytes) || size_bytes > UINT32_MAX) return -1;
+    end += size_bytes;
+    at = (int64_t)next;
+    next += bytecode_bytes;
+  }
+  return at;
+}
+
+/* Baseline code has the frames of the interpreter, and belongs to what closures share. False if the function has none, or
+ * that is not what is executed. `pc_end` is behind the instruction. */
+__attribute__((noinline)) STACKD_HANDLER static bool find_in_baseline(struct walk* walk, const uint64_t* shared_words,
+                                                                      uint64_t pc_end, int64_t* place) {
+  struct code code;
+  uint64_t words[2];
+  struct stackd_managed_bytes table, bytecodes;
+  if (!find_code(walk, shared_words[SHARED_CODE], pc_end, &code)) return false;
+  if (read_heap_object(walk, &code.deopt, words, 2) != walk->layout->type.bytecode_array) return false;
+  if (!is_small_integer(words[1]) || words[1] >> 32 > MAX_POSITION_BYTES) return false;
+  bytecodes.address = code.deopt - 1 + walk->layout->bytecode_first;
+  bytecodes.size_bytes = (uint32_t)(words[1] >> 32);
+  if (!find_bytes(walk, code.positions, &table)) return false;
+  int64_t offset = bytecode_offset_at(walk, table, bytecodes, pc_end - code.start);
+  *place = offset < 0 ? STACKD_V8_NO_POSITION : place_in_bytecodes(walk, code.deopt, offset);
+  return true;
+}
+
+/* Optimized code keeps for each call where in which function that was, and which functions were compiled into it. Elsewhere
+ * its positions are left out: a thread that was interrupted between two calls has none. */
+
+/* The machine code that a function has now; 0: not known. */
+STACKD_HANDLER static uint64_t code_of(const struct walk* walk, uint64_t function) {
+  const struct stackd_v8_layout* layout = walk->layout;
+  uint64_t word, table, entry[2];
+  if (!read_word(walk, function - 1 + layout->function_code, &word)) return 0;
+  if (layout->dispatch_table == 0) return word;
+  /* An entry has 16 bytes; the low 8 bits of what is in the function are none of its number. */
+  if (!read_word(walk, walk->isolate + layout->dispatch_table, &table)) return 0;
+  uint64_t at = table + ((word & 0xffffffffu) >> 8) * sizeof(entry);
+  if (!stackd_managed_read(walk->thread, at, entry, sizeof(entry))) return 0;
+  return entry[1] >> 16 | 1;
+}
+
+STACKD_HANDLER static bool is_fixed_array(const struct walk* walk, int32_t type) {
+  const uint16_t* types = walk->layout->type.fixed_arrays;
+  return type > 0 && (type == types[0] || type == types[1] || type == types[2]);
+}
+
+/* What the code of `function` says of a call that returns to `pc`. False if it is not that code's, or other code than
+ * optimized. */
+__attribute__((noinline)) STACKD_HANDLER static bool find_optimized(struct walk* walk, uint64_t function, uint64_t pc,
+                                                                    struct optimized* out) {
+  const struct stackd_v8_layout* layout = walk->layout;
+  uint64_t words[STACKD_V8_DEOPT_WORDS];
+  struct code code;
+  if (!find_code(walk, code_of(walk, function), pc, &code)) return false;
+  if (!is_fixed_array(walk, read_heap_object(walk, &code.deopt, words, STACKD_V8_DEOPT_WORDS))) return false;
+  const uint64_t* entries = words + 2;
+  uint64_t exits = entries[layout->deopt_inlining + 1];
+  bool has_entries = is_small_integer(words[1]) && words[1] >> 32 > layout->deopt_inlining + 1 && is_small_integer(exits);
+  /* What is to be given up when it is returned to goes to one of its exits instead: where from is not known. */
+  if (!has_entries || pc - code.start > exits >> 32) return false;
+  struct stackd_managed_bytes table;
+  out->literals = entries[layout->deopt_literals];
+  if (!find_bytes(walk, entries[layout->deopt_inlining], &out->inlining) || !find_bytes(walk, code.positions, &table))
+    return false;
+  out->source = source_at(walk, table, (int64_t)(pc - code.start) - 1);
+  return out->source >= 0;
+}
+
+/* The function with that number among the literals, -1 being `outer`, with its words. 0: none. */
+STACKD_HANDLER static uint64_t inlined_function(struct walk* walk, uint64_t literals, int32_t number, uint64_t outer,
+                                                uint64_t* words) {
+  uint64_t head[2], shared = outer;
+  if (number >= 0) {
+    if (!is_heap_object(literals) || !stackd_managed_read(walk->thread, literals - 1, head, sizeof(head))) return 0;
+    if (!is_small_integer(head[1]) || (uint64_t)number >= head[1] >> 32) return 0;
+    if (!read_word(walk, literals - 1 + 16 + 8 * (uint64_t)number, &shared)) return 0;
+  } else if (number != -1) {
+    return 0;
+  }
+  return read_heap_object(walk, &shared, words, STACKD_V8_SHARED_WORDS) == walk->layout->type.shared ? shared : 0;
+}
+
+STACKD_HANDLER static void write_frame(struct walk* walk, uint64_t fp, uint64_t shared, const uint64_t* words,
+                                       int64_t position) {
+  stackd_managed_frame(walk->writer, 0, fp, shared, position);
+  write_function(walk, shared, words);
+}
+
+/* From the innermost function that was compiled into `outer` to the one that `outer` itself calls. With `write` false it
+ * only tries whether all are there. `*source` becomes the place in `outer`. */
+STACKD_HANDLER static bool walk_inlined(struct walk* walk, const struct optimized* code, uint64_t fp, uint64_t outer,
+                                        uint64_t* shared_words, int64_t* source, bool write) {
+  *source = code->source;
+  for (uint32_t i = 0; i < MAX_INLINED; i++) {
+    int64_t inlined = inlined_of(*source);
+    if (inlined < 0) return true;
+    uint64_t entry[2];
+    uint32_t at = (uint32_t)inlined * sizeof(entry);
+    if (at + sizeof(entry) > code->inlining.size_bytes ||
+        !stackd_managed_read(walk->thread, code->inlining.address + at, entry, sizeof(entry))) {
+      return false;
+    }
+    uint64_t shared = inlined_function(walk, code->literals, (int32_t)(uint32_t)entry[1], outer, shared_words);
+    if (shared == 0) return false;
+    int64_t place = place_of(*source);
+    if (write) write_frame(walk, fp, shared, shared_words, place < 0 ? place : place * 2);
+    *source = (int64_t)(entry[0] & 0xffffffffffffull);
+  }
+  return false;
+}
+
+/* Where a compiled function is in its script; NO_POSITION if that is not known. Writes those that were compiled into it and
+ * stand before it. */
+__attribute__((noinline)) STACKD_HANDLER static int64_t write_inlined(struct walk* walk, uint64_t fp, uint64_t function,
+                                                                      uint64_t shared, const uint64_t* shared_words,
+                                                                      uint64_t pc, bool is_call) {
+  struct known_place* known = &walk->compiled;
+  uint64_t words[STACKD_V8_SHARED_WORDS];
+  int64_t source;
+  if (known->function != function || known->pc != pc) {
+    known->function = function;
+    known->pc = pc;
+    known->place = STACKD_V8_NO_POSITION;
+    known->is_optimized = !find_in_baseline(walk, shared_words, is_call ? pc : pc + 1, &known->place) && is_call &&
+                          find_optimized(walk, function, pc, &known->code) &&
+                          walk_inlined(walk, &known->code, fp, shared, words, &source, false);
+  }
+  if (!known->is_optimized) return known->place;
+  if (!walk_inlined(walk, &known->code, fp, shared, words, &source, true))
+    return STACKD_V8_NO_POSITION; /* the time is up */
+  return place_of(source);
+}
+
+/* --- Frames --- */
+
+/* `is_call`: pc is where the frame is returned to, not where it was interrupted. */
+STACKD_HANDLER static void write_js_frame(struct walk* walk, uint64_t fp, const uint64_t* words, uint64_t pc,
+                                          bool is_call) {
   const struct stackd_v8_layout* layout = walk->layout;
   uint64_t shared_words[STACKD_V8_SHARED_WORDS];
-  uint64_t shared = shared_of(walk, words[FRAME_FUNCTION]);
+  uint64_t function = words[FRAME_FUNCTION];
+  uint64_t shared = shared_of(walk, &function);
   if (read_heap_object(walk, &shared, shared_words, STACKD_V8_SHARED_WORDS) != layout->type.shared) return;
   int64_t position = (int64_t)(pc << 1 | STACKD_V8_CODE);
   uint64_t bytecodes = words[FRAME_BYTECODES];
   if (is_small_integer(words[FRAME_BYTECODE_OFFSET]) && type_of(walk, &bytecodes) == layout->type.bytecode_array) {
-    position = interpreted_position(walk, bytecodes, words[FRAME_BYTECODE_OFFSET]);
+    /* The word counts from the array's tagged address. */
+    int64_t offset = (int64_t)(words[FRAME_BYTECODE_OFFSET] >> 32) + 1 - layout->bytecode_first;
+    position = place_in_bytecodes(walk, bytecodes, offset);
     if (position != STACKD_V8_NO_POSITION) position *= 2;
+  } else if (pc != 0) {
+    int64_t place = write_inlined(walk, fp, function, shared, shared_words, pc, is_call);
+    if (place != STACKD_V8_NO_POSITION) position = place * 2;
   }
-  stackd_managed_frame(walk->writer, 0, fp, shared, position);
-  write_function(walk, shared, shared_words);
+  write_frame(walk, fp, shared, shared_words, position);
 }
 
 struct range {
@@ -504,7 +739,7 @@ STACKD_HANDLER static int32_t walk_links(struct walk* walk, const struct range* 
       if (write) stackd_managed_frame(walk->writer, STACKD_MANAGED_BOUNDARY, fp, 0, STACKD_V8_NO_POSITION);
     } else if (write && (marker & 1) != 0) {
       if (++frames > MAX_FRAMES) return STACKD_WALK_LIMIT;
-      write_js_frame(walk, fp, words, pc);
+      write_js_frame(walk, fp, words, pc, hop > 0);
     }
     if (!is_frame(range, next) || next <= fp) return STACKD_WALK_BAD_LAYOUT;
     pc = words[FRAME_PC];
@@ -575,7 +810,9 @@ void stackd_v8_walk(struct stackd_managed_writer* writer, const struct stackd_ma
   for (uint32_t i = 0; i < KNOWN_MAPS; i++) walk.known_maps[i] = 0;
   for (uint32_t i = 0; i < SEEN_FUNCTIONS; i++) walk.seen[i] = 0;
   walk.script.script = 0;
+  walk.compiled.function = 0;
   uint64_t address = isolate_of(&walk);
+  walk.isolate = address;
   struct isolate isolate;
   if (address == 0 || !read_isolate(&walk, address, &isolate)) {
     stackd_managed_say_if_blind(writer, thread, STACKD_RUNTIME_V8, layout->version);

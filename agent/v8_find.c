@@ -15,20 +15,26 @@
 #define CODE_BYTES 96u
 #define LONGEST_LOAD_BYTES 12u
 
-/* What the v8dbg constants do not tell: offsets in an Isolate and in a BytecodeArray.
+/* What the v8dbg constants do not tell: offsets in an Isolate, in a BytecodeArray and in Code.
  *
  * Source: the processes themselves, of node 18.20.8, 20.20.2, 22.23.3 and 24.21.0, blocked in a call from JavaScript:
  * `isolate_self` is where the isolate points at itself, `c_entry_fp` the one word that points at the exit frame on the
  * stack, `js_entry_sp` the one that points at the outermost entry frame; `handler` lies in front of the latter. The order
- * of the fields is that of ThreadLocalTop and IsolateData in V8's src/execution/thread-local-top.h and isolate-data.h. */
+ * of the fields is that of ThreadLocalTop and IsolateData in V8's src/execution/thread-local-top.h and isolate-data.h.
+ *
+ * For what is in Code, functions were optimized by %OptimizeFunctionOnNextCall, and %DebugPrint told where they
+ * and their Code lie. The one word of the isolate that points at the dispatch table is among its external references. The
+ * numbers of the entries are those of DeoptimizationData in src/objects/deoptimization-data.h (before: code.h). */
 static const struct known_version {
   uint16_t major, minor;
   uint32_t isolate_self, c_entry_fp, handler, js_entry_sp, fast_call_fp, bytecode_positions;
+  uint32_t function_code, dispatch_table;
+  uint32_t code_deopt, code_positions, code_start, code_size, code_bytes, deopt_literals, deopt_inlining;
 } known_versions[] = {
-    {10, 2, 17608, 17720, 17728, 17752, 256, 32},
-    {11, 3, 272, 384, 392, 416, 232, 32},
-    {12, 4, 368, 272, 408, 424, 240, 24},
-    {13, 6, 416, 320, 456, 472, 280, 24},
+    {10, 2, 17608, 17720, 17728, 17752, 256, 32, 48, 0, 16, 24, 0, 40, 128, 2, 7},
+    {11, 3, 272, 384, 392, 416, 232, 32, 48, 0, 16, 24, 40, 56, 0, 2, 7},
+    {12, 4, 368, 272, 408, 424, 240, 24, 24, 0, 8, 16, 40, 52, 0, 2, 7},
+    {13, 6, 416, 320, 456, 472, 280, 24, 24, 12120, 8, 16, 40, 56, 0, 3, 8},
 };
 
 static const struct stackd_v8_layout* _Atomic found;
@@ -146,6 +152,13 @@ static bool read_constants(const struct stackd_loaded_object* object, struct sta
   if (!type(object, &types->byte_array, "type_ByteArray__BYTE_ARRAY_TYPE")) return false;
   if (!type(object, &types->trusted_byte_array, "type_TrustedByteArray__TRUSTED_BYTE_ARRAY_TYPE"))
     types->trusted_byte_array = 0;
+  if (!type(object, &types->code, "type_Code__CODE_TYPE")) return false;
+  static const char* const fixed_arrays[] = {"type_FixedArray__FIXED_ARRAY_TYPE",
+                                             "type_TrustedFixedArray__TRUSTED_FIXED_ARRAY_TYPE",
+                                             "type_ProtectedFixedArray__PROTECTED_FIXED_ARRAY_TYPE"};
+  for (size_t i = 0; i < sizeof(fixed_arrays) / sizeof(fixed_arrays[0]); i++) {
+    if (!type(object, &types->fixed_arrays[i], fixed_arrays[i])) types->fixed_arrays[i] = 0;
+  }
   /* Its subclasses (constructors of Array, Promise, classes, typed arrays) have the numbers behind it: 18 to 20 of them. */
   types->last_function = types->first_function + 20;
   return true;
@@ -169,6 +182,16 @@ static bool apply_version(struct stackd_v8_layout* to) {
     to->js_entry_sp = known->js_entry_sp;
     to->fast_call_fp = known->fast_call_fp;
     to->bytecode_positions = known->bytecode_positions;
+    to->function_code = known->function_code;
+    to->dispatch_table = known->dispatch_table;
+    to->code_deopt = known->code_deopt;
+    to->code_positions = known->code_positions;
+    to->code_start = known->code_start;
+    to->code_size = known->code_size;
+    to->code_bytes = known->code_bytes;
+    to->deopt_literals = known->deopt_literals;
+    to->deopt_inlining = known->deopt_inlining;
+    to->bytecodes = stackd_v8_bytecodes(known->major, known->minor);
     return true;
   }
   return false;

@@ -6,11 +6,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "agent/v8_bytecodes.h"
+
 /* So many words of these are read at once: the offsets below lie in them. */
 #define STACKD_V8_FUNCTION_WORDS 5
 #define STACKD_V8_SHARED_WORDS 8
 #define STACKD_V8_SCRIPT_WORDS 4
 #define STACKD_V8_BYTECODES_WORDS 5
+#define STACKD_V8_CODE_WORDS 8
+#define STACKD_V8_DEOPT_WORDS 12
 
 struct stackd_v8_types {
   uint16_t first_function;
@@ -22,6 +26,8 @@ struct stackd_v8_types {
   uint16_t bytecode_array;
   uint16_t byte_array;
   uint16_t trusted_byte_array; /* 0: this version has none */
+  uint16_t code;
+  uint16_t fixed_arrays[3]; /* of which one holds what an optimized function is made of; 0: none */
   uint16_t first_nonstring;
 };
 
@@ -53,7 +59,19 @@ struct stackd_v8_layout {
   uint32_t scope_locals;   /* Smi: how many names of variables come first */
   uint32_t scope_first;    /* the first of these */
 
+  /* In machine code that was optimized, and what leads there from its function. */
+  uint32_t function_code;
+  uint32_t dispatch_table; /* in the isolate; 0: in the function is the code itself, else its place in that table */
+  uint32_t code_deopt;
+  uint32_t code_positions;
+  uint32_t code_start; /* address of its first instruction; 0: they follow */
+  uint32_t code_size;  /* int32_t */
+  uint32_t code_bytes; /* of what stands before them, where they follow */
+  uint32_t deopt_literals;
+  uint32_t deopt_inlining; /* the next is where deoptimization exits begin */
+
   struct stackd_v8_types type;
+  struct stackd_v8_bytecodes bytecodes;
 };
 
 #endif /* STACKD_V8_LAYOUT_H_ */

@@ -32,6 +32,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 constexpr int64_t kLongNs = 20 * kNsPerSecond;
 
@@ -801,21 +802,49 @@ TEST_F(CaptureTest, FilesOfTheWrongKindAreNotRead) {
   }
 }
 
+// What a good agent does.
+void SendFileAtPath(FakeAgent* agent, const stackd_open_file& request) {
+  std::vector<Fd> fds;
+  fds.emplace_back(open(request.path, O_RDONLY | O_CLOEXEC));
+  int error = fds[0].valid() ? 0 : -ENOENT;
+  if (error != 0) fds.clear();
+  agent->SendFile(request.request_id, error, fds);
+}
+
 TEST_F(CaptureTest, AFileThatTheProcessSendsIsTheModule) {
   auto capture = CaptureWhile([&] {
-    uint32_t seq = agent_->AwaitCommand([&](const stackd_open_file& request) {
-      std::vector<Fd> fds;
-      fds.emplace_back(open(request.path, O_RDONLY | O_CLOEXEC));
-      int error = fds[0].valid() ? 0 : -ENOENT;
-      if (error != 0) fds.clear();
-      agent_->SendFile(request.request_id, error, fds);
-    });
+    uint32_t seq = agent_->AwaitCommand([&](const stackd_open_file& request) { SendFileAtPath(agent_.get(), request); });
     agent_->AnswerDump(seq, 1);
   });
   const Mapping* own = capture->map->Find(reinterpret_cast<uint64_t>(&MakeDir));
   ASSERT_NE(own, nullptr);
   ASSERT_NE(own->module, nullptr);
   EXPECT_EQ(own->module->path(), own->path);
+  EXPECT_EQ(own->module->identity().inode, own->inode);
+}
+
+TEST_F(CaptureTest, FilesThatWereNotSentInTimeAreAskedForAgainInTheNextDump) {
+  std::set<std::string> asked, asked_again;
+  auto early = CaptureWhile([&] {
+    uint32_t seq = agent_->AwaitCommand([&](const stackd_open_file& request) { asked.insert(request.path); });
+    agent_->AnswerDump(seq, 1);
+  });
+  const Mapping* own = early->map->Find(reinterpret_cast<uint64_t>(&MakeDir));
+  ASSERT_NE(own, nullptr);
+  ASSERT_TRUE(own->module == nullptr || own->module->identity().inode != own->inode);
+
+  auto capture = CaptureWhile([&] {
+    uint32_t seq = agent_->AwaitCommand([&](const stackd_open_file& request) {
+      asked_again.insert(request.path);
+      SendFileAtPath(agent_.get(), request);
+    });
+    agent_->AnswerDump(seq, 1);
+  });
+  EXPECT_THAT(asked, Not(IsEmpty()));
+  EXPECT_EQ(asked_again, asked);
+  own = capture->map->Find(reinterpret_cast<uint64_t>(&MakeDir));
+  ASSERT_NE(own, nullptr);
+  ASSERT_NE(own->module, nullptr);
   EXPECT_EQ(own->module->identity().inode, own->inode);
 }
 

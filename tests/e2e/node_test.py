@@ -137,6 +137,34 @@ class Frames(NodeTest):
         self.say(node, f"blocked: {len(theirs)} frames as Error().stack has them")
 
     @for_each_node
+    def test_compiled_functions_have_lines_and_those_that_were_compiled_into_others_frames(self, node):
+        self.the_daemon()
+        compiled = ["innermost", "middle", "outermost"]
+        for situation, functions in (("optimized", compiled), ("baseline", compiled), ("wide", ["wide"])):
+            pipe = self.dir / f"{situation}{node.version[0]}"
+            os.mkfifo(pipe)
+            victim, theirs = self.start(node, situation, pipe)
+            self.assertEqual([name for name, *_ in theirs[1:1 + len(functions)]], functions)
+            dump = self.await_function(victim, "openSync")
+            self.assert_told(frames_of(dump, victim.pid)[1:], theirs)
+            self.say(node, f"{situation}: {len(theirs)} frames as Error().stack has them")
+            victim.kill()
+
+    @for_each_node
+    def test_of_optimized_code_that_was_given_up_nothing_wrong_is_told(self, node):
+        self.the_daemon()
+        pipe = self.dir / f"given-up{node.version[0]}"
+        os.mkfifo(pipe)
+        victim, theirs = self.start(node, "givenUp", pipe)
+        dump = self.await_function(victim, "openSync")
+        ours = [frame for frame in frames_of(dump, victim.pid)[1:] if frame[1]]
+        # What was compiled into it is missing, and so is its line.
+        at = [name for name, *_ in theirs].index("outermost")
+        self.assertEqual([name for name, *_ in theirs[:at]], ["tellAndOpen", "givesUp", "innermost", "middle"])
+        self.assertEqual(ours[2], ("outermost", theirs[at][1], 0))
+        self.assert_told(ours[:2] + ours[3:], theirs[:2] + theirs[at + 1:])
+
+    @for_each_node
     def test_a_thread_that_never_comes_back_shows_what_it_does(self, node):
         self.the_daemon()
         for situation, function in (("loop", "countingLoop"), ("math", "addUp"), ("inlined", "hotOuter"), ("regex", "evilRegex"),

@@ -4,7 +4,9 @@
 
 #include <stdint.h>
 
-/* stackd_managed_frame.key: the SharedFunctionInfo, tagged, as it was at that moment.
+/* stackd_managed_frame.anchor: the frame pointer. A frame with the anchor of the next one was compiled into that.
+ *
+ * stackd_managed_frame.key: the SharedFunctionInfo, tagged, as it was at that moment.
  *
  * stackd_managed_frame.position: STACKD_V8_NO_POSITION; a place in the script, in characters, times 2; or an address in
  * machine code made for this function, times 2, plus 1. */

@@ -1,6 +1,7 @@
 #include "daemon/managed/hotspot/hotspot_reader.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -12,6 +13,7 @@
 #include "daemon/managed/hotspot/image_symbols.h"
 #include "daemon/managed/hotspot/java_frames.h"
 #include "daemon/managed/hotspot/java_threads.h"
+#include "daemon/managed/hotspot/known_vms.h"
 #include "daemon/managed/hotspot/layout.h"
 #include "daemon/managed/hotspot/locks.h"
 #include "daemon/managed/hotspot/methods.h"
@@ -50,27 +52,44 @@ bool HasJava(const ThreadCapture& thread, const CodeCache& code) {
 // What a capture needs of one VM.
 class VmReader {
  public:
-  VmReader(const RuntimeInput& input, ManagedFacts* facts) : input_(input), memory_(*input.memory), facts_(facts) {}
+  VmReader(const RuntimeInput& input, KnownVms* known_vms, ManagedFacts* facts)
+      : input_(input), memory_(*input.memory), known_vms_(known_vms), facts_(facts) {}
 
   // The text says why there are no frames; empty: there are.
   std::string Read(const Mapping& libjvm, std::string* version) {
-    auto symbols = ImageSymbols::Open(&memory_, libjvm.start_avma);
-    if (!symbols) return "the symbols of libjvm cannot be read";
-    auto structs = VmStructs::Read(&memory_, *symbols);
-    if (!structs) return "libjvm has no description of its structures";
-    if (const auto text_avma = structs->Address("Abstract_VM_Version._s_vm_release")) {
-      *version = ToValidUtf8(memory_.Text(memory_.Word(*text_avma).value_or(0), kMaxVersionBytes).value_or(""));
+    const VmKey key = {input_.capture.process.id, input_.capture.process.connect_wall_ns, libjvm.start_avma};
+    std::shared_ptr<const KnownVm> vm = known_vms_->Find(key);
+    const bool is_new = vm == nullptr;
+    if (is_new) {
+      auto described = Describe(libjvm, version);
+      if (!described) return described.error().message;
+      vm = std::make_shared<const KnownVm>(std::move(*described));
     }
-    auto layout = MakeLayout(&memory_, *structs);
-    if (!layout) return layout.error().message;
-    auto code = CodeCache::Open(&memory_, *layout);
+    *version = vm->version;
+    auto code = CodeCache::Open(&memory_, vm->layout);
     if (!code) return "the VM has no code cache yet";
-    ReadFrames(*layout, &*code);
-    if (!input_.frames_only) AddLocks(input_, *layout, *code, &memory_, facts_);
+    // Not before: its tables may not have been whole.
+    if (is_new) known_vms_->Keep(key, vm);
+    ReadFrames(vm->layout, &*code);
+    if (!input_.frames_only) AddLocks(input_, vm->layout, *code, &memory_, facts_);
     return "";
   }
 
  private:
+  // The version is told where the rest is not.
+  Result<KnownVm> Describe(const Mapping& libjvm, std::string* version) {
+    auto symbols = ImageSymbols::Open(&memory_, libjvm.start_avma);
+    if (!symbols) return Error(Code::kFailedPrecondition, "the symbols of libjvm cannot be read");
+    auto structs = VmStructs::Read(&memory_, *symbols);
+    if (!structs) return Error(Code::kFailedPrecondition, "libjvm has no description of its structures");
+    if (const auto text_avma = structs->Address("Abstract_VM_Version._s_vm_release")) {
+      *version = ToValidUtf8(memory_.Text(memory_.Word(*text_avma).value_or(0), kMaxVersionBytes).value_or(""));
+    }
+    auto layout = MakeLayout(&memory_, *structs);
+    if (!layout) return std::unexpected(std::move(layout.error()));
+    return KnownVm{*layout, *version};
+  }
+
   void ReadFrames(const Layout& layout, CodeCache* code) {
     const std::vector<JavaThread> threads = ReadJavaThreads(&memory_, layout);
     std::unordered_map<int32_t, const JavaThread*> by_tid;
@@ -105,10 +124,14 @@ class VmReader {
 
   const RuntimeInput& input_;
   ProcessMemory memory_;
+  KnownVms* known_vms_;
   ManagedFacts* facts_;
 };
 
 }  // namespace
+
+HotSpotReader::HotSpotReader() : known_vms_(std::make_unique<KnownVms>()) {}
+HotSpotReader::~HotSpotReader() = default;
 
 void HotSpotReader::Read(const RuntimeInput& input, ManagedFacts* facts) {
   if (input.capture.map == nullptr) return;
@@ -120,7 +143,7 @@ void HotSpotReader::Read(const RuntimeInput& input, ManagedFacts* facts) {
   if (input.memory == nullptr || !input.memory->has_memory()) {
     description.problem = "its memory cannot be read: Java frames have no names, and what is behind them may be missing";
   } else {
-    description.problem = VmReader(input, facts).Read(*libjvm, &version);
+    description.problem = VmReader(input, known_vms_.get(), facts).Read(*libjvm, &version);
   }
   description.name = version.empty() ? "HotSpot" : "HotSpot " + version;
   facts->runtimes.push_back(std::move(description));

@@ -2,13 +2,25 @@
 // tables that the VM keeps for debuggers. Nothing runs in the VM, and no safepoint is waited for.
 #pragma once
 
+#include <memory>
+
 #include "daemon/managed/runtime_reader.h"
 
 namespace stackd {
 
+namespace hotspot {
+class KnownVms;
+}
+
 class HotSpotReader : public RuntimeReader {
  public:
+  HotSpotReader();
+  ~HotSpotReader() override;
+
   void Read(const RuntimeInput& input, ManagedFacts* facts) override;
+
+ private:
+  const std::unique_ptr<hotspot::KnownVms> known_vms_;
 };
 
 }  // namespace stackd

@@ -9,7 +9,7 @@ const ProcessMemory::Page* ProcessMemory::PageAt(uint64_t page_avma) {
   auto found = pages_.find(page_avma);
   if (found == pages_.end()) {
     if (pages_.size() >= kMaxPages) return nullptr;
-    auto page = std::make_unique<Page>();
+    auto page = std::make_unique_for_overwrite<Page>();
     if (files_.ReadSome(page_avma, *page) != kPageBytes) page = nullptr;
     found = pages_.emplace(page_avma, std::move(page)).first;
   }

@@ -158,7 +158,13 @@ ManagedStack StackOf(const std::vector<const ManagedTrace*>& traces, const Scrip
   stack.language = Language::kJavascript;
   for (const ManagedTrace* trace : traces) {
     const Symbols symbols = SymbolsOf(*trace);
-    for (const ManagedTraceFrame& frame : trace->frames) stack.frames.push_back(Describe(frame, symbols, lines));
+    for (const ManagedTraceFrame& frame : trace->frames) {
+      ManagedFrame described = Describe(frame, symbols, lines);
+      const bool is_same_frame =
+          frame.anchor_avma != 0 && &frame != &trace->frames.back() && (&frame + 1)->anchor_avma == frame.anchor_avma;
+      described.inlined = is_same_frame;
+      stack.frames.push_back(std::move(described));
+    }
     if (const auto problem = ProblemOf(trace->status); !problem.empty()) stack.problem = problem;
   }
   return stack;

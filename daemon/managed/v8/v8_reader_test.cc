@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "daemon/base/fd.h"
 #include "stackd/v8_trace.h"
@@ -79,6 +80,15 @@ TEST(V8Reader, FramesHaveTheNamesFilesAndAnchorsOfTheirSymbols) {
   EXPECT_EQ(stack.frames[3].pc_avma, 0x7f0012345678u);
   ASSERT_EQ(facts.runtimes.size(), 1u);
   EXPECT_EQ(facts.runtimes[0].name, "V8 12.4.254.21");
+}
+
+TEST(V8Reader, AFrameThatSharesItsPlaceWithTheNextWasCompiledIntoThat) {
+  ManagedTrace trace = Trace();
+  trace.frames = {Frame(1, 2 * 9, 0x1000), Frame(2, 2 * 8, 0x1000), Frame(3, 2 * 7, 0x2000), Frame(4), Frame(5)};
+  const ManagedFacts facts = Read(CaptureOf({trace}));
+  std::vector<bool> inlined;
+  for (const ManagedFrame& frame : facts.threads.at(7).stacks.at(0).frames) inlined.push_back(frame.inlined);
+  EXPECT_EQ(inlined, std::vector<bool>({true, false, false, false, false}));
 }
 
 TEST(V8Reader, NamesBecomeUtf8) {

@@ -3,6 +3,7 @@
 'use strict';
 Error.stackTraceLimit = 100;
 const fs = require('fs');
+const v8 = require('v8');
 const vm = require('vm');
 const { Worker, isMainThread, workerData, parentPort } = require('worker_threads');
 
@@ -13,6 +14,35 @@ function ready() {
 function tellAndOpen(path) { ready(); fs.openSync(path, 'r'); }
 function viaBuiltin(path) { [path].map(function mapper(each) { tellAndOpen(each); }); }
 globalThis.enterAgain = function enterAgain(path) { viaBuiltin(path); };
+
+function natively(what, ...functions) {
+  v8.setFlagsFromString('--allow-natives-syntax');
+  return functions.map((each) => new Function('f', `return ${what}(f)`)(each));
+}
+
+// Functions that are compiled. What they call is never the same: it stays a call.
+function callCompiled(compile, make, path) {
+  function innermost(call, path) { return call(path) === path ? 1 : 2; }
+  function middle(call, path) {
+    return innermost(call, path) + 1;
+  }
+  function outermost(call, path) {
+    let n = 1;
+    n += middle(call, path);
+    return n;
+  }
+  natively('%PrepareFunctionForOptimization', innermost, middle, outermost);
+  for (const each of [(x) => x, (x) => x + 1, (x) => x + 2, (x) => x + 3, (x) => x + 4, (x) => x + 5]) outermost(each, path);
+  compile(innermost, middle, outermost);
+  outermost((x) => x + 6, path);
+  const isExpected = compile === optimize ? 1 << 4 : 1 << 15;
+  if ((natively('%GetOptimizationStatus', outermost)[0] & isExpected) === 0) throw new Error('it is not compiled');
+  outermost(make(outermost), path);
+}
+
+// Two functions are compiled into the third.
+function optimize(innermost, middle, outermost) { natively('%OptimizeFunctionOnNextCall', outermost); }
+function makeBaseline(...functions) { natively('%CompileBaseline', ...functions); }
 
 const situations = {
   // A call that does not return, below JavaScript, C++, JavaScript and a builtin.
@@ -30,6 +60,26 @@ const situations = {
     function hotOuter() { let x = 1; for (;;) { x = middle(x) | 0; } }
     ready();
     hotOuter();
+  },
+  // Compiled code that has called something that does not return.
+  optimized(path) { callCompiled(optimize, () => tellAndOpen, path); },
+  baseline(path) { callCompiled(makeBaseline, () => tellAndOpen, path); },
+  // So many constants, variables and properties that bytecodes need wide operands to name them.
+  wide(path) {
+    const lines = Array.from({ length: 400 }, (_, i) => `  const v${i} = 'text ${i}' + call.name;`);
+    const source = `(function wide(call, path) {\n${lines.join('\n')}\n  call(path, v0, v399);\n})`;
+    // By way of bytes, so that it is one piece: of others lines are not known.
+    const wide = vm.runInThisContext(Buffer.from(source).toString(), { filename: '/wide.js' });
+    wide(() => 1, path);
+    makeBaseline(wide);
+    wide(tellAndOpen, path);
+  },
+  // Optimized code that V8 gives up while it is on the stack.
+  givenUp(path) {
+    callCompiled(optimize, (outermost) => function givesUp(path) {
+      natively('%DeoptimizeFunction', outermost);
+      tellAndOpen(path);
+    }, path);
   },
   atomics() { ready(); Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0); },
   regex() { ready(); (function evilRegex() { return /^(a+)+$/.test('a'.repeat(60) + 'b'); })(); },
