@@ -68,7 +68,7 @@ class MuslTest(CrashTest):
         for how, signal_name, expected in (("abort", "SIGABRT", ("raise", "abort", "main", "_start")),
                                            ("free", "SIGSEGV", ("free", "main", "_start"))):
             with self.subTest(how):
-                victim = self.start_victim(program, how, stdin="")
+                victim = self.start_victim(program, how, stdin="", cwd=self.dir)
                 daemon.await_process(victim.pid)
                 victim.process.stdin.write(b"x")
                 victim.process.stdin.flush()
