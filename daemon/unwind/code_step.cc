@@ -13,7 +13,8 @@ namespace {
 // Libraries without unwind tables are small; of larger code it would take long to find where functions begin.
 constexpr uint64_t kMaxCodeBytes = 8 << 20;
 constexpr size_t kMaxModules = 8;
-constexpr size_t kMaxFoundOfModule = 1 << 14;
+constexpr size_t kMaxFunctionsOfModule = 1 << 18;
+constexpr size_t kMaxFoundOfModule = 1 << 12;
 constexpr int kMaxInstructions = 4000;
 constexpr uint64_t kMaxFunctionBytes = 64 << 10;
 constexpr int32_t kMaxFrameBytes = 1 << 20;
@@ -59,8 +60,8 @@ std::vector<uint64_t> FunctionsNamedIn(std::span<const uint8_t> code, uint64_t s
 // The ways through a function, from one instruction on.
 class Paths {
  public:
-  Paths(const Module& module, const Segment& segment, const std::vector<uint64_t>& functions)
-      : module_(module), segment_(segment), functions_(functions) {}
+  Paths(const Module& module, const Segment& segment, const std::vector<uint64_t>& functions, int* instructions_left)
+      : module_(module), segment_(segment), functions_(functions), instructions_left_(instructions_left) {}
 
   // To the returns, and to jumps into other functions, which return for this one.
   // `was_called`: svma stands behind a call.
@@ -131,7 +132,7 @@ class Paths {
           disagree = disagree || seen->second != state.depth;
           break;
         }
-        if (++instructions > kMaxInstructions) return std::nullopt;
+        if (++instructions > kMaxInstructions || --*instructions_left_ < 0) return std::nullopt;
         const auto instruction = DecodeInstruction(CodeAt(state.svma));
         // A call that does not return is the last of its function, and the next one begins at a round address.
         if (state.is_behind_call && instruction && instruction->kind == Instruction::Kind::kNothing) break;
@@ -188,6 +189,7 @@ class Paths {
   const Module& module_;
   const Segment& segment_;
   const std::vector<uint64_t>& functions_;
+  int* const instructions_left_;
   std::vector<uint8_t> window_;
   uint64_t window_svma_ = 0;
 };
@@ -203,23 +205,28 @@ CodeSteps::ModuleCode& CodeSteps::CodeOf(const Module& module) {
   modules_.push_front({module.identity(), {}, {}});
   if (modules_.size() > kMaxModules) modules_.pop_back();
   ModuleCode& code = modules_.front();
+  uint64_t bytes_left = kMaxCodeBytes;
   for (const Segment& segment : module.segments()) {
-    if (!segment.executable || segment.file_bytes > kMaxCodeBytes) continue;
+    if (!segment.executable || segment.file_bytes > bytes_left) continue;
+    bytes_left -= segment.file_bytes;
     const std::vector<uint8_t> bytes = ReadSegment(module, segment.svma, segment.file_bytes);
     std::ranges::copy(FunctionsNamedIn(bytes, segment.svma), std::back_inserter(code.function_svmas));
   }
+  // That is no program, but made to fill our memory.
+  if (code.function_svmas.size() > kMaxFunctionsOfModule) code.function_svmas.resize(kMaxFunctionsOfModule);
+  code.function_svmas.shrink_to_fit();
   std::ranges::sort(code.function_svmas);
   return code;
 }
 
 std::optional<CodeStep> CodeSteps::Find(const Module& module, uint64_t svma, uint64_t lookup_svma) {
   const Segment* segment = CodeSegment(module, lookup_svma);
-  if (segment == nullptr || segment->file_bytes > kMaxCodeBytes) return std::nullopt;
+  if (instructions_left_ <= 0 || segment == nullptr || segment->file_bytes > kMaxCodeBytes) return std::nullopt;
   ModuleCode& code = CodeOf(module);
   if (code.found.size() >= kMaxFoundOfModule) code.found.clear();
   const auto [entry, is_new] = code.found.try_emplace(svma);
   if (!is_new) return entry->second;
-  Paths paths(module, *segment, code.function_svmas);
+  Paths paths(module, *segment, code.function_svmas, &instructions_left_);
   const auto& functions = code.function_svmas;
   const bool is_behind_end = svma != lookup_svma && std::ranges::binary_search(functions, svma);
   if (!is_behind_end) entry->second = paths.ToReturn(svma, svma != lookup_svma);

@@ -18,8 +18,8 @@ struct CodeStep {
   int32_t cfa_offset = 0;
   // From rsp to where the caller's rbp was saved; nullopt: rbp still is the caller's.
   std::optional<int32_t> rbp_offset;
-  // Found from here, where the function seems to begin, and not by its returns: if the caller names whom it calls, it must be
-  // this.
+  // Found from here, where the function seems to begin, and not by its returns: if the caller names whom it calls, it must
+  // be this.
   std::optional<uint64_t> begin_svma;
 
   bool operator==(const CodeStep&) const = default;
@@ -32,6 +32,9 @@ struct CodeStep {
 // Not thread-safe. Remembers what it found in the last modules that it was asked of.
 class CodeSteps {
  public:
+  // Before each stack: so many instructions are looked at for one at most.
+  void StartStack() { instructions_left_ = kMaxInstructionsOfStack; }
+
   // `svma`: the next instruction of the frame; `lookup_svma`: one within its function, as NativeFrame::lookup_avma().
   std::optional<CodeStep> Find(const Module& module, uint64_t svma, uint64_t lookup_svma);
 
@@ -43,10 +46,14 @@ class CodeSteps {
     std::unordered_map<uint64_t, std::optional<CodeStep>> found;
   };
 
+  // Real stacks need some thousand.
+  static constexpr int kMaxInstructionsOfStack = 1 << 20;
+
   ModuleCode& CodeOf(const Module& module);
 
   // Of the last modules, the latest first.
   std::list<ModuleCode> modules_;
+  int instructions_left_ = kMaxInstructionsOfStack;
 };
 
 }  // namespace stackd

@@ -41,6 +41,7 @@ TEST(CodeSteps, AgreeWithTheUnwindTablesOfACLibrary) {
     const UnwindRule rule = table->Find(svma - 1);
     if (!is_behind_call || rule.kind != RuleKind::kRsp) continue;
     ++asked;
+    steps.StartStack();
     const auto step = steps.Find(*module, svma, svma - 1);
     if (!step) continue;
     int& count = step->begin_svma ? from_begin : to_return;
@@ -56,6 +57,25 @@ TEST(CodeSteps, AgreeWithTheUnwindTablesOfACLibrary) {
   EXPECT_LT(wrong_to_return, to_return / 100);
   // These must be the function that their caller calls.
   EXPECT_LT(wrong_from_begin, from_begin / 4);
+}
+
+TEST(CodeSteps, SpendABoundedTimeOnOneStack) {
+  const auto module = OpenModule("/lib/x86_64-linux-gnu/libc.so.6");
+  ASSERT_NE(module, nullptr);
+  const Section* text = module->FindSection(".text");
+  ASSERT_NE(text, nullptr);
+  CodeSteps steps;
+  const auto found_in = [&](uint64_t begin_svma, uint64_t size_bytes) {
+    int found = 0;
+    for (uint64_t svma = begin_svma; svma < begin_svma + size_bytes; ++svma)
+      found += steps.Find(*module, svma, svma).has_value();
+    return found;
+  };
+  const uint64_t half_bytes = text->size_bytes / 2;
+  EXPECT_GT(found_in(text->svma, half_bytes), 100);
+  EXPECT_EQ(found_in(text->svma + half_bytes, half_bytes), 0);
+  steps.StartStack();
+  EXPECT_GT(found_in(text->svma + half_bytes, half_bytes), 100);
 }
 
 }  // namespace

@@ -107,6 +107,7 @@ class StackWalk {
 std::optional<StackEnd> StackWalk::Run(const Registers& registers, bool all_registers, size_t max_frames) {
   all_registers_ = all_registers;
   interpreted_ = 0;
+  code_steps_.StartStack();
   registers_ = {registers, kAllRegisters};
   return Walk(FrameOrigin::kRegisters, max_frames);
 }
