@@ -142,6 +142,9 @@ class ManifestsRunTest(StackdTest):
         self.start(daemon)
         env = {entry["name"]: self.here(entry["value"]) for entry in program["env"]}
         self.assertTrue(pathlib.Path(env["LD_PRELOAD"]).exists(), env["LD_PRELOAD"])
+        self.assertEqual(str(daemon["securityContext"]["runAsUser"]), env["STACKD_DAEMON_UID"])
+        # The daemon that was started here.
+        env["STACKD_DAEMON_UID"] = str(os.geteuid())
         victim = self.start_victim("waiting_threads", 2, directory=self.folders["/run/stackd"], preload=False, env=env)
         ctl = [STACKCTL, "--address", f"unix:{self.folders['/run/stackd']}/api.sock"]
         eventually("the program is listed", lambda: "waiting_threads" in manifests.run(*ctl, "ps").stdout)
