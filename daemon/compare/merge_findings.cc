@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/compare/thread_progress.h"
+
 namespace stackd {
 namespace {
 
@@ -24,7 +26,7 @@ int Rank(const v1::Finding& finding) {
 
 // A deadlock whose threads run is none: locks changed hands while the dump looked at them.
 bool CircleRan(const v1::Finding& finding, const std::set<int32_t>& ran) {
-  if (finding.kind() != v1::Finding::DEADLOCK && finding.kind() != v1::Finding::SELF_DEADLOCK) return false;
+  if (!IsDeadlock(finding)) return false;
   return std::ranges::any_of(finding.edges(), [&](const auto& edge) { return ran.contains(edge.waiter_tid()); });
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "daemon/compare/stack_difference.h"
@@ -35,6 +36,13 @@ struct ThreadProgress {
   v1::DumpComparison::Change change() const;
   const v1::Thread& last() const { return after != nullptr ? *after : *before; }
 };
+
+inline bool IsDeadlock(const v1::Finding& finding) {
+  return finding.kind() == v1::Finding::DEADLOCK || finding.kind() == v1::Finding::SELF_DEADLOCK;
+}
+
+// By the dump's own findings: each waits for another of them, or for itself.
+std::set<int32_t> ThreadsInCircles(const v1::Dump& dump);
 
 // Of all threads, by tid.
 std::vector<ThreadProgress> TrackThreads(const v1::Dump& before, const v1::Dump& after);

@@ -93,10 +93,6 @@ v1::Finding Livelock(const std::vector<const ThreadProgress*>& threads, int64_t 
   return finding;
 }
 
-bool IsDeadlock(const v1::Finding& finding) {
-  return finding.kind() == v1::Finding::DEADLOCK || finding.kind() == v1::Finding::SELF_DEADLOCK;
-}
-
 // What a dump itself says of its threads.
 struct Found {
   std::set<int32_t> deadlocked;  // each waits for another of them, or for itself
@@ -105,11 +101,10 @@ struct Found {
 };
 
 Found FoundIn(const v1::Dump& dump) {
-  Found found;
+  Found found{.deadlocked = ThreadsInCircles(dump)};
   for (const v1::Finding& finding : dump.findings()) {
-    if (IsDeadlock(finding)) {
-      for (const v1::Finding::Edge& edge : finding.edges()) found.deadlocked.insert(edge.waiter_tid());
-    } else if (finding.severity() == v1::Finding::HANG) {
+    if (IsDeadlock(finding)) continue;
+    if (finding.severity() == v1::Finding::HANG) {
       found.hung.insert(finding.tids().begin(), finding.tids().end());
     } else if (finding.kind() == v1::Finding::IDLE) {
       found.idle.insert(finding.tids().begin(), finding.tids().end());
