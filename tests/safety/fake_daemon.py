@@ -27,6 +27,10 @@ RECORD_THREAD, RECORD_STATUS, RECORD_CRASH, RECORD_WAIT = 1, 2, 3, 4
 RSP, RIP = 7, 16
 
 libc = ctypes.CDLL(None, use_errno=True)
+# The agent changes bits of the same bytes meanwhile.
+libatomic = ctypes.CDLL("libatomic.so.1")
+fetch_and, fetch_or = getattr(libatomic, "__atomic_fetch_and_1"), getattr(libatomic, "__atomic_fetch_or_1")
+SEQ_CST = 5
 
 
 def text(field):
@@ -135,6 +139,7 @@ class Ring:
         for slot in range(slots):
             self.memory[FREE + slot // 8] |= 1 << slot % 8
         self.word = lambda at: ctypes.c_uint32.from_buffer(self.memory, at)
+        self.byte = lambda at: ctypes.byref(ctypes.c_uint8.from_buffer(self.memory, at))
 
     def load(self, at):
         return self.word(at).value
@@ -162,7 +167,7 @@ class Ring:
         taken = []
         for slot in range(self.slots):
             if self.memory[READY + slot // 8] >> slot % 8 & 1:
-                self.memory[READY + slot // 8] &= ~(1 << slot % 8)
+                fetch_and(self.byte(READY + slot // 8), ctypes.c_uint8(~(1 << slot % 8)), SEQ_CST)
                 taken.append(slot)
         return taken
 
@@ -173,7 +178,7 @@ class Ring:
             slots = self.chain(slot)
             records.append((struct.unpack_from("<I", slots[0], 4)[0], slots))
             for one in self.chain_numbers(slot):
-                self.memory[FREE + one // 8] |= 1 << one % 8
+                fetch_or(self.byte(FREE + one // 8), ctypes.c_uint8(1 << one % 8), SEQ_CST)
         return records
 
     def chain_numbers(self, slot):
