@@ -223,18 +223,22 @@ std::optional<CodeStep> CodeSteps::Find(const Module& module, uint64_t svma, uin
   const Segment* segment = CodeSegment(module, lookup_svma);
   if (instructions_left_ <= 0 || segment == nullptr || segment->file_bytes > kMaxCodeBytes) return std::nullopt;
   ModuleCode& code = CodeOf(module);
-  if (code.found.size() >= kMaxFoundOfModule) code.found.clear();
-  const auto [entry, is_new] = code.found.try_emplace(svma);
-  if (!is_new) return entry->second;
+  const auto known = code.found.find(svma);
+  if (known != code.found.end()) return known->second;
   Paths paths(module, *segment, code.function_svmas, &instructions_left_);
   const auto& functions = code.function_svmas;
+  std::optional<CodeStep> step;
   const bool is_behind_end = svma != lookup_svma && std::ranges::binary_search(functions, svma);
-  if (!is_behind_end) entry->second = paths.ToReturn(svma, svma != lookup_svma);
-  if (entry->second) return entry->second;
+  if (!is_behind_end) step = paths.ToReturn(svma, svma != lookup_svma);
   const auto after = std::ranges::upper_bound(functions, lookup_svma);
-  if (after == functions.begin() || lookup_svma - *std::prev(after) > kMaxFunctionBytes) return std::nullopt;
-  entry->second = paths.FromBegin(*std::prev(after), svma);
-  return entry->second;
+  if (!step && after != functions.begin() && lookup_svma - *std::prev(after) <= kMaxFunctionBytes) {
+    step = paths.FromBegin(*std::prev(after), svma);
+  }
+  // What one stack had no time for, the next one may have.
+  if (!step && instructions_left_ < 0) return step;
+  if (code.found.size() >= kMaxFoundOfModule) code.found.clear();
+  code.found.emplace(svma, step);
+  return step;
 }
 
 }  // namespace stackd
