@@ -76,7 +76,7 @@ class HangScene {
   }
 
   void AddMutex(uint64_t avma, int32_t owner_tid, int32_t kind = 0) {
-    AddWord(avma, 2).mutex = GlibcMutex{.owner_tid = owner_tid, .users = 1, .kind = kind};
+    AddWord(avma, 2).mutex = PthreadMutex{.owner_tid = owner_tid, .users = 1, .kind = kind};
   }
 
   // A thread that waits in `function` for the mutex at `avma`.

@@ -82,7 +82,9 @@ class WaitExplainer {
       if (!address) continue;
       avmas.insert(*address);
       const auto futex = futexes_.find(*address);
-      if (futex != futexes_.end() && futex->second->rwlock) avmas.insert(futex->second->rwlock->avma);
+      if (futex == futexes_.end()) continue;
+      if (futex->second->mutex) avmas.insert(*address - futex->second->mutex->futex_offset);
+      if (futex->second->rwlock) avmas.insert(futex->second->rwlock->avma);
     }
     return avmas;
   }
@@ -178,7 +180,8 @@ class WaitExplainer {
     const auto [kind, maker] = KindOfFutexWait(thread.tid(), call, futex, function);
     waiting_on_[index] = function;
     wait->set_kind(kind);
-    wait->set_timed((function != nullptr && function->timed) || (call.knows(3) && call.arguments[3] != 0));
+    // What the kernel was told decides: musl waits without a limit in functions that may have one.
+    wait->set_timed(call.knows(3) ? call.arguments[3] != 0 : function != nullptr && function->timed);
     const WaitOwner owner = FindWaitOwner(kind, maker, thread.tid(), &call, futex, tids_);
     wait->set_owner(owner.owner);
     wait->set_owner_tid(owner.tid);
@@ -192,7 +195,10 @@ class WaitExplainer {
       const bool is_rwlock = kind == Wait::RWLOCK_READ || kind == Wait::RWLOCK_WRITE;
       if (is_rwlock && futex->rwlock) lock_avma = futex->rwlock->avma;
       if (is_rwlock && futex->rwlock && futex->rwlock->prefers_writers) wait->set_lock_kind("prefers writers");
-      if (kind == Wait::MUTEX && futex->mutex) wait->set_lock_kind(MutexKindInWords(futex->mutex->kind));
+      if (kind == Wait::MUTEX && futex->mutex) {
+        lock_avma -= futex->mutex->futex_offset;
+        wait->set_lock_kind(MutexKindInWords(futex->mutex->kind));
+      }
     }
     // These libraries have threads sleep on words of their own, and the lock is elsewhere.
     if (maker == LockMaker::kParkingLot || maker == LockMaker::kAbseil) return;

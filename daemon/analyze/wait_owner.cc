@@ -43,7 +43,8 @@ std::string_view MakerOfOwnerless(LockMaker maker) {
 
 WaitOwner OwnerOfMutex(const FutexWord& futex, const std::set<int32_t>& tids) {
   if (!futex.mutex && futex.value == 0) return PassedOn(true);
-  if (!futex.mutex) return NotKnown("what lies there makes no sense as a mutex of glibc");
+  if (!futex.mutex) return NotKnown("what lies there makes no sense as a mutex of glibc or musl");
+  if (!futex.mutex->keeps_owner) return NotRecorded("owner unknown: musl's normal mutex keeps none");
   if (futex.mutex->owner_tid == 0) return PassedOn(futex.value == 0);
   return OwnerByTid(futex.mutex->owner_tid, tids);
 }

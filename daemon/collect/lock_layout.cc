@@ -1,5 +1,6 @@
 #include "daemon/collect/lock_layout.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <stdlib.h>
@@ -72,7 +73,7 @@ uint32_t HolderOf(const MutexWords& mutex) {
 
 bool IsListNode(uint64_t avma) { return avma != 0 && avma < 1ull << 47; }
 
-std::optional<GlibcMutex> MutexOf(const MutexWords& mutex) {
+std::optional<PthreadMutex> MutexOf(const MutexWords& mutex) {
   if (!IsKind(mutex.kind)) return std::nullopt;
   const uint32_t holder = HolderOf(mutex);
   if (holder == 0 || mutex.users < 1 || mutex.users > kMaxCount) return std::nullopt;
@@ -87,10 +88,51 @@ std::optional<GlibcMutex> MutexOf(const MutexWords& mutex) {
   if (listed ? !IsListNode(mutex.previous) || !IsListNode(mutex.next) : (mutex.previous | mutex.next) != 0) {
     return std::nullopt;
   }
-  return GlibcMutex{.owner_tid = static_cast<int32_t>(holder),
-                    .count = mutex.count,
-                    .users = mutex.users,
-                    .kind = static_cast<int32_t>(mutex.kind)};
+  return PthreadMutex{.owner_tid = static_cast<int32_t>(holder),
+                      .count = mutex.count,
+                      .users = mutex.users,
+                      .kind = static_cast<int32_t>(mutex.kind)};
+}
+
+struct MuslMutexWords {
+  uint32_t type;
+  uint32_t lock;
+  uint32_t waiters;
+  uint32_t zero[2];
+  uint32_t count;
+  uint64_t previous;
+  uint64_t next;
+};
+static_assert(sizeof(MuslMutexWords) == 40);
+constexpr uint32_t kMuslFutexOffset = offsetof(MuslMutexWords, lock);
+static_assert(kMuslFutexOffset <= kLockBytesBefore && sizeof(MuslMutexWords) - kMuslFutexOffset <= kLockBytesFrom);
+
+std::optional<PthreadMutex> MuslMutexOf(const MuslMutexWords& mutex) {
+  constexpr uint32_t kNormal = 0, kMuslRecursive = 1, kErrorcheck = 2, kMuslTypeMask = 3;
+  constexpr uint32_t kMuslRobust = 4, kMuslInherit = 8, kMuslShared = 128;
+  constexpr uint32_t kOwnerMask = FUTEX_WAITERS | FUTEX_OWNER_DIED;
+  const uint32_t type = mutex.type & kMuslTypeMask, owner = mutex.lock & ~kOwnerMask;
+  if ((mutex.type & ~(kMuslTypeMask | kMuslRobust | kMuslInherit | kMuslShared)) != 0 || type > kErrorcheck) {
+    return std::nullopt;
+  }
+  // Somebody holds it and somebody waits.
+  if ((mutex.lock & FUTEX_WAITERS) == 0 || (mutex.zero[0] | mutex.zero[1]) != 0) return std::nullopt;
+  if (mutex.waiters < 1 || mutex.waiters > kMaxCount) return std::nullopt;
+  if (mutex.count > (type == kMuslRecursive ? kMaxCount : 0)) return std::nullopt;
+  // Of a normal one that is neither robust nor inherits, musl keeps neither the owner nor a list.
+  const bool keeps_owner = (mutex.type & ~kMuslShared) != kNormal;
+  if (keeps_owner ? !IsTid(owner) || !IsListNode(mutex.previous) || !IsListNode(mutex.next)
+                  : owner != EBUSY || (mutex.previous | mutex.next) != 0) {
+    return std::nullopt;
+  }
+  const auto bit = [&](uint32_t of_musl, uint32_t of_glibc) { return (mutex.type & of_musl) != 0 ? of_glibc : 0; };
+  const uint32_t kind = type | bit(kMuslRobust, kRobust) | bit(kMuslInherit, kPriorityInherit) | bit(kMuslShared, kShared);
+  return PthreadMutex{.futex_offset = kMuslFutexOffset,
+                      .owner_tid = keeps_owner ? static_cast<int32_t>(owner) : 0,
+                      .keeps_owner = keeps_owner,
+                      .count = mutex.count + 1,
+                      .users = 1,
+                      .kind = static_cast<int32_t>(kind)};
 }
 
 // Which word of a rwlock the futex is.
@@ -189,10 +231,15 @@ std::optional<GlibcRwlock> RwlockAround(uint64_t avma, std::span<const uint8_t> 
   return found;
 }
 
-std::optional<GlibcMutex> MutexAt(uint64_t avma, std::span<const uint8_t> memory, size_t offset) {
-  MutexWords mutex;
-  if (avma % alignof(uint64_t) != 0 || !TakeAt(memory, offset, &mutex)) return std::nullopt;
-  return MutexOf(mutex);
+std::optional<PthreadMutex> MutexAt(uint64_t avma, std::span<const uint8_t> memory, size_t offset) {
+  // Whose it may be, the futex word says by where it lies.
+  if (avma % alignof(uint64_t) == 0) {
+    MutexWords mutex;
+    return TakeAt(memory, offset, &mutex) ? MutexOf(mutex) : std::nullopt;
+  }
+  MuslMutexWords mutex;
+  if (avma % alignof(uint64_t) != kMuslFutexOffset || offset < kMuslFutexOffset) return std::nullopt;
+  return TakeAt(memory, offset - kMuslFutexOffset, &mutex) ? MuslMutexOf(mutex) : std::nullopt;
 }
 
 }  // namespace

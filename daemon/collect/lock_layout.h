@@ -1,4 +1,4 @@
-// What lies at a futex word, if it is a lock of glibc's whose holder is written in it.
+// What lies at a futex word, if it is a lock of glibc's or musl's that says who holds it, or that it does not.
 //
 // Layouts on x86-64, as glibc publishes them (sysdeps/nptl/bits/thread-shared-types.h, struct_mutex.h, struct_rwlock.h, and
 // nptl/pthread_rwlock_common.c for what the words mean; before 2.25 bits/pthreadtypes.h and nptl/pthread_rwlock_*.c):
@@ -13,6 +13,15 @@
 //     24 .. 32  list.prev              cur_writer, shared       writer, shared
 //     32 .. 40  list.next              0                        0
 //     40 .. 52                         0, flags                 0, flags
+//
+// and musl's mutex, as its src/internal/pthread_impl.h names the words, and src/thread/pthread_mutex_*.c use them:
+//
+//      0 ..  4  type: 0 normal, 1 recursive, 2 errorcheck; robust 4, priority inheritance 8, shared 128
+//      4 ..  8  lock  <- futex: bit 31 says that threads wait, bit 30 that the owner died; below, its tid, or EBUSY in a
+//      normal one 8 .. 12  waiters
+//     12 .. 20  0
+//     20 .. 24  count, of a recursive one
+//     24 .. 40  prev, next: in the owner's list; of a normal one 0
 //
 // A futex may be anything: another library's lock, freed memory, a counter. So a lock is believed only if every field of it
 // makes sense and all of them together are a state in which threads wait for long: it is held.

@@ -10,14 +10,16 @@
 
 namespace stackd {
 
-// A pthread_mutex_t of glibc at the futex word, believed because every field of it makes sense.
-struct GlibcMutex {
-  int32_t owner_tid = 0;  // 0: nobody
-  uint32_t count = 0;     // times that the owner has locked a recursive one
+// A pthread_mutex_t of glibc or musl that the futex is a word of, believed because every field of it makes sense.
+struct PthreadMutex {
+  uint32_t futex_offset = 0;  // where in it the futex is
+  int32_t owner_tid = 0;      // 0: nobody, or not kept
+  bool keeps_owner = true;    // musl's normal ones do not
+  uint32_t count = 0;         // times that the owner has locked a recursive one
   uint32_t users = 0;
-  int32_t kind = 0;  // __kind: type in bits 0 and 1, robust 16, priority inheritance 32, shared 128
+  int32_t kind = 0;  // as glibc's __kind: type in bits 0 and 1, robust 16, priority inheritance 32, shared 128
 
-  bool operator==(const GlibcMutex&) const = default;
+  bool operator==(const PthreadMutex&) const = default;
 };
 
 // A pthread_rwlock_t of glibc around the futex word, likewise.
@@ -35,7 +37,7 @@ struct GlibcRwlock {
 struct FutexWord {
   uint64_t avma = 0;
   uint32_t value = 0;
-  std::optional<GlibcMutex> mutex;
+  std::optional<PthreadMutex> mutex;
   std::optional<GlibcRwlock> rwlock;
   int32_t thread_tid = 0;  // whose control block (glibc's struct pthread) the word lies in; 0: none
 

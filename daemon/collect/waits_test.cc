@@ -215,9 +215,9 @@ std::vector<int32_t> TidsInCircles(const std::vector<ThreadCall>& calls, const s
 }
 
 TEST(ConfirmWaits, OnlyCirclesAreLookedAtAgain) {
-  const std::vector<FutexWord> words = {{.avma = 8, .value = 2, .mutex = GlibcMutex{.owner_tid = 3}},
+  const std::vector<FutexWord> words = {{.avma = 8, .value = 2, .mutex = PthreadMutex{.owner_tid = 3}},
                                         {.avma = 16, .value = 4},
-                                        {.avma = 24, .value = 2, .mutex = GlibcMutex{.owner_tid = 5}},
+                                        {.avma = 24, .value = 2, .mutex = PthreadMutex{.owner_tid = 5}},
                                         {.avma = 32, .value = 3, .rwlock = GlibcRwlock{.avma = 32, .writer_tid = 1}}};
   EXPECT_THAT(TidsInCircles({WaitsFor(1, 8), WaitsFor(3, 24), WaitsFor(4, 8)}, words), IsEmpty()) << "a chain";
   EXPECT_THAT(TidsInCircles({WaitsFor(1, 8), WaitsFor(3, 32), WaitsFor(9, 8)}, words), ElementsAre(1, 3))

@@ -54,7 +54,7 @@ struct FakeProcess {
   // `waiter` waits for the mutex, which `owner` has.
   void AddMutexWait(int32_t waiter, uint64_t avma, int32_t owner, int32_t kind = 0) {
     AddThread(waiter, FutexCall(avma));
-    futexes[avma] = {.avma = avma, .value = 2, .mutex = GlibcMutex{.owner_tid = owner, .users = 1, .kind = kind}};
+    futexes[avma] = {.avma = avma, .value = 2, .mutex = PthreadMutex{.owner_tid = owner, .users = 1, .kind = kind}};
   }
   // The same, of a thread that is there.
   void MoveToMutex(int32_t waiter, uint64_t avma, int32_t owner) {

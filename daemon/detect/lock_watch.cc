@@ -32,10 +32,10 @@ std::optional<LockWait> LockWaitOf(int32_t tid, const SystemCall& call, const Fu
     const auto owner = static_cast<int32_t>(futex.value & FUTEX_TID_MASK);
     if (owner != 0 && (is_private || tids.contains(owner))) return held_by(owner, futex.avma);
   } else if (futex.mutex) {
-    const GlibcMutex& mutex = *futex.mutex;
+    const PthreadMutex& mutex = *futex.mutex;
     const bool may_be_elsewhere = (mutex.kind & kSharedByProcesses) != 0 || !is_private;
     if (mutex.owner_tid != 0 && (!may_be_elsewhere || tids.contains(mutex.owner_tid))) {
-      return held_by(mutex.owner_tid, futex.avma);
+      return held_by(mutex.owner_tid, futex.avma - mutex.futex_offset);
     }
   } else if (futex.rwlock) {
     const GlibcRwlock& lock = *futex.rwlock;

@@ -23,8 +23,8 @@ struct Circle {
     const std::vector<ThreadMotion> motions = {{.tid = 11, .run_count = runs}, {.tid = 12, .run_count = 1}};
     threads.Update(motions, now_ns, false, 0);
     threads.Learn(std::vector<ThreadWait>{{11, 1, 1, FutexCall(0xa0)}, {12, 1, 1, FutexCall(0xb0)}}, now_ns);
-    const std::vector<FutexWord> futexes = {{.avma = 0xa0, .value = 2, .mutex = GlibcMutex{.owner_tid = 12}},
-                                            {.avma = 0xb0, .value = 2, .mutex = GlibcMutex{.owner_tid = 11}}};
+    const std::vector<FutexWord> futexes = {{.avma = 0xa0, .value = 2, .mutex = PthreadMutex{.owner_tid = 12}},
+                                            {.avma = 0xb0, .value = 2, .mutex = PthreadMutex{.owner_tid = 11}}};
     return ViewLocks(threads, futexes);
   }
 };
@@ -59,14 +59,14 @@ TEST(ViewLocks, TellsWhoHasALock) {
     waits.push_back({tid, 1, 1, FutexCall(futex.avma, operation)});
     futexes.push_back(futex);
   };
-  add(1, FUTEX_WAIT_PRIVATE, {.mutex = GlibcMutex{.owner_tid = 2}});
+  add(1, FUTEX_WAIT_PRIVATE, {.mutex = PthreadMutex{.owner_tid = 2}});
   add(2, FUTEX_LOCK_PI_PRIVATE, {.value = FUTEX_WAITERS | 3});
   add(3, FUTEX_WAIT_BITSET_PRIVATE, {.rwlock = GlibcRwlock{.avma = 0x500, .writer_tid = 4}});
   add(4, FUTEX_WAIT_BITSET_PRIVATE, {.rwlock = GlibcRwlock{.avma = 0x600, .reader_count = 2}});
-  add(5, FUTEX_WAIT_PRIVATE, {.mutex = GlibcMutex{.owner_tid = 77}});
-  add(6, FUTEX_WAIT_PRIVATE, {.mutex = GlibcMutex{.owner_tid = 0}});  // just let go
-  add(7, FUTEX_WAIT_PRIVATE, {.value = 1});                           // some word
-  add(9, FUTEX_WAIT_BITSET, {.value = 1});                            // pthread_join of 1: where a tid lies in glibc
+  add(5, FUTEX_WAIT_PRIVATE, {.mutex = PthreadMutex{.owner_tid = 77}});
+  add(6, FUTEX_WAIT_PRIVATE, {.mutex = PthreadMutex{.owner_tid = 0}});  // just let go
+  add(7, FUTEX_WAIT_PRIVATE, {.value = 1});                             // some word
+  add(9, FUTEX_WAIT_BITSET, {.value = 1});                              // pthread_join of 1: where a tid lies in glibc
   threads.Update(motions, 1, false, 0);
   threads.Learn(waits, 1);
   const LockView view = ViewLocks(threads, futexes);

@@ -266,7 +266,9 @@ void SerializeFutex(const FutexWord& futex, store::RawFutex* raw) {
   raw->set_value(futex.value);
   raw->set_thread_tid(futex.thread_tid);
   if (futex.mutex) {
+    raw->mutable_mutex()->set_futex_offset(futex.mutex->futex_offset);
     raw->mutable_mutex()->set_owner_tid(futex.mutex->owner_tid);
+    raw->mutable_mutex()->set_keeps_no_owner(!futex.mutex->keeps_owner);
     raw->mutable_mutex()->set_count(futex.mutex->count);
     raw->mutable_mutex()->set_users(futex.mutex->users);
     raw->mutable_mutex()->set_kind(futex.mutex->kind);
@@ -283,10 +285,12 @@ void SerializeFutex(const FutexWord& futex, store::RawFutex* raw) {
 FutexWord ParseFutex(const store::RawFutex& raw) {
   FutexWord futex{.avma = raw.avma(), .value = raw.value(), .thread_tid = raw.thread_tid()};
   if (raw.has_mutex()) {
-    futex.mutex = GlibcMutex{.owner_tid = raw.mutex().owner_tid(),
-                             .count = raw.mutex().count(),
-                             .users = raw.mutex().users(),
-                             .kind = raw.mutex().kind()};
+    futex.mutex = PthreadMutex{.futex_offset = raw.mutex().futex_offset(),
+                               .owner_tid = raw.mutex().owner_tid(),
+                               .keeps_owner = !raw.mutex().keeps_no_owner(),
+                               .count = raw.mutex().count(),
+                               .users = raw.mutex().users(),
+                               .kind = raw.mutex().kind()};
   }
   if (raw.has_rwlock()) {
     futex.rwlock = GlibcRwlock{.avma = raw.rwlock().avma(),

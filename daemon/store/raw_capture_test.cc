@@ -74,7 +74,7 @@ Capture MakeCapture() {
                              .duration_ns = 5,
                              .rule = "spins"};
   capture.futexes = {
-      {.avma = 0x601000, .value = 2, .mutex = GlibcMutex{101, 3, 2, 1}},
+      {.avma = 0x601000, .value = 2, .mutex = PthreadMutex{4, 101, false, 3, 2, 1}},
       {.avma = 0x602008,
        .value = 3,
        .rwlock =

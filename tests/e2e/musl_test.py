@@ -25,9 +25,9 @@ EXPECTED = {
 @unittest.skipIf(not LOADER.exists() or shutil.which("musl-gcc") is None, "no musl, or no musl-gcc (package musl-tools)")
 class MuslTest(CrashTest):
 
-    def build(self, *flags):
-        program = self.dir / "waits_in_libc"
-        subprocess.run(["musl-gcc", "-g", *flags, "-o", program, ROOT / "tests/programs/waits_in_libc.c"], check=True)
+    def build(self, *flags, name="waits_in_libc"):
+        program = self.dir / name
+        subprocess.run(["musl-gcc", "-g", *flags, "-o", program, ROOT / f"tests/programs/{name}.c"], check=True)
         return program
 
     def in_order(self, expected, functions):
@@ -35,11 +35,11 @@ class MuslTest(CrashTest):
         ours = [name for name in functions if name.startswith("in_") or name in ("main", "run", "compare", *expected)]
         self.assertEqual(list(expected), ours, functions)
 
-    def all_wait(self, pid):
+    def all_wait(self, pid, expected=EXPECTED):
         """Whether each thread is in its system call, for good."""
         tasks = [task for task in pathlib.Path(f"/proc/{pid}/task").iterdir()]
         names = {(task / "comm").read_text().strip() for task in tasks}
-        return set(EXPECTED) <= names and not any((task / "syscall").read_text().startswith("running") for task in tasks)
+        return set(expected) <= names and not any((task / "syscall").read_text().startswith("running") for task in tasks)
 
     def check_stacks(self, program):
         daemon = self.start_daemon()
@@ -61,6 +61,36 @@ class MuslTest(CrashTest):
         for flags in (["-O1"], ["-O2"], ["-O0"], ["-O2", "-fno-omit-frame-pointer"]):
             with self.subTest(flags=flags):
                 self.check_stacks(self.build(*flags))
+
+    def two_locks(self, daemon, program, kind):
+        victim = self.start_victim(program, kind)
+        daemon.await_process(victim.pid)
+        eventually("both threads wait", lambda: self.all_wait(victim.pid, ("first", "second")))
+        dump = daemon.dump(victim.pid)
+        return dump, [dump.threads[dump.named(name)]["wait"] for name in ("first", "second")]
+
+    def test_a_deadlock_is_found_where_the_mutexes_keep_their_owner(self):
+        program = self.build("-O2", name="two_locks")
+        daemon = self.start_daemon()
+        for kind in ("recursive", "errorcheck"):
+            with self.subTest(kind):
+                dump, waits = self.two_locks(daemon, program, kind)
+                finding = dump.resource["findings"][0]
+                self.assertEqual(("DEADLOCK", "HANG"), (finding["kind"], finding["severity"]), finding)
+                tids = [dump.named("first"), dump.named("second")]
+                self.assertEqual(sorted(tids), sorted(finding["tids"]))
+                self.assertEqual(tids[::-1], [wait["ownerTid"] for wait in waits])
+                self.assertEqual([kind] * 2, [wait["lockKind"] for wait in waits])
+                self.assertIn(": ledger", waits[0]["place"])
+                self.assertIn(": account", waits[1]["place"])
+
+    def test_a_mutex_that_keeps_no_owner_is_said_to(self):
+        daemon = self.start_daemon()
+        dump, waits = self.two_locks(daemon, self.build("-O2", name="two_locks"), "normal")
+        for wait, lock in zip(waits, ("ledger", "account"), strict=True):
+            self.assertEqual("NOT_RECORDED", wait["owner"])
+            self.assertTrue(wait["place"].endswith(": " + lock), wait)
+            self.assertIn("musl's normal mutex keeps none", wait["explanation"])
 
     def test_a_crash_in_the_library_has_its_caller(self):
         program = self.build("-O2")
