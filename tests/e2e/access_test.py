@@ -191,22 +191,25 @@ class AccessTest(StackdTest):
     def connection_of(self, uid, daemon):
         """A user connects: (his process, the number that his connection has in the daemon)."""
         folder = f"/proc/{daemon.process.pid}/fd"
+        path = str(daemon.dir / "api.sock")
 
-        def sockets():
-            found = set()
+        def connections():
+            """Of users, {socket: number}: the daemon may be opening sockets of its own, and numbers are used again."""
+            lines = [line.split() for line in pathlib.Path("/proc/net/unix").read_text().splitlines()]
+            sockets = {f"socket:[{line[6]}]" for line in lines if line[5] == "03" and line[7:] == [path]}
+            found = {}
             for number in os.listdir(folder):
                 with contextlib.suppress(FileNotFoundError):
-                    if os.readlink(f"{folder}/{number}").startswith("socket:"):
-                        found.add(int(number))
-            return found
+                    found[os.readlink(f"{folder}/{number}")] = int(number)
+            return {socket: number for socket, number in found.items() if socket in sockets}
 
-        before = sockets()
+        before = connections()
         code = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); sys.stdin.read()"
-        user = subprocess.Popen(["setpriv", f"--reuid={uid}", "--clear-groups", "/usr/bin/python3", "-c", code,
-                                 str(daemon.dir / "api.sock")], stdin=subprocess.PIPE)
+        user = subprocess.Popen(["setpriv", f"--reuid={uid}", "--clear-groups", "/usr/bin/python3", "-c", code, path],
+                                stdin=subprocess.PIPE)
         self.addCleanup(user.kill)
-        number = next(iter(eventually("the connection is there", lambda: sockets() - before)))
-        return user, number, lambda: number not in sockets()
+        socket, = eventually("the connection is there", lambda: connections().keys() - before.keys())
+        return user, connections()[socket], lambda: socket not in connections()
 
     @unittest.skipUnless(os.geteuid() == 0, "only root can call as other users")
     def test_no_user_gets_the_number_of_another_users_connection(self):

@@ -43,7 +43,7 @@ class AccountedTest(StackdTest):
             path = f"{folder}/{name}"
             # Fds come and go meanwhile; a ring's stays as long as the process is connected.
             with contextlib.suppress(FileNotFoundError):
-                if os.readlink(path).startswith("/memfd:"):
+                if os.readlink(path).startswith("/memfd:stackd-ring"):
                     sizes.append(os.stat(path)[stat.ST_SIZE])
         self.assertIn(1 << 20, sizes)
         self.assertEqual(1 << 20, max(sizes))

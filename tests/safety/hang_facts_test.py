@@ -96,10 +96,11 @@ class Case(unittest.TestCase):
         self.assertTrue(self.daemon.connected.wait(LIMIT_S))
 
     def tids(self):
-        """By name of the thread; the first of each name, since those that it starts inherit its own."""
+        """By name of the thread; the first of each name, since those that it starts inherit its own. The kernel lists the older
+        first, whatever their numbers are."""
         task = f"/proc/{self.program.pid}/task"
         named = {}
-        for tid in sorted(os.listdir(task), key=int):
+        for tid in os.listdir(task):
             with contextlib.suppress(FileNotFoundError):  # it has ended
                 with open(f"{task}/{tid}/comm", encoding="utf-8") as file:
                     named.setdefault(file.read().rstrip("\n"), int(tid))
