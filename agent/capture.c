@@ -239,6 +239,9 @@ __attribute__((noinline)) STACKD_HANDLER static bool write_managed(const struct 
   thread.stack_end = span->end;
   thread.budget = NULL;
   thread.pages = NULL;
+  thread.begin_ns = capture->begin_ns;
+  /* Of a thread that sleeps it is not known: it is the helper who looks. */
+  thread.begin_cpu_ns = capture->cpu_ns != 0 ? capture->cpu_ns : stackd_clock_ns(CLOCK_THREAD_CPUTIME_ID);
   return stackd_managed_write(writer, &thread, words);
 }
 

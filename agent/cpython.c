@@ -14,6 +14,9 @@
 /* What is read of frames at once, some of them, where there are no copies of pages. */
 #define WINDOW_BYTES 512u
 #define PAGE_BYTES 4096u
+/* From then on each code object has a number of its own (co_version). Before, one that took the place of another may have
+ * all its parts at the same places too, and nothing short of reading them tells the two apart. */
+#define FIRST_WITH_NUMBERS 0x30cu
 
 struct runtime {
   const struct stackd_cpython_layout* layout; /* NULL: an unknown version */
@@ -78,6 +81,7 @@ void stackd_cpython_find(const struct stackd_loaded_object* object) {
     stackd_managed_look_again();
   } else {
     stackd_page_copies_prepare();
+    if (found->layout->version >= FIRST_WITH_NUMBERS) stackd_symbol_copies_prepare();
   }
   __atomic_store_n(&published, found, __ATOMIC_RELEASE);
   stackd_managed_has_found();
@@ -212,30 +216,47 @@ STACKD_HANDLER static struct stackd_managed_bytes read_bytes(const struct runtim
   return size_bytes < 1u << 24 ? (struct stackd_managed_bytes){address + layout->bytes_data, (uint32_t)size_bytes} : none;
 }
 
+STACKD_HANDLER static bool read_symbol(const struct runtime* runtime, const struct stackd_managed_thread* thread,
+                                       uint64_t code, const uint64_t* block, struct stackd_managed_symbol_source* out) {
+  const struct stackd_cpython_layout* layout = runtime->layout;
+  struct text name, file;
+  if (!read_text(runtime, thread, word_at(block, layout->code_name), &name)) return false;
+  if (!read_text(runtime, thread, word_at(block, layout->code_file), &file)) return false;
+  out->key = code;
+  out->first_line = (uint32_t)int_at(block, layout->code_first_line);
+  out->table_format = name.kind | file.kind << 4;
+  out->function = name.characters;
+  out->file = file.characters;
+  out->table = read_bytes(runtime, thread, word_at(block, layout->code_lines));
+  return true;
+}
+
 /* False if this is no code object. */
 __attribute__((noinline)) STACKD_HANDLER static bool write_symbol(const struct runtime* runtime,
                                                                   struct stackd_managed_writer* writer,
                                                                   const struct stackd_managed_thread* thread,
                                                                   uint64_t code) {
   const struct stackd_cpython_layout* layout = runtime->layout;
-  struct stackd_managed_symbol_source symbol;
-  {
-    uint64_t block[STACKD_CPYTHON_CODE_BYTES / 8];
-    /* A code object is at least as long from 3.11 on; before, it is 176 bytes, and the rest may be unmapped. */
-    uint32_t size_bytes = layout->code_instructions != 0 ? layout->code_instructions : layout->code_lines + 8;
-    if (!stackd_managed_read_still(thread, code, block, size_bytes) || block[1] != runtime->code_type) return false;
-    struct text name, file;
-    if (!read_text(runtime, thread, word_at(block, layout->code_name), &name)) return false;
-    if (!read_text(runtime, thread, word_at(block, layout->code_file), &file)) return false;
-    symbol.key = code;
-    symbol.first_line = (uint32_t)int_at(block, layout->code_first_line);
-    symbol.table_format = name.kind | file.kind << 4;
-    symbol.function = name.characters;
-    symbol.file = file.characters;
-    symbol.table = read_bytes(runtime, thread, word_at(block, layout->code_lines));
+  uint64_t block[STACKD_CPYTHON_CODE_BYTES / 8];
+  /* A code object is at least as long from 3.11 on; before, it is 176 bytes, and the rest may be unmapped. */
+  uint32_t size_bytes = layout->code_instructions != 0 ? layout->code_instructions : layout->code_lines + 8;
+  if (!stackd_managed_read_still(thread, code, block, size_bytes) || block[1] != runtime->code_type) return false;
+  /* All but how often it is referred to. */
+  const uint64_t* source = block + 1;
+  uint32_t source_words = size_bytes / 8 - 1;
+  bool is_numbered = layout->version >= FIRST_WITH_NUMBERS;
+  struct stackd_symbol_copy* copy = is_numbered ? stackd_symbol_copy_take(code, thread->begin_ns) : NULL;
+  bool read = true;
+  if (copy != NULL && stackd_symbol_copy_is_of(copy, code, source, source_words, thread->begin_ns)) {
+    stackd_managed_symbol_again(writer, copy);
+  } else {
+    if (copy != NULL) stackd_symbol_copy_begin(copy, code, source, source_words, thread->begin_ns);
+    struct stackd_managed_symbol_source symbol;
+    read = read_symbol(runtime, thread, code, block, &symbol);
+    if (read) stackd_managed_symbol(writer, thread, &symbol, copy);
   }
-  stackd_managed_symbol(writer, thread, &symbol);
-  return true;
+  if (copy != NULL) stackd_symbol_copy_give_back(copy);
+  return read;
 }
 
 /* --- Frames --- */
@@ -265,9 +286,7 @@ struct frame {
  * caller, and a system call for each would take most of the time of a walk: what stands before it in its page, which can be
  * read if it can, is read along. */
 STACKD_HANDLER static const void* frame_bytes(struct walk* walk, uint64_t address, uint32_t size_bytes) {
-  if (walk->thread->pages != NULL) {
-    return stackd_managed_read_still(walk->thread, address, walk->window, size_bytes) ? walk->window : NULL;
-  }
+  if (walk->thread->pages != NULL) return stackd_managed_look_still(walk->thread, address, walk->window, size_bytes);
   uint64_t offset = address - walk->window_start;
   if (offset >= walk->window_bytes || walk->window_bytes - offset < size_bytes) {
     offset = address % PAGE_BYTES;

@@ -222,7 +222,7 @@ static bool take_all(const uint64_t* words, const struct places* places, struct 
               take(words, places->text_length, STACKD_CPYTHON_TEXT_BYTES - 8, &out->text_length) &&
               take(words, places->text_ascii_bytes, STACKD_CPYTHON_TEXT_BYTES, &out->text_ascii_bytes);
   /* Behind the type, which is copied with it. */
-  if (!good || out->bytes_size < 16) return false;
+  if (!good || out->bytes_size < 16 || out->code_instructions < 16) return false;
   if (out->gil_locked < gil || out->gil_holder < gil) return false;
   out->gil_locked -= gil;
   out->gil_holder -= gil;

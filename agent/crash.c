@@ -32,6 +32,8 @@
 #define DEATH_NS (100 * MS)
 /* For the record of a fault that the program may recover from. */
 #define HELPER_START_NS (50 * MS)
+/* For the daemon, to load what is mapped: some milliseconds. */
+#define MODULES_NS (50 * MS)
 /* Between a signal that abort() raises and its frame lie those of raise() and what that calls. */
 #define ABORT_WORDS 64
 #define ABORT_CODE_BYTES 512
@@ -54,6 +56,7 @@ static uint32_t link_users;
 static uint32_t helper_has_tried; /* futex words */
 static uint32_t helper_is_wanted;
 static uint32_t has_met_fault; /* that the program's handler was called for */
+static uint32_t has_asked;     /* for its modules to be loaded */
 
 static uint32_t winner; /* tid */
 static uint32_t phase;  /* enum phase; a futex word */
@@ -96,6 +99,7 @@ void stackd_crash_reset_after_fork(void) {
   __atomic_store_n(&helper_has_tried, 0, __ATOMIC_SEQ_CST);
   __atomic_store_n(&helper_is_wanted, 0, __ATOMIC_SEQ_CST);
   __atomic_store_n(&has_met_fault, 0, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&has_asked, 0, __ATOMIC_SEQ_CST);
   __atomic_store_n(&winner, 0, __ATOMIC_SEQ_CST);
   __atomic_store_n(&phase, NONE, __ATOMIC_SEQ_CST);
   stackd_active_fault_reset_after_fork();
@@ -147,11 +151,12 @@ STACKD_HANDLER static uint64_t taken_within_ns(void) {
   return hold_ns / TAKEN_PART < MAX_TAKEN_NS ? hold_ns / TAKEN_PART : MAX_TAKEN_NS;
 }
 
-STACKD_HANDLER static bool tell_daemon(const struct stackd_crash_link* link) {
+/* `type`: of a message that is a header alone. */
+STACKD_HANDLER static bool tell_daemon(const struct stackd_crash_link* link, uint32_t type) {
   stackd_ring_doorbell(link->ring);
   int socket = stackd_own_fd_check(&link->socket);
   if (socket < 0) return false;
-  struct stackd_crash message = {{STACKD_MSG_CRASH, sizeof(message)}};
+  struct stackd_message_header message = {type, sizeof(message)};
   long sent = stackd_syscall6(SYS_sendto, socket, (long)&message, sizeof(message), MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0);
   /* A full socket: the daemon may yet look at the ring. */
   return sent >= 0 || sent == -EAGAIN;
@@ -173,7 +178,7 @@ STACKD_HANDLER static uint64_t stored_within_ns(void) {
 
 /* True if the daemon has the record on disk. */
 STACKD_HANDLER static bool hold(const struct stackd_crash_link* link, uint64_t begin_ns) {
-  if (!tell_daemon(link)) return false;
+  if (!tell_daemon(link, STACKD_MSG_CRASH)) return false;
   uint64_t stored_ns = stored_within_ns();
   uint32_t* word = &link->ring->header->crash_phase;
   for (;;) {
@@ -196,6 +201,8 @@ STACKD_HANDLER static void wait_for_helper(uint64_t duration_ns) {
   set_word(&helper_is_wanted, 1);
   wait_for_word(&helper_has_tried, 1, end_ns);
 }
+
+void stackd_crash_await_helper(uint64_t duration_ns) { wait_for_helper(duration_ns); }
 
 /* --- The final record --- */
 
@@ -473,6 +480,23 @@ STACKD_HANDLER static void after_handler(const struct stackd_ring* ring, const s
   stackd_active_fault_leave(active, stackd_chain_is_default(fault->signal_number));
 }
 
+/* A handler may end the process without our seeing it (Go's does, by a system call of its own), and then nobody is left to
+ * say what was mapped: in the first second of a process, before the daemon has asked by itself, it is to ask now. Once, as
+ * in remember(). */
+STACKD_HANDLER static void have_modules_loaded(const struct stackd_crash_link* link) {
+  uint32_t* known = &link->ring->header->modules_known;
+  if (__atomic_load_n(known, __ATOMIC_ACQUIRE) != 0 || __atomic_exchange_n(&has_asked, 1, __ATOMIC_RELAXED) != 0) return;
+  if (!tell_daemon(link, STACKD_MSG_FAULT)) return;
+  uint64_t end_ns = stackd_clock_ns(CLOCK_MONOTONIC) + MODULES_NS;
+  while (__atomic_load_n(known, __ATOMIC_ACQUIRE) == 0 && !daemon_is_gone(link)) {
+    uint64_t now_ns = stackd_clock_ns(CLOCK_MONOTONIC);
+    if (now_ns >= end_ns) return;
+    uint64_t left_ns = end_ns - now_ns;
+    struct timespec timeout = timespec_of(left_ns < LOOK_NS ? left_ns : LOOK_NS);
+    stackd_futex_wait(known, 0, &timeout, 0);
+  }
+}
+
 /* Remembers the fault, on our own stack: the program's may be small. */
 STACKD_HANDLER static struct stackd_active_fault* remember(const struct stackd_fault* fault,
                                                            const struct stackd_signal_frame* frame) {
@@ -485,7 +509,10 @@ STACKD_HANDLER static struct stackd_active_fault* remember(const struct stackd_f
   struct stackd_active_fault* active = stackd_active_fault_enter(tid, fault->signal_number, frame);
   bool may_record = active != NULL && link != NULL && __atomic_load_n(&winner, __ATOMIC_RELAXED) == 0 &&
                     stackd_code_ranges_current() != NULL && stackd_has_room(fault->context, STACKD_CRASH_STACK_BYTES);
-  if (may_record) stackd_tentative_write(link->ring, fault, active);
+  if (may_record) {
+    stackd_tentative_write(link->ring, fault, active);
+    if (active->record_id != 0) have_modules_loaded(link);
+  }
   __atomic_fetch_sub(&link_users, 1, __ATOMIC_SEQ_CST);
   return active;
 }

@@ -52,6 +52,9 @@ void stackd_crash_set_spool(const struct stackd_own_fd* spool);
  * start it. */
 void stackd_crash_helper_has_tried(void);
 
+/* Until then, at most. Not for handlers: a thread that wants something of the daemon. */
+void stackd_crash_await_helper(uint64_t duration_ns);
+
 /* The helper's rest before it tries, cut short by a crash. */
 void stackd_crash_pause_helper(uint64_t duration_ns);
 

@@ -22,6 +22,7 @@
 #include "agent/fd_names.h"
 #include "agent/handler.h"
 #include "agent/heartbeat.h"
+#include "agent/hotspot.h"
 #include "agent/managed.h"
 #include "agent/sample.h"
 #include "agent/sigterm.h"
@@ -33,6 +34,8 @@
 /* An agent is back within two seconds of the daemon. */
 #define RETRY_MAX_NS (1000 * MS)
 #define AFTER_FORK_NS (20 * MS)
+/* For a daemon that is stopped: the others answer, or are not there, within a millisecond. */
+#define FIRST_TRY_NS (500 * MS)
 /* After a dump the next command is often near (continuous dumps): watching for it so long saves two context switches. */
 #define SPIN_NS 50000u
 #define QUIESCE_NS (100 * MS)
@@ -67,18 +70,31 @@ static char process_name[64];
 static struct stackd_hello hellos[2];
 static int next_hello;
 
-/* dumps_begun and dumps_over grow; dumps_over is a futex word. */
+/* They grow; the last two are futex words. */
 static uint32_t dumps_begun;
 static uint32_t dumps_over;
+static uint32_t dumps_read; /* by the daemon, of those that this process asked for */
 
 static void pause_ns(uint64_t duration_ns) {
   struct timespec duration = {(time_t)(duration_ns / 1000000000u), (long)(duration_ns % 1000000000u)};
   nanosleep(&duration, NULL);
 }
 
+/* With shared_lock. */
+static void send_name(void) {
+  struct stackd_name message;
+  memset(&message, 0, sizeof(message));
+  message.header.type = STACKD_MSG_NAME;
+  message.header.size_bytes = sizeof(message);
+  memcpy(message.name, process_name, sizeof(message.name));
+  stackd_connection_send(&shared_socket, &message.header, -1, MSG_DONTWAIT);
+}
+
 static void share_socket(struct stackd_own_fd socket) {
   pthread_mutex_lock(&shared_lock);
   shared_socket = socket;
+  /* It may have been given after HELLO was written. */
+  if (socket.fd >= 0 && process_name[0] != 0) send_name();
   pthread_mutex_unlock(&shared_lock);
 }
 
@@ -108,6 +124,11 @@ static void describe_fds(const struct stackd_describe_fds* request) {
   stackd_connection_send(&connection.socket, &names.header, -1, 0);
 }
 
+static void count_one(uint32_t* word) {
+  __atomic_fetch_add(word, 1, __ATOMIC_SEQ_CST);
+  stackd_syscall6(SYS_futex, (long)word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT_MAX, 0, 0, 0);
+}
+
 static void run_dump(struct stackd_job* job) {
   const struct stackd_ring_header* header = connection.ring.header;
   struct stackd_dump_options options;
@@ -118,9 +139,7 @@ static void run_dump(struct stackd_job* job) {
   bool whole = options.only_tid == 0;
   if (whole) __atomic_fetch_add(&dumps_begun, 1, __ATOMIC_SEQ_CST);
   stackd_dump_run(job, &options);
-  if (!whole) return;
-  __atomic_fetch_add(&dumps_over, 1, __ATOMIC_SEQ_CST);
-  stackd_syscall6(SYS_futex, (long)&dumps_over, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT_MAX, 0, 0, 0);
+  if (whole) count_one(&dumps_over);
 }
 
 static void run_command(uint32_t seq) {
@@ -189,6 +208,7 @@ static void serve(void) {
       if (message.header.type == STACKD_MSG_OPEN_FILE) open_file(&message.open_file);
       if (message.header.type == STACKD_MSG_DESCRIBE_FDS) describe_fds(&message.describe_fds);
       if (message.header.type == STACKD_MSG_DESCRIBE_EPOLLS) describe_fds(&message.describe_fds);
+      if (message.header.type == STACKD_MSG_DUMP_READ) count_one(&dumps_read);
     }
     __atomic_store_n(&header->helper_sleeping, 0, __ATOMIC_RELAXED);
   }
@@ -265,9 +285,9 @@ __attribute__((noreturn)) static void* helper_main(void* unused) {
     use_spool();
     crash_link = (struct stackd_crash_link){&connection.ring, connection.socket};
     stackd_crash_set_link(&crash_link);
+    share_socket(connection.socket);
     stackd_crash_helper_has_tried();
     close_former_spool();
-    share_socket(connection.socket);
     serve();
     share_socket(STACKD_NO_FD);
     drop_ring();
@@ -332,38 +352,53 @@ void stackd_helper_reset_after_fork(void) {
 }
 
 void stackd_helper_set_name(const char* name) {
-  struct stackd_name message;
-  memset(&message, 0, sizeof(message));
-  message.header.type = STACKD_MSG_NAME;
-  message.header.size_bytes = sizeof(message);
-  stackd_copy_string(message.name, sizeof(message.name), name);
+  char padded[sizeof(process_name)];
+  memset(padded, 0, sizeof(padded));
+  stackd_copy_string(padded, sizeof(padded), name);
   pthread_mutex_lock(&shared_lock);
-  memcpy(process_name, message.name, sizeof(process_name));
-  for (int i = 0; i < 2; i++) memcpy(hellos[i].name, message.name, sizeof(hellos[i].name));
-  stackd_connection_send(&shared_socket, &message.header, -1, MSG_DONTWAIT);
+  memcpy(process_name, padded, sizeof(process_name));
+  for (int i = 0; i < 2; i++) memcpy(hellos[i].name, process_name, sizeof(hellos[i].name));
+  send_name();
   pthread_mutex_unlock(&shared_lock);
 }
 
-int stackd_helper_request_dump(int timeout_ms) {
+static int send_dump_request(void) {
   struct stackd_dump_request message;
   memset(&message, 0, sizeof(message));
   message.header.type = STACKD_MSG_DUMP_REQUEST;
   message.header.size_bytes = sizeof(message);
-  /* One that runs already may have passed this thread: the next one counts. */
-  uint32_t over_at = __atomic_load_n(&dumps_begun, __ATOMIC_SEQ_CST) + 1;
   pthread_mutex_lock(&shared_lock);
   int error = stackd_connection_send(&shared_socket, &message.header, -1, MSG_DONTWAIT);
   pthread_mutex_unlock(&shared_lock);
-  if (error != 0) return -ENOTCONN;
-  uint64_t deadline_ns = stackd_monotonic_ns() + (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * MS;
-  while (timeout_ms > 0) {
-    uint32_t over = __atomic_load_n(&dumps_over, __ATOMIC_SEQ_CST);
-    if ((int32_t)(over - over_at) >= 0) return 0;
-    uint64_t now = stackd_monotonic_ns();
-    if (now >= deadline_ns) return -ETIMEDOUT;
-    uint64_t left_ns = deadline_ns - now;
+  return error;
+}
+
+static bool await_count(uint32_t* word, uint32_t value, uint64_t deadline_ns) {
+  for (;;) {
+    uint32_t seen = __atomic_load_n(word, __ATOMIC_SEQ_CST);
+    if ((int32_t)(seen - value) >= 0) return true;
+    uint64_t now_ns = stackd_monotonic_ns();
+    if (now_ns >= deadline_ns) return false;
+    uint64_t left_ns = deadline_ns - now_ns;
     struct timespec timeout = {(time_t)(left_ns / 1000000000u), (long)(left_ns % 1000000000u)};
-    stackd_futex_wait(&dumps_over, over, &timeout, FUTEX_PRIVATE_FLAG);
+    stackd_futex_wait(word, seen, &timeout, FUTEX_PRIVATE_FLAG);
   }
+}
+
+int stackd_helper_request_dump(int timeout_ms) {
+  uint64_t timeout_ns = (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * MS;
+  uint64_t deadline_ns = stackd_monotonic_ns() + timeout_ns;
+  /* One that runs already may have passed this thread: the next one counts. */
+  uint32_t over_at = __atomic_load_n(&dumps_begun, __ATOMIC_SEQ_CST) + 1;
+  uint32_t read_at = __atomic_load_n(&dumps_read, __ATOMIC_SEQ_CST) + 1;
+  if (send_dump_request() != 0) {
+    /* A program that fails at its start does so before it is registered. */
+    stackd_crash_await_helper(timeout_ns < FIRST_TRY_NS ? timeout_ns : FIRST_TRY_NS);
+    if (send_dump_request() != 0) return -ENOTCONN;
+  }
+  if (timeout_ms <= 0) return 0;
+  if (!await_count(&dumps_over, over_at, deadline_ns)) return -ETIMEDOUT;
+  /* The program may be about to end, and nobody could read who its methods are. */
+  if (stackd_hotspot_is_here()) await_count(&dumps_read, read_at, deadline_ns);
   return 0;
 }

@@ -125,6 +125,10 @@ static struct stackd_loaded_symbol accept_code;
 /* From a frame pointer to its caller's, at most. */
 #define ACCEPT_FRAME_BYTES 131072u
 
+static bool is_here;
+
+bool stackd_hotspot_is_here(void) { return __atomic_load_n(&is_here, __ATOMIC_RELAXED); }
+
 bool stackd_hotspot_has_accept(void) { return accept_code.address != 0; }
 
 uint64_t stackd_hotspot_frame_below_accept(const struct stackd_syscall* call, uint64_t rsp) {
@@ -147,6 +151,7 @@ void stackd_hotspot_find(const struct stackd_loaded_object* object) {
   }
   if (__atomic_load_n(&published, __ATOMIC_RELAXED) != NULL) return;
   if (stackd_loaded_symbol(object, "gHotSpotVMStructs").address == 0) return;
+  __atomic_store_n(&is_here, true, __ATOMIC_RELAXED);
   struct field fields[] = {
       {"CodeCache", "_low_bound", true, 0},           {"CodeCache", "_high_bound", true, 0},
       {"Method", "_constMethod", false, 0},           {"ConstMethod", "_constants", false, 0},

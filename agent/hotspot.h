@@ -12,6 +12,9 @@
  * where it waits for a connection. NOT SIGNAL-SAFE. */
 void stackd_hotspot_find(const struct stackd_loaded_object* object);
 
+/* Whether the process has a VM, whose names the daemon reads out of memory. Any thread. */
+bool stackd_hotspot_is_here(void);
+
 /* Whether a thread that sleeps in `call` waits in the accept() of a ServerSocket that takes the end of poll() by a signal
  * for the end of its time (releases 11 and 12; of 8, and of a later one that is told to use the old sockets, the code has
  * the same name). Such a thread must not be interrupted. If so, this is the frame pointer of the function that accept() has

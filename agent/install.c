@@ -19,6 +19,7 @@
 #include "agent/page_copies.h"
 #include "agent/process.h"
 #include "agent/spool_writer.h"
+#include "agent/symbol_copies.h"
 #include "stackd/agent.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -93,6 +94,7 @@ static void after_fork_in_child(void) {
   stackd_chain_reset_after_fork();
   stackd_handler_reset_after_fork();
   stackd_page_copies_reset_after_fork();
+  stackd_symbol_copies_reset_after_fork();
   if (settings.crash_signals != 0) {
     stackd_crash_reset_after_fork();
     stackd_crash_record_init(stackd_filter_choose());

@@ -37,15 +37,20 @@ bool stackd_managed_read(const struct stackd_managed_thread* thread, uint64_t ad
   return stackd_read_memory(thread->pid, address, out, size_bytes) == (long)size_bytes;
 }
 
+STACKD_HANDLER static const unsigned char* page_at(const struct stackd_managed_thread* thread, uint64_t start) {
+  const unsigned char* page = stackd_page_copy_of(thread->pages, start);
+  if (page != NULL || (thread->budget != NULL && is_spent(thread->budget))) return page;
+  return stackd_page_copy(thread->pages, thread->pid, start);
+}
+
 bool stackd_managed_read_still(const struct stackd_managed_thread* thread, uint64_t address, void* out,
                                uint32_t size_bytes) {
   if (thread->pages == NULL) return stackd_managed_read(thread, address, out, size_bytes);
-  if (thread->budget != NULL && is_spent(thread->budget)) return false;
   unsigned char* to = out;
   while (size_bytes > 0) {
     uint32_t offset = (uint32_t)(address % STACKD_PAGE_BYTES);
     uint32_t part = STACKD_PAGE_BYTES - offset < size_bytes ? STACKD_PAGE_BYTES - offset : size_bytes;
-    const unsigned char* page = stackd_page_copy(thread->pages, thread->pid, address - offset);
+    const unsigned char* page = page_at(thread, address - offset);
     if (page == NULL) return false;
     const unsigned char* from = page + offset;
     uint32_t i = 0;
@@ -56,6 +61,16 @@ bool stackd_managed_read_still(const struct stackd_managed_thread* thread, uint6
     size_bytes -= part;
   }
   return true;
+}
+
+const void* stackd_managed_look_still(const struct stackd_managed_thread* thread, uint64_t address, void* out,
+                                      uint32_t size_bytes) {
+  uint32_t offset = (uint32_t)(address % STACKD_PAGE_BYTES);
+  if (thread->pages == NULL || STACKD_PAGE_BYTES - offset < size_bytes) {
+    return stackd_managed_read_still(thread, address, out, size_bytes) ? out : NULL;
+  }
+  const unsigned char* page = page_at(thread, address - offset);
+  return page != NULL ? page + offset : NULL;
 }
 
 /* Whether so many words may be written: an entry is there as a whole or not at all. What a walker was promised may yet
@@ -110,26 +125,29 @@ void stackd_managed_frame(struct stackd_managed_writer* writer, uint16_t flags, 
   if (reserve(writer, sizeof(frame) / 8)) append(writer, &frame, sizeof(frame));
 }
 
-/* Texts of a symbol, end to end, by whole words. */
+/* A symbol and its texts, end to end, by whole words: through a chunk, or into a copy that has room for all of them. */
 struct packer {
   struct stackd_managed_writer* writer;
   const struct stackd_managed_thread* thread;
   uint32_t filled_bytes;
-  unsigned char chunk[CHUNK_BYTES];
+  uint32_t chunk_bytes;
+  unsigned char* chunk;
+  bool whole;
 };
 
 STACKD_HANDLER static void pack(struct packer* packer, uint64_t address, uint32_t size_bytes) {
   for (uint32_t done = 0; done < size_bytes;) {
-    uint32_t room = CHUNK_BYTES - packer->filled_bytes;
+    uint32_t room = packer->chunk_bytes - packer->filled_bytes;
     uint32_t part = size_bytes - done < room ? size_bytes - done : room;
     unsigned char* to = packer->chunk + packer->filled_bytes;
     if (!stackd_managed_read_still(packer->thread, address + done, to, part)) {
       for (uint32_t i = 0; i < part; i++) to[i] = 0;
+      packer->whole = false;
     }
     packer->filled_bytes += part;
     done += part;
-    if (packer->filled_bytes == CHUNK_BYTES) {
-      append(packer->writer, packer->chunk, CHUNK_BYTES);
+    if (packer->filled_bytes == packer->chunk_bytes) {
+      append(packer->writer, packer->chunk, packer->chunk_bytes);
       packer->filled_bytes = 0;
     }
   }
@@ -141,7 +159,7 @@ STACKD_HANDLER static void pad(struct packer* packer) {
 }
 
 void stackd_managed_symbol(struct stackd_managed_writer* writer, const struct stackd_managed_thread* thread,
-                           const struct stackd_managed_symbol_source* symbol) {
+                           const struct stackd_managed_symbol_source* symbol, struct stackd_symbol_copy* copy) {
   struct stackd_managed_bytes function = symbol->function, file = symbol->file, table = symbol->table;
   if (function.size_bytes > MAX_TEXT_BYTES) function.size_bytes = MAX_TEXT_BYTES;
   if (file.size_bytes > MAX_TEXT_BYTES) {
@@ -161,15 +179,26 @@ void stackd_managed_symbol(struct stackd_managed_writer* writer, const struct st
   entry.table_bytes = table.size_bytes;
   entry.table_format = symbol->table_format;
   if (!reserve(writer, entry.entry.size_bytes / 8)) return;
-  append(writer, &entry, sizeof(entry));
+  unsigned char chunk[CHUNK_BYTES];
+  bool kept = copy != NULL && entry.entry.size_bytes <= sizeof(copy->words);
   struct packer packer;
   packer.writer = writer;
   packer.thread = thread;
-  packer.filled_bytes = 0;
+  packer.chunk = kept ? (unsigned char*)copy->words : chunk;
+  packer.chunk_bytes = kept ? sizeof(copy->words) : sizeof(chunk);
+  packer.whole = true;
+  __builtin_memcpy(packer.chunk, &entry, sizeof(entry));
+  packer.filled_bytes = sizeof(entry);
   pack(&packer, function.address, function.size_bytes);
   pack(&packer, file.address, file.size_bytes);
   pack(&packer, table.address, table.size_bytes);
   pad(&packer);
+  if (kept && packer.whole) copy->word_count = entry.entry.size_bytes / 8;
+}
+
+void stackd_managed_symbol_again(struct stackd_managed_writer* writer, const struct stackd_symbol_copy* copy) {
+  uint32_t words = copy->word_count < STACKD_SYMBOL_WORDS ? copy->word_count : STACKD_SYMBOL_WORDS;
+  if (reserve(writer, words)) append(writer, copy->words, 8 * words);
 }
 
 /* The runtimes that there are: a line in each of the two functions. (Direct calls: what a handler can reach is proved on
@@ -220,8 +249,8 @@ bool stackd_managed_write(struct stackd_ring_writer* ring, struct stackd_managed
   struct stackd_managed_budget budget;
   budget.reads = 0;
   budget.spent = false;
-  budget.cpu_deadline_ns = stackd_clock_ns(CLOCK_THREAD_CPUTIME_ID) + CPU_BUDGET_NS;
-  budget.wall_deadline_ns = stackd_clock_ns(CLOCK_MONOTONIC) + WALL_BUDGET_NS;
+  budget.cpu_deadline_ns = thread->begin_cpu_ns + CPU_BUDGET_NS;
+  budget.wall_deadline_ns = thread->begin_ns + WALL_BUDGET_NS;
   thread->budget = &budget;
   thread->pages = stackd_page_copies_take();
   stackd_cpython_walk(&writer, thread);

@@ -11,6 +11,7 @@
 
 #include "agent/page_copies.h"
 #include "agent/ring_writer.h"
+#include "agent/symbol_copies.h"
 
 /* The interrupted thread, as a walker sees it. */
 struct stackd_managed_thread {
@@ -23,10 +24,13 @@ struct stackd_managed_thread {
   uint64_t stack_end;
   struct stackd_managed_budget* budget;
   struct stackd_page_copies* pages; /* NULL: none were free */
+  /* When its capture began: by CLOCK_MONOTONIC, and of whoever looks by CLOCK_THREAD_CPUTIME_ID. */
+  uint64_t begin_ns;
+  uint64_t begin_cpu_ns;
 };
 
 /* What a thread may spend on its walks, in looks and in time: a look may have to wait, for a program that maps and unmaps
- * all the time. From then on nothing can be read. */
+ * all the time. From then on nothing can be read that is not there in a copy. */
 struct stackd_managed_budget {
   uint32_t reads;
   bool spent;
@@ -53,6 +57,11 @@ bool stackd_managed_read(const struct stackd_managed_thread* thread, uint64_t ad
  * it is as it was when the walk first met the page. SIGNAL-SAFE. */
 bool stackd_managed_read_still(const struct stackd_managed_thread* thread, uint64_t address, void* out,
                                uint32_t size_bytes) STACKD_HANDLER;
+
+/* The same, where it lies in one copy, until the next read; else it is copied to `out`. NULL if it cannot be read.
+ * SIGNAL-SAFE. */
+const void* stackd_managed_look_still(const struct stackd_managed_thread* thread, uint64_t address, void* out,
+                                      uint32_t size_bytes) STACKD_HANDLER;
 
 /* Where a walker has found nothing of its runtime: says so, as a walk of no instance (0) that ended UNREADABLE, if nothing
  * of this process can be read, as a seccomp filter may have it. SIGNAL-SAFE, as those below. */
@@ -81,8 +90,14 @@ struct stackd_managed_symbol_source {
   struct stackd_managed_bytes table;    /* left out if longer than 32 KiB */
 };
 
+/* `copy`, if not NULL, has been begun, and is left with what was written, if that is whole and there is room for it. */
 void stackd_managed_symbol(struct stackd_managed_writer* writer, const struct stackd_managed_thread* thread,
-                           const struct stackd_managed_symbol_source* symbol) STACKD_HANDLER;
+                           const struct stackd_managed_symbol_source* symbol,
+                           struct stackd_symbol_copy* copy) STACKD_HANDLER;
+
+/* Writes what a copy has. */
+void stackd_managed_symbol_again(struct stackd_managed_writer* writer,
+                                 const struct stackd_symbol_copy* copy) STACKD_HANDLER;
 
 /* Looks for runtimes that are new in this process, and reads of each what its walker must know. `maps_fd` is
  * /proc/self/maps. Called by the helper when it starts, and before dumps, where new code was mapped since: no lock of the

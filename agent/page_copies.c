@@ -11,6 +11,7 @@
 
 struct stackd_page_copies {
   uint32_t taken;
+  uint32_t latest; /* that was asked for */
   uint32_t uses;
   uint32_t last_use[PAGES];
   uint64_t starts[PAGES];
@@ -26,6 +27,7 @@ struct stackd_page_copies* stackd_page_copies_take(void) {
     struct stackd_page_copies* copies = &sets[i];
     if (__atomic_load_n(&copies->taken, __ATOMIC_RELAXED) != 0) continue;
     if (__atomic_exchange_n(&copies->taken, 1, __ATOMIC_ACQUIRE) != 0) continue;
+    copies->latest = 0;
     copies->uses = 0;
     for (uint32_t j = 0; j < PAGES; j++) {
       copies->last_use[j] = 0;
@@ -40,18 +42,28 @@ void stackd_page_copies_give_back(struct stackd_page_copies* copies) {
   __atomic_store_n(&copies->taken, 0, __ATOMIC_RELEASE);
 }
 
+const unsigned char* stackd_page_copy_of(struct stackd_page_copies* copies, uint64_t start) {
+  uint32_t index = copies->latest;
+  for (uint32_t i = 0; copies->starts[index] != start; i++) {
+    if (i == PAGES) return NULL;
+    index = i;
+  }
+  if (index != copies->latest) {
+    copies->latest = index;
+    copies->last_use[index] = ++copies->uses;
+  }
+  return copies->bytes[index];
+}
+
 const unsigned char* stackd_page_copy(struct stackd_page_copies* copies, int32_t pid, uint64_t start) {
   uint32_t index = 0;
-  for (uint32_t i = 0; i < PAGES; i++) {
-    if (copies->starts[i] == start) {
-      copies->last_use[i] = ++copies->uses;
-      return copies->bytes[i];
-    }
+  for (uint32_t i = 1; i < PAGES; i++) {
     if (copies->last_use[i] < copies->last_use[index]) index = i;
   }
   copies->starts[index] = NONE;
   if (stackd_read_memory(pid, start, copies->bytes[index], STACKD_PAGE_BYTES) != (long)STACKD_PAGE_BYTES) return NULL;
   copies->starts[index] = start;
+  copies->latest = index;
   copies->last_use[index] = ++copies->uses;
   return copies->bytes[index];
 }

@@ -18,8 +18,11 @@ struct stackd_page_copies;
 struct stackd_page_copies* stackd_page_copies_take(void) STACKD_HANDLER;
 void stackd_page_copies_give_back(struct stackd_page_copies* copies) STACKD_HANDLER;
 
-/* The page that starts at `start`, as it was when it was asked for first; until the next call. NULL if it cannot be read.
+/* The page that starts at `start`, as it was when it was copied; until the next one is. NULL if it was not, or not of late.
  * SIGNAL-SAFE. */
+const unsigned char* stackd_page_copy_of(struct stackd_page_copies* copies, uint64_t start) STACKD_HANDLER;
+
+/* Copies that page, in place of the one that was not asked for the longest. NULL if it cannot be read. SIGNAL-SAFE. */
 const unsigned char* stackd_page_copy(struct stackd_page_copies* copies, int32_t pid, uint64_t start) STACKD_HANDLER;
 
 /* Has the kernel provide the memory: when a handler needs it there may be none left. NOT SIGNAL-SAFE. */

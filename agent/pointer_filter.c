@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #define RANGES STACKD_FILTER_INTERVALS
+#define TOP_BIT (1ull << 63)
 
 void stackd_filter_init(struct stackd_filter* filter, const struct stackd_code_ranges* ranges, struct stackd_interval stack,
                         struct stackd_interval outer) {
@@ -48,19 +49,23 @@ static const int32_t kPack[16][8] __attribute__((aligned(32))) = {
 __attribute__((target("avx2,popcnt"))) uint64_t stackd_filter_avx2(const struct stackd_filter* filter,
                                                                    const uint64_t* words, unsigned count,
                                                                    uint64_t out[STACKD_FILTER_OUT_WORDS]) {
-  /* AVX2 compares signed numbers: flipping the top bit of both sides orders unsigned ones. */
-  const __m256i flip = _mm256_set1_epi64x(INT64_MIN);
+  /* AVX2 compares signed numbers: flipping the top bit of both sides orders unsigned ones, and to flip that of a start
+   * flips it in each distance from there. All of it stays in registers, where the loops over the intervals are unrolled. */
+  __m256i start[RANGES], length[RANGES];
+#pragma GCC unroll 6
+  for (int r = 0; r < RANGES; r++) {
+    start[r] = _mm256_set1_epi64x((int64_t)(filter->start[r] ^ TOP_BIT));
+    length[r] = _mm256_set1_epi64x((int64_t)(filter->length[r] ^ TOP_BIT));
+  }
   uint64_t mask = 0;
   unsigned kept = 0;
   unsigned i = 0;
   for (; i + 4 <= count; i += 4) {
     __m256i four = _mm256_loadu_si256((const __m256i*)(words + i));
     __m256i inside = _mm256_setzero_si256();
+#pragma GCC unroll 6
     for (int r = 0; r < RANGES; r++) {
-      __m256i distance = _mm256_sub_epi64(four, _mm256_set1_epi64x((int64_t)filter->start[r]));
-      __m256i length = _mm256_set1_epi64x((int64_t)filter->length[r]);
-      inside =
-          _mm256_or_si256(inside, _mm256_cmpgt_epi64(_mm256_xor_si256(length, flip), _mm256_xor_si256(distance, flip)));
+      inside = _mm256_or_si256(inside, _mm256_cmpgt_epi64(length[r], _mm256_sub_epi64(four, start[r])));
     }
     unsigned bits = (unsigned)_mm256_movemask_pd(_mm256_castsi256_pd(inside));
     __m256i order = _mm256_load_si256((const __m256i*)kPack[bits]);

@@ -392,7 +392,7 @@ __attribute__((noinline)) STACKD_HANDLER static void write_function(struct walk*
   symbol.file = has_script ? script->file.bytes : none;
   symbol.table = none;
   if (has_script) symbol.table = (struct stackd_managed_bytes){(uint64_t)&script->facts, sizeof(script->facts)};
-  stackd_managed_symbol(walk->writer, walk->thread, &symbol);
+  stackd_managed_symbol(walk->writer, walk->thread, &symbol, NULL);
 }
 
 /* Bytes of a table, one after the other. */

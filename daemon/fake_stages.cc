@@ -100,6 +100,8 @@ Result<std::shared_ptr<Capture>> Collector::CaptureProcess(const std::string&, c
   return capture(request);
 }
 
+void Collector::SayDumpIsRead(const std::string&) {}
+
 bool Collector::HurriesCrashes() const { return Fakes().hurries_crashes; }
 
 void Collector::OnDumpRequest(std::function<void(std::string)>) {}

@@ -20,7 +20,7 @@ size_t BytesOf(const std::vector<ManagedStack>& stacks) {
   size_t bytes = stacks.capacity() * sizeof(ManagedStack);
   for (const ManagedStack& stack : stacks) {
     bytes += stack.frames.capacity() * sizeof(ManagedFrame);
-    for (const ManagedFrame& frame : stack.frames) bytes += frame.function.capacity() + frame.file.capacity();
+    for (const ManagedFrame& frame : stack.frames) bytes += frame.function.SharedBytes() + frame.file.SharedBytes();
   }
   return bytes;
 }

@@ -462,6 +462,7 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
   // A thread that never answers costs the frames of runtimes no more than half of the time that is left.
   const int64_t half_ns = (request.deadline_ns - MonotonicNs()) / 2;
   managed.Read(std::max(capture_request.deadline_ns, MonotonicNs() + half_ns), *captured);
+  if (request.trigger == Trigger::kSelf) collector->SayDumpIsRead(process_id);
   const int64_t captured_ns = MonotonicNs();
   if (capture.map != nullptr) modules.Learn(capture.process.uid, *capture.map);
   const std::string id = NextId(capture.begin_wall_ns);

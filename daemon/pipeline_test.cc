@@ -571,13 +571,22 @@ TEST(Finisher, CountsWhatRuntimesAndTheirReportsTake) {
     fill(capture.get());
     return capture;
   };
-  const auto room = [](std::string* text) { text->reserve(Finisher::kMaxBytes); };
+  const auto roomy = [] {
+    std::string text;
+    text.reserve(Finisher::kMaxBytes);
+    text += "a";
+    return text;
+  };
   const std::vector<std::shared_ptr<Capture>> captures = {
-      big([&](Capture* capture) { room(&capture->managed.reports.emplace_back().text); }),
-      big([&](Capture* capture) { room(&capture->managed.tasks.emplace_back().created_by); }),
-      big([&](Capture* capture) { room(&capture->managed.task_stacks.emplace_back().frames.emplace_back().function); }),
-      big([&](Capture* capture) { room(&capture->managed.threads[7].stacks.emplace_back().frames.emplace_back().file); }),
-      big([&](Capture* capture) { room(&capture->threads[0].traces.emplace_back().symbols.emplace_back().table); })};
+      big([&](Capture* capture) { capture->managed.reports.emplace_back().text.reserve(Finisher::kMaxBytes); }),
+      big([&](Capture* capture) { capture->managed.tasks.emplace_back().created_by.reserve(Finisher::kMaxBytes); }),
+      big([&](Capture* capture) { capture->managed.task_stacks.emplace_back().frames.emplace_back().function = roomy(); }),
+      big([&](Capture* capture) {
+        capture->managed.threads[7].stacks.emplace_back().frames.emplace_back().file = roomy();
+      }),
+      big([&](Capture* capture) {
+        capture->threads[0].traces.emplace_back().entries = std::make_shared<const std::string>(roomy());
+      })};
   std::promise<void> go_on;
   Finisher finisher(1, [gate = go_on.get_future().share()](UnfinishedCrash) { gate.wait(); });
   EXPECT_TRUE(finisher.Add({"first", FakeCapture(7, {{kFakeBias}})}));

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests of stackd, on a machine that may have nothing installed yet.
 #
-#   tests/run.sh                        everything: unit tests, then the end-to-end tests (about half an hour on two cores)
+#   tests/run.sh                        everything: unit tests, then the end-to-end tests (some 50 minutes on two cores)
 #   tests/run.sh accounted_test         one file of tests/{e2e,deploy}, or one class or case: right_test.RightTest.test_redis
 #   tests/run.sh //daemon/store/...     the unit tests of these Bazel targets
 #   tests/run.sh --list                 what there is

@@ -30,23 +30,53 @@ type connection struct {
 	socket *os.File // nil: there is no daemon
 }
 
-func (c *connection) run(path string) {
+// `socket`: what knock gave, or nil.
+func (c *connection) run(path string, socket *os.File) {
 	for retry := retryFirst; ; {
-		socket, shared, err := c.register(path)
-		if err != nil {
+		if shared, err := c.enter(socket); err == nil {
+			retry = retryFirst
+			heartbeats.moveTo(shared.page)
+			c.share(socket)
+			c.serve(socket, shared.ring)
+			c.share(nil)
+			heartbeats.moveTo(nil)
+			shared.ring.unmap()
+		} else {
 			time.Sleep(retry)
 			retry = min2(2*retry, retryMost)
-			continue
 		}
-		retry = retryFirst
-		heartbeats.moveTo(shared.page)
-		c.share(socket)
-		c.serve(socket, shared.ring)
-		c.share(nil)
-		heartbeats.moveTo(nil)
-		shared.ring.unmap()
-		socket.Close()
+		closeFile(socket)
+		socket = c.knock(path, c.sayHello)
 	}
+}
+
+// Beside the agent for native code, which has registered the process, or will: passes the file of the last words.
+func (c *connection) accompany(path string, socket *os.File) {
+	for retry := retryFirst; ; {
+		if socket != nil {
+			c.share(socket)
+			// The daemon says nothing, and closes where it does not know the process.
+			began := time.Now()
+			receive(socket)
+			c.share(nil)
+			if time.Since(began) > retryMost {
+				retry = retryFirst
+			}
+		}
+		closeFile(socket)
+		time.Sleep(retry)
+		retry = min2(2*retry, retryMost)
+		socket = c.knock(path, c.passReport)
+	}
+}
+
+func (c *connection) passReport(socket *os.File) error {
+	folder, err := os.Open("/proc/self")
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	return send(socket, reportFileMessage(), c.report, folder)
 }
 
 func min2(a, b time.Duration) time.Duration {
@@ -60,6 +90,10 @@ func (c *connection) share(socket *os.File) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	c.socket = socket
+	// It may have been given after what was said first.
+	if socket != nil && c.name != "" {
+		send(socket, nameMessage(c.name))
+	}
 }
 
 func (c *connection) setName(name string) {
@@ -84,27 +118,45 @@ type sharedMemory struct {
 	ring *ring
 }
 
-func (c *connection) register(path string) (*os.File, *sharedMemory, error) {
+// Connects, and says what is to be said first. Does not wait for an answer: it is done before main begins, so that a program that
+// fails at once has said where its last words are. nil: there is no daemon.
+func (c *connection) knock(path string, say func(socket *os.File) error) *os.File {
+	socket, err := c.connect(path)
+	if err != nil {
+		return nil
+	}
+	// A new connection has room for a few messages, and whoever starts the program must not wait for more.
+	socket.SetWriteDeadline(time.Now().Add(retryFirst))
+	if say(socket) != nil {
+		socket.Close()
+		return nil
+	}
+	socket.SetWriteDeadline(time.Time{})
+	return socket
+}
+
+// To the daemon that may be told of this process.
+func (c *connection) connect(path string) (*os.File, error) {
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_SEQPACKET|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := syscall.Connect(fd, &syscall.SockaddrUnix{Name: path}); err != nil {
 		syscall.Close(fd)
-		return nil, nil, err
+		return nil, err
 	}
 	if err := checkListener(fd, c.daemonUID); err != nil {
 		syscall.Close(fd)
-		return nil, nil, err
+		return nil, err
 	}
 	// Not blocking, so that waiting for the daemon takes no thread.
-	socket := os.NewFile(uintptr(fd), "stackd.sock")
-	shared, err := c.greet(socket)
-	if err != nil {
-		socket.Close()
-		return nil, nil, err
+	return os.NewFile(uintptr(fd), "stackd.sock"), nil
+}
+
+func closeFile(file *os.File) {
+	if file != nil {
+		file.Close()
 	}
-	return socket, shared, nil
 }
 
 // Who may write to the folder can put a socket of his own there, and would be handed this process's memory.
@@ -119,7 +171,7 @@ func checkListener(fd int, daemonUID string) error {
 	return err
 }
 
-func (c *connection) greet(socket *os.File) (*sharedMemory, error) {
+func (c *connection) sayHello(socket *os.File) error {
 	var flags uint32
 	var files []*os.File
 	for _, passed := range []struct {
@@ -138,7 +190,18 @@ func (c *connection) greet(socket *os.File) (*sharedMemory, error) {
 	name := c.name
 	c.mutex.Unlock()
 	if err := send(socket, helloMessage(flags, name), files...); err != nil {
-		return nil, err
+		return err
+	}
+	if c.report != nil {
+		return send(socket, reportFileMessage(), c.report)
+	}
+	return nil
+}
+
+// Awaits the daemon's answer.
+func (c *connection) enter(socket *os.File) (*sharedMemory, error) {
+	if socket == nil {
+		return nil, ErrNotConnected
 	}
 	answer, fds, err := receive(socket)
 	defer closeAll(fds)
@@ -147,11 +210,6 @@ func (c *connection) greet(socket *os.File) (*sharedMemory, error) {
 	}
 	if kindOf(answer) != messageWelcome || len(answer) < welcomeBytes || len(fds) == 0 {
 		return nil, errors.New("stackd: the daemon refused")
-	}
-	if c.report != nil {
-		if err := send(socket, reportFileMessage(), c.report); err != nil {
-			return nil, err
-		}
 	}
 	return &sharedMemory{mapHeartbeats(fds[0]), mapRing(fds[0], binary.LittleEndian.Uint32(answer[headerBytes:]))}, nil
 }

@@ -28,14 +28,21 @@ const Version = "0.1.0"
 var ErrNotConnected = errors.New("stackd: no daemon is connected")
 
 func init() {
-	if disabled() || hasNativeAgent() {
+	if disabled() {
+		return
+	}
+	link.report = captureCrashOutput()
+	link.daemonUID = os.Getenv("STACKD_DAEMON_UID")
+	path := socketPath()
+	if hasNativeAgent() {
+		if link.report != nil {
+			go link.accompany(path, link.knock(path, link.passReport))
+		}
 		return
 	}
 	link.name = os.Getenv("STACKD_NAME")
-	link.report = captureCrashOutput()
 	installHandler()
-	link.daemonUID = os.Getenv("STACKD_DAEMON_UID")
-	go link.run(socketPath())
+	go link.run(path, link.knock(path, link.sayHello))
 }
 
 func disabled() bool {
@@ -43,7 +50,8 @@ func disabled() bool {
 	return value != "" && value != "0"
 }
 
-// A program with cgo may run under the agent for native code, which sees all that this package would, and threads besides.
+// A program with cgo may run under the agent for native code, which sees all that this package would, and threads besides; but
+// for the panic that ends it, since Go ends a process without libc.
 func hasNativeAgent() bool {
 	maps, err := os.ReadFile("/proc/self/maps")
 	return err == nil && bytes.Contains(maps, []byte("/libstackd_agent.so"))

@@ -76,6 +76,8 @@ function watchEventLoop(limitMs = 5000) {
   const heartbeat = new Heartbeat(isMainThread ? 'event loop' : 'event loop of a worker', Math.max(limitMs, 100));
   const timer = setInterval(() => heartbeat.beat(), Math.max(limitMs / 4, 25));
   timer.unref();
+  // From its first turn on: what the program does before that may rightly take long.
+  setTimeout(() => heartbeat.beat(), 0).unref();
   loop = { timer, heartbeat };
 }
 

@@ -9,6 +9,7 @@ extern "C" {
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -183,7 +184,26 @@ class CpythonTest : public testing::Test {
     interpreter_.threads = state;
   }
 
+  stackd_managed_thread ThreadOf(uint64_t thread_self, const uint64_t* registers) const {
+    return {.pid = getpid(),
+            .tid = 1,
+            .thread_self = thread_self,
+            .regs = registers,
+            .stack_start = 0,
+            .stack_end = 0,
+            .budget = nullptr,
+            .pages = nullptr,
+            .begin_ns = now_ns_,
+            .begin_cpu_ns = stackd_clock_ns(CLOCK_THREAD_CPUTIME_ID)};
+  }
+
+  // As in a dump long after the last.
   std::vector<ManagedTrace> Walk(uint64_t thread_self = 0x1000) {
+    now_ns_ += kLong;
+    return WalkSoon(thread_self);
+  }
+
+  std::vector<ManagedTrace> WalkSoon(uint64_t thread_self = 0x1000) {
     stackd_ring_writer writer;
     auto* record = static_cast<stackd_thread_record*>(
         stackd_ring_begin(&writer, &agent_ring_, STACKD_RECORD_THREAD, sizeof(stackd_thread_record), 1));
@@ -192,7 +212,7 @@ class CpythonTest : public testing::Test {
     record->seq = 1;
     record->tid = 1;
     const uint64_t registers[STACKD_REGISTERS] = {};
-    stackd_managed_thread thread = {getpid(), 1, thread_self, registers, 0, 0, nullptr, nullptr};
+    stackd_managed_thread thread = ThreadOf(thread_self, registers);
     stackd_managed_write(&writer, &thread, &record->managed_words);
     stackd_ring_commit(&writer);
     LastThread listener;
@@ -206,12 +226,15 @@ class CpythonTest : public testing::Test {
       const auto symbol = std::ranges::find(trace.symbols, frame.key, &ManagedSymbol::key);
       lines.push_back((frame.flags & STACKD_MANAGED_BOUNDARY) != 0
                           ? "-- " + std::to_string(frame.anchor_avma)
-                          : (symbol == trace.symbols.end() ? "?" : symbol->function) + " +" +
+                          : (symbol == trace.symbols.end() ? "?" : std::string(symbol->function)) + " +" +
                                 std::to_string(frame.position));
     }
     return lines;
   }
 
+  static constexpr uint64_t kLong = 1000000000;
+  // Beyond those of the tests before, in whose memory others may be.
+  inline static uint64_t now_ns_ = stackd_clock_ns(CLOCK_MONOTONIC) + (1ull << 60);
   std::unique_ptr<Ring> ring_;
   stackd_ring agent_ring_;
   Interpreter interpreter_;
@@ -254,6 +277,64 @@ TEST_F(CpythonTest, AWalkThatFindsNoCopiesOfPagesFreeReadsTheSame) {
   ASSERT_EQ(without.size(), 1u);
   EXPECT_EQ(with[0].frames.size(), 101u);
   EXPECT_EQ(Describe(with[0]), Describe(without[0]));
+}
+
+TEST_F(CpythonTest, AThreadIsToldWhatAnotherHasJustReadOfAFunction) {
+  const auto first = Walk();
+  // Both would be seen if they were read: a text never changes.
+  strcpy(inner_name_.characters, "Shop.???");
+  strcpy(lines_.data, "???");
+  const auto second = WalkSoon();
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_EQ(second[0].status, STACKD_WALK_WHOLE);
+  EXPECT_EQ(Describe(second[0]), Describe(first[0]));
+  EXPECT_EQ(second[0].symbols[0].file, "/srv/shop.py");
+  EXPECT_EQ(second[0].symbols[0].first_line, 12u);
+  EXPECT_EQ(second[0].symbols[0].table, first[0].symbols[0].table);
+  EXPECT_EQ(Describe(Walk()[0])[0], "Shop.??? +8") << "long after";
+}
+
+TEST_F(CpythonTest, AFunctionThatTookThePlaceOfAnotherIsReadAnew) {
+  Walk();
+  Text name("pay2"), file("<string>");
+  for (int way = 0; way < 4; way++) {
+    if (way == 0) inner_code_.qualified_name = &name;
+    if (way == 1) inner_code_.file = &file;
+    if (way == 2) inner_code_.first_line = 13;
+    // Nothing but its number tells.
+    if (way == 3) inner_code_.more[0]++, strcpy(name.characters, "pay3");
+    const auto traces = WalkSoon();
+    ASSERT_EQ(traces.size(), 1u);
+    EXPECT_EQ(Describe(traces[0])[0], way == 3 ? "pay3 +8" : "pay2 +8");
+    EXPECT_EQ(traces[0].symbols[0].file, way == 0 ? "/srv/shop.py" : "<string>");
+    EXPECT_EQ(traces[0].symbols[0].first_line, way < 2 ? 12u : 13u);
+  }
+}
+
+TEST_F(CpythonTest, WhatCouldNotBeReadIsNotToldToOthers) {
+  // The name's end is where nothing is, at first.
+  char* memory = static_cast<char*>(mmap(nullptr, 2 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  Text* name = new (memory + 4096 - offsetof(Text, characters) - 8) Text("Shop.pay.elsewhere");
+  inner_code_.qualified_name = name;
+  ASSERT_EQ(mprotect(memory + 4096, 4096, PROT_NONE), 0);
+  EXPECT_NE(Describe(Walk()[0])[0], "Shop.pay.elsewhere +8");
+  ASSERT_EQ(mprotect(memory + 4096, 4096, PROT_READ), 0);
+  EXPECT_EQ(Describe(WalkSoon()[0])[0], "Shop.pay.elsewhere +8");
+  munmap(memory, 2 * 4096);
+}
+
+TEST_F(CpythonTest, AFunctionWhoseTableIsLongIsNamedInEachThread) {
+  std::vector<char> memory(sizeof(Bytes) + 2000);
+  Bytes* lines = new (memory.data()) Bytes;
+  lines->type = PyBytes_Type;
+  lines->size = 2000;
+  inner_code_.lines = lines;
+  for (int time = 0; time < 3; time++) {
+    const auto traces = WalkSoon();
+    ASSERT_EQ(traces.size(), 1u);
+    EXPECT_EQ(Describe(traces[0])[0], "Shop.pay +8");
+    EXPECT_EQ(traces[0].symbols[0].table.size(), 2000u);
+  }
 }
 
 TEST_F(CpythonTest, AFunctionThatRecursesIsNamedOnce) {
@@ -364,7 +445,7 @@ TEST_F(CpythonTest, ARingThatFillsUpIsSaidToBeFull) {
   stackd_ring_writer writer;
   ASSERT_NE(stackd_ring_begin(&writer, &agent_ring_, STACKD_RECORD_THREAD, sizeof(stackd_thread_record), 1), nullptr);
   const uint64_t registers[STACKD_REGISTERS] = {};
-  stackd_managed_thread thread = {getpid(), 1, 0x1000, registers, 0, 0, nullptr, nullptr};
+  stackd_managed_thread thread = ThreadOf(0x1000, registers);
   uint32_t words = 0;
   EXPECT_FALSE(stackd_managed_write(&writer, &thread, &words));
   EXPECT_GT(words, 100u);

@@ -49,7 +49,8 @@ class PageCopiesTest : public testing::Test {
 
   // The first byte of the page; -1: cannot be read.
   int Look(stackd_page_copies* copies, size_t page) const {
-    const unsigned char* copy = stackd_page_copy(copies, getpid(), Address(page));
+    const unsigned char* copy = stackd_page_copy_of(copies, Address(page));
+    if (copy == nullptr) copy = stackd_page_copy(copies, getpid(), Address(page));
     return copy != nullptr ? copy[0] : -1;
   }
 

@@ -69,6 +69,12 @@ constexpr int64_t kMaxCrashAgeNs = 2 * static_cast<int64_t>(STACKD_TENTATIVE_NS)
 
 std::string Number(int64_t n) { return std::to_string(n); }
 
+// A futex word that threads of the process may wait for.
+void SetSharedWord(uint32_t* word, uint32_t value) {
+  __atomic_store_n(word, value, __ATOMIC_SEQ_CST);
+  syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
 // As long as it lives no sample begins, and one that runs ends.
 class WantsCapture {
  public:
@@ -174,6 +180,9 @@ bool Agent::OnMessage(ReceivedMessage* message, AgentWish* wish) {
     case STACKD_MSG_CRASH:
       *wish = AgentWish::kCrash;
       return true;
+    case STACKD_MSG_FAULT:
+      *wish = AgentWish::kModules;
+      return true;
     default:
       return true;
   }
@@ -253,6 +262,8 @@ void Agent::LoadModules(int64_t deadline_ns, std::vector<std::string>* notes) {
     // The former map serves for the stacks of a process that has just ended.
     notes->push_back("its memory map could not be read: " + map.error().message);
   }
+  // Also if it could not be had: nobody is to wait for it any more.
+  SetSharedWord(&ring_->header()->modules_known, 1);
 }
 
 bool Agent::LoadModulesOfCrash(int64_t deadline_ns, std::vector<std::string>* notes) {
@@ -308,12 +319,7 @@ class Agent::RingListener : public RingReader::Listener {
   std::vector<CrashRecord> crashes_;
 };
 
-void Agent::SetCrashPhase(uint32_t phase) {
-  uint32_t* word = &ring_->header()->crash_phase;
-  __atomic_store_n(word, phase, __ATOMIC_SEQ_CST);
-  // Of a page that two processes share.
-  syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
+void Agent::SetCrashPhase(uint32_t phase) { SetSharedWord(&ring_->header()->crash_phase, phase); }
 
 // With ring_mutex_.
 void Agent::KeepCrash(CrashRecord record) {
@@ -361,6 +367,8 @@ bool Agent::TakeCrash() {
 }
 
 void Agent::ReleaseCrash() { SetCrashPhase(STACKD_CRASH_STORED); }
+
+void Agent::SayDumpIsRead() { SendMessage(socket_.get(), {STACKD_MSG_DUMP_READ, sizeof(stackd_message_header)}); }
 
 void Agent::SendCommand(uint32_t command, const CaptureRequest& request) {
   stackd_ring_header* header = ring_->header();
@@ -818,6 +826,11 @@ std::shared_ptr<Capture> Agent::CaptureCrash(int64_t deadline_ns, std::vector<st
   }
   thread_count_.store(static_cast<int32_t>(recording.size()));
   Finish(&recording, capture.get());
+  // Whole since the process ended, as which it has no memory any more. Of one that is held that says more.
+  if (!connected()) {
+    capture->memory = nullptr;
+    if (auto report = ReadReport()) capture->managed.reports.push_back(std::move(*report));
+  }
   if (has_turn) lock.unlock();
   wanted.reset();
   if (!in_a_hurry()) AddWaits(request.deadline_ns, capture.get());

@@ -40,7 +40,7 @@
 namespace stackd {
 
 // What a message asks of the collector.
-enum class AgentWish { kNothing, kDump, kCrash };
+enum class AgentWish { kNothing, kDump, kCrash, kModules };
 
 class Agent {
  public:
@@ -56,6 +56,7 @@ class Agent {
   bool connected() const { return connected_.load(); }
   const Ring& ring() const { return *ring_; }
   ProcessDescription Describe() const;
+  bool IsProcessOf(const ProcessFiles& files) const { return files_->IsSameProcess(files); }
 
   // Server thread. False: the message makes no sense, drop the connection. What of its fds is not taken stays in it.
   // A dump is a wish only of a process that has not asked too often.
@@ -64,6 +65,7 @@ class Agent {
 
   // Any thread; one at a time, the next waits. See Collector::CaptureProcess.
   Result<std::shared_ptr<Capture>> CaptureThreads(CaptureRequest request);
+  void SayDumpIsRead();
   // Any thread. Loads the modules that are mapped now, if nobody has, so that they are known when the process has ended.
   void LoadModulesEarly();
 

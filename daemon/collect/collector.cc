@@ -114,6 +114,12 @@ struct Collector::State {
     int64_t since_ns;
   };
 
+  // A second connection of a process, of the package of its runtime.
+  struct Companion {
+    Fd socket;
+    int agent_fd;
+  };
+
   CollectorOptions options;
   CollectorCounters counters;
   ModuleCache modules;
@@ -132,6 +138,7 @@ struct Collector::State {
   bool listener_rests = false;
   std::unordered_map<int, Stranger> strangers;
   std::unordered_map<int, std::shared_ptr<Agent>> by_socket;
+  std::unordered_map<int, Companion> companions;  // one of each agent
 
   mutable std::mutex mutex;
   std::vector<std::shared_ptr<Agent>> agents;  // oldest first
@@ -159,6 +166,10 @@ struct Collector::State {
   void Greet(int fd);
   // Takes the socket if it registers the process.
   void Register(Fd* socket, ReceivedMessage* message);
+  // Takes the socket if its process is registered.
+  void Accompany(Fd* socket, ReceivedMessage* message);
+  void ReadCompanion(int fd);
+  void CloseCompanion(int fd);
   bool MakeRoomFor(uid_t uid);
   // The file is held until the returned handle is gone. Leaves `fd` invalid if there is none.
   std::unique_ptr<HeldSpoolFile> MakeSpoolFile(const Spool::Owner& owner, Fd* fd);
@@ -271,9 +282,12 @@ void Collector::State::Register(Fd* socket, ReceivedMessage* message) {
   std::string id = NewId(*hello);
   Fd spool_fd;
   std::unique_ptr<HeldSpoolFile> spool_file = MakeSpoolFile({id, peer.uid}, &spool_fd);
-  bool welcomed = spool_fd.valid() ? SendMessage(socket->get(), welcome.header, {(*ring)->fd(), spool_fd.get()})
-                                   : SendMessage(socket->get(), welcome.header, {(*ring)->fd()});
-  if (!welcomed) return;
+  // Who has ended meanwhile may have said more, which is yet to be read.
+  if (spool_fd.valid()) {
+    SendMessage(socket->get(), welcome.header, {(*ring)->fd(), spool_fd.get()});
+  } else {
+    SendMessage(socket->get(), welcome.header, {(*ring)->fd()});
+  }
 
   counters.agents_accepted++;
   int fd = socket->get();
@@ -285,6 +299,46 @@ void Collector::State::Register(Fd* socket, ReceivedMessage* message) {
   preloader.Add(agent);
   std::lock_guard lock(mutex);
   agents.push_back(std::move(agent));
+}
+
+void Collector::State::Accompany(Fd* socket, ReceivedMessage* message) {
+  ProcessFiles files;
+  ucred peer{};
+  socklen_t peer_bytes = sizeof(peer);
+  if (message->fds.size() < 2 || !files.SetFolder(&message->fds[1])) return;
+  if (getsockopt(socket->get(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) != 0) return;
+  for (const auto& [agent_fd, agent] : by_socket) {
+    if (agent->peer_uid() != peer.uid || !agent->IsProcessOf(files)) continue;
+    const bool has_one =
+        std::ranges::any_of(companions, [&](const auto& entry) { return entry.second.agent_fd == agent_fd; });
+    AgentWish wish;
+    if (has_one || !agent->OnMessage(message, &wish)) return;
+    const int fd = socket->get();
+    companions[fd] = {std::move(*socket), agent_fd};
+    return;
+  }
+}
+
+void Collector::State::CloseCompanion(int fd) {
+  auto it = companions.find(fd);
+  epoll_ctl(epoll.get(), EPOLL_CTL_DEL, fd, nullptr);
+  DestroyElsewhere(std::make_shared<Fd>(std::move(it->second.socket)));
+  companions.erase(it);
+}
+
+void Collector::State::ReadCompanion(int fd) {
+  Agent& agent = *by_socket[companions[fd].agent_fd];
+  ReceivedMessage message;
+  ReceiveOutcome outcome = ReceiveMessage(fd, &message);
+  if (outcome == ReceiveOutcome::kNothing) return;
+  bool keep = outcome == ReceiveOutcome::kMessage;
+  AgentWish wish = AgentWish::kNothing;
+  if (keep && (message.type() == STACKD_MSG_NAME || message.type() == STACKD_MSG_DUMP_REQUEST)) {
+    keep = agent.OnMessage(&message, &wish);
+  }
+  Discard(std::move(message));
+  if (!keep) return CloseCompanion(fd);
+  if (wish == AgentWish::kDump) QueueDumpRequest(agent.id());
 }
 
 std::unique_ptr<HeldSpoolFile> Collector::State::MakeSpoolFile(const Spool::Owner& owner, Fd* fd) {
@@ -300,7 +354,10 @@ void Collector::State::Greet(int fd) {
   ReceivedMessage message;
   ReceiveOutcome outcome = ReceiveMessage(fd, &message);
   if (outcome == ReceiveOutcome::kNothing) return;
-  if (outcome == ReceiveOutcome::kMessage) Register(&strangers[fd].socket, &message);
+  if (outcome == ReceiveOutcome::kMessage) {
+    const bool is_companion = message.type() == STACKD_MSG_REPORT_FILE;
+    (this->*(is_companion ? &State::Accompany : &State::Register))(&strangers[fd].socket, &message);
+  }
   Discard(std::move(message));
   if (strangers[fd].socket.valid()) return Dismiss(fd);
   strangers.erase(fd);
@@ -314,6 +371,8 @@ void Collector::State::Close(int fd) {
     std::lock_guard lock(mutex);
     std::erase(agents, agent);
   }
+  auto companion = std::ranges::find_if(companions, [&](const auto& entry) { return entry.second.agent_fd == fd; });
+  if (companion != companions.end()) CloseCompanion(companion->first);
   epoll_ctl(epoll.get(), EPOLL_CTL_DEL, fd, nullptr);  // a capture may keep the agent, and so the socket, for a moment
   agent->OnClosed();
   crash_desk.OnEnded(std::move(agent));
@@ -332,6 +391,7 @@ void Collector::State::Read(int fd) {
     if (!keep) return Close(fd);
     if (wish == AgentWish::kDump) QueueDumpRequest(agent.id());
     if (wish == AgentWish::kCrash) crash_desk.OnCrash(by_socket[fd]);
+    if (wish == AgentWish::kModules) preloader.AddUrgent(by_socket[fd]);
   }
 }
 
@@ -362,6 +422,8 @@ void Collector::State::Serve() {
         Greet(fd);
       } else if (by_socket.contains(fd)) {
         Read(fd);
+      } else if (companions.contains(fd)) {
+        ReadCompanion(fd);
       }
     }
     CloseSilentStrangers();
@@ -469,6 +531,10 @@ Result<std::shared_ptr<Capture>> Collector::CaptureProcess(const std::string& pr
   std::shared_ptr<Agent> agent = state_->Find(process_id);
   if (agent == nullptr) return NotConnected(process_id);
   return agent->CaptureThreads(request);
+}
+
+void Collector::SayDumpIsRead(const std::string& process_id) {
+  if (std::shared_ptr<Agent> agent = state_->Find(process_id)) agent->SayDumpIsRead();
 }
 
 Result<std::vector<ThreadMotion>> Collector::ReadMotion(const std::string& process_id) const {

@@ -65,6 +65,8 @@ class Collector {
   // meanwhile (partial). Fails with kNotFound only if the process is not connected, kDeadlineExceeded if it was busy until
   // then.
   Result<std::shared_ptr<Capture>> CaptureProcess(const std::string& process_id, const CaptureRequest& request);
+  // The process that asked for a dump of itself may go on, or end: what of it was to be read is read.
+  void SayDumpIsRead(const std::string& process_id);
 
   // What follows is for noticing hangs, and costs the process's own threads nothing. All fail with kNotFound if the process
   // is not connected.

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
@@ -312,13 +313,14 @@ Fd ReportFile(const std::string& text) {
   return file;
 }
 
-bool SendReport(FakeAgent* agent, const std::string& text) {
+bool SendReport(FakeAgent* agent, const std::string& text, Fd folder = {}) {
   stackd_report_file message{};
   message.header = {STACKD_MSG_REPORT_FILE, sizeof(message)};
   message.language = static_cast<uint32_t>(Language::kGo);
   strcpy(message.title, "Go traceback");
   std::vector<Fd> files;
   files.push_back(ReportFile(text));
+  if (folder.valid()) files.push_back(std::move(folder));
   return agent->Send(message, files);
 }
 
@@ -332,6 +334,71 @@ TEST_F(CrashTest, WhatARuntimeSaidLastIsTakenUpToItsEnd) {
   ASSERT_NE(capture, nullptr);
   ASSERT_THAT(capture->managed.reports, SizeIs(1));
   EXPECT_EQ(capture->managed.reports[0].text, "panic: no\n");
+}
+
+TEST_F(CrashTest, WhatARuntimeSaidLastStandsBesideTheFaultThatItDiedOf) {
+  StartAndHandle();
+  FakeAgent agent(dir_);
+  ASSERT_EQ(agent.Register(), "");
+  ASSERT_TRUE(SendReport(&agent, "SIGSEGV: segmentation violation\n"));
+  agent.ring.header->tentative[0] = 1 + agent.WriteCrashSlots(7, 1);
+  agent.Close();
+  auto capture = AwaitCrash();
+  ASSERT_NE(capture, nullptr);
+  EXPECT_EQ(capture->crash->id[0], 7u);
+  ASSERT_THAT(capture->managed.reports, SizeIs(1));
+  EXPECT_EQ(capture->managed.reports[0].text, "SIGSEGV: segmentation violation\n");
+  EXPECT_EQ(capture->memory, nullptr);
+}
+
+bool IsClosed(const FakeAgent& agent) {
+  char byte;
+  return Eventually([&] { return recv(agent.fd(), &byte, 1, MSG_DONTWAIT) == 0; });
+}
+
+TEST_F(CrashTest, AReportMayComeByASecondConnectionOfItsProcess) {
+  StartAndHandle();
+  FakeAgent agent(dir_), companion(dir_), other(dir_);
+  ASSERT_EQ(agent.Register(), "");
+  ASSERT_TRUE(SendReport(&companion, "panic: no\n", OpenProc("", O_DIRECTORY)));
+  stackd_name name{.header = {STACKD_MSG_NAME, sizeof(name)}, .name = "orders"};
+  ASSERT_TRUE(companion.Send(name));
+  ASSERT_TRUE(Eventually([&] {
+    const auto processes = collector_->Processes();
+    return processes.size() == 1 && processes[0].display_name == "orders";
+  }));
+  // Of another process, or a second one of this: refused.
+  ASSERT_TRUE(SendReport(&other, "panic: another\n", Fd(open("/proc/1", O_RDONLY | O_DIRECTORY | O_CLOEXEC))));
+  EXPECT_TRUE(IsClosed(other));
+  FakeAgent second(dir_);
+  ASSERT_TRUE(SendReport(&second, "panic: another\n", OpenProc("", O_DIRECTORY)));
+  EXPECT_TRUE(IsClosed(second));
+  EXPECT_THAT(collector_->Processes(), SizeIs(1));
+  agent.Close();
+  auto capture = AwaitCrash();
+  ASSERT_NE(capture, nullptr);
+  ASSERT_THAT(capture->managed.reports, SizeIs(1));
+  EXPECT_EQ(capture->managed.reports[0].text, "panic: no\n");
+  EXPECT_TRUE(IsClosed(companion));
+}
+
+TEST_F(CrashTest, AProcessThatMeetsAFaultHasItsModulesLoadedAtOnce) {
+  StartAndHandle();
+  FakeAgent agent(dir_);
+  ASSERT_EQ(agent.Register(), "");
+  ASSERT_TRUE(agent.Send(stackd_message_header{STACKD_MSG_FAULT, sizeof(stackd_message_header)}));
+  std::jthread helper([&] { agent.AwaitCommand(); });
+  // Without that it would be a second.
+  const int64_t begin_ns = MonotonicNs();
+  ASSERT_TRUE(Eventually([&] { return __atomic_load_n(&agent.ring.header->modules_known, __ATOMIC_ACQUIRE) == 1; }));
+  EXPECT_LT(MonotonicNs() - begin_ns, kNsPerSecond);
+  agent.ring.header->tentative[0] = 1 + agent.WriteCrashSlots(1, 1);
+  shutdown(agent.fd(), SHUT_RDWR);
+  helper.join();
+  auto capture = AwaitCrash();
+  ASSERT_NE(capture, nullptr);
+  EXPECT_TRUE(
+      std::ranges::any_of(capture->map->mappings(), [](const Mapping& mapping) { return mapping.module != nullptr; }));
 }
 
 TEST_F(CrashTest, ARuntimeThatSaidNothingDidNotCrash) {

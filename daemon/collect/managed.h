@@ -8,14 +8,15 @@
 #include <vector>
 
 #include "daemon/base/language.h"
+#include "daemon/base/shared_text.h"
 #include "daemon/unwind/jit_code.h"
 
 namespace stackd {
 
 struct ManagedFrame {
-  std::string function;  // qualified; never empty
-  std::string file;      // empty: not known
-  int32_t line = 0;      // 0: not known
+  SharedText function;  // qualified; never empty
+  SharedText file;      // empty: not known
+  int32_t line = 0;     // 0: not known
   // An address in the native frame that runs it: at or above that frame's stack pointer, below its CFA. 0: in the same as
   // the frame before it, or not known for the whole stack.
   uint64_t anchor_avma = 0;

@@ -1,5 +1,6 @@
 #include "daemon/collect/preloader.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -11,7 +12,7 @@ namespace {
 
 constexpr int64_t kDelayNs = kNsPerSecond;
 // Between two processes, for all that register at once: of a daemon that was started again.
-constexpr std::chrono::milliseconds kPause(2);
+constexpr int64_t kPauseNs = 2 * kNsPerMs;
 
 }  // namespace
 
@@ -32,22 +33,37 @@ void Preloader::Add(std::weak_ptr<Agent> agent) {
   changed_.notify_one();
 }
 
+void Preloader::AddUrgent(std::weak_ptr<Agent> agent) {
+  std::lock_guard lock(mutex_);
+  urgent_.push_back(std::move(agent));
+  changed_.notify_one();
+}
+
 void Preloader::Run() {
   std::unique_lock lock(mutex_);
-  for (;;) {
-    changed_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
-    if (stopping_) return;
-    Task task = std::move(tasks_.front());
-    tasks_.pop_front();
-    changed_.wait_for(lock, std::chrono::nanoseconds(task.due_ns - MonotonicNs()), [this] { return stopping_; });
-    changed_.wait_for(lock, kPause, [this] { return stopping_; });
-    if (stopping_) return;
+  int64_t rests_until_ns = 0;
+  while (!stopping_) {
+    std::weak_ptr<Agent> next;
+    if (!urgent_.empty()) {
+      next = std::move(urgent_.front());
+      urgent_.pop_front();
+    } else if (tasks_.empty()) {
+      changed_.wait(lock);
+      continue;
+    } else if (int64_t wait_ns = std::max(tasks_.front().due_ns, rests_until_ns) - MonotonicNs(); wait_ns > 0) {
+      changed_.wait_for(lock, std::chrono::nanoseconds(wait_ns));
+      continue;
+    } else {
+      next = std::move(tasks_.front().agent);
+      tasks_.pop_front();
+    }
     lock.unlock();
-    if (auto agent = task.agent.lock()) {
+    if (auto agent = next.lock()) {
       agent->LoadModulesEarly();
       DestroyElsewhere(std::move(agent));
     }
     lock.lock();
+    rests_until_ns = MonotonicNs() + kPauseNs;
   }
 }
 

@@ -21,8 +21,10 @@ class Preloader {
   Preloader();
   ~Preloader();
 
-  // Does not block. In a second: a process that ends at once is spared.
+  // They do not block. In a second: a process that ends at once is spared.
   void Add(std::weak_ptr<Agent> agent);
+  // Now: one of its threads waits for that.
+  void AddUrgent(std::weak_ptr<Agent> agent);
 
  private:
   struct Task {
@@ -35,6 +37,7 @@ class Preloader {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Task> tasks_;
+  std::deque<std::weak_ptr<Agent>> urgent_;
   bool stopping_ = false;
   std::thread thread_;
 };

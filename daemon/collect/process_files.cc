@@ -48,6 +48,14 @@ bool ProcessFiles::SetMemory(Fd* fd) { return Keep(fd, S_IFREG, &mem_); }
 bool ProcessFiles::SetMaps(Fd* fd) { return Keep(fd, S_IFREG, &maps_); }
 bool ProcessFiles::SetFolder(Fd* fd) { return Keep(fd, S_IFDIR, &folder_); }
 
+// The kernel keeps the inode of a folder of procfs as long as somebody has it open.
+bool ProcessFiles::IsSameProcess(const ProcessFiles& other) const {
+  struct stat mine, theirs;
+  if (!folder_.valid() || !other.folder_.valid()) return false;
+  if (fstat(folder_.get(), &mine) != 0 || fstat(other.folder_.get(), &theirs) != 0) return false;
+  return mine.st_dev == theirs.st_dev && mine.st_ino == theirs.st_ino;
+}
+
 Result<std::vector<uint8_t>> ProcessFiles::ReadMemory(uint64_t avma, uint64_t size_bytes) const {
   if (!mem_.valid()) return Error(Code::kFailedPrecondition, "the process could not open its own memory");
   std::vector<uint8_t> bytes(size_bytes);

@@ -25,6 +25,9 @@ class ProcessFiles {
   bool SetMaps(Fd* fd);
   bool SetFolder(Fd* fd);
 
+  // Whether both folders are of one process, by the kernel's word.
+  bool IsSameProcess(const ProcessFiles& other) const;
+
   bool has_memory() const { return mem_.valid(); }
   bool has_maps() const { return maps_.valid(); }
 

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <string>
+#include <utility>
+
 namespace stackd {
 namespace {
 
@@ -16,7 +20,9 @@ ThreadRecord Record(uint32_t tid, size_t table_bytes) {
   record.seq = 1;
   record.tid = tid;
   // Room that is never touched counts, too.
-  record.managed.emplace_back().symbols.emplace_back().table.reserve(table_bytes);
+  std::string entries;
+  entries.reserve(table_bytes);
+  record.managed.emplace_back().entries = std::make_shared<const std::string>(std::move(entries));
   return record;
 }
 

@@ -574,6 +574,13 @@ TEST_F(AssembleTest, CountsTasksWithThreadsOfTheSameStack) {
   EXPECT_THAT(dump.reports(0).lines(), ElementsAre("panic: no", "", "goroutine 1 [running]:"));
 }
 
+TEST_F(AssembleTest, WhatARuntimeSaidOfAThreadThatIsGoneIsItsWholeStack) {
+  const int stack = AddStack({});
+  stacks_[stack].native.end = StackEnd{};
+  stacks_[stack].runtime_calls = {{0, {{.function = "main.fail", .language = Language::kGo}}, false}};
+  EXPECT_EQ(Assemble().stacks(0).end(), v1::Stack::ROOT);
+}
+
 TEST_F(AssembleTest, CallsAThreadWhatItsRuntimeCallsIt) {
   AddThread(1, "Thread-3", AddStack({"f"}));
   AddThread(2, "kernel's", AddStack({"g"}));

@@ -186,7 +186,9 @@ std::string StackExpander::Expand(const std::vector<RuntimeFrame>& frames, bool 
 
 std::string StackExpander::Expand(const NamedStack& stack, bool fold, v1::Stack* expanded) {
   const NativeStack& native = stack.native;
-  expanded->set_end(static_cast<v1::Stack::End>(native.end));
+  // Where nothing of a thread was left but what its runtime said, that goes to the end.
+  const bool is_said = native.end == StackEnd{} && native.frames.empty() && !stack.runtime_calls.empty();
+  expanded->set_end(static_cast<v1::Stack::End>(is_said ? StackEnd::kRoot : native.end));
   size_t gap_row = 0;
   const std::vector<Row> rows = RowsOf(stack, &gap_row);
   expanded->mutable_frames()->Reserve(static_cast<int>(rows.size()));

@@ -39,8 +39,11 @@ class Merger {
       PlaceByAnchors(managed.frames);
     } else if (!managed.interpreter_function.empty()) {
       CountOff(Activations(managed.frames), managed);
-    } else {
+    } else if (stack_.native.end == StackEnd::kRoot) {
       PutUnplaced(managed.frames);
+    } else {
+      // Of a native stack that was not unwound to its end, or is not there at all, these ran beyond.
+      Put({frame_count(), false}, managed.frames);
     }
   }
 

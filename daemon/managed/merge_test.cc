@@ -121,6 +121,13 @@ TEST(MergeTest, BehindTheEndOfATruncatedStackTheRestOfTheFramesFollows) {
             "f (_PyEval_EvalFrameDefault) call g h");
 }
 
+TEST(MergeTest, WhatARuntimeSaysOfItsCallersStandsBehindCodeThatWasNotUnwoundFurther) {
+  const ManagedStack said{.language = Language::kGo, .frames = {Python("main.fail"), Python("main.main")}};
+  EXPECT_EQ(Merged({said}, Native({"c_fails", "asmcgocall"}, StackEnd::kBadReturnAddress)),
+            "c_fails asmcgocall main.fail main.main");
+  EXPECT_EQ(Merged({said}, Native({}, StackEnd{})), "main.fail main.main");
+}
+
 TEST(MergeTest, ARuntimeThatLostItsWayIsCountedFromTheInnermostCall) {
   ManagedStack cut = Eval({Python("f"), Boundary()});
   cut.problem = "frames are missing";

@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include <algorithm>
-#include <utility>
+#include <memory>
+#include <string>
+#include <string_view>
 
 namespace stackd {
 namespace {
@@ -14,31 +16,32 @@ constexpr size_t kMaxTraces = 8;
 constexpr size_t kMaxNameBytes = 1024;
 
 template <typename T>
-bool Take(std::span<const char> entry, T* value) {
+bool Take(std::string_view entry, T* value) {
   if (entry.size() < sizeof(T)) return false;
   memcpy(value, entry.data(), sizeof(T));
   return true;
 }
 
-bool AddSymbol(std::span<const char> entry, ManagedTrace* trace) {
+bool AddSymbol(std::string_view entry, ManagedTrace* trace) {
   stackd_managed_symbol raw;
   if (!Take(entry, &raw)) return false;
-  std::span<const char> texts = entry.subspan(sizeof(raw));
+  std::string_view texts = entry.substr(sizeof(raw));
   if (texts.size() < uint64_t{raw.function_bytes} + raw.file_bytes + raw.table_bytes) return false;
   const auto text = [&](uint32_t size_bytes, size_t max_bytes) {
-    std::string result(texts.data(), std::min<size_t>(size_bytes, max_bytes));
-    texts = texts.subspan(size_bytes);
+    const std::string_view result = texts.substr(0, std::min<size_t>(size_bytes, max_bytes));
+    texts.remove_prefix(size_bytes);
     return result;
   };
   ManagedSymbol symbol{.key = raw.key, .first_line = raw.first_line, .table_format = raw.table_format};
   symbol.function = text(raw.function_bytes, kMaxNameBytes);
   symbol.file = text(raw.file_bytes, kMaxNameBytes);
   symbol.table = text(raw.table_bytes, raw.table_bytes);
-  trace->symbols.push_back(std::move(symbol));
+  trace->symbols.push_back(symbol);
   return true;
 }
 
-bool Add(const stackd_managed_entry& header, std::span<const char> entry, std::vector<ManagedTrace>* traces) {
+bool Add(const stackd_managed_entry& header, std::string_view entry, const std::shared_ptr<const std::string>& entries,
+         std::vector<ManagedTrace>* traces) {
   if (header.kind == STACKD_MANAGED_RUNTIME) {
     stackd_managed_runtime raw;
     if (!Take(entry, &raw) || traces->size() == kMaxTraces) return false;
@@ -46,7 +49,10 @@ bool Add(const stackd_managed_entry& header, std::span<const char> entry, std::v
                        .flags = header.flags,
                        .status = raw.status,
                        .version = raw.version,
-                       .instance_avma = raw.instance});
+                       .instance_avma = raw.instance,
+                       .frames = {},
+                       .symbols = {},
+                       .entries = entries});
     return true;
   }
   if (traces->empty()) return false;
@@ -61,14 +67,16 @@ bool Add(const stackd_managed_entry& header, std::span<const char> entry, std::v
 
 }  // namespace
 
-std::vector<ManagedTrace> ParseManaged(std::span<const char> entries) {
+std::vector<ManagedTrace> ParseManaged(std::span<const char> record) {
   std::vector<ManagedTrace> traces;
-  while (!entries.empty()) {
+  if (record.empty()) return traces;
+  const auto entries = std::make_shared<const std::string>(record.begin(), record.end());
+  for (std::string_view rest = *entries; !rest.empty();) {
     stackd_managed_entry header;
-    if (!Take(entries, &header)) break;
-    if (header.size_bytes < sizeof(header) || header.size_bytes % 8 != 0 || header.size_bytes > entries.size()) break;
-    if (!Add(header, entries.first(header.size_bytes), &traces)) break;
-    entries = entries.subspan(header.size_bytes);
+    if (!Take(rest, &header)) break;
+    if (header.size_bytes < sizeof(header) || header.size_bytes % 8 != 0 || header.size_bytes > rest.size()) break;
+    if (!Add(header, rest.substr(0, header.size_bytes), entries, &traces)) break;
+    rest.remove_prefix(header.size_bytes);
   }
   return traces;
 }

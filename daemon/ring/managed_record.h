@@ -9,6 +9,6 @@
 namespace stackd {
 
 // Entries that make no sense end what is taken: those before them stand.
-std::vector<ManagedTrace> ParseManaged(std::span<const char> entries);
+std::vector<ManagedTrace> ParseManaged(std::span<const char> record);
 
 }  // namespace stackd

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "stackd/ring_abi.h"
@@ -16,14 +18,16 @@ struct ManagedTraceFrame {
   int64_t position = 0;
 };
 
-// Texts are what the process says, in whatever encoding.
+// Texts are what the process says, in whatever encoding; they lie in the `entries` of the trace.
 struct ManagedSymbol {
   uint64_t key = 0;
   uint32_t first_line = 0;  // 0: not known
   uint32_t table_format = 0;
-  std::string function;
-  std::string file;
-  std::string table;
+  std::string_view function;
+  std::string_view file;
+  std::string_view table;
+
+  bool operator==(const ManagedSymbol&) const = default;
 };
 
 struct ManagedTrace {
@@ -32,8 +36,9 @@ struct ManagedTrace {
   int32_t status = 0;    // stackd_walk_status
   uint64_t version = 0;
   uint64_t instance_avma = 0;
-  std::vector<ManagedTraceFrame> frames;  // innermost first
-  std::vector<ManagedSymbol> symbols;     // the first with a key counts
+  std::vector<ManagedTraceFrame> frames;       // innermost first
+  std::vector<ManagedSymbol> symbols;          // the first with a key counts
+  std::shared_ptr<const std::string> entries;  // of the whole record
 };
 
 }  // namespace stackd

@@ -6,10 +6,9 @@ size_t BytesOf(const std::vector<ManagedTrace>& traces) {
   size_t bytes = traces.capacity() * sizeof(ManagedTrace);
   for (const ManagedTrace& trace : traces) {
     bytes += trace.frames.capacity() * sizeof(ManagedTraceFrame) + trace.symbols.capacity() * sizeof(ManagedSymbol);
-    for (const ManagedSymbol& symbol : trace.symbols) {
-      bytes += symbol.function.capacity() + symbol.file.capacity() + symbol.table.capacity();
-    }
   }
+  // All that one record said.
+  if (!traces.empty() && traces.front().entries != nullptr) bytes += traces.front().entries->capacity();
   return bytes;
 }
 

@@ -437,7 +437,7 @@ uint32_t WriteManaged(stackd_ring_writer* ring, int frames) {
                                             .function = {reinterpret_cast<uintptr_t>(kFunction), 4},
                                             .file = {reinterpret_cast<uintptr_t>(kFile), 11},
                                             .table = {0x10, 5}};  // cannot be read
-  stackd_managed_symbol(&writer, &thread, &symbol);
+  stackd_managed_symbol(&writer, &thread, &symbol, nullptr);
   return writer.words;
 }
 

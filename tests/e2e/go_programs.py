@@ -10,8 +10,8 @@ import subprocess
 from harness import ROOT
 
 SOURCES = ROOT / "tests/languages/go"
-# The oldest that is understood, the one that first has debug.SetCrashOutput, and whatever is installed.
-TOOLCHAINS = ("go1.21.13", "go1.23.12", "local")
+# The last of each release whose layout is known, and whatever is installed.
+TOOLCHAINS = ("go1.21.13", "go1.22.12", "go1.23.12", "go1.24.13", "go1.25.5", "local")
 
 
 def go_command():

@@ -3,6 +3,7 @@
     go: go1.26.8 stripped          19 goroutines as runtime.Stack has them, 97 frames
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import time
 
 import crashes
 import go_programs
-from harness import ROOT, StackdTest, die_with_parent, eventually
+from harness import AGENT, ROOT, StackdTest, die_with_parent, eventually
 
 OWN_PACKAGE = "stackd.example/go."
 
@@ -234,16 +235,42 @@ class GoTest(StackdTest):
         daemon.await_process(victim.pid)
         self.assertEqual(len(go_programs.goroutines_of(daemon.dump(victim.pid))) > 10, True)
 
+    # --- Harmless ---
+
+    def test_gos_own_tests_of_signals_and_c_end_under_the_agent_as_they_do_without(self):
+        self.start_daemon()
+        under_agent = self.dir / "under_agent"
+        under_agent.write_text(f'#!/bin/sh\nexport LD_PRELOAD={AGENT} STACKD_DIR={self.dir}\nexec "$@"\n')
+        under_agent.chmod(0o755)
+        toolchain, version = self.newest()
+        packages = ("os/signal", "os/exec", "cmd/cgo/internal/test")
+
+        def run(*flags):
+            done = go_programs.run_go(toolchain, "test", "-count=1", "-short", "-json", *flags, *packages, cgo=True, timeout=280)
+            events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+            return {(event["Package"], event.get("Test", "")): event["Action"] for event in events
+                    if event["Action"] in ("pass", "fail")}
+
+        ended = run("-exec", under_agent)
+        if "fail" in ended.values():
+            self.assertEqual(run(), ended)
+        self.assertEqual({package for package, _ in ended}, set(packages))
+        self.say(version, f"{len(ended)} of its own tests end as without the agent")
+        self.assertGreater(len(ended), 100)
+
     # --- Ends ---
 
-    def run_to_end(self, path, word, directory):
+    def run_to_end(self, path, word, directory, preload=False):
         """Exit code and what it wrote to standard error."""
         environment = {**os.environ, "STACKD_DIR": str(directory), "GOTRACEBACK": "single"}
+        if preload:
+            environment["LD_PRELOAD"] = str(AGENT)
         with subprocess.Popen([path, word], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               env=environment, preexec_fn=die_with_parent) as process:
             process.stdout.readline()
             if directory == self.dir:
-                self.daemon.await_process(process.pid)
+                # Beside the agent for native code the package has its own connection, and the name comes by that.
+                eventually("its name", lambda: self.daemon.await_process(process.pid)["displayName"] == f"ends-{word}")
             _, errors = process.communicate("\n", timeout=60)
             return process.pid, process.returncode, errors
 
@@ -266,11 +293,44 @@ class GoTest(StackdTest):
                 name = eventually("the crash is stored", lambda: self.find_crash(pid))
                 shown = self.daemon.ctl("show", name)
                 self.assertIn(function, shown.text)
+                # It is all that there is: there is nothing between which it could stand.
+                self.assertNotIn("called somewhere above", shown.text)
+                self.assertNotIn("unknown reason", shown.text)
                 self.assertIn(said, shown.text)
                 exported = self.daemon.ctl("export", name, "-f", "json").out
                 self.assertNotIn("hunter2", exported)
                 if word == "panic":
                     self.assertIn("hunter2", errors)
+
+    def test_under_the_agent_for_native_code_too_and_once(self):
+        self.daemon = self.start_daemon()
+        path = self.build(self.newest()[0], "ends", cgo=True)
+        for word, functions in (("nil", ["main.fail", "main.main"]), ("panic", ["main.fail", "main.main"]),
+                                ("c", ["c_fails", "main.fail", "main.main"])):
+            with self.subTest(end=word):
+                _, code_alone, errors_alone = self.run_to_end(path, word, "/nonexistent")
+                pid, code, errors = self.run_to_end(path, word, self.dir, preload=True)
+                self.assertEqual(code, code_alone)
+                self.assertEqual(errors.splitlines()[0], errors_alone.splitlines()[0])
+                dump = crashes.crash_of(self.daemon, pid)
+                (crashed,) = [tid for tid in dump.threads if tid == dump.resource["crash"]["tid"]]
+                self.assert_order(self.functions(dump, crashed), *functions)
+                (report,) = dump.resource["reports"]
+                self.assertIn("main.main(...)", report["lines"])
+                self.assertNotIn("hunter2", self.daemon.ctl("export", dump.name, "-f", "json").out)
+
+    def test_a_crash_in_c_right_after_the_start_has_names(self):
+        """Go ends the process by itself, when its modules are not loaded yet."""
+        self.daemon = self.start_daemon()
+        for toolchain, version in self.toolchains:
+            path = self.build(toolchain, "cgo", cgo=True)
+            for count in range(3):
+                with self.subTest(go=version, count=count):
+                    ending = crashes.run_to_end([path, "crash"], self.dir / f"{toolchain}-{count}",
+                                                crashes.environment(self.dir, GOTRACEBACK="single"))
+                    self.assertEqual("exit code 2", ending.manner)
+                    dump = crashes.crash_of(self.daemon, ending.pid)
+                    self.assert_order(dump.functions(dump.resource["crash"]["tid"]), "c_crashes", "asmcgocall")
 
     def find_crash(self, pid):
         return next((d["name"] for d in crashes.crashes(self.daemon) if d.get("process", {}).get("pid") == pid), None)

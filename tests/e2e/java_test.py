@@ -212,18 +212,12 @@ class JavaTest(StackdTest):
         self.assertTrue((folder / f"hs_err_pid{victim.pid}.log").exists())
         daemon.kill()
 
-    @each_vm()
-    def test_a_heap_that_is_exhausted_is_dumped_where_it_was(self, jdk):
-        daemon = self.start_daemon()
-        victim = self.start(jdk, "Dies", "heap", options=["-Xmx64m", f"-agentpath:{JAVA_AGENT}"], stdin="")
-        daemon.await_process(victim.pid)
-        victim.process.stdin.write(b"\n")
-        victim.process.stdin.flush()
-        victim.read_until("caught")
+    def own_dump(self, daemon, pid):
+        """That the process asked for."""
 
         def self_dumps():
             return [d for d in daemon.ctl_json("list").get("dumps", [])
-                    if d.get("trigger") == "SELF" and d["process"]["pid"] == victim.pid]
+                    if d.get("trigger") == "SELF" and d["process"]["pid"] == pid]
 
         name = eventually("a dump that the process asked for", self_dumps)[0]["name"]
 
@@ -234,11 +228,33 @@ class JavaTest(StackdTest):
             return dump if dump.threads else None
 
         # It is listed once its stacks are stored.
-        dump = eventually("its stacks are unwound", unwound)
+        return eventually("its stacks are unwound", unwound)
+
+    @each_vm()
+    def test_a_heap_that_is_exhausted_is_dumped_where_it_was(self, jdk):
+        daemon = self.start_daemon()
+        victim = self.start(jdk, "Dies", "heap", options=["-Xmx64m", f"-agentpath:{JAVA_AGENT}"], stdin="")
+        daemon.await_process(victim.pid)
+        victim.process.stdin.write(b"\n")
+        victim.process.stdin.flush()
+        victim.read_until("caught")
+
+        dump = self.own_dump(daemon, victim.pid)
         functions = {line.function for tid in dump.threads for line in java_lines(dump, tid)}
         # In release 11 the handler does not tell interpreted methods, and the thread has gone on when its stack is read.
         self.assertIn("Dies.fillHeap" if jdk.release >= 17 else "Dies.main", functions)
         victim.kill()
+        daemon.kill()
+
+    @each_vm()
+    def test_a_vm_that_ends_of_an_exhausted_heap_has_its_methods_in_the_dump(self, jdk):
+        daemon = self.start_daemon()
+        ending = run_to_end([jdk.java, "-Xmx64m", f"-agentpath:{JAVA_AGENT}", "-cp", self.classes, "Dies", "exhaust"],
+                            self.dir / f"exits-{jdk}", environment(self.dir, agent=None))
+        self.assertEqual("exit code 1", ending.manner)
+        dump = self.own_dump(daemon, ending.pid)
+        functions = {line.function for tid in dump.threads for line in java_lines(dump, tid)}
+        self.assertIn("Dies.exhaust" if jdk.release >= 17 else "Dies.main", functions)
         daemon.kill()
 
     @each_vm(at_least=11)

@@ -5,7 +5,6 @@ compared with that. The native frames between are compared by what the program m
 """
 
 import contextlib
-import glob
 import os
 import pathlib
 import re
@@ -15,6 +14,9 @@ import sys
 import time
 import unittest
 
+import go_programs
+import jdks
+import nodes
 import pythons
 from harness import ROOT, StackdTest, eventually, task_ids
 
@@ -33,9 +35,9 @@ def run(*command, **kwargs):
     return done.stdout
 
 
-def javas():
-    return {pathlib.Path(home).name: home for home in sorted(glob.glob("/usr/lib/jvm/*")) if not os.path.islink(home) and
-            os.path.exists(f"{home}/bin/javac") and os.path.exists(f"{home}/include/jni.h")}
+def jdk_with_headers():
+    return next((jdk.home for jdk in jdks.found() if os.path.exists(jdk.home / "bin/javac") and
+                 os.path.exists(jdk.home / "include/jni.h")), None)
 
 
 def last_part(function):
@@ -111,38 +113,43 @@ class MixedTest(StackdTest):
                            ["*innermost", "*called_back", "through_rust", "rust_calls_back", "*outermost", "*<module>"])
 
     def test_java_calls_cpp_which_calls_java(self):
-        if not javas():
+        home = jdk_with_headers()
+        if home is None:
             self.skipTest("there is no JDK with jni.h")
-        for name, home in javas().items():
-            with self.subTest(java=name):
-                folder = self.dir / name
-                run(f"{home}/bin/javac", "-d", folder, PROGRAMS / "Mixed.java")
-                library = folder / "libmixed.so"
-                run("g++", "-O1", "-g", "-fPIC", "-shared", f"-I{home}/include", f"-I{home}/include/linux",
-                    PROGRAMS / "mixed_java.cc", "-o", library)
-                self.check(name, [f"{home}/bin/java", "-cp", folder, "Mixed", library], "JAVA",
+        # For the oldest: the interface has not changed since.
+        run(f"{home}/bin/javac", "-source", "8", "-target", "8", "-nowarn", "-d", self.dir, PROGRAMS / "Mixed.java")
+        library = self.dir / "libmixed.so"
+        run("g++", "-O1", "-g", "-fPIC", "-shared", f"-I{home}/include", f"-I{home}/include/linux",
+            PROGRAMS / "mixed_java.cc", "-o", library)
+        for jdk in jdks.found():
+            with self.subTest(java=str(jdk)):
+                self.check(f"java {jdk}", [jdk.java, "-cp", self.dir, "Mixed", library], "JAVA",
                            ["*innermost", "*calledBack", "CallBack", "Java_Mixed_throughCpp", "*throughCpp", "*outermost",
                             "*main"])
 
     def test_go_calls_c_which_calls_go_and_both_parts_in_go_are_shown(self):
         """Go calls C on another stack, which is not the one that the thread is on: what lies there is not shown."""
-        go = find_tool("go", "/usr/local/go/bin")
-        if go is None:
-            self.skipTest("there is no go")
-        program = self.dir / "mixed_go"
-        run(go, "build", "-o", program, PROGRAMS / "mixed_go.go", env=dict(os.environ, CGO_ENABLED="1"))
-        dump = self.check(run(go, "version").split()[2], [program], "GO",
-                          ["*innermost", "*calledBack", "*cgocallback", "*outermost", "*main", "*main"])
-        self.assertIn("Go was called by C in 1 threads: the C functions lie on another stack and are not shown", dump.notes)
+        if not go_programs.toolchains():
+            self.skipTest("no Go of 1.21 to 1.26 is here, and no registry of Go modules")
+        for toolchain, version in go_programs.toolchains():
+            with self.subTest(go=version):
+                program = self.dir / f"mixed-{version}"
+                run(go_programs.go_command(), "build", "-o", program, PROGRAMS / "mixed_go.go",
+                    env=dict(os.environ, CGO_ENABLED="1", GOTOOLCHAIN=toolchain))
+                dump = self.check(version, [program], "GO",
+                                  ["*innermost", "*calledBack", "*cgocallback", "*outermost", "*main", "*main"])
+                self.assertIn("Go was called by C in 1 threads: the C functions lie on another stack and are not shown",
+                              dump.notes)
 
     def test_javascript_calls_cpp_which_calls_javascript(self):
-        node = find_tool("node")
-        if node is None:
-            self.skipTest("there is no node")
+        if not nodes.found():
+            self.skipTest("no Node.js of 18, 20, 22, 24 is here")
         addon = self.dir / "mixed.node"
         run("g++", "-O1", "-g", "-fPIC", "-shared", PROGRAMS / "mixed_node.cc", "-o", addon)
-        self.check(f"node {run(node, '--version').strip()}", [node, PROGRAMS / "mixed_node.js", addon], "JAVASCRIPT",
-                   ["*innermost", "*calledBack", "CallBack", "ThroughCpp", "*outermost"])
+        for node in nodes.found():
+            with self.subTest(node=str(node)):
+                self.check(f"node {node}", [node.path, PROGRAMS / "mixed_node.js", addon], "JAVASCRIPT",
+                           ["*innermost", "*calledBack", "CallBack", "ThroughCpp", "*outermost"])
 
 
 if __name__ == "__main__":

@@ -343,11 +343,16 @@ class Package(NodeTest):
 
     @for_each_node
     def test_a_loop_that_is_stuck_misses_its_heartbeat(self, node):
+        for after_ms in (1500, 1):  # of its beats by a timer, or before the first
+            with self.subTest(after_ms=after_ms):
+                self.check_stuck_loop(node, after_ms)
+
+    def check_stuck_loop(self, node, after_ms):
         daemon = self.the_daemon()
         victim = self.start_victim(
             node.path, "--require", self.package() / "register.js", "-e",
-            "console.log('ready'); setTimeout(function stuckLoop() { for (;;) {} }, 1500)", ready="ready", preload=False,
-            env={"STACKD_EVENT_LOOP_MS": "500"})
+            f"console.log('ready'); setTimeout(function stuckLoop() {{ for (;;) {{}} }}, {after_ms})", ready="ready",
+            preload=False, env={"STACKD_EVENT_LOOP_MS": "500"})
 
         def hang():
             reply = daemon.ctl_json("list", "--hangs")

@@ -7,6 +7,8 @@ import functools
 import os
 import pathlib
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -16,7 +18,7 @@ from xml.etree import ElementTree
 
 import pythons
 from crashes import crash_of, environment, run_to_end
-from harness import AGENT, ROOT, StackdTest, eventually
+from harness import AGENT, ROOT, StackdTest, eventually, thread_names
 
 PROGRAMS = ROOT / "tests/languages/python"
 BLOCKED = PROGRAMS / "blocked.py"
@@ -121,10 +123,11 @@ class FramesTest(PythonTest):
             if spins:
                 # Its line changes all the time.
                 self.assertEqual([line.function for line in ours], [line.function for line in lines])
-                self.assertTrue(has_gil and dump.threads[tid].get("holdsGil"), "it never lets go of the GIL for long")
+                # Nobody else wants it. (Now and then py-spy sees nobody have it, in Debian's 3.11.2.)
+                self.assertTrue(dump.threads[tid].get("holdsGil"), "it never lets go of the GIL")
             elif tid in still:
                 self.assertEqual(ours, lines, f"thread {tid}")
-                self.assertFalse(dump.threads[tid].get("holdsGil", False))
+                self.assertEqual((False, False), (has_gil, dump.threads[tid].get("holdsGil", False)))
             else:
                 continue
             compared += 1
@@ -546,6 +549,25 @@ class PackageTest(PythonTest):
                 off = self.start(installed, "-c", "print(open('/proc/self/maps').read()); print('ready', flush=True)",
                                  preload=False, env={"STACKD_DISABLE": "1"})
                 self.assertNotIn(b"libstackd_agent", off.output)
+
+    def test_a_name_that_is_given_while_the_process_is_being_registered_is_its_name(self):
+        daemon = self.start_daemon()
+        folder = self.dir / "packages"
+        shutil.copytree(ROOT / "agent/python/stackd", folder / "stackd")
+        shutil.copy(AGENT, folder / "stackd")
+        program = ("import time, stackd; stackd.install(); print('ready', flush=True); input()\n"
+                   "stackd.name_process('billing'); print('named', flush=True); time.sleep(999)")
+        os.kill(daemon.process.pid, signal.SIGSTOP)
+        try:
+            victim = self.start(self.pythons[-1], "-c", program, preload=False, stdin="", env={"PYTHONPATH": str(folder)})
+            (agent,) = [tid for tid, name in thread_names(victim.pid).items() if name == "stackd-agent"]
+            recvmsg = "47"
+            eventually("the agent waits for the daemon's answer", lambda: pathlib.Path(
+                f"/proc/{victim.pid}/task/{agent}/syscall").read_text().split()[0] == recvmsg)
+            self.assertEqual(victim.ask(""), "named")
+        finally:
+            os.kill(daemon.process.pid, signal.SIGCONT)
+        eventually("its name", lambda: daemon.await_process(victim.pid)["displayName"] == "billing", limit_s=10)
 
     def test_an_unhandled_exception_is_a_dump_of_where_it_was_raised_without_its_message(self):
         daemon = self.start_daemon()

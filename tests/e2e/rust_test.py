@@ -222,6 +222,18 @@ class RustTest(CrashTest):
         self.assertTrue(any("situations::takes_order" in function for function in functions), functions)
         self.assertNotIn("nobody-may-know", str(dump.resource))
 
+    def test_a_panic_right_after_the_start_is_dumped(self):
+        """Before the process can be registered."""
+        for name, folder in self.builds():
+            if name == "musl":  # its panics abort
+                continue
+            ending = run_to_end([folder / "situations", "dies", "panic", "alone"], self.dir / f"{name}-at-once",
+                                environment(self.dir, agent=None, RUST_BACKTRACE="0"))
+            found = eventually("a dump of the panic", lambda: self.own_dumps(ending.pid))
+            self.assertEqual(1, len(found))
+            dump = self.whole(found[0]["name"])
+            self.assertIn("situations::unwrap_none", dump.functions(dump.named("situations")))
+
     # Deaths
 
     def die(self, folder, label, *words):

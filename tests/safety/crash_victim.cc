@@ -11,6 +11,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,11 +26,16 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "stackd/ring_abi.h"
 
 namespace {
 
@@ -69,15 +75,43 @@ void Bus() {
 }
 
 // What the agent writes its records to.
-void UnmapRing() {
+std::vector<std::pair<char*, size_t>> RingMappings() {
+  std::vector<std::pair<char*, size_t>> mappings;
   FILE* maps = fopen("/proc/self/maps", "re");
   char line[512];
   while (fgets(line, sizeof(line), maps) != nullptr) {
     unsigned long start, end;
     if (strstr(line, "stackd-ring") == nullptr || sscanf(line, "%lx-%lx", &start, &end) != 2) continue;
-    munmap(reinterpret_cast<void*>(start), end - start);
+    mappings.emplace_back(reinterpret_cast<char*>(start), end - start);
   }
   fclose(maps);
+  return mappings;
+}
+
+// Of the agent's own thread: it has said so, and is in the call.
+bool HelperSleeps(const char* ring) {
+  const auto* header = reinterpret_cast<const stackd_ring_header*>(ring);
+  if (__atomic_load_n(&header->helper_sleeping, __ATOMIC_SEQ_CST) == 0) return false;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name, stat;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    if (name != "stackd-agent") continue;
+    std::getline(std::ifstream(task.path() / "stat"), stat);
+    return stat.find(") S ") != std::string::npos;
+  }
+  return false;
+}
+
+// When the agent is connected and its own thread, which would miss the ring too, sleeps.
+void UnmapRing() {
+  for (;;) {
+    const auto mappings = RingMappings();
+    if (!mappings.empty() && HelperSleeps(mappings[0].first)) {
+      for (const auto& [start, size_bytes] : mappings) munmap(start, size_bytes);
+      return;
+    }
+    sched_yield();
+  }
 }
 
 // A fault of the agent's own is not for the program's handler.

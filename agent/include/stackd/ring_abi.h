@@ -131,7 +131,9 @@ struct stackd_ring_header {
   /* Daemon -> crashing thread: `crash_phase` is a futex word, stackd_crash_phase; it only grows. The thread holds the
    * process until STORED, for as long as it may (see stackd_crash_record). */
   uint32_t crash_phase;
-  uint32_t pad4;
+  /* Daemon -> thread that met a fault: a futex word. 1: it knows what is mapped, so that a crash of this process has names
+   * also when the process is gone. */
+  uint32_t modules_known;
 
   /* Helper thread -> daemon: where in the memory of the process lies the count of SIGTERMs that it has taken, 64 bits. 0:
    * no agent that counts. (Not here: children share the ring until they know that they are none of it, and take SIGTERMs.)
@@ -158,6 +160,7 @@ STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, helper_sleeping) == 128);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, failure) == 148);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, doorbell) == 192);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, crash_phase) == 256);
+STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, modules_known) == 260);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, sigterm_count_avma) == 264);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, tentative) == 288);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, dropped) == 320);

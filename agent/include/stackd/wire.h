@@ -10,7 +10,8 @@
  *       FD_NAMES                       ---->
  *                                      <----  DESCRIBE_EPOLLS          what these epoll instances watch
  *       FD_NAMES                       ---->
- *       DUMP_REQUEST, NAME, CRASH      ---->
+ *       DUMP_REQUEST, NAME, CRASH, FAULT  -->
+ *                                      <----  DUMP_READ
  *       REPORT_FILE + fd               ---->
  *
  * The connection is the process's identity: it ends with exec and exit, and a pid in a message is a label. The fds are
@@ -19,6 +20,11 @@
  *   proc  the folder /proc/self, so that the daemon can look at a process that is stopped
  * The daemon checks that they lie on procfs. The spool fd is an empty file of the daemon's that the agent writes a crash to
  * when the daemon does not take it (spool.h); it may be absent, and then the agent makes a file of its own.
+ *
+ * Where a process has an agent for native code and the package of a runtime besides, the package has a connection of its
+ * own that begins with REPORT_FILE + fds [report, proc] and may go on with NAME and DUMP_REQUEST: the daemon knows by uid
+ * and proc which process it is. It gets no answer. It is closed where that process is not connected, or not any more; then
+ * it tries again.
  *
  * Both sides check size and type of every message; an unknown type is ignored, so that later versions may add some.
  */
@@ -50,6 +56,11 @@ enum stackd_message_type {
   STACKD_MSG_FD_NAMES = 11,
   STACKD_MSG_REPORT_FILE = 12,
   STACKD_MSG_DESCRIBE_EPOLLS = 13, /* a stackd_describe_fds */
+  /* A header alone. A handler of the program's deals with a fault, and may end the process without another word: the daemon
+   * is to load what is mapped now, while there is somebody to ask (stackd_ring_header.modules_known). From a handler. */
+  STACKD_MSG_FAULT = 14,
+  /* A header alone. Of the dump that this process asked for, all is read that lies in its memory, as Java's names do. */
+  STACKD_MSG_DUMP_READ = 15,
 };
 
 struct stackd_message_header {
@@ -167,8 +178,8 @@ struct stackd_fd_names {
   struct stackd_fd_name fds[STACKD_MAX_DESCRIBED_FDS];
 };
 
-/* A regular file in memory comes along that a runtime writes its last words to when it ends the process. The daemon reads it
- * when the connection ends, up to the first zero: if it does not begin with one, the process crashed. So it may have its
+/* A regular file in memory comes along that a runtime writes its last words to when it ends the process. The daemon reads
+ * it when the connection ends, up to the first zero: if it does not begin with one, the process crashed. So it may have its
  * size, and be sealed against growing, from the start. */
 struct stackd_report_file {
   struct stackd_message_header header;

@@ -175,7 +175,7 @@ class AsyncioTasks : public testing::Test {
     std::vector<std::string> functions;
     if (task.stack < 0) return functions;
     for (const ManagedFrame& frame : facts.task_stacks.at(static_cast<size_t>(task.stack)).frames) {
-      functions.push_back(frame.function + " " + frame.file + ":" + std::to_string(frame.line));
+      functions.push_back(frame.function.str() + " " + frame.file.str() + ":" + std::to_string(frame.line));
     }
     return functions;
   }

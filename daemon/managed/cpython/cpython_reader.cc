@@ -20,7 +20,7 @@ struct Seen {
   std::set<int32_t> gil_holders;
 };
 
-void AddTrace(int32_t tid, const ManagedTrace& trace, Seen* seen, ManagedFacts* facts) {
+void AddTrace(int32_t tid, const ManagedTrace& trace, CpythonTraceDecoder* decoder, Seen* seen, ManagedFacts* facts) {
   if (trace.status == STACKD_WALK_UNKNOWN_VERSION) {
     seen->unknown_versions.insert(trace.version);
     return;
@@ -42,7 +42,7 @@ void AddTrace(int32_t tid, const ManagedTrace& trace, Seen* seen, ManagedFacts* 
     thread.holds_gil = true;
     seen->gil_holders.insert(tid);
   }
-  ManagedStack stack = DecodeCpythonTrace(trace);
+  ManagedStack stack = decoder->Decode(trace);
   if (!stack.frames.empty() || !stack.problem.empty()) thread.stacks.push_back(std::move(stack));
 }
 
@@ -69,6 +69,7 @@ void Describe(const Seen& seen, ManagedFacts* facts) {
 
 void CpythonReader::Read(const RuntimeInput& input, ManagedFacts* facts) {
   Seen seen;
+  CpythonTraceDecoder decoder;
   size_t left_out = 0;
   for (const ThreadCapture& thread : input.capture.threads) {
     if (!thread.traces.empty() && MonotonicNs() >= input.deadline_ns) {
@@ -76,7 +77,7 @@ void CpythonReader::Read(const RuntimeInput& input, ManagedFacts* facts) {
       continue;
     }
     for (const ManagedTrace& trace : thread.traces) {
-      if (trace.runtime == STACKD_RUNTIME_CPYTHON) AddTrace(thread.tid, trace, &seen, facts);
+      if (trace.runtime == STACKD_RUNTIME_CPYTHON) AddTrace(thread.tid, trace, &decoder, &seen, facts);
     }
   }
   Describe(seen, facts);

@@ -1,7 +1,5 @@
 #include "daemon/managed/cpython/decode_trace.h"
 
-#include <map>
-#include <utility>
 #include <vector>
 
 #include "daemon/managed/cpython/line_table.h"
@@ -13,38 +11,6 @@ namespace {
 constexpr uint32_t kFirstWithAnchors = 0x30b;
 constexpr char kInterpreterFunction[] = "_PyEval_EvalFrameDefault";
 constexpr char kNameNotWritten[] = "(a function whose name found no room)";
-
-struct Names {
-  std::string function;
-  std::string file;
-  const ManagedSymbol* symbol;
-};
-
-std::map<uint64_t, Names> NamesOf(const ManagedTrace& trace) {
-  std::map<uint64_t, Names> names;
-  for (const ManagedSymbol& symbol : trace.symbols) {
-    Names& one = names[symbol.key];
-    if (one.symbol != nullptr) continue;
-    one.function = DecodeUnicode(symbol.function, symbol.table_format & 0xf);
-    one.file = DecodeUnicode(symbol.file, symbol.table_format >> 4 & 0xf);
-    one.symbol = &symbol;
-  }
-  return names;
-}
-
-ManagedFrame Decode(const ManagedTraceFrame& frame, uint32_t version, const std::map<uint64_t, Names>& names) {
-  ManagedFrame result;
-  const auto found = names.find(frame.key);
-  if (found == names.end()) {
-    result.function = kNameNotWritten;
-    return result;
-  }
-  const Names& known = found->second;
-  result.function = known.function.empty() ? kNameNotWritten : known.function;
-  result.file = known.file;
-  result.line = LineOf(version, known.symbol->first_line, known.symbol->table, frame.position);
-  return result;
-}
 
 ManagedFrame Boundary(uint64_t anchor_avma) {
   ManagedFrame boundary;
@@ -89,17 +55,48 @@ std::string WalkProblem(int32_t status) {
   }
 }
 
-ManagedStack DecodeCpythonTrace(const ManagedTrace& trace) {
+void CpythonTraceDecoder::Learn(const ManagedSymbol& symbol) {
+  Function& function = functions_[symbol.key];
+  if (function.trace == trace_) return;
+  function.trace = trace_;
+  if (function.symbol == symbol) return;
+  function.symbol = symbol;
+  function.name = DecodeUnicode(symbol.function, symbol.table_format & 0xf);
+  if (function.name.empty()) function.name = kNameNotWritten;
+  function.file = DecodeUnicode(symbol.file, symbol.table_format >> 4 & 0xf);
+  function.has_line = false;
+}
+
+ManagedFrame CpythonTraceDecoder::FrameOf(const ManagedTraceFrame& frame, uint32_t version) {
+  ManagedFrame result;
+  const auto found = functions_.find(frame.key);
+  if (found == functions_.end() || found->second.trace != trace_) {
+    static const SharedText kUnknown = kNameNotWritten;
+    result.function = kUnknown;
+    return result;
+  }
+  Function& function = found->second;
+  if (!function.has_line || function.position != frame.position) {
+    function.line = LineOf(version, function.symbol.first_line, function.symbol.table, frame.position);
+    function.position = frame.position;
+    function.has_line = true;
+  }
+  result.function = function.name;
+  result.file = function.file;
+  result.line = function.line;
+  return result;
+}
+
+ManagedStack CpythonTraceDecoder::Decode(const ManagedTrace& trace) {
+  ++trace_;
+  for (const ManagedSymbol& symbol : trace.symbols) Learn(symbol);
   const auto version = static_cast<uint32_t>(trace.version >> 16);
-  const std::map<uint64_t, Names> names = NamesOf(trace);
   ManagedStack stack;
   stack.language = Language::kPython;
   if (version < kFirstWithAnchors) stack.interpreter_function = kInterpreterFunction;
   size_t first_of_activation = 0;
   // Up to 3.10 each has a boundary of its own.
   stack.frames.reserve(version < kFirstWithAnchors ? 2 * trace.frames.size() : trace.frames.size());
-  const ManagedTraceFrame* before = nullptr;
-  size_t decoded_before = 0;
   for (const ManagedTraceFrame& frame : trace.frames) {
     if ((frame.flags & STACKD_MANAGED_BOUNDARY) != 0) {
       PlaceActivation(frame.anchor_avma, first_of_activation, &stack.frames);
@@ -107,12 +104,7 @@ ManagedStack DecodeCpythonTrace(const ManagedTrace& trace) {
       first_of_activation = stack.frames.size();
       continue;
     }
-    // A function that recurses is at the same place again and again, and to read a table of lines takes longer than a copy.
-    const bool is_again = before != nullptr && before->key == frame.key && before->position == frame.position;
-    stack.frames.push_back(is_again ? ManagedFrame(stack.frames[decoded_before]) : Decode(frame, version, names));
-    stack.frames.back().anchor_avma = 0;
-    decoded_before = stack.frames.size() - 1;
-    before = &frame;
+    stack.frames.push_back(FrameOf(frame, version));
     if (version < kFirstWithAnchors) stack.frames.push_back(Boundary(0));
   }
   stack.problem = WalkProblem(trace.status);

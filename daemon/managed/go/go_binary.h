@@ -10,18 +10,19 @@
 #include <vector>
 
 #include "daemon/base/result.h"
+#include "daemon/base/shared_text.h"
 #include "daemon/collect/process_files.h"
-#include "daemon/module/loaded_sections.h"
 #include "daemon/managed/go/go_layout.h"
 #include "daemon/managed/go/pclntab.h"
+#include "daemon/module/loaded_sections.h"
 #include "daemon/module/module.h"
 
 namespace stackd {
 
 // A function at a place in the code, innermost of inlined ones first.
 struct GoPlace {
-  std::string function;
-  std::string file;
+  SharedText function;
+  SharedText file;
   int32_t line = 0;
   bool inlined = false;     // into the next
   bool is_wrapper = false;  // made by the compiler

@@ -301,7 +301,7 @@ const std::string& GoroutineReader::CreatorAt(uint64_t go_pc) {
     // The runtime's traceback names the function whose code it is, and the line that was inlined there.
     if (!places.empty() && IsShown(places.back(), {}, false)) {
       entry->second =
-          places.back().function + " at " + BaseName(places.front().file) + ":" + std::to_string(places.front().line);
+          places.back().function.str() + " at " + BaseName(places.front().file) + ":" + std::to_string(places.front().line);
     }
   }
   used_bytes_ += sizeof(*entry) + entry->second.size();
@@ -316,7 +316,7 @@ bool GoroutineReader::IsSystem(const Goroutine& goroutine, std::span<const GoFra
   return std::none_of(frames.begin(), frames.end(), [this](const GoFrame& frame) {
     const std::vector<GoPlace>& places = PlacesAt(frame);
     return std::any_of(places.begin(), places.end(),
-                       [](const GoPlace& place) { return !place.function.starts_with("runtime."); });
+                       [](const GoPlace& place) { return !place.function.str().starts_with("runtime."); });
   });
 }
 

@@ -151,7 +151,7 @@ class Reader {
     }
     ManagedFrame& frame = goroutine.frames.emplace_back();
     frame.function = ToValidUtf8(line.substr(0, arguments));
-    Keep(frame.function + "(...)");
+    Keep(frame.function.str() + "(...)");
   }
 
   // "\t/src/main.go:12 +0x1d"

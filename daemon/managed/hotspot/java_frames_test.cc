@@ -185,7 +185,7 @@ class JavaFramesTest : public testing::Test {
     std::vector<std::string> functions;
     for (const ManagedStack& stack : thread.stacks) {
       for (const ManagedFrame& one : stack.frames) {
-        functions.push_back(one.function + ":" + std::to_string(one.line) + (one.inlined ? " inlined" : ""));
+        functions.push_back(one.function.str() + ":" + std::to_string(one.line) + (one.inlined ? " inlined" : ""));
       }
     }
     return functions;

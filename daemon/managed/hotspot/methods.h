@@ -6,6 +6,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "daemon/base/shared_text.h"
 #include "daemon/managed/hotspot/layout.h"
 #include "daemon/managed/hotspot/process_memory.h"
 
@@ -19,8 +20,8 @@ std::optional<std::string> ClassName(ProcessMemory* memory, const Layout& layout
 std::optional<std::string> PoolSymbol(ProcessMemory* memory, const Layout& layout, uint64_t pool_avma, uint32_t index);
 
 struct JavaMethod {
-  std::string function;  // "java.util.ArrayList.add"
-  std::string file;      // "ArrayList.java"
+  SharedText function;  // "java.util.ArrayList.add"
+  SharedText file;      // "ArrayList.java"
   uint64_t code_avma = 0;
   uint32_t code_bytes = 0;
   bool has_lines = false;

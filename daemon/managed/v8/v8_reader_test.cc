@@ -27,12 +27,12 @@ ManagedTraceFrame Frame(uint64_t key, int64_t position = STACKD_V8_NO_POSITION, 
   return frame;
 }
 
-ManagedSymbol Symbol(uint64_t key, std::string function, std::string file = "", uint32_t table_format = 0) {
+ManagedSymbol Symbol(uint64_t key, std::string_view function, std::string_view file = "", uint32_t table_format = 0) {
   ManagedSymbol symbol;
   symbol.key = key;
   symbol.table_format = table_format;
-  symbol.function = std::move(function);
-  symbol.file = std::move(file);
+  symbol.function = function;
+  symbol.file = file;
   return symbol;
 }
 
@@ -92,17 +92,17 @@ TEST(V8Reader, AFrameThatSharesItsPlaceWithTheNextWasCompiledIntoThat) {
 }
 
 TEST(V8Reader, NamesBecomeUtf8) {
-  using std::string_literals::operator""s;
+  using std::string_view_literals::operator""sv;
   ManagedTrace trace = Trace();
   trace.frames = {Frame(1), Frame(2), Frame(3)};
   trace.symbols = {Symbol(1,
                           "gr\xf6\xdf"
                           "e",
                           "\xe9", STACKD_V8_LATIN1 | STACKD_V8_LATIN1 << 2),
-                   Symbol(2, "\xbb\x03=\xd8\x00\xde"s, "", STACKD_V8_UTF16),
+                   Symbol(2, "\xbb\x03=\xd8\x00\xde"sv, "", STACKD_V8_UTF16),
                    Symbol(3,
                           "=\xd8"
-                          "a\0b"s,
+                          "a\0b"sv,
                           "", STACKD_V8_UTF16)};
   const ManagedFacts facts = Read(CaptureOf({trace}));
   const auto& frames = facts.threads.at(7).stacks.at(0).frames;
@@ -154,13 +154,13 @@ TEST(V8Reader, APlaceInTheTextOfAScriptBecomesALine) {
   ManagedTrace trace = Trace();
   trace.frames = {Frame(5, 2 * 9)};
   trace.symbols = {Symbol(5, "f")};
-  trace.symbols[0].table.assign(reinterpret_cast<const char*>(&facts), sizeof(facts));
+  trace.symbols[0].table = {reinterpret_cast<const char*>(&facts), sizeof(facts)};
   ProcessFiles memory;
   Fd mem(open("/proc/self/mem", O_RDONLY | O_CLOEXEC));
   ASSERT_TRUE(memory.SetMemory(&mem));
   EXPECT_EQ(Read(CaptureOf({trace}), &memory).threads.at(7).stacks.at(0).frames.at(0).line, 3);
   EXPECT_EQ(Read(CaptureOf({trace})).threads.at(7).stacks.at(0).frames.at(0).line, 0) << "without memory there is no line";
-  trace.symbols[0].table.pop_back();
+  trace.symbols[0].table.remove_suffix(1);
   EXPECT_EQ(Read(CaptureOf({trace}), &memory).threads.at(7).stacks.at(0).frames.at(0).line, 0) << "a table that is cut";
 }
 

@@ -1,7 +1,7 @@
 import java.util.ArrayList;
 import java.util.List;
 
-/** Ends as it is told, or nearly: "segv", "heap" (caught). */
+/** Ends as it is told, or nearly: "segv", "heap" (caught), "exhaust" (not caught). */
 public class Dies {
   static void writeNowhere() throws Exception {
     java.lang.reflect.Field field = sun.misc.Unsafe.class.getDeclaredField("theUnsafe");
@@ -18,10 +18,16 @@ public class Dies {
     }
   }
 
+  static void exhaust() {
+    List<byte[]> all = new ArrayList<>();
+    while (true) all.add(new byte[10_000_000]);
+  }
+
   public static void main(String[] arguments) throws Exception {
     System.out.println("ready");
     System.in.read();
     if (arguments[0].equals("segv")) writeNowhere();
+    if (arguments[0].equals("exhaust")) exhaust();
     if (arguments[0].equals("heap")) System.out.println("caught " + (fillHeap() > 0));
     System.in.read();
   }

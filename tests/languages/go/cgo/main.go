@@ -72,6 +72,9 @@ func takeTurns() {
 func waitInGo() { <-release }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "crash" {
+		C.c_crashes(nil)
+	}
 	read, _, _ := os.Pipe()
 	go throughC()
 	go blockInC(int(read.Fd()))

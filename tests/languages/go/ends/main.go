@@ -12,6 +12,9 @@ import (
 
 const secret = "hunter2"
 
+// Where it is built with cgo, and then it can run under the agent for native code.
+var failInC func() int
+
 //go:noinline
 func fail(word string) int {
 	switch word {
@@ -26,6 +29,8 @@ func fail(word string) int {
 		return overflow(1)
 	case "maps":
 		return writeMaps()
+	case "c":
+		return failInC()
 	case "deadlock":
 		select {}
 	}
