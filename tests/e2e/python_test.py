@@ -560,10 +560,10 @@ class PackageTest(PythonTest):
         os.kill(daemon.process.pid, signal.SIGSTOP)
         try:
             victim = self.start(self.pythons[-1], "-c", program, preload=False, stdin="", env={"PYTHONPATH": str(folder)})
-            (agent,) = [tid for tid, name in thread_names(victim.pid).items() if name == "stackd-agent"]
             recvmsg = "47"
-            eventually("the agent waits for the daemon's answer", lambda: pathlib.Path(
-                f"/proc/{victim.pid}/task/{agent}/syscall").read_text().split()[0] == recvmsg)
+            eventually("the agent waits for the daemon's answer", lambda: [
+                pathlib.Path(f"/proc/{victim.pid}/task/{tid}/syscall").read_text().split()[0]
+                for tid, name in thread_names(victim.pid).items() if name == "stackd-agent"] == [recvmsg])
             self.assertEqual(victim.ask(""), "named")
         finally:
             os.kill(daemon.process.pid, signal.SIGCONT)
