@@ -8,6 +8,7 @@
 #include "client/commands/commands.h"
 #include "client/exit_code.h"
 #include "client/output.h"
+#include "daemon/base/lock_graph.h"
 
 namespace stackd {
 namespace {
@@ -41,6 +42,7 @@ int main(int argc, char** argv) {
     fputs(options.error().text.c_str(), options.error().exit_code == 0 ? stdout : stderr);
     return options.error().exit_code;
   }
+  TurnOffLockGraph();
   Api api(
       {.address = options->address, .tls_ca = options->tls_ca, .tls_cert = options->tls_cert, .tls_key = options->tls_key},
       options->timeout_ms);

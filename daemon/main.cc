@@ -21,6 +21,7 @@
 #include "daemon/access/access_rules.h"
 #include "daemon/action/on_dump.h"
 #include "daemon/base/clock.h"
+#include "daemon/base/lock_graph.h"
 #include "daemon/collect/collector.h"
 #include "daemon/config/config.h"
 #include "daemon/config/version.h"
@@ -305,6 +306,7 @@ int main(int argc, char** argv) {
     fputs(config.error().text.c_str(), config.error().exit_code == 0 ? stdout : stderr);
     return config.error().exit_code;
   }
+  stackd::TurnOffLockGraph();
   const stackd::Locator locator(stackd::Locator::OfThisProcess(config->pod_info));
   stackd::StartLog(config->log_format, config->log_level, stackd::LoggedPlace(locator));
   return stackd::Run(*config, locator);

@@ -110,11 +110,12 @@ std::string StackKey(const NativeStack& stack) {
 DistinctStacks Distinct(const Capture& capture, std::vector<NativeStack> unwound) {
   DistinctStacks result;
   result.of_thread.assign(unwound.size(), -1);
+  ManagedKeys managed_keys;
   std::unordered_map<std::string, int> known;
   for (size_t i = 0; i < unwound.size(); ++i) {
     if (!capture.threads[i].has_stack && ManagedStacksOf(capture, i).empty()) continue;
-    std::string key =
-        StackKey(unwound[i]) + ManagedKey(ManagedStacksOf(capture, i), StackPointerOf(capture, i), unwound[i]);
+    std::string key = StackKey(unwound[i]);
+    key += managed_keys.Of(ManagedStacksOf(capture, i), StackPointerOf(capture, i), unwound[i]);
     auto [entry, is_new] = known.try_emplace(std::move(key), static_cast<int>(result.stacks.size()));
     if (is_new) {
       result.stacks.push_back({std::move(unwound[i]), {}});

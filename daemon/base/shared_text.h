@@ -28,6 +28,9 @@ class SharedText {
   bool empty() const { return text_ == nullptr; }
   size_t size() const { return str().size(); }
 
+  // Equal for copies of each other, and for nothing else that lives. nullptr: empty.
+  const void* identity() const { return text_.get(); }
+
   // What this copy has of the memory that they share: of all copies together it is the whole.
   size_t SharedBytes() const {
     return empty() ? 0 : (sizeof(*text_) + text_->capacity()) / static_cast<size_t>(text_.use_count());
@@ -36,8 +39,7 @@ class SharedText {
   friend bool operator==(const SharedText& a, const SharedText& b) { return a.text_ == b.text_ || a.str() == b.str(); }
   // A template, because else a literal could become either of the two.
   template <std::convertible_to<std::string_view> Text>
-    requires(!std::same_as<Text, SharedText>)
-  friend bool operator==(const SharedText& a, const Text& b) {
+  requires(!std::same_as<Text, SharedText>) friend bool operator==(const SharedText& a, const Text& b) {
     return a.str() == std::string_view(b);
   }
 

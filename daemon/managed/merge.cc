@@ -166,6 +166,9 @@ class Merger {
   std::vector<RuntimeFrame> unplaced_;
 };
 
+// What a frame adds to a key, about.
+constexpr size_t kFrameKeyBytes = 32;
+
 template <typename T>
 void AddNumber(T value, std::string* key) {
   key->append(reinterpret_cast<const char*>(&value), sizeof(value));
@@ -185,7 +188,13 @@ void MergeManaged(const std::vector<ManagedStack>& managed, uint64_t sp_avma, Na
   stack->runtime_calls = merger.Take();
 }
 
-std::string ManagedKey(const std::vector<ManagedStack>& managed, uint64_t sp_avma, const NativeStack& native) {
+uint32_t ManagedKeys::NumberOf(const SharedText& text) {
+  const auto [known, is_new] = numbers_by_identity_.try_emplace(text.identity(), 0);
+  if (is_new) known->second = numbers_.try_emplace(text.str(), static_cast<uint32_t>(numbers_.size())).first->second;
+  return known->second;
+}
+
+std::string ManagedKeys::Of(const std::vector<ManagedStack>& managed, uint64_t sp_avma, const NativeStack& native) {
   std::string key;
   if (managed.empty()) return key;
   // Not made for runtimes that give no anchors: it sorts the native frames.
@@ -200,9 +209,10 @@ std::string ManagedKey(const std::vector<ManagedStack>& managed, uint64_t sp_avm
     AddText(stack.interpreter_function, &key);
     AddNumber(stack.problem.empty(), &key);
     AddNumber(stack.frames.size(), &key);
+    key.reserve(key.size() + stack.frames.size() * kFrameKeyBytes);
     for (const ManagedFrame& frame : stack.frames) {
-      AddText(frame.function, &key);
-      AddText(frame.file, &key);
+      AddNumber(NumberOf(frame.function), &key);
+      AddNumber(NumberOf(frame.file), &key);
       AddNumber(frame.line, &key);
       AddNumber(frame.pc_avma, &key);
       AddNumber(frame.boundary, &key);

@@ -6,9 +6,13 @@
 // at the end, marked as unplaced: nothing is dropped.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
+#include "daemon/base/shared_text.h"
 #include "daemon/collect/managed.h"
 #include "daemon/group/named_stack.h"
 
@@ -17,7 +21,19 @@ namespace stackd {
 // Fills in `stack->runtime_calls`. `sp_avma`: the thread's stack pointer when it was captured.
 void MergeManaged(const std::vector<ManagedStack>& managed, uint64_t sp_avma, NamedStack* stack);
 
-// Equal for threads whose merged stacks are equal, if the program counters of their native stacks are.
-std::string ManagedKey(const std::vector<ManagedStack>& managed, uint64_t sp_avma, const NativeStack& native);
+// Keys of the threads of one capture, whose texts outlive this.
+class ManagedKeys {
+ public:
+  // Equal for threads whose merged stacks are equal, if the program counters of their native stacks are.
+  std::string Of(const std::vector<ManagedStack>& managed, uint64_t sp_avma, const NativeStack& native);
+
+ private:
+  // Of `text`: equal for equal ones.
+  uint32_t NumberOf(const SharedText& text);
+
+  std::unordered_map<std::string_view, uint32_t> numbers_;
+  // Most texts are copies of a few.
+  std::unordered_map<const void*, uint32_t> numbers_by_identity_;
+};
 
 }  // namespace stackd

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <initializer_list>
 #include <string>
 
@@ -194,22 +195,28 @@ TEST(ManagedKeyTest, DoesNotDependOnWhereAStackLies) {
   const std::vector<ManagedStack> there = {{.language = Language::kJava, .frames = {At("run", In(1) + 0x100000)}}};
   NamedStack moved = Native({"a", "b"});
   for (NativeFrame& frame : moved.native.frames) frame.cfa_avma += 0x100000;
-  const std::string key = ManagedKey(here, kStackAvma, Native({"a", "b"}).native);
-  EXPECT_EQ(ManagedKey(there, kStackAvma + 0x100000, moved.native), key);
+  ManagedKeys keys;
+  const std::string key = keys.Of(here, kStackAvma, Native({"a", "b"}).native);
+  EXPECT_EQ(keys.Of(there, kStackAvma + 0x100000, moved.native), key);
 }
 
 TEST(ManagedKeyTest, TellsApartWhatIsShownDifferently) {
   const NativeStack native = Native({"a", "b"}).native;
+  std::deque<std::vector<ManagedStack>> captured;
+  ManagedKeys keys;
   const auto key = [&](ManagedFrame frame) {
-    return ManagedKey({{.language = Language::kJava, .frames = {std::move(frame)}}}, kStackAvma, native);
+    captured.push_back({{.language = Language::kJava, .frames = {std::move(frame)}}});
+    return keys.Of(captured.back(), kStackAvma, native);
   };
   const std::string plain = key({.function = "run", .file = "A.java", .line = 1, .anchor_avma = In(0)});
+  // Texts that are no copies of each other.
+  EXPECT_EQ(key({.function = "run", .file = "A.java", .line = 1, .anchor_avma = In(0)}), plain);
   EXPECT_NE(key({.function = "ran", .file = "A.java", .line = 1, .anchor_avma = In(0)}), plain);
   EXPECT_NE(key({.function = "run", .file = "B.java", .line = 1, .anchor_avma = In(0)}), plain);
   EXPECT_NE(key({.function = "run", .file = "A.java", .line = 2, .anchor_avma = In(0)}), plain);
   EXPECT_NE(key({.function = "run", .file = "A.java", .line = 1, .anchor_avma = In(1)}), plain);
   EXPECT_NE(key({.function = "runA", .file = ".java", .line = 1, .anchor_avma = In(0)}), plain);
-  EXPECT_EQ(ManagedKey({}, kStackAvma, native), "");
+  EXPECT_EQ(keys.Of({}, kStackAvma, native), "");
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ bool Add(const stackd_managed_entry& header, std::string_view entry, const std::
 std::vector<ManagedTrace> ParseManaged(std::span<const char> record) {
   std::vector<ManagedTrace> traces;
   if (record.empty()) return traces;
-  const auto entries = std::make_shared<const std::string>(record.begin(), record.end());
+  const auto entries = std::make_shared<const std::string>(record.data(), record.size());
   for (std::string_view rest = *entries; !rest.empty();) {
     stackd_managed_entry header;
     if (!Take(rest, &header)) break;

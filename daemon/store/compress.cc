@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 namespace stackd {
 namespace {
@@ -18,12 +21,45 @@ constexpr uint64_t kMaxRatio = 1 << 15;
 struct FreeContext {
   void operator()(ZSTD_CCtx* context) const { ZSTD_freeCCtx(context); }
 };
+using Context = std::unique_ptr<ZSTD_CCtx, FreeContext>;
+
+// Making one costs more than compressing a small dump. Who compresses is mostly a thread that was made for this one dump.
+constexpr size_t kKeptContexts = 2;
+
+class Contexts {
+ public:
+  Context Take() {
+    {
+      std::lock_guard lock(mutex_);
+      if (!kept_.empty()) {
+        Context context = std::move(kept_.back());
+        kept_.pop_back();
+        return context;
+      }
+    }
+    return Context(ZSTD_createCCtx());
+  }
+
+  void GiveBack(Context context) {
+    std::lock_guard lock(mutex_);
+    if (kept_.size() < kKeptContexts) kept_.push_back(std::move(context));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Context> kept_;
+};
+
+// Never destroyed: a thread may compress until the process is gone.
+Contexts& AllContexts() {
+  static auto* const contexts = new Contexts;
+  return *contexts;
+}
 
 }  // namespace
 
 Result<std::string> Compress(std::string_view bytes) {
-  // One per thread: making one costs more than compressing a small dump.
-  thread_local const std::unique_ptr<ZSTD_CCtx, FreeContext> context(ZSTD_createCCtx());
+  Context context = AllContexts().Take();
   if (context == nullptr) return Error(Code::kResourceExhausted, "no memory to compress a dump");
   ZSTD_CCtx_setParameter(context.get(), ZSTD_c_compressionLevel, kLevel);
   ZSTD_CCtx_setParameter(context.get(), ZSTD_c_checksumFlag, 1);
@@ -31,6 +67,7 @@ Result<std::string> Compress(std::string_view bytes) {
   const size_t bound_bytes = ZSTD_compressBound(bytes.size());
   const auto frame = std::make_unique_for_overwrite<char[]>(bound_bytes);
   const size_t frame_bytes = ZSTD_compress2(context.get(), frame.get(), bound_bytes, bytes.data(), bytes.size());
+  AllContexts().GiveBack(std::move(context));
   if (ZSTD_isError(frame_bytes)) {
     return Error(Code::kInternal, std::string("cannot compress a dump: ") + ZSTD_getErrorName(frame_bytes));
   }

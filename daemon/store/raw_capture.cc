@@ -20,7 +20,7 @@
 namespace stackd {
 namespace {
 
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 
 // ThreadRecord::flags
 constexpr uint8_t kHasStack = 1, kTruncated = 2;
@@ -525,7 +525,12 @@ Result<RawCapture> ParseRaw(std::string_view bytes) {
                                                 std::to_string(raw.version()) + "; this one knows " +
                                                 std::to_string(kVersion) + ")");
   }
-  if (raw.version() != kVersion) return Damaged("it has no version");
+  if (raw.version() == 0) return Damaged("it has no version");
+  if (raw.version() < kVersion) {
+    return Error(Code::kFailedPrecondition, "the raw capture was written by an older stackd (version " +
+                                                std::to_string(raw.version()) + "; this one knows " +
+                                                std::to_string(kVersion) + ")");
+  }
   if (raw.trigger() < static_cast<int32_t>(Trigger::kRequest) || raw.trigger() > static_cast<int32_t>(Trigger::kSelf)) {
     return Damaged("its trigger is unknown");
   }

@@ -320,6 +320,11 @@ TEST(RawCapture, WhoseRuntimesSayWhatIsNotThereIsRefused) {
   EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->mutable_tasks(0)->set_kind(0); }));
   EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->mutable_waits(0)->set_kind(1); }));
   EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->mutable_runtimes(0)->set_language(7); }));
+  EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->mutable_frame_lines()->RemoveLast(); }));
+  EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->set_frame_files(0, 1000); }));
+  EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->mutable_task_stacks(0)->set_frame_count(2); }));
+  EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->mutable_task_stacks(0)->set_frame_count(4); }));
+  EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->mutable_task_stacks(0)->set_frame_count(UINT32_MAX); }));
 }
 
 TEST(RawCapture, MayBeEmpty) {
@@ -407,6 +412,16 @@ TEST(RawCapture, OfALaterVersionIsRefused) {
   ASSERT_FALSE(parsed);
   EXPECT_EQ(parsed.error().code, Code::kFailedPrecondition);
   EXPECT_NE(parsed.error().message.find("newer stackd"), std::string::npos);
+}
+
+TEST(RawCapture, OfAnEarlierVersionIsRefused) {
+  store::RawCapture raw;
+  ASSERT_TRUE(raw.ParseFromString(SerializeRaw(MakeCapture())));
+  raw.set_version(1);
+  const auto parsed = ParseRaw(raw.SerializeAsString());
+  ASSERT_FALSE(parsed);
+  EXPECT_EQ(parsed.error().code, Code::kFailedPrecondition);
+  EXPECT_NE(parsed.error().message.find("older stackd"), std::string::npos);
 }
 
 }  // namespace

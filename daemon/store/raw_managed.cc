@@ -1,5 +1,6 @@
 #include "daemon/store/raw_managed.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -9,11 +10,15 @@
 namespace stackd {
 namespace {
 
+// RawManaged::frame_flags
+constexpr uint32_t kBoundary = 1, kInlined = 2;
+
 class Writer {
  public:
   explicit Writer(store::RawManaged* raw) : raw_(*raw) { IndexOf(""); }
 
   void Write(const ManagedFacts& facts) {
+    Reserve(facts);
     for (const RuntimeDescription& runtime : facts.runtimes) Write(runtime, raw_.add_runtimes());
     for (const auto& [tid, thread] : facts.threads) Write(tid, thread, raw_.add_threads());
     for (const ManagedStack& stack : facts.task_stacks) Write(stack, raw_.add_task_stacks());
@@ -24,6 +29,21 @@ class Writer {
   }
 
  private:
+  void Reserve(const ManagedFacts& facts) {
+    size_t frames = 0;
+    for (const auto& [tid, thread] : facts.threads) {
+      for (const ManagedStack& stack : thread.stacks) frames += stack.frames.size();
+    }
+    for (const ManagedStack& stack : facts.task_stacks) frames += stack.frames.size();
+    const auto count = static_cast<int>(frames);
+    raw_.mutable_frame_functions()->Reserve(count);
+    raw_.mutable_frame_files()->Reserve(count);
+    raw_.mutable_frame_lines()->Reserve(count);
+    raw_.mutable_frame_anchors_avma()->Reserve(count);
+    raw_.mutable_frame_pcs_avma()->Reserve(count);
+    raw_.mutable_frame_flags()->Reserve(count);
+  }
+
   // Of `text` in the table of texts.
   uint32_t IndexOf(std::string_view text) {
     const auto [entry, is_new] = index_.try_emplace(text, static_cast<uint32_t>(raw_.texts_size()));
@@ -38,6 +58,7 @@ class Writer {
   };
 
   uint32_t IndexOf(std::string_view text, Column* column) {
+    if (text.empty()) return 0;
     if (text != column->text) *column = {text, IndexOf(text)};
     return column->index;
   }
@@ -66,16 +87,14 @@ class Writer {
     raw->set_language(static_cast<int32_t>(stack.language));
     raw->set_interpreter_function(IndexOf(stack.interpreter_function));
     raw->set_problem(IndexOf(stack.problem));
-    raw->mutable_frames()->Reserve(static_cast<int>(stack.frames.size()));
+    raw->set_frame_count(static_cast<uint32_t>(stack.frames.size()));
     for (const ManagedFrame& frame : stack.frames) {
-      store::RawManagedFrame* added = raw->add_frames();
-      added->set_function(IndexOf(frame.function, &functions_));
-      added->set_file(IndexOf(frame.file, &files_));
-      added->set_line(frame.line);
-      added->set_anchor_avma(frame.anchor_avma);
-      added->set_pc_avma(frame.pc_avma);
-      added->set_boundary(frame.boundary);
-      added->set_inlined(frame.inlined);
+      raw_.add_frame_functions(IndexOf(frame.function, &functions_));
+      raw_.add_frame_files(IndexOf(frame.file, &files_));
+      raw_.add_frame_lines(frame.line);
+      raw_.add_frame_anchors_avma(frame.anchor_avma);
+      raw_.add_frame_pcs_avma(frame.pc_avma);
+      raw_.add_frame_flags((frame.boundary ? kBoundary : 0) | (frame.inlined ? kInlined : 0));
     }
   }
 
@@ -115,7 +134,13 @@ class Writer {
 // Takes what fits and remembers whether all did.
 class Reader {
  public:
-  explicit Reader(const store::RawManaged& raw) : raw_(raw) {}
+  explicit Reader(const store::RawManaged& raw) : raw_(raw) {
+    const auto [least, most] =
+        std::minmax({raw.frame_functions_size(), raw.frame_files_size(), raw.frame_lines_size(),
+                     raw.frame_anchors_avma_size(), raw.frame_pcs_avma_size(), raw.frame_flags_size()});
+    frame_count_ = least;
+    fits_ = least == most;
+  }
 
   bool Read(ManagedFacts* facts) {
     for (const store::RawRuntime& runtime : raw_.runtimes()) {
@@ -129,7 +154,7 @@ class Reader {
       facts->reports.push_back({LanguageOf(report.language()), Text(report.title()), report.text()});
     }
     for (uint32_t note : raw_.notes()) facts->notes.push_back(Text(note));
-    return fits_;
+    return fits_ && next_frame_ == frame_count_;
   }
 
  private:
@@ -162,15 +187,19 @@ class Reader {
                        .frames = {},
                        .interpreter_function = Text(raw.interpreter_function()),
                        .problem = Text(raw.problem())};
-    stack.frames.reserve(static_cast<size_t>(raw.frames_size()));
-    for (const store::RawManagedFrame& frame : raw.frames()) {
-      stack.frames.push_back({.function = Text(frame.function()),
-                              .file = Text(frame.file()),
-                              .line = frame.line(),
-                              .anchor_avma = frame.anchor_avma(),
-                              .pc_avma = frame.pc_avma(),
-                              .boundary = frame.boundary(),
-                              .inlined = frame.inlined()});
+    if (raw.frame_count() > static_cast<uint32_t>(frame_count_ - next_frame_)) {
+      fits_ = false;
+      return stack;
+    }
+    stack.frames.reserve(raw.frame_count());
+    for (const int end = next_frame_ + static_cast<int>(raw.frame_count()); next_frame_ < end; ++next_frame_) {
+      stack.frames.push_back({.function = Text(raw_.frame_functions(next_frame_)),
+                              .file = Text(raw_.frame_files(next_frame_)),
+                              .line = raw_.frame_lines(next_frame_),
+                              .anchor_avma = raw_.frame_anchors_avma(next_frame_),
+                              .pc_avma = raw_.frame_pcs_avma(next_frame_),
+                              .boundary = (raw_.frame_flags(next_frame_) & kBoundary) != 0,
+                              .inlined = (raw_.frame_flags(next_frame_) & kInlined) != 0});
     }
     return stack;
   }
@@ -198,7 +227,9 @@ class Reader {
   }
 
   const store::RawManaged& raw_;
-  bool fits_ = true;
+  int frame_count_;
+  int next_frame_ = 0;
+  bool fits_;
 };
 
 }  // namespace
