@@ -10,6 +10,8 @@ import subprocess
 from harness import ROOT
 
 SOURCES = ROOT / "tests/languages/go"
+# Its goroutine answers the daemon, and moves while others stand.
+OWN_PACKAGE = "stackd.example/go."
 # The last of each release whose layout is known, and whatever is installed.
 TOOLCHAINS = ("go1.21.13", "go1.22.12", "go1.23.12", "go1.24.13", "go1.25.5", "local")
 
@@ -18,10 +20,13 @@ def go_command():
     return shutil.which("go") or ("/usr/local/go/bin/go" if os.path.exists("/usr/local/go/bin/go") else None)
 
 
+def environment_of(toolchain, cgo=False):
+    return {**os.environ, "GOTOOLCHAIN": toolchain, "CGO_ENABLED": "1" if cgo else "0", "GOFLAGS": ""}
+
+
 def run_go(toolchain, *args, cgo=False, cwd=SOURCES, **kwargs):
-    environment = {**os.environ, "GOTOOLCHAIN": toolchain, "CGO_ENABLED": "1" if cgo else "0", "GOFLAGS": ""}
-    return subprocess.run([go_command(), *map(str, args)], cwd=cwd, env=environment, capture_output=True, text=True,
-                          check=False, **kwargs)
+    return subprocess.run([go_command(), *map(str, args)], cwd=cwd, env=environment_of(toolchain, cgo), capture_output=True,
+                          text=True, check=False, **kwargs)
 
 
 @functools.cache
@@ -42,6 +47,15 @@ def build(toolchain, program, output, *flags, cgo=False):
     if built.returncode != 0:
         raise AssertionError(f"{program} by {toolchain}: {built.stderr}")
     return output
+
+
+def run_shell(toolchain, script, cwd):
+    """With this Go as `go`. The last command must end well."""
+    environment = environment_of(toolchain)
+    environment["PATH"] = f"{os.path.dirname(go_command())}:{environment['PATH']}"
+    done = subprocess.run(["sh", "-c", script], cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=600)
+    if done.returncode != 0:
+        raise AssertionError(f"by {toolchain}: {script}\n{done.stderr}")
 
 
 @dataclasses.dataclass

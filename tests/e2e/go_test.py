@@ -5,6 +5,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -13,11 +14,9 @@ import crashes
 import go_programs
 from harness import AGENT, ROOT, StackdTest, die_with_parent, eventually
 
-OWN_PACKAGE = "stackd.example/go."
-
 
 def is_own(goroutine):
-    return any(function.startswith(OWN_PACKAGE) for function, _ in goroutine.frames)
+    return any(function.startswith(go_programs.OWN_PACKAGE) for function, _ in goroutine.frames)
 
 
 # Of churn.
@@ -218,6 +217,31 @@ class GoTest(StackdTest):
         self.say(version, f"{dumps} dumps under churn, {stacks} stacks, {threads} of running goroutines, none wrong")
 
     # --- The package ---
+
+    def test_an_overlay_adds_it_to_sources_that_stay_as_they_are(self):
+        """By the commands that the package's README.md has."""
+        readme = (ROOT / "agent/go/README.md").read_text()
+        _, text = readme.split("Without a change of sources", 1)
+        commands = [line.strip() for line in text.splitlines() if line.startswith("    ")]
+        self.assertIn("-overlay=", commands[-1])
+        daemon = self.start_daemon()
+        for toolchain, version in self.toolchains:
+            with self.subTest(go=version):
+                folder = self.dir / toolchain
+                sources = folder / "sources"
+                shutil.copytree(go_programs.SOURCES / "overlaid", sources)
+                before = {path.name: path.read_bytes() for path in sources.iterdir()}
+                script = "\n".join(commands).replace("=PATH", f"={ROOT}/agent/go").replace("/tmp/", f"{folder}/")
+                go_programs.run_shell(toolchain, script, cwd=sources)
+                self.assertEqual({path.name: path.read_bytes() for path in sources.iterdir() if path.name in before}, before)
+                self.assertEqual({path.name for path in sources.iterdir()}, {*before, "program"})
+                victim = self.start(sources / "program")
+                daemon.await_process(victim.pid)
+                waiting = [g for g in go_programs.goroutines_of(daemon.dump(victim.pid)).values()
+                           if "main.waitForNobody" in (function for function, _ in g.frames)]
+                self.assertEqual([g.state for g in waiting], ["chan receive"])
+                self.say(version, "an overlay adds the package to a program that is not changed")
+                victim.kill()
 
     def test_the_kill_switch_keeps_it_away(self):
         daemon = self.start_daemon()

@@ -1,0 +1,3 @@
+module overlaid.example/program
+
+go 1.21
