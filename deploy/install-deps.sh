@@ -16,6 +16,8 @@ MINIDUMP_STACKWALK_VERSION=0.27.0
 HELM_VERSION=v3.22.0
 KUSTOMIZE_VERSION=v5.7.1
 KUBERNETES_VALIDATE_VERSION=1.37.0
+# The first supports Go 1.21 to 1.24, the second 1.25 to 1.27: tests/e2e/delve.py.
+DELVE_VERSIONS=(v1.24.2 v1.27.2)
 CACHE_BIN="${XDG_CACHE_HOME:-$HOME/.cache}/stackd/bin"
 
 BUILD_PACKAGES=(
@@ -118,6 +120,20 @@ install_from_go() {
   mkdir -p "$CACHE_BIN"
   GOBIN="$CACHE_BIN" GOFLAGS=-buildvcs=false "$go" install "$2" >&2 ||
     say "install-deps: $1 could not be built; tests that need it are skipped"
+}
+
+# Debuggers of Go, to compare with. They need a newer Go than Debian 12's too.
+install_delves() {
+  local version folder go
+  go=$(command -v go || { [[ -x /usr/local/go/bin/go ]] && echo /usr/local/go/bin/go; })
+  for version in "${DELVE_VERSIONS[@]}"; do
+    folder="${CACHE_BIN%/bin}/delve/$version"
+    [[ -x $folder/dlv ]] && continue
+    say "install-deps: building delve $version into $folder"
+    mkdir -p "$folder"
+    GOBIN="$folder" GOFLAGS=-buildvcs=false "$go" install "github.com/go-delve/delve/cmd/dlv@$version" >&2 ||
+      say "install-deps: delve $version could not be built; tests that compare with it are skipped"
+  done
 }
 
 # The API server's own judgement of manifests, and kubectl where there is none. Large, so they are built here and not in a
@@ -399,6 +415,7 @@ main() {
     install_grpcurl
     install_from_go helm "helm.sh/helm/v3/cmd/helm@$HELM_VERSION"
     install_from_go kustomize "sigs.k8s.io/kustomize/kustomize/v5@$KUSTOMIZE_VERSION"
+    install_delves
     build_from_kubernetes
     install_kubernetes_validate
     install_minidump_stackwalk

@@ -3,6 +3,7 @@
     go: go1.26.8 stripped          19 goroutines as runtime.Stack has them, 97 frames
 """
 
+import collections
 import json
 import os
 import shutil
@@ -11,8 +12,10 @@ import sys
 import time
 
 import crashes
+import delve
+import delve_compare
 import go_programs
-from harness import AGENT, ROOT, StackdTest, die_with_parent, eventually
+from harness import AGENT, ROOT, StackdTest, blocked_at, die_with_parent, eventually, task_ids
 
 
 def is_own(goroutine):
@@ -215,6 +218,86 @@ class GoTest(StackdTest):
         self.assertGreater(stacks, dumps)
         self.assertGreater(threads, dumps / 2)
         self.say(version, f"{dumps} dumps under churn, {stacks} stacks, {threads} of running goroutines, none wrong")
+
+    # --- Against Delve ---
+
+    def dump_at_rest(self, daemon, victim, in_calls, running):
+        """A dump in which so many goroutines are in system calls, at one place before and after it, and these functions run.
+        None: not yet. The package's own goroutine may be anywhere."""
+        before = {tid: blocked_at(victim.pid, tid) for tid in task_ids(victim.pid)}
+        dump = daemon.dump(victim.pid)
+        on_threads = [t for t in dump.resource["tasks"] if "tid" in t and not self.is_of_the_package(dump, t)]
+        rests = {t["tid"] for t in on_threads if t["state"] == "syscall" and before.get(t["tid"]) and
+                 before[t["tid"]] == blocked_at(victim.pid, t["tid"])}
+        runs = [self.functions(dump, t["tid"])[:1] for t in on_threads if t["tid"] not in rests]
+        return dump if len(rests) == in_calls and runs == [[function] for function in running] else None
+
+    def is_of_the_package(self, dump, task):
+        frames = dump.stacks[task["stack"]].get("frames", []) if "stack" in task else []
+        functions = [frame.get("function", "") for frame in frames] + self.functions(dump, task["tid"])
+        return any(function.startswith(go_programs.OWN_PACKAGE) for function in functions)
+
+    def compare_with_delve(self, daemon, victim, version, name, in_calls, running=()):
+        """The dump first: Delve stops the process."""
+        dlv = delve.command(version)
+        if dlv is None:
+            self.skipTest(f"no delve for {version} is here: deploy/install-deps.sh --tests builds it")
+        daemon.await_process(victim.pid)
+        dump = eventually("each goroutine is where it stays", lambda: self.dump_at_rest(daemon, victim, in_calls, running))
+        seen = delve.look(dlv, victim.pid, self.dir, delve_compare.innermost_addresses(dump))
+        self.assertTrue(victim.alive())
+        compared = delve_compare.Comparison(victim.pid, dump, seen)
+        self.assertFalse(compared.differences, f"{len(compared.differences)} differences from delve:\n" +
+                         "\n".join(compared.differences[:20]))
+        self.say(version, f"{name}: {compared.goroutines} goroutines as delve has them, {compared.on_threads} of them on threads"
+                          f" too: {compared.frames} frames of its, {compared.reasons.total()} differ for a reason")
+        return compared
+
+    def say_reasons(self, reasons):
+        for reason, count in sorted(reasons.items()):
+            print(f"       {count} differences: {reason}", file=sys.stderr, flush=True)
+
+    def test_goroutines_that_wait_are_as_delve_has_them(self):
+        """In channels, mutexes (two in a deadlock), a select, a sleep, system calls; inlined frames, generics, deferred calls."""
+        daemon = self.start_daemon()
+        reasons = collections.Counter()
+        for toolchain, version in self.toolchains:
+            for kind, flags in (("", ()), ("pie", ("-buildmode=pie",))):
+                with self.subTest(go=version, kind=kind):
+                    victim = self.start(self.build(toolchain, "states", *flags, cgo=kind == "pie"))
+                    compared = self.compare_with_delve(daemon, victim, version, f"states {kind}".strip(), in_calls=2)
+                    self.assertEqual(compared.goroutines, 20)
+                    reasons += compared.reasons
+                    victim.kill()
+        self.say_reasons(reasons)
+
+    def test_goroutines_that_run_are_as_delve_has_them(self):
+        """One never gives way, the others are in system calls: all of them on threads."""
+        daemon = self.start_daemon()
+        reasons = collections.Counter()
+        for toolchain, version in self.toolchains:
+            with self.subTest(go=version):
+                victim = self.start(self.build(toolchain, "threads"), "10", "spin", env={"GODEBUG": "asyncpreemptoff=1",
+                                                                                      "GOMAXPROCS": "2"})
+                compared = self.compare_with_delve(daemon, victim, version, "threads", 10, ["main.turn"])
+                self.assertEqual((compared.goroutines, compared.on_threads), (11, 11))
+                reasons += compared.reasons
+                victim.kill()
+        self.say_reasons(reasons)
+
+    def test_goroutines_that_call_c_and_are_called_by_it_are_as_delve_has_them(self):
+        daemon = self.start_daemon()
+        reasons = collections.Counter()
+        for toolchain, version in self.toolchains:
+            for how, running in (((), ()), (("spin",), ("main.spin",))):
+                with self.subTest(go=version, how=how):
+                    victim = self.start_victim(self.build(toolchain, "cgo", cgo=True), *how, stdin="",
+                                               env={"GODEBUG": "asyncpreemptoff=1"})
+                    compared = self.compare_with_delve(daemon, victim, version, " ".join(("cgo", *how)), 2, running)
+                    self.assertEqual(compared.goroutines, 4)
+                    reasons += compared.reasons
+                    victim.kill()
+        self.say_reasons(reasons)
 
     # --- The package ---
 
