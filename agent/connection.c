@@ -61,6 +61,8 @@ static bool is_whole(const union stackd_message* message) {
     case STACKD_MSG_DESCRIBE_EPOLLS:
       return header->size_bytes >= sizeof(struct stackd_describe_fds) &&
              message->describe_fds.fd_count <= STACKD_MAX_DESCRIBED_FDS;
+    case STACKD_MSG_DESCRIBE_TASKS:
+      return header->size_bytes >= sizeof(struct stackd_describe_tasks);
     default:
       return true;
   }

@@ -21,6 +21,7 @@ union stackd_message {
   struct stackd_reject reject;
   struct stackd_open_file open_file;
   struct stackd_describe_fds describe_fds;
+  struct stackd_describe_tasks describe_tasks;
 };
 
 /* Connects and registers: returns when the daemon has sent a ring. 0 or a negative errno; -EPROTO if it refused. */

@@ -27,6 +27,7 @@
 #include "agent/sample.h"
 #include "agent/sigterm.h"
 #include "agent/spool_writer.h"
+#include "agent/task_source.h"
 #include "agent/thread_table.h"
 
 #define MS 1000000ull
@@ -65,6 +66,7 @@ static struct stackd_crash_link crash_link;
 static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stackd_own_fd shared_socket = {-1, 0, 0};
 static char process_name[64];
+static stackd_task_source_fn* task_source;
 
 /* Written in turn: a thread that crashes may be copying the other. */
 static struct stackd_hello hellos[2];
@@ -90,11 +92,18 @@ static void send_name(void) {
   stackd_connection_send(&shared_socket, &message.header, -1, MSG_DONTWAIT);
 }
 
+/* With shared_lock. */
+static void send_has_tasks(void) {
+  struct stackd_message_header message = {STACKD_MSG_HAS_TASKS, sizeof(message)};
+  stackd_connection_send(&shared_socket, &message, -1, MSG_DONTWAIT);
+}
+
 static void share_socket(struct stackd_own_fd socket) {
   pthread_mutex_lock(&shared_lock);
   shared_socket = socket;
   /* It may have been given after HELLO was written. */
   if (socket.fd >= 0 && process_name[0] != 0) send_name();
+  if (socket.fd >= 0 && task_source != NULL) send_has_tasks();
   pthread_mutex_unlock(&shared_lock);
 }
 
@@ -122,6 +131,22 @@ static void describe_fds(const struct stackd_describe_fds* request) {
   static struct stackd_fd_names names;
   stackd_fd_names(request, &names);
   stackd_connection_send(&connection.socket, &names.header, -1, 0);
+}
+
+static void describe_tasks(const struct stackd_describe_tasks* request) {
+  pthread_mutex_lock(&shared_lock);
+  stackd_task_source_fn* source = task_source;
+  pthread_mutex_unlock(&shared_lock);
+  unsigned limit_ms = request->limit_ms < STACKD_MAX_TASK_LIMIT_MS ? request->limit_ms : STACKD_MAX_TASK_LIMIT_MS;
+  int fd = stackd_task_table(source, limit_ms);
+  struct stackd_tasks reply;
+  memset(&reply, 0, sizeof(reply));
+  reply.header.type = STACKD_MSG_TASKS;
+  reply.header.size_bytes = sizeof(reply);
+  reply.request_id = request->request_id;
+  if (fd < 0) reply.error = fd;
+  stackd_connection_send(&connection.socket, &reply.header, fd, 0);
+  if (fd >= 0) stackd_own_fd_drop(fd);
 }
 
 static void count_one(uint32_t* word) {
@@ -208,6 +233,7 @@ static void serve(void) {
       if (message.header.type == STACKD_MSG_OPEN_FILE) open_file(&message.open_file);
       if (message.header.type == STACKD_MSG_DESCRIBE_FDS) describe_fds(&message.describe_fds);
       if (message.header.type == STACKD_MSG_DESCRIBE_EPOLLS) describe_fds(&message.describe_fds);
+      if (message.header.type == STACKD_MSG_DESCRIBE_TASKS) describe_tasks(&message.describe_tasks);
       if (message.header.type == STACKD_MSG_DUMP_READ) count_one(&dumps_read);
     }
     __atomic_store_n(&header->helper_sleeping, 0, __ATOMIC_RELAXED);
@@ -344,6 +370,7 @@ void stackd_helper_reset_after_fork(void) {
   stackd_thread_table_reset_after_fork();
   stackd_dump_reset_after_fork();
   pthread_mutex_init(&shared_lock, NULL);
+  task_source = NULL;
   /* The ring is not mapped here (MADV_DONTFORK); the socket is the parent's. */
   stackd_connection_close(&connection);
   for (int i = 0; i < 2; i++) stackd_own_fd_close(&spools[i]);
@@ -359,6 +386,13 @@ void stackd_helper_set_name(const char* name) {
   memcpy(process_name, padded, sizeof(process_name));
   for (int i = 0; i < 2; i++) memcpy(hellos[i].name, process_name, sizeof(hellos[i].name));
   send_name();
+  pthread_mutex_unlock(&shared_lock);
+}
+
+void stackd_helper_set_task_source(stackd_task_source_fn* source) {
+  pthread_mutex_lock(&shared_lock);
+  task_source = source;
+  if (source != NULL) send_has_tasks();
   pthread_mutex_unlock(&shared_lock);
 }
 

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "agent/process.h"
+#include "stackd/agent.h"
 
 /* Starts the thread. `settings` and `files` must stay. `after_fork`: waits a moment before it registers, since most
  * children exec at once. 0 or a negative errno. */
@@ -20,6 +21,9 @@ void stackd_helper_reset_after_fork(void);
 
 /* At most 63 bytes; tells the daemon if there is one. Any thread. */
 void stackd_helper_set_name(const char* name);
+
+/* Tells the daemon if there is one. Any thread. */
+void stackd_helper_set_task_source(stackd_task_source_fn* source);
 
 /* Any thread: asks the daemon for a dump; waits until one that began after the call is over. 0, -ENOTCONN or -ETIMEDOUT. */
 int stackd_helper_request_dump(int timeout_ms);

@@ -178,4 +178,11 @@ EXPORT int stackd_name_thread(const char* name) {
 
 EXPORT int stackd_dump_now(int timeout_ms) { return stackd_helper_request_dump(timeout_ms); }
 
+EXPORT int stackd_set_task_source(stackd_task_source_fn* source) {
+  /* Asked for before stackd_install() may be called: the source may be there first. */
+  if (stackd_is_disabled()) return -ECANCELED;
+  stackd_helper_set_task_source(source);
+  return 0;
+}
+
 EXPORT const char* stackd_version(void) { return "0.1.0"; }

@@ -74,9 +74,13 @@ static void read_place(struct stackd_settings* settings) {
   }
 }
 
-int stackd_settings_read(struct stackd_settings* settings) {
+bool stackd_is_disabled(void) {
   const char* disable = getenv("STACKD_DISABLE");
-  if (disable != NULL && disable[0] != '\0' && strcmp(disable, "0") != 0) return -ECANCELED;
+  return disable != NULL && disable[0] != '\0' && strcmp(disable, "0") != 0;
+}
+
+int stackd_settings_read(struct stackd_settings* settings) {
+  if (stackd_is_disabled()) return -ECANCELED;
   const char* dir = getenv("STACKD_DIR");
   if (dir == NULL || dir[0] == '\0') dir = kDefaultDir;
   stackd_copy_string(settings->dir, sizeof(settings->dir), dir);

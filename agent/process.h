@@ -3,6 +3,7 @@
 #define STACKD_PROCESS_H_
 
 #include <pthread.h>
+#include <stdbool.h>
 
 #include "agent/own_fd.h"
 #include "stackd/wire.h"
@@ -18,6 +19,9 @@ struct stackd_settings {
   char place[STACKD_PLACE_BYTES];
   uint32_t place_bytes;
 };
+
+/* Whether the environment says that there is to be no agent. */
+bool stackd_is_disabled(void);
 
 /* From the environment (agent.h). 0; -ECANCELED if the agent is switched off; -EINVAL for a value that cannot be used. */
 int stackd_settings_read(struct stackd_settings* settings);

@@ -128,10 +128,22 @@ DistinctStacks Distinct(const Capture& capture, std::vector<NativeStack> unwound
 
 // Behind naming: an interpreter is found by the names of its functions.
 void Merge(const Capture& capture, DistinctStacks* distinct) {
-  for (size_t i = 0; i < distinct->stacks.size(); ++i) {
+  for (size_t i = 0; i < distinct->first_thread.size(); ++i) {
     const size_t thread = distinct->first_thread[i];
     const std::vector<ManagedStack>& managed = ManagedStacksOf(capture, thread);
     if (!managed.empty()) MergeManaged(managed, StackPointerOf(capture, thread), &distinct->stacks[i]);
+  }
+}
+
+// Behind those of threads. They were unwound in the process, by whoever ran the task.
+void AddTaskStacks(const ManagedFacts& managed, DistinctStacks* distinct) {
+  for (const NativeTaskStack& task : managed.native_task_stacks) {
+    NativeStack native{.frames = {}, .end = task.cut ? StackEnd::kFrameLimit : StackEnd::kRoot};
+    native.frames.reserve(task.return_avmas.size());
+    for (uint64_t avma : task.return_avmas) {
+      native.frames.push_back({.pc_avma = avma, .cfa_avma = 0, .origin = FrameOrigin::kCfi});
+    }
+    distinct->stacks.push_back({std::move(native), {}});
   }
 }
 
@@ -431,6 +443,7 @@ Pipeline::State::Made Pipeline::State::Assemble(const Capture& capture, int64_t 
   if (earlier != nullptr) KeepLonger(*earlier, capture, &unwound);
   DistinctStacks distinct = Distinct(capture, std::move(unwound));
   const int64_t unwound_ns = MonotonicNs();
+  AddTaskStacks(capture.managed, &distinct);
   Name(capture, deadline_ns, &distinct.stacks);
   if (earlier != nullptr) KeepBetter(*earlier, &distinct.stacks);
   Merge(capture, &distinct);

@@ -52,6 +52,10 @@ constexpr int kMaxErrno = 4095;
 constexpr size_t kMaxPolledFds = 20'000;
 constexpr int64_t kFdNamesNs = 50 * kNsPerMs;
 constexpr int64_t kCrashFdNamesNs = 10 * kNsPerMs;
+// Tasks say where they wait when they are run next: one whose worker is blocked never does. The process has 100 ms more to
+// write down what they said (stackd_task_source_fn).
+constexpr int64_t kAskTasksNs = 50 * kNsPerMs;
+constexpr int64_t kTellTasksNs = 120 * kNsPerMs;
 // Until threads that had been asked sleep again and that was seen: longer only where they wait for a core.
 constexpr int64_t kMinConfirmWaitsNs = 100 * kNsPerMs;
 constexpr int64_t kMaxConfirmWaitsNs = 500 * kNsPerMs;
@@ -103,6 +107,7 @@ Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessDescri
       has_handler_((hello.flags & STACKD_HELLO_NO_HANDLER) == 0),
       is_goroutine_((hello.flags & STACKD_HELLO_GOROUTINE) != 0),
       fd_names_(socket_.get()),
+      task_tables_(socket_.get()),
       loader_(files_.get(), modules, FieldText(hello.exe),
               [this](const std::vector<std::string>& paths, int64_t deadline_ns) { return OpenFiles(paths, deadline_ns); }),
       reader_(ring_.get()),
@@ -172,6 +177,12 @@ bool Agent::OnMessage(ReceivedMessage* message, AgentWish* wish) {
     case STACKD_MSG_FD_NAMES:
       fd_names_.OnAnswer(*message);
       return true;
+    case STACKD_MSG_HAS_TASKS:
+      task_tables_.OnHasTasks();
+      return true;
+    case STACKD_MSG_TASKS:
+      task_tables_.OnAnswer(message);
+      return true;
     case STACKD_MSG_DUMP_REQUEST:
       *wish = MayAskForDump() ? AgentWish::kDump : AgentWish::kNothing;
       return true;
@@ -222,6 +233,7 @@ void Agent::OnClosed() {
     files_changed_.notify_all();
   }
   fd_names_.OnClosed();
+  task_tables_.OnClosed();
   reader_.Interrupt();
 }
 
@@ -563,7 +575,21 @@ Result<std::shared_ptr<Capture>> Agent::CaptureThreads(CaptureRequest request) {
   lock.unlock();
   wanted.reset();
   AddWaits(request.deadline_ns, capture.get());
+  // Behind that: threads run tasks for it, and would not be found waiting where they were captured.
+  if (request.only_tid == 0) AddTasks(request.deadline_ns, capture.get());
   return capture;
+}
+
+void Agent::AddTasks(int64_t deadline_ns, Capture* capture) {
+  if (!connected() || !task_tables_.has_tasks() || IsStopped()) return;
+  const int64_t now_ns = MonotonicNs();
+  const int64_t left_ns = std::clamp(deadline_ns - now_ns, kWaitFactsGraceNs, kAskTasksNs + kTellTasksNs);
+  auto table = task_tables_.Ask(now_ns + std::min(kAskTasksNs, left_ns / 2), now_ns + left_ns);
+  if (table) {
+    capture->task_table = std::move(*table);
+  } else {
+    capture->notes.push_back("its tasks are missing: " + table.error().message);
+  }
 }
 
 void Agent::AddWaits(int64_t deadline_ns, Capture* capture) {
@@ -833,6 +859,10 @@ std::shared_ptr<Capture> Agent::CaptureCrash(int64_t deadline_ns, std::vector<st
   }
   if (has_turn) lock.unlock();
   wanted.reset();
+  if (task_tables_.has_tasks()) {
+    capture->notes.push_back(
+        "its tasks are missing: to say where they wait they would have to run on, in a process that crashed");
+  }
   if (!in_a_hurry()) AddWaits(request.deadline_ns, capture.get());
   return capture;
 }

@@ -32,6 +32,7 @@
 #include "daemon/collect/process_files.h"
 #include "daemon/collect/recording.h"
 #include "daemon/collect/spool_intake.h"
+#include "daemon/collect/task_tables.h"
 #include "daemon/collect/wait_sample.h"
 #include "daemon/ring/ring.h"
 #include "daemon/ring/ring_reader.h"
@@ -122,6 +123,7 @@ class Agent {
   // Reads the locks of `capture` anew, while the others sleep.
   void DropEndedCircles(std::vector<ThreadCall> calls, int64_t deadline_ns, Capture* capture);
   void AddFdNames(int64_t deadline_ns, Capture* capture);
+  void AddTasks(int64_t deadline_ns, Capture* capture);
   bool IsStopped() const;
   // Gives a status to each thread that the kernel lists and nobody spoke for.
   void AccountForTheRest(const CaptureRequest& request, Recording* recording);
@@ -169,6 +171,7 @@ class Agent {
   std::optional<RuntimeReport> crash_report_;
 
   FdNames fd_names_;
+  TaskTables task_tables_;
 
   // Of the capturing thread.
   std::timed_mutex capture_mutex_;

@@ -120,6 +120,8 @@ struct Capture {
   std::shared_ptr<const AddressMap> map;
   // Of the process, as long as it lives; nullptr where it may not be read. Not stored.
   std::shared_ptr<const MemoryReader> memory;
+  // A stackd_task_table with its records, as the process wrote it; not stored: ManagedFacts say what it means.
+  std::string task_table;
   ManagedFacts managed;
   // What is missing and why, one sentence each.
   std::vector<std::string> notes;

@@ -45,7 +45,7 @@ struct ManagedThread {
 };
 
 // Numbers as in stackd.v1.Task.Kind.
-enum class ManagedTaskKind : uint8_t { kGoroutine = 1, kVirtualThread = 2, kAsyncioTask = 3 };
+enum class ManagedTaskKind : uint8_t { kGoroutine = 1, kVirtualThread = 2, kAsyncioTask = 3, kTokioTask = 4 };
 
 struct ManagedTask {
   ManagedTaskKind kind = ManagedTaskKind::kGoroutine;
@@ -53,15 +53,23 @@ struct ManagedTask {
   std::string name;
   std::string state;
   std::string wait_reason;
-  int64_t wait_ns = -1;     // for which it had waited; -1: not known
-  int32_t tid = 0;          // that runs it; 0: none
-  int32_t stack = -1;       // index into ManagedFacts::task_stacks
+  int64_t wait_ns = -1;  // for which it had waited; -1: not known
+  int32_t tid = 0;       // that runs it; 0: none
+  int32_t stack = -1;    // index into ManagedFacts::task_stacks
+  // Indices into ManagedFacts::native_task_stacks: one for each thing that it waits for. Then `stack` is -1.
+  std::vector<int32_t> native_stacks;
   std::string created_by;   // "main.serve at server.go:31"
   uint64_t creator_id = 0;  // 0: not known
 };
 
 // A thread waits for a lock that a runtime knows. Numbers as in stackd.v1.Wait.Kind.
 enum class ManagedLockKind : uint8_t { kGil = 26, kMonitor = 27 };
+
+// Where a task of native code waits: return addresses, innermost first.
+struct NativeTaskStack {
+  std::vector<uint64_t> return_avmas;
+  bool cut = false;  // there were more
+};
 
 struct ManagedWait {
   ManagedLockKind kind = ManagedLockKind::kMonitor;
@@ -85,8 +93,9 @@ struct RuntimeReport {
 
 struct ManagedFacts {
   std::vector<RuntimeDescription> runtimes;
-  std::map<int32_t, ManagedThread> threads;  // by tid
-  std::vector<ManagedStack> task_stacks;     // distinct
+  std::map<int32_t, ManagedThread> threads;         // by tid
+  std::vector<ManagedStack> task_stacks;            // distinct
+  std::vector<NativeTaskStack> native_task_stacks;  // distinct
   std::vector<ManagedTask> tasks;
   std::vector<ManagedWait> waits;
   std::vector<RuntimeReport> reports;

@@ -311,6 +311,27 @@ TEST(ExportText, CallsTasksByTheirNamesWhereAllHaveOne) {
   EXPECT_THAT(Export(ExportText, dump), testing::HasSubstr("\n  ids 1-10 and 2 others\n"));
 }
 
+TEST(ExportText, ListsTasksThatHaveNoStack) {
+  v1::Dump dump;
+  for (uint64_t id = 1; id <= 25; ++id) {
+    v1::Task* task = dump.add_tasks();
+    task->set_kind(v1::Task::TOKIO_TASK);
+    task->set_id(id);
+    task->set_name("app::serve\x1b");
+    task->set_created_by("src/app.rs:31");
+    task->set_state("running");
+    if (id == 1) task->set_tid(41);
+    if (id == 2) task->set_stack(0);
+  }
+  const std::string text = Export(ExportText, dump);
+  EXPECT_THAT(text, testing::HasSubstr("\nTasks without a stack:\n"
+                                       "  id 1: app::serve\\x1b, made at src/app.rs:31: running on thread 41\n"
+                                       "  id 3: app::serve\\x1b, made at src/app.rs:31: running\n"));
+  EXPECT_THAT(text, testing::HasSubstr("\n  and 4 others\n"));
+  for (v1::Task& task : *dump.mutable_tasks()) task.set_kind(v1::Task::GOROUTINE);
+  EXPECT_THAT(Export(ExportText, dump), testing::Not(testing::HasSubstr("without a stack")));
+}
+
 TEST(ExportText, SaysOfManyStatesTheFirst) {
   v1::Dump dump;
   AddGroup({7}, {"worker"}, {}, MakeStack({MakeFrame("wait", "/src/shop.py", 3, "")}), &dump);

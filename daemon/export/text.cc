@@ -122,6 +122,21 @@ void WriteGroup(const v1::StackGroup& group, const ThreadsByTid& threads, const 
   WriteStack(group.stack(), "  ", out);
 }
 
+// Those that are in no group: which run, or have not said where they wait.
+void WriteTasksWithoutStack(const v1::Dump& dump, Piecewise* out) {
+  constexpr int kMaxShown = 20;
+  int64_t count = 0;
+  for (const v1::Task& task : dump.tasks()) {
+    if (task.kind() != v1::Task::TOKIO_TASK || task.has_stack()) continue;
+    if (++count > kMaxShown) continue;
+    if (count == 1) *out << "\nTasks without a stack:\n";
+    *out << "  id " << std::to_string(task.id()) << ": " << Printable(task.name()) << ", made at "
+         << Printable(task.created_by()) << ": " << Printable(task.state())
+         << (task.tid() != 0 ? " on thread " + std::to_string(task.tid()) : "") << "\n";
+  }
+  if (count > kMaxShown) *out << "  and " << Grouped(count - kMaxShown) << " others\n";
+}
+
 void WriteCrashedThread(const v1::Dump& dump, const v1::Thread& thread, Piecewise* out) {
   *out << "\nThe thread that crashed: " << ThreadName(thread) << "\n  tid " << std::to_string(thread.tid()) << "\n";
   if (const v1::Stack* stack = StackOf(dump, thread)) {
@@ -141,7 +156,8 @@ void ExportText(const v1::Dump& dump, const Sink& sink) {
   for (const v1::Thread& thread : dump.threads()) threads.emplace(thread.tid(), &thread);
   TaskNames names;
   for (const v1::Task& task : dump.tasks()) {
-    if (!task.name().empty()) names.emplace(task.id(), Printable(task.name()));
+    // The name of a tokio task is that of a function, which its stack says.
+    if (!task.name().empty() && task.kind() != v1::Task::TOKIO_TASK) names.emplace(task.id(), Printable(task.name()));
   }
   const v1::Thread* crashed = CrashedThread(dump);
   if (crashed != nullptr) WriteCrashedThread(dump, *crashed, &out);
@@ -152,6 +168,7 @@ void ExportText(const v1::Dump& dump, const Sink& sink) {
     if (shown) continue;
     WriteGroup(group, threads, names, &out);
   }
+  WriteTasksWithoutStack(dump, &out);
   if (dump.omitted_group_count() > 0) {
     out << "\n" << Count(dump.omitted_group_count(), "smaller group") << " left out: export the dump to see all\n";
   }

@@ -95,6 +95,8 @@ std::string_view TaskNoun(v1::Language language) {
       return "goroutine";
     case v1::PYTHON:
       return "asyncio task";
+    case v1::RUST:
+      return "tokio task";
     case v1::JAVA:
       return "virtual thread";
     default:

@@ -203,6 +203,12 @@ class GroupsByStack {
   std::vector<Group> groups_;
 };
 
+template <typename Visit>
+void ForEachStack(const v1::Task& task, Visit visit) {
+  if (task.has_stack()) visit(task.stack());
+  for (int stack : task.other_stacks()) visit(stack);
+}
+
 std::vector<Group> MakeGroups(const v1::Dump& dump, const std::vector<std::string>& fingerprints) {
   GroupsByStack by_stack(fingerprints);
   for (int i = 0; i < dump.threads_size(); ++i) {
@@ -213,7 +219,11 @@ std::vector<Group> MakeGroups(const v1::Dump& dump, const std::vector<std::strin
     group->smallest_tid = std::min(group->smallest_tid, thread.tid());
   }
   for (int i = 0; i < dump.tasks_size(); ++i) {
-    if (dump.tasks(i).has_stack()) by_stack.Of(dump.tasks(i).stack())->tasks.push_back(i);
+    ForEachStack(dump.tasks(i), [&](int stack) {
+      // A task that waits twice in one place is there once.
+      std::vector<int>& tasks = by_stack.Of(stack)->tasks;
+      if (tasks.empty() || tasks.back() != i) tasks.push_back(i);
+    });
   }
   std::vector<Group> groups = by_stack.Take();
   std::ranges::stable_sort(groups, [](const Group& a, const Group& b) {
@@ -229,10 +239,15 @@ std::vector<Group> MakeGroups(const v1::Dump& dump, const std::vector<std::strin
 }
 
 // The stack that most of the group have.
-int CommonestStack(const v1::Dump& dump, const Group& group, const std::vector<int>& users_of_stack) {
+int CommonestStack(const v1::Dump& dump, const Group& group, const std::vector<std::string>& fingerprints,
+                   const std::vector<int>& users_of_stack) {
   std::vector<int> stacks;
   for (int thread : group.threads) stacks.push_back(dump.threads(thread).stack());
-  for (int task : group.tasks) stacks.push_back(dump.tasks(task).stack());
+  for (int task : group.tasks) {
+    ForEachStack(dump.tasks(task), [&](int stack) {
+      if (fingerprints[stack] == group.fingerprint) stacks.push_back(stack);
+    });
+  }
   return *std::ranges::max_element(stacks, {}, [&](int stack) { return users_of_stack[stack]; });
 }
 
@@ -242,7 +257,7 @@ std::vector<int> UsersOfStacks(const v1::Dump& dump) {
     if (thread.has_stack()) ++users[thread.stack()];
   }
   for (const v1::Task& task : dump.tasks()) {
-    if (task.has_stack()) ++users[task.stack()];
+    ForEachStack(task, [&](int stack) { ++users[stack]; });
   }
   return users;
 }
@@ -259,6 +274,7 @@ void AddTasks(const Group& group, const v1::Dump& dump, Frequency* states, v1::S
 void AddGroups(const std::vector<std::string>& fingerprints, v1::Dump* dump) {
   const std::vector<int> users_of_stack = UsersOfStacks(*dump);
   for (Group& group : MakeGroups(*dump, fingerprints)) {
+    const int commonest = CommonestStack(*dump, group, fingerprints, users_of_stack);
     v1::StackGroup* added = dump->add_groups();
     added->set_thread_count(static_cast<int32_t>(group.threads.size()));
     added->set_fingerprint(std::move(group.fingerprint));
@@ -274,7 +290,7 @@ void AddGroups(const std::vector<std::string>& fingerprints, v1::Dump* dump) {
     names.MostFrequentFirst([&](const std::string& name) { added->add_thread_names(name); });
     states.MostFrequentFirst([&](const std::string& state) { added->add_states(state); });
     // Shared, not copied: the arena owns both.
-    added->unsafe_arena_set_allocated_stack(dump->mutable_stacks(CommonestStack(*dump, group, users_of_stack)));
+    added->unsafe_arena_set_allocated_stack(dump->mutable_stacks(commonest));
   }
 }
 
@@ -430,12 +446,14 @@ std::shared_ptr<v1::Dump> AssembleDump(const Capture& capture, const std::vector
     fingerprints.push_back(expander.Expand(stack, fold, dump->add_stacks()));
   }
   const int first_task_stack = dump->stacks_size();
+  // The last of `stacks`.
+  const int first_native_task_stack = first_task_stack - static_cast<int>(capture.managed.native_task_stacks.size());
   for (const ManagedStack& stack : capture.managed.task_stacks) {
     const bool fold = stack.frames.size() > kMaxUnfoldedFrames;
     fingerprints.push_back(expander.Expand(RuntimeFramesOf(stack), fold, dump->add_stacks()));
   }
   AddThreads(capture, map, stack_of_thread, dump);
-  AddTasks(capture.managed, first_task_stack, dump);
+  AddTasks(capture.managed, first_task_stack, first_native_task_stack, dump);
   AddGroups(fingerprints, dump);
   AddModules(map, expander.mappings(), quality, dump);
 

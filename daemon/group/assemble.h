@@ -15,6 +15,7 @@
 namespace stackd {
 
 // `stack_of_thread[i]` is the index into `stacks` of `capture.threads[i]`, or -1. `dump_id` is the last part of the name.
+// The last of `stacks` are those of `capture.managed.native_task_stacks`, one for one.
 //
 // Frames and stacks that occur several times are one object in it: read it or copy it, but change no frame or stack of it.
 std::shared_ptr<v1::Dump> AssembleDump(const Capture& capture, const std::vector<int>& stack_of_thread,

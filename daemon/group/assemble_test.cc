@@ -574,6 +574,34 @@ TEST_F(AssembleTest, CountsTasksWithThreadsOfTheSameStack) {
   EXPECT_THAT(dump.reports(0).lines(), ElementsAre("panic: no", "", "goroutine 1 [running]:"));
 }
 
+TEST_F(AssembleTest, ATaskThatWaitsForSeveralThingsIsInTheGroupOfEach) {
+  const int of_thread = AddStack({"main"});
+  AddThread(1, "main", of_thread);
+  AddStack({"recv", "serve"});
+  AddStack({"sleep", "serve"});
+  capture_.managed.native_task_stacks = {{{kApp + 0x200, kApp + 0x210}, false}, {{kApp + 0x300, kApp + 0x310}, false}};
+  capture_.managed.tasks = {
+      {.kind = ManagedTaskKind::kTokioTask, .id = 5, .state = "waiting", .native_stacks = {0, 1}},
+      {.kind = ManagedTaskKind::kTokioTask, .id = 6, .state = "waiting", .native_stacks = {1, 1}},
+      {.kind = ManagedTaskKind::kTokioTask, .id = 7, .state = "running", .native_stacks = {}},
+      {.kind = ManagedTaskKind::kTokioTask, .id = 8, .state = "waiting", .native_stacks = {2, -1}},
+  };
+  const v1::Dump dump = Assemble();
+  ASSERT_EQ(dump.tasks_size(), 4);
+  const auto innermost = [&](int stack) { return dump.stacks(stack).frames(0).function(); };
+  EXPECT_EQ(innermost(dump.tasks(0).stack()), "recv");
+  ASSERT_EQ(dump.tasks(0).other_stacks_size(), 1);
+  EXPECT_EQ(innermost(dump.tasks(0).other_stacks(0)), "sleep");
+  EXPECT_EQ(innermost(dump.tasks(1).stack()), "sleep");
+  EXPECT_FALSE(dump.tasks(2).has_stack());
+  EXPECT_FALSE(dump.tasks(3).has_stack());
+  std::map<std::string, std::vector<uint64_t>> ids;
+  for (const v1::StackGroup& group : dump.groups()) {
+    ids[group.stack().frames(0).function()] = {group.task_ids().begin(), group.task_ids().end()};
+  }
+  EXPECT_EQ(ids, (std::map<std::string, std::vector<uint64_t>>{{"main", {}}, {"recv", {5}}, {"sleep", {5, 6}}}));
+}
+
 TEST_F(AssembleTest, WhatARuntimeSaidOfAThreadThatIsGoneIsItsWholeStack) {
   const int stack = AddStack({});
   stacks_[stack].native.end = StackEnd{};

@@ -56,7 +56,7 @@ void AddRuntimes(const ManagedFacts& facts, v1::Dump* dump) {
   for (const std::string& note : facts.notes) dump->add_notes(ToValidUtf8(note));
 }
 
-void AddTasks(const ManagedFacts& facts, int first_task_stack, v1::Dump* dump) {
+void AddTasks(const ManagedFacts& facts, int first_task_stack, int first_native_task_stack, v1::Dump* dump) {
   dump->set_task_count(static_cast<int64_t>(facts.tasks.size()));
   dump->mutable_tasks()->Reserve(static_cast<int>(facts.tasks.size()));
   for (const ManagedTask& raw : facts.tasks) {
@@ -74,6 +74,14 @@ void AddTasks(const ManagedFacts& facts, int first_task_stack, v1::Dump* dump) {
     task->set_tid(raw.tid);
     if (raw.stack >= 0 && static_cast<size_t>(raw.stack) < facts.task_stacks.size()) {
       task->set_stack(first_task_stack + raw.stack);
+    }
+    for (int32_t stack : raw.native_stacks) {
+      if (stack < 0 || static_cast<size_t>(stack) >= facts.native_task_stacks.size()) continue;
+      if (task->has_stack()) {
+        task->add_other_stacks(first_native_task_stack + stack);
+      } else {
+        task->set_stack(first_native_task_stack + stack);
+      }
     }
     task->set_created_by(ToValidUtf8(raw.created_by));
     task->set_creator_id(raw.creator_id);

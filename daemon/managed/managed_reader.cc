@@ -8,6 +8,7 @@
 #include "daemon/managed/cpython/cpython_reader.h"
 #include "daemon/managed/go/go_reader.h"
 #include "daemon/managed/hotspot/hotspot_reader.h"
+#include "daemon/managed/task_table/task_table_reader.h"
 #include "daemon/managed/v8/v8_reader.h"
 
 namespace stackd {
@@ -32,6 +33,7 @@ ManagedReader::ManagedReader() {
   readers->push_back(std::make_unique<V8Reader>());
   readers->push_back(MakeGoReader());
   readers->push_back(std::make_unique<HotSpotReader>());
+  readers->push_back(std::make_unique<TaskTableReader>());
   readers_ = std::move(readers);
 }
 
@@ -60,6 +62,7 @@ void ManagedReader::Read(int64_t deadline_ns, const std::shared_ptr<Capture>& ca
   }
   if (late) return;
   for (ThreadCapture& thread : capture->threads) thread.traces = {};
+  capture->task_table = {};
 }
 
 }  // namespace stackd

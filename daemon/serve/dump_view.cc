@@ -77,6 +77,18 @@ class AnswerStacks {
     }
   }
 
+  // The same for the other stacks of a task: those that do not fit are not among them any more.
+  void ReferOthers(v1::Task* task) {
+    const std::vector<int32_t> old(task->other_stacks().begin(), task->other_stacks().end());
+    task->clear_other_stacks();
+    for (int32_t stack : old) {
+      v1::Task other;
+      other.set_stack(stack);
+      Refer(&other);
+      if (other.has_stack()) task->add_other_stacks(other.stack());
+    }
+  }
+
   int32_t without_stack() const { return without_stack_; }
   // One did not fit: what refers to a stack that is not there yet has none.
   bool full() const { return full_; }
@@ -122,6 +134,7 @@ int64_t AddTasks(const v1::Dump& dump, Budget* budget, AnswerStacks* stacks, v1:
     if (stacks->full() || !budget->Take(dump.tasks(i).ByteSizeLong())) break;
     chosen.emplace_back(i, dump.tasks(i));
     stacks->Refer(&chosen.back().second);
+    stacks->ReferOthers(&chosen.back().second);
   }
   std::ranges::sort(chosen, {}, &std::pair<int, v1::Task>::first);
   for (auto& [i, task] : chosen) *answer->add_tasks() = std::move(task);

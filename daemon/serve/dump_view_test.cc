@@ -70,6 +70,23 @@ TEST(DumpView, LeavesOutTasksOfTheLargestGroupsFirstAndCountsAll) {
   EXPECT_THAT(full.notes(0), HasSubstr(std::to_string(100'000 - full.tasks_size()) + " tasks"));
 }
 
+TEST(DumpView, ATaskKeepsAllItsStacks) {
+  v1::Dump dump;
+  for (const char* function : {"unused", "recv", "sleep", "lock"}) dump.add_stacks()->add_frames()->set_function(function);
+  v1::Task* task = dump.add_tasks();
+  task->set_stack(2);
+  task->add_other_stacks(1);
+  task->add_other_stacks(3);
+  task->add_other_stacks(99);
+  const v1::Dump full = ViewOf(dump, v1::DUMP_VIEW_FULL);
+  ASSERT_EQ(full.stacks_size(), 3);
+  const auto innermost = [&](int stack) { return full.stacks(stack).frames(0).function(); };
+  EXPECT_EQ(innermost(full.tasks(0).stack()), "sleep");
+  ASSERT_EQ(full.tasks(0).other_stacks_size(), 2);
+  EXPECT_EQ(innermost(full.tasks(0).other_stacks(0)), "recv");
+  EXPECT_EQ(innermost(full.tasks(0).other_stacks(1)), "lock");
+}
+
 TEST(DumpView, OfManyTasksWithStacksOfTheirOwnHasTasksWithTheirStacks) {
   v1::Dump dump;
   for (int i = 0; i < 20'000; ++i) {

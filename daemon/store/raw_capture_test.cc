@@ -209,6 +209,7 @@ ManagedFacts MakeManagedFacts() {
   facts.threads[102] = {.name = "worker", .holds_gil = true, .stacks = {stack, stack}, .jit_frames = {{1, 2, 3, 4}}};
   facts.threads[103] = {};
   facts.task_stacks = {stack};
+  facts.native_task_stacks = {{{0x400010, 0x400020}, false}, {{0x7f0000000010}, true}};
   facts.tasks = {{.kind = ManagedTaskKind::kAsyncioTask,
                   .id = 7,
                   .name = "Task-7",
@@ -217,6 +218,7 @@ ManagedFacts MakeManagedFacts() {
                   .wait_ns = 12,
                   .tid = 102,
                   .stack = 0,
+                  .native_stacks = {1, 0},
                   .created_by = "main at app.py:3",
                   .creator_id = 1},
                  {.id = 8, .name = "Task-8", .state = "waiting", .wait_reason = "lock", .created_by = "main at app.py:3"},
@@ -267,6 +269,7 @@ void ExpectEqual(const ManagedTask& a, const ManagedTask& b) {
   EXPECT_EQ(a.wait_ns, b.wait_ns);
   EXPECT_EQ(a.tid, b.tid);
   EXPECT_EQ(a.stack, b.stack);
+  EXPECT_EQ(a.native_stacks, b.native_stacks);
   EXPECT_EQ(a.created_by, b.created_by);
   EXPECT_EQ(a.creator_id, b.creator_id);
 }
@@ -287,6 +290,11 @@ TEST(RawCapture, KeepsWhatRuntimesSaid) {
   for (int32_t tid : {102, 103}) ExpectEqual(read.threads.at(tid), facts.threads.at(tid));
   ASSERT_EQ(read.task_stacks.size(), 1u);
   ExpectEqual(read.task_stacks[0], facts.task_stacks[0]);
+  ASSERT_EQ(read.native_task_stacks.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(read.native_task_stacks[i].return_avmas, facts.native_task_stacks[i].return_avmas);
+    EXPECT_EQ(read.native_task_stacks[i].cut, facts.native_task_stacks[i].cut);
+  }
   ASSERT_EQ(read.tasks.size(), facts.tasks.size());
   for (size_t i = 0; i < facts.tasks.size(); ++i) ExpectEqual(read.tasks[i], facts.tasks[i]);
   ASSERT_EQ(read.waits.size(), 1u);
@@ -318,6 +326,8 @@ TEST(RawCapture, WhoseRuntimesSayWhatIsNotThereIsRefused) {
   EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->mutable_tasks(0)->set_stack(1); }));
   EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->mutable_tasks(0)->set_stack(-2); }));
   EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->mutable_tasks(0)->set_kind(0); }));
+  EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->mutable_tasks(0)->add_native_stacks(2); }));
+  EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->mutable_tasks(0)->add_native_stacks(UINT32_MAX); }));
   EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->mutable_waits(0)->set_kind(1); }));
   EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->mutable_runtimes(0)->set_language(7); }));
   EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->mutable_frame_lines()->RemoveLast(); }));

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace stackd {
@@ -22,6 +23,11 @@ class Writer {
     for (const RuntimeDescription& runtime : facts.runtimes) Write(runtime, raw_.add_runtimes());
     for (const auto& [tid, thread] : facts.threads) Write(tid, thread, raw_.add_threads());
     for (const ManagedStack& stack : facts.task_stacks) Write(stack, raw_.add_task_stacks());
+    for (const NativeTaskStack& stack : facts.native_task_stacks) {
+      store::RawNativeTaskStack* raw = raw_.add_native_task_stacks();
+      raw->mutable_return_avmas()->Add(stack.return_avmas.begin(), stack.return_avmas.end());
+      raw->set_cut(stack.cut);
+    }
     for (const ManagedTask& task : facts.tasks) Write(task, raw_.add_tasks());
     for (const ManagedWait& wait : facts.waits) Write(wait, raw_.add_waits());
     for (const RuntimeReport& report : facts.reports) Write(report, raw_.add_reports());
@@ -109,6 +115,7 @@ class Writer {
     raw->set_stack(task.stack);
     raw->set_created_by(IndexOf(task.created_by, &creators_));
     raw->set_creator_id(task.creator_id);
+    for (int32_t stack : task.native_stacks) raw->add_native_stacks(static_cast<uint32_t>(stack));
   }
 
   void Write(const ManagedWait& wait, store::RawManagedWait* raw) {
@@ -148,7 +155,10 @@ class Reader {
     }
     for (const store::RawManagedThread& thread : raw_.threads()) Read(thread, &facts->threads[thread.tid()]);
     for (const store::RawManagedStack& stack : raw_.task_stacks()) facts->task_stacks.push_back(Stack(stack));
-    for (const store::RawTask& task : raw_.tasks()) facts->tasks.push_back(Task(task, facts->task_stacks.size()));
+    for (const store::RawNativeTaskStack& stack : raw_.native_task_stacks()) {
+      facts->native_task_stacks.push_back({{stack.return_avmas().begin(), stack.return_avmas().end()}, stack.cut()});
+    }
+    for (const store::RawTask& task : raw_.tasks()) facts->tasks.push_back(Task(task, *facts));
     for (const store::RawManagedWait& wait : raw_.waits()) facts->waits.push_back(Wait(wait));
     for (const store::RawReport& report : raw_.reports()) {
       facts->reports.push_back({LanguageOf(report.language()), Text(report.title()), report.text()});
@@ -204,9 +214,14 @@ class Reader {
     return stack;
   }
 
-  ManagedTask Task(const store::RawTask& raw, size_t stack_count) {
-    fits_ = fits_ && raw.stack() >= -1 && (raw.stack() < 0 || static_cast<size_t>(raw.stack()) < stack_count);
-    return {.kind = Known(raw.kind(), ManagedTaskKind::kGoroutine, ManagedTaskKind::kAsyncioTask),
+  ManagedTask Task(const store::RawTask& raw, const ManagedFacts& facts) {
+    fits_ = fits_ && raw.stack() >= -1 && (raw.stack() < 0 || static_cast<size_t>(raw.stack()) < facts.task_stacks.size());
+    std::vector<int32_t> native_stacks;
+    for (uint32_t stack : raw.native_stacks()) {
+      fits_ = fits_ && stack < facts.native_task_stacks.size();
+      native_stacks.push_back(static_cast<int32_t>(stack));
+    }
+    return {.kind = Known(raw.kind(), ManagedTaskKind::kGoroutine, ManagedTaskKind::kTokioTask),
             .id = raw.id(),
             .name = Text(raw.name()),
             .state = Text(raw.state()),
@@ -214,6 +229,7 @@ class Reader {
             .wait_ns = raw.wait_ns(),
             .tid = raw.tid(),
             .stack = raw.stack(),
+            .native_stacks = std::move(native_stacks),
             .created_by = Text(raw.created_by()),
             .creator_id = raw.creator_id()};
   }

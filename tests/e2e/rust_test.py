@@ -1,13 +1,15 @@
 """Rust programs with the agent linked in by its crate: for glibc, musl and as static-pie; names of both manglings as Rust's
-own demangler and gdb have them; deadlocks, panics and deaths; what the crate offers.
+own demangler and gdb have them; deadlocks, panics and deaths; what the crate offers; tasks of tokio.
 """
 
+import collections
 import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
+import time
 import unittest
 
 import oracle
@@ -35,15 +37,15 @@ def find_tool(name):
     return shutil.which(name) or shutil.which(name, path=os.path.expanduser("~/.cargo/bin"))
 
 
-def crate_is_impossible():
+def crate_is_impossible(oldest=OLDEST_RUST):
     """Why the crate cannot be built here; None: it can."""
     cargo_program = find_tool("cargo")
     if cargo_program is None:
         return "there is no cargo"
     said = subprocess.run([cargo_program, "--version"], capture_output=True, text=True).stdout
     version = re.match(r"cargo (\d+)\.(\d+)", said)
-    if version is None or tuple(map(int, version.groups())) < OLDEST_RUST:
-        return f"the crate needs Rust {'.'.join(map(str, OLDEST_RUST))}; here is {said.strip()}"
+    if version is None or tuple(map(int, version.groups())) < oldest:
+        return f"the crate needs Rust {'.'.join(map(str, oldest))}; here is {said.strip()}"
     return None
 
 
@@ -301,6 +303,192 @@ class RustTest(CrashTest):
         self.addCleanup(victim.kill)
         self.assertEqual("Err(NotConnected)", victim.ask("now"))
         self.assertEqual(["situations"], sorted(thread_names(victim.pid).values()))
+
+
+TOKIO_PROGRAMS = ROOT / "tests/languages/rust_tokio"
+OLDEST_RUST_OF_TOKIO = (1, 85)
+# Of which 50 ms may go by for a task that does not answer.
+DUMP_LIMIT_S = 2
+
+
+def is_waiting(task):
+    return task["state"] == "waiting"
+
+
+class TokioTest(CrashTest):
+    """The feature `tokio` of the crate."""
+
+    limit_s = BUILD_LIMIT_S
+
+    def setUp(self):
+        super().setUp()
+        if missing := crate_is_impossible(OLDEST_RUST_OF_TOKIO):
+            self.skipTest(missing)
+        self.daemon = self.start_daemon()
+
+    def build(self):
+        folder = TARGET_DIR / "tokio"
+        done = cargo("build", "--locked", "--release", folder=TOKIO_PROGRAMS, CARGO_TARGET_DIR=str(folder))
+        self.assertEqual(0, done.returncode, done.stderr[-3000:])
+        return folder / "release/tasks"
+
+    def start(self, *words, **kwargs):
+        kwargs.setdefault("preload", False)
+        victim = self.start_victim(self.build(), *words, stdin="", **kwargs)
+        self.daemon.await_process(victim.pid)
+        return victim
+
+    @staticmethod
+    def tasks(dump):
+        return dump.resource.get("tasks", [])
+
+    def by_function(self, dump):
+        """{last part of the type: task}"""
+        return {task["name"].removesuffix("::{{closure}}").rsplit("::", 1)[-1]: task for task in self.tasks(dump)}
+
+    @staticmethod
+    def stacks(dump, task):
+        """The functions of each of its stacks, innermost first."""
+        numbers = ([task["stack"]] if "stack" in task else []) + task.get("otherStacks", [])
+        return [[frame.get("function", "") for frame in dump.stacks[number]["frames"]] for number in numbers]
+
+    def assert_own_functions(self, dump, task, *expected):
+        """Those of the program, innermost first, and nothing outside of the outermost."""
+        for stack in self.stacks(dump, task):
+            own = [function for function in stack if function.startswith("tasks::")]
+            if own == [f"tasks::{name}::{{{{closure}}}}" for name in expected] and stack[-1] == own[-1]:
+                return
+        self.fail(f"{task}: {self.stacks(dump, task)}")
+
+    def test_the_crate_passes_its_own_tests_with_the_feature(self):
+        done = cargo("test", "--quiet", "--features", "tokio", folder=CRATE, RUSTFLAGS="--cfg tokio_unstable",
+                     CARGO_TARGET_DIR=str(TARGET_DIR / "tokio"))
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+
+    def test_tasks_that_wait_show_their_functions_in_order(self):
+        victim = self.start("idle")
+        dump = self.daemon.dump(victim.pid)
+        self.assertEqual("COMPLETE", dump.resource["state"], dump.resource.get("notes"))
+        found = self.by_function(dump)
+        self.assertEqual({"on_channel", "on_mutex", "on_sleep", "on_join", "on_two"}, set(found))
+        self.assertTrue(all(is_waiting(task) for task in found.values()), found)
+        self.assert_own_functions(dump, found["on_channel"], "next_order", "receive_orders", "on_channel")
+        self.assert_own_functions(dump, found["on_mutex"], "change_balance", "on_mutex")
+        self.assert_own_functions(dump, found["on_sleep"], "take_a_break", "on_sleep")
+        self.assert_own_functions(dump, found["on_join"], "wait_for_worker", "on_join")
+        self.assertEqual(2, len(self.stacks(dump, found["on_two"])))
+        self.assert_own_functions(dump, found["on_two"], "first_of_two", "on_two::{{closure}}", "on_two")
+        self.assert_own_functions(dump, found["on_two"], "second_of_two", "on_two::{{closure}}", "on_two")
+        source = (TOKIO_PROGRAMS / "src/tasks.rs").read_text().splitlines()
+        for name, task in found.items():
+            self.assertEqual("TOKIO_TASK", task["kind"])
+            file, line = task["createdBy"].rsplit(":", 1)
+            self.assertEqual("src/tasks.rs", file)
+            self.assertIn(f"spawn({name}(", source[int(line) - 1])
+        text = self.daemon.ctl("show", dump.resource["name"]).text
+        self.assertRegex(text, r"tokio; 5 tokio tasks")
+        self.assertIn("tasks::receive_orders::{{closure}}", text)
+
+    def test_stacks_are_those_of_tokios_own_dump(self):
+        """By the last part of each name: tokio makes names of symbols, the daemon of the debug information."""
+        victim = self.start("idle")
+        dump = self.daemon.dump(victim.pid)
+        mine = {(task["id"], tuple(map(oracle.rust_last_part, stack)))
+                for task in self.tasks(dump) for stack in self.stacks(dump, task)}
+        theirs = set()
+        for line in filter(None, victim.ask("dump").split(";")):
+            task, *functions = line.split()
+            names = [re.sub(r"::h[0-9a-f]{16}$", "", function.replace("~", " ")) for function in functions]
+            # Tasks that are not wrapped have none of the crate's functions.
+            if "stackd::tasks::Traced" in names[-1]:
+                theirs.add((task, tuple(map(oracle.rust_last_part, names[:-1]))))
+        self.assertEqual(6, len(theirs), theirs)
+        self.assertEqual(theirs, mine)
+
+    def test_a_blocked_worker_holds_up_neither_the_dump_nor_the_others(self):
+        victim = self.start("blocked")
+        before, _ = map(int, victim.ask("turns").split())
+        slowest_s = 0
+        for _ in range(5):
+            begin = time.monotonic()
+            dump = self.daemon.dump(victim.pid)
+            slowest_s = max(slowest_s, time.monotonic() - begin)
+            self.assertEqual("COMPLETE", dump.resource["state"], dump.resource.get("notes"))
+            found = self.by_function(dump)
+            self.assertEqual({"on_sleep", "blocks_its_worker", "yields"}, set(found))
+            self.assertEqual("running", found["blocks_its_worker"]["state"])
+            self.assertNotIn("stack", found["blocks_its_worker"])
+            functions = dump.functions(found["blocks_its_worker"]["tid"])
+            self.assertIn("tasks::lock_the_ledger", functions)
+            for other in ("on_sleep", "yields"):
+                self.assertTrue(is_waiting(found[other]), found[other])
+        self.assert_own_functions(dump, found["on_sleep"], "take_a_break", "on_sleep")
+        text = self.daemon.ctl("show", dump.resource["name"]).text
+        self.assertRegex(text, r"tasks::blocks_its_worker::\{\{closure\}\}.*running on thread")
+        self.assertLess(slowest_s, DUMP_LIMIT_S)
+        after, longest_us = map(int, victim.ask("turns").split())
+        print(f"rust: tokio: {before} turns a second before, {after} after five dumps, the slowest {slowest_s * 1000:.0f} ms; "
+              f"meanwhile one turn came {longest_us} us late", file=sys.stderr, flush=True)
+        # Of a machine that does other things too; where a dump stops the runtime there is none.
+        self.assertGreater(after, before / 4)
+
+    def test_tasks_of_a_runtime_that_is_blocked_are_said_to_be_due(self):
+        victim = self.start("one_worker")
+        found = self.by_function(self.daemon.dump(victim.pid))
+        self.assertEqual({"blocks_its_worker": "running", "on_sleep": "woken, not run since", "take_a_break": "not run yet"},
+                         {name: task["state"] for name, task in found.items()})
+
+    def test_of_very_many_tasks_those_that_are_listed_are_said(self):
+        victim = self.start("many", "12000")
+        before, _ = map(int, victim.ask("turns").split())
+        dump = self.daemon.dump(victim.pid)
+        self.assertEqual(10_000, int(dump.resource["taskCount"]))
+        self.assertIn("tokio has 12001 tasks: 10000 are listed", dump.resource["notes"])
+        states = collections.Counter(task["state"] for task in self.tasks(dump))
+        after, longest_us = map(int, victim.ask("turns").split())
+        print(f"rust: tokio: of 12001 tasks {dict(states)}; {before} turns a second before, {after} after, one {longest_us} us late",
+              file=sys.stderr, flush=True)
+        self.assertGreater(states["waiting"], 100)
+        self.assertGreater(after, before / 4)
+
+    def test_dumps_while_tasks_come_and_go(self):
+        victim = self.start("churn")
+        self.daemon.dump(victim.pid)
+        done, resident_kib, fds = map(int, victim.ask("count").split())
+        listed = 0
+        end = time.monotonic() + 5
+        dumps = 0
+        while time.monotonic() < end:
+            begin = time.monotonic()
+            dump = self.daemon.dump(victim.pid)
+            self.assertEqual("COMPLETE", dump.resource["state"], dump.resource.get("notes"))
+            listed += len(self.tasks(dump))
+            dumps += 1
+            time.sleep(max(0, begin + 0.1 - time.monotonic()))  # ten a second
+        self.assertTrue(victim.alive(), victim.error_text())
+        done_after, resident_after_kib, fds_after = map(int, victim.ask("count").split())
+        print(f"rust: tokio: {dumps} dumps of {listed} tasks, while {done_after - done} came and went; "
+              f"{resident_kib} KiB resident before, {resident_after_kib} after", file=sys.stderr, flush=True)
+        self.assertGreater(done_after, done + 1000)
+        self.assertGreater(listed, dumps)
+        self.assertEqual(fds, fds_after)
+        self.assertLess(resident_after_kib, resident_kib + 4096)
+        self.assertEqual("", victim.error_text())
+
+    def test_a_preloaded_agent_asks_the_tasks_too(self):
+        victim = self.start("idle", preload=True)
+        self.assertEqual(5, len(self.tasks(self.daemon.dump(victim.pid))))
+
+    def test_tasks_are_found_by_a_daemon_that_comes_later(self):
+        victim = self.start("idle")
+        self.daemon.restart()
+        self.daemon.await_process(victim.pid)
+        self.assertEqual(5, len(self.tasks(self.daemon.dump(victim.pid))))
+
+    def test_the_kill_switch_leaves_no_thread(self):
+        victim = Victim([self.build(), "idle"], directory=self.dir, preload=False, stdin="", env={"STACKD_DISABLE": "1"})
+        self.addCleanup(victim.kill)
+        self.assertFalse([name for name in thread_names(victim.pid).values() if name.startswith("stackd")])
 
 
 if __name__ == "__main__":

@@ -60,6 +60,19 @@ void stackd_heartbeat_suspend(stackd_heartbeat_t* heartbeat);
 /* `heartbeat` is not to be used any more. */
 void stackd_heartbeat_unregister(stackd_heartbeat_t* heartbeat);
 
+/* Takes what a task source has to say: `bytes` are read before it returns. */
+typedef void stackd_give_tasks_fn(void* receiver, const void* bytes, unsigned long size_bytes);
+
+/* Tells which tasks a runtime schedules by itself, for a dump: calls `give` once with a stackd_task_table (wire.h), or not
+ * at all. Called by the agent's own thread, one call at a time; as long as it has not returned no other dump begins. So the
+ * tasks have `limit_ms` to say where they wait, and it returns 100 ms later at the latest, whatever state the program is
+ * in. */
+typedef void stackd_task_source_fn(unsigned limit_ms, stackd_give_tasks_fn* give, void* receiver);
+
+/* From now on `source` is asked at each dump but that of a crash. The child of a fork has none: the threads that ran its
+ * tasks are gone. 0; -ECANCELED with STACKD_DISABLE=1. */
+int stackd_set_task_source(stackd_task_source_fn* source);
+
 /* "0.1.0" */
 const char* stackd_version(void);
 

@@ -10,7 +10,9 @@
  *       FD_NAMES                       ---->
  *                                      <----  DESCRIBE_EPOLLS          what these epoll instances watch
  *       FD_NAMES                       ---->
- *       DUMP_REQUEST, NAME, CRASH, FAULT  -->
+ *                                      <----  DESCRIBE_TASKS           after HAS_TASKS: where the tasks of its runtime wait
+ *       TASKS + fd (or an error)       ---->
+ *       DUMP_REQUEST, NAME, CRASH, FAULT, HAS_TASKS  -->
  *                                      <----  DUMP_READ
  *       REPORT_FILE + fd               ---->
  *
@@ -61,6 +63,10 @@ enum stackd_message_type {
   STACKD_MSG_FAULT = 14,
   /* A header alone. Of the dump that this process asked for, all is read that lies in its memory, as Java's names do. */
   STACKD_MSG_DUMP_READ = 15,
+  /* A header alone. The program knows tasks that some runtime in it schedules (stackd_set_task_source). */
+  STACKD_MSG_HAS_TASKS = 16,
+  STACKD_MSG_DESCRIBE_TASKS = 17,
+  STACKD_MSG_TASKS = 18,
 };
 
 struct stackd_message_header {
@@ -188,6 +194,57 @@ struct stackd_report_file {
   char title[64]; /* "Go traceback" */
 };
 STACKD_ABI_ASSERT(sizeof(struct stackd_report_file) == 80);
+
+struct stackd_describe_tasks {
+  struct stackd_message_header header;
+  uint32_t request_id;
+  uint32_t limit_ms; /* so long the tasks have to say where they wait; at most STACKD_MAX_TASK_LIMIT_MS */
+};
+
+#define STACKD_MAX_TASK_LIMIT_MS 200u
+
+struct stackd_tasks {
+  struct stackd_message_header header;
+  uint32_t request_id;
+  int32_t error; /* 0: a sealed file in memory comes along, a stackd_task_table; else a negative errno */
+};
+
+/* The file of TASKS: this, then a stackd_task_record for each task that is listed. */
+struct stackd_task_table {
+  uint32_t version;   /* 1 */
+  uint32_t language;  /* number of stackd.v1.Language */
+  uint64_t there_are; /* tasks, listed or not */
+  char runtime[32];   /* "tokio", NUL-terminated */
+};
+STACKD_ABI_ASSERT(sizeof(struct stackd_task_table) == 48);
+
+#define STACKD_TASK_TABLE_VERSION 1u
+#define STACKD_MAX_TASK_TABLE_BYTES (16u << 20)
+
+enum stackd_task_state {
+  STACKD_TASK_WAITS = 1,     /* it was asked, and its stacks are where it waits */
+  STACKD_TASK_RUNS = 2,      /* on thread `tid`, all the time it could have been asked */
+  STACKD_TASK_IS_DUE = 3,    /* it was woken, and no thread had come to it in time */
+  STACKD_TASK_NEVER_RAN = 4, /* no thread has come to it yet */
+  STACKD_TASK_NOT_ASKED = 5, /* there was no time for it */
+};
+
+/* Behind it lie `words`, `name` and `place`, then zeros up to size_bytes. */
+struct stackd_task_record {
+  uint32_t size_bytes; /* with all that; a multiple of 8 */
+  uint32_t state;      /* stackd_task_state */
+  uint64_t id;         /* as its runtime calls it; 0: it has none */
+  int32_t tid;         /* of the thread that runs it; 0: none does */
+  /* Its stacks, one for each thing that it waits for: return addresses, innermost first, then STACKD_TASK_STACK_WHOLE or
+   * STACKD_TASK_STACK_CUT. */
+  uint32_t word_count;
+  uint32_t name_bytes;  /* its type: "orders::serve::{{closure}}" */
+  uint32_t place_bytes; /* where it was made: "src/orders.rs:31" */
+};
+STACKD_ABI_ASSERT(sizeof(struct stackd_task_record) == 32);
+
+#define STACKD_TASK_STACK_WHOLE 0u
+#define STACKD_TASK_STACK_CUT 1u
 
 struct stackd_name {
   struct stackd_message_header header;

@@ -1,5 +1,7 @@
 //! The agent's C functions: agent/include/stackd/agent.h.
 use std::mem::transmute_copy;
+#[cfg(feature = "tokio")]
+use std::os::raw::c_ulong;
 use std::os::raw::{c_char, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -10,6 +12,12 @@ pub struct Cell {
     _opaque: [u8; 0],
 }
 
+/// `stackd_give_tasks_fn` and `stackd_task_source_fn`.
+#[cfg(feature = "tokio")]
+pub type GiveTasks = unsafe extern "C" fn(*mut c_void, *const c_void, c_ulong);
+#[cfg(feature = "tokio")]
+pub type TaskSource = unsafe extern "C" fn(c_uint, GiveTasks, *mut c_void);
+
 extern "C" {
     fn stackd_install() -> c_int;
     fn stackd_set_process_name(name: *const c_char) -> c_int;
@@ -19,6 +27,8 @@ extern "C" {
     fn stackd_beat(heartbeat: *mut Cell);
     fn stackd_heartbeat_suspend(heartbeat: *mut Cell);
     fn stackd_heartbeat_unregister(heartbeat: *mut Cell);
+    #[cfg(feature = "tokio")]
+    fn stackd_set_task_source(source: Option<TaskSource>) -> c_int;
     fn stackd_version() -> *const c_char;
 }
 
@@ -32,6 +42,8 @@ pub struct Agent {
     pub beat: unsafe extern "C" fn(*mut Cell),
     pub heartbeat_suspend: unsafe extern "C" fn(*mut Cell),
     pub heartbeat_unregister: unsafe extern "C" fn(*mut Cell),
+    #[cfg(feature = "tokio")]
+    pub set_task_source: unsafe extern "C" fn(Option<TaskSource>) -> c_int,
     pub version: unsafe extern "C" fn() -> *const c_char,
 }
 
@@ -59,6 +71,8 @@ fn choose() -> Agent {
             beat: loaded(b"stackd_beat\0").unwrap_or(stackd_beat as _),
             heartbeat_suspend: loaded(b"stackd_heartbeat_suspend\0").unwrap_or(stackd_heartbeat_suspend as _),
             heartbeat_unregister: loaded(b"stackd_heartbeat_unregister\0").unwrap_or(stackd_heartbeat_unregister as _),
+            #[cfg(feature = "tokio")]
+            set_task_source: loaded(b"stackd_set_task_source\0").unwrap_or(stackd_set_task_source as _),
             version: loaded(b"stackd_version\0").unwrap_or(stackd_version as _),
         }
     }

@@ -13,6 +13,8 @@ mod agent;
 mod error;
 mod heartbeat;
 mod panic_hook;
+#[cfg(feature = "tokio")]
+pub mod tasks;
 
 use std::ffi::{CStr, CString};
 use std::time::Duration;
