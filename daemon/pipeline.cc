@@ -54,8 +54,10 @@ int64_t NamingTimeNs(int64_t budget_ns) {
 // Nobody waits for the names of a crash, but the next crash.
 constexpr int64_t kNameCrashNs = 10 * kNsPerSecond;
 constexpr int kFinishers = 2;
-// What a process that is held in its crash has for the memory of its runtimes, and where other processes wait for it.
-constexpr int64_t kReadManagedOfCrashNs = kNsPerSecond / 4;
+// What a process that is held in its crash has for the memory of its runtimes, and where other processes wait for it. A whole
+// dump of a JVM takes 20 ms on a free core, and many times that where a pod has little of a busy one. At half of the hold (2 s)
+// the process would write its crash to a file besides.
+constexpr int64_t kReadManagedOfCrashNs = kNsPerSecond / 2;
 constexpr int64_t kReadManagedInAHurryNs = 20 * kNsPerMs;
 
 // A dump that is being made, and who waits for it.

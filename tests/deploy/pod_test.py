@@ -123,7 +123,8 @@ class LanguagesTest(PodTestCase):
             self.assertEqual(self.status_without_stackd(application), app.wait(), app.output())
             crash, = pod.await_dumps("--crashes")
             dump = pod.whole(crash["name"])
-            self.assertTrue(any(application.crashes_in in (name or "") for name in functions(dump)), functions(dump))
+            self.assertTrue(any(application.crashes_in in (name or "") for name in functions(dump)),
+                            (functions(dump), dump.notes))
 
         self.for_each(check)
 
