@@ -15,22 +15,13 @@ extern "C" {
 #include <random>
 #include <vector>
 
+#include "agent/tests/last_thread.h"
 #include "daemon/ring/ring_reader.h"
 
 namespace stackd {
 namespace {
 
 constexpr uint64_t kPage = 4096;
-
-class LastThread : public RingReader::Listener {
- public:
-  void OnThread(ThreadRecord record) override { thread = std::move(record); }
-  void OnStatus(StatusRecord) override { FAIL(); }
-  void OnCrash(CrashRecord) override { FAIL(); }
-  void OnWait(WaitRecord) override { FAIL(); }
-  void OnCorrupt(const char* what) override { FAIL() << what; }
-  std::optional<ThreadRecord> thread;
-};
 
 // Pages of memory to be somebody's stack, with nothing mapped around.
 class Pages {

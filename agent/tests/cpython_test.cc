@@ -14,10 +14,10 @@ extern "C" {
 
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "agent/tests/last_thread.h"
 #include "daemon/ring/ring_reader.h"
 
 namespace {
@@ -121,16 +121,6 @@ namespace stackd {
 namespace {
 
 constexpr int kInterpreters = 5;  // word of _PyRuntime
-
-class LastThread : public RingReader::Listener {
- public:
-  void OnThread(ThreadRecord record) override { thread = std::move(record); }
-  void OnStatus(StatusRecord) override { FAIL(); }
-  void OnCrash(CrashRecord) override { FAIL(); }
-  void OnWait(WaitRecord) override { FAIL(); }
-  void OnCorrupt(const char* what) override { FAIL() << what; }
-  std::optional<ThreadRecord> thread;
-};
 
 class CpythonTest : public testing::Test {
  protected:

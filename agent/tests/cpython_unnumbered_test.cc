@@ -12,10 +12,10 @@ extern "C" {
 #include <unistd.h>
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "agent/tests/last_thread.h"
 #include "daemon/ring/ring_reader.h"
 
 // What an interpreter exports.
@@ -31,16 +31,6 @@ namespace stackd {
 namespace {
 
 constexpr uint64_t kThreads[] = {0x1000, 0x2000};
-
-class LastThread : public RingReader::Listener {
- public:
-  void OnThread(ThreadRecord record) override { thread = std::move(record); }
-  void OnStatus(StatusRecord) override { FAIL(); }
-  void OnCrash(CrashRecord) override { FAIL(); }
-  void OnWait(WaitRecord) override { FAIL(); }
-  void OnCorrupt(const char* what) override { FAIL() << what; }
-  std::optional<ThreadRecord> thread;
-};
 
 // A structure of the interpreter, whose fields are where the layout of the version has them.
 class Structure {
