@@ -286,9 +286,10 @@ class RightTest(StackdTest):
         members = servers.family(victim.pid)
         self.assertGreaterEqual(len(members), processes)
         for pid in members:
-            if not os.path.exists(f"/proc/{pid}"):
+            try:
+                label = servers.command_name(pid)
+            except (FileNotFoundError, ProcessLookupError):
                 continue  # one of those that postgres starts for a moment
-            label = servers.command_name(pid)
             with self.subTest(process=label):
                 self.compare_process(daemon, pid, f"{name} {label}" if processes > 1 else name, **kwargs)
 

@@ -1,5 +1,6 @@
 """Debian's servers and interpreters, started in a directory of their own, under the agent, and serving."""
 
+import contextlib
 import grp
 import os
 import pathlib
@@ -90,12 +91,13 @@ def _await_port(port):
 
 
 def family(pid):
-    """A process and its descendants."""
+    """A process and its descendants. Some may have ended: postgres starts one for a moment now and then."""
     found = [pid]
     for parent in found:
-        for task in os.listdir(f"/proc/{parent}/task"):
-            children = pathlib.Path(f"/proc/{parent}/task/{task}/children")
-            found += [int(word) for word in children.read_text().split()]
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for task in os.listdir(f"/proc/{parent}/task"):
+                children = pathlib.Path(f"/proc/{parent}/task/{task}/children")
+                found += [int(word) for word in children.read_text().split()]
     return found
 
 

@@ -178,15 +178,9 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::task::{Context, Poll, Wake, Waker};
 
+    use super::super::registry::turn;
     use super::super::traced;
     use super::*;
-
-    /// Questions of tests that run at once would be mixed up.
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-    fn turn() -> MutexGuard<'static, ()> {
-        ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 
     unsafe extern "C" fn keep(receiver: *mut c_void, bytes: *const c_void, size: c_ulong) {
         *receiver.cast::<Vec<u8>>() = std::slice::from_raw_parts(bytes.cast::<u8>(), size as usize).to_vec();

@@ -103,6 +103,7 @@ mod tests {
 
     #[test]
     fn a_task_that_ended_keeps_nothing() {
+        let _turn = registry::turn();
         let nobody = Arc::new(Nobody);
         let waker = Waker::from(nobody.clone());
         let mut context = Context::from_waker(&waker);
@@ -117,6 +118,7 @@ mod tests {
 
     #[test]
     fn the_last_waker_is_the_one_that_is_kept() {
+        let _turn = registry::turn();
         let (first, second) = (Arc::new(Nobody), Arc::new(Nobody));
         let mut future = pin!(traced(std::future::pending::<()>()));
         for waker in [&first, &second, &second] {
@@ -127,6 +129,7 @@ mod tests {
 
     #[test]
     fn a_question_costs_a_poll_more_and_is_answered_once() {
+        let _turn = registry::turn();
         let polls = Cell::new(0);
         let mut future = pin!(traced(std::future::poll_fn(|_| {
             polls.set(polls.get() + 1);
@@ -151,6 +154,7 @@ mod tests {
 
     #[test]
     fn a_question_that_comes_while_it_runs_wakes_it_again() {
+        let _turn = registry::turn();
         struct Woken(Cell<u32>);
         unsafe impl Send for Woken {}
         unsafe impl Sync for Woken {}
@@ -181,6 +185,7 @@ mod tests {
 
     #[test]
     fn a_task_that_panics_is_not_said_to_run() {
+        let _turn = registry::turn();
         let mut future = Box::pin(traced(async { panic!("as ever") }));
         let task = Arc::clone(future.entry.task());
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

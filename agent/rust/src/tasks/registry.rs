@@ -75,6 +75,13 @@ pub fn list(limit: usize) -> (Vec<Arc<Task>>, usize) {
     (tasks, there_are)
 }
 
+/// Of tests that have tasks in the list: each asks, and holds for a moment, those of the others too.
+#[cfg(test)]
+pub fn turn() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[cfg(test)]
 mod tests {
     use std::panic::Location;
@@ -83,6 +90,7 @@ mod tests {
 
     #[test]
     fn tasks_are_in_the_list_until_they_are_dropped() {
+        let _turn = turn();
         let name = "of this test alone";
         let of_this_test = || list(usize::MAX).0.iter().filter(|task| task.name == name).count();
         let entries: Vec<Entry> = (0..100).map(|_| enter(Arc::new(Task::new(name, Location::caller())))).collect();
@@ -95,6 +103,7 @@ mod tests {
 
     #[test]
     fn a_list_is_as_long_as_it_may_be() {
+        let _turn = turn();
         let _entries: Vec<Entry> = (0..50).map(|_| enter(Arc::new(Task::new("one", Location::caller())))).collect();
         let (tasks, there_are) = list(7);
         assert_eq!(tasks.len(), 7);
