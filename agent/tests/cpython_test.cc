@@ -17,7 +17,7 @@ extern "C" {
 #include <string>
 #include <vector>
 
-#include "agent/tests/last_thread.h"
+#include "agent/tests/walk_thread.h"
 #include "daemon/ring/ring_reader.h"
 
 namespace {
@@ -174,19 +174,6 @@ class CpythonTest : public testing::Test {
     interpreter_.threads = state;
   }
 
-  stackd_managed_thread ThreadOf(uint64_t thread_self, const uint64_t* registers) const {
-    return {.pid = getpid(),
-            .tid = 1,
-            .thread_self = thread_self,
-            .regs = registers,
-            .stack_start = 0,
-            .stack_end = 0,
-            .budget = nullptr,
-            .pages = nullptr,
-            .begin_ns = now_ns_,
-            .begin_cpu_ns = stackd_clock_ns(CLOCK_THREAD_CPUTIME_ID)};
-  }
-
   // As in a dump long after the last.
   std::vector<ManagedTrace> Walk(uint64_t thread_self = 0x1000) {
     now_ns_ += kLong;
@@ -194,20 +181,7 @@ class CpythonTest : public testing::Test {
   }
 
   std::vector<ManagedTrace> WalkSoon(uint64_t thread_self = 0x1000) {
-    stackd_ring_writer writer;
-    auto* record = static_cast<stackd_thread_record*>(
-        stackd_ring_begin(&writer, &agent_ring_, STACKD_RECORD_THREAD, sizeof(stackd_thread_record), 1));
-    EXPECT_NE(record, nullptr);
-    memset(&record->seq, 0, sizeof(*record) - offsetof(stackd_thread_record, seq));
-    record->seq = 1;
-    record->tid = 1;
-    const uint64_t registers[STACKD_REGISTERS] = {};
-    stackd_managed_thread thread = ThreadOf(thread_self, registers);
-    stackd_managed_write(&writer, &thread, &record->managed_words);
-    stackd_ring_commit(&writer);
-    LastThread listener;
-    RingReader(ring_.get()).Drain(&listener);
-    return listener.thread ? listener.thread->managed : std::vector<ManagedTrace>{};
+    return WalkThread(thread_self, now_ns_, &agent_ring_, ring_.get());
   }
 
   static std::vector<std::string> Describe(const ManagedTrace& trace) {
@@ -435,7 +409,7 @@ TEST_F(CpythonTest, ARingThatFillsUpIsSaidToBeFull) {
   stackd_ring_writer writer;
   ASSERT_NE(stackd_ring_begin(&writer, &agent_ring_, STACKD_RECORD_THREAD, sizeof(stackd_thread_record), 1), nullptr);
   const uint64_t registers[STACKD_REGISTERS] = {};
-  stackd_managed_thread thread = ThreadOf(0x1000, registers);
+  stackd_managed_thread thread = ThreadToWalk(0x1000, registers, now_ns_);
   uint32_t words = 0;
   EXPECT_FALSE(stackd_managed_write(&writer, &thread, &words));
   EXPECT_GT(words, 100u);

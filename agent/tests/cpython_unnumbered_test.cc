@@ -15,7 +15,7 @@ extern "C" {
 #include <string>
 #include <vector>
 
-#include "agent/tests/last_thread.h"
+#include "agent/tests/walk_thread.h"
 #include "daemon/ring/ring_reader.h"
 
 // What an interpreter exports.
@@ -104,30 +104,9 @@ class Agent {
 
   // The innermost function of the thread, as the daemon reads it.
   std::string FunctionOf(uint64_t thread_self) {
-    stackd_ring_writer writer;
-    auto* record = static_cast<stackd_thread_record*>(
-        stackd_ring_begin(&writer, &agent_ring_, STACKD_RECORD_THREAD, sizeof(stackd_thread_record), 1));
-    EXPECT_NE(record, nullptr);
-    memset(&record->seq, 0, sizeof(*record) - offsetof(stackd_thread_record, seq));
-    record->seq = 1;
-    record->tid = 1;
-    const uint64_t registers[STACKD_REGISTERS] = {};
-    stackd_managed_thread thread = {.pid = getpid(),
-                                    .tid = 1,
-                                    .thread_self = thread_self,
-                                    .regs = registers,
-                                    .stack_start = 0,
-                                    .stack_end = 0,
-                                    .budget = nullptr,
-                                    .pages = nullptr,
-                                    .begin_ns = now_ns_,
-                                    .begin_cpu_ns = stackd_clock_ns(CLOCK_THREAD_CPUTIME_ID)};
-    stackd_managed_write(&writer, &thread, &record->managed_words);
-    stackd_ring_commit(&writer);
-    LastThread listener;
-    RingReader(ring_.get()).Drain(&listener);
-    if (!listener.thread || listener.thread->managed.size() != 1) return "not one trace";
-    const ManagedTrace& trace = listener.thread->managed[0];
+    const std::vector<ManagedTrace> traces = WalkThread(thread_self, now_ns_, &agent_ring_, ring_.get());
+    if (traces.size() != 1) return "not one trace";
+    const ManagedTrace& trace = traces[0];
     if (trace.status != STACKD_WALK_WHOLE || trace.version != Py_Version) return "a trace that is not whole";
     return trace.symbols.size() == 1 ? std::string(trace.symbols[0].function) : "not one function";
   }
