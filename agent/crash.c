@@ -154,7 +154,7 @@ STACKD_HANDLER static uint64_t taken_within_ns(void) {
 /* `type`: of a message that is a header alone. */
 STACKD_HANDLER static bool tell_daemon(const struct stackd_crash_link* link, uint32_t type) {
   stackd_ring_doorbell(link->ring);
-  int socket = stackd_own_fd_check(&link->socket);
+  int socket = stackd_own_fd_get(&link->socket);
   if (socket < 0) return false;
   struct stackd_message_header message = {type, sizeof(message)};
   long sent = stackd_syscall6(SYS_sendto, socket, (long)&message, sizeof(message), MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0);
@@ -163,7 +163,7 @@ STACKD_HANDLER static bool tell_daemon(const struct stackd_crash_link* link, uin
 }
 
 STACKD_HANDLER static bool daemon_is_gone(const struct stackd_crash_link* link) {
-  int socket = stackd_own_fd_check(&link->socket);
+  int socket = stackd_own_fd_get(&link->socket);
   struct pollfd look = {socket, POLLRDHUP, 0};
   struct timespec no_time = {0, 0};
   return socket < 0 || stackd_syscall6(SYS_ppoll, (long)&look, 1, (long)&no_time, 0, 0, 0) != 0;
@@ -224,9 +224,9 @@ STACKD_HANDLER static void finish(uint32_t more_flags) {
     bool told = link != NULL && crash.ring == link->ring;
     if (told) stackd_tentative_withdraw_all(link->ring);
     if (!told || !hold(link, crash.begin_ns)) {
-      struct stackd_spool_fds fds = {-1, stackd_own_fd_check(maps_fd), stackd_own_fd_check(spare_fd)};
+      struct stackd_spool_fds fds = {-1, stackd_own_fd_get(maps_fd), stackd_own_fd_get(spare_fd)};
       const struct stackd_own_fd* spool = atomic_load(&current_spool);
-      if (spool != NULL) fds.given = stackd_own_fd_check(spool);
+      if (spool != NULL) fds.given = stackd_own_fd_get(spool);
       stackd_spool_write(crash.ring, crash.first_slot, &fds);
     }
   }
@@ -236,7 +236,7 @@ STACKD_HANDLER static void finish(uint32_t more_flags) {
 STACKD_HANDLER static void write_record(const struct stackd_ring* ring) {
   crash.ring = ring;
   stackd_crash_record_write(ring, stackd_ring_free_crash_slots(ring), &crash.fault,
-                            (struct stackd_crash_sources){.maps_fd = stackd_own_fd_check(maps_fd)}, &crash.first_slot);
+                            (struct stackd_crash_sources){.maps_fd = stackd_own_fd_get(maps_fd)}, &crash.first_slot);
 }
 
 /* The handler has met a fault of its own before the record was whole. The daemon's ring may be what is broken. */

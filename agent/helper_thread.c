@@ -118,7 +118,7 @@ static void open_file(const struct stackd_open_file* request) {
   int fd = stackd_own_fd_hold(open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   if (fd < 0) reply.error = -errno;
   struct stat status;
-  if (fd >= 0 && (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))) {
+  if (fd >= 0 && (stackd_fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))) {
     stackd_own_fd_drop(fd);
     fd = -1;
     reply.error = -EINVAL;

@@ -78,7 +78,7 @@ static void close_if_same(int fd, const struct stat* status) {
 struct stackd_own_fd stackd_own_fd_take(int fd) {
   struct stat status;
   if (stackd_own_fd_hold(fd) < 0) return STACKD_NO_FD;
-  if (fstat(fd, &status) != 0) {
+  if (stackd_fstat(fd, &status) != 0) {
     unguard(fd);
     return STACKD_NO_FD;
   }
@@ -93,12 +93,6 @@ struct stackd_own_fd stackd_own_fd_take(int fd) {
   if (stackd_own_fd_get(&own) < 0) return STACKD_NO_FD;
   guard(&own);
   return own;
-}
-
-int stackd_own_fd_get(const struct stackd_own_fd* own) {
-  struct stat status;
-  if (own->fd < 0 || fstat(own->fd, &status) != 0) return -1;
-  return status.st_dev == own->device && status.st_ino == own->inode ? own->fd : -1;
 }
 
 void stackd_own_fd_close(struct stackd_own_fd* own) {

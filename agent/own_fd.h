@@ -13,6 +13,11 @@
 
 #include "agent/syscalls.h"
 
+/* Of the agent's own fds too, which fstat() hides (preload_fstat.c). 0 or a negative errno. SIGNAL-SAFE. */
+STACKD_HANDLER_INLINE long stackd_fstat(int fd, struct stat* status) {
+  return stackd_syscall6(SYS_fstat, fd, (long)status, 0, 0, 0, 0);
+}
+
 struct stackd_own_fd {
   int fd; /* < 0: none */
   dev_t device;
@@ -37,13 +42,10 @@ bool stackd_own_fd_guards(int fd);
 /* The lowest such fd in [first, last], or -1. */
 int stackd_own_fd_next_guarded(unsigned first, unsigned last);
 
-/* The number, or -1 if it no longer means our file. */
-int stackd_own_fd_get(const struct stackd_own_fd* own);
-
-/* The same in a handler. SIGNAL-SAFE. */
-STACKD_HANDLER_INLINE int stackd_own_fd_check(const struct stackd_own_fd* own) {
+/* The number, or -1 if it no longer means our file. SIGNAL-SAFE. */
+STACKD_HANDLER_INLINE int stackd_own_fd_get(const struct stackd_own_fd* own) {
   struct stat status;
-  if (own->fd < 0 || stackd_syscall6(SYS_fstat, own->fd, (long)&status, 0, 0, 0, 0) != 0) return -1;
+  if (own->fd < 0 || stackd_fstat(own->fd, &status) != 0) return -1;
   return status.st_dev == own->device && status.st_ino == own->inode ? own->fd : -1;
 }
 

@@ -23,6 +23,7 @@ __attribute__((constructor)) static void on_load(void) {
   stackd_preload_find_signal();
   stackd_preload_find_thread();
   stackd_preload_find_close();
+  stackd_preload_find_fstat();
   stackd_preload_find_exec();
   stackd_preload_find_exit();
   stackd_preload_find_longjmp();

@@ -26,6 +26,7 @@ void* stackd_preload_private(const char* name);
 void stackd_preload_find_signal(void);
 void stackd_preload_find_thread(void);
 void stackd_preload_find_close(void);
+void stackd_preload_find_fstat(void);
 void stackd_preload_find_exec(void);
 void stackd_preload_find_exit(void);
 void stackd_preload_find_longjmp(void);

@@ -125,8 +125,6 @@ HIDDEN int pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*ch
 
 /* --- What is only a system call --- */
 
-HIDDEN int fstat(int fd, struct stat* status) { return (int)syscall(SYS_fstat, fd, status); }
-
 HIDDEN int fstatat(int folder, const char* restrict path, struct stat* restrict status, int flags) {
   return (int)syscall(SYS_newfstatat, folder, path, status, flags);
 }

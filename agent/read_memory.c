@@ -9,7 +9,7 @@ void stackd_read_memory_by(const struct stackd_own_fd* file) { atomic_store(&mem
 
 STACKD_HANDLER long stackd_read_memory_file(uint64_t address, void* out, size_t size_bytes, long refusal) {
   const struct stackd_own_fd* file = atomic_load(&memory_file);
-  int fd = file != NULL ? stackd_own_fd_check(file) : -1;
+  int fd = file != NULL ? stackd_own_fd_get(file) : -1;
   if (fd < 0) return refusal;
   long got = stackd_syscall6(SYS_pread64, fd, (long)out, (long)size_bytes, (long)address, 0, 0);
   return got == -EIO ? -EFAULT : got;

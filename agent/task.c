@@ -46,7 +46,7 @@ int stackd_proc_list(int folder_fd, bool (*visit)(void* context, uint32_t number
 
 uint64_t stackd_task_count(int task_fd) {
   struct stat status;
-  return fstat(task_fd, &status) == 0 ? status.st_nlink : 0;
+  return stackd_fstat(task_fd, &status) == 0 ? status.st_nlink : 0;
 }
 
 bool stackd_task_exists(int task_fd, uint32_t tid) {

@@ -15,19 +15,15 @@ import crashes
 import delve
 import delve_compare
 import go_programs
-from harness import AGENT, ROOT, StackdTest, blocked_at, die_with_parent, eventually, task_ids
+from harness import AGENT, CHURN_S, ROOT, StackdTest, blocked_at, die_with_parent, eventually, task_ids
 
 
 def is_own(goroutine):
     return any(function.startswith(go_programs.OWN_PACKAGE) for function, _ in goroutine.frames)
 
 
-# Of churn.
-SECONDS = 300 if os.environ.get("STACKD_TEST_FULL") == "1" else 20
-
-
 class GoTest(StackdTest):
-    limit_s = 600
+    limit_s = 600 + CHURN_S
 
     def setUp(self):
         super().setUp()
@@ -155,7 +151,7 @@ class GoTest(StackdTest):
         victim = self.start_victim(self.build(toolchain, "cgo", cgo=True), "turns", stdin="")
         daemon.await_process(victim.pid)
         joined = dumps = 0
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + CHURN_S
         while time.monotonic() < end:
             dump = daemon.dump(victim.pid)
             dumps += 1
@@ -198,7 +194,7 @@ class GoTest(StackdTest):
         # What may call what.
         callers = {"main.churnDeep": {"main.churnDeep", "main.churnBriefly"}, "main.churnBriefly": {"main.main.func1"},
                    "main.churnTree": {"main.churnTree", "main.main.func2"}}
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + CHURN_S
         dumps = stacks = threads = 0
         while time.monotonic() < end:
             next_s = time.monotonic() + 0.1

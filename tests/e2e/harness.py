@@ -30,6 +30,9 @@ PROGRAMS = BIN / "tests/programs"
 # Longer than anything healthy takes on two busy cores.
 LIMIT_S = 60
 
+# For how long a program in which everything comes and goes is dumped, again and again.
+CHURN_S = 300 if os.environ.get("STACKD_TEST_FULL") == "1" else 12
+
 # Exit codes of stackctl.
 OK, FAILURE, USAGE, NOT_FOUND, CANNOT_CONNECT, PARTIAL = range(6)
 

@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 
 import pythons
 from crashes import crash_of, environment, run_to_end
-from harness import AGENT, ROOT, StackdTest, eventually, thread_names
+from harness import AGENT, CHURN_S, ROOT, StackdTest, eventually, thread_names
 
 PROGRAMS = ROOT / "tests/languages/python"
 BLOCKED = PROGRAMS / "blocked.py"
@@ -68,7 +68,7 @@ def plain(kind, function):
 
 
 class PythonTest(StackdTest):
-    limit_s = 600
+    limit_s = 600 + 2 * CHURN_S
     NAP = "import time\ndef nap():\n print('ready', flush=True)\n time.sleep(999)\nnap()"
 
     def setUp(self):
@@ -299,7 +299,7 @@ class TasksTest(PythonTest):
         victim = self.start(python, PROGRAMS / "tasks_churn.py")
         process = daemon.await_process(victim.pid)["name"]
         dumps = stacks = 0
-        until = time.monotonic() + HarmlessTest.SECONDS
+        until = time.monotonic() + CHURN_S
         while time.monotonic() < until:
             dump = daemon.dump(process)
             dumps += 1
@@ -427,8 +427,7 @@ class CrashTest(PythonTest):
 
 
 class HarmlessTest(PythonTest):
-    limit_s = 1200
-    SECONDS = 300 if os.environ.get("STACKD_TEST_FULL") else 12
+    limit_s = 600 + 20 * CHURN_S  # for each Python that is here
 
     @for_each_python
     def test_dumps_under_churn_are_whole_and_change_nothing(self, python):
@@ -456,7 +455,7 @@ class HarmlessTest(PythonTest):
                                line.function.rsplit(".", 1)[-1] not in known)
             return False
 
-        until = time.monotonic() + self.SECONDS / len(self.pythons) * 2
+        until = time.monotonic() + CHURN_S
         while time.monotonic() < until:
             look()
         victim.process.stdin.close()
@@ -473,10 +472,7 @@ class OwnTestsTest(PythonTest):
 
     MODULES = ("test_thread", "test_threadsignals", "test_signal", "test_subprocess")
     # They take half a minute each by sleeping, or need a machine that is idle.
-    LEFT_OUT = ("*stress*", "*itimer*", "*test_siginterrupt_off*", "*ProcessTestCaseNoPoll*", "*test_communicate_pipe_buf*",
-                # Lists the fds of a child, all that its limit allows: with the agent in it there are some of its own,
-                # and no number is above the limit.
-                "*test_pass_fds_redirected*")
+    LEFT_OUT = ("*stress*", "*itimer*", "*test_siginterrupt_off*", "*ProcessTestCaseNoPoll*", "*test_communicate_pipe_buf*")
 
     def run_them(self, python, name, env):
         """How many ran, and the names of those that failed."""

@@ -14,7 +14,7 @@ import unittest
 
 import oracle
 from crashes import CrashTest, crash_of, environment, run_to_end
-from harness import ROOT, Dump, Victim, eventually, thread_names
+from harness import CHURN_S, ROOT, Dump, Victim, eventually, thread_names
 
 CRATE = ROOT / "agent/rust"
 PROGRAMS = ROOT / "tests/languages/rust"
@@ -456,7 +456,7 @@ class TokioTest(CrashTest):
         self.daemon.dump(victim.pid)
         done, resident_kib, fds = map(int, victim.ask("count").split())
         listed = 0
-        end = time.monotonic() + 5
+        end = time.monotonic() + CHURN_S
         dumps = 0
         while time.monotonic() < end:
             begin = time.monotonic()
