@@ -5,10 +5,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* An interpreted frame, in words from its frame pointer: frame_x86.hpp of HotSpot, the same from release 9 to 25. */
+/* An interpreted frame, in words from its frame pointer: frame_x86.hpp of HotSpot, the same from release 9 to 26. */
 #define SENDER_SP (-1)
 #define METHOD (-3)
 #define BYTECODE (-8)
+#define BYTECODE_8 (-7) /* in release 8, where no word for the class is between */
 #define RETURN_ADDRESS 1
 
 /* The interpreter keeps the place in the bytecode here, and in the frame only while it has called something. */
@@ -26,8 +27,9 @@
 #define MAX_CONST_METHOD_BYTES 128u
 
 struct layout {
-  uint64_t code_low;  /* address of the variable */
-  uint64_t code_high; /* address of the variable */
+  uint64_t code_heap; /* release 8: address of the variable with the address of the only one; else 0 */
+  uint64_t code_low;  /* address of the variable, or in the heap */
+  uint64_t code_high; /* address of the variable, or in the heap */
   uint32_t method_const_method;
   uint32_t const_method_constants;
   uint32_t const_method_size; /* a field: of the whole, in words */
@@ -144,6 +146,25 @@ uint64_t stackd_hotspot_frame_below_accept(const struct stackd_syscall* call, ui
   return 0;
 }
 
+/* Where the bounds of all code of the VM's making are. */
+static bool find_code(const struct stackd_loaded_object* object, struct layout* layout) {
+  struct field bounds[] = {{"CodeCache", "_low_bound", true, 0}, {"CodeCache", "_high_bound", true, 0}};
+  if (find_fields(object, bounds, 2)) {
+    layout->code_low = bounds[0].value;
+    layout->code_high = bounds[1].value;
+    return true;
+  }
+  struct field heap[] = {{"CodeCache", "_heap", true, 0},
+                         {"CodeHeap", "_memory", false, 0},
+                         {"VirtualSpace", "_low", false, 0},
+                         {"VirtualSpace", "_high", false, 0}};
+  if (!find_fields(object, heap, 4)) return false;
+  layout->code_heap = heap[0].value;
+  layout->code_low = heap[1].value + heap[2].value;
+  layout->code_high = heap[1].value + heap[3].value;
+  return true;
+}
+
 void stackd_hotspot_find(const struct stackd_loaded_object* object) {
   static struct layout found;
   if (accept_code.address == 0) {
@@ -153,25 +174,23 @@ void stackd_hotspot_find(const struct stackd_loaded_object* object) {
   if (stackd_loaded_symbol(object, "gHotSpotVMStructs").address == 0) return;
   __atomic_store_n(&is_here, true, __ATOMIC_RELAXED);
   struct field fields[] = {
-      {"CodeCache", "_low_bound", true, 0},           {"CodeCache", "_high_bound", true, 0},
       {"Method", "_constMethod", false, 0},           {"ConstMethod", "_constants", false, 0},
       {"ConstMethod", "_constMethod_size", false, 0}, {"ConstMethod", "_code_size", false, 0},
   };
   int count = sizeof(fields) / sizeof(fields[0]);
   uint64_t const_method_bytes = type_bytes(object, "ConstMethod");
   if (const_method_bytes < 16 || const_method_bytes > MAX_CONST_METHOD_BYTES || !find_fields(object, fields, count)) return;
-  for (int i = 2; i < count; i++) {
+  for (int i = 0; i < count; i++) {
     if (fields[i].value > MAX_CONST_METHOD_BYTES - 8) return;
   }
-  for (int i = 3; i < count; i++) {
+  for (int i = 1; i < count; i++) {
     if (fields[i].value > const_method_bytes - 8) return;
   }
-  found.code_low = fields[0].value;
-  found.code_high = fields[1].value;
-  found.method_const_method = (uint32_t)fields[2].value;
-  found.const_method_constants = (uint32_t)fields[3].value;
-  found.const_method_size = (uint32_t)fields[4].value;
-  found.const_method_code_size = (uint32_t)fields[5].value;
+  if (!find_code(object, &found)) return;
+  found.method_const_method = (uint32_t)fields[0].value;
+  found.const_method_constants = (uint32_t)fields[1].value;
+  found.const_method_size = (uint32_t)fields[2].value;
+  found.const_method_code_size = (uint32_t)fields[3].value;
   found.const_method_bytes = (uint32_t)const_method_bytes;
   __atomic_store_n(&published, &found, __ATOMIC_RELEASE);
   stackd_managed_has_found();
@@ -217,6 +236,16 @@ STACKD_HANDLER static bool may_be_frame(const struct walk* walk, const uint64_t*
          sender_sp - fp < MAX_ARGUMENTS_BYTES;
 }
 
+/* Where in its method's code a frame is; not below `code_bytes` if nowhere. */
+STACKD_HANDLER static uint64_t bytecode_index(const struct walk* walk, const uint64_t* word, uint64_t fp, uint64_t code,
+                                              uint32_t code_bytes) {
+  uint64_t in_register = walk->thread->regs[REG_BYTECODE] - code;
+  if (fp == walk->thread->regs[STACKD_REG_RBP] && in_register < code_bytes) return in_register;
+  if (walk->layout->code_heap == 0) return word[BYTECODE] - code;
+  /* While it collects, release 8 has the index there itself (frame::gc_prologue). */
+  return word[BYTECODE_8] < code_bytes ? word[BYTECODE_8] : word[BYTECODE_8] - code;
+}
+
 STACKD_HANDLER static void look_at(struct walk* walk, const uint64_t* word, uint64_t fp) {
   if (!may_be_frame(walk, word, fp)) return;
   uint64_t code;
@@ -224,9 +253,7 @@ STACKD_HANDLER static void look_at(struct walk* walk, const uint64_t* word, uint
   if (!read_method(walk, word[METHOD], &code, &code_bytes)) return;
   int64_t position = -1;
   if (code_bytes != 0) {
-    uint64_t in_register = walk->thread->regs[REG_BYTECODE] - code;
-    bool is_innermost = fp == walk->thread->regs[STACKD_REG_RBP];
-    uint64_t index = is_innermost && in_register < code_bytes ? in_register : word[BYTECODE] - code;
+    uint64_t index = bytecode_index(walk, word, fp, code, code_bytes);
     if (index >= code_bytes) return;
     position = (int64_t)index;
   }
@@ -234,15 +261,22 @@ STACKD_HANDLER static void look_at(struct walk* walk, const uint64_t* word, uint
   stackd_managed_frame(walk->writer, 0, fp, word[METHOD], position);
 }
 
+STACKD_HANDLER static bool read_code_bounds(struct walk* walk) {
+  const struct layout* layout = walk->layout;
+  uint64_t heap = 0;
+  if (layout->code_heap != 0 && (!stackd_managed_read(walk->thread, layout->code_heap, &heap, sizeof(heap)) || heap == 0)) {
+    return false;
+  }
+  return stackd_managed_read(walk->thread, heap + layout->code_low, &walk->code_low, sizeof(walk->code_low)) &&
+         stackd_managed_read(walk->thread, heap + layout->code_high, &walk->code_high, sizeof(walk->code_high)) &&
+         walk->code_low < walk->code_high;
+}
+
 void stackd_hotspot_walk(struct stackd_managed_writer* writer, const struct stackd_managed_thread* thread) {
   const struct layout* layout = __atomic_load_n(&published, __ATOMIC_ACQUIRE);
   if (layout == NULL || thread->stack_end <= thread->stack_start) return;
   struct walk walk = {layout, thread, writer, 0, 0, 0};
-  if (!stackd_managed_read(thread, layout->code_low, &walk.code_low, sizeof(walk.code_low)) ||
-      !stackd_managed_read(thread, layout->code_high, &walk.code_high, sizeof(walk.code_high)) ||
-      walk.code_low >= walk.code_high) {
-    return;
-  }
+  if (!read_code_bounds(&walk)) return;
   uint64_t start = thread->stack_start & ~7ull, end = thread->stack_end & ~7ull;
   int32_t status = STACKD_WALK_WHOLE;
   if (end - start > MAX_STACK_BYTES) {

@@ -1,4 +1,4 @@
-/* Interpreted frames of Java on a thread (managed.h): HotSpot 11 and later. */
+/* Interpreted frames of Java on a thread (managed.h): HotSpot 8 and later. */
 #ifndef STACKD_HOTSPOT_H_
 #define STACKD_HOTSPOT_H_
 

@@ -14,7 +14,7 @@ extern "C" {
 #include "daemon/ring/ring.h"
 
 // This program exports what a libjvm does: the tables that describe a made-up VM, whose structures are not those of any
-// release.
+// release. It is built twice, the second time as release 8.
 namespace {
 
 struct FakeConstMethod {
@@ -29,7 +29,22 @@ struct FakeMethod {
   FakeConstMethod* const_method;
 };
 
+#ifdef RELEASE_8
+struct FakeSpace {
+  uint64_t unused, low, high;
+};
+struct FakeHeap {
+  uint64_t unused;
+  FakeSpace memory;
+};
+FakeHeap heap;
+FakeHeap* heap_pointer = &heap;
+uint64_t &code_low = heap.memory.low, &code_high = heap.memory.high;
+constexpr size_t kBytecode = 7;
+#else
 uint64_t code_low, code_high;
+constexpr size_t kBytecode = 8;
+#endif
 
 struct Entry {
   const char* type;
@@ -46,8 +61,15 @@ struct TypeEntry {
 
 Entry entries[] = {
     {"Other", "_constMethod", "", 0, 99, nullptr},
+#ifdef RELEASE_8
+    {"CodeCache", "_heap", "CodeHeap*", 1, 0, &heap_pointer},
+    {"CodeHeap", "_memory", "VirtualSpace", 0, offsetof(FakeHeap, memory), nullptr},
+    {"VirtualSpace", "_low", "char*", 0, offsetof(FakeSpace, low), nullptr},
+    {"VirtualSpace", "_high", "char*", 0, offsetof(FakeSpace, high), nullptr},
+#else
     {"CodeCache", "_low_bound", "address", 1, 0, &code_low},
     {"CodeCache", "_high_bound", "address", 1, 0, &code_high},
+#endif
     {"Method", "_constMethod", "ConstMethod*", 0, offsetof(FakeMethod, const_method), nullptr},
     {"ConstMethod", "_constants", "ConstantPool*", 0, offsetof(FakeConstMethod, constants), nullptr},
     {"ConstMethod", "_constMethod_size", "int", 0, offsetof(FakeConstMethod, size_words), nullptr},
@@ -118,7 +140,7 @@ class HotSpotWalkTest : public testing::Test {
     stack_[index] = 0x5a5a;
     stack_[index - 1] = At(index + 2);
     stack_[index - 3] = method.address();
-    stack_[index - 8] = bytecode;
+    stack_[index - kBytecode] = bytecode;
   }
 
   // What is written to a ring, taken apart again.
@@ -186,6 +208,25 @@ TEST_F(HotSpotWalkTest, TakesTheInnermostPlaceFromTheInterpretersRegister) {
   EXPECT_EQ(Walk(), (Frames{{At(20), method.address(), 17}, {At(40), method.address(), 18}}));
 }
 
+#ifdef RELEASE_8
+TEST_F(HotSpotWalkTest, WhileItCollectsAFrameHoldsTheIndexOfItsBytecode) {
+  Method method(100);
+  PutFrame(20, method, 0);
+  PutFrame(40, method, 99);
+  PutFrame(60, method, 100);
+  EXPECT_EQ(Walk(), (Frames{{At(20), method.address(), 0}, {At(40), method.address(), 99}}));
+}
+
+TEST_F(HotSpotWalkTest, WritesNothingBeforeTheVmHasAHeap) {
+  Method method(100);
+  PutFrame(20, method, method.code());
+  heap_pointer = nullptr;
+  EXPECT_TRUE(Walk().empty());
+  heap_pointer = &heap;
+  EXPECT_EQ(Walk().size(), 1u);
+}
+#endif
+
 TEST_F(HotSpotWalkTest, ANativeMethodHasNoPlace) {
   Method method(0);
   PutFrame(20, method, 0xbad);
@@ -206,8 +247,8 @@ TEST_F(HotSpotWalkTest, LeavesOutWhatIsNoFrame) {
   EXPECT_TRUE(is_none(21, 0x6fff'ffff)) << "returns to code that is not the VM's";
   EXPECT_TRUE(is_none(19, At(21))) << "its caller begins in it";
   EXPECT_TRUE(is_none(19, At(20) + 0x100000)) << "its caller begins far away";
-  EXPECT_TRUE(is_none(12, method.code() + 100)) << "is behind the method's code";
-  EXPECT_TRUE(is_none(12, method.code() - 1)) << "is before the method's code";
+  EXPECT_TRUE(is_none(20 - kBytecode, method.code() + 100)) << "is behind the method's code";
+  EXPECT_TRUE(is_none(20 - kBytecode, method.code() - 1)) << "is before the method's code";
   EXPECT_TRUE(is_none(17, 0x1000)) << "its method cannot be read";
   EXPECT_TRUE(is_none(17, method.address() + 1));
   EXPECT_TRUE(is_none(17, At(100))) << "its method lies on the stack";

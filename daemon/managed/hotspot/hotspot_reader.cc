@@ -43,6 +43,13 @@ const ManagedTrace* TraceOf(const ThreadCapture& thread) {
   return trace == thread.traces.end() ? nullptr : &*trace;
 }
 
+// What there was no room for is said by one more.
+bool IsTraceWhole(const ThreadCapture& thread) {
+  return TraceOf(thread) != nullptr && std::ranges::none_of(thread.traces, [](const ManagedTrace& trace) {
+           return trace.runtime == STACKD_RUNTIME_HOTSPOT && trace.status != STACKD_WALK_WHOLE;
+         });
+}
+
 bool HasJava(const ThreadCapture& thread, const CodeCache& code) {
   if (!thread.has_stack) return false;
   const auto holds = [&](uint64_t word) { return code.Holds(word); };
@@ -109,6 +116,7 @@ class VmReader {
       JavaFrames frames(&memory_, layout, code, &methods, &limits,
                         {.rsp = thread.registers.value[Registers::kRsp],
                          .trace = TraceOf(thread),
+                         .is_trace_whole = IsTraceWhole(thread),
                          .continuation_entry_avma = java == by_tid.end() ? 0 : java->second->continuation_entry_avma});
       const NativeStack native =
           unwinder.Unwind(thread.registers, thread.stack, thread.stack_truncated, *input_.capture.map, &frames);

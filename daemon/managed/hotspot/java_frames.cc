@@ -141,6 +141,7 @@ std::optional<ManagedFrame> JavaFrames::InterpretedFunction(uint64_t fp_avma, ui
   if (traced != interpreted_.end()) {
     return FunctionAt(fp_avma, traced->second->key, traced->second->position);
   }
+  if (thread_.is_trace_whole) return std::nullopt;
   // Its thread has not said (the agent had not found the VM yet). What is on the stack now is the same frame if it still
   // returns to the same place.
   if (memory_->Word(fp_avma + 8) != return_address) return std::nullopt;
@@ -149,7 +150,9 @@ std::optional<ManagedFrame> JavaFrames::InterpretedFunction(uint64_t fp_avma, ui
   if (!method_avma || !place) return std::nullopt;
   const JavaMethod* method = methods_->Find(*method_avma);
   if (method == nullptr) return std::nullopt;
-  return FunctionAt(fp_avma, *method_avma, static_cast<int64_t>(*place - method->code_avma));
+  // While it collects, release 8 has the index there itself.
+  const bool is_index = layout_.release < 9 && *place < method->code_bytes;
+  return FunctionAt(fp_avma, *method_avma, static_cast<int64_t>(is_index ? *place : *place - method->code_avma));
 }
 
 JavaFrames::Step JavaFrames::InterpretedFrame(uint64_t pc_avma, uint64_t sp_avma, uint64_t rbp, const StackCopy& stack) {

@@ -28,6 +28,7 @@ class JavaFrames : public JitCode {
   struct Thread {
     uint64_t rsp = 0;
     const ManagedTrace* trace = nullptr;   // as its handler saw interpreted frames; may be nullptr
+    bool is_trace_whole = false;           // no other interpreted frame was there
     uint64_t continuation_entry_avma = 0;  // of a virtual thread that it carries; 0: none
   };
 

@@ -159,7 +159,7 @@ class JavaFramesTest : public testing::Test {
   }
   FakeBlob* BlobOf(uint64_t code_avma) { return reinterpret_cast<FakeBlob*>(code_avma - kCodeOffset); }
 
-  uint64_t Slot(size_t index) const { return 0x7fff'0000'0000 + 8 * index; }
+  uint64_t Slot(size_t index) const { return reinterpret_cast<uint64_t>(words_.data()) + 8 * index; }
   StackCopy Stack() const { return StackCopy(Slot(0), static_cast<uint32_t>(words_.size()), {~uint64_t{0}}, words_); }
 
   // Asks for one frame, and what runs in it: "function:line", innermost first.
@@ -306,6 +306,34 @@ TEST_F(JavaFramesTest, AnInterpretedFrameWithoutAWordIsShownWithoutAName) {
   const auto frame = Ask(interpreter + 0x10, 1, Slot(10), {.rsp = Slot(1), .trace = &trace});
   ASSERT_TRUE(frame.has_value());
   EXPECT_EQ(Functions(*frame), (Names{"(interpreted Java method without a name):0"}));
+}
+
+TEST_F(JavaFramesTest, WhatIsThereNowNamesAFrameOnlyOfAThreadThatHasNotSaidAll) {
+  const uint64_t interpreter = PutBlob(4, "Interpreter", 0);
+  words_[2] = At(outer_code_) + offsetof(FakeConstMethod, code) + 6;
+  words_[7] = At(outer_);
+  words_[9] = Slot(12);
+  words_[11] = interpreter + 0x20;
+  const ManagedTrace of_others;
+  for (const auto& [thread, function] : {
+           std::pair{JavaFrames::Thread{.rsp = Slot(1)}, "shop.Order$$Lambda.total:11"},
+           std::pair{JavaFrames::Thread{.rsp = Slot(1), .trace = &of_others}, "shop.Order$$Lambda.total:11"},
+           std::pair{JavaFrames::Thread{.rsp = Slot(1), .trace = &of_others, .is_trace_whole = true},
+                     "(interpreted Java method without a name):0"},
+       }) {
+    Open(thread);
+    EXPECT_EQ(Functions(*Ask(interpreter + 0x10, 1, Slot(10))), (Names{function}));
+  }
+}
+
+TEST_F(JavaFramesTest, Release8KeepsTheIndexOfTheBytecodeWhileItCollects) {
+  layout_.release = 8;
+  const uint64_t interpreter = PutBlob(4, "Interpreter", 0);
+  words_[3] = 9;
+  words_[7] = At(outer_);
+  words_[9] = Slot(12);
+  words_[11] = interpreter + 0x20;
+  EXPECT_EQ(Functions(*Ask(interpreter + 0x10, 1, Slot(10), {.rsp = Slot(1)})), (Names{"shop.Order$$Lambda.total:300"}));
 }
 
 TEST_F(JavaFramesTest, TheCompiledCallerOfAnInterpretedMethodBeginsBehindTheArguments) {
