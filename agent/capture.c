@@ -7,6 +7,9 @@
 #include "agent/memory_map.h"
 
 #define RED_ZONE_BYTES 128
+/* The lowest address that leads to an outer stack may be of a variable: below it are the registers that whoever left that
+ * stack has saved there (Go, called by C: 300 bytes). */
+#define BELOW_OUTER_BYTES 1024
 #define CHUNK_WORDS 128 /* 1 KiB on the stack of the interrupted thread */
 #define PAGE_BYTES 4096ull
 /* Slots that STACKD_CRASH_OUTER_BYTES need if every word is kept. */
@@ -157,8 +160,10 @@ STACKD_HANDLER static bool copy_stack(const struct stackd_capture* capture, cons
   source.ranges = capture->ranges;
   source.chunk_start = range.start;
   source.chunk_bytes = 0;
-  uint64_t outer_start = filter->start[STACKD_CODE_INTERVALS + 1];
+  /* What points into the lowest page is a bound of that stack, not a place in it: Go has such in variables. */
+  uint64_t outer_start = filter->start[STACKD_CODE_INTERVALS + 1] + PAGE_BYTES;
   uint64_t outer_length = filter->length[STACKD_CODE_INTERVALS + 1];
+  outer_length = outer_length > PAGE_BYTES ? outer_length - PAGE_BYTES : 0;
   uint64_t block[1 + STACKD_FILTER_OUT_WORDS];
   for (uint64_t address = range.start; address < range.end;) {
     uint64_t left = (range.end - address) / 8;
@@ -214,7 +219,7 @@ STACKD_HANDLER static void fill(const struct stackd_capture* capture, const stru
 STACKD_HANDLER static bool copy_outer(const struct stackd_capture* capture, const struct stackd_filter* filter,
                                       struct stackd_interval outer, uint64_t lowest, struct stackd_ring_writer* writer,
                                       uint32_t* flags, uint64_t* base, struct progress* progress) {
-  *base = (lowest - RED_ZONE_BYTES) & ~7ull;
+  *base = (lowest - BELOW_OUTER_BYTES) & ~7ull;
   if (*base < outer.start) *base = outer.start;
   struct stackd_interval range = {*base, outer.end & ~7ull};
   if (range.end - range.start > capture->max_stack_bytes) {

@@ -234,7 +234,7 @@ TEST_F(CaptureTest, AnAlternateStackEndsWhereItEndsAndTheThreadsOwnFollows) {
   auto record = CaptureAt(pages.base() + 2 * kPage, self);
   ASSERT_TRUE(record);
   EXPECT_EQ(record->stack_base_avma + 8 * record->stack_words, own_base);
-  EXPECT_EQ(record->outer_base_avma, interrupted_rsp - 128);
+  EXPECT_EQ(record->outer_base_avma, interrupted_rsp - 1024);
   EXPECT_EQ(record->outer_base_avma + 8 * record->outer_words, self);
 }
 

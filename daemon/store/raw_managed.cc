@@ -86,6 +86,7 @@ class Writer {
       jit->set_sp_avma(frame.sp_avma);
       jit->set_cfa_avma(frame.cfa_avma);
       jit->set_caller_rbp(frame.caller_rbp);
+      jit->set_overrides(frame.overrides);
     }
   }
 
@@ -188,7 +189,8 @@ class Reader {
     thread->holds_gil = raw.holds_gil();
     for (const store::RawManagedStack& stack : raw.stacks()) thread->stacks.push_back(Stack(stack));
     for (const store::RawJitFrame& frame : raw.jit_frames()) {
-      thread->jit_frames.push_back({frame.pc_avma(), frame.sp_avma(), frame.cfa_avma(), frame.caller_rbp()});
+      thread->jit_frames.push_back(
+          {frame.pc_avma(), frame.sp_avma(), frame.cfa_avma(), frame.caller_rbp(), frame.overrides()});
     }
   }
 

@@ -1,4 +1,4 @@
-// Frames of generated code that its runtime described while the process lived: what a later unwinding goes by.
+// Frames that a runtime described while the process lived: what a later unwinding goes by.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,12 @@ class StoredJitFrames : public JitCode {
   // `frames` by sp_avma, ascending; they must outlive this.
   explicit StoredJitFrames(std::span<const JitFrame> frames) : frames_(frames) {}
 
+  std::optional<JitFrame> OverridingFrameAt(uint64_t pc_avma, uint64_t sp_avma) override;
   std::optional<JitFrame> FrameAt(uint64_t pc_avma, uint64_t sp_avma, uint64_t rbp, const StackCopy& stack) override;
 
  private:
+  std::optional<JitFrame> Find(uint64_t pc_avma, uint64_t sp_avma, bool overrides) const;
+
   std::span<const JitFrame> frames_;
 };
 

@@ -75,6 +75,7 @@ class StackWalk {
   Step InterpretedStep(const NativeFrame& frame);
   std::optional<JitFrame> AskJit(const NativeFrame& frame);
   Step JitStep(const JitFrame& frame);
+  Step OverriddenStep(const JitFrame& frame);
   std::optional<Step> StepByCode(const NativeFrame& frame);
   Step FramePointerStep();
   Step SigreturnStep();
@@ -135,7 +136,10 @@ std::optional<StackEnd> StackWalk::Walk(FrameOrigin first_origin, size_t max_fra
     RuleKind kind = rule.kind;
     if (all_registers && kind >= RuleKind::kRsp && kind <= RuleKind::kRoot) kind = RuleKind::kSlow;
     bool rare = false;
-    if (kind == RuleKind::kRsp || kind == RuleKind::kRbp) [[likely]] {
+    const auto overriding = jit_ == nullptr ? std::nullopt : jit_->OverridingFrameAt(rip, rsp);
+    if (overriding) [[unlikely]] {
+      rare = true;
+    } else if (kind == RuleKind::kRsp || kind == RuleKind::kRbp) [[likely]] {
       // Almost every frame. Chosen without a branch, which would be hard to predict.
       cfa_avma = (kind == RuleKind::kRbp ? rbp : rsp) + static_cast<uint64_t>(int64_t{rule.cfa_offset});
     } else if (kind == RuleKind::kPlt) {
@@ -171,7 +175,7 @@ std::optional<StackEnd> StackWalk::Walk(FrameOrigin first_origin, size_t max_fra
       registers_.registers.value[kRip] = rip;
       registers_.registers.value[kRsp] = rsp;
       registers_.registers.value[kRbp] = rbp;
-      Step step = RareStep(kind, frames_.back());
+      Step step = overriding ? OverriddenStep(*overriding) : RareStep(kind, frames_.back());
       if (!step) return step.error() ? stop(*step.error()) : step.error();
       frames_.back().cfa_avma = step->cfa_avma;
       rip = step->rip;
@@ -216,8 +220,13 @@ std::optional<JitFrame> StackWalk::AskJit(const NativeFrame& frame) {
 }
 
 StackWalk::Step StackWalk::JitStep(const JitFrame& frame) {
-  auto& value = registers_.registers.value;
+  const auto& value = registers_.registers.value;
   if (frame.cfa_avma <= value[kRsp]) return NoCaller(StackEnd::kNoProgress);
+  return OverriddenStep(frame);
+}
+
+StackWalk::Step StackWalk::OverriddenStep(const JitFrame& frame) {
+  auto& value = registers_.registers.value;
   std::optional<uint64_t> return_address = stack_.Read(frame.cfa_avma - 8);
   if (!return_address) return NoCaller(Unreadable(frame.cfa_avma - 8));
   value[kRip] = *return_address;

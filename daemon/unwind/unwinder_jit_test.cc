@@ -83,6 +83,41 @@ TEST(UnwinderJit, IsNotAskedOfCodeThatAFileDescribes) {
   EXPECT_EQ(Pcs(Unwind(kLeaf, 0, {kRootFunction, 1, kByRbp}, &jit)), (PcList{kLeaf, kRootFunction}));
 }
 
+// The innermost function lies on a stack of its runtime's, which is called by C on the thread's own, and that by the
+// runtime.
+TEST(UnwinderJit, ARuntimeMayOverrideWhatFilesSayAndLeadFromOneStackToAnother) {
+  constexpr uint64_t kOwnBase = 0x100000;
+  const JitFrame known[] = {
+      {.pc_avma = kByRbp, .sp_avma = kOwnBase + 24, .cfa_avma = Slot(4), .caller_rbp = 0, .overrides = true},
+      {.pc_avma = kLeaf, .sp_avma = Slot(1), .cfa_avma = kOwnBase + 8, .caller_rbp = kOwnBase + 8, .overrides = true}};
+  StoredJitFrames jit(known);
+  Registers registers;
+  registers.value[Registers::kRip] = kLeaf;
+  registers.value[Registers::kRsp] = Slot(1);
+  // kLeaf's own words say that kRootFunction has called it, and kByRbp's that nobody has.
+  const std::vector<uint64_t> words = {0, kRootFunction, 0, kRootFunction, 0};
+  const std::vector<uint64_t> own = {kByRbp, 0, kByRbp, 0};
+  std::vector<uint64_t> both = words;
+  both.insert(both.end(), own.begin(), own.end());
+  const StackCopy stack(kStackBase, 5, {0x1f, 0xf}, both, kOwnBase, 4);
+  const auto unwound = Unwinder().Unwind(registers, stack, false, *Map(), &jit);
+  EXPECT_EQ(Pcs(unwound), (PcList{kLeaf, kByRbp, kByRbp, kRootFunction}));
+  EXPECT_EQ(unwound.end, StackEnd::kRoot);
+  EXPECT_EQ(unwound.frames[0].cfa_avma, kOwnBase + 8);
+  EXPECT_EQ(unwound.frames[2].cfa_avma, Slot(4));
+}
+
+TEST(UnwinderJit, ARuntimeThatLeadsFromOneStackToAnotherForEverReachesTheLimit) {
+  const JitFrame known[] = {
+      {.pc_avma = kLeaf, .sp_avma = Slot(1), .cfa_avma = Slot(1), .caller_rbp = 0, .overrides = true}};
+  StoredJitFrames jit(known);
+  Registers registers;
+  registers.value[Registers::kRip] = kLeaf;
+  registers.value[Registers::kRsp] = Slot(1);
+  const StackCopy stack(kStackBase, 2, {0x3}, {kLeaf, 0});
+  EXPECT_EQ(Unwinder().Unwind(registers, stack, false, *Map(), &jit).end, StackEnd::kFrameLimit);
+}
+
 TEST(UnwinderJit, ARuntimeThatLeadsNowhereEndsTheStack) {
   const uint64_t cfa_avmas[] = {0, Slot(0), Slot(1), Slot(3) + 4, kStackBase + 0x10000, ~uint64_t{0}};
   for (uint64_t cfa_avma : cfa_avmas) {

@@ -26,7 +26,7 @@ OF_C = "functions of C, which Go's traceback leaves out: they are on the thread"
 WRAPPERS = "wrappers that the compiler made, which Go's traceback leaves out"
 ENTERED = "frames in a system call: we have the call as the runtime noted it when it was entered, delve what the thread is in"
 OTHER_INSTRUCTION = "another instruction of the innermost function, whose line delve says to be ours"
-CALLED_BACK = "functions of C between those of Go that they called and were called by: the dump notes that it does not show them"
+LEFT_ITS_STACK = "where the goroutine left its own stack to call C, which then called Go: delve goes on with what did that"
 SWITCHES = "delve's marks of a switch of stacks"
 
 
@@ -128,19 +128,17 @@ class Comparison:
 
     def _stacks(self, number, ours, theirs):
         self.frames += len(theirs)
-        place, callee, in_c_between, leaves_out = 0, None, False, not ours.on_thread
+        place, callee, leaves_out = 0, None, not ours.on_thread
         for frame in theirs:
+            if callee is not None and callee.function == "runtime.asmcgocall" and self._left_its_stack(ours, place):
+                place += 1
+                self.reasons[LEFT_ITS_STACK] += 1
             if self._same(ours, place, frame):
                 place += 1
                 # Ours goes on with what the goroutine has.
                 leaves_out = leaves_out or frame.function == "runtime.asmcgocall"
             elif ours.enters_a_call() and place == 0:
                 self.reasons[ENTERED] += 1
-            elif in_c_between or self._is_called_back(ours, place, frame):
-                # Ours has where the goroutine left its own stack.
-                place += not in_c_between
-                in_c_between = frame.function != "runtime.asmcgocall"
-                self.reasons[CALLED_BACK] += 1
             elif frame == _SWITCH:
                 self.reasons[SWITCHES] += 1
             elif leaves_out and frame.function.startswith("C."):
@@ -159,10 +157,8 @@ class Comparison:
         self.differences.append("\n  ".join([f"goroutine {number} {where}, from our frame {place} on:",
                                              *map(str, ours.frames), "-- delve's:", *map(str, theirs)]))
 
-    def _is_called_back(self, ours, place, frame):
-        return (ours.on_thread and frame.function == "crosscall2" and place < len(ours.frames) and
-                ours.frames[place].function == "runtime.systemstack_switch" and
-                any(note.startswith("Go was called by C in ") for note in self.dump.notes))
+    def _left_its_stack(self, ours, place):
+        return ours.on_thread and place < len(ours.frames) and ours.frames[place].function == "runtime.systemstack_switch"
 
     def _same(self, ours, place, theirs):
         if place >= len(ours.frames):

@@ -10,6 +10,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/run_beside.h"
+#include "daemon/managed/go/callback_frames.h"
 
 namespace stackd {
 namespace {
@@ -355,7 +356,7 @@ void GoroutineReader::AddThreads() {
   }
   if (called_by_c_ > 0) {
     facts_->notes.push_back("Go was called by C in " + std::to_string(called_by_c_) +
-                            " threads: the C functions lie on another stack and are not shown");
+                            " threads: the C functions, which lie on another stack, were not found and are not shown");
   }
 }
 
@@ -411,13 +412,20 @@ void GoroutineReader::AddThread(const ThreadCapture& thread) {
   std::vector<GoFrame> frames;
   const GoWalkEnd end = walker_.Walk(innermost, read, &frames);
   if (frames.empty()) return AddCallerOfC(thread);
+  ManagedThread& facts = facts_->threads[thread.tid];
+  if (IsCalledByC(binary_, bias_, frames)) {
+    if (auto callback = FindCallbackFrames(binary_, bias_, thread, *input_.capture.map, frames)) {
+      facts.jit_frames = std::move(callback->frames);
+      frames.resize(callback->go_frame_count);
+    } else {
+      ++called_by_c_;
+    }
+  }
   ManagedStack stack;
   stack.language = Language::kGo;
   stack.problem = WhyMissing(end);
   stack.frames = Name(frames, true, &stack.problem);
-  called_by_c_ += std::any_of(stack.frames.begin(), stack.frames.end(),
-                              [](const ManagedFrame& frame) { return frame.function == "runtime.cgocallback"; });
-  facts_->threads[thread.tid].stacks.push_back(std::move(stack));
+  facts.stacks.push_back(std::move(stack));
 }
 
 }  // namespace stackd

@@ -1,0 +1,30 @@
+// Go that was called by C: the functions of C lie on the thread's own stack, those of Go on the goroutine's, on which the
+// thread is. A copy of the one has as much of the other as it leads to, so that both are of one moment.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "daemon/collect/capture.h"
+#include "daemon/managed/go/go_walk.h"
+#include "daemon/unwind/jit_code.h"
+
+namespace stackd {
+
+struct CallbackFrames {
+  // What an unwinder goes by from the innermost function of Go through those of C, in order of sp_avma.
+  std::vector<JitFrame> frames;
+  // So many of the functions of Go are there: where the thread began in C, those beyond are made up by Go's runtime.
+  size_t go_frame_count = 0;
+};
+
+// Whether one of `frames` was called by C.
+bool IsCalledByC(const GoBinary& binary, uint64_t bias, std::span<const GoFrame> frames);
+
+// `frames` are those on the goroutine's stack, innermost first. nullopt: the copy has no stack of C, or not all of it.
+std::optional<CallbackFrames> FindCallbackFrames(const GoBinary& binary, uint64_t bias, const ThreadCapture& thread,
+                                                 const AddressMap& map, std::span<const GoFrame> frames);
+
+}  // namespace stackd
