@@ -228,15 +228,17 @@ add_rust_for_musl() {
     say "install-deps: it could not be added; tests leave Rust programs for musl out"
 }
 
+# Own tests of what the agent is loaded into: they come with the source packages only.
 GLIBC_FOLDERS=(debug include malloc misc nptl posix rt setjmp signal stdlib support sysdeps test-skeleton.c)
-# glibc's own tests of signals are run under the agent: they come with its source package only. From the mirrors that the
-# packages come from, with lists of its own, so that nothing of the machine's is changed.
-fetch_glibc_source() {
-  local version folder temporary file
-  version=$(dpkg-query -W -f '${source:Upstream-Version}' libc6) || return 0
-  folder="${CACHE_BIN%/bin}/glibc-$version"
-  if [[ -d $folder ]]; then return; fi
-  say "install-deps: fetching the source of glibc $version into $folder"
+NODE_FOLDERS=(test/{abort,async-hooks,common,fixtures,parallel,report,sequential})
+
+# fetch_source PACKAGE FOLDER...: these folders of Debian's newest source package into PACKAGE-VERSION, once. From the mirrors
+# that the packages come from, with lists of its own, so that nothing of the machine's is changed.
+fetch_source() {
+  local package=$1 cache=${CACHE_BIN%/bin} temporary file version
+  shift
+  if compgen -G "$cache/$package-[0-9]*/" >/dev/null; then return; fi
+  say "install-deps: fetching the source of $package into $cache"
   temporary=$(mktemp -d)
   mkdir -p "$temporary"/{sources,lists/partial,cache/archives/partial,tree}
   for file in /etc/apt/sources.list /etc/apt/sources.list.d/*; do
@@ -250,12 +252,13 @@ fetch_glibc_source() {
     -o "Dir::State::Lists=$temporary/lists" -o "Dir::Cache=$temporary/cache" -o "APT::Sandbox::User=root")
   # A mirror that has no sources is no failure of the others.
   (apt-get "${options[@]}" update || true) >&2
-  if (cd "$temporary" && apt-get "${options[@]}" source --download-only glibc >&2 &&
-    tar -xf glibc_*.orig.tar.xz -C tree --strip-components=1 --wildcards "${GLIBC_FOLDERS[@]/#/*/}"); then
-    mkdir -p "${folder%/*}"
-    mv -T "$temporary/tree" "$folder"
+  if (cd "$temporary" && apt-get "${options[@]}" source --download-only --tar-only "$package" >&2 &&
+    tar -xf "$package"_*.orig.tar.xz -C tree --strip-components=1 --wildcards --no-wildcards-match-slash "${@/#/*/}"); then
+    version=$(basename "$temporary/$package"_*.orig.tar.xz .orig.tar.xz)
+    mkdir -p "$cache"
+    mv -T "$temporary/tree" "$cache/$package-${version#*_}"
   else
-    say "install-deps: the source of glibc could not be fetched; the test that needs it is skipped"
+    say "install-deps: the source of $package could not be fetched; the test that needs it is skipped"
   fi
   rm -rf "$temporary"
 }
@@ -423,7 +426,8 @@ main() {
     install_grpc_peers
     install_nodes
     add_rust_for_musl
-    fetch_glibc_source
+    fetch_source glibc "${GLIBC_FOLDERS[@]}"
+    fetch_source nodejs "${NODE_FOLDERS[@]}"
     fetch_java_vms
     fetch_old_glibc
     install_image_tools
