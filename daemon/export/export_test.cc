@@ -332,6 +332,34 @@ TEST(ExportText, ListsTasksThatHaveNoStack) {
   EXPECT_THAT(Export(ExportText, dump), testing::Not(testing::HasSubstr("without a stack")));
 }
 
+TEST(ExportText, SaysOfTasksHowLongTheyWaitAndWhereTheyWereCreated) {
+  v1::Dump dump;
+  AddGroup({}, {}, {"chan receive"}, MakeStack({MakeFrame("main.serve", "/src/server.go", 3, "")}), &dump);
+  v1::StackGroup* group = dump.mutable_groups(0);
+  const auto add = [&](const char* created_by, int64_t waited_s) {
+    v1::Task* task = dump.add_tasks();
+    task->set_kind(v1::Task::GOROUTINE);
+    task->set_id(17 + dump.tasks_size());
+    task->set_created_by(created_by);
+    if (waited_s > 0) task->mutable_wait_duration()->set_seconds(waited_s);
+    group->add_task_ids(task->id());
+    group->set_task_count(dump.tasks_size());
+  };
+  add("main.start at main.go:12\x1b", 0);
+  EXPECT_THAT(Export(ExportText, dump),
+              HasSubstr("\n  id 18\n  chan receive\n  created by main.start at main.go:12\\x1b\n  #0"));
+  dump.mutable_tasks(0)->mutable_wait_duration()->set_seconds(312);
+  EXPECT_THAT(Export(ExportText, dump), HasSubstr("\n  chan receive; for about 312 s\n"));
+  add("main.start at main.go:12\x1b", 0);
+  add("main.restart at main.go:40", 400);
+  add("", 20);
+  EXPECT_THAT(Export(ExportText, dump),
+              HasSubstr("\n  chan receive; the longest for about 400 s\n"
+                        "  created by main.start at main.go:12\\x1b (2), by main.restart at main.go:40 (1)\n"));
+  group->set_task_count(9);
+  EXPECT_THAT(Export(ExportText, dump), HasSubstr("\n  the first 4 created by main.start at main.go:12"));
+}
+
 TEST(ExportText, SaysOfManyStatesTheFirst) {
   v1::Dump dump;
   AddGroup({7}, {"worker"}, {}, MakeStack({MakeFrame("wait", "/src/shop.py", 3, "")}), &dump);

@@ -14,8 +14,7 @@ namespace stackd {
 namespace {
 
 using ThreadsByTid = std::unordered_map<int32_t, const v1::Thread*>;
-// Of those that have one. They say more than ids do.
-using TaskNames = std::unordered_map<uint64_t, std::string>;
+using TasksById = std::unordered_map<uint64_t, const v1::Task*>;
 
 // `texts` in their order, each with the number of threads of the group that `text_of` gives it for. A dump whose threads
 // were left out has no numbers.
@@ -49,6 +48,14 @@ std::string StatesInWords(const v1::StackGroup& group, const ThreadsByTid& threa
   return states.size() > kMaxShown ? text + ", ..." : text;
 }
 
+std::string MostFrequentFirst(const std::unordered_map<std::string, int>& counts) {
+  std::vector<Counted> texts;
+  for (const auto& [text, count] : counts) texts.push_back({Printable(text), count});
+  std::ranges::sort(
+      texts, [](const Counted& a, const Counted& b) { return a.count != b.count ? a.count > b.count : a.text < b.text; });
+  return CountedList(texts);
+}
+
 // What the threads of the group wait for, most frequent first; empty if they do not, or if their states have said it.
 std::string WaitsInWords(const v1::StackGroup& group, const ThreadsByTid& threads) {
   std::unordered_map<std::string, int> counts;
@@ -63,12 +70,8 @@ std::string WaitsInWords(const v1::StackGroup& group, const ThreadsByTid& thread
       longest = &wait.duration();
     }
   }
-  std::vector<Counted> waits;
-  for (const auto& [explanation, count] : counts) waits.push_back({Printable(explanation), count});
-  if (waits.empty()) return "";
-  std::ranges::sort(
-      waits, [](const Counted& a, const Counted& b) { return a.count != b.count ? a.count > b.count : a.text < b.text; });
-  return CountedList(waits) + (longest == nullptr ? "" : "; for " + InWords(*longest));
+  if (counts.empty()) return "";
+  return MostFrequentFirst(counts) + (longest == nullptr ? "" : "; for " + InWords(*longest));
 }
 
 // "1 thread: worker", "10,000 goroutines", "1 thread and 3 goroutines: worker"
@@ -83,29 +86,60 @@ std::string MembersInWords(const v1::StackGroup& group, const ThreadsByTid& thre
   return group.thread_count() > 0 ? text + ": " + NamesInWords(group, threads) : text;
 }
 
+// Names say more than ids do. The name of a tokio task is that of a function, which its stack says.
+bool HasNameOfItsOwn(const v1::Task& task) { return !task.name().empty() && task.kind() != v1::Task::TOKIO_TASK; }
+
 // Empty if not all that are listed have names.
-std::string TasksInWords(const v1::StackGroup& group, const TaskNames& names) {
+std::string TasksInWords(const v1::StackGroup& group, const TasksById& tasks) {
   constexpr int kMaxShown = 8;
   constexpr size_t kMaxBytes = 400;
   std::string text;
   int shown = 0;
   for (uint64_t id : group.task_ids()) {
-    const auto found = names.find(id);
-    if (found == names.end()) return "";
+    const auto found = tasks.find(id);
+    if (found == tasks.end() || !HasNameOfItsOwn(*found->second)) return "";
     if (shown == kMaxShown || text.size() > kMaxBytes) continue;
-    text += (shown == 0 ? "" : ", ") + found->second;
+    text += (shown == 0 ? "" : ", ") + Printable(found->second->name());
     ++shown;
   }
   const int64_t not_shown = group.task_count() - shown;
   return not_shown > 0 ? text + " and " + Grouped(not_shown) + " others" : text;
 }
 
-void WriteIds(const v1::StackGroup& group, const TaskNames& names, Piecewise* out) {
+// "; the longest for about 312 s": Go notes no more than the times of collections. Of those that are listed, and empty if
+// it is not known of any.
+std::string TaskWaitsInWords(const v1::StackGroup& group, const TasksById& tasks) {
+  const google::protobuf::Duration* longest = nullptr;
+  for (uint64_t id : group.task_ids()) {
+    const auto found = tasks.find(id);
+    if (found == tasks.end() || !found->second->has_wait_duration()) continue;
+    const google::protobuf::Duration& duration = found->second->wait_duration();
+    if (longest == nullptr || duration.seconds() > longest->seconds()) longest = &duration;
+  }
+  if (longest == nullptr) return "";
+  return (group.task_count() > 1 ? "; the longest for about " : "; for about ") + InWords(*longest);
+}
+
+// "created by main.serve at server.go:31", "the first 100 created at src/app.rs:31", most frequent first.
+std::string CreatorsInWords(const v1::StackGroup& group, const TasksById& tasks) {
+  std::unordered_map<std::string, int> counts;
+  for (uint64_t id : group.task_ids()) {
+    const auto found = tasks.find(id);
+    if (found == tasks.end() || found->second->created_by().empty()) continue;
+    // A tokio task has the place alone.
+    ++counts[(found->second->kind() == v1::Task::TOKIO_TASK ? "at " : "by ") + found->second->created_by()];
+  }
+  if (counts.empty()) return "";
+  const bool are_all = group.task_ids_size() == group.task_count();
+  return (are_all ? "" : "the first " + Grouped(group.task_ids_size()) + " ") + "created " + MostFrequentFirst(counts);
+}
+
+void WriteIds(const v1::StackGroup& group, const TasksById& tasks, Piecewise* out) {
   if (group.tids_size() > 0) {
     *out << (group.tids_size() == 1 ? "  tid " : "  tids ") << Ranges({group.tids().begin(), group.tids().end()}) << "\n";
   }
   if (group.task_ids_size() == 0) return;
-  if (const std::string named = TasksInWords(group, names); !named.empty()) {
+  if (const std::string named = TasksInWords(group, tasks); !named.empty()) {
     *out << "  named " << named << "\n";
     return;
   }
@@ -114,11 +148,12 @@ void WriteIds(const v1::StackGroup& group, const TaskNames& names, Piecewise* ou
   *out << (not_listed > 0 ? " and " + Grouped(not_listed) + " others" : "") << "\n";
 }
 
-void WriteGroup(const v1::StackGroup& group, const ThreadsByTid& threads, const TaskNames& names, Piecewise* out) {
+void WriteGroup(const v1::StackGroup& group, const ThreadsByTid& threads, const TasksById& tasks, Piecewise* out) {
   *out << "\n" << MembersInWords(group, threads) << "\n";
-  WriteIds(group, names, out);
-  if (!group.states().empty()) *out << "  " << StatesInWords(group, threads) << "\n";
+  WriteIds(group, tasks, out);
+  if (!group.states().empty()) *out << "  " << StatesInWords(group, threads) << TaskWaitsInWords(group, tasks) << "\n";
   if (const std::string waits = WaitsInWords(group, threads); !waits.empty()) *out << "  " << waits << "\n";
+  if (const std::string creators = CreatorsInWords(group, tasks); !creators.empty()) *out << "  " << creators << "\n";
   WriteStack(group.stack(), "  ", out);
 }
 
@@ -154,11 +189,8 @@ void ExportText(const v1::Dump& dump, const Sink& sink) {
   WriteFindings(dump, &out);
   ThreadsByTid threads;
   for (const v1::Thread& thread : dump.threads()) threads.emplace(thread.tid(), &thread);
-  TaskNames names;
-  for (const v1::Task& task : dump.tasks()) {
-    // The name of a tokio task is that of a function, which its stack says.
-    if (!task.name().empty() && task.kind() != v1::Task::TOKIO_TASK) names.emplace(task.id(), Printable(task.name()));
-  }
+  TasksById tasks;
+  for (const v1::Task& task : dump.tasks()) tasks.emplace(task.id(), &task);
   const v1::Thread* crashed = CrashedThread(dump);
   if (crashed != nullptr) WriteCrashedThread(dump, *crashed, &out);
   for (const v1::StackGroup& group : dump.groups()) {
@@ -166,7 +198,7 @@ void ExportText(const v1::Dump& dump, const Sink& sink) {
     const bool shown =
         crashed != nullptr && group.tids_size() == 1 && group.tids(0) == crashed->tid() && group.task_count() == 0;
     if (shown) continue;
-    WriteGroup(group, threads, names, &out);
+    WriteGroup(group, threads, tasks, &out);
   }
   WriteTasksWithoutStack(dump, &out);
   if (dump.omitted_group_count() > 0) {

@@ -67,6 +67,37 @@ class GoTest(StackdTest):
                     self.say(f"{version} {kind}", f"{len(compared)} goroutines as runtime.Stack has them, {frames} frames")
                     victim.kill()
 
+    def test_how_long_goroutines_wait_is_what_the_runtime_has_noted(self):
+        """Of one that a collection finds waiting the runtime notes the time of the collection before, by the clock that Python
+        has too."""
+        daemon = self.start_daemon()
+        for toolchain, version in self.toolchains:
+            with self.subTest(go=version):
+                victim = self.start(self.build(toolchain, "states"), env={"GOGC": "off"})
+                daemon.await_process(victim.pid)
+                self.assertEqual(set(self.waits(daemon.dump(victim.pid))), {None})
+                earliest = time.monotonic()
+                self.assertEqual(victim.ask("collect"), "collected")
+                latest = time.monotonic()
+                self.assertEqual(victim.ask("collect"), "collected")
+                begun = time.monotonic()
+                dump = daemon.dump(victim.pid)
+                waits = self.waits(dump)
+                self.assertGreater(len(waits), 15)
+                self.assertGreaterEqual(min(waits), begun - latest)
+                self.assertLessEqual(max(waits), time.monotonic() - earliest)
+                self.assertRegex(daemon.ctl("show", dump.name).out, r"\n3 goroutines\n  ids .*\n  chan receive; the longest for about "
+                                 r"[\d.]+ m?s\n  created by main\.main at main\.go:\d+\n  #0  main\.receiveInlined")
+                self.say(version, f"{len(waits)} goroutines waited for {min(waits) * 1000:.1f} to {max(waits) * 1000:.1f} ms")
+                victim.kill()
+
+    def waits(self, dump):
+        """In seconds, of the program's goroutines but the first; None: not known."""
+        numbers = {i for i, goroutine in go_programs.goroutines_of(dump).items()
+                   if i != 1 and any(function.startswith("main.") for function, _ in goroutine.frames)}
+        return [float(task["waitDuration"][:-1]) if "waitDuration" in task else None
+                for task in dump.resource["tasks"] if int(task["id"]) in numbers]
+
     def test_goroutines_are_seen_where_the_program_cannot_stop_its_own(self):
         """One goroutine never gives way and has the only processor: the runtime could not stop the world any more."""
         daemon = self.start_daemon()

@@ -1,5 +1,5 @@
 // Goroutines in every state that a hang has. Says "ready" when all are there; writes what runtime.Stack says of them to the
-// file named by -compare, while nothing moves; then goes on until its standard input ends.
+// file named by -compare, while nothing moves; then collects garbage for each line that it reads, until there are no more.
 package main
 
 import (
@@ -174,6 +174,11 @@ func main() {
 		go spin()
 	}
 	fmt.Println("ready")
-	var buffer [1]byte
-	os.Stdin.Read(buffer[:])
+	for line := make([]byte, 64); ; {
+		if n, _ := os.Stdin.Read(line); n == 0 {
+			return
+		}
+		runtime.GC()
+		fmt.Println("collected")
+	}
 }
