@@ -6,6 +6,7 @@
 import collections
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -355,19 +356,26 @@ class GoTest(StackdTest):
 
     def test_the_kill_switch_keeps_it_away(self):
         daemon = self.start_daemon()
-        path = self.build(self.newest()[0], "many")
-        self.start(path, "1", env={"STACKD_DISABLE": "1"})
-        other = self.start(path, "1")
-        daemon.await_process(other.pid)
-        self.assertEqual([p["pid"] for p in daemon.processes()], [other.pid])
+        for toolchain, version in self.toolchains:
+            with self.subTest(go=version):
+                path = self.build(toolchain, "many")
+                off = self.start(path, "1", env={"STACKD_DISABLE": "1"})
+                other = self.start(path, "1")
+                daemon.await_process(other.pid)
+                self.assertNotIn(off.pid, [p["pid"] for p in daemon.processes()])
+                off.kill()
+                other.kill()
 
     def test_a_program_finds_the_next_daemon(self):
         daemon = self.start_daemon()
-        victim = self.start(self.build(self.newest()[0], "many"), "10")
-        daemon.await_process(victim.pid)
+        victims = [self.start(self.build(toolchain, "many"), "10") for toolchain, _ in self.toolchains]
+        for victim in victims:
+            daemon.await_process(victim.pid)
         daemon.restart()
-        daemon.await_process(victim.pid)
-        self.assertEqual(len(go_programs.goroutines_of(daemon.dump(victim.pid))) > 10, True)
+        for victim, (_, version) in zip(victims, self.toolchains):
+            with self.subTest(go=version):
+                daemon.await_process(victim.pid)
+                self.assertGreater(len(go_programs.goroutines_of(daemon.dump(victim.pid))), 10)
 
     # --- Harmless ---
 
@@ -376,27 +384,31 @@ class GoTest(StackdTest):
         under_agent = self.dir / "under_agent"
         under_agent.write_text(f'#!/bin/sh\nexport LD_PRELOAD={AGENT} STACKD_DIR={self.dir}\nexec "$@"\n')
         under_agent.chmod(0o755)
-        toolchain, version = self.newest()
         packages = ("os/signal", "os/exec", "cmd/cgo/internal/test")
 
-        def run(*flags):
+        def run(toolchain, *flags):
             done = go_programs.run_go(toolchain, "test", "-count=1", "-short", "-json", *flags, *packages, cgo=True, timeout=280)
             events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
             return {(event["Package"], event.get("Test", "")): event["Action"] for event in events
                     if event["Action"] in ("pass", "fail")}
 
-        ended = run("-exec", under_agent)
-        if "fail" in ended.values():
-            self.assertEqual(run(), ended)
-        self.assertEqual({package for package, _ in ended}, set(packages))
-        self.say(version, f"{len(ended)} of its own tests end as without the agent")
-        self.assertGreater(len(ended), 100)
+        # They take half a minute to build.
+        chosen = self.toolchains if os.environ.get("STACKD_TEST_FULL") == "1" else dict.fromkeys(
+            (self.toolchains[0], self.newest()))
+        for toolchain, version in chosen:
+            with self.subTest(go=version):
+                ended = run(toolchain, "-exec", under_agent)
+                if "fail" in ended.values():
+                    self.assertEqual(run(toolchain), ended)
+                self.assertEqual({package for package, _ in ended}, set(packages))
+                self.say(version, f"{len(ended)} of its own tests end as without the agent")
+                self.assertGreater(len(ended), 100)
 
     # --- Ends ---
 
-    def run_to_end(self, path, word, directory, preload=False):
+    def run_to_end(self, path, word, directory, preload=False, is_named=True, traceback="single"):
         """Exit code and what it wrote to standard error."""
-        environment = {**os.environ, "STACKD_DIR": str(directory), "GOTRACEBACK": "single"}
+        environment = {**os.environ, "STACKD_DIR": str(directory), "GOTRACEBACK": traceback}
         if preload:
             environment["LD_PRELOAD"] = str(AGENT)
         with subprocess.Popen([path, word], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -404,54 +416,82 @@ class GoTest(StackdTest):
             process.stdout.readline()
             if directory == self.dir:
                 # Beside the agent for native code the package has its own connection, and the name comes by that.
-                eventually("its name", lambda: self.daemon.await_process(process.pid)["displayName"] == f"ends-{word}")
+                name = f"ends-{word}" if is_named else os.path.basename(path)
+                eventually("its name", lambda: self.daemon.await_process(process.pid)["displayName"] == name)
             _, errors = process.communicate("\n", timeout=60)
             return process.pid, process.returncode, errors
 
+    def with_last_words(self):
+        return [(toolchain, version) for toolchain, version in self.toolchains if version >= "go1.23"]
+
     def test_the_last_words_of_the_runtime_become_a_crash(self):
         self.daemon = self.start_daemon()
-        if not any(version >= "go1.23" for _, version in self.toolchains):
+        if not self.with_last_words():
             self.skipTest("debug.SetCrashOutput came with Go 1.23, and no such Go is here")
-        path = self.build(self.newest()[0], "ends")
         # The runtime keeps the first line of a fatal error out of debug.SetCrashOutput.
         fatal = "fatal error: (its message is on the program's standard error)"
-        for word, function, said in (("nil", "main.fail", "invalid memory address or nil pointer dereference"),
-                                     ("index", "main.fail", "slice bounds out of range"),
-                                     ("panic", "main.fail", "panic: (its message is on the program's standard error)"),
-                                     ("overflow", "main.overflow", fatal), ("maps", "main.writeMaps.func1", fatal)):
-            with self.subTest(end=word):
-                _, code_alone, errors_alone = self.run_to_end(path, word, "/nonexistent")
-                pid, code, errors = self.run_to_end(path, word, self.dir)
-                self.assertEqual(code, code_alone)
-                self.assertEqual(errors.splitlines()[0], errors_alone.splitlines()[0])
-                name = eventually("the crash is stored", lambda: self.find_crash(pid))
-                shown = self.daemon.ctl("show", name)
-                self.assertIn(function, shown.text)
-                # It is all that there is: there is nothing between which it could stand.
-                self.assertNotIn("called somewhere above", shown.text)
-                self.assertNotIn("unknown reason", shown.text)
-                self.assertIn(said, shown.text)
-                exported = self.daemon.ctl("export", name, "-f", "json").out
-                self.assertNotIn("hunter2", exported)
-                if word == "panic":
-                    self.assertIn("hunter2", errors)
+        for toolchain, version in self.with_last_words():
+            path = self.build(toolchain, "ends")
+            for word, function, said in (("nil", "main.fail", "invalid memory address or nil pointer dereference"),
+                                         ("index", "main.fail", "slice bounds out of range"),
+                                         ("panic", "main.fail", "panic: (its message is on the program's standard error)"),
+                                         ("overflow", "main.overflow", fatal), ("maps", "main.writeMaps.func1", fatal),
+                                         ("memory", "main.fillMemory", fatal)):
+                with self.subTest(go=version, end=word):
+                    _, code_alone, errors_alone = self.run_to_end(path, word, "/nonexistent")
+                    pid, code, errors = self.run_to_end(path, word, self.dir)
+                    self.assertEqual(code, code_alone)
+                    self.assertEqual(self.first_words(errors), self.first_words(errors_alone))
+                    name = eventually("the crash is stored", lambda: self.find_crash(pid))
+                    shown = self.daemon.ctl("show", name)
+                    self.assertIn(function, shown.text)
+                    # It is all that there is: there is nothing between which it could stand.
+                    self.assertNotIn("called somewhere above", shown.text)
+                    self.assertNotIn("unknown reason", shown.text)
+                    self.assertIn(said, shown.text)
+                    exported = self.daemon.ctl("export", name, "-f", "json").out
+                    self.assertNotIn("hunter2", exported)
+                    if word == "panic":
+                        self.assertIn("hunter2", errors)
+
+    def first_words(self, errors):
+        return re.sub(r"\d+ in use", "N in use", errors.splitlines()[0])
 
     def test_under_the_agent_for_native_code_too_and_once(self):
         self.daemon = self.start_daemon()
-        path = self.build(self.newest()[0], "ends", cgo=True)
-        for word, functions in (("nil", ["main.fail", "main.main"]), ("panic", ["main.fail", "main.main"]),
-                                ("c", ["c_fails", "main.fail", "main.main"])):
-            with self.subTest(end=word):
-                _, code_alone, errors_alone = self.run_to_end(path, word, "/nonexistent")
-                pid, code, errors = self.run_to_end(path, word, self.dir, preload=True)
+        for toolchain, version in self.with_last_words():
+            path = self.build(toolchain, "ends", cgo=True)
+            for word, functions in (("nil", ["main.fail", "main.main"]), ("panic", ["main.fail", "main.main"]),
+                                    ("c", ["c_fails", "main.fail", "main.main"])):
+                with self.subTest(go=version, end=word):
+                    _, code_alone, errors_alone = self.run_to_end(path, word, "/nonexistent")
+                    pid, code, errors = self.run_to_end(path, word, self.dir, preload=True, traceback="all")
+                    self.assertEqual(code, code_alone)
+                    self.assertEqual(self.first_words(errors), self.first_words(errors_alone))
+                    dump = crashes.crash_of(self.daemon, pid)
+                    (crashed,) = [tid for tid in dump.threads if tid == dump.resource["crash"]["tid"]]
+                    self.assert_order(self.functions(dump, crashed), *functions)
+                    (report,) = dump.resource["reports"]
+                    self.assertIn("main.main(...)", report["lines"])
+                    waiting = [g for g in go_programs.goroutines_of(dump).values()
+                               if "main.waitForNobody" in (function for function, _ in g.frames)]
+                    self.assertEqual(len(waiting), 2)
+                    self.assertNotIn("hunter2", self.daemon.ctl("export", dump.name, "-f", "json").out)
+
+    def test_before_go_1_23_a_crash_in_c_has_the_functions_of_c(self):
+        """The package has no last words to pass, and no name."""
+        self.daemon = self.start_daemon()
+        for toolchain, version in self.toolchains:
+            if version >= "go1.23":
+                break
+            with self.subTest(go=version):
+                path = self.build(toolchain, "ends", cgo=True)
+                _, code_alone, errors_alone = self.run_to_end(path, "c", "/nonexistent")
+                pid, code, errors = self.run_to_end(path, "c", self.dir, preload=True, is_named=False)
                 self.assertEqual(code, code_alone)
-                self.assertEqual(errors.splitlines()[0], errors_alone.splitlines()[0])
+                self.assertEqual(self.first_words(errors), self.first_words(errors_alone))
                 dump = crashes.crash_of(self.daemon, pid)
-                (crashed,) = [tid for tid in dump.threads if tid == dump.resource["crash"]["tid"]]
-                self.assert_order(self.functions(dump, crashed), *functions)
-                (report,) = dump.resource["reports"]
-                self.assertIn("main.main(...)", report["lines"])
-                self.assertNotIn("hunter2", self.daemon.ctl("export", dump.name, "-f", "json").out)
+                self.assert_order(self.functions(dump, dump.resource["crash"]["tid"]), "c_fails", "asmcgocall")
 
     def test_a_crash_in_c_right_after_the_start_has_names(self):
         """Go ends the process by itself, when its modules are not loaded yet."""
@@ -465,16 +505,23 @@ class GoTest(StackdTest):
                     self.assertEqual("exit code 2", ending.manner)
                     dump = crashes.crash_of(self.daemon, ending.pid)
                     self.assert_order(dump.functions(dump.resource["crash"]["tid"]), "c_crashes", "asmcgocall")
+                    # The package would have what called them.
+                    self.assertIn("Go: its memory cannot be read: its goroutines are not known", dump.notes)
 
     def find_crash(self, pid):
         return next((d["name"] for d in crashes.crashes(self.daemon) if d.get("process", {}).get("pid") == pid), None)
 
     def test_recovered_panics_are_none(self):
         self.daemon = self.start_daemon()
-        victim = self.start(self.build(self.newest()[0], "ends"), "recovered")
-        self.daemon.await_process(victim.pid)
-        self.assertEqual(victim.ask(""), "caught 1000")
-        victim.kill()
+        victims = []
+        for toolchain, version in self.toolchains:
+            with self.subTest(go=version):
+                victim = self.start(self.build(toolchain, "ends"), "recovered")
+                self.daemon.await_process(victim.pid)
+                self.assertEqual(victim.ask(""), "caught 1000")
+                victim.kill()
+                victims.append(victim)
         other = self.start(self.build(self.newest()[0], "many"), "1")
         self.daemon.await_process(other.pid)
-        self.assertIsNone(self.find_crash(victim.pid))
+        for victim in victims:
+            self.assertIsNone(self.find_crash(victim.pid))

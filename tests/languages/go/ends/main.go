@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
+	"syscall"
 	"time"
 
 	stackd "stackd.example/go"
 )
 
 const secret = "hunter2"
+
+var kept []byte
 
 // Where it is built with cgo, and then it can run under the agent for native code.
 var failInC func() int
@@ -26,9 +30,12 @@ func fail(word string) int {
 	case "panic":
 		panic(errors.New("password " + secret))
 	case "overflow":
+		debug.SetMaxStack(16 << 20) // instead of 1 GB
 		return overflow(1)
 	case "maps":
 		return writeMaps()
+	case "memory":
+		return fillMemory()
 	case "c":
 		return failInC()
 	case "deadlock":
@@ -54,6 +61,19 @@ func writeMaps() int {
 	return len(shared)
 }
 
+//go:noinline
+func fillMemory() int {
+	const limit = 4 << 30
+	if err := syscall.Setrlimit(syscall.RLIMIT_AS, &syscall.Rlimit{Cur: limit, Max: limit}); err != nil {
+		panic(err)
+	}
+	kept = make([]byte, 2*limit)
+	return len(kept)
+}
+
+//go:noinline
+func waitForNobody() { select {} }
+
 func recovered() (caught bool) {
 	defer func() { caught = recover() != nil }()
 	fail("nil")
@@ -75,6 +95,9 @@ func main() {
 		fmt.Println("caught", caught)
 		os.Stdin.Read(buffer[:])
 		return
+	}
+	for i := 0; i < 2; i++ {
+		go waitForNobody()
 	}
 	fail(os.Args[1])
 }
