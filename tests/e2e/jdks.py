@@ -28,6 +28,9 @@ class Jdk:
     def java(self):
         return self.home / "bin/java"
 
+    def takes(self, *options):
+        return subprocess.run([self.java, *options, "-version"], capture_output=True).returncode == 0
+
 
 def _version(home):
     """None: not a HotSpot."""

@@ -92,7 +92,7 @@ class JavaFramesTest : public testing::Test {
   }
 
   void FillLayout() {
-    memset(static_cast<void*>(&layout_), 0xff, sizeof(layout_));
+    memset(static_cast<void*>(&layout_), 0xff, offsetof(Layout, zgc));
     layout_.release = 17;
     layout_.method_const_method = offsetof(FakeMethod, const_method);
     layout_.const_method_constants = offsetof(FakeConstMethod, constants);

@@ -43,7 +43,7 @@ std::vector<JavaThread> ReadJavaThreads(ProcessMemory* memory, const Layout& lay
     if (thread.tid <= 0) continue;
     // From release 17 on a handle is between (OopHandle). Before, the field is the object.
     const uint64_t object = word(layout.thread_object);
-    thread.object_avma = object == 0 || layout.release < 17 ? object : memory->Word(object).value_or(0);
+    thread.object = object == 0 || layout.release < 17 ? object : memory->Word(object).value_or(0);
     thread.stack_end_avma = word(layout.thread_stack_base);
     thread.stack_begin_avma = thread.stack_end_avma - word(layout.thread_stack_size);
     thread.continuation_entry_avma = word(layout.thread_continuation_entry);

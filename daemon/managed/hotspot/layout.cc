@@ -112,6 +112,7 @@ constexpr Entry kEntries[] = {
      {"CompressedKlassPointers._shift", "CompressedKlassPointers._narrow_klass._shift", "Universe._narrow_klass._shift"},
      kOptional},
     {&Layout::object_klass, kOffset, {"oopDesc._metadata._klass"}},
+    {&Layout::compact_klass_shift, kConstant, {"markWord::klass_shift"}, kOptional},
     {&Layout::klass_constants, kOffset, {"InstanceKlass._constants"}, kOptional},
     {&Layout::klass_fields, kOffset, {"InstanceKlass._fields"}, kOptional},
     {&Layout::klass_field_count, kOffset, {"InstanceKlass._java_fields_count"}, kOptional},
@@ -160,6 +161,8 @@ Result<Layout> MakeLayout(ProcessMemory* memory, const VmStructs& structs) {
     }
     layout.*entry.member = value.value_or(kNone);
   }
+  layout.zgc = MakeZgcLayout(structs, 'Z');
+  layout.old_zgc = MakeZgcLayout(structs, 'X');
   const bool has_heaps = layout.code_heaps_avma != kNone && layout.code_low_avma != kNone && layout.code_high_avma != kNone;
   if (!has_heaps && layout.code_heap_avma == kNone) {
     return Error(Code::kFailedPrecondition, "this HotSpot does not say where it has its compiled methods");

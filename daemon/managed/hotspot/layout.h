@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "daemon/base/result.h"
 #include "daemon/managed/hotspot/vm_structs.h"
+#include "daemon/managed/hotspot/zgc.h"
 
 namespace stackd::hotspot {
 
@@ -55,9 +57,12 @@ struct Layout {
   uint64_t monitor_object, monitor_owner;
   uint64_t narrow_oop_base_avma, narrow_oop_shift_avma, narrow_klass_base_avma, narrow_klass_shift_avma;  // of variables
   uint64_t object_klass;
+  uint64_t compact_klass_shift;  // in the word that each object begins with, where that also says the class
   uint64_t klass_constants, klass_fields, klass_field_count, klass_field_stream;
   uint64_t flags_avma, flag_count_avma;  // of variables
   uint64_t flag_name, flag_address, flag_bytes;
+  std::optional<ZgcLayout> zgc;
+  std::optional<ZgcLayout> old_zgc;  // of one generation, where `zgc` has two (releases 21 to 23)
 };
 
 // An error names what is missing.

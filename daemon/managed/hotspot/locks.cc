@@ -45,12 +45,14 @@ Sleepers FindSleepers(const Capture& capture, const CodeCache& code) {
 // Threads by what a monitor or a synchronizer says of its owner.
 class Owners {
  public:
-  Owners(ProcessMemory* memory, const Layout& layout, const std::vector<JavaThread>& threads)
-      : memory_(memory), layout_(layout), threads_(threads), by_stack_(threads) {
+  // `objects`: nullptr where they cannot be read.
+  Owners(ProcessMemory* memory, const Layout& layout, const std::vector<JavaThread>& threads, Objects* objects)
+      : memory_(memory), layout_(layout), threads_(threads), objects_(objects), by_stack_(threads) {
     for (const JavaThread& thread : threads) {
       const bool has_number = layout.thread_owner_id != kNone;
       by_word_.emplace(has_number ? thread.owner_id : thread.thread_avma, thread.tid);
-      if (thread.object_avma != 0) by_object_.emplace(thread.object_avma, thread.tid);
+      const uint64_t object_avma = objects == nullptr ? 0 : objects->At(thread.object);
+      if (object_avma != 0) by_object_.emplace(object_avma, thread.tid);
     }
     std::ranges::sort(by_stack_, {}, &JavaThread::stack_end_avma);
   }
@@ -92,13 +94,15 @@ class Owners {
     const auto top = memory_->Value<uint32_t>(thread.thread_avma + layout_.thread_lock_stack + layout_.lock_stack_top);
     if (!top || *top < begin || *top - begin > 8 * kMaxLockStack) return;
     for (uint64_t offset = begin; offset + 8 <= *top; offset += 8) {
-      if (const auto object = memory_->Word(thread.thread_avma + offset)) by_locked_object_.emplace(*object, thread.tid);
+      const auto object = memory_->Word(thread.thread_avma + offset);
+      if (object) by_locked_object_.emplace(objects_ == nullptr ? *object : objects_->AtOnStack(*object), thread.tid);
     }
   }
 
   ProcessMemory* memory_;
   const Layout& layout_;
   const std::vector<JavaThread>& threads_;
+  Objects* objects_;
   std::vector<JavaThread> by_stack_;
   std::unordered_map<uint64_t, int32_t> by_word_, by_object_, by_locked_object_;
   bool has_locked_objects_ = false;
@@ -129,13 +133,21 @@ class LockReader {
       facts_->waits.push_back(std::move(wait));
     }
     if (is_cut_) facts_->notes.push_back("not all Java locks were looked at: there are too many threads for the time");
+    if (!objects_) {
+      facts_->notes.push_back("names of Java threads and waits for locks of java.util.concurrent are not known: " +
+                              objects_.error().message);
+    } else if (objects_->has_moved()) {
+      facts_->notes.push_back(
+          "names of some Java threads or what they wait for are not known: the collector has moved objects, and not all "
+          "references to them are updated");
+    }
   }
 
  private:
   std::vector<ManagedWait> Look(bool with_names) {
     memory_->Forget();
     const std::vector<JavaThread> threads = ReadJavaThreads(memory_, layout_);
-    Owners owners(memory_, layout_, threads);
+    Owners owners(memory_, layout_, threads, objects_ ? &*objects_ : nullptr);
     std::vector<ManagedWait> waits;
     for (const JavaThread& thread : threads) {
       if (MonotonicNs() >= deadline_ns_ || memory_->is_full()) {
@@ -155,7 +167,7 @@ class LockReader {
 
   void AddName(const JavaThread& thread) {
     if (!objects_) return;
-    const uint64_t name = objects_->Reference(thread.object_avma, "java.lang.Thread", "name");
+    const uint64_t name = objects_->Reference(objects_->At(thread.object), "java.lang.Thread", "name");
     const auto text = name == 0 ? std::nullopt : objects_->Text(name, kMaxThreadName);
     if (text) facts_->threads[thread.tid].name = *text;
   }
@@ -167,7 +179,8 @@ class LockReader {
     const auto handle = memory_->Word(monitor_avma + layout_.monitor_object);
     if (!owner || !handle) return std::nullopt;
     // Up to release 16 the field is the object.
-    const uint64_t object_avma = layout_.release < 17 ? *handle : memory_->Word(*handle).value_or(0);
+    const uint64_t reference = layout_.release < 17 ? *handle : memory_->Word(*handle).value_or(0);
+    const uint64_t object_avma = objects_ ? objects_->At(reference) : reference;
     ManagedWait wait;
     wait.kind = ManagedLockKind::kMonitor;
     wait.waiter_tid = waiter.tid;
@@ -179,7 +192,7 @@ class LockReader {
 
   std::optional<ManagedWait> SynchronizerWait(const JavaThread& waiter, const Sleeper& sleeper, const Owners& owners) {
     if (!objects_ || !sleeper.is_in_futex) return std::nullopt;
-    const uint64_t blocker = objects_->Reference(waiter.object_avma, "java.lang.Thread", "parkBlocker");
+    const uint64_t blocker = objects_->Reference(objects_->At(waiter.object), "java.lang.Thread", "parkBlocker");
     if (blocker == 0) return std::nullopt;
     const uint64_t owner =
         objects_->Reference(blocker, "java.util.concurrent.locks.AbstractOwnableSynchronizer", "exclusiveOwnerThread");
@@ -202,7 +215,7 @@ class LockReader {
   const Layout& layout_;
   ProcessMemory* memory_;
   ManagedFacts* facts_;
-  std::optional<Objects> objects_;
+  Result<Objects> objects_;
   bool is_cut_ = false;
 };
 

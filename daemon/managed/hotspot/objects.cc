@@ -24,15 +24,17 @@ constexpr uint64_t kArrayData = 4;
 // Parts of a field in the stream (fieldInfo.hpp from release 21 on) that are there if the flag is set.
 constexpr uint32_t kHasInitialValue = 1 << 0, kHasGenericSignature = 1 << 2, kHasContentionGroup = 1 << 4;
 
-// A byte[] where class words are narrow: header of 12 bytes, length, elements.
-constexpr uint64_t kArrayLength = 12, kArrayElements = 16;
+// Where an array of bytes or characters has its length, which is of 4 bytes: behind the word that each object begins with,
+// and the class. Its elements follow: from release 23 on (JDK-8139457) at once, before at the next whole word.
+constexpr uint64_t kHeaderWord = 8, kWideClass = 8, kNarrowClass = 4, kLengthBytes = 4;
 
 // The VM's command line switches that are bool, as they stand.
 std::map<std::string, bool> ReadSwitches(ProcessMemory* memory, const Layout& layout) {
   std::map<std::string, bool> switches = {{"UseCompressedOops", false},
                                           {"UseCompressedClassPointers", false},
                                           {"UseCompactObjectHeaders", false},
-                                          {"UseZGC", false}};
+                                          {"UseZGC", false},
+                                          {"ZGenerational", false}};
   if (layout.flags_avma == kNone || layout.flag_count_avma == kNone || layout.flag_bytes == kNone) return switches;
   const uint64_t begin_avma = memory->Word(layout.flags_avma).value_or(0);
   const uint64_t count = memory->Word(layout.flag_count_avma).value_or(0);
@@ -50,11 +52,23 @@ std::map<std::string, bool> ReadSwitches(ProcessMemory* memory, const Layout& la
 
 }  // namespace
 
-std::optional<Objects> Objects::Open(ProcessMemory* memory, const Layout& layout) {
-  if (layout.flag_name == kNone || layout.flag_address == kNone || layout.klass_constants == kNone) return std::nullopt;
+Result<Objects> Objects::Open(ProcessMemory* memory, const Layout& layout) {
+  const auto unknown = [](const char* what) {
+    return Error(Code::kFailedPrecondition, std::string("this HotSpot does not say ") + what);
+  };
+  if (layout.flag_name == kNone || layout.flag_address == kNone) return unknown("how it was started");
+  if (layout.klass_constants == kNone) return unknown("where objects have their fields");
   auto switches = ReadSwitches(memory, layout);
-  if (switches["UseZGC"] || switches["UseCompactObjectHeaders"]) return std::nullopt;
   Objects objects(memory, layout);
+  if (switches["UseZGC"]) {
+    const auto& zgc = layout.old_zgc && !switches["ZGenerational"] ? layout.old_zgc : layout.zgc;
+    if (zgc) objects.zgc_ = ZgcReferences::Open(memory, *zgc);
+    if (!objects.zgc_) return unknown("how to read references (-XX:+UseZGC)");
+  }
+  objects.compact_headers_ = switches["UseCompactObjectHeaders"];
+  if (objects.compact_headers_ && layout.compact_klass_shift == kNone) {
+    return unknown("where objects have their class (-XX:+UseCompactObjectHeaders)");
+  }
   const auto read = [&](uint64_t base_avma, uint64_t shift_avma, uint64_t* base, uint32_t* shift) {
     if (base_avma == kNone || shift_avma == kNone) return false;
     *base = memory->Word(base_avma).value_or(0);
@@ -63,27 +77,24 @@ std::optional<Objects> Objects::Open(ProcessMemory* memory, const Layout& layout
   };
   objects.narrow_references_ = switches["UseCompressedOops"];
   // Always so from release 15 on, unless it was switched off; later releases have no such switch.
-  objects.narrow_classes_ = switches["UseCompressedClassPointers"];
+  objects.narrow_classes_ = switches["UseCompressedClassPointers"] || objects.compact_headers_;
   if (objects.narrow_references_ && !read(layout.narrow_oop_base_avma, layout.narrow_oop_shift_avma,
                                           &objects.reference_base_, &objects.reference_shift_)) {
-    return std::nullopt;
+    return unknown("how narrow references are");
   }
   if (objects.narrow_classes_ &&
       !read(layout.narrow_klass_base_avma, layout.narrow_klass_shift_avma, &objects.class_base_, &objects.class_shift_)) {
-    return std::nullopt;
+    return unknown("how narrow classes are");
   }
   return objects;
-}
-
-uint64_t Objects::Referred(uint64_t handle_avma) const {
-  return handle_avma == 0 ? 0 : memory_->Word(handle_avma).value_or(0);
 }
 
 uint64_t Objects::KlassOf(uint64_t object_avma) {
   if (object_avma == 0 || object_avma % 8 != 0) return 0;
   if (!narrow_classes_) return memory_->Word(object_avma + layout_.object_klass).value_or(0);
-  const auto narrow = memory_->Value<uint32_t>(object_avma + layout_.object_klass);
-  return narrow && *narrow != 0 ? class_base_ + (uint64_t{*narrow} << class_shift_) : 0;
+  const uint64_t narrow = compact_headers_ ? memory_->Word(object_avma).value_or(0) >> layout_.compact_klass_shift
+                                           : memory_->Value<uint32_t>(object_avma + layout_.object_klass).value_or(0);
+  return narrow == 0 ? 0 : class_base_ + (narrow << class_shift_);
 }
 
 std::optional<std::string> Objects::ClassOf(uint64_t object_avma) {
@@ -150,7 +161,7 @@ uint64_t Objects::Reference(uint64_t object_avma, std::string_view declared_by, 
   const uint64_t klass_avma = KlassOf(object_avma);
   const auto offset = klass_avma == 0 ? std::nullopt : FieldOffset(klass_avma, declared_by, field);
   if (!offset) return 0;
-  if (!narrow_references_) return memory_->Word(object_avma + *offset).value_or(0);
+  if (!narrow_references_) return At(memory_->Word(object_avma + *offset).value_or(0));
   const auto narrow = memory_->Value<uint32_t>(object_avma + *offset);
   return narrow && *narrow != 0 ? reference_base_ + (uint64_t{*narrow} << reference_shift_) : 0;
 }
@@ -158,10 +169,13 @@ uint64_t Objects::Reference(uint64_t object_avma, std::string_view declared_by, 
 // Latin-1 or UTF-16, by what its `coder` says, or, up to release 8, UTF-16 in a char[]; every character beyond Latin-1 is
 // told as "?".
 std::optional<std::string> Objects::Text(uint64_t string_avma, size_t max_characters) {
-  if (!narrow_classes_) return std::nullopt;
   const uint64_t array_avma = Reference(string_avma, "java.lang.String", "value");
   const auto coder_offset = FieldOffset(KlassOf(string_avma), "java.lang.String", "coder");
-  const auto length = memory_->Value<uint32_t>(array_avma + kArrayLength);
+  const uint64_t class_bytes = compact_headers_ ? 0 : narrow_classes_ ? kNarrowClass : kWideClass;
+  const uint64_t length_avma = array_avma + kHeaderWord + class_bytes;
+  const uint64_t after_avma = length_avma + kLengthBytes;
+  const uint64_t elements_avma = layout_.release >= 23 ? after_avma : (after_avma + 7) & ~uint64_t{7};
+  const auto length = memory_->Value<uint32_t>(length_avma);
   const bool has_coder = layout_.release >= 9;
   if (array_avma == 0 || (has_coder && !coder_offset) || !length) return std::nullopt;
   const auto coder = has_coder ? memory_->Value<uint8_t>(string_avma + *coder_offset) : std::optional<uint8_t>(1);
@@ -170,7 +184,7 @@ std::optional<std::string> Objects::Text(uint64_t string_avma, size_t max_charac
   const uint32_t characters = has_coder ? *length / character_bytes : *length;
   std::string text;
   for (uint32_t i = 0; i < characters && i < max_characters; ++i) {
-    const uint64_t avma = array_avma + kArrayElements + uint64_t{i} * character_bytes;
+    const uint64_t avma = elements_avma + uint64_t{i} * character_bytes;
     const auto low = memory_->Value<uint8_t>(avma);
     const auto high = character_bytes == 2 ? memory_->Value<uint8_t>(avma + 1) : std::optional<uint8_t>(0);
     if (!low || !high) return std::nullopt;

@@ -11,21 +11,28 @@
 #include <unordered_map>
 #include <utility>
 
+#include "daemon/base/result.h"
 #include "daemon/managed/hotspot/layout.h"
 #include "daemon/managed/hotspot/process_memory.h"
+#include "daemon/managed/hotspot/zgc.h"
 
 namespace stackd::hotspot {
 
 class Objects {
  public:
-  // nullopt where references have more in them than an address (ZGC), or objects no class word (compact headers).
-  static std::optional<Objects> Open(ProcessMemory* memory, const Layout& layout);
+  // An error names what of the VM is in the way.
+  static Result<Objects> Open(ProcessMemory* memory, const Layout& layout);
 
-  // What a handle refers to: the VM keeps one where it refers to an object. 0: nothing.
-  uint64_t Referred(uint64_t handle_avma) const;
+  // Where the object is that a word of the VM's own refers to; 0: nothing, or that is not known (has_moved).
+  uint64_t At(uint64_t reference) { return zgc_ ? zgc_->At(reference) : reference; }
+  // The same of a word on a thread's stack.
+  uint64_t AtOnStack(uint64_t word) const { return zgc_ ? zgc_->Plain(word) : word; }
+  // Whether the collector has moved objects, and not yet updated all references to them that were met.
+  bool has_moved() const { return zgc_ && zgc_->has_moved(); }
   // "java.lang.Object".
   std::optional<std::string> ClassOf(uint64_t object_avma);
-  // The object that a field refers to, of the class `declared_by` or one above; 0: null, or there is no such field.
+  // The object that a field refers to, of the class `declared_by` or one above; 0: null, or as At, or there is no such
+  // field.
   uint64_t Reference(uint64_t object_avma, std::string_view declared_by, std::string_view field);
   // Of a java.lang.String with at most `max_characters`.
   std::optional<std::string> Text(uint64_t string_avma, size_t max_characters);
@@ -41,7 +48,8 @@ class Objects {
 
   ProcessMemory* memory_;
   const Layout& layout_;
-  bool narrow_references_ = false, narrow_classes_ = false;
+  bool narrow_references_ = false, narrow_classes_ = false, compact_headers_ = false;
+  std::optional<ZgcReferences> zgc_;
   uint64_t reference_base_ = 0, class_base_ = 0;
   uint32_t reference_shift_ = 0, class_shift_ = 0;
   std::unordered_map<std::string, std::optional<uint64_t>> offsets_;  // by "class.field"

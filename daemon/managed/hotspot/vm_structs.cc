@@ -89,17 +89,20 @@ bool VmStructs::ReadTypes(ProcessMemory* memory, const ImageSymbols& libjvm) {
   return true;
 }
 
-bool VmStructs::ReadConstants(ProcessMemory* memory, const ImageSymbols& libjvm) {
-  auto table = EntryTable::Open(memory, libjvm, "gHotSpotVMIntConstants", "gHotSpotVMIntConstantEntry", "NameOffset");
+template <typename T>
+bool VmStructs::ReadConstants(ProcessMemory* memory, const ImageSymbols& libjvm, const std::string& kind) {
+  auto table = EntryTable::Open(memory, libjvm, kind + "Constants", kind + "ConstantEntry", "NameOffset");
   const auto value = table ? table->FieldOffset("ValueOffset") : std::nullopt;
   if (!value) return false;
-  while (table->Next()) constants_.emplace(table->Name(), static_cast<uint64_t>(int64_t{table->Field<int32_t>(*value)}));
+  while (table->Next()) constants_.emplace(table->Name(), static_cast<uint64_t>(int64_t{table->Field<T>(*value)}));
   return true;
 }
 
 std::optional<VmStructs> VmStructs::Read(ProcessMemory* memory, const ImageSymbols& libjvm) {
   VmStructs structs;
-  if (!structs.ReadFields(memory, libjvm) || !structs.ReadTypes(memory, libjvm) || !structs.ReadConstants(memory, libjvm)) {
+  if (!structs.ReadFields(memory, libjvm) || !structs.ReadTypes(memory, libjvm) ||
+      !structs.ReadConstants<int32_t>(memory, libjvm, "gHotSpotVMInt") ||
+      !structs.ReadConstants<int64_t>(memory, libjvm, "gHotSpotVMLong")) {
     return std::nullopt;
   }
   return structs;

@@ -35,7 +35,9 @@ class VmStructs {
   }
   bool ReadFields(ProcessMemory* memory, const ImageSymbols& libjvm);
   bool ReadTypes(ProcessMemory* memory, const ImageSymbols& libjvm);
-  bool ReadConstants(ProcessMemory* memory, const ImageSymbols& libjvm);
+  // `kind`: the begin of the names of a table.
+  template <typename T>
+  bool ReadConstants(ProcessMemory* memory, const ImageSymbols& libjvm, const std::string& kind);
 
   Table offsets_, addresses_, type_bytes_, constants_;
 };

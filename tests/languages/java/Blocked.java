@@ -110,6 +110,7 @@ public class Blocked {
     for (Thread thread : waiting) {
       while (thread.getState() == Thread.State.RUNNABLE || thread.getState() == Thread.State.NEW) Thread.sleep(1);
     }
+    for (int i = 0; i < Integer.getInteger("collections", 0); i++) System.gc();
     System.out.println("ready");
     sleep();
   }

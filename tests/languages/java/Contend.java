@@ -1,6 +1,9 @@
 import java.util.concurrent.locks.ReentrantLock;
 
-/** Threads that wait for each other's locks all the time, and never in a circle: everyone takes them in one order. */
+/**
+ * Threads that wait for each other's locks all the time, and never in a circle: everyone takes them in one order. With
+ * "collects" the objects are moved all the time.
+ */
 public class Contend {
   static final Object OUTER = new Object(), INNER = new Object();
   static final ReentrantLock FIRST = new ReentrantLock(), SECOND = new ReentrantLock();
@@ -40,12 +43,17 @@ public class Contend {
     }
   }
 
+  static void collect() {
+    while (true) System.gc();
+  }
+
   public static void main(String[] arguments) {
     for (int i = 0; i < 3; i++) {
       new Thread(Contend::monitors).start();
       new Thread(Contend::innerMonitor).start();
       new Thread(Contend::locks).start();
     }
+    if (Boolean.getBoolean("collects")) new Thread(Contend::collect).start();
     System.out.println("ready");
   }
 }
