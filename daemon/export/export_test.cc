@@ -360,6 +360,21 @@ TEST(ExportText, SaysOfTasksHowLongTheyWaitAndWhereTheyWereCreated) {
   EXPECT_THAT(Export(ExportText, dump), HasSubstr("\n  the first 4 created by main.start at main.go:12"));
 }
 
+TEST(ExportText, ListsVirtualThreadsWithTheThreadsThatRunThem) {
+  v1::Dump dump;
+  v1::Task* task = dump.add_tasks();
+  task->set_kind(v1::Task::VIRTUAL_THREAD);
+  task->set_id(30);
+  task->set_name("order\x1b");
+  task->set_state("running");
+  task->set_tid(41);
+  *dump.add_tasks() = *task;
+  dump.mutable_tasks(1)->clear_name();
+  EXPECT_THAT(Export(ExportText, dump), testing::HasSubstr("\nVirtual threads that run, on the stacks of their threads:\n"
+                                                           "  id 30: order\\x1b: running on thread 41\n"
+                                                           "  id 30: (no name): running on thread 41\n"));
+}
+
 TEST(ExportText, SaysOfManyStatesTheFirst) {
   v1::Dump dump;
   AddGroup({7}, {"worker"}, {}, MakeStack({MakeFrame("wait", "/src/shop.py", 3, "")}), &dump);

@@ -158,16 +158,16 @@ void WriteGroup(const v1::StackGroup& group, const ThreadsByTid& threads, const 
 }
 
 // Those that are in no group: which run, or have not said where they wait.
-void WriteTasksWithoutStack(const v1::Dump& dump, Piecewise* out) {
+void WriteTasksWithoutStack(const v1::Dump& dump, v1::Task::Kind kind, std::string_view heading, Piecewise* out) {
   constexpr int kMaxShown = 20;
   int64_t count = 0;
   for (const v1::Task& task : dump.tasks()) {
-    if (task.kind() != v1::Task::TOKIO_TASK || task.has_stack()) continue;
+    if (task.kind() != kind || task.has_stack()) continue;
     if (++count > kMaxShown) continue;
-    if (count == 1) *out << "\nTasks without a stack:\n";
-    *out << "  id " << std::to_string(task.id()) << ": " << Printable(task.name()) << ", made at "
-         << Printable(task.created_by()) << ": " << Printable(task.state())
-         << (task.tid() != 0 ? " on thread " + std::to_string(task.tid()) : "") << "\n";
+    if (count == 1) *out << "\n" << heading << ":\n";
+    *out << "  id " << std::to_string(task.id()) << ": " << (task.name().empty() ? "(no name)" : Printable(task.name()))
+         << (task.created_by().empty() ? "" : ", made at " + Printable(task.created_by())) << ": "
+         << Printable(task.state()) << (task.tid() != 0 ? " on thread " + std::to_string(task.tid()) : "") << "\n";
   }
   if (count > kMaxShown) *out << "  and " << Grouped(count - kMaxShown) << " others\n";
 }
@@ -200,7 +200,8 @@ void ExportText(const v1::Dump& dump, const Sink& sink) {
     if (shown) continue;
     WriteGroup(group, threads, tasks, &out);
   }
-  WriteTasksWithoutStack(dump, &out);
+  WriteTasksWithoutStack(dump, v1::Task::TOKIO_TASK, "Tasks without a stack", &out);
+  WriteTasksWithoutStack(dump, v1::Task::VIRTUAL_THREAD, "Virtual threads that run, on the stacks of their threads", &out);
   if (dump.omitted_group_count() > 0) {
     out << "\n" << Count(dump.omitted_group_count(), "smaller group") << " left out: export the dump to see all\n";
   }

@@ -340,6 +340,14 @@ class JavaTest(StackdTest):
         spinning = [functions for functions in stacks if "Virtual.spin" in functions]
         self.assertEqual(1, len(spinning))
         self.assertIn("jdk.internal.vm.Continuation.run", spinning[0])
+        number = victim.output.split()[1].decode()
+        self.assertLessEqual({task.get("name") for task in dump.resource["tasks"]}, {"spinner", "sleeper"})
+        tasks = [task for task in dump.resource["tasks"] if task.get("name") == "spinner"]
+        self.assertEqual([("VIRTUAL_THREAD", number, "running")],
+                         [(task["kind"], task["id"], task["state"]) for task in tasks])
+        self.assertEqual(spinning[0], [line.function for line in java_lines(dump, tasks[0]["tid"])])
+        text = daemon.ctl("export", dump.name, "-f", "text").out
+        self.assertIn(f"  id {number}: spinner: running on thread {tasks[0]['tid']}\n", text)
         victim.kill()
         daemon.kill()
 

@@ -44,6 +44,8 @@ std::vector<JavaThread> ReadJavaThreads(ProcessMemory* memory, const Layout& lay
     // From release 17 on a handle is between (OopHandle). Before, the field is the object.
     const uint64_t object = word(layout.thread_object);
     thread.object = object == 0 || layout.release < 17 ? object : memory->Word(object).value_or(0);
+    const uint64_t current = word(layout.thread_virtual);
+    thread.current = current == 0 ? 0 : memory->Word(current).value_or(0);
     thread.stack_end_avma = word(layout.thread_stack_base);
     thread.stack_begin_avma = thread.stack_end_avma - word(layout.thread_stack_size);
     thread.continuation_entry_avma = word(layout.thread_continuation_entry);

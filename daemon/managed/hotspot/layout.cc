@@ -82,6 +82,7 @@ constexpr Entry kEntries[] = {
     {&Layout::thread_osthread, kOffset, {"JavaThread._osthread", "Thread._osthread"}},
     {&Layout::osthread_id, kOffset, {"OSThread._thread_id"}},
     {&Layout::thread_object, kOffset, {"JavaThread._threadObj"}, kOptional},
+    {&Layout::thread_virtual, kOffset, {"JavaThread._vthread"}, kOptional},
     {&Layout::thread_stack_base, kOffset, {"JavaThread._stack_base", "Thread._stack_base"}, kOptional},
     {&Layout::thread_stack_size, kOffset, {"JavaThread._stack_size", "Thread._stack_size"}, kOptional},
     {&Layout::thread_continuation_entry, kOffset, {"JavaThread._cont_entry"}, kOptional},

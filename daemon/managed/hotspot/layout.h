@@ -51,7 +51,7 @@ struct Layout {
   uint64_t threads_length, threads_data;
   uint64_t first_thread_avma, thread_next;  // where there is no list: a variable, and a field
   uint64_t thread_osthread, osthread_id;
-  uint64_t thread_object, thread_stack_base, thread_stack_size, thread_continuation_entry;
+  uint64_t thread_object, thread_virtual, thread_stack_base, thread_stack_size, thread_continuation_entry;
   uint64_t thread_pending_monitor, thread_owner_id, thread_lock_stack;
   uint64_t lock_stack_top, lock_stack_base;
   uint64_t monitor_object, monitor_owner;

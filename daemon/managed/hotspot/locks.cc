@@ -154,7 +154,10 @@ class LockReader {
         is_cut_ = true;
         break;
       }
-      if (with_names) AddName(thread);
+      if (with_names) {
+        AddName(thread);
+        AddVirtualThread(thread);
+      }
       const auto sleeper = sleepers_.find(thread.tid);
       if (sleeper == sleepers_.end()) continue;
       auto wait = thread.pending_monitor_avma != 0 ? MonitorWait(thread, &owners)
@@ -167,9 +170,26 @@ class LockReader {
 
   void AddName(const JavaThread& thread) {
     if (!objects_) return;
-    const uint64_t name = objects_->Reference(objects_->At(thread.object), "java.lang.Thread", "name");
-    const auto text = name == 0 ? std::nullopt : objects_->Text(name, kMaxThreadName);
-    if (text) facts_->threads[thread.tid].name = *text;
+    const auto name = NameOf(objects_->At(thread.object));
+    if (name) facts_->threads[thread.tid].name = *name;
+  }
+
+  void AddVirtualThread(const JavaThread& carrier) {
+    if (!objects_ || carrier.current == 0) return;
+    const uint64_t object_avma = objects_->At(carrier.current);
+    if (objects_->ClassOf(object_avma) != "java.lang.VirtualThread") return;
+    ManagedTask task;
+    task.kind = ManagedTaskKind::kVirtualThread;
+    task.id = objects_->Long(object_avma, "java.lang.Thread", "tid").value_or(0);
+    task.name = NameOf(object_avma).value_or("");
+    task.state = "running";
+    task.tid = carrier.tid;
+    facts_->tasks.push_back(std::move(task));
+  }
+
+  std::optional<std::string> NameOf(uint64_t thread_object_avma) {
+    const uint64_t name = objects_->Reference(thread_object_avma, "java.lang.Thread", "name");
+    return name == 0 ? std::nullopt : objects_->Text(name, kMaxThreadName);
   }
 
   std::optional<ManagedWait> MonitorWait(const JavaThread& waiter, Owners* owners) {

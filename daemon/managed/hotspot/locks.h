@@ -10,7 +10,7 @@
 
 namespace stackd::hotspot {
 
-// Adds names of threads and what they wait for. Where a release or a collector keeps objects in another way than this
+// Adds names of threads, the virtual threads that they run, and what they wait for. Where a release or a collector keeps objects in another way than this
 // knows, a lock has no name, or is left out.
 //
 // The process runs on. All locks are looked at twice, and of the waits only those count that were the same both times: at

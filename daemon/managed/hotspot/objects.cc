@@ -166,6 +166,12 @@ uint64_t Objects::Reference(uint64_t object_avma, std::string_view declared_by, 
   return narrow && *narrow != 0 ? reference_base_ + (uint64_t{*narrow} << reference_shift_) : 0;
 }
 
+std::optional<uint64_t> Objects::Long(uint64_t object_avma, std::string_view declared_by, std::string_view field) {
+  const uint64_t klass_avma = KlassOf(object_avma);
+  const auto offset = klass_avma == 0 ? std::nullopt : FieldOffset(klass_avma, declared_by, field);
+  return offset ? memory_->Word(object_avma + *offset) : std::nullopt;
+}
+
 // Latin-1 or UTF-16, by what its `coder` says, or, up to release 8, UTF-16 in a char[]; every character beyond Latin-1 is
 // told as "?".
 std::optional<std::string> Objects::Text(uint64_t string_avma, size_t max_characters) {

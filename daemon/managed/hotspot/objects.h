@@ -34,6 +34,8 @@ class Objects {
   // The object that a field refers to, of the class `declared_by` or one above; 0: null, or as At, or there is no such
   // field.
   uint64_t Reference(uint64_t object_avma, std::string_view declared_by, std::string_view field);
+  // The number in a field of type long, found in the same way.
+  std::optional<uint64_t> Long(uint64_t object_avma, std::string_view declared_by, std::string_view field);
   // Of a java.lang.String with at most `max_characters`.
   std::optional<std::string> Text(uint64_t string_avma, size_t max_characters);
 

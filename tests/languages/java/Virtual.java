@@ -1,4 +1,5 @@
-/** Virtual threads, by reflection so that older compilers take it: one that spins on a carrier, and many that sleep. */
+/** Virtual threads, by reflection so that older compilers take it: one that spins on a carrier, and many that sleep. Says the number of
+ * the former. */
 public class Virtual {
   static volatile long count;
   static volatile int woken;
@@ -18,19 +19,22 @@ public class Virtual {
     }
   }
 
-  static void start(Runnable body) throws Exception {
-    Thread.class.getMethod("startVirtualThread", Runnable.class).invoke(null, body);
+  static Thread start(String name, Runnable body) throws Exception {
+    Object builder = Thread.class.getMethod("ofVirtual").invoke(null);
+    Class<?> type = Class.forName("java.lang.Thread$Builder");
+    type.getMethod("name", String.class).invoke(builder, name);
+    return (Thread) type.getMethod("start", Runnable.class).invoke(builder, body);
   }
 
   public static void main(String[] arguments) throws Exception {
     for (int i = 0; i < 100; i++) {
-      start(() -> {
+      start("sleeper", () -> {
         while (true) pause();
       });
     }
-    start(Virtual::spin);
+    Thread spinner = start("spinner", Virtual::spin);
     while (woken == 0) Thread.sleep(1);
-    System.out.println("ready");
+    System.out.println("ready " + spinner.getId());
     Thread.sleep(1_000_000);
   }
 }
