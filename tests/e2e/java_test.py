@@ -12,9 +12,10 @@ import time
 
 import jdks
 from crashes import crash_of, environment, run_to_end
-from harness import AGENT, CHURN_S, OK, ROOT, Dump, StackdTest, eventually
+from harness import AGENT, CHURN_S, OK, ROOT, Dump, StackdTest, eventually, thread_names
 
 PROGRAMS = ROOT / "tests/languages/java"
+PACKAGE = ROOT / "agent/java/src/main/java"
 JAVA_AGENT = AGENT.with_name("libstackd_java.so")
 
 
@@ -68,8 +69,11 @@ class JavaTest(StackdTest):
         classes = tempfile.TemporaryDirectory(prefix="stackd-java-")
         cls.addClassCleanup(classes.cleanup)
         cls.classes = classes.name
-        subprocess.run([jdks.tool("javac"), "-source", "8", "-target", "8", "-XDignore.symbol.file", "-nowarn", "-d", classes.name,
-                        *PROGRAMS.glob("*.java")], check=True, capture_output=True)
+        # The package with what release 8 has and no more. Programs want some things of the VM's own.
+        subprocess.run([jdks.tool("javac"), "--release", "8", "-d", classes.name, *PACKAGE.rglob("*.java")], check=True,
+                       capture_output=True)
+        subprocess.run([jdks.tool("javac"), "-source", "8", "-target", "8", "-XDignore.symbol.file", "-nowarn", "-cp", classes.name,
+                        "-d", classes.name, *PROGRAMS.glob("*.java")], check=True, capture_output=True)
 
     def setUp(self):
         super().setUp()
@@ -286,6 +290,55 @@ class JavaTest(StackdTest):
         dump = self.own_dump(daemon, ending.pid)
         functions = {line.function for tid in dump.threads for line in java_lines(dump, tid)}
         self.assertIn("Dies.exhaust" if jdk.release >= 17 else "Dies.main", functions)
+        daemon.kill()
+
+    @each_vm()
+    def test_a_program_asks_through_the_package(self, jdk):
+        daemon = self.start_daemon()
+        victim = self.start(jdk, "Asks", options=[f"-agentpath:{JAVA_AGENT}"], preload=False, stdin="")
+        self.assertEqual("loaded true", victim.ask("loaded"))
+        victim.ask("process orders")
+        eventually("the process is called orders", lambda: daemon.await_process(victim.pid).get("displayName") == "orders")
+        victim.ask("thread a thread that imports orders")
+        self.assertEqual("dump true", victim.ask("dump"))
+        dump = self.own_dump(daemon, victim.pid)
+        functions = [line.function for line in java_lines(dump, dump.named("a thread that imports orders"))]
+        self.assertEqual(["Asks.dump", "Asks.main"], functions[-2:])
+
+        victim.ask("heartbeat")
+        victim.ask("beat")
+        found = eventually("the missed heartbeat", lambda: daemon.ctl_json("list", "--hangs").get("dumps", []))
+        self.assertEqual(("orders", "HEARTBEAT_MISSED"), (found[0]["hang"].get("heartbeat"), found[0]["hang"].get("cause")))
+        victim.ask("suspend")
+        victim.ask("close")
+        victim.kill()
+        daemon.kill()
+
+    @each_vm()
+    def test_the_kill_switch_leaves_the_program_alone_as_no_agent_does(self, jdk):
+        daemon = self.start_daemon()
+        for options, env in (([f"-agentpath:{JAVA_AGENT}"], {"STACKD_DISABLE": "1"}), ([], {})):
+            victim = self.start(jdk, "Asks", options=options, preload=False, stdin="", env=env)
+            self.assertNotIn("stackd-agent", thread_names(victim.pid).values())
+            self.assertEqual(f"loaded {options != []}".lower(), victim.ask("loaded"))
+            for question in ("process orders", "thread importer", "heartbeat", "beat", "suspend", "close"):
+                self.assertEqual(question.split()[0], victim.ask(question))
+            self.assertEqual("dump false", victim.ask("dump"))
+            self.assertEqual([], daemon.processes())
+            victim.process.stdin.close()
+            self.assertEqual((0, ""), (victim.process.wait(60), victim.error_text()))
+        daemon.kill()
+
+    @each_vm()
+    def test_an_agent_of_the_environment_alone_dumps_on_request(self, jdk):
+        daemon = self.start_daemon()
+        victim = self.start(jdk, "Blocked", "quiet", preload=False, env={"JAVA_TOOL_OPTIONS": f"-agentpath:{JAVA_AGENT}"})
+        dump = daemon.dump(daemon.await_process(victim.pid)["name"])
+        self.assert_whole(dump, victim.pid)
+        functions = [line.function for line in java_lines(dump, dump.named("a thread with a long name"))]
+        self.assertEqual(101, functions.count("Blocked.recurse"), functions)
+        self.assertEqual("java.lang.Thread.run", functions[-1])
+        victim.kill()
         daemon.kill()
 
     @each_vm(at_least=11)
