@@ -414,6 +414,36 @@ class JavaTest(StackdTest):
         victim.kill()
         daemon.kill()
 
+    @each_vm()
+    def test_dumps_while_the_vm_collects_have_whole_stacks(self, jdk):
+        outer = ["Collects.recurse"] * 21 + ["Collects.lambda$start$0"]
+        daemon = self.start_daemon()
+        for options in ([], ["-Xint"]):
+            victim = self.start(jdk, "Collects", options=["-XX:+UseSerialGC", "-Xmx256m", *options], stdin="")
+            process = daemon.await_process(victim.pid)["name"]
+            halted = collecting = 0
+            for _ in range(20):
+                dump = daemon.dump(process)
+                for name in ("compute", "allocate", "sleep", "collect"):
+                    tid = dump.named(name)
+                    functions = [line.function for line in java_lines(dump, tid)]
+                    own = [function for function in functions if function.startswith("Collects.")]
+                    self.assertEqual((["Collects." + name, *outer], "java.lang.Thread.run"), (own, functions[-1]), functions)
+                    halted += any("afepoint" in frame.get("function", "") for frame in dump.frames(tid))
+                collecting += any("ollect" in frame.get("function", "") for frame in dump.frames(dump.named("VM Thread")))
+            victim.process.stdin.write(b"q")
+            victim.process.stdin.flush()
+            victim.read_until("collected")
+            share = int(victim.output.split()[-1])
+            # Without symbols of the VM (Debian's release 8) only what is compiled says that it waits for a safepoint's end.
+            self.assertTrue(halted > 0 or jdk.release == 8 and options)
+            self.assertTrue(collecting > 0 or jdk.release == 8)
+            self.assertGreater(share, 5)
+            self.say(jdk, f"{options} 80 of 80 stacks whole, {halted} in a safepoint, {collecting} of 20 dumps in a collection, "
+                          f"while the VM collected for {share} % of the time")
+            victim.kill()
+        daemon.kill()
+
     @each_vm(at_least=21)
     def test_a_virtual_thread_shows_on_its_carrier(self, jdk):
         daemon = self.start_daemon()
