@@ -278,6 +278,17 @@ class JavaTest(StackdTest):
         self.assertTrue((folder / f"hs_err_pid{ending.pid}.log").exists())
         daemon.kill()
 
+    def test_a_vm_that_does_not_say_what_is_needed_is_named_with_what_it_lacks(self):
+        subprocess.run(["gcc", "-O2", "-shared", "-fPIC", PROGRAMS / "unknown_vm.c", "-o", self.dir / "libjvm.so"], check=True)
+        daemon = self.start_daemon()
+        victim = self.start_victim(sys.executable, "-c", "import ctypes, time; ctypes.CDLL(%r); print('ready', flush=True); "
+                                   "time.sleep(1000)" % str(self.dir / "libjvm.so"))
+        dump = daemon.dump(daemon.await_process(victim.pid)["name"])
+        self.assertEqual([("HotSpot", "this HotSpot does not say where it has Method._constMethod")],
+                         [(runtime["name"], runtime.get("problem")) for runtime in dump.resource["runtimes"]
+                          if runtime["language"] == "JAVA"])
+        self.assert_whole(dump, victim.pid)
+
     def own_dump(self, daemon, pid):
         """That the process asked for."""
 
