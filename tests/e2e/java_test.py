@@ -403,7 +403,7 @@ class JavaTest(StackdTest):
         daemon = self.start_daemon()
         victim = self.start(jdk, "Churn", options=["-Xmx256m"], stdin="")
         process = daemon.await_process(victim.pid)["name"]
-        dumps = whole = looked = 0
+        dumps = whole = looked = brief = 0
         end = time.monotonic() + CHURN_S
         while time.monotonic() < end:
             dump = daemon.dump(process)
@@ -415,13 +415,19 @@ class JavaTest(StackdTest):
                 for function in functions:
                     if not function.startswith(("Churn.lambda$" + name, "Churn$$Lambda")) and function.startswith("Churn"):
                         self.assertIn(function, {f"Churn.{name}", *own}, functions)
+            for tid in [tid for tid, thread in dump.threads.items() if thread.get("name") == "brief"]:
+                functions = [line.function for line in java_lines(dump, tid)]
+                brief += "Churn.brief" in functions
+                self.assertLessEqual({function for function in functions if function.startswith("Churn.")}, {"Churn.brief"})
             self.assertTrue(victim.alive(), victim.error_text())
             time.sleep(0.05)
         victim.process.stdin.write(b"q")
         victim.process.stdin.flush()
         victim.read_until("well true")
-        self.say(jdk, f"{whole} of {looked} stacks whole in {dumps} dumps under churn, no method on another's thread")
+        self.say(jdk, f"{whole} of {looked} stacks whole in {dumps} dumps under churn, and {brief} of threads that live for a "
+                      "moment, no method on another's thread")
         self.assertGreaterEqual(whole, 0.98 * looked)
+        self.assertGreater(brief, 0)
         victim.kill()
         daemon.kill()
 

@@ -6,7 +6,10 @@ import java.util.List;
 import java.util.Map;
 import java.util.Random;
 
-/** Compiles, collects, loads classes, throws and reflects all the time, on threads whose outermost functions are known. */
+/**
+ * Compiles, collects, loads classes, throws, reflects, and starts and ends threads all the time, on threads whose outermost
+ * functions are known.
+ */
 public class Churn {
   static volatile long sink;
 
@@ -55,10 +58,28 @@ public class Churn {
     }
   }
 
-  static void start(String name, Runnable body) {
+  // Some at a time; they live for a moment.
+  static void spawn() {
+    while (true) {
+      Thread[] threads = new Thread[4];
+      for (int i = 0; i < threads.length; i++) threads[i] = start("brief", Churn::brief);
+      try {
+        for (Thread thread : threads) thread.join();
+      } catch (InterruptedException e) {
+        throw new RuntimeException(e);
+      }
+    }
+  }
+
+  static void brief() {
+    for (int i = 0; i < 100_000; i++) sink += i;
+  }
+
+  static Thread start(String name, Runnable body) {
     Thread thread = new Thread(body, name);
     thread.setDaemon(true);
     thread.start();
+    return thread;
   }
 
   public static void main(String[] arguments) throws Exception {
@@ -66,6 +87,7 @@ public class Churn {
     start("allocate", Churn::allocate);
     start("sort", Churn::sort);
     start("load", Churn::load);
+    start("spawn", Churn::spawn);
     System.out.println("ready");
     while (System.in.read() != 'q') {}
     System.out.println("well " + (sink != 0));
