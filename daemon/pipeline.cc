@@ -322,7 +322,7 @@ std::vector<NativeStack> Pipeline::State::Unwind(const Capture& capture) {
       const ManagedThread* managed = ManagedOf(capture, i);
       StoredJitFrames jit(managed == nullptr ? std::span<const JitFrame>() : managed->jit_frames);
       result[i] = unwinder->Unwind(thread.registers, thread.stack, thread.stack_truncated, *capture.map,
-                                   managed == nullptr ? nullptr : &jit);
+                                   managed == nullptr || managed->jit_frames.empty() ? nullptr : &jit);
       ++measures.stacks_by_end[static_cast<size_t>(result[i].end)];
     }
     GiveBack(std::move(unwinder));
