@@ -418,7 +418,10 @@ class GoTest(StackdTest):
                 # Beside the agent for native code the package has its own connection, and the name comes by that.
                 name = f"ends-{word}" if is_named else os.path.basename(path)
                 eventually("its name", lambda: self.daemon.await_process(process.pid)["displayName"] == name)
-            _, errors = process.communicate("\n", timeout=60)
+            try:
+                _, errors = process.communicate("\n", timeout=60)
+            finally:
+                process.kill()
             return process.pid, process.returncode, errors
 
     def with_last_words(self):
@@ -507,6 +510,36 @@ class GoTest(StackdTest):
                     self.assert_order(dump.functions(dump.resource["crash"]["tid"]), "c_crashes", "asmcgocall")
                     # The package would have what called them.
                     self.assertIn("Go: its memory cannot be read: its goroutines are not known", dump.notes)
+
+    def test_the_runtime_reports_a_deadlock_under_the_agent_for_native_code_as_without(self):
+        """With cgo it never does. Without, but position independent, a program has a dynamic linker and hence the agent."""
+        self.daemon = self.start_daemon()
+        for toolchain, version in self.toolchains:
+            with self.subTest(go=version):
+                path = self.build(toolchain, "asleep", "-buildmode=pie")
+                _, code_alone, errors_alone = self.run_to_end(path, "", "/nonexistent")
+                _, code, errors = self.run_to_end(path, "", self.dir, preload=True, is_named=False)
+                self.assertIn("fatal error: all goroutines are asleep - deadlock!", errors_alone)
+                self.assertEqual((code, self.without_addresses(errors)), (code_alone, self.without_addresses(errors_alone)))
+
+    def without_addresses(self, text):
+        return re.sub(r"0x[0-9a-f]+\??", "0x", text)
+
+    def test_with_the_package_the_runtime_reports_no_deadlock_and_a_dump_shows_it(self):
+        """A goroutine that waits for the daemon is one that may go on."""
+        daemon = self.start_daemon()
+        for toolchain, version in self.toolchains:
+            with self.subTest(go=version):
+                victim = self.start(self.build(toolchain, "ends"), "deadlock")
+                daemon.await_process(victim.pid)
+                victim.process.stdin.close()
+                eventually("all of its own wait for ever", lambda: self.states(daemon.dump(victim.pid)) == {"select (no cases)"})
+                self.assertTrue(victim.alive())
+                victim.kill()
+
+    def states(self, dump):
+        """Of the program's goroutines."""
+        return {goroutine.state for goroutine in go_programs.goroutines_of(dump).values() if not is_own(goroutine)}
 
     def find_crash(self, pid):
         return next((d["name"] for d in crashes.crashes(self.daemon) if d.get("process", {}).get("pid") == pid), None)
