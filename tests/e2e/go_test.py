@@ -219,33 +219,53 @@ class GoTest(StackdTest):
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_no_frame_is_wrong_under_churn(self):
+        toolchain, version = self.newest()
+        churn = self.dump_churn(self.start_daemon(), toolchain, CHURN_S)
+        self.assertGreater(churn["stacks"], churn["dumps"])
+        self.assertGreater(churn["of threads"], churn["dumps"] / 2)
+        self.say(version, f"{churn['dumps']} dumps under churn, {churn['stacks']} stacks, {churn['of threads']} of running goroutines, "
+                          "none wrong")
+
+    def test_no_frame_is_wrong_while_garbage_is_collected(self):
         daemon = self.start_daemon()
-        _, version = self.newest()
-        victim = self.start(self.build(self.newest()[0], "churn"))
+        for toolchain, version in self.toolchains:
+            with self.subTest(go=version):
+                # One collection follows the other.
+                churn = self.dump_churn(daemon, toolchain, CHURN_S / 4, GOGC="1")
+                self.assertGreater(churn["in a collection"], 0)
+                self.say(version, f"{churn['dumps']} dumps, {churn['in a collection']} of them in a collection, {churn['stacks']} stacks, "
+                                  "none wrong")
+
+    def dump_churn(self, daemon, toolchain, seconds, **environment):
+        """How often what was seen. Each dump is whole, and no function stands under one that does not call it."""
+        victim = self.start(self.build(toolchain, "churn"), env=environment)
         daemon.await_process(victim.pid)
         # What may call what.
         callers = {"main.churnDeep": {"main.churnDeep", "main.churnBriefly"}, "main.churnBriefly": {"main.main.func1"},
                    "main.churnTree": {"main.churnTree", "main.main.func2"}}
-        end = time.monotonic() + CHURN_S
-        dumps = stacks = threads = 0
+        seen = collections.Counter()
+        end = time.monotonic() + seconds
         while time.monotonic() < end:
             next_s = time.monotonic() + 0.1
             dump = daemon.dump(victim.pid)
-            of_goroutines = [[function for function, _ in goroutine.frames]
-                             for goroutine in go_programs.goroutines_of(dump).values()]
+            self.assertEqual("COMPLETE", dump.resource["state"], dump.notes)
+            goroutines = go_programs.goroutines_of(dump).values()
+            # The first, the four and the one.
+            self.assertGreaterEqual(len(goroutines), 6)
+            of_goroutines = [[function for function, _ in goroutine.frames] for goroutine in goroutines]
             of_threads = [self.functions(dump, tid) for tid in dump.threads]
             for functions in of_goroutines + of_threads:
                 for callee, caller in zip(functions, functions[1:]):
                     if callee in callers:
                         self.assertIn(caller, callers[callee], functions)
-            stacks += sum(map(bool, of_goroutines))
-            threads += sum("runtime.goexit" in functions for functions in of_threads)
-            dumps += 1
+            seen["dumps"] += 1
+            seen["stacks"] += sum(map(bool, of_goroutines))
+            seen["of threads"] += sum("runtime.goexit" in functions for functions in of_threads)
+            seen["in a collection"] += any(function.startswith("runtime.gc") for functions in of_threads for function in functions)
             time.sleep(max(0, next_s - time.monotonic()))
         self.assertTrue(victim.alive())
-        self.assertGreater(stacks, dumps)
-        self.assertGreater(threads, dumps / 2)
-        self.say(version, f"{dumps} dumps under churn, {stacks} stacks, {threads} of running goroutines, none wrong")
+        victim.kill()
+        return seen
 
     # --- Against Delve ---
 
