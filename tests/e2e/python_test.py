@@ -182,9 +182,26 @@ class FramesTest(PythonTest):
         dump, waits = eventually("three threads wait for the GIL", waiters)
         self.assertEqual({wait.get("ownerTid") for wait in waits}, {victim.pid})
         self.assertIn("match", [line.function for line in python_lines(dump, victim.pid)])
-        text = daemon.ctl("show", dump.name).out
-        self.assertIn("GIL", text)
+        (convoy,) = [finding for finding in dump.resource["findings"] if finding["kind"] == "LOCK_CONVOY"]
+        self.assertIn(f"{len(waits)} threads wait for the GIL", convoy["explanation"])
+        self.assertIn(convoy["explanation"], daemon.ctl("show", dump.name).out)
         victim.kill()
+
+    @for_each_python
+    def test_a_dump_may_be_shown_with_the_functions_of_python_alone(self, python):
+        daemon = self.the_daemon()
+        victim = self.start(python, BLOCKED, "regex")
+        process = daemon.await_process(victim.pid)["name"]
+        dump = eventually("it runs the expression", lambda: next(
+            (d for d in [daemon.dump(process, "--managed-only")] if "match" in self.python_functions(d, victim.pid)), None))
+        frames = dump.frames(victim.pid)
+        self.assertEqual({frame["language"] for frame in frames}, {"PYTHON"})
+        whole = daemon.ctl_json("export", dump.name, "-f", "json")
+        self.assertIn("C_CPP", {frame.get("language") for stack in whole["stacks"] for frame in stack["frames"]})
+        victim.kill()
+
+    def python_functions(self, dump, tid):
+        return [line.function for line in python_lines(dump, tid)]
 
     @for_each_python
     def test_an_interpreter_that_was_loaded_late_and_for_one_library_alone_is_found(self, python):
