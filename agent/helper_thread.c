@@ -396,11 +396,13 @@ void stackd_helper_set_task_source(stackd_task_source_fn* source) {
   pthread_mutex_unlock(&shared_lock);
 }
 
-static int send_dump_request(void) {
-  struct stackd_dump_request message;
+static int send_dump_request(const char* exception_type) {
+  struct stackd_exception_request message;
   memset(&message, 0, sizeof(message));
   message.header.type = STACKD_MSG_DUMP_REQUEST;
-  message.header.size_bytes = sizeof(message);
+  message.header.size_bytes = exception_type[0] == '\0' ? sizeof(struct stackd_dump_request) : sizeof(message);
+  message.tid = stackd_gettid();
+  stackd_copy_string(message.type, sizeof(message.type), exception_type);
   pthread_mutex_lock(&shared_lock);
   int error = stackd_connection_send(&shared_socket, &message.header, -1, MSG_DONTWAIT);
   pthread_mutex_unlock(&shared_lock);
@@ -419,20 +421,20 @@ static bool await_count(uint32_t* word, uint32_t value, uint64_t deadline_ns) {
   }
 }
 
-int stackd_helper_request_dump(int timeout_ms) {
+int stackd_helper_request_dump(const char* exception_type, int timeout_ms) {
   uint64_t timeout_ns = (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * MS;
   uint64_t deadline_ns = stackd_monotonic_ns() + timeout_ns;
   /* One that runs already may have passed this thread: the next one counts. */
   uint32_t over_at = __atomic_load_n(&dumps_begun, __ATOMIC_SEQ_CST) + 1;
   uint32_t read_at = __atomic_load_n(&dumps_read, __ATOMIC_SEQ_CST) + 1;
-  if (send_dump_request() != 0) {
+  if (send_dump_request(exception_type) != 0) {
     /* A program that fails at its start does so before it is registered. */
     stackd_crash_await_helper(timeout_ns < FIRST_TRY_NS ? timeout_ns : FIRST_TRY_NS);
-    if (send_dump_request() != 0) return -ENOTCONN;
+    if (send_dump_request(exception_type) != 0) return -ENOTCONN;
   }
   if (timeout_ms <= 0) return 0;
   if (!await_count(&dumps_over, over_at, deadline_ns)) return -ETIMEDOUT;
-  /* The program may be about to end, and nobody could read who its methods are. */
-  if (stackd_hotspot_is_here()) await_count(&dumps_read, read_at, deadline_ns);
+  /* The program may be about to end, and nobody could read who its methods are, or the lines of its scripts. */
+  if (stackd_hotspot_is_here() || exception_type[0] != '\0') await_count(&dumps_read, read_at, deadline_ns);
   return 0;
 }

@@ -25,7 +25,8 @@ void stackd_helper_set_name(const char* name);
 /* Tells the daemon if there is one. Any thread. */
 void stackd_helper_set_task_source(stackd_task_source_fn* source);
 
-/* Any thread: asks the daemon for a dump; waits until one that began after the call is over. 0, -ENOTCONN or -ETIMEDOUT. */
-int stackd_helper_request_dump(int timeout_ms);
+/* Any thread: asks the daemon for a dump, of a crash by an exception of this type unless that is ""; waits until one that
+ * began after the call is over. 0, -ENOTCONN or -ETIMEDOUT. */
+int stackd_helper_request_dump(const char* exception_type, int timeout_ms);
 
 #endif /* STACKD_HELPER_THREAD_H_ */

@@ -176,7 +176,12 @@ EXPORT int stackd_name_thread(const char* name) {
   return prctl(PR_SET_NAME, kept, 0, 0, 0) == 0 ? 0 : -errno;
 }
 
-EXPORT int stackd_dump_now(int timeout_ms) { return stackd_helper_request_dump(timeout_ms); }
+EXPORT int stackd_dump_now(int timeout_ms) { return stackd_helper_request_dump("", timeout_ms); }
+
+EXPORT int stackd_dump_exception(const char* type, int timeout_ms) {
+  if (type == NULL || type[0] == '\0') return -EINVAL;
+  return stackd_helper_request_dump(type, timeout_ms);
+}
 
 EXPORT int stackd_set_task_source(stackd_task_source_fn* source) {
   /* Asked for before stackd_install() may be called: the source may be there first. */

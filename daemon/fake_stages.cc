@@ -104,7 +104,7 @@ void Collector::SayDumpIsRead(const std::string&) {}
 
 bool Collector::HurriesCrashes() const { return Fakes().hurries_crashes; }
 
-void Collector::OnDumpRequest(std::function<void(std::string)>) {}
+void Collector::OnDumpRequest(std::function<void(const OwnDumpRequest&)>) {}
 
 std::map<std::string, int64_t> Collector::Counters() const { return {{"ring_records", 7}}; }
 

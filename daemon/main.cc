@@ -192,10 +192,12 @@ int Run(const Config& config, const Locator& locator) {
     on_dump = std::move(*started);
   }
   Pipeline pipeline(collector->get(), &symbolizer, store->get(), config.debug_dirs);
-  (*collector)->OnDumpRequest([&pipeline](std::string process_id) {
-    CaptureRequest request{.trigger = Trigger::kSelf, .deadline_ns = MonotonicNs() + kSelfDumpNs};
-    auto dump = pipeline.CreateDump(process_id, request);
-    if (!dump) Log(LogLevel::kWarning, "dump failed", {{"process", process_id}, {"err", dump.error().message}});
+  (*collector)->OnDumpRequest([&pipeline](const OwnDumpRequest& own) {
+    CaptureRequest request{.trigger = own.exception ? Trigger::kCrash : Trigger::kSelf,
+                           .deadline_ns = MonotonicNs() + kSelfDumpNs,
+                           .exception = own.exception};
+    auto dump = pipeline.CreateDump(own.process_id, request);
+    if (!dump) Log(LogLevel::kWarning, "dump failed", {{"process", own.process_id}, {"err", dump.error().message}});
   });
   std::shared_ptr<void> on_dump_watch;
   if (on_dump != nullptr) {

@@ -191,6 +191,27 @@ LogField ContainerOf(const v1::Dump& dump) {
   return LogField::IfKnown("k8s.container.name", container == place.end() ? "" : container->second);
 }
 
+void LogCrash(const v1::Dump& dump, bool stored) {
+  Log(LogLevel::kWarning, "process crashed",
+      {{"process", dump.process().display_name()},
+       {"pid", dump.process().pid()},
+       ContainerOf(dump),
+       {"signal", dump.crash().signal_name()},
+       {"explanation", dump.crash().explanation()},
+       {"fingerprint", dump.crash().fingerprint()},
+       {"dump", dump.name()},
+       {"threads", dump.thread_counts().listed()},
+       {"from_spool", dump.crash().from_spool() ? 1 : 0},
+       {"stored", stored ? 1 : 0}});
+}
+
+// What is stored of a dump before its stacks are unwound.
+v1::Dump HeaderOf(const Capture& capture, const std::string& id) {
+  v1::Dump header = DumpHeader(capture, id);
+  if (capture.crash) *header.mutable_crash() = ExplainCrash(capture, nullptr);
+  return header;
+}
+
 std::string TimeInWords(int64_t wall_ns) {
   const time_t seconds = wall_ns / kNsPerSecond;
   tm utc;
@@ -478,14 +499,14 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
   // A thread that never answers costs the frames of runtimes no more than half of the time that is left.
   const int64_t half_ns = (request.deadline_ns - MonotonicNs()) / 2;
   managed.Read(std::max(capture_request.deadline_ns, MonotonicNs() + half_ns), *captured);
-  if (request.trigger == Trigger::kSelf) collector->SayDumpIsRead(process_id);
+  if (request.trigger == Trigger::kSelf || request.exception) collector->SayDumpIsRead(process_id);
   const int64_t captured_ns = MonotonicNs();
   if (capture.map != nullptr) modules.Learn(capture.process.uid, *capture.map);
   const std::string id = NextId(capture.begin_wall_ns);
 
   // The raw copy is on its way to the disk while this thread unwinds.
   Result<void> raw_stored;
-  std::jthread raw_writer = RunBeside([&] { raw_stored = store->PutRaw(DumpHeader(capture, id), SerializeRaw(capture)); });
+  std::jthread raw_writer = RunBeside([&] { raw_stored = store->PutRaw(HeaderOf(capture, id), SerializeRaw(capture)); });
   Made made = Assemble(capture, request.deadline_ns, id);
   const std::shared_ptr<v1::Dump>& dump = made.dump;
   const int64_t assembled_ns = MonotonicNs();
@@ -505,6 +526,7 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
        {"unwind_us", made.unwind_us},
        {"name_us", made.name_us},
        {"store_us", (MonotonicNs() - assembled_ns) / 1000}});
+  if (capture.crash) LogCrash(*dump, stored);
   if (stored) Tell(dump);
   return dump;
 }
@@ -514,19 +536,7 @@ bool Pipeline::State::FinishCrash(const Capture& capture, const std::string& id,
   v1::Dump& dump = *made.dump;
   bool stored = Store(made.dump, DumpStore::Pack(made.dump), raw_stored);
   Count(capture, dump, made.stacks);
-  if (capture.crash) {
-    Log(LogLevel::kWarning, "process crashed",
-        {{"process", dump.process().display_name()},
-         {"pid", dump.process().pid()},
-         ContainerOf(dump),
-         {"signal", dump.crash().signal_name()},
-         {"explanation", dump.crash().explanation()},
-         {"fingerprint", dump.crash().fingerprint()},
-         {"dump", dump.name()},
-         {"threads", dump.thread_counts().listed()},
-         {"from_spool", dump.crash().from_spool() ? 1 : 0},
-         {"stored", stored ? 1 : 0}});
-  }
+  if (capture.crash) LogCrash(dump, stored);
   if (stored) Tell(made.dump);
   return stored;
 }
@@ -617,8 +627,7 @@ void Pipeline::AddCrash(std::shared_ptr<Capture> capture, const std::function<vo
   const int64_t read_managed_ns = state_->collector->HurriesCrashes() ? kReadManagedInAHurryNs : kReadManagedOfCrashNs;
   state_->managed.Read(MonotonicNs() + read_managed_ns, capture);
   const std::string id = state_->NextId(capture->begin_wall_ns);
-  v1::Dump header = DumpHeader(*capture, id);
-  *header.mutable_crash() = ExplainCrash(*capture, nullptr);
+  const v1::Dump header = HeaderOf(*capture, id);
   Result<void> raw_stored = state_->store->PutRaw(header, SerializeRaw(*capture));
   if (raw_stored) {
     release();

@@ -35,6 +35,7 @@ static struct {
   int (*set_process_name)(const char*);
   int (*name_thread)(const char*);
   int (*dump_now)(int);
+  int (*dump_exception)(const char*, int);
   stackd_heartbeat_t* (*heartbeat_register)(const char*, unsigned);
   void (*beat)(stackd_heartbeat_t*);
   void (*suspend)(stackd_heartbeat_t*);
@@ -77,12 +78,14 @@ static bool find_agent(void* library) {
   *(void**)&agent.set_process_name = dlsym(library, "stackd_set_process_name");
   *(void**)&agent.name_thread = dlsym(library, "stackd_name_thread");
   *(void**)&agent.dump_now = dlsym(library, "stackd_dump_now");
+  *(void**)&agent.dump_exception = dlsym(library, "stackd_dump_exception");
   *(void**)&agent.heartbeat_register = dlsym(library, "stackd_heartbeat_register");
   *(void**)&agent.beat = dlsym(library, "stackd_beat");
   *(void**)&agent.suspend = dlsym(library, "stackd_heartbeat_suspend");
   *(void**)&agent.unregister = dlsym(library, "stackd_heartbeat_unregister");
   return agent.install != NULL && agent.set_process_name != NULL && agent.name_thread != NULL && agent.dump_now != NULL &&
-         agent.heartbeat_register != NULL && agent.beat != NULL && agent.suspend != NULL && agent.unregister != NULL;
+         agent.dump_exception != NULL && agent.heartbeat_register != NULL && agent.beat != NULL && agent.suspend != NULL &&
+         agent.unregister != NULL;
 }
 
 /* install(path of the library): what stackd_install() gives. */
@@ -119,6 +122,16 @@ static napi_value dump_now(napi_env env, napi_callback_info info) {
   uint32_t timeout_ms;
   if (agent.dump_now == NULL) return result(&call, NOT_LOADED);
   return result(&call, number_of(&call, 0, &timeout_ms) ? agent.dump_now((int)(timeout_ms & INT32_MAX)) : BAD_ARGUMENT);
+}
+
+/* dumpException(type, timeout in ms) */
+static napi_value dump_exception(napi_env env, napi_callback_info info) {
+  struct call call = begin(env, info);
+  char type[MAX_TEXT_BYTES];
+  uint32_t timeout_ms;
+  if (agent.dump_exception == NULL) return result(&call, NOT_LOADED);
+  if (!text_of(&call, 0, type) || !number_of(&call, 1, &timeout_ms)) return result(&call, BAD_ARGUMENT);
+  return result(&call, agent.dump_exception(type, (int)(timeout_ms & INT32_MAX)));
 }
 
 /* heartbeatRegister(name, limit in ms): its number. */
@@ -169,6 +182,7 @@ EXPORT napi_value napi_register_module_v1(napi_env env, napi_value exports) {
       {"nameThread", name_thread},
       {"nameProcess", name_process},
       {"dumpNow", dump_now},
+      {"dumpException", dump_exception},
       {"heartbeatRegister", heartbeat_register},
       {"beat", beat},
       {"suspend", suspend},

@@ -3,9 +3,10 @@
 
 const path = require('path');
 const { isMainThread } = require('worker_threads');
+const exceptions = require('./exceptions.js');
 
 const NONE = { install: () => -1, nameThread: () => -1, nameProcess: () => -1, dumpNow: () => -1,
-  heartbeatRegister: () => -1, beat: () => -1, suspend: () => -1, unregister: () => -1 };
+  dumpException: () => -1, heartbeatRegister: () => -1, beat: () => -1, suspend: () => -1, unregister: () => -1 };
 
 function load() {
   // The kill switch comes before anything is loaded; and no fault of ours may keep a program from starting.
@@ -84,9 +85,12 @@ function watchEventLoop(limitMs = 5000) {
 // A loop that has ended does not beat, and that is well.
 process.on('exit', () => watchEventLoop(0));
 
-/** From now on an error that nobody catches is a dump, before it is what it was before. */
+/** From now on an error that nobody catches is the dump of a crash, before it is what it was before: with the functions that it
+ * went through and its type, never its message. */
 function dumpOnUncaughtExceptions(timeoutMs = 2000) {
-  process.on('uncaughtExceptionMonitor', () => { dumpNow(timeoutMs); });
+  process.on('uncaughtExceptionMonitor', (error) => {
+    exceptions.report(error, (type) => native.dumpException(type, timeoutMs));
+  });
 }
 
 module.exports = { install, nameThread, nameProcess, dumpNow, Heartbeat, watchEventLoop, dumpOnUncaughtExceptions };

@@ -158,6 +158,7 @@ std::string AbortMessage(const CrashCapture& crash) {
 
 std::string ExceptionType(const CrashCapture& crash) {
   if (crash.exception_type.empty()) return "";
+  if (IsUnhandledException(crash)) return PrintableText(crash.exception_type);
   // The name of a type alone does not say that it is one.
   constexpr std::string_view kMark = "_ZTS", kDemangledMark = "typeinfo name for ";
   const std::string name = Demangle(std::string(kMark) + crash.exception_type, ReturnType::kKeep);

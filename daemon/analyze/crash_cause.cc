@@ -103,8 +103,16 @@ Verdict ExplainReport(const CrashScene& scene) {
   return {cause, "ended by its own runtime" + (first_line.empty() ? "" : ": " + PrintableText(first_line))};
 }
 
+// No signal either: the program itself said it.
+Verdict ExplainException(const CrashScene& scene) {
+  const std::string name = scene.thread == nullptr ? "" : PrintableText(scene.thread->name);
+  const std::string where = name.empty() ? "" : " in thread " + name;
+  return {v1::Crash::UNCAUGHT_EXCEPTION, "unhandled " + ExceptionType(scene.crash) + where};
+}
+
 Verdict Explain(const CrashScene& scene) {
   const int32_t signal_number = scene.crash.signal_number;
+  if (IsUnhandledException(scene.crash)) return ExplainException(scene);
   if (signal_number == 0) return ExplainReport(scene);
   if (signal_number == SIGABRT && (SentBySelf(scene) || !WasSent(scene.crash))) return ExplainAbort(scene);
   if (WasSent(scene.crash)) return ExplainSent(scene);

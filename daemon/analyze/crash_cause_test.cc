@@ -355,6 +355,21 @@ TEST_F(ExplainCrashTest, ShowsTheLastWordsOfTheCLibrary) {
   EXPECT_CRASH(ABORT, "abort: evil ?[2J?line");
 }
 
+TEST_F(ExplainCrashTest, NamesTheTypeOfAnExceptionThatTheProgramItselfReported) {
+  Fault(0, 0, 0);
+  // What is a name of C++'s is none here.
+  for (const char* type : {"ValueError", "i"}) {
+    crash_->exception_type = type;
+    Crashed().name = "till";
+    EXPECT_CRASH(UNCAUGHT_EXCEPTION, std::string("unhandled ") + type + " in thread till");
+    EXPECT_EQ(Explain().exception_type(), type);
+    EXPECT_EQ(Explain().signal_name(), "");
+    EXPECT_EQ(Explain().fault_address(), "");
+  }
+  capture_.threads.clear();
+  EXPECT_CRASH(UNCAUGHT_EXCEPTION, "unhandled i");
+}
+
 TEST_F(ExplainCrashTest, NamesTheTypeOfAnUncaughtException) {
   const std::vector<std::string> terminate = {
       "raise", "abort", "__gnu_cxx::__verbose_terminate_handler()", "std::terminate()", "__cxa_throw", "f(int)"};

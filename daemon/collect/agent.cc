@@ -89,6 +89,13 @@ class WantsCapture {
   std::atomic<int>* const wanted_;
 };
 
+std::array<uint64_t, 2> NewCrashId(int64_t wall_ns) {
+  std::array<uint64_t, 2> id;
+  // A crash without an id could not be told from others: without random numbers its time is one.
+  if (getrandom(id.data(), sizeof(id), 0) != sizeof(id)) id = {static_cast<uint64_t>(wall_ns), 0};
+  return id;
+}
+
 }  // namespace
 
 Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessDescription process, ProcessFiles files,
@@ -556,8 +563,10 @@ Result<std::shared_ptr<Capture>> Agent::CaptureThreads(CaptureRequest request) {
   auto capture = std::make_shared<Capture>();
   capture->trigger = request.trigger;
   capture->hang = request.hang;
+  capture->crash = request.exception;
   const int64_t begin_ns = MonotonicNs();
   capture->begin_wall_ns = WallNs();
+  if (capture->crash) capture->crash->id = NewCrashId(capture->begin_wall_ns);
   capture->dump_signal = dump_signal_;
   // What a process that had just come, and had no core, did not pass in time is asked for again, for a shorter time.
   const bool has_map = Map() != nullptr;
@@ -798,10 +807,7 @@ std::shared_ptr<Capture> Agent::CaptureReport(RuntimeReport report) {
   capture->trigger = Trigger::kCrash;
   capture->begin_wall_ns = WallNs();
   CrashCapture& crash = capture->crash.emplace();
-  // A crash without an id could not be told from others: without random numbers its time is one.
-  if (getrandom(crash.id.data(), sizeof(crash.id), 0) != sizeof(crash.id)) {
-    crash.id = {static_cast<uint64_t>(capture->begin_wall_ns), 0};
-  }
+  crash.id = NewCrashId(capture->begin_wall_ns);
   Recording recording(0, counters_);
   Finish(&recording, capture.get());
   // Stands for whichever thread it was: the report does not say.

@@ -85,9 +85,14 @@ struct CrashCapture {
   uint64_t stack_start_avma = 0;
   uint64_t stack_end_avma = 0;
   std::string abort_message;
-  std::string exception_type;  // mangled
+  std::string exception_type;  // mangled if it is one of C++
   bool from_spool = false;     // taken from a file, not from a process that was held
 };
+
+// The process lived when it was captured, and ends as its language has it, if at all.
+inline bool IsUnhandledException(const CrashCapture& crash) {
+  return crash.signal_number == 0 && !crash.exception_type.empty();
+}
 
 // Why a dump was taken without anybody having asked. Numbers as in stackd.v1.Hang.Cause.
 enum class HangCause : uint8_t { kHeartbeatMissed = 1, kDeadlock = 2, kSpin = 3, kNoProgress = 4, kNotGone = 5 };

@@ -21,6 +21,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/fd.h"
+#include "daemon/base/text.h"
 #include "daemon/collect/agent.h"
 #include "daemon/collect/crash_desk.h"
 #include "daemon/collect/destroy_elsewhere.h"
@@ -99,6 +100,13 @@ std::string_view PlaceBehind(const ReceivedMessage& hello) {
   return bytes.substr(sizeof(stackd_hello), STACKD_PLACE_BYTES);
 }
 
+// Of a message that asks for a dump: the exception that nobody catches, if that is why.
+std::optional<CrashCapture> ExceptionIn(const ReceivedMessage& message) {
+  const auto request = message.As<stackd_exception_request>();
+  if (!request || request->type[0] == '\0') return std::nullopt;
+  return CrashCapture{.tid = request->tid, .exception_type = FieldText(request->type)};
+}
+
 // What came with a message and was not taken.
 void Discard(ReceivedMessage message) {
   std::erase_if(message.fds, [](const Fd& fd) { return !fd.valid(); });
@@ -146,10 +154,10 @@ struct Collector::State {
   // Processes that asked for a dump of themselves.
   std::mutex requests_mutex;
   std::condition_variable requests_changed;
-  std::deque<std::string> requests;
+  std::deque<OwnDumpRequest> requests;
   std::set<std::string> running_requests;
   bool stopping = false;
-  std::function<void(std::string)> on_dump_request;
+  std::function<void(const OwnDumpRequest&)> on_dump_request;
   std::vector<std::thread> requesters;
 
   bool Watch(int fd) {
@@ -179,7 +187,7 @@ struct Collector::State {
   void CloseSilentStrangers();
   std::string NewId(const stackd_hello& hello) const;
   std::shared_ptr<Agent> Find(const std::string& id) const;
-  void QueueDumpRequest(const std::string& id);
+  void QueueDumpRequest(OwnDumpRequest request);
   void RunDumpRequests();
 };
 
@@ -336,9 +344,9 @@ void Collector::State::ReadCompanion(int fd) {
   if (keep && (message.type() == STACKD_MSG_NAME || message.type() == STACKD_MSG_DUMP_REQUEST)) {
     keep = agent.OnMessage(&message, &wish);
   }
+  if (wish == AgentWish::kDump) QueueDumpRequest({agent.id(), ExceptionIn(message)});
   Discard(std::move(message));
-  if (!keep) return CloseCompanion(fd);
-  if (wish == AgentWish::kDump) QueueDumpRequest(agent.id());
+  if (!keep) CloseCompanion(fd);
 }
 
 std::unique_ptr<HeldSpoolFile> Collector::State::MakeSpoolFile(const Spool::Owner& owner, Fd* fd) {
@@ -387,9 +395,9 @@ void Collector::State::Read(int fd) {
     if (outcome == ReceiveOutcome::kNothing) return;
     AgentWish wish = AgentWish::kNothing;
     bool keep = outcome == ReceiveOutcome::kMessage && agent.OnMessage(&message, &wish);
+    if (wish == AgentWish::kDump) QueueDumpRequest({agent.id(), ExceptionIn(message)});
     Discard(std::move(message));
     if (!keep) return Close(fd);
-    if (wish == AgentWish::kDump) QueueDumpRequest(agent.id());
     if (wish == AgentWish::kCrash) crash_desk.OnCrash(by_socket[fd]);
     if (wish == AgentWish::kModules) preloader.AddUrgent(by_socket[fd]);
   }
@@ -436,15 +444,17 @@ std::shared_ptr<Agent> Collector::State::Find(const std::string& id) const {
   return it == agents.end() ? nullptr : *it;
 }
 
-void Collector::State::QueueDumpRequest(const std::string& id) {
+void Collector::State::QueueDumpRequest(OwnDumpRequest request) {
   std::lock_guard lock(requests_mutex);
-  // One waiting request of a process is enough, and a process cannot fill the queue.
-  if (std::ranges::find(requests, id) != requests.end()) return;
+  // One waiting request of a process is enough, but that each exception is a crash of its own. A process that has asked too
+  // often was not heard: it cannot fill the queue.
+  const bool waits = std::ranges::find(requests, request.process_id, &OwnDumpRequest::process_id) != requests.end();
+  if (waits && !request.exception) return;
   if (requests.size() >= kMaxQueuedDumpRequests) {
     counters.dump_requests_refused++;
     return;
   }
-  requests.push_back(id);
+  requests.push_back(std::move(request));
   requests_changed.notify_one();
 }
 
@@ -454,17 +464,18 @@ void Collector::State::RunDumpRequests() {
     // One at a time of each process, or a single one that does not answer would have all requesters wait for it.
     auto next = requests.end();
     requests_changed.wait(lock, [&] {
-      next = std::ranges::find_if(requests, [this](const std::string& id) { return !running_requests.contains(id); });
+      next = std::ranges::find_if(
+          requests, [this](const OwnDumpRequest& request) { return !running_requests.contains(request.process_id); });
       return stopping || next != requests.end();
     });
     if (stopping) return;
-    std::string id = std::move(*next);
+    const OwnDumpRequest request = std::move(*next);
     requests.erase(next);
-    running_requests.insert(id);
+    running_requests.insert(request.process_id);
     lock.unlock();
-    on_dump_request(id);
+    on_dump_request(request);
     lock.lock();
-    running_requests.erase(id);
+    running_requests.erase(request.process_id);
     requests_changed.notify_one();
   }
 }
@@ -574,7 +585,7 @@ char Collector::StateOf(const std::string& process_id, int32_t tid) const {
   return agent == nullptr ? 0 : agent->StateOf(tid);
 }
 
-void Collector::OnDumpRequest(std::function<void(std::string)> handler) {
+void Collector::OnDumpRequest(std::function<void(const OwnDumpRequest&)> handler) {
   state_->on_dump_request = std::move(handler);
   for (int i = 0; i < kRequesters; i++) {
     state_->requesters.emplace_back([s = state_.get()] { s->RunDumpRequests(); });

@@ -33,8 +33,16 @@ struct CaptureRequest {
   uint32_t max_stack_bytes = 256u << 10;
   int32_t only_tid = 0;             // only this thread; 0: all
   std::optional<HangCapture> hang;  // with Trigger::kHang
+  // With Trigger::kCrash: an exception that nobody catches. Its id is made when it is captured.
+  std::optional<CrashCapture> exception;
   // For ThreadCapture::unmoved_ns: tids and since when each has not run (CLOCK_MONOTONIC).
   std::map<int32_t, int64_t> unmoved_since_ns;
+};
+
+// What a process asks for: a dump of itself.
+struct OwnDumpRequest {
+  std::string process_id;
+  std::optional<CrashCapture> exception;  // that nobody catches, if that is why
 };
 
 // Gets each crash once from a ring or the spool; a process that could not be sure writes its crash to both, with one id. To
@@ -87,9 +95,9 @@ class Collector {
   // 'R', 'S', 'D', 'T', ...; 0: not known. `tid` 0: the process.
   char StateOf(const std::string& process_id, int32_t tid) const;
 
-  // `handler` is called with the process_id of each process that asks for a dump of itself: on threads of the collector, up
-  // to four at a time. To be called once.
-  void OnDumpRequest(std::function<void(std::string)> handler);
+  // `handler` is called for each process that asks for a dump of itself: on threads of the collector, up to four at a time.
+  // To be called once.
+  void OnDumpRequest(std::function<void(const OwnDumpRequest&)> handler);
 
   // `handler` is called on threads of the collector, up to five at a time, and other crashes wait for it: it should store
   // and leave the rest for later. Takes in the spool. To be called once; crashes wait for it, as long as processes do.

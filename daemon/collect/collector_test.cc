@@ -852,10 +852,10 @@ TEST_F(CollectorTest, DumpsThatProcessesAskForReachTheHandler) {
   Start();
   std::mutex mutex;
   std::condition_variable changed;
-  std::vector<std::string> asked;
-  collector_->OnDumpRequest([&](std::string id) {
+  std::vector<OwnDumpRequest> asked;
+  collector_->OnDumpRequest([&](const OwnDumpRequest& request) {
     std::lock_guard lock(mutex);
-    asked.push_back(std::move(id));
+    asked.push_back(request);
     changed.notify_all();
   });
   FakeAgent agent(dir_);
@@ -864,7 +864,38 @@ TEST_F(CollectorTest, DumpsThatProcessesAskForReachTheHandler) {
   ASSERT_TRUE(agent.Send(request));
   std::unique_lock lock(mutex);
   ASSERT_TRUE(changed.wait_for(lock, std::chrono::seconds(20), [&] { return !asked.empty(); }));
-  EXPECT_EQ(asked[0], "5-1000");
+  EXPECT_EQ(asked[0].process_id, "5-1000");
+  EXPECT_FALSE(asked[0].exception);
+}
+
+TEST_F(CollectorTest, OfADumpForAnExceptionTheHandlerIsToldWhichInWhatThread) {
+  Start();
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<OwnDumpRequest> asked;
+  bool end = false;
+  collector_->OnDumpRequest([&](const OwnDumpRequest& request) {
+    std::unique_lock lock(mutex);
+    asked.push_back(request);
+    changed.notify_all();
+    changed.wait(lock, [&] { return end; });
+  });
+  FakeAgent agent(dir_);
+  ASSERT_EQ(agent.Register(Hello(5)), "");
+  stackd_exception_request request{.header = {STACKD_MSG_DUMP_REQUEST, sizeof(request)}, .type = "ValueError"};
+  // The second and third wait for the first.
+  for (request.tid = 7; request.tid < 10; request.tid++) ASSERT_TRUE(agent.Send(request));
+  std::unique_lock lock(mutex);
+  ASSERT_TRUE(changed.wait_for(lock, std::chrono::seconds(20), [&] { return !asked.empty(); }));
+  end = true;
+  changed.notify_all();
+  ASSERT_TRUE(changed.wait_for(lock, std::chrono::seconds(20), [&] { return asked.size() == 3; }));
+  for (int i = 0; i < 3; i++) {
+    EXPECT_EQ(asked[i].process_id, "5-1000");
+    ASSERT_TRUE(asked[i].exception);
+    EXPECT_EQ(asked[i].exception->tid, 7 + i);
+    EXPECT_EQ(asked[i].exception->exception_type, "ValueError");
+  }
 }
 
 TEST_F(CollectorTest, AProcessThatAsksWithoutEndIsRefusedAndDoesNotKeepOthersWaiting) {
@@ -873,9 +904,9 @@ TEST_F(CollectorTest, AProcessThatAsksWithoutEndIsRefusedAndDoesNotKeepOthersWai
   std::condition_variable changed;
   int loud_dumps = 0;
   bool quiet_dumped = false, end = false;
-  collector_->OnDumpRequest([&](std::string id) {
+  collector_->OnDumpRequest([&](const OwnDumpRequest& request) {
     std::unique_lock lock(mutex);
-    if (id == "6-1000") {
+    if (request.process_id == "6-1000") {
       quiet_dumped = true;
       changed.notify_all();
       return;
@@ -1141,8 +1172,9 @@ TEST_F(RealProcessTest, AProcessThatExecsIsOneProcessAsBefore) {
 TEST_F(RealProcessTest, AProcessCanAskForADumpOfItself) {
   Start();
   std::atomic<int> whole{0};
-  collector_->OnDumpRequest([&](std::string id) {
-    auto capture = collector_->CaptureProcess(id, {.trigger = Trigger::kSelf, .deadline_ns = MonotonicNs() + kLongNs});
+  collector_->OnDumpRequest([&](const OwnDumpRequest& own) {
+    auto capture =
+        collector_->CaptureProcess(own.process_id, {.trigger = Trigger::kSelf, .deadline_ns = MonotonicNs() + kLongNs});
     if (capture && !(*capture)->partial && (*capture)->trigger == Trigger::kSelf) whole++;
   });
   Victim victim(dir_, {"dump-now"});

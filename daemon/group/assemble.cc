@@ -302,7 +302,8 @@ class ThreadStates {
 
   const std::string& Of(const ThreadCapture& thread, int stack) {
     if (capture_.crash && capture_.crash->tid == thread.tid) {
-      return state_ = "crashed: " + SignalName(capture_.crash->signal_number);
+      const bool is_exception = IsUnhandledException(*capture_.crash);
+      return state_ = "crashed: " + (is_exception ? "unhandled exception" : SignalName(capture_.crash->signal_number));
     }
     if (thread.status != ThreadStatus::kCaptured || !thread.has_stack) {
       return state_ = StateFromStatus(thread, capture_.dump_signal);

@@ -131,7 +131,8 @@ class FingerprintWalk {
   void Run() {
     int i = crash_->cause() == v1::Crash::STACK_OVERFLOW ? RunRecursion() : 0;
     const bool is_recursion = i > 0;
-    if (!is_recursion) i = RunNoise();
+    if (crash_->cause() == v1::Crash::UNCAUGHT_EXCEPTION) i = RunReport();
+    if (i == 0) i = RunNoise();
     const int first_to_blame = is_recursion ? -1 : i;
     for (; i < count_; ++i) {
       if (IsRuntimeItself(i, first_to_blame)) {
@@ -176,6 +177,19 @@ class FingerprintWalk {
       Skip(i, rule);
     }
     return i;
+  }
+
+  // A language that has unwound the stack when it tells that nobody caught the exception has it built up again by the
+  // package
+  // (_exceptions.py): what did so is not to blame. Returns the frame that names the exception; 0 if there is none.
+  int RunReport() {
+    const auto named = [](const v1::Frame& frame) {
+      return IsOfRuntime(frame) && frame.function().starts_with("unhandled ");
+    };
+    const int end = static_cast<int>(std::find_if(frames_.begin(), frames_.begin() + count_, named) - frames_.begin());
+    if (end == count_) return 0;
+    for (int i = 0; i < end; ++i) Skip(i, "report-of-the-exception");
+    return end;
   }
 
   // A stack that runs over does so in whatever the recursion happens to call there, and at any point of its turn. Uses one

@@ -197,6 +197,25 @@ TEST(CrashFingerprint, UsesEightFrames) {
   EXPECT_NE(FingerprintOf(functions), fingerprint);
 }
 
+TEST(CrashFingerprint, OfAnUnhandledExceptionIsThatOfWhatItWentThrough) {
+  const auto unhandled = [](const std::vector<std::string>& functions) {
+    return CrashWith(PythonStack(functions), v1::Crash::UNCAUGHT_EXCEPTION);
+  };
+  const v1::Crash crash =
+      unhandled({"syscall", "ffi_call", "py:_ask_for_dump", "[_PyEval_EvalFrameDefault]", "py:unhandled ValueError",
+                 "py:pay", "[_PyEval_EvalFrameDefault]", "py:<module>", "(Py_RunMain)"});
+  EXPECT_THAT(Explained(crash),
+              ElementsAre("(syscall: report-of-the-exception)", "(ffi_call: report-of-the-exception)",
+                          "(_ask_for_dump: report-of-the-exception)", "(_PyEval_EvalFrameDefault: report-of-the-exception)",
+                          "unhandled ValueError", "pay", "(_PyEval_EvalFrameDefault: runtime-itself)", "<module>",
+                          "(Py_RunMain: runtime-itself)"));
+  EXPECT_EQ(unhandled({"futex", "py:unhandled ValueError", "py:pay", "py:<module>"}).fingerprint(), crash.fingerprint());
+  EXPECT_NE(unhandled({"futex", "py:unhandled KeyError", "py:pay", "py:<module>"}).fingerprint(), crash.fingerprint());
+  EXPECT_NE(CrashWith(PythonStack({"futex", "py:unhandled ValueError", "py:pay"})).fingerprint(),
+            unhandled({"futex", "py:unhandled ValueError", "py:pay"}).fingerprint())
+      << "a function may have that name";
+}
+
 TEST(CrashFingerprint, UsesPlacesInFilesWhereThereAreNoNames) {
   const auto unknown = [](const char* module, const char* offset, const char* address) {
     v1::Stack stack = StackOf({"", "main"});

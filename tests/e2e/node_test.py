@@ -19,6 +19,7 @@ from harness import AGENT, BIN, CHURN_S, ROOT, StackdTest, eventually
 from inspector import Inspector
 
 VICTIM = ROOT / "tests/languages/node/victim.js"
+RAISES = ROOT / "tests/languages/node/raises.js"
 STACK_LINE = re.compile(r"^    at (?:async )?(?:(?P<function>.*) \()?(?P<file>[^()]*?):(?P<line>\d+):\d+\)?$")
 
 
@@ -359,6 +360,32 @@ class Package(NodeTest):
         self.assertEqual(("event loop", "HEARTBEAT_MISSED"), (found["hang"].get("heartbeat"), found["hang"].get("cause")))
         # Without its line: the loop is optimized while it runs.
         eventually("its frames", lambda: "stuckLoop at [eval]" in daemon.ctl("show", found["name"]).out)
+
+    @for_each_node
+    def test_what_nobody_catches_is_a_crash_with_the_functions_that_it_went_through_and_without_its_message(self, node):
+        daemon = self.the_daemon()
+        for way, kind, functions in (("error", "TypeError", ["sell", "error"]), ("promise", "TypeError", ["sell", "sellLater"]),
+                                     ("long", "TypeError", ["sell", "long"]), ("value", "String", [])):
+            with self.subTest(way=way):
+                command = [node.path, "--require", self.package() / "register.js", RAISES, way]
+                folder = self.dir / f"{way}{node.version[0]}"
+                alone = run_to_end(command, folder / "alone", environment())
+                ending = run_to_end(command, folder / "dumped", environment(self.dir, STACKD_UNCAUGHT_EXCEPTIONS="1"))
+                self.assertEqual((alone.manner, alone.out, alone.err), (ending.manner, ending.out, ending.err))
+                self.assertIn(b"card", ending.err)
+                dump = crash_of(daemon, ending.pid)
+                crash = dump.resource["crash"]
+                self.assertEqual(("UNCAUGHT_EXCEPTION", kind), (crash["cause"], crash["exceptionType"]))
+                self.assertRegex(crash["explanation"], f"^unhandled {kind} in thread [^ ]+$")
+                frames = frames_of(dump, crash["tid"])
+                at = [name for name, *_ in frames].index(f"unhandled {kind}") + 1
+                told = [(name.split(".")[-1], line) for name, file, line in frames[at:] if file == str(RAISES)]
+                self.assertEqual(functions, [name for name, _ in told[:len(functions)]])
+                if functions:
+                    self.assertEqual(("sell", 11), told[0])
+                self.assertNotIn("Mallory", str(dump.resource))
+                self.assertIn(f"unhandled {kind}", daemon.ctl("list", "--crashes").out)
+        self.say(node, "what nobody catches is a crash")
 
     @for_each_node
     def test_what_npm_installs_names_and_dumps(self, node):

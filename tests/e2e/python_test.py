@@ -23,6 +23,7 @@ from harness import AGENT, CHURN_S, ROOT, StackdTest, eventually, thread_names
 PROGRAMS = ROOT / "tests/languages/python"
 BLOCKED = PROGRAMS / "blocked.py"
 DIES = PROGRAMS / "dies.py"
+RAISES = PROGRAMS / "raises.py"
 
 
 def is_python(frame):
@@ -443,6 +444,82 @@ class CrashTest(PythonTest):
         self.assertEqual(self.functions_of_crash(dump)[0], "string_at")
 
 
+class UnhandledTest(PythonTest):
+    """Exceptions that nobody catches, which a program may have dumped."""
+
+    def setUp(self):
+        super().setUp()
+        self.packages = self.dir / "packages"
+        shutil.copytree(ROOT / "agent/python/stackd", self.packages / "stackd")
+        self.runs = 0
+
+    def end(self, python, *arguments, env=None):
+        self.runs += 1
+        env = environment(self.dir) if env is None else env
+        return run_to_end([python.path, RAISES, *arguments], self.dir / f"run{self.runs}",
+                          {**env, "PYTHONPATH": str(self.packages)})
+
+    @for_each_python
+    def test_they_are_crashes_with_the_functions_that_they_went_through_and_without_their_message(self, python):
+        daemon = self.the_daemon()
+        fingerprints = []
+        for way, kind, functions in (("raise", "ValueError", ["pay", "sell", "<module>"]), ("raise", "ValueError", []),
+                                     ("thread", "ValueError", ["pay", "sell", "run", "_bootstrap_inner"]),
+                                     ("memory", "MemoryError", ["fill", "run_out_of_memory", "<module>"])):
+            ending = self.end(python, way, "dump")
+            self.assertEqual(ending.manner, "exit code 0" if way == "thread" else "exit code 1", ending.err)
+            self.assertIn(kind.encode(), ending.err)
+            dump = crash_of(daemon, ending.pid)
+            crash = dump.resource["crash"]
+            self.assertEqual(("UNCAUGHT_EXCEPTION", kind), (crash["cause"], crash["exceptionType"]))
+            self.assertRegex(crash["explanation"], f"^unhandled {kind} in thread [^ ]+")
+            self.assertEqual(way == "thread", crash["tid"] != ending.pid)
+            lines = python_lines(dump, crash["tid"])
+            names = [line.function.rsplit(".", 1)[-1] for line in lines]
+            at = names.index(f"unhandled {kind}") + 1
+            self.assertEqual(functions, names[at:at + len(functions)])
+            if way != "memory":
+                self.assertEqual(pythons.Line(lines[at].function, "raises.py", 25), lines[at])
+            self.assertNotIn("Mallory", str(dump.resource))
+            self.assertIn(f"crashed: unhandled {kind}", daemon.ctl("show", dump.name).out)
+            self.assertIn(f"unhandled {kind}", daemon.ctl("list", "--crashes").out)
+            fingerprints.append(crash["fingerprint"])
+        self.assertEqual(fingerprints[0], fingerprints[1], "the same again is of one group")
+        self.assertEqual(3, len(set(fingerprints)))
+        self.say(python, "unhandled exceptions are crashes")
+
+    @for_each_python
+    def test_an_end_that_was_asked_for_is_none(self, python):
+        daemon = self.the_daemon()
+        for way in ("exit", "interrupt"):
+            alone = self.end(python, way, env=environment())
+            ending = self.end(python, way, "dump")
+            self.assertEqual((alone.manner, alone.out, alone.err), (ending.manner, ending.out, ending.err))
+            self.assertEqual([], [dump for dump in daemon.ctl_json("list").get("dumps", [])
+                                  if dump["process"]["pid"] == ending.pid])
+
+    @for_each_python
+    def test_a_program_that_does_not_ask_for_them_has_none_and_ends_as_without_the_agent(self, python):
+        daemon = self.the_daemon()
+        for way in ("raise", "memory"):
+            alone = self.end(python, way, env=environment())
+            ending = self.end(python, way)
+            self.assertEqual((alone.manner, alone.out, alone.err), (ending.manner, ending.out, ending.err))
+            self.assertIn(b"Error", ending.err)
+            self.assertEqual([], [dump for dump in daemon.ctl_json("list").get("dumps", [])
+                                  if dump["process"]["pid"] == ending.pid])
+
+    def test_the_program_for_dumps_is_run(self):
+        told = self.dir / "told"
+        program = self.dir / "on-dump"
+        program.write_text(f"#!/bin/sh\necho $STACKD_TRIGGER > {told}.new && mv {told}.new {told}\n")
+        program.chmod(0o700)
+        self.start_daemon(extra_args=["--on-dump", program])
+        self.end(self.pythons[-1], "raise", "dump")
+        eventually("the program has run", told.exists)
+        self.assertEqual("CRASH\n", told.read_text())
+
+
 class HarmlessTest(PythonTest):
     limit_s = 600 + 20 * CHURN_S  # for each Python that is here
 
@@ -581,24 +658,6 @@ class PackageTest(PythonTest):
         finally:
             os.kill(daemon.process.pid, signal.SIGCONT)
         eventually("its name", lambda: daemon.await_process(victim.pid)["displayName"] == "billing", limit_s=10)
-
-    def test_an_unhandled_exception_is_a_dump_of_where_it_was_raised_without_its_message(self):
-        daemon = self.start_daemon()
-        installed = self.install(self.pythons[-1])
-        program = self.dir / "raises.py"
-        program.write_text("import stackd\nstackd.dump_on_unhandled_exceptions()\nstackd.name_process('billing')\n"
-                           "class Shop:\n    def pay(self):\n        raise ValueError('card of Mallory')\n"
-                           "def main():\n    input()\n    Shop().pay()\nprint('ready', flush=True)\nmain()\n")
-        victim = self.start(installed, program, preload=False, stdin="")
-        daemon.await_process(victim.pid)
-        victim.process.stdin.write(b"\n")
-        victim.process.stdin.close()
-        self.assertEqual(victim.process.wait(60), 1)
-        self.assertIn("ValueError: card of Mallory", victim.error_text())
-        (made,) = [dump for dump in daemon.ctl_json("list")["dumps"] if dump["process"]["pid"] == victim.pid]
-        text = self.understood(daemon, made["name"])
-        self.assertNotIn("Mallory", text)
-        self.assertRegex(text, r"(?s)unhandled ValueError.*Shop\.pay.*raises\.py:6.*main.*raises\.py:9")
 
     def test_an_event_loop_that_stands_still_is_a_hang(self):
         daemon = self.start_daemon()

@@ -42,6 +42,10 @@ int stackd_name_thread(const char* name);
  * wait. 0; -ENOTCONN without a daemon; -ETIMEDOUT. */
 int stackd_dump_now(int timeout_ms);
 
+/* The same because of an exception that nobody catches, in the calling thread: the dump is that of a crash. Of `type`,
+ * which is the exception's and not its message, at most 127 bytes are kept. Also -EINVAL, where that is empty. */
+int stackd_dump_exception(const char* type, int timeout_ms);
+
 /* A promise of the program's that a piece of work comes round again in time: an event loop, a worker, a poller. The daemon
  * watches it from outside, so that it works with every thread of the process stuck; where the promise is broken it takes a
  * dump with the thread that registered it first. */

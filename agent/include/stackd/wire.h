@@ -144,6 +144,16 @@ struct stackd_dump_request {
   struct stackd_message_header header;
 };
 
+/* The same, because of an exception that nobody catches: the dump is that of a crash. A daemon that reads the header alone
+ * takes one as for any other reason. */
+struct stackd_exception_request {
+  struct stackd_message_header header; /* STACKD_MSG_DUMP_REQUEST */
+  int32_t tid;                         /* of the thread that it ends */
+  uint32_t pad;
+  char type[128]; /* never empty */
+};
+STACKD_ABI_ASSERT(sizeof(struct stackd_exception_request) == 144);
+
 /* A crash record is ready in the ring. Sent from a signal handler. */
 struct stackd_crash {
   struct stackd_message_header header;

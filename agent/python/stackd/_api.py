@@ -30,13 +30,20 @@ _agent = _find()
 _LONGEST_S = 1_000_000
 
 
-def dump_now(timeout):
+def _ask_for_dump(name, arguments, timeout):
     if _agent is None:
         return False
     # This one waits: other threads run meanwhile, or theirs would be a stack of waiting for us.
-    function = ctypes.CDLL(None).stackd_dump_now
-    function.argtypes = [ctypes.c_int]
-    return function(int(max(0, min(timeout, _LONGEST_S)) * 1000)) == 0
+    function = getattr(ctypes.CDLL(None), name)
+    return function(*arguments, ctypes.c_int(int(max(0, min(timeout, _LONGEST_S)) * 1000))) == 0
+
+
+def dump_now(timeout):
+    return _ask_for_dump("stackd_dump_now", (), timeout)
+
+
+def dump_exception(type_name, timeout):
+    return _ask_for_dump("stackd_dump_exception", (ctypes.c_char_p(type_name.encode(errors="replace")),), timeout)
 
 
 def name_process(name):

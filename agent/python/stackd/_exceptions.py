@@ -10,6 +10,7 @@ import threading
 import types
 
 import stackd
+from stackd import _api
 
 # Of a deeper one (a RecursionError), the innermost.
 _MAX_FRAMES = 200
@@ -33,11 +34,6 @@ def _stand_in(name, filename, line):
     return types.FunctionType(code.replace(**changes), {})
 
 
-def _take_dump(rest):
-    del rest
-    stackd.dump_now(_timeout)
-
-
 _timeout = 2.0
 
 
@@ -45,7 +41,7 @@ def _dump(kind, traceback):
     try:
         name = kind.__name__ if kind is not None else "exception"
         functions = [_stand_in(*entry) for entry in _entries(traceback)]
-        functions += [_stand_in(f"unhandled {name}", "", 1), _take_dump]
+        functions += [_stand_in(f"unhandled {name}", "", 1), lambda rest: _api.dump_exception(name, _timeout)]
         functions[0](functions[1:])
     except Exception:  # Whatever happens here, the exception is reported as it would have been.
         pass
