@@ -319,6 +319,7 @@ class TasksTest(PythonTest):
         dumps = stacks = 0
         until = time.monotonic() + CHURN_S
         while time.monotonic() < until:
+            next_s = time.monotonic() + 0.1
             dump = daemon.dump(process)
             dumps += 1
             for task in dump.resource.get("tasks", []):
@@ -329,6 +330,7 @@ class TasksTest(PythonTest):
                 self.assertLessEqual(own, {task["name"], f"{task['name']}_inside", f"{task['name']}_deep"}, functions)
                 self.assertEqual(task["name"], functions[-1])
                 stacks += 1
+            time.sleep(max(0, next_s - time.monotonic()))
         self.assertTrue(victim.alive())
         self.assertGreater(stacks, dumps)
         self.say(python, f"{stacks} stacks of tasks in {dumps} dumps, while tasks come and go, none of another")
@@ -551,7 +553,9 @@ class HarmlessTest(PythonTest):
 
         until = time.monotonic() + CHURN_S
         while time.monotonic() < until:
+            next_s = time.monotonic() + 0.1
             look()
+            time.sleep(max(0, next_s - time.monotonic()))
         victim.process.stdin.close()
         victim.read_until("well")
         self.assertEqual(victim.process.wait(60), 0)
