@@ -70,8 +70,9 @@ struct Flight {
 };
 
 // By process and stack limit: a caller that wants deeper stacks is not served with shallow ones. A hang has a dump of its
-// own, which says why it was taken. Of a stored dump that is named anew: by its name, which looks like no process.
-using FlightKey = std::tuple<std::string, uint32_t, bool>;
+// own, which says why it was taken, and so has an exception. Of a stored dump that is named anew: by its name, which looks
+// like no process.
+using FlightKey = std::tuple<std::string, uint32_t, Trigger>;
 
 // The stacks of a capture, equal ones once.
 struct DistinctStacks {
@@ -651,7 +652,8 @@ void Pipeline::FinishWhatWasLeft() {
 Result<SharedDump> Pipeline::CreateDump(const std::string& process_id, const CaptureRequest& request,
                                         const MayBegin& may_begin) {
   ScopedCount running(&state_->running);
-  const FlightKey key(process_id, request.max_stack_bytes, request.hang.has_value());
+  const Trigger reason = request.hang || request.exception ? request.trigger : Trigger::kRequest;
+  const FlightKey key(process_id, request.max_stack_bytes, reason);
   while (true) {
     auto [dump, deadline_ns] =
         state_->Share(key, request.deadline_ns, may_begin, [&] { return state_->Make(process_id, request); });
@@ -681,7 +683,7 @@ Result<std::vector<std::string>> Pipeline::FunctionsOf(const std::string& proces
 
 Result<SharedDump> Pipeline::Resymbolize(const std::string& name, int64_t deadline_ns, const MayBegin& may_begin) {
   ScopedCount running(&state_->running);
-  return state_->Share({name, 0, false}, deadline_ns, may_begin, [&] { return state_->MakeAnew(name, deadline_ns); }).dump;
+  return state_->Share({name, 0, Trigger::kRequest}, deadline_ns, may_begin, [&] { return state_->MakeAnew(name, deadline_ns); }).dump;
 }
 
 void Pipeline::BeforeCapture(std::function<std::map<int32_t, int64_t>(const std::string&)> notice) {

@@ -158,6 +158,26 @@ TEST_F(PipelineTest, AHangHasADumpOfItsOwnThatSaysWhy) {
   EXPECT_EQ(pipeline_->Counters()["dumps_hang"], 1);
 }
 
+TEST_F(PipelineTest, AnExceptionHasADumpOfItsOwnThatIsOfACrash) {
+  Fakes().capture = [](const CaptureRequest& request) {
+    while (Fakes().captures < 2) std::this_thread::yield();
+    auto capture = FakeCapture(7, {{kFakeBias}});
+    capture->trigger = request.trigger;
+    capture->crash = request.exception;
+    return capture;
+  };
+  std::jthread other([this] { Create(); });
+  CaptureRequest request{
+      .trigger = Trigger::kCrash, .deadline_ns = MonotonicNs() + 10 * kNsPerSecond, .max_stack_bytes = 4096};
+  request.exception = CrashCapture{.tid = 7, .exception_type = "ValueError"};
+  auto dump = pipeline_->CreateDump("7-100", request);
+  other.join();
+  ASSERT_TRUE(dump.has_value());
+  EXPECT_EQ((*dump)->trigger(), v1::Dump::CRASH);
+  EXPECT_EQ((*dump)->crash().exception_type(), "ValueError");
+  EXPECT_EQ(pipeline_->Counters()["dumps_shared"], 0);
+}
+
 TEST_F(PipelineTest, HasItsRequestsSayWhichThreadsHaveNotRun) {
   std::map<int32_t, int64_t> asked_with;
   Fakes().capture = [&](const CaptureRequest& request) {

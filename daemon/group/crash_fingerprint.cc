@@ -180,8 +180,7 @@ class FingerprintWalk {
   }
 
   // A language that has unwound the stack when it tells that nobody caught the exception has it built up again by the
-  // package
-  // (_exceptions.py): what did so is not to blame. Returns the frame that names the exception; 0 if there is none.
+  // package (_exceptions.py): what did so is not to blame. Returns the frame that names the exception; 0 if there is none.
   int RunReport() {
     const auto named = [](const v1::Frame& frame) {
       return IsOfRuntime(frame) && frame.function().starts_with("unhandled ");
