@@ -73,8 +73,8 @@ class JavaTest(StackdTest):
         # The package with what release 8 has and no more. Programs want some things of the VM's own.
         subprocess.run([jdks.tool("javac"), "--release", "8", "-d", classes.name, *PACKAGE.rglob("*.java")], check=True,
                        capture_output=True)
-        subprocess.run([jdks.tool("javac"), "-source", "8", "-target", "8", "-XDignore.symbol.file", "-nowarn", "-cp", classes.name,
-                        "-d", classes.name, *PROGRAMS.glob("*.java")], check=True, capture_output=True)
+        subprocess.run([jdks.tool("javac"), "-source", "8", "-target", "8", "-XDignore.symbol.file", "-nowarn",
+                        "-cp", classes.name, "-d", classes.name, *PROGRAMS.glob("*.java")], check=True, capture_output=True)
 
     def setUp(self):
         super().setUp()
@@ -178,7 +178,7 @@ class JavaTest(StackdTest):
                 # Only ZGC leaves references as they were until somebody reads them.
                 is_moved = collections > 0 and "-XX:+UseZGC" in heap
                 self.assertLessEqual(cycles, expected)
-                self.assertTrue(is_said if is_moved and not is_whole else is_whole, f"{options} {cycles} {names} {dump.notes}")
+                self.assertTrue(is_whole or is_moved and is_said, f"{options} {cycles} {names} {dump.notes}")
                 found.append(is_whole)
                 victim.kill()
         self.say(jdk, f"both deadlocks found with {sum(found)} of {len(found)} ways to keep objects, a note with the others")
@@ -201,7 +201,7 @@ class JavaTest(StackdTest):
                     wait = thread.get("wait", {})
                     self.assertNotEqual(tid, wait.get("ownerTid"))
                     owned += wait.get("kind") == "MONITOR" and "ownerTid" in wait
-            self.say(jdk, f"{owned} waits for locks with their owners in {dumps} dumps, none in a circle {' '.join(options)}")
+            self.say(jdk, f"{owned} waits for locks with their owners in {dumps} dumps, none in a circle {options}")
             victim.kill()
         daemon.kill()
 
@@ -269,8 +269,8 @@ class JavaTest(StackdTest):
     def test_a_vm_that_is_told_to_crash_when_its_heap_is_exhausted_does(self, jdk):
         daemon = self.start_daemon()
         folder = self.dir / f"crash-{jdk}"
-        ending = run_to_end([jdk.java, "-Xmx64m", "-XX:+CrashOnOutOfMemoryError", "-cp", self.classes, "Dies", "exhaust"], folder,
-                            environment(self.dir))
+        ending = run_to_end([jdk.java, "-Xmx64m", "-XX:+CrashOnOutOfMemoryError", "-cp", self.classes, "Dies", "exhaust"],
+                            folder, environment(self.dir))
         self.assertEqual(signal.SIGABRT, ending.signal)
         dump = crash_of(daemon, ending.pid)
         functions = [line.function for line in java_lines(dump, dump.resource["crash"]["tid"])]
@@ -279,10 +279,11 @@ class JavaTest(StackdTest):
         daemon.kill()
 
     def test_a_vm_that_does_not_say_what_is_needed_is_named_with_what_it_lacks(self):
-        subprocess.run(["gcc", "-O2", "-shared", "-fPIC", PROGRAMS / "unknown_vm.c", "-o", self.dir / "libjvm.so"], check=True)
+        library = self.dir / "libjvm.so"
+        subprocess.run(["gcc", "-O2", "-shared", "-fPIC", PROGRAMS / "unknown_vm.c", "-o", library], check=True)
         daemon = self.start_daemon()
-        victim = self.start_victim(sys.executable, "-c", "import ctypes, time; ctypes.CDLL(%r); print('ready', flush=True); "
-                                   "time.sleep(1000)" % str(self.dir / "libjvm.so"))
+        load = f"import ctypes, time; ctypes.CDLL('{library}'); print('ready', flush=True); time.sleep(1000)"
+        victim = self.start_victim(sys.executable, "-c", load)
         dump = daemon.dump(daemon.await_process(victim.pid)["name"])
         self.assertEqual([("HotSpot", "this HotSpot does not say where it has Method._constMethod")],
                          [(runtime["name"], runtime.get("problem")) for runtime in dump.resource["runtimes"]
@@ -424,8 +425,8 @@ class JavaTest(StackdTest):
         victim.process.stdin.write(b"q")
         victim.process.stdin.flush()
         victim.read_until("well true")
-        self.say(jdk, f"{whole} of {looked} stacks whole in {dumps} dumps under churn, and {brief} of threads that live for a "
-                      "moment, no method on another's thread")
+        self.say(jdk, f"{whole} of {looked} stacks whole in {dumps} dumps under churn, and {brief} of threads that live for "
+                      "a moment, no method on another's thread")
         self.assertGreaterEqual(whole, 0.98 * looked)
         self.assertGreater(brief, 0)
         victim.kill()
@@ -438,16 +439,19 @@ class JavaTest(StackdTest):
         for options in ([], ["-Xint"]):
             victim = self.start(jdk, "Collects", options=["-XX:+UseSerialGC", "-Xmx256m", *options], stdin="")
             process = daemon.await_process(victim.pid)["name"]
-            halted = collecting = 0
+            # As the kernel calls them: the VM's names move with the heap.
+            tids = {name: tid for tid, name in thread_names(victim.pid).items()}
+            halted = collecting = whole = 0
             for _ in range(20):
                 dump = daemon.dump(process)
                 for name in ("compute", "allocate", "sleep", "collect"):
-                    tid = dump.named(name)
+                    tid = tids[name]
                     functions = [line.function for line in java_lines(dump, tid)]
                     own = [function for function in functions if function.startswith("Collects.")]
-                    self.assertEqual((["Collects." + name, *outer], "java.lang.Thread.run"), (own, functions[-1]), functions)
+                    self.assertEqual((outer, "java.lang.Thread.run"), (own[-len(outer):], functions[-1]), functions)
+                    whole += own == ["Collects." + name, *outer]
                     halted += any("afepoint" in frame.get("function", "") for frame in dump.frames(tid))
-                collecting += any("ollect" in frame.get("function", "") for frame in dump.frames(dump.named("VM Thread")))
+                collecting += any("ollect" in frame.get("function", "") for frame in dump.frames(tids["VM Thread"]))
             victim.process.stdin.write(b"q")
             victim.process.stdin.flush()
             victim.read_until("collected")
@@ -456,8 +460,9 @@ class JavaTest(StackdTest):
             self.assertTrue(halted > 0 or jdk.release == 8 and options)
             self.assertTrue(collecting > 0 or jdk.release == 8)
             self.assertGreater(share, 5)
-            self.say(jdk, f"{options} 80 of 80 stacks whole, {halted} in a safepoint, {collecting} of 20 dumps in a collection, "
-                          f"while the VM collected for {share} % of the time")
+            self.assertGreaterEqual(whole, 78)
+            self.say(jdk, f"{options} {whole} of 80 stacks whole, {halted} in a safepoint, {collecting} of 20 dumps in a "
+                          f"collection, while the VM collected for {share} % of the time")
             victim.kill()
         daemon.kill()
 

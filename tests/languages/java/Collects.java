@@ -2,11 +2,16 @@ import java.lang.management.GarbageCollectorMXBean;
 import java.lang.management.ManagementFactory;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
 
-/** Collects garbage nearly all the time, while threads stand and run where it is known. Says for how much of the time it did. */
+/**
+ * Collects garbage nearly all the time, while threads stand and run where it is known. Says for how many per cent of the
+ * time it did.
+ */
 public class Collects {
   static final List<Object> KEPT = new ArrayList<>();
   static final Object NEVER = new Object();
+  static final CountDownLatch IN_PLACE = new CountDownLatch(4);
   static volatile long sink;
 
   static int recurse(int depth, Runnable end) {
@@ -16,14 +21,17 @@ public class Collects {
   }
 
   static void compute() {
+    IN_PLACE.countDown();
     while (true) sink++;
   }
 
   static void allocate() {
+    IN_PLACE.countDown();
     while (true) sink += new byte[1000].length;
   }
 
   static void sleep() {
+    IN_PLACE.countDown();
     synchronized (NEVER) {
       while (true) {
         try {
@@ -36,6 +44,7 @@ public class Collects {
   }
 
   static void collect() {
+    IN_PLACE.countDown();
     while (true) System.gc();
   }
 
@@ -57,6 +66,7 @@ public class Collects {
     start(Collects::allocate, "allocate");
     start(Collects::sleep, "sleep");
     start(Collects::collect, "collect");
+    IN_PLACE.await();
     long beginNs = System.nanoTime(), beginMs = collectedMs();
     System.out.println("ready");
     System.in.read();

@@ -1,5 +1,7 @@
-/** Virtual threads, by reflection so that older compilers take it: one that spins on a carrier, and many that sleep. Says the number of
- * the former. */
+/**
+ * Virtual threads, by reflection so that older compilers take it: one that spins on a carrier, and many that sleep. Says the
+ * number of the former.
+ */
 public class Virtual {
   static volatile long count;
   static volatile int woken;
