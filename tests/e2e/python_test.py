@@ -446,6 +446,51 @@ class CrashTest(PythonTest):
         self.assertEqual(self.functions_of_crash(dump)[0], "string_at")
 
 
+class CollectionTest(PythonTest):
+    """The collector has C functions between Python's, and moves objects' counts and marks while it looks at them."""
+
+    COLLECTS = PROGRAMS / "collects.py"
+    # From <module> on.
+    STACKS = (("gather", "__init__"), ("gather", "__del__", *4 * ("deeper",)), ("gather", "forgotten", *4 * ("deeper",)))
+    # Static functions of gcmodule.c, later gc.c, by what the compiler left of them.
+    COLLECTOR = ("collect", "gc_collect", "gc_select_generation")
+
+    @for_each_python
+    def test_a_dump_in_a_collection_has_the_frames_around_it(self, python):
+        line = 1 + next(number for number, text in enumerate(self.COLLECTS.read_text().splitlines()) if "# the collection" in text)
+        daemon = self.the_daemon()
+        victim = self.start(python, self.COLLECTS)
+        maps = pathlib.Path(f"/proc/{victim.pid}/maps").read_text()
+        files = set(re.findall(r"/\S*/(?:libpython|python)3\.\S*", maps))
+        symbols = subprocess.run(["nm", *files], capture_output=True, text=True).stdout
+        has_names = any(name in symbols for name in (" t collect", " t gc_collect"))
+        process = daemon.await_process(victim.pid)["name"]
+        seen = {"collector": 0, "__del__": 0, "forgotten": 0}
+
+        def look():
+            dump = daemon.dump(process)
+            frames = frames_of(dump, victim.pid)
+            # From 3.13 on a constructor has a frame of the interpreter's own around it, which has no line.
+            lines = [line_of(frame) for frame in reversed(frames) if is_python(frame) and frame.get("line")]
+            names = [each.function.rsplit(".", 1)[-1] for each in lines]
+            self.assertEqual("<module>", names[0])
+            self.assertTrue(any(tuple(names[1:]) == stack[:len(names) - 1] for stack in self.STACKS), names)
+            if len(lines) < 2 or lines[1].line != line:
+                return False
+            gather = next(at for at, frame in enumerate(frames) if frame.get("function") == "gather")
+            inner = [at for at, frame in enumerate(frames[:gather]) if is_python(frame)]
+            between = [frame.get("function", "") for frame in frames[inner[-1] + 1 if inner else 0:gather]]
+            if between:
+                self.assertTrue(not has_names or any(name.startswith(self.COLLECTOR) for name in between), between)
+                seen[names[2] if len(names) > 2 else "collector"] += 1
+            return all(seen.values())
+
+        eventually(f"dumps in collections: {seen}", look)
+        self.assertTrue(victim.alive())
+        victim.kill()
+        self.say(python, f"dumps in collections: {seen}, {'with' if has_names else 'without'} names of C functions")
+
+
 class UnhandledTest(PythonTest):
     """Exceptions that nobody catches, which a program may have dumped."""
 
