@@ -261,6 +261,42 @@ class Endings(NodeTest):
         self.assertIn(b"heap out of memory", ending.err, "node's own words are there as ever")
 
     @for_each_node
+    def test_an_abort_for_what_nobody_catches_shows_who_threw_it(self, node):
+        daemon = self.the_daemon()
+        command = [node.path, "--abort-on-uncaught-exception", RAISES, "error"]
+        folder = self.dir / f"aborts{node.version[0]}"
+        alone = run_to_end(command, folder / "alone", environment())
+        ending = run_to_end(command, folder / "dumped", environment(self.dir))
+        self.assertEqual((alone.signal, alone.out), (ending.signal, ending.out))
+        self.assertNotEqual(ending.signal, 0)
+        dump = crash_of(daemon, ending.pid)
+        names = [name.split(".")[-1] for name, *_ in frames_of(dump, dump.resource["crash"]["tid"])]
+        self.assertEqual(["pay", "sell", "error"], names[names.index("pay"):names.index("pay") + 3])
+
+    @for_each_node
+    def test_the_report_that_node_itself_writes_is_as_without_the_agent(self, node):
+        daemon = self.the_daemon()
+        # Of an exception that nobody catches, and of a fatal error of V8's.
+        for option, crashes, command in (("--report-uncaught-exception", False, [RAISES, "error"]),
+                                         ("--report-on-fatalerror", True, ["--max-old-space-size=32", VICTIM, "memory"])):
+            with self.subTest(option=option):
+                command = [node.path, option, "--report-filename=report.json", *command]
+                folder = self.dir / f"reports{option}{node.version[0]}"
+                endings, reports = [], []
+                for name, env in (("alone", environment()), ("dumped", environment(self.dir))):
+                    endings.append(run_to_end(command, folder / name, env))
+                    report = json.loads((folder / name / "report.json").read_text())
+                    reports.append((sorted(report), report["header"]["event"], report["header"]["trigger"],
+                                    report["javascriptStack"].get("stack")))
+                self.assertEqual(*reports)
+                self.assertEqual(endings[0].signal, endings[1].signal)
+                self.assertEqual(crashes, endings[1].signal != 0)
+                if crashes:
+                    dump = crash_of(daemon, endings[1].pid)
+                    self.assertIn("eatsMemory", [name for name, *_ in frames_of(dump, dump.resource["crash"]["tid"])])
+        self.say(node, "its own reports are as without the agent")
+
+    @for_each_node
     def test_what_node_catches_itself_is_no_crash(self, node):
         self.the_daemon()
         for situation, count in (("overflow", 20), ("traps", 10000)):

@@ -457,7 +457,8 @@ class CollectionTest(PythonTest):
 
     @for_each_python
     def test_a_dump_in_a_collection_has_the_frames_around_it(self, python):
-        line = 1 + next(number for number, text in enumerate(self.COLLECTS.read_text().splitlines()) if "# the collection" in text)
+        texts = self.COLLECTS.read_text().splitlines()
+        line = 1 + texts.index("    gc.collect()  # the collection")
         daemon = self.the_daemon()
         victim = self.start(python, self.COLLECTS)
         maps = pathlib.Path(f"/proc/{victim.pid}/maps").read_text()
