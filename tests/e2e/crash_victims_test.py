@@ -83,9 +83,10 @@ CPP_DEATHS = [
     Death("noexcept", "UNCAUGHT_EXCEPTION", *ABORTED, "orders::OutOfStock", ("orders::ThrowsThroughNoexcept",)),
     Death("pure_virtual", "ABORT", *ABORTED, "pure virtual", ("__cxa_pure_virtual", "orders::Base::Base")),
     Death("out_of_range", "UNCAUGHT_EXCEPTION", *ABORTED, "std::out_of_range", ("orders::OutOfRange",)),
+    Death("bad_alloc", "UNCAUGHT_EXCEPTION", *ABORTED, "std::bad_alloc", ("orders::BadAlloc",)),
 ]
 EXCEPTION_TYPES = {"uncaught": "orders::OutOfStock", "uncaught_int": "int", "noexcept": "orders::OutOfStock",
-                   "out_of_range": "std::out_of_range"}
+                   "out_of_range": "std::out_of_range", "bad_alloc": "std::bad_alloc"}
 
 RUST_DEATHS = [
     Death("panic", "ABORT", *ABORTED, "panic|abort", ("crash_rust::panic_now",)),

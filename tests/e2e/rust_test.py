@@ -155,6 +155,16 @@ class RustTest(CrashTest):
                             dump.resource.get("findings"))
             victim.kill()
 
+    def test_a_thread_that_runs_shows_where(self):
+        for name, folder in self.builds():
+            victim = self.start(folder, "busy", stdin="")
+            dump = eventually("it spins", lambda: next(
+                (d for d in [self.daemon.dump(victim.pid)] if "busy" in (t.get("name") for t in d.threads.values())
+                 and "situations::spins" in d.functions(d.named("busy"))), None))
+            self.assert_whole(dump, victim.pid)
+            self.assertEqual("running", dump.threads[dump.named("busy")]["state"])
+            victim.kill()
+
     def test_names_are_those_of_rust(self):
         """Of every frame with a symbol of its own: what the standard library's demangler makes of that symbol. Where the
         debug information says more about a frame than the symbol (inlined ones), gdb is asked in test_stacks_are_gdbs."""
@@ -251,7 +261,7 @@ class RustTest(CrashTest):
         for name, folder in self.builds():
             aborts = name == "musl"
             for how, function in (("panic", "situations::unwrap_none"), ("null_pointer", "situations::null_pointer"),
-                                  ("overflow", "situations::depth")):
+                                  ("overflow", "situations::depth"), ("memory", "situations::fill_memory")):
                 for words in ([how], [how, "thread"]):
                     with self.subTest(build=name, death=words):
                         label = "-".join([name, *words])

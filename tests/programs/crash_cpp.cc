@@ -72,6 +72,11 @@ void PureVirtual() { Derived derived; }
 
 void OutOfRange() { std::printf("%d\n", std::vector<int>(3).at(7)); }
 
+void BadAlloc() {
+  const volatile size_t bytes = PTRDIFF_MAX / 2;
+  std::printf("%p\n", static_cast<void*>(new char[bytes]));
+}
+
 }  // namespace orders
 
 int main(int argc, char** argv) {
@@ -82,6 +87,7 @@ int main(int argc, char** argv) {
       {"overflow", orders::Overflow},        {"uncaught", orders::Uncaught},
       {"uncaught_int", orders::UncaughtInt}, {"noexcept", orders::ThrowsThroughNoexcept},
       {"pure_virtual", orders::PureVirtual}, {"out_of_range", orders::OutOfRange},
+      {"bad_alloc", orders::BadAlloc},
   };
   if (argc < 2) return 2;
   for (int i = 2; i < argc; ++i) crash_heed(argv[i]);

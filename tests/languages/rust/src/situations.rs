@@ -17,6 +17,7 @@ fn main() {
     match words[..] {
         ["locks"] => locks(),
         ["names"] => names(),
+        ["busy"] => busy(),
         ["beats"] => beats(),
         ["asks"] => asks(),
         ["panics"] => panics(),
@@ -168,6 +169,21 @@ fn panics() {
     await_line();
 }
 
+// A thread that runs for ever
+
+fn busy() {
+    thread::Builder::new().name("busy".into()).spawn(spins).unwrap();
+    println!("ready");
+    await_line();
+}
+
+#[inline(never)]
+fn spins() {
+    for turn in 0u64.. {
+        black_box(turn);
+    }
+}
+
 #[inline(never)]
 fn takes_order(order: Option<u32>) -> u32 {
     let secret = std::env::var("SECRET").unwrap_or_default();
@@ -207,6 +223,12 @@ fn null_pointer() {
     unsafe { std::ptr::write_volatile(nowhere.wrapping_add(6), 1) };
 }
 
+#[inline(never)]
+fn fill_memory() {
+    let bytes: Vec<u8> = Vec::with_capacity(black_box(isize::MAX as usize / 2));
+    println!("{:p}", black_box(&bytes).as_ptr());
+}
+
 /// `alone`: without a daemon to wait for.
 fn dies(how: &str, in_thread: bool, alone: bool) {
     stackd::install_panic_hook();
@@ -217,6 +239,7 @@ fn dies(how: &str, in_thread: bool, alone: bool) {
         "overflow" => overflow,
         "panic" => unwrap_none,
         "null_pointer" => null_pointer,
+        "memory" => fill_memory,
         other => panic!("{other}?"),
     };
     if in_thread {
