@@ -5,8 +5,9 @@
 
 #include "agent/syscalls.h"
 
-/* offsetof() in the headers of each release, with Py_BUILD_CORE: 3.8.18, 3.9.18, 3.10.13, 3.11.7, 3.12.1. tests/languages/
- * python/layout.c prints them, and layout_test.py compares with the headers that are installed. */
+/* offsetof() in the headers of each release, with Py_BUILD_CORE: 3.8.18, 3.9.18, 3.10.13, 3.11.7, 3.12.1; those of 3.13 and
+ * 3.14 tell themselves (below). tests/languages/python/layout.c prints them, and python_test.LayoutTest compares with the
+ * headers that are installed. */
 static const struct stackd_cpython_layout kLayouts[] = {
     {
         .version = 0x308,

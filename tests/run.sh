@@ -8,7 +8,7 @@
 #
 # The last line is "N passed, N failed", and ", N skipped" where cases could not run here; how many of which file, and why, stands
 # before it: so much is not proved. Exits 0 when none failed. STACKD_TEST_FULL=1 gives the long form of what is short here
-# (thread churn: 60 s each). With STACKD_TEST_MAY_SKIP=WORD,... an end-to-end test that is skipped fails, unless one of the words
+# (churn: 300 s each). With STACKD_TEST_MAY_SKIP=WORD,... an end-to-end test that is skipped fails, unless one of the words
 # is in its name or its reason.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.." || exit 1

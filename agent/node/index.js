@@ -10,7 +10,7 @@ const NONE = { install: () => -1, nameThread: () => -1, nameProcess: () => -1, d
 
 function load() {
   // The kill switch comes before anything is loaded; and no fault of ours may keep a program from starting.
-  if (process.env.STACKD_DISABLE === '1') return NONE;
+  if (!['', '0'].includes(process.env.STACKD_DISABLE ?? '')) return NONE;
   try {
     return require('./stackd.node');
   } catch (error) {

@@ -456,7 +456,9 @@ class Package(NodeTest):
         victim = self.start_victim(node.path, "--require", addon / "register.js", VICTIM, "loop", ready='{"ready"', preload=False,
                                    env={"STACKD_EVENT_LOOP_MS": "0"})
         self.await_function(victim, "countingLoop")
-        off = subprocess.run([node.path, "--require", addon / "register.js", "-p", "1 + 1"], capture_output=True, text=True,
-                             env=dict(os.environ, STACKD_DISABLE="1"), check=True)
-        self.assertEqual(off.stdout, "2\n")
+        is_loaded = "fs.readFileSync('/proc/self/maps', 'utf8').includes('libstackd_agent')"
+        for value, loaded in (("1", "false"), ("yes", "false"), ("0", "true"), ("", "true")):
+            asked = subprocess.run([node.path, "--require", addon / "register.js", "-p", is_loaded], capture_output=True,
+                                   text=True, env=dict(os.environ, STACKD_DISABLE=value), check=True)
+            self.assertEqual(asked.stdout, f"{loaded}\n", f"STACKD_DISABLE={value}")
         self.assertIsNotNone(daemon)
