@@ -449,6 +449,7 @@ class JavaTest(StackdTest):
                     functions = [line.function for line in java_lines(dump, tid)]
                     own = [function for function in functions if function.startswith("Collects.")]
                     self.assertEqual((outer, "java.lang.Thread.run"), (own[-len(outer):], functions[-1]), functions)
+                    self.assertEqual(name, dump.threads[tid]["name"])
                     whole += own == ["Collects." + name, *outer]
                     halted += any("afepoint" in frame.get("function", "") for frame in dump.frames(tid))
                 collecting += any("ollect" in frame.get("function", "") for frame in dump.frames(tids["VM Thread"]))

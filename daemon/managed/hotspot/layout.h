@@ -59,6 +59,8 @@ struct Layout {
   uint64_t object_klass;
   uint64_t compact_klass_shift;  // in the word that each object begins with, where that also says the class
   uint64_t klass_constants, klass_fields, klass_field_count, klass_field_stream;
+  uint64_t heap_avma;  // of a variable
+  uint64_t heap_collects, heap_collections;
   uint64_t flags_avma, flag_count_avma;  // of variables
   uint64_t flag_name, flag_address, flag_bytes;
   std::optional<ZgcLayout> zgc;

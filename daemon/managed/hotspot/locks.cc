@@ -1,8 +1,12 @@
 #include "daemon/managed/hotspot/locks.h"
 
 #include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <map>
 #include <optional>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -17,6 +21,10 @@ namespace {
 
 constexpr size_t kMaxThreadName = 256;
 constexpr uint64_t kMaxLockStack = 64;
+
+// How often a moment is waited for at which the VM does not collect, and how long each time.
+constexpr int kMaxTries = 20;
+constexpr std::chrono::milliseconds kTryPause(5);
 
 // A monitor's owner: nobody (0), somebody who had it before it was a monitor (1), the collector of monitors (2 and others);
 // a thread, by address or by number; up to release 23 also where on its stack the thread keeps it (objectMonitor.hpp).
@@ -120,11 +128,53 @@ class LockReader {
         objects_(Objects::Open(memory, layout)) {}
 
   void Read() {
-    std::vector<ManagedWait> waits = Look(/*with_names=*/true);
-    const std::vector<ManagedWait> again = waits.empty() ? waits : Look(/*with_names=*/false);
+    bool is_told = Try();
+    for (int tries = 1; !is_told && tries < kMaxTries && MonotonicNs() < deadline_ns_; ++tries) {
+      std::this_thread::sleep_for(kTryPause);
+      is_told = Try();
+    }
+    if (!is_told) {
+      facts_->notes.push_back(
+          "names of Java threads and what they wait for are not known: the VM collected garbage whenever it was looked at");
+    }
+    AddNotes();
+  }
+
+ private:
+  // What was seen of the threads at one look.
+  struct Sight {
+    std::map<int32_t, std::string> names;  // by tid
+    std::vector<ManagedTask> tasks;
+    std::vector<ManagedWait> waits;
+  };
+
+  // False, and nothing told, if the VM collected meanwhile: objects move, and what is found may be another one.
+  bool Try() {
+    const auto collections = Collections();
+    if (!collections) return false;
+    Sight sight = Look(/*with_names=*/true);
+    const Sight again = sight.waits.empty() ? Sight() : Look(/*with_names=*/false);
+    if (Collections() != collections) return false;
+    Tell(std::move(sight), again);
+    return true;
+  }
+
+  // How many collections there were; nullopt while there is one that stops the program. Always the same where the VM does
+  // not say.
+  std::optional<uint32_t> Collections() {
+    if (layout_.heap_avma == kNone || layout_.heap_collects == kNone || layout_.heap_collections == kNone) return 0;
+    memory_->Forget();
+    const uint64_t heap_avma = memory_->Word(layout_.heap_avma).value_or(0);
+    if (memory_->Value<uint8_t>(heap_avma + layout_.heap_collects).value_or(0) != 0) return std::nullopt;
+    return memory_->Value<uint32_t>(heap_avma + layout_.heap_collections).value_or(0);
+  }
+
+  void Tell(Sight sight, const Sight& again) {
+    for (auto& [tid, name] : sight.names) facts_->threads[tid].name = std::move(name);
+    std::ranges::move(sight.tasks, std::back_inserter(facts_->tasks));
     std::unordered_map<int32_t, const ManagedWait*> by_waiter;
-    for (const ManagedWait& wait : again) by_waiter.emplace(wait.waiter_tid, &wait);
-    for (ManagedWait& wait : waits) {
+    for (const ManagedWait& wait : again.waits) by_waiter.emplace(wait.waiter_tid, &wait);
+    for (ManagedWait& wait : sight.waits) {
       const auto same = by_waiter.find(wait.waiter_tid);
       if (same == by_waiter.end() || same->second->owner_tid != wait.owner_tid ||
           same->second->lock_avma != wait.lock_avma) {
@@ -132,6 +182,9 @@ class LockReader {
       }
       facts_->waits.push_back(std::move(wait));
     }
+  }
+
+  void AddNotes() {
     if (is_cut_) facts_->notes.push_back("not all Java locks were looked at: there are too many threads for the time");
     if (!objects_) {
       facts_->notes.push_back("names of Java threads and waits for locks of java.util.concurrent are not known: " +
@@ -143,38 +196,37 @@ class LockReader {
     }
   }
 
- private:
-  std::vector<ManagedWait> Look(bool with_names) {
+  Sight Look(bool with_names) {
     memory_->Forget();
     const std::vector<JavaThread> threads = ReadJavaThreads(memory_, layout_);
     Owners owners(memory_, layout_, threads, objects_ ? &*objects_ : nullptr);
-    std::vector<ManagedWait> waits;
+    Sight sight;
     for (const JavaThread& thread : threads) {
       if (MonotonicNs() >= deadline_ns_ || memory_->is_full()) {
         is_cut_ = true;
         break;
       }
       if (with_names) {
-        AddName(thread);
-        AddVirtualThread(thread);
+        AddName(thread, &sight);
+        AddVirtualThread(thread, &sight);
       }
       const auto sleeper = sleepers_.find(thread.tid);
       if (sleeper == sleepers_.end()) continue;
       auto wait = thread.pending_monitor_avma != 0 ? MonitorWait(thread, &owners)
                                                    : SynchronizerWait(thread, sleeper->second, owners);
       // It has got it meanwhile.
-      if (wait && wait->owner_tid != thread.tid) waits.push_back(std::move(*wait));
+      if (wait && wait->owner_tid != thread.tid) sight.waits.push_back(std::move(*wait));
     }
-    return waits;
+    return sight;
   }
 
-  void AddName(const JavaThread& thread) {
+  void AddName(const JavaThread& thread, Sight* sight) {
     if (!objects_) return;
     const auto name = NameOf(objects_->At(thread.object));
-    if (name) facts_->threads[thread.tid].name = *name;
+    if (name) sight->names[thread.tid] = *name;
   }
 
-  void AddVirtualThread(const JavaThread& carrier) {
+  void AddVirtualThread(const JavaThread& carrier, Sight* sight) {
     if (!objects_ || carrier.current == 0) return;
     const uint64_t object_avma = objects_->At(carrier.current);
     if (objects_->ClassOf(object_avma) != "java.lang.VirtualThread") return;
@@ -184,7 +236,7 @@ class LockReader {
     task.name = NameOf(object_avma).value_or("");
     task.state = "running";
     task.tid = carrier.tid;
-    facts_->tasks.push_back(std::move(task));
+    sight->tasks.push_back(std::move(task));
   }
 
   std::optional<std::string> NameOf(uint64_t thread_object_avma) {
