@@ -183,6 +183,8 @@ std::optional<std::string> Objects::Text(uint64_t string_avma, size_t max_charac
   const uint64_t elements_avma = layout_.release >= 23 ? after_avma : (after_avma + 7) & ~uint64_t{7};
   const auto length = memory_->Value<uint32_t>(length_avma);
   const bool has_coder = layout_.release >= 9;
+  // What has moved may have left anything in its place.
+  if (ClassOf(string_avma) != "java.lang.String" || ClassOf(array_avma) != (has_coder ? "[B" : "[C")) return std::nullopt;
   if (array_avma == 0 || (has_coder && !coder_offset) || !length) return std::nullopt;
   const auto coder = has_coder ? memory_->Value<uint8_t>(string_avma + *coder_offset) : std::optional<uint8_t>(1);
   if (!coder || *coder > 1) return std::nullopt;
