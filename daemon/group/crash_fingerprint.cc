@@ -79,6 +79,9 @@ bool Matches(std::string_view function, const NoiseRule& rule) {
 // What carries a runtime's functions differs from version to version of the runtime.
 constexpr std::string_view kRuntimeItself = "runtime-itself";
 
+// What a package does to have the stack of an exception dumped that is over: native code around functions of the language.
+constexpr std::string_view kReport = "report-of-the-exception";
+
 std::string PlainName(const v1::Frame& frame) {
   return IsOfRuntime(frame) ? frame.function() : PlainLibcFunction(PlainFunction(frame.function()));
 }
@@ -132,15 +135,21 @@ class FingerprintWalk {
     int i = crash_->cause() == v1::Crash::STACK_OVERFLOW ? RunRecursion() : 0;
     const bool is_recursion = i > 0;
     if (crash_->cause() == v1::Crash::UNCAUGHT_EXCEPTION) i = RunReport();
+    const bool is_report = i > 0 && !is_recursion;
     if (i == 0) i = RunNoise();
     const int first_to_blame = is_recursion ? -1 : i;
     for (; i < count_; ++i) {
+      if (is_report && static_cast<int>(used_.size()) >= kMaxUsedFrames) return;
       if (IsRuntimeItself(i, first_to_blame)) {
         Skip(i, kRuntimeItself);
         continue;
       }
       if (IsOfRuntime(frames_[i])) {
         UseIfRoom(i);
+        continue;
+      }
+      if (is_report) {
+        Skip(i, kReport);
         continue;
       }
       const std::string plain = PlainName(frames_[i]);
@@ -187,7 +196,9 @@ class FingerprintWalk {
     };
     const int end = static_cast<int>(std::find_if(frames_.begin(), frames_.begin() + count_, named) - frames_.begin());
     if (end == count_) return 0;
-    for (int i = 0; i < end; ++i) Skip(i, "report-of-the-exception");
+    for (int i = 0; i < end; ++i) Skip(i, kReport);
+    // However many native functions lie before and between: the same functions are used.
+    count_ = frames_.size();
     return end;
   }
 
@@ -250,7 +261,7 @@ class FingerprintWalk {
   }
 
   const google::protobuf::RepeatedPtrField<v1::Frame>& frames_;
-  const int count_;
+  int count_;
   const std::string_view runtime_module_;
   v1::Crash* const crash_;
   std::vector<std::string> used_;

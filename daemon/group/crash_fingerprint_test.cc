@@ -209,7 +209,15 @@ TEST(CrashFingerprint, OfAnUnhandledExceptionIsThatOfWhatItWentThrough) {
                           "(_ask_for_dump: report-of-the-exception)", "(_PyEval_EvalFrameDefault: report-of-the-exception)",
                           "unhandled ValueError", "pay", "(_PyEval_EvalFrameDefault: runtime-itself)", "<module>",
                           "(Py_RunMain: runtime-itself)"));
-  EXPECT_EQ(unhandled({"futex", "py:unhandled ValueError", "py:pay", "py:<module>"}).fingerprint(), crash.fingerprint());
+  EXPECT_EQ(unhandled({"futex", "py:unhandled ValueError", "py:pay", "py:<module>", "lib_main"}).fingerprint(),
+            crash.fingerprint())
+      << "wherever its thread was in the agent, and whether its end is known";
+  std::vector<std::string> deep(50, "sendmsg");
+  for (const char* function : {"py:unhandled ValueError", "py:pay", "py:<module>"}) {
+    deep.push_back(function);
+    deep.insert(deep.end(), 10, "(call)");
+  }
+  EXPECT_EQ(unhandled(deep).fingerprint(), crash.fingerprint()) << "how many native functions lie between";
   EXPECT_NE(unhandled({"futex", "py:unhandled KeyError", "py:pay", "py:<module>"}).fingerprint(), crash.fingerprint());
   EXPECT_NE(CrashWith(PythonStack({"futex", "py:unhandled ValueError", "py:pay"})).fingerprint(),
             unhandled({"futex", "py:unhandled ValueError", "py:pay"}).fingerprint())
