@@ -27,8 +27,13 @@ function standIn(name, filename, line) {
 }
 
 function typeOf(error) {
-  const name = error?.constructor?.name;
-  return typeof name === 'string' && name !== '' ? name : typeof error;
+  try {
+    const name = error.constructor.name;
+    if (typeof name === 'string' && name !== '') return name;
+  } catch {
+    // Nothing, or an object of the program's that has none.
+  }
+  return typeof error;
 }
 
 /** Lines are lazy in V8: it keeps those of functions that have been part of an error's stack. */
@@ -39,12 +44,21 @@ function keepLines() {
   Error.stackTraceLimit = before;
 }
 
-/** dump(type) on a stack of functions with the names and places that the error went through. */
+/** Functions with the names and places that the error went through, outermost first. A program may give an error any text. */
+function standIns(error) {
+  try {
+    const frames = error instanceof Error ? linesOf(error).map((line) => FRAME.exec(line)).filter(Boolean) : [];
+    return frames.reverse().map(([, name, file, line]) => standIn(name ?? '(anonymous)', file, Number(line)));
+  } catch {
+    return [];
+  }
+}
+
+/** dump(type) on a stack of the functions that the error went through. */
 function report(error, dump) {
   try {
     const type = typeOf(error);
-    const frames = error instanceof Error ? linesOf(error).map((line) => FRAME.exec(line)).filter(Boolean) : [];
-    const functions = frames.reverse().map(([, name, file, line]) => standIn(name ?? '(anonymous)', file, Number(line)));
+    const functions = standIns(error);
     const innermost = () => { keepLines(); dump(type); };
     functions.push(standIn(`unhandled ${type}`, '', 1), innermost);
     functions[0](functions.slice(1));

@@ -401,7 +401,7 @@ class Package(NodeTest):
     def test_what_nobody_catches_is_a_crash_with_the_functions_that_it_went_through_and_without_its_message(self, node):
         daemon = self.the_daemon()
         for way, kind, functions in (("error", "TypeError", ["sell", "error"]), ("promise", "TypeError", ["sell", "sellLater"]),
-                                     ("long", "TypeError", ["sell", "long"]), ("value", "String", [])):
+                                     ("long", "TypeError", ["sell", "long"]), ("value", "String", []), ("odd", "Error", [])):
             with self.subTest(way=way):
                 command = [node.path, "--require", self.package() / "register.js", RAISES, way]
                 folder = self.dir / f"{way}{node.version[0]}"

@@ -1,4 +1,4 @@
-// Ends by what nobody catches: an error, that of a promise, one with a message as long as a stack, or no error at all.
+// Ends by what nobody catches: an error, that of a promise, one with a message as long as a stack, an odd one, or none.
 'use strict';
 
 class Shop {
@@ -16,5 +16,6 @@ const ways = {
   promise() { Promise.resolve().then(function sellLater() { sell('card of Mallory'); }); },
   long() { sell('card\n    at Mallory (/home/Mallory.js:1:1)'); },
   value() { throw 'card of Mallory'; },
+  odd() { throw Object.assign(new Error('card of Mallory'), { stack: 5 }); },
 };
 ways[process.argv[2]]();
