@@ -247,6 +247,43 @@ class LanguagesTest(SecretsBase):
             daemon.kill()
         print(f"secrets: {who} keeps them", file=sys.stderr, flush=True)
 
+    def check_crash(self, who, command, function):
+        """Of a process that dies with the values on its stacks; `function` is what its first thread does."""
+        daemon = self.start_daemon()
+        victim = self.start_victim(*command, stdin=f"{self.text}\n{self.number:x}\n")
+        daemon.await_process(victim.pid)
+        self.assert_has_values(victim.pid)
+        victim.process.send_signal(signal.SIGSEGV)
+        victim.process.wait(LIMIT_S)
+        dump = crash_of(daemon, victim.pid)
+        self.assertIn(f'"{function}"', json.dumps(dump.resource))
+        self.assert_nothing_left(daemon, dump, ["list", "--crashes"], ["groups"])
+        print(f"secrets: a crash of {who} keeps them", file=sys.stderr, flush=True)
+
+    def classes(self):
+        javac = jdks.tool("javac")
+        if javac is None:
+            self.skipTest("there is no javac")
+        subprocess.run([javac, "--release", "8", "-nowarn", "-d", self.dir / "classes", PROGRAMS / "Secrets.java"], check=True,
+                       capture_output=True)
+        return self.dir / "classes"
+
+    def test_values_of_python_stay_in_a_crash(self):
+        python = pythons.found()[-1]
+        self.check_crash(f"CPython {python}", [python.path, PROGRAMS / "secrets.py"], "main")
+
+    def test_values_of_node_stay_in_a_crash(self):
+        if not nodes.found():
+            self.skipTest("no Node.js of 18, 20, 22, 24 is here")
+        node = nodes.found()[-1]
+        self.check_crash(f"Node {node}", [node.path, PROGRAMS / "secrets.js"], "spin")
+
+    def test_values_of_java_stay_in_a_crash(self):
+        jdk = jdks.found()[-1]
+        # What the VM itself writes of the crash is its own affair.
+        own = ["-XX:-CreateCoredumpOnCrash", f"-XX:ErrorFile={self.dir}/own.log"]
+        self.check_crash(f"Java {jdk}", [jdk.java, *own, "-cp", self.classes(), "Secrets"], "Secrets.main")
+
     def test_values_of_python_stay(self):
         for python in pythons.found():
             with self.subTest(python=str(python)):
@@ -260,14 +297,10 @@ class LanguagesTest(SecretsBase):
                 self.check(f"Node {node}", [node.path, PROGRAMS / "secrets.js"], "spin")
 
     def test_values_of_java_stay(self):
-        javac = jdks.tool("javac")
-        if javac is None:
-            self.skipTest("there is no javac")
-        subprocess.run([javac, "--release", "8", "-nowarn", "-d", self.dir / "classes", PROGRAMS / "Secrets.java"], check=True,
-                       capture_output=True)
+        classes = self.classes()
         for jdk in jdks.found():
             with self.subTest(jdk=str(jdk)):
-                self.check(f"Java {jdk}", [jdk.java, "-cp", self.dir / "classes", "Secrets"], "Secrets.spin")
+                self.check(f"Java {jdk}", [jdk.java, "-cp", classes, "Secrets"], "Secrets.spin")
 
     def test_values_of_go_stay(self):
         if not go_programs.toolchains():
