@@ -138,7 +138,7 @@ struct World {
                                      }});
     Check(started.has_value());
     collector = std::move(*started);
-    collector->OnDumpRequest([](std::string) {});
+    collector->OnDumpRequest([](const OwnDumpRequest&) {});
     collector->OnCrash([](std::shared_ptr<Capture> capture, const std::function<void()>& release) {
       CheckCapture(*capture);
       Check(capture->crash.has_value());
