@@ -307,6 +307,24 @@ class Endings(NodeTest):
 class Harmless(NodeTest):
 
     @for_each_node
+    def test_dumps_in_a_collection_have_the_frames_that_asked_for_it(self, node):
+        daemon = self.the_daemon()
+        victim = self.start_victim(node.path, "--expose-gc", VICTIM, "collects", ready='{"ready"')
+        process = daemon.await_process(victim.pid)["name"]
+        collecting = dumps = 0
+        while collecting < 10 and dumps < 200:
+            dump = daemon.dump(process)
+            dumps += 1
+            own = [name.split(".")[-1] for name, file, _ in frames_of(dump, victim.pid) if file == str(VICTIM)]
+            in_collection = any("::Heap::CollectGarbage" in frame.get("function", "") for frame in dump.frames(victim.pid))
+            collecting += in_collection
+            # The first dumps may come before the loop.
+            if in_collection or "collectAll" in own:
+                self.assertEqual(["collectAll", "collectForEver", "collects"], own[:3])
+        self.assertEqual(10, collecting)
+        self.say(node, f"{collecting} of {dumps} dumps in a collection, all with the functions that asked for it")
+
+    @for_each_node
     def test_dumps_at_ten_a_second_under_garbage_and_new_code_break_nothing(self, node):
         daemon = self.the_daemon()
         victim, _ = self.start(node, "churn", str(CHURN_S))

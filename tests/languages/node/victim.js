@@ -124,6 +124,15 @@ const situations = {
     }
     fs.writeSync(1, `caught ${caught}\n`);
   },
+  // With --expose-gc: collects nearly all the time.
+  collects() {
+    const kept = [];
+    for (let i = 0; i < 100000; i++) kept.push({ i, next: kept[i - 1] });
+    function collectAll() { gc(); return kept.length; }
+    function collectForEver() { for (let n = 1; n > 0;) n = collectAll(); }
+    ready();
+    collectForEver();
+  },
   // Garbage, code made and optimized, code thrown away; every function's name begins with "churn".
   churn(seconds) {
     function churnFib(n) { return n < 2 ? n : churnFib(n - 1) + churnFib(n - 2); }
