@@ -98,7 +98,9 @@ class MinidumpTest(CrashTest):
         self.assertEqual(with_stack, set(walk.threads))
         self.assertEqual({tid: dump.threads[tid]["name"] for tid in with_stack},
                          {tid: thread["thread_name"] for tid, thread in walk.threads.items()})
-        compared = sum(self.assert_same_stack(dump, tid, walk) for tid in sorted(with_stack))
+        frames = {tid: self.assert_same_stack(dump, tid, walk) for tid in sorted(with_stack)}
+        # How many the agent's own thread has is the compiler's affair.
+        compared = sum(count for tid, count in frames.items() if dump.threads[tid]["name"] != "stackd-agent")
         print(f"minidump: {program:<18} {len(with_stack):>3} stacks, {compared:>4} frames", flush=True)
         self.assertGreaterEqual(compared, least_frames)
 
@@ -109,7 +111,7 @@ class MinidumpTest(CrashTest):
         self.check_live("c_calls", 250)
 
     def test_fiber(self):
-        self.check_live("fiber", 15)
+        self.check_live("fiber", 9)
 
     def check_crash(self, daemon, crash_type, death, *words):
         ending = run_to_end([PROGRAMS / "crash_deaths", death, *words, "await"], self.dir / death, environment(self.dir))
