@@ -26,7 +26,7 @@ constexpr uint32_t kHasInitialValue = 1 << 0, kHasGenericSignature = 1 << 2, kHa
 
 // Where an array of bytes or characters has its length, which is of 4 bytes: behind the word that each object begins with,
 // and the class. Its elements follow: from release 23 on (JDK-8139457) at once, before at the next whole word.
-constexpr uint64_t kHeaderWord = 8, kWideClass = 8, kNarrowClass = 4, kLengthBytes = 4;
+constexpr uint64_t kWordBits = 64, kHeaderWord = 8, kWideClass = 8, kNarrowClass = 4, kLengthBytes = 4;
 
 // The VM's command line switches that are bool, as they stand.
 std::map<std::string, bool> ReadSwitches(ProcessMemory* memory, const Layout& layout) {
@@ -66,7 +66,7 @@ Result<Objects> Objects::Open(ProcessMemory* memory, const Layout& layout) {
     if (!objects.zgc_) return unknown("how to read references (-XX:+UseZGC)");
   }
   objects.compact_headers_ = switches["UseCompactObjectHeaders"];
-  if (objects.compact_headers_ && layout.compact_klass_shift == kNone) {
+  if (objects.compact_headers_ && layout.compact_klass_shift >= kWordBits) {  // kNone, or nonsense
     return unknown("where objects have their class (-XX:+UseCompactObjectHeaders)");
   }
   const auto read = [&](uint64_t base_avma, uint64_t shift_avma, uint64_t* base, uint32_t* shift) {

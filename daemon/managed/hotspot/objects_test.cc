@@ -53,6 +53,8 @@ TEST_F(ObjectsTest, TellWhichOptionOfTheVmIsInTheWay) {
   EXPECT_EQ(Problem("UseSomethingElse"), "");
   EXPECT_THAT(Problem("UseZGC"), HasSubstr("-XX:+UseZGC"));
   EXPECT_THAT(Problem("UseCompactObjectHeaders"), HasSubstr("-XX:+UseCompactObjectHeaders"));
+  layout_.compact_klass_shift = 64;
+  EXPECT_THAT(Problem("UseCompactObjectHeaders"), HasSubstr("-XX:+UseCompactObjectHeaders"));
   EXPECT_THAT(Problem("UseCompressedOops"), HasSubstr("references"));
   EXPECT_THAT(Problem("UseCompressedClassPointers"), HasSubstr("classes"));
   layout_.flag_name = kNone;
