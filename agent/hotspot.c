@@ -174,8 +174,10 @@ void stackd_hotspot_find(const struct stackd_loaded_object* object) {
   if (stackd_loaded_symbol(object, "gHotSpotVMStructs").address == 0) return;
   __atomic_store_n(&is_here, true, __ATOMIC_RELAXED);
   struct field fields[] = {
-      {"Method", "_constMethod", false, 0},           {"ConstMethod", "_constants", false, 0},
-      {"ConstMethod", "_constMethod_size", false, 0}, {"ConstMethod", "_code_size", false, 0},
+      {"Method", "_constMethod", false, 0},
+      {"ConstMethod", "_constants", false, 0},
+      {"ConstMethod", "_constMethod_size", false, 0},
+      {"ConstMethod", "_code_size", false, 0},
   };
   int count = sizeof(fields) / sizeof(fields[0]);
   uint64_t const_method_bytes = type_bytes(object, "ConstMethod");

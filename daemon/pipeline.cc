@@ -54,9 +54,9 @@ int64_t NamingTimeNs(int64_t budget_ns) {
 // Nobody waits for the names of a crash, but the next crash.
 constexpr int64_t kNameCrashNs = 10 * kNsPerSecond;
 constexpr int kFinishers = 2;
-// What a process that is held in its crash has for the memory of its runtimes, and where other processes wait for it. A whole
-// dump of a JVM takes 20 ms on a free core, and many times that where a pod has little of a busy one. At half of the hold (2 s)
-// the process would write its crash to a file besides.
+// What a process that is held in its crash has for the memory of its runtimes, and where other processes wait for it. A
+// whole dump of a JVM takes 20 ms on a free core, and many times that where a pod has little of a busy one. At half of the
+// hold (2 s) the process would write its crash to a file besides.
 constexpr int64_t kReadManagedOfCrashNs = kNsPerSecond / 2;
 constexpr int64_t kReadManagedInAHurryNs = 20 * kNsPerMs;
 
@@ -683,7 +683,9 @@ Result<std::vector<std::string>> Pipeline::FunctionsOf(const std::string& proces
 
 Result<SharedDump> Pipeline::Resymbolize(const std::string& name, int64_t deadline_ns, const MayBegin& may_begin) {
   ScopedCount running(&state_->running);
-  return state_->Share({name, 0, Trigger::kRequest}, deadline_ns, may_begin, [&] { return state_->MakeAnew(name, deadline_ns); }).dump;
+  return state_
+      ->Share({name, 0, Trigger::kRequest}, deadline_ns, may_begin, [&] { return state_->MakeAnew(name, deadline_ns); })
+      .dump;
 }
 
 void Pipeline::BeforeCapture(std::function<std::map<int32_t, int64_t>(const std::string&)> notice) {

@@ -39,7 +39,8 @@ class SharedText {
   friend bool operator==(const SharedText& a, const SharedText& b) { return a.text_ == b.text_ || a.str() == b.str(); }
   // A template, because else a literal could become either of the two.
   template <std::convertible_to<std::string_view> Text>
-  requires(!std::same_as<Text, SharedText>) friend bool operator==(const SharedText& a, const Text& b) {
+    requires(!std::same_as<Text, SharedText>)
+  friend bool operator==(const SharedText& a, const Text& b) {
     return a.str() == std::string_view(b);
   }
 

@@ -39,9 +39,8 @@ TEST(ComparisonView, SaysThatFindingsOrLinesAreMissing) {
   for (int i = 0; i < 100; ++i) comparison.add_lines(std::string(1000, 'b'));
   const v1::DumpComparison answer = FittingAnswer(comparison, 32 << 10);
   EXPECT_LT(answer.ByteSizeLong(), 32u << 10);
-  EXPECT_EQ(answer.lines(answer.lines_size() - 1),
-            "0 findings and " + std::to_string(101 - (answer.lines_size() - 1)) +
-                " lines are left out to keep this answer below 4 MiB");
+  EXPECT_EQ(answer.lines(answer.lines_size() - 1), "0 findings and " + std::to_string(101 - (answer.lines_size() - 1)) +
+                                                       " lines are left out to keep this answer below 4 MiB");
   EXPECT_EQ(answer.omitted_thread_count(), 1);
 }
 

@@ -22,8 +22,8 @@ class SymbolTable {
   static SymbolTable Read(const ElfFile& file);
 
   // gdb's choice: of aliases the last in the alphabet; a symbol with a size only for addresses inside it; one without a
-  // size (assembly) up to the next symbol, if it is code; never one of another section. Otherwise than gdb, one without a size
-  // is taken for short in a .dynsym, where what follows may be any function that is not exported.
+  // size (assembly) up to the next symbol, if it is code; never one of another section. Otherwise than gdb, one without a
+  // size is taken for short in a .dynsym, where what follows may be any function that is not exported.
   std::optional<Match> Find(uint64_t svma) const;
 
   // No functions: variables that a stripped program shares with its libraries name no code.

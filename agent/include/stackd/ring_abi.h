@@ -303,9 +303,10 @@ enum stackd_managed_runtime_flags {
 
 struct stackd_managed_runtime {
   struct stackd_managed_entry entry;
-  uint32_t runtime;  /* stackd_runtime */
-  int32_t status;    /* stackd_walk_status */
-  uint64_t version;  /* as the runtime counts: CPython's PY_VERSION_HEX; V8: major << 48 | minor << 32 | build << 16 | patch */
+  uint32_t runtime; /* stackd_runtime */
+  int32_t status;   /* stackd_walk_status */
+  uint64_t
+      version; /* as the runtime counts: CPython's PY_VERSION_HEX; V8: major << 48 | minor << 32 | build << 16 | patch */
   uint64_t instance; /* address of the interpreter or isolate that the thread is in */
 };
 STACKD_ABI_ASSERT(sizeof(struct stackd_managed_runtime) == 32);

@@ -14,9 +14,9 @@ namespace stackd::hotspot {
 // objects in another way than this knows, a lock has no name, or is left out.
 //
 // The process runs on. Names and locks are read at a moment at which the VM does not collect, or not told. All locks are
-// looked at twice, and of the waits only those count that were the same both times: at the moment between the two looks they
-// all were, so that a circle of them is one. A thread that was captured in Java code, or in a system call that is no futex
-// call, did not wait.
+// looked at twice, and of the waits only those count that were the same both times: at the moment between the two looks
+// they all were, so that a circle of them is one. A thread that was captured in Java code, or in a system call that is no
+// futex call, did not wait.
 void AddLocks(const RuntimeInput& input, const Layout& layout, const CodeCache& code, ProcessMemory* memory,
               ManagedFacts* facts);
 
