@@ -5,6 +5,23 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// The folders of the static agent in `agent/`; all but `preload`.
+const ROOMS: [&str; 13] = [
+    "sys",
+    "ring",
+    "maps",
+    "runtimes",
+    "runtimes/cpython",
+    "runtimes/v8",
+    "runtimes/hotspot",
+    "capture",
+    "signals",
+    "dump",
+    "crash",
+    "helper",
+    "install",
+];
+
 fn main() {
     println!("cargo:rerun-if-env-changed=STACKD_AGENT_ARCHIVE");
     let target = |what: &str| env::var(format!("CARGO_CFG_TARGET_{what}")).unwrap_or_default();
@@ -60,7 +77,7 @@ fn root() -> PathBuf {
     let here = PathBuf::from(env::var("CARGO_MANIFEST_DIR").unwrap());
     let repository = here.join("../..");
     for root in [here, repository] {
-        if root.join("agent/install.c").exists() {
+        if root.join("agent/install/install.c").exists() {
             return root;
         }
     }
@@ -69,13 +86,14 @@ fn root() -> PathBuf {
 
 /// All but those of the preloaded library, which interpose functions of libc, and of the one for Java VMs.
 fn sources(agent: &Path) -> Vec<PathBuf> {
-    println!("cargo:rerun-if-changed={}", agent.display());
     let mut sources = Vec::new();
-    for entry in fs::read_dir(agent).expect("agent").flatten() {
-        let path = entry.path();
-        let name = entry.file_name().into_string().unwrap_or_default();
-        if name.ends_with(".c") && !name.starts_with("preload") && name != "java_agent.c" {
-            sources.push(path);
+    for room in ROOMS {
+        println!("cargo:rerun-if-changed={}", agent.join(room).display());
+        for entry in fs::read_dir(agent.join(room)).expect(room).flatten() {
+            let path = entry.path();
+            if path.extension() == Some("c".as_ref()) && !path.ends_with("java_agent.c") {
+                sources.push(path);
+            }
         }
     }
     sources.sort();

@@ -12,8 +12,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir "$folder/agent"
 cp -r "$here"/{Cargo.toml,build.rs,README.md,src} "$folder/"
-cp -r "$here"/../{*.c,*.h,include} "$folder/agent/"
-rm -f "$folder"/agent/preload*
+cp -r "$here"/../{sys,ring,maps,runtimes,capture,signals,dump,crash,helper,install,include} "$folder/agent/"
 cd "$folder"
 cargo package --allow-dirty --quiet "$@"
 for crate in "${CARGO_TARGET_DIR:-target}"/package/*.crate; do

@@ -1,5 +1,5 @@
 extern "C" {
-#include "agent/active_fault.h"
+#include "agent/crash/active_fault.h"
 }
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 extern "C" {
-#include "agent/capture.h"
+#include "agent/capture/capture.h"
 
-#include "agent/code_ranges.h"
+#include "agent/maps/code_ranges.h"
 }
 
 #include <fcntl.h>

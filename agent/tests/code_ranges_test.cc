@@ -1,5 +1,5 @@
 extern "C" {
-#include "agent/code_ranges.h"
+#include "agent/maps/code_ranges.h"
 }
 
 #include <fcntl.h>

@@ -1,9 +1,9 @@
 // The walk over CPython's frames, on structures as 3.12 has them, sound and otherwise. (That the offsets are right, and
 // what real interpreters look like, is tests/e2e/python_test.py.)
 extern "C" {
-#include "agent/cpython.h"
+#include "agent/runtimes/cpython/cpython.h"
 
-#include "agent/cpython_layout.h"
+#include "agent/runtimes/cpython/cpython_layout.h"
 }
 
 #include <fcntl.h>

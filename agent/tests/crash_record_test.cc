@@ -1,8 +1,8 @@
 // Crash records, written as the handler would write them: what is in them, and what is left of one whose writer is killed.
 extern "C" {
-#include "agent/crash_record.h"
+#include "agent/crash/crash_record.h"
 
-#include "agent/code_ranges.h"
+#include "agent/maps/code_ranges.h"
 }
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 #include "stackd/agent.h"
 
 extern "C" {
-#include "agent/heartbeat.h"
+#include "agent/helper/heartbeat.h"
 }
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 extern "C" {
-#include "agent/hotspot.h"
+#include "agent/runtimes/hotspot/hotspot.h"
 }
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 extern "C" {
-#include "agent/loaded_object.h"
+#include "agent/maps/loaded_object.h"
 }
 
 #include <dlfcn.h>

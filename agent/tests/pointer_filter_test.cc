@@ -1,5 +1,5 @@
 extern "C" {
-#include "agent/pointer_filter.h"
+#include "agent/capture/pointer_filter.h"
 }
 
 #include <gtest/gtest.h>

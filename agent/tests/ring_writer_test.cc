@@ -1,7 +1,7 @@
 // The agent's ring writer against the daemon's reader: many writers at once, and writers that are stopped or killed at any
 // instruction.
 extern "C" {
-#include "agent/ring_writer.h"
+#include "agent/ring/ring_writer.h"
 }
 
 #include <gtest/gtest.h>

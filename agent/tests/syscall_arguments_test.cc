@@ -1,5 +1,5 @@
 extern "C" {
-#include "agent/syscall_arguments.h"
+#include "agent/capture/syscall_arguments.h"
 }
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 extern "C" {
-#include "agent/thread_table.h"
+#include "agent/dump/thread_table.h"
 }
 
 #include <gtest/gtest.h>

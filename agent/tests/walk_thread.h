@@ -11,8 +11,8 @@
 #include "agent/tests/last_thread.h"
 
 extern "C" {
-#include "agent/managed.h"
-#include "agent/ring_writer.h"
+#include "agent/ring/ring_writer.h"
+#include "agent/runtimes/managed.h"
 }
 
 namespace stackd {

@@ -21,7 +21,7 @@
 #include "stackd/wire.h"
 
 extern "C" {
-#include "agent/ring_writer.h"
+#include "agent/ring/ring_writer.h"
 }
 
 namespace stackd {

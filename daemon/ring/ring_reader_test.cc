@@ -17,9 +17,9 @@
 #include "daemon/base/clock.h"
 
 extern "C" {
-#include "agent/capture.h"
-#include "agent/managed.h"
-#include "agent/ring_writer.h"
+#include "agent/capture/capture.h"
+#include "agent/ring/ring_writer.h"
+#include "agent/runtimes/managed.h"
 }
 
 namespace stackd {

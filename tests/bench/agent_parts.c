@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/code_ranges.h"
-#include "agent/pointer_filter.h"
-#include "agent/ring_writer.h"
+#include "agent/capture/pointer_filter.h"
+#include "agent/maps/code_ranges.h"
+#include "agent/ring/ring_writer.h"
 #include "stackd/ring_abi.h"
 
 #define STACK_WORDS 512

@@ -10,7 +10,7 @@ from harness import ROOT
 PLACES = [
     ("CHANGELOG.md", r"\A# .*\n\n## (\S+)"),
     ("agent/include/stackd/agent.h", r'/\* "(.+)" \*/\nconst char\* stackd_version'),
-    ("agent/install.c", r'stackd_version\(void\) \{ return "(.+)"; \}'),
+    ("agent/install/install.c", r'stackd_version\(void\) \{ return "(.+)"; \}'),
     ("agent/python/stackd/__init__.py", r'^__version__ = "(.+)"'),
     ("agent/go/stackd.go", r'^const Version = "(.+)"'),
     ("agent/go/other.go", r'^const Version = "(.+)"'),

@@ -355,7 +355,7 @@ def build_rust(folder):
 
 def handler_calls():
     """The numbers of the system calls that the crash handler may make, by its written list."""
-    text = re.sub(r"\s*\n \* ?", " ", (ROOT / "agent/syscalls.h").read_text())
+    text = re.sub(r"\s*\n \* ?", " ", (ROOT / "agent/sys/syscalls.h").read_text())
     listed = [re.search(rf"{start}[^:]*:([^.]*)\.", text).group(1)
               for start in ("The calls that a dump handler makes", "A crash handler makes these too")]
     header = pathlib.Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h").read_text()

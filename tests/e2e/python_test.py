@@ -340,8 +340,8 @@ class LayoutTest(PythonTest):
     """The agent's table of offsets against the headers of each version that is here with headers."""
 
     def table(self):
-        """{version: {field: value}} of agent/cpython_layout.c."""
-        text = (ROOT / "agent/cpython_layout.c").read_text()
+        """{version: {field: value}} of agent/runtimes/cpython/cpython_layout.c."""
+        text = (ROOT / "agent/runtimes/cpython/cpython_layout.c").read_text()
         tables = {}
         for body in re.findall(r"\{\s*\.version = (.*?)\n    \}", text, re.S):
             fields = dict(re.findall(r"\.(\w+) = (\d+),", ".version = " + body))

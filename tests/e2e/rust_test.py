@@ -123,16 +123,16 @@ class RustTest(CrashTest):
         others = dict.fromkeys(("load", "package", "exports_files", "filegroup"), lambda *args, **kwargs: None)
         code = (ROOT / "agent/BUILD").read_text()
         exec(code, {**others, "cc_library": rule, "cc_binary": rule, "cc_test": rule, "glob": lambda *args: []})
-        compiled = {path.name for path in (ROOT / "agent").glob("*.c")
-                    if not path.name.startswith("preload") and path.name != "java_agent.c"}
-        self.assertEqual(sources["handler"] | sources["stackd_agent"], compiled)
+        rooms = re.findall(r'^    "(.+)",$', (CRATE / "build.rs").read_text().split("const ROOMS")[1].split("];")[0], re.M)
+        compiled = {f"{room}/{path.name}" for room in rooms for path in (ROOT / "agent" / room).glob("*.c")}
+        self.assertEqual(sources["handler"] | sources["stackd_agent"], compiled - {"install/java_agent.c"})
 
     def test_the_crate_makes_a_package_with_all_it_needs(self):
         made = subprocess.run([CRATE / "package.sh", self.dir, "--list"], capture_output=True, text=True, timeout=BUILD_LIMIT_S,
                               env=dict(os.environ, PATH=os.environ["PATH"] + ":" + os.path.expanduser("~/.cargo/bin")))
         self.assertEqual(0, made.returncode, made.stderr)
         packed = set(made.stdout.split())
-        for file in ("agent/install.c", "agent/include/stackd/agent.h", "src/lib.rs", "README.md", "build.rs"):
+        for file in ("agent/install/install.c", "agent/include/stackd/agent.h", "src/lib.rs", "README.md", "build.rs"):
             self.assertIn(file, packed)
         self.assertFalse([file for file in packed if "preload" in file])
 

@@ -150,7 +150,7 @@ void CountAlternateStacks() {
   printf("%d stacks, %d mappings more\n", with_stack.load(), CountMappings() - before);
 }
 
-// A thread that dies of any system call that is not on the list of crash handlers (agent/syscalls.h). With
+// A thread that dies of any system call that is not on the list of crash handlers (agent/sys/syscalls.h). With
 // `read_memory_errno`, process_vm_readv is refused, as some container runtimes do.
 void CrashUnderSeccomp(unsigned read_memory_errno) {
   std::vector<sock_filter> filter = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};

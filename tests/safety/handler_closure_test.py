@@ -150,8 +150,8 @@ class HandlerClosure(unittest.TestCase):
         self.assertLessEqual(needed, budget)
 
     def test_the_stack_that_a_handler_needs_is_what_it_makes_sure_of(self):
-        self.check_stack("stackd_on_dump_signal", "agent/capture.h", "STACKD_CAPTURE_STACK_BYTES")
-        self.check_stack("stackd_on_crash_signal", "agent/crash_record.h", "STACKD_CRASH_STACK_BYTES")
+        self.check_stack("stackd_on_dump_signal", "agent/capture/capture.h", "STACKD_CAPTURE_STACK_BYTES")
+        self.check_stack("stackd_on_crash_signal", "agent/crash/crash_record.h", "STACKD_CRASH_STACK_BYTES")
 
     def test_threads_of_the_program_have_no_frame_of_the_agent_at_their_root(self):
         for name in ("begin_thread", "begin_c11_thread"):

@@ -569,8 +569,8 @@ __attribute__((target("avx2"))) void State() {
   });
 }
 
-// Threads that die of any system call that is not on the handler's list (agent/syscalls.h) or their own; one blocks, one
-// runs. With `read_memory_errno`, process_vm_readv is refused, as some container runtimes do.
+// Threads that die of any system call that is not on the handler's list (agent/sys/syscalls.h) or their own; one blocks,
+// one runs. With `read_memory_errno`, process_vm_readv is refused, as some container runtimes do.
 void Seccomp(int read_memory_errno) {
   static int pipe_fds[2];
   REQUIRE(pipe(pipe_fds) == 0);

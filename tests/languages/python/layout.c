@@ -1,5 +1,5 @@
-/* Prints what agent/cpython_layout.c must say of the CPython whose headers this is compiled with: a line "field value"
- * each. From 3.13 on: where the runtime itself says it, in words of its _Py_DebugOffsets. */
+/* Prints what agent/runtimes/cpython/cpython_layout.c must say of the CPython whose headers this is compiled with: a line
+ * "field value" each. From 3.13 on: where the runtime itself says it, in words of its _Py_DebugOffsets. */
 #define Py_BUILD_CORE 1
 #include <Python.h>
 #include <frameobject.h>

@@ -1,0 +1,11 @@
+/* What the fds of this process are, for a person who reads that a thread waits for number 17. Nothing here looks at a file
+ * itself, which may be on a disk that does not answer: only at the process's own table, and at sockets. NOT SIGNAL-SAFE. */
+#ifndef STACKD_DESCRIBE_FDS_H_
+#define STACKD_DESCRIBE_FDS_H_
+
+#include "stackd/wire.h"
+
+/* Fills in `names` for a request that was checked. */
+void stackd_fd_names(const struct stackd_describe_fds* request, struct stackd_fd_names* names);
+
+#endif /* STACKD_DESCRIBE_FDS_H_ */

@@ -1,0 +1,45 @@
+/* What this process is, and how the agent was told to behave. NOT SIGNAL-SAFE. */
+#ifndef STACKD_PROCESS_H_
+#define STACKD_PROCESS_H_
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "agent/sys/private_fd.h"
+#include "stackd/wire.h"
+
+struct stackd_settings {
+  char dir[STACKD_PATH_BYTES];
+  char socket_path[STACKD_PATH_BYTES];
+  int64_t daemon_uid; /* nobody else is taken for the daemon; -1: whoever listens is */
+  int dump_signal;
+  uint64_t crash_signals; /* bit n - 1 is signal n */
+  uint64_t crash_hold_ns;
+  /* As it follows HELLO (wire.h). */
+  char place[STACKD_PLACE_BYTES];
+  uint32_t place_bytes;
+};
+
+/* Whether the environment says that there is to be no agent. */
+bool stackd_is_disabled(void);
+
+/* From the environment (agent.h). 0; -ECANCELED if the agent is switched off; -EINVAL for a value that cannot be used. */
+int stackd_settings_read(struct stackd_settings* settings);
+
+/* Files of this process that it may not be able to open later, once it has changed its user id. */
+struct stackd_process_files {
+  struct stackd_own_fd mem;
+  struct stackd_own_fd maps;
+};
+
+/* Opens those that are not open. */
+void stackd_process_files_open(struct stackd_process_files* files);
+void stackd_process_files_close(struct stackd_process_files* files);
+
+/* Fills in everything but header, abi_version, flags and name. */
+void stackd_process_describe(struct stackd_hello* hello);
+
+/* Copies `from` to `to`, cut to fit, NUL-terminated. */
+void stackd_copy_string(char* to, size_t size_bytes, const char* from);
+
+#endif /* STACKD_PROCESS_H_ */

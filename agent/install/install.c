@@ -1,0 +1,193 @@
+#include "agent/install/install.h"
+
+#include <errno.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#include "agent/crash/crash.h"
+#include "agent/crash/crash_record.h"
+#include "agent/crash/spool_writer.h"
+#include "agent/dump/dump_handler.h"
+#include "agent/helper/heartbeat.h"
+#include "agent/helper/helper_thread.h"
+#include "agent/helper/process.h"
+#include "agent/runtimes/page_cache.h"
+#include "agent/runtimes/symbol_cache.h"
+#include "agent/signals/altstack.h"
+#include "agent/signals/exec_gate.h"
+#include "agent/signals/sigchain.h"
+#include "stackd/agent.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+static struct stackd_settings settings;
+static struct stackd_process_files files = {{-1, 0, 0}, {-1, 0, 0}};
+static atomic_int taken_signal;
+static _Atomic uint64_t taken_signals; /* bit n - 1 is signal n */
+static int32_t process;
+static atomic_bool installing;
+
+int stackd_taken_signal(void) { return atomic_load(&taken_signal); }
+
+bool stackd_has_taken(int signal_number) {
+  if (signal_number <= 0 || signal_number > 64) return false;
+  return (atomic_load(&taken_signals) >> (signal_number - 1) & 1) != 0;
+}
+
+bool stackd_is_other_process(void) { return stackd_getpid() != process; }
+
+int stackd_take_action(int signal_number, const struct sigaction* action, stackd_sigaction_fn* set_action) {
+  bool for_dumps = signal_number == settings.dump_signal;
+  struct sigaction ours;
+  memset(&ours, 0, sizeof(ours));
+  ours.sa_sigaction = for_dumps ? stackd_on_dump_signal : stackd_on_crash_signal;
+  /* SA_ONSTACK: Go's threads have tiny stacks and require it, and a stack that has overflowed has no room. */
+  bool handled = action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN;
+  ours.sa_flags = SA_SIGINFO | SA_ONSTACK | (for_dumps || !handled ? SA_RESTART : action->sa_flags & SA_RESTART);
+  /* Not sigfillset(): that leaves out glibc's own two signals, and a thread cancelled inside our handler would leave its
+   * record unfinished for ever. */
+  memset(&ours.sa_mask, 0xff, sizeof(ours.sa_mask));
+  if (for_dumps) {
+    /* Faults stay deliverable: blocked, they would kill. (The handler of crashes unblocks them itself, once the program's
+     * own is not going to be called.) */
+    sigdelset(&ours.sa_mask, SIGSEGV);
+    sigdelset(&ours.sa_mask, SIGBUS);
+  } else if (action->sa_handler == SIG_IGN) {
+    ours.sa_handler = SIG_IGN;
+  }
+  return set_action(signal_number, &ours, NULL) == 0 ? 0 : -errno;
+}
+
+/* Takes a signal, with what is set for it now as the chain's target. */
+static int take_signal(int signal_number, stackd_sigaction_fn* set_action) {
+  struct sigaction before;
+  if (set_action(signal_number, NULL, &before) != 0) return -errno;
+  bool handled = before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN;
+  if (handled && signal_number == settings.dump_signal) return -EBUSY;
+  stackd_chain_set(signal_number, &before);
+  int error = stackd_take_action(signal_number, &before, set_action);
+  if (error == 0) atomic_fetch_or(&taken_signals, 1ull << (signal_number - 1));
+  return error;
+}
+
+static void take_crash_signals(stackd_sigaction_fn* set_action) {
+  if (settings.crash_signals == 0) return;
+  stackd_altstack_init();
+  stackd_crash_init(settings.crash_hold_ns, &files.maps, &files.mem);
+  stackd_crash_record_init(stackd_filter_choose());
+  stackd_spool_init(settings.dir);
+  for (int signal_number = 1; signal_number <= 64; signal_number++) {
+    if ((settings.crash_signals >> (signal_number - 1) & 1) != 0) take_signal(signal_number, set_action);
+  }
+}
+
+/* The child has one thread, no ring and none of our connection. It gets files of its own now, before it may change its user
+ * id and lose the right to open them. */
+static void after_fork_in_child(void) {
+  process = stackd_getpid();
+  stackd_own_fd_reset();
+  stackd_exec_gate_reset();
+  stackd_chain_reset_after_fork();
+  stackd_handler_reset_after_fork();
+  stackd_page_copies_reset_after_fork();
+  stackd_symbol_copies_reset_after_fork();
+  if (settings.crash_signals != 0) {
+    stackd_crash_reset_after_fork();
+    stackd_crash_record_init(stackd_filter_choose());
+    stackd_spool_reset_after_fork();
+  }
+  stackd_helper_reset_after_fork();
+  stackd_process_files_close(&files);
+  stackd_process_files_open(&files);
+  stackd_helper_start(&settings, &files, true);
+}
+
+int stackd_install_with(stackd_sigaction_fn* set_action) {
+  if (atomic_exchange(&installing, true)) return 0;
+  int error = stackd_settings_read(&settings);
+  if (error != 0) return error;
+  const char* name = getenv("STACKD_NAME");
+  if (name != NULL) stackd_helper_set_name(name);
+  process = stackd_getpid();
+  stackd_own_fd_reset();
+  stackd_exec_gate_reset();
+  stackd_handler_init(stackd_filter_choose(), settings.dump_signal);
+  error = take_signal(settings.dump_signal, set_action);
+  if (error != 0) return error;
+  atomic_store(&taken_signal, settings.dump_signal);
+  stackd_process_files_open(&files);
+  take_crash_signals(set_action);
+  /* An allocator registers its own fork handlers when it is first used; in the child they must run before ours, which
+   * creates a thread and so allocates. */
+  free(malloc(1));
+  stackd_heartbeat_watch_forks(); /* before ours, which starts a helper */
+  error = -pthread_atfork(NULL, NULL, after_fork_in_child);
+  return error != 0 ? error : stackd_helper_start(&settings, &files, false);
+}
+
+static int is_shared_agent(struct dl_phdr_info* object, size_t size_bytes, void* unused) {
+  (void)size_bytes;
+  (void)unused;
+  static const char kName[] = "libstackd_agent.so";
+  size_t length = strlen(object->dlpi_name);
+  return length >= sizeof(kName) - 1 && strcmp(object->dlpi_name + length - (sizeof(kName) - 1), kName) == 0;
+}
+
+EXPORT int stackd_install(void) {
+  if (atomic_load(&installing)) return 0;
+  /* Two agents would take each other's signals. */
+  if (dl_iterate_phdr(is_shared_agent, NULL) != 0) return -EEXIST;
+  stackd_crash_set_abort((uint64_t)abort);
+  int error = stackd_install_with(sigaction);
+  /* Nobody stands before its exit() either. */
+  if (error == 0 && settings.crash_signals != 0) atexit(stackd_crash_before_end);
+  return error;
+}
+
+static bool has_control_character(const char* name) {
+  for (const char* c = name; *c != '\0'; c++) {
+    if ((unsigned char)*c < 0x20 || *c == 0x7f) return true;
+  }
+  return false;
+}
+
+EXPORT int stackd_set_process_name(const char* name) {
+  if (name == NULL) name = "";
+  if (has_control_character(name)) return -EINVAL;
+  stackd_helper_set_name(name);
+  return 0;
+}
+
+EXPORT int stackd_name_thread(const char* name) {
+  if (name == NULL) name = "";
+  if (has_control_character(name)) return -EINVAL;
+  char kept[16]; /* as the kernel has it */
+  size_t length = strnlen(name, sizeof(kept) - 1);
+  /* Half a character would be no text for those who read the name. */
+  if (name[length] != '\0') {
+    while (length > 0 && ((unsigned char)name[length] & 0xc0) == 0x80) length--;
+  }
+  memcpy(kept, name, length);
+  kept[length] = '\0';
+  return prctl(PR_SET_NAME, kept, 0, 0, 0) == 0 ? 0 : -errno;
+}
+
+EXPORT int stackd_dump_now(int timeout_ms) { return stackd_helper_request_dump("", timeout_ms); }
+
+EXPORT int stackd_dump_exception(const char* type, int timeout_ms) {
+  if (type == NULL || type[0] == '\0') return -EINVAL;
+  return stackd_helper_request_dump(type, timeout_ms);
+}
+
+EXPORT int stackd_set_task_source(stackd_task_source_fn* source) {
+  /* Asked for before stackd_install() may be called: the source may be there first. */
+  if (stackd_is_disabled()) return -ECANCELED;
+  stackd_helper_set_task_source(source);
+  return 0;
+}
+
+EXPORT const char* stackd_version(void) { return "0.1.0"; }

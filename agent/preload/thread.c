@@ -1,0 +1,60 @@
+/* pthread_create() and thrd_create(): each thread gets an alternate signal stack before the program's code runs in it
+ * (altstack.h). */
+#include <errno.h>
+#include <pthread.h>
+#include <threads.h>
+
+#include "agent/preload/preload.h"
+#include "agent/signals/altstack.h"
+
+typedef int pthread_create_fn(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+
+typedef int thrd_create_fn(thrd_t*, thrd_start_t, void*);
+
+static pthread_create_fn* real_pthread_create;
+static thrd_create_fn* real_thrd_create;
+
+void stackd_preload_find_thread(void) {
+  STACKD_BEHIND(real_pthread_create, "pthread_create");
+  STACKD_BEHIND(real_thrd_create, "thrd_create");
+}
+
+/* Ends in a jump: no frame of ours is on the thread's stack (tests/safety). */
+static void* begin_thread(void* value) {
+  struct stackd_altstack* stack = value;
+  void* (*start_routine)(void*) = (void* (*)(void*))stack->start_routine;
+  void* argument = stack->argument;
+  stackd_altstack_use(stack);
+  return start_routine(argument);
+}
+
+STACKD_EXPORT int pthread_create(pthread_t* restrict thread, const pthread_attr_t* restrict attributes,
+                                 void* (*start_routine)(void*), void* restrict argument) {
+  /* None in a program without threads, with a glibc that kept them in a library of their own. */
+  if (STACKD_BEHIND(real_pthread_create, "pthread_create") == NULL) return EAGAIN;
+  struct stackd_altstack* stack = stackd_altstack_new();
+  if (stack == NULL) return real_pthread_create(thread, attributes, start_routine, argument);
+  stack->start_routine = (void (*)(void))start_routine;
+  stack->argument = argument;
+  int error = real_pthread_create(thread, attributes, begin_thread, stack);
+  if (error != 0) stackd_altstack_free(stack);
+  return error;
+}
+
+static int begin_c11_thread(void* value) {
+  struct stackd_altstack* stack = value;
+  thrd_start_t start_routine = (thrd_start_t)stack->start_routine;
+  void* argument = stack->argument;
+  stackd_altstack_use(stack);
+  return start_routine(argument);
+}
+
+STACKD_EXPORT int thrd_create(thrd_t* thread, thrd_start_t start_routine, void* argument) {
+  struct stackd_altstack* stack = stackd_altstack_new();
+  if (stack == NULL) return STACKD_BEHIND(real_thrd_create, "thrd_create")(thread, start_routine, argument);
+  stack->start_routine = (void (*)(void))start_routine;
+  stack->argument = argument;
+  int error = STACKD_BEHIND(real_thrd_create, "thrd_create")(thread, begin_c11_thread, stack);
+  if (error != thrd_success) stackd_altstack_free(stack);
+  return error;
+}

@@ -1,0 +1,104 @@
+#include "agent/signals/altstack.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef AT_MINSIGSTKSZ
+#define AT_MINSIGSTKSZ 51
+#endif
+
+#define MIN_STACK_BYTES (64u << 10)
+/* For handlers, ours and the program's, beside what the kernel puts there. Go takes an alternate stack that it finds for a
+ * signal stack of its own, for which it wants 32 KiB. */
+#define HANDLER_BYTES (32u << 10)
+/* What a crash handler touches of the main thread's is there beforehand: a cgroup may have no memory left then. */
+#define TOUCHED_BYTES (16u << 10)
+
+/* Stacks of threads that ended, for those that begin: saves mmap() and munmap(), which take the lock of the address space.
+ */
+#define CACHED 16
+static struct stackd_altstack* _Atomic cache[CACHED];
+
+/* Each is two mappings, and a process may have 65,530: the threads above this number go without. */
+#define MAX_STACKS 8192
+static atomic_int stacks;
+
+static size_t guard_bytes;
+static size_t stack_bytes; /* guard and struct stackd_altstack not counted */
+static pthread_key_t key;
+static atomic_bool ready;
+
+static size_t block_bytes(void) { return guard_bytes + stack_bytes + sizeof(struct stackd_altstack); }
+
+static char* low_of(struct stackd_altstack* stack) { return (char*)stack - stack_bytes; }
+
+struct stackd_altstack* stackd_altstack_new(void) {
+  if (!atomic_load_explicit(&ready, memory_order_acquire)) return NULL;
+  for (int i = 0; i < CACHED; i++) {
+    if (atomic_load_explicit(&cache[i], memory_order_relaxed) == NULL) continue;
+    struct stackd_altstack* stack = atomic_exchange(&cache[i], NULL);
+    if (stack != NULL) return stack;
+  }
+  if (atomic_fetch_add(&stacks, 1) < MAX_STACKS) {
+    char* block = mmap(NULL, block_bytes(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    if (block != MAP_FAILED) {
+      if (mprotect(block + guard_bytes, block_bytes() - guard_bytes, PROT_READ | PROT_WRITE) == 0) {
+        return (struct stackd_altstack*)(block + guard_bytes + stack_bytes);
+      }
+      munmap(block, block_bytes());
+    }
+  }
+  atomic_fetch_sub(&stacks, 1);
+  return NULL;
+}
+
+void stackd_altstack_free(struct stackd_altstack* stack) {
+  for (int i = 0; i < CACHED; i++) {
+    struct stackd_altstack* none = NULL;
+    if (atomic_compare_exchange_strong(&cache[i], &none, stack)) return;
+  }
+  munmap(low_of(stack) - guard_bytes, block_bytes());
+  atomic_fetch_sub(&stacks, 1);
+}
+
+/* At the end of a thread. If it ends in a handler on that very stack, the stack is left to leak. */
+static void thread_ends(void* value) {
+  struct stackd_altstack* stack = value;
+  stack_t now;
+  if (sigaltstack(NULL, &now) != 0) return;
+  if (now.ss_sp == low_of(stack)) {
+    stack_t none = {.ss_flags = SS_DISABLE};
+    if (sigaltstack(&none, NULL) != 0) return;
+  }
+  stackd_altstack_free(stack);
+}
+
+void stackd_altstack_use(struct stackd_altstack* stack) {
+  stack_t own = {.ss_sp = low_of(stack), .ss_size = stack_bytes};
+  stack_t before;
+  if (sigaltstack(NULL, &before) == 0 && (before.ss_flags & SS_DISABLE) != 0 && sigaltstack(&own, NULL) == 0 &&
+      pthread_setspecific(key, stack) == 0) {
+    return;
+  }
+  thread_ends(stack);
+}
+
+void stackd_altstack_init(void) {
+  guard_bytes = (size_t)sysconf(_SC_PAGESIZE);
+  size_t wanted = getauxval(AT_MINSIGSTKSZ) + HANDLER_BYTES;
+  if (wanted < MIN_STACK_BYTES) wanted = MIN_STACK_BYTES;
+  /* Whole pages with what lies on top. */
+  stack_bytes = (wanted + guard_bytes - 1) / guard_bytes * guard_bytes - sizeof(struct stackd_altstack);
+  if (pthread_key_create(&key, thread_ends) != 0) return;
+  atomic_store_explicit(&ready, true, memory_order_release);
+  struct stackd_altstack* stack = stackd_altstack_new();
+  if (stack == NULL) return;
+  for (size_t at = guard_bytes; at <= TOUCHED_BYTES; at += guard_bytes) *((volatile char*)stack - at) = 0;
+  stackd_altstack_use(stack);
+}

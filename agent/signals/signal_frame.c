@@ -1,0 +1,176 @@
+#include "agent/signals/signal_frame.h"
+
+#include <stddef.h>
+#include <ucontext.h>
+
+#include "agent/crash/crash.h"
+#include "agent/dump/dump_handler.h"
+
+/* struct rt_sigframe of the kernel: the return address, its ucontext (glibc's is longer), the siginfo. Above it lies the
+ * floating-point state, which the context points at. */
+#define CONTEXT_OFFSET 8
+#define KERNEL_CONTEXT_BYTES (offsetof(ucontext_t, uc_sigmask) + 8)
+#define INFO_OFFSET (CONTEXT_OFFSET + KERNEL_CONTEXT_BYTES)
+#define FRAME_BYTES (INFO_OFFSET + sizeof(siginfo_t))
+#define FP_POINTER_OFFSET (CONTEXT_OFFSET + offsetof(ucontext_t, uc_mcontext.fpregs))
+
+#define RED_ZONE_BYTES 128
+#define PAGE_BYTES 4096ull
+
+/* struct _fpx_sw_bytes, in the part of the FXSAVE area that the processor leaves alone. */
+#define FXSAVE_BYTES 512
+#define SOFTWARE_OFFSET 464
+#define SOFTWARE_MAGIC 0x46505853u
+struct software_bytes {
+  uint32_t magic;
+  uint32_t extended_bytes;
+};
+/* More than any processor has. */
+#define MAX_FP_BYTES (64u << 10)
+
+/* Below the frame: a copy of the call, at such a distance that the stack is aligned there. */
+#define BELOW_BYTES 56
+_Static_assert(sizeof(struct stackd_handler_call) <= BELOW_BYTES, "and stackd_signal_frame_switch has that number, too");
+
+/* frame, signal number, info, context: never returns to its caller. The stack then looks as if the kernel had called this
+ * function, so that unwinders find their way. Two of them, not one with a pointer: what a handler can reach is to be seen
+ * in its code. */
+#define DEFINE_SWITCH(name, run)                                                                                \
+  __attribute__((visibility("hidden"), noreturn)) void name(uint64_t frame, int signal_number, siginfo_t* info, \
+                                                            void* context);                                     \
+  __asm__(                                                                                                      \
+      ".pushsection .text.stackd_handler, \"ax\", @progbits\n"                                                  \
+      ".globl " #name                                                                                           \
+      "\n"                                                                                                      \
+      ".hidden " #name                                                                                          \
+      "\n"                                                                                                      \
+      ".type " #name ", @function\n" #name                                                                      \
+      ":\n"                                                                                                     \
+      ".cfi_startproc\n"                                                                                        \
+      "  leaq -56(%rdi), %rsp\n"                                                                                \
+      ".cfi_def_cfa_offset 64\n"                                                                                \
+      "  movl %esi, %edi\n"                                                                                     \
+      "  movq %rdx, %rsi\n"                                                                                     \
+      "  movq %rcx, %rdx\n"                                                                                     \
+      "  movq %rsp, %rcx\n"                                                                                     \
+      "  call " #run                                                                                            \
+      "\n"                                                                                                      \
+      "  addq $56, %rsp\n"                                                                                      \
+      ".cfi_def_cfa_offset 8\n"                                                                                 \
+      "  ret\n"                                                                                                 \
+      ".cfi_endproc\n"                                                                                          \
+      ".size " #name ", .-" #name                                                                               \
+      "\n"                                                                                                      \
+      ".popsection\n")
+
+DEFINE_SWITCH(stackd_signal_frame_switch, stackd_run_handler);
+DEFINE_SWITCH(stackd_signal_frame_switch_passed, stackd_pass_on);
+
+/* As the kernel asks. */
+STACKD_HANDLER static bool is_on_alternate_stack(const struct stackd_signal_frame* frame, uint64_t address) {
+  return address > frame->alternate_low && address - frame->alternate_low <= frame->alternate_bytes;
+}
+
+void stackd_signal_frame_place(struct stackd_signal_frame* frame, bool on_stack, const void* raw_context) {
+  const ucontext_t* context = raw_context;
+  frame->address = (uint64_t)context - CONTEXT_OFFSET;
+  frame->fp_address = (uint64_t)context->uc_mcontext.fpregs;
+  frame->fp_bytes = 0;
+  if (frame->fp_address != 0) {
+    const struct software_bytes* software = (const struct software_bytes*)(frame->fp_address + SOFTWARE_OFFSET);
+    bool is_extended = software->magic == SOFTWARE_MAGIC && software->extended_bytes >= FXSAVE_BYTES &&
+                       software->extended_bytes <= MAX_FP_BYTES;
+    frame->fp_bytes = is_extended ? software->extended_bytes : FXSAVE_BYTES;
+  }
+  frame->alternate_low = (uint64_t)context->uc_stack.ss_sp;
+  frame->alternate_bytes = context->uc_stack.ss_size;
+  frame->new_address = frame->address;
+  frame->new_fp_address = frame->fp_address;
+  uint64_t rsp = (uint64_t)context->uc_mcontext.gregs[REG_RSP];
+  if (on_stack || is_on_alternate_stack(frame, rsp) || !is_on_alternate_stack(frame, frame->address)) return;
+  frame->new_fp_address = (rsp - RED_ZONE_BYTES - frame->fp_bytes) & ~63ull;
+  /* A function is entered with its stack 8 bytes off 16. */
+  frame->new_address = ((frame->new_fp_address - FRAME_BYTES) & ~15ull) - 8;
+}
+
+/* The kernel writes the mask there, or says that it cannot. */
+STACKD_HANDLER static bool is_writable(uint64_t address) {
+  return stackd_syscall6(SYS_rt_sigprocmask, SIG_BLOCK, 0, (long)address, 8, 0, 0) == 0;
+}
+
+bool stackd_signal_frame_fits(const struct stackd_signal_frame* frame) {
+  if (frame->new_address == frame->address) return true;
+  uint64_t end = frame->new_fp_address + frame->fp_bytes;
+  for (uint64_t at = frame->new_address - BELOW_BYTES; at < end; at = (at | (PAGE_BYTES - 1)) + 1) {
+    if (!is_writable(at)) return false;
+  }
+  return true;
+}
+
+STACKD_HANDLER static void copy(uint64_t to, uint64_t from, uint64_t size_bytes) {
+  __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(size_bytes) : : "memory");
+}
+
+siginfo_t* stackd_signal_frame_info(const struct stackd_signal_frame* frame) {
+  return (siginfo_t*)(frame->new_address + INFO_OFFSET);
+}
+
+void* stackd_signal_frame_context(const struct stackd_signal_frame* frame) {
+  return (void*)(frame->new_address + CONTEXT_OFFSET);
+}
+
+/* The frame, and `call` below it. */
+STACKD_HANDLER static void move(const struct stackd_signal_frame* frame, const struct stackd_handler_call* call) {
+  copy(frame->new_fp_address, frame->fp_address, frame->fp_bytes);
+  copy(frame->new_address, frame->address, FRAME_BYTES);
+  ucontext_t* context = stackd_signal_frame_context(frame);
+  if (frame->fp_address != 0) context->uc_mcontext.fpregs = (fpregset_t)frame->new_fp_address;
+  copy(frame->new_address - BELOW_BYTES, (uint64_t)call, sizeof(*call));
+}
+
+void stackd_signal_frame_enter(const struct stackd_signal_frame* frame, int signal_number,
+                               const struct stackd_handler_call* call) {
+  siginfo_t* info = stackd_signal_frame_info(frame);
+  void* context = stackd_signal_frame_context(frame);
+  if (frame->new_address == frame->address) {
+    stackd_run_handler(signal_number, info, context, call);
+    return;
+  }
+  move(frame, call);
+  stackd_signal_frame_switch(frame->new_address, signal_number, info, context);
+}
+
+void stackd_signal_frame_enter_passed(const struct stackd_signal_frame* frame, int signal_number,
+                                      const struct stackd_handler_call* call) {
+  siginfo_t* info = stackd_signal_frame_info(frame);
+  void* context = stackd_signal_frame_context(frame);
+  if (frame->new_address == frame->address) {
+    stackd_pass_on(signal_number, info, context, call);
+    return;
+  }
+  move(frame, call);
+  stackd_signal_frame_switch_passed(frame->new_address, signal_number, info, context);
+}
+
+STACKD_HANDLER static void read_marks(const uint64_t* frame, uint64_t marks[STACKD_SIGNAL_FRAME_MARKS]) {
+  marks[0] = frame[0];
+  marks[1] = frame[FP_POINTER_OFFSET / 8];
+  marks[2] = frame[(CONTEXT_OFFSET + offsetof(ucontext_t, uc_mcontext.gregs[REG_CR2])) / 8];
+  marks[3] = frame[INFO_OFFSET / 8];
+}
+
+void stackd_signal_frame_marks(const struct stackd_signal_frame* frame, uint64_t marks[STACKD_SIGNAL_FRAME_MARKS]) {
+  read_marks((const uint64_t*)frame->address, marks);
+  marks[1] = frame->new_fp_address;
+}
+
+bool stackd_signal_frame_is_marked(uint64_t address, const uint64_t marks[STACKD_SIGNAL_FRAME_MARKS]) {
+  uint64_t words[FRAME_BYTES / 8];
+  if (stackd_read_memory(stackd_getpid(), address, words, sizeof(words)) != sizeof(words)) return false;
+  uint64_t found[STACKD_SIGNAL_FRAME_MARKS];
+  read_marks(words, found);
+  for (int i = 0; i < STACKD_SIGNAL_FRAME_MARKS; i++) {
+    if (found[i] != marks[i]) return false;
+  }
+  return true;
+}

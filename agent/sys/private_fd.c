@@ -1,0 +1,103 @@
+#include "agent/sys/private_fd.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LOWEST_FD 200
+
+/* Those taken and not closed. */
+#define MAX_GUARDED 8
+static struct stackd_own_fd guarded[MAX_GUARDED] = {[0 ... MAX_GUARDED - 1] = {-1, 0, 0}};
+
+static void guard(const struct stackd_own_fd* own) {
+  for (int i = 0; i < MAX_GUARDED; i++) {
+    if (__atomic_load_n(&guarded[i].fd, __ATOMIC_RELAXED) >= 0) continue;
+    guarded[i].device = own->device;
+    guarded[i].inode = own->inode;
+    __atomic_store_n(&guarded[i].fd, own->fd, __ATOMIC_RELEASE);
+    return;
+  }
+}
+
+static void unguard(int fd) {
+  for (int i = 0; i < MAX_GUARDED; i++) {
+    if (__atomic_load_n(&guarded[i].fd, __ATOMIC_RELAXED) == fd) __atomic_store_n(&guarded[i].fd, -1, __ATOMIC_RELAXED);
+  }
+}
+
+/* By number alone: inode 0. */
+int stackd_own_fd_hold(int fd) {
+  struct stackd_own_fd held = {fd, 0, 0};
+  if (fd >= 0) guard(&held);
+  return fd;
+}
+
+void stackd_own_fd_drop(int fd) {
+  unguard(fd);
+  close(fd);
+}
+
+static pid_t process;
+
+void stackd_own_fd_reset(void) {
+  process = getpid();
+  for (int i = 0; i < MAX_GUARDED; i++) {
+    if (guarded[i].fd >= 0 && guarded[i].inode == 0) stackd_own_fd_drop(guarded[i].fd);
+  }
+}
+
+/* A vfork child shares our memory, but not our fds. */
+static bool still_ours(const struct stackd_own_fd* own) {
+  return own->inode == 0 ? getpid() == process : stackd_own_fd_get(own) == own->fd;
+}
+
+bool stackd_own_fd_guards(int fd) {
+  for (int i = 0; i < MAX_GUARDED && fd >= 0; i++) {
+    if (__atomic_load_n(&guarded[i].fd, __ATOMIC_ACQUIRE) == fd) return still_ours(&guarded[i]);
+  }
+  return false;
+}
+
+int stackd_own_fd_next_guarded(unsigned first, unsigned last) {
+  int next = -1;
+  for (int i = 0; i < MAX_GUARDED; i++) {
+    int fd = __atomic_load_n(&guarded[i].fd, __ATOMIC_ACQUIRE);
+    if (fd < 0 || (unsigned)fd < first || (unsigned)fd > last || (next >= 0 && fd > next)) continue;
+    if (still_ours(&guarded[i])) next = fd;
+  }
+  return next;
+}
+
+/* Closes `fd` if it still is the file that `status` tells of. */
+static void close_if_same(int fd, const struct stat* status) {
+  struct stackd_own_fd own = {fd, status->st_dev, status->st_ino};
+  if (stackd_own_fd_get(&own) == fd) close(fd);
+}
+
+struct stackd_own_fd stackd_own_fd_take(int fd) {
+  struct stat status;
+  if (stackd_own_fd_hold(fd) < 0) return STACKD_NO_FD;
+  if (stackd_fstat(fd, &status) != 0) {
+    unguard(fd);
+    return STACKD_NO_FD;
+  }
+  int moved = fcntl(fd, F_DUPFD_CLOEXEC, LOWEST_FD);
+  unguard(fd);
+  if (moved >= 0) {
+    close_if_same(fd, &status);
+    fd = moved;
+  } /* else RLIMIT_NOFILE is below that: it stays where it is */
+  struct stackd_own_fd own = {fd, status.st_dev, status.st_ino};
+  /* The program may be closing everything just now, and opening files of its own at these numbers. */
+  if (stackd_own_fd_get(&own) < 0) return STACKD_NO_FD;
+  guard(&own);
+  return own;
+}
+
+void stackd_own_fd_close(struct stackd_own_fd* own) {
+  int fd = stackd_own_fd_get(own);
+  unguard(own->fd);
+  if (fd >= 0) close(fd);
+  *own = STACKD_NO_FD;
+}

@@ -1,0 +1,16 @@
+#include <stdatomic.h>
+
+#include "agent/sys/private_fd.h"
+#include "agent/sys/syscalls.h"
+
+static const struct stackd_own_fd* _Atomic memory_file;
+
+void stackd_read_memory_by(const struct stackd_own_fd* file) { atomic_store(&memory_file, file); }
+
+STACKD_HANDLER long stackd_read_memory_file(uint64_t address, void* out, size_t size_bytes, long refusal) {
+  const struct stackd_own_fd* file = atomic_load(&memory_file);
+  int fd = file != NULL ? stackd_own_fd_get(file) : -1;
+  if (fd < 0) return refusal;
+  long got = stackd_syscall6(SYS_pread64, fd, (long)out, (long)size_bytes, (long)address, 0, 0);
+  return got == -EIO ? -EFAULT : got;
+}
