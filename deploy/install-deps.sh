@@ -3,6 +3,7 @@
 #
 #   deploy/install-deps.sh            packages of the build
 #   deploy/install-deps.sh --tests    and of tests/run.sh: debugger, servers to dump, a second compiler, grpcurl and the like
+#   deploy/install-deps.sh --dev      only what tests/dev formats and lints with; --tests has it too
 #   deploy/install-deps.sh --list     prints the package names and installs nothing (with --tests: all of them)
 #
 # Where everything is there it asks dpkg once and returns. As root it installs; as another user it names the one command
@@ -42,6 +43,9 @@ TEST_PACKAGES=(
   umoci skopeo runc crun # the image: deploy/image/build.sh; and pods of it
   prometheus python3-yaml patchelf
 )
+
+# Linters. The formatters and the others come from elsewhere, in pinned releases: install_dev_tools.
+DEV_PACKAGES=(shellcheck codespell python3-venv)
 
 # Those with a service. A machine that tests them should not start to serve anybody.
 SERVICES=(redis-server postgresql nginx memcached prometheus)
@@ -200,6 +204,32 @@ install_grpc_peers() {
     say "install-deps: they could not be installed; tests that load the daemon with them are skipped"
 }
 
+# What tests/dev formats and lints with: dev-tools/bin has links to them. The tree is formatted by these releases.
+DEV_TOOLS=(clang-format==19.1.7 clang-tidy==19.1.0.1 ruff==0.17.6)
+BIOME=@biomejs/biome@2.6.8
+BUILDIFIER=github.com/bazelbuild/buildtools/buildifier@v0.0.0-20260904073137-eaa4d125b423
+install_dev_tools() {
+  local folder="${CACHE_BIN%/bin}/dev-tools" wanted="${DEV_TOOLS[*]} $BIOME $BUILDIFIER" complete=1 go
+  if [[ -e $folder/installed && $(<"$folder/installed") == "$wanted" ]]; then return; fi
+  say "install-deps: installing $wanted into $folder"
+  mkdir -p "$folder/bin"
+  { /usr/bin/python3 -m venv "$folder/python" && "$folder/python/bin/pip" install --quiet "${DEV_TOOLS[@]}"; } >&2 || complete=
+  ln -sf ../python/bin/{clang-format,clang-tidy,ruff} "$folder/bin/"
+  if command -v npm >/dev/null; then
+    npm install --silent --no-audit --no-fund --prefix "$folder/node" "$BIOME" >&2 || complete=
+    ln -sf ../node/node_modules/.bin/biome "$folder/bin/"
+  fi
+  go=$(command -v go || { [[ -x /usr/local/go/bin/go ]] && echo /usr/local/go/bin/go; }) || go=
+  if [[ -n $go ]]; then
+    GOBIN="$folder/bin" GOFLAGS=-buildvcs=false "$go" install "$BUILDIFIER" >&2 || complete=
+  fi
+  if [[ -n $complete ]]; then
+    printf '%s\n' "$wanted" >"$folder/installed"
+  else
+    say "install-deps: some of them could not be installed; tests/dev and its tests leave them out"
+  fi
+}
+
 # One Node.js of each release line that the agent knows, beside the one that is installed.
 NODE_VERSIONS=(18.20.8 20.20.2 22.23.3 24.21.0)
 install_nodes() {
@@ -289,6 +319,7 @@ fetch_java_vms() {
 download_from_suite() {
   local suite=$1 folder=$2 mirror
   shift 2
+  # shellcheck disable=SC2016 # $(SITE) is apt's
   mirror=$(apt-get indextargets --format '$(SITE)' 'Identifier: Packages' | awk '/\/debian\/*$/ && !n++')
   [[ -n $mirror ]] || return
   mkdir -p "$folder"/{lists/partial,cache/archives/partial,packages}
@@ -376,13 +407,14 @@ unpack_sid() {
 }
 
 main() {
-  local with_tests='' list_only='' argument
+  local with_tests='' only_dev='' list_only='' argument
   for argument in "$@"; do
     case $argument in
       --tests) with_tests=1 ;;
+      --dev) only_dev=1 ;;
       --list) list_only=1 ;;
       -h | --help)
-        sed -n '2,9s/^# \{0,1\}//p' "$0"
+        sed -n '2,10s/^# \{0,1\}//p' "$0"
         return
         ;;
       *)
@@ -394,7 +426,7 @@ main() {
 
   local packages=("${BUILD_PACKAGES[@]}")
   if [[ -n $with_tests ]]; then
-    packages+=("${TEST_PACKAGES[@]}")
+    packages+=("${TEST_PACKAGES[@]}" "${DEV_PACKAGES[@]}")
     # Compilers and runtimes that may well be here from elsewhere, newer.
     command -v node >/dev/null || packages+=(nodejs)
     command -v rustc >/dev/null || packages+=(rustc)
@@ -402,6 +434,7 @@ main() {
     command -v javac >/dev/null || packages+=(openjdk-17-jdk-headless)
     command -v go >/dev/null || [[ -x /usr/local/go/bin/go ]] || packages+=(golang-go)
   fi
+  if [[ -n $only_dev && -z $with_tests ]]; then packages=("${DEV_PACKAGES[@]}"); fi
   if [[ -n $list_only ]]; then
     printf '%s\n' "${packages[@]}"
     return
@@ -414,6 +447,7 @@ main() {
   local missing
   mapfile -t missing < <(missing_of "${packages[@]}")
   if ((${#missing[@]})); then install_packages "${missing[@]}"; fi
+  if [[ -n $only_dev || -n $with_tests ]]; then install_dev_tools; fi
   if [[ -n $with_tests ]]; then
     install_grpcurl
     install_from_go helm "helm.sh/helm/v3/cmd/helm@$HELM_VERSION"

@@ -84,6 +84,7 @@ install_user() {
 
 # Times, owners and order are the same wherever and whenever this runs.
 make_layer() {
+  # shellcheck disable=SC2054 # the commas are tar's
   local same=(--format=gnu --sort=name --mtime="@$EPOCH" --numeric-owner --no-acls --no-selinux --no-xattrs
     --mode=u+rw,go-w) folder excluded=()
   for folder in "${OWN_FOLDERS[@]}"; do excluded+=(--exclude="./$folder"); done

@@ -15,7 +15,7 @@ import sys
 LINKS = ("daemon/stackd-2.params", "client/stackctl-2.params")
 
 # libc6-dev, libgcc-12-dev and libstdc++-12-dev: stackctl is linked statically with them.
-HEADERS = ("libcli11-dev", "libspdlog-dev", "libfmt-dev", "grpc-proto", "libc6-dev", "libgcc-12-dev", "libstdc++-12-dev")
+HEADERS = ("libboost1.74-dev", "libcli11-dev", "libspdlog-dev", "libfmt-dev", "grpc-proto", "libc6-dev", "libgcc-12-dev", "libstdc++-12-dev")
 
 
 def output_of(*command):

@@ -57,7 +57,7 @@ def main():
     relationships = [{"spdxElementId": subject, "relationshipType": relation, "relatedSpdxElement": what["SPDXID"]}
                      for subject, relation, what in relations]
     digest = hashlib.sha256(json.dumps([packages, relationships, seconds], sort_keys=True).encode()).hexdigest()
-    created = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    created = datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     document = {
         "spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": f"stackd-image-{version}",
         "documentNamespace": f"https://stackd.dev/spdx/stackd-image-{version}-{digest}",

@@ -11,7 +11,6 @@ import os
 import pathlib
 import re
 import shutil
-import stat
 import subprocess
 import tempfile
 import unittest

@@ -299,7 +299,7 @@ class EveryDeathTimeTest(CrashTest):
             self.addCleanup(process.stdin.close)
             self.addCleanup(process.kill)
             started.append((process, folder))
-        for process, folder in started:
+        for process, _ in started:
             eventually("it waits to be told", lambda pid=process.pid: reads_stdin(pid))
         return started
 

@@ -149,7 +149,7 @@ class GoTest(StackdTest):
                     (d for d in [daemon.dump(victim.pid)]
                      if spin in [self.functions(d, t["tid"]) for t in d.resource["tasks"] if "tid" in t]), None))
                 self.assertEqual({dump.status(tid) for tid in dump.threads}, {"CAPTURED"}, dump.notes)
-                reading = [f for f in map(lambda tid: self.functions(dump, tid), dump.threads) if "main.readNothing" in f]
+                reading = [f for f in (self.functions(dump, tid) for tid in dump.threads) if "main.readNothing" in f]
                 self.assertEqual(len(reading), 40)
                 for functions in reading:
                     caller = "main.main.func1" if version < "go1.22" else "main.main.gowrap1"

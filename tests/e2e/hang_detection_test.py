@@ -382,7 +382,7 @@ rules:
     def test_who_is_told_to_end_and_does_not_is_dumped_before_it_is_killed(self):
         daemon = self.start_after_4_s("not_gone")
         told = {}
-        for name, (code, says) in self.TOLD_TO_END.items():
+        for name, (code, _) in self.TOLD_TO_END.items():
             script = f"import os, signal, threading\nlock = threading.Lock()\nlock.acquire()\n{code}\nprint('ready', flush=True)\n"
             script += "while True: signal.pause()\n"
             told[name] = self.start_victim("/usr/bin/python3", "-c", script, directory=daemon.dir)

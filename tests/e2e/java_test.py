@@ -227,7 +227,7 @@ class JavaTest(StackdTest):
             ending = run_to_end([jdk.java, *options, "-cp", self.classes, "Survives"],
                                 self.dir / f"survives-{jdk}-{number}", environment(self.dir))
             self.assertEqual(("exit code 0", b"200000 20\n", b""), (ending.manner, ending.out, ending.err))
-        self.assertEqual([], [d for d in daemon.ctl_json("list").get("dumps", [])])
+        self.assertEqual([], daemon.ctl_json("list").get("dumps", []))
         daemon.kill()
 
     @each_vm()

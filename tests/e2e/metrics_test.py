@@ -157,7 +157,7 @@ class MetricsTest(Served):
             self.expect("the first ends", lambda metrics: outcomes(metrics) == (0, 1, 1))
 
     def test_a_crash_moves_its_counters(self):
-        daemon = self.serve()
+        self.serve()
         self.start_victim("crash_matrix", "signal=SEGV", "way=fault", "thread=main", "before=default", "await", ready=None)
         metrics = self.expect("the crash is counted",
                               lambda metrics: metrics.get("stackd_captures_total", trigger="crash", outcome="complete") +
@@ -203,7 +203,7 @@ class MetricsTest(Served):
         watch = subprocess.Popen([GRPCURL, "-plaintext", f"127.0.0.1:{daemon.port}", "stackd.v1.Stackd/WatchDumps"],
                                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(watch.kill)
-        started = dict(grpc_type="server_stream", grpc_service="stackd.v1.Stackd", grpc_method="WatchDumps")
+        started = {"grpc_type": "server_stream", "grpc_service": "stackd.v1.Stackd", "grpc_method": "WatchDumps"}
         self.expect("the stream has begun", lambda metrics: metrics.get("grpc_server_started_total", **started) == 1)
         watch.kill()
         watch.wait()

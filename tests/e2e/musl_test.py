@@ -37,7 +37,7 @@ class MuslTest(CrashTest):
 
     def all_wait(self, pid, expected=EXPECTED):
         """Whether each thread is in its system call, for good."""
-        tasks = [task for task in pathlib.Path(f"/proc/{pid}/task").iterdir()]
+        tasks = list(pathlib.Path(f"/proc/{pid}/task").iterdir())
         names = {(task / "comm").read_text().strip() for task in tasks}
         return set(expected) <= names and not any((task / "syscall").read_text().startswith("running") for task in tasks)
 

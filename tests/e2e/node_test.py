@@ -84,7 +84,7 @@ class NodeTest(StackdTest):
         """The victim, and the stack that it told of the place where it is."""
         # A function whose lines V8 has not kept has none for us: the error's stack makes it keep them.
         victim = self.start_victim(node.path, VICTIM, situation, *arguments, ready='{"ready"', **kwargs)
-        line = next(l for l in victim.output.decode().split("\n") if l.startswith('{"ready"'))
+        line = next(line for line in victim.output.decode().split("\n") if line.startswith('{"ready"'))
         return victim, told(json.loads(line)["stack"])
 
     def dump(self, victim):

@@ -156,7 +156,7 @@ class RustTest(CrashTest):
             victim.kill()
 
     def test_a_thread_that_runs_shows_where(self):
-        for name, folder in self.builds():
+        for _, folder in self.builds():
             victim = self.start(folder, "busy", stdin="")
             dump = eventually("it spins", lambda: next(
                 (d for d in [self.daemon.dump(victim.pid)] if "busy" in (t.get("name") for t in d.threads.values())

@@ -16,7 +16,7 @@ def _debug_files(path):
         yield f"/usr/lib/debug/.build-id/{found.group(1)}/{found.group(2)}.debug"
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _addresses_by_name(path):
     addresses = collections.defaultdict(set)
     for file, option in [(path, "-D"), (path, "-a"), *((debug, "-a") for debug in _debug_files(path))]:
@@ -38,7 +38,7 @@ def same_function(path, one, other):
     return bool(addresses.get(one, set()) & addresses.get(other, set()))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def mapped_path(pid, module):
     """The path of a mapped file of process `pid` by its base name, or None."""
     with open(f"/proc/{pid}/maps") as maps:

@@ -99,8 +99,6 @@ def write_rings():
         "empty": ring([], []),
         "two_stacks": ring([thread(words=70, payload=[0b11, 1, 2, 0, 0b1, 3], outer_words=10)], [0]),
         "second_stack_is_missing": ring([thread(words=1, payload=[0b1, 1], outer_words=20000)], [0]),
-        "two_stacks": ring([thread(words=70, payload=[0b11, 1, 2, 0, 0b1, 3], outer_words=10)], [0]),
-        "second_stack_is_missing": ring([thread(words=1, payload=[0b1, 1], outer_words=20000)], [0]),
         "one_thread": ring([thread(words=100, payload=[0b1011, 1, 2, 3, 0])], [0]),
         "long_stack": ring(
             [

@@ -7,7 +7,6 @@ makes sure of; and the library has no thread-local storage.
 """
 
 import glob
-import os
 import re
 import subprocess
 import unittest

@@ -1,10 +1,10 @@
 // A C++ program that uses what is installed of the agent: heartbeats in scopes, a name, a name of a thread, its own dump.
 // Orders come by stdin: "dump", "suspend" (answers when it was unwatched for longer than its limit), "hang".
 #include <stackd/agent.h>
-#include <stackd/heartbeat.hpp>
 
 #include <chrono>
 #include <iostream>
+#include <stackd/heartbeat.hpp>
 #include <string>
 #include <thread>
 

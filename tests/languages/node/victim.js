@@ -5,7 +5,7 @@ Error.stackTraceLimit = 100;
 const fs = require('fs');
 const v8 = require('v8');
 const vm = require('vm');
-const { Worker, isMainThread, workerData, parentPort } = require('worker_threads');
+const { Worker, isMainThread, workerData } = require('worker_threads');
 
 function ready() {
   fs.writeSync(1, JSON.stringify({ ready: true, stack: new Error().stack }) + '\n');
