@@ -528,6 +528,8 @@ void stackd_run_handler(int signal_number, siginfo_t* info, void* context, const
   __atomic_fetch_sub(&link_users, 1, __ATOMIC_SEQ_CST);
 }
 
+STACKD_DEFINE_FRAME_ENTER(stackd_enter_handler, stackd_run_handler);
+
 void stackd_on_crash_signal(int signal_number, siginfo_t* info, void* context) {
   struct stackd_fault fault = {signal_number, 0, info, context};
   if (is_own_fault()) {
@@ -547,7 +549,7 @@ void stackd_on_crash_signal(int signal_number, siginfo_t* info, void* context) {
     stackd_signal_frame_place(&frame, (action.flags & SA_ONSTACK) != 0, context);
     if (stackd_signal_frame_fits(&frame)) {
       struct stackd_handler_call call = {action, ours ? remember(&fault, &frame) : NULL};
-      stackd_signal_frame_enter(&frame, signal_number, &call);
+      stackd_enter_handler(&frame, signal_number, &call);
       return;
     }
   }

@@ -136,6 +136,8 @@ void stackd_pass_on(int signal_number, siginfo_t* info, void* context, const str
   stackd_chain_call(&call->action, signal_number, info, context);
 }
 
+STACKD_DEFINE_FRAME_ENTER(stackd_enter_passed, stackd_pass_on);
+
 /* Somebody else sent it: what would have happened without us happens. */
 __attribute__((noinline)) STACKD_HANDLER static void leave_to_program(int signal_number, siginfo_t* info, void* context) {
   struct stackd_handler_call call = {stackd_chain_deliver(signal_number), NULL};
@@ -147,7 +149,7 @@ __attribute__((noinline)) STACKD_HANDLER static void leave_to_program(int signal
   struct stackd_signal_frame frame;
   stackd_signal_frame_place(&frame, (call.action.flags & SA_ONSTACK) != 0, context);
   if (stackd_signal_frame_fits(&frame)) {
-    stackd_signal_frame_enter_passed(&frame, signal_number, &call);
+    stackd_enter_passed(&frame, signal_number, &call);
   } else {
     stackd_pass_on(signal_number, info, context, &call);
   }

@@ -3,9 +3,6 @@
 #include <stddef.h>
 #include <ucontext.h>
 
-#include "agent/crash/crash.h"
-#include "agent/dump/dump_handler.h"
-
 /* struct rt_sigframe of the kernel: the return address, its ucontext (glibc's is longer), the siginfo. Above it lies the
  * floating-point state, which the context points at. */
 #define CONTEXT_OFFSET 8
@@ -27,44 +24,6 @@ struct software_bytes {
 };
 /* More than any processor has. */
 #define MAX_FP_BYTES (64u << 10)
-
-/* Below the frame: a copy of the call, at such a distance that the stack is aligned there. */
-#define BELOW_BYTES 56
-_Static_assert(sizeof(struct stackd_handler_call) <= BELOW_BYTES, "and stackd_signal_frame_switch has that number, too");
-
-/* frame, signal number, info, context: never returns to its caller. The stack then looks as if the kernel had called this
- * function, so that unwinders find their way. Two of them, not one with a pointer: what a handler can reach is to be seen
- * in its code. */
-#define DEFINE_SWITCH(name, run)                                                                                \
-  __attribute__((visibility("hidden"), noreturn)) void name(uint64_t frame, int signal_number, siginfo_t* info, \
-                                                            void* context);                                     \
-  __asm__(                                                                                                      \
-      ".pushsection .text.stackd_handler, \"ax\", @progbits\n"                                                  \
-      ".globl " #name                                                                                           \
-      "\n"                                                                                                      \
-      ".hidden " #name                                                                                          \
-      "\n"                                                                                                      \
-      ".type " #name ", @function\n" #name                                                                      \
-      ":\n"                                                                                                     \
-      ".cfi_startproc\n"                                                                                        \
-      "  leaq -56(%rdi), %rsp\n"                                                                                \
-      ".cfi_def_cfa_offset 64\n"                                                                                \
-      "  movl %esi, %edi\n"                                                                                     \
-      "  movq %rdx, %rsi\n"                                                                                     \
-      "  movq %rcx, %rdx\n"                                                                                     \
-      "  movq %rsp, %rcx\n"                                                                                     \
-      "  call " #run                                                                                            \
-      "\n"                                                                                                      \
-      "  addq $56, %rsp\n"                                                                                      \
-      ".cfi_def_cfa_offset 8\n"                                                                                 \
-      "  ret\n"                                                                                                 \
-      ".cfi_endproc\n"                                                                                          \
-      ".size " #name ", .-" #name                                                                               \
-      "\n"                                                                                                      \
-      ".popsection\n")
-
-DEFINE_SWITCH(stackd_signal_frame_switch, stackd_run_handler);
-DEFINE_SWITCH(stackd_signal_frame_switch_passed, stackd_pass_on);
 
 /* As the kernel asks. */
 STACKD_HANDLER static bool is_on_alternate_stack(const struct stackd_signal_frame* frame, uint64_t address) {
@@ -101,7 +60,7 @@ STACKD_HANDLER static bool is_writable(uint64_t address) {
 bool stackd_signal_frame_fits(const struct stackd_signal_frame* frame) {
   if (frame->new_address == frame->address) return true;
   uint64_t end = frame->new_fp_address + frame->fp_bytes;
-  for (uint64_t at = frame->new_address - BELOW_BYTES; at < end; at = (at | (PAGE_BYTES - 1)) + 1) {
+  for (uint64_t at = frame->new_address - STACKD_BELOW_FRAME_BYTES; at < end; at = (at | (PAGE_BYTES - 1)) + 1) {
     if (!is_writable(at)) return false;
   }
   return true;
@@ -119,37 +78,12 @@ void* stackd_signal_frame_context(const struct stackd_signal_frame* frame) {
   return (void*)(frame->new_address + CONTEXT_OFFSET);
 }
 
-/* The frame, and `call` below it. */
-STACKD_HANDLER static void move(const struct stackd_signal_frame* frame, const struct stackd_handler_call* call) {
+void stackd_signal_frame_move(const struct stackd_signal_frame* frame, const struct stackd_handler_call* call) {
   copy(frame->new_fp_address, frame->fp_address, frame->fp_bytes);
   copy(frame->new_address, frame->address, FRAME_BYTES);
   ucontext_t* context = stackd_signal_frame_context(frame);
   if (frame->fp_address != 0) context->uc_mcontext.fpregs = (fpregset_t)frame->new_fp_address;
-  copy(frame->new_address - BELOW_BYTES, (uint64_t)call, sizeof(*call));
-}
-
-void stackd_signal_frame_enter(const struct stackd_signal_frame* frame, int signal_number,
-                               const struct stackd_handler_call* call) {
-  siginfo_t* info = stackd_signal_frame_info(frame);
-  void* context = stackd_signal_frame_context(frame);
-  if (frame->new_address == frame->address) {
-    stackd_run_handler(signal_number, info, context, call);
-    return;
-  }
-  move(frame, call);
-  stackd_signal_frame_switch(frame->new_address, signal_number, info, context);
-}
-
-void stackd_signal_frame_enter_passed(const struct stackd_signal_frame* frame, int signal_number,
-                                      const struct stackd_handler_call* call) {
-  siginfo_t* info = stackd_signal_frame_info(frame);
-  void* context = stackd_signal_frame_context(frame);
-  if (frame->new_address == frame->address) {
-    stackd_pass_on(signal_number, info, context, call);
-    return;
-  }
-  move(frame, call);
-  stackd_signal_frame_switch_passed(frame->new_address, signal_number, info, context);
+  copy(frame->new_address - STACKD_BELOW_FRAME_BYTES, (uint64_t)call, sizeof(*call));
 }
 
 STACKD_HANDLER static void read_marks(const uint64_t* frame, uint64_t marks[STACKD_SIGNAL_FRAME_MARKS]) {

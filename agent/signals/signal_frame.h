@@ -38,14 +38,14 @@ struct stackd_handler_call {
   struct stackd_active_fault* active; /* NULL: there is none, or there was no room to remember it */
 };
 
-/* Has stackd_run_handler() (crash.h) called with `call`, on the stack where the frame belongs. Returns if the frame is
- * there already; otherwise moves it, and nothing is left of the caller, which must have nothing to do any more. */
-void stackd_signal_frame_enter(const struct stackd_signal_frame* frame, int signal_number,
-                               const struct stackd_handler_call* call) STACKD_HANDLER;
+/* Below the frame: a copy of the call, at such a distance that the stack is aligned there. */
+#define STACKD_BELOW_FRAME_BYTES 56
+_Static_assert(sizeof(struct stackd_handler_call) <= STACKD_BELOW_FRAME_BYTES,
+               "and STACKD_DEFINE_FRAME_ENTER has that number, too");
 
-/* The same with stackd_pass_on() (dump_handler.c), for a signal that is none of our business. */
-void stackd_signal_frame_enter_passed(const struct stackd_signal_frame* frame, int signal_number,
-                                      const struct stackd_handler_call* call) STACKD_HANDLER;
+/* Copies the frame to where it belongs, and `call` below it. */
+void stackd_signal_frame_move(const struct stackd_signal_frame* frame,
+                              const struct stackd_handler_call* call) STACKD_HANDLER;
 
 /* The arguments that the handler gets there. */
 siginfo_t* stackd_signal_frame_info(const struct stackd_signal_frame* frame) STACKD_HANDLER;
@@ -58,5 +58,50 @@ void stackd_signal_frame_marks(const struct stackd_signal_frame* frame,
                                uint64_t marks[STACKD_SIGNAL_FRAME_MARKS]) STACKD_HANDLER;
 /* Whether they are still in memory at `address`. */
 bool stackd_signal_frame_is_marked(uint64_t address, const uint64_t marks[STACKD_SIGNAL_FRAME_MARKS]) STACKD_HANDLER;
+
+/* Defines `name`(frame, signal number, call), which has `run`(signal number, info, context, call) called on the stack where
+ * the frame belongs. It returns if the frame is there already; otherwise it moves the frame, and nothing is left of the
+ * caller, which must have nothing to do any more. The stack then looks as if the kernel had called `name`_switch, so that
+ * unwinders find their way. One for each `run`, not one with a pointer: what a handler can reach is to be seen in its code.
+ * `run` is called by its name from assembly. */
+#define STACKD_DEFINE_FRAME_ENTER(name, run)                                                                             \
+  __attribute__((visibility("hidden"), noreturn)) void name##_switch(uint64_t frame, int signal_number, siginfo_t* info, \
+                                                                     void* context);                                     \
+  __asm__(                                                                                                               \
+      ".pushsection .text.stackd_handler, \"ax\", @progbits\n"                                                           \
+      ".globl " #name                                                                                                    \
+      "_switch\n"                                                                                                        \
+      ".hidden " #name                                                                                                   \
+      "_switch\n"                                                                                                        \
+      ".type " #name "_switch, @function\n" #name                                                                        \
+      "_switch:\n"                                                                                                       \
+      ".cfi_startproc\n"                                                                                                 \
+      "  leaq -56(%rdi), %rsp\n"                                                                                         \
+      ".cfi_def_cfa_offset 64\n"                                                                                         \
+      "  movl %esi, %edi\n"                                                                                              \
+      "  movq %rdx, %rsi\n"                                                                                              \
+      "  movq %rcx, %rdx\n"                                                                                              \
+      "  movq %rsp, %rcx\n"                                                                                              \
+      "  call " #run                                                                                                     \
+      "\n"                                                                                                               \
+      "  addq $56, %rsp\n"                                                                                               \
+      ".cfi_def_cfa_offset 8\n"                                                                                          \
+      "  ret\n"                                                                                                          \
+      ".cfi_endproc\n"                                                                                                   \
+      ".size " #name "_switch, .-" #name                                                                                 \
+      "_switch\n"                                                                                                        \
+      ".popsection\n");                                                                                                  \
+  STACKD_HANDLER static void name(const struct stackd_signal_frame* frame, int signal_number,                            \
+                                  const struct stackd_handler_call* call) {                                              \
+    siginfo_t* info = stackd_signal_frame_info(frame);                                                                   \
+    void* context = stackd_signal_frame_context(frame);                                                                  \
+    if (frame->new_address == frame->address) {                                                                          \
+      run(signal_number, info, context, call);                                                                           \
+      return;                                                                                                            \
+    }                                                                                                                    \
+    stackd_signal_frame_move(frame, call);                                                                               \
+    name##_switch(frame->new_address, signal_number, info, context);                                                     \
+  }                                                                                                                      \
+  _Static_assert(1, "a semicolon behind the macro")
 
 #endif /* STACKD_SIGNAL_FRAME_H_ */
