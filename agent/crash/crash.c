@@ -5,11 +5,12 @@
 #include <sys/socket.h>
 #include <ucontext.h>
 
+#include "agent/capture/context.h"
 #include "agent/crash/active_fault.h"
 #include "agent/crash/crash_record.h"
 #include "agent/crash/spool_writer.h"
 #include "agent/crash/tentative.h"
-#include "agent/dump/dump_handler.h"
+#include "agent/signals/dump_signal.h"
 #include "agent/signals/sigchain.h"
 #include "agent/signals/signal_frame.h"
 #include "stackd/wire.h"

@@ -4,7 +4,7 @@
 #include <ucontext.h>
 
 #include "agent/capture/capture.h"
-#include "agent/dump/dump_handler.h"
+#include "agent/capture/context.h"
 #include "agent/maps/crash_maps.h"
 
 #define MAX_STACK_BYTES (256u << 10)

@@ -8,14 +8,15 @@
 #include <unistd.h>
 
 #include "agent/capture/capture.h"
+#include "agent/capture/context.h"
 #include "agent/crash/crash.h"
 #include "agent/dump/command.h"
-#include "agent/dump/dump_handler.h"
 #include "agent/dump/procfs_task.h"
 #include "agent/dump/thread_table.h"
 #include "agent/maps/code_ranges.h"
 #include "agent/runtimes/hotspot/hotspot.h"
 #include "agent/runtimes/managed.h"
+#include "agent/signals/dump_signal.h"
 #include "agent/signals/exec_gate.h"
 #include "agent/sys/private_fd.h"
 

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/capture/context.h"
 #include "agent/crash/crash.h"
 #include "agent/crash/spool_writer.h"
 #include "agent/dump/dump.h"

@@ -11,6 +11,7 @@
 #include "agent/dump/dump_handler.h"
 #include "agent/install/install.h"
 #include "agent/preload/preload.h"
+#include "agent/signals/dump_signal.h"
 #include "agent/signals/sigterm.h"
 
 #define NS_PER_S 1000000000ll

@@ -3,7 +3,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 
-#include "agent/dump/dump_handler.h"
+#include "agent/signals/dump_signal.h"
 #include "agent/sys/syscalls.h"
 
 static atomic_int closed;
