@@ -4,7 +4,7 @@
 #include <stdbool.h>
 
 #include "agent/maps/crash_maps.h"
-#include "agent/runtimes/managed.h"
+#include "agent/runtimes/runtimes.h"
 
 #define RED_ZONE_BYTES 128
 /* The lowest address that leads to an outer stack may be of a variable: below it are the registers that whoever left that

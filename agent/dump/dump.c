@@ -9,13 +9,11 @@
 
 #include "agent/capture/capture.h"
 #include "agent/capture/context.h"
-#include "agent/crash/crash.h"
 #include "agent/dump/command.h"
 #include "agent/dump/procfs_task.h"
 #include "agent/dump/thread_table.h"
 #include "agent/maps/code_ranges.h"
-#include "agent/runtimes/hotspot/hotspot.h"
-#include "agent/runtimes/managed.h"
+#include "agent/runtimes/runtimes.h"
 #include "agent/signals/dump_signal.h"
 #include "agent/signals/exec_gate.h"
 #include "agent/sys/private_fd.h"
@@ -92,8 +90,7 @@ void stackd_dump_look_at_maps(const struct stackd_ring* ring, int maps_fd) {
 
 static bool add_thread(void* context, uint32_t tid) {
   struct run* run = context;
-  /* The thread that crashed waits for the daemon, and its record is there. */
-  if (tid == stackd_crash_winner()) return true;
+  if (tid == run->options->skip_tid) return true;
   if (run->count == run->table->capacity) {
     struct stackd_thread_table* grown = stackd_thread_table_reserve(run->count + 1);
     if (grown == NULL) return false;
@@ -284,11 +281,11 @@ static bool capture_sleeping(struct run* run, uint32_t tid, uint64_t rbp) {
 /* A thread whose caller takes an interruption for something else sleeps on, and is read by us: also where that must wait
  * for room in the ring. False if it does not sleep there. */
 static bool leave_asleep(struct run* run, struct stackd_thread_entry* entry) {
-  if (!stackd_hotspot_has_accept()) return false;
+  if (!stackd_runtimes_have_uninterruptible()) return false;
   struct stackd_task_sleep sleep;
   uint64_t rbp;
   while (stackd_task_read_sleep(run->task_fd, entry->tid, &sleep) == 0 &&
-         (rbp = stackd_hotspot_frame_below_accept(&sleep.call, sleep.rsp)) != 0) {
+         (rbp = stackd_runtimes_must_not_interrupt(&sleep.call, sleep.rsp)) != 0) {
     bool is_read = capture_sleeping(run, entry->tid, rbp);
     if (is_read || stackd_job_is_over(run->job)) {
       enum stackd_thread_state state = is_read ? STACKD_THREAD_DONE : STACKD_THREAD_NO_SLOT;

@@ -27,8 +27,7 @@
 #include "agent/helper/heartbeat.h"
 #include "agent/helper/task_source.h"
 #include "agent/maps/code_ranges.h"
-#include "agent/runtimes/hotspot/hotspot.h"
-#include "agent/runtimes/managed.h"
+#include "agent/runtimes/runtimes.h"
 #include "agent/signals/sigterm.h"
 
 #define MS 1000000ull
@@ -162,6 +161,7 @@ static void run_dump(struct stackd_job* job) {
   options.maps_fd = stackd_own_fd_get(&files->maps);
   options.max_stack_bytes = __atomic_load_n(&header->max_stack_bytes, __ATOMIC_RELAXED) & ~7u;
   options.only_tid = __atomic_load_n(&header->only_tid, __ATOMIC_RELAXED);
+  options.skip_tid = stackd_crash_winner();
   bool whole = options.only_tid == 0;
   if (whole) __atomic_fetch_add(&dumps_begun, 1, __ATOMIC_SEQ_CST);
   stackd_dump_run(job, &options);
@@ -436,6 +436,6 @@ int stackd_helper_request_dump(const char* exception_type, int timeout_ms) {
   if (timeout_ms <= 0) return 0;
   if (!await_count(&dumps_over, over_at, deadline_ns)) return -ETIMEDOUT;
   /* The program may be about to end, and nobody could read who its methods are, or the lines of its scripts. */
-  if (stackd_hotspot_is_here() || exception_type[0] != '\0') await_count(&dumps_read, read_at, deadline_ns);
+  if (stackd_runtimes_are_read_after_dump() || exception_type[0] != '\0') await_count(&dumps_read, read_at, deadline_ns);
   return 0;
 }

@@ -1,4 +1,4 @@
-/* Copies of whole pages that a walk reads from (managed.h): the kernel takes no longer to copy a page than to copy a word
+/* Copies of whole pages that a walk reads from (walker.h): the kernel takes no longer to copy a page than to copy a word
  * of it, and what belongs together often lies together.
  *
  * They need more room than a handler has on its stack. There are as many sets as handlers commonly run at once; whoever

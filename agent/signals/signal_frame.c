@@ -25,6 +25,9 @@ struct software_bytes {
 /* More than any processor has. */
 #define MAX_FP_BYTES (64u << 10)
 
+_Static_assert(sizeof(struct stackd_handler_call) <= STACKD_BELOW_FRAME_BYTES,
+               "and STACKD_DEFINE_FRAME_ENTER has that number, too");
+
 /* As the kernel asks. */
 STACKD_HANDLER static bool is_on_alternate_stack(const struct stackd_signal_frame* frame, uint64_t address) {
   return address > frame->alternate_low && address - frame->alternate_low <= frame->alternate_bytes;

@@ -40,8 +40,6 @@ struct stackd_handler_call {
 
 /* Below the frame: a copy of the call, at such a distance that the stack is aligned there. */
 #define STACKD_BELOW_FRAME_BYTES 56
-_Static_assert(sizeof(struct stackd_handler_call) <= STACKD_BELOW_FRAME_BYTES,
-               "and STACKD_DEFINE_FRAME_ENTER has that number, too");
 
 /* Copies the frame to where it belongs, and `call` below it. */
 void stackd_signal_frame_move(const struct stackd_signal_frame* frame,

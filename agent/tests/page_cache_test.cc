@@ -1,7 +1,7 @@
 extern "C" {
 #include "agent/runtimes/page_cache.h"
 
-#include "agent/runtimes/managed.h"
+#include "agent/runtimes/runtimes.h"
 }
 
 #include <gtest/gtest.h>

@@ -12,7 +12,7 @@
 
 extern "C" {
 #include "agent/ring/ring_writer.h"
-#include "agent/runtimes/managed.h"
+#include "agent/runtimes/runtimes.h"
 }
 
 namespace stackd {

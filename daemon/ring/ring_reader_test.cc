@@ -19,7 +19,7 @@
 extern "C" {
 #include "agent/capture/capture.h"
 #include "agent/ring/ring_writer.h"
-#include "agent/runtimes/managed.h"
+#include "agent/runtimes/runtimes.h"
 }
 
 namespace stackd {

@@ -1,9 +1,9 @@
-/* The frames of CPython's functions on a thread (managed.h): 3.8 and later. */
+/* The frames of CPython's functions on a thread (walker.h): 3.8 and later. */
 #ifndef STACKD_CPYTHON_H_
 #define STACKD_CPYTHON_H_
 
 #include "agent/maps/loaded_object.h"
-#include "agent/runtimes/managed.h"
+#include "agent/runtimes/walker.h"
 
 /* If `object` has a CPython in it, and none was found before: learns what the walk must know. NOT SIGNAL-SAFE. */
 void stackd_cpython_find(const struct stackd_loaded_object* object);

@@ -1,4 +1,4 @@
-/* Interpreted frames of Java on a thread (managed.h): HotSpot 8 and later. */
+/* Interpreted frames of Java on a thread (walker.h): HotSpot 8 and later. */
 #ifndef STACKD_HOTSPOT_H_
 #define STACKD_HOTSPOT_H_
 
@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "agent/maps/loaded_object.h"
-#include "agent/runtimes/managed.h"
+#include "agent/runtimes/walker.h"
 
 /* If `object` is a libjvm, and none was found before: learns what the walk must know. If it is the VM's library of sockets:
  * where it waits for a connection. NOT SIGNAL-SAFE. */

@@ -3,8 +3,8 @@
 #define STACKD_V8_H_
 
 #include "agent/maps/loaded_object.h"
-#include "agent/runtimes/managed.h"
 #include "agent/runtimes/v8/v8_layout.h"
+#include "agent/runtimes/walker.h"
 
 /* If `object` has V8 in it, and none was found before: learns what the walk must know. NOT SIGNAL-SAFE. */
 void stackd_v8_find(const struct stackd_loaded_object* object);

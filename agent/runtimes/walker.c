@@ -1,27 +1,13 @@
-#include "agent/runtimes/managed.h"
+#include "agent/runtimes/walker.h"
 
 #include <stddef.h>
-
-#include "agent/maps/loaded_object.h"
-#include "agent/runtimes/cpython/cpython.h"
-#include "agent/runtimes/hotspot/hotspot.h"
-#include "agent/runtimes/v8/v8.h"
 
 #define MAX_TEXT_BYTES 1024u
 #define MAX_TABLE_BYTES (32u << 10)
 #define CHUNK_BYTES 256u
-/* 64 KiB: some hundred frames and their functions' names. */
-#define MAX_CRASH_SLOTS 32u
-/* Some hundred times what a thread of ten or twenty frames takes. */
-#define CPU_BUDGET_NS 20000000ull
-#define WALL_BUDGET_NS 250000000ull
 #define READS_BETWEEN_LOOKS 64u
 /* At a runtime that may be half loaded; dump.c lets a tenth of a second pass between two. */
 #define MAX_LOOKS_AGAIN 20u
-/* For the entry that says that others are missing. */
-#define LAST_WORDS (sizeof(struct stackd_managed_runtime) / 8)
-#define WORDS_IN_SLOT ((STACKD_SLOT_BYTES - sizeof(struct stackd_slot_header)) / 8)
-
 static bool any_found;
 
 STACKD_HANDLER static bool is_spent(struct stackd_managed_budget* budget) {
@@ -110,9 +96,7 @@ void stackd_managed_say_if_blind(struct stackd_managed_writer* writer, const str
   stackd_managed_begin(writer, runtime, 0, STACKD_WALK_UNREADABLE, version, 0);
 }
 
-/* What walkers could not write or read, and could not say. */
-STACKD_HANDLER static void say_what_is_missing(struct stackd_managed_writer* writer,
-                                               const struct stackd_managed_budget* budget) {
+void stackd_managed_say_what_is_missing(struct stackd_managed_writer* writer, const struct stackd_managed_budget* budget) {
   if ((!writer->full && !budget->spent) || writer->ring_full || writer->last.runtime == 0) return;
   writer->full = false;
   writer->last.status = STACKD_WALK_LIMIT;
@@ -201,15 +185,6 @@ void stackd_managed_symbol_again(struct stackd_managed_writer* writer, const str
   if (reserve(writer, words)) append(writer, copy->words, 8 * words);
 }
 
-/* The runtimes that there are: a line in each of the two functions. (Direct calls: what a handler can reach is proved on
- * the linked library.) */
-
-static void find_in(const struct stackd_loaded_object* object) {
-  stackd_cpython_find(object);
-  stackd_v8_find(object);
-  stackd_hotspot_find(object);
-}
-
 static uint32_t looks_again;
 static bool unsettled;
 
@@ -220,44 +195,8 @@ void stackd_managed_look_again(void) {
 
 bool stackd_managed_is_unsettled(void) { return unsettled; }
 
-void stackd_managed_find_runtimes(int maps_fd) {
-  unsettled = false;
-  stackd_loaded_objects(maps_fd, find_in);
-}
+void stackd_managed_begin_look(void) { unsettled = false; }
 
 void stackd_managed_has_found(void) { __atomic_store_n(&any_found, true, __ATOMIC_RELAXED); }
 
-uint32_t stackd_managed_crash_slots(uint32_t slots) {
-  if (!__atomic_load_n(&any_found, __ATOMIC_RELAXED)) return 0;
-  return slots / 4 < MAX_CRASH_SLOTS ? slots / 4 : MAX_CRASH_SLOTS;
-}
-
-bool stackd_managed_write(struct stackd_ring_writer* ring, struct stackd_managed_thread* thread, uint32_t* words) {
-  *words = 0;
-  if (!__atomic_load_n(&any_found, __ATOMIC_RELAXED)) return true;
-  /* A walker that sees the end come says so; one that meets it cannot. */
-  uint64_t room = (uint64_t)ring->slots_left * WORDS_IN_SLOT;
-  uint32_t limit = room < STACKD_MAX_MANAGED_WORDS ? (uint32_t)room : STACKD_MAX_MANAGED_WORDS;
-  if (limit < LAST_WORDS) return true;
-  struct stackd_managed_writer writer;
-  writer.ring = ring;
-  writer.words_left = limit - LAST_WORDS;
-  writer.full = false;
-  writer.ring_full = false;
-  writer.words = 0;
-  writer.last.runtime = 0;
-  struct stackd_managed_budget budget;
-  budget.reads = 0;
-  budget.spent = false;
-  budget.cpu_deadline_ns = thread->begin_cpu_ns + CPU_BUDGET_NS;
-  budget.wall_deadline_ns = thread->begin_ns + WALL_BUDGET_NS;
-  thread->budget = &budget;
-  thread->pages = stackd_page_copies_take();
-  stackd_cpython_walk(&writer, thread);
-  stackd_v8_walk(&writer, thread);
-  stackd_hotspot_walk(&writer, thread);
-  if (thread->pages != NULL) stackd_page_copies_give_back(thread->pages);
-  say_what_is_missing(&writer, &budget);
-  *words = writer.words;
-  return !writer.ring_full;
-}
+bool stackd_managed_any_found(void) { return __atomic_load_n(&any_found, __ATOMIC_RELAXED); }

@@ -1,10 +1,10 @@
-/* What runtimes of other languages know of a thread's stack becomes a part of its THREAD record (ring_abi.h).
+/* What every walker of a runtime's frames needs: reads, with a budget, and a writer of what it finds (ring_abi.h).
  *
- * A walker for each runtime reads the runtime's own memory: nothing of the runtime is called, no lock of its is taken, and
+ * A walker reads the runtime's own memory: nothing of the runtime is called, no lock of its is taken, and
  * whatever it reads may be garbage (the runtime was interrupted anywhere), so that each read goes through
  * stackd_managed_read and each loop has a bound. */
-#ifndef STACKD_MANAGED_H_
-#define STACKD_MANAGED_H_
+#ifndef STACKD_WALKER_H_
+#define STACKD_WALKER_H_
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -99,26 +99,22 @@ void stackd_managed_symbol(struct stackd_managed_writer* writer, const struct st
 void stackd_managed_symbol_again(struct stackd_managed_writer* writer,
                                  const struct stackd_symbol_copy* copy) STACKD_HANDLER;
 
-/* Looks for runtimes that are new in this process, and reads of each what its walker must know. `maps_fd` is
- * /proc/self/maps. Called by the helper when it starts, and before dumps, where new code was mapped since: no lock of the
- * loader's is taken, so that a process that hangs in it can be dumped. NOT SIGNAL-SAFE. */
-void stackd_managed_find_runtimes(int maps_fd);
-
-/* Called by a finder that does not understand what it has found, which may be half loaded. stackd_managed_is_unsettled() is
+/* Called by a finder that does not understand what it has found, which may be half loaded: stackd_managed_is_unsettled() is
  * true until runtimes are looked for again; not for ever, as it may just be too new. NOT SIGNAL-SAFE. */
 void stackd_managed_look_again(void);
 bool stackd_managed_is_unsettled(void);
 
+/* Before finders are called. NOT SIGNAL-SAFE. */
+void stackd_managed_begin_look(void);
+
 /* Called by whatever finds a runtime: from now on crash records keep room for it. NOT SIGNAL-SAFE. */
 void stackd_managed_has_found(void);
 
-/* How many of a crash record's slots the stack leaves for what runtimes know: of a stack that has overflowed every slot
- * would be full of it. 0 where there is no runtime. SIGNAL-SAFE. */
-uint32_t stackd_managed_crash_slots(uint32_t slots) STACKD_HANDLER;
+/* Whether there is any runtime. SIGNAL-SAFE. */
+bool stackd_managed_any_found(void) STACKD_HANDLER;
 
-/* What all runtimes that were found know of the thread, appended to `ring`, whose record is begun; `*words` is set to how
- * much that is, at most STACKD_MAX_MANAGED_WORDS. False if slots ran out: what was appended before stays. SIGNAL-SAFE. */
-bool stackd_managed_write(struct stackd_ring_writer* ring, struct stackd_managed_thread* thread,
-                          uint32_t* words) STACKD_HANDLER;
+/* After all walks: what they could not write or read, and could not say. SIGNAL-SAFE. */
+void stackd_managed_say_what_is_missing(struct stackd_managed_writer* writer,
+                                        const struct stackd_managed_budget* budget) STACKD_HANDLER;
 
-#endif /* STACKD_MANAGED_H_ */
+#endif /* STACKD_WALKER_H_ */

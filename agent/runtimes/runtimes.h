@@ -1,0 +1,35 @@
+/* The runtimes of other languages that are known, as the rest of the agent sees them: what they know of a thread's stack
+ * becomes a part of its THREAD record (ring_abi.h). Generic code knows no runtime by name. */
+#ifndef STACKD_RUNTIMES_H_
+#define STACKD_RUNTIMES_H_
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "agent/runtimes/walker.h"
+
+/* Looks for runtimes that are new in this process, and reads of each what its walker must know. `maps_fd` is
+ * /proc/self/maps. Called by the helper when it starts, and before dumps, where new code was mapped since: no lock of the
+ * loader's is taken, so that a process that hangs in it can be dumped. NOT SIGNAL-SAFE. */
+void stackd_managed_find_runtimes(int maps_fd);
+
+/* Whether a thread that sleeps in `call` takes an interruption for something else, and must not be sent a signal. If so,
+ * this is the frame pointer of a function on its stack whose end the helper can tell, else 0. NOT SIGNAL-SAFE. */
+uint64_t stackd_runtimes_must_not_interrupt(const struct stackd_syscall* call, uint64_t rsp);
+/* Whether any thread of this process could be such a one. NOT SIGNAL-SAFE. */
+bool stackd_runtimes_have_uninterruptible(void);
+
+/* Whether the daemon reads memory of a runtime after the records of a dump are written: names are there, and nowhere else.
+ * Any thread. */
+bool stackd_runtimes_are_read_after_dump(void);
+
+/* How many of a crash record's slots the stack leaves for what runtimes know: of a stack that has overflowed every slot
+ * would be full of it. 0 where there is no runtime. SIGNAL-SAFE. */
+uint32_t stackd_managed_crash_slots(uint32_t slots) STACKD_HANDLER;
+
+/* What all runtimes that were found know of the thread, appended to `ring`, whose record is begun; `*words` is set to how
+ * much that is, at most STACKD_MAX_MANAGED_WORDS. False if slots ran out: what was appended before stays. SIGNAL-SAFE. */
+bool stackd_managed_write(struct stackd_ring_writer* ring, struct stackd_managed_thread* thread,
+                          uint32_t* words) STACKD_HANDLER;
+
+#endif /* STACKD_RUNTIMES_H_ */
