@@ -10,6 +10,8 @@ import subprocess
 import tempfile
 import unittest
 
+import pytest
+
 from harness import AGENT, LIMIT_S, ROOT
 from pod import SIDECAR_UID, PodTestCase, build_image, missing, read_image
 
@@ -35,6 +37,8 @@ def run(*command, **kwargs):
                           timeout=LIMIT_S * 5, check=False, **kwargs)
 
 
+# One worker builds it, for all cases.
+@pytest.mark.xdist_group("image")
 @unittest.skipIf(missing(), missing())
 class ImageTest(unittest.TestCase):
 

@@ -31,7 +31,8 @@ import time
 import unittest
 import uuid
 
-from harness import (BIN, LIMIT_S, OK, PARTIAL, PROGRAMS, ROOT, Dump, Outcome, Victim, eventually)
+from built import built
+from harness import BIN, LIMIT_S, OK, PARTIAL, PROGRAMS, ROOT, STACKCTL, STACKD, Dump, Outcome, Victim, eventually
 
 SIDECAR_UID = 65532
 APP_UID = 10001
@@ -94,18 +95,33 @@ def build_image(folder, *args):
 @functools.cache
 def image():
     """(configuration, root file system) of the image, built and unpacked once."""
+    kept = built_image()
+    configuration, layers = read_image(kept / "oci")
+    for layer in layers:
+        layer.close()
+    # Not in the cache: the user of a container may not pass through its owner's home.
     folder = pathlib.Path(tempfile.mkdtemp(prefix="stackd-image-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.chmod(folder, 0o755)
+    subprocess.run(["cp", "--archive", kept / "root", folder], check=True)
+    return configuration, folder / "root"
+
+
+def built_image():
+    """The folder with the image and its root file system, unpacked."""
+    return built("image", [STACKD, STACKCTL, BIN / "agent/libstackd_agent.so", ROOT / "deploy/image"], unpack_image)
+
+
+def unpack_image(folder):
+    """Fills a folder with the image as it is built, and with its root file system."""
     build_image(folder)
-    configuration, layers = read_image(folder / "oci")
+    _, layers = read_image(folder / "oci")
     for layer in layers:
         with layer:
             layer.extractall(folder / "root", numeric_owner=True)
     # A container engine makes these in a layer of its own.
     for mount in ("proc", "dev", "sys"):
         (folder / "root" / mount).mkdir()
-    return configuration, folder / "root"
 
 
 def bind(source, destination, *options):

@@ -1,7 +1,7 @@
 """An application and stackd's image beside it in a pod: everything that stackd promises must hold where nothing is shared but one
 volume, and where containers end, are killed and come back in any order.
 
-STACKD_TEST_FULL=1 lets the sidecar be late by 30 seconds; it is 5 otherwise.
+tests/run.sh --all lets the sidecar be late by 30 seconds; it is 5 otherwise.
 """
 
 import contextlib
@@ -17,10 +17,10 @@ import unittest
 import go_programs
 import jdks
 from harness import BIN, FAILURE, LIMIT_S, OK, ROOT, STACKCTL, eventually
-from pod import APP_UID, HOST_IDS, MIB, SIDECAR_UID, VOLUME, PodTestCase, image
+from pod import APP_UID, HOST_IDS, MIB, SIDECAR_UID, VOLUME, PodTestCase, built_image, image, missing
+from tier import FULL
 
 APPS = pathlib.Path(__file__).resolve().parent / "apps"
-FULL = os.environ.get("STACKD_TEST_FULL") == "1"
 
 KILLED = 128 + signal.SIGKILL
 SEGFAULT = 128 + signal.SIGSEGV
@@ -77,6 +77,14 @@ APPLICATIONS = [
     Application("node", stands_in="standsStill", crashes_in="abortHere"),
     Application("go", stands_in="main.standStill", crashes_in="main.readAtNull", preload=False),
 ]
+
+
+def prepare():
+    if not missing():
+        built_image()
+
+
+PREPARE = [prepare]
 
 
 class LanguagesTest(PodTestCase):

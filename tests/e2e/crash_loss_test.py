@@ -14,8 +14,8 @@ import unittest
 
 from busyness import Busyness, OthersTime
 from harness import AGENT, LIMIT_S, PROGRAMS, StackdTest, eventually
+from tier import FULL
 
-FULL = os.environ.get("STACKD_TEST_FULL") == "1"
 SEED = int(os.environ.get("STACKD_TEST_SEED", "20261121"))
 # What a process may be held for, and what its death may take beside that.
 BUDGET_S = 2.0

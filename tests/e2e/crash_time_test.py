@@ -275,7 +275,7 @@ class EveryDeathTimeTest(CrashTest):
         yield [program, "only_listed_calls", *handler_calls()]
         for death in CPP_DEATHS:
             yield [PROGRAMS / "crash_cpp", death.name]
-        rust = build_rust(self.dir)
+        rust = build_rust()
         for program, names in ((PROGRAMS / "crash_cpp", ["overflow"]), (rust, ["overflow", *(d.name for d in RUST_DEATHS)])):
             for name in names if program is not None else ():
                 yield [program, name]

@@ -310,7 +310,7 @@ class CrashVictimsTest(CrashTest):
             self.check_overflow(self.program("crash_cpp"), words, {"orders::Node::Length"}, deep=True)
 
     def rust_program(self):
-        program = build_rust(self.dir)
+        program = build_rust()
         if program is None:
             self.skipTest("no rustc")
         return program
@@ -342,15 +342,12 @@ class CrashVictimsTest(CrashTest):
                     self.check(death, program, *words)
 
 
-def build_rust(folder):
-    """The program that dies in Rust, built into `folder`; None without a compiler."""
-    rustc = shutil.which("rustc") or shutil.which("rustc", path=os.path.expanduser("~/.cargo/bin"))
-    if rustc is None:
-        return None
-    program = folder / "crash_rust"
-    subprocess.run([rustc, "--edition", "2021", "-O", "-g", "-C", "panic=abort", ROOT / "tests/programs/crash_rust.rs", "-o",
-                    program], check=True)
-    return program
+def build_rust():
+    """The program that dies in Rust; None without a compiler."""
+    return elf_variants.rust(ROOT / "tests/programs/crash_rust.rs", "--edition", "2021", "-C", "panic=abort")
+
+
+PREPARE = [build_rust]
 
 
 def handler_calls():

@@ -6,6 +6,8 @@ import re
 import shutil
 import subprocess
 
+from built import built
+
 
 def _run(*command):
     subprocess.run([str(word) for word in command], check=True)
@@ -74,11 +76,12 @@ def stripped_only(program, folder):
     return stripped
 
 
-def rust(source, folder):
-    """Built by whatever rustc there is, or None."""
+def rust(source, *flags):
+    """The program that whatever rustc there is makes of a source file; None where there is no rustc."""
     rustc = shutil.which("rustc") or shutil.which("rustc", path=os.path.expanduser("~/.cargo/bin"))
     if not rustc:
         return None
-    program = pathlib.Path(folder) / "rust_locks"
-    _run(rustc, "-O", "-g", source, "-o", program)
-    return program
+    version = subprocess.run([rustc, "--version"], capture_output=True, text=True, check=True).stdout
+    # Its debug data names the source by its path.
+    return built(source.stem, [source, source.name, str(source.parent), version, *flags],
+                 lambda folder: _run(rustc, "-O", "-g", *flags, source, "-o", folder / source.stem)) / source.stem

@@ -1,7 +1,7 @@
 """No false alarm: servers and interpreters that are well, idle, under load and computing, give no suspicion and no dump.
 
 Each case starts a server under a daemon that notices hangs, with limits of a few seconds instead of a minute: what gives
-no alarm with these gives none with the defaults. STACKD_TEST_FULL=1 has one more instance under the default limits and ten
+no alarm with these gives none with the defaults. tests/run.sh --all has one more instance under the default limits and ten
 minutes each, idle and under load. At the end programs that do hang run under the same daemons: one that had not looked would
 have been quiet as well.
 """
@@ -22,8 +22,8 @@ import unittest
 
 import servers
 from harness import AGENT, BIN, ROOT, Daemon, StackdTest, Victim, eventually
+from tier import FULL
 
-FULL = os.environ.get("STACKD_TEST_FULL") == "1"
 IDLE_S, LOAD_S = (600, 600) if FULL else (8, 12)
 # One piece of a load: between two of them a server is idle for a moment.
 SLICE_S = 3

@@ -18,6 +18,8 @@ import sys
 import tempfile
 import unittest
 
+import pytest
+
 from crashes import crashes, environment
 from harness import StackdTest, eventually
 
@@ -48,6 +50,7 @@ LIMIT_S = 60
 PASSED = (0, 77)  # 77: it found that it cannot run here
 
 
+@pytest.mark.thorough
 class GlibcSignalsTest(StackdTest):
 
     def setUp(self):

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 
+from built import built
 from harness import ROOT
 
 SOURCES = ROOT / "tests/languages/go"
@@ -30,22 +31,40 @@ def run_go(toolchain, *args, cgo=False, cwd=SOURCES, **kwargs):
 
 
 @functools.cache
+def version_of(toolchain):
+    """go1.25.5; empty where this toolchain cannot be had."""
+    asked = run_go(toolchain, "env", "GOVERSION", timeout=300)
+    return asked.stdout.strip() if asked.returncode == 0 else ""
+
+
+@functools.cache
 def toolchains():
     """(name for GOTOOLCHAIN, version) of those that run here."""
     found = []
     for name in TOOLCHAINS if go_command() else ():
-        asked = run_go(name, "env", "GOVERSION", timeout=300)
-        version = asked.stdout.strip()
+        version = version_of(name)
         known = re.match(r"go1\.(\d+)", version)
-        if asked.returncode == 0 and known and 21 <= int(known[1]) <= 26 and version not in (v for _, v in found):
+        if known and 21 <= int(known[1]) <= 26 and version not in (v for _, v in found):
             found.append((name, version))
     return found
 
 
+def kept(toolchain, program, *flags, cgo=False):
+    """The program, built once for all tests."""
+
+    def compile_into(folder):
+        done = run_go(toolchain, "build", *flags, "-o", folder / program, f"./{program}", cgo=cgo, timeout=600)
+        if done.returncode != 0:
+            raise AssertionError(f"{program} by {toolchain}: {done.stderr}")
+
+    # Its line table has the sources by their paths.
+    inputs = [SOURCES, ROOT / "agent/go", str(ROOT), toolchain, version_of(toolchain), str(cgo), *flags]
+    return built(f"go-{program}", inputs, compile_into) / program
+
+
 def build(toolchain, program, output, *flags, cgo=False):
-    built = run_go(toolchain, "build", *flags, "-o", output, f"./{program}", cgo=cgo, timeout=600)
-    if built.returncode != 0:
-        raise AssertionError(f"{program} by {toolchain}: {built.stderr}")
+    """A copy of the program at `output`: some tests change it."""
+    shutil.copy(kept(toolchain, program, *flags, cgo=cgo), output)
     return output
 
 

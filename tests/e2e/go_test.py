@@ -16,6 +16,7 @@ import crashes
 import delve
 import delve_compare
 import go_programs
+import tier
 from harness import AGENT, CHURN_S, ROOT, StackdTest, blocked_at, die_with_parent, eventually, task_ids
 
 
@@ -23,12 +24,25 @@ def is_own(goroutine):
     return any(function.startswith(go_programs.OWN_PACKAGE) for function, _ in goroutine.frames)
 
 
+def prepare():
+    for toolchain, _ in tier.versions(go_programs.toolchains()):
+        for program in ("asleep", "churn", "ends", "many", "secrets", "states", "threads"):
+            go_programs.kept(toolchain, program)
+        for program in ("cgo", "ends"):
+            go_programs.kept(toolchain, program, cgo=True)
+        go_programs.kept(toolchain, "states", "-ldflags=-s -w")
+        go_programs.kept(toolchain, "states", "-buildmode=pie", cgo=True)
+
+
+PREPARE = [prepare]
+
+
 class GoTest(StackdTest):
     limit_s = 600 + CHURN_S
 
     def setUp(self):
         super().setUp()
-        self.toolchains = go_programs.toolchains()
+        self.toolchains = tier.versions(go_programs.toolchains())
         if not self.toolchains:
             self.skipTest("no Go of 1.21 to 1.26 is here, and no registry of Go modules")
 
@@ -362,7 +376,7 @@ class GoTest(StackdTest):
                 sources = folder / "sources"
                 shutil.copytree(go_programs.SOURCES / "overlaid", sources)
                 before = {path.name: path.read_bytes() for path in sources.iterdir()}
-                script = "\n".join(commands).replace("=PATH", f"={ROOT}/agent/go").replace("/tmp/", f"{folder}/")
+                script = "\n".join(commands).replace("/tmp/", f"{folder}/").replace("=PATH", f"={ROOT}/agent/go")
                 go_programs.run_shell(toolchain, script, cwd=sources)
                 self.assertEqual({path.name: path.read_bytes() for path in sources.iterdir() if path.name in before}, before)
                 self.assertEqual({path.name for path in sources.iterdir()}, {*before, "program"})
@@ -413,7 +427,7 @@ class GoTest(StackdTest):
                     if event["Action"] in ("pass", "fail")}
 
         # They take half a minute to build.
-        chosen = self.toolchains if os.environ.get("STACKD_TEST_FULL") == "1" else dict.fromkeys(
+        chosen = self.toolchains if tier.FULL else dict.fromkeys(
             (self.toolchains[0], self.newest()))
         for toolchain, version in chosen:
             with self.subTest(go=version):

@@ -4,7 +4,6 @@ And programs that are well are not called hung.
     hang: mutex_cycle_2                    DEADLOCK HANG
 """
 
-import atexit
 import contextlib
 import functools
 import os
@@ -13,7 +12,6 @@ import re
 import shutil
 import signal
 import subprocess
-import tempfile
 import unittest
 
 import hang_table
@@ -92,9 +90,7 @@ class Cgroup:
 @functools.cache
 def std_locks():
     """The program with the locks of Rust's own library, or None where there is no compiler."""
-    folder = tempfile.mkdtemp(prefix="stackd-e2e-rust-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return rust(ROOT / "tests/hangs/hang_rust.rs", folder)
+    return rust(ROOT / "tests/hangs/hang_rust.rs")
 
 
 @functools.cache
@@ -104,9 +100,12 @@ def parking_lot():
     if not cargo:
         return None
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))) / "stackd/hang_parking_lot"
-    built = subprocess.run([cargo, "build", "--quiet", "--release", "--locked", "--target-dir", cache, "--manifest-path",
+    done = subprocess.run([cargo, "build", "--quiet", "--release", "--locked", "--target-dir", cache, "--manifest-path",
                             ROOT / "tests/hangs/parking_lot/Cargo.toml"], capture_output=True, check=False)
-    return cache / "release/hang_parking_lot" if built.returncode == 0 else None
+    return cache / "release/hang_parking_lot" if done.returncode == 0 else None
+
+
+PREPARE = [std_locks, parking_lot]
 
 
 def gdb_owners(pid, addresses):

@@ -20,6 +20,9 @@ import threading
 import time
 import unittest
 
+from ports import free_port
+from tier import CHURN_S
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("STACKD_BIN", ROOT / "bazel-bin"))
 STACKD = BIN / "daemon/stackd"
@@ -29,9 +32,6 @@ PROGRAMS = BIN / "tests/programs"
 
 # Longer than anything healthy takes on two busy cores.
 LIMIT_S = 60
-
-# For how long a program in which everything comes and goes is dumped, again and again.
-CHURN_S = 300 if os.environ.get("STACKD_TEST_FULL") == "1" else 12
 
 # Exit codes of stackctl.
 OK, FAILURE, USAGE, NOT_FOUND, CANNOT_CONNECT, PARTIAL = range(6)
@@ -60,12 +60,6 @@ def eventually(what, condition, limit_s=LIMIT_S):
             raise AssertionError(f"not within {limit_s} s: {what}")
         time.sleep(pause_s)
         pause_s = min(pause_s * 1.5, 0.05)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def accepts(path):

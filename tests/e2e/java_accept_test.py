@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import jdks
+import tier
 from harness import ROOT, StackdTest, eventually
 
 DUMPS = 20
@@ -22,7 +23,7 @@ class JavaAcceptTest(StackdTest):
 
     def test_accept_without_a_time_limit_goes_on_through_dumps(self):
         daemon = self.start_daemon()
-        for jdk in jdks.found():
+        for jdk in tier.versions(jdks.found()):
             with self.subTest(jdk=str(jdk)):
                 victim = self.start_victim(jdk.java, "-cp", self.classes, "Accepts", stdin="")
                 process = daemon.await_process(victim.pid)["name"]

@@ -8,10 +8,11 @@ import json
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
 import jdks
+import tier
+from built import built
 from crashes import crash_of, environment, run_to_end
 from harness import AGENT, CHURN_S, OK, ROOT, Dump, StackdTest, eventually, thread_names
 
@@ -47,7 +48,7 @@ def each_vm(at_least=jdks.OLDEST):
     def wrap(case):
         @functools.wraps(case)
         def run(self):
-            fitting = [jdk for jdk in jdks.found() if jdk.release >= at_least]
+            fitting = tier.versions([jdk for jdk in jdks.found() if jdk.release >= at_least])
             if not fitting:
                 self.skipTest(f"no HotSpot of release {at_least} or later is here")
             for jdk in fitting:
@@ -59,6 +60,27 @@ def each_vm(at_least=jdks.OLDEST):
     return wrap
 
 
+def classes():
+    """The folder with the classes of the programs and of the package."""
+
+    def compile_into(folder):
+        # The package with what release 8 has and no more. Programs want some things of the VM's own.
+        subprocess.run([jdks.tool("javac"), "--release", "8", "-d", folder, *PACKAGE.rglob("*.java")], check=True,
+                       capture_output=True)
+        subprocess.run([jdks.tool("javac"), "-source", "8", "-target", "8", "-XDignore.symbol.file", "-nowarn",
+                        "-cp", folder, "-d", folder, *PROGRAMS.glob("*.java")], check=True, capture_output=True)
+
+    return built("java-classes", [PACKAGE, PROGRAMS, str(jdks.tool("javac"))], compile_into)
+
+
+def prepare():
+    if jdks.found() and jdks.tool("javac"):
+        classes()
+
+
+PREPARE = [prepare]
+
+
 class JavaTest(StackdTest):
     limit_s = 900 + 6 * CHURN_S
 
@@ -67,14 +89,7 @@ class JavaTest(StackdTest):
         super().setUpClass()
         if not jdks.found() or not jdks.tool("javac") or not jdks.tool("jstack"):
             return
-        classes = tempfile.TemporaryDirectory(prefix="stackd-java-")
-        cls.addClassCleanup(classes.cleanup)
-        cls.classes = classes.name
-        # The package with what release 8 has and no more. Programs want some things of the VM's own.
-        subprocess.run([jdks.tool("javac"), "--release", "8", "-d", classes.name, *PACKAGE.rglob("*.java")], check=True,
-                       capture_output=True)
-        subprocess.run([jdks.tool("javac"), "-source", "8", "-target", "8", "-XDignore.symbol.file", "-nowarn",
-                        "-cp", classes.name, "-d", classes.name, *PROGRAMS.glob("*.java")], check=True, capture_output=True)
+        cls.classes = classes()
 
     def setUp(self):
         super().setUp()

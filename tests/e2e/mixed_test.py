@@ -18,6 +18,7 @@ import go_programs
 import jdks
 import nodes
 import pythons
+import tier
 from harness import ROOT, StackdTest, eventually, task_ids
 
 PROGRAMS = ROOT / "tests/languages/mixed"
@@ -107,7 +108,7 @@ class MixedTest(StackdTest):
             self.skipTest("no CPython of 3.8 to 3.14 is here")
         library = self.dir / "libmiddle.so"
         run(rustc, "--edition", "2021", "-O", "-g", "--crate-type", "cdylib", PROGRAMS / "middle.rs", "-o", library)
-        for python in pythons.found():
+        for python in tier.versions(pythons.found()):
             with self.subTest(python=str(python)):
                 self.check(f"python {python}", [python.path, PROGRAMS / "mixed_python.py", library], "PYTHON",
                            ["*innermost", "*called_back", "through_rust", "rust_calls_back", "*outermost", "*<module>"])
@@ -121,7 +122,7 @@ class MixedTest(StackdTest):
         library = self.dir / "libmixed.so"
         run("g++", "-O1", "-g", "-fPIC", "-shared", f"-I{home}/include", f"-I{home}/include/linux",
             PROGRAMS / "mixed_java.cc", "-o", library)
-        for jdk in jdks.found():
+        for jdk in tier.versions(jdks.found()):
             with self.subTest(java=str(jdk)):
                 self.check(f"java {jdk}", [jdk.java, "-cp", self.dir, "Mixed", library], "JAVA",
                            ["*innermost", "*calledBack", "CallBack", "Java_Mixed_throughCpp", "*throughCpp", "*outermost",
@@ -131,7 +132,7 @@ class MixedTest(StackdTest):
         """The functions of C lie on another stack than the thread is on."""
         if not go_programs.toolchains():
             self.skipTest("no Go of 1.21 to 1.26 is here, and no registry of Go modules")
-        for toolchain, version in go_programs.toolchains():
+        for toolchain, version in tier.versions(go_programs.toolchains()):
             with self.subTest(go=version):
                 program = self.dir / f"mixed-{version}"
                 run(go_programs.go_command(), "build", "-o", program, PROGRAMS / "mixed_go.go",
@@ -147,7 +148,7 @@ class MixedTest(StackdTest):
             self.skipTest("no Node.js of 18, 20, 22, 24 is here")
         addon = self.dir / "mixed.node"
         run("g++", "-O1", "-g", "-fPIC", "-shared", PROGRAMS / "mixed_node.cc", "-o", addon)
-        for node in nodes.found():
+        for node in tier.versions(nodes.found()):
             with self.subTest(node=str(node)):
                 self.check(f"node {node}", [node.path, PROGRAMS / "mixed_node.js", addon], "JAVASCRIPT",
                            ["*innermost", "*calledBack", "CallBack", "ThroughCpp", "*outermost"])

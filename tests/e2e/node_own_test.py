@@ -15,13 +15,15 @@ import sys
 import tempfile
 import unittest
 
+import pytest
+
 import nodes
 import reaper
 from crashes import crashes, environment
 from harness import AGENT, StackdTest, eventually
+from tier import FULL
 
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))) / "stackd"
-FULL = os.environ.get("STACKD_TEST_FULL") == "1"
 
 # What a test's name begins with.
 SHORT = r"""(abort|report)/test-
@@ -42,6 +44,7 @@ PASSED = 0
 SKIPPED = "skipped"
 
 
+@pytest.mark.thorough
 class NodeOwnTest(StackdTest):
     limit_s = 4 * 3600 if FULL else 900
 

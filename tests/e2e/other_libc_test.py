@@ -10,6 +10,8 @@ import subprocess
 import tempfile
 import unittest
 
+import pytest
+
 import crash_victims_test
 import hang_victims_test
 
@@ -27,6 +29,31 @@ def with_newer_libc(program, folder):
     return copy
 
 
+# Rows of hang_table that run with each libc in tests/run.sh; one for each way to wait that a libc has. All of them run in --all.
+ROWS = {"mutex_cycle_2", "mutex_owner_asleep_timed_waiter", "mutex_abandoned", "sync_rwlock_writer_asleep", "sync_join_cycle",
+        "sync_lost_wakeup", "sync_once_recursion", "sync_semaphore", "sync_malloc_in_handler", "cpp_starved_pool",
+        "cpp_static_variables_cycle", "idle_condition_variable_pools", "idle_event_loops"}
+
+
+def leave_rest_to_all(test_class):
+    """Marks the cases of a class that are no rows of ROWS as thorough."""
+    for name in dir(test_class):
+        row = name.removeprefix("test_").removeprefix("not_hung_")
+        if name.startswith("test_") and row not in ROWS:
+            setattr(test_class, name, thorough(getattr(test_class, name)))
+    return test_class
+
+
+def thorough(inherited):
+    """A case of its own, so that the mark is not one of the class that it comes from."""
+
+    @pytest.mark.thorough
+    def run(self):
+        inherited(self)
+
+    return run
+
+
 class OtherLibc:
     """The victims of hang_victims_test, each under its name there."""
 
@@ -34,6 +61,7 @@ class OtherLibc:
         """There it is compared."""
 
 
+@leave_rest_to_all
 class NoDebugFilesTest(OtherLibc, hang_victims_test.HangVictimsTest):
 
     def start_daemon(self, **options):
@@ -57,6 +85,7 @@ class NewerGlibc:
         return with_newer_libc(super().program(victim), self.folder)
 
 
+@leave_rest_to_all
 class NewerGlibcTest(NewerGlibc, OtherLibc, hang_victims_test.HangVictimsTest):
     pass
 

@@ -13,6 +13,8 @@ import threading
 import time
 import unittest
 
+import pytest
+
 from grpc_peer import grpc, needs_grpcio, reason, text_field, unary
 from hang_victims_test import Cgroup
 from harness import LIMIT_S, OK, PARTIAL, STACKCTL, StackdTest, agent_held, eventually
@@ -331,9 +333,8 @@ class OverloadTest(StackdTest):
         eventually("loopback is served again",
                    lambda: self.daemon.ctl("show", name, address=self.address).code == OK)
 
+    @pytest.mark.thorough
     def test_a_reader_that_does_not_read_is_ended_after_a_minute(self):
-        if not os.environ.get("STACKD_TEST_FULL"):
-            self.skipTest("it takes a minute: STACKD_TEST_FULL=1")
         name = self.big_dump()
         reader = SlowReader(self.daemon.port)
         self.addCleanup(reader.close)

@@ -16,7 +16,10 @@ import unittest
 import zipfile
 from xml.etree import ElementTree
 
+import pytest
+
 import pythons
+import tier
 from crashes import crash_of, environment, run_to_end
 from harness import AGENT, CHURN_S, ROOT, StackdTest, eventually, thread_names
 
@@ -75,7 +78,7 @@ class PythonTest(StackdTest):
     def setUp(self):
         super().setUp()
         self.daemon = None
-        self.pythons = pythons.found()
+        self.pythons = tier.versions(pythons.found())
         if not self.pythons:
             self.skipTest("no CPython of 3.8 to 3.14 is here")
 
@@ -611,6 +614,7 @@ class HarmlessTest(PythonTest):
         self.assertGreater(stacks, 10)
 
 
+@pytest.mark.thorough
 class OwnTestsTest(PythonTest):
     """CPython's own tests of what the agent has a hand in, where they are installed."""
 
@@ -637,7 +641,7 @@ class OwnTestsTest(PythonTest):
         if not having:
             self.skipTest("no CPython with its own tests is here: deploy/install-deps.sh --tests installs Debian's")
         self.the_daemon()
-        chosen = having if os.environ.get("STACKD_TEST_FULL") else having[-1:]
+        chosen = having if tier.FULL else having[-1:]
         for python in chosen:
             with self.subTest(python=str(python)):
                 env = {"LD_PRELOAD": str(AGENT), "STACKD_DIR": str(self.dir)}

@@ -119,14 +119,24 @@ class RightTest(StackdTest):
         """Dumps process `pid` and compares with gdb. `gdb`: its frames, where gdb was asked before. `symbols_from`: the program
         with its debug information, where the one that runs has none."""
         daemon.await_process(pid)
-        before = {tid: blocked_at(pid, tid) for tid in task_ids(pid)}
+
+        def blocked():
+            where = {tid: blocked_at(pid, tid) for tid, name in thread_names(pid).items() if name != AGENT_THREAD}
+            return where if sum(map(bool, where.values())) >= least_threads else None
+
+        before = eventually(f"{least_threads} threads are blocked", blocked)
         dump = daemon.dump(pid, "--native-only")
         self.assertEqual("COMPLETE", dump.state, dump.notes)
         theirs = gdb or oracle.of_gdb(pid, debug_dir)
         names = thread_names(pid)
-        still = [tid for tid, at in before.items()
-                 if at and tid in theirs and names.get(tid) != AGENT_THREAD and blocked_at(pid, tid) == at]
-        self.assertGreaterEqual(len(still), least_threads, "too few blocked threads to compare")
+
+        def stand_still():
+            """Threads that are where they were. One that the dump's signal woke is back there as soon as it has had a CPU."""
+            still = [tid for tid, at in before.items()
+                     if at and tid in theirs and blocked_at(pid, tid) == at]
+            return still if len(still) >= least_threads else None
+
+        still = eventually(f"{least_threads} threads are blocked where they were", stand_still)
 
         rates, unexplained, reasons, deaf = Rates(), [], collections.Counter(), []
         for tid in still:
@@ -172,7 +182,7 @@ class RightTest(StackdTest):
         self.check_program("cpp_calls", least_threads=12)
 
     def test_rust(self):
-        program = elf_variants.rust(ROOT / "tests/programs/rust_locks.rs", self.dir)
+        program = elf_variants.rust(ROOT / "tests/programs/rust_locks.rs")
         if program is None:
             self.skipTest("no rustc")
         self.check_program(program, least_threads=6)

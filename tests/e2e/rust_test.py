@@ -76,6 +76,17 @@ def build(name):
     return folder / (target or "") / profile
 
 
+def prepare():
+    if crate_is_impossible():
+        return
+    for name, target, _, _ in BUILDS:
+        if target != MUSL or not musl_is_missing():
+            build(name)
+
+
+PREPARE = [prepare]
+
+
 def demangled(folder, program):
     """{address: names that Rust's demangler gives to its symbols} of an ELF file."""
     lines = subprocess.run(["nm", "--defined-only", program], capture_output=True, text=True, check=True).stdout.splitlines()
@@ -325,6 +336,22 @@ def is_waiting(task):
     return task["state"] == "waiting"
 
 
+def build_tokio():
+    folder = TARGET_DIR / "tokio"
+    done = cargo("build", "--locked", "--release", folder=TOKIO_PROGRAMS, CARGO_TARGET_DIR=str(folder))
+    if done.returncode != 0:
+        raise AssertionError(f"cargo build (tokio):\n{done.stderr[-3000:]}")
+    return folder / "release/tasks"
+
+
+def prepare_tokio():
+    if not crate_is_impossible(OLDEST_RUST_OF_TOKIO):
+        build_tokio()
+
+
+PREPARE.append(prepare_tokio)
+
+
 class TokioTest(CrashTest):
     """The feature `tokio` of the crate."""
 
@@ -336,15 +363,9 @@ class TokioTest(CrashTest):
             self.skipTest(missing)
         self.daemon = self.start_daemon()
 
-    def build(self):
-        folder = TARGET_DIR / "tokio"
-        done = cargo("build", "--locked", "--release", folder=TOKIO_PROGRAMS, CARGO_TARGET_DIR=str(folder))
-        self.assertEqual(0, done.returncode, done.stderr[-3000:])
-        return folder / "release/tasks"
-
     def start(self, *words, **kwargs):
         kwargs.setdefault("preload", False)
-        victim = self.start_victim(self.build(), *words, stdin="", **kwargs)
+        victim = self.start_victim(build_tokio(), *words, stdin="", **kwargs)
         self.daemon.await_process(victim.pid)
         return victim
 
@@ -496,7 +517,7 @@ class TokioTest(CrashTest):
         self.assertEqual(5, len(self.tasks(self.daemon.dump(victim.pid))))
 
     def test_the_kill_switch_leaves_no_thread(self):
-        victim = Victim([self.build(), "idle"], directory=self.dir, preload=False, stdin="", env={"STACKD_DISABLE": "1"})
+        victim = Victim([build_tokio(), "idle"], directory=self.dir, preload=False, stdin="", env={"STACKD_DISABLE": "1"})
         self.addCleanup(victim.kill)
         self.assertFalse([name for name in thread_names(victim.pid).values() if name.startswith("stackd")])
 

@@ -17,6 +17,7 @@ import jdks
 import nodes
 import pythons
 import ring_view
+import tier
 from crashes import crash_of
 from harness import LIMIT_S, ROOT, StackdTest, blocked_at, eventually, thread_names
 from otlp_receiver import Receiver, needs_protos
@@ -285,27 +286,27 @@ class LanguagesTest(SecretsBase):
         self.check_crash(f"Java {jdk}", [jdk.java, *own, "-cp", self.classes(), "Secrets"], "Secrets.main")
 
     def test_values_of_python_stay(self):
-        for python in pythons.found():
+        for python in tier.versions(pythons.found()):
             with self.subTest(python=str(python)):
                 self.check(f"CPython {python}", [python.path, PROGRAMS / "secrets.py"], "spin")
 
     def test_values_of_node_stay(self):
         if not nodes.found():
             self.skipTest("no Node.js of 18, 20, 22, 24 is here")
-        for node in nodes.found():
+        for node in tier.versions(nodes.found()):
             with self.subTest(node=str(node)):
                 self.check(f"Node {node}", [node.path, PROGRAMS / "secrets.js"], "spin")
 
     def test_values_of_java_stay(self):
         classes = self.classes()
-        for jdk in jdks.found():
+        for jdk in tier.versions(jdks.found()):
             with self.subTest(jdk=str(jdk)):
                 self.check(f"Java {jdk}", [jdk.java, "-cp", classes, "Secrets"], "Secrets.spin")
 
     def test_values_of_go_stay(self):
         if not go_programs.toolchains():
             self.skipTest("no Go of 1.21 to 1.26 is here, and no registry of Go modules")
-        for toolchain, version in go_programs.toolchains():
+        for toolchain, version in tier.versions(go_programs.toolchains()):
             with self.subTest(go=version):
                 path = go_programs.build(toolchain, "secrets", self.dir / f"secrets-{toolchain}")
                 self.check(version, [path], "main.spin", preload=False)

@@ -9,7 +9,7 @@ import shutil
 import socket
 import subprocess
 
-from harness import Victim, eventually
+from harness import Victim, eventually, free_port
 
 PYTHON_PROGRAM = r'''
 import queue, socket, subprocess, threading, time
@@ -75,12 +75,6 @@ def _user(name):
     return ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups"]
 
 
-def _free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def _await_port(port):
 
     def connects():
@@ -106,7 +100,7 @@ def command_name(pid):
 
 
 def redis(directory, **options):
-    port = _free_port()
+    port = free_port()
     victim = Victim(["/usr/bin/redis-server", "--port", port, "--save", "", "--dir", directory, "--io-threads", 2,
                      "--io-threads-do-reads", "yes"], directory=directory, ready=None, **options)
     _await_port(port)
@@ -115,7 +109,7 @@ def redis(directory, **options):
 
 
 def memcached(directory, **options):
-    port = _free_port()
+    port = free_port()
     victim = Victim(["/usr/bin/memcached", "-l", "127.0.0.1", "-p", port, "-U", 0, "-u", "root" if os.geteuid() == 0 else
                      pwd.getpwuid(os.geteuid()).pw_name], directory=directory, ready=None, **options)
     _await_port(port)
@@ -124,7 +118,7 @@ def memcached(directory, **options):
 
 
 def nginx(directory, **options):
-    port = _free_port()
+    port = free_port()
     root = pathlib.Path(directory) / "nginx"
     root.mkdir()
     (root / "nginx.conf").write_text(f"""
@@ -155,7 +149,7 @@ def postgres(directory, agent, **options):
         shutil.chown(data, "postgres", grp.getgrgid(pwd.getpwnam("postgres").pw_gid).gr_name)
     subprocess.run([*_user("postgres"), binaries / "initdb", "-D", data / "base", "--no-sync", "-A", "trust"], check=True,
                    stdout=subprocess.DEVNULL, cwd="/")
-    port = _free_port()
+    port = free_port()
     victim = Victim([binaries / "postgres", "-D", data / "base", "-p", port, "-c", "listen_addresses=127.0.0.1", "-c",
                      f"unix_socket_directories={data}", "-c", "autovacuum_naptime=1h"], directory=directory, ready=None,
                     wrap=_user("postgres"), cwd="/", agent=agent, **options)

@@ -12,6 +12,7 @@ import sys
 import unittest
 
 import go_programs
+import tier
 from harness import FAILURE, NOT_FOUND, OK, STACKCTL, STACKD, USAGE, Daemon, Dump, Outcome, StackdTest, eventually
 from privilege_test import DAEMON_UID, POWERLESS, contained
 
@@ -29,7 +30,7 @@ class UnregisteredTest(StackdTest):
 
     def setUp(self):
         super().setUp()
-        self.toolchains = go_programs.toolchains()
+        self.toolchains = tier.versions(go_programs.toolchains())
         if not self.toolchains:
             self.skipTest("no Go of 1.21 to 1.26 is here, and no registry of Go modules")
         os.chmod(self.dir, 0o711)

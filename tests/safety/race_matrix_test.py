@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Programs that a badly timed signal would break, each under dumps as fast as they go.
 
-STACKD_TEST_SECONDS is the time for each (5 by default, 600 with STACKD_TEST_FULL=1).
+STACKD_TEST_SECONDS is the time for each (5 by default, 600 with tests/run.sh --all).
 """
 
 import os
@@ -12,7 +12,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import stand
 
-SECONDS = float(os.environ.get("STACKD_TEST_SECONDS", "600" if os.environ.get("STACKD_TEST_FULL") else "5"))
+SECONDS = float(os.environ.get("STACKD_TEST_SECONDS", "600" if os.environ.get("STACKD_TEST_TIER") == "all" else "5"))
 
 # Case, and the least number of captures a second that makes the result worth something.
 CASES = [
