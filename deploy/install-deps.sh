@@ -35,6 +35,7 @@ BUILD_PACKAGES=(
 # Debuggers to compare with, tools that split and compress debug information, servers to dump, load for them, containers,
 # clang for the fuzzers, and what programs that link the agent are built with.
 TEST_PACKAGES=(
+  python3-pytest python3-pytest-xdist python3-pytest-timeout
   gdb elfutils binutils dwz xz-utils zstd llvm python3-venv
   redis-server redis-tools postgresql nginx-light memcached libpython3.11-testsuite
   curl apache2-utils util-linux procps

@@ -15,6 +15,8 @@ import sys
 
 import pytest
 
+import quick
+
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE / "e2e"), str(HERE / "deploy")]
 
@@ -52,12 +54,14 @@ def known_durations():
         return {}
 
 
-# Last, so that the order holds for what the options have selected.
-@pytest.hookimpl(trylast=True)
+# First: options select by the marks that are given here.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Gives each case its limit. Puts the longest first: begun last, a case of minutes keeps one worker while others are idle."""
     for item in items:
         item.add_marker(pytest.mark.timeout(getattr(item.cls, "limit_s", CASE_LIMIT_S)))
+        if case_name(item.nodeid) in quick.CASES:
+            item.add_marker(pytest.mark.quick)
     durations = known_durations()
     items.sort(key=lambda item: -durations.get(case_name(item.nodeid), 10.0))
 

@@ -20,7 +20,7 @@ import elf_variants
 import oracle
 import servers
 import symbol_aliases
-from harness import AGENT, PROGRAMS, ROOT, StackdTest, blocked_at, blocks_signal, eventually, task_ids, thread_names
+from harness import AGENT, PROGRAMS, ROOT, StackdTest, blocked_at, blocks_signal, eventually, thread_names
 
 # What stackd runs in the process itself: at the time of the dump it takes the dump, when gdb looks it waits for the next.
 AGENT_THREAD = "stackd-agent"
