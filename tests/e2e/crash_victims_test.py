@@ -17,6 +17,7 @@ import sys
 import unittest
 
 import crash_core
+import elf_variants
 from crashes import CrashTest, crash_of, crashes, environment, leaves_cores, run_to_end
 from harness import PROGRAMS, ROOT, eventually
 

@@ -118,7 +118,6 @@ class FramesTest(PythonTest):
         daemon = self.the_daemon()
         victim = self.start(python, BLOCKED, "busy")
         dump, still, theirs = self.two_dumps(daemon, victim.pid, lambda: pythons.ask_py_spy(victim.pid))
-        victim.kill()
         compared = 0
         frames = 0
         for tid, (lines, has_gil) in theirs.items():
@@ -127,8 +126,9 @@ class FramesTest(PythonTest):
             if spins:
                 # Its line changes all the time.
                 self.assertEqual([line.function for line in ours], [line.function for line in lines])
-                # Nobody else wants it. (Now and then py-spy sees nobody have it, in Debian's 3.11.2.)
-                self.assertTrue(dump.threads[tid].get("holdsGil"), "it never lets go of the GIL")
+                # Others want it only for the moment after a dump's signal. (Debian's 3.11.2: py-spy may see no holder at all.)
+                eventually("the thread that spins has the GIL",
+                           lambda tid=tid: daemon.dump(victim.pid).threads[tid].get("holdsGil"))
             elif tid in still:
                 self.assertEqual(ours, lines, f"thread {tid}")
                 self.assertEqual((False, False), (has_gil, dump.threads[tid].get("holdsGil", False)))
@@ -136,6 +136,7 @@ class FramesTest(PythonTest):
                 continue
             compared += 1
             frames += len(ours)
+        victim.kill()
         self.say(python, f"{compared} of {len(theirs)} stacks as py-spy has them, {frames} frames")
         self.assertGreaterEqual(compared, 10)
         (runtime,) = dump.resource["runtimes"]
