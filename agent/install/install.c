@@ -75,6 +75,7 @@ static int take_signal(int signal_number, stackd_sigaction_fn* set_action) {
 }
 
 static void take_crash_signals(stackd_sigaction_fn* set_action) {
+  stackd_altstack_prepare();
   if (settings.crash_signals == 0) return;
   stackd_altstack_init();
   stackd_crash_init(settings.crash_hold_ns, &files.maps, &files.mem);

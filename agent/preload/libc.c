@@ -110,6 +110,12 @@ HIDDEN int pthread_key_delete(pthread_key_t key) { CALL_IF_FOUND(pthread_key_del
 
 HIDDEN int pthread_setspecific(pthread_key_t key, const void* value) { CALL_IF_FOUND(pthread_setspecific, key, value); }
 
+HIDDEN void* pthread_getspecific(pthread_key_t key) {
+  static __typeof__(pthread_getspecific)* function;
+  if (function == NULL) function = THREAD_FUNCTION(pthread_getspecific);
+  return function != NULL ? function(key) : NULL;
+}
+
 HIDDEN int pthread_attr_setstacksize(pthread_attr_t* attributes, size_t size_bytes) {
   CALL_IF_FOUND(pthread_attr_setstacksize, attributes, size_bytes);
 }

@@ -35,6 +35,7 @@ CASES = [
     ("sigwait", 20),
     ("main_exits", 20),
     ("tiny_stacks", 5),
+    ("shared_stacks", 5),
     ("state", 20),
     ("long_stacks", 5),
     ("seccomp", 20),

@@ -30,6 +30,7 @@
 #include <atomic>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -498,6 +499,46 @@ void TinyStacks() {
   });
 }
 
+// Threads that have one alternate stack together, for a handler that runs in one of them at a time: so is varnishd. Some
+// begin and end meanwhile.
+void SharedStacks() {
+  constexpr size_t kHandlerBytes = 60 << 10;
+  static stack_t shared{};
+  shared.ss_size = 80 << 10;
+  shared.ss_sp = malloc(shared.ss_size);
+  struct sigaction action{};
+  action.sa_handler = [](int) { UseStack(kHandlerBytes); };
+  action.sa_flags = SA_ONSTACK;
+  sigaction(SIGUSR2, &action, nullptr);
+  static std::mutex in_handler;
+  auto take_stack = [] {
+    REQUIRE(sigaltstack(&shared, nullptr) == 0);
+    stack_t now{};
+    REQUIRE(sigaltstack(nullptr, &now) == 0);
+    REQUIRE(now.ss_sp == shared.ss_sp && now.ss_size == shared.ss_size && now.ss_flags == 0);
+  };
+  OnThreads(12, [&take_stack](int which) {
+    take_stack();
+    while (!Over()) {
+      if (which < 2) {
+        std::lock_guard lock(in_handler);
+        syscall(SYS_tgkill, getpid(), gettid(), SIGUSR2);
+      } else if (which < 4) {
+        std::thread(take_stack).join();
+      } else if (which < 8) {
+        usleep(1000);
+      } else {
+        UseStack(4000);
+      }
+    }
+    stack_t none{};
+    none.ss_flags = SS_DISABLE;
+    stack_t before{};
+    REQUIRE(sigaltstack(&none, &before) == 0 && before.ss_sp == shared.ss_sp);
+    REQUIRE(sigaltstack(nullptr, &before) == 0 && before.ss_flags == SS_DISABLE);
+  });
+}
+
 // What a signal handler must give back as it found it.
 __attribute__((target("avx2"))) void State() {
   OnThreads(3, [](int which) __attribute__((target("avx2"))) {
@@ -651,6 +692,7 @@ int main(int argc, char** argv) {
       {"sigwait", Sigwait},
       {"main_exits", MainExits},
       {"tiny_stacks", TinyStacks},
+      {"shared_stacks", SharedStacks},
       {"state", State},
       {"long_stacks", LongStacks},
       {"seccomp", [] { Seccomp(0); }},
