@@ -28,6 +28,10 @@ class CollectorProbe final : public ProcessProbe {
   Result<std::vector<FutexWord>> ReadFutexes(const std::string& process_id, std::span<const uint64_t> avmas) override {
     return collector_->ReadFutexes(process_id, avmas);
   }
+  Result<std::vector<WaitedFd>> DescribeFds(const std::string& process_id, std::span<const int32_t> fds,
+                                            int64_t timeout_ns) override {
+    return collector_->DescribeFds(process_id, fds, MonotonicNs() + timeout_ns);
+  }
   Result<std::vector<Heartbeat>> Heartbeats(const std::string& process_id) override {
     return collector_->Heartbeats(process_id);
   }

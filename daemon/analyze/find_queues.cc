@@ -70,6 +70,8 @@ class QueueTeller {
       case Wait::NOT_RECORDED:
         // malloc's locks are taken and released all the time.
         return wait_.kind() != Wait::INTERNAL_LOCK || IsWorthAWord() ? std::optional(Unknown()) : std::nullopt;
+      case Wait::OTHER_PROCESS:
+        return Unknown();
       case Wait::NOT_KNOWN:
         return IsRefused(wait_) ? Refused() : Unknown();
       default:

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 
+#include "daemon/analyze/code_loop.h"
 #include "daemon/analyze/function_name.h"
 #include "daemon/analyze/runtime_frame.h"
 #include "daemon/analyze/wait_function.h"
@@ -34,17 +36,44 @@ bool WaitsForResult(const WaitScene& scene, const v1::Thread& thread) {
   return thread.wait().kind() == Wait::FUTURE && !thread.wait().timed() && !scene.IsExplained(thread.tid());
 }
 
-// What runs the task that the thread waits in: the function that calls it, or else the thread's first one.
-std::string LoopOf(WaitScene* scene, const v1::Thread& thread) {
-  const v1::Stack* stack = scene->StackOf(thread);
-  const int task = stack == nullptr ? -1 : FindProgramFrame(*stack, 0);
-  if (task < 0) return "";
-  for (int i = task + 1; i < stack->frames_size(); ++i) {
-    if (!IsErasedCall(stack->frames(i).function())) continue;
-    const int loop = FindProgramFrame(*stack, i + 1);
-    return loop < 0 ? scene->Root(thread) : PlainFunctionOf(stack->frames(loop));
+// Finds the functions that run one task after the other.
+class TaskLoops {
+ public:
+  explicit TaskLoops(const WaitScene& scene) : scene_(scene) {}
+
+  // What runs the task that the thread waits in; "" if nothing does. What starts a thread calls its function once.
+  std::string Of(const v1::Thread& thread) {
+    const v1::Stack* stack = scene_.StackOf(thread);
+    const int task = stack == nullptr ? -1 : FindProgramFrame(*stack, 0);
+    if (task < 0) return "";
+    int call = task + 1;
+    while (call < stack->frames_size() && !IsErasedCall(stack->frames(call).function())) ++call;
+    const ProgramFrames program(*stack);
+    for (int i = call + 1; i < stack->frames_size(); ++i) {
+      const v1::Frame& frame = stack->frames(i);
+      if (program.Contains(frame) && IsInLoop(frame)) return PlainFunctionOf(frame);
+    }
+    return "";
   }
-  return scene->Root(thread);
+
+ private:
+  bool IsInLoop(const v1::Frame& frame) {
+    const auto [known, is_new] = is_in_loop_.try_emplace(frame.address());
+    if (is_new && scene_.capture().map != nullptr && !frame.address().empty()) {
+      known->second = IsCalledInLoop(*scene_.capture().map, std::stoull(frame.address(), nullptr, 16));
+    }
+    return known->second;
+  }
+
+  const WaitScene& scene_;
+  std::map<std::string, bool> is_in_loop_;  // by the address where the call returns
+};
+
+// Threads that are parked wait for one thing, until the program ends. Tasks wait for the results of others.
+bool WaitForSeveral(const std::vector<const v1::Thread*>& pool) {
+  std::set<std::string_view> awaited;
+  for (const v1::Thread* thread : pool) awaited.insert(thread->wait().address());
+  return awaited.size() > 1;
 }
 
 // The threads that have `function` on their stacks.
@@ -65,7 +94,9 @@ std::vector<const v1::Thread*> ThreadsIn(const std::string& function, const Wait
 }
 
 Finding Describe(WaitScene* scene, const std::string& loop, const std::vector<const v1::Thread*>& pool) {
-  const bool helpless = std::ranges::none_of(scene->dump().threads(), MayAct);
+  const bool helpless = std::ranges::none_of(scene->dump().threads(), [scene](const v1::Thread& thread) {
+    return scene->MayAct(thread) || thread.wait().kind() == Wait::SIGNAL;
+  });
   const v1::Thread& first = *pool[0];
   Finding finding;
   finding.set_kind(Finding::STARVED_POOL);
@@ -84,17 +115,18 @@ Finding Describe(WaitScene* scene, const std::string& loop, const std::vector<co
 }  // namespace
 
 void FindStarvedPools(WaitScene* scene, std::vector<Finding>* findings) {
+  TaskLoops task_loops(*scene);
   std::map<std::string, size_t> loops;  // and how many threads wait in tasks of each
   for (const v1::Thread& thread : scene->dump().threads()) {
     if (!WaitsForResult(*scene, thread)) continue;
-    const std::string loop = LoopOf(scene, thread);
+    const std::string loop = task_loops.Of(thread);
     if (!loop.empty() && (loops.contains(loop) || loops.size() < kMaxPools)) ++loops[loop];
   }
   for (const auto& [loop, waiting] : loops) {
     if (waiting < kMinPool) continue;
     const std::vector<const v1::Thread*> pool = ThreadsIn(loop, *scene);
     const bool all_wait = std::ranges::all_of(pool, [&](const auto* thread) { return WaitsForResult(*scene, *thread); });
-    if (all_wait) findings->push_back(Describe(scene, loop, pool));
+    if (all_wait && WaitForSeveral(pool)) findings->push_back(Describe(scene, loop, pool));
   }
 }
 

@@ -23,10 +23,9 @@ Finding Describe(WaitScene* scene, const v1::Thread& first, Finding::Severity se
   Finding finding;
   finding.set_kind(Finding::NOBODY_TO_WAKE);
   finding.set_severity(severity);
-  finding.set_explanation(
-      scene->NameAndPlace(first) + " " + first.wait().explanation() +
-      ", and no thread of the process runs or will be woken from outside: nobody is left to wake it, as "
-      "far as can be seen");
+  finding.set_explanation(scene->NameAndPlace(first) + " " + first.wait().explanation() +
+                          ", and no thread of the process runs or will be woken from outside: nobody is left to wake it, "
+                          "as far as can be seen");
   finding.add_tids(first.tid());
   for (const v1::Thread& thread : scene->dump().threads()) {
     if (thread.tid() == first.tid() || !IsUntold(*scene, thread)) continue;
@@ -78,7 +77,7 @@ void FindUnwakeable(WaitScene* scene, std::vector<Finding>* findings) {
   for (const v1::Thread& thread : dump.threads()) {
     if (OwnPipe(*scene, thread) != nullptr) {
       at_pipes.push_back(&thread);
-    } else if (MayAct(thread)) {
+    } else if (scene->MayAct(thread)) {
       return;
     }
     any_waits_for_signal = any_waits_for_signal || thread.wait().kind() == Wait::SIGNAL;

@@ -257,15 +257,43 @@ TEST(Finding, PoolOnConditionVariablesIsIdle) {
   EXPECT_EQ(scene.dump().findings(0).explanation(), "5 threads are idle: 4 wait on condition variables, 1 for events");
 }
 
+uint64_t return_avma;
+
+__attribute__((noipa)) bool NoteReturn() {
+  return_avma = reinterpret_cast<uint64_t>(__builtin_return_address(0));
+  __asm__ volatile("" ::: "memory");
+  return return_avma != 0;
+}
+
+__attribute__((noipa)) uint64_t ReturnInLoop(int count) {
+  for (int i = 0; i < count && NoteReturn(); ++i) __asm__ volatile("" ::: "memory");
+  return return_avma;
+}
+
+__attribute__((noipa)) uint64_t ReturnOutsideOfLoops() {
+  NoteReturn();
+  return return_avma;
+}
+
+// Threads 101 to 103 wait for futures inside of what `Pool::Loop()` calls at `loop_avma`.
+void AddPool(HangScene* scene, uint64_t loop_avma) {
+  scene->capture().map = OwnAddressMap();
+  for (int32_t tid = 101; tid < 104; ++tid) {
+    scene->AddThread(tid, "worker",
+                     {"syscall@libc.so.6", "std::__atomic_futex_unsigned_base::_M_futex_wait_until(bool)@libstdc++.so.6",
+                      "std::future<int>::get()", "Task()", "std::function<void ()>::operator()() const", "Pool::Loop()",
+                      "Entry(void*)", "start_thread@libc.so.6"});
+    scene->SetFutexCall(tid, 0x5000 + tid, FUTEX_WAIT_BITSET_PRIVATE);
+    char address[32];
+    snprintf(address, sizeof(address), "0x%lx", loop_avma);
+    auto* stack = scene->dump().mutable_stacks(scene->dump().stacks_size() - 1);
+    stack->mutable_frames(5)->set_address(address);
+  }
+}
+
 TEST(Finding, PoolWhoseTasksWaitForTasksIsStarved) {
   HangScene scene;
-  for (int32_t tid = 101; tid < 104; ++tid) {
-    scene.AddThread(tid, "worker",
-                    {"syscall@libc.so.6", "std::__atomic_futex_unsigned_base::_M_futex_wait_until(bool)@libstdc++.so.6",
-                     "std::future<int>::get()", "Task()", "std::function<void ()>::operator()() const", "Pool::Loop()",
-                     "start_thread@libc.so.6"});
-    scene.SetFutexCall(tid, 0x5000 + tid, FUTEX_WAIT_BITSET_PRIVATE);
-  }
+  AddPool(&scene, ReturnInLoop(2));
   scene.AddSleeper(kScenePid, "bank", "main");
   scene.Explain();
   const Finding starved = scene.Finding(Finding::STARVED_POOL);
@@ -273,15 +301,39 @@ TEST(Finding, PoolWhoseTasksWaitForTasksIsStarved) {
   EXPECT_THAT(starved.explanation(), HasSubstr("all 3 threads that run tasks in Pool::Loop"));
 }
 
+TEST(Finding, PoolIsStarvedForCertainWhereNothingWillWakeAThread) {
+  HangScene scene;
+  AddPool(&scene, ReturnInLoop(2));
+  scene.Explain();
+  EXPECT_EQ(scene.Finding(Finding::STARVED_POOL).severity(), Finding::HANG);
+  scene.AddThread(kScenePid, "bank", {"pause@libc.so.6", "main"});
+  scene.SetCall(kScenePid, SYS_pause, {});
+  scene.Explain();
+  EXPECT_EQ(scene.Finding(Finding::STARVED_POOL).severity(), Finding::SUSPICIOUS);
+}
+
+TEST(Finding, ThreadsWhoseFirstFunctionIsCalledThroughAStdFunctionAreNoPool) {
+  HangScene scene;
+  AddPool(&scene, ReturnOutsideOfLoops());
+  scene.AddSleeper(kScenePid, "bank", "main");
+  scene.Explain();
+  EXPECT_EQ(scene.Finding(Finding::STARVED_POOL).explanation(), "");
+}
+
+TEST(Finding, ThreadsThatAreParkedOnOneFutureAreNoPool) {
+  HangScene scene;
+  scene.AddThread(kScenePid, "bank", {"sigwait@libc.so.6", "main"});
+  scene.SetCall(kScenePid, SYS_rt_sigtimedwait, {0x100, 0, 0, 8});
+  AddPool(&scene, ReturnInLoop(2));
+  for (int32_t tid = 101; tid < 104; ++tid) scene.SetFutexCall(tid, 0x5000, FUTEX_WAIT_BITSET_PRIVATE);
+  scene.Explain();
+  ASSERT_EQ(scene.dump().findings_size(), 1);
+  EXPECT_EQ(scene.dump().findings(0).severity(), Finding::HARMLESS);
+}
+
 TEST(Finding, PoolWithOneIdleThreadIsNotStarved) {
   HangScene scene;
-  for (int32_t tid = 101; tid < 104; ++tid) {
-    scene.AddThread(tid, "worker",
-                    {"syscall@libc.so.6", "std::__atomic_futex_unsigned_base::_M_futex_wait_until(bool)@libstdc++.so.6",
-                     "std::future<int>::get()", "Task()", "std::function<void ()>::operator()() const", "Pool::Loop()",
-                     "start_thread@libc.so.6"});
-    scene.SetFutexCall(tid, 0x5000 + tid, FUTEX_WAIT_BITSET_PRIVATE);
-  }
+  AddPool(&scene, ReturnInLoop(2));
   AddIdle(&scene, 104, "worker", "Pool::Loop()");
   scene.AddSleeper(kScenePid, "bank", "main");
   scene.Explain();

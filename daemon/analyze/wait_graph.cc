@@ -19,6 +19,8 @@ bool IsPriorityInheritance(uint32_t command) { return command == FUTEX_LOCK_PI |
 
 std::optional<WaitEdge> EdgeOf(int32_t tid, const SystemCall& call, const FutexWord& futex, const std::set<int32_t>& tids) {
   if (WaitedFutex(call) != futex.avma) return std::nullopt;
+  // A tid may be another thread's in another PID namespace.
+  if (futex.is_shared) return std::nullopt;
   const auto operation = static_cast<uint32_t>(call.arguments[kOperation]);
   const auto edge_to = [&](int32_t owner, uint64_t lock) -> std::optional<WaitEdge> {
     if (owner == 0 || !tids.contains(owner)) return std::nullopt;

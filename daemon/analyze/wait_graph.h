@@ -22,7 +22,7 @@ struct WaitEdge {
 };
 
 // Of a thread in `call`, where `futex` is what it waits on: who must act. `tids` are the threads of the process: an owner
-// that is none of them gives no edge, nor does a lock that does not say who has it.
+// that is none of them gives no edge, nor does a lock that does not say who has it, or that processes share.
 std::optional<WaitEdge> EdgeOf(int32_t tid, const SystemCall& call, const FutexWord& futex, const std::set<int32_t>& tids);
 
 // Each circle of waits, once, beginning with the edge of its lowest tid. A thread waits for one thing, so circles share

@@ -3,6 +3,7 @@
 #include <linux/futex.h>
 
 #include "daemon/analyze/wait_graph.h"
+#include "daemon/base/printable.h"
 
 namespace stackd {
 namespace {
@@ -12,7 +13,24 @@ using Wait = v1::Wait;
 WaitOwner NotKnown(std::string note) { return {Wait::NOT_KNOWN, 0, "owner unknown: " + std::move(note)}; }
 WaitOwner NotRecorded(std::string note) { return {Wait::NOT_RECORDED, 0, std::move(note)}; }
 
-WaitOwner OwnerByTid(int32_t owner_tid, const std::set<int32_t>& tids) {
+// Another process may have written the tid, and its PID namespace counts threads anew.
+WaitOwner OwnerInSharedMemory(const FutexWord& futex, int32_t owner_tid, const std::set<int32_t>& tids) {
+  const std::string thread = "thread " + std::to_string(owner_tid);
+  if (tids.contains(owner_tid)) {
+    return {Wait::OTHER_PROCESS, 0,
+            "owner: " + thread + " of this process, or one with the same number in another PID namespace"};
+  }
+  if (futex.owner_pid != 0) {
+    return {Wait::OTHER_PROCESS, 0,
+            "held by " + thread + " of " + PrintableText(futex.owner_process_name) + " (pid " +
+                std::to_string(futex.owner_pid) + ")"};
+  }
+  return {Wait::OTHER_PROCESS, 0,
+          "owner: " + thread + " of another process, perhaps in another PID namespace, or of one that has ended"};
+}
+
+WaitOwner OwnerByTid(const FutexWord& futex, int32_t owner_tid, const std::set<int32_t>& tids) {
+  if (futex.is_shared) return OwnerInSharedMemory(futex, owner_tid, tids);
   if (tids.contains(owner_tid)) return {Wait::KNOWN, owner_tid, ""};
   return {Wait::GONE, owner_tid,
           "its owner " + std::to_string(owner_tid) +
@@ -46,16 +64,19 @@ WaitOwner OwnerOfMutex(const FutexWord& futex, const std::set<int32_t>& tids) {
   if (!futex.mutex) return NotKnown("what lies there makes no sense as a mutex of glibc or musl");
   if (!futex.mutex->keeps_owner) return NotRecorded("owner unknown: musl's normal mutex keeps none");
   if (futex.mutex->owner_tid == 0) return PassedOn(futex.value == 0);
-  return OwnerByTid(futex.mutex->owner_tid, tids);
+  return OwnerByTid(futex, futex.mutex->owner_tid, tids);
 }
 
 WaitOwner OwnerOfRwlock(const FutexWord& futex, const std::set<int32_t>& tids) {
   if (!futex.rwlock) return NotKnown("what lies there makes no sense as an rwlock of glibc");
   const GlibcRwlock& lock = *futex.rwlock;
-  if (lock.writer_tid != 0) return OwnerByTid(lock.writer_tid, tids);
+  if (lock.writer_tid != 0) return OwnerByTid(futex, lock.writer_tid, tids);
   // A writer that waits until readers have left has taken the place of the next one already.
   if (lock.reader_count == 0) return PassedOn(!lock.write_locked);
   const std::string readers = lock.reader_count == 1 ? "1 reader" : std::to_string(lock.reader_count) + " readers";
+  if (futex.is_shared) {
+    return {Wait::OTHER_PROCESS, 0, "held by " + readers + ", perhaps of other processes; glibc does not record which"};
+  }
   return NotRecorded("held by " + readers + "; glibc does not record which");
 }
 
@@ -90,7 +111,7 @@ WaitOwner FindWaitOwner(Wait::Kind kind, LockMaker maker, int32_t tid, const Sys
       // Nothing but the tid in the word counts for the kernel.
       if (call != nullptr && WaitedFutex(*call) == futex->avma && IsPriorityInheritance(*call)) {
         const auto owner_tid = static_cast<int32_t>(futex->value & FUTEX_TID_MASK);
-        return owner_tid == 0 ? PassedOn(true) : OwnerByTid(owner_tid, tids);
+        return owner_tid == 0 ? PassedOn(true) : OwnerByTid(*futex, owner_tid, tids);
       }
       return OwnerOfMutex(*futex, tids);
     }

@@ -1,5 +1,8 @@
 #include "daemon/analyze/wait_scene.h"
 
+#include <sys/syscall.h>
+
+#include <algorithm>
 #include <string_view>
 
 #include "daemon/analyze/function_name.h"
@@ -20,7 +23,7 @@ constexpr std::string_view kAgentThread = "stackd-agent";
 
 // True for a wait that only a thread of the same process can end.
 bool EndsFromInside(const Wait& wait) {
-  if (wait.timed()) return false;
+  if (wait.timed() || wait.owner() == Wait::OTHER_PROCESS) return false;
   if (wait.futex_operation().empty()) return false;
   // libstdc++ waits for its own futures as for words that processes share.
   const bool is_own = wait.kind() == Wait::JOIN || wait.kind() == Wait::FUTURE;
@@ -37,7 +40,7 @@ std::string FrameInWords(const v1::Frame& frame) {
 }  // namespace
 
 WaitScene::WaitScene(const Capture& capture, const v1::Dump& dump)
-    : capture_(capture), dump_(dump), place_of_stack_(dump.stacks_size()), root_of_stack_(dump.stacks_size()) {
+    : capture_(capture), dump_(dump), place_of_stack_(dump.stacks_size()) {
   for (const v1::Thread& thread : dump.threads()) threads_.emplace(thread.tid(), &thread);
 }
 
@@ -73,17 +76,17 @@ std::string WaitScene::NameAndPlace(const v1::Thread& thread) {
   return place.empty() ? name : name + " in " + place;
 }
 
-const std::string& WaitScene::Root(const v1::Thread& thread) {
-  const v1::Stack* stack = StackOf(thread);
-  if (stack == nullptr) return kNothing;
-  std::optional<std::string>& root = root_of_stack_[thread.stack()];
-  if (!root) {
-    const ProgramFrames program(*stack);
-    int frame = stack->frames_size() - 1;
-    while (frame >= 0 && !program.Contains(stack->frames(frame))) --frame;
-    root = frame < 0 ? "" : PlainFunctionOf(stack->frames(frame));
-  }
-  return *root;
+bool WaitScene::TakesSignals(int32_t tid) const {
+  const auto captured = std::ranges::lower_bound(capture_.threads, tid, {}, &ThreadCapture::tid);
+  return captured != capture_.threads.end() && captured->tid == tid && captured->call &&
+         captured->call->number == SYS_rt_sigtimedwait;
+}
+
+bool WaitScene::MayAct(const v1::Thread& thread) const {
+  if (thread.status() == v1::Thread::EXITED || thread.name() == kAgentThread) return false;
+  if (!thread.has_wait()) return true;
+  if (thread.wait().kind() == Wait::SIGNAL) return TakesSignals(thread.tid());
+  return !EndsFromInside(thread.wait());
 }
 
 std::string ThreadsInWords(size_t count) { return std::to_string(count) + (count == 1 ? " thread" : " threads"); }
@@ -105,11 +108,6 @@ bool IsLockWait(Wait::Kind kind) {
     default:
       return false;
   }
-}
-
-bool MayAct(const v1::Thread& thread) {
-  if (thread.status() == v1::Thread::EXITED || thread.name() == kAgentThread) return false;
-  return !thread.has_wait() || (!EndsFromInside(thread.wait()) && thread.wait().kind() != Wait::SIGNAL);
 }
 
 }  // namespace stackd

@@ -32,19 +32,23 @@ class WaitScene {
   const std::string& Place(const v1::Thread& thread);
   // "thread writer (tid 12) in Transfer at bank.cc:42"
   std::string NameAndPlace(const v1::Thread& thread);
-  // The outermost function of the program's own, which a thread was started with; empty if none is known.
-  const std::string& Root(const v1::Thread& thread);
+
+  // Whether a thread may come to do something for another one: it runs, or time or another process will wake it. A thread
+  // in sigwait() acts on signals. One in pause() waits for a handler, which may hardly do anything.
+  bool MayAct(const v1::Thread& thread) const;
 
   // Whether a finding has said already what this thread waits for.
   bool IsExplained(int32_t tid) const { return explained_.contains(tid); }
   void SetExplained(int32_t tid) { explained_.insert(tid); }
 
  private:
+  // It is in sigwait() or the like.
+  bool TakesSignals(int32_t tid) const;
+
   const Capture& capture_;
   const v1::Dump& dump_;
   std::unordered_map<int32_t, const v1::Thread*> threads_;
   std::vector<std::optional<std::string>> place_of_stack_;
-  std::vector<std::optional<std::string>> root_of_stack_;
   std::set<int32_t> explained_;
 };
 
@@ -56,9 +60,5 @@ std::string MoreWaitInWords(size_t count);
 
 // True for waits for what one thread has and another wants.
 bool IsLockWait(v1::Wait::Kind kind);
-
-// Whether a thread may come to do something for another one: it runs, or time or somebody outside will wake it. A signal
-// may wake a thread, too, but nobody has work brought to him that way.
-bool MayAct(const v1::Thread& thread);
 
 }  // namespace stackd

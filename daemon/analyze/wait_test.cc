@@ -47,6 +47,45 @@ TEST(Wait, OwnerThatIsNoThreadIsGone) {
   EXPECT_THAT(scene.wait(101).owner_note(), HasSubstr("4711 is no thread of this process"));
 }
 
+// A mutex in shared memory that thread 101 waits for, and `owner_tid` has.
+HangScene SharedMutex(int32_t owner_tid) {
+  HangScene scene;
+  scene.AddLocker(101, "waiter", "Transfer", 0x5000);
+  scene.AddSleeper(102, "owner", "Sleep");
+  scene.SetFutexCall(101, 0x5000, FUTEX_WAIT);
+  scene.AddMutex(0x5000, owner_tid, /*kind=*/128);
+  scene.capture().futexes[0].is_shared = true;
+  return scene;
+}
+
+TEST(Wait, TidInSharedMemoryMayBeAThreadsOfAnotherPidNamespace) {
+  for (int32_t own_tid : {101, 102}) {
+    HangScene scene = SharedMutex(own_tid);
+    scene.Explain();
+    EXPECT_EQ(scene.wait(101).owner(), v1::Wait::OTHER_PROCESS);
+    EXPECT_EQ(scene.wait(101).owner_tid(), 0);
+    EXPECT_THAT(scene.wait(101).explanation(), HasSubstr("of this process, or one with the same number in another"));
+    EXPECT_EQ(scene.dump().findings(0).kind(), v1::Finding::OWNER_UNKNOWN);
+    EXPECT_EQ(scene.dump().findings(0).severity(), v1::Finding::SUSPICIOUS);
+  }
+}
+
+TEST(Wait, TidInSharedMemoryThatIsNoThreadOfTheProcessHasNotEndedForCertain) {
+  HangScene scene = SharedMutex(4711);
+  scene.Explain();
+  EXPECT_THAT(scene.wait(101).explanation(), HasSubstr("owner: thread 4711 of another process, perhaps in another PID"));
+  EXPECT_EQ(scene.dump().findings(0).kind(), v1::Finding::OWNER_UNKNOWN);
+  EXPECT_EQ(scene.dump().findings(0).severity(), v1::Finding::SUSPICIOUS);
+}
+
+TEST(Wait, OwnerInAnotherConnectedProcessIsNamed) {
+  HangScene scene = SharedMutex(4711);
+  scene.capture().futexes[0].owner_pid = 4700;
+  scene.capture().futexes[0].owner_process_name = "shm-\nholder";
+  scene.Explain();
+  EXPECT_THAT(scene.wait(101).explanation(), HasSubstr("held by thread 4711 of shm-?holder (pid 4700)"));
+}
+
 TEST(Wait, LockThatMakesNoSenseIsNotBelieved) {
   HangScene scene;
   scene.AddLocker(101, "w", "Transfer", 0x5000);

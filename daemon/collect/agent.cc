@@ -777,6 +777,19 @@ Result<std::vector<FutexWord>> Agent::ReadFutexes(std::vector<uint64_t> avmas) c
   return std::move(*words);
 }
 
+bool Agent::HasThreadAndMemory(int32_t tid, const Agent& waiter, const SharedMemory& memory, int64_t deadline_ns) const {
+  if (!connected() || files_->State(tid) == 0 || !files_->CountsThreadsAs(*waiter.files_)) return false;
+  auto found = std::make_shared<bool>(false);
+  const bool read = memory_->Run(deadline_ns, [found, memory](const ProcessFiles& files) {
+    const auto text = files.ReadMaps();
+    if (!text) return;
+    *found = std::ranges::any_of(ParseMaps(*text), [&](const Mapping& mapping) {
+      return mapping.shared && SharedMemory{mapping.device, mapping.inode} == memory;
+    });
+  });
+  return read && *found;
+}
+
 Result<SigtermSigns> Agent::ReadSigtermSigns() const {
   const auto is_pending = files_->HasPendingSigterm();
   if (!is_pending) return Error(Code::kUnavailable, "processes/" + id_ + " has ended, or passed no folder");

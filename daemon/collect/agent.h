@@ -75,8 +75,13 @@ class Agent {
   // `gives_way`: ends when a capture wants to run, or the process crashes.
   Result<std::vector<ThreadWait>> SampleWaits(int64_t deadline_ns, bool gives_way);
   Result<std::vector<FutexWord>> ReadFutexes(std::vector<uint64_t> avmas) const;
+  std::vector<WaitedFd> DescribeFds(std::span<const int32_t> fds, int64_t deadline_ns) {
+    return fd_names_.Ask(fds, deadline_ns);
+  }
   Result<SigtermSigns> ReadSigtermSigns() const;
   std::vector<Heartbeat> Heartbeats() const { return ReadHeartbeats(*ring_); }
+  // Whether thread `tid`, as `waiter` counts threads, is of this process, and this process has mapped `memory`.
+  bool HasThreadAndMemory(int32_t tid, const Agent& waiter, const SharedMemory& memory, int64_t deadline_ns) const;
   char StateOf(int32_t tid) const { return files_->State(tid); }
 
   // Any thread. Takes the records that lie in the ring, and after the end of the connection those as well that the process

@@ -30,11 +30,14 @@
 #include "daemon/collect/process_description.h"
 #include "daemon/collect/spool.h"
 #include "daemon/collect/spool_intake.h"
+#include "daemon/collect/waited_on.h"
 
 namespace stackd {
 namespace {
 
 constexpr int64_t kHelloTimeoutNs = 5 * kNsPerSecond;
+// For those that have locks which a capture waits for, all together.
+constexpr int64_t kNameOwnersNs = 100 * kNsPerMs;
 constexpr size_t kMaxWaitingForHello = 256;
 // Connections taken before the processes already connected have their turn.
 constexpr int kAcceptsPerTurn = 64;
@@ -187,6 +190,8 @@ struct Collector::State {
   void CloseSilentStrangers();
   std::string NewId(const stackd_hello& hello) const;
   std::shared_ptr<Agent> Find(const std::string& id) const;
+  // Finds, among the connected processes, those that have what threads of the capture wait for.
+  void NameOwnersElsewhere(const Agent& waiter, Capture* capture) const;
   void QueueDumpRequest(OwnDumpRequest request);
   void RunDumpRequests();
 };
@@ -444,6 +449,28 @@ std::shared_ptr<Agent> Collector::State::Find(const std::string& id) const {
   return it == agents.end() ? nullptr : *it;
 }
 
+void Collector::State::NameOwnersElsewhere(const Agent& waiter, Capture* capture) const {
+  const int64_t deadline_ns = MonotonicNs() + kNameOwnersNs;
+  std::vector<std::shared_ptr<Agent>> others;
+  for (FutexWord& word : capture->futexes) {
+    const int32_t tid = HolderOf(word);
+    const bool is_own = std::ranges::find(capture->threads, tid, &ThreadCapture::tid) != capture->threads.end();
+    if (!word.is_shared || tid == 0 || is_own || word.shared_memory == SharedMemory{}) continue;
+    if (others.empty()) {
+      std::lock_guard lock(mutex);
+      others = agents;
+    }
+    for (const auto& other : others) {
+      if (other.get() == &waiter || MonotonicNs() >= deadline_ns) continue;
+      if (!other->HasThreadAndMemory(tid, waiter, word.shared_memory, deadline_ns)) continue;
+      const ProcessDescription process = other->Describe();
+      word.owner_pid = process.pid;
+      word.owner_process_name = process.display_name;
+      break;
+    }
+  }
+}
+
 void Collector::State::QueueDumpRequest(OwnDumpRequest request) {
   std::lock_guard lock(requests_mutex);
   // One waiting request of a process is enough, but that each exception is a crash of its own. A process that has asked too
@@ -541,7 +568,9 @@ std::vector<ProcessDescription> Collector::Processes() const {
 Result<std::shared_ptr<Capture>> Collector::CaptureProcess(const std::string& process_id, const CaptureRequest& request) {
   std::shared_ptr<Agent> agent = state_->Find(process_id);
   if (agent == nullptr) return NotConnected(process_id);
-  return agent->CaptureThreads(request);
+  auto capture = agent->CaptureThreads(request);
+  if (capture) state_->NameOwnersElsewhere(*agent, capture->get());
+  return capture;
 }
 
 void Collector::SayDumpIsRead(const std::string& process_id) {
@@ -566,6 +595,13 @@ Result<std::vector<FutexWord>> Collector::ReadFutexes(const std::string& process
   std::shared_ptr<Agent> agent = state_->Find(process_id);
   if (agent == nullptr) return NotConnected(process_id);
   return agent->ReadFutexes({avmas.begin(), avmas.end()});
+}
+
+Result<std::vector<WaitedFd>> Collector::DescribeFds(const std::string& process_id, std::span<const int32_t> fds,
+                                                     int64_t deadline_ns) const {
+  std::shared_ptr<Agent> agent = state_->Find(process_id);
+  if (agent == nullptr) return NotConnected(process_id);
+  return agent->DescribeFds(fds, deadline_ns);
 }
 
 Result<SigtermSigns> Collector::ReadSigtermSigns(const std::string& process_id) const {

@@ -88,6 +88,9 @@ class Collector {
   // Of the futexes at these addresses, at most 4,096; those that cannot be read are missing. kUnavailable if no memory can
   // be read, or not within 100 ms.
   Result<std::vector<FutexWord>> ReadFutexes(const std::string& process_id, std::span<const uint64_t> avmas) const;
+  // What these fds are, by number. One that the process did not name by the deadline has no name.
+  Result<std::vector<WaitedFd>> DescribeFds(const std::string& process_id, std::span<const int32_t> fds,
+                                            int64_t deadline_ns) const;
   // Whether it was told to end. Takes up to 100 ms where the kernel holds up whoever reads its memory.
   Result<SigtermSigns> ReadSigtermSigns(const std::string& process_id) const;
   // Those registered now.

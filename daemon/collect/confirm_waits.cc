@@ -1,22 +1,11 @@
 #include "daemon/collect/confirm_waits.h"
 
-#include <linux/futex.h>
-
 #include <algorithm>
 
 #include "daemon/collect/waited_on.h"
 
 namespace stackd {
 namespace {
-
-// 0: nobody.
-int32_t HolderOf(const FutexWord& word) {
-  if (word.mutex) return word.mutex->owner_tid;
-  if (word.rwlock) return word.rwlock->writer_tid;
-  if (word.thread_tid != 0) return word.thread_tid;
-  // Of a thread that inherits priority, or is joined.
-  return static_cast<int32_t>(word.value & FUTEX_TID_MASK);
-}
 
 std::unordered_map<int32_t, uint64_t> RunCounts(std::span<const ThreadMotion> motions) {
   std::unordered_map<int32_t, uint64_t> counts;

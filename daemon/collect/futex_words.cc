@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "daemon/module/address_map.h"
+
 namespace stackd {
 namespace {
 
@@ -64,6 +66,20 @@ std::optional<FutexWord> Read(const ProcessFiles& files, RwlockLayout layout, ui
   return word;
 }
 
+// By the maps of this moment, because addresses are used again. What they say counts more than what a lock says of itself.
+void MarkShared(const ProcessFiles& files, std::vector<FutexWord>* words) {
+  if (words->empty()) return;
+  const auto text = files.ReadMaps();
+  if (!text) return;
+  const AddressMap map(ParseMaps(*text));
+  for (FutexWord& word : *words) {
+    const Mapping* mapping = map.Find(word.avma);
+    if (mapping == nullptr) continue;
+    word.is_shared = mapping->shared;
+    if (mapping->shared) word.shared_memory = {mapping->device, mapping->inode};
+  }
+}
+
 }  // namespace
 
 std::vector<FutexWord> ReadFutexWords(const ProcessFiles& files, RwlockLayout layout, std::span<const uint64_t> avmas) {
@@ -77,6 +93,7 @@ std::vector<FutexWord> ReadFutexWords(const ProcessFiles& files, RwlockLayout la
     if (avma % sizeof(uint32_t) != 0) continue;
     if (auto word = Read(files, layout, avma)) words.push_back(*word);
   }
+  MarkShared(files, &words);
   return words;
 }
 

@@ -184,7 +184,8 @@ std::optional<GlibcRwlock> RwlockOf(const RwlockWords& lock, RwlockWord futex) {
   return GlibcRwlock{.reader_count = reader_count,
                      .write_locked = true,
                      .writer_tid = static_cast<int32_t>(lock.current_writer),
-                     .prefers_writers = prefers_writers};
+                     .prefers_writers = prefers_writers,
+                     .is_shared = lock.shared != 0};
 }
 
 // The same words, as they were before 2.25.
@@ -210,7 +211,8 @@ std::optional<GlibcRwlock> OldRwlockOf(const RwlockWords& lock, RwlockWord futex
   return GlibcRwlock{.reader_count = reader_count,
                      .write_locked = write_locked,
                      .writer_tid = static_cast<int32_t>(lock.current_writer),
-                     .prefers_writers = prefers_writers};
+                     .prefers_writers = prefers_writers,
+                     .is_shared = lock.shared != 0};
 }
 
 std::optional<GlibcRwlock> RwlockAround(uint64_t avma, std::span<const uint8_t> memory, size_t offset,
@@ -265,6 +267,7 @@ FutexWord DecodeFutex(uint64_t avma, std::span<const uint8_t> memory, size_t off
     word.mutex.reset();
     word.rwlock.reset();
   }
+  word.is_shared = (word.mutex && (word.mutex->kind & kShared) != 0) || (word.rwlock && word.rwlock->is_shared);
   return word;
 }
 

@@ -56,6 +56,23 @@ bool ProcessFiles::IsSameProcess(const ProcessFiles& other) const {
   return mine.st_dev == theirs.st_dev && mine.st_ino == theirs.st_ino;
 }
 
+// "NSpid:" has a number for each namespace from that of procfs inward.
+bool ProcessFiles::HasOnePid() const {
+  const std::string text = ReadInFolder("status");
+  constexpr std::string_view kKey = "\nNSpid:\t";
+  const size_t at = text.find(kKey);
+  if (at == std::string::npos) return false;
+  const size_t begin = at + kKey.size(), end = text.find('\n', begin);
+  return end != std::string::npos && text.find('\t', begin) > end;
+}
+
+bool ProcessFiles::CountsThreadsAs(const ProcessFiles& other) const {
+  struct stat mine, theirs;
+  if (!folder_.valid() || !other.folder_.valid()) return false;
+  if (fstat(folder_.get(), &mine) != 0 || fstat(other.folder_.get(), &theirs) != 0) return false;
+  return mine.st_dev == theirs.st_dev && HasOnePid() && other.HasOnePid();
+}
+
 Result<std::vector<uint8_t>> ProcessFiles::ReadMemory(uint64_t avma, uint64_t size_bytes) const {
   if (!mem_.valid()) return Error(Code::kFailedPrecondition, "the process could not open its own memory");
   std::vector<uint8_t> bytes(size_bytes);

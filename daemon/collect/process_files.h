@@ -28,6 +28,10 @@ class ProcessFiles {
   // Whether both folders are of one process, by the kernel's word.
   bool IsSameProcess(const ProcessFiles& other) const;
 
+  // Whether a tid means the same thread to both: both see the same procfs, and none is in a PID namespace below the one
+  // that it counts in. False also where that is not known.
+  bool CountsThreadsAs(const ProcessFiles& other) const;
+
   bool has_memory() const { return mem_.valid(); }
   bool has_maps() const { return maps_.valid(); }
 
@@ -51,6 +55,7 @@ class ProcessFiles {
 
  private:
   std::string ReadInFolder(const std::string& path) const;
+  bool HasOnePid() const;
 
   Fd mem_;
   Fd maps_;

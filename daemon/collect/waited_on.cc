@@ -81,6 +81,13 @@ std::optional<uint64_t> WaitedFutex(const SystemCall& call) {
   }
 }
 
+int32_t HolderOf(const FutexWord& word) {
+  if (word.mutex) return word.mutex->owner_tid;
+  if (word.rwlock) return word.rwlock->writer_tid;
+  if (word.thread_tid != 0) return word.thread_tid;
+  return static_cast<int32_t>(word.value & FUTEX_TID_MASK);
+}
+
 std::vector<int32_t> WaitedFds(const SystemCall& call) {
   std::vector<int32_t> fds;
   const uint32_t arguments = FdArguments(call.number);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "daemon/collect/waits.h"
 #include "daemon/ring/system_call.h"
 
 namespace stackd {
@@ -23,5 +24,9 @@ struct FdTable {
   uint32_t fd_count = 0;  // of the array; or the highest fd + 1
 };
 std::optional<FdTable> WaitedFdTable(const SystemCall& call);
+
+// The thread that has the lock at this word, or is joined, by the word alone; 0: none. A word that is no known lock may be
+// a tid: of a thread that inherits priority, or is joined.
+int32_t HolderOf(const FutexWord& word);
 
 }  // namespace stackd

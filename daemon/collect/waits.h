@@ -29,8 +29,17 @@ struct GlibcRwlock {
   bool write_locked = false;  // or about to be
   int32_t writer_tid = 0;     // that holds it; 0: none
   bool prefers_writers = false;
+  bool is_shared = false;  // by processes, as it says itself
 
   bool operator==(const GlibcRwlock&) const = default;
+};
+
+// Memory that processes share, as /proc/PID/maps names it.
+struct SharedMemory {
+  uint64_t device = 0;
+  uint64_t inode = 0;
+
+  bool operator==(const SharedMemory&) const = default;
 };
 
 // One word that threads wait on. Nothing of the memory around it is kept but what is here.
@@ -40,6 +49,11 @@ struct FutexWord {
   std::optional<PthreadMutex> mutex;
   std::optional<GlibcRwlock> rwlock;
   int32_t thread_tid = 0;  // whose control block (glibc's struct pthread) the word lies in; 0: none
+  // The word lies in memory that other processes may have, or its lock says so: a tid in it may be of any PID namespace.
+  bool is_shared = false;
+  SharedMemory shared_memory;      // all zero: not known
+  int32_t owner_pid = 0;           // of another process that has the thread which the word names; 0: not known
+  std::string owner_process_name;  // of that process
 
   bool operator==(const FutexWord&) const = default;
 };

@@ -144,6 +144,35 @@ TEST_F(WaitsTest, EachFutexIsReadOnceWithTheLockThatItIs) {
   EXPECT_THAT(capture->notes, Each(Not(HasSubstr("lock"))));
 }
 
+std::shared_ptr<const ProcessFiles> OwnProcess() {
+  auto files = std::make_shared<ProcessFiles>();
+  std::vector<Fd> own = OwnFiles();
+  EXPECT_TRUE(files->SetMemory(&own[0]) && files->SetMaps(&own[1]) && files->SetFolder(&own[2]));
+  return files;
+}
+
+TEST_F(WaitsTest, AFutexIsSharedWhereItsMemoryIsWhateverItsLockSays) {
+  Connect();
+  constexpr int32_t kSharedKind = 128;
+  const Mutex own{.owner = 3, .kind = kSharedKind};
+  void* pages = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(pages, MAP_FAILED);
+  const auto* shared = new (pages) Mutex{.owner = 3};
+  const auto capture = CaptureOf({FutexWait(&own), FutexWait(shared)});
+  ASSERT_EQ(capture->futexes.size(), 2u);
+  for (const FutexWord& word : capture->futexes) {
+    EXPECT_EQ(word.is_shared, word.avma == reinterpret_cast<uint64_t>(shared));
+    EXPECT_EQ(word.shared_memory.inode != 0, word.is_shared);
+  }
+  munmap(pages, 4096);
+}
+
+TEST(ProcessFiles, AProcessCountsThreadsAsItself) {
+  const auto files = OwnProcess();
+  EXPECT_TRUE(files->CountsThreadsAs(*files));
+  EXPECT_FALSE(files->CountsThreadsAs(ProcessFiles()));
+}
+
 TEST_F(WaitsTest, AFutexInTheControlBlockOfAThreadIsThatThreads) {
   Connect();
   // Where glibc 2.43 has the word that joining waits on, and its last words.
@@ -643,13 +672,6 @@ TEST_F(WaitsTest, FutexesOfAProcessWhoseMemoryCannotBeReadAreUnavailable) {
   hello.flags = 0;
   Connect(hello, {});
   EXPECT_EQ(collector_->ReadFutexes(kId, {}).error().code, Code::kUnavailable);
-}
-
-std::shared_ptr<const ProcessFiles> OwnProcess() {
-  auto files = std::make_shared<ProcessFiles>();
-  std::vector<Fd> own = OwnFiles();
-  EXPECT_TRUE(files->SetMemory(&own[0]) && files->SetMaps(&own[1]) && files->SetFolder(&own[2]));
-  return files;
 }
 
 TEST(MemoryReader, GivesUpReadsThatHangAndLaterAllOfThem) {

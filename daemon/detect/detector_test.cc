@@ -247,7 +247,7 @@ TEST_F(DetectorTest, SamplesKeepADistanceHoweverOftenThreadsSleepAnew) {
 TEST_F(DetectorTest, AStandstillWithSomebodyAtALockIsFoundAfterItsTime) {
   Start();
   FakeProcess& process = AddIdle();
-  process.AddThread(12, CallOf(SYS_read));
+  process.AddReader(12);
   process.AddMutexWait(11, 0xa0, 12);
   Pass(58);
   ASSERT_THAT(found_, IsEmpty());
@@ -263,7 +263,7 @@ TEST_F(DetectorTest, AStandstillWithSomebodyAtALockIsFoundAfterItsTime) {
 TEST_F(DetectorTest, AStandstillOutlastsTheDumpsOfOthers) {
   Start();
   FakeProcess& process = AddIdle();
-  process.AddThread(12, CallOf(SYS_read));
+  process.AddReader(12);
   process.AddMutexWait(11, 0xa0, 12);
   int looks = 0;
   Pass(90, [&] {
@@ -293,22 +293,60 @@ TEST_F(DetectorTest, ALockThatAnotherProcessHasIsNoStandstill) {
 }
 
 TEST_F(DetectorTest, AnIdlePoolWhoseLeaderHoldsALockWhileItWaitsForWorkIsWell) {
-  for (uint32_t call : {SYS_accept4, SYS_epoll_wait, SYS_poll}) {
+  for (const SystemCall& call : {CallOf(SYS_accept4), CallOf(SYS_epoll_wait), CallOf(SYS_poll), CallOf(SYS_mq_timedreceive),
+                                 CallOf(SYS_clock_nanosleep), CallOf(SYS_pause), ReadCall(0), ReadCall(6), ReadCall(9)}) {
     probe_.processes.clear();
     Start();
     FakeProcess& process = AddIdle();
-    process.AddThread(12, CallOf(call));
+    process.fds[6] = {.fd = 6, .name = "anon_inode:inotify"};  // and of 9 nothing is known
+    process.AddThread(12, call);
     process.AddMutexWait(11, 0xa0, 12);
     process.AddMutexWait(13, 0xb0, 11);
     Pass(100);
-    EXPECT_THAT(found_, IsEmpty()) << call;
+    EXPECT_THAT(found_, IsEmpty()) << call.number;
   }
+}
+
+TEST_F(DetectorTest, AnOwnerThatAnotherThreadIsToWakeIsWellWhereWorkMayComeIn) {
+  for (bool gets_work : {true, false}) {
+    probe_.processes.clear();
+    found_.clear();
+    Start();
+    FakeProcess& process = AddIdle();
+    if (!gets_work) process.threads[7].call = CallOf(SYS_pause);
+    process.AddThread(12, FutexCall(0xc0));
+    process.futexes[0xc0] = {.avma = 0xc0};
+    process.AddMutexWait(11, 0xa0, 12);
+    Pass(100);
+    EXPECT_THAT(found_, SizeIs(gets_work ? 0 : 1));
+  }
+}
+
+TEST_F(DetectorTest, AnOwnerThatWaitsInSharedMemoryIsWell) {
+  Start();
+  FakeProcess& process = AddIdle();
+  process.threads[7].call = CallOf(SYS_pause);
+  process.AddThread(12, FutexCall(0xc0, FUTEX_WAIT));
+  process.futexes[0xc0] = {.avma = 0xc0, .is_shared = true};
+  process.AddMutexWait(11, 0xa0, 12);
+  Pass(100);
+  EXPECT_THAT(found_, IsEmpty());
+}
+
+TEST_F(DetectorTest, AThreadThatWouldHoldALockOfSharedMemoryIsInNoCircle) {
+  Start();
+  FakeProcess& process = AddIdle();
+  process.AddMutexWait(11, 0xa0, 11, /*kind=*/128);
+  process.AddMutexWait(12, 0xb0, 13, /*kind=*/128);
+  process.AddMutexWait(13, 0xc0, 12, /*kind=*/128);
+  Pass(100);
+  EXPECT_THAT(found_, IsEmpty());
 }
 
 TEST_F(DetectorTest, AProcessInWhichOneThreadRunsNowAndThenMakesProgress) {
   Start();
   FakeProcess& process = AddIdle();
-  process.AddThread(12, CallOf(SYS_read));
+  process.AddReader(12);
   process.AddMutexWait(11, 0xa0, 12);
   int looks = 0;
   Pass(300, [&] {
@@ -320,7 +358,7 @@ TEST_F(DetectorTest, AProcessInWhichOneThreadRunsNowAndThenMakesProgress) {
 TEST_F(DetectorTest, AThreadThatWantsToRunAndGetsNoCoreIsNoStandstill) {
   Start();
   FakeProcess& process = AddIdle();
-  process.AddThread(12, CallOf(SYS_read));
+  process.AddReader(12);
   process.AddThread(13, CallOf(SYS_read));
   process.AddMutexWait(11, 0xa0, 12);
   Pass(20);
@@ -335,7 +373,7 @@ TEST_F(DetectorTest, AProcessThatIsStoppedOrFrozenIsNotToBlame) {
     probe_.processes.clear();
     Start();
     FakeProcess& process = AddIdle();
-    process.AddThread(12, CallOf(SYS_read));
+    process.AddReader(12);
     process.AddMutexWait(11, 0xa0, 12);
     process.heartbeats = {{.name = "loop", .tid = 7, .limit_ns = 5 * kNsPerSecond, .beats = 3}};
     Pass(3, [&] { ++process.heartbeats[0].beats; });

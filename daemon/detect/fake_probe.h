@@ -22,6 +22,12 @@ inline SystemCall FutexCall(uint64_t avma, uint64_t operation = FUTEX_WAIT_PRIVA
 
 inline SystemCall CallOf(uint32_t number) { return {.number = number}; }
 
+inline SystemCall ReadCall(int32_t fd) {
+  SystemCall call{.number = SYS_read, .known_arguments = 1};
+  call.arguments[0] = static_cast<uint64_t>(fd);
+  return call;
+}
+
 struct FakeThread {
   ThreadMotion motion;
   std::optional<SystemCall> call;  // nullopt: it runs, and a sample does not see it
@@ -36,6 +42,7 @@ struct FakeProcess {
   ProcessDescription description;
   std::map<int32_t, FakeThread> threads;
   std::map<uint64_t, FutexWord> futexes;
+  std::map<int32_t, WaitedFd> fds;
   std::vector<Heartbeat> heartbeats;
   SigtermSigns sigterm = {.taken_count = 0};
   char state = 'S';
@@ -54,7 +61,10 @@ struct FakeProcess {
   // `waiter` waits for the mutex, which `owner` has.
   void AddMutexWait(int32_t waiter, uint64_t avma, int32_t owner, int32_t kind = 0) {
     AddThread(waiter, FutexCall(avma));
-    futexes[avma] = {.avma = avma, .value = 2, .mutex = PthreadMutex{.owner_tid = owner, .users = 1, .kind = kind}};
+    futexes[avma] = {.avma = avma,
+                     .value = 2,
+                     .mutex = PthreadMutex{.owner_tid = owner, .users = 1, .kind = kind},
+                     .is_shared = (kind & 128) != 0};
   }
   // The same, of a thread that is there.
   void MoveToMutex(int32_t waiter, uint64_t avma, int32_t owner) {
@@ -62,6 +72,11 @@ struct FakeProcess {
     AddMutexWait(waiter, avma, owner);
     threads[waiter].motion = motion;
     threads[waiter].Run();
+  }
+  // `owner` waits for an answer from elsewhere.
+  void AddReader(int32_t owner, int32_t fd = 5) {
+    AddThread(owner, ReadCall(fd));
+    fds[fd] = {.fd = fd, .name = "tcp 10.0.0.1:4711 -> 10.0.0.2:5432"};
   }
   // What a dump does to it.
   void AnswerCapture() {
@@ -113,6 +128,14 @@ class FakeProbe final : public ProcessProbe {
     for (uint64_t avma : avmas) {
       const auto futex = processes.at(id).futexes.find(avma);
       if (futex != processes.at(id).futexes.end()) result.push_back(futex->second);
+    }
+    return result;
+  }
+  Result<std::vector<WaitedFd>> DescribeFds(const std::string& id, std::span<const int32_t> fds, int64_t) override {
+    std::vector<WaitedFd> result;
+    for (int32_t fd : fds) {
+      const auto known = processes.at(id).fds.find(fd);
+      result.push_back(known == processes.at(id).fds.end() ? WaitedFd{.fd = fd} : known->second);
     }
     return result;
   }

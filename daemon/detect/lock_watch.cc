@@ -16,13 +16,13 @@ namespace {
 constexpr int64_t kConfirmNs = kNsPerSecond;
 constexpr int kOperation = 1;
 constexpr int kTimeout = 3;
-constexpr int32_t kSharedByProcesses = 128;  // in __kind
 
 bool HasTimeLimit(const SystemCall& call) { return call.knows(kTimeout) && call.arguments[kTimeout] != 0; }
 
-// An owner in another process is nobody's hang that can be told from here.
+// An owner that may be in another process is no hang that can be told from here.
 std::optional<LockWait> LockWaitOf(int32_t tid, const SystemCall& call, const FutexWord& futex,
                                    const std::set<int32_t>& tids) {
+  if (futex.is_shared) return std::nullopt;
   const auto held_by = [&](int32_t owner, uint64_t lock) {
     return LockWait{tid, lock, owner, owner != 0 && !tids.contains(owner)};
   };
@@ -33,8 +33,7 @@ std::optional<LockWait> LockWaitOf(int32_t tid, const SystemCall& call, const Fu
     if (owner != 0 && (is_private || tids.contains(owner))) return held_by(owner, futex.avma);
   } else if (futex.mutex) {
     const PthreadMutex& mutex = *futex.mutex;
-    const bool may_be_elsewhere = (mutex.kind & kSharedByProcesses) != 0 || !is_private;
-    if (mutex.owner_tid != 0 && (!may_be_elsewhere || tids.contains(mutex.owner_tid))) {
+    if (mutex.owner_tid != 0 && (is_private || tids.contains(mutex.owner_tid))) {
       return held_by(mutex.owner_tid, futex.avma - mutex.futex_offset);
     }
   } else if (futex.rwlock) {
@@ -71,6 +70,7 @@ LockView ViewLocks(const ThreadWatch& threads, std::span<const FutexWord> futexe
     if (!avma || HasTimeLimit(call)) continue;
     const auto futex = by_avma.find(*avma);
     if (futex == by_avma.end()) continue;
+    if (futex->second->is_shared) view.shared_waiters.insert(tid);
     if (auto edge = EdgeOf(tid, call, *futex->second, tids)) view.edges.push_back(*edge);
     if (auto lock = LockWaitOf(tid, call, *futex->second, tids)) view.locks.push_back(*lock);
   }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,8 +25,9 @@ struct LockWait {
 
 // Who waits for whom, without end: waits that the program limited are left out, since they end by themselves.
 struct LockView {
-  std::vector<WaitEdge> edges;  // joins as well
-  std::vector<LockWait> locks;  // joins are none
+  std::vector<WaitEdge> edges;       // joins as well
+  std::vector<LockWait> locks;       // joins are none
+  std::set<int32_t> shared_waiters;  // that sleep on words which other processes may have
 };
 
 // Of the threads that sleep. `futexes`: what ReadFutexes gave for the addresses of FutexesOf.

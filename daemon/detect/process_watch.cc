@@ -88,12 +88,10 @@ std::string InWords(const LockWait& lock) {
   return text + Thread(lock.owner_tid) + (lock.owner_is_gone ? ", which has ended, held" : " holds");
 }
 
-// The owner of a lock that waits for events may be one of leader and followers: the others wait until it has one.
-bool AwaitsEvents(const ThreadWatch::Thread& thread) {
-  static const std::set<uint32_t> kCalls = {SYS_accept,       SYS_accept4,         SYS_epoll_wait,     SYS_epoll_pwait,
-                                            SYS_poll,         SYS_ppoll,           SYS_select,         SYS_pselect6,
-                                            SYS_io_getevents, SYS_rt_sigtimedwait, SYS_io_uring_enter, SYS_epoll_pwait2};
-  return thread.wait && thread.wait->call && kCalls.contains(thread.wait->call->number);
+// It waits for a signal handler, and those hardly bring work.
+bool IsInPause(const ThreadWatch::Thread& thread) {
+  return thread.wait && thread.wait->call &&
+         (thread.wait->call->number == SYS_pause || thread.wait->call->number == SYS_rt_sigsuspend);
 }
 
 bool HaveRun(std::span<const ThreadMotion> before, std::span<const ThreadMotion> after) {
@@ -103,16 +101,15 @@ bool HaveRun(std::span<const ThreadMotion> before, std::span<const ThreadMotion>
   return !std::ranges::equal(before, after, is_same);
 }
 
-// The last lock of the chain of owners that begins with `lock`; nullptr if who has it only waits for events.
-const LockWait* EndOfChain(const LockWait* lock, const LockView& view, const ThreadWatch& threads) {
+// The last lock of the chain of owners that begins with `lock`.
+const LockWait& EndOfChain(const LockWait& lock, const LockView& view) {
+  const LockWait* last = &lock;
   for (size_t steps = 0; steps <= view.locks.size(); ++steps) {
-    const auto owner = threads.threads().find(lock->owner_tid);
-    if (owner == threads.threads().end()) return lock;
-    const auto next = std::ranges::find(view.locks, lock->owner_tid, &LockWait::waiter_tid);
-    if (next == view.locks.end()) return AwaitsEvents(owner->second) ? nullptr : lock;
-    lock = &*next;
+    const auto next = std::ranges::find(view.locks, last->owner_tid, &LockWait::waiter_tid);
+    if (next == view.locks.end()) break;
+    last = &*next;
   }
-  return lock;
+  return *last;
 }
 
 }  // namespace
@@ -408,6 +405,43 @@ void ProcessWatch::SuspectSpin(const LockView& view, int64_t now_ns) {
   Suspect(std::move(hang), "spin " + std::to_string(spin->tid), RuleTrigger::kSpin, now_ns);
 }
 
+std::optional<std::map<int32_t, WaitEnd>> ProcessWatch::WaitEnds(const LockView& view) {
+  std::vector<int32_t> numbers;
+  for (const auto& [tid, thread] : threads_.threads()) {
+    const int32_t fd = thread.wait && thread.wait->call ? DecidingFd(*thread.wait->call) : -1;
+    if (fd >= 0) numbers.push_back(fd);
+  }
+  std::vector<WaitedFd> fds;
+  if (!numbers.empty()) {
+    auto described = probe_->DescribeFds(description_.id, numbers, kSampleTimeoutNs);
+    if (!described) return std::nullopt;
+    fds = std::move(*described);
+  }
+  std::map<int32_t, WaitEnd> ends;
+  for (const auto& [tid, thread] : threads_.threads()) {
+    if (!thread.wait) continue;
+    // One that is in no call waits for a page.
+    const WaitEnd end = thread.wait->call ? WaitEndOf(*thread.wait->call, fds) : WaitEnd::kOwed;
+    ends.emplace(tid, view.shared_waiters.contains(tid) ? WaitEnd::kOutside : end);
+  }
+  return ends;
+}
+
+const LockWait* ProcessWatch::FindStuck(const LockView& view, const std::map<int32_t, WaitEnd>& ends) const {
+  // Work from outside may come through such a thread, and reach the one that has the lock.
+  const bool gets_work = std::ranges::any_of(ends, [this](const auto& end) {
+    return end.second == WaitEnd::kOutside && !IsInPause(threads_.threads().at(end.first));
+  });
+  for (const LockWait& lock : view.locks) {
+    const LockWait& last = EndOfChain(lock, view);
+    const auto end = ends.find(last.owner_tid);
+    const bool is_circle = std::ranges::find(view.locks, last.owner_tid, &LockWait::waiter_tid) != view.locks.end();
+    if (end == ends.end() || end->second == WaitEnd::kOwed || is_circle) return &last;
+    if (end->second == WaitEnd::kInside && !gets_work) return &last;
+  }
+  return nullptr;
+}
+
 void ProcessWatch::SuspectStandstill(const LockView& view, int64_t now_ns) {
   if (standstill_is_judged_ || !StandsStill(now_ns)) return;
   const auto sleeps = [this](const auto& entry) {
@@ -418,11 +452,13 @@ void ProcessWatch::SuspectStandstill(const LockView& view, int64_t now_ns) {
   // Until some thread runs, the answer stays.
   standstill_is_judged_ = true;
   if (!known_deadlocks_.empty()) return;
-  const LockWait* found = nullptr;
-  for (const LockWait& lock : view.locks) {
-    found = EndOfChain(&lock, view, threads_);
-    if (found != nullptr) break;
+  if (view.locks.empty()) return;
+  const auto ends = WaitEnds(view);
+  if (!ends) {
+    standstill_is_judged_ = false;
+    return;
   }
+  const LockWait* found = FindStuck(view, *ends);
   if (found == nullptr) return;
   const Frozen frozen = IsStopped(0) ? Frozen::kYes : AskWhetherFrozen(now_ns, [] { return true; });
   if (frozen == Frozen::kYes) {

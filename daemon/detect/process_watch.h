@@ -7,9 +7,11 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "daemon/analyze/wait_end.h"
 #include "daemon/collect/capture.h"
 #include "daemon/detect/heartbeat_watch.h"
 #include "daemon/detect/lock_watch.h"
@@ -86,6 +88,10 @@ class ProcessWatch {
   void SuspectSpin(const LockView& view, int64_t now_ns);
   void SuspectStandstill(const LockView& view, int64_t now_ns);
   bool StandsStill(int64_t now_ns) const;
+  // What ends the wait of each thread that sleeps; nullopt if that cannot be known now.
+  std::optional<std::map<int32_t, WaitEnd>> WaitEnds(const LockView& view);
+  // The lock whose owner should have done something by now; nullptr if there is none.
+  const LockWait* FindStuck(const LockView& view, const std::map<int32_t, WaitEnd>& ends) const;
   int64_t NextThreadsLookNs(int64_t now_ns, int64_t cost_ns, int64_t stretch) const;
   bool IsStopped(int32_t tid) const;
   // Whether not even the agent's helper runs. One question in a look.

@@ -30,6 +30,7 @@ std::optional<Mapping> ParseLine(std::string_view line) {
   mapping.readable = line[0] == 'r';
   mapping.writable = line[1] == 'w';
   mapping.executable = line[2] == 'x';
+  mapping.shared = line[3] == 's';
   line.remove_prefix(5);
   if (!TakeNumber(line, 16, ' ', mapping.file_offset) || !TakeNumber(line, 16, ':', major) ||
       !TakeNumber(line, 16, ' ', minor)) {

@@ -31,6 +31,8 @@ struct Mapping {
   std::shared_ptr<const Module> module;
   // Valid if module: avma - svma.
   uint64_t bias = 0;
+  // Writes go to what is mapped, and other processes may have that as well (MAP_SHARED).
+  bool shared = false;
 };
 
 // Immutable after construction, so one map serves all threads of a dump, and dumps until the process maps something new.

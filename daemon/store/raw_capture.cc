@@ -265,6 +265,9 @@ void SerializeFutex(const FutexWord& futex, store::RawFutex* raw) {
   raw->set_avma(futex.avma);
   raw->set_value(futex.value);
   raw->set_thread_tid(futex.thread_tid);
+  raw->set_is_shared(futex.is_shared);
+  raw->set_owner_pid(futex.owner_pid);
+  raw->set_owner_process_name(futex.owner_process_name);
   if (futex.mutex) {
     raw->mutable_mutex()->set_futex_offset(futex.mutex->futex_offset);
     raw->mutable_mutex()->set_owner_tid(futex.mutex->owner_tid);
@@ -283,7 +286,12 @@ void SerializeFutex(const FutexWord& futex, store::RawFutex* raw) {
 }
 
 FutexWord ParseFutex(const store::RawFutex& raw) {
-  FutexWord futex{.avma = raw.avma(), .value = raw.value(), .thread_tid = raw.thread_tid()};
+  FutexWord futex{.avma = raw.avma(),
+                  .value = raw.value(),
+                  .thread_tid = raw.thread_tid(),
+                  .is_shared = raw.is_shared(),
+                  .owner_pid = raw.owner_pid(),
+                  .owner_process_name = raw.owner_process_name()};
   if (raw.has_mutex()) {
     futex.mutex = PthreadMutex{.futex_offset = raw.mutex().futex_offset(),
                                .owner_tid = raw.mutex().owner_tid(),

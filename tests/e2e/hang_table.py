@@ -8,6 +8,7 @@ import dataclasses
 
 HANG, SUSPICIOUS, HARMLESS = "HANG", "SUSPICIOUS", "HARMLESS"
 KNOWN, NONE, NOT_RECORDED, GONE, NOT_KNOWN = "KNOWN", "NONE", "NOT_RECORDED", "GONE", "NOT_KNOWN"
+OTHER_PROCESS = "OTHER_PROCESS"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,6 +192,9 @@ CPP_VICTIMS = [
     # Nothing records who is to set a future: that it is a task of the same pool is a suspicion.
     Victim("hang_cpp", "starved_pool", {f"worker-{i}": Wait("FUTURE") for i in range(3)},
            (Finding("STARVED_POOL", "HANG|SUSPICIOUS", threads=("worker-0", "worker-1", "worker-2"), says=("WorkerLoop",)),)),
+    # No pool: two plain threads.
+    Victim("hang_cpp", "two_futures", {"first": Wait("FUTURE"), "second": Wait("FUTURE")},
+           (Finding("NOBODY_TO_WAKE", SUSPICIOUS, threads=("first", "second"), says=("as far as can be seen",)),)),
     Victim("hang_cpp", "atomic_wait", {"atomic": Wait("ATOMIC", NONE, place="state")}),
     Victim("hang_cpp", "latch", {"latch": Wait("ATOMIC", NONE, place="two")}),
     Victim("hang_cpp", "semaphore", {"semaphore": Wait("ATOMIC|SEMAPHORE", NONE, place="tickets")}),
@@ -224,13 +228,36 @@ RUST_VICTIMS = [
            (Finding("OWNER_UNKNOWN", SUSPICIOUS, threads=("there",), says=("parking_lot",)),)),
 ]
 
+# A tid in shared memory may be another process's, of any PID namespace.
+def in_shared_memory(says, *waiters, kind="MUTEX"):
+    waits = {name: Wait(kind, OTHER_PROCESS, says=says) for name in waiters}
+    return waits, (Finding("OWNER_UNKNOWN", SUSPICIOUS, threads=waiters, says=(says,)),)
+
+
+IN_CHILD = r"held by thread \d+ of hang_shared \(pid \d+\)"
+OF_THIS_PROCESS = "of this process, or one with the same number in another PID namespace"
+SHARED_VICTIMS = [
+    Victim("hang_shared", "held_by_child", *in_shared_memory(IN_CHILD, "waiter-1", "waiter-2"), then="beside_child"),
+    Victim("hang_shared", "child_ended_with_it", *in_shared_memory("of another process, perhaps .* that has ended",
+                                                                   "waiter-1", "waiter-2")),
+    Victim("hang_shared", "private_kind_held_by_child", *in_shared_memory(IN_CHILD, "waiter-1", "waiter-2"), then="beside_child"),
+    Victim("hang_shared", "rwlock_held_by_child", *in_shared_memory(IN_CHILD, "reader", kind="RWLOCK_READ"),
+           then="beside_child"),
+    Victim("hang_shared", "held_by_own_thread", *in_shared_memory(OF_THIS_PROCESS, "waiter-1", "waiter-2")),
+    Victim("hang_shared", "circle", {name: Wait("MUTEX", OTHER_PROCESS, says=OF_THIS_PROCESS)
+                                     for name in ("orders-first", "stock-first")},
+           tuple(Finding("OWNER_UNKNOWN", SUSPICIOUS, threads=(name,)) for name in ("orders-first", "stock-first"))),
+    Victim("hang_shared", "self_in_own_memory", {"selfish": Wait("MUTEX", KNOWN, by="selfish", place="own_locks")},
+           (Finding("SELF_DEADLOCK", HANG, threads=("selfish",)),)),
+]
+
 # Look like others that work, in one dump. Two tell: see diff_test.py.
 CPU_VICTIMS = [
     Victim("hang_cpu", "spin_on_atomic", {"waiter": Wait("MUTEX", KNOWN, by="spinner", place="accounts_lock")}),
     Victim("hang_cpu", "livelock", {}),
 ]
 
-VICTIMS = MUTEX_VICTIMS + SYNC_VICTIMS + KERNEL_VICTIMS + CPP_VICTIMS + RUST_VICTIMS + CPU_VICTIMS
+VICTIMS = MUTEX_VICTIMS + SYNC_VICTIMS + KERNEL_VICTIMS + SHARED_VICTIMS + CPP_VICTIMS + RUST_VICTIMS + CPU_VICTIMS
 
 PARKED = Wait("CONDITION_VARIABLE", NONE)
 
@@ -253,6 +280,10 @@ IDLE = [
     Victim("idle", "busy", {}, then="throttled"),
     Victim("idle", "in_debugger", {}, then="stopped_by_debugger"),
     Victim("hang_cpp", "idle_pool", {f"worker-{i}": PARKED for i in range(4)}),
+    *(Victim("hang_cpp", mode, {"parked-1": Wait("FUTURE"), "parked-2": Wait("FUTURE")})
+      for mode in ("gate_and_sigwait", "gate_and_sleep")),
+    Victim("hang_cpp", "gate_of_async_and_sigwait", {}),
+    Victim("hang_cpp", "own_gates_and_sigwait", {"parked": Wait("FUTURE")}),
     Victim("hang_rust", "idle_workers",
            {"worker-1": PARKED, "worker-2": PARKED, "receiver": Wait("CONDITION_VARIABLE|FUTEX|ATOMIC"),
             "parked": Wait("CONDITION_VARIABLE|FUTEX|ATOMIC")}),

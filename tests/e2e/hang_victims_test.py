@@ -145,6 +145,8 @@ class HangVictimsTest(StackdTest):
         else:
             pid = process.pid
         self.daemon.await_process(pid)
+        if victim.then == "beside_child":
+            self.daemon.await_process(int(re.search(rb"child (\d+)", process.output).group(1)))
         if victim.then == "stopped":
             process.signal(signal.SIGSTOP)
             self.addCleanup(process.signal, signal.SIGCONT)

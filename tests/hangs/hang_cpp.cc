@@ -1,4 +1,7 @@
 // What C++ has: futures, pools, atomic waits and what is built on them, static variables, its own mutexes.
+#include <signal.h>
+
+#include <array>
 #include <atomic>
 #include <barrier>
 #include <condition_variable>
@@ -152,6 +155,76 @@ void IdlePool() {
   pool.AwaitAllBlocked();
 }
 
+// --- threads that wait for the end of the program: no pool, and nothing is wrong ---
+
+std::promise<void> stop;
+std::shared_future<void> stopped = stop.get_future().share();
+
+// As programs that take their signals in main() and end cleanly.
+VICTIM_NOINLINE void AwaitSignal() {
+  sigset_t signals;
+  sigfillset(&signals);
+  hang_ready();
+  for (int number = 0; number != SIGTERM;) sigwait(&signals, &number);
+  stop.set_value();
+  _exit(0);
+}
+
+void BlockSignals() {
+  sigset_t signals;
+  sigfillset(&signals);
+  pthread_sigmask(SIG_SETMASK, &signals, nullptr);
+}
+
+void GateAndSigwait() {
+  BlockSignals();
+  for (const char* name : {"parked-1", "parked-2"}) BlockedThread(name, [] { stopped.wait(); });
+  AwaitSignal();
+}
+
+void GateAndSleep() {
+  for (const char* name : {"parked-1", "parked-2", "parked-3"}) BlockedThread(name, [] { stopped.wait(); });
+  hang_ready();
+  hang_sleep();
+}
+
+void GateOfAsyncAndSigwait() {
+  BlockSignals();
+  static std::vector<std::future<void>> parked;
+  static std::atomic<pid_t> tid;
+  for (int i = 0; i < 2; ++i) {
+    tid = 0;
+    parked.push_back(std::async(std::launch::async, [] {
+      tid = victim_tid();
+      stopped.wait();
+    }));
+    while (tid == 0) usleep(50);
+    victim_await_syscall(tid, SYS_futex);
+  }
+  AwaitSignal();
+}
+
+// Each waits for the order to end that is its own.
+void OwnGatesAndSigwait() {
+  BlockSignals();
+  static std::array<std::promise<void>, 3> orders;
+  for (auto& order : orders) BlockedThread("parked", [&order] { order.get_future().wait(); });
+  AwaitSignal();
+}
+
+// Hung, and no pool either: each is to set what the other waits for.
+void TwoFutures() {
+  static std::promise<void> first, second;
+  BlockedThread("first", [] {
+    second.get_future().wait();
+    first.set_value();
+  });
+  BlockedThread("second", [] {
+    first.get_future().wait();
+    second.set_value();
+  });
+}
+
 // --- atomic waits ---
 
 void AtomicWait() {
@@ -228,13 +301,18 @@ constexpr hang_mode kModes[] = {
     {"barrier", Barrier},
     {"call_once_recursion", CallOnceRecursion},
     {"future_never_set", FutureNeverSet},
+    {"gate_and_sigwait", GateAndSigwait},
+    {"gate_and_sleep", GateAndSleep},
+    {"gate_of_async_and_sigwait", GateOfAsyncAndSigwait},
     {"idle_pool", IdlePool},
     {"latch", Latch},
+    {"own_gates_and_sigwait", OwnGatesAndSigwait},
     {"semaphore", Semaphore},
     {"shared_mutex_cycle", SharedMutexCycle},
     {"starved_pool", StarvedPool},
     {"static_variables_cycle", StaticVariablesCycle},
     {"transfer_cycle", TransferCycle},
+    {"two_futures", TwoFutures},
 };
 
 }  // namespace
