@@ -19,6 +19,8 @@ HERE = pathlib.Path(__file__).parent
 INCLUDE = HERE.parents[1] / "agent/include"
 TABLE = HERE / "abi.txt"
 HEADERS = ("ring_abi.h", "spool.h", "wire.h", "agent.h")
+# The headers' own assertions would end it before this test can say what to do.
+GCC = ("gcc", "-std=c11", "-D_Static_assert(a,b)=_Static_assert(1,b)", f"-I{INCLUDE}")
 MAY_GO = re.compile(r"\.(pad|reserved)\w* ")
 
 # Run by gdb, which has the types from the debug information of an object file.
@@ -56,12 +58,11 @@ def current_table():
         source, compiled, script = (pathlib.Path(folder) / name for name in ("abi.c", "abi.o", "list.py"))
         source.write_text("".join(f'#include "stackd/{header}"\n' for header in HEADERS) +
                           "".join(f"long long value_of_{name} = (long long)({name});\n" for name in numbers))
-        # The headers' own assertions would end this before it can say what to do.
-        run("gcc", "-std=c11", "-g", "-fno-eliminate-unused-debug-types", "-D_Static_assert(a,b)=_Static_assert(1,b)", f"-I{INCLUDE}", "-c", source, "-o", compiled)
+        run(*GCC, "-g", "-fno-eliminate-unused-debug-types", "-c", source, "-o", compiled)
         script.write_text(LIST_TYPES.format(structs=structs, enums=enums, constants=numbers))
         lines = run("gdb", "-nx", "-batch", "-x", script, compiled).splitlines()
         # gcc's own list of the functions that are declared, in its own words.
-        run("gcc", "-std=c11", f"-I{INCLUDE}", "-fsyntax-only", "-aux-info", f"{folder}/functions", source)
+        run(*GCC, "-fsyntax-only", "-aux-info", f"{folder}/functions", source)
         functions = re.findall(r"stackd/agent\.h:\d+:\w+ \*/ extern (.+);", pathlib.Path(folder, "functions").read_text())
     lines += [f"constant {name} is {value}" for name, value in strings]
     return lines + [f"function {function}" for function in functions]
