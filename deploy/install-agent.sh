@@ -2,6 +2,7 @@
 # Builds the agent and installs what C and C++ programs need of it below PREFIX (/usr/local, say):
 #
 #   deploy/install-agent.sh PREFIX
+#   deploy/install-agent.sh --no-build PREFIX      takes what is in bazel-bin
 #
 #   lib/libstackd_agent.so, lib/libstackd_agent.a     by LD_PRELOAD or linked; linked into the program
 #   lib/libstackd_java.so                             -agentpath of a Java VM
@@ -34,8 +35,13 @@ fill_in() {
 }
 
 main() {
+  local no_build=
+  if [[ ${1-} == --no-build ]]; then
+    no_build=1
+    shift
+  fi
   if (($# != 1)) || [[ $1 == -* ]]; then
-    sed -n '2,11s/^# \{0,1\}//p' "$0"
+    sed -n '2,12s/^# \{0,1\}//p' "$0"
     [[ ${1-} == -h || ${1-} == --help ]]
     return
   fi
@@ -44,7 +50,7 @@ main() {
   prefix=$(cd "$1" && pwd)
   VERSION=$(sed -n 's/.*kVersion\[\] = "\(.*\)".*/\1/p' "$ROOT/daemon/config/version.h")
 
-  (cd "$ROOT" && bazel build -c opt //agent:libstackd_agent.so //agent:libstackd_java.so //agent:stackd_agent //agent:handler)
+  [[ -n $no_build ]] || (cd "$ROOT" && bazel build -c opt //agent:libstackd_agent.so //agent:libstackd_java.so //agent:stackd_agent //agent:handler)
   install -d "$prefix"/{include/stackd,lib/pkgconfig,lib/cmake/stackd}
   install -m 755 "$bin/libstackd_agent.so" "$bin/libstackd_java.so" "$prefix/lib/"
   join_archives "$prefix/lib/libstackd_agent.a" "$bin/libstackd_agent.a" "$bin/libhandler.a"

@@ -43,6 +43,7 @@ TEST_PACKAGES=(
   cmake make musl-tools
   umoci skopeo runc crun # the image: deploy/image/build.sh; and pods of it
   prometheus python3-yaml patchelf
+  debootstrap go-md2man dpkg-dev openssl # the release: deploy/release/build.sh; and a bare Debian to install it on
 )
 
 # Linters. The formatters and the others come from elsewhere, in pinned releases: install_dev_tools.
@@ -352,6 +353,24 @@ fetch_old_glibc() {
   rm -rf "$temporary"
 }
 
+# A Debian 12 with nothing installed, which the packages of a release are installed on. It takes a minute and a half.
+fetch_bare_debian() {
+  local file="${CACHE_BIN%/bin}/debian-12.tar" temporary mirror
+  if [[ -e $file || $EUID -ne 0 ]]; then return; fi
+  say "install-deps: fetching a bare Debian 12 into $file"
+  temporary=$(mktemp -d)
+  # shellcheck disable=SC2016 # $(SITE) is apt's
+  mirror=$(apt-get indextargets --format '$(SITE)' 'Identifier: Packages' | awk '/\/debian\/*$/ && !n++')
+  if [[ -n $mirror ]] && debootstrap --variant=minbase bookworm "$temporary/root" "$mirror" >"$temporary/log" 2>&1; then
+    rm -rf "$temporary"/root/var/{cache/apt/archives,lib/apt/lists}/*
+    tar -C "$temporary/root" -cf "$temporary/tar" . && mkdir -p "${file%/*}" && mv "$temporary/tar" "$file"
+  else
+    tail -n 3 "$temporary/log" >&2 || true
+    say "install-deps: it could not be fetched; the test that needs it is skipped"
+  fi
+  rm -rf "$temporary"
+}
+
 # A validator of the bill of materials, and a linker that knows which symbols each release of glibc had.
 IMAGE_TOOLS=(spdx-tools==0.8.3 ziglang==0.13.0)
 install_image_tools() {
@@ -465,6 +484,7 @@ main() {
     fetch_source nodejs "${NODE_FOLDERS[@]}"
     fetch_java_vms
     fetch_old_glibc
+    fetch_bare_debian
     install_image_tools
     fetch_sid_runtimes
   fi

@@ -11,7 +11,7 @@ shift || true
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir "$folder/agent"
-cp -r "$here"/{Cargo.toml,build.rs,README.md,src} "$folder/"
+cp -r "$here"/{Cargo.toml,Cargo.lock,build.rs,README.md,src} "$folder/"
 cp -r "$here"/../{sys,ring,maps,runtimes,capture,signals,dump,crash,helper,install,include} "$folder/agent/"
 cd "$folder"
 cargo package --allow-dirty --quiet "$@"
