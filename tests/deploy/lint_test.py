@@ -6,6 +6,8 @@ import subprocess
 import tempfile
 import unittest
 
+import pytest
+
 from harness import ROOT
 
 DEV = ROOT / "tests/dev"
@@ -17,6 +19,7 @@ def run(*arguments, folder=ROOT):
                           timeout=LIMIT_S, check=False)
 
 
+@pytest.mark.xdist_group("lint")
 class LintTest(unittest.TestCase):
 
     def judge(self, *arguments):
@@ -41,6 +44,7 @@ class LintTest(unittest.TestCase):
         self.judge("lint", "--quick")
 
 
+@pytest.mark.xdist_group("lint")
 class FindsTest(unittest.TestCase):
     """In a tree with one fault of each kind, each tool finds its own."""
 

@@ -13,6 +13,8 @@ import time
 import unittest
 import zipfile
 
+import pytest
+
 from harness import ROOT
 
 BUILD = ROOT / "deploy/release/build.sh"
@@ -66,7 +68,9 @@ def why_not():
 
 
 @unittest.skipIf(why_not(), why_not())
+@pytest.mark.xdist_group("packages")  # one worker builds for all cases
 class ReleaseTest(unittest.TestCase):
+    limit_s = 900
 
     @classmethod
     def setUpClass(cls):
@@ -173,8 +177,8 @@ class ReleaseTest(unittest.TestCase):
 
         # A crash, and an upgrade to the same version; then nothing is left of it.
         said = script(START + "until_said PROCESS stackctl ps\n"
-                      "LD_PRELOAD=libstackd_agent.so bash -c 'kill -SEGV $$' || true\nuntil_said SIGSEGV stackctl list --crashes\n" +
-                      INSTALL)
+                      "LD_PRELOAD=libstackd_agent.so bash -c 'kill -SEGV $$' || true\nuntil_said SIGSEGV stackctl list --crashes\n"
+                      "dpkg --install ./release/*.deb")
         self.assertIn("Setting up stackd", said)
         script("apt-get purge -y stackd stackctl libstackd-agent")
         for gone in ("usr/bin/stackd", "etc/default/stackd", "usr/lib/libstackd_agent.so", "var/lib/stackd"):

@@ -12,7 +12,6 @@ import re
 import shutil
 import signal
 import struct
-import subprocess
 import sys
 import unittest
 

@@ -1,7 +1,6 @@
 """One program as distributions ship it: stripped, its debug information elsewhere. With binutils, as packages do it."""
 
 import os
-import pathlib
 import re
 import shutil
 import subprocess
