@@ -50,6 +50,7 @@ class FindsTest(unittest.TestCase):
 
     FAULTS = {
         "clang-format": ("a.c", "int  main( void ){return 0;}\n"),
+        "buildifier": ("BUILD", "cc_test(deps=[], name='a')\n"),
         "gofmt": ("a.go", "package a\nfunc  a() {}\n"),
         "rustfmt": ("a.rs", "fn  a( ) {}\n"),
         "ruff": ("a.py", "import os\n"),
