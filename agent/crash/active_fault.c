@@ -93,6 +93,14 @@ struct stackd_active_fault* stackd_active_fault_around(uint32_t tid, uint64_t rs
   return outermost;
 }
 
+bool stackd_active_fault_may_be_around(uint64_t rsp) {
+  for (uint32_t i = 0; i < ENTRIES; i++) {
+    const struct stackd_active_fault* entry = &entries[i];
+    if (state_of(entry) == ACTIVE && rsp < entry->frame && rsp >= entry->low) return true;
+  }
+  return false;
+}
+
 struct stackd_active_fault* stackd_active_fault_returned(uint32_t tid, int signal_number, const void* context) {
   const greg_t* registers = ((const ucontext_t*)context)->uc_mcontext.gregs;
   for (uint32_t i = 0; i < WINDOW; i++) {

@@ -56,6 +56,9 @@ void stackd_active_fault_leave(struct stackd_active_fault* fault, bool keep) STA
 /* The outermost fault whose handler the thread is inside of, with its stack pointer at `rsp`; NULL if it is in none. */
 struct stackd_active_fault* stackd_active_fault_around(uint32_t tid, uint64_t rsp) STACKD_HANDLER;
 
+/* Whether there may be such a one, of whatever thread: without a system call. */
+bool stackd_active_fault_may_be_around(uint64_t rsp) STACKD_HANDLER;
+
 /* A fault of the thread whose handler returned to where `context` is, if that is the last thing it did; else NULL. */
 struct stackd_active_fault* stackd_active_fault_returned(uint32_t tid, int signal_number,
                                                          const void* context) STACKD_HANDLER;

@@ -396,7 +396,15 @@ STACKD_HANDLER static void wait_for_death(void) {
   wait_for_word(&never, 1, stackd_clock_ns(CLOCK_MONOTONIC) + DEATH_NS);
 }
 
+/* Of the end of the process, by a thread at `rsp`. */
+STACKD_HANDLER static bool has_something_to_say(uint64_t rsp) {
+  return __atomic_load_n(&winner, __ATOMIC_SEQ_CST) != 0 || stackd_tentative_is_any() ||
+         stackd_active_fault_may_be_around(rsp);
+}
+
 void stackd_crash_before_end(void) {
+  /* A filter of the program's may allow it to end, and next to nothing else. */
+  if (!has_something_to_say((uint64_t)__builtin_frame_address(0))) return;
   if (process == 0 || stackd_getpid() != process) return;
   if (is_dying_elsewhere()) {
     uint64_t before = 0;
@@ -531,7 +539,28 @@ void stackd_run_handler(int signal_number, siginfo_t* info, void* context, const
 
 STACKD_DEFINE_FRAME_ENTER(stackd_enter_handler, stackd_run_handler);
 
+/* si_code of a call that a filter has refused, or that the program has asked for to do itself (linux/signal.h). */
+#define SYS_SECCOMP_CODE 1
+#define SYS_USER_DISPATCH_CODE 2
+
+/* The broker of a sandbox lives on refused calls, and gives the answers. Ours might be refused as well, and asked for where
+ * the program makes none: none is made, and nothing is recorded. The kernel has the program's mask and flags for this
+ * signal (stackd_take_action). */
+STACKD_HANDLER static bool leave_to_broker(int signal_number, siginfo_t* info, void* context) {
+  if (signal_number != SIGSYS) return false;
+  bool refused = info->si_code == SYS_SECCOMP_CODE || info->si_code == SYS_USER_DISPATCH_CODE;
+  struct stackd_action action = stackd_chain_peek(signal_number);
+  if (refused && stackd_chain_is_handled(&action)) {
+    stackd_chain_run(&action, signal_number, info, context);
+    return true;
+  }
+  /* As for the other signals. */
+  block_all_but(0);
+  return false;
+}
+
 void stackd_on_crash_signal(int signal_number, siginfo_t* info, void* context) {
+  if (leave_to_broker(signal_number, info, context)) return;
   struct stackd_fault fault = {signal_number, 0, info, context};
   if (is_own_fault()) {
     die_after_own_fault(&fault);

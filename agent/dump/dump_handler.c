@@ -24,6 +24,7 @@ void stackd_handler_set_ring(const struct stackd_ring* ring) { atomic_store(&cur
 void stackd_handler_reset_after_fork(void) {
   atomic_store(&current_ring, NULL);
   stackd_handlers_reset_after_fork();
+  stackd_dump_signal_reset_after_fork();
 }
 
 __attribute__((noinline)) STACKD_HANDLER static int capture_interrupted(const struct stackd_ring* ring, uint32_t seq,

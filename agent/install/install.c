@@ -56,8 +56,13 @@ int stackd_take_action(int signal_number, const struct sigaction* action, stackd
      * own is not going to be called.) */
     sigdelset(&ours.sa_mask, SIGSEGV);
     sigdelset(&ours.sa_mask, SIGBUS);
+    sigdelset(&ours.sa_mask, SIGSYS);
   } else if (action->sa_handler == SIG_IGN) {
     ours.sa_handler = SIG_IGN;
+  } else if (signal_number == SIGSYS && handled && (action->sa_flags & (int)SA_RESETHAND) == 0) {
+    /* Calls that a filter refuses go to it with no system call of ours (crash.c): all is as it asks for. */
+    ours.sa_flags = SA_SIGINFO | (action->sa_flags & (SA_ONSTACK | SA_RESTART | SA_NODEFER));
+    ours.sa_mask = action->sa_mask;
   }
   return set_action(signal_number, &ours, NULL) == 0 ? 0 : -errno;
 }

@@ -9,11 +9,13 @@
 static atomic_int closed;
 static atomic_int inside;
 static atomic_int process;
+static atomic_bool was_entered;
 
 void stackd_exec_gate_reset(void) {
   atomic_store(&closed, 0);
   atomic_store(&inside, 0);
   atomic_store(&process, stackd_getpid());
+  atomic_store(&was_entered, false);
 }
 
 /* A signal that is not blocked was delivered when the system call before this one returned. One that is blocked would stay
@@ -38,8 +40,10 @@ bool stackd_exec_gate_close(int dump_signal) {
     struct timespec pause = {0, 20000};
     stackd_syscall6(SYS_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
   }
-  stackd_gettid();
-  discard_pending(dump_signal);
+  if (atomic_load(&was_entered)) {
+    stackd_gettid();
+    discard_pending(dump_signal);
+  }
   return true;
 }
 
@@ -47,7 +51,10 @@ void stackd_exec_gate_open(void) { atomic_fetch_sub(&closed, 1); }
 
 bool stackd_exec_gate_enter(void) {
   atomic_store(&inside, 1);
-  if (atomic_load(&closed) == 0) return true;
+  if (atomic_load(&closed) == 0) {
+    atomic_store(&was_entered, true);
+    return true;
+  }
   atomic_store(&inside, 0);
   return false;
 }

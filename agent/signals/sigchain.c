@@ -122,10 +122,14 @@ struct stackd_action stackd_chain_deliver(int signal_number) {
   return action;
 }
 
-bool stackd_chain_is_default(int signal_number) {
+struct stackd_action stackd_chain_peek(int signal_number) {
   struct stackd_action action;
   read_current(&chains[signal_number], &action);
-  return action.handler == STACKD_ACTION_DEFAULT;
+  return action;
+}
+
+bool stackd_chain_is_default(int signal_number) {
+  return stackd_chain_peek(signal_number).handler == STACKD_ACTION_DEFAULT;
 }
 
 bool stackd_chain_is_cut(int signal_number) {
@@ -134,12 +138,18 @@ bool stackd_chain_is_cut(int signal_number) {
          now.handler == STACKD_ACTION_DEFAULT;
 }
 
+/* The one place that calls what is not ours (tests/safety). */
+__attribute__((noinline)) void stackd_chain_run(const struct stackd_action* action, int signal_number, siginfo_t* info,
+                                                void* context) {
+  /* The kernel too hands all three to every handler. */
+  ((void (*)(int, siginfo_t*, void*))action->handler)(signal_number, info, context);
+}
+
 void stackd_chain_call(const struct stackd_action* action, int signal_number, siginfo_t* info, void* context) {
   uint64_t mask = *(const uint64_t*)&((const ucontext_t*)context)->uc_sigmask | action->mask;
   if ((action->flags & SA_NODEFER) == 0) mask |= 1ull << (signal_number - 1);
   stackd_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0, 8, 0, 0);
-  /* The kernel too hands all three to every handler. */
-  ((void (*)(int, siginfo_t*, void*))action->handler)(signal_number, info, context);
+  stackd_chain_run(action, signal_number, info, context);
 }
 
 void stackd_chain_end(int signal_number, siginfo_t* info, void* context) {

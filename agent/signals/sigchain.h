@@ -20,6 +20,12 @@ struct stackd_action {
 #define STACKD_ACTION_DEFAULT ((uint64_t)SIG_DFL)
 #define STACKD_ACTION_IGNORE ((uint64_t)SIG_IGN)
 
+/* By a handler that stays. */
+STACKD_HANDLER_INLINE bool stackd_chain_is_handled(const struct stackd_action* action) {
+  return action->handler != STACKD_ACTION_DEFAULT && action->handler != STACKD_ACTION_IGNORE &&
+         (action->flags & (uint32_t)SA_RESETHAND) == 0;
+}
+
 /* SIGNAL-SAFE, any thread: the last of two that set at the same time counts, and no reader sees half of an action. */
 void stackd_chain_set(int signal_number, const struct sigaction* action) STACKD_HANDLER;
 void stackd_chain_get(int signal_number, struct sigaction* action) STACKD_HANDLER;
@@ -29,6 +35,9 @@ void stackd_chain_reset_after_fork(void);
 
 /* The action for a signal that is being delivered: with SA_RESETHAND it is SIG_DFL from then on. */
 struct stackd_action stackd_chain_deliver(int signal_number) STACKD_HANDLER;
+
+/* The same for one that is only looked at. */
+struct stackd_action stackd_chain_peek(int signal_number) STACKD_HANDLER;
 
 /* Whether the program's action is the default one now. */
 bool stackd_chain_is_default(int signal_number) STACKD_HANDLER;
@@ -40,6 +49,9 @@ bool stackd_chain_is_cut(int signal_number) STACKD_HANDLER;
 /* Calls the handler of `action` as the kernel would, mask included. It may not return. */
 void stackd_chain_call(const struct stackd_action* action, int signal_number, siginfo_t* info,
                        void* context) STACKD_HANDLER;
+
+/* The same where the kernel has set that mask. No system call. */
+void stackd_chain_run(const struct stackd_action* action, int signal_number, siginfo_t* info, void* context) STACKD_HANDLER;
 
 /* Gives the signal its default action and queues it to the calling thread with the same `info`: it is delivered, with the
  * interrupted context, when the handler that calls this returns. */

@@ -98,6 +98,11 @@ def died_of_it(case, alone):
         return False  # the same: the C library asks the kernel for the default action behind everybody's back
     if case.order == "first" and case.before not in ("default", "blocked"):
         return False  # the program's own action has replaced the agent's
+    if case.signal == "SYS" and case.way == "fault" and "resethand" not in case.flags:
+        # What a filter refuses is left to the program's handler alone, and only a default action that it sets is seen.
+        unseen = ("exit_now", "exit", "exec", "fault_inside") + (("reset_raise",) if case.order == "last" else ())
+        if case.before in unseen:
+            return False
     if alone.signal in CRASH_SIGNALS:
         return True
     return alone.signal == 0 and case.before in ("exit_now", "exit", "exec") and b"handler: delivery" in alone.out

@@ -20,7 +20,7 @@ DOORS = "stackd_sigterm_doors"
 DOOR = [r"endbr64", r"incq +0x[0-9a-f]+\(%rip\).*<stackd_sigterm_count>", r"jmp +\*0x[0-9a-f]+\(%rip\).*<stackd_sigterm_handlers.*>"]
 # The filter, chosen at install; the program's own handler for signals that are not ours.
 CALLS_FILTER = {"copy_stack"}
-MAY_CALL_INDIRECTLY = CALLS_FILTER | {"stackd_chain_call"}
+MAY_CALL_INDIRECTLY = CALLS_FILTER | {"stackd_chain_run"}
 
 
 def run(*command):
