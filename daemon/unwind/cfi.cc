@@ -192,6 +192,7 @@ std::optional<Fde> ParseFde(const CfiEntry& entry, const Cie& cie) {
   return fde;
 }
 
+// NOLINTNEXTLINE(readability-function-size): a case for each instruction of DWARF.
 CfiInterpreter::Outcome CfiInterpreter::Execute(const Cie& cie, const CfiRow* initial_row, uint64_t instructions_svma,
                                                 ByteReader& reader, CfiRow& row, uint64_t& next_svma) {
   // Operands are read before they are used as arguments: the order of evaluation of arguments is not defined.
