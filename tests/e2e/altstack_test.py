@@ -1,0 +1,103 @@
+"""Alternate stacks are the program's: programs whose threads share one, or have hardly any stack, are dumped hundreds of times and
+notice nothing."""
+
+import concurrent.futures
+import pathlib
+import re
+import shutil
+import signal
+import unittest
+import urllib.request
+
+from harness import AGENT, FAILURE, NOT_FOUND, OK, PARTIAL, StackdTest, Victim, eventually, free_port
+from side_by_side import children
+
+DUMPS = 500
+WORKERS = 3
+
+
+class AltstackTest(StackdTest):
+
+    def dump_often(self, daemon, pid, count=DUMPS):
+        """Returns how many were taken, whole or not."""
+
+        def dump(_):
+            outcome = daemon.ctl("dump", pid)
+            self.assertIn(outcome.code, (OK, PARTIAL, FAILURE, NOT_FOUND), outcome.text)
+            return outcome.code in (OK, PARTIAL)
+
+        with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
+            return sum(pool.map(dump, range(count)))
+
+    def end_of(self, victim):
+        """Its exit code and what it says after a line from the test."""
+        victim.output = b""
+        victim.process.stdin.write(b"hello\n")
+        victim.process.stdin.close()
+        output = victim.process.stdout.read().decode()
+        return victim.process.wait(), output
+
+    def test_threads_that_share_one(self):
+        daemon = self.start_daemon()
+        victim = self.start_victim("shared_altstack", stdin="")
+        daemon.await_process(victim.pid)
+        self.assertEqual(DUMPS, self.dump_often(daemon, victim.pid), victim.error_text())
+        self.assertEqual((7, "hello\nwrong 0\n"), self.end_of(victim))
+
+    def test_threads_with_hardly_any_stack(self):
+        daemon = self.start_daemon()
+        victim = self.start_victim("small_stack", stdin="")
+        tids = [int(word) for word in victim.output.split()[1:3]]
+        daemon.await_process(victim.pid)
+        dump = daemon.dump(victim.pid)
+        for tid in tids:
+            # It has a stack, or a status that says why not: it must not be one that could not answer.
+            self.assertIn(dump.status(tid), ("CAPTURED", "NO_ROOM"), dump.notes)
+        self.dump_often(daemon, victim.pid, 50)
+        self.assertEqual((7, "hello\n"), self.end_of(victim))
+
+    def test_varnish(self):
+        """Its cache process ends and is started again where a dump interrupts its poll(), which a dump without a signal would mend.
+        But none of its threads may find on its stack what another one has written there."""
+        if shutil.which("varnishd") is None and not pathlib.Path("/usr/sbin/varnishd").exists():
+            self.skipTest("no varnishd: deploy/install-deps.sh --tests installs it")
+        # Its workers are another user, who may not see the folders above a build.
+        self.dir.chmod(0o755)
+        agent = self.dir / AGENT.name
+        shutil.copy(AGENT, agent)
+        agent.chmod(0o755)
+        port = free_port()
+        (self.dir / "vcl").write_text('vcl 4.1;\nbackend default none;\nsub vcl_recv { return(synth(200, "well")); }\n')
+        daemon = self.start_daemon()
+        varnish = Victim(["/usr/sbin/varnishd", "-F", "-n", self.dir / "varnish", "-a", f"127.0.0.1:{port}", "-f", self.dir / "vcl",
+                          "-s", "malloc,8m"], directory=self.dir, ready=None, agent=agent)
+        self.addCleanup(varnish.kill)
+
+        def get():
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30) as reply:
+                    return reply.reason == "well"
+            except OSError:
+                return False
+
+        eventually("varnish serves", get)
+        self.keep_doing(get)
+        taken = []
+
+        def dumped():
+            self.assertTrue(varnish.alive(), varnish.error_text())
+            # Not of the first process: where its waitpid() is interrupted, it aborts.
+            taken.extend(self.dump_often(daemon, process["pid"], 2) for process in daemon.processes()
+                         if process["pid"] in children(varnish.pid))
+            return sum(taken) >= DUMPS // 10
+
+        eventually("it is dumped often enough", dumped)
+        eventually("varnish serves", get)
+        said = varnish.error_text()
+        self.assertFalse(re.findall(r".*(?:died signal|[Pp]anic).*", said), said)
+        varnish.signal(signal.SIGTERM)
+        self.assertIn(varnish.process.wait(60), (0, 2), varnish.error_text())
+
+
+if __name__ == "__main__":
+    unittest.main()
