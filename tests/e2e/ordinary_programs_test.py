@@ -1,0 +1,57 @@
+"""Programs that people have do their work under the agent while they are dumped all the time: the same output, result, status and
+standard error as alone.
+
+By default those that are quick; all of ordinary_jobs by `tests/run.sh --all`.
+"""
+
+import os
+import unittest
+
+import pytest
+
+from harness import free_port
+from ordinary_jobs import DISTURBED, JOBS
+from side_by_side import ALONE, DUMPS, SideBySideTest
+
+# How often a job is done while it is dumped: some last for a fraction of a second.
+REPEATS = 3
+AWAITED = os.environ.get("STACKD_TEST_AWAITED") == "1"
+
+# Jobs that the agent disturbs in another way than those of DISTURBED, and what they wait for.
+AWAITS = {}
+
+
+class OrdinaryProgramsTest(SideBySideTest):
+    kinds = (ALONE, DUMPS)
+
+    def do(self, job):
+        self.need(*job.programs.split())
+        self.environment["PORT"] = str(free_port())
+        end = self.side_by_side(["bash", "-c", job.script], dumped=True, repeats=REPEATS)
+        self.assertIsNotNone(end)
+        self.assertEqual(0, end.status, end)
+        self.assertIn(job.result, end.out, end)
+
+
+def case_of(job, reason):
+    def case(self):
+        if reason and not AWAITED:
+            self.skipTest(reason)
+        self.do(job)
+
+    return case if job.quick else pytest.mark.thorough(case)
+
+
+def add_cases():
+    for job in JOBS + DISTURBED:
+        reason = f"not yet as without the agent: {AWAITS[job.name]}" if job.name in AWAITS else None
+        if job in DISTURBED:
+            reason = "a call that a dump interrupts ends it early, which only dumps without a signal mend"
+        setattr(OrdinaryProgramsTest, "test_" + job.name.replace("-", "_"), case_of(job, reason))
+
+
+add_cases()
+
+
+if __name__ == "__main__":
+    unittest.main()
