@@ -37,7 +37,7 @@ AWAITS = {
     "chrony": _MORE_RIGHTS,
     "dovecot": _MORE_RIGHTS,
     "haproxy_in_its_root": _MORE_RIGHTS,
-    "vsftpd": "a dump keeps a process of it from answering",
+    "vsftpd": "now and then a child that it makes by clone() answers no more, also where nobody dumps it",
     "chromium": "its first process must have one thread where it forks",
     "chromium_in_its_sandbox": "its first process must have one thread where it forks",
 }
