@@ -117,6 +117,9 @@ std::optional<Verdict> FromException(const CrashScene& scene) {
     return Verdict{v1::Crash::ABORT, "std::terminate(): a std::thread that was not joined was destroyed"};
   }
   if (Has(scene, "__cxa_pure_virtual")) return Verdict{v1::Crash::ABORT, "abort: call of a pure virtual function"};
+  if (Has(scene, "__cxa_rethrow")) {
+    return Verdict{v1::Crash::ABORT, "std::terminate(): `throw;` without an exception that is being handled"};
+  }
   return Verdict{v1::Crash::ABORT, "std::terminate() was called"};
 }
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "daemon/analyze/fault_instruction.h"
+#include "daemon/analyze/function_name.h"
 #include "daemon/analyze/signal_name.h"
 #include "daemon/analyze/syscall_name.h"
 #include "daemon/analyze/syscall_site.h"
@@ -110,11 +111,20 @@ Verdict ExplainException(const CrashScene& scene) {
   return {v1::Crash::UNCAUGHT_EXCEPTION, "unhandled " + ExceptionType(scene.crash) + where};
 }
 
+// The first process of a PID namespace is sent no SIGABRT: there abort() goes on, to an instruction that ends it.
+bool IsEndOfAbort(const CrashScene& scene) {
+  const CrashCapture& crash = scene.crash;
+  if (crash.signal_number != SIGSEGV || crash.signal_code != SI_KERNEL) return false;
+  return scene.stack != nullptr && scene.stack->frames_size() > 0 &&
+         PlainLibcFunction(scene.stack->frames(0).function()) == "abort";
+}
+
 Verdict Explain(const CrashScene& scene) {
   const int32_t signal_number = scene.crash.signal_number;
   if (IsUnhandledException(scene.crash)) return ExplainException(scene);
   if (signal_number == 0) return ExplainReport(scene);
   if (signal_number == SIGABRT && (SentBySelf(scene) || !WasSent(scene.crash))) return ExplainAbort(scene);
+  if (IsEndOfAbort(scene)) return ExplainAbort(scene);
   if (WasSent(scene.crash)) return ExplainSent(scene);
   switch (signal_number) {
     case SIGSEGV:
@@ -133,9 +143,9 @@ Verdict Explain(const CrashScene& scene) {
   }
 }
 
-std::string Sentence(const Verdict& verdict, const v1::Crash& crash) {
+std::string Sentence(const CrashScene& scene, const Verdict& verdict, const v1::Crash& crash) {
   // An abort is its own name.
-  if (crash.signal() == SIGABRT || crash.signal() == 0) return verdict.sentence;
+  if (crash.signal() == SIGABRT || crash.signal() == 0 || IsEndOfAbort(scene)) return verdict.sentence;
   const bool named = verdict.sentence.starts_with(crash.signal_name());
   if (named && crash.code_name().empty()) return verdict.sentence;
   const std::string comma = named || crash.code_name().empty() ? "" : ", ";
@@ -174,7 +184,7 @@ v1::Crash ExplainCrash(const Capture& capture, const v1::Stack* stack, uint64_t 
   crash.set_from_spool(captured.from_spool);
   const Verdict verdict = Explain(scene);
   crash.set_cause(verdict.cause);
-  crash.set_explanation(Sentence(verdict, crash));
+  crash.set_explanation(Sentence(scene, verdict, crash));
   return crash;
 }
 

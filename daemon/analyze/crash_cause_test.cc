@@ -195,7 +195,52 @@ TEST_F(ExplainCrashTest, TakesAFrameForTooLargeIfNothingElseIsNearTheStackPointe
   capture_.threads[0].registers.value[Registers::kRsp] = rsp;
   Fault(SIGSEGV, SEGV_MAPERR, rsp, kWrite);
   EXPECT_CRASH(STACK_OVERFLOW,
-               "stack overflow of the main thread: one frame of 64 MiB in a stack of 132 KiB (SIGSEGV, SEGV_MAPERR)");
+               "stack overflow of the main thread: one frame of 64 MiB in a stack that had grown to 132 KiB (SIGSEGV, "
+               "SEGV_MAPERR)");
+}
+
+// PID 1 of a namespace gets no SIGABRT, and what abort() does then is another signal.
+TEST_F(ExplainCrashTest, KnowsAnAbortThatEndsByItsOwnInstruction) {
+  for (const char* message : {"", "free(): invalid pointer"}) {
+    Abort(message, {"__GI_abort", "abort", "GiveUp", "main"});
+    const v1::Crash expected = Explain();
+    Fault(SIGSEGV, SI_KERNEL, 0);
+    crash_->flags = 0;
+    EXPECT_EQ(Explain().explanation(), expected.explanation());
+    EXPECT_EQ(Explain().cause(), expected.cause());
+    EXPECT_EQ(Explain().signal_name(), "SIGSEGV");
+  }
+  stack_.mutable_frames(0)->set_function("GiveUp");
+  EXPECT_THAT(Explain().explanation(), testing::HasSubstr("SIGSEGV, SI_KERNEL"));
+}
+
+TEST_F(ExplainCrashTest, KnowsThatAFaultInMallocIsOfACorruptHeap) {
+  const auto fault_in = [this](std::initializer_list<const char*> functions) {
+    stack_.clear_frames();
+    for (const char* function : functions) {
+      v1::Frame& frame = *stack_.add_frames();
+      frame.set_function(function);
+      frame.set_module("libc.so.6");
+    }
+    Fault(SIGSEGV, SEGV_MAPERR, 0x30);
+  };
+  fault_in({"_int_malloc", "__GI___libc_malloc", "main"});
+  EXPECT_CRASH(
+      HEAP_CORRUPTION,
+      "the heap is corrupt, and what wrote over it is unknown: in int_malloc(), read of address 0x30, which is a null "
+      "pointer plus 48 (SIGSEGV, SEGV_MAPERR)");
+  fault_in({"unlink_chunk", "_int_malloc", "main"});
+  stack_.mutable_frames(0)->set_origin(v1::Frame::INLINED);
+  EXPECT_THAT(Explain().explanation(), testing::StartsWith("the heap is corrupt"));
+  fault_in({"__GI___libc_free", "main"});
+  EXPECT_CRASH(NULL_DEREFERENCE,
+               "read of address 0x30, which is a null pointer plus 48, in free(): the heap is corrupt, or it was given a "
+               "pointer that is not malloc's (SIGSEGV, SEGV_MAPERR)");
+  fault_in({"strlen", "main"});
+  EXPECT_THAT(Explain().explanation(), testing::Not(testing::HasSubstr("heap")));
+  fault_in({"_int_malloc", "main"});
+  stack_.mutable_frames(0)->set_module("bank");
+  EXPECT_THAT(Explain().explanation(), testing::Not(testing::HasSubstr("heap")));
 }
 
 // As from glibc 2.42 on: worker-3 has the upper of two stacks, and the agent says where its guard page ends.
@@ -404,6 +449,8 @@ TEST_F(ExplainCrashTest, KnowsTheOtherWaysToAbort) {
   EXPECT_CRASH(ABORT, "abort() called by libfoo.so");
   Abort("", {"raise", "abort", "std::terminate()", "std::thread::~thread()", "main"});
   EXPECT_CRASH(ABORT, "std::terminate(): a std::thread that was not joined was destroyed");
+  Abort("", {"raise", "abort", "std::terminate()", "__cxa_rethrow", "main"});
+  EXPECT_CRASH(ABORT, "std::terminate(): `throw;` without an exception that is being handled");
   Abort("", {"raise", "abort", "std::terminate()", "__cxa_pure_virtual", "main"});
   EXPECT_CRASH(ABORT, "abort: call of a pure virtual function");
   Abort("", {"abort", "std::sys::unix::abort_internal", "rust_panic", "core::panicking::panic_fmt", "app::main"});

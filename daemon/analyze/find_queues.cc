@@ -6,6 +6,7 @@
 #include <string>
 
 #include "daemon/analyze/wait_words.h"
+#include "daemon/base/clock.h"
 
 namespace stackd {
 namespace {
@@ -162,7 +163,7 @@ class QueueTeller {
     if (!runs) {
       text += owner->wait().explanation();
     } else {
-      text += owner->state() == "running" ? "runs" : "is not waiting (" + owner->state() + ")";
+      text += ActivityOf(*owner);
     }
     const bool is_convoy = (runs || in_call) && size() >= kConvoy;
     Finding finding =
@@ -172,6 +173,18 @@ class QueueTeller {
     if (!wait_.owner_note().empty()) finding.add_details("the owner is " + wait_.owner_note());
     AddWaiters(&finding);
     return finding;
+  }
+
+  // Of a thread that is in no wait which is known.
+  std::string ActivityOf(const v1::Thread& owner) const {
+    const ThreadCapture* captured = scene_.FindCaptured(owner.tid());
+    if (captured != nullptr && captured->unmoved_ns >= kLongSeconds * kNsPerSecond) {
+      const std::string time = std::to_string(captured->unmoved_ns / kNsPerSecond) + " s";
+      return "has not run for " + time + " (it waits for a page of its memory, or for a core)";
+    }
+    if (owner.state() == "running") return "runs";
+    if (owner.state().starts_with("in a system call")) return "is " + owner.state();
+    return "is not waiting (" + owner.state() + ")";
   }
 
   Finding Unknown() {

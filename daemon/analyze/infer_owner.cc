@@ -103,6 +103,8 @@ class OwnerInference {
 
   void InternalLock(const v1::Stack& stack, const WaitFunction& function, v1::Thread* thread) {
     const std::set<std::string> names = LibraryFunctions(stack, 0);
+    // The lock itself says more than the stacks.
+    if (thread->wait().owner() == Wait::KNOWN || thread->wait().owner() == Wait::GONE) return;
     if (AnyAllocator(names)) {
       thread->mutable_wait()->set_lock_kind("malloc arena lock");
     } else if (std::ranges::any_of(names, IsStackCache)) {

@@ -4,6 +4,7 @@
 #include <csignal>
 
 #include "daemon/analyze/fault_instruction.h"
+#include "daemon/analyze/function_name.h"
 #include "daemon/analyze/memory_place.h"
 #include "daemon/analyze/runtime_frame.h"
 #include "daemon/analyze/verdict.h"
@@ -97,8 +98,11 @@ std::optional<Verdict> StackOverflow(const CrashScene& scene, const MemoryPlaces
   const uint64_t frame_bytes = (FrameBeginsIn(scene, *stack) ? scene.frame_begin_avma : stack->start_avma) -
                                std::min(scene.rsp(), stack->start_avma);
   if (frame_bytes > stack_bytes) {
-    return Verdict{v1::Crash::STACK_OVERFLOW,
-                   begin + "one frame of " + BytesInWords(frame_bytes) + " in a stack of " + BytesInWords(stack_bytes)};
+    // That of a main thread grows, up to a limit that nothing here tells.
+    const Mapping* mapping = scene.map.Find(stack->end_avma - 1);
+    const bool grows = mapping != nullptr && mapping->path == "[stack]";
+    return Verdict{v1::Crash::STACK_OVERFLOW, begin + "one frame of " + BytesInWords(frame_bytes) + " in a stack " +
+                                                  (grows ? "that had grown to " : "of ") + BytesInWords(stack_bytes)};
   }
   return Verdict{v1::Crash::STACK_OVERFLOW, begin + BytesInWords(stack_bytes) + " are used up" + Recursion(scene.stack)};
 }
@@ -202,14 +206,40 @@ Verdict BusError(const CrashScene& scene, const MemoryPlaces& places) {
   }
 }
 
-}  // namespace
+bool IsLibc(std::string_view module) { return module.starts_with("libc.so") || module.starts_with("libc-2"); }
 
-std::string HexOf(uint64_t value) {
-  char text[2 + 16] = {'0', 'x'};
-  return {text, std::to_chars(text + 2, std::end(text), value, 16).ptr};
+// The function that the fault is in, and not what the compiler put into it; nullptr if that is not known.
+const v1::Frame* InnermostFunction(const CrashScene& scene) {
+  if (scene.stack == nullptr) return nullptr;
+  const auto& frames = scene.stack->frames();
+  const auto own = std::ranges::find_if(frames, [](const v1::Frame& f) { return f.origin() != v1::Frame::INLINED; });
+  return own == frames.end() ? nullptr : &*own;
 }
 
-Verdict ExplainMemoryFault(const CrashScene& scene) {
+// What malloc and its like keep between the blocks was overwritten before, by whatever.
+Verdict WithHeap(const CrashScene& scene, Verdict verdict) {
+  constexpr std::string_view kMayGetBadPointers[] = {
+      "free", "cfree", "realloc", "int_free", "int_realloc", "malloc_usable_size", "libc_free", "libc_realloc"};
+  constexpr std::string_view kAllocators[] = {"malloc",       "calloc",      "memalign",    "int_malloc",
+                                              "int_memalign", "libc_malloc", "libc_calloc", "malloc_consolidate",
+                                              "unlink_chunk", "tcache_get",  "tcache_put",  "sysmalloc",
+                                              "systrim",      "malloc_trim"};
+  if (verdict.cause == v1::Crash::BAD_JUMP || verdict.cause == v1::Crash::STACK_OVERFLOW) return verdict;
+  const v1::Frame* innermost = InnermostFunction(scene);
+  if (innermost == nullptr || !IsLibc(innermost->module())) return verdict;
+  const std::string plain = PlainLibcFunction(innermost->function());
+  const std::string_view name = std::string_view(plain).substr(std::min(plain.find_first_not_of('_'), plain.size()));
+  if (std::ranges::find(kAllocators, name) != std::end(kAllocators)) {
+    return {v1::Crash::HEAP_CORRUPTION,
+            "the heap is corrupt, and what wrote over it is unknown: in " + std::string(name) + "(), " + verdict.sentence};
+  }
+  if (std::ranges::find(kMayGetBadPointers, name) == std::end(kMayGetBadPointers)) return verdict;
+  verdict.sentence +=
+      ", in " + std::string(name) + "(): the heap is corrupt, or it was given a pointer that is not malloc's";
+  return verdict;
+}
+
+Verdict ExplainFault(const CrashScene& scene) {
   const CrashCapture& crash = scene.crash;
   if (crash.signal_code == SI_KERNEL) {
     if (crash.trap_number == kStackFault) {
@@ -232,5 +262,14 @@ Verdict ExplainMemoryFault(const CrashScene& scene) {
   const Mapping* mapping = scene.map.Find(address);
   return mapping == nullptr ? Unmapped(scene, places, access) : Mapped(scene, *mapping, places, access);
 }
+
+}  // namespace
+
+std::string HexOf(uint64_t value) {
+  char text[2 + 16] = {'0', 'x'};
+  return {text, std::to_chars(text + 2, std::end(text), value, 16).ptr};
+}
+
+Verdict ExplainMemoryFault(const CrashScene& scene) { return WithHeap(scene, ExplainFault(scene)); }
 
 }  // namespace stackd

@@ -119,6 +119,12 @@ class WaitExplainer {
     return entry->second;
   }
 
+  // What it calls tells it, where the arguments of futex(2) are not known.
+  bool WakesOthers(const v1::Thread& thread) const {
+    const v1::Stack* stack = StackOf(thread);
+    return stack != nullptr && IsWakeFunction(*stack);
+  }
+
   void Describe(int index) {
     const ThreadCapture& captured = capture_.threads[index];
     v1::Thread& thread = *dump_.mutable_threads(index);
@@ -127,6 +133,8 @@ class WaitExplainer {
     if (captured.status == ThreadStatus::kExited || crashed) return;
     calls_[index] = CallOf(captured, FunctionOf(thread));
     const std::optional<SystemCall>& call = calls_[index];
+    if (call && call->number == SYS_sched_yield) return;  // runs, or waits for a core
+    if (call && call->number == SYS_futex && !call->knows(1) && WakesOthers(thread)) return;
     if (IsStopped(captured)) {
       thread.mutable_wait()->set_kind(Wait::STOP);
       thread.mutable_wait()->set_owner(Wait::NONE);
@@ -193,6 +201,7 @@ class WaitExplainer {
     if (futex != nullptr) {
       wait->set_futex_value(futex->value);
       const bool is_rwlock = kind == Wait::RWLOCK_READ || kind == Wait::RWLOCK_WRITE;
+      if (kind == Wait::INTERNAL_LOCK && futex->stdio_owner_tid != 0) wait->set_lock_kind("stdio lock");
       if (is_rwlock && futex->rwlock) lock_avma = futex->rwlock->avma;
       if (is_rwlock && futex->rwlock && futex->rwlock->prefers_writers) wait->set_lock_kind("prefers writers");
       if (kind == Wait::MUTEX && futex->mutex) {

@@ -273,6 +273,25 @@ int FindProgramFrame(const v1::Stack& stack, int begin) {
   return -1;
 }
 
+bool IsWakeFunction(const v1::Stack& stack) {
+  constexpr std::string_view kBegins[] = {"lll_lock_wake", "lll_mutex_unlock", "futex_wake", "lll_futex_wake"};
+  constexpr std::string_view kNames[] = {"pthread_mutex_unlock",  "pthread_mutex_unlock_usercnt",
+                                         "pthread_cond_signal",   "pthread_cond_broadcast",
+                                         "pthread_rwlock_unlock", "sem_post",
+                                         "new_sem_post"};
+  for (const v1::Frame& frame : stack.frames()) {
+    if (frame.function().empty()) {
+      if (IsLibraryFrame(frame)) continue;
+      return false;
+    }
+    const std::string name = WaitFunctionName(frame.function());
+    if (name == "syscall") continue;
+    return std::ranges::find(kNames, name) != std::end(kNames) ||
+           std::ranges::any_of(kBegins, [&](std::string_view begin) { return name.starts_with(begin); });
+  }
+  return false;
+}
+
 WaitFunction FindWaitFunction(const v1::Stack& stack) {
   WaitFunction wait;
   bool open = true;  // a function farther out may say more

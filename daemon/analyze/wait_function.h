@@ -24,6 +24,9 @@ struct WaitFunction {
 // What the stack waits in; `stack` as the dump has it.
 WaitFunction FindWaitFunction(const v1::Stack& stack);
 
+// True if the innermost function that is known releases a lock or wakes others, and waits for nothing.
+bool IsWakeFunction(const v1::Stack& stack);
+
 // "pthread_mutex_lock" for "___pthread_mutex_lock", "std::condition_variable::wait" for
 // "void std::condition_variable::wait<main::{lambda()#1}>(...)": the name by which functions are compared here.
 std::string WaitFunctionName(std::string_view function);

@@ -30,6 +30,7 @@ std::optional<WaitEdge> EdgeOf(int32_t tid, const SystemCall& call, const FutexW
     return edge_to(static_cast<int32_t>(futex.value & FUTEX_TID_MASK), futex.avma);
   }
   if (futex.mutex) return edge_to(futex.mutex->owner_tid, futex.avma - futex.mutex->futex_offset);
+  if (futex.stdio_owner_tid != 0) return edge_to(futex.stdio_owner_tid, futex.avma);
   if (futex.rwlock) return edge_to(futex.rwlock->writer_tid, futex.rwlock->avma);
   // The kernel clears and wakes the word of a thread that ends as one that processes share: pthread_join() waits so, and
   // nothing else in the C library does on a word that is a tid. Other words that processes share may hold

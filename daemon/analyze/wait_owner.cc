@@ -120,6 +120,7 @@ WaitOwner FindWaitOwner(Wait::Kind kind, LockMaker maker, int32_t tid, const Sys
     case Wait::ONCE:
       return NotRecorded("it is not recorded which thread runs it");
     case Wait::INTERNAL_LOCK:
+      if (futex != nullptr && futex->stdio_owner_tid != 0) return OwnerByTid(*futex, futex->stdio_owner_tid, tids);
       return NotRecorded("owner unknown: this lock keeps none");
     case Wait::FUTURE:
       return NotRecorded("it is not recorded who is to set it");

@@ -42,6 +42,7 @@ std::string FrameInWords(const v1::Frame& frame) {
 WaitScene::WaitScene(const Capture& capture, const v1::Dump& dump)
     : capture_(capture), dump_(dump), place_of_stack_(dump.stacks_size()) {
   for (const v1::Thread& thread : dump.threads()) threads_.emplace(thread.tid(), &thread);
+  for (const ThreadCapture& thread : capture.threads) captured_.emplace(thread.tid, &thread);
 }
 
 const v1::Thread* WaitScene::Find(int32_t tid) const {
@@ -77,9 +78,13 @@ std::string WaitScene::NameAndPlace(const v1::Thread& thread) {
 }
 
 bool WaitScene::TakesSignals(int32_t tid) const {
-  const auto captured = std::ranges::lower_bound(capture_.threads, tid, {}, &ThreadCapture::tid);
-  return captured != capture_.threads.end() && captured->tid == tid && captured->call &&
-         captured->call->number == SYS_rt_sigtimedwait;
+  const ThreadCapture* captured = FindCaptured(tid);
+  return captured != nullptr && captured->call && captured->call->number == SYS_rt_sigtimedwait;
+}
+
+const ThreadCapture* WaitScene::FindCaptured(int32_t tid) const {
+  const auto captured = captured_.find(tid);
+  return captured == captured_.end() ? nullptr : captured->second;
 }
 
 bool WaitScene::MayAct(const v1::Thread& thread) const {

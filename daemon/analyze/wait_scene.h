@@ -41,6 +41,9 @@ class WaitScene {
   bool IsExplained(int32_t tid) const { return explained_.contains(tid); }
   void SetExplained(int32_t tid) { explained_.insert(tid); }
 
+  // nullptr if the capture has no such thread.
+  const ThreadCapture* FindCaptured(int32_t tid) const;
+
  private:
   // It is in sigwait() or the like.
   bool TakesSignals(int32_t tid) const;
@@ -48,6 +51,7 @@ class WaitScene {
   const Capture& capture_;
   const v1::Dump& dump_;
   std::unordered_map<int32_t, const v1::Thread*> threads_;
+  std::unordered_map<int32_t, const ThreadCapture*> captured_;
   std::vector<std::optional<std::string>> place_of_stack_;
   std::set<int32_t> explained_;
 };

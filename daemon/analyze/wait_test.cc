@@ -226,6 +226,57 @@ TEST(Wait, EventsNameTheirFds) {
   EXPECT_TRUE(scene.wait(103).timed());
 }
 
+TEST(Wait, LockOfAStreamHasAnOwner) {
+  HangScene scene;
+  scene.AddThread(101, "waiter",
+                  {"__lll_lock_wait_private@libc.so.6", "_IO_fputs@libc.so.6", "Log", "start_thread@libc.so.6"});
+  scene.SetFutexCall(101, 0x5000);
+  scene.AddWord(0x5000, 2).stdio_owner_tid = 102;
+  scene.AddThread(102, "writer", {"__GI___libc_write@libc.so.6", "_IO_fputs@libc.so.6", "Log"});
+  scene.SetCall(102, SYS_write, {1});
+  scene.Explain();
+  EXPECT_EQ(scene.wait(101).owner(), Wait::KNOWN);
+  EXPECT_EQ(scene.wait(101).owner_tid(), 102);
+  EXPECT_THAT(scene.wait(101).explanation(), HasSubstr("waits for stdio lock 0x5000, held by thread writer (tid 102)"));
+  EXPECT_EQ(scene.Finding(v1::Finding::OWNER_BLOCKED).severity(), v1::Finding::SUSPICIOUS);
+}
+
+// It is not called one that waits for itself because both functions are printf.
+TEST(Wait, StreamInAHandlerIsHeldByWhoeverTheLockSays) {
+  HangScene scene;
+  scene.AddThread(101, "main",
+                  {"__lll_lock_wait_private@libc.so.6", "_IO_fputs@libc.so.6", "OnSignal", "!<signal handler called>",
+                   "_IO_fputs@libc.so.6", "Log"});
+  scene.SetFutexCall(101, 0x5000);
+  scene.AddWord(0x5000, 2).stdio_owner_tid = 102;
+  scene.AddThread(102, "writer", {"Compute"});
+  scene.Explain();
+  EXPECT_EQ(scene.wait(101).owner_tid(), 102);
+}
+
+TEST(Wait, ThreadThatWakesOthersOrYieldsHasNone) {
+  HangScene scene;
+  scene.AddThread(101, "releaser", {"__lll_lock_wake@libc.so.6", "___pthread_mutex_unlock@libc.so.6", "Book"});
+  scene.SetCall(101, SYS_futex, {});
+  scene.AddThread(102, "polite", {"__sched_yield@libc.so.6", "Spin"});
+  scene.SetCall(102, SYS_sched_yield, {});
+  scene.Explain();
+  EXPECT_EQ(scene.wait(101).kind(), Wait::KIND_UNSPECIFIED);
+  EXPECT_EQ(scene.wait(102).kind(), Wait::KIND_UNSPECIFIED);
+}
+
+TEST(Wait, OwnerThatHasNotRunIsNotSaidToRun) {
+  HangScene scene;
+  for (int32_t tid = 101; tid < 104; ++tid) scene.AddLocker(tid, "waiter", "Transfer", 0x5000);
+  scene.AddThread(104, "pager", {"Touch"});
+  scene.AddMutex(0x5000, 104);
+  scene.Explain();
+  EXPECT_THAT(scene.dump().findings(0).explanation(), HasSubstr("which runs"));
+  scene.captured(104).unmoved_ns = 64'000'000'000;
+  scene.Explain();
+  EXPECT_THAT(scene.dump().findings(0).explanation(), HasSubstr("which has not run for 64 s"));
+}
+
 TEST(Wait, RunningThreadHasNone) {
   HangScene scene;
   scene.AddThread(101, "busy", {"Compute"});

@@ -33,6 +33,36 @@ std::optional<FutexWord> ReadOnce(const ProcessFiles& files, RwlockLayout layout
 // own.
 constexpr uint64_t kBlockAlignment = 64, kSelf = 16, kTid = 720, kMaxBlockBytes = 2432;
 
+// Of the thread whose control block lies at `block_avma`; 0 if none does.
+int32_t TidOfControlBlock(const ProcessFiles& files, uint64_t block_avma) {
+  std::array<uint64_t, kSelf / sizeof(uint64_t) + 1> words;
+  if (block_avma == 0 || block_avma % kBlockAlignment != 0) return 0;
+  std::array<uint8_t, sizeof(words)> bytes;
+  if (files.ReadSome(block_avma, bytes) != bytes.size()) return 0;
+  memcpy(words.data(), bytes.data(), sizeof(words));
+  if (words.front() != block_avma || words.back() != block_avma) return 0;
+  int32_t tid;
+  std::array<uint8_t, sizeof(tid)> tid_bytes;
+  if (files.ReadSome(block_avma + kTid, tid_bytes) != tid_bytes.size()) return 0;
+  memcpy(&tid, tid_bytes.data(), sizeof(tid));
+  return tid > 0 && tid <= kMaxTid ? tid : 0;
+}
+
+// glibc's _IO_lock_t: the word, how often its owner has it, and the owner's control block (sysdeps/nptl/stdio-lock.h).
+int32_t OwnerOfStdioLock(const ProcessFiles& files, const FutexWord& word) {
+  struct StdioLock {
+    uint32_t lock;
+    uint32_t count;
+    uint64_t owner_avma;
+  } lock;
+  std::array<uint8_t, sizeof(lock)> bytes;
+  if (word.value != kLockedWithWaiters || word.avma % alignof(StdioLock) != 0) return 0;
+  if (files.ReadSome(word.avma, bytes) != bytes.size()) return 0;
+  memcpy(&lock, bytes.data(), sizeof(lock));
+  const bool is_held = lock.lock == kLockedWithWaiters && lock.count >= 1 && lock.count <= static_cast<uint32_t>(kMaxTid);
+  return is_held ? TidOfControlBlock(files, lock.owner_avma) : 0;
+}
+
 int32_t TidOfControlBlockAround(const ProcessFiles& files, uint64_t avma) {
   std::array<uint8_t, kMaxBlockBytes> memory;
   const uint64_t last = avma & ~(kBlockAlignment - 1);
@@ -46,12 +76,7 @@ int32_t TidOfControlBlockAround(const ProcessFiles& files, uint64_t avma) {
   };
   for (uint64_t block = first; block <= last; block += kBlockAlignment) {
     if (word_at(block) != block || word_at(block + kSelf) != block) continue;
-    // Behind what was read, in a block whose futex is before its tid.
-    std::array<uint8_t, sizeof(int32_t)> bytes;
-    int32_t tid;
-    if (files.ReadSome(block + kTid, bytes) != bytes.size()) return 0;
-    memcpy(&tid, bytes.data(), sizeof(tid));
-    return tid > 0 && tid <= kMaxTid ? tid : 0;
+    return TidOfControlBlock(files, block);
   }
   return 0;
 }
@@ -62,7 +87,9 @@ std::optional<FutexWord> Read(const ProcessFiles& files, RwlockLayout layout, ui
     word = ReadOnce(files, layout, avma);
     if (!word || word->mutex || word->rwlock || word->value != kLockedWithWaiters) break;
   }
-  if (word && !word->mutex && !word->rwlock) word->thread_tid = TidOfControlBlockAround(files, avma);
+  if (!word || word->mutex || word->rwlock) return word;
+  word->thread_tid = TidOfControlBlockAround(files, avma);
+  if (word->thread_tid == 0) word->stdio_owner_tid = OwnerOfStdioLock(files, *word);
   return word;
 }
 

@@ -85,6 +85,7 @@ int32_t HolderOf(const FutexWord& word) {
   if (word.mutex) return word.mutex->owner_tid;
   if (word.rwlock) return word.rwlock->writer_tid;
   if (word.thread_tid != 0) return word.thread_tid;
+  if (word.stdio_owner_tid != 0) return word.stdio_owner_tid;
   return static_cast<int32_t>(word.value & FUTEX_TID_MASK);
 }
 

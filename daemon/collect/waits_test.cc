@@ -5,6 +5,7 @@
 #include <linux/futex.h>
 #include <poll.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/select.h>
@@ -165,6 +166,22 @@ TEST_F(WaitsTest, AFutexIsSharedWhereItsMemoryIsWhateverItsLockSays) {
     EXPECT_EQ(word.shared_memory.inode != 0, word.is_shared);
   }
   munmap(pages, 4096);
+}
+
+TEST_F(WaitsTest, AFutexThatIsTheLockOfAStreamIsTheThreadsThatHasIt) {
+  Connect();
+  FILE* stream = tmpfile();
+  ASSERT_NE(stream, nullptr);
+  flockfile(stream);
+  auto* lock = reinterpret_cast<int*>(stream->_lock);
+  EXPECT_EQ(CaptureOf({FutexWait(lock)})->futexes.at(0).stdio_owner_tid, 0) << "nobody waits";
+  *lock = 2;
+  const auto capture = CaptureOf({FutexWait(lock)});
+  *lock = 1;
+  funlockfile(stream);
+  fclose(stream);
+  ASSERT_EQ(capture->futexes.size(), 1u);
+  EXPECT_EQ(capture->futexes[0].stdio_owner_tid, gettid());
 }
 
 TEST(ProcessFiles, AProcessCountsThreadsAsItself) {

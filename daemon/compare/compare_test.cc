@@ -225,6 +225,25 @@ TEST(Compare, CallsStuckWhoWaitsForTheSameLockOfAThreadThatDoesNotMove) {
   EXPECT_EQ(comparison.threads(0).tid(), 2) << "those of concern come first";
 }
 
+TEST(Compare, CallsStuckWhoWaitsForAMonitorOfAThreadThatReads) {
+  const std::vector<ThreadIs> threads = {{1, "main/enter", {}, WaitFor(v1::Wait::MONITOR, "0x10", 2)},
+                                         {2, "main/read", {}, WaitFor(v1::Wait::READ)}};
+  const Comparison comparison = Compare(threads, threads);
+  EXPECT_EQ(VerdictOf(comparison, 1), Comparison::STUCK);
+  EXPECT_EQ(comparison.verdict(), Comparison::STUCK);
+}
+
+TEST(Compare, TakesNoAskingForTheGilForWork) {
+  const auto waiter = [](nanoseconds cpu) { return ThreadIs{1, "main/take_gil", cpu, WaitFor(v1::Wait::GIL, "0x10", 2)}; };
+  const ThreadIs reader{2, "main/read", {}, WaitFor(v1::Wait::READ)};
+  Comparison comparison = Compare({waiter({}), reader}, {waiter(milliseconds(20)), reader});
+  EXPECT_EQ(VerdictOf(comparison, 1), Comparison::STUCK);
+  EXPECT_EQ(comparison.verdict(), Comparison::STUCK);
+  // Its owner computes, and others wait for that.
+  comparison = Compare({waiter({}), {2, "main/compute"}}, {waiter(milliseconds(20)), {2, "main/store", milliseconds(900)}});
+  EXPECT_EQ(VerdictOf(comparison, 1), Comparison::SLOW);
+}
+
 TEST(Compare, CallsSlowWhoWaitsForALockWhoseOwnerMoves) {
   const Comparison comparison = Compare(
       {{1, "main/f"}, {2, "main/lock", {}, Mutex("0xa", 1)}, {3, "main/g/lock", {}, Mutex("0xb", 2)}},

@@ -33,6 +33,8 @@ bool IsLock(v1::Wait::Kind kind) {
     case v1::Wait::ONCE:
     case v1::Wait::INTERNAL_LOCK:
     case v1::Wait::FILE_LOCK:
+    case v1::Wait::GIL:
+    case v1::Wait::MONITOR:
       return true;
     default:
       return false;
@@ -153,7 +155,8 @@ class Judge {
     if (looping_.contains(thread.tid)) return Comparison::SPINNING;
     if (!thread.has_both_stacks()) return WithoutStack(thread);
     const bool waits = thread.after->has_wait();
-    if (thread.ran()) return waits && IsLock(thread.after->wait().kind()) ? Comparison::SLOW : Running(thread);
+    if (thread.ran() && !AsksAgain(thread))
+      return waits && IsLock(thread.after->wait().kind()) ? Comparison::SLOW : Running(thread);
     if (in_both(before_.hung, after_.hung)) return Comparison::STUCK;
     if (in_both(before_.idle, after_.idle)) return Comparison::IDLE;
     const v1::Wait::Kind kind = thread.after->wait().kind();
@@ -181,10 +184,17 @@ class Judge {
     return owner == by_tid_.end() || owner->second->progress.tid == thread.tid ? nullptr : owner->second;
   }
 
+  // Whoever waits for the GIL wakes every few milliseconds to ask for it, and has not moved by that.
+  bool AsksAgain(const ThreadProgress& thread) const {
+    if (!thread.has_both_stacks() || thread.after->wait().kind() != v1::Wait::GIL || !WaitsForTheSame(thread)) return false;
+    const JudgedThread* owner = OwnerOf(thread);
+    return owner != nullptr && thread.before->wait().owner_tid() == owner->progress.tid && !owner->progress.ran();
+  }
+
   // It has not run, waits for a thread, and no finding says why.
   bool IsHeldUp(const JudgedThread& thread) const {
     const ThreadProgress& progress = thread.progress;
-    return progress.has_both_stacks() && !progress.ran() && OwnerOf(progress) != nullptr &&
+    return progress.has_both_stacks() && (!progress.ran() || AsksAgain(progress)) && OwnerOf(progress) != nullptr &&
            thread.verdict != Comparison::DEADLOCKED &&
            !(before_.hung.contains(progress.tid) && after_.hung.contains(progress.tid));
   }

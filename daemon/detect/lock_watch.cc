@@ -36,6 +36,8 @@ std::optional<LockWait> LockWaitOf(int32_t tid, const SystemCall& call, const Fu
     if (mutex.owner_tid != 0 && (is_private || tids.contains(mutex.owner_tid))) {
       return held_by(mutex.owner_tid, futex.avma - mutex.futex_offset);
     }
+  } else if (futex.stdio_owner_tid != 0) {
+    if (is_private && tids.contains(futex.stdio_owner_tid)) return held_by(futex.stdio_owner_tid, futex.avma);
   } else if (futex.rwlock) {
     const GlibcRwlock& lock = *futex.rwlock;
     if (lock.writer_tid != 0) {

@@ -67,6 +67,7 @@ TEST(ViewLocks, TellsWhoHasALock) {
   add(6, FUTEX_WAIT_PRIVATE, {.mutex = PthreadMutex{.owner_tid = 0}});  // just let go
   add(7, FUTEX_WAIT_PRIVATE, {.value = 1});                             // some word
   add(9, FUTEX_WAIT_BITSET, {.value = 1});                              // pthread_join of 1: where a tid lies in glibc
+  add(10, FUTEX_WAIT_PRIVATE, {.value = 2, .stdio_owner_tid = 3});
   threads.Update(motions, 1, false, 0);
   threads.Learn(waits, 1);
   const LockView view = ViewLocks(threads, futexes);
@@ -83,7 +84,8 @@ TEST(ViewLocks, TellsWhoHasALock) {
   EXPECT_EQ(owner_of(6), -1);
   EXPECT_EQ(owner_of(7), -1);
   EXPECT_EQ(owner_of(9), -1);
-  EXPECT_THAT(view.edges, SizeIs(4));
+  EXPECT_EQ(owner_of(10), 3);
+  EXPECT_THAT(view.edges, SizeIs(5));
   EXPECT_TRUE(std::ranges::find(view.edges, 9, &WaitEdge::waiter_tid) != view.edges.end());
 }
 

@@ -1,5 +1,7 @@
 #include "daemon/group/thread_state.h"
 
+#include <sys/syscall.h>
+
 #include "daemon/analyze/syscall_name.h"
 #include "daemon/analyze/syscall_site.h"
 #include "daemon/base/text.h"
@@ -42,6 +44,8 @@ std::string StateFromStack(const AddressMap& map, uint64_t pc_avma, const v1::St
     return generated ? "running" : "running or in a system call";
   }
   if (!site->in_syscall) return "running";
+  // A thread that offers its core to others has all that it needs to run.
+  if (site->number == SYS_sched_yield) return "running";
   if (site->number) return InSyscall(SyscallName(*site->number));
   return InSyscall(stack == nullptr ? "" : Wrapper(*stack));
 }

@@ -265,6 +265,7 @@ void SerializeFutex(const FutexWord& futex, store::RawFutex* raw) {
   raw->set_avma(futex.avma);
   raw->set_value(futex.value);
   raw->set_thread_tid(futex.thread_tid);
+  raw->set_stdio_owner_tid(futex.stdio_owner_tid);
   raw->set_is_shared(futex.is_shared);
   raw->set_owner_pid(futex.owner_pid);
   raw->set_owner_process_name(futex.owner_process_name);
@@ -289,6 +290,7 @@ FutexWord ParseFutex(const store::RawFutex& raw) {
   FutexWord futex{.avma = raw.avma(),
                   .value = raw.value(),
                   .thread_tid = raw.thread_tid(),
+                  .stdio_owner_tid = raw.stdio_owner_tid(),
                   .is_shared = raw.is_shared(),
                   .owner_pid = raw.owner_pid(),
                   .owner_process_name = raw.owner_process_name()};

@@ -175,6 +175,25 @@ class CrashVictimsTest(CrashTest):
                 with self.subTest(death=death.name, thread=bool(words)):
                     self.check(death, self.program("crash_deaths"), *words)
 
+    @unittest.skipUnless(os.geteuid() == 0, "needs root to make PID namespaces")
+    def test_the_first_process_of_a_pid_namespace_gives_up_as_any_other(self):
+        """The kernel keeps SIGABRT from it: there abort() goes on, and dies of an instruction that it may not use."""
+        namespace = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        program = self.program("crash_deaths")
+        for count, name in enumerate(("call_abort", "failed_assertion", "free_of_no_block", "stack_smashing"), 1):
+            with self.subTest(death=name):
+                expected = self.die(program, name)[1].resource["crash"]
+                run_to_end([*namespace, program, name, "await"], self.dir / f"first-{name}", environment(self.dir))
+
+                def explained(count=count):
+                    found = [dump["crash"] for dump in crashes(self.daemon) if dump["process"]["pid"] == 1]
+                    return found[0] if len(found) == count and found[0].get("explanation") else None
+
+                crash = eventually(f"the crash of {name} as process 1 is explained", explained)
+                same = ("cause", "explanation", "abortMessage", "fingerprint")
+                self.assertEqual([expected.get(key) for key in same], [crash.get(key) for key in same])
+                self.assertEqual("SIGSEGV", crash["signalName"])
+
     def test_who_sent_the_signal_is_named(self):
         _, dump, _ = self.die(self.program("crash_deaths"), "sent_by_another")
         crash = dump.resource["crash"]

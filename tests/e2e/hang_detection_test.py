@@ -376,7 +376,8 @@ rules:
         # It ends by itself, as a job that runs once an hour.
         well.append(self.hang("hang_mutex", "owner_asleep", daemon=daemon))
         # The second one is noticed when those have been still for longer.
-        for program, mode in (("hang_mutex", "owner_reads_socket"), ("hang_kernel", "child_hangs")):
+        for program, mode in (("hang_mutex", "owner_reads_socket"), ("hang_kernel", "child_hangs"),
+                              ("hang_kernel", "stream_to_full_pipe")):
             dump = self.await_hang(daemon, self.hang(program, mode, daemon=daemon).pid)
             self.assertEqual("NO_PROGRESS", dump.resource["hang"]["cause"])
         for victim in well:

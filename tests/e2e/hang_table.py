@@ -159,6 +159,12 @@ SYNC_VICTIMS = [
 ]
 
 KERNEL_VICTIMS = [
+    # A stream of stdio says who has it, by the address of the thread's control block.
+    Victim("hang_kernel", "stream_to_full_pipe",
+           {"writer": Wait("WRITE", fd="pipe:")} | {
+               name: Wait("INTERNAL_LOCK", KNOWN, by="writer", lock_kind="stdio lock", waiter_count=2)
+               for name in ("logger-1", "logger-2")},
+           (Finding("OWNER_BLOCKED", SUSPICIOUS, threads=("writer", "logger-1", "logger-2"), says=("stdio lock", "write to")),)),
     Victim("hang_kernel", "child_hangs", *queue("owner", Wait("CHILD", NONE), says=("child",))),
     Victim("hang_kernel", "owner_uninterruptible", *queue("owner", Wait("DISK|CHILD", NONE), says=("vfork|uninterruptibl",))),
     Victim("hang_kernel", "owner_waits_for_flock", *queue("owner", Wait("FILE_LOCK", fd="hang_kernel"), says=("flock|file",))),

@@ -67,6 +67,28 @@ static void owner_uninterruptible(void) {
   add_waiters();
 }
 
+/* --- streams --- */
+
+static FILE* log_stream;
+
+VICTIM_NOINLINE static void* write_log(void* unused) {
+  for (;;) fputs("a line of a log that another process is to read, and does not\n", log_stream);
+  return unused;
+}
+
+/* As standard output of a program whose reader has stopped to read. */
+static void stream_to_full_pipe(void) {
+  int ends[2];
+  victim_check(pipe(ends) == 0, "pipe");
+  if (start_child(hang_sleep) <= 0) return;
+  close(ends[0]);
+  log_stream = fdopen(ends[1], "w");
+  victim_check(log_stream != NULL, "fdopen");
+  hang_thread_in(SYS_write, "writer", write_log, NULL);
+  hang_thread_in(SYS_futex, "logger-1", write_log, NULL);
+  hang_thread_in(SYS_futex, "logger-2", write_log, NULL);
+}
+
 /* --- files --- */
 
 static int locked_file(void) {
@@ -223,6 +245,7 @@ static const hang_mode kModes[] = {
     {"pipe_with_own_writer", pipe_with_own_writer},
     {"queue_for_main", queue_for_main},
     {"record_lock_of_another_process", record_lock_of_another_process},
+    {"stream_to_full_pipe", stream_to_full_pipe},
 };
 
 int main(int argc, char** argv) { return hang_run(argc, argv, kModes, sizeof kModes / sizeof kModes[0]); }
