@@ -14,6 +14,7 @@
 #include "daemon/analyze/function_name.h"
 #include "daemon/analyze/futex_operation.h"
 #include "daemon/analyze/infer_owner.h"
+#include "daemon/analyze/python_lock.h"
 #include "daemon/analyze/runtime_frame.h"
 #include "daemon/analyze/syscall_name.h"
 #include "daemon/analyze/syscall_site.h"
@@ -194,6 +195,11 @@ class WaitExplainer {
     wait->set_owner(owner.owner);
     wait->set_owner_tid(owner.tid);
     wait->set_owner_note(owner.note);
+    if (const v1::Stack* stack = StackOf(thread); kind == Wait::SEMAPHORE && stack != nullptr && IsPythonLock(*stack)) {
+      wait->set_kind(Wait::MUTEX);
+      wait->set_owner(Wait::NOT_RECORDED);
+      wait->set_owner_note("owner unknown: who has a lock of Python's is not read");
+    }
     if (call.knows(1)) wait->set_futex_operation(FutexOperationName(static_cast<uint32_t>(call.arguments[1])));
     if (!address) return;
     wait->set_futex_address(Hex(*address));

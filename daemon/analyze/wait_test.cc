@@ -277,6 +277,48 @@ TEST(Wait, OwnerThatHasNotRunIsNotSaidToRun) {
   EXPECT_THAT(scene.dump().findings(0).explanation(), HasSubstr("which has not run for 64 s"));
 }
 
+// A thread that waits in CPython, called by `function` of `file`.
+HangScene PythonThread(std::string_view function, std::string_view file, std::string_view module = "python3.11") {
+  HangScene scene;
+  scene.AddThread(101, "python3",
+                  {"__new_sem_wait_slow64@libc.so.6", "PyThread_acquire_lock_timed@python3.11", "", "PyObject_Vectorcall",
+                   function, "Thread.run"});
+  v1::Stack& stack = *scene.dump().mutable_stacks(0);
+  stack.mutable_frames(2)->set_module(std::string(module));
+  stack.mutable_frames(3)->set_module("python3.11");
+  for (int i : {4, 5}) {
+    stack.mutable_frames(i)->set_origin(v1::Frame::RUNTIME);
+    stack.mutable_frames(i)->set_language(v1::PYTHON);
+    stack.mutable_frames(i)->set_file(std::string(file));
+  }
+  scene.SetFutexCall(101, 0x5000);
+  scene.AddWord(0x5000, 0);
+  scene.Explain();
+  return scene;
+}
+
+TEST(Wait, PythonsLockIsNoSemaphoreThatSomebodyIsIdleAt) {
+  for (const auto& scene :
+       {PythonThread("transfer", "/srv/bank.py"), PythonThread("Condition.__enter__", "threading.py")}) {
+    HangScene copy = scene;
+    EXPECT_EQ(copy.wait(101).kind(), Wait::MUTEX);
+    EXPECT_EQ(copy.wait(101).owner(), Wait::NOT_RECORDED);
+    EXPECT_THAT(copy.wait(101).explanation(), HasSubstr("who has a lock of Python's is not read"));
+    EXPECT_EQ(copy.Finding(v1::Finding::IDLE).explanation(), "");
+  }
+}
+
+TEST(Wait, WhatPythonBuildsOnLocksIsNone) {
+  for (const auto& scene :
+       {PythonThread("Condition.wait", "/usr/lib/python3.11/threading.py"), PythonThread("_shutdown", "threading.py"),
+        PythonThread("Thread._wait_for_tstate_lock", "threading.py"), PythonThread("_worker", "futures/thread.py"),
+        PythonThread("consume", "/srv/bank.py", "_queue.cpython-311-x86_64-linux-gnu.so")}) {
+    HangScene copy = scene;
+    EXPECT_EQ(copy.wait(101).kind(), Wait::SEMAPHORE);
+    EXPECT_EQ(copy.dump().findings(0).severity(), v1::Finding::HARMLESS);
+  }
+}
+
 TEST(Wait, RunningThreadHasNone) {
   HangScene scene;
   scene.AddThread(101, "busy", {"Compute"});

@@ -238,6 +238,24 @@ class HangVictimsTest(StackdTest):
         self.assertTrue(ours, "there is no owner to compare")
         self.assertEqual(gdb_owners(pid, list(ours)), ours)
 
+    def python(self, program):
+        victim = self.start_victim("/usr/bin/python3", ROOT / "tests/programs" / program)
+        self.daemon.await_process(victim.pid)
+        return self.daemon.dump(victim.pid), victim.pid
+
+    def test_threads_that_wait_for_locks_of_python_are_not_idle(self):
+        dump, pid = self.python("crossed_locks.py")
+        unknown = [f for f in dump.resource["findings"] if f["kind"] == "OWNER_UNKNOWN"]
+        self.assertEqual([1, 1], [len(finding["tids"]) for finding in unknown], dump.resource["findings"])
+        for finding in unknown:
+            self.assertRegex(finding["explanation"], "who has a lock of Python's is not read")
+        compared = self.daemon.ctl("dump", pid, "--samples", 2, "--every", "500ms")
+        self.assertRegex(compared.out, rf"\(pid {pid}\): stuck")
+
+    def test_threads_that_wait_for_work_in_python_are_idle(self):
+        dump, _ = self.python("idle_waits.py")
+        self.assertEqual(["IDLE"], [finding["kind"] for finding in dump.resource["findings"]], dump.resource["findings"])
+
     def test_table_is_long_enough(self):
         print(f"hang: {len(hang_table.VICTIMS)} victims, {len(hang_table.IDLE)} idle ones")
         self.assertGreaterEqual(len(hang_table.VICTIMS), 30)
