@@ -13,6 +13,8 @@ namespace {
 
 // For one thread of a process: longer, and other processes wait for their looks.
 constexpr int64_t kFunctionsNs = 500 * kNsPerMs;
+// To look for a circle in the stacks of a whole process.
+constexpr int64_t kFindCircleNs = kNsPerSecond;
 
 class CollectorProbe final : public ProcessProbe {
  public:
@@ -41,6 +43,14 @@ class CollectorProbe final : public ProcessProbe {
   char StateOf(const std::string& process_id, int32_t tid) override { return collector_->StateOf(process_id, tid); }
   Result<std::vector<std::string>> FunctionsOf(const std::string& process_id, int32_t tid) override {
     return pipeline_->FunctionsOf(process_id, tid, MonotonicNs() + kFunctionsNs);
+  }
+  Result<std::optional<CircleInStacks>> FindCircle(const std::string& process_id) override {
+    auto finding = pipeline_->FindDeadlock(process_id, MonotonicNs() + kFindCircleNs);
+    if (!finding) return std::unexpected(finding.error());
+    if (!*finding) return std::nullopt;
+    CircleInStacks circle{.explanation = (*finding)->explanation()};
+    for (const v1::Finding::Edge& edge : (*finding)->edges()) circle.tids.push_back(edge.waiter_tid());
+    return circle;
   }
 
  private:

@@ -681,6 +681,19 @@ Result<std::vector<std::string>> Pipeline::FunctionsOf(const std::string& proces
   return functions;
 }
 
+Result<std::optional<v1::Finding>> Pipeline::FindDeadlock(const std::string& process_id, int64_t deadline_ns) {
+  const CaptureRequest request{.deadline_ns = deadline_ns - NamingTimeNs(deadline_ns - MonotonicNs())};
+  auto captured = state_->collector->CaptureProcess(process_id, request);
+  if (!captured) return std::unexpected(std::move(captured.error()));
+  state_->managed.Read(request.deadline_ns, *captured, /*frames_only=*/false);
+  const auto made = state_->Assemble(**captured, deadline_ns, /*id=*/"");
+  for (const v1::Finding& finding : made.dump->findings()) {
+    const bool is_deadlock = finding.kind() == v1::Finding::DEADLOCK || finding.kind() == v1::Finding::SELF_DEADLOCK;
+    if (is_deadlock && finding.severity() == v1::Finding::HANG) return finding;
+  }
+  return std::nullopt;
+}
+
 Result<SharedDump> Pipeline::Resymbolize(const std::string& name, int64_t deadline_ns, const MayBegin& may_begin) {
   ScopedCount running(&state_->running);
   return state_

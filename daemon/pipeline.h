@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,9 @@ class Pipeline {
   // Names of the functions that a thread is in, innermost first; one that is not known is empty. Nothing is stored, and
   // only that thread runs for it.
   Result<std::vector<std::string>> FunctionsOf(const std::string& process_id, int32_t tid, int64_t deadline_ns);
+
+  // A deadlock that a capture of the whole process shows, without doubt; nullopt: none. Nothing is stored.
+  Result<std::optional<v1::Finding>> FindDeadlock(const std::string& process_id, int64_t deadline_ns);
 
   // A crash, as CrashHandler has it (collect). Stores it and calls `release`; the rest is done in the background. If the
   // store does not take it `release` is not called, and what comes of it is told but not stored. A crash that the store

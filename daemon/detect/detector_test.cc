@@ -333,6 +333,61 @@ TEST_F(DetectorTest, AnOwnerThatWaitsInSharedMemoryIsWell) {
   EXPECT_THAT(found_, IsEmpty());
 }
 
+// Thread 11 waits on a word that looks like a once flag while its initializer runs.
+FakeProcess& AddOnceWait(FakeProcess* process) {
+  process->AddThread(11, FutexCall(0xa0));
+  process->futexes[0xa0] = {.avma = 0xa0, .value = 1};
+  process->functions = {"futex_wait_simple", "__pthread_once_slow", "ReadSettings"};
+  process->circle = CircleInStacks{"thread 11 waits for itself", {11}};
+  return *process;
+}
+
+TEST_F(DetectorTest, ACircleThatOnlyStacksTellIsFoundInTenSecondsAndOnce) {
+  Start();
+  FakeProcess& process = AddOnceWait(&AddIdle());
+  Pass(10);
+  ASSERT_THAT(found_, SizeIs(1));
+  EXPECT_EQ(found_[0]->hang.cause, HangCause::kDeadlock);
+  EXPECT_EQ(found_[0]->hang.explanation, "thread 11 waits for itself (inferred from the stacks)");
+  EXPECT_TRUE(found_[0]->is_inferred);
+  Pass(300);
+  EXPECT_EQ(process.circles_asked, 1);
+  EXPECT_FALSE(found_[0]->over);
+  process.threads[11].Run();
+  process.threads[11].call = CallOf(SYS_epoll_wait);
+  Pass(20);
+  EXPECT_TRUE(found_[0]->over);
+}
+
+TEST_F(DetectorTest, AWordThatOnlyLooksLikeAOnceFlagCostsOneLookAtItsThread) {
+  Start();
+  FakeProcess& process = AddOnceWait(&AddIdle());
+  process.functions = {"futex_wait", "Queue::Take", "main"};
+  Pass(100);
+  EXPECT_EQ(process.functions_asked, 1);
+  EXPECT_EQ(process.circles_asked, 0);
+  EXPECT_THAT(found_, IsEmpty());
+}
+
+TEST_F(DetectorTest, AnInitializerThatTakesLongIsNoCircle) {
+  Start();
+  FakeProcess& process = AddOnceWait(&AddIdle());
+  process.circle.reset();
+  Pass(100);
+  EXPECT_EQ(process.circles_asked, 1);
+  EXPECT_THAT(found_, IsEmpty());
+}
+
+TEST_F(DetectorTest, ACircleOfThreadsThatHaveRunSinceIsNotBelieved) {
+  Start();
+  FakeProcess& process = AddOnceWait(&AddIdle());
+  process.AddThread(12, CallOf(SYS_epoll_wait));
+  process.circle = CircleInStacks{"2 threads wait for each other", {11, 12}};
+  Pass(100, [&] { process.threads[12].Run(); });
+  EXPECT_EQ(process.circles_asked, 1);
+  EXPECT_THAT(found_, IsEmpty());
+}
+
 TEST_F(DetectorTest, AThreadThatWouldHoldALockOfSharedMemoryIsInNoCircle) {
   Start();
   FakeProcess& process = AddIdle();

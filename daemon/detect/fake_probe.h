@@ -54,6 +54,8 @@ struct FakeProcess {
   int samples_asked = 0;
   std::optional<Status> sample_error;
   int functions_asked = 0;
+  std::optional<CircleInStacks> circle;
+  int circles_asked = 0;
 
   void AddThread(int32_t tid, std::optional<SystemCall> call) {
     threads[tid] = {{.tid = tid, .run_ns = 1000, .run_count = 1}, std::move(call)};
@@ -145,6 +147,11 @@ class FakeProbe final : public ProcessProbe {
   Result<std::vector<std::string>> FunctionsOf(const std::string& id, int32_t) override {
     ++processes.at(id).functions_asked;
     return processes.at(id).functions;
+  }
+
+  Result<std::optional<CircleInStacks>> FindCircle(const std::string& id) override {
+    ++processes.at(id).circles_asked;
+    return processes.at(id).circle;
   }
 
   std::map<std::string, FakeProcess> processes;

@@ -34,6 +34,7 @@ const char* InWords(HangCause cause) {
 
 // A spin and a standstill may be what the program is for, and a probe that fails has it killed.
 bool MakesIll(const Suspicion& suspicion) {
+  if (suspicion.is_inferred) return false;
   return suspicion.hang.cause == HangCause::kHeartbeatMissed || suspicion.hang.cause == HangCause::kDeadlock;
 }
 

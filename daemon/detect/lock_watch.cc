@@ -49,6 +49,15 @@ std::optional<LockWait> LockWaitOf(int32_t tid, const SystemCall& call, const Fu
   return std::nullopt;
 }
 
+// As words of glibc and libstdc++ are while somebody waits. Other words may look so, too.
+bool IsOwnerless(const FutexWord& futex, const SystemCall& call) {
+  constexpr uint32_t kLockedWithWaiters = 2, kOnceInProgress = 1, kOnceMask = 3, kGuardPendingWithWaiters = 0x10100;
+  if (futex.is_shared || futex.mutex || futex.rwlock || futex.thread_tid != 0 || futex.stdio_owner_tid != 0) return false;
+  if (futex.value == kGuardPendingWithWaiters) return true;
+  const bool is_private = (call.arguments[kOperation] & FUTEX_PRIVATE_FLAG) != 0;
+  return is_private && (futex.value == kLockedWithWaiters || (futex.value & kOnceMask) == kOnceInProgress);
+}
+
 }  // namespace
 
 std::vector<uint64_t> FutexesOf(const ThreadWatch& threads) {
@@ -72,6 +81,7 @@ LockView ViewLocks(const ThreadWatch& threads, std::span<const FutexWord> futexe
     if (!avma || HasTimeLimit(call)) continue;
     const auto futex = by_avma.find(*avma);
     if (futex == by_avma.end()) continue;
+    if (IsOwnerless(*futex->second, call)) view.ownerless.emplace(tid, *avma);
     if (futex->second->is_shared) view.shared_waiters.insert(tid);
     if (auto edge = EdgeOf(tid, call, *futex->second, tids)) view.edges.push_back(*edge);
     if (auto lock = LockWaitOf(tid, call, *futex->second, tids)) view.locks.push_back(*lock);

@@ -25,8 +25,11 @@ struct LockWait {
 
 // Who waits for whom, without end: waits that the program limited are left out, since they end by themselves.
 struct LockView {
-  std::vector<WaitEdge> edges;       // joins as well
-  std::vector<LockWait> locks;       // joins are none
+  std::vector<WaitEdge> edges;  // joins as well
+  std::vector<LockWait> locks;  // joins are none
+  // By thread, the words of locks that keep no owner and that one function alone has such values in: once flags, guards of
+  // static variables, locks of the C library's own.
+  std::map<int32_t, uint64_t> ownerless;
   std::set<int32_t> shared_waiters;  // that sleep on words which other processes may have
 };
 

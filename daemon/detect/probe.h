@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,6 +12,12 @@
 #include "daemon/collect/waits.h"
 
 namespace stackd {
+
+// Threads that wait for each other in a circle, or one for itself, as one capture shows them.
+struct CircleInStacks {
+  std::string explanation;
+  std::vector<int32_t> tids;
+};
 
 // As the members of Collector with these names: tests have processes that do not exist.
 class ProcessProbe {
@@ -27,6 +34,8 @@ class ProcessProbe {
   virtual char StateOf(const std::string& process_id, int32_t tid) = 0;
   // Names of the functions on the thread's stack, innermost first; one that is not known is empty. The thread runs for it.
   virtual Result<std::vector<std::string>> FunctionsOf(const std::string& process_id, int32_t tid) = 0;
+  // The circle that owners close which only stacks tell; nullopt: there is none. All threads run for it.
+  virtual Result<std::optional<CircleInStacks>> FindCircle(const std::string& process_id) = 0;
 };
 
 }  // namespace stackd

@@ -47,6 +47,10 @@ constexpr int64_t kMaxSigtermNs = 2 * kNsPerSecond;
 // Of a process whose memory cannot be read: that may have taken a while.
 constexpr int64_t kSlowSigtermNs = 5 * kNsPerSecond;
 
+// Waits for what keeps no owner are looked into after that, by so many threads.
+constexpr int64_t kInferNs = 2 * kNsPerSecond;
+constexpr int kMaxAskedToInfer = 4;
+
 constexpr size_t kEdgesInWords = 4;
 
 std::string Hex(uint64_t value) {
@@ -172,7 +176,8 @@ ProcessWatch::Frozen ProcessWatch::SeeWhetherFrozen(int64_t now_ns) {
   return elapsed_ns <= kSeenNs && HaveRun(before, seen_motions_) ? Frozen::kNo : Frozen::kNotKnown;
 }
 
-SharedSuspicion ProcessWatch::Suspect(HangCapture hang, std::string subject, RuleTrigger trigger, int64_t now_ns) {
+SharedSuspicion ProcessWatch::Suspect(HangCapture hang, std::string subject, RuleTrigger trigger, int64_t now_ns,
+                                      bool is_inferred) {
   auto suspicion = std::make_shared<Suspicion>();
   suspicion->process_id = description_.id;
   suspicion->process_name = description_.display_name;
@@ -181,6 +186,7 @@ SharedSuspicion ProcessWatch::Suspect(HangCapture hang, std::string subject, Rul
   suspicion->rule = RuleFor(trigger);
   suspicion->hang.rule = suspicion->rule->name;
   suspicion->seen_ns = now_ns;
+  suspicion->is_inferred = is_inferred;
   report_(suspicion);
   return suspicion;
 }
@@ -305,7 +311,7 @@ bool ProcessWatch::StandsStill(int64_t now_ns) const {
 }
 
 bool ProcessWatch::NeedsLocks(int64_t now_ns) const {
-  if (has_new_waits_ || deadlocks_.HasCandidates() || spins_.IsSampling()) return true;
+  if (has_new_waits_ || deadlocks_.HasCandidates() || spins_.IsSampling() || !ownerless_is_judged_) return true;
   if (StandsStill(now_ns) && !standstill_is_judged_) return true;
   const auto& spin = RuleFor(RuleTrigger::kSpin);
   return spin != nullptr && std::ranges::any_of(threads_.threads(), [&](const auto& entry) {
@@ -337,13 +343,14 @@ void ProcessWatch::LookAtThreads(int64_t now_ns, const std::function<int64_t()>&
     SuspectDeadlocks(view, now_ns);
     // One that does not answer would not say where its threads are either, and take as long again.
     if (failed_samples_ == 0) SuspectSpin(view, now_ns);
+    if (failed_samples_ == 0) SuspectInferred(view, now_ns);
     SuspectStandstill(view, now_ns);
   }
   threads_due_ns_ = NextThreadsLookNs(now_ns, cpu_clock() - begin_cpu_ns, stretch);
 }
 
 int64_t ProcessWatch::NextThreadsLookNs(int64_t now_ns, int64_t cost_ns, int64_t stretch) const {
-  if (deadlocks_.HasCandidates() || spins_.IsSampling()) {
+  if (deadlocks_.HasCandidates() || spins_.IsSampling() || !ownerless_is_judged_) {
     return now_ns + std::min(std::max(kSoonNs, cost_ns * kSoonFactor), kMaxThreadsNs);
   }
   const bool is_still = threads_.StillSinceNs() < now_ns && !threads_.NeedsSample(now_ns);
@@ -369,6 +376,7 @@ void ProcessWatch::EndSuspicionsOfThreads() {
   for (const auto& [key, known] : known_deadlocks_) known.suspicion->over = true;
   known_deadlocks_.clear();
   if (const auto over = std::exchange(standstill_, nullptr)) over->over = true;
+  if (const auto over = std::exchange(inferred_, nullptr)) over->over = true;
 }
 
 void ProcessWatch::SuspectDeadlocks(const LockView& view, int64_t now_ns) {
@@ -384,6 +392,49 @@ void ProcessWatch::SuspectDeadlocks(const LockView& view, int64_t now_ns) {
     std::string key = deadlock.key;
     known_deadlocks_.emplace(std::move(key), KnownDeadlock{std::move(deadlock), now_ns, std::move(suspicion)});
   }
+}
+
+bool ProcessWatch::WaitsInInitializerOrLibc(int32_t tid) {
+  constexpr std::string_view kFunctions[] = {"pthread_once", "cxa_guard_acquire", "call_once", "Once::call",
+                                             "lll_lock_wait_private"};
+  const auto functions = probe_->FunctionsOf(description_.id, tid);
+  if (!functions) return false;
+  return std::ranges::any_of(*functions, [&](const std::string& function) {
+    return std::ranges::any_of(kFunctions, [&](std::string_view name) { return function.find(name) != function.npos; });
+  });
+}
+
+void ProcessWatch::SuspectInferred(const LockView& view, int64_t now_ns) {
+  if (RuleFor(RuleTrigger::kDeadlock) == nullptr) return;
+  if (view.ownerless != ownerless_) {
+    if (const auto over = std::exchange(inferred_, nullptr)) over->over = true;
+    ownerless_ = view.ownerless;
+    ownerless_since_ns_ = now_ns;
+    ownerless_is_judged_ = ownerless_.empty();
+  }
+  if (ownerless_is_judged_ || now_ns - ownerless_since_ns_ < kInferNs) return;
+  ownerless_is_judged_ = true;
+  if (!known_deadlocks_.empty()) return;
+  std::set<int32_t> still;
+  for (const auto& [tid, thread] : threads_.threads()) {
+    if (thread.HasWaitedSince(ownerless_since_ns_)) still.insert(tid);
+  }
+  int asked = 0;
+  const bool may_be = std::ranges::any_of(ownerless_, [&](const auto& wait) {
+    return still.contains(wait.first) && asked++ < kMaxAskedToInfer && WaitsInInitializerOrLibc(wait.first);
+  });
+  if (!may_be) return;
+  const auto circle = probe_->FindCircle(description_.id);
+  if (!circle || !*circle) return;
+  const auto& [explanation, tids] = **circle;
+  if (tids.empty() || !std::ranges::all_of(tids, [&](int32_t tid) { return still.contains(tid); })) return;
+  ++counters_->deadlocks;
+  HangCapture hang{.cause = HangCause::kDeadlock,
+                   .explanation = explanation + " (inferred from the stacks)",
+                   .tid = tids[0],
+                   .duration_ns = now_ns - ownerless_since_ns_};
+  inferred_ = Suspect(std::move(hang), "inferred " + std::to_string(tids[0]), RuleTrigger::kDeadlock, now_ns,
+                      /*is_inferred=*/true);
 }
 
 void ProcessWatch::SuspectSpin(const LockView& view, int64_t now_ns) {

@@ -85,6 +85,10 @@ class ProcessWatch {
   void EndDeadlocksThatMoved();
   void EndSuspicionsOfThreads();
   void SuspectDeadlocks(const LockView& view, int64_t now_ns);
+  // Circles of waits for what keeps no owner: only stacks tell.
+  void SuspectInferred(const LockView& view, int64_t now_ns);
+  // Whether a thread waits for the lock in a function that such a circle may go through.
+  bool WaitsInInitializerOrLibc(int32_t tid);
   void SuspectSpin(const LockView& view, int64_t now_ns);
   void SuspectStandstill(const LockView& view, int64_t now_ns);
   bool StandsStill(int64_t now_ns) const;
@@ -102,7 +106,8 @@ class ProcessWatch {
   HeartbeatWatch::Verdict Judge(const Heartbeat& heartbeat, int64_t now_ns, const std::function<bool()>& may_ask);
   // Nobody asks any more.
   void EndHeartbeats();
-  SharedSuspicion Suspect(HangCapture hang, std::string subject, RuleTrigger trigger, int64_t now_ns);
+  SharedSuspicion Suspect(HangCapture hang, std::string subject, RuleTrigger trigger, int64_t now_ns,
+                          bool is_inferred = false);
 
   ProcessProbe* const probe_;
   const Rules* const rules_;
@@ -146,6 +151,11 @@ class ProcessWatch {
     SharedSuspicion suspicion;
   };
   std::map<std::string, KnownDeadlock> known_deadlocks_;
+  // The waits that only stacks tell of, since when they are the same, and whether these were asked.
+  std::map<int32_t, uint64_t> ownerless_;
+  int64_t ownerless_since_ns_ = 0;
+  bool ownerless_is_judged_ = true;
+  SharedSuspicion inferred_;
   // Of the standstill that lasts: it was judged, and what was made of it.
   bool standstill_is_judged_ = false;
   SharedSuspicion standstill_;

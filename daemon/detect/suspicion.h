@@ -19,7 +19,8 @@ struct Suspicion {
   HangCapture hang;
   std::shared_ptr<const Rule> rule;
   int64_t seen_ns = 0;
-  int failed_dumps = 0;  // of the desk
+  int failed_dumps = 0;      // of the desk
+  bool is_inferred = false;  // from stacks, and not from the words of locks: the health stays
   // Set by the detector: it is over by itself, and a dump would show nothing of it.
   std::atomic<bool> over = false;
 };

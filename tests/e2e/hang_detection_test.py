@@ -282,6 +282,28 @@ class HangDetectionTest(StackdTest):
         self.assertRegex(text, "owner: thread 1 of this process, or one with the same number in another PID namespace")
         self.assertNotRegex(text, "HANG|itself|ended")
 
+    def test_a_deadlock_that_only_stacks_tell_is_dumped_and_the_health_stays(self):
+        daemon = self.start_daemon()
+        well = [self.hang(program, mode, daemon=daemon)
+                for program, mode in (("hang_sync", "once_initializer_asleep"), ("idle", "completion_waiters"))]
+        watch = HealthWatch(self, daemon, "process/hang_cpp")
+        watch.expect("SERVICE_UNKNOWN")
+        for program, mode in (("hang_sync", "once_recursion"), ("hang_sync", "malloc_in_handler"),
+                              ("hang_cpp", "call_once_recursion"), ("hang_cpp", "static_variables_cycle")):
+            with self.subTest(mode):
+                victim = self.hang(program, mode, daemon=daemon)
+                start_s = datetime.datetime.now().timestamp()
+                dump = self.await_hang(daemon, victim.pid)
+                late_s = seconds(dump.resource["createTime"]) - start_s
+                print(f"hang: {mode}: dumped {late_s:.1f} s after it was known")
+                self.assertEqual("DEADLOCK", dump.resource["hang"]["cause"])
+                self.assertIn("inferred from the stacks", dump.resource["hang"]["explanation"])
+                self.assertEqual("HANG", dump.resource["findings"][0]["severity"])
+        # A deadlock that locks tell is found later than that, and does change it.
+        self.assertEqual(["SERVICE_UNKNOWN", "SERVING"], watch.statuses)
+        for victim in well:
+            self.assertEqual([], self.hangs(daemon, victim.pid))
+
     # --- many ---
 
     STORM = 200
