@@ -322,6 +322,9 @@ __attribute__((noreturn)) static void* helper_main(void* unused) {
   }
 }
 
+/* glibc puts the static TLS of all libraries at the top of each thread's stack. */
+static size_t tls_bytes;
+
 static int add_tls(struct dl_phdr_info* object, size_t size_bytes, void* total_bytes) {
   (void)size_bytes;
   for (int i = 0; i < object->dlpi_phnum; i++) {
@@ -356,9 +359,8 @@ int stackd_helper_start(const struct stackd_settings* use_settings, struct stack
   sigset_t before;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, &before);
-  /* glibc puts the static TLS of all libraries at the top of each thread's stack. */
-  size_t tls_bytes = 0;
-  dl_iterate_phdr(add_tls, &tls_bytes);
+  /* Not in a child: fork() leaves a lock of this function's taken that another thread had. */
+  if (!after_fork) dl_iterate_phdr(add_tls, &tls_bytes);
   int error = create_thread(STACK_BYTES + tls_bytes);
   if (error == 0 && libc_thread_count != NULL) __atomic_fetch_sub(libc_thread_count, 1, __ATOMIC_RELAXED);
   if (error != 0) stackd_crash_helper_has_tried();
