@@ -50,6 +50,7 @@ constexpr int64_t kSlowSigtermNs = 5 * kNsPerSecond;
 // Waits for what keeps no owner are looked into after that, by so many threads.
 constexpr int64_t kInferNs = 2 * kNsPerSecond;
 constexpr int kMaxAskedToInfer = 4;
+constexpr int kMaxTriesToInfer = 3;
 
 constexpr size_t kEdgesInWords = 4;
 
@@ -394,37 +395,65 @@ void ProcessWatch::SuspectDeadlocks(const LockView& view, int64_t now_ns) {
   }
 }
 
-bool ProcessWatch::WaitsInInitializerOrLibc(int32_t tid) {
+// nullopt: it did not say.
+std::optional<bool> ProcessWatch::WaitsInInitializerOrLibc(int32_t tid) {
   constexpr std::string_view kFunctions[] = {"pthread_once", "cxa_guard_acquire", "call_once", "Once::call",
                                              "lll_lock_wait_private"};
   const auto functions = probe_->FunctionsOf(description_.id, tid);
-  if (!functions) return false;
+  if (!functions) return std::nullopt;
   return std::ranges::any_of(*functions, [&](const std::string& function) {
     return std::ranges::any_of(kFunctions, [&](std::string_view name) { return function.find(name) != function.npos; });
   });
 }
 
+void ProcessWatch::EndInferredThatMoved() {
+  if (inferred_ == nullptr) return;
+  const bool is_over = std::ranges::any_of(inferred_waits_, [this](const auto& wait) {
+    const auto thread = threads_.threads().find(wait.first);
+    if (thread == threads_.threads().end()) return true;
+    const auto& now = thread->second.wait;
+    return now && (!now->call || WaitedFutex(*now->call) != wait.second);
+  });
+  if (is_over) std::exchange(inferred_, nullptr)->over = true;
+}
+
 void ProcessWatch::SuspectInferred(const LockView& view, int64_t now_ns) {
   if (RuleFor(RuleTrigger::kDeadlock) == nullptr) return;
+  EndInferredThatMoved();
   if (view.ownerless != ownerless_) {
-    if (const auto over = std::exchange(inferred_, nullptr)) over->over = true;
     ownerless_ = view.ownerless;
     ownerless_since_ns_ = now_ns;
-    ownerless_is_judged_ = ownerless_.empty();
+    ownerless_is_judged_ =
+        std::ranges::none_of(ownerless_, [this](const auto& wait) { return ownerless_tries_[wait] < kMaxTriesToInfer; });
   }
   if (ownerless_is_judged_ || now_ns - ownerless_since_ns_ < kInferNs) return;
   ownerless_is_judged_ = true;
-  if (!known_deadlocks_.empty()) return;
+  if (!known_deadlocks_.empty() || inferred_ != nullptr) return;
   std::set<int32_t> still;
   for (const auto& [tid, thread] : threads_.threads()) {
     if (thread.HasWaitedSince(ownerless_since_ns_)) still.insert(tid);
   }
+  std::erase_if(ownerless_tries_, [this](const auto& tries) { return !threads_.threads().contains(tries.first.first); });
+  bool may_be = false;
   int asked = 0;
-  const bool may_be = std::ranges::any_of(ownerless_, [&](const auto& wait) {
-    return still.contains(wait.first) && asked++ < kMaxAskedToInfer && WaitsInInitializerOrLibc(wait.first);
-  });
-  if (!may_be) return;
+  for (const auto& wait : ownerless_) {
+    int& tries = ownerless_tries_[wait];
+    if (may_be || tries >= kMaxTriesToInfer || !still.contains(wait.first) || asked++ == kMaxAskedToInfer) continue;
+    const auto waits = WaitsInInitializerOrLibc(wait.first);
+    tries = waits ? kMaxTriesToInfer : tries + 1;
+    may_be = waits.value_or(false);
+    if (may_be) ReportCircle(wait, still, now_ns);
+    if (tries == kMaxTriesToInfer) continue;
+    ownerless_is_judged_ = false;
+    ownerless_since_ns_ = now_ns;
+  }
+}
+
+void ProcessWatch::ReportCircle(const std::pair<const int32_t, uint64_t>& wait, const std::set<int32_t>& still,
+                                int64_t now_ns) {
   const auto circle = probe_->FindCircle(description_.id);
+  // Another time there may be an answer.
+  if (!circle) ownerless_tries_[wait] = kMaxTriesToInfer - 1;
   if (!circle || !*circle) return;
   const auto& [explanation, tids] = **circle;
   if (tids.empty() || !std::ranges::all_of(tids, [&](int32_t tid) { return still.contains(tid); })) return;
@@ -433,6 +462,7 @@ void ProcessWatch::SuspectInferred(const LockView& view, int64_t now_ns) {
                    .explanation = explanation + " (inferred from the stacks)",
                    .tid = tids[0],
                    .duration_ns = now_ns - ownerless_since_ns_};
+  inferred_waits_ = {wait};
   inferred_ = Suspect(std::move(hang), "inferred " + std::to_string(tids[0]), RuleTrigger::kDeadlock, now_ns,
                       /*is_inferred=*/true);
 }

@@ -8,7 +8,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/analyze/wait_end.h"
@@ -88,7 +90,10 @@ class ProcessWatch {
   // Circles of waits for what keeps no owner: only stacks tell.
   void SuspectInferred(const LockView& view, int64_t now_ns);
   // Whether a thread waits for the lock in a function that such a circle may go through.
-  bool WaitsInInitializerOrLibc(int32_t tid);
+  std::optional<bool> WaitsInInitializerOrLibc(int32_t tid);
+  void EndInferredThatMoved();
+  // Of a thread that waits so: asks for the circle.
+  void ReportCircle(const std::pair<const int32_t, uint64_t>& wait, const std::set<int32_t>& still, int64_t now_ns);
   void SuspectSpin(const LockView& view, int64_t now_ns);
   void SuspectStandstill(const LockView& view, int64_t now_ns);
   bool StandsStill(int64_t now_ns) const;
@@ -151,10 +156,14 @@ class ProcessWatch {
     SharedSuspicion suspicion;
   };
   std::map<std::string, KnownDeadlock> known_deadlocks_;
-  // The waits that only stacks tell of, since when they are the same, and whether these were asked.
-  std::map<int32_t, uint64_t> ownerless_;
+  // The waits that only stacks tell of, by thread, since when they are the same, and whether these are still to be judged.
+  using OwnerlessWaits = std::map<int32_t, uint64_t>;
+  OwnerlessWaits ownerless_;
   int64_t ownerless_since_ns_ = 0;
   bool ownerless_is_judged_ = true;
+  // How often threads of each wait were asked: looking at them has them run, and look like new.
+  std::map<std::pair<int32_t, uint64_t>, int> ownerless_tries_;
+  OwnerlessWaits inferred_waits_;
   SharedSuspicion inferred_;
   // Of the standstill that lasts: it was judged, and what was made of it.
   bool standstill_is_judged_ = false;
