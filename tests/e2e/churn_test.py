@@ -8,7 +8,8 @@ import sys
 import time
 import unittest
 
-from harness import CHURN_S, StackdTest, task_ids
+from harness import StackdTest, task_ids
+from tier import CHURN_S
 
 WAITING = 1000
 # So many whole dumps are worth a verdict; where the processors are few and the workers many, they take longer.

@@ -17,7 +17,7 @@ import delve
 import delve_compare
 import go_programs
 import tier
-from harness import AGENT, CHURN_S, ROOT, StackdTest, blocked_at, die_with_parent, eventually, task_ids
+from harness import AGENT, ROOT, StackdTest, blocked_at, die_with_parent, eventually, task_ids
 
 
 def is_own(goroutine):
@@ -38,7 +38,7 @@ PREPARE = [prepare]
 
 
 class GoTest(StackdTest):
-    limit_s = 600 + CHURN_S
+    limit_s = 600 + tier.CHURN_S
 
     def setUp(self):
         super().setUp()
@@ -197,7 +197,7 @@ class GoTest(StackdTest):
         victim = self.start_victim(self.build(toolchain, "cgo", cgo=True), "turns", stdin="")
         daemon.await_process(victim.pid)
         joined = dumps = 0
-        end = time.monotonic() + CHURN_S
+        end = time.monotonic() + tier.CHURN_S
         while time.monotonic() < end:
             dump = daemon.dump(victim.pid)
             dumps += 1
@@ -234,7 +234,7 @@ class GoTest(StackdTest):
 
     def test_no_frame_is_wrong_under_churn(self):
         toolchain, version = self.newest()
-        churn = self.dump_churn(self.start_daemon(), toolchain, CHURN_S)
+        churn = self.dump_churn(self.start_daemon(), toolchain, tier.CHURN_S)
         self.assertGreater(churn["stacks"], churn["dumps"])
         self.assertGreater(churn["of threads"], churn["dumps"] / 2)
         self.say(version, f"{churn['dumps']} dumps under churn, {churn['stacks']} stacks, {churn['of threads']} of running goroutines, "
@@ -245,7 +245,7 @@ class GoTest(StackdTest):
         for toolchain, version in self.toolchains:
             with self.subTest(go=version):
                 # One collection follows the other.
-                churn = self.dump_churn(daemon, toolchain, CHURN_S / 4, GOGC="1")
+                churn = self.dump_churn(daemon, toolchain, tier.CHURN_S / 4, GOGC="1")
                 self.assertGreater(churn["in a collection"], 0)
                 self.say(version, f"{churn['dumps']} dumps, {churn['in a collection']} of them in a collection, {churn['stacks']} stacks, "
                                   "none wrong")

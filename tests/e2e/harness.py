@@ -21,7 +21,6 @@ import time
 import unittest
 
 from ports import free_port
-from tier import CHURN_S
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("STACKD_BIN", ROOT / "bazel-bin"))

@@ -14,7 +14,7 @@ import jdks
 import tier
 from built import built
 from crashes import crash_of, environment, run_to_end
-from harness import AGENT, CHURN_S, OK, ROOT, Dump, StackdTest, eventually, thread_names
+from harness import AGENT, OK, ROOT, Dump, StackdTest, eventually, thread_names
 
 PROGRAMS = ROOT / "tests/languages/java"
 PACKAGE = ROOT / "agent/java/src/main/java"
@@ -82,7 +82,7 @@ PREPARE = [prepare]
 
 
 class JavaTest(StackdTest):
-    limit_s = 900 + 6 * CHURN_S
+    limit_s = 900 + 6 * tier.CHURN_S
 
     @classmethod
     def setUpClass(cls):
@@ -420,7 +420,7 @@ class JavaTest(StackdTest):
         victim = self.start(jdk, "Churn", options=["-Xmx256m"], stdin="")
         process = daemon.await_process(victim.pid)["name"]
         dumps = whole = looked = brief = 0
-        end = time.monotonic() + CHURN_S
+        end = time.monotonic() + tier.CHURN_S
         while time.monotonic() < end:
             dump = daemon.dump(process)
             dumps += 1

@@ -16,7 +16,7 @@ import time
 import nodes
 import tier
 from crashes import crash_of, environment, run_to_end
-from harness import AGENT, BIN, CHURN_S, ROOT, StackdTest, eventually
+from harness import AGENT, BIN, ROOT, StackdTest, eventually
 from inspector import Inspector
 
 VICTIM = ROOT / "tests/languages/node/victim.js"
@@ -64,7 +64,7 @@ def for_each_node(test):
 
 
 class NodeTest(StackdTest):
-    limit_s = 600 + 4 * CHURN_S
+    limit_s = 600 + 4 * tier.CHURN_S
 
     def setUp(self):
         super().setUp()
@@ -334,12 +334,12 @@ class Harmless(NodeTest):
     @for_each_node
     def test_dumps_at_ten_a_second_under_garbage_and_new_code_break_nothing(self, node):
         daemon = self.the_daemon()
-        victim, _ = self.start(node, "churn", str(CHURN_S))
+        victim, _ = self.start(node, "churn", str(tier.CHURN_S))
         process = daemon.await_process(victim.pid)["name"]
         known = set(re.findall(r"[\w$.]+", VICTIM.read_text()))
         dumps = 0
         frames = 0
-        end = time.monotonic() + CHURN_S - 2
+        end = time.monotonic() + tier.CHURN_S - 2
         while time.monotonic() < end:
             next_s = time.monotonic() + 0.1
             dump = daemon.dump(process)

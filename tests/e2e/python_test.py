@@ -21,7 +21,7 @@ import pytest
 import pythons
 import tier
 from crashes import crash_of, environment, run_to_end
-from harness import AGENT, CHURN_S, ROOT, StackdTest, eventually, thread_names
+from harness import AGENT, ROOT, StackdTest, eventually, thread_names
 
 PROGRAMS = ROOT / "tests/languages/python"
 BLOCKED = PROGRAMS / "blocked.py"
@@ -72,7 +72,7 @@ def plain(kind, function):
 
 
 class PythonTest(StackdTest):
-    limit_s = 600 + 2 * CHURN_S
+    limit_s = 600 + 2 * tier.CHURN_S
     NAP = "import time\ndef nap():\n print('ready', flush=True)\n time.sleep(999)\nnap()"
 
     def setUp(self):
@@ -321,7 +321,7 @@ class TasksTest(PythonTest):
         victim = self.start(python, PROGRAMS / "tasks_churn.py")
         process = daemon.await_process(victim.pid)["name"]
         dumps = stacks = 0
-        until = time.monotonic() + CHURN_S
+        until = time.monotonic() + tier.CHURN_S
         while time.monotonic() < until:
             next_s = time.monotonic() + 0.1
             dump = daemon.dump(process)
@@ -573,7 +573,7 @@ class UnhandledTest(PythonTest):
 
 
 class HarmlessTest(PythonTest):
-    limit_s = 600 + 20 * CHURN_S  # for each Python that is here
+    limit_s = 600 + 20 * tier.CHURN_S  # for each Python that is here
 
     @for_each_python
     def test_dumps_under_churn_are_whole_and_change_nothing(self, python):
@@ -601,7 +601,7 @@ class HarmlessTest(PythonTest):
                                line.function.rsplit(".", 1)[-1] not in known)
             return False
 
-        until = time.monotonic() + CHURN_S
+        until = time.monotonic() + tier.CHURN_S
         while time.monotonic() < until:
             next_s = time.monotonic() + 0.1
             look()

@@ -14,7 +14,8 @@ import unittest
 
 import oracle
 from crashes import CrashTest, crash_of, environment, run_to_end
-from harness import CHURN_S, ROOT, Dump, Victim, eventually, thread_names
+from harness import ROOT, Dump, Victim, eventually, thread_names
+from tier import CHURN_S
 
 CRATE = ROOT / "agent/rust"
 PROGRAMS = ROOT / "tests/languages/rust"
