@@ -12,6 +12,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 import crashes
 import delve
 import delve_compare
@@ -413,6 +415,7 @@ class GoTest(StackdTest):
 
     # --- Harmless ---
 
+    @pytest.mark.thorough
     def test_gos_own_tests_of_signals_and_c_end_under_the_agent_as_they_do_without(self):
         self.start_daemon()
         under_agent = self.dir / "under_agent"

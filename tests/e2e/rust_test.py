@@ -77,9 +77,14 @@ def build(name):
     return folder / (target or "") / profile
 
 
+def run_tests(*options):
+    return cargo("test", "--quiet", *options, folder=CRATE)
+
+
 def prepare():
     if crate_is_impossible():
         return
+    run_tests("--no-run")
     for name, target, _, _ in BUILDS:
         if target != MUSL or not musl_is_missing():
             build(name)
@@ -149,7 +154,7 @@ class RustTest(CrashTest):
         self.assertFalse([file for file in packed if "preload" in file])
 
     def test_the_crate_passes_its_own_tests(self):
-        done = cargo("test", "--quiet", folder=CRATE)
+        done = run_tests()
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
 
     # Stacks
@@ -345,9 +350,16 @@ def build_tokio():
     return folder / "release/tasks"
 
 
+def run_tests_with_tokio(*options):
+    # Other flags of the compiler than build_tokio's: in one folder, each would build all that the other has built.
+    return cargo("test", "--quiet", "--features", "tokio", *options, folder=CRATE, RUSTFLAGS="--cfg tokio_unstable",
+                 CARGO_TARGET_DIR=str(TARGET_DIR / "tokio-tests"))
+
+
 def prepare_tokio():
     if not crate_is_impossible(OLDEST_RUST_OF_TOKIO):
         build_tokio()
+        run_tests_with_tokio("--no-run")
 
 
 PREPARE.append(prepare_tokio)
@@ -393,8 +405,7 @@ class TokioTest(CrashTest):
         self.fail(f"{task}: {self.stacks(dump, task)}")
 
     def test_the_crate_passes_its_own_tests_with_the_feature(self):
-        done = cargo("test", "--quiet", "--features", "tokio", folder=CRATE, RUSTFLAGS="--cfg tokio_unstable",
-                     CARGO_TARGET_DIR=str(TARGET_DIR / "tokio"))
+        done = run_tests_with_tokio()
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
 
     def test_tasks_that_wait_show_their_functions_in_order(self):
