@@ -10,6 +10,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "agent/ring/ring_check.h"
+
 #define MAX_FDS 3
 
 struct control {
@@ -123,9 +125,8 @@ int stackd_connection_receive(struct stackd_connection* connection, union stackd
 }
 
 static int map_ring(struct stackd_connection* connection, int fd, uint64_t size_bytes) {
-  /* Sealed by the daemon; without the seals a shrunk file would be SIGBUS in a handler. */
-  int seals = fcntl(fd, F_GET_SEALS);
-  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return -EPROTO;
+  int error = stackd_ring_check_file(fd, size_bytes);
+  if (error != 0) return error;
   void* memory = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
   if (memory == MAP_FAILED) return -errno;
   /* A forked child is another process with a ring of its own: it must not write to this one. */

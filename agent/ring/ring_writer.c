@@ -7,8 +7,9 @@ bool stackd_ring_attach(struct stackd_ring* ring, void* memory, uint64_t size_by
       header->header_bytes != STACKD_HEADER_BYTES || header->slot_bytes != STACKD_SLOT_BYTES) {
     return false;
   }
-  uint32_t slots = header->slot_count;
-  uint32_t crash_slots = header->crash_slot_count;
+  /* Once each: the daemon may write to them meanwhile. */
+  uint32_t slots = __atomic_load_n(&header->slot_count, __ATOMIC_RELAXED);
+  uint32_t crash_slots = __atomic_load_n(&header->crash_slot_count, __ATOMIC_RELAXED);
   if (slots > STACKD_MAX_SLOTS || crash_slots >= slots) return false;
   if (size_bytes < STACKD_HEADER_BYTES + (uint64_t)slots * STACKD_SLOT_BYTES) return false;
   ring->header = memory;

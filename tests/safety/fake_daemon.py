@@ -197,9 +197,10 @@ class Ring:
 class FakeDaemon:
     """Takes one process at a time. `delay_s` is how long each answer to a crash takes; `dump` asks for the other threads, `die`
     closes the connection instead of an answer, `welcome`
-    answers at all."""
+    answers at all, `lie` gives an fd and a number of bytes that are passed instead of those of the ring."""
 
-    def __init__(self, folder, take=True, store=True, delay_s=0, dump=False, spool=False, die=False, welcome=True, ring_bytes=1 << 20):
+    def __init__(self, folder, take=True, store=True, delay_s=0, dump=False, spool=False, die=False, welcome=True, ring_bytes=1 << 20,
+                 lie=None):
         self.folder = folder
         self.take = take
         self.store = store
@@ -209,6 +210,7 @@ class FakeDaemon:
         self.die = die
         self.welcome = welcome
         self.ring_bytes = ring_bytes
+        self.lie = lie
         self.crashes = []
         self.threads = {}
         self.statuses = {}
@@ -254,12 +256,13 @@ class FakeDaemon:
             connection.recv(4096)
             return
         self.ring = Ring(self.ring_bytes)
-        to_pass = [self.ring.fd]
+        ring_fd, claimed_bytes = (self.ring.fd, self.ring.size_bytes) if self.lie is None else self.lie()
+        to_pass = [ring_fd]
         if self.spool:
             os.makedirs(os.path.dirname(self.spool_path), mode=0o700, exist_ok=True)
             to_pass.append(os.open(self.spool_path, os.O_CREAT | os.O_RDWR, 0o600))
         try:
-            socket.send_fds(connection, [struct.pack("<IIII", MSG_WELCOME, 16, self.ring.size_bytes, 0)], to_pass)
+            socket.send_fds(connection, [struct.pack("<IIII", MSG_WELCOME, 16, claimed_bytes, 0)], to_pass)
         except BrokenPipeError:
             return
         self.connection = connection
