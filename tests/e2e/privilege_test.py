@@ -10,7 +10,7 @@ import pathlib
 import shutil
 import unittest
 
-from harness import AGENT, PROGRAMS, STACKD, Daemon, StackdTest, Victim, eventually
+from harness import AGENT, PROGRAMS, STACKD, Daemon, StackdTest, Victim, eventually, thread_names
 
 PROCESS_UID, DAEMON_UID = 20001, 20002
 
@@ -114,3 +114,24 @@ class PrivilegeTest(StackdTest):
 
 if __name__ == "__main__":
     unittest.main()
+
+class SetuidTest(StackdTest):
+    def start_as_nobody(self, program, *arguments):
+        return self.start_victim("/usr/bin/setpriv", f"--reuid={PROCESS_UID}", f"--regid={PROCESS_UID}", "--clear-groups", program,
+                                 *arguments, preload=False)
+
+    def test_a_program_with_more_rights_than_its_caller_has_no_agent(self):
+        daemon = self.start_daemon()
+        self.dir.chmod(0o755)
+        program = self.dir / "static_pie"
+        shutil.copy(PROGRAMS / "static_pie", program)
+        program.chmod(0o755)
+        plain = self.start_as_nobody(program)
+        daemon.await_process(plain.pid)
+
+        program.chmod(0o4755)
+        raised = self.start_as_nobody(program, "not-installed")
+        effective_uid = pathlib.Path(f"/proc/{raised.pid}/status").read_text().split("Uid:")[1].split()[1]
+        self.assertEqual("0", effective_uid, "setuid is not honoured here")
+        self.assertIn("stackd-agent", thread_names(plain.pid).values())
+        self.assertNotIn("stackd-agent", thread_names(raised.pid).values())

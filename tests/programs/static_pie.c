@@ -1,4 +1,6 @@
 /* A static-pie program: LD_PRELOAD does not reach it, so it links the agent and installs it itself. */
+#include <errno.h>
+
 #include "agent/include/stackd/agent.h"
 #include "tests/programs/victim.h"
 
@@ -17,8 +19,10 @@ VICTIM_NOINLINE static void* serve(void* unused) {
   return unused;
 }
 
-int main(void) {
-  victim_check(stackd_install() == 0, "stackd_install");
+/* With an argument it must not be installed. */
+int main(int argc, char** argv) {
+  (void)argv;
+  victim_check(stackd_install() == (argc > 1 ? -ECANCELED : 0), "stackd_install");
   victim_check(stackd_set_process_name("static-pie") == 0, "stackd_set_process_name");
   victim_check(pipe(silent_pipe) == 0, "pipe");
   static victim_thread threads[4];

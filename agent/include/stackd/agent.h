@@ -25,9 +25,9 @@ extern "C" {
 
 /* Installs the handlers and starts the helper thread; a second call does nothing. Crash signals that have a handler already
  * keep it, behind ours; handlers that the program installs later replace ours.
- * 0; -ECANCELED with STACKD_DISABLE=1; -EEXIST in an agent linked in where LD_PRELOAD has brought one, which serves the
- * process, and whose functions are others; -EBUSY if the dump signal has a handler already; else what sigaction or
- * pthread_create gave. */
+ * 0; -ECANCELED with STACKD_DISABLE=1, and with more rights than the caller has (setuid), who chose the environment;
+ * -EEXIST in an agent linked in where LD_PRELOAD has brought one, which serves the process, and whose functions are others;
+ * -EBUSY if the dump signal has a handler already; else what sigaction or pthread_create gave. */
 int stackd_install(void);
 
 /* Names this process in `stackctl ps` and in dumps. At most 63 bytes are kept; NULL or "" goes back to argv[0].
