@@ -52,9 +52,22 @@ __attribute__((noinline)) STACKD_HANDLER static int capture_interrupted(const st
   return stackd_capture_write(&capture);
 }
 
+/* Not where the program's handler of refused calls runs, or is kept out: one of ours that is refused would kill there. */
+STACKD_HANDLER static bool may_make_calls(const ucontext_t* context) {
+  uint64_t blocked = *(const uint64_t*)&context->uc_sigmask;
+  if ((blocked >> (SIGSYS - 1) & 1) == 0) return true;
+  struct stackd_action action = stackd_chain_peek(SIGSYS);
+  return !stackd_chain_is_handled(&action);
+}
+
 STACKD_HANDLER static void answer(uint32_t index, uint32_t seq, const ucontext_t* context) {
   const struct stackd_ring* ring = atomic_load(&current_ring);
   if (ring == NULL) return;
+  if (!may_make_calls(context)) {
+    stackd_ring_count_drop(ring, STACKD_DROP_AGENT_FAULT);
+    stackd_thread_refuse(index, seq);
+    return;
+  }
   uint32_t tid = (uint32_t)stackd_gettid();
   struct stackd_thread_entry* entry = stackd_thread_claim(index, seq, tid);
   if (entry == NULL) {

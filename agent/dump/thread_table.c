@@ -61,6 +61,16 @@ void stackd_thread_answer(struct stackd_thread_entry* entry, uint32_t seq, enum 
   if ((int32_t)(now - __atomic_load_n(&wake_at, __ATOMIC_RELAXED)) >= 0) stackd_futex_wake(&answers, FUTEX_PRIVATE_FLAG);
 }
 
+void stackd_thread_refuse(uint32_t index, uint32_t seq) {
+  struct stackd_thread_table* table = atomic_load_explicit(&current, memory_order_acquire);
+  if (table == NULL || index >= table->capacity) return;
+  uint64_t expected = stackd_thread_word(seq, STACKD_THREAD_ASKED);
+  bool refused =
+      __atomic_compare_exchange_n(&table->entries[index].state, &expected, stackd_thread_word(seq, STACKD_THREAD_FAULT),
+                                  false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+  if (refused) __atomic_add_fetch(&answers, 1, __ATOMIC_SEQ_CST);
+}
+
 bool stackd_thread_give_up(struct stackd_thread_entry* entry, uint32_t seq) {
   uint64_t expected = stackd_thread_word(seq, STACKD_THREAD_ASKED);
   return __atomic_compare_exchange_n(&entry->state, &expected, stackd_thread_word(seq, STACKD_THREAD_IDLE), false,

@@ -64,6 +64,9 @@ struct stackd_thread_entry* stackd_thread_claim(uint32_t index, uint32_t seq, ui
 /* Ends what stackd_thread_claim began, and wakes the helper if it waits. HANDLER ONLY. */
 void stackd_thread_answer(struct stackd_thread_entry* entry, uint32_t seq, enum stackd_thread_state result) STACKD_HANDLER;
 
+/* Of a thread that may make no system call, not even to wake the helper, which looks by itself soon: FAULT. SIGNAL-SAFE. */
+void stackd_thread_refuse(uint32_t index, uint32_t seq) STACKD_HANDLER;
+
 /* Helper: takes the question back; false if the handler was there first (BUSY or an answer). */
 bool stackd_thread_give_up(struct stackd_thread_entry* entry, uint32_t seq);
 
