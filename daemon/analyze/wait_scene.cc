@@ -18,7 +18,7 @@ using Wait = v1::Wait;
 
 const std::string kNothing;
 
-// It runs in each dump, for the dump (agent/helper_thread.c).
+// It runs in each dump, for the dump (agent/helper/helper_thread.c).
 constexpr std::string_view kAgentThread = "stackd-agent";
 
 // True for a wait that only a thread of the same process can end.

@@ -6,7 +6,7 @@
 
 namespace stackd {
 
-// With those of its arguments that left the process (agent/syscall_arguments.h).
+// With those of its arguments that left the process (agent/capture/syscall_arguments.h).
 struct SystemCall {
   uint32_t number = 0;
   uint32_t known_arguments = 0;  // bit n: arguments[n] is known

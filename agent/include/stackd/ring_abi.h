@@ -208,7 +208,7 @@ struct stackd_slot_header {
 #define STACKD_REG_RIP 16
 
 /* A system call that a thread is in: its number, and those of its arguments that say what it waits for and are no data of
- * the program's (agent/syscall_arguments.h): which fd, futex, process, how many, which flags. The others are 0. */
+ * the program's (agent/capture/syscall_arguments.h): which fd, futex, process, how many, which flags. The others are 0. */
 #define STACKD_SYSCALL_ARGUMENTS 6
 #define STACKD_SYSCALL_KNOWN (1u << 31)
 

@@ -1,4 +1,4 @@
-/* What entries of STACKD_RUNTIME_V8 mean, beyond ring_abi.h: between agent/v8.c and daemon/managed/v8. */
+/* What entries of STACKD_RUNTIME_V8 mean, beyond ring_abi.h: between agent/runtimes/v8/v8.c and daemon/managed/v8. */
 #ifndef STACKD_V8_TRACE_H_
 #define STACKD_V8_TRACE_H_
 

@@ -1,4 +1,5 @@
-// Python frames, as agents write them (agent/cpython.h), and who has and who waits for the global interpreter lock.
+// Python frames, as agents write them (agent/runtimes/cpython/cpython.h), and who has and who waits for the global
+// interpreter lock.
 #pragma once
 
 #include "daemon/managed/runtime_reader.h"
