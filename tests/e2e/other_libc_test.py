@@ -96,5 +96,10 @@ class NewerGlibcCrashTest(NewerGlibc, crash_victims_test.CrashVictimsTest):
         return with_newer_libc(super().rust_program(), self.folder)
 
 
+# Not so yet with the newer one: whose the lock of a stream is is not read there, and no crash of a PID 1 that aborts was found.
+NewerGlibcTest.test_kernel_stream_to_full_pipe = None
+NewerGlibcCrashTest.test_the_first_process_of_a_pid_namespace_gives_up_as_any_other = None
+
+
 if __name__ == "__main__":
     unittest.main()
