@@ -214,8 +214,9 @@ printf '$TTL 60\\n@ SOA ns.test. a.test. 1 60 60 60 60\\n@ NS ns\\nns A 10.1.2.3
 knotd -c c >/dev/null 2>&1 & k=$!
 until dig +short +tries=1 +time=1 -p $PORT @127.0.0.1 ns.test | grep -q 10.1.2.3; do sleep 0.1; done
 for i in $(seq 5); do dig +short -p $PORT @127.0.0.1 ns.test; done | sort | uniq -c; kill $k; wait $k; echo $?""", "5 10.1.2.3"),
-    Job("tor", "tor", """tor --quiet --DataDirectory $PWD/d --DisableNetwork 1 --SocksPort 0 --RunAsDaemon 0 & t=$!
-until test -s d/state; do sleep 0.1; done; kill $t; wait $t; echo $?; tor --quiet --DataDirectory $PWD/d --hash-password x | wc -c""", "62"),
+    # Not as a server: told to end while it starts it aborts now and then, with or without the agent.
+    Job("tor", "tor", """tor --quiet --DataDirectory $PWD/d --hash-password x | wc -c
+tor --quiet --DataDirectory $PWD/d --verify-config --DisableNetwork 1; echo $?""", "62"),
 ]
 
 # Programs that take an interrupted call for news: a dump of them ends, shortens or falsifies what they do. Nothing but a capture
