@@ -14,6 +14,7 @@
 #include <memory>
 
 #include "daemon/base/text.h"
+#include "daemon/collect/open_below.h"
 
 namespace stackd {
 namespace {
@@ -110,33 +111,26 @@ Result<std::string> ProcessFiles::ReadMaps() const {
 
 std::vector<int32_t> ProcessFiles::Tids() const {
   std::vector<int32_t> tids;
-  if (!folder_.valid()) return tids;
-  int fd = openat(folder_.get(), "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return tids;
-  std::unique_ptr<DIR, int (*)(DIR*)> folder(fdopendir(fd), closedir);
-  if (folder == nullptr) {
-    close(fd);
-    return tids;
-  }
+  Fd tasks = OpenBelow(folder_, "task", O_RDONLY | O_DIRECTORY);
+  std::unique_ptr<DIR, int (*)(DIR*)> folder(tasks.valid() ? fdopendir(tasks.get()) : nullptr, closedir);
+  if (folder == nullptr) return tids;
+  tasks.Release();
   while (const dirent* entry = readdir(folder.get())) {
     if (entry->d_name[0] != '.' && tids.size() < kMaxTids) tids.push_back(static_cast<int32_t>(atol(entry->d_name)));
   }
   return tids;
 }
 
-Fd ProcessFiles::OpenTasks() const {
-  return Fd(folder_.valid() ? openat(folder_.get(), "task", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1);
-}
+Fd ProcessFiles::OpenTasks() const { return OpenBelow(folder_, "task", O_PATH | O_DIRECTORY); }
 
 Fd ProcessFiles::OpenMotion(const Fd& tasks, int32_t tid) {
   char path[32];
   snprintf(path, sizeof(path), "%d/schedstat", tid);
-  return Fd(openat(tasks.get(), path, O_RDONLY | O_CLOEXEC));
+  return OpenBelow(tasks, path, O_RDONLY);
 }
 
 std::string ProcessFiles::ReadInFolder(const std::string& path) const {
-  if (!folder_.valid()) return {};
-  Fd fd(openat(folder_.get(), path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Fd fd = OpenBelow(folder_, path.c_str(), O_RDONLY);
   if (!fd.valid()) return {};
   char text[4096];
   ssize_t got = read(fd.get(), text, sizeof(text));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "daemon/base/text.h"
+#include "daemon/collect/open_below.h"
 
 namespace stackd {
 namespace {
@@ -38,7 +39,7 @@ const char* StateInWords(char state) {
 std::string WaitChannel(const Fd& tasks, int32_t tid) {
   char path[32], name[64];
   snprintf(path, sizeof(path), "%d/wchan", tid);
-  const Fd file(openat(tasks.get(), path, O_RDONLY | O_CLOEXEC));
+  const Fd file = OpenBelow(tasks, path, O_RDONLY);
   const ssize_t length = file.valid() ? read(file.get(), name, sizeof(name)) : 0;
   if (length <= 0 || name[0] == '0') return {};
   return " in " + ToValidUtf8(std::string(name, static_cast<size_t>(length)));
