@@ -35,8 +35,8 @@
 #include "daemon/otlp/exporter.h"
 #include "daemon/pipeline.h"
 #include "daemon/place/locator.h"
-#include "daemon/serve/health_server.h"
 #include "daemon/serve/open_address.h"
+#include "daemon/serve/probes.h"
 #include "daemon/serve/server.h"
 #include "daemon/store/dump_store.h"
 #include "daemon/symbolize/symbolizer.h"
@@ -137,21 +137,33 @@ Result<Otlp> StartOtlp(const Config& config, Pipeline* pipeline) {
   return otlp;
 }
 
-struct Metrics {
+struct HttpService {
   std::string address;  // "": not served
   std::unique_ptr<HttpServer> server;
 };
 
-Result<Metrics> StartMetrics(const Config& config, const MeasuredParts& parts) {
-  if (config.metrics_listen.empty()) return Metrics{};
-  auto listens = ListenForAnybody("--metrics-listen", config.metrics_listen);
+Result<HttpService> StartHttp(const std::string& flag, const std::string& listen, std::map<std::string, HttpPage> pages) {
+  if (listen.empty()) return HttpService{};
+  auto listens = ListenForAnybody(flag, listen);
   if (!listens) return std::unexpected(listens.error());
-  HttpOptions options;
-  options.pages["/metrics"] = {kMetricsContentType, [parts] { return RenderMetrics(parts); }};
-  options.pages["/healthz"] = {"text/plain; charset=utf-8", [] { return std::string("ok\n"); }};
-  auto server = HttpServer::Start(std::move(listens->fd), std::move(options));
+  auto server = HttpServer::Start(std::move(listens->fd), {.pages = std::move(pages)});
   if (!server) return std::unexpected(server.error());
-  return Metrics{listens->address, std::move(*server)};
+  return HttpService{listens->address, std::move(*server)};
+}
+
+// On a thread of its own: it must not wait for the store, as the page of metrics does.
+Result<HttpService> StartHealth(const Config& config, Probes* probes) {
+  std::map<std::string, HttpPage> pages;
+  probes->AddTo(&pages);
+  return StartHttp("--health-listen", config.health_listen, std::move(pages));
+}
+
+Result<HttpService> StartMetrics(const Config& config, const MeasuredParts& parts, Probes* probes) {
+  std::map<std::string, HttpPage> pages;
+  probes->AddTo(&pages);
+  pages["/metrics"] = {kMetricsContentType,
+                       [parts](const std::string&) { return HttpAnswer{.body = RenderMetrics(parts)}; }};
+  return StartHttp("--metrics-listen", config.metrics_listen, std::move(pages));
 }
 
 // Whatever still runs some time after `is_ending` holds nothing that is not on disk already. At the start, because at the
@@ -222,22 +234,21 @@ int Run(const Config& config, const Locator& locator) {
   const auto otlp_counters = [&otlp] { return otlp->exporter == nullptr ? Counters() : otlp->exporter->Counters(); };
   RpcMetrics calls({"stackd.v1.Stackd", "grpc.health.v1.Health"});
   const Attributes place = locator.LocateDaemon();
+  Probes probes(&process_health);
   // Before the API: whoever finds that finds all.
-  std::unique_ptr<HealthServer> health;
-  if (!config.health_listen.empty()) {
-    auto started = HealthServer::Start(config.health_listen, &process_health, &calls);
-    if (!started) return Fail(started.error().message);
-    health = std::move(*started);
-  }
-  auto metrics = StartMetrics(config, {.collector = collector->get(),
-                                       .pipeline = &pipeline,
-                                       .store = store->get(),
-                                       .symbolizer = &symbolizer,
-                                       .calls = &calls,
-                                       .place = place,
-                                       .hangs = hang_counters,
-                                       .on_dump = on_dump_counters,
-                                       .otlp = otlp_counters});
+  auto health = StartHealth(config, &probes);
+  if (!health) return Fail(health.error().message);
+  auto metrics = StartMetrics(config,
+                              {.collector = collector->get(),
+                               .pipeline = &pipeline,
+                               .store = store->get(),
+                               .symbolizer = &symbolizer,
+                               .calls = &calls,
+                               .place = place,
+                               .hangs = hang_counters,
+                               .on_dump = on_dump_counters,
+                               .otlp = otlp_counters},
+                              &probes);
   if (!metrics) return Fail(metrics.error().message);
   auto server = Server::Start({.collector = collector->get(),
                                .pipeline = &pipeline,
@@ -272,7 +283,7 @@ int Run(const Config& config, const Locator& locator) {
   Log(LogLevel::kInfo, "stackd is ready",
       {{"version", kVersion},
        {"addresses", addresses},
-       LogField::IfKnown("health", health == nullptr ? "" : health->address()),
+       LogField::IfKnown("health", health->address),
        LogField::IfKnown("metrics", metrics->address),
        {"store", config.store},
        {"pid", getpid()}});
@@ -281,11 +292,11 @@ int Run(const Config& config, const Locator& locator) {
   sigwait(&end_signals, &signal_number);
   Log(LogLevel::kInfo, "stackd is stopping", {{"signal", strsignal(signal_number)}});
   is_ending.release();
-  if (health != nullptr) health->Drain();
+  probes.Drain();
   (*server)->Drain(kDrainNs);
   server->reset();
   // What these tell they ask of the rest.
-  health.reset();
+  health->server.reset();
   metrics->server.reset();
   hang_detection.reset();
   // Before the pipeline, which dumps that processes asked for still use.

@@ -94,7 +94,8 @@ std::expected<Config, ConfigExit> ParseConfig(int argc, const char* const* argv)
   app.add_option("--access", config.access, "File that says which callers may read, dump and administer")
       ->envname("STACKD_ACCESS");
   app.add_option("--health-listen", config.health_listen,
-                 "Address and port of the health service for probes, without TLS, open to all; like :7444 [none]")
+                 "Address and port of /livez, /readyz and /process/NAME for probes, over plain HTTP, open to all; like "
+                 ":7444 [none]")
       ->envname("STACKD_HEALTH_LISTEN");
   app.add_option("--metrics-listen", config.metrics_listen,
                  "Address and port of /metrics for Prometheus, HTTP, open to all; like :7445 [none]")

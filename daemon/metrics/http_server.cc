@@ -1,15 +1,19 @@
 #include "daemon/metrics/http_server.h"
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <limits>
-#include <optional>
+#include <list>
+#include <map>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -28,6 +32,22 @@ constexpr uint32_t kMaxHeaderBytes = 8 << 10;
 // Without fds to accept with, so long until the next try.
 constexpr auto kRest = std::chrono::milliseconds(100);
 constexpr char kText[] = "text/plain; charset=utf-8";
+
+// "a%20b" is "a b"; what is no number stays as it is.
+std::string Decoded(std::string_view text) {
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned char byte = 0;
+    const char* const digits = text.data() + i + 1;
+    if (text[i] == '%' && text.size() - i > 2 && std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2) {
+      decoded += static_cast<char>(byte);
+      i += 2;
+    } else {
+      decoded += text[i];
+    }
+  }
+  return decoded;
+}
 
 Response MakeResponse(http::status status, const std::string& type, std::string body) {
   Response response{status, 11};
@@ -50,14 +70,15 @@ struct HttpServer::State {
   class Connection;
 
   void Accept();
+  void MakeRoom();
   Response Answer(const Request& request);
 
   const HttpOptions options;
-  size_t connections = 0;  // of the thread
+  std::list<Connection*> connections;  // the oldest first; of the thread
   asio::io_context io{1};
   asio::ip::tcp::acceptor acceptor{io};
   asio::steady_timer rest{io};
-  std::atomic<int64_t> requests{0}, refused{0};
+  std::atomic<int64_t> requests{0}, displaced{0};
   std::thread thread;
 };
 
@@ -65,12 +86,21 @@ struct HttpServer::State {
 class HttpServer::State::Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(State* state, asio::ip::tcp::socket socket) : state_(state), stream_(std::move(socket)) {
-    ++state_->connections;
+    place_ = state_->connections.insert(state_->connections.end(), this);
+    error_code ignored;
+    host_ = stream_.socket().remote_endpoint(ignored).address();
     parser_.header_limit(kMaxHeaderBytes);
     // None is read. (In 1.74 boost::none, meant for any, stands for none.)
     parser_.body_limit(std::numeric_limits<uint64_t>::max());
   }
-  ~Connection() { --state_->connections; }
+  ~Connection() { GiveUpPlace(); }
+
+  const asio::ip::address& host() const { return host_; }
+
+  void Close() {
+    GiveUpPlace();
+    stream_.close();
+  }
 
   void Start() {
     // For all of it: a byte now and then gains no time.
@@ -80,6 +110,11 @@ class HttpServer::State::Connection : public std::enable_shared_from_this<Connec
   }
 
  private:
+  void GiveUpPlace() {
+    if (has_place_) state_->connections.erase(place_);
+    has_place_ = false;
+  }
+
   void OnRead(error_code error) {
     // Gone, or too slow. Whoever spoke nonsense is told.
     const bool is_nonsense = error.category() == make_error_code(http::error::end_of_stream).category();
@@ -94,6 +129,9 @@ class HttpServer::State::Connection : public std::enable_shared_from_this<Connec
   }
 
   State* const state_;
+  std::list<Connection*>::iterator place_;
+  bool has_place_ = true;
+  asio::ip::address host_;
   beast::tcp_stream stream_;
   beast::flat_buffer buffer_{kMaxHeaderBytes};
   http::request_parser<http::empty_body> parser_;
@@ -110,26 +148,45 @@ void HttpServer::State::Accept() {
       });
       return;
     }
-    if (connections < options.max_connections) {
-      std::make_shared<Connection>(this, std::move(socket))->Start();
-    } else {
-      ++refused;
-    }
+    if (connections.size() >= options.max_connections) MakeRoom();
+    std::make_shared<Connection>(this, std::move(socket))->Start();
     Accept();
   });
+}
+
+// Whoever has a request to make has made it before many others come; those that wait are idle, or of a flood.
+void HttpServer::State::MakeRoom() {
+  std::map<asio::ip::address, size_t> by_host;
+  for (const Connection* connection : connections) ++by_host[connection->host()];
+  const auto has_more = [](const auto& one, const auto& other) { return one.second < other.second; };
+  const asio::ip::address greediest = std::max_element(by_host.begin(), by_host.end(), has_more)->first;
+  const auto is_its = [&](const Connection* connection) { return connection->host() == greediest; };
+  (*std::find_if(connections.begin(), connections.end(), is_its))->Close();
+  ++displaced;
 }
 
 Response HttpServer::State::Answer(const Request& request) {
   ++requests;
   const std::string target(request.target());
-  const auto page = options.pages.find(target.substr(0, target.find('?')));
+  const std::string path = target.substr(0, target.find('?'));
+  auto page = options.pages.find(path);
+  std::string rest;
+  if (const size_t end = path.find('/', 1); page == options.pages.end() && end != std::string::npos) {
+    page = options.pages.find(path.substr(0, end + 1));
+    rest = Decoded(std::string_view(path).substr(end + 1));
+  }
   if (page == options.pages.end()) return MakeResponse(http::status::not_found, kText, "there is no such page\n");
-  if (request.method() != http::verb::get) {
-    Response response = MakeResponse(http::status::method_not_allowed, kText, "only GET is served\n");
-    response.set(http::field::allow, "GET");
+  const bool is_head = request.method() == http::verb::head;
+  if (request.method() != http::verb::get && !is_head) {
+    Response response = MakeResponse(http::status::method_not_allowed, kText, "only GET and HEAD are served\n");
+    response.set(http::field::allow, "GET, HEAD");
     return response;
   }
-  return MakeResponse(http::status::ok, page->second.content_type, page->second.body());
+  HttpAnswer answer = page->second.answer(rest);
+  Response response = MakeResponse(http::int_to_status(answer.status), page->second.content_type, std::move(answer.body));
+  // Its length stays told.
+  if (is_head) response.body().clear();
+  return response;
 }
 
 HttpServer::HttpServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -152,6 +209,6 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Start(Fd listening, HttpOptions 
 }
 
 int64_t HttpServer::requests() const { return state_->requests; }
-int64_t HttpServer::refused_connections() const { return state_->refused; }
+int64_t HttpServer::displaced_connections() const { return state_->displaced; }
 
 }  // namespace stackd

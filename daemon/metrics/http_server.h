@@ -1,5 +1,5 @@
-// GET over HTTP/1.1 for a scraper, on one thread: a few pages, one request per connection, everything bounded. It serves
-// what anybody may see, so nobody is asked who he is.
+// GET over HTTP/1.1 for scrapers and probes, on one thread: a few pages, one request per connection, everything bounded. It
+// serves what anybody may see, so nobody is asked who he is.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,20 @@
 
 namespace stackd {
 
+struct HttpAnswer {
+  unsigned status = 200;
+  std::string body;
+};
+
 struct HttpPage {
   std::string content_type;
-  std::function<std::string()> body;  // called on the server's thread
+  // Called on the server's thread, with what follows the path of a page that ends with "/", decoded; else with "".
+  std::function<HttpAnswer(const std::string& rest)> answer;
 };
 
 struct HttpOptions {
-  std::map<std::string, HttpPage> pages;  // by path: "/metrics"
-  // More are closed as they come.
+  std::map<std::string, HttpPage> pages;  // by path: "/metrics", or "/process/" for all below it
+  // For one more the oldest is closed of the host that has most.
   size_t max_connections = 32;
   // For a request to come whole, and for its answer to be read.
   int64_t timeout_ms = 5'000;
@@ -35,7 +41,7 @@ class HttpServer {
 
   // Since start.
   int64_t requests() const;
-  int64_t refused_connections() const;
+  int64_t displaced_connections() const;
 
  private:
   struct State;

@@ -27,7 +27,7 @@ class HttpServerTest : public testing::Test {
     ASSERT_EQ(bind(listening.get(), reinterpret_cast<sockaddr*>(&address_), size_bytes), 0);
     ASSERT_EQ(listen(listening.get(), 64), 0);
     getsockname(listening.get(), reinterpret_cast<sockaddr*>(&address_), &size_bytes);
-    options.pages["/page"] = {"text/x-page", [] { return "hello\n"; }};
+    options.pages["/page"] = {"text/x-page", [](const std::string&) { return HttpAnswer{200, "hello\n"}; }};
     auto started = HttpServer::Start(std::move(listening), std::move(options));
     ASSERT_TRUE(started) << started.error().message;
     server_ = std::move(*started);
@@ -111,19 +111,39 @@ TEST_F(HttpServerTest, ARequestThatDoesNotComeWholeInTimeIsGivenUp) {
   EXPECT_EQ(ReadAll(silent), "");
 }
 
-TEST_F(HttpServerTest, MoreConnectionsThanThereMayBeAreClosedAndTheServerGoesOn) {
-  Start({.pages = {}, .max_connections = 4, .timeout_ms = 1000});
+TEST_F(HttpServerTest, PagesBelowAPathGetTheRestOfIt) {
+  HttpOptions options;
+  options.pages["/below/"] = {"text/plain", [](const std::string& rest) { return HttpAnswer{503, "<" + rest + ">"}; }};
+  Start(std::move(options));
+  const std::string answer = Ask("GET /below/a%20b%2fc%zz?x=1 HTTP/1.1\r\n\r\n");
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 503")) << answer;
+  EXPECT_TRUE(answer.ends_with("<a b/c%zz>")) << answer;
+  EXPECT_EQ(StatusOf("GET /below HTTP/1.1\r\n\r\n"), "HTTP/1.1 404");
+}
+
+TEST_F(HttpServerTest, HeadIsAnsweredWithoutTheBody) {
+  Start({});
+  const std::string answer = Ask("HEAD /page HTTP/1.1\r\n\r\n");
+  EXPECT_TRUE(answer.starts_with("HTTP/1.1 200")) << answer;
+  EXPECT_NE(answer.find("Content-Length: 6\r\n"), std::string::npos) << answer;
+  EXPECT_TRUE(answer.ends_with("\r\n\r\n")) << answer;
+}
+
+TEST_F(HttpServerTest, IdleConnectionsMakeRoomForAnother) {
+  Start({.pages = {}, .max_connections = 4, .timeout_ms = 60'000});
   std::vector<Fd> idle;
   for (int i = 0; i < 4; ++i) idle.push_back(Connect());
-  EXPECT_EQ(ReadAll(Connect()), "");
-  EXPECT_GE(server_->refused_connections(), 1);
-  for (const Fd& fd : idle) EXPECT_EQ(ReadAll(fd), "");
   EXPECT_EQ(StatusOf("GET /page HTTP/1.1\r\n\r\n"), "HTTP/1.1 200");
+  EXPECT_EQ(server_->displaced_connections(), 1);
+  EXPECT_EQ(ReadAll(idle[0]), "") << "the oldest has gone";
+  const std::string request = "GET /page HTTP/1.1\r\n\r\n";
+  ASSERT_EQ(write(idle[3].get(), request.data(), request.size()), static_cast<ssize_t>(request.size()));
+  EXPECT_TRUE(ReadAll(idle[3]).starts_with("HTTP/1.1 200"));
 }
 
 TEST_F(HttpServerTest, AnAnswerThatNobodyReadsIsGivenUp) {
   HttpOptions options{.pages = {}, .max_connections = 1, .timeout_ms = 300};
-  options.pages["/large"] = {"text/plain", [] { return std::string(32 << 20, 'x'); }};
+  options.pages["/large"] = {"text/plain", [](const std::string&) { return HttpAnswer{200, std::string(32 << 20, 'x')}; }};
   Start(std::move(options));
   const Fd fd = Connect();
   const std::string request = "GET /large HTTP/1.1\r\n\r\n";

@@ -15,11 +15,13 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
 #include "daemon/base/clock.h"
 #include "daemon/log/log.h"
+#include "daemon/serve/socket_owner.h"
 
 namespace stackd {
 namespace {
@@ -31,6 +33,11 @@ constexpr size_t kMaxTcpConnections = 2048;
 constexpr size_t kMaxConnectionsOfOne = 512;
 // With no fd left, accept() fails for as long as there are connections to accept.
 constexpr int kPauseMs = 100;
+// Of one user or host. One whose connection is ended has begun up to 1,000 calls by it.
+constexpr double kConnectionsPerSecond = 100, kMostConnectionsAtOnce = 2048;
+constexpr int kCostOfAnEnded = 64;
+constexpr size_t kMaxSources = 4096;
+constexpr char kNoNumber[] = "a connection is refused: there is no number for it";
 constexpr int64_t kTellRefusedEveryNs = kNsPerSecond;
 
 ino_t InodeOf(int fd) {
@@ -41,6 +48,12 @@ ino_t InodeOf(int fd) {
 ino_t InodeOf(const std::string& path) {
   struct stat status;
   return lstat(path.c_str(), &status) == 0 ? status.st_ino : 0;
+}
+
+// " uid:1000" of who is at the other end of a connection from this machine; "" where the kernel does not tell.
+std::string OwnerOf(const sockaddr_storage& peer, int fd) {
+  const std::optional<uid_t> owner = OwnerOfPeer(peer, fd);
+  return owner ? " uid:" + std::to_string(*owner) : "";
 }
 
 std::string HostOf(const sockaddr_storage& address, bool* is_loopback) {
@@ -67,7 +80,8 @@ Listener::Listener(Fd unix_socket, std::string unix_path)
 
 Listener::~Listener() { Stop(); }
 
-void Listener::AddTcp(Fd tcp_socket, std::unique_ptr<Acceptor> acceptor) {
+void Listener::AddTcp(Fd tcp_socket, std::unique_ptr<Acceptor> acceptor, bool has_tls) {
+  has_tls_ = has_tls;
   tcp_socket_ = std::move(tcp_socket);
   acceptor_ = std::move(acceptor);
 }
@@ -129,6 +143,30 @@ bool Listener::Admit(std::map<int, Connection>* connections, int fd, const std::
   return true;
 }
 
+Listener::Source& Listener::SourceOf(const std::string& from) {
+  if (const int64_t now_ns = MonotonicNs(); sources_.size() >= kMaxSources) {
+    for (auto source = sources_.begin(); source != sources_.end();) {
+      source = source->second.connections.IsFull(now_ns) ? sources_.erase(source) : std::next(source);
+    }
+    if (sources_.size() >= kMaxSources) sources_.clear();
+  }
+  return sources_
+      .try_emplace(from, Source{.connections = TokenBucket(kConnectionsPerSecond, kMostConnectionsAtOnce),
+                                .ended = std::make_shared<std::atomic<int64_t>>(0)})
+      .first->second;
+}
+
+bool Listener::Charge(const std::string& from) {
+  const int64_t now_ns = MonotonicNs();
+  Source& source = SourceOf(from);
+  for (const int64_t ended = *source.ended; source.charged < ended; ++source.charged) {
+    for (int i = 0; i < kCostOfAnEnded; ++i) source.connections.TakeOrWaitNs(now_ns);
+  }
+  if (source.connections.TakeOrWaitNs(now_ns) == 0) return true;
+  Refuse("a connection is refused: its caller makes too many", from);
+  return false;
+}
+
 void Listener::Refuse(const char* why, const std::string& from) {
   ++refused_;
   why_refused_ = why;
@@ -167,9 +205,11 @@ void Listener::AcceptUnix() {
   socklen_t size_bytes = sizeof(credentials);
   if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &size_bytes) != 0) return;
   const UnixPeer peer{.uid = credentials.uid, .is_elsewhere = credentials.pid == 0};
+  if (!Charge(peer.Name())) return;
   fd = WithNumberOf(peer, std::move(fd));
-  if (!fd.valid()) return Refuse("a connection is refused: there is no number for it", peer.Name());
+  if (!fd.valid()) return Refuse(kNoNumber, peer.Name());
   if (!Admit(&unix_connections_, fd.get(), peer.Name(), false)) return;
+  if (!GuardConnection(fd.get(), SourceOf(peer.Name()).ended)) return Refuse(kNoNumber, peer.Name());
   grpc::AddInsecureChannelFromFd(server_, fd.Release());
 }
 
@@ -182,8 +222,12 @@ void Listener::AcceptTcp() {
     return;
   }
   bool is_loopback = false;
-  const std::string host = HostOf(address, &is_loopback);
+  std::string host = HostOf(address, &is_loopback);
+  if (is_loopback) host += OwnerOf(address, fd.get());
+  if (!Charge(host)) return;
   if (!Admit(&tcp_connections_, fd.get(), host, is_loopback)) return;
+  // What comes with TLS is looked at behind it.
+  if (!has_tls_ && !GuardConnection(fd.get(), SourceOf(host).ended)) return Refuse(kNoNumber, host);
   const int on = 1;
   setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   Acceptor::NewConnectionParameters connection;

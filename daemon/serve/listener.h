@@ -15,7 +15,9 @@
 #include <thread>
 
 #include "daemon/access/access_rules.h"
+#include "daemon/access/token_bucket.h"
 #include "daemon/base/fd.h"
+#include "daemon/serve/guarded_connections.h"
 
 namespace stackd {
 
@@ -27,8 +29,8 @@ class Listener {
   Listener(Fd unix_socket, std::string unix_path);
   ~Listener();
 
-  // Both before Start. `acceptor`: of the server, with the credentials of that socket.
-  void AddTcp(Fd tcp_socket, std::unique_ptr<Acceptor> acceptor);
+  // Both before Start. `acceptor`: of the server, with the credentials of that socket; `has_tls`: whether those are TLS.
+  void AddTcp(Fd tcp_socket, std::unique_ptr<Acceptor> acceptor, bool has_tls);
   // `has_role`: whether a user may do anything now; without it, each may.
   void Start(grpc::Server* server, std::function<bool(const UnixPeer&)> has_role = {});
   // Accepts nothing more. Before the server is shut down.
@@ -56,8 +58,18 @@ class Listener {
   // for one of whoever got the number next. Users without a role share theirs, for there may be very many: taken for
   // another one of them nobody gains anything.
   Fd WithNumberOf(const UnixPeer& peer, Fd fd);
+  // Of a user or a host: how many connections it may make.
+  struct Source {
+    TokenBucket connections;
+    EndedCount ended;     // by their guards
+    int64_t charged = 0;  // of those
+  };
+
   // Whether there is room for another one. `from`: a user or a host; `is_anybody`: it does not tell callers apart.
   bool Admit(std::map<int, Connection>* connections, int fd, const std::string& from, bool is_anybody);
+  // Whether `from` may make another connection now. Whose connections were ended may make few.
+  bool Charge(const std::string& from);
+  Source& SourceOf(const std::string& from);
   // One line a second.
   void Refuse(const char* why, const std::string& from);
   void TellRefused();
@@ -66,6 +78,7 @@ class Listener {
   const std::string unix_path_;
   ino_t unix_inode_ = 0;
   Fd tcp_socket_;
+  bool has_tls_ = false;
   std::unique_ptr<Acceptor> acceptor_;
   Fd stop_;
   grpc::Server* server_ = nullptr;
@@ -73,6 +86,7 @@ class Listener {
   std::thread thread_;
   // Of the thread.
   std::map<int, Connection> unix_connections_, tcp_connections_;
+  std::map<std::string, Source> sources_;
   int64_t refused_ = 0;  // and not told yet
   int64_t told_ns_ = 0;
   const char* why_refused_ = "";

@@ -26,6 +26,7 @@
 #include "daemon/serve/health.h"
 #include "daemon/serve/listen_address.h"
 #include "daemon/serve/listener.h"
+#include "daemon/serve/role_verifier.h"
 #include "daemon/serve/service.h"
 
 namespace stackd {
@@ -85,13 +86,26 @@ void SetLimits(grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, kMaxAgeMs);
 }
 
-std::shared_ptr<grpc::ServerCredentials> Credentials(const TlsFeed* tls) {
+// A certificate that has no role ends here; what else it could send before its first call is refused costs memory.
+bool AdmitCertificate(AccessControl* access, const Peer& peer) {
+  Grant grant = access->file->Current()->For(peer, geteuid());
+  if (grant.role != Role::kNone) return true;
+  access->audit.Write({.caller = std::move(grant.caller),
+                       .method = "TLS handshake",
+                       .status = "PERMISSION_DENIED",
+                       .reason = "the certificate has no role"},
+                      MonotonicNs());
+  return false;
+}
+
+std::shared_ptr<grpc::ServerCredentials> Credentials(const TlsFeed* tls, AccessControl* access) {
   if (tls == nullptr) return grpc::InsecureServerCredentials();
   grpc::experimental::TlsServerCredentialsOptions options(
       std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(tls->identity_path(), tls->identity_path(),
                                                                            tls->client_ca_path(), kLookAtTlsFilesSeconds));
   options.watch_root_certs();
   options.watch_identity_key_cert_pairs();
+  options.set_certificate_verifier(MakeRoleVerifier([access](const Peer& peer) { return AdmitCertificate(access, peer); }));
   options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   return grpc::experimental::TlsServerCredentials(options);
 }
@@ -166,9 +180,11 @@ Result<std::unique_ptr<Server>> Server::Start(const ServedParts& parts, const Li
   state->addresses.push_back("unix:" + *socket_path);
   if (tcp.fd.valid()) {
     state->addresses.push_back(tcp.address);
-    state->listener.AddTcp(std::move(tcp.fd), builder.experimental().AddExternalConnectionAcceptor(
-                                                  grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-                                                  Credentials(tls.get())));
+    state->listener.AddTcp(std::move(tcp.fd),
+                           builder.experimental().AddExternalConnectionAcceptor(
+                               grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+                               Credentials(tls.get(), &state->access)),
+                           /*has_tls=*/tls != nullptr);
     state->tls = std::move(tls);
   }
   g_audit = &state->access.audit;

@@ -16,14 +16,14 @@
 # commit, or SOURCE_DATE_EPOCH.
 #
 # The image has stackd, stackctl, the agent (one library for glibc from 2.17 on and for musl; stackd install-agent copies it),
-# the shared libraries of stackd, CA certificates, the licences of all that is linked in, user 65532, and nothing else: no shell.
+# the shared libraries of stackd, CA certificates, the licences of all that is linked in, user 64532, and nothing else: no shell.
 set -euo pipefail
 
 ROOT=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
 HERE=$ROOT/deploy/image
 BIN=$ROOT/bazel-bin
 AGENT_DIR=usr/lib/stackd
-USER_ID=65532
+USER_ID=64532
 # What the user may write to where no volume is mounted.
 OWN_FOLDERS=(run/stackd var/lib/stackd tmp)
 LIMIT_BYTES=$((60 * 1000 * 1000))

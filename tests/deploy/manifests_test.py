@@ -180,7 +180,7 @@ class KustomizeTest(unittest.TestCase):
                 self.assertEqual("Always", part(pod, "initContainers", "stackd")["restartPolicy"])
                 main, other = pod["spec"]["containers"]
                 self.assertEqual({"LD_PRELOAD": "/run/stackd/agent/libstackd_agent.so", "STACKD_DIR": "/run/stackd",
-                                  "STACKD_DAEMON_UID": "65532"}, environment(main))
+                                  "STACKD_DAEMON_UID": "64532"}, environment(main))
                 self.assertEqual({"name": "other", "image": "y:1"}, other)
 
     def test_what_a_program_has_is_kept(self):

@@ -34,7 +34,7 @@ import uuid
 from built import built
 from harness import BIN, LIMIT_S, OK, PARTIAL, PROGRAMS, ROOT, STACKCTL, STACKD, Dump, Outcome, Victim, eventually
 
-SIDECAR_UID = 65532
+SIDECAR_UID = 64532
 APP_UID = 10001
 HOST_IDS = 200000  # of user 0 of a user namespace
 MIB = 1 << 20

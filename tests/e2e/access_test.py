@@ -129,17 +129,17 @@ class AccessTest(StackdTest):
         self.assertIn("--tls-ca", wrong.err)
         self.assertFalse([c for c in self.calls(daemon) if c["method"] == "ListProcesses" and c["caller"] != "uid:0"])
 
-    @unittest.skipUnless(GRPCURL, "grpcurl is not installed: deploy/install-deps.sh --tests builds it")
-    def test_a_certificate_without_a_role_is_denied_with_details(self):
+    def test_a_certificate_without_a_role_is_refused_in_the_handshake(self):
         daemon = self.start_with_tls()
         nobody = self.authority.issue("nobody", "DNS:elsewhere.test")
-        call = subprocess.run([GRPCURL, "-cacert", str(self.authority.own.crt), "-cert", str(nobody.crt), "-key",
-                               str(nobody.key), "-d", "{}", f"localhost:{daemon.port}", "stackd.v1.Stackd/ListDumps"],
-                              capture_output=True, text=True, timeout=LIMIT_S)
-        self.assertIn("Code: PermissionDenied", call.stderr)
-        self.assertIn("dns:elsewhere.test has the role none, and ListDumps needs read", call.stderr)
-        self.assertIn('"reason": "ROLE_MISSING"', call.stderr)
-        self.assert_audited(daemon, caller="dns:elsewhere.test", role="none", status="PERMISSION_DENIED")
+        self.assertEqual(CANNOT_CONNECT, self.remote(daemon, nobody, "ps").code)
+        self.assert_audited(daemon, caller="dns:elsewhere.test", role="none", method="TLS handshake",
+                            status="PERMISSION_DENIED", reason="the certificate has no role")
+        self.assertFalse([c for c in self.calls(daemon) if c["caller"] == "dns:elsewhere.test" and
+                          c["method"] != "TLS handshake"])
+        # Once it has a role it needs no new daemon.
+        self.write_access(ACCESS + "  - {dns: elsewhere.test, role: read}\n")
+        eventually("it may call", lambda: self.remote(daemon, nobody, "ps").code == OK)
 
     def test_without_tls_no_address_but_loopback_is_served(self):
         for flags, code, sentence in (([], 1, "needs mutual TLS"),

@@ -15,7 +15,7 @@
 {{- fail "podMonitor.enabled is true and metrics.enabled is false: there would be nothing to collect. Set both, or none." -}}
 {{- end -}}
 {{- if eq (int .Values.health.port) (int .Values.metrics.port) -}}
-{{- fail (printf "health.port and metrics.port are both %d: one speaks gRPC, the other HTTP. Give them two ports." (int .Values.health.port)) -}}
+{{- fail (printf "health.port and metrics.port are both %d: probes must not wait for a scraper. Give them two ports." (int .Values.health.port)) -}}
 {{- end -}}
 {{- include "stackd.checkMemory" (dict "limit" .Values.resources.memoryLimitMiB "processes" .Values.maxProcesses
     "limitName" "resources.memoryLimitMiB" "processesName" "maxProcesses") -}}

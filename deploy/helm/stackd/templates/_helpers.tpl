@@ -31,8 +31,8 @@ yes
 
 {{- define "stackd.securityContext" -}}
 runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
+runAsUser: 64532
+runAsGroup: 64532
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities:
@@ -105,16 +105,16 @@ ports:
   {{- end }}
 {{- if .Values.probes.readiness }}
 readinessProbe:
-  grpc:
+  httpGet:
     port: {{ .Values.health.port }}
-    service: readiness
+    path: /readyz
   periodSeconds: 10
 {{- end }}
 {{- if .Values.probes.liveness }}
 livenessProbe:
-  grpc:
+  httpGet:
     port: {{ .Values.health.port }}
-    service: liveness
+    path: /livez
   periodSeconds: 10
   failureThreshold: 6
 {{- end }}
@@ -220,7 +220,7 @@ stackd.dev/sidecar: "true"
 - name: STACKD_DIR
   value: /run/stackd
 - name: STACKD_DAEMON_UID
-  value: "65532"
+  value: "64532"
 {{- end -}}
 
 {{- define "stackd.volumeMounts" -}}

@@ -1,0 +1,147 @@
+"""Floods of HTTP/2 that end a gRPC of 2022 in a second: the daemon lives, within its limit, and others are served."""
+
+import json
+import os
+import pathlib
+import statistics
+import time
+import unittest
+import urllib.request
+
+import pytest
+
+from authority import Authority
+from harness import LIMIT_S, OK, StackdTest, eventually, free_port
+from http2_floods import FLOODS, Flood
+from overload_test import memory_mib
+
+LIMIT_MIB = 256
+PEAK_MIB = 200
+STRANGER = 65534
+# The floods that ended the daemon; each did it in less than four seconds.
+DEADLY = ("rapid reset", "headers without end")
+ACCESS = f"""access:
+  - {{uid: {STRANGER}, role: read}}
+  - {{dns: dashboard.test, role: read}}
+"""
+
+
+# Each takes all the processor time that there is.
+@pytest.mark.alone
+class FloodTest(StackdTest):
+    def start(self, *extra_args):
+        # Users other than root pass through it.
+        self.dir.chmod(0o755)
+        access = self.dir / "access.yaml"
+        access.write_text(ACCESS)
+        self.daemon = self.start_daemon(wrap=self.memory_limit(), extra_args=["--access", access, "--log-format", "json",
+                                                                              *extra_args])
+        self.pid = self.daemon.process.pid
+        self.socket = f"unix:{self.dir}/api.sock"
+        self.loopback = f"127.0.0.1:{self.daemon.port}"
+
+    def memory_limit(self):
+        """What puts a program into a cgroup with the limit of the manifests; nothing where none (v1) can be made."""
+        group = pathlib.Path(f"/sys/fs/cgroup/memory/stackd-flood-{os.getpid()}-{id(self)}")
+        try:
+            group.mkdir()
+            (group / "memory.limit_in_bytes").write_text(str(LIMIT_MIB << 20))
+        except OSError:
+            return []
+
+        def remove():
+            self.daemon.kill()
+            eventually("the cgroup is empty", lambda: not (group / "cgroup.procs").read_text())
+            group.rmdir()
+
+        self.addCleanup(remove)
+        return ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh"]
+
+    def survive(self, kind, address, polite, **kwargs):
+        """`polite` is called again and again while the flood comes, and must succeed."""
+        flood = Flood(kind, address, uid=STRANGER if os.geteuid() == 0 and not kwargs else None, **kwargs)
+        times = []
+        try:
+            begin = time.monotonic()
+            while len(times) < 10 or time.monotonic() - begin < 3:
+                start = time.monotonic()
+                polite()
+                times.append((time.monotonic() - start) * 1000)
+                self.assertIsNone(self.daemon.process.poll(), self.daemon.log())
+        finally:
+            outcome = flood.stop()
+        now, peak = memory_mib(self.pid)
+        print(f"{kind} at {address.split(':')[0]}: {outcome}; memory {now:.0f} MiB now, {peak:.0f} MiB at most; another "
+              f"caller: median {statistics.median(times):.0f} ms, longest {max(times):.0f} ms", flush=True)
+        self.assertGreater(outcome["made"], 0)
+        self.assertGreater(outcome["ended"], 0, "the flood was not ended")
+        self.assertLess(peak, PEAK_MIB)
+
+    def ps(self, address=None):
+        called = self.daemon.ctl("ps", address=address)
+        self.assertEqual(OK, called.code, called.err)
+
+    def test_deadly_floods_at_loopback(self):
+        self.start()
+        for kind in DEADLY:
+            with self.subTest(kind):
+                self.survive(kind, self.loopback, self.ps)
+
+    def test_other_floods_at_loopback(self):
+        self.start()
+        for kind in sorted(FLOODS.keys() - set(DEADLY)):
+            with self.subTest(kind):
+                self.survive(kind, self.loopback, self.ps)
+
+    def test_deadly_floods_at_the_socket(self):
+        self.start()
+        for kind in DEADLY:
+            with self.subTest(kind):
+                self.survive(kind, self.socket, self.ps)
+
+    def test_a_flood_of_many_connections(self):
+        self.start()
+        for kind in ("rapid reset", "calls within the settings"):
+            with self.subTest(kind):
+                self.survive(kind, self.loopback, self.ps, connections=100)
+
+    def start_with_tls(self):
+        authority = Authority(self.dir / "tls", "authority")
+        server = authority.issue("server", "DNS:localhost,IP:127.0.0.1")
+        self.certificates = {name: (authority.own.crt, made.crt, made.key) for name, made in
+                             ((name, authority.issue(name, f"DNS:{name}.test")) for name in ("dashboard", "nobody"))}
+        self.start("--tls-cert", server.crt, "--tls-key", server.key, "--tls-client-ca", authority.own.crt)
+
+    def test_deadly_floods_over_tls_with_a_role(self):
+        self.start_with_tls()
+        for kind in DEADLY:
+            with self.subTest(kind):
+                self.survive(kind, self.loopback, self.ps, certificate=self.certificates["dashboard"])
+
+    def test_a_certificate_without_a_role_cannot_send_a_frame(self):
+        self.start_with_tls()
+        for kind in DEADLY:
+            with self.subTest(kind):
+                self.survive(kind, self.loopback, self.ps, certificate=self.certificates["nobody"])
+        lines = [json.loads(line) for line in self.daemon.log_path.read_text().splitlines() if line.startswith("{")]
+        self.assertTrue([line for line in lines if line.get("method") == "TLS handshake" and
+                         line["caller"] == "dns:nobody.test" and line["role"] == "none"])
+        # Nothing was left for the guard to do.
+        self.assertFalse([line for line in lines if "no client of stackd's" in line["msg"]])
+
+    def test_deadly_floods_where_anybody_may_ask(self):
+        health, metrics = free_port(), free_port()
+        self.start("--health-listen", f"127.0.0.1:{health}", "--metrics-listen", f"127.0.0.1:{metrics}")
+
+        def probe():
+            with urllib.request.urlopen(f"http://127.0.0.1:{health}/livez", timeout=LIMIT_S) as answer:
+                self.assertEqual(200, answer.status)
+
+        for kind in DEADLY:
+            for port in (health, metrics):
+                with self.subTest(kind, port=port):
+                    self.survive(kind, f"127.0.0.1:{port}", probe)
+
+
+if __name__ == "__main__":
+    unittest.main()
