@@ -64,6 +64,8 @@ class CppPackageTest(StackdTest):
         self.assertEqual(("orders", "HEARTBEAT_MISSED"), (found[0]["hang"].get("heartbeat"), found[0]["hang"].get("cause")))
         # The dump is listed as soon as it is stored, before it is unwound.
         eventually("the function that hangs", lambda: "orders::StuckInTheLoop" in daemon.ctl("show", found[0]["name"]).out)
+        victim.kill()
+        daemon.kill()
 
     def test_cmake_finds_both_libraries(self):
         if shutil.which("cmake") is None:
@@ -77,6 +79,7 @@ class CppPackageTest(StackdTest):
         # One that has both leaves the process to the one that was there first. (No path of LD_PRELOAD has a space.)
         preloaded = self.dir / "libstackd_agent.so"
         preloaded.symlink_to(self.prefix / "lib/libstackd_agent.so")
+        self.start_daemon()
         done = subprocess.run([build / "with_agent_static"], stdin=subprocess.DEVNULL, timeout=60,
                               env={"LD_PRELOAD": str(preloaded), "STACKD_DIR": str(self.dir)})
         self.assertEqual(1, done.returncode, "stackd_install() refuses")

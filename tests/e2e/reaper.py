@@ -3,6 +3,7 @@
 Its exit code is the program's, 128 and the number of the signal that ended it, or NO_END where it did not end in time.
 """
 
+import contextlib
 import ctypes
 import os
 import pathlib
@@ -44,7 +45,9 @@ def _end_all():
     while pids := children.read_text().split():
         for pid in pids:
             os.kill(int(pid), signal.SIGKILL)
-        os.wait()
+        # What is killed may have children that come here only when it is gone, or be another's by now.
+        with contextlib.suppress(ChildProcessError):
+            os.wait()
 
 
 def main():

@@ -145,9 +145,8 @@ class SecretsTest(SecretsBase):
         self.assertGreaterEqual(gdb.stdout.count(f"{self.number:x} {self.number:x} {self.number:x}"), len(tids), gdb.stdout)
         with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
             for tid in tids:
-                with open(f"/proc/{pid}/task/{tid}/syscall") as line:
-                    sp = int(line.read().split()[-2], 16)
-                memory.seek(sp)
+                sp, _ = eventually("it waits again, whom gdb has stopped", lambda tid=tid: blocked_at(pid, tid))
+                memory.seek(int(sp, 16))
                 stack = memory.read(2048)
                 self.assertIn(self.text.encode(), stack)
                 self.assertIn(self.number.to_bytes(8, "little"), stack)
