@@ -31,8 +31,9 @@ namespace {
 int64_t GraceNs(int64_t budget_ns) { return std::clamp(budget_ns / 4, kNsPerMs, 60 * kNsPerMs); }
 // A helper that has not begun by then may be stopped with its process.
 constexpr int64_t kLookForStopNs = 50 * kNsPerMs;
-// Goroutines that have not begun by then may never run again, and what memory says is there at any time.
-constexpr int64_t kGoroutineBeginsNs = 250 * kNsPerMs;
+// Goroutines that have not begun by then may never run again, and what memory says is there at any time. On two busy CPUs,
+// in a program that collects garbage all the time, one came after more than 250 ms.
+constexpr int64_t kGoroutineBeginsNs = kNsPerSecond;
 // Threads do not ring when they have committed a record (a wake call from a handler is a pause of the thread): the reader
 // looks by itself this often. At 100,000 stacks a second that is 20 records, of the 381 slots of a 1 MiB ring.
 constexpr int64_t kPollNs = 200'000;
@@ -541,7 +542,7 @@ void Agent::RunDump(const CaptureRequest& request, const std::function<bool()>& 
     capture->notes.push_back(std::string("its agent could not list its threads: ") + strerror(recording->failure));
   } else if (recording->unheard) {
     capture->notes.push_back("its threads were not asked: no goroutine of it came to run in " +
-                             std::to_string(kGoroutineBeginsNs / kNsPerMs) + " ms");
+                             std::to_string(kGoroutineBeginsNs / kNsPerSecond) + " s");
   } else if (!recording->done) {
     capture->notes.push_back("the process did not finish the dump by the deadline: " + of(threads) +
                              " threads had answered");

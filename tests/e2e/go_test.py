@@ -253,7 +253,8 @@ class GoTest(StackdTest):
                                   "none wrong")
 
     def dump_churn(self, daemon, toolchain, seconds, **environment):
-        """How often what was seen. Each dump is whole, and no function stands under one that does not call it."""
+        """How often what was seen. Each dump is whole, and no function stands under one that does not call it. A machine that has
+        no CPU for the package's goroutine for a second may have a few dumps that say so."""
         victim = self.start(self.build(toolchain, "churn"), env=environment)
         daemon.await_process(victim.pid)
         # What may call what.
@@ -264,7 +265,10 @@ class GoTest(StackdTest):
         while time.monotonic() < end:
             next_s = time.monotonic() + 0.1
             dump = daemon.dump(victim.pid)
-            self.assertEqual("COMPLETE", dump.resource["state"], dump.notes)
+            unheard = any("no goroutine of it came to run" in note for note in dump.notes)
+            seen["unheard"] += unheard
+            if not unheard:
+                self.assertEqual("COMPLETE", dump.resource["state"], dump.notes)
             goroutines = go_programs.goroutines_of(dump).values()
             # The first, the four and the one.
             self.assertGreaterEqual(len(goroutines), 6)
@@ -279,6 +283,7 @@ class GoTest(StackdTest):
             seen["of threads"] += sum("runtime.goexit" in functions for functions in of_threads)
             seen["in a collection"] += any(function.startswith("runtime.gc") for functions in of_threads for function in functions)
             time.sleep(max(0, next_s - time.monotonic()))
+        self.assertLessEqual(seen["unheard"], seen["dumps"] / 5)
         self.assertTrue(victim.alive())
         victim.kill()
         return seen
