@@ -469,6 +469,15 @@ STACKD_HANDLER static bool is_in_abort(const struct stackd_fault* fault) {
   return false;
 }
 
+/* To the first process of a PID namespace the kernel sends no signal that it has no handler for. abort() goes on there, and
+ * ends the process by an instruction that it may not use: from glibc 2.41 on with that fault blocked. */
+STACKD_HANDLER static void record_abort_of_first_process(const struct stackd_fault* fault) {
+  if (!is_in_abort(fault)) return;
+  __atomic_fetch_add(&link_users, 1, __ATOMIC_SEQ_CST);
+  record_once(fault, fault->signal_number, fault->info);
+  __atomic_fetch_sub(&link_users, 1, __ATOMIC_SEQ_CST);
+}
+
 /* The handler has given the signal its default action, in a way that we do not see, and returned to the instruction that
  * faulted. What it will do next is fault again, and then nobody asks us. */
 STACKD_HANDLER static bool will_fault_again(const struct stackd_fault* fault, uint64_t rip) {
@@ -587,7 +596,9 @@ void stackd_on_crash_signal(int signal_number, siginfo_t* info, void* context) {
     die(signal_number, info, context);
     return;
   }
-  /* To the first process of a PID namespace the kernel sends no signal that it has no handler for. */
-  if (process == 1 && stackd_is_sent(info) && action.handler == STACKD_ACTION_DEFAULT) return;
+  if (process == 1 && stackd_is_sent(info) && action.handler == STACKD_ACTION_DEFAULT) {
+    record_abort_of_first_process(&fault);
+    return;
+  }
   die_after_record(&fault);
 }

@@ -48,7 +48,8 @@ int32_t TidOfControlBlock(const ProcessFiles& files, uint64_t block_avma) {
   return tid > 0 && tid <= kMaxTid ? tid : 0;
 }
 
-// glibc's _IO_lock_t: the word, how often its owner has it, and the owner's control block (sysdeps/nptl/stdio-lock.h).
+// glibc's _IO_lock_t: the word, how often its owner has it, and the owner's control block (sysdeps/nptl/stdio-lock.h). 2.36
+// counts from 1, 2.43 from 0.
 int32_t OwnerOfStdioLock(const ProcessFiles& files, const FutexWord& word) {
   struct StdioLock {
     uint32_t lock;
@@ -59,7 +60,7 @@ int32_t OwnerOfStdioLock(const ProcessFiles& files, const FutexWord& word) {
   if (word.value != kLockedWithWaiters || word.avma % alignof(StdioLock) != 0) return 0;
   if (files.ReadSome(word.avma, bytes) != bytes.size()) return 0;
   memcpy(&lock, bytes.data(), sizeof(lock));
-  const bool is_held = lock.lock == kLockedWithWaiters && lock.count >= 1 && lock.count <= static_cast<uint32_t>(kMaxTid);
+  const bool is_held = lock.lock == kLockedWithWaiters && lock.count <= static_cast<uint32_t>(kMaxTid);
   return is_held ? TidOfControlBlock(files, lock.owner_avma) : 0;
 }
 

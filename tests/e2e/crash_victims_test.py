@@ -192,7 +192,7 @@ class CrashVictimsTest(CrashTest):
                 crash = eventually(f"the crash of {name} as process 1 is explained", explained)
                 same = ("cause", "explanation", "abortMessage", "fingerprint")
                 self.assertEqual([expected.get(key) for key in same], [crash.get(key) for key in same])
-                self.assertEqual("SIGSEGV", crash["signalName"])
+                self.assertEqual("SIGABRT", crash["signalName"])
 
     def test_who_sent_the_signal_is_named(self):
         _, dump, _ = self.die(self.program("crash_deaths"), "sent_by_another")
