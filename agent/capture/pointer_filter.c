@@ -2,6 +2,7 @@
 
 #include <cpuid.h>
 #include <immintrin.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #define RANGES STACKD_FILTER_INTERVALS
@@ -88,7 +89,7 @@ __attribute__((target("avx2,popcnt"))) uint64_t stackd_filter_avx2(const struct 
 
 /* By hand: what the compiler's own question needs is in its support library, which not every program links (Rust's for musl
  * does not). */
-static bool has_avx2(void) {
+STACKD_HANDLER static bool has_avx2(void) {
   unsigned a, b, c, d;
   if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & bit_OSXSAVE) == 0 || (c & bit_POPCNT) == 0) return false;
   unsigned xcr0, high;
@@ -97,4 +98,12 @@ static bool has_avx2(void) {
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b & bit_AVX2) != 0;
 }
 
-stackd_filter_fn* stackd_filter_choose(void) { return has_avx2() ? stackd_filter_avx2 : stackd_filter_scalar; }
+stackd_filter_fn* stackd_filter_choose(void) {
+  static stackd_filter_fn* _Atomic chosen;
+  stackd_filter_fn* filter = atomic_load_explicit(&chosen, memory_order_relaxed);
+  if (filter == NULL) {
+    filter = has_avx2() ? stackd_filter_avx2 : stackd_filter_scalar;
+    atomic_store_explicit(&chosen, filter, memory_order_relaxed);
+  }
+  return filter;
+}

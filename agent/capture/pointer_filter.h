@@ -37,7 +37,8 @@ typedef uint64_t stackd_filter_fn(const struct stackd_filter* filter, const uint
 stackd_filter_fn stackd_filter_scalar STACKD_HANDLER;
 stackd_filter_fn stackd_filter_avx2 STACKD_HANDLER;
 
-/* The faster one that this CPU has. NOT SIGNAL-SAFE (asks libgcc's CPU model): called once at install. */
-stackd_filter_fn* stackd_filter_choose(void);
+/* Returns the faster one that this CPU has. The first call asks the CPU, which a virtual machine answers in some 25 us: too
+ * much for the start of each process, and for each fork. */
+stackd_filter_fn* stackd_filter_choose(void) STACKD_HANDLER;
 
 #endif /* STACKD_POINTER_FILTER_H_ */

@@ -9,13 +9,11 @@
 
 #define MAX_STACK_BYTES (256u << 10)
 
-static stackd_filter_fn* filter_in_use;
 static uint64_t id_base[2];
 static uint64_t records;
 static struct stackd_last_words last_words;
 
-void stackd_crash_record_init(stackd_filter_fn* filter) {
-  filter_in_use = filter;
+void stackd_crash_record_init(void) {
   if (getrandom(id_base, sizeof(id_base), GRND_NONBLOCK) != sizeof(id_base)) {
     id_base[0] = (uint64_t)stackd_getpid();
     id_base[1] = stackd_clock_ns(CLOCK_REALTIME);
@@ -135,7 +133,7 @@ void stackd_crash_record_write(const struct stackd_ring* ring, uint32_t max_slot
   struct stackd_capture capture;
   capture.begin_ns = stackd_clock_ns(CLOCK_MONOTONIC);
   capture.ring = ring;
-  capture.filter = filter_in_use;
+  capture.filter = stackd_filter_choose();
   capture.seq = 0;
   capture.tid = (uint32_t)stackd_gettid();
   capture.pid = stackd_getpid();

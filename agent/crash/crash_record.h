@@ -6,7 +6,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "agent/capture/pointer_filter.h"
 #include "agent/ring/ring_writer.h"
 
 struct stackd_fault {
@@ -24,7 +23,7 @@ struct stackd_last_words {
 };
 
 /* At install and in the child of a fork. NOT SIGNAL-SAFE. */
-void stackd_crash_record_init(stackd_filter_fn* filter);
+void stackd_crash_record_init(void);
 void stackd_crash_record_set_last_words(const struct stackd_last_words* words);
 
 /* Whether a process sent the signal, so that the context says where it was met and not why. */

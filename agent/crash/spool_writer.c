@@ -2,10 +2,15 @@
 
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "agent/maps/maps_line.h"
 #include "stackd/spool.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
 
 /* What one crash needs if the filter drops nothing: 64 KiB and 16 KiB of stack. */
 #define OWN_SLOTS 48
@@ -41,7 +46,10 @@ void stackd_spool_init(const char* use_folder) {
   folder_length = length < FOLDER_BYTES ? length : 0;
   for (uint32_t i = 0; i < folder_length; i++) folder[i] = use_folder[i];
   stackd_spool_reset_after_fork();
-  for (size_t at = 0; at < sizeof(own); at += 4096) *((volatile char*)&own + at) = *((volatile char*)&own + at);
+  /* In one call where the kernel is 5.14 or later: 53 page faults are a tenth of the start of a small program. */
+  if (stackd_syscall6(SYS_madvise, (long)&own, sizeof(own), MADV_POPULATE_WRITE, 0, 0, 0) != 0) {
+    for (size_t at = 0; at < sizeof(own); at += 4096) *((volatile char*)&own + at) = *((volatile char*)&own + at);
+  }
   *(volatile char*)chunk = 0;
   *(volatile uint64_t*)&header.magic = 0;
 }

@@ -11,13 +11,7 @@
 #include "agent/signals/dump_signal.h"
 #include "agent/signals/sigchain.h"
 
-static stackd_filter_fn* filter_in_use;
 static const struct stackd_ring* _Atomic current_ring;
-
-void stackd_handler_init(stackd_filter_fn* filter, int dump_signal) {
-  filter_in_use = filter;
-  stackd_dump_signal_init(dump_signal);
-}
 
 void stackd_handler_set_ring(const struct stackd_ring* ring) { atomic_store(&current_ring, ring); }
 
@@ -34,7 +28,7 @@ __attribute__((noinline)) STACKD_HANDLER static int capture_interrupted(const st
   capture.begin_ns = stackd_clock_ns(CLOCK_MONOTONIC);
   capture.ring = ring;
   capture.ranges = stackd_code_ranges_current();
-  capture.filter = filter_in_use;
+  capture.filter = stackd_filter_choose();
   capture.seq = seq;
   capture.tid = tid;
   capture.pid = stackd_getpid();

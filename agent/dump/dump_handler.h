@@ -4,12 +4,8 @@
 
 #include <signal.h>
 
-#include "agent/capture/pointer_filter.h"
 #include "agent/ring/ring_writer.h"
 #include "agent/signals/signal_frame.h"
-
-/* Called once, before the first signal. NOT SIGNAL-SAFE. */
-void stackd_handler_init(stackd_filter_fn* filter, int dump_signal);
 
 /* Handlers from now on write to `ring`, or to nothing if NULL. `ring` must stay valid until stackd_handler_quiesce() says
  * that nobody uses it. */

@@ -18,6 +18,7 @@
 #include "agent/runtimes/page_cache.h"
 #include "agent/runtimes/symbol_cache.h"
 #include "agent/signals/altstack.h"
+#include "agent/signals/dump_signal.h"
 #include "agent/signals/exec_gate.h"
 #include "agent/signals/sigchain.h"
 #include "stackd/agent.h"
@@ -84,7 +85,7 @@ static void take_crash_signals(stackd_sigaction_fn* set_action) {
   if (settings.crash_signals == 0) return;
   stackd_altstack_init();
   stackd_crash_init(settings.crash_hold_ns, &files.maps, &files.mem);
-  stackd_crash_record_init(stackd_filter_choose());
+  stackd_crash_record_init();
   stackd_spool_init(settings.dir);
   for (int signal_number = 1; signal_number <= 64; signal_number++) {
     if ((settings.crash_signals >> (signal_number - 1) & 1) != 0) take_signal(signal_number, set_action);
@@ -103,7 +104,7 @@ static void after_fork_in_child(void) {
   stackd_symbol_copies_reset_after_fork();
   if (settings.crash_signals != 0) {
     stackd_crash_reset_after_fork();
-    stackd_crash_record_init(stackd_filter_choose());
+    stackd_crash_record_init();
     stackd_spool_reset_after_fork();
   }
   stackd_helper_reset_after_fork();
@@ -121,7 +122,7 @@ int stackd_install_with(stackd_sigaction_fn* set_action) {
   process = stackd_getpid();
   stackd_own_fd_reset();
   stackd_exec_gate_reset();
-  stackd_handler_init(stackd_filter_choose(), settings.dump_signal);
+  stackd_dump_signal_init(settings.dump_signal);
   error = take_signal(settings.dump_signal, set_action);
   if (error != 0) return error;
   atomic_store(&taken_signal, settings.dump_signal);

@@ -53,7 +53,7 @@ int ReadyCrashSlots(const Ring& ring, const stackd_ring& agent_ring) {
 class CrashRecordWriter : public testing::Test {
  protected:
   CrashRecordWriter() : ring_(std::move(*Ring::Create(kRingBytes))), agent_ring_(Attach(ring_.get())) {
-    stackd_crash_record_init(stackd_filter_choose());
+    stackd_crash_record_init();
     stackd_crash_record_set_last_words(&words_);
     int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
     EXPECT_GE(stackd_code_ranges_refresh(fd), 0);

@@ -347,7 +347,23 @@ const Cause* cause;
 // Not a local variable: siglongjmp() would undo it.
 thread_local int round_of_thread = 0;
 
+std::atomic<pid_t> crashing_tid = 0;
+
+// Until the thread that crashes waits in a handler: it sleeps with all signals blocked.
+void AwaitHandler() {
+  while (crashing_tid == 0) sched_yield();
+  for (bool sleeps = false, blocks = false; !sleeps || !blocks;) {
+    std::ifstream status("/proc/self/task/" + std::to_string(crashing_tid) + "/status");
+    sleeps = blocks = false;
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with("State:")) sleeps = line.substr(6).contains('S');
+      if (line.starts_with("SigBlk:")) blocks = (std::stoull(line.substr(7), nullptr, 16) >> (SIGUSR1 - 1) & 1) != 0;
+    }
+  }
+}
+
 void* Run(void* barrier) {
+  crashing_tid = gettid();
   if (barrier != nullptr) pthread_barrier_wait(static_cast<pthread_barrier_t*>(barrier));
   for (; round_of_thread < rounds; round_of_thread++) {
     if (sigsetjmp(recovery, 1) == 0) {
@@ -380,7 +396,7 @@ int main(int argc, char** argv) {
   } else if (where == "return" || where == "exit" || where == "_exit" || where == "exec") {
     pthread_t thread;
     pthread_create(&thread, nullptr, Run, nullptr);
-    usleep(30'000);
+    AwaitHandler();
     if (where == "exit") exit(6);
     if (where == "_exit") _exit(6);
     if (where == "exec") execl("/bin/true", "true", nullptr);
