@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -25,6 +26,7 @@
 #include "daemon/collect/collector.h"
 #include "daemon/config/config.h"
 #include "daemon/config/version.h"
+#include "daemon/confine/confine_daemon.h"
 #include "daemon/detect/process_health.h"
 #include "daemon/detect/rules.h"
 #include "daemon/hang_detection.h"
@@ -101,6 +103,10 @@ Result<Rules> RulesOf(const Config& config) {
   const size_t others = rules.error().size() - 1;
   const std::string more = others == 0 ? "" : " (and " + std::to_string(others) + " more: stackd check-rules tells them)";
   return Error(Code::kInvalidArgument, rules.error()[0] + more);
+}
+
+bool RunsPrograms(const Config& config, const Rules& rules) {
+  return !config.on_dump.empty() || std::ranges::any_of(rules, [](const auto& rule) { return !rule->run.empty(); });
 }
 
 // Where the daemon runs; its name is in no line, as all are its.
@@ -180,9 +186,10 @@ void EndAnywayInTime(std::binary_semaphore* is_ending) {
 int Run(const Config& config, const Locator& locator) {
   sigset_t end_signals = BlockEndSignals();
   static std::binary_semaphore is_ending(0);
-  EndAnywayInTime(&is_ending);
   auto rules = RulesOf(config);
   if (!rules) return Fail(rules.error().message);
+  const Confinement confinement = ConfineDaemon(RunsPrograms(config, *rules));
+  EndAnywayInTime(&is_ending);
   RaiseFdLimit();
   if (Result<void> made = MakeDir(config.dir); !made) return Fail(made.error().message);
 
@@ -245,6 +252,7 @@ int Run(const Config& config, const Locator& locator) {
                                .symbolizer = &symbolizer,
                                .calls = &calls,
                                .place = place,
+                               .confinement = confinement,
                                .hangs = hang_counters,
                                .on_dump = on_dump_counters,
                                .otlp = otlp_counters},

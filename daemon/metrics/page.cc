@@ -151,6 +151,18 @@ void WriteSymbols(const Symbolizer& symbolizer, Exposition* out) {
                symbolizer.worker_restarts());
 }
 
+void WriteConfinement(const Confinement& confinement, Exposition* out) {
+  out->Family("gauge", "stackd_confined",
+              "1: this part of stackd has given up rights so; 0: it has not, and the log says why.");
+  const auto sample = [out](const char* part, const char* by, bool confined) {
+    out->Sample({{"part", part}, {"by", by}}, int64_t{confined});
+  };
+  sample("daemon", "dumpable", confinement.memory_closed);
+  sample("daemon", "seccomp", confinement.calls_refused);
+  sample("symbol_worker", "seccomp", confinement.worker.has_seccomp);
+  sample("symbol_worker", "landlock", confinement.worker.landlock_version > 0);
+}
+
 }  // namespace
 
 std::string RenderMetrics(const MeasuredParts& parts) {
@@ -166,6 +178,7 @@ std::string RenderMetrics(const MeasuredParts& parts) {
   WriteHangs(hangs, &out);
   WriteStore(*parts.store, &out);
   WriteSymbols(*parts.symbolizer, &out);
+  WriteConfinement(parts.confinement, &out);
   CounterBy("outcome", "stackd_on_dump_runs_total", "Runs of the program of --on-dump.",
             parts.on_dump ? parts.on_dump() : Counters(), {{"run", "runs"}, {"failed", "failures"}, {"dropped", "dropped"}},
             &out);

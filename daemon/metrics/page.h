@@ -8,6 +8,7 @@
 #include <string>
 
 #include "daemon/collect/collector.h"
+#include "daemon/confine/confine_daemon.h"
 #include "daemon/metrics/rpc_metrics.h"
 #include "daemon/pipeline.h"
 #include "daemon/place/attributes.h"
@@ -26,6 +27,7 @@ struct MeasuredParts {
   const Symbolizer* symbolizer;
   const RpcMetrics* calls;
   Attributes place;                        // of the daemon
+  Confinement confinement = {};            // of the daemon and its symbol worker
   std::function<Counters()> hangs = {};    // of the hang detection; empty: there is none
   std::function<Counters()> on_dump = {};  // "runs", "failures", "dropped"; empty: no program is run
   std::function<Counters()> otlp = {};     // as OtlpExporter has them; empty: nothing is exported

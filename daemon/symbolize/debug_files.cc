@@ -1,7 +1,6 @@
 #include "daemon/symbolize/debug_files.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -46,42 +45,19 @@ std::optional<uint32_t> FileCrc(int fd) {
   }
 }
 
-// A path that stays where it is looked up: no "..", and no part that is empty.
-bool StaysBelow(std::string_view relative_path) {
-  if (relative_path.empty() || relative_path.size() >= 4096 || relative_path.find('\0') != std::string_view::npos)
-    return false;
-  while (!relative_path.empty()) {
-    size_t end = std::min(relative_path.find('/'), relative_path.size());
-    std::string_view part = relative_path.substr(0, end);
-    if (part.empty() || part == "." || part == "..") return false;
-    relative_path.remove_prefix(std::min(end + 1, relative_path.size()));
-  }
-  return true;
-}
-
 }  // namespace
 
-DebugFiles::DebugFiles(const std::vector<std::string>& dirs) {
-  for (const std::string& dir : dirs) {
-    if (!description_.empty()) description_ += ", ";
-    description_ += dir;
-    Fd fd(open(dir.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-    if (fd.valid()) dirs_.push_back(std::move(fd));
-  }
-}
-
-Fd DebugFiles::OpenBelow(const Fd& dir, const std::string& relative_path) const {
-  if (!StaysBelow(relative_path)) return Fd();
-  // O_NONBLOCK: a FIFO must not hold the worker up. ElfFile takes regular files only.
-  return Fd(openat(dir.get(), relative_path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+DebugFiles::DebugFiles(const std::vector<std::string>& dirs, OpenBelow open_below)
+    : folders_(dirs.size()), open_below_(std::move(open_below)) {
+  for (const std::string& dir : dirs) description_ += (description_.empty() ? "" : ", ") + dir;
 }
 
 std::unique_ptr<ElfFile> DebugFiles::FindByBuildId(const std::string& build_id) const {
   if (build_id.size() < 2) return nullptr;
   std::string hex = HexOfBytes(build_id);
   std::string path = ".build-id/" + hex.substr(0, 2) + "/" + hex.substr(2) + ".debug";
-  for (const Fd& dir : dirs_) {
-    auto file = ElfFile::OpenFd(OpenBelow(dir, path));
+  for (size_t folder = 0; folder < folders_; ++folder) {
+    auto file = ElfFile::OpenFd(open_below_(folder, path));
     if (file != nullptr && file->build_id() == build_id) return file;
   }
   return nullptr;
@@ -90,10 +66,10 @@ std::unique_ptr<ElfFile> DebugFiles::FindByBuildId(const std::string& build_id) 
 std::unique_ptr<ElfFile> DebugFiles::FindByDebugLink(const ElfFile& module, std::string_view module_path) const {
   std::optional<DebugLink> link = ReadDebugLink(module);
   if (!link || link->name.find('/') != std::string::npos || !module_path.starts_with('/')) return nullptr;
-  std::string folder(module_path.substr(1, module_path.rfind('/')));
-  for (const Fd& dir : dirs_) {
-    for (const std::string& path : {folder + link->name, folder + ".debug/" + link->name}) {
-      Fd fd = OpenBelow(dir, path);
+  std::string module_folder(module_path.substr(1, module_path.rfind('/')));
+  for (size_t folder = 0; folder < folders_; ++folder) {
+    for (const std::string& path : {module_folder + link->name, module_folder + ".debug/" + link->name}) {
+      Fd fd = open_below_(folder, path);
       Fd crc_fd(fd.valid() ? fcntl(fd.get(), F_DUPFD_CLOEXEC, 0) : -1);
       auto file = ElfFile::OpenFd(std::move(fd));
       if (file == nullptr) continue;
@@ -125,8 +101,8 @@ std::unique_ptr<ElfFile> DebugFiles::FindDwzOf(const ElfFile& debug_file) const 
   std::string_view path = link.substr(0, name_bytes);
   size_t common = path.find(".dwz/");
   if (common == std::string_view::npos) return nullptr;
-  for (const Fd& dir : dirs_) {
-    file = ElfFile::OpenFd(OpenBelow(dir, std::string(path.substr(common))));
+  for (size_t folder = 0; folder < folders_; ++folder) {
+    file = ElfFile::OpenFd(open_below_(folder, std::string(path.substr(common))));
     if (file != nullptr && file->build_id() == build_id) return file;
   }
   return nullptr;

@@ -1,6 +1,8 @@
 // Where separate debug files lie: DIR/.build-id/xx/yyyy.debug, DIR/path/of/file.debug, DIR/.dwz/….
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -13,8 +15,10 @@ namespace stackd {
 
 class DebugFiles {
  public:
-  // Folders that cannot be opened are left out.
-  explicit DebugFiles(const std::vector<std::string>& dirs);
+  // Opens an ELF file below one of the folders, which has this number in `dirs`. Invalid if it is not there.
+  using OpenBelow = std::function<Fd(size_t folder, const std::string& relative_path)>;
+
+  DebugFiles(const std::vector<std::string>& dirs, OpenBelow open_below);
 
   // The debug file that belongs to `module`: with its build-id, or, if one of both has none, with the checksum that its
   // .gnu_debuglink states. nullptr if there is none. `module_path` is a path in another mount namespace: it is only looked
@@ -28,11 +32,11 @@ class DebugFiles {
   const std::string& description() const { return description_; }
 
  private:
-  Fd OpenBelow(const Fd& dir, const std::string& relative_path) const;
   std::unique_ptr<ElfFile> FindByBuildId(const std::string& build_id) const;
   std::unique_ptr<ElfFile> FindByDebugLink(const ElfFile& module, std::string_view module_path) const;
 
-  std::vector<Fd> dirs_;
+  const size_t folders_;
+  const OpenBelow open_below_;
   std::string description_;
 };
 

@@ -3,6 +3,8 @@
 #include <gelf.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <utility>
@@ -32,7 +34,9 @@ std::string FindBuildId(Elf_Data* notes) {
 
 std::unique_ptr<ElfFile> ElfFile::OpenFd(Fd fd) {
   struct stat status;
-  if (!fd.valid() || fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_size <= 0) return nullptr;
+  // Not fstat(), which libc makes out of newfstatat: that tells of any path, and the worker may not.
+  if (!fd.valid() || syscall(SYS_fstat, fd.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_size <= 0)
+    return nullptr;
   // Mapped here and not by libelf, which would not say where, and would read the file into memory if that failed.
   size_t size_bytes = status.st_size;
   void* start = mmap(nullptr, size_bytes, PROT_READ, MAP_PRIVATE, fd.get(), 0);

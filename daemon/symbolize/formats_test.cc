@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/base/text.h"
+#include "daemon/symbolize/debug_folders.h"
 #include "daemon/symbolize/module_symbols.h"
 #include "daemon/symbolize/test_programs.h"
 
@@ -29,6 +30,12 @@ bool SameName(const std::string& ours, const std::string& theirs) {
 }
 
 std::string BaseName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+DebugFiles DebugFilesIn(const std::vector<std::string>& dirs) {
+  return DebugFiles(dirs, [folders = DebugFolders(dirs)](size_t folder, const std::string& relative_path) {
+    return folders.Open(folder, relative_path);
+  });
+}
 
 class Formats : public testing::Test {
  protected:
@@ -115,7 +122,7 @@ class Formats : public testing::Test {
     return plain + ".stripped";
   }
 
-  const DebugFiles no_debug_files_{{TestFolder() + "/none"}};
+  const DebugFiles no_debug_files_ = DebugFilesIn({TestFolder() + "/none"});
 };
 
 TEST_F(Formats, Dwarf4) { ExpectAgreement(Build("dwarf4", "-g -gdwarf-4")); }
@@ -152,7 +159,7 @@ TEST_F(Formats, CompressedInEveryWay) {
 TEST_F(Formats, DebugFileByBuildId) {
   std::string plain = Build("byid", "-g");
   std::string stripped = Split(plain, "debug");
-  Compare(stripped, DebugFiles({TestFolder() + "/missing", TestFolder() + "/debug"}), plain);
+  Compare(stripped, DebugFilesIn({TestFolder() + "/missing", TestFolder() + "/debug"}), plain);
 }
 
 TEST_F(Formats, DebugFileOfAnotherBuildIsNotTaken) {
@@ -160,7 +167,7 @@ TEST_F(Formats, DebugFileOfAnotherBuildIsNotTaken) {
   std::string stripped = Split(plain, "wrong");
   Build("other", "-g -DOTHER=1 -O1");
   RunCommand("objcopy --only-keep-debug other $(find wrong -name '*.debug')");
-  DebugFiles debug_files({TestFolder() + "/wrong"});
+  DebugFiles debug_files = DebugFilesIn({TestFolder() + "/wrong"});
   SourceLocation location = Open(stripped, debug_files).Locate(TextAddresses(plain).front());
   EXPECT_TRUE(location.frames.empty());
   EXPECT_THAT(location.unnamed_reason,
@@ -172,7 +179,7 @@ TEST_F(Formats, DebugFileByDebugLinkAndChecksum) {
   RunCommand(
       "mkdir -p links$PWD; objcopy --only-keep-debug linked links$PWD/linked.debug; "
       "strip -o linked.stripped linked; objcopy --add-gnu-debuglink=links$PWD/linked.debug linked.stripped");
-  DebugFiles debug_files({TestFolder() + "/links"});
+  DebugFiles debug_files = DebugFilesIn({TestFolder() + "/links"});
   Compare(TestFolder() + "/linked.stripped", debug_files, plain);
 
   RunCommand("printf x >> links$PWD/linked.debug");
@@ -185,7 +192,7 @@ TEST_F(Formats, DebugLinkNeverLeadsOutOfTheFolders) {
   RunCommand(
       "mkdir -p jail; objcopy --only-keep-debug outside outside.debug; strip -o outside.stripped outside; "
       "objcopy --add-gnu-debuglink=outside.debug outside.stripped");
-  DebugFiles debug_files({TestFolder() + "/jail"});
+  DebugFiles debug_files = DebugFilesIn({TestFolder() + "/jail"});
   for (std::string path : {"/../outside.stripped", "/x/../../outside.stripped", "outside.stripped"}) {
     ModuleSymbols symbols(Fd(open((TestFolder() + "/outside.stripped").c_str(), O_RDONLY)), path, &debug_files,
                           kImageLimitBytes);
@@ -201,7 +208,7 @@ TEST_F(Formats, NamesPartlyInADwzFile) {
       "cp dwzplain dwz1; cp dwzplain dwz2; printf 'int f(){return 1;} int main(){return f();}' > tiny.cc; "
       "mkdir -p common/.dwz; dwz -m common/.dwz/all.debug dwz1 dwz2");
   ASSERT_THAT(RunCommand("readelf -SW dwz1"), HasSubstr(".gnu_debugaltlink"));
-  Compare(TestFolder() + "/dwz1", DebugFiles({TestFolder() + "/common"}), plain);
+  Compare(TestFolder() + "/dwz1", DebugFilesIn({TestFolder() + "/common"}), plain);
 
   // Without the common file: what is there, and why the rest is not.
   ModuleSymbols symbols = Open(TestFolder() + "/dwz1", no_debug_files_);
@@ -228,7 +235,7 @@ TEST_F(Formats, SymbolTableWithoutDebugData) {
 TEST_F(Formats, StrippedSharedObjectHasItsExportedNames) {
   Build("exported", "-rdynamic");
   RunCommand("strip exported");
-  DebugFiles none({});
+  DebugFiles none = DebugFilesIn({});
   ModuleSymbols symbols = Open(TestFolder() + "/exported", none);
   uint64_t svma = strtoull(RunCommand("nm -D exported | sed -n 's/ T plain_c$//p'").c_str(), nullptr, 16);
   SourceLocation location = symbols.Name(svma);
@@ -281,7 +288,7 @@ TEST_F(Formats, RustOldAndNewMangling) {
     std::string flags = "-C symbol-mangling-version=" + mangling + (mangling == "legacy" ? " -Z unstable-options" : "");
     if (!HaveTool("rustc && RUSTC_BOOTSTRAP=1 rustc -g -O -C debuginfo=2 " + flags + " sample.rs -o rust-" + mangling))
       continue;
-    DebugFiles none({});
+    DebugFiles none = DebugFilesIn({});
     ModuleSymbols symbols = Open(TestFolder() + "/rust-" + mangling, none);
     std::string names;
     for (uint64_t svma : TextAddresses(TestFolder() + "/rust-" + mangling, 64)) {

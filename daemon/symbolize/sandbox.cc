@@ -1,17 +1,15 @@
 #include "daemon/symbolize/sandbox.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
-#include <iterator>
-#include <vector>
+#include "daemon/confine/kernel_support.h"
+#include "daemon/confine/landlock.h"
+#include "daemon/confine/seccomp_filter.h"
 
 namespace stackd {
 namespace {
@@ -25,17 +23,49 @@ void Limit(__rlimit_resource resource, uint64_t value) {
 }
 
 // Memory, reading, the socket, the end of the process; the last rows are what libc needs for abort and what sanitizers ask
-// for.
+// for. Not newfstatat: it tells of any path, and cannot be limited to what is open.
 constexpr uint32_t kAllowed[] = {
-    SYS_read,         SYS_pread64,     SYS_readv,       SYS_write,           SYS_writev,       SYS_lseek,
-    SYS_close,        SYS_fstat,       SYS_newfstatat,  SYS_fcntl,           SYS_dup,          SYS_mmap,
-    SYS_munmap,       SYS_mremap,      SYS_mprotect,    SYS_madvise,         SYS_brk,          SYS_recvmsg,
-    SYS_sendmsg,      SYS_sendto,      SYS_futex,       SYS_clock_gettime,   SYS_getrandom,    SYS_exit,
-    SYS_exit_group,   SYS_gettid,      SYS_getpid,      SYS_tgkill,          SYS_rt_sigaction, SYS_rt_sigprocmask,
-    SYS_rt_sigreturn, SYS_sigaltstack, SYS_sched_yield, SYS_restart_syscall, SYS_readlink,
+    SYS_read,
+    SYS_pread64,
+    SYS_readv,
+    SYS_write,
+    SYS_writev,
+    SYS_lseek,
+    SYS_close,
+    SYS_fstat,
+    SYS_dup,
+    SYS_munmap,
+    SYS_mremap,
+    SYS_madvise,
+    SYS_brk,
+    SYS_recvmsg,
+    SYS_sendmsg,
+    SYS_sendto,
+    SYS_futex,
+    SYS_clock_gettime,
+    SYS_getrandom,
+    SYS_exit,
+    SYS_exit_group,
+    SYS_gettid,
+    SYS_getpid,
+    SYS_rt_sigaction,
+    SYS_rt_sigprocmask,
+    SYS_rt_sigreturn,
+    SYS_sigaltstack,
+    SYS_sched_yield,
+    SYS_restart_syscall,
 };
 
-constexpr uint32_t Offset(size_t offset) { return static_cast<uint32_t>(offset); }
+SeccompFilter WorkerFilter() {
+  SeccompFilter filter(FilterAnswer::kRefuse);
+  filter.Add(kAllowed, FilterAnswer::kAllow);
+  // F_SETOWN and F_SETSIG would have the kernel send any signal to any process of the user.
+  filter.AllowOnlyWith(SYS_fcntl, 1, {F_DUPFD, F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL});
+  filter.AllowOnlyWith(SYS_tgkill, 0, {static_cast<uint32_t>(getpid())});
+  filter.AllowOnlyWithout(SYS_mmap, 2, PROT_EXEC);
+  filter.AllowOnlyWithout(SYS_mprotect, 2, PROT_EXEC);
+  return filter;
+}
 
 }  // namespace
 
@@ -46,32 +76,12 @@ void LimitResources(uint64_t memory_limit_bytes) {
   Limit(RLIMIT_DATA, memory_limit_bytes);
 }
 
-void ForbidSystemCalls() {
-  std::vector<sock_filter> filter;
-  auto load = [&](size_t offset) { filter.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, Offset(offset))); };
-  auto answer = [&](uint32_t action) { filter.push_back(BPF_STMT(BPF_RET | BPF_K, action)); };
-  auto skip_one_unless = [&](uint32_t value) { filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1)); };
-  auto skip_one_if = [&](uint32_t value) { filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 1, 0)); };
-  constexpr uint32_t kDeny = SECCOMP_RET_ERRNO | EPERM;
-
-  load(offsetof(seccomp_data, arch));
-  skip_one_if(AUDIT_ARCH_X86_64);
-  answer(kDeny);
-  load(offsetof(seccomp_data, nr));
-  for (uint32_t number : kAllowed) {
-    skip_one_unless(number);
-    answer(SECCOMP_RET_ALLOW);
-  }
-  skip_one_if(SYS_openat);
-  answer(kDeny);
-  load(offsetof(seccomp_data, args[0]));  // the lower half of the folder's fd
-  skip_one_unless(static_cast<uint32_t>(AT_FDCWD));
-  answer(kDeny);
-  answer(SECCOMP_RET_ALLOW);
-
-  sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return;
-  prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+bool ForbidAllButOpenFiles() {
+  const KernelSupport support = AskKernelSupport();
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return false;
+  // First, since the filter refuses it.
+  if (support.landlock_version > 0 && !ForbidPaths()) return false;
+  return !support.has_seccomp || WorkerFilter().Install();
 }
 
 }  // namespace stackd

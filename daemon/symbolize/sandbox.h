@@ -8,9 +8,9 @@ namespace stackd {
 // No core files, at most `memory_limit_bytes` of private writable memory, few files.
 void LimitResources(uint64_t memory_limit_bytes);
 
-// From now on: no new programs, no network, no signals to others, and no file but below a folder that is already open.
-// The last is for libdw, which opens .dwo and dwz files at absolute paths that the file it reads states. System calls that
-// are not allowed fail with EPERM. Where the kernel or the container forbids filters, nothing changes.
-void ForbidSystemCalls();
+// From now on this process reads and writes what it has open, and nothing else: no path of any kind, no program, thread or
+// network, no new code, and no signal but to itself. System calls that are not allowed fail with EPERM. What the kernel
+// lacks (AskKernelSupport) is left out; false if it has it and refuses: then nothing of others must be read.
+bool ForbidAllButOpenFiles();
 
 }  // namespace stackd

@@ -155,6 +155,8 @@ struct Symbolizer::State {
         return subject + " took longer than " + std::to_string(kSilenceLimitNs / kNsPerSecond) + " s";
       case WorkerEnd::kNotStarted:
         return subject + " is not possible: the symbol worker could not be started";
+      case WorkerEnd::kUnconfined:
+        return subject + " is not possible: the kernel did not let the symbol worker give up its rights";
       case WorkerEnd::kKilled:
         return subject + " failed: the symbol worker was killed again and again";
       default:
@@ -165,7 +167,7 @@ struct Symbolizer::State {
   // The worker did not answer these.
   void HandleFailure(Lane& lane, SymbolModule& entry, WorkerEnd end, const std::vector<uint64_t>& unanswered) {
     FailureOf(lane, entry) = Describe(end, lane.phase, entry);
-    if (end == WorkerEnd::kNotStarted) {
+    if (end == WorkerEnd::kNotStarted || end == WorkerEnd::kUnconfined) {
       for (uint64_t svma : unanswered) GiveUp(lane, entry, svma, MonotonicNs() + kNsPerSecond);
       return;
     }

@@ -44,14 +44,13 @@ struct Request {
 
 class Worker {
  public:
-  Worker(Fd socket, uint64_t memory_limit_bytes, const std::vector<std::string>& debug_dirs)
+  Worker(Fd socket, Fd statm, uint64_t memory_limit_bytes, const std::vector<std::string>& debug_dirs)
       : socket_(std::move(socket)),
         memory_limit_bytes_(memory_limit_bytes),
-        debug_files_(debug_dirs),
-        statm_(open("/proc/self/statm", O_RDONLY | O_CLOEXEC)) {}
+        debug_files_(debug_dirs, [this](size_t folder, const std::string& path) { return AskForFile(folder, path); }),
+        statm_(std::move(statm)) {}
 
   int Run() {
-    ForbidSystemCalls();
     while (true) {
       std::optional<Request> request = Receive();
       if (!request) return exit_code_;
@@ -82,23 +81,39 @@ class Worker {
     return request;
   }
 
-  bool ReceiveHeader(Request* request) {
-    exit_code_ = 0;
-    iovec part{&request->header, sizeof(request->header)};
+  // As recvmsg; `fd` is what came along, if anything.
+  ssize_t ReceiveWithFd(void* out, size_t size_bytes, Fd* fd) {
+    iovec part{out, size_bytes};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
     message.msg_control = control;
     message.msg_controllen = sizeof(control);
-    ssize_t n = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
-    if (n <= 0) return false;
+    const ssize_t n = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
+    if (n <= 0) return n;
     cmsghdr* rights = CMSG_FIRSTHDR(&message);
     if (rights != nullptr && rights->cmsg_type == SCM_RIGHTS && rights->cmsg_len == CMSG_LEN(sizeof(int))) {
-      int fd;
-      memcpy(&fd, CMSG_DATA(rights), sizeof(fd));
-      request->module = Fd(fd);
+      int received;
+      memcpy(&received, CMSG_DATA(rights), sizeof(received));
+      *fd = Fd(received);
     }
+    return n;
+  }
+
+  // A debug file, from the daemon. Invalid if there is none, or no daemon any more: then the answer will not get there.
+  Fd AskForFile(size_t folder, const std::string& relative_path) {
+    Fd file;
+    std::string request = FileRequest(static_cast<uint32_t>(folder), relative_path);
+    char byte;
+    if (Send(&request)) ReceiveWithFd(&byte, sizeof(byte), &file);
+    return file;
+  }
+
+  bool ReceiveHeader(Request* request) {
+    exit_code_ = 0;
+    const ssize_t n = ReceiveWithFd(&request->header, sizeof(request->header), &request->module);
+    if (n <= 0) return false;
     return ReadFully(reinterpret_cast<char*>(&request->header) + n, sizeof(request->header) - n);
   }
 
@@ -207,18 +222,23 @@ class Worker {
 
 }  // namespace
 
-int ServeSymbolRequests(Fd socket, uint64_t memory_limit_bytes, const std::vector<std::string>& debug_dirs) {
-  std::set_new_handler(EndOutOfMemory);
-  return Worker(std::move(socket), memory_limit_bytes, debug_dirs).Run();
+int RunConfined(uint64_t memory_limit_bytes, const std::function<int(Fd socket, Fd statm)>& serve) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  prctl(PR_SET_NAME, "stackd-symbols");
+  LimitResources(memory_limit_bytes);
+  Fd statm(open("/proc/self/statm", O_RDONLY | O_CLOEXEC));
+  if (!ForbidAllButOpenFiles()) return kWorkerUnconfined;
+  return serve(Fd(kWorkerSocketFd), std::move(statm));
 }
 
 int RunSymbolizeWorkerIfAsked(int argc, char** argv) {
   if (argc < 3 || strcmp(argv[1], kWorkerFlag) != 0) return -1;
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  prctl(PR_SET_NAME, "stackd-symbols");
-  uint64_t memory_limit_bytes = strtoull(argv[2], nullptr, 10);
-  LimitResources(memory_limit_bytes);
-  return ServeSymbolRequests(Fd(kWorkerSocketFd), memory_limit_bytes, std::vector<std::string>(argv + 3, argv + argc));
+  const uint64_t memory_limit_bytes = strtoull(argv[2], nullptr, 10);
+  const std::vector<std::string> debug_dirs(argv + 3, argv + argc);
+  return RunConfined(memory_limit_bytes, [&](Fd socket, Fd statm) {
+    std::set_new_handler(EndOutOfMemory);
+    return Worker(std::move(socket), std::move(statm), memory_limit_bytes, debug_dirs).Run();
+  });
 }
 
 }  // namespace stackd

@@ -1,15 +1,16 @@
-// The worker's side: reads requests from a socket until it closes.
+// The worker's side: gives up its rights, then reads requests from a socket until it closes.
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <vector>
+#include <functional>
 
 #include "daemon/base/fd.h"
 
 namespace stackd {
 
-// Returns the exit code of the process. Ends the process itself when memory runs out.
-int ServeSymbolRequests(Fd socket, uint64_t memory_limit_bytes, const std::vector<std::string>& debug_dirs);
+// Gives up the rights of this process, a worker that has just been started, and calls `serve` with the socket to the
+// daemon. `statm` is /proc/self/statm. Returns the exit code of the process; kWorkerUnconfined without a call if the kernel
+// refused.
+int RunConfined(uint64_t memory_limit_bytes, const std::function<int(Fd socket, Fd statm)>& serve);
 
 }  // namespace stackd

@@ -22,19 +22,9 @@
 namespace stackd {
 namespace {
 
-// The daemon's environment, marked, with the agent switched off (the worker is not a program to watch), and without what
-// would have libraries ask the network.
-std::vector<std::string> WorkerEnvironment() {
-  const std::string mark = std::string(kWorkerEnvironment) + "=";
-  const std::string agent_switch = "STACKD_DISABLE=";
-  std::vector<std::string> environment = {mark + "1", agent_switch + "1"};
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    std::string_view text = *variable;
-    if (text.starts_with(mark) || text.starts_with(agent_switch) || text.starts_with("DEBUGINFOD_")) continue;
-    environment.emplace_back(text);
-  }
-  return environment;
-}
+// Nothing of the daemon's, which may hold passwords: a mark, and the agent switched off, since /etc/ld.so.preload may name
+// it and the worker is not a program to watch.
+std::vector<std::string> WorkerEnvironment() { return {std::string(kWorkerEnvironment) + "=1", "STACKD_DISABLE=1"}; }
 
 std::vector<char*> Pointers(std::vector<std::string>& strings) {
   std::vector<char*> pointers;
@@ -43,13 +33,15 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
   return pointers;
 }
 
-// This program again, with `socket` as kWorkerSocketFd, and no other fd but stderr. -1 if it cannot be started.
+// This program again, with `socket` as kWorkerSocketFd, and no other fd: in the daemon's log it could say anything. -1 if
+// it cannot be started.
 pid_t Spawn(std::vector<std::string> arguments, int socket) {
   std::vector<std::string> environment = WorkerEnvironment();
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDWR, 0);
   posix_spawn_file_actions_adddup2(&actions, STDIN_FILENO, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, STDIN_FILENO, STDERR_FILENO);
   posix_spawn_file_actions_adddup2(&actions, socket, kWorkerSocketFd);
   posix_spawn_file_actions_addclosefrom_np(&actions, kWorkerSocketFd + 1);
   posix_spawnattr_t attributes;
@@ -70,9 +62,28 @@ pid_t Spawn(std::vector<std::string> arguments, int socket) {
   return pid;
 }
 
+// All bytes, and the fd if it is one.
+bool SendWithFd(int socket, std::string_view bytes, int fd, int flags) {
+  iovec part{const_cast<char*>(bytes.data()), bytes.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (fd >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* rights = CMSG_FIRSTHDR(&message);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(rights), &fd, sizeof(int));
+  }
+  return sendmsg(socket, &message, MSG_NOSIGNAL | flags) == static_cast<ssize_t>(bytes.size());
+}
+
 }  // namespace
 
-WorkerProcess::WorkerProcess(WorkerOptions options) : options_(std::move(options)) {}
+WorkerProcess::WorkerProcess(WorkerOptions options) : options_(std::move(options)), debug_folders_(options_.debug_dirs) {}
 
 WorkerProcess::~WorkerProcess() {
   Cancel();
@@ -115,25 +126,22 @@ bool WorkerProcess::Send(const WorkerRequest& request) {
   bytes.append(request.path, 0, header.path_bytes);
   bytes.append(reinterpret_cast<const char*>(request.svmas.data()), request.svmas.size_bytes());
 
-  iovec part{bytes.data(), bytes.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  cmsghdr* rights = CMSG_FIRSTHDR(&message);
-  rights->cmsg_level = SOL_SOCKET;
-  rights->cmsg_type = SCM_RIGHTS;
-  rights->cmsg_len = CMSG_LEN(sizeof(int));
-  memcpy(CMSG_DATA(rights), &request.module_fd, sizeof(int));
   // A request is smaller than the socket's buffer, and the last one was answered: it is taken whole or the worker is gone.
-  return sendmsg(socket_.get(), &message, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+  return SendWithFd(socket_.get(), bytes, request.module_fd, 0);
+}
+
+bool WorkerProcess::SendFile(std::string_view request_body) {
+  const std::optional<uint32_t> folder = TakeFolder(&request_body);
+  if (!folder) return false;
+  const Fd file = debug_folders_.Open(*folder, std::string(request_body));
+  // One that asks and takes no answer is not waited for.
+  return SendWithFd(socket_.get(), "!", file.get(), MSG_DONTWAIT);
 }
 
 WorkerEnd WorkerProcess::ReadAnswers(const WorkerRequest& request, const OnAnswer& on_answer) {
   std::vector<bool> answered(request.svmas.size());
   size_t missing = request.svmas.size();
+  size_t files_left = MaxFileRequests(debug_folders_.size(), request.svmas.size());
   char chunk[65536];
   while (missing > 0) {
     pollfd ready{socket_.get(), POLLIN, 0};
@@ -147,15 +155,22 @@ WorkerEnd WorkerProcess::ReadAnswers(const WorkerRequest& request, const OnAnswe
     AnswerHeader header;
     while (rest.size() >= sizeof(header)) {
       memcpy(&header, rest.data(), sizeof(header));
-      if (header.body_bytes > kMaxAnswerBodyBytes || header.address_index >= answered.size() ||
-          answered[header.address_index] || header.quality > SymbolQuality::kDwarf) {
+      const bool asks_for_file = header.address_index == kFileRequest;
+      if (header.body_bytes > kMaxAnswerBodyBytes || (asks_for_file && files_left == 0)) return WorkerEnd::kCrashed;
+      if (!asks_for_file && (header.address_index >= answered.size() || answered[header.address_index] ||
+                             header.quality > SymbolQuality::kDwarf)) {
         return WorkerEnd::kCrashed;
       }
       if (rest.size() - sizeof(header) < header.body_bytes) break;
-      std::optional<SourceLocation> location =
-          ParseAnswerBody(header.frame_count, rest.substr(sizeof(header), header.body_bytes));
-      if (!location) return WorkerEnd::kCrashed;
+      const std::string_view body = rest.substr(sizeof(header), header.body_bytes);
       rest.remove_prefix(sizeof(header) + header.body_bytes);
+      if (asks_for_file) {
+        files_left--;
+        if (!SendFile(body)) return WorkerEnd::kCrashed;
+        continue;
+      }
+      std::optional<SourceLocation> location = ParseAnswerBody(header.frame_count, body);
+      if (!location) return WorkerEnd::kCrashed;
       answered[header.address_index] = true;
       missing--;
       on_answer(header.address_index, header.quality, *std::move(location));
@@ -186,6 +201,7 @@ std::optional<WorkerEnd> WorkerProcess::Reap(WorkerEnd cause) {
     if (cancelled_) return WorkerEnd::kCancelled;
   }
   if (status >= 0 && WIFEXITED(status) && WEXITSTATUS(status) == kWorkerRecycled) return std::nullopt;
+  if (status >= 0 && WIFEXITED(status) && WEXITSTATUS(status) == kWorkerUnconfined) return WorkerEnd::kUnconfined;
   deaths_.fetch_add(1, std::memory_order_relaxed);
   if (status >= 0 && WIFEXITED(status) && WEXITSTATUS(status) == kWorkerOutOfMemory) return WorkerEnd::kOutOfMemory;
   return cause;

@@ -10,9 +10,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/base/fd.h"
+#include "daemon/symbolize/debug_folders.h"
 #include "daemon/symbolize/symbolizer.h"
 #include "daemon/symbolize/worker_protocol.h"
 
@@ -32,6 +34,7 @@ enum class WorkerEnd {
   kKilled,  // with SIGKILL, and not by us
   kTimedOut,
   kNotStarted,
+  kUnconfined,  // the kernel did not let it give up its rights, so it ended
   kCancelled,
 };
 
@@ -66,6 +69,8 @@ class WorkerProcess {
  private:
   bool Start();
   bool Send(const WorkerRequest& request);
+  // Opens what the worker asks for and sends it. False if it may not, or does not take it.
+  bool SendFile(std::string_view request_body);
   WorkerEnd ReadAnswers(const WorkerRequest& request, const OnAnswer& on_answer);
   // Waits for the end of a worker whose socket has closed, or that is to be killed, and says what ended it; nullopt if it
   // ended as it should, between two requests.
@@ -74,6 +79,7 @@ class WorkerProcess {
   int Kill();
 
   const WorkerOptions options_;
+  const DebugFolders debug_folders_;
   pid_t pid_ = -1;
   std::string buffer_;  // of answers, read and not parsed yet
   std::mutex mutex_;    // guards socket_ against Cancel, and cancelled_

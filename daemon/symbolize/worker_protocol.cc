@@ -40,6 +40,20 @@ bool TakeText(std::string_view* in, std::string* text) {
 
 }  // namespace
 
+std::string FileRequest(uint32_t folder, std::string_view relative_path) {
+  std::string out;
+  const uint32_t body_bytes = static_cast<uint32_t>(sizeof(folder) + relative_path.size());
+  Put(AnswerHeader{body_bytes, kFileRequest, SymbolQuality::kNone, 0}, &out);
+  Put(folder, &out);
+  out.append(relative_path);
+  return out;
+}
+
+std::optional<uint32_t> TakeFolder(std::string_view* body) {
+  uint32_t folder;
+  return Take(body, &folder) ? std::optional(folder) : std::nullopt;
+}
+
 void AppendAnswer(uint32_t address_index, SymbolQuality quality, const SourceLocation& location, std::string* out) {
   size_t start = out->size();
   AnswerHeader header{.body_bytes = 0, .address_index = address_index, .quality = quality, .frame_count = 0};

@@ -3,6 +3,11 @@
 //
 //   daemon -> worker   RequestHeader, path, addresses; with the first byte comes the module's fd
 //   worker -> daemon   for each address, in any order: AnswerHeader, body
+//
+// The worker may open nothing. Before it has answered all it may ask for debug files, one at a time:
+//
+//   worker -> daemon   AnswerHeader with kFileRequest for an address; body: number of the folder, path below it
+//   daemon -> worker   one byte; with it comes the file's fd if it is there
 #pragma once
 
 #include <cstdint>
@@ -25,6 +30,7 @@ inline constexpr char kWorkerEnvironment[] = "STACKD_SYMBOLIZE_WORKER";
 inline constexpr int kWorkerOutOfMemory = 77;
 inline constexpr int kWorkerRecycled = 78;  // ended between two requests, to give memory back
 inline constexpr int kWorkerBadRequest = 79;
+inline constexpr int kWorkerUnconfined = 80;  // the kernel did not let it give up its rights
 
 // kNames: from symbol tables, at once. kLines: with files, lines and inlined frames.
 enum class Phase : uint8_t { kNames, kLines };
@@ -47,6 +53,16 @@ struct AnswerHeader {
 };
 inline constexpr uint32_t kMaxAnswerBodyBytes = 1 << 20;
 inline constexpr uint32_t kMaxAnswerFrames = 256;
+
+// Instead of the index of an address.
+inline constexpr uint32_t kFileRequest = UINT32_MAX;
+// How often a worker may ask while it answers so many addresses: debug data that was let go needs its dwz file again.
+constexpr size_t MaxFileRequests(size_t folders, size_t addresses) { return folders * (4 + 2 * (addresses + 1)); }
+
+// `folder`: its place among those in the worker's arguments.
+std::string FileRequest(uint32_t folder, std::string_view relative_path);
+// Takes the folder off a body, so that the path is left. nullopt if the body is too short.
+std::optional<uint32_t> TakeFolder(std::string_view* body);
 
 // Appends header and body; frames that do not fit into the limits are left out, outermost first to stay.
 void AppendAnswer(uint32_t address_index, SymbolQuality quality, const SourceLocation& location, std::string* out);
