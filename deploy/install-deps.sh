@@ -32,8 +32,8 @@ BUILD_PACKAGES=(
   libc6-dbg # so that frames in libc have names in the first dump
 )
 
-# Debuggers to compare with, tools that split and compress debug information, servers to dump, load for them, containers,
-# clang for the fuzzers, and what programs that link the agent are built with.
+# Packages of the tests: debuggers to compare with, tools that split and compress debug information, servers to dump, load
+# for them, containers. Also clang for the fuzzers, and what programs that link the agent are built with.
 TEST_PACKAGES=(
   python3-pytest python3-pytest-xdist python3-pytest-timeout
   gdb elfutils binutils dwz xz-utils zstd llvm python3-venv
@@ -58,8 +58,8 @@ TEST_PACKAGES=(
 # Linters. The formatters and the others come from elsewhere, in pinned releases: install_dev_tools.
 DEV_PACKAGES=(shellcheck codespell python3-venv)
 
-# Those with a service. A machine that tests them should not start to serve anybody.
-# PACKAGE, or PACKAGE:UNIT where the unit has another name.
+# Packages with a service. A machine that tests them should not start to serve. PACKAGE, or PACKAGE:UNIT where the unit has
+# another name.
 SERVICES=(redis-server postgresql nginx-light:nginx memcached prometheus openssh-server:ssh vsftpd unbound bind9:named haproxy
   dovecot-imapd:dovecot varnish varnish:varnishncsa cron mosquitto knot slapd tor iperf3)
 
@@ -347,8 +347,8 @@ fetch_java_vms() {
   done
 }
 
-# download_from_suite SUITE FOLDER PACKAGE...: into FOLDER/packages, from the mirror that the machine's packages come from, with
-# lists of its own, so that nothing of the machine's is changed.
+# download_from_suite SUITE FOLDER PACKAGE...: into FOLDER/packages, from the mirror that the machine's packages come from.
+# It has lists of its own, so that nothing of the machine's is changed.
 download_from_suite() {
   local suite=$1 folder=$2 mirror
   shift 2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From nothing to the dump of a hung program: installs what is missing, builds, starts the daemon, runs a small program
-# under the agent, dumps it. The daemon and the program are left running.
+# From nothing to the dump of a hung program: installs what is missing, builds, and starts the daemon. Then it runs a small
+# program under the agent and dumps it. The daemon and the program are left running.
 #
 #   deploy/quickstart.sh           may be run again: it takes a new dump of what runs already
 #   deploy/quickstart.sh --stop    ends both and removes what they left
@@ -29,10 +29,10 @@ running() {
   [[ $(cat "/proc/$pid/comm" 2>/dev/null) == "$1" ]] && echo "$pid"
 }
 
-# A process that ended may stay in /proc until somebody has asked how.
+# A process that ended may stay in /proc until its parent has asked how.
 alive() { grep -qs '^State:.[^ZX]' "/proc/$1/status"; }
 
-# Where nobody else may read or plant anything, also in /tmp.
+# A folder where no other user may read or plant anything, also in /tmp.
 make_directory() {
   mkdir -p "$DIR"
   [[ -O $DIR && ! -L $DIR ]] || die "$DIR belongs to somebody else; set XDG_RUNTIME_DIR to a directory of yours"

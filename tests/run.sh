@@ -8,10 +8,10 @@
 #   tests/run.sh //daemon/store/...     the unit tests of these Bazel targets
 #   tests/run.sh --list                 what there is
 #
-# The last line is "N passed, N failed", and ", N skipped" where cases could not run here; how many of which file, and why, stands
-# before it: so much is not proved. Exits 0 when none failed. STACKD_TEST_WORKERS is how many end-to-end cases run beside each
-# other (4). With STACKD_TEST_MAY_SKIP=WORD,... an end-to-end test that is skipped fails, unless one of the words is in its name or
-# its reason.
+# The last line is "N passed, N failed", and ", N skipped" where cases could not run here. How many of which file, and why,
+# stands before it: so much is not proved. Exits 0 when none failed. STACKD_TEST_WORKERS is how many end-to-end cases run
+# beside each other (4). With STACKD_TEST_MAY_SKIP=WORD,... an end-to-end test that is skipped fails, unless one of the
+# words is in its name or its reason.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.." || exit 1
 

@@ -9,12 +9,13 @@ import (
 	"unsafe"
 )
 
-// What the runtime writes to standard error when it ends the program (a panic that nobody recovered, a fatal error) it writes
-// to this file too, which has no name and lives in memory. The daemon reads it when the process has ended. GOTRACEBACK says,
-// as ever, which goroutines that text holds. A program that calls debug.SetCrashOutput itself keeps what it sets.
+// What the runtime writes to standard error when it ends the program (an unrecovered panic, a fatal error) it writes to
+// this file too. The file has no name and lives in memory. The daemon reads it when the process has ended. GOTRACEBACK
+// says, as ever, which goroutines that text holds. A program that calls debug.SetCrashOutput itself keeps what it sets.
 //
-// It has room for as much as the daemon reads, and can never grow: a traceback of a million goroutines must not fill memory while the program
-// ends. What the runtime writes beyond is lost there, and on standard error as ever; the goroutine that failed comes first.
+// It has room for as much as the daemon reads, and can never grow. The reason: a traceback of a million goroutines must not
+// fill memory while the program ends. What the runtime writes beyond is lost there, and on standard error as ever; the
+// goroutine that failed comes first.
 const crashOutputMost = 1 << 20
 
 func captureCrashOutput() *os.File {

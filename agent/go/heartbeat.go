@@ -51,8 +51,8 @@ func mapHeartbeats(fd int) []byte {
 	return page
 }
 
-// NewHeartbeat registers a loop under a name. When it has beaten once and then not for longer than `limit`, the daemon takes
-// a dump. 64 may be registered at a time; more are not watched.
+// NewHeartbeat registers a loop under a name. When it has beaten once and then not for longer than `limit`, the daemon
+// takes a dump. At most 64 may be registered at a time; more are not watched.
 func NewHeartbeat(name string, limit time.Duration) *Heartbeat {
 	if limit < leastLimit {
 		limit = leastLimit

@@ -118,14 +118,14 @@ type sharedMemory struct {
 	ring *ring
 }
 
-// Connects, and says what is to be said first. Does not wait for an answer: it is done before main begins, so that a program that
-// fails at once has said where its last words are. nil: there is no daemon.
+// Connects, and says what is to be said first. Does not wait for an answer: it is done before main begins. So a program
+// that fails at once has said where its last words are. nil: there is no daemon.
 func (c *connection) knock(path string, say func(socket *os.File) error) *os.File {
 	socket, err := c.connect(path)
 	if err != nil {
 		return nil
 	}
-	// A new connection has room for a few messages, and whoever starts the program must not wait for more.
+	// A new connection has room for a few messages, and the start of the program must not wait for more.
 	socket.SetWriteDeadline(time.Now().Add(retryFirst))
 	if say(socket) != nil {
 		socket.Close()
@@ -159,7 +159,7 @@ func closeFile(file *os.File) {
 	}
 }
 
-// Who may write to the folder can put a socket of his own there, and would be handed this process's memory.
+// A user who may write to the folder can put another socket there, and would be handed this process's memory.
 func checkListener(fd int, daemonUID string) error {
 	if daemonUID == "" {
 		return nil
@@ -241,7 +241,7 @@ func (c *connection) openFile(socket *os.File, request []byte) {
 			break
 		}
 	}
-	// What is no regular file may block whoever opens it, or do something.
+	// What is no regular file may block the caller that opens it, or do something.
 	fd, err := syscall.Open(string(path), syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 	var status syscall.Stat_t
 	if err == nil {

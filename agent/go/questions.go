@@ -10,8 +10,8 @@ import (
 	"unsafe"
 )
 
-// The thread of a running goroutine has its registers where nobody else can see them. So it is asked, by the signal that the
-// agent for native code asks by; dumpHandler (handler_linux_amd64.s) answers.
+// The thread of a running goroutine has its registers where no other thread can see them. So it is asked, by the signal
+// that the agent for native code asks by; dumpHandler (handler_linux_amd64.s) answers.
 
 const (
 	dumpSignal    = 34 // Go leaves it alone, and unblocks it
@@ -61,7 +61,7 @@ func sigaction(set, former *kernelSigaction) bool {
 	return failed == 0
 }
 
-// False where the signal belongs to somebody else: a C library, the program.
+// False where the signal belongs to other code: a C library, the program.
 func installHandler() bool {
 	const onStack, restart, sigInfo, hasRestorer = 0x08000000, 0x10000000, 4, 0x04000000
 	var former kernelSigaction
@@ -96,7 +96,7 @@ var places [questionCount]struct {
 	inUse  bool
 }
 
-// One that nobody uses, no late handler either; or nil.
+// A question that is free, also of a late handler; or nil.
 func takeQuestion() *question {
 	for i := range questions {
 		q, place := &questions[i], &places[i]
@@ -148,7 +148,7 @@ func (q *question) await(until time.Time) bool {
 	return true
 }
 
-// A handler that comes later finds that nobody asks. One that has begun will end.
+// A handler that comes later finds that no dump asks. One that has begun will end.
 func (q *question) release() {
 	place := &places[q.place()]
 	if atomic.CompareAndSwapUint64(&q.asked, place.number, 0) {

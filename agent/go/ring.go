@@ -56,9 +56,9 @@ const (
 type ring struct {
 	memory []byte
 	header *ringHeader
-	// Those that live dumps may use.
+	// Slots that live dumps may use.
 	slots uint32
-	// Of the last command that was obeyed.
+	// Number of the last command that was obeyed.
 	seq uint32
 }
 

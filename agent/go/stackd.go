@@ -5,11 +5,11 @@
 //
 //	import _ "stackd.example/go"
 //
-// It needs no cgo, calls nothing of the runtime that stops the program, and answers nothing itself: it passes the daemon
+// It needs no cgo, calls nothing of the runtime that stops the program, and answers nothing itself. It passes the daemon
 // what it needs to read this process's memory. So a dump shows a program whose goroutines cannot run any more, too.
 //
 // STACKD_DISABLE=1 in the environment turns it off. STACKD_DIR is the daemon's folder, /run/stackd if it is not set;
-// STACKD_NAME is the name that the process has in the daemon. Where STACKD_DAEMON_UID is set, nobody but that user is taken for
+// STACKD_NAME is the name that the process has in the daemon. Where STACKD_DAEMON_UID is set, only that user is taken for
 // the daemon.
 package stackd
 
@@ -50,8 +50,8 @@ func disabled() bool {
 	return value != "" && value != "0"
 }
 
-// A program with cgo may run under the agent for native code, which sees all that this package would, and threads besides; but
-// for the panic that ends it, since Go ends a process without libc.
+// A program with cgo may run under the agent for native code, which sees all that this package would, and threads besides.
+// The exception is the panic that ends the program, since Go ends a process without libc.
 func hasNativeAgent() bool {
 	maps, err := os.ReadFile("/proc/self/maps")
 	return err == nil && bytes.Contains(maps, []byte("/libstackd_agent.so"))

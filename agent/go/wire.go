@@ -36,7 +36,7 @@ const (
 	openFileBytes = 16 + pathBytes
 	welcomeBytes  = 16
 
-	// Of stackd.v1.Language.
+	// Values of stackd.v1.Language.
 	languageGo = 3
 )
 

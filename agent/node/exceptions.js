@@ -1,8 +1,8 @@
-// Reports of errors that nobody catches.
+// Reports of uncaught errors.
 //
-// By the time anybody is told of one its stack is gone; names and places of it are in the error's text. So the stack is built up
-// once more, of functions that do nothing but call each other and have these names and places, and the dump is taken in the
-// innermost. Names leave the process that way as they do in any dump, and nothing else: no message, no value.
+// When the monitor is told of an error its stack is gone; names and places of it are in the error's text. So the stack is
+// built up once more, of functions that do nothing but call each other and have these names and places. The dump is taken
+// in the innermost. Names leave the process that way as they do in any dump, and nothing else: no message, no value.
 'use strict';
 
 const vm = require('vm');

@@ -85,8 +85,8 @@ function watchEventLoop(limitMs = 5000) {
 // A loop that has ended does not beat, and that is well.
 process.on('exit', () => watchEventLoop(0));
 
-/** From now on an error that nobody catches is the dump of a crash, before it is what it was before: with the functions that it
- * went through and its type, never its message. */
+/** From now on an uncaught error is the dump of a crash, before it is what it was before. The dump has the functions
+ * that the error went through and its type, never its message. */
 function dumpOnUncaughtExceptions(timeoutMs = 2000) {
   process.on('uncaughtExceptionMonitor', (error) => {
     exceptions.report(error, (type) => native.dumpException(type, timeoutMs));

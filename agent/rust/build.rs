@@ -48,8 +48,8 @@ fn compile(libc: &str) {
     let root = root();
     let sources = sources(&root.join("agent"));
     let mut build = cc::Build::new();
-    // The options of the signal handlers (HANDLER_OPTS in agent/BUILD) for all files: one list of files less to keep. -O2
-    // in a debug build too, since the handlers have a budget of stack.
+    // The options of the signal handlers (HANDLER_OPTS in agent/BUILD) for all files: one list of files less to keep. A
+    // debug build has -O2 too, since the handlers have a budget of stack.
     build.files(&sources).include(&root).include(root.join("agent/include"));
     build.std("c11").opt_level(2).pic(true).warnings(false).define("_GNU_SOURCE", None);
     for flag in [

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Makes the crate, stackd-VERSION.crate, in the folder of the first argument (default: here), and prints its path.
 #
-# Cargo packs only what lies below Cargo.toml, and the agent's C sources lie above it: they are copied beside it first, in
-# a folder of its own. Further arguments go to `cargo package`: --list shows what is packed and makes nothing.
+# Cargo packs only what lies below Cargo.toml, and the agent's C sources lie above it. They are copied beside it first, in a
+# folder of its own. Further arguments go to `cargo package`: --list shows what is packed and makes nothing.
 set -euo pipefail
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
 out=$(readlink -f "${1:-.}")

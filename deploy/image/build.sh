@@ -15,8 +15,9 @@
 # The same sources and packages give the same digest, which is printed with the size. The time in the image is that of the last
 # commit, or SOURCE_DATE_EPOCH.
 #
-# The image has stackd, stackctl, the agent (one library for glibc from 2.17 on and for musl; stackd install-agent copies it),
-# the shared libraries of stackd, CA certificates, the licences of all that is linked in, user 64532, and nothing else: no shell.
+# The image has stackd, stackctl, the shared libraries of stackd, CA certificates, the licences of all that is linked in,
+# and user 64532. It has the agent: one library for glibc from 2.17 on and for musl, which stackd install-agent copies. It
+# has nothing else: no shell.
 set -euo pipefail
 
 ROOT=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
@@ -58,7 +59,7 @@ install_libraries() {
 }
 
 install_certificates() {
-  # Those of the package, and none that somebody trusts on this machine.
+  # The certificates of the package, and none that an administrator added to this machine.
   [[ -d /usr/share/ca-certificates/mozilla ]] || fail "there are no CA certificates: install the package ca-certificates"
   LC_ALL=C cat /usr/share/ca-certificates/mozilla/*.crt >"$WORK/certificates"
   install_file "$WORK/certificates" "${CERTIFICATES#/}" 644

@@ -2,8 +2,8 @@
 
     linked_packages.py BAZEL_BIN FILE...    FILE: what else is copied into the image from packages (shared libraries, certificates)
 
-What is linked statically stands in the linker's own list of arguments, of which some archive may have given nothing: rather
-one licence too many than one too few. Headers with code in them leave no trace there, and are named here.
+What is linked statically stands in the linker's own list of arguments. Some archive may have given nothing: rather one licence too
+many than one too few. Headers with code in them leave no trace there, and are named here.
 """
 
 import os

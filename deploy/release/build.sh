@@ -165,7 +165,7 @@ make_tarball() {
 make_packages_of_languages() {
   STACKD_AGENT_LIBRARY=$WORK/bin/libstackd_agent.so python3 "$ROOT/agent/python/build_wheel.py" "$OUT" >/dev/null
   install -m 644 "$BIN/agent/node/stackd-$VERSION.tgz" "$OUT/"
-  # Whoever wants to have it compiled here as well: agent/rust/package.sh without the option.
+  # To have it compiled here as well: agent/rust/package.sh without the option.
   bash "$ROOT/agent/rust/package.sh" "$OUT" --no-verify >/dev/null
   cp -r "$ROOT/deploy/helm/stackd" "$WORK/chart" && mkdir "$WORK/helm" && mv "$WORK/chart" "$WORK/helm/stackd"
   make_archive "$WORK/helm/stackd" "$OUT/stackd-chart-$VERSION.tgz"

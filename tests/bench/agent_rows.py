@@ -1,4 +1,4 @@
-"""What the agent costs a program that nobody dumps."""
+"""What the agent costs a program that is not dumped."""
 
 import os
 import pathlib

@@ -1,5 +1,5 @@
-"""What a crash costs: the time until the process is gone, beside the kernel's core file and Breakpad's minidump; how many a
-daemon takes; how much it keeps of each."""
+"""What a crash costs: the time until the process is gone, beside the kernel's core file and Breakpad's minidump. How many a
+daemon takes, and how much it keeps of each."""
 
 import contextlib
 import json
@@ -70,7 +70,7 @@ def await_crashes(daemon, count):
 
 
 def sizes(folder, mark):
-    """Of the files in a folder that have `mark` in their name, as they lie on the disk."""
+    """Sizes of the files in a folder that have `mark` in their name, as they lie on the disk."""
     return [entry.stat().st_blocks * 512 for entry in os.scandir(folder) if mark in entry.name]
 
 

@@ -1,7 +1,7 @@
 """For gdb (gdb -p PID -x gdb_deadlock.py): which threads wait for which, as far as glibc's locks say who has them.
 
-What somebody with gdb and an afternoon writes: it looks for threads in futex() below a lock function of glibc 2.36 (Debian
-12), reads the owner out of the lock, and follows the owners. x86-64.
+What an engineer with gdb and an afternoon writes. It looks for threads in futex() below a lock function of glibc 2.36 (Debian 12),
+x86-64. It reads the owner out of the lock, and follows the owners.
 """
 
 import gdb
@@ -15,7 +15,7 @@ FRAMES = 6
 
 
 def functions():
-    """Of the innermost frames of the selected thread."""
+    """Names of the innermost frames of the selected thread."""
     frame = gdb.newest_frame()
     names = []
     while frame is not None and len(names) < FRAMES:

@@ -1,5 +1,5 @@
-"""One dump of a Go program of many goroutines, from the start of the command to its end, beside the profile that the program
-makes of itself (pprof, debug=2), which stops all of it for that time."""
+"""One dump of a Go program of many goroutines, from the start of the command to its end. Beside it is the profile that the
+program makes of itself (pprof, debug=2), which stops all of it for that time."""
 
 import pathlib
 import tempfile

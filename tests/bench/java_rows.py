@@ -1,5 +1,5 @@
-"""One dump of a Java program in which a counted loop runs, which no safepoint interrupts, from the start of the command to
-its end, beside jstack, which waits for one."""
+"""One dump of a Java program in which a counted loop runs, which no safepoint interrupts, from the start of the command to its
+end. Beside it is jstack, which waits for one."""
 
 import subprocess
 import tempfile

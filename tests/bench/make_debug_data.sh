@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes a program with more than 1 GiB of debug information (sum of its .debug_ sections), unless it is there already, and
-# prints its path. Nobody has to compile for an hour: one unit is compiled, copied under other names, and linked.
+# prints its path. It need not compile for an hour: one unit is compiled, copied under other names, and linked.
 #
 #   make_debug_data.sh FOLDER      takes about two minutes and 5 GB there, of which 2 GB stay
 set -euo pipefail

@@ -12,7 +12,7 @@ DUMPS = 20
 
 
 def handler_us(daemon, victim):
-    """Of each thread that answered itself, in one dump."""
+    """Pauses of the threads that answered themselves, in one dump."""
     reply = subprocess.run([str(w) for w in stackctl(daemon, "dump", victim.pid, "-o", "json")], capture_output=True,
                            check=False).stdout
     return [float(thread["pause"].rstrip("s")) * 1e6 for thread in json.loads(reply)["threads"] if "pause" in thread]

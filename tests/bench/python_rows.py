@@ -1,5 +1,5 @@
-"""One dump of a Python program of 200 threads, 44 functions deep each, with frames of C between them, from the start of the
-command to its end."""
+"""One dump of a Python program, from the start of the command to its end. The program has 200 threads, 44 functions deep each,
+with frames of C between them."""
 
 import pythons
 from stand import REPEAT, ROOT, program, say, seconds_of, stackctl, stand

@@ -107,7 +107,7 @@ def kib_of(pid, field, file="smaps_rollup"):
 
 
 def children(pid):
-    """Of all threads."""
+    """Children of all threads."""
     found = []
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         found += [int(word) for word in (task / "children").read_text().split()]

@@ -6,7 +6,7 @@
     tests/compat/abi_test.py --write --unreleased   for anything, while no release has this version of the ABI
 
 The table has every constant, enum value, struct and member of ring_abi.h, spool.h and wire.h, with size, offset and type as the
-compiler has them, and the functions of agent.h. Members called pad or reserved may give way to others.
+compiler has them. It has the functions of agent.h. Members called pad or reserved may give way to others.
 """
 
 import pathlib

@@ -15,7 +15,7 @@ from manifests import DEPLOY, MONITORING, documents, helm_template, rendered, ru
 RULES = DEPLOY / "alerts/stackd.rules.yaml"
 DASHBOARD = DEPLOY / "grafana/stackd.json"
 
-# Of the kubelet and of kube-state-metrics.
+# Metrics of the kubelet and of kube-state-metrics.
 NOT_OURS = {"up", "container_memory_working_set_bytes", "kube_pod_init_container_resource_limits"}
 
 

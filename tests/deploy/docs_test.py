@@ -1,8 +1,8 @@
 """Everything that an operator copies from the documents does what they say: commands are run, manifests are judged.
 
-A command is run in bash as it stands there, block by block. stand_in.py is in PATH in place of the programs and changes what
-it must: `kubectl exec` is what the container would do, against a real daemon with a hung and a crashed program; what goes to
-a cluster goes to the real kubectl, and to a server that knows one pod (cluster.py).
+A command is run in bash as it stands there, block by block. stand_in.py is in PATH in place of the programs and changes what it
+must. `kubectl exec` is what the container would do, against a real daemon with a hung and a crashed program. What goes to a cluster
+goes to the real kubectl, and to a server that knows one pod (cluster.py).
 """
 
 import dataclasses
@@ -58,7 +58,7 @@ SUBSTITUTIONS = [
     (r"^stackctl dump NAME", "stackctl dump orders"),
     (r"^(stackctl \S+) NAME", r"\1 $(stackctl list -o json | jq -r '.dumps[0].name')"),
     (r"\b1234\b|\bPID\b", "$ORDERS_PID"),
-    (r"^stackctl groups --explain FINGERPRINT", "stackctl groups --explain $(stackctl groups -o json | jq -r '.groups[0].name')"),
+    (r"^stackctl groups --explain FINGERPRINT", "stackctl groups --explain $(stackctl groups -o json | jq -r '.stackGroups[0].name')"),
     (r"^stackctl watch$", "timeout 2 stackctl watch || (( $? == 124 ))"),
     # null is no answer.
     (r"\| jq ", "| jq -e "),
@@ -71,7 +71,7 @@ MAY_END_OTHERWISE = {"stackctl dump checkout --timeout 200ms": 5}
 
 
 def readme_commands():
-    """Those in blocks of their own, and those of the client in the text."""
+    """Commands in blocks of their own, and commands of the client in the text."""
     readme = ROOT / "README.md"
     return documents.indented_commands(readme, "README.md", PROGRAMS_IN_README) + \
         documents.inline_commands(readme, "README.md", "stackctl ")

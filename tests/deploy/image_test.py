@@ -99,7 +99,7 @@ class ImageTest(unittest.TestCase):
         names = {member.name.removeprefix("./") for member in self.members}
         linked = [package["name"] for package in self.packages if package.get("supplier") == "Organization: Debian"]
         self.assertEqual([], [name for name in linked if f"usr/share/doc/{name}/copyright" not in names])
-        # A few that nobody could leave out.
+        # A few that cannot be left out.
         self.assertLessEqual({"libc6", "libstdc++6", "libgrpc++-dev", "libprotobuf-dev", "libsqlite3-dev", "libssl-dev",
                               "ca-certificates", "libspdlog-dev"}, set(linked))
         validator = TOOLS / "pyspdxtools"

@@ -57,6 +57,7 @@ class FindsTest(unittest.TestCase):
         "shellcheck": ("a.sh", "#!/bin/bash\necho $1\n"),
         "codespell": ("a.md", "te" "h\n"),
         "biome": ("a.js", "const a = 1; a = 2;\n"),
+        "prose": ("b.md", "Nobody knows.\n\n" * 1000),
     }
 
     def test_each_fault_is_found(self):
@@ -64,8 +65,8 @@ class FindsTest(unittest.TestCase):
             folder = pathlib.Path(name)
             (folder / "tests").mkdir()
             (folder / "deploy").mkdir()
-            for path in ("tests/dev", "deploy/install-deps.sh", ".clang-format", ".rustfmt.toml", ".ruff.toml", ".codespellrc",
-                         ".shellcheckrc", ".biome.json"):
+            for path in ("tests/dev", "tests/prose.py", "deploy/install-deps.sh", ".clang-format", ".rustfmt.toml", ".ruff.toml",
+                         ".codespellrc", ".shellcheckrc", ".biome.json"):
                 (folder / path).write_bytes((ROOT / path).read_bytes())
             os.chmod(folder / "tests/dev", 0o755)
             for path, text in self.FAULTS.values():

@@ -25,7 +25,7 @@ CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cac
 # What the manifests are for. Injection needs the last two.
 RELEASES = [f"1.{minor}" for minor in range(29, 38)]
 INJECTION_RELEASES = ["1.36", "1.37"]
-# Of the Prometheus Operator: no release of Kubernetes has a schema for it.
+# The group of the Prometheus Operator: no release of Kubernetes has a schema for it.
 MONITORING = "monitoring.coreos.com/v1"
 
 

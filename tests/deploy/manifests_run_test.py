@@ -112,7 +112,7 @@ class ManifestsRunTest(StackdTest):
                 if "--metrics-listen=:7445" in container["args"]:
                     with urllib.request.urlopen(f"http://{address}:{self.ports[7445]}/metrics", timeout=LIMIT_S) as page:
                         self.assertIn("stackd_build_info", page.read().decode())
-                # On loopback nobody else reaches the API.
+                # On loopback no other host reaches the API.
                 if "--listen=127.0.0.1:7443" in container["args"] and pod_address():
                     with self.assertRaises(OSError):
                         socket.create_connection((address, self.ports[7443]), timeout=5)

@@ -1,5 +1,5 @@
-"""The manifests of deploy/kubernetes and deploy/helm: Kubernetes takes them, the three ways to add stackd give the same pod,
-and none of them gains a privilege."""
+"""The manifests of deploy/kubernetes and deploy/helm. Kubernetes takes them, the three ways to add stackd give the same pod, and
+none of them gains a privilege."""
 
 import copy
 import json

@@ -1,5 +1,5 @@
-"""What a release publishes: deploy/release/build.sh makes it, the same from the same input, and it works on a bare Debian 12 that
-has no compiler: the packages are installed there, and the first dump is taken, as deploy/release/README.md says."""
+"""What a release publishes: deploy/release/build.sh makes it, the same from the same input, and it works on a bare Debian 12
+that has no compiler. The packages are installed there, and the first dump is taken, as deploy/release/README.md says."""
 
 import gzip
 import hashlib

@@ -1,14 +1,13 @@
 """A pod as a kubelet makes one, by runc or crun: a sidecar from our image and an application beside it, which share one volume.
 
-Each container has its own PID, mount, IPC, UTS and network namespace, a user of its own, no capability, NoNewPrivileges,
-containerd's list of system calls, a read-only root and a memory limit. What they share is a tmpfs with a size limit, as an
-emptyDir of medium Memory is.
+Each container has its own PID, mount, IPC, UTS and network namespace, and a user of its own. It has no capability, NoNewPrivileges,
+containerd's list of system calls, a read-only root and a memory limit. What they share is a tmpfs with a size limit, as an emptyDir
+of medium Memory is.
 
 The list, runtime_default.json, is that of contrib/seccomp/seccomp_default.go in containerd 2.0 and 2.1, for x86-64 without
-capabilities. Read from the releases as the Go module proxy has them: 1.7.27 allows io_uring as well; 1.7.0 lacks cachestat,
-fchmodat2, futex_requeue, futex_wait, futex_wake, map_shadow_stack and name_to_handle_at; 2.2 and 2.4 add getxattrat and its
-three siblings, statmount, listmount, mseal, uretprobe and lsm_*; 2.4.2 no longer allows sockets of AF_ALG. stackd asks for
-none of these.
+capabilities. It was read from the releases as the Go module proxy has them. 1.7.27 allows io_uring as well. 1.7.0 lacks cachestat,
+fchmodat2, futex_requeue, futex_wait, futex_wake, map_shadow_stack and name_to_handle_at. 2.2 and 2.4 add getxattrat and its three
+siblings, statmount, listmount, mseal, uretprobe and lsm_*. 2.4.2 no longer allows sockets of AF_ALG. stackd asks for none of these.
 
 What a kubelet has and this has not: its API, probes, restarts by itself, a network that both containers are in.
 """
@@ -216,7 +215,7 @@ class Container:
 
     @property
     def pid(self):
-        """Of its first process, as seen from outside; None: it has ended."""
+        """pid of its first process, as seen from outside; None: it has ended."""
         state = self.ask("state", self.id)
         return json.loads(state.stdout)["pid"] or None if state.returncode == 0 else None
 
@@ -257,7 +256,7 @@ class Container:
         return Outcome(done.returncode, done.stdout, done.stderr)
 
     def memory(self, what="usage"):
-        """Of its cgroup: "usage", "limit", "peak", in bytes."""
+        """Numbers of its cgroup: "usage", "limit", "peak", in bytes."""
         v1 = {"usage": "memory.usage_in_bytes", "limit": "memory.limit_in_bytes", "peak": "memory.max_usage_in_bytes"}
         v2 = {"usage": "memory.current", "limit": "memory.max", "peak": "memory.peak"}
         names = v1 if (CGROUPS / "memory").exists() else v2
@@ -309,7 +308,7 @@ class Pod:
     def close(self):
         for container in reversed(self.containers):
             container.delete()
-        # Of containers, too, where a process of the test's was still in one when it ended.
+        # Cgroups of containers, too, where a process of the test's was still in one when it ended.
         for folder in [*CGROUPS.glob(f"*/{self.id}/*/"), *CGROUPS.glob(f"{self.id}/*/"), *CGROUPS.glob(f"*/{self.id}"),
                        *CGROUPS.glob(self.id)]:
             with contextlib.suppress(FileNotFoundError):
@@ -419,7 +418,7 @@ class Pod:
 
     @functools.cached_property
     def app_root(self):
-        """Of an image that has all of this machine's programs, and nothing of ours."""
+        """Root of an image that has all of this machine's programs, and nothing of ours."""
         root = self.dir / "app-root"
         for folder in ("usr", "etc", "proc", "dev", "sys", "tmp", "app", "run/stackd", "cache"):
             (root / folder).mkdir(parents=True)

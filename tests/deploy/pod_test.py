@@ -1,4 +1,4 @@
-"""An application and stackd's image beside it in a pod: everything that stackd promises must hold where nothing is shared but one
+"""An application and stackd's image beside it in a pod. Everything that stackd promises must hold where nothing is shared but one
 volume, and where containers end, are killed and come back in any order.
 
 tests/run.sh --all lets the sidecar be late by 30 seconds; it is 5 otherwise.
@@ -166,7 +166,7 @@ class RestrictionsTest(PodTestCase):
         self.assertIn("Operation not permitted", asked.text)
 
     def test_containers_may_have_user_namespaces(self):
-        """`hostUsers: false`: what is user 0 inside is nobody outside."""
+        """`hostUsers: false`: what is user 0 inside has no right outside."""
         pod = self.make_pod(user_namespaces=True)
         pod.start_sidecar()
         app = pod.start_app(*APPLICATIONS[1].command(pod), stdin="")
@@ -201,7 +201,7 @@ class RestrictionsTest(PodTestCase):
         self.assertIn("Permission denied", app.execute(stackctl, "--address", f"unix:{VOLUME}/api.sock", "ps").err)
 
     def test_a_pod_under_an_older_containerd_is_dumped_too(self):
-        """Which lets nobody read memory by process_vm_readv, not even one's own."""
+        """Its filter lets no process read memory by process_vm_readv, not even its own."""
         pod = self.make_pod(old_containerd=True)
         pod.start_sidecar()
         app = pod.start_app(*APPLICATIONS[1].command(pod), stdin="")
@@ -323,7 +323,7 @@ class SidecarTest(PodTestCase):
         print(f"\n    registered {time.monotonic() - started:.1f} s after the sidecar's start", flush=True)
         self.assertEqual("COMPLETE", pod.dump(process["name"]).state)
         crash, = pod.await_dumps("--crashes")
-        # Its files went with it, and nobody had passed them on: there are places in modules, and no names.
+        # Its files went with it, and no process had passed them on: there are places in modules, and no names.
         dump = pod.whole(crash["name"])
         self.assertIn("crash_deaths", {frame.get("module") for stack in dump.stacks for frame in stack.get("frames", [])})
         self.assertIn("null", dump.resource.get("crash", {}).get("explanation", ""), dump.resource.get("crash"))

@@ -9,7 +9,7 @@ VOLUMES = {"emptyDir", "downwardAPI", "configMap", "secret", "persistentVolumeCl
 KINDS = {"Deployment", "DaemonSet", "ConfigMap", "NetworkPolicy", "PersistentVolumeClaim", "MutatingAdmissionPolicy",
          "MutatingAdmissionPolicyBinding", "PodMonitor", "PrometheusRule", "PersistentVolume"}
 
-# The one path of a host in all manifests, and the one object that may name it: what an administrator applies before
+# The one path of a host in all manifests, and the one object that may name it. An administrator applies it before
 # deploy/kubernetes/node, since the pods of a node share nothing else. No pod has a host path.
 HOST_PATHS = {("PersistentVolume", "/run/stackd-node")}
 

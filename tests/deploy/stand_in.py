@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Stands in PATH for the programs that documents name, and runs them against what the test has started.
 
-All that is changed on the way is in this file: the port of the API and of the metrics, and what goes into a container.
+All that is changed on the way is in this file. It is the port of the API and of the metrics, and what goes into a container.
 """
 
 import json

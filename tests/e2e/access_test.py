@@ -189,12 +189,12 @@ class AccessTest(StackdTest):
         self.assertEqual(OK, daemon.ctl("delete", json.loads(dumped.out)["name"]).code)
 
     def connection_of(self, uid, daemon):
-        """A user connects: (his process, the number that his connection has in the daemon)."""
+        """A user connects: (the user's process, the number that the connection has in the daemon)."""
         folder = f"/proc/{daemon.process.pid}/fd"
         path = str(daemon.dir / "api.sock")
 
         def connections():
-            """Of users, {socket: number}: the daemon may be opening sockets of its own, and numbers are used again."""
+            """Connections of users, {socket: number}: the daemon may be opening sockets of its own, and numbers are used again."""
             lines = [line.split() for line in pathlib.Path("/proc/net/unix").read_text().splitlines()]
             sockets = {f"socket:[{line[6]}]" for line in lines if line[5] == "03" and line[7:] == [path]}
             found = {}

@@ -17,7 +17,7 @@ KEEP_S = 7 * 24 * 3600
 
 
 def digest_of(inputs):
-    """Of strings as they are, and of files by content; of a folder, all files below it."""
+    """Digest of strings as they are, and of files by content; of a folder, all files below it."""
     digest = hashlib.sha256()
     for one in inputs:
         if isinstance(one, pathlib.Path):
@@ -52,7 +52,7 @@ def built(name, inputs, make):
                 shutil.rmtree(temporary, ignore_errors=True)
                 raise
             for old in FOLDER.glob(f"{name}-*"):
-                # Of an earlier state of the sources; another checkout may be using it.
+                # A build of an earlier state of the sources; another checkout may be using it.
                 if old != target and age_s(old) > KEEP_S:
                     shutil.rmtree(old, ignore_errors=True)
     return target

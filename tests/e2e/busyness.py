@@ -1,4 +1,4 @@
-"""How long a thread that is due has to wait for a CPU on this machine at the time: what a bound in milliseconds leaves out of
+"""How long a thread that is due has to wait for a CPU on this machine at the time. A bound in milliseconds leaves that out of
 account. Asked of a process on each CPU that does nothing but sleep for 5 ms, look how late it is, and sleep again. (The kernel's
 own count, /proc/PID/schedstat, now and then takes a second asleep for one in wait: seen with Linux 6.18.)"""
 
@@ -21,8 +21,8 @@ while True:
 """
 
 
-# How often a process needs a CPU before it has died of a crash that nobody takes: for the signal, when the hold is over, after
-# the write to its file; and once its parent, to hear of it.
+# How often a process needs a CPU before it has died of a crash that the daemon does not take. It is for the signal, when the hold
+# is over, after the write to its file; and once its parent, to hear of it.
 TURNS = 4
 
 
@@ -64,7 +64,7 @@ class Busyness:
 
 
 class OthersTime:
-    """The CPU time that all but these processes and their children have had since it was made: on one CPU no process waited
+    """The CPU time that all but these processes and their children have had since it was made. On one CPU no process waited
     longer for their sake. `children` of theirs have not been waited for at that time."""
 
     # Below this part of all CPU time the machine is quiet: interrupts and the kernel's own threads are in it too.
@@ -89,13 +89,13 @@ class OthersTime:
 
 
 def idle_s():
-    """Of all CPUs, waiting for disks included."""
+    """Idle time of all CPUs, waiting for disks included."""
     with open("/proc/stat", encoding="ascii") as stat:
         return sum(map(int, stat.readline().split()[4:6])) / os.sysconf("SC_CLK_TCK")
 
 
 def life_s(pid):
-    """Of all threads of a process, to the nanosecond."""
+    """CPU time of all threads of a process, to the nanosecond."""
     total_ns = 0
     for tid in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{tid}/schedstat", encoding="ascii") as schedstat:
@@ -104,6 +104,6 @@ def life_s(pid):
 
 
 def cpu_s(pid):
-    """Of a process and the children that it has waited for."""
+    """CPU time of a process and the children that it has waited for."""
     with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
         return sum(map(int, stat.read().rpartition(")")[2].split()[11:15])) / os.sysconf("SC_CLK_TCK")

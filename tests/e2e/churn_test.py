@@ -16,8 +16,8 @@ WAITING = 1000
 ENOUGH_DUMPS = 5
 LONGEST_SECONDS = CHURN_S + 45
 
-# Threads come and go while a dump is taken: gone ones are EXITED. In mmap and munmap they queue for a lock in the kernel, where
-# no signal reaches them; and glibc blocks all signals while it makes a thread and while one ends.
+# Threads come and go while a dump is taken: gone ones are EXITED. In mmap and munmap they queue for a lock in the kernel, where no
+# signal reaches them. glibc blocks all signals while it makes a thread and while one ends.
 EXPECTED = {"CAPTURED", "EXITED", "UNINTERRUPTIBLE", "SIGNAL_BLOCKED"}
 
 

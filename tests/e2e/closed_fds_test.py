@@ -1,5 +1,5 @@
-"""Programs that are started with some of the fds 0, 1 and 2 closed end as they do without the agent: nothing of the agent's is where
-they look."""
+"""Programs that are started with some of the fds 0, 1 and 2 closed end as they do without the agent. Nothing of the agent's is
+where they look."""
 
 import concurrent.futures
 import itertools

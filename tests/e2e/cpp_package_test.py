@@ -1,5 +1,5 @@
-"""What deploy/install-agent.sh installs is enough for C and C++ programs: found by CMake and by pkg-config, shared and
-static, they are listed, dumped, watched by their heartbeats, and dump themselves.
+"""What deploy/install-agent.sh installs is enough for C and C++ programs. Found by CMake and by pkg-config, shared and static, they
+are listed, dumped, watched by their heartbeats, and dump themselves.
 """
 
 import pathlib
@@ -76,7 +76,7 @@ class CppPackageTest(StackdTest):
         for program in ("with_agent", "with_agent_static"):
             with self.subTest(program=program):
                 self.check(build / program)
-        # One that has both leaves the process to the one that was there first. (No path of LD_PRELOAD has a space.)
+        # A program that has both leaves the process to the agent that was there first. (No path of LD_PRELOAD has a space.)
         preloaded = self.dir / "libstackd_agent.so"
         preloaded.symlink_to(self.prefix / "lib/libstackd_agent.so")
         self.start_daemon()

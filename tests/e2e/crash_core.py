@@ -8,7 +8,7 @@ import subprocess
 import oracle
 import symbol_aliases
 
-# A deep recursion has more frames than anybody wants to read, gdb too.
+# A deep recursion has more frames than a person reads, gdb too.
 MOST_FRAMES = 400
 
 
@@ -18,8 +18,8 @@ def frames_of_core(program, core, tid):
 
 
 def unfolded(dump, tid):
-    """The frames of a stack as proto3 JSON, innermost first, each as often as it occurred, up to MOST_FRAMES or to where the
-    middle was left out. The line of a folded frame is that of its innermost occurrence: the others get none."""
+    """The frames of a stack as proto3 JSON, innermost first, each as often as it occurred. They go up to MOST_FRAMES or to where
+    the middle was left out. The line of a folded frame is that of its innermost occurrence: the others get none."""
     frames = dump.frames(tid)
     stack = dump.stack(tid) or {}
     end = stack.get("omittedBefore", len(frames)) if int(stack.get("omittedBytes", 0)) else len(frames)

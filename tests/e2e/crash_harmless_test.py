@@ -1,5 +1,5 @@
-"""Harmless to programs that use the fatal signals themselves: same output and same end as without the agent, no crash stored of
-what they recovered from, and the true fault of those that die in the end. The cost of a recovered fault is printed."""
+"""Harmless to programs that use the fatal signals themselves. They have the same output and end as without the agent. No crash
+is stored of what they recovered from, and of those that die the true fault is. The cost of a recovered fault is printed."""
 
 import os
 import re

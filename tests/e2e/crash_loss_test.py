@@ -67,7 +67,7 @@ class CrashLossTest(StackdTest):
         return held
 
     def files(self):
-        """Those that hold a crash, or a part of one."""
+        """Spool files that hold a crash, or a part of one."""
         found = []
         for path in self.spool.iterdir():
             with contextlib.suppress(FileNotFoundError):  # taken in since
@@ -278,7 +278,7 @@ class SharedFolderTest(StackdTest):
         return self.start_daemon(wrap=self.as_user(self.DAEMON_UID))
 
     def crash(self):
-        """As a program does that wants nobody to read its files."""
+        """As a program does whose files no other user shall read."""
         limits = ["sh", "-c", 'umask 077; ulimit -c 0; exec "$@"', "sh"]
         victim = self.start_victim(self.program, "call_abort", agent=self.agent, ready=None,
                                    wrap=[*limits, *self.as_user(self.PROCESS_UID)])

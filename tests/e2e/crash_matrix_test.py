@@ -1,10 +1,10 @@
-"""The matrix of fatal signals: a program that is killed by one, handles it, ignores it or jumps out of its handler notices
-nothing of the agent.
+"""The matrix of fatal signals. A program that is killed by one, handles it, ignores it or jumps out of its handler notices nothing
+of the agent.
 
-Each case is a run of tests/programs/crash_matrix.c on its own and one under the agent, with a daemon there. Equal must be the
-exit code or the signal that killed it, whether it left a core, and every byte of what it printed (its handler's arguments,
-masks, stack, what sigaction() answers, the state afterwards). And the daemon has one crash of it if it died of the signal or
-ended inside its handler, and none otherwise.
+Each case is a run of tests/programs/crash_matrix.c on its own and one under the agent, with a daemon there. Equal must be the exit
+code or the signal that killed it, and whether it left a core. So must every byte of what it printed (its handler's arguments,
+masks, stack, what sigaction() answers, the state afterwards). The daemon has one crash of it if it died of the signal or ended
+inside its handler, and none otherwise.
 """
 
 import collections
@@ -23,7 +23,7 @@ from harness import PROGRAMS, eventually
 FAULTS = {"SEGV": ("fault", "protected"), "BUS": ("fault",), "ILL": ("fault",), "FPE": ("fault",), "TRAP": ("fault",),
           "SYS": ("fault",), "ABRT": ("abort",)}
 SENDERS = ("kill", "tgkill", "sigqueue", "child")
-# The signal that the agent takes for dumps: the program's all the same, when anybody else sends it. No crash.
+# The signal that the agent takes for dumps: the program's all the same, when another process sends it. No crash.
 DUMP_SIGNAL = "RTMIN"
 
 # What a program can have done about a signal, with the flags of its handler.
@@ -88,8 +88,8 @@ def all_cases():
 
 
 def died_of_it(case, alone):
-    """Whether the process ended in a way that is a crash and that anybody in it is told of: by a signal of ours, or inside its
-    handler."""
+    """Whether the process ended in a way that is a crash and that a handler in it is told of. That is by a signal of ours, or
+    inside its handler."""
     if case.signal == DUMP_SIGNAL and alone.signal not in CRASH_SIGNALS:
         return False
     if case.before in ("blocked", "ignore") and case.is_fault:

@@ -36,7 +36,7 @@ AT_ONCE = 4
 # Rust's own takes half a second.
 NO_BACKTRACE = {"RUST_BACKTRACE": "0"}
 
-# One that faults, one that aborts, one with threads that die at the same time, one without stack.
+# Deaths: a fault, an abort, threads that die at the same time, a fault without stack.
 DEATHS = [["null_pointer"], ["call_abort"], ["null_pointer", "threads"], ["overflow", "thread"]]
 
 
@@ -357,7 +357,7 @@ class EveryDeathTimeTest(CrashTest):
     def test_daemon_absent(self):
         started = self.start_all("absent", self.under_agent())
         self.check("no daemon", started)
-        # Nobody but root may write to this spool.
+        # Only root may write to this spool.
         self.assert_each_is_there(self.daemon(), started, but=["no_process"])
 
     def test_daemon_stopped(self):

@@ -1,4 +1,4 @@
-"""Each way to die has its crash: the right cause, a sentence that says it, and in the thread that died the frames that gdb finds
+"""Each way to die has its crash: the right cause, and a sentence that says it. The thread that died has the frames that gdb finds
 in the core file of the same death.
 
     crash: divide                  ARITHMETIC              8 of   8 frames as in the core
@@ -101,7 +101,7 @@ class CrashVictimsTest(CrashTest):
         super().setUp()
         # Equal crashes are all kept.
         self.daemon = self.start_daemon(extra_args=["--store-crashes-per-group", "500"])
-        # Those that give up root must reach it.
+        # Programs that give up root must reach it.
         os.chmod(self.dir, 0o711)
 
     def program(self, name):
@@ -215,8 +215,7 @@ class CrashVictimsTest(CrashTest):
                 self.check(death, program)
 
     def test_death_with_a_full_fd_table(self):
-        """Nobody in the process can open a file then, so that names that the daemon has not asked for before are missing, and
-        that is said."""
+        """The process cannot open a file then. So names that the daemon has not asked for before are missing, and that is said."""
         program = self.program("crash_deaths")
         ending, dump, folder = self.die(program, "no_fd")
         crash = self.check_crash(Death("no_fd", *NULL), ending, dump)
@@ -261,7 +260,7 @@ class CrashVictimsTest(CrashTest):
         self.assertIn(dump.resource["crash"]["tid"], dying)
 
     def test_crash_before_the_agent_is_registered(self):
-        """Nobody waits for the ring: some die before they have one. Each is there in the end, once."""
+        """The test does not wait for the ring: some die before they have one. Each is there in the end, once."""
         endings = [run_to_end([self.program("crash_deaths"), "null_pointer"], self.dir / f"early-{n}", environment(self.dir))
                    for n in range(40)]
         # It takes in what it did not see at its start at the latest.

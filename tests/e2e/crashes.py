@@ -44,7 +44,7 @@ class Ending:
 
 
 def environment(directory=None, agent=AGENT, **extra):
-    """Of a program under the agent that reports to the daemon of `directory`; without one: of a program on its own."""
+    """Environment of a program under the agent that reports to the daemon of `directory`; without one: of a program on its own."""
     result = {key: value for key, value in os.environ.items() if not key.startswith("STACKD_") and key != "LD_PRELOAD"}
     if directory is not None:
         result["STACKD_DIR"] = str(directory)

@@ -1,7 +1,7 @@
 """Delve, a debugger of Go that we did not write, and what it says of the goroutines of a process.
 
-It stops the process while it looks, and knows functions, lines and what is inlined from the debug information, where stackd
-reads the runtime's own tables.
+It stops the process while it looks. It knows functions, lines and what is inlined from the debug information, where stackd reads
+the runtime's own tables.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Goroutines of a dump against those that Delve has, frame by frame.
 
-Delve shows all frames. The stack of a goroutine in a dump has those that Go's own traceback has, so that some are missing, each
-for a reason of that traceback; the stack of its thread has all. Differences without a reason are listed, the others counted.
+Delve shows all frames. The stack of a goroutine in a dump has those that Go's own traceback has. So some are missing, each for a
+reason of that traceback; the stack of its thread has all. Differences without a reason are listed, the others counted.
 """
 
 import collections
@@ -53,8 +53,8 @@ def _is_of_the_runtime(frame, is_first):
 
 
 def _is_wrapper(frame, callee):
-    """Of `go f(x)` and `defer f(x)`, a function without name; of a method in an interface, one of the method's name, at the
-    place where the method stands. The sources tell, not the name alone."""
+    """Whether the frame is a function without name of `go f(x)` or `defer f(x)`, or a method's in an interface. The latter has
+    the method's name, at the place where the method stands. The sources tell, not the name alone."""
     line = _source_line(frame)
     if re.search(r"\.(func|gowrap|deferwrap)\d+$", frame.function):
         return bool(re.match(r"(go|defer) (?!func\b)", line))
@@ -82,13 +82,13 @@ def _stack(frames, on_thread):
 
 
 def innermost_addresses(dump):
-    """Of threads that have goroutines: what Delve is asked for."""
+    """Threads that have goroutines: what Delve is asked for."""
     stacks = [_stack(dump.frames(t["tid"]), True) for t in dump.resource.get("tasks", []) if t.get("tid") in dump.threads]
     return {stack.addresses[0] for stack in stacks if stack.frames}
 
 
 class Comparison:
-    """Of one dump of a process that stood still until Delve looked."""
+    """Comparison of one dump of a process that stood still until Delve looked."""
 
     def __init__(self, pid, dump, seen):
         self.pid, self.dump, self.seen = pid, dump, seen

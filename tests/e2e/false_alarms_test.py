@@ -1,9 +1,9 @@
 """No false alarm: servers and interpreters that are well, idle, under load and computing, give no suspicion and no dump.
 
-Each case starts a server under a daemon that notices hangs, with limits of a few seconds instead of a minute: what gives
-no alarm with these gives none with the defaults. tests/run.sh --all has one more instance under the default limits and ten
-minutes each, idle and under load. At the end programs that do hang run under the same daemons: one that had not looked would
-have been quiet as well.
+Each case starts a server under a daemon that notices hangs, with limits of a few seconds instead of a minute. What gives no alarm
+with these gives none with the defaults. tests/run.sh --all has one more instance under the default limits and ten minutes each,
+idle and under load. At the end programs that do hang run under the same daemons: one that had not looked would have been quiet as
+well.
 """
 
 import concurrent.futures

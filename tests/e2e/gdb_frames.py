@@ -1,4 +1,4 @@
-"""Runs inside gdb: writes the frames of every thread of the process or core file as JSON to $STACKD_GDB_OUTPUT; at most
+"""Runs inside gdb: writes the frames of every thread of the process or core file as JSON to $STACKD_GDB_OUTPUT. It writes at most
 $STACKD_GDB_FRAMES of each, if that is set.
 
 The same walk as `thread apply all bt`, by gdb's own API: no text to parse.

@@ -1,5 +1,5 @@
-"""glibc's own tests that deal with signals, under the agent: the same end and the same output as alone, and no crash stored but
-of those processes that really die of one.
+"""glibc's own tests that deal with signals, under the agent. They have the same end and the same output as alone, and no crash is
+stored but of those processes that really die of one.
 
 They are in glibc's source package, which deploy/install-deps.sh --tests fetches, and are built here against the glibc that is
 installed. A few ask for internals of glibc and cannot be built so: they are written down below. Two are built otherwise there,
@@ -32,8 +32,8 @@ OF_SIGNALS = re.compile(r"\b(x?sig[a-z]+|x?raise|abort|(x?pthread_|tg)?kill) *\(
 # They include headers of glibc's own build, or call what it does not export.
 INTERNAL = {"tst-signal7", "tst-tls3", "tst-tls3-malloc", "tst-tls5", "tst-cancel25", "tst-pthread_kill-exited", "tst-robust8",
             "tst-clone2-internal", "tst-getpid1-internal", "tst-rseq-nptl", "tst-timer-sigmask", "tst-longjmp_chk3"}
-# Not of signals: they wait for a gdb with glibc's plugin, for a locale that is built beside them, for minutes, or for CPU time
-# that a busy machine does not give them.
+# Not about signals. They wait for a gdb with glibc's plugin, for a locale that is built beside them, or for minutes. Or they wait
+# for CPU time that a busy machine does not give them.
 OTHERS = {"tst-pthread-gdb-attach", "tst-pthread-gdb-attach-static", "tst-strfmon_l", "tst-pthread-timedlock-lockloop",
           "tst-cputimer1", "tst-cputimer2", "tst-cputimer3"}
 
@@ -69,7 +69,7 @@ class GlibcSignalsTest(StackdTest):
         folders = ["include", "sysdeps/x86", "sysdeps/unix/sysv/linux", "sysdeps/generic", "sysdeps/pthread"]
         paths = re.findall(r"^#ifdef (\w+_PATH)", (self.source / "support/support_paths.c").read_text(), re.MULTILINE)
         command = ["gcc", "-std=gnu11", "-O1", "-w", "-D_GNU_SOURCE", "-rdynamic", "-include", "limits.h", "-include", "elf.h",
-                   # Of headers that only a build of glibc makes.
+                   # Names of headers that only a build of glibc makes.
                    "-DTIMEOUTFACTOR=1", "-D_STACK_GROWS_DOWN=1", "-DDEFAULT_STACK_PERMS=6", "-Dlibc_hidden_proto(name)=",
                    *(f'-D{name}="/nonexistent"' for name in paths),
                    f"-I{source.parent}", f"-I{self.source}/support", f"-I{self.objects}", "-idirafter", self.source]

@@ -89,7 +89,7 @@ PRINTED = {"panic": "runtime.gopanic"}
 
 
 def read_traceback(text):
-    """Of runtime.Stack: by id."""
+    """Goroutines of runtime.Stack, by id."""
     goroutines = {}
     for block in text.strip().split("\n\n"):
         lines = block.split("\n")
@@ -119,7 +119,7 @@ def whole(frames):
 
 
 def goroutines_of(dump):
-    """Those of a dump, in the same form."""
+    """Goroutines of a dump, in the same form."""
     goroutines = {}
     for task in dump.resource.get("tasks", []):
         if task.get("kind") != "GOROUTINE":

@@ -85,8 +85,8 @@ class GoTest(StackdTest):
                     victim.kill()
 
     def test_how_long_goroutines_wait_is_what_the_runtime_has_noted(self):
-        """Of one that a collection finds waiting the runtime notes the time of the collection before, by the clock that Python
-        has too."""
+        """For a goroutine that a collection finds waiting the runtime notes the time of the collection before. It does so by the
+        clock that Python has too."""
         daemon = self.start_daemon()
         for toolchain, version in self.toolchains:
             with self.subTest(go=version):
@@ -123,8 +123,8 @@ class GoTest(StackdTest):
                 victim = self.start(self.build(toolchain, "many"), "10000", "spin",
                                     env={"GODEBUG": "asyncpreemptoff=1", "GOMAXPROCS": "2"})
                 daemon.await_process(victim.pid)
-                # It is ready before each goroutine has come to where it stays. And once one spins, nobody may be left who
-                # opens the program's file for the daemon.
+                # The program is ready before each goroutine has come to where it stays. Once one spins, no goroutine may be left
+                # that opens the program's file for the daemon.
                 before = eventually("10,000 wait", lambda: self.many_and(None, daemon, victim.pid))
                 self.assertEqual("spins", victim.ask("spin"))
                 dump = eventually("one spins", lambda: self.many_and("main.spin", daemon, victim.pid))
@@ -148,7 +148,7 @@ class GoTest(StackdTest):
         return [t["id"] for t in dump.resource["tasks"] if t.get("waitReason") in ("sync.Mutex.Lock", "semacquire")]
 
     def functions(self, dump, tid):
-        """Of a thread; none of one that came after its dump began."""
+        """Functions of a thread; none of one that came after its dump began."""
         frames = dump.frames(tid) if tid in dump.threads else []
         return [frame.get("function", "") for frame in go_programs.whole(frames)]
 
@@ -580,7 +580,7 @@ class GoTest(StackdTest):
                 victim.kill()
 
     def states(self, dump):
-        """Of the program's goroutines."""
+        """States of the program's goroutines."""
         return {goroutine.state for goroutine in go_programs.goroutines_of(dump).values() if not is_own(goroutine)}
 
     def find_crash(self, pid):

@@ -1,5 +1,5 @@
-"""Hangs are noticed without anybody asking: in time, once each, in bounded number, with the dump stored before the health
-service says that the process is ill; and nothing that is well is called hung.
+"""Hangs are noticed without a request: in time, once each, and in bounded number. The dump is stored before the health service says
+that the process is ill, and nothing that is well is called hung.
 
 That there is *no* dump of something is proven beside something of which there must be one: the detector had looked.
 """
@@ -27,7 +27,7 @@ BEAT_LIMIT_MS = 1000
 
 
 def seconds(timestamp):
-    """Of a google.protobuf.Timestamp or Duration in JSON."""
+    """Seconds of a google.protobuf.Timestamp or Duration in JSON."""
     if timestamp.endswith("s"):
         return float(timestamp[:-1])
     whole, _, fraction = timestamp.rstrip("Z").partition(".")
@@ -172,7 +172,7 @@ class HangDetectionTest(StackdTest):
         stuck = self.event_loop(daemon=daemon)
         last_beat_s = int(stuck.ask("pause")) / 1e9
         self.check_missed(daemon, self.await_hang(daemon, stuck.pid), last_beat_s)
-        # Those were silent for as long, or were not.
+        # These were silent for as long, or were not.
         for victim in (idle, gone, well):
             self.assertEqual([], self.hangs(daemon, victim.pid))
 
@@ -219,7 +219,7 @@ class HangDetectionTest(StackdTest):
         frozen = self.event_loop(daemon=daemon)
         cgroup = Cgroup(self, "freezer", frozen.pid, version)
         cgroup.freeze()
-        # One that is stuck since then is noticed, and one later.
+        # A loop that is stuck since then is noticed, and one later.
         for _ in range(2):
             stuck = self.event_loop(daemon=daemon)
             stuck.ask("pause")

@@ -1,7 +1,7 @@
 """What must be said of each program of tests/hangs: the table that hang_victims_test.py goes through.
 
-A thread is meant by its name. Of a finding or a wait only what stands here is compared; what a victim's row does not expect,
-but would call the program hung, fails as well.
+A thread is meant by its name. Of a finding or a wait only what stands here is compared. What a victim's row does not expect, but
+would call the program hung, fails as well.
 """
 
 import dataclasses

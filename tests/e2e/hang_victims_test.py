@@ -216,7 +216,7 @@ class HangVictimsTest(StackdTest):
         for name, expected in victim.waits.items():
             threads = [t for t in dump.threads.values() if t.get("name") == name]
             self.assertTrue(threads, f"no thread {name}")
-            # Of a pool that one thread joins, one is joined.
+            # In a pool that one thread joins, one thread is joined.
             for thread in threads:
                 with self.subTest(thread=name, wait=thread.get("wait")):
                     self.check_wait(dump, thread, expected)

@@ -1,5 +1,5 @@
-"""Servers and interpreters do their work under the agent, while they are dumped ten times a second, without an error that
-they do not have without it.
+"""Servers and interpreters do their work under the agent, while they are dumped ten times a second. They have no error that they do
+not have without it.
 
 Each runs its load twice: alone, and watched. What counts is what the load generator and the server say themselves.
 """

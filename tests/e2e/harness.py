@@ -1,7 +1,7 @@
 """A daemon, victims under the agent, and dumps of them: what every end-to-end test is made of.
 
-Nothing here sleeps for "long enough". A victim says when its threads are in place, and whatever else must come true
-(a socket, a registration) is asked for again and again until it is so, or until a limit that only a fault can reach.
+Nothing here sleeps for "long enough". A victim says when its threads are in place. Whatever else must come true (a socket, a
+registration) is asked for again and again until it is so. Only a fault can reach the limit of that.
 """
 
 import contextlib
@@ -62,7 +62,7 @@ def eventually(what, condition, limit_s=LIMIT_S):
 
 
 def accepts(path):
-    """Whether somebody listens at this Unix socket, of either kind that the daemon has."""
+    """Whether a process listens at this Unix socket, of either kind that the daemon has."""
     for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
         with socket.socket(socket.AF_UNIX, kind) as probe:
             try:

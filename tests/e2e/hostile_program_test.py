@@ -1,4 +1,4 @@
-"""What a program may do to its own procfs, and what the daemon makes of it: nothing, and nobody else notices."""
+"""What a program may do to its own procfs, and what the daemon makes of it: nothing, and no other process notices."""
 
 import os
 import pathlib
@@ -35,7 +35,7 @@ class OwnMountsTest(StackdTest):
         self.assertEqual((0, ""), (done.returncode, done.stderr))
 
     def cover_tasks(self, files):
-        """A folder of the program's in the place of its threads, with one thread that nobody has, and `files` in it."""
+        """A folder of the program's in the place of its threads, with a thread that does not exist, and `files` in it."""
         thread = f"/proc/{self.pid}/task/{NO_THREAD}"
         self.within(f"mount -t tmpfs none /proc/{self.pid}/task; mkdir {thread}; cd {thread}; {files}")
 

@@ -1,4 +1,4 @@
-"""Who puts a socket of his own in the daemon's place gets nothing of a program that was told who the daemon is, and the program
+"""An impostor that puts a socket in the daemon's place gets nothing of a program that was told who the daemon is. The program
 goes to the daemon when that is back."""
 
 import os

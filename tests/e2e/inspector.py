@@ -9,7 +9,7 @@ import struct
 
 
 class Inspector:
-    """Of a Node.js started with --inspect=127.0.0.1:0."""
+    """The inspector of a Node.js started with --inspect=127.0.0.1:0."""
 
     def __init__(self, standard_error):
         host, port, path = re.search(r"ws://([\d.]+):(\d+)(/\S+)", standard_error).groups()

@@ -37,7 +37,7 @@ def frames_of(dump, tid):
 
 
 def java_lines(dump, tid):
-    """Of methods; what has no "." in its name is a stub of the VM's."""
+    """Lines of methods; what has no "." in its name is a stub of the VM's."""
     return [jdks.Line(jdks.plain(frame["function"]), frame.get("line", 0)) for frame in frames_of(dump, tid)
             if is_java(frame) and "." in frame["function"] and " " not in frame["function"]]
 
@@ -190,7 +190,7 @@ class JavaTest(StackdTest):
                 expected = {frozenset({"monitor-left", "monitor-right"}), frozenset({"lock-first", "lock-second"})}
                 is_whole = cycles == expected and "a thread with a long name" in names
                 is_said = any("the collector has moved objects" in note for note in dump.notes)
-                # Only ZGC leaves references as they were until somebody reads them.
+                # Only ZGC leaves references as they were until a thread reads them.
                 is_moved = collections > 0 and "-XX:+UseZGC" in heap
                 self.assertLessEqual(cycles, expected)
                 self.assertTrue(is_whole or is_moved and is_said, f"{options} {cycles} {names} {dump.notes}")

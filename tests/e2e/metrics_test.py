@@ -1,5 +1,5 @@
-"""Metrics and health for those who come from outside: each event is caused for real and its counter moves, promtool finds
-nothing to say, and whoever is slow, silent or speaks nonsense is in nobody's way."""
+"""Metrics and health for clients from outside. Each event is caused for real and its counter moves, and promtool finds nothing
+to say. A client that is slow, silent or speaks nonsense is in no other's way."""
 
 import contextlib
 import json
@@ -354,7 +354,7 @@ class HealthListenerTest(Served):
     def test_readiness_ends_before_liveness(self):
         daemon = self.serve()
         before = self.scrape().sum("grpc_server_started_total")
-        # A call that nobody reads the answer of holds up the end.
+        # A call whose answer is not read holds up the end.
         reader = SlowReader(daemon.port)
         self.addCleanup(reader.close)
         reader.call("GetDaemon")

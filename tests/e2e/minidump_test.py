@@ -1,9 +1,9 @@
 """Minidumps: minidump-stackwalk, which shares nothing with us, finds in ours the threads, the modules and the names that we
 say are there.
 
-It unwinds and names by itself, with the same binaries. Compared are the physical frames of each thread, innermost first, up
-to the thread's first function; what it goes on to guess behind that is its own. Victims with signal frames or code without
-unwind tables are not asked for: there it guesses in the middle.
+It unwinds and names by itself, with the same binaries. Compared are the physical frames of each thread, innermost first, up to the
+thread's first function. What it goes on to guess behind that is its own. Victims with signal frames or code without unwind tables
+are not asked for: there it guesses in the middle.
 """
 
 import json

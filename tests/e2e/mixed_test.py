@@ -60,7 +60,7 @@ class MixedTest(StackdTest):
 
     def dump_of_new_code(self, daemon, pid):
         """An agent looks at what is mapped at most ten times in a second. Return addresses in a library that was loaded since
-        are not copied, and a note says where the stack ends: such a dump is made again, for a second."""
+        are not copied, and a note says where the stack ends. Such a dump is made again, for a second."""
         end = time.monotonic() + 1
         while True:
             dump = daemon.dump(pid)

@@ -55,7 +55,7 @@ class NodeOwnTest(StackdTest):
             self.skipTest(f"no source of Node.js in {CACHE} (deploy/install-deps.sh --tests fetches it)")
         self.source = found[-1].parents[1]
         major = int(re.search(r"nodejs-(\d+)", str(self.source))[1])
-        # Of what has changed since, a later one fails some without the agent, too.
+        # A later release fails some of these tests without the agent, too: what they test has changed since.
         self.nodes = [node for node in nodes.found() if node.version[0] == major or FULL and node.version[0] > major]
         if not self.nodes:
             self.skipTest(f"no Node.js {major}, whose own tests are here (deploy/install-deps.sh --tests fetches it)")

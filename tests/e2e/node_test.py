@@ -29,7 +29,7 @@ def is_javascript(frame):
 
 
 def frames_of(dump, tid):
-    """Of JavaScript, with recursion written out again: (function, file, line)."""
+    """Frames of JavaScript, with recursion written out again: (function, file, line)."""
     frames = []
     pending = list(dump.frames(tid))
     while pending:
@@ -40,7 +40,7 @@ def frames_of(dump, tid):
 
 
 def told(stack):
-    """The same of an Error().stack, without the function that made it; builtins have no place there."""
+    """Frames of an Error().stack in the same form, without the function that made it; builtins have no place there."""
     lines = []
     for line in stack.split("\n")[2:]:
         match = STACK_LINE.match(line)
@@ -101,8 +101,8 @@ class NodeTest(StackdTest):
         return eventually(f"{function} is on the stack", look)
 
     def assert_told(self, ours, theirs):
-        """Theirs in their order, with the same files and lines; ours has also builtins, which have no file, and does not
-        tell what an anonymous function is called by."""
+        """Theirs are there in their order, with the same files and lines. Ours has also builtins, which have no file, and does
+        not tell what an anonymous function is called by."""
         ours = [frame for frame in ours if frame[1]]
         self.assertEqual([file for _, file, _ in ours], [file for _, file, _ in theirs], (ours, theirs))
         # A call in node's loader that is written over two lines has the second for us, the first for V8 (18 to 22).
@@ -283,7 +283,7 @@ class Endings(NodeTest):
     @for_each_node
     def test_the_report_that_node_itself_writes_is_as_without_the_agent(self, node):
         daemon = self.the_daemon()
-        # Of an exception that nobody catches, and of a fatal error of V8's.
+        # Reports of an uncaught exception, and of a fatal error of V8's.
         for option, crashes, command in (("--report-uncaught-exception", False, [RAISES, "error"]),
                                          ("--report-on-fatalerror", True, ["--max-old-space-size=32", VICTIM, "memory"])):
             with self.subTest(option=option):

@@ -1,7 +1,7 @@
 """What gdb says of a process, and how that compares with what stackd says.
 
-Both are made comparable here, and nowhere else: argument lists and return types are dropped from names (gdb prints
-arguments apart from the name), as are the compiler's clone suffixes, spaces and integer suffixes in template arguments.
+Both are made comparable here, and nowhere else. Argument lists and return types are dropped from names (gdb prints arguments apart
+from the name). So are the compiler's clone suffixes, spaces and integer suffixes in template arguments.
 
 Frames that gdb deduces from call-site records are left out: a function that ended in a jump to another has no frame any
 more. No unwinder finds it on the stack; gdb guesses it where there is one way only that the program can have taken.

@@ -1,4 +1,4 @@
-"""Any order of start, any death: whoever comes first, ends or stops, the next dump is whole and nobody hangs."""
+"""Any order of start, any death: whichever side comes first, ends or stops, the next dump is whole and no side hangs."""
 
 import json
 import os

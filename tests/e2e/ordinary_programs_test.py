@@ -1,5 +1,5 @@
-"""Programs that people have do their work under the agent while they are dumped all the time: the same output, result, status and
-standard error as alone.
+"""Programs that people have do their work under the agent while they are dumped all the time. They have the same output, result,
+status and standard error as alone.
 
 By default those that are quick; all of ordinary_jobs by `tests/run.sh --all`.
 """

@@ -1,6 +1,6 @@
 """Hangs have the same verdicts where nothing but libc's exported names is known, as in most images. They and crashes have them
-with a glibc that is newer than this machine's: from 2.41 on its calls that can be cancelled pass the number of the call on the
-stack, and from 2.42 on guard pages are no mappings of their own."""
+with a glibc that is newer than this machine's, too. From 2.41 on its calls that can be cancelled pass the number of the call on
+the stack. From 2.42 on guard pages are no mappings of their own."""
 
 import functools
 import os

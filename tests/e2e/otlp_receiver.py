@@ -20,7 +20,7 @@ def needs_protos(test):
 
 
 def plain(value):
-    """Of an AnyValue, what it holds."""
+    """What an AnyValue holds."""
     kind = value.WhichOneof("value")
     if kind == "array_value":
         return [plain(item) for item in value.array_value.values]

@@ -1,5 +1,5 @@
 """Crashes and hangs reach a receiver that was made from OpenTelemetry's published protos, with the resource of the process that
-they are about; what cannot be sent is counted, and holds up nothing."""
+they are about. What cannot be sent is counted, and holds up nothing."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from otlp_receiver import Receiver, needs_protos
 HANGS = BIN / "tests/hangs"
 CRASH = ("crash_matrix", "signal=SEGV", "way=fault", "thread=main", "before=default", "await")
 
-# Of a container in a pod, as deploy/kubernetes sets it.
+# Environment of a container in a pod, as deploy/kubernetes sets it.
 POD = {"POD_NAME": "checkout-6d4cf56db6-x2x7k", "POD_NAMESPACE": "shop", "NODE_NAME": "node-1"}
 CONTAINER = {"STACKD_CONTAINER_NAME": "app", "STACKD_CONTAINER_IMAGE": "registry.example/checkout:1.4"}
 

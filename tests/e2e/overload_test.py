@@ -36,7 +36,7 @@ def forget_peak(pid):
 
 
 def frame(kind, flags, stream_id, payload=b""):
-    """Of HTTP/2."""
+    """A frame of HTTP/2."""
     return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream_id.to_bytes(4, "big") + payload
 
 
@@ -92,7 +92,7 @@ class OverloadTest(StackdTest):
         return [line for line in lines if line["msg"] == "call"]
 
     def served_meanwhile(self, channel=None):
-        """Times of calls of somebody else, in ms: of the operator at the Unix socket unless a channel is given."""
+        """Times of another caller's calls, in ms: of the operator at the Unix socket unless a channel is given."""
         channel = channel or self.channel(self.daemon.address)
         times = []
         for _ in range(20):
@@ -140,7 +140,7 @@ class OverloadTest(StackdTest):
         eventually("there is room again", lambda: self.daemon.ctl("ps", address=self.address).code == OK)
 
     def test_half_open_connections_are_ended(self):
-        """Those that never say what they want."""
+        """Connections that never say what they want."""
         with contextlib.ExitStack() as stack:
             halves = [stack.enter_context(socket.create_connection(("127.0.0.1", self.daemon.port))) for _ in range(200)]
             for one in halves[:100]:
@@ -323,7 +323,7 @@ class OverloadTest(StackdTest):
         unread = lambda: [c for c in self.calls() if c["reason"] in ("ANSWERS_UNREAD", "TOO_MANY_CALLS")]
         eventually("they are told that they have too much unread", unread)
         self.say("readers that do not read", times)
-        # Somebody else gets the same large answer.
+        # Another caller gets the same large answer.
         start = time.monotonic()
         unary(self.channel(self.daemon.address), "GetDump")(text_field(1, name), timeout=LIMIT_S)
         print(f"the operator's own GetDump meanwhile: {time.monotonic() - start:.2f} s")

@@ -1,6 +1,6 @@
 """Builds what the test files named on the command line run, beside each other, before the first case: prepare.py PATH...
 
-A test file names its builds in PREPARE, a list of functions without arguments whose results are kept from run to run (built.py,
+A test file names its builds in PREPARE, a list of functions without arguments. Their results are kept from run to run (built.py,
 cargo's and Go's own caches). A build that fails here is reported, and fails again, with its message, in the case that needs it.
 """
 
@@ -16,7 +16,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "deploy")]
 
 
 def test_files(arguments):
-    """Of paths as pytest takes them: a folder, a file, a file::Class::case."""
+    """Test files of paths as pytest takes them: a folder, a file, a file::Class::case."""
     for argument in arguments:
         path = pathlib.Path(argument.split("::")[0])
         yield from sorted(path.glob("*_test.py")) if path.is_dir() else [path]

@@ -75,7 +75,7 @@ class PrivilegeTest(StackdTest):
     def test_dump_is_the_same_across_namespaces_and_users(self):
         expected = self.plain_functions()
 
-        # Root of other namespaces, who asks here, is nobody unless he is named.
+        # Root of other namespaces, which asks here, has no role unless it is named.
         access = self.image / "access.yaml"
         access.write_text("access: [{uid: 0, role: dump}]\n")
         daemon = Daemon(self.shared, wrap=contained(DAEMON_UID), stackd=self.image / STACKD.name,

@@ -497,7 +497,7 @@ class CollectionTest(PythonTest):
 
 
 class UnhandledTest(PythonTest):
-    """Exceptions that nobody catches, which a program may have dumped."""
+    """Unhandled exceptions, which a program may have dumped."""
 
     def setUp(self):
         super().setUp()

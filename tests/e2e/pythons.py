@@ -49,13 +49,13 @@ def found():
 
 
 def too_new():
-    """Of those whose frames stackd does not know."""
+    """Pythons whose frames stackd does not know."""
     return [python for python in _all() if python.version[:2] > LAST]
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A Python frame, as everybody can name it."""
+    """A Python frame, in a form common to all."""
 
     function: str
     file: str

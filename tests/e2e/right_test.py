@@ -43,8 +43,8 @@ def aliases_in(pid):
 
 
 def is_at_the_system_call(difference, context):
-    """The kernel has an interrupted thread repeat its system call: a thread in a signal handler finds its program counter at
-    the instruction `syscall`, 2 bytes, and gdb finds it behind. Only the innermost function and what is inlined there."""
+    """The kernel has an interrupted thread repeat its system call. A thread in a signal handler finds its program counter at the
+    instruction `syscall`, 2 bytes, and gdb finds it behind. Only the innermost function and what is inlined there."""
     frame = difference.ours or difference.theirs
     innermost = context.ours[0].pc if difference.ours else context.theirs[0].pc
     return context.ours[0].pc + 2 == context.theirs[0].pc and frame.pc == innermost
@@ -230,7 +230,7 @@ class RightTest(StackdTest):
         victim = self.start_victim(program)
         gdb = oracle.of_gdb(victim.pid)
         program.unlink()
-        # Only now is there anybody whom the agent could pass the file to.
+        # Only now is there a daemon that the agent could pass the file to.
         daemon = self.start_daemon()
         self.compare_process(daemon, victim.pid, "deleted executable", gdb=gdb, symbols_from=PROGRAMS / "cpp_calls",
                              least_threads=12)
@@ -349,7 +349,7 @@ class RightTest(StackdTest):
             self.assertGreater(sum("Builtins_InterpreterEntryTrampoline" in f for f in dump.functions(tid)), 10)
 
 
-# Of cpp_calls, with the debug information.
+# Functions of cpp_calls, with the debug information.
 INLINED_CHAIN = [f"orders::Level{level}()" for level in (5, 4, 3, 2, 1)]
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Looks into the shared memory between a daemon and its agents, through the daemon's own fds: how far a dump has got, and
-which bytes are there."""
+"""Looks into the shared memory between a daemon and its agents, through the daemon's own fds. It sees how far a dump has got,
+and which bytes are there."""
 
 import mmap
 import os

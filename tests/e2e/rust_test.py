@@ -1,5 +1,5 @@
-"""Rust programs with the agent linked in by its crate: for glibc, musl and as static-pie; names of both manglings as Rust's
-own demangler and gdb have them; deadlocks, panics and deaths; what the crate offers; tasks of tokio.
+"""Rust programs with the agent linked in by its crate, for glibc, musl and as static-pie. Names of both manglings are as Rust's own
+demangler and gdb have them. Deadlocks, panics and deaths; what the crate offers; tasks of tokio.
 """
 
 import collections
@@ -183,7 +183,7 @@ class RustTest(CrashTest):
             victim.kill()
 
     def test_names_are_those_of_rust(self):
-        """Of every frame with a symbol of its own: what the standard library's demangler makes of that symbol. Where the
+        """Names of all frames with a symbol of their own: what the standard library's demangler makes of that symbol. Where the
         debug information says more about a frame than the symbol (inlined ones), gdb is asked in test_stacks_are_gdbs."""
         for name, folder in self.builds():
             victim = self.start(folder, "names")
@@ -334,7 +334,7 @@ class RustTest(CrashTest):
 
 TOKIO_PROGRAMS = ROOT / "tests/languages/rust_tokio"
 OLDEST_RUST_OF_TOKIO = (1, 85)
-# Of which 50 ms may go by for a task that does not answer.
+# A limit for dumps, of which 50 ms may go by for a task that does not answer.
 DUMP_LIMIT_S = 2
 
 
@@ -397,7 +397,7 @@ class TokioTest(CrashTest):
         return [[frame.get("function", "") for frame in dump.stacks[number]["frames"]] for number in numbers]
 
     def assert_own_functions(self, dump, task, *expected):
-        """Those of the program, innermost first, and nothing outside of the outermost."""
+        """Functions of the program, innermost first, and nothing outside of the outermost."""
         for stack in self.stacks(dump, task):
             own = [function for function in stack if function.startswith("tasks::")]
             if own == [f"tasks::{name}::{{{{closure}}}}" for name in expected] and stack[-1] == own[-1]:
@@ -472,7 +472,7 @@ class TokioTest(CrashTest):
         after, longest_us = map(int, victim.ask("turns").split())
         print(f"rust: tokio: {before} turns a second before, {after} after five dumps, the slowest {slowest_s * 1000:.0f} ms; "
               f"meanwhile one turn came {longest_us} us late", file=sys.stderr, flush=True)
-        # Of a machine that does other things too; where a dump stops the runtime there is none.
+        # A quarter, since the machine does other things too; where a dump stops the runtime there is none.
         self.assertGreater(after, before / 4)
 
     def test_tasks_of_a_runtime_that_is_blocked_are_said_to_be_due(self):

@@ -1,5 +1,5 @@
-"""Programs that change what they may do, and programs that live where little is allowed: the same end, output and privileges with
-the agent as without it, where no daemon is, where one is, and while they are dumped ten times a second.
+"""Programs that change what they may do, and programs that live where little is allowed. They have the same end, output and
+privileges with the agent as without it. That holds where no daemon is, where one is, and while they are dumped ten times a second.
 
 Privileges are those of all threads of all processes, compared while the program waits: user, groups, capabilities, seccomp. The
 agent's own thread may have fewer than the program's, never more.

@@ -1,5 +1,5 @@
-"""Servers that change their user, their root or what they may call before they serve: the same answers, end, log and privileges
-with the agent as without it, where no daemon is, where one is, and while they are dumped ten times a second.
+"""Servers that change their user, their root or what they may call before they serve. They have the same answers, end, log and
+privileges with the agent as without it. That holds where no daemon is, where one is, and while they are dumped ten times a second.
 
 The lines of sandbox_matrix_test that take a configuration and a client.
 """

@@ -1,5 +1,5 @@
-"""No secrets: a string and a number that lie on every stack and in the registers of the watched process are in no byte of
-ring, store, log or reply."""
+"""No secrets: a string and a number lie on every stack and in the registers of the watched process. No byte of ring, store, log
+or reply has them."""
 
 import contextlib
 import json
@@ -167,7 +167,7 @@ class SecretsTest(SecretsBase):
         self.assert_nothing_left(daemon, dump, ["dump", victim.pid], ["dump", victim.pid, "--all"])
 
     def crash(self, victim):
-        """Of its main thread, with the secret in its registers and on its stack as on those of all others."""
+        """Crash of its main thread, with the secret in its registers and on its stack as on those of all others."""
         keepers = [tid for tid, name in thread_names(victim.pid).items() if name in ("keeper", "secrets")]
         self.assertEqual(17, len(keepers))
         eventually("all wait", lambda: all(blocked_at(victim.pid, tid) for tid in keepers))
@@ -248,7 +248,7 @@ class LanguagesTest(SecretsBase):
         print(f"secrets: {who} keeps them", file=sys.stderr, flush=True)
 
     def check_crash(self, who, command, function):
-        """Of a process that dies with the values on its stacks; `function` is what its first thread does."""
+        """Checks the crash of a process that dies with the values on its stacks; `function` is what its first thread does."""
         daemon = self.start_daemon()
         victim = self.start_victim(*command, stdin=f"{self.text}\n{self.number:x}\n")
         daemon.await_process(victim.pid)

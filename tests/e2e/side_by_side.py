@@ -1,5 +1,5 @@
-"""One command several times, alone and under the agent, and what can be told of it from outside: its end, its output, and the
-privileges of each of its threads while it runs."""
+"""One command several times, alone and under the agent, and what can be told of it from outside. That is its end, its output,
+and the privileges of each of its threads while it runs."""
 
 import collections
 import contextlib
@@ -82,7 +82,7 @@ def descendants(pid):
 
 
 def rights(task):
-    """Those of one thread, as status says."""
+    """Rights of one thread, as status says."""
     fields = dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines() if ":\t" in line)
     return fields["Name"], tuple((name, fields[name].strip()) for name in _RIGHTS)
 
@@ -96,8 +96,8 @@ def has_no_more(one, other):
 
 
 def privileges(pid):
-    """(what the program's threads may do: {(name of the process, rights)}, where an agent's thread may do more: its rights and the
-    program's) of all processes below this one."""
+    """(what the program's threads may do: {(name of the process, rights)}, where an agent's thread may do more: its rights and
+    the program's). For all processes below this one."""
     found, beyond = set(), []
     for process in descendants(pid):
         with contextlib.suppress(OSError):
@@ -177,7 +177,7 @@ class Run:
             self.process.stdin.flush()
 
     def pids(self, name=None):
-        """Of all processes, or of those with this name. The first is the command's."""
+        """Pids of all processes, or of those with this name. The first is the command's."""
         return [pid for pid in descendants(self.process.pid) if name in (None, self.name_of(pid))]
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Agent and daemon of different releases: they work together as far as they can, and where they cannot nobody is harmed."""
+"""Agent and daemon of different releases: they work together as far as they can, and where they cannot no program is harmed."""
 
 import contextlib
 import os

@@ -11,7 +11,7 @@ CHURN_S = 300 if FULL else 12
 
 
 def versions(found):
-    """Those of a runtime's versions that the tests of this tier run, of all that are here, oldest first."""
+    """Versions of a runtime that the tests of this tier run, of all that are here, oldest first."""
     if TIER == ALL or len(found) <= 2:
         return list(found)
     return found[-1:] if TIER == QUICK else [found[0], found[-1]]

@@ -1,5 +1,5 @@
-"""Programs that have no agent: goroutines of an unmodified, static, stripped Go program, read by a stackctl that may read its
-memory, for a daemon that may not even see it.
+"""Programs that have no agent: goroutines of an unmodified, static, stripped Go program. A stackctl that may read its memory reads
+them, for a daemon that may not even see it.
 
     unregistered: go1.26.8             22 goroutines as runtime.Stack has them
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Crashes under the agent: recorded once, and for the program as if nobody had looked.
+"""Crashes under the agent: recorded once, and for the program as if it had not been watched.
 
 Each case runs twice, without the agent and with it: exit status and output must be the same. The daemon is fake_daemon.py, or
 there is none.
@@ -89,7 +89,7 @@ def spooled(folder):
 
 
 def core_of(path):
-    """Of the thread that a core file was written for: rip and rsp, and si_signo, si_errno and si_code."""
+    """Registers and signal of the thread that a core file was written for: rip and rsp, and si_signo, si_errno and si_code."""
     with open(path, "rb") as file:
         data = file.read()
     header_offset, header_count = struct.unpack_from("<Q", data, 32)[0], struct.unpack_from("<H", data, 56)[0]

@@ -195,9 +195,9 @@ class Ring:
 
 
 class FakeDaemon:
-    """Takes one process at a time. `delay_s` is how long each answer to a crash takes; `dump` asks for the other threads, `die`
-    closes the connection instead of an answer, `welcome`
-    answers at all, `lie` gives an fd and a number of bytes that are passed instead of those of the ring."""
+    """Takes one process at a time. `delay_s` is how long each answer to a crash takes. `dump` asks for the other threads, `die`
+    closes the connection instead of an answer, `welcome` answers at all. `lie` gives an fd and a number of bytes that are passed
+    instead of those of the ring."""
 
     def __init__(self, folder, take=True, store=True, delay_s=0, dump=False, spool=False, die=False, welcome=True, ring_bytes=1 << 20,
                  lie=None):

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 """What the handlers can reach in the linked agent: proved on the machine code, not on trust.
 
-From the two signal handlers and the pointer filters, every direct call and jump must stay inside functions that the sources
-mark STACKD_HANDLER; indirect calls are only those known here; the deepest chain of calls fits the stack that the handler
-makes sure of; and the library has no thread-local storage.
+From the two signal handlers and the pointer filters, every direct call and jump must stay inside functions that the sources mark
+STACKD_HANDLER. Indirect calls are only those known here. The deepest chain of calls fits the stack that the handler makes sure of.
+The library has no thread-local storage.
 """
 
 import glob

@@ -22,7 +22,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import fake_daemon
 import stand
 
-# Of each thread of eintr_matrix: system call, arguments that are told, and values of some of them.
+# Facts of each thread of eintr_matrix: system call, arguments that are told, and values of some of them.
 CALLS = {
     "read": (0, [0], {}),
     "write": (1, [0], {}),
@@ -214,7 +214,7 @@ class CallsTest(Case):
         self.assertEqual((self.daemon.listed, set(self.daemon.threads)), (1, {tid}))
 
     def reads(self):
-        """Of files, by all threads of the process."""
+        """Reads of files, by all threads of the process."""
         with open(f"/proc/{self.program.pid}/io", encoding="utf-8") as file:
             return int(re.search(r"syscr: (\d+)", file.read())[1])
 
@@ -455,7 +455,7 @@ class FdsTest(Case):
         self.assertEqual(names["event"].watched_count, 0)
 
     def test_a_process_with_many_fds_does_not_look_into_its_epoll_instances(self):
-        # Of one that watches them all the kernel would hold the mutex for long.
+        # The kernel would hold the mutex of an instance that watches them all for long.
         self.program.stdin.write("more\n")
         self.program.stdin.flush()
         self.assertEqual(self.program.stdout.readline(), "more\n")

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What the agent costs a program that nobody dumps."""
+"""What the agent costs a program that is not dumped."""
 
 import os
 import re

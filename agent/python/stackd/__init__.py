@@ -88,7 +88,7 @@ def watch_asyncio(loop=None, name="asyncio", limit=5.0):
 
 
 def dump_on_unhandled_exceptions(timeout=2.0):
-    """From now on an exception that nobody catches, in any thread, is the dump of a crash before it is what it was before:
-    with the functions that it went through and its type, never its message."""
+    """From now on an unhandled exception, in any thread, is the dump of a crash before it is what it was before. The dump has
+    the functions that the exception went through and its type, never its message."""
     from stackd import _exceptions
     _exceptions.install(timeout)

@@ -1,8 +1,8 @@
-"""Dumps of exceptions that nobody catches.
+"""Dumps of unhandled exceptions.
 
-By the time anybody is told of one its stack is gone; names and lines of it are in the traceback. So the stack is built up
-once more, of functions that do nothing but call each other and have these names and lines, and the dump is taken in the
-innermost. Names leave the process that way as they do in any dump, and nothing else: no message, no value.
+When the hook is called the stack is gone; names and lines of it are in the traceback. So the stack is built up once more, of
+functions that do nothing but call each other and have these names and lines. The dump is taken in the innermost. Names leave the
+process that way as they do in any dump, and nothing else: no message, no value.
 """
 
 import sys
@@ -12,7 +12,7 @@ import types
 import stackd
 from stackd import _api
 
-# Of a deeper one (a RecursionError), the innermost.
+# Limit of frames: of a deeper stack (a RecursionError), the innermost are kept.
 _MAX_FRAMES = 200
 
 

@@ -25,7 +25,7 @@ def load():
         return loaded
     import _ctypes
     if not _is_preloaded():
-        # Its symbols are for everybody: stackd_version is how a second copy finds out about the first.
+        # The library's symbols are global: stackd_version is how a second copy finds out about the first.
         _ctypes.dlopen(os.path.join(os.path.dirname(__file__), "libstackd_agent.so"), os.RTLD_NOW | os.RTLD_GLOBAL)
     loaded = True
     return True

@@ -19,7 +19,7 @@ unsafe impl Sync for Heartbeat {}
 /// Makes a heartbeat, which is watched from its first beat on. `limit` is the longest time between two beats that is well,
 /// 10 ms at least. At most 47 bytes of `name` are kept, up to its first NUL.
 ///
-/// It never fails: where all 64 of a process are taken, nobody watches this one.
+/// It never fails: where all 64 of a process are taken, the daemon does not watch this one.
 pub fn heartbeat(name: &str, limit: Duration) -> Heartbeat {
     let until_nul = name.split('\0').next().unwrap_or_default();
     let name = CString::new(until_nul).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Lets the stackd daemon take the stacks of this process when somebody asks, when it hangs and when it crashes.
+//! Lets the stackd daemon take the stacks of this process on request, when it hangs and when it crashes.
 //!
 //! ```no_run
 //! fn main() -> Result<(), stackd::Error> {

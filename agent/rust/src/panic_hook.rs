@@ -11,8 +11,8 @@ const LEAST_DISTANCE_MS: u64 = 1000;
 static TAKING: AtomicBool = AtomicBool::new(false);
 static LAST_MS: AtomicU64 = AtomicU64::new(0);
 
-/// Has each panic that unwinds dumped with the stack of the thread that panics, before the hook that was set until now
-/// (by default the one that prints the message) runs as ever.
+/// Has each panic that unwinds dumped with the stack of the thread that panics. The hook that was set until now runs after
+/// it as ever (by default the one that prints the message).
 ///
 /// At most one dump a second is taken, and of panics that meet one only the first. The message does not leave the process:
 /// it may hold anything. In a program with `panic = "abort"` this does nothing: the abort is a crash, and dumped as one.

@@ -1,4 +1,4 @@
-// What an API server would say of manifests, by the API server's own code: validates them, puts a Pod through a
+// What an API server would say of manifests, by the API server's own code. It validates them, puts a Pod through a
 // MutatingAdmissionPolicy, and holds Pods against a Pod Security Standard.
 //
 //	admission validate <objects.json                   a line for each fault: KIND NAME: FAULT
@@ -100,7 +100,7 @@ func apply(mutating *v1.MutatingAdmissionPolicy, cluster *version.Version, pod *
 		return nil, err
 	}
 	options := cel.OptionalVariableDeclarations{HasAuthorizer: true}
-	// NewExpressions: what a cluster of this version accepts when somebody creates the policy.
+	// NewExpressions: what a cluster of this version accepts when an administrator creates the policy.
 	mode := environment.NewExpressions
 	variables := []cel.NamedExpressionAccessor{}
 	for _, variable := range mutating.Spec.Variables {

@@ -1,6 +1,6 @@
-"""What each program here does: stands still in a function that has a name, says "ready", and does what a line on its standard input
-says: "crash", "hang" (two threads want each other's lock; what a loop promised is broken where nobody can know the owners of locks),
-"fill" (memory, until it is killed)."""
+"""What each program here does. It stands still in a function that has a name, and says "ready". Then it does what a line on its
+standard input says: "crash", "hang" or "fill". "hang": two threads want each other's lock; where owners of locks cannot be
+known, what a loop promised is broken. "fill": memory, until it is killed."""
 
 import ctypes
 import sys

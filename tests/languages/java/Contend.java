@@ -1,8 +1,8 @@
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * Threads that wait for each other's locks all the time, and never in a circle: everyone takes them in one order. With
- * "collects" the objects are moved all the time.
+ * Threads that wait for each other's locks all the time, and never in a circle: all take them in one order. With "collects"
+ * the objects are moved all the time.
  */
 public class Contend {
   static final Object OUTER = new Object(), INNER = new Object();

@@ -1,4 +1,4 @@
-// Ends by what nobody catches: an error, that of a promise, one with a message as long as a stack, an odd one, or none.
+// Ends by what has no handler: an error, that of a promise, an error with a very long message, an odd one, or none.
 'use strict';
 
 class Shop {

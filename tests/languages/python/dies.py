@@ -52,8 +52,8 @@ def overflow():
     sys.setrecursionlimit(10**9)
     if sys.version_info < (3, 11):
         recurse(0)
-    # From 3.11 on Python's calls of Python do not use the C stack, and calls through C have a limit of their own: more than a
-    # small stack has room for. From 3.14 on there is none: it looks how much there is.
+    # From 3.11 on Python's calls of Python do not use the C stack. Calls through C have a limit of their own: more than a small
+    # stack has room for. From 3.14 on there is none: it looks how much there is.
     callback = ctypes.CFUNCTYPE(ctypes.c_int)
 
     @callback

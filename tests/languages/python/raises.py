@@ -1,4 +1,4 @@
-"""Ends as its first argument says; with a second one, exceptions that nobody catches are dumped.
+"""Ends as its first argument says; with a second one, unhandled exceptions are dumped.
 
     raise      by an exception of the main thread
     thread     of another, and the program goes on to its end

@@ -14,11 +14,11 @@ use super::table::{State, Table};
 use super::task::{Asked, Task};
 use crate::agent::{agent, GiveTasks};
 
-/// Those beyond are counted.
+/// Limit of tasks in a table. More are counted.
 const MAX_TASKS: usize = 10_000;
 /// Less than the agent takes (STACKD_MAX_TASK_TABLE_BYTES).
 const MAX_TABLE_BYTES: usize = 15 << 20;
-/// Tasks that are awaited at a time, so that the runtime has no more than these to run for a dump between two of its own.
+/// Number of tasks that are awaited at a time. The runtime has no more than these to run for a dump between two of its own.
 const FIRST_WINDOW: usize = 64;
 /// Where none of them answers for so long, their workers may be blocked, and others are asked too.
 const STALL: Duration = Duration::from_millis(2);
@@ -71,7 +71,7 @@ unsafe extern "C" fn describe(limit_ms: c_uint, give: GiveTasks, receiver: *mut 
     let until = Instant::now() + Duration::from_millis(limit_ms.into());
     let end = until + WRITING;
     let mut desk = desk();
-    // Somebody's waker has not returned since the last dump.
+    // A program's waker has not returned since the last dump.
     if desk.busy {
         return;
     }

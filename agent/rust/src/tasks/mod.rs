@@ -10,8 +10,9 @@
 //! # }
 //! ```
 //!
-//! At a dump each task that waits is woken and polled twice by whoever polls it anyway: first with tokio's leaf futures told
-//! to say where they are, and to do nothing; then as ever. So nothing stops and nobody waits for a worker that is blocked.
+//! At a dump each task that waits is woken and polled twice by the thread that polls it anyway. The first poll has tokio's
+//! leaf futures say where they are, and do nothing; the second is as ever. So nothing stops, and no thread waits for a
+//! worker that is blocked.
 
 mod asker;
 mod registry;
@@ -78,7 +79,7 @@ impl<F: Future> Future for Traced<F> {
                 return polled;
             }
         }
-        // Where the leaves were only traced, nobody is told yet to wake this task.
+        // Where the leaves were only traced, they are not told yet to wake this task.
         let polled = future.poll(context);
         if polled.is_pending() {
             running.waits(context.waker());

@@ -75,7 +75,7 @@ pub fn list(limit: usize) -> (Vec<Arc<Task>>, usize) {
     (tasks, there_are)
 }
 
-/// Of tests that have tasks in the list: each asks, and holds for a moment, those of the others too.
+/// Turn of a test that has tasks in the list: each asks, and holds for a moment, those of the others too.
 #[cfg(test)]
 pub fn turn() -> MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

@@ -1,6 +1,6 @@
 //! One task, as those who run it and the one who asks share it.
 //!
-//! Whoever asks leaves the number of its question and wakes the task, unless a thread runs it. Whoever has run it looks
+//! The asker leaves the number of its question and wakes the task, unless a thread runs it. A runner that has run it looks
 //! whether a question came meanwhile, and then wakes it itself. So each question is found by a poll that comes after it:
 //!
 //! | asker                | runner                 |
@@ -31,7 +31,7 @@ pub struct Task {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// It was woken, or whoever runs it will see that it is asked.
+    /// It was woken, or the thread that runs it will see that it is asked.
     Yes,
     Running,
     NeverRan,
@@ -71,7 +71,7 @@ impl Task {
         self.thread.load(Ordering::SeqCst)
     }
 
-    // Of whoever runs it
+    // Called by the runner
 
     pub fn run(&self) -> Running<'_> {
         if !self.has_run.load(Ordering::Relaxed) {
@@ -84,7 +84,7 @@ impl Task {
         Running { task: self }
     }
 
-    // Of whoever asks
+    // Called by the asker
 
     pub fn ask(&self, question: u32) -> Asked {
         self.question.store(question, Ordering::SeqCst);
@@ -99,7 +99,7 @@ impl Task {
 
     /// False: it has not waited yet.
     fn wake(&self) -> bool {
-        // Not with the lock held: whoever it is may run the task at once.
+        // Not with the lock held: the woken runtime may run the task at once.
         let waker = lock(&self.waker).clone();
         waker.map(Waker::wake).is_some()
     }
@@ -108,7 +108,7 @@ impl Task {
         lock(&self.answer).0 == question
     }
 
-    /// From now on nobody answers `question`. What was answered.
+    /// From now on `question` has no answer. Returns what was answered.
     pub fn take_answer(&self, question: u32) -> Option<Stacks> {
         self.question.store(0, Ordering::Relaxed);
         let mut answer = lock(&self.answer);
@@ -119,7 +119,7 @@ impl Task {
         }
     }
 
-    /// It is over: nobody is to be woken for it, and what wakes it is not to be kept.
+    /// The task is over: it is not to be woken any more, and its waker is not to be kept.
     pub fn end(&self) {
         self.question.store(0, Ordering::Relaxed);
         let waker = lock(&self.waker).take();

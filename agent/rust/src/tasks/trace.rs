@@ -1,7 +1,7 @@
 //! Polls a future once with tokio's leaf futures told to say where they are.
 //!
-//! Of each stack the return addresses are kept, by the unwinder that every Rust program has for its panics; the daemon names
-//! them. So nothing is read from disk and no name is made here.
+//! For each stack the return addresses are kept, by the unwinder that every Rust program has for its panics; the daemon
+//! names them. So nothing is read from disk and no name is made here.
 use std::cell::Cell;
 use std::future::Future;
 use std::hint::black_box;

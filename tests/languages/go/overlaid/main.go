@@ -1,4 +1,4 @@
-// A program of somebody who knows nothing of stackd, a module of its own: it is built with the package by an overlay.
+// A program whose author knows nothing of stackd, a module of its own: it is built with the package by an overlay.
 package main
 
 import (

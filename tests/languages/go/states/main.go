@@ -1,5 +1,6 @@
-// Goroutines in every state that a hang has. Says "ready" when all are there; writes what runtime.Stack says of them to the
-// file named by -compare, while nothing moves; then collects garbage for each line that it reads, until there are no more.
+// Goroutines in every state that a hang has. Says "ready" when all are there. Writes what runtime.Stack says of them to the
+// file named by -compare, while nothing moves. Then it collects garbage for each line that it reads, until there are no
+// more.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// So many threads, each in a call of the system, and one goroutine that never gives way if asked, at once or when a line
+// As many threads as told, each in a call of the system. If asked, one goroutine never gives way, at once or when a line
 // comes.
 package main
 

@@ -119,7 +119,7 @@ fn idle() {
         spawn(on_sleep());
         spawn(on_join());
         spawn(on_two(answered));
-        // Those that are not wrapped are not listed.
+        // Tasks that are not wrapped are not listed.
         tokio::spawn(take_a_break());
         sleep(Duration::from_millis(100)).await;
     });
@@ -156,8 +156,8 @@ async fn yields(turns: Arc<Turns>) {
 }
 
 impl Turns {
-    /// How often a yielding task comes round in a second; and the longest time that it waited for its turn, in microseconds,
-    /// since this was asked last.
+    /// How often a yielding task comes round in a second. Then the longest time that it waited for its turn, in
+    /// microseconds, since this was asked last.
     fn words(&self) -> String {
         let longest_us = self.longest_us.swap(0, Ordering::Relaxed);
         let (begin, before) = (Instant::now(), self.count.load(Ordering::Relaxed));
@@ -221,7 +221,7 @@ fn many() {
     std::process::exit(0);
 }
 
-/// Those that live for a moment only, and count what they did.
+/// Tasks that live for a moment only, and count what they did.
 async fn comes_and_goes(number: u64, done: Arc<AtomicU64>, notify: Arc<Notify>) {
     let (give, taken) = oneshot::channel();
     let other = spawn(async move {
