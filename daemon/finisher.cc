@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "daemon/base/clock.h"
+#include "daemon/base/loop_watch.h"
 #include "daemon/ring/managed_trace_bytes.h"
 
 namespace stackd {
@@ -100,7 +101,10 @@ void Finisher::Run() {
     auto [crash, bytes, since_ns] = std::move(crashes_.front());
     crashes_.pop_front();
     lock.unlock();
-    finish_(std::move(crash));
+    {
+      const LoopWatch::Turn turn(Loop::kFinisher);
+      finish_(std::move(crash));
+    }
     lock.lock();
     bytes_ -= bytes;
   }

@@ -20,6 +20,7 @@
 #include <unordered_map>
 
 #include "daemon/base/clock.h"
+#include "daemon/base/loop_watch.h"
 #include "daemon/base/fd.h"
 #include "daemon/base/text.h"
 #include "daemon/collect/agent.h"
@@ -425,9 +426,11 @@ void Collector::State::Serve() {
     epoll_event events[64];
     int timeout_ms = listener_rests ? kListenerRestMs : strangers.empty() ? -1 : 1000;
     int count = epoll_wait(epoll.get(), events, std::size(events), timeout_ms);
+    LoopWatch::Turn turn(Loop::kAgents);
     if (listener_rests) listener_rests = !Watch(listener.get());
     for (int i = 0; i < count; i++) {
       int fd = events[i].data.fd;
+      turn.Beat();
       if (fd == stop_event.get()) return;
       if (fd == listener.get()) {
         Accept();
@@ -500,7 +503,10 @@ void Collector::State::RunDumpRequests() {
     requests.erase(next);
     running_requests.insert(request.process_id);
     lock.unlock();
-    on_dump_request(request);
+    {
+      const LoopWatch::Turn turn(Loop::kDumpRequests);
+      on_dump_request(request);
+    }
     lock.lock();
     running_requests.erase(request.process_id);
     requests_changed.notify_one();

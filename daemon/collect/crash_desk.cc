@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "daemon/base/clock.h"
+#include "daemon/base/loop_watch.h"
 #include "daemon/collect/destroy_elsewhere.h"
 
 namespace stackd {
@@ -65,6 +66,13 @@ void CrashDesk::Close(Case done) {
   DestroyElsewhere(std::move(done.agent));
 }
 
+bool CrashDesk::TakeOrClose(Case* next) {
+  const LoopWatch::Turn turn(Loop::kCrashes);
+  const bool crashed = next->agent->TakeCrash();
+  if (!crashed) Close(std::move(*next));
+  return crashed;
+}
+
 void CrashDesk::RunTaking() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -75,8 +83,7 @@ void CrashDesk::RunTaking() {
     // Before the ring is looked at: what the process says from now on is to be looked at again.
     if (!next.ended) said_.erase(next.agent.get());
     lock.unlock();
-    bool crashed = next.agent->TakeCrash();
-    if (!crashed) Close(std::move(next));
+    bool crashed = TakeOrClose(&next);
     lock.lock();
     if (!crashed) continue;
     to_capture_.push_back(std::move(next));
@@ -92,6 +99,7 @@ void CrashDesk::RunCapturing() {
     Case next = std::move(to_capture_.front());
     to_capture_.pop_front();
     lock.unlock();
+    const LoopWatch::Turn turn(Loop::kCrashCaptures);
     const int64_t begin_ns = MonotonicNs();
     std::vector<std::string> notes;
     const bool loaded = next.agent->LoadModulesOfCrash(begin_ns + (InAHurry() ? kHurriedLoadNs : kCaptureNs), &notes);

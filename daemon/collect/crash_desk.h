@@ -49,6 +49,8 @@ class CrashDesk {
   void Look(std::shared_ptr<Agent> agent, bool ended);
   void RunTaking();
   void RunCapturing();
+  // True if there is a crash to capture; else it is closed.
+  bool TakeOrClose(Case* next);
   void Close(Case done);
 
   CrashHandler handler_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "daemon/base/clock.h"
+#include "daemon/base/loop_watch.h"
 #include "daemon/collect/destroy_elsewhere.h"
 
 namespace stackd {
@@ -59,6 +60,7 @@ void Preloader::Run() {
     }
     lock.unlock();
     if (auto agent = next.lock()) {
+      const LoopWatch::Turn turn(Loop::kModules);
       agent->LoadModulesEarly();
       DestroyElsewhere(std::move(agent));
     }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "daemon/base/clock.h"
+#include "daemon/base/loop_watch.h"
 #include "daemon/base/text.h"
 #include "daemon/collect/crash_capture.h"
 #include "daemon/collect/find_modules.h"
@@ -147,7 +148,9 @@ bool SpoolIntake::TakeAll() {
   int not_stored = 0;
   refused_ = 0;
   unreadable_before_ = std::exchange(unreadable_, {});
+  LoopWatch::Turn turn(Loop::kSpool);
   for (const std::string& name : spool_->Names()) {
+    turn.Beat();
     Outcome outcome = Take(name);
     soon |= outcome == Outcome::kLookAgainSoon;
     // Of a full disk it is enough to hear a few times.

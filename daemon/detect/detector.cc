@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "daemon/base/loop_watch.h"
 #include "daemon/log/log.h"
 
 namespace stackd {
@@ -52,6 +53,7 @@ void Detector::Run() {
 }
 
 int64_t Detector::Look(int64_t now_ns) {
+  const LoopWatch::Turn turn(Loop::kDetector);
   const int64_t begin_cpu_ns = options_.cpu_clock();
   if (refreshed_ns_ == 0 || now_ns - refreshed_ns_ >= kRefreshNs) Refresh(now_ns);
   LookAtHeartbeats(now_ns);

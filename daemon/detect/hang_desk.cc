@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "daemon/base/clock.h"
+#include "daemon/base/loop_watch.h"
 #include "daemon/base/printable.h"
 #include "daemon/log/log.h"
 
@@ -100,6 +101,7 @@ void HangDesk::Run() {
       LogHang(LogLevel::kWarning, "process hangs, dump put off", *suspicion, "its rule has had its share of dumps");
       if (MakesIll(*suspicion)) health_->SetIll(suspicion);
     }
+    const LoopWatch::Turn turn(Loop::kHangDumps);
     const bool was_dumped = next == nullptr || Dump(*next);
     if (next != nullptr && MakesIll(*next)) health_->SetIll(next);
     lock.lock();

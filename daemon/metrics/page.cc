@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/base/loop_watch.h"
 #include "daemon/config/version.h"
 #include "daemon/metrics/own_process.h"
 #include "stackd/ring_abi.h"
@@ -163,6 +164,15 @@ void WriteConfinement(const Confinement& confinement, Exposition* out) {
   sample("symbol_worker", "landlock", confinement.worker.landlock_version > 0);
 }
 
+void WriteLoops(Exposition* out) {
+  out->Family("gauge", "stackd_loop_age_seconds",
+              "How long each loop of stackd has been at one piece of work; 0: it waits for work.");
+  for (size_t i = 0; i < kLoops; ++i) {
+    const Loop loop = static_cast<Loop>(i);
+    out->Sample({{"loop", NameOf(loop)}}, static_cast<double>(DaemonLoops().AgeNs(loop)) / kNsPerSecond);
+  }
+}
+
 }  // namespace
 
 std::string RenderMetrics(const MeasuredParts& parts) {
@@ -179,6 +189,7 @@ std::string RenderMetrics(const MeasuredParts& parts) {
   WriteStore(*parts.store, &out);
   WriteSymbols(*parts.symbolizer, &out);
   WriteConfinement(parts.confinement, &out);
+  WriteLoops(&out);
   CounterBy("outcome", "stackd_on_dump_runs_total", "Runs of the program of --on-dump.",
             parts.on_dump ? parts.on_dump() : Counters(), {{"run", "runs"}, {"failed", "failures"}, {"dropped", "dropped"}},
             &out);

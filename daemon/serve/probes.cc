@@ -1,6 +1,7 @@
 #include "daemon/serve/probes.h"
 
 #include "daemon/base/clock.h"
+#include "daemon/base/loop_watch.h"
 
 namespace stackd {
 namespace {
@@ -11,7 +12,10 @@ constexpr char kText[] = "text/plain; charset=utf-8";
 
 }  // namespace
 
-HttpAnswer Probes::Live() const { return {kOk, "ok\n"}; }
+HttpAnswer Probes::Live() const {
+  const std::string stuck = DaemonLoops().Stuck(/*that_hold_up_all=*/true);
+  return stuck.empty() ? HttpAnswer{kOk, "ok\n"} : HttpAnswer{kUnavailable, stuck + "\n"};
+}
 
 HttpAnswer Probes::Ready() const {
   return draining_ ? HttpAnswer{kUnavailable, "stackd is shutting down\n"} : HttpAnswer{kOk, "ok\n"};

@@ -1,6 +1,6 @@
 // What probes are told over plain HTTP: no HTTP/2, since anybody may ask.
 //
-//     /livez          200 while the daemon works
+//     /livez          200 while the daemon works; 503 with its name while a loop that all need is stuck (base/loop_watch.h)
 //     /readyz         200 until it begins to end
 //     /process/NAME   503 while a process of that name is in a deadlock or misses a heartbeat; 200 if not, or if there is
 //     none

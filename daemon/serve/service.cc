@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/base/clock.h"
+#include "daemon/base/loop_watch.h"
 #include "daemon/base/text.h"
 #include "daemon/compare/compare.h"
 #include "daemon/config/version.h"
@@ -407,6 +408,9 @@ grpc::Status StackdService::GetDaemon(Call&, const v1::GetDaemonRequest&, v1::Da
   counters["store_crashes_dropped"] = parts_.store->dropped_count();
   for (const auto& problems : {parts_.collector->Problems(), parts_.store->Problems()}) {
     for (const std::string& problem : problems) response->add_problems(ToValidUtf8(problem));
+  }
+  if (std::string stuck = DaemonLoops().Stuck(/*that_hold_up_all=*/false); !stuck.empty()) {
+    response->add_problems(std::move(stuck));
   }
   response->mutable_resource_attributes()->insert(parts_.resource_attributes.begin(), parts_.resource_attributes.end());
   return grpc::Status::OK;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "daemon/base/clock.h"
+#include "daemon/base/loop_watch.h"
 #include "daemon/store/compress.h"
 #include "daemon/store/crash_groups.h"
 #include "daemon/store/crash_ids.h"
@@ -122,6 +123,17 @@ Result<v1::Dump> ParseDump(const std::string& name, const std::string& bytes) {
   dump.set_stored(true);
   return dump;
 }
+
+// The store, locked. Also a turn of its loop: on a disk that does not answer, the first caller waits for it, and the others
+// for the first.
+class Access {
+ public:
+  explicit Access(std::mutex* mutex) : turn_(Loop::kStore), lock_(*mutex) {}
+
+ private:
+  const LoopWatch::Turn turn_;
+  const std::lock_guard<std::mutex> lock_;
+};
 
 // The dumps written last, newest first.
 class RecentDumps {
@@ -521,7 +533,7 @@ Result<void> DumpStore::PutRaw(const v1::Dump& header, const std::string& raw) {
   auto data = Compress(raw);
   if (!data) return std::unexpected(data.error());
   const State::Row row{State::Step::kRaw, header, SerializeHeader(header), std::move(*data)};
-  const std::lock_guard lock(state_->mutex);
+  const Access access(&state_->mutex);
   return state_->Put(row);
 }
 
@@ -542,7 +554,7 @@ Result<void> DumpStore::Replace(PackedDump packed) { return PutFinished(std::mov
 Result<void> DumpStore::PutFinished(PackedDump packed, bool only_if_there) {
   const State::Row row{only_if_there ? State::Step::kReplaced : State::Step::kFinished, *packed.dump,
                        std::move(packed.header), std::move(packed.content)};
-  const std::lock_guard lock(state_->mutex);
+  const Access access(&state_->mutex);
   auto put = state_->Put(row);
   // Only what an operator has to do something about.
   state_->refusal = !put && put.error().code == Code::kUnavailable ? put.error().message : "";
@@ -565,7 +577,7 @@ Result<v1::Dump> DumpStore::Get(const std::string& name) const {
   bool found = false, finished = false, begun_by_this_daemon = false;
   std::string header, data;
   {
-    const std::lock_guard lock(state_->mutex);
+    const Access access(&state_->mutex);
     auto read = state_->Read([&] {
       auto query = state_->database->Run(
           "SELECT dumps.id, finished, header, data FROM dumps LEFT JOIN contents ON contents.id = dumps.id WHERE name = ?");
@@ -593,7 +605,7 @@ Result<v1::Dump> DumpStore::Get(const std::string& name) const {
 
 Result<std::shared_ptr<const v1::Dump>> DumpStore::Find(const std::string& name) const {
   {
-    const std::lock_guard lock(state_->mutex);
+    const Access access(&state_->mutex);
     if (std::shared_ptr<const v1::Dump> kept = state_->recent.Find(name)) {
       // It may have been deleted or evicted since.
       bool is_stored = false;
@@ -616,7 +628,7 @@ Result<std::string> DumpStore::GetRaw(const std::string& name) const {
   bool found = false;
   std::string data;
   {
-    const std::lock_guard lock(state_->mutex);
+    const Access access(&state_->mutex);
     auto read = state_->Read([&] {
       auto query = state_->database->Run(
           "SELECT data FROM dumps LEFT JOIN raw_captures ON raw_captures.id = dumps.id WHERE name = ?");
@@ -637,7 +649,7 @@ Result<std::string> DumpStore::GetRaw(const std::string& name) const {
 
 Result<std::string> DumpStore::Newest() const {
   std::string name;
-  const std::lock_guard lock(state_->mutex);
+  const Access access(&state_->mutex);
   auto read = state_->Read([&] {
     // One that is being unwound at this moment is the newest only if there is no other.
     int result = SQLITE_DONE;
@@ -657,7 +669,7 @@ Result<std::string> DumpStore::Newest() const {
 
 std::vector<std::string> DumpStore::Unfinished() const {
   std::vector<std::string> names;
-  const std::lock_guard lock(state_->mutex);
+  const Access access(&state_->mutex);
   // A store that cannot be read says so elsewhere, at the next dump.
   (void)state_->Read([&] {
     auto query = state_->database->Run("SELECT name FROM dumps WHERE NOT finished AND id <= ? ORDER BY id");
@@ -678,7 +690,7 @@ Result<DumpPage> DumpStore::List(const DumpQuery& query) const {
   }
 
   DumpPage page;
-  const std::lock_guard lock(state_->mutex);
+  const Access access(&state_->mutex);
   bool bad_token = false;
   Result<void> damaged;
   auto read = state_->Read([&] {
@@ -729,7 +741,7 @@ Result<DumpPage> DumpStore::List(const DumpQuery& query) const {
 
 Result<void> DumpStore::Delete(const std::string& name) {
   if (auto named = CheckDumpName(name); !named) return named;
-  const std::lock_guard lock(state_->mutex);
+  const Access access(&state_->mutex);
   bool found = false;
   auto deleted = state_->Write([&](Totals* after) {
     int64_t id = 0, bytes = 0;
@@ -755,7 +767,7 @@ Result<GroupPage> DumpStore::ListGroups(const GroupQuery& query) const {
   const auto page_size = CheckPageSize(query.page_size);
   if (!page_size) return std::unexpected(page_size.error());
   GroupPage page;
-  const std::lock_guard lock(state_->mutex);
+  const Access access(&state_->mutex);
   bool bad_token = false;
   auto read = state_->Read([&] {
     const PageQuery token_query{state_->database->store_id(), kGroupsParent, query.filter};
@@ -801,7 +813,7 @@ Result<v1::CrashGroup> DumpStore::GetGroup(const std::string& name) const {
   }
   v1::CrashGroup group;
   bool found = false;
-  const std::lock_guard lock(state_->mutex);
+  const Access access(&state_->mutex);
   auto read = state_->Read([&] {
     {
       auto query =
@@ -821,34 +833,34 @@ Result<v1::CrashGroup> DumpStore::GetGroup(const std::string& name) const {
 }
 
 int64_t DumpStore::dump_count() const {
-  const std::lock_guard lock(state_->mutex);
+  const Access access(&state_->mutex);
   return state_->totals.dumps();
 }
 
 int64_t DumpStore::bytes() const {
-  const std::lock_guard lock(state_->mutex);
+  const Access access(&state_->mutex);
   return state_->totals.bytes();
 }
 
 int64_t DumpStore::max_bytes() const { return state_->options.max_bytes; }
 
 int64_t DumpStore::evicted_count() const {
-  const std::lock_guard lock(state_->mutex);
+  const Access access(&state_->mutex);
   return state_->totals.evicted.total();
 }
 
 Evictions DumpStore::evictions() const {
-  const std::lock_guard lock(state_->mutex);
+  const Access access(&state_->mutex);
   return state_->totals.evicted;
 }
 
 int64_t DumpStore::dropped_count() const {
-  const std::lock_guard lock(state_->mutex);
+  const Access access(&state_->mutex);
   return state_->totals.dropped;
 }
 
 std::vector<std::string> DumpStore::Problems() const {
-  const std::lock_guard lock(state_->mutex);
+  const Access access(&state_->mutex);
   std::vector<std::string> problems = state_->problems;
   if (!state_->refusal.empty()) problems.push_back("the last dump could not be stored: " + state_->refusal);
   return problems;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "daemon/base/clock.h"
+#include "daemon/base/loop_watch.h"
 #include "daemon/symbolize/symbol_cache.h"
 #include "daemon/symbolize/worker_process.h"
 
@@ -176,12 +177,15 @@ struct Symbolizer::State {
     for (uint64_t svma : unanswered) Enqueue(lane, entry, svma);
   }
 
+  static Loop LoopOf(const Lane& lane) { return lane.phase == Phase::kNames ? Loop::kSymbolNames : Loop::kSymbolLines; }
+
   // Ends a worker that idles meanwhile. The lane's own thread does it, so no request ever meets a worker that is ending;
   // and it waits once, so an idle daemon does not wake up.
   void AwaitWork(Lane& lane, std::unique_lock<std::mutex>& lock) {
     auto has_work = [&] { return stopping || !lane.queue.empty(); };
     if (lane.worker.is_running() && !work_added.wait_for(lock, idle_limit, has_work)) {
       lock.unlock();
+      const LoopWatch::Turn turn(LoopOf(lane));
       lane.worker.EndIdle();
       lock.lock();
     }
@@ -221,7 +225,9 @@ struct Symbolizer::State {
     WorkerRequest request{entry.id, file->fd(), file->path(), lane.phase, batch};
     std::vector<bool> done(batch.size());
     lock.unlock();
+    LoopWatch::Turn turn(LoopOf(lane));
     WorkerEnd end = lane.worker.Ask(request, [&](uint32_t index, SymbolQuality quality, SourceLocation location) {
+      turn.Beat();
       done[index] = true;
       std::lock_guard inner(mutex);
       Answer(lane, entry, batch[index], quality, std::move(location));
