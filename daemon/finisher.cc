@@ -51,7 +51,8 @@ size_t BytesOf(const Capture& capture) {
 
 }  // namespace
 
-Finisher::Finisher(int threads, std::function<void(UnfinishedCrash)> finish) : finish_(std::move(finish)) {
+Finisher::Finisher(int threads, std::function<void(UnfinishedCrash)> finish)
+    : finish_(std::move(finish)), later_from_ns_(MonotonicNs() + kLaterNs) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
@@ -91,10 +92,30 @@ bool Finisher::InAStorm() const {
   return now_ns - last_added_ns_ < kJustNowNs && now_ns - crashes_.front().since_ns < kMaxPutOffNs;
 }
 
+void Finisher::AddLater(UnfinishedCrash crash) {
+  std::lock_guard lock(mutex_);
+  later_.push_back(std::move(crash));
+  changed_.notify_one();
+}
+
+void Finisher::AwaitWork(std::unique_lock<std::mutex>& lock) {
+  const auto has_work = [this] { return stopping_ || !crashes_.empty(); };
+  while (!has_work()) {
+    if (later_.empty()) {
+      changed_.wait(lock, [&] { return has_work() || !later_.empty(); });
+    } else if (const int64_t wait_ns = later_from_ns_ - MonotonicNs(); wait_ns > 0) {
+      changed_.wait_for(lock, std::chrono::nanoseconds(wait_ns), has_work);
+    } else {
+      crashes_.push_back({std::move(later_.front()), 0, MonotonicNs()});
+      later_.pop_front();
+    }
+  }
+}
+
 void Finisher::Run() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return stopping_ || !crashes_.empty(); });
+    AwaitWork(lock);
     while (!stopping_ && InAStorm()) stopped_.wait_for(lock, kLookAgain);
     if (stopping_) return;
     if (crashes_.empty()) continue;

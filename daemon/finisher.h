@@ -34,6 +34,10 @@ class Finisher {
   // What is not begun stays in the store, for the next daemon.
   ~Finisher();
 
+  // Does not block. Done when the finisher has lived for so long, and nothing else is to be done: it may end the daemon.
+  static constexpr int64_t kLaterNs = 10'000'000'000;
+  void AddLater(UnfinishedCrash crash);
+
   // Does not block. False: the capture was let go, because there are too many of them.
   bool Add(UnfinishedCrash crash);
 
@@ -47,6 +51,7 @@ class Finisher {
   };
 
   void Run();
+  void AwaitWork(std::unique_lock<std::mutex>& lock);
   bool InAStorm() const;
 
   const std::function<void(UnfinishedCrash)> finish_;
@@ -54,6 +59,8 @@ class Finisher {
   std::condition_variable changed_;
   std::condition_variable stopped_;
   std::deque<Waiting> crashes_;
+  std::deque<UnfinishedCrash> later_;
+  const int64_t later_from_ns_;
   size_t bytes_ = 0;
   int64_t last_added_ns_ = 0;
   bool stopping_ = false;

@@ -300,6 +300,8 @@ int Run(const Config& config, const Locator& locator) {
   sigwait(&end_signals, &signal_number);
   Log(LogLevel::kInfo, "stackd is stopping", {{"signal", strsignal(signal_number)}});
   is_ending.release();
+  (*collector)->EndAttempts();
+  (*store)->EndAttempts();
   probes.Drain();
   (*server)->Drain(kDrainNs);
   server->reset();

@@ -54,6 +54,8 @@ int64_t NamingTimeNs(int64_t budget_ns) {
 // Nobody waits for the names of a crash, but the next crash.
 constexpr int64_t kNameCrashNs = 10 * kNsPerSecond;
 constexpr int kFinishers = 2;
+// Of those set aside, in the log of a start.
+constexpr size_t kMaxNamedSetAside = 16;
 // What a process that is held in its crash has for the memory of its runtimes, and where other processes wait for it. A
 // whole dump of a JVM takes 20 ms on a free core, and many times that where a pod has little of a busy one. At half of the
 // hold (2 s) the process would write its crash to a file besides.
@@ -261,7 +263,7 @@ struct Pipeline::State {
 
   std::atomic<int64_t> running = 0, by_request = 0, by_hang = 0, by_crash = 0, by_self = 0, shared = 0, failed = 0,
                        named_anew = 0, partial = 0;
-  std::atomic<int64_t> crashes_known = 0, crashes_reread = 0;
+  std::atomic<int64_t> crashes_known = 0, crashes_reread = 0, set_aside = 0;
   PipelineMeasures measures;
 
   std::atomic<int64_t>& Captures(Trigger trigger, PipelineMeasures::Outcome outcome) {
@@ -555,16 +557,20 @@ Result<std::shared_ptr<Capture>> Pipeline::State::ReadCapture(const std::string&
 }
 
 void Pipeline::State::FinishCrash(UnfinishedCrash crash) {
+  // Before a byte of it is looked at. A store that cannot note it says so when the dump is to be stored.
+  (void)store->NoteAttempt(crash.dump_name);
   if (crash.capture == nullptr) {
     ++crashes_reread;
     auto capture = ReadCapture(crash.dump_name);
     if (!capture) {
+      store->EndAttempt(crash.dump_name);
       Log(LogLevel::kError, "dump not finished", {{"dump", crash.dump_name}, {"err", capture.error().message}});
       return;
     }
     crash.capture = std::move(*capture);
   }
-  FinishCrash(*crash.capture, crash.dump_name.substr(crash.dump_name.rfind('/') + 1), {});
+  const bool stored = FinishCrash(*crash.capture, crash.dump_name.substr(crash.dump_name.rfind('/') + 1), {});
+  if (!stored) store->EndAttempt(crash.dump_name);
 }
 
 Pipeline::State::Shared Pipeline::State::Share(const FlightKey& key, int64_t deadline_ns, const MayBegin& may_begin,
@@ -647,6 +653,13 @@ void Pipeline::AddCrash(std::shared_ptr<Capture> capture, const std::function<vo
 
 void Pipeline::FinishWhatWasLeft() {
   for (std::string& name : state_->store->Unfinished()) finisher_->Add({std::move(name), nullptr});
+  for (std::string& name : state_->store->UnfinishedAndSuspect()) finisher_->AddLater({std::move(name), nullptr});
+  const std::vector<std::string> set_aside = state_->store->SetAside();
+  state_->set_aside = std::ssize(set_aside);
+  for (size_t i = 0; i < std::min(set_aside.size(), kMaxNamedSetAside); ++i) {
+    Log(LogLevel::kWarning, "a stored capture ended stackd more than once: it is set aside and not tried again",
+        {{"dump", set_aside[i]}, {"count", std::ssize(set_aside)}});
+  }
 }
 
 Result<SharedDump> Pipeline::CreateDump(const std::string& process_id, const CaptureRequest& request,
@@ -734,6 +747,7 @@ std::map<std::string, int64_t> Pipeline::Counters() const {
           {"dumps_running", state_->running},
           {"crashes_known", state_->crashes_known},
           {"crashes_reread", state_->crashes_reread},
+          {"captures_set_aside", state_->set_aside},
           {"crashes_waiting", static_cast<int64_t>(finisher_->waiting())},
           {"stacks_unwound", state_->unwound},
           {"stacks_incomplete", state_->incomplete},

@@ -16,7 +16,7 @@ constexpr std::array<LoopFacts, kLoops> kFacts = {{
     {"modules", false},
     {"crashes", true},
     {"crash_captures", false},
-    {"spool", true},
+    {"spool", false},
     {"detector", true},
     {"hang_dumps", false},
     {"finisher", false},

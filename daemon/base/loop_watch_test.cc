@@ -18,7 +18,9 @@ class LoopWatchTest : public testing::Test {
 };
 
 TEST_F(LoopWatchTest, ALoopThatWaitsForWorkDoesNotAge) {
-  { const LoopWatch::Turn turn(&watch_, Loop::kDetector); }
+  {
+    const LoopWatch::Turn turn(&watch_, Loop::kDetector);
+  }
   g_now_ns += 3600 * kNsPerSecond;
   EXPECT_EQ(watch_.AgeNs(Loop::kDetector), 0);
   EXPECT_EQ(watch_.Stuck(false), "");
@@ -54,8 +56,9 @@ TEST_F(LoopWatchTest, WhatOneProcessCanHoldUpIsToldAndEndsNothing) {
   const LoopWatch::Turn modules(&watch_, Loop::kModules), store(&watch_, Loop::kStore);
   g_now_ns += 100 * kNsPerSecond;
   EXPECT_EQ(watch_.Stuck(true), "the loop \"store\" of stackd has been stuck for 100 s");
-  EXPECT_EQ(watch_.Stuck(false),
-            "the loop \"modules\" of stackd has been stuck for 100 s; the loop \"store\" of stackd has been stuck for 100 s");
+  EXPECT_EQ(
+      watch_.Stuck(false),
+      "the loop \"modules\" of stackd has been stuck for 100 s; the loop \"store\" of stackd has been stuck for 100 s");
 }
 
 TEST_F(LoopWatchTest, EachLoopHasANameOfItsOwn) {

@@ -20,8 +20,8 @@
 #include <unordered_map>
 
 #include "daemon/base/clock.h"
-#include "daemon/base/loop_watch.h"
 #include "daemon/base/fd.h"
+#include "daemon/base/loop_watch.h"
 #include "daemon/base/text.h"
 #include "daemon/collect/agent.h"
 #include "daemon/collect/crash_desk.h"
@@ -29,6 +29,7 @@
 #include "daemon/collect/message_socket.h"
 #include "daemon/collect/preloader.h"
 #include "daemon/collect/process_description.h"
+#include "daemon/collect/quarantine.h"
 #include "daemon/collect/spool.h"
 #include "daemon/collect/spool_intake.h"
 #include "daemon/collect/waited_on.h"
@@ -136,6 +137,7 @@ struct Collector::State {
   CollectorCounters counters;
   ModuleCache modules;
   std::unique_ptr<Spool> spool;  // nullptr: the folder cannot be used
+  std::unique_ptr<Quarantine> quarantine;
   std::shared_ptr<SpoolIntake> spool_intake;
   CrashDesk crash_desk;
   Preloader preloader;
@@ -527,7 +529,14 @@ Result<std::unique_ptr<Collector>> Collector::Start(CollectorOptions options) {
   if (spool) {
     state->spool = std::move(*spool);
     if (!state->spool->notice().empty()) state->problems.push_back(state->spool->notice());
-    state->spool_intake = std::make_shared<SpoolIntake>(state->spool.get(), &state->modules, &state->counters);
+    auto quarantine = Quarantine::Open(options.dir);
+    if (quarantine) {
+      state->quarantine = std::move(*quarantine);
+    } else {
+      state->problems.push_back("a spool file that ends stackd is tried again and again: " + quarantine.error().message);
+    }
+    state->spool_intake =
+        std::make_shared<SpoolIntake>(state->spool.get(), state->quarantine.get(), &state->modules, &state->counters);
   } else {
     state->problems.push_back("crashes that no daemon takes are lost: " + spool.error().message);
   }
@@ -634,6 +643,10 @@ void Collector::OnDumpRequest(std::function<void(const OwnDumpRequest&)> handler
   }
 }
 
+void Collector::EndAttempts() {
+  if (state_->spool_intake != nullptr) state_->spool_intake->EndAttempts();
+}
+
 void Collector::OnCrash(CrashHandler handler) {
   state_->crash_desk.Start(handler);
   if (state_->spool_intake == nullptr) return;
@@ -678,6 +691,7 @@ std::map<std::string, int64_t> Collector::Counters() const {
       {"crashes_repeated", c.crashes_repeated},
       {"spool_taken", c.spool_taken},
       {"spool_refused", c.spool_refused},
+      {"spool_set_aside", c.spool_set_aside},
       {"agents_accepted", c.agents_accepted},
       {"agents_rejected", c.agents_rejected},
       {"agents_displaced", c.agents_displaced},

@@ -106,6 +106,9 @@ class Collector {
   // and leave the rest for later. Takes in the spool. To be called once; crashes wait for it, as long as processes do.
   void OnCrash(CrashHandler handler);
 
+  // The daemon is told to end: what is not done in time is not to blame for that.
+  void EndAttempts();
+
   // So many crashes wait, or one for so long, that whoever handles one is to be quick.
   bool HurriesCrashes() const;
 

@@ -29,6 +29,7 @@ struct CollectorCounters {
   std::atomic<int64_t> crashes_repeated{0};
   std::atomic<int64_t> spool_taken{0};
   std::atomic<int64_t> spool_refused{0};
+  std::atomic<int64_t> spool_set_aside{0};
 };
 
 }  // namespace stackd

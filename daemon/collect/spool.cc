@@ -258,6 +258,12 @@ void Spool::SetAside(const std::string& name) const {
   if (renameat(folder_.get(), name.c_str(), folder_.get(), aside.c_str()) != 0) Remove(name);
 }
 
+std::string Spool::MoveTo(const Quarantine& quarantine, const std::string& name) const {
+  std::string kept = quarantine.Keep(folder_.get(), name);
+  if (kept.empty()) Remove(name);
+  return kept;
+}
+
 void Spool::RemoveOldSetAside() const {
   std::vector<std::pair<int64_t, std::string>> kept;
   for (const std::string& other : NamesIn(folder_.get())) {

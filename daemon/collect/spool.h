@@ -15,6 +15,7 @@
 
 #include "daemon/base/fd.h"
 #include "daemon/base/result.h"
+#include "daemon/collect/quarantine.h"
 #include "daemon/ring/record.h"
 #include "stackd/spool.h"
 
@@ -77,6 +78,8 @@ class Spool {
   void Remove(const std::string& name) const;
   // Keeps it for people under a name that Names does not give.
   void SetAside(const std::string& name) const;
+  // Moves it to the quarantine, or removes it if that cannot be. The path of its new place, if it has one.
+  std::string MoveTo(const Quarantine& quarantine, const std::string& name) const;
   // Of those that are kept so, all but the 16 newest.
   void RemoveOldSetAside() const;
 

@@ -84,8 +84,9 @@ SpoolFinding LookAtSpoolFile(const Spool& spool, const std::string& name, Module
   return {Kind::kCrash, ToCapture(std::move(*process), std::move(*crash), modules)};
 }
 
-SpoolIntake::SpoolIntake(const Spool* spool, ModuleCache* modules, CollectorCounters* counters)
-    : spool_(spool), modules_(modules), counters_(counters) {}
+SpoolIntake::SpoolIntake(const Spool* spool, const Quarantine* quarantine, ModuleCache* modules,
+                         CollectorCounters* counters)
+    : spool_(spool), quarantine_(quarantine), modules_(modules), counters_(counters) {}
 
 SpoolIntake::~SpoolIntake() { Stop(); }
 
@@ -151,7 +152,7 @@ bool SpoolIntake::TakeAll() {
   LoopWatch::Turn turn(Loop::kSpool);
   for (const std::string& name : spool_->Names()) {
     turn.Beat();
-    Outcome outcome = Take(name);
+    Outcome outcome = Attempt(name);
     soon |= outcome == Outcome::kLookAgainSoon;
     // Of a full disk it is enough to hear a few times.
     if (outcome == Outcome::kNotStored && ++not_stored == kMaxNotStored) break;
@@ -162,6 +163,41 @@ bool SpoolIntake::TakeAll() {
         {{"count", static_cast<int64_t>(refused_ - kMaxNamed)}});
   }
   return soon;
+}
+
+SpoolIntake::Outcome SpoolIntake::Attempt(const std::string& name) {
+  if (quarantine_ == nullptr || IsHeld(name) || IsEnding()) return Take(name);
+  const int attempts = quarantine_->Attempts(name);
+  if (attempts >= Quarantine::kMaxAttempts) {
+    const std::string kept = spool_->MoveTo(*quarantine_, name);
+    counters_->spool_set_aside++;
+    Log(LogLevel::kWarning, "a file of the spool ended stackd more than once: it is set aside and not tried again",
+        {{"file", name}, {"kept", kept.empty() ? "no" : kept}});
+    return Outcome::kDone;
+  }
+  const bool is_careful = attempts >= Quarantine::kCarefulAttempts;
+  if (is_careful && MonotonicNs() - start_ns_ < Quarantine::kLastAttemptAfterNs) return Outcome::kLookAgainSoon;
+  {
+    std::lock_guard lock(mutex_);
+    attempted_ = name;
+  }
+  quarantine_->Begin(name);
+  const Outcome outcome = Take(name);
+  std::lock_guard lock(mutex_);
+  attempted_.clear();
+  quarantine_->End(name);
+  return outcome;
+}
+
+void SpoolIntake::EndAttempts() {
+  std::lock_guard lock(mutex_);
+  ending_ = true;
+  if (!attempted_.empty()) quarantine_->End(attempted_);
+}
+
+bool SpoolIntake::IsEnding() {
+  std::lock_guard lock(mutex_);
+  return ending_;
 }
 
 SpoolIntake::Outcome SpoolIntake::Take(const std::string& name) {

@@ -9,9 +9,11 @@
 #include <string>
 #include <thread>
 
+#include "daemon/base/clock.h"
 #include "daemon/collect/collector.h"
 #include "daemon/collect/counters.h"
 #include "daemon/collect/module_cache.h"
+#include "daemon/collect/quarantine.h"
 #include "daemon/collect/spool.h"
 
 namespace stackd {
@@ -39,8 +41,8 @@ SpoolFinding LookAtSpoolFile(const Spool& spool, const std::string& name, Module
 // Thread-safe. A file is removed when the handler has released it.
 class SpoolIntake {
  public:
-  // All must outlive it.
-  SpoolIntake(const Spool* spool, ModuleCache* modules, CollectorCounters* counters);
+  // All must outlive it. `quarantine` may be nullptr: then nothing is set aside.
+  SpoolIntake(const Spool* spool, const Quarantine* quarantine, ModuleCache* modules, CollectorCounters* counters);
   ~SpoolIntake();
 
   // A file of a connected process is left alone: what the ring holds goes first, and is more.
@@ -53,6 +55,8 @@ class SpoolIntake {
   void Start(CrashHandler handler);
   // The handler is not called any more.
   void Stop();
+  // The daemon is told to end, and may have no time for the file that is being looked at: that is not the file's fault.
+  void EndAttempts();
 
  private:
   enum class Outcome { kDone, kLookAgainSoon, kNotStored };
@@ -61,11 +65,16 @@ class SpoolIntake {
   // Goes through the folder. True if some file is to be looked at again soon.
   bool TakeAll();
   Outcome Take(const std::string& name);
+  // Take, noted as an attempt; or sets the file aside, if there were too many.
+  Outcome Attempt(const std::string& name);
   void Refuse(const std::string& name, const SpoolFinding& finding);
   void LeaveUnreadable(const std::string& name, const std::string& reason);
   bool IsHeld(const std::string& name);
+  bool IsEnding();
 
   const Spool* const spool_;
+  const Quarantine* const quarantine_;
+  const int64_t start_ns_ = MonotonicNs();
   ModuleCache* const modules_;
   CollectorCounters* const counters_;
   CrashHandler handler_;
@@ -79,6 +88,8 @@ class SpoolIntake {
   std::set<std::string> held_;
   bool asked_ = true;  // to look now
   bool stopping_ = false;
+  bool ending_ = false;
+  std::string attempted_;  // the file that is being looked at; else empty
   std::thread thread_;
 };
 

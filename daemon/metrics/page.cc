@@ -102,7 +102,9 @@ void WriteCrashes(const Counters& counters, Exposition* out) {
   out->Gauge("stackd_crashes_waiting", "Crashes that are stored and wait for their names.",
              Of(counters, "crashes_waiting"));
   CounterBy("outcome", "stackd_spool_files_total", "Crashes that processes left in files, as no daemon took them.",
-            counters, {{"taken", "spool_taken"}, {"refused", "spool_refused"}}, out);
+            counters, {{"taken", "spool_taken"}, {"refused", "spool_refused"}, {"set_aside", "spool_set_aside"}}, out);
+  out->Gauge("stackd_captures_set_aside", "Stored captures that ended stackd more than once and are not tried again.",
+             Of(counters, "captures_set_aside"));
 }
 
 void WriteHangs(const Counters& hangs, Exposition* out) {

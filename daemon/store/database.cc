@@ -5,10 +5,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 
 #include "daemon/base/fd.h"
 #include "daemon/store/schema.h"
@@ -18,8 +22,7 @@ namespace {
 
 constexpr char kMemory[] = ":memory:";
 constexpr int kBusyTimeoutMs = 2000;
-// A disk that corrupts file after file must not be filled with them.
-constexpr int kMaxCorruptFiles = 8;
+constexpr size_t kMaxCorruptFiles = 8;
 
 // Pages of 16 KiB: contents are blobs of 10 KiB to megabytes, and SQLite keeps a large one as a list of pages. The log is
 // written back after 1,000 of them: only then is anything waited for, so a commit costs no fsync (synchronous=NORMAL; a
@@ -56,20 +59,64 @@ Result<void> MakePrivateFile(const std::string& file) {
   return CannotOpen(file, std::string(strerror(errno)) + "; make its folder writable or choose another with --store");
 }
 
-// The log belongs to the file: left behind, it would be applied to the next one.
-Result<void> MoveFilesAside(const std::string& file, std::vector<std::string>* problems) {
-  for (int i = 1; i <= kMaxCorruptFiles; ++i) {
-    const std::string aside = file + ".corrupt-" + std::to_string(i);
-    if (access(aside.c_str(), F_OK) == 0) continue;
-    if (rename(file.c_str(), aside.c_str()) != 0)
-      return CannotOpen(file, std::string("it is corrupt, and ") + strerror(errno));
-    rename((file + "-wal").c_str(), (aside + "-wal").c_str());
-    unlink((file + "-shm").c_str());
-    problems->push_back("the store " + file + " was corrupt and was moved to " + aside);
-    return {};
+// A file that was moved aside, with its log.
+struct CorruptFile {
+  uint64_t number;
+  std::string path;
+  int64_t size_bytes;
+};
+
+// All "FILE.corrupt-N", oldest first.
+std::vector<CorruptFile> CorruptFilesOf(const std::string& file) {
+  const std::filesystem::path path(file);
+  const std::string prefix = path.filename().string() + ".corrupt-";
+  std::vector<CorruptFile> files;
+  std::error_code error;
+  const auto size_of = [](const std::string& name) {
+    struct stat status;
+    return lstat(name.c_str(), &status) == 0 ? static_cast<int64_t>(status.st_size) : 0;
+  };
+  for (std::filesystem::directory_iterator entry(path.has_parent_path() ? path.parent_path() : ".", error), end;
+       !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with(prefix)) continue;
+    uint64_t number = 0;
+    const char* const begin = name.data() + prefix.size();
+    const char* const name_end = name.data() + name.size();
+    const auto [stop, bad] = std::from_chars(begin, name_end, number);
+    if (bad != std::errc() || stop != name_end) continue;
+    const std::string aside = file + name.substr(path.filename().string().size());
+    files.push_back({number, aside, size_of(aside) + size_of(aside + "-wal")});
   }
-  return CannotOpen(file, "it is corrupt, like the " + std::to_string(kMaxCorruptFiles) + " before it (" + file +
-                              ".corrupt-1, …): check the disk and remove them");
+  std::ranges::sort(files, {}, &CorruptFile::number);
+  return files;
+}
+
+// A disk that corrupts file after file must not be filled with them, nor its volume outgrown.
+void RemoveOldCorruptFiles(const std::string& file, int64_t max_bytes, std::vector<std::string>* problems) {
+  const std::vector<CorruptFile> files = CorruptFilesOf(file);
+  int64_t bytes = 0;
+  for (const CorruptFile& corrupt : files) bytes += corrupt.size_bytes;
+  for (size_t i = 0; i + 1 < files.size() && (files.size() - i > kMaxCorruptFiles || bytes > max_bytes); ++i) {
+    unlink(files[i].path.c_str());
+    unlink((files[i].path + "-wal").c_str());
+    bytes -= files[i].size_bytes;
+    problems->push_back("the corrupt store " + files[i].path + " was removed: newer ones need its space; check the disk");
+  }
+}
+
+// The log belongs to the file: left behind, it would be applied to the next one.
+Result<void> MoveFilesAside(const std::string& file, int64_t max_corrupt_bytes, std::vector<std::string>* problems) {
+  const std::vector<CorruptFile> before = CorruptFilesOf(file);
+  const uint64_t number = before.empty() ? 1 : before.back().number + 1;
+  const std::string aside = file + ".corrupt-" + std::to_string(number);
+  if (rename(file.c_str(), aside.c_str()) != 0)
+    return CannotOpen(file, std::string("it is corrupt, and ") + strerror(errno));
+  rename((file + "-wal").c_str(), (aside + "-wal").c_str());
+  unlink((file + "-shm").c_str());
+  problems->push_back("the store " + file + " was corrupt and was moved to " + aside);
+  RemoveOldCorruptFiles(file, max_corrupt_bytes, problems);
+  return {};
 }
 
 // An int that SQLite tells by one row of one column.
@@ -125,7 +172,7 @@ int Database::Prepare(std::string* refusal) {
   return result;
 }
 
-Result<Database> Database::Open(const std::string& file, std::vector<std::string>* problems) {
+Result<Database> Database::Open(const std::string& file, int64_t max_corrupt_bytes, std::vector<std::string>* problems) {
   const bool in_memory = file == kMemory;
   for (int attempt = 0;; ++attempt) {
     if (!in_memory) {
@@ -135,7 +182,7 @@ Result<Database> Database::Open(const std::string& file, std::vector<std::string
     // No mutex: whoever owns the Database has one.
     const int create = in_memory ? SQLITE_OPEN_CREATE : 0;
     int result = sqlite3_open_v2(file.c_str(), &opened, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | create, nullptr);
-    Database database(file, Connection(opened));
+    Database database(file, max_corrupt_bytes, Connection(opened));
     std::string refusal;
     if (result == SQLITE_OK) result = database.Prepare(&refusal);
     if (!refusal.empty()) {
@@ -157,7 +204,7 @@ bool Database::IsGone() const {
 Result<void> Database::MoveAside(std::vector<std::string>* problems) {
   statements_.clear();
   connection_.reset();
-  return MoveFilesAside(file_, problems);
+  return MoveFilesAside(file_, max_corrupt_bytes_, problems);
 }
 
 }  // namespace stackd

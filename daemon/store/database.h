@@ -14,9 +14,10 @@ namespace stackd {
 // Thread safety: one thread at a time.
 class Database {
  public:
-  // Opens `file` or makes it. A corrupt one is moved aside, and one sentence about that appended to `problems`. Fails with
-  // one sentence that says what to change.
-  static Result<Database> Open(const std::string& file, std::vector<std::string>* problems);
+  // Opens `file` or makes it. A corrupt one is moved aside, and one sentence about that appended to `problems`; of all that
+  // were moved so, the newest stays, and as many others as have `max_corrupt_bytes` together. Fails with one sentence that
+  // says what to change.
+  static Result<Database> Open(const std::string& file, int64_t max_corrupt_bytes, std::vector<std::string>* problems);
 
   // `sql` is a literal: it is prepared once, and known by its address.
   Query Run(const char* sql);
@@ -34,12 +35,14 @@ class Database {
   Result<void> MoveAside(std::vector<std::string>* problems);
 
  private:
-  Database(std::string file, Connection connection) : file_(std::move(file)), connection_(std::move(connection)) {}
+  Database(std::string file, int64_t max_corrupt_bytes, Connection connection)
+      : file_(std::move(file)), max_corrupt_bytes_(max_corrupt_bytes), connection_(std::move(connection)) {}
 
   // SQLITE_OK or an error; refusals are sentences in `refusal`.
   int Prepare(std::string* refusal);
 
   std::string file_;
+  int64_t max_corrupt_bytes_;
   Connection connection_;
   std::unordered_map<const char*, Statement> statements_;  // before connection_ in destruction
   uint64_t store_id_ = 0;

@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <mutex>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -19,6 +20,7 @@
 #include "daemon/store/database.h"
 #include "daemon/store/dump_name.h"
 #include "daemon/store/page_token.h"
+#include "daemon/store/retention_clock.h"
 
 namespace stackd {
 namespace {
@@ -164,8 +166,14 @@ class RecentDumps {
 };
 
 // Adds what makes an unfinished dump understandable.
-void MarkUnfinished(bool begun_by_this_daemon, v1::Dump* dump) {
+void MarkUnfinished(bool begun_by_this_daemon, int64_t attempts, v1::Dump* dump) {
   dump->set_state(v1::Dump::PARTIAL);
+  if (!begun_by_this_daemon && attempts >= DumpStore::kMaxAttempts) {
+    dump->add_notes("stackd ended " + std::to_string(attempts) +
+                    " times while it unwound the stacks, so it does not try again: they are stored as they were copied "
+                    "(stackctl resymbolize tries once more)");
+    return;
+  }
   dump->add_notes(begun_by_this_daemon
                       ? "its stacks were copied and stored, but are not unwound yet"
                       : "the daemon ended before the stacks were unwound: they are stored as they were copied");
@@ -207,7 +215,7 @@ struct DumpStore::State {
     int64_t create_seconds = 0;
   };
 
-  explicit State(const DumpStoreOptions& given) : options(given) {}
+  explicit State(const DumpStoreOptions& given) : options(given), retention_clock(given.clocks) {}
 
   // All below: with `mutex` held.
 
@@ -232,12 +240,14 @@ struct DumpStore::State {
   int ReadOldest(bool is_crash, int64_t kept_id, Oldest* oldest);
   // nullptr: the limits are kept.
   // `reason`: the limit that it goes for.
-  const Oldest* ToBeEvicted(const Totals& totals, const Oldest& crash, const Oldest& other,
-                            int64_t Evictions::** reason) const;
+  const Oldest* ToBeEvicted(const Totals& totals, std::optional<int64_t> now_seconds, const Oldest& crash,
+                            const Oldest& other, int64_t Evictions::** reason) const;
   void GiveBackFreePages();
 
   // Read body: the names of the dumps that are kept of the group.
   int AddDumps(v1::CrashGroup* group);
+
+  void EndAttempt(const std::string& name);
 
   const DumpStoreOptions options;
   std::mutex mutex;
@@ -247,11 +257,14 @@ struct DumpStore::State {
   std::vector<std::string> problems;
   std::string refusal;  // of the last Put; empty if it was taken
   Totals totals;
+  std::set<std::string> attempted;  // names of dumps whose attempt has not ended
+  bool is_ending = false;
   RecentDumps recent;
+  RetentionClock retention_clock;
 };
 
 Result<void> DumpStore::State::Reopen() {
-  auto opened = Database::Open(options.file, &problems);
+  auto opened = Database::Open(options.file, options.max_bytes, &problems);
   if (!opened) return std::unexpected(opened.error());
   database.emplace(std::move(*opened));
   return Read([this] {
@@ -450,12 +463,12 @@ int DumpStore::State::ReadOldest(bool is_crash, int64_t kept_id, Oldest* oldest)
   return SQLITE_DONE;
 }
 
-const DumpStore::State::Oldest* DumpStore::State::ToBeEvicted(const Totals& after, const Oldest& crash, const Oldest& other,
+const DumpStore::State::Oldest* DumpStore::State::ToBeEvicted(const Totals& after, std::optional<int64_t> now_seconds,
+                                                              const Oldest& crash, const Oldest& other,
                                                               int64_t Evictions::** reason) const {
-  const int64_t oldest_seconds = WallNs() / kNsPerSecond - options.max_age_seconds;
   *reason = &Evictions::age;
   for (const Oldest* oldest : {&other, &crash}) {
-    if (oldest->id != 0 && oldest->create_seconds < oldest_seconds) return oldest;
+    if (oldest->id != 0 && now_seconds && oldest->create_seconds < *now_seconds - options.max_age_seconds) return oldest;
   }
   const bool too_many = after.dumps() > options.max_dumps, too_large = after.bytes() > options.max_bytes;
   if (!too_many && !too_large) return nullptr;
@@ -469,13 +482,15 @@ const DumpStore::State::Oldest* DumpStore::State::ToBeEvicted(const Totals& afte
 }
 
 int DumpStore::State::Evict(int64_t kept_id, Totals* after) {
+  std::optional<int64_t> now_seconds;
+  if (const int result = retention_clock.Look(&*database, kept_id, &now_seconds); result != SQLITE_DONE) return result;
   for (int i = 0; i < kMaxEvictionsPerWrite; ++i) {
     Oldest crash, other;
     int result = ReadOldest(true, kept_id, &crash);
     if (result == SQLITE_DONE) result = ReadOldest(false, kept_id, &other);
     if (result != SQLITE_DONE) return result;
     int64_t Evictions::* reason = nullptr;
-    const Oldest* oldest = ToBeEvicted(*after, crash, other, &reason);
+    const Oldest* oldest = ToBeEvicted(*after, now_seconds, crash, other, &reason);
     if (oldest == nullptr) return SQLITE_DONE;
     result = DeleteRow(oldest->id, oldest->bytes, oldest == &crash, after);
     if (result != SQLITE_DONE) return result;
@@ -507,6 +522,16 @@ int DumpStore::State::AddDumps(v1::CrashGroup* group) {
   int result;
   while ((result = names.Step()) == SQLITE_ROW) group->add_dumps(names.Bytes(0));
   return result;
+}
+
+void DumpStore::State::EndAttempt(const std::string& name) {
+  attempted.erase(name);
+  // What cannot be written now counts as an attempt: the dump is tried once less.
+  (void)Write([&](Totals*) {
+    return database->Run("UPDATE dumps SET attempts = attempts - 1 WHERE name = ? AND NOT finished AND attempts > 0")
+        .BindText(1, name)
+        .Step();
+  });
 }
 
 void DumpStore::State::GiveBackFreePages() {
@@ -559,6 +584,7 @@ Result<void> DumpStore::PutFinished(PackedDump packed, bool only_if_there) {
   // Only what an operator has to do something about.
   state_->refusal = !put && put.error().code == Code::kUnavailable ? put.error().message : "";
   if (!put) return put;
+  state_->attempted.erase(packed.dump->name());
   state_->GiveBackFreePages();
   state_->recent.Add(packed.dump, packed.content_bytes);
   return put;
@@ -575,18 +601,21 @@ Result<void> DumpStore::Put(const v1::Dump& dump) {
 Result<v1::Dump> DumpStore::Get(const std::string& name) const {
   if (auto named = CheckDumpName(name); !named) return std::unexpected(named.error());
   bool found = false, finished = false, begun_by_this_daemon = false;
+  int64_t attempts = 0;
   std::string header, data;
   {
     const Access access(&state_->mutex);
     auto read = state_->Read([&] {
       auto query = state_->database->Run(
-          "SELECT dumps.id, finished, header, data FROM dumps LEFT JOIN contents ON contents.id = dumps.id WHERE name = ?");
+          "SELECT dumps.id, finished, header, data, attempts FROM dumps LEFT JOIN contents ON contents.id = dumps.id"
+          " WHERE name = ?");
       const int result = query.BindText(1, name).Step();
       found = result == SQLITE_ROW;
       if (found) {
         begun_by_this_daemon = query.Integer(0) > state_->last_id_at_open;
         finished = query.Integer(1) != 0;
         (finished ? data : header) = query.Bytes(finished ? 3 : 2);
+        attempts = query.Integer(4);
       }
       return result;
     });
@@ -599,7 +628,7 @@ Result<v1::Dump> DumpStore::Get(const std::string& name) const {
     return ParseDump(name, *bytes);
   }
   auto dump = ParseDump(name, header);
-  if (dump) MarkUnfinished(begun_by_this_daemon, &*dump);
+  if (dump) MarkUnfinished(begun_by_this_daemon, attempts, &*dump);
   return dump;
 }
 
@@ -667,13 +696,46 @@ Result<std::string> DumpStore::Newest() const {
   return name;
 }
 
-std::vector<std::string> DumpStore::Unfinished() const {
+std::vector<std::string> DumpStore::Unfinished() const { return LeftByOthers(0, kCarefulAttempts - 1); }
+
+std::vector<std::string> DumpStore::UnfinishedAndSuspect() const {
+  return LeftByOthers(kCarefulAttempts, kMaxAttempts - 1);
+}
+
+std::vector<std::string> DumpStore::SetAside() const {
+  return LeftByOthers(kMaxAttempts, std::numeric_limits<int64_t>::max());
+}
+
+Result<void> DumpStore::NoteAttempt(const std::string& name) {
+  const Access access(&state_->mutex);
+  if (state_->is_ending) return {};
+  state_->attempted.insert(name);
+  return state_->Write([&](Totals*) {
+    return state_->database->Run("UPDATE dumps SET attempts = attempts + 1 WHERE name = ? AND NOT finished")
+        .BindText(1, name)
+        .Step();
+  });
+}
+
+void DumpStore::EndAttempt(const std::string& name) {
+  const Access access(&state_->mutex);
+  state_->EndAttempt(name);
+}
+
+void DumpStore::EndAttempts() {
+  const Access access(&state_->mutex);
+  state_->is_ending = true;
+  while (!state_->attempted.empty()) state_->EndAttempt(std::string(*state_->attempted.begin()));
+}
+
+std::vector<std::string> DumpStore::LeftByOthers(int64_t min_attempts, int64_t max_attempts) const {
   std::vector<std::string> names;
   const Access access(&state_->mutex);
   // A store that cannot be read says so elsewhere, at the next dump.
   (void)state_->Read([&] {
-    auto query = state_->database->Run("SELECT name FROM dumps WHERE NOT finished AND id <= ? ORDER BY id");
-    query.Bind(1, state_->last_id_at_open);
+    auto query = state_->database->Run(
+        "SELECT name FROM dumps WHERE NOT finished AND id <= ? AND attempts BETWEEN ? AND ? ORDER BY id");
+    query.Bind(1, state_->last_id_at_open).Bind(2, min_attempts).Bind(3, max_attempts);
     int result;
     while ((result = query.Step()) == SQLITE_ROW) names.push_back(query.Bytes(0));
     return result;
@@ -703,9 +765,9 @@ Result<DumpPage> DumpStore::List(const DumpQuery& query) const {
       before_id = *position;
     }
     auto rows = state_->database->Run(
-        parent.empty() ? "SELECT id, finished, name, header FROM dumps WHERE id < ? AND instr(display_name, ?)"
+        parent.empty() ? "SELECT id, finished, name, header, attempts FROM dumps WHERE id < ? AND instr(display_name, ?)"
                          " AND ?3 IN (0, trigger) ORDER BY id DESC"
-                       : "SELECT id, finished, name, header FROM dumps WHERE id < ? AND instr(display_name, ?)"
+                       : "SELECT id, finished, name, header, attempts FROM dumps WHERE id < ? AND instr(display_name, ?)"
                          " AND ?3 IN (0, trigger) AND process = ? ORDER BY id DESC");
     rows.Bind(1, before_id).BindText(2, query.filter).Bind(3, query.trigger);
     if (!parent.empty()) rows.BindText(4, parent);
@@ -728,7 +790,7 @@ Result<DumpPage> DumpStore::List(const DumpQuery& query) const {
         dump->set_name(rows.Bytes(2));
         dump->add_notes("it is damaged in the store");
       } else if (rows.Integer(1) == 0) {
-        MarkUnfinished(last_id > state_->last_id_at_open, &*dump);
+        MarkUnfinished(last_id > state_->last_id_at_open, rows.Integer(4), &*dump);
       }
       page.dumps.push_back(std::move(*dump));
     }

@@ -11,10 +11,16 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/clock.h"
 #include "daemon/base/result.h"
 #include "stackd/v1/stackd.pb.h"
 
 namespace stackd {
+
+struct RetentionClocks {
+  int64_t (*wall_ns)() = WallNs;
+  int64_t (*boot_ns)() = [] { return ClockNs(CLOCK_BOOTTIME); };  // goes on while the machine sleeps
+};
 
 struct DumpStoreOptions {
   std::string file;                 // ":memory:": kept until the daemon ends
@@ -22,6 +28,7 @@ struct DumpStoreOptions {
   int64_t max_dumps = 10'000;
   int64_t max_age_seconds = 30ll * 86400;
   int64_t crashes_per_group = 5;  // so many of the first and so many of the last keep their dumps; at least 1
+  RetentionClocks clocks = {};    // by which dumps are too old
 };
 
 struct DumpPage {
@@ -99,8 +106,20 @@ class DumpStore {
   // The name of the newest dump, of finished ones if there are any; kNotFound if there is none.
   Result<std::string> Newest() const;
   Result<DumpPage> List(const DumpQuery& query) const;
-  // Names of the dumps that daemons before this one left unfinished.
+  // Names of the dumps that daemons before this one left unfinished: those with fewer attempts than kCarefulAttempts, and
+  // those with so many, which may have ended the daemon. The latter get one more, when it has run for a while.
+  static constexpr int64_t kCarefulAttempts = 2;
   std::vector<std::string> Unfinished() const;
+  std::vector<std::string> UnfinishedAndSuspect() const;
+  // An attempt to finish a dump begins: noted on disk until the dump is finished or the attempt has ended without that,
+  // since it may end the daemon.
+  Result<void> NoteAttempt(const std::string& name);
+  void EndAttempt(const std::string& name);
+  // Ends all, and notes no more: the daemon is told to end, and may have no time for them.
+  void EndAttempts();
+  // Names of the unfinished dumps that kMaxAttempts attempts did not finish: they are not tried again by themselves.
+  static constexpr int64_t kMaxAttempts = 3;
+  std::vector<std::string> SetAside() const;
   Result<void> Delete(const std::string& name);
 
   Result<GroupPage> ListGroups(const GroupQuery& query) const;
@@ -122,6 +141,7 @@ class DumpStore {
   struct State;
   explicit DumpStore(std::unique_ptr<State> state);
   Result<void> PutFinished(PackedDump packed, bool only_if_there);
+  std::vector<std::string> LeftByOthers(int64_t min_attempts, int64_t max_attempts) const;
   std::unique_ptr<State> state_;
 };
 

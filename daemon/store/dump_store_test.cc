@@ -353,6 +353,155 @@ TEST_F(DumpStoreTest, EvictsWhatIsTooOld) {
   EXPECT_EQ(NamesOf(*store->List({})), std::vector{MakeDump(2).name()});
 }
 
+// --- Clocks that jump ---
+
+constexpr int64_t kHour = 3600, kDay = 24 * kHour, kMonth = 30 * kDay;
+int64_t g_wall_s = 0, g_boot_s = 0;
+
+void Pass(int64_t seconds) {
+  g_wall_s += seconds;
+  g_boot_s += seconds;
+}
+
+class ClockJumps : public DumpStoreTest {
+ protected:
+  ClockJumps() {
+    g_wall_s = 1'800'000'000;
+    g_boot_s = 1000;
+  }
+
+  std::unique_ptr<DumpStore> Start() {
+    return Open(
+        {.max_age_seconds = kMonth,
+         .clocks = {.wall_ns = [] { return g_wall_s * kNsPerSecond; }, .boot_ns = [] { return g_boot_s * kNsPerSecond; }}});
+  }
+  static void PutNow(DumpStore* store, int number) {
+    v1::Dump dump = MakeDump(number);
+    dump.mutable_create_time()->set_seconds(g_wall_s);
+    Put(store, dump);
+  }
+};
+
+TEST_F(ClockJumps, WhatGrowsOldIsEvicted) {
+  auto store = Start();
+  PutNow(store.get(), 1);
+  Pass(kMonth + kDay);
+  PutNow(store.get(), 2);
+  EXPECT_EQ(store->evictions().age, 1);
+}
+
+TEST_F(ClockJumps, AJumpWhileItRunsEvictsNothing) {
+  auto store = Start();
+  PutNow(store.get(), 1);
+  g_wall_s += 10 * 365 * kDay;
+  PutNow(store.get(), 2);
+  Pass(kHour);
+  PutNow(store.get(), 3);
+  g_wall_s -= 10 * 365 * kDay;
+  PutNow(store.get(), 4);
+  Pass(2 * kDay);
+  PutNow(store.get(), 5);
+  EXPECT_EQ(store->evictions().age, 0);
+  EXPECT_EQ(store->dump_count(), 5);
+}
+
+TEST_F(ClockJumps, AWrongClockAtTheStartEvictsNothing) {
+  PutNow(Start().get(), 1);
+  g_wall_s += 60 * kDay;
+  g_boot_s = 10;
+  {
+    auto store = Start();
+    PutNow(store.get(), 2);
+    Pass(kHour);
+    PutNow(store.get(), 3);
+    EXPECT_EQ(store->evictions().age, 0);
+  }
+  // Started again, it remembers.
+  Pass(60);
+  auto store = Start();
+  PutNow(store.get(), 4);
+  EXPECT_EQ(store->evictions().age, 0);
+  EXPECT_EQ(store->dump_count(), 4);
+}
+
+TEST_F(ClockJumps, AClockThatGoesOnEvenlyForADayIsBelieved) {
+  auto store = Start();
+  PutNow(store.get(), 1);
+  g_wall_s += 60 * kDay;
+  PutNow(store.get(), 2);
+  Pass(kDay - kHour);
+  PutNow(store.get(), 3);
+  EXPECT_EQ(store->evictions().age, 0);
+  Pass(2 * kHour);
+  PutNow(store.get(), 4);
+  EXPECT_EQ(store->evictions().age, 1);
+}
+
+TEST_F(ClockJumps, AnEarlierVersionsFileTellsByItsNewestDumpWhenItWasWritten) {
+  PutNow(Start().get(), 1);
+  sqlite3* connection = nullptr;
+  ASSERT_EQ(sqlite3_open(file_.c_str(), &connection), SQLITE_OK);
+  ASSERT_EQ(
+      sqlite3_exec(connection, "DROP TABLE retention_clock; ALTER TABLE dumps DROP COLUMN attempts; PRAGMA user_version=2",
+                   nullptr, nullptr, nullptr),
+      SQLITE_OK);
+  sqlite3_close(connection);
+  g_wall_s += 60 * kDay;
+  auto store = Start();
+  ASSERT_NE(store, nullptr);
+  PutNow(store.get(), 2);
+  EXPECT_EQ(store->evictions().age, 0);
+}
+
+// --- Attempts ---
+
+TEST_F(DumpStoreTest, SetsAsideWhatEndedTheDaemonTwice) {
+  const v1::Dump dump = MakeDump(1);
+  ASSERT_TRUE(Open()->PutRaw(dump, "raw"));
+  for (int attempts = 0; attempts < DumpStore::kMaxAttempts; ++attempts) {
+    const bool is_suspect = attempts >= DumpStore::kCarefulAttempts;
+    EXPECT_EQ(Open()->Unfinished().size(), is_suspect ? 0u : 1u);
+    EXPECT_EQ(Open()->UnfinishedAndSuspect().size(), is_suspect ? 1u : 0u);
+    EXPECT_TRUE(Open()->SetAside().empty());
+    const pid_t child = fork();
+    if (child == 0) {
+      (void)Open()->NoteAttempt(dump.name());
+      kill(getpid(), SIGKILL);
+    }
+    waitpid(child, nullptr, 0);
+  }
+  auto store = Open();
+  EXPECT_TRUE(store->Unfinished().empty() && store->UnfinishedAndSuspect().empty());
+  EXPECT_EQ(store->SetAside(), std::vector{dump.name()});
+  const auto text = store->Get(dump.name())->notes();
+  EXPECT_NE(text[text.size() - 1].find("does not try again"), std::string::npos) << text[text.size() - 1];
+  EXPECT_EQ(*store->GetRaw(dump.name()), "raw") << "it is kept";
+  // Once it is finished, it is a dump like others.
+  Put(store.get(), dump);
+  EXPECT_TRUE(Open()->SetAside().empty());
+}
+
+TEST_F(DumpStoreTest, CountsNoAttemptThatEnded) {
+  ASSERT_TRUE(Open()->PutRaw(MakeDump(1), "raw"));
+  for (int i = 0; i < 5; ++i) {
+    auto store = Open();
+    ASSERT_TRUE(store->NoteAttempt(MakeDump(1).name()));
+    if (i % 2 == 0) store->EndAttempt(MakeDump(1).name());
+    if (i % 2 == 1) store->EndAttempts();
+  }
+  EXPECT_EQ(Open()->Unfinished(), std::vector{MakeDump(1).name()});
+}
+
+TEST_F(DumpStoreTest, NotesNoAttemptOnceItIsToldToEnd) {
+  ASSERT_TRUE(Open()->PutRaw(MakeDump(1), "raw"));
+  for (int i = 0; i < 3; ++i) {
+    auto store = Open();
+    store->EndAttempts();
+    ASSERT_TRUE(store->NoteAttempt(MakeDump(1).name()));
+  }
+  EXPECT_EQ(Open()->Unfinished(), std::vector{MakeDump(1).name()});
+}
+
 TEST_F(DumpStoreTest, ShrinksInSmallStepsWhenItsLimitsBecomeSmaller) {
   {
     auto store = Open();
@@ -414,6 +563,35 @@ TEST_F(DumpStoreTest, MovesEachCorruptFileToANameOfItsOwn) {
     Open();
     EXPECT_EQ(access((file_ + ".corrupt-" + std::to_string(i)).c_str(), F_OK), 0);
   }
+}
+
+TEST_F(DumpStoreTest, KeepsOfCorruptFilesOnlySoManyBytesAndTheNewest) {
+  const std::string content(40'000, 'x');
+  for (int i = 1; i <= 4; ++i) {
+    WriteFile(file_, content);
+    auto store = Open({.max_bytes = 100'000});
+    ASSERT_NE(store, nullptr);
+    if (i == 3) {
+      EXPECT_NE(store->Problems().back().find(file_ + ".corrupt-1 was removed"), std::string::npos);
+    }
+  }
+  for (const auto& [number, is_there] : {std::pair(1, false), {2, false}, {3, true}, {4, true}}) {
+    EXPECT_EQ(access((file_ + ".corrupt-" + std::to_string(number)).c_str(), F_OK) == 0, is_there) << number;
+  }
+  WriteFile(file_, content);
+  Open({.max_bytes = 1000});
+  EXPECT_NE(access((file_ + ".corrupt-4").c_str(), F_OK), 0);
+  EXPECT_EQ(access((file_ + ".corrupt-5").c_str(), F_OK), 0) << "the newest stays, however large";
+}
+
+TEST_F(DumpStoreTest, NeverRefusesToStartForCorruptFiles) {
+  for (int i = 1; i <= 12; ++i) {
+    WriteFile(file_, "xxxxxxxxxxxxxxxxxxxx");
+    ASSERT_NE(Open(), nullptr) << i;
+  }
+  int there = 0;
+  for (int i = 1; i <= 12; ++i) there += access((file_ + ".corrupt-" + std::to_string(i)).c_str(), F_OK) == 0;
+  EXPECT_EQ(there, 8);
 }
 
 TEST_F(DumpStoreTest, MovesACutFileAside) {

@@ -48,8 +48,17 @@ constexpr char kToVersion2[] =
     "PRAGMA user_version=2;";
 static_assert(v1::Dump::REQUEST == 1 && v1::Dump::CRASH == 3);
 
+// `attempts`: how often a daemon began to unwind and name the dump and did not come to an end.
+constexpr char kToVersion3[] =
+    "ALTER TABLE dumps ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0;"
+    "CREATE TABLE retention_clock("
+    "  id INTEGER PRIMARY KEY,"
+    "  seen_seconds INTEGER NOT NULL,"
+    "  trusted_from_seconds INTEGER NOT NULL);"
+    "PRAGMA user_version=3;";
+
 // From each version to the next. A new file takes the same way as an old one, so both end with the same tables.
-constexpr const char* kSteps[] = {kToVersion1, kToVersion2};
+constexpr const char* kSteps[] = {kToVersion1, kToVersion2, kToVersion3};
 static_assert(std::size(kSteps) == kSchemaVersion);
 
 // trigger_of(header)

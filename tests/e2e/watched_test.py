@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import unittest
 import urllib.error
 import urllib.request
 
@@ -59,7 +58,7 @@ class WatchedTest(Served):
         victim = self.start_victim("cpp_calls")
         daemon.await_process(victim.pid)
         self.assertEqual(0, self.age_s("symbol_names"))
-        daemon.ctl("dump", victim.pid)
+        daemon.ctl("dump", victim.pid, "--timeout", "1s")
         return daemon, victim
 
     def live(self):
@@ -75,7 +74,7 @@ class WatchedTest(Served):
         first = eventually("the loop ages", lambda: self.age_s("symbol_names"))
         eventually("it ages on", lambda: self.age_s("symbol_names") > first + 1)
         self.assertEqual((200, "ok\n"), self.live(), "a few seconds are no reason to end the daemon")
-        self.assertIn(daemon.ctl("dump", victim.pid).code, (0, 5), "dumps are made, without names")
+        self.assertIn(daemon.ctl("dump", victim.pid, "--timeout", "1s").code, (0, 5), "dumps are made, without names")
         self.assertEqual(0, self.age_s("agents"))
 
     @pytest.mark.thorough
