@@ -12,6 +12,7 @@ import pathlib
 import re
 import signal
 import sys
+import threading
 
 import pytest
 
@@ -62,7 +63,8 @@ def pytest_collection_modifyitems(config, items):
         item.add_marker(pytest.mark.timeout(getattr(item.cls, "limit_s", CASE_LIMIT_S)))
         if case_name(item.nodeid) in quick.CASES:
             item.add_marker(pytest.mark.quick)
-    durations = known_durations()
+    # As the whole run began with them: another run beside this one writes them, and all workers must have one order.
+    durations = json.loads(config.workerinput["durations"]) if is_worker(config) else known_durations()
     items.sort(key=lambda item: -durations.get(case_name(item.nodeid), 10.0))
 
 
@@ -70,6 +72,9 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_sessionstart(session):
+    # execnet 1.9 runs a worker in another thread if the main one is not back yet from what it was first asked.
+    if threading.current_thread() is not threading.main_thread():
+        return
     # Under nohup the signal is ignored, and so by all that is started here: not what programs expect.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if is_worker(session.config):
@@ -143,6 +148,12 @@ class Results:
 def pytest_configure(config):
     if not is_worker(config):
         config.pluginmanager.register(Results(), "stackd-results")
+        config.durations = json.dumps(known_durations())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    node.workerinput["durations"] = node.config.durations
 
 
 def pytest_terminal_summary(terminalreporter, exitstatus, config):
