@@ -90,7 +90,7 @@ class QuarantineTest(Served):
             if number < 3:
                 daemon = self.serve("--debug-dir", str(folder), **slow)
         daemon = self.serve()
-        self.assertEqual(1, self.scrape().get("stackd_captures_set_aside"))
+        self.expect("it is set aside", lambda metrics: metrics.get("stackd_captures_set_aside") == 1)
         self.assertIn("ended stackd more than once", daemon.log())
         dump, = self.crashes(daemon)
         self.assertEqual("PARTIAL", dump["state"])
