@@ -514,7 +514,7 @@ TEST_F(CrashGroupsTest, AreAddedToAFileOfVersion1) {
     Store(store.get(), MakeCrash(3));
     EXPECT_EQ(store->GetGroup("")->crash_count(), 1);
   }
-  EXPECT_EQ(UserVersion(file_), 2);
+  EXPECT_EQ(UserVersion(file_), 3);
   EXPECT_EQ(Open()->dump_count(), 3);
 }
 

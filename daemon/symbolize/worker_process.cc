@@ -233,7 +233,9 @@ WorkerEnd WorkerProcess::Ask(const WorkerRequest& request, const OnAnswer& on_an
       if (poll(&closed, 1, 0) != 0 || !Send(request)) Reap(WorkerEnd::kCrashed);
     }
     if (pid_ < 0 && (!Start() || !Send(request))) {
-      if (pid_ > 0) Reap(WorkerEnd::kCrashed);
+      // One that could not give up its rights may have ended before the request came.
+      const std::optional<WorkerEnd> cause = pid_ > 0 ? Reap(WorkerEnd::kCrashed) : std::nullopt;
+      if (cause == WorkerEnd::kUnconfined) return *cause;
       std::lock_guard lock(mutex_);
       return cancelled_ ? WorkerEnd::kCancelled : WorkerEnd::kNotStarted;
     }
