@@ -54,10 +54,9 @@ static const struct stackd_crash_link* _Atomic current_link;
 static const struct stackd_own_fd* _Atomic current_spool;
 static uint32_t link_users;
 
-static uint32_t helper_has_tried; /* futex words */
-static uint32_t helper_is_wanted;
-static uint32_t has_met_fault; /* that the program's handler was called for */
-static uint32_t has_asked;     /* for its modules to be loaded */
+static uint32_t helper_has_tried; /* a futex word */
+static uint32_t has_met_fault;    /* that the program's handler was called for */
+static uint32_t has_asked;        /* for its modules to be loaded */
 
 static uint32_t winner; /* tid */
 static uint32_t phase;  /* enum phase; a futex word */
@@ -98,7 +97,6 @@ void stackd_crash_reset_after_fork(void) {
   atomic_store(&current_spool, NULL);
   __atomic_store_n(&link_users, 0, __ATOMIC_SEQ_CST);
   __atomic_store_n(&helper_has_tried, 0, __ATOMIC_SEQ_CST);
-  __atomic_store_n(&helper_is_wanted, 0, __ATOMIC_SEQ_CST);
   __atomic_store_n(&has_met_fault, 0, __ATOMIC_SEQ_CST);
   __atomic_store_n(&has_asked, 0, __ATOMIC_SEQ_CST);
   __atomic_store_n(&winner, 0, __ATOMIC_SEQ_CST);
@@ -131,11 +129,7 @@ STACKD_HANDLER static void wait_for_word(uint32_t* word, uint32_t value, uint64_
   }
 }
 
-void stackd_crash_helper_has_tried(void) { set_word(&helper_has_tried, 1); }
-
-void stackd_crash_pause_helper(uint64_t duration_ns) {
-  wait_for_word(&helper_is_wanted, 1, stackd_clock_ns(CLOCK_MONOTONIC) + duration_ns);
-}
+STACKD_HANDLER void stackd_crash_helper_has_tried(void) { set_word(&helper_has_tried, 1); }
 
 /* Everything blocked but `open`, which are faults of the handler's own: blocked, they would kill it. */
 STACKD_HANDLER static void block_all_but(uint64_t open) {
@@ -199,7 +193,7 @@ STACKD_HANDLER static bool hold(const struct stackd_crash_link* link, uint64_t b
 STACKD_HANDLER static void wait_for_helper(uint64_t duration_ns) {
   if (__atomic_load_n(&helper_has_tried, __ATOMIC_SEQ_CST) != 0) return;
   uint64_t end_ns = stackd_clock_ns(CLOCK_MONOTONIC) + duration_ns;
-  set_word(&helper_is_wanted, 1);
+  stackd_crash_start_helper();
   wait_for_word(&helper_has_tried, 1, end_ns);
 }
 
@@ -513,6 +507,14 @@ STACKD_HANDLER static void have_modules_loaded(const struct stackd_crash_link* l
     struct timespec timeout = timespec_of(left_ns < LOOK_NS ? left_ns : LOOK_NS);
     stackd_futex_wait(known, 0, &timeout, 0);
   }
+}
+
+void stackd_crash_make_known(uint64_t duration_ns) {
+  wait_for_helper(duration_ns);
+  __atomic_fetch_add(&link_users, 1, __ATOMIC_SEQ_CST);
+  const struct stackd_crash_link* link = atomic_load(&current_link);
+  if (link != NULL) have_modules_loaded(link);
+  __atomic_fetch_sub(&link_users, 1, __ATOMIC_SEQ_CST);
 }
 
 /* Remembers the fault, on our own stack: the program's may be small. */

@@ -47,6 +47,9 @@ bool stackd_crash_is_using_link(void);
  * one itself. `spool` and its fd must stay valid as a link must. Helper thread only. */
 void stackd_crash_set_spool(const struct stackd_own_fd* spool);
 
+/* Has the helper started, if it may be (helper/life.c). SIGNAL-SAFE. */
+void stackd_crash_start_helper(void) STACKD_HANDLER;
+
 /* Once the helper has found a daemon, or that there is none: a thread that crashes before waits for that, since most
  * programs that crash at their start do so sooner than the helper can register them. Helper thread, or whoever failed to
  * start it. */
@@ -55,8 +58,9 @@ void stackd_crash_helper_has_tried(void);
 /* Until then, at most. Not for handlers: a thread that wants something of the daemon. */
 void stackd_crash_await_helper(uint64_t duration_ns);
 
-/* The helper's rest before it tries, cut short by a crash. */
-void stackd_crash_pause_helper(uint64_t duration_ns);
+/* Waits, so long at most, until a daemon that is there has this process and knows what is mapped in it. Not for handlers.
+ */
+void stackd_crash_make_known(uint64_t duration_ns);
 
 /* In the child of a fork. */
 void stackd_crash_reset_after_fork(void);

@@ -1,8 +1,8 @@
 #include "agent/dump/command.h"
 
-#include <poll.h>
 #include <stddef.h>
-#include <time.h>
+
+#include "agent/sys/kernel.h"
 
 #define MS 1000000ull
 /* What nobody waits for any more ends soon, so that the agent is there for the next daemon. */
@@ -24,13 +24,16 @@ static bool daemon_is_gone(struct stackd_job* job, uint64_t now_ns) {
   if (now_ns < job->look_for_daemon_ns) return false;
   job->look_for_daemon_ns = now_ns + LOOK_FOR_DAEMON_NS;
   struct pollfd socket = {job->socket_fd, POLLRDHUP, 0};
-  job->abandoned = poll(&socket, 1, 0) > 0;
+  const struct timespec no_time = {0, 0};
+  job->abandoned = stackd_ppoll(&socket, 1, &no_time) > 0;
   return job->abandoned;
 }
 
+static bool is_to_hurry(const struct stackd_job* job) { return __atomic_load_n(job->is_to_hurry, __ATOMIC_RELAXED) != 0; }
+
 bool stackd_job_is_over(struct stackd_job* job) {
   uint64_t now_ns = stackd_monotonic_ns();
-  if (now_ns >= job->deadline_ns || daemon_is_gone(job, now_ns) || is_cancelled(job)) job->over = true;
+  if (is_to_hurry(job) || now_ns >= job->deadline_ns || daemon_is_gone(job, now_ns) || is_cancelled(job)) job->over = true;
   return job->over;
 }
 
@@ -45,8 +48,7 @@ void* stackd_job_begin_record(struct stackd_job* job, struct stackd_ring_writer*
     stackd_job_is_over(job); /* looks whether the daemon is there */
     if (stackd_job_is_forgotten(job)) return NULL;
     stackd_ring_doorbell(job->ring);
-    struct timespec pause = {0, MS};
-    nanosleep(&pause, NULL);
+    stackd_pause_ns(MS);
   }
   return record;
 }

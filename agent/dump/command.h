@@ -13,8 +13,9 @@ struct stackd_job {
   uint32_t seq;
   int socket_fd; /* of the daemon: when that is gone, so is whoever waits */
   uint64_t deadline_ns;
-  bool over;      /* deadline passed, cancelled, or daemon gone */
-  bool abandoned; /* daemon gone: nobody takes what is written */
+  const uint32_t* is_to_hurry; /* not 0: the helper is to end, and cannot wait for answers */
+  bool over;                   /* deadline passed, cancelled, daemon gone, or the helper is to hurry */
+  bool abandoned;              /* daemon gone: what is written is not read */
   uint64_t look_for_daemon_ns;
 };
 

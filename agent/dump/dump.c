@@ -3,9 +3,6 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "agent/capture/capture.h"
 #include "agent/capture/context.h"
@@ -16,6 +13,7 @@
 #include "agent/runtimes/runtimes.h"
 #include "agent/signals/dump_signal.h"
 #include "agent/signals/exec_gate.h"
+#include "agent/sys/kernel.h"
 #include "agent/sys/private_fd.h"
 
 #define MS 1000000ull
@@ -139,8 +137,7 @@ static bool make_room(const struct run* run) {
 static void wait_for_room(struct run* run) {
   uint64_t pause_ns = QUIET_NS / 32;
   while (!make_room(run) && !stackd_job_is_over(run->job)) {
-    struct timespec pause = {0, (long)pause_ns};
-    nanosleep(&pause, NULL);
+    stackd_pause_ns(pause_ns);
     if (pause_ns < QUIET_NS) pause_ns *= 2;
   }
 }
@@ -211,8 +208,7 @@ static bool may_ask(struct run* run, struct stackd_thread_entry* entry, bool las
 static int send_signal(struct run* run, uint32_t tid, uint32_t index) {
   while (!stackd_exec_gate_enter()) {
     if (stackd_job_is_over(run->job)) return -ESRCH;
-    struct timespec pause = {0, MS};
-    nanosleep(&pause, NULL);
+    stackd_pause_ns(MS);
   }
   int error = stackd_send_dump_signal(run->options->dump_signal, run->pid, tid, index, run->job->seq);
   stackd_exec_gate_leave();
@@ -504,14 +500,9 @@ static void write_statuses(struct run* run) {
 
 static void remember_answered(const struct run* run) {
   if (run->count > answered_capacity) {
-    if (answered != NULL) munmap(answered, answered_capacity * sizeof(*answered));
-    answered_capacity = run->table->capacity;
-    answered =
-        mmap(NULL, answered_capacity * sizeof(*answered), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (answered == MAP_FAILED) {
-      answered = NULL;
-      answered_capacity = 0;
-    }
+    if (answered != NULL) stackd_unmap(answered, answered_capacity * sizeof(*answered));
+    answered = stackd_map_private(run->table->capacity * sizeof(*answered));
+    answered_capacity = answered != NULL ? run->table->capacity : 0;
   }
   answered_count = 0;
   blocker_count = 0;

@@ -83,8 +83,7 @@ void stackd_pass_on(int signal_number, siginfo_t* info, void* context, const str
 
 STACKD_DEFINE_FRAME_ENTER(stackd_enter_passed, stackd_pass_on);
 
-/* Somebody else sent it: what would have happened without us happens. */
-__attribute__((noinline)) STACKD_HANDLER static void leave_to_program(int signal_number, siginfo_t* info, void* context) {
+__attribute__((noinline)) void stackd_leave_to_program(int signal_number, siginfo_t* info, void* context) {
   struct stackd_handler_call call = {stackd_chain_deliver(signal_number), NULL};
   if (call.action.handler == STACKD_ACTION_IGNORE) return;
   if (call.action.handler == STACKD_ACTION_DEFAULT) {
@@ -102,7 +101,7 @@ __attribute__((noinline)) STACKD_HANDLER static void leave_to_program(int signal
 
 void stackd_on_dump_signal(int signal_number, siginfo_t* info, void* context) {
   if (!stackd_is_dump_signal(info)) {
-    leave_to_program(signal_number, info, context);
+    stackd_leave_to_program(signal_number, info, context);
     return;
   }
   /* errno is untouched: no call here goes through the C library. */

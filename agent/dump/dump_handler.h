@@ -17,6 +17,9 @@ void stackd_handler_reset_after_fork(void);
 /* The signal handler itself: HANDLER ONLY. */
 void stackd_on_dump_signal(int signal_number, siginfo_t* info, void* context) STACKD_HANDLER;
 
+/* Treats a signal that was not the helper's as the kernel would have without the agent. HANDLER ONLY. */
+void stackd_leave_to_program(int signal_number, siginfo_t* info, void* context) STACKD_HANDLER;
+
 /* Calls the program's handler for a signal of this number that somebody else sent, on the stack where that belongs
  * (signal_frame.h): HANDLER ONLY. */
 void stackd_pass_on(int signal_number, siginfo_t* info, void* context,

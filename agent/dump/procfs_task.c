@@ -1,21 +1,17 @@
 #include "agent/dump/procfs_task.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "agent/capture/interrupted_syscall.h"
 #include "agent/capture/syscall_arguments.h"
+#include "agent/sys/kernel.h"
 #include "agent/sys/private_fd.h"
+#include "agent/sys/text.h"
 
 int stackd_task_open(void) {
-  int fd = stackd_own_fd_hold(open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  return fd < 0 ? -errno : fd;
+  return stackd_own_fd_hold(stackd_open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
 struct linux_dirent64 {
@@ -29,16 +25,17 @@ struct linux_dirent64 {
 int stackd_proc_list(int folder_fd, bool (*visit)(void* context, uint32_t number), void* context) {
   /* Not readdir(): that allocates, in a process whose allocator may be what hangs. */
   static char buffer[32 << 10] __attribute__((aligned(8)));
-  if (lseek(folder_fd, 0, SEEK_SET) < 0) return -errno;
+  long error = stackd_syscall6(SYS_lseek, folder_fd, 0, SEEK_SET, 0, 0, 0);
+  if (error < 0) return (int)error;
   for (;;) {
-    long got = syscall(SYS_getdents64, folder_fd, buffer, sizeof(buffer));
-    if (got < 0) return -errno;
-    if (got == 0) return 0;
+    long got = stackd_syscall6(SYS_getdents64, folder_fd, (long)buffer, sizeof(buffer), 0, 0, 0);
+    if (got <= 0) return (int)got;
     for (long at = 0; at < got;) {
       const struct linux_dirent64* entry = (const void*)(buffer + at);
       at += entry->d_reclen;
       if (entry->d_name[0] == '.') continue;
-      uint32_t number = (uint32_t)strtoul(entry->d_name, NULL, 10);
+      const char* name = entry->d_name;
+      uint32_t number = (uint32_t)stackd_take_number(&name, 10);
       if (!visit(context, number)) return 0;
     }
   }
@@ -51,21 +48,24 @@ uint64_t stackd_task_count(int task_fd) {
 
 bool stackd_task_exists(int task_fd, uint32_t tid) {
   char path[16];
-  snprintf(path, sizeof(path), "%u", tid);
+  struct stackd_text text = stackd_text_in(path, sizeof(path));
+  stackd_put_number(&text, tid, 10);
   struct stat status;
-  return fstatat(task_fd, path, &status, 0) == 0;
+  return stackd_syscall6(SYS_newfstatat, task_fd, (long)path, (long)&status, 0, 0, 0) == 0;
 }
 
 /* Reads task/TID/FILE into `text`, NUL-terminated; its length or a negative errno. */
 static int read_file(int task_fd, uint32_t tid, const char* file, char* text, size_t size_bytes) {
   char path[32];
-  snprintf(path, sizeof(path), "%u/%s", tid, file);
-  int fd = stackd_own_fd_hold(openat(task_fd, path, O_RDONLY | O_CLOEXEC));
-  if (fd < 0) return -errno;
-  ssize_t got = read(fd, text, size_bytes - 1);
-  int error = got < 0 ? -errno : 0;
+  struct stackd_text name = stackd_text_in(path, sizeof(path));
+  stackd_put_number(&name, tid, 10);
+  stackd_put(&name, "/");
+  stackd_put(&name, file);
+  int fd = stackd_own_fd_hold(stackd_openat(task_fd, path, O_RDONLY | O_CLOEXEC));
+  if (fd < 0) return fd;
+  ssize_t got = stackd_read(fd, text, size_bytes - 1);
   stackd_own_fd_drop(fd);
-  if (error != 0) return error;
+  if (got < 0) return (int)got;
   text[got] = '\0';
   return (int)got;
 }
@@ -85,8 +85,8 @@ int stackd_task_read_status(int task_fd, uint32_t tid, struct stackd_task_status
   const char* blocked = find_field(text, "\nSigBlk:\t");
   if (state == NULL || pending == NULL || blocked == NULL) return -ESRCH;
   out->state = *state;
-  out->signals_pending = strtoull(pending, NULL, 16);
-  out->signals_blocked = strtoull(blocked, NULL, 16);
+  out->signals_pending = stackd_take_number(&pending, 16);
+  out->signals_blocked = stackd_take_number(&blocked, 16);
   return 0;
 }
 
@@ -95,9 +95,9 @@ int stackd_task_read_status(int task_fd, uint32_t tid, struct stackd_task_status
 static uint32_t number_of(uint32_t number, uint64_t rip, uint64_t rsp) {
   if (number != SYS_restart_syscall) return number;
   uint8_t code[STACKD_CALL_CODE_BYTES];
-  if (stackd_read_memory(getpid(), rip - sizeof(code), code, sizeof(code)) != sizeof(code)) return number;
+  if (stackd_read_memory(stackd_getpid(), rip - sizeof(code), code, sizeof(code)) != sizeof(code)) return number;
   int first = stackd_syscall_number_in(code);
-  if (first < 0) first = stackd_syscall_number_on_stack(getpid(), false, rip, rsp, 0);
+  if (first < 0) first = stackd_syscall_number_on_stack(stackd_getpid(), false, rip, rsp, 0);
   return first >= 0 ? (uint32_t)first : number;
 }
 
@@ -106,21 +106,22 @@ int stackd_task_read_sleep(int task_fd, uint32_t tid, struct stackd_task_sleep* 
   int length = read_file(task_fd, tid, "syscall", text, sizeof(text));
   if (length < 0) return length;
   /* Number, six arguments, rsp and rip; "-1 rsp rip" outside of a system call; "running". */
-  char* at;
-  long number = strtol(text, &at, 10);
+  const char* at = text;
+  bool in_call = strncmp(text, "-1 ", 3) != 0;
+  uint64_t number = in_call ? stackd_take_number(&at, 10) : 0;
+  if (!in_call) at += 2;
   if (at == text) return -EAGAIN;
   uint64_t values[STACKD_SYSCALL_ARGUMENTS + 2] = {0};
-  int count = number >= 0 ? STACKD_SYSCALL_ARGUMENTS : 0;
+  int count = in_call ? STACKD_SYSCALL_ARGUMENTS : 0;
   for (int i = 0; i < count + 2; i++) {
-    char* end;
-    values[i] = strtoull(at, &end, 16);
-    if (end == at) return -EAGAIN;
-    at = end;
+    const char* before = at;
+    values[i] = stackd_take_number(&at, 16);
+    if (at == before) return -EAGAIN;
   }
   out->rsp = values[count];
   out->rip = values[count + 1];
   memset(&out->call, 0, sizeof(out->call));
-  if (number >= 0) stackd_syscall_keep(number_of((uint32_t)number, out->rip, out->rsp), values, &out->call);
+  if (in_call) stackd_syscall_keep(number_of((uint32_t)number, out->rip, out->rsp), values, &out->call);
   return 0;
 }
 

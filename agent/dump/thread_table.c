@@ -3,7 +3,8 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/mman.h>
+
+#include "agent/sys/kernel.h"
 
 static struct stackd_thread_table* _Atomic current;
 static uint32_t answers;
@@ -21,8 +22,8 @@ struct stackd_thread_table* stackd_thread_table_reserve(uint32_t count) {
   uint32_t capacity = old != NULL ? old->capacity : 256;
   while (capacity < count) capacity *= 2;
   size_t size_bytes = sizeof(*old) + (size_t)capacity * sizeof(struct stackd_thread_entry);
-  struct stackd_thread_table* grown = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (grown == MAP_FAILED) return NULL;
+  struct stackd_thread_table* grown = stackd_map_private(size_bytes);
+  if (grown == NULL) return NULL;
   grown->capacity = capacity;
   atomic_store_explicit(&current, grown, memory_order_release);
   return grown;

@@ -1,16 +1,15 @@
 #include "agent/helper/connection.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
+#include "agent/helper/life.h"
 #include "agent/ring/ring_check.h"
+#include "agent/sys/kernel.h"
 
 #define MAX_FDS 3
 
@@ -18,8 +17,7 @@ struct control {
   _Alignas(struct cmsghdr) char bytes[CMSG_SPACE(MAX_FDS * sizeof(int))];
 };
 
-static int send_with_fds(int socket_fd, const struct stackd_message_header* message, const int* fds, unsigned fd_count,
-                         int flags) {
+static int send_with_fds(int socket_fd, const struct stackd_message_header* message, const int* fds, unsigned fd_count) {
   struct iovec part = {(void*)message, message->size_bytes};
   struct control control;
   struct msghdr header;
@@ -36,18 +34,37 @@ static int send_with_fds(int socket_fd, const struct stackd_message_header* mess
     rights->cmsg_len = CMSG_LEN(fd_count * sizeof(int));
     memcpy(CMSG_DATA(rights), fds, fd_count * sizeof(int));
   }
-  ssize_t sent;
-  do {
-    sent = sendmsg(socket_fd, &header, MSG_NOSIGNAL | flags);
-  } while (sent < 0 && errno == EINTR);
-  return sent < 0 ? -errno : 0;
+  long sent = stackd_syscall6(SYS_sendmsg, socket_fd, (long)&header, MSG_NOSIGNAL | MSG_DONTWAIT, 0, 0, 0);
+  return sent < 0 ? (int)sent : 0;
 }
 
-int stackd_connection_send(const struct stackd_own_fd* socket, const struct stackd_message_header* message, int fd,
-                           int flags) {
+int stackd_connection_send(const struct stackd_own_fd* socket, const struct stackd_message_header* message) {
   int socket_fd = stackd_own_fd_get(socket);
-  if (socket_fd < 0) return -ENOTCONN;
-  return send_with_fds(socket_fd, message, &fd, fd >= 0 ? 1 : 0, flags);
+  return socket_fd >= 0 ? send_with_fds(socket_fd, message, NULL, 0) : -ENOTCONN;
+}
+
+int stackd_connection_send_fd(const struct stackd_own_fd* socket, const struct stackd_message_header* message, int fd) {
+  int socket_fd = stackd_own_fd_get(socket);
+  return socket_fd >= 0 ? send_with_fds(socket_fd, message, &fd, 1) : -ENOTCONN;
+}
+
+bool stackd_connection_is_over(const struct stackd_connection* connection) {
+  int socket_fd = stackd_own_fd_get(&connection->socket);
+  struct pollfd look = {socket_fd, POLLRDHUP, 0};
+  const struct timespec no_time = {0, 0};
+  return socket_fd < 0 || stackd_ppoll(&look, 1, &no_time) > 0;
+}
+
+int stackd_connection_answer(const struct stackd_connection* connection, const struct stackd_message_header* message,
+                             int fd) {
+  for (;;) {
+    int socket_fd = stackd_own_fd_get(&connection->socket);
+    if (socket_fd < 0) return -ENOTCONN;
+    int error = send_with_fds(socket_fd, message, &fd, fd >= 0 ? 1 : 0);
+    if (error != -EAGAIN) return error;
+    error = stackd_helper_poll(socket_fd, POLLOUT, UINT64_MAX);
+    if (error != 0) return error;
+  }
 }
 
 static bool is_whole(const union stackd_message* message) {
@@ -75,11 +92,11 @@ static bool is_whole(const union stackd_message* message) {
 
 static void close_fds(const int fds[MAX_RECEIVED_FDS]) {
   for (int i = 0; i < MAX_RECEIVED_FDS; i++) {
-    if (fds[i] >= 0) close(fds[i]);
+    if (fds[i] >= 0) stackd_close(fds[i]);
   }
 }
 
-/* `fds` are those that came, then -1. */
+/* What is there now. `fds` are those that came, then -1. */
 static int receive_with_fds(int socket_fd, union stackd_message* message, int fds[MAX_RECEIVED_FDS]) {
   struct iovec part = {message, sizeof(*message)};
   struct control control;
@@ -91,10 +108,8 @@ static int receive_with_fds(int socket_fd, union stackd_message* message, int fd
   header.msg_controllen = sizeof(control.bytes);
   for (int i = 0; i < MAX_RECEIVED_FDS; i++) fds[i] = -1;
   int count = 0;
-  ssize_t got;
-  do {
-    got = recvmsg(socket_fd, &header, MSG_CMSG_CLOEXEC);
-  } while (got < 0 && errno == EINTR);
+  long got = stackd_syscall6(SYS_recvmsg, socket_fd, (long)&header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT, 0, 0, 0);
+  if (got == -EAGAIN) return -EAGAIN;
   if (got <= 0) return -ENOTCONN;
   for (struct cmsghdr* c = CMSG_FIRSTHDR(&header); c != NULL; c = CMSG_NXTHDR(&header, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
@@ -104,7 +119,7 @@ static int receive_with_fds(int socket_fd, union stackd_message* message, int fd
       if (count < MAX_RECEIVED_FDS) {
         fds[count++] = received;
       } else {
-        close(received);
+        stackd_close(received);
       }
     }
   }
@@ -115,11 +130,20 @@ static int receive_with_fds(int socket_fd, union stackd_message* message, int fd
   return 0;
 }
 
-int stackd_connection_receive(struct stackd_connection* connection, union stackd_message* message) {
+static int await_message(int socket_fd, union stackd_message* message, int fds[MAX_RECEIVED_FDS], uint64_t timeout_ns) {
+  for (;;) {
+    int error = stackd_helper_poll(socket_fd, POLLIN, timeout_ns);
+    if (error != 0) return error;
+    error = receive_with_fds(socket_fd, message, fds);
+    if (error != -EAGAIN) return error;
+  }
+}
+
+int stackd_connection_receive(struct stackd_connection* connection, union stackd_message* message, uint64_t timeout_ns) {
   int socket_fd = stackd_own_fd_get(&connection->socket);
   if (socket_fd < 0) return -ENOTCONN;
   int fds[MAX_RECEIVED_FDS];
-  int error = receive_with_fds(socket_fd, message, fds);
+  int error = await_message(socket_fd, message, fds, timeout_ns);
   if (error == 0) close_fds(fds);
   return error;
 }
@@ -127,11 +151,11 @@ int stackd_connection_receive(struct stackd_connection* connection, union stackd
 static int map_ring(struct stackd_connection* connection, int fd, uint64_t size_bytes) {
   int error = stackd_ring_check_file(fd, size_bytes);
   if (error != 0) return error;
-  void* memory = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
-  if (memory == MAP_FAILED) return -errno;
+  void* memory = stackd_map(NULL, size_bytes, MAP_SHARED | MAP_POPULATE, fd);
+  if (memory == NULL) return -ENOMEM;
   /* A forked child is another process with a ring of its own: it must not write to this one. */
-  if (madvise(memory, size_bytes, MADV_DONTFORK) != 0 || !stackd_ring_attach(&connection->ring, memory, size_bytes)) {
-    munmap(memory, size_bytes);
+  if (stackd_advise(memory, size_bytes, MADV_DONTFORK) != 0 || !stackd_ring_attach(&connection->ring, memory, size_bytes)) {
+    stackd_unmap(memory, size_bytes);
     return -EPROTO;
   }
   connection->ring_bytes = size_bytes;
@@ -144,8 +168,8 @@ struct introduction {
   char place[STACKD_PLACE_BYTES];
 };
 
-static int register_with_daemon(struct stackd_connection* connection, const struct stackd_hello* described,
-                                const struct stackd_settings* settings, const struct stackd_process_files* files) {
+static int say_hello(struct stackd_connection* connection, const struct stackd_hello* described,
+                     const struct stackd_settings* settings, const struct stackd_process_files* files) {
   struct introduction introduction;
   struct stackd_hello* hello = &introduction.hello;
   *hello = *described;
@@ -155,7 +179,7 @@ static int register_with_daemon(struct stackd_connection* connection, const stru
   unsigned count = 0;
   int mem = stackd_own_fd_get(&files->mem);
   int maps = stackd_own_fd_get(&files->maps);
-  int proc = stackd_own_fd_hold(open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  int proc = stackd_own_fd_hold(stackd_open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (mem >= 0) {
     hello->flags |= STACKD_HELLO_HAS_MEM;
     fds[count++] = mem;
@@ -168,24 +192,9 @@ static int register_with_daemon(struct stackd_connection* connection, const stru
     hello->flags |= STACKD_HELLO_HAS_PROC;
     fds[count++] = proc;
   }
-  int error = send_with_fds(connection->socket.fd, &hello->header, fds, count, 0);
+  int error = send_with_fds(connection->socket.fd, &hello->header, fds, count);
   /* Not kept: an open folder outside would be a way out of a chroot that the program enters later. */
   if (proc >= 0) stackd_own_fd_drop(proc);
-  if (error != 0) return error;
-
-  union stackd_message message;
-  int received[MAX_RECEIVED_FDS];
-  error = receive_with_fds(connection->socket.fd, &message, received);
-  if (error != 0) return error;
-  error = -EPROTO;
-  if (message.header.type == STACKD_MSG_WELCOME && received[0] >= 0) {
-    error = map_ring(connection, received[0], message.welcome.ring_bytes);
-  }
-  if (error == 0 && received[1] >= 0) {
-    connection->spool = stackd_own_fd_take(received[1]);
-    received[1] = -1;
-  }
-  close_fds(received);
   return error;
 }
 
@@ -194,7 +203,8 @@ static int check_listener(int socket_fd, int64_t daemon_uid) {
   if (daemon_uid < 0) return 0;
   struct ucred listener;
   socklen_t size_bytes = sizeof(listener);
-  if (getsockopt(socket_fd, SOL_SOCKET, SO_PEERCRED, &listener, &size_bytes) != 0) return -errno;
+  long error = stackd_syscall6(SYS_getsockopt, socket_fd, SOL_SOCKET, SO_PEERCRED, (long)&listener, (long)&size_bytes, 0);
+  if (error != 0) return (int)error;
   return listener.uid == (uint64_t)daemon_uid ? 0 : -EPERM;
 }
 
@@ -205,16 +215,35 @@ int stackd_connection_open(struct stackd_connection* connection, const struct st
   address.sun_family = AF_UNIX;
   if (strlen(settings->socket_path) >= sizeof(address.sun_path)) return -ENAMETOOLONG;
   strcpy(address.sun_path, settings->socket_path);
-  int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (fd < 0) return -errno;
+  /* Where more processes wait for the daemon than it lets wait, this one does not, but tries again. */
+  int fd = (int)stackd_syscall6(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, 0, 0, 0);
+  if (fd < 0) return fd;
   connection->socket = stackd_own_fd_take(fd);
   connection->spool = STACKD_NO_FD;
   if (connection->socket.fd < 0) return -EBADF;
-  int error = 0;
-  if (connect(connection->socket.fd, (const struct sockaddr*)&address, sizeof(address)) != 0) error = -errno;
+  int error = (int)stackd_syscall6(SYS_connect, connection->socket.fd, (long)&address, sizeof(address), 0, 0, 0);
   if (error == 0) error = check_listener(connection->socket.fd, settings->daemon_uid);
-  if (error == 0) error = register_with_daemon(connection, hello, settings, files);
+  if (error == 0) error = say_hello(connection, hello, settings, files);
   if (error != 0) stackd_connection_close(connection);
+  return error;
+}
+
+int stackd_connection_complete(struct stackd_connection* connection) {
+  union stackd_message message;
+  int received[MAX_RECEIVED_FDS];
+  int socket_fd = stackd_own_fd_get(&connection->socket);
+  if (socket_fd < 0) return -ENOTCONN;
+  int error = await_message(socket_fd, &message, received, UINT64_MAX);
+  if (error != 0) return error;
+  error = -EPROTO;
+  if (message.header.type == STACKD_MSG_WELCOME && received[0] >= 0) {
+    error = map_ring(connection, received[0], message.welcome.ring_bytes);
+  }
+  if (error == 0 && received[1] >= 0) {
+    connection->spool = stackd_own_fd_take(received[1]);
+    received[1] = -1;
+  }
+  close_fds(received);
   return error;
 }
 

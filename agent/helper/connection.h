@@ -2,6 +2,8 @@
 #ifndef STACKD_CONNECTION_H_
 #define STACKD_CONNECTION_H_
 
+#include <stdbool.h>
+
 #include "agent/helper/process.h"
 #include "agent/ring/ring_writer.h"
 #include "agent/sys/private_fd.h"
@@ -24,17 +26,30 @@ union stackd_message {
   struct stackd_describe_tasks describe_tasks;
 };
 
-/* Connects and registers: returns when the daemon has sent a ring. 0 or a negative errno; -EPROTO if it refused. */
+/* Connects, and says HELLO; does not wait for the answer. 0 or a negative errno. SIGNAL-SAFE. */
 int stackd_connection_open(struct stackd_connection* connection, const struct stackd_settings* settings,
                            const struct stackd_hello* hello, const struct stackd_process_files* files);
 
-/* Blocks for the next message. 0; -ENOTCONN when the daemon is gone or the program closed our socket. */
-int stackd_connection_receive(struct stackd_connection* connection, union stackd_message* message);
+/* Waits for the daemon's ring, the answer to HELLO. 0 or a negative errno: -EPROTO if it refused, -EINTR if the helper is
+ * to end; then it may be called again. Helper thread only. */
+int stackd_connection_complete(struct stackd_connection* connection);
 
-/* Sends a message, with `fd` if that is >= 0. Any thread. `flags` as of sendmsg(): the program's threads give MSG_DONTWAIT,
- * since the daemon may be stopped. 0 or a negative errno. */
-int stackd_connection_send(const struct stackd_own_fd* socket, const struct stackd_message_header* message, int fd,
-                           int flags);
+/* Whether the daemon has ended the connection, or the program has closed it. SIGNAL-SAFE. */
+bool stackd_connection_is_over(const struct stackd_connection* connection);
+
+/* Sends `fd` along; see stackd_connection_send(). */
+int stackd_connection_send_fd(const struct stackd_own_fd* socket, const struct stackd_message_header* message, int fd);
+
+/* Waits for the next message, for `timeout_ns` at most (UINT64_MAX: for ever). 0; -ENOTCONN when the daemon is gone or the
+ * program closed our socket; -EPROTO: it makes no sense; -ETIMEDOUT; -EINTR: the helper is to end. Helper thread only. */
+int stackd_connection_receive(struct stackd_connection* connection, union stackd_message* message, uint64_t timeout_ns);
+
+/* Sends a message. Any thread; it does not wait, since the daemon may be stopped. 0 or a negative errno. */
+int stackd_connection_send(const struct stackd_own_fd* socket, const struct stackd_message_header* message);
+
+/* The same with `fd` if that is >= 0. Waits for room until the helper is to end. Helper thread only. */
+int stackd_connection_answer(const struct stackd_connection* connection, const struct stackd_message_header* message,
+                             int fd);
 
 /* Closes socket and spool file; the ring's memory stays. */
 void stackd_connection_close(struct stackd_connection* connection);

@@ -1,22 +1,18 @@
 #include "agent/helper/describe_fds.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/vm_sockets.h>
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include "agent/dump/procfs_task.h"
-#include "agent/helper/process.h"
+#include "agent/sys/kernel.h"
 #include "agent/sys/private_fd.h"
+#include "agent/sys/text.h"
 
 #define NAME_BYTES sizeof(((struct stackd_fd_name*)NULL)->name)
 /* Of the process's fds, when the other end of a pipe is looked for. */
@@ -27,12 +23,18 @@
 /* What one of MAX_FDS_FOR_EPOLL can have, unless it watches fds that were closed. */
 #define MAX_FDINFO_BYTES (256u << 10)
 
+static void print_path(const char* folder, int fd, char* path, size_t size_bytes) {
+  struct stackd_text text = stackd_text_in(path, size_bytes);
+  stackd_put(&text, folder);
+  stackd_put_number(&text, (uint32_t)fd, 10);
+}
+
 /* Where /proc/self/fd/`fd` points, cut to fit; 0 or a negative errno. */
 static int read_link(int fd, char* link, size_t size_bytes) {
   char path[32];
-  snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-  ssize_t length = readlink(path, link, size_bytes - 1);
-  if (length < 0) return errno == ENOENT ? -EBADF : -errno;
+  print_path("/proc/self/fd/", fd, path, sizeof(path));
+  ssize_t length = stackd_readlink(path, link, size_bytes - 1);
+  if (length < 0) return length == -ENOENT ? -EBADF : (int)length;
   link[length] = '\0';
   return 0;
 }
@@ -41,8 +43,8 @@ static bool begins_with(const char* text, const char* start) { return strncmp(te
 
 /* Gives each fd of the process to `visit`, until that returns false. A negative errno if they cannot be listed. */
 static int list_fds(bool (*visit)(void* context, uint32_t number), void* context) {
-  int folder = stackd_own_fd_hold(open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder < 0) return -errno;
+  int folder = stackd_own_fd_hold(stackd_open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder < 0) return folder;
   int error = stackd_proc_list(folder, visit, context);
   stackd_own_fd_drop(folder);
   return error;
@@ -59,38 +61,47 @@ union address {
   struct sockaddr_storage storage;
 };
 
-/* 0 if there is none. */
-typedef int address_fn(int, struct sockaddr*, socklen_t*);
-static socklen_t get_address(int fd, address_fn* get, union address* address) {
+/* By SYS_getsockname or SYS_getpeername; 0 if there is none. */
+static socklen_t get_address(int fd, long call, union address* address) {
   memset(address, 0, sizeof(*address));
   socklen_t length = sizeof(*address);
-  return get(fd, &address->any, &length) == 0 ? length : 0;
+  return stackd_syscall6(call, fd, (long)&address->any, (long)&length, 0, 0, 0) == 0 ? length : 0;
 }
 
+/* Big-endian, as ports are. */
+static unsigned port_of(uint16_t port) { return (unsigned)(port & 0xff) << 8 | port >> 8; }
+
 /* "" for an address that says nothing: none, or one that was never bound. */
-static void print_address(const union address* address, socklen_t length, char* text, size_t size_bytes) {
-  text[0] = '\0';
-  char host[INET6_ADDRSTRLEN];
+static void print_address(const union address* address, socklen_t length, char* buffer, size_t size_bytes) {
+  struct stackd_text text = stackd_text_in(buffer, size_bytes);
   if (length >= sizeof(address->v4) && address->any.sa_family == AF_INET && address->v4.sin_port != 0) {
-    inet_ntop(AF_INET, &address->v4.sin_addr, host, sizeof(host));
-    snprintf(text, size_bytes, "%s:%u", host, ntohs(address->v4.sin_port));
+    stackd_put_ipv4(&text, (const uint8_t*)&address->v4.sin_addr);
+    stackd_put(&text, ":");
+    stackd_put_number(&text, port_of(address->v4.sin_port), 10);
   } else if (length >= sizeof(address->v6) && address->any.sa_family == AF_INET6 && address->v6.sin6_port != 0) {
-    inet_ntop(AF_INET6, &address->v6.sin6_addr, host, sizeof(host));
-    snprintf(text, size_bytes, "[%s]:%u", host, ntohs(address->v6.sin6_port));
+    stackd_put(&text, "[");
+    stackd_put_ipv6(&text, (const uint8_t*)&address->v6.sin6_addr);
+    stackd_put(&text, "]:");
+    stackd_put_number(&text, port_of(address->v6.sin6_port), 10);
   } else if (length >= sizeof(address->vm) && address->any.sa_family == AF_VSOCK) {
-    snprintf(text, size_bytes, "%u:%u", address->vm.svm_cid, address->vm.svm_port);
+    stackd_put_number(&text, address->vm.svm_cid, 10);
+    stackd_put(&text, ":");
+    stackd_put_number(&text, address->vm.svm_port, 10);
   } else if (length > offsetof(struct sockaddr_un, sun_path) && address->any.sa_family == AF_UNIX) {
     /* An abstract name begins with a NUL and ends with the address. */
     bool abstract = address->un.sun_path[0] == '\0';
     size_t bytes = length - offsetof(struct sockaddr_un, sun_path) - abstract;
-    snprintf(text, size_bytes, "%s%.*s", abstract ? "@" : "", (int)bytes, address->un.sun_path + abstract);
+    const char* path = address->un.sun_path + abstract;
+    if (abstract) stackd_put(&text, "@");
+    stackd_put_bytes(&text, path, strnlen(path, bytes));
   }
 }
 
 static int get_option(int fd, int option) {
   int value = -1;
   socklen_t length = sizeof(value);
-  return getsockopt(fd, SOL_SOCKET, option, &value, &length) == 0 ? value : -1;
+  long error = stackd_syscall6(SYS_getsockopt, fd, SOL_SOCKET, option, (long)&value, (long)&length, 0);
+  return error == 0 ? value : -1;
 }
 
 static const struct {
@@ -131,13 +142,15 @@ static void describe_socket(int fd, char* name) {
   union address address;
   char own[NAME_BYTES];
   char peer[NAME_BYTES];
-  print_address(&address, get_address(fd, getsockname, &address), own, sizeof(own));
-  print_address(&address, get_address(fd, getpeername, &address), peer, sizeof(peer));
-  bool listens = get_option(fd, SO_ACCEPTCONN) == 1;
-  char text[2 * NAME_BYTES + 64];
-  snprintf(text, sizeof(text), "%s%s%s%s%s%s", socket_kind(fd), listens ? " listening on" : "", own[0] != '\0' ? " " : "",
-           own, peer[0] != '\0' ? " -> " : "", peer);
-  stackd_copy_string(name, NAME_BYTES, text);
+  print_address(&address, get_address(fd, SYS_getsockname, &address), own, sizeof(own));
+  print_address(&address, get_address(fd, SYS_getpeername, &address), peer, sizeof(peer));
+  struct stackd_text text = stackd_text_in(name, NAME_BYTES);
+  stackd_put(&text, socket_kind(fd));
+  if (get_option(fd, SO_ACCEPTCONN) == 1) stackd_put(&text, " listening on");
+  if (own[0] != '\0') stackd_put(&text, " ");
+  stackd_put(&text, own);
+  if (peer[0] != '\0') stackd_put(&text, " -> ");
+  stackd_put(&text, peer);
 }
 
 /* --- Epoll --- */
@@ -146,7 +159,8 @@ static void describe_socket(int fd, char* name) {
 static void add_watched(const char* line, struct stackd_fd_name* name) {
   if (!begins_with(line, "tfd:")) return;
   if (name->watched_count < STACKD_MAX_WATCHED_FDS) {
-    name->watched[name->watched_count] = (int32_t)strtol(line + strlen("tfd:"), NULL, 10);
+    const char* number = line + strlen("tfd:");
+    name->watched[name->watched_count] = (int32_t)stackd_take_number(&number, 10);
   }
   name->watched_count++;
 }
@@ -166,12 +180,12 @@ static bool may_look_into_epolls(void) {
  * is ready. */
 static void describe_epoll(struct stackd_fd_name* name) {
   char text[4096];
-  snprintf(text, sizeof(text), "/proc/self/fdinfo/%d", name->fd);
-  int fd = stackd_own_fd_hold(open(text, O_RDONLY | O_CLOEXEC));
+  print_path("/proc/self/fdinfo/", name->fd, text, sizeof(text));
+  int fd = stackd_own_fd_hold(stackd_open(text, O_RDONLY | O_CLOEXEC));
   if (fd < 0) return;
   size_t held = 0;
   for (size_t total = 0; total < MAX_FDINFO_BYTES;) {
-    ssize_t got = read(fd, text + held, sizeof(text) - 1 - held);
+    ssize_t got = stackd_read(fd, text + held, sizeof(text) - 1 - held);
     if (got <= 0) break;
     total += (size_t)got;
     held += (size_t)got;
@@ -191,7 +205,7 @@ static bool is_pipe(const struct stackd_fd_name* name) { return name->error == 0
 
 /* O_RDONLY, O_WRONLY, ...; -1 if there is no such fd. */
 static int access_mode(int fd) {
-  int flags = fcntl(fd, F_GETFL);
+  int flags = stackd_fcntl(fd, F_GETFL, 0);
   return flags < 0 ? -1 : flags & O_ACCMODE;
 }
 

@@ -5,8 +5,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "agent/helper/life.h"
 #include "agent/helper/process.h"
-#include "agent/sys/syscalls.h"
+#include "agent/sys/kernel.h"
+#include "agent/sys/lock.h"
 #include "stackd/agent.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -15,7 +17,7 @@
 #define LEAST_LIMIT_MS 10u
 
 /* Orders all but beats and suspensions, which come from any thread and from signal handlers. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct stackd_lock lock;
 static struct stackd_heartbeat_cell* cells; /* the page; NULL before the first heartbeat */
 static struct stackd_heartbeat_cell* ring_cells;
 static uint64_t taken; /* bit n: cell n */
@@ -40,19 +42,17 @@ static bool is_taken(unsigned index) { return (taken >> index & 1) != 0; }
 
 /* Shared, although nobody shares it: only such a page can be mapped a second time. */
 static struct stackd_heartbeat_cell* new_page(void) {
-  void* page = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  return page != MAP_FAILED ? page : NULL;
+  return stackd_map(NULL, PAGE_BYTES, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1);
 }
 
 /* The same memory at another address. */
 static struct stackd_heartbeat_cell* map_again(struct stackd_heartbeat_cell* page) {
-  void* again = mremap(page, 0, PAGE_BYTES, MREMAP_MAYMOVE);
-  return again != MAP_FAILED ? again : NULL;
+  return stackd_remap(page, 0, PAGE_BYTES, MREMAP_MAYMOVE, NULL);
 }
 
 /* Puts `page` where the cells are. Who beats meanwhile waits in the kernel. */
 static bool put_in_place(struct stackd_heartbeat_cell* page) {
-  return mremap(page, PAGE_BYTES, PAGE_BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, cells) != MAP_FAILED;
+  return stackd_remap(page, PAGE_BYTES, PAGE_BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, cells) != NULL;
 }
 
 static void copy_cell(struct stackd_heartbeat_cell* to, const struct stackd_heartbeat_cell* from, uint64_t beats) {
@@ -81,8 +81,7 @@ static bool is_there(const void* page) { return stackd_is_readable((uint64_t)pag
 /* The kernel may have taken the former page away before it found that it cannot put the new one there: a new one of our
  * own, with what the cells were in `before`, which nobody watches any more. */
 static void fill_hole(struct stackd_heartbeat_cell* before) {
-  void* page = mmap(cells, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-  if (page == MAP_FAILED) return;
+  if (stackd_map(cells, PAGE_BYTES, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1) == NULL) return;
   for (unsigned i = 0; i < STACKD_MAX_HEARTBEATS; i++) {
     if (is_taken(i)) copy_cell(&cells[i], &before[i], __atomic_load_n(&before[i].beats, __ATOMIC_RELAXED));
   }
@@ -92,7 +91,7 @@ static void fill_hole(struct stackd_heartbeat_cell* before) {
 /* `before` is the memory that the cells have now; `page` is to be that. False if it is not. */
 static bool put_cells_in(struct stackd_heartbeat_cell* page, struct stackd_heartbeat_cell* before) {
   /* A ring's own mapping is left out of a fork. */
-  if (madvise(page, PAGE_BYTES, MADV_DOFORK) != 0) return false;
+  if (stackd_advise(page, PAGE_BYTES, MADV_DOFORK) != 0) return false;
   uint64_t beats[STACKD_MAX_HEARTBEATS];
   for (unsigned i = 0; i < STACKD_MAX_HEARTBEATS; i++) {
     beats[i] = __atomic_load_n(&before[i].beats, __ATOMIC_RELAXED);
@@ -113,8 +112,8 @@ static bool put_cells_in(struct stackd_heartbeat_cell* page, struct stackd_heart
 static void move_to(struct stackd_heartbeat_cell* page) {
   struct stackd_heartbeat_cell* before = map_again(cells);
   struct stackd_heartbeat_cell* again = before != NULL ? map_again(page) : NULL;
-  if (again != NULL && !put_cells_in(again, before)) munmap(again, PAGE_BYTES);
-  if (before != NULL) munmap(before, PAGE_BYTES);
+  if (again != NULL && !put_cells_in(again, before)) stackd_unmap(again, PAGE_BYTES);
+  if (before != NULL) stackd_unmap(before, PAGE_BYTES);
 }
 
 /* Else one page would keep all of the ring in memory. */
@@ -122,24 +121,22 @@ static void leave_ring(void) {
   struct stackd_heartbeat_cell* page = new_page();
   if (page == NULL) return;
   move_to(page);
-  munmap(page, PAGE_BYTES);
+  stackd_unmap(page, PAGE_BYTES);
 }
 
 void stackd_heartbeat_set_ring(struct stackd_heartbeat_cell* ring) {
-  pthread_mutex_lock(&lock);
+  uint64_t mask = stackd_lock_and_block(&lock);
   ring_cells = ring;
   if (cells != NULL && ring != NULL) move_to(ring);
   if (cells != NULL && ring == NULL) leave_ring();
-  pthread_mutex_unlock(&lock);
+  stackd_unlock_and_restore(&lock, mask);
 }
 
 /* The child that gets no page like ours is not watched; but it must not beat for its parent. */
-static void part_from_parent(void) {
-  mmap(cells, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-}
+static void part_from_parent(void) { stackd_map(cells, PAGE_BYTES, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1); }
 
 static void reset_in_child(void) {
-  pthread_mutex_init(&lock, NULL);
+  stackd_lock_reset(&lock);
   ring_cells = NULL; /* not mapped here */
   if (cells == NULL) return;
   struct stackd_heartbeat_cell* page = new_page();
@@ -155,7 +152,7 @@ static void reset_in_child(void) {
     page[i].tid = (uint32_t)stackd_gettid(); /* the only thread that is left */
   }
   if (put_in_place(page)) return;
-  munmap(page, PAGE_BYTES);
+  stackd_unmap(page, PAGE_BYTES);
   part_from_parent();
 }
 
@@ -164,9 +161,9 @@ static void watch_forks(void) {
 }
 
 void stackd_heartbeat_watch_forks(void) {
-  pthread_mutex_lock(&lock);
+  uint64_t mask = stackd_lock_and_block(&lock);
   watch_forks();
-  pthread_mutex_unlock(&lock);
+  stackd_unlock_and_restore(&lock, mask);
 }
 
 /* --- What the program calls --- */
@@ -193,9 +190,11 @@ static stackd_heartbeat_t* take_cell(const char* name, unsigned limit_ms) {
 }
 
 EXPORT stackd_heartbeat_t* stackd_heartbeat_register(const char* name, unsigned limit_ms) {
-  pthread_mutex_lock(&lock);
+  /* Its cells are in the ring, which the helper maps. */
+  stackd_helper_start();
+  uint64_t mask = stackd_lock_and_block(&lock);
   stackd_heartbeat_t* heartbeat = take_cell(name, limit_ms);
-  pthread_mutex_unlock(&lock);
+  stackd_unlock_and_restore(&lock, mask);
   return heartbeat;
 }
 
@@ -215,8 +214,8 @@ EXPORT void stackd_heartbeat_suspend(stackd_heartbeat_t* heartbeat) {
 EXPORT void stackd_heartbeat_unregister(stackd_heartbeat_t* heartbeat) {
   if (heartbeat == &unwatched) return;
   stackd_heartbeat_suspend(heartbeat);
-  pthread_mutex_lock(&lock);
+  uint64_t mask = stackd_lock_and_block(&lock);
   __atomic_store_n(&heartbeat->limit_ms, 0, __ATOMIC_RELEASE);
   taken &= ~(1ull << (heartbeat - cells));
-  pthread_mutex_unlock(&lock);
+  stackd_unlock_and_restore(&lock, mask);
 }

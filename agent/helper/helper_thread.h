@@ -1,32 +1,37 @@
-/* The agent's one thread: keeps the connection, opens files for the daemon, runs dumps. It blocks all signals and sleeps in
- * recvmsg until there is something to do. */
+/* What the agent's one thread does (life.h says when it is there): keeps the connection, opens files for the daemon, runs
+ * dumps. It blocks all signals and sleeps until there is something to do. */
 #ifndef STACKD_HELPER_THREAD_H_
 #define STACKD_HELPER_THREAD_H_
 
 #include <stdbool.h>
 
 #include "agent/helper/process.h"
-#include "stackd/agent.h"
 
-/* Starts the thread. `settings` and `files` must stay. `after_fork`: waits a moment before it registers, since most
- * children exec at once. 0 or a negative errno. */
-int stackd_helper_start(const struct stackd_settings* settings, struct stackd_process_files* files, bool after_fork);
+/* Before it is started; `settings` and `files` must stay. `use_bell`: the daemon can wake a process in which it does not
+ * run (bell.h). */
+void stackd_helper_prepare(const struct stackd_settings* settings, struct stackd_process_files* files, bool use_bell);
 
-/* The C library's count of threads, from which the helper is to be taken off: a process ends when its last thread does, and
- * the helper never does. Before stackd_helper_start(). */
-void stackd_helper_hide_from(unsigned* thread_count);
+/* Until it is to end (life.h). */
+void stackd_helper_run(void);
+
+/* Has the daemon list this process, if there is one, in the place of a helper that does not run; does not wait.
+ * SIGNAL-SAFE; any thread. */
+void stackd_helper_introduce(void);
+
+/* Whether a daemon was there at the last look. SIGNAL-SAFE. */
+bool stackd_helper_has_daemon(void);
+
+/* The daemon wakes this process by stackd_wake_signal() from now on. SIGNAL-SAFE. */
+void stackd_helper_change_wake_signal(void);
+
+/* The daemon cannot wake this process any more. SIGNAL-SAFE. */
+void stackd_helper_silence(void);
+
+/* Whether it is time to do so again, since the daemon may have come later than the process: true once a second at most.
+ * Makes no system call. SIGNAL-SAFE; any thread. */
+bool stackd_helper_has_occasion(void);
 
 /* In the child of a fork, before it starts a helper of its own. */
 void stackd_helper_reset_after_fork(void);
-
-/* At most 63 bytes; tells the daemon if there is one. Any thread. */
-void stackd_helper_set_name(const char* name);
-
-/* Tells the daemon if there is one. Any thread. */
-void stackd_helper_set_task_source(stackd_task_source_fn* source);
-
-/* Any thread: asks the daemon for a dump, of a crash by an exception of this type unless that is ""; waits until one that
- * began after the call is over. 0, -ENOTCONN or -ETIMEDOUT. */
-int stackd_helper_request_dump(const char* exception_type, int timeout_ms);
 
 #endif /* STACKD_HELPER_THREAD_H_ */

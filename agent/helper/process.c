@@ -1,15 +1,15 @@
 #include "agent/helper/process.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
-#include <unistd.h>
+#include <sys/utsname.h>
 
-#include "agent/sys/syscalls.h"
+#include "agent/sys/kernel.h"
+#include "agent/sys/text.h"
 
 #define DEFAULT_HOLD_MS 2000
 #define MAX_HOLD_MS 600000
@@ -111,16 +111,18 @@ int stackd_settings_read(struct stackd_settings* settings) {
     if (*end != '\0' || hold_ms < 0 || hold_ms > MAX_HOLD_MS) return -EINVAL;
     settings->crash_hold_ns = (uint64_t)hold_ms * NS_PER_MS;
   }
+  const char* dumps = read_variable("STACKD_SECCOMP_DUMPS");
+  settings->dumps_under_filter = dumps != NULL && strcmp(dumps, "0") != 0;
   return read_crash_signals(read_variable("STACKD_CRASH_SIGNALS"), &settings->crash_signals);
 }
 
 void stackd_process_files_open(struct stackd_process_files* files) {
   if (stackd_own_fd_get(&files->mem) < 0) {
-    files->mem = stackd_own_fd_take(open("/proc/self/mem", O_RDONLY | O_CLOEXEC));
+    files->mem = stackd_own_fd_take(stackd_open("/proc/self/mem", O_RDONLY | O_CLOEXEC));
   }
   stackd_read_memory_by(&files->mem);
   if (stackd_own_fd_get(&files->maps) < 0) {
-    files->maps = stackd_own_fd_take(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+    files->maps = stackd_own_fd_take(stackd_open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
   }
 }
 
@@ -132,9 +134,9 @@ void stackd_process_files_close(struct stackd_process_files* files) {
 /* The start of a file, NUL-terminated; "" if it cannot be read. */
 static void read_start(const char* path, char* text, size_t size_bytes) {
   text[0] = '\0';
-  int fd = stackd_own_fd_hold(open(path, O_RDONLY | O_CLOEXEC));
+  int fd = stackd_own_fd_hold(stackd_open(path, O_RDONLY | O_CLOEXEC));
   if (fd < 0) return;
-  ssize_t got = read(fd, text, size_bytes - 1);
+  ssize_t got = stackd_read(fd, text, size_bytes - 1);
   stackd_own_fd_drop(fd);
   text[got > 0 ? got : 0] = '\0';
 }
@@ -143,21 +145,24 @@ static void read_start(const char* path, char* text, size_t size_bytes) {
 static uint64_t start_ticks(void) {
   char text[1024];
   read_start("/proc/self/stat", text, sizeof(text));
-  char* at = strrchr(text, ')');
+  const char* at = strrchr(text, ')');
   if (at == NULL) return 0;
   for (int field = 2; field < 22; field++) {
     at = strchr(at + 1, ' ');
     if (at == NULL) return 0;
   }
-  return strtoull(at + 1, NULL, 10);
+  return stackd_take_number(&at, 10);
 }
 
 void stackd_process_describe(struct stackd_hello* hello) {
-  hello->pid = getpid();
-  hello->uid = (int32_t)geteuid();
+  hello->pid = stackd_getpid();
+  hello->uid = (int32_t)stackd_syscall6(SYS_geteuid, 0, 0, 0, 0, 0, 0);
   hello->start_ticks = start_ticks();
-  if (gethostname(hello->hostname, sizeof(hello->hostname) - 1) != 0) hello->hostname[0] = '\0';
+  struct utsname names;
+  if (stackd_syscall6(SYS_uname, (long)&names, 0, 0, 0, 0, 0) == 0) {
+    stackd_copy_string(hello->hostname, sizeof(hello->hostname), names.nodename);
+  }
   read_start("/proc/self/cmdline", hello->argv0, sizeof(hello->argv0));
-  ssize_t length = readlink("/proc/self/exe", hello->exe, sizeof(hello->exe) - 1);
+  ssize_t length = stackd_readlink("/proc/self/exe", hello->exe, sizeof(hello->exe) - 1);
   hello->exe[length > 0 ? length : 0] = '\0';
 }

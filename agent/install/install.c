@@ -1,12 +1,14 @@
 #include "agent/install/install.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 
 #include "agent/crash/crash.h"
 #include "agent/crash/crash_record.h"
@@ -14,13 +16,19 @@
 #include "agent/dump/dump_handler.h"
 #include "agent/helper/heartbeat.h"
 #include "agent/helper/helper_thread.h"
+#include "agent/helper/life.h"
 #include "agent/helper/process.h"
+#include "agent/helper/requests.h"
+#include "agent/helper/wake_handler.h"
 #include "agent/runtimes/page_cache.h"
+#include "agent/runtimes/runtimes.h"
 #include "agent/runtimes/symbol_cache.h"
 #include "agent/signals/altstack.h"
 #include "agent/signals/dump_signal.h"
 #include "agent/signals/exec_gate.h"
 #include "agent/signals/sigchain.h"
+#include "agent/signals/wake_signal.h"
+#include "agent/sys/filtered.h"
 #include "stackd/agent.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -31,6 +39,7 @@ static atomic_int taken_signal;
 static _Atomic uint64_t taken_signals; /* bit n - 1 is signal n */
 static int32_t process;
 static atomic_bool installing;
+static bool is_lazy; /* no helper before there is work for it */
 
 int stackd_taken_signal(void) { return atomic_load(&taken_signal); }
 
@@ -39,20 +48,23 @@ bool stackd_has_taken(int signal_number) {
   return (atomic_load(&taken_signals) >> (signal_number - 1) & 1) != 0;
 }
 
+bool stackd_has_dumps_under_filter(void) { return settings.dumps_under_filter; }
+
 bool stackd_is_other_process(void) { return stackd_getpid() != process; }
 
 int stackd_take_action(int signal_number, const struct sigaction* action, stackd_sigaction_fn* set_action) {
   bool for_dumps = signal_number == settings.dump_signal;
+  bool for_waking = signal_number == STACKD_WAKE_SIGNAL || signal_number == STACKD_SECOND_WAKE_SIGNAL;
   struct sigaction ours;
   memset(&ours, 0, sizeof(ours));
-  ours.sa_sigaction = for_dumps ? stackd_on_dump_signal : stackd_on_crash_signal;
+  ours.sa_sigaction = for_dumps ? stackd_on_dump_signal : for_waking ? stackd_on_wake_signal : stackd_on_crash_signal;
   /* SA_ONSTACK: Go's threads have tiny stacks and require it, and a stack that has overflowed has no room. */
   bool handled = action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN;
   ours.sa_flags = SA_SIGINFO | SA_ONSTACK | (for_dumps || !handled ? SA_RESTART : action->sa_flags & SA_RESTART);
   /* Not sigfillset(): that leaves out glibc's own two signals, and a thread cancelled inside our handler would leave its
    * record unfinished for ever. */
   memset(&ours.sa_mask, 0xff, sizeof(ours.sa_mask));
-  if (for_dumps) {
+  if (for_dumps || for_waking) {
     /* Faults stay deliverable: blocked, they would kill. (The handler of crashes unblocks them itself, once the program's
      * own is not going to be called.) */
     sigdelset(&ours.sa_mask, SIGSEGV);
@@ -80,6 +92,15 @@ static int take_signal(int signal_number, stackd_sigaction_fn* set_action) {
   return error;
 }
 
+int stackd_use_second_wake_signal(stackd_sigaction_fn* set_action) {
+  if (!is_lazy || stackd_wake_signal() == STACKD_SECOND_WAKE_SIGNAL) return 0;
+  int error = take_signal(STACKD_SECOND_WAKE_SIGNAL, set_action);
+  if (error != 0) return error;
+  stackd_wake_signal_use_second();
+  stackd_helper_change_wake_signal();
+  return 0;
+}
+
 static void take_crash_signals(stackd_sigaction_fn* set_action) {
   stackd_altstack_prepare();
   if (settings.crash_signals == 0) return;
@@ -92,11 +113,17 @@ static void take_crash_signals(stackd_sigaction_fn* set_action) {
   }
 }
 
+static int start_helper(void) {
+  int error = stackd_helper_start();
+  if (error != 0) stackd_crash_helper_has_tried();
+  return error;
+}
+
 /* The child has one thread, no ring and none of our connection. It gets files of its own now, before it may change its user
  * id and lose the right to open them. */
 static void after_fork_in_child(void) {
   process = stackd_getpid();
-  stackd_own_fd_reset();
+  if (!stackd_is_filtered()) stackd_own_fd_reset();
   stackd_exec_gate_reset();
   stackd_chain_reset_after_fork();
   stackd_handler_reset_after_fork();
@@ -108,17 +135,31 @@ static void after_fork_in_child(void) {
     stackd_spool_reset_after_fork();
   }
   stackd_helper_reset_after_fork();
+  if (stackd_is_filtered()) return;
   stackd_process_files_close(&files);
   stackd_process_files_open(&files);
-  stackd_helper_start(&settings, &files, true);
+  if (is_lazy) {
+    stackd_helper_introduce();
+  } else {
+    start_helper();
+  }
 }
 
-int stackd_install_with(stackd_sigaction_fn* set_action) {
+/* A library that is loaded late may find some. */
+static bool has_threads(void) {
+  struct stat status;
+  /* A folder for each, and two more links. */
+  return stackd_syscall6(SYS_newfstatat, AT_FDCWD, (long)"/proc/self/task", (long)&status, 0, 0, 0) == 0 &&
+         status.st_nlink > 3;
+}
+
+int stackd_install_with(stackd_sigaction_fn* set_action, bool use_lazy) {
   if (atomic_exchange(&installing, true)) return 0;
   int error = stackd_settings_read(&settings);
   if (error != 0) return error;
   const char* name = getenv("STACKD_NAME");
-  if (name != NULL) stackd_helper_set_name(name);
+  if (name != NULL) stackd_requests_set_name(name);
+  is_lazy = use_lazy;
   process = stackd_getpid();
   stackd_own_fd_reset();
   stackd_exec_gate_reset();
@@ -126,14 +167,18 @@ int stackd_install_with(stackd_sigaction_fn* set_action) {
   error = take_signal(settings.dump_signal, set_action);
   if (error != 0) return error;
   atomic_store(&taken_signal, settings.dump_signal);
+  if (is_lazy) take_signal(STACKD_WAKE_SIGNAL, set_action);
   stackd_process_files_open(&files);
   take_crash_signals(set_action);
-  /* An allocator registers its own fork handlers when it is first used; in the child they must run before ours, which
-   * creates a thread and so allocates. */
-  free(malloc(1));
+  stackd_managed_prepare();
   stackd_heartbeat_watch_forks(); /* before ours, which starts a helper */
   error = -pthread_atfork(NULL, NULL, after_fork_in_child);
-  return error != 0 ? error : stackd_helper_start(&settings, &files, false);
+  if (error != 0) return error;
+  stackd_helper_prepare(&settings, &files, is_lazy);
+  stackd_helper_allow(stackd_helper_run);
+  if (!is_lazy || has_threads()) return start_helper();
+  stackd_helper_introduce();
+  return 0;
 }
 
 static int is_shared_agent(struct dl_phdr_info* object, size_t size_bytes, void* unused) {
@@ -149,7 +194,7 @@ EXPORT int stackd_install(void) {
   /* Two agents would take each other's signals. */
   if (dl_iterate_phdr(is_shared_agent, NULL) != 0) return -EEXIST;
   stackd_crash_set_abort((uint64_t)abort);
-  int error = stackd_install_with(sigaction);
+  int error = stackd_install_with(sigaction, false);
   /* Nobody stands before its exit() either. */
   if (error == 0 && settings.crash_signals != 0) atexit(stackd_crash_before_end);
   return error;
@@ -165,7 +210,7 @@ static bool has_control_character(const char* name) {
 EXPORT int stackd_set_process_name(const char* name) {
   if (name == NULL) name = "";
   if (has_control_character(name)) return -EINVAL;
-  stackd_helper_set_name(name);
+  stackd_requests_set_name(name);
   return 0;
 }
 
@@ -183,18 +228,17 @@ EXPORT int stackd_name_thread(const char* name) {
   return prctl(PR_SET_NAME, kept, 0, 0, 0) == 0 ? 0 : -errno;
 }
 
-EXPORT int stackd_dump_now(int timeout_ms) { return stackd_helper_request_dump("", timeout_ms); }
+EXPORT int stackd_dump_now(int timeout_ms) { return stackd_requests_dump("", timeout_ms); }
 
 EXPORT int stackd_dump_exception(const char* type, int timeout_ms) {
   if (type == NULL || type[0] == '\0') return -EINVAL;
-  return stackd_helper_request_dump(type, timeout_ms);
+  return stackd_requests_dump(type, timeout_ms);
 }
 
 EXPORT int stackd_set_task_source(stackd_task_source_fn* source) {
   /* Asked for before stackd_install() may be called: the source may be there first. */
   if (stackd_is_disabled()) return -ECANCELED;
-  stackd_helper_set_task_source(source);
-  return 0;
+  return stackd_requests_set_task_source(source);
 }
 
 EXPORT const char* stackd_version(void) { return "0.1.0"; }

@@ -7,8 +7,12 @@
 
 typedef int stackd_sigaction_fn(int, const struct sigaction*, struct sigaction*);
 
-/* stackd_install() with the sigaction() to use: the preload variant interposes that, and needs the real one here. */
-int stackd_install_with(stackd_sigaction_fn* set_action);
+/* stackd_install() with the sigaction() to use: the preload variant interposes that, and needs the real one here. `lazily`:
+ * no helper is started before there is a thread, or work for it; the caller tells it of threads. */
+int stackd_install_with(stackd_sigaction_fn* set_action, bool lazily);
+
+/* Has the daemon wake the process by the second signal (wake_signal.h). 0 or a negative errno. */
+int stackd_use_second_wake_signal(stackd_sigaction_fn* set_action);
 
 /* The signal that the agent has taken for dumps, or 0. */
 int stackd_taken_signal(void);
@@ -18,6 +22,9 @@ bool stackd_has_taken(int signal_number);
 
 /* Whether this is a child of vfork(), which has our memory but not our signals. */
 bool stackd_is_other_process(void);
+
+/* Whether dumps go on when the program has put a filter of system calls on itself: it was started so. */
+bool stackd_has_dumps_under_filter(void);
 
 /* Has the kernel do what the program's `action` for a taken signal asks for: our handler with flags to match, or nothing
  * where the program ignores a signal of crashes (an ignored signal interrupts nothing, and stays ignored in exec). */

@@ -4,8 +4,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
+
+#include "agent/sys/kernel.h"
 
 #define MAX_EXECUTABLE 1024
 
@@ -52,8 +52,8 @@ static int reserve(int index, uint32_t capacity) {
   uint32_t grown = old != NULL ? old->writable_capacity : 128;
   while (grown < capacity) grown *= 2;
   size_t size_bytes = sizeof(struct stackd_code_ranges) + (size_t)grown * sizeof(struct stackd_interval);
-  void* memory = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return -errno;
+  void* memory = stackd_map_private(size_bytes);
+  if (memory == NULL) return -ENOMEM;
   if (old != NULL) memcpy(memory, old, sizeof(*old) + (size_t)old->writable_count * sizeof(struct stackd_interval));
   buffers[index] = memory;
   buffers[index]->writable_capacity = grown;
@@ -151,9 +151,8 @@ static int read_lines(int maps_fd, struct reading* reading) {
   bool skipping = false; /* the rest of a line longer than the buffer */
   off_t offset = 0;
   for (;;) {
-    ssize_t got = pread(maps_fd, text + held, sizeof(text) - 1 - held, offset);
-    if (got < 0) return -errno;
-    if (got == 0) return 0;
+    ssize_t got = stackd_pread(maps_fd, text + held, sizeof(text) - 1 - held, offset);
+    if (got <= 0) return (int)got;
     offset += got;
     held += (size_t)got;
     text[held] = '\0';

@@ -2,10 +2,9 @@
 
 #include <elf.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "agent/maps/maps_line.h"
-#include "agent/sys/syscalls.h"
+#include "agent/sys/kernel.h"
 
 /* Nothing here trusts what it reads: an object may be unmapped at any moment, or be no object. */
 #define MAX_PROGRAM_HEADERS 64
@@ -146,7 +145,7 @@ void stackd_loaded_objects(int maps_fd, void (*visit)(const struct stackd_loaded
   off_t offset = 0;
   for (;;) {
     char text[4096];
-    ssize_t got = pread(maps_fd, text, sizeof(text), offset);
+    ssize_t got = stackd_pread(maps_fd, text, sizeof(text), offset);
     if (got <= 0) return;
     offset += got;
     for (ssize_t i = 0; i < got; i++) {

@@ -23,6 +23,7 @@ void stackd_preload_find_close(void) {
 }
 
 STACKD_EXPORT int close(int fd) {
+  stackd_preload_occasion();
   if (stackd_own_fd_guards(fd)) {
     errno = EBADF;
     return -1;

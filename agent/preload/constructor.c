@@ -2,7 +2,7 @@
  * preload_*.c. */
 #include "agent/crash/crash.h"
 #include "agent/crash/crash_record.h"
-#include "agent/helper/helper_thread.h"
+#include "agent/helper/task_source.h"
 #include "agent/install/install.h"
 #include "agent/preload/preload.h"
 
@@ -24,14 +24,16 @@ __attribute__((constructor)) static void on_load(void) {
   stackd_preload_find_close();
   stackd_preload_find_fstat();
   stackd_preload_find_exec();
+  stackd_preload_find_signalfd();
+  stackd_preload_find_rights();
   stackd_preload_find_exit();
   stackd_preload_find_longjmp();
   stackd_preload_find_sigwait();
   /* Private to glibc, and there from 2.34 on; NULL elsewhere. */
-  stackd_helper_hide_from(stackd_preload_any("__nptl_nthreads"));
+  stackd_task_source_hide_from(stackd_preload_any("__nptl_nthreads"));
   struct stackd_last_words words = {0, 0, 0};
   find_last_words(&words);
   stackd_crash_record_set_last_words(&words);
   stackd_crash_set_abort((uint64_t)stackd_preload_next("abort"));
-  stackd_install_with(stackd_preload_real_sigaction);
+  stackd_install_with(stackd_preload_real_sigaction, stackd_preload_sees_threads());
 }

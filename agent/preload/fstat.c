@@ -36,6 +36,7 @@ static int by_the_kernel(int fd, struct stat* status) {
 }
 
 STACKD_EXPORT int fstat(int fd, struct stat* status) {
+  stackd_preload_occasion();
   if (hides(fd)) return -1;
   fstat_fn* behind = STACKD_BEHIND(real_fstat, "fstat");
   return behind != NULL ? behind(fd, status) : by_the_kernel(fd, status);

@@ -7,6 +7,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "agent/helper/helper_thread.h"
+#include "agent/install/install.h"
+
 #define STACKD_EXPORT __attribute__((visibility("default")))
 
 /* The function behind ours. Looked up when the library is loaded (stackd_preload_find), since ours may run in a signal
@@ -28,9 +31,19 @@ void stackd_preload_find_thread(void);
 void stackd_preload_find_close(void);
 void stackd_preload_find_fstat(void);
 void stackd_preload_find_exec(void);
+void stackd_preload_find_signalfd(void);
+void stackd_preload_find_rights(void);
 void stackd_preload_find_exit(void);
 void stackd_preload_find_longjmp(void);
 void stackd_preload_find_sigwait(void);
+
+/* Whether the program's threads begin in this library: not where another library brought the agent later. */
+bool stackd_preload_sees_threads(void);
+
+/* Called where programs come by now and then: looks whether a daemon has come, where no helper does. */
+static inline void stackd_preload_occasion(void) {
+  if (stackd_taken_signal() != 0 && stackd_helper_has_occasion() && !stackd_is_other_process()) stackd_helper_introduce();
+}
 
 int stackd_preload_real_sigaction(int signal_number, const struct sigaction* action, struct sigaction* old);
 

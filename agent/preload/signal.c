@@ -65,6 +65,7 @@ static sighandler_t set_counted_by(signal_fn* set, sighandler_t handler) {
 }
 
 STACKD_EXPORT int sigaction(int signal_number, const struct sigaction* restrict action, struct sigaction* restrict old) {
+  stackd_preload_occasion();
   if (is_counted(signal_number)) return set_counted(action, old);
   if (!stackd_has_taken(signal_number)) return stackd_preload_real_sigaction(signal_number, action, old);
   struct sigaction before;

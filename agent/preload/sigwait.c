@@ -9,10 +9,12 @@
 #include <ucontext.h>
 
 #include "agent/dump/dump_handler.h"
+#include "agent/helper/life.h"
 #include "agent/install/install.h"
 #include "agent/preload/preload.h"
 #include "agent/signals/dump_signal.h"
 #include "agent/signals/sigterm.h"
+#include "agent/signals/wake_signal.h"
 
 #define NS_PER_S 1000000000ll
 
@@ -66,7 +68,11 @@ STACKD_EXPORT int sigtimedwait(const sigset_t* restrict set, siginfo_t* restrict
   for (;;) {
     int signal_number = STACKD_BEHIND(real_sigtimedwait, "sigtimedwait")(set, info, wait);
     if (signal_number == SIGTERM) stackd_sigterm_add();
-    if (!answered(signal_number, info)) return signal_number;
+    if (signal_number == stackd_wake_signal() && stackd_is_wake_signal(info)) {
+      stackd_helper_start();
+    } else if (!answered(signal_number, info)) {
+      return signal_number;
+    }
     if (timeout == NULL) continue;
     int64_t left_ns = end_ns - now_ns();
     if (left_ns < 0) left_ns = 0;

@@ -1,9 +1,10 @@
 /* pthread_create() and thrd_create(): each thread gets an alternate signal stack before the program's code runs in it
- * (altstack.h). */
+ * (altstack.h). With the first one the helper comes too. */
 #include <errno.h>
 #include <pthread.h>
 #include <threads.h>
 
+#include "agent/helper/life.h"
 #include "agent/preload/preload.h"
 #include "agent/signals/altstack.h"
 
@@ -32,6 +33,7 @@ STACKD_EXPORT int pthread_create(pthread_t* restrict thread, const pthread_attr_
                                  void* (*start_routine)(void*), void* restrict argument) {
   /* None in a program without threads, with a glibc that kept them in a library of their own. */
   if (STACKD_BEHIND(real_pthread_create, "pthread_create") == NULL) return EAGAIN;
+  stackd_helper_start();
   struct stackd_altstack* stack = stackd_altstack_new();
   if (stack == NULL) return real_pthread_create(thread, attributes, start_routine, argument);
   stack->start_routine = (void (*)(void))start_routine;
@@ -40,6 +42,11 @@ STACKD_EXPORT int pthread_create(pthread_t* restrict thread, const pthread_attr_
   if (error != 0) stackd_altstack_free(stack);
   return error;
 }
+
+/* The one above, whatever the name means to the loader. */
+static __typeof__(pthread_create) own_pthread_create __attribute__((alias("pthread_create"), copy(pthread_create)));
+
+bool stackd_preload_sees_threads(void) { return stackd_preload_any("pthread_create") == (void*)own_pthread_create; }
 
 static int begin_c11_thread(void* value) {
   struct stackd_altstack* stack = value;
@@ -50,6 +57,7 @@ static int begin_c11_thread(void* value) {
 }
 
 STACKD_EXPORT int thrd_create(thrd_t* thread, thrd_start_t start_routine, void* argument) {
+  stackd_helper_start();
   struct stackd_altstack* stack = stackd_altstack_new();
   if (stack == NULL) return STACKD_BEHIND(real_thrd_create, "thrd_create")(thread, start_routine, argument);
   stack->start_routine = (void (*)(void))start_routine;

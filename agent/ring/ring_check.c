@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 
+#include "agent/sys/kernel.h"
 #include "agent/sys/private_fd.h"
 #include "stackd/ring_abi.h"
 
@@ -11,7 +12,7 @@
 
 int stackd_ring_check_file(int fd, uint64_t size_bytes) {
   if (size_bytes > MAX_BYTES) return -EPROTO;
-  int seals = fcntl(fd, F_GET_SEALS);
+  int seals = stackd_fcntl(fd, F_GET_SEALS, 0);
   if (seals < 0 || (seals & NEEDED_SEALS) != NEEDED_SEALS) return -EPROTO;
   /* Behind the look at the seals: before, it might shrink. */
   struct stat status;

@@ -1,7 +1,8 @@
 #include "agent/runtimes/page_cache.h"
 
 #include <stddef.h>
-#include <unistd.h>
+
+#include "agent/sys/syscalls.h"
 
 #define MAX_SETS 16u
 /* With 16 a walk over Python's frames makes a tenth fewer calls. */
@@ -68,9 +69,20 @@ const unsigned char* stackd_page_copy(struct stackd_page_copies* copies, int32_t
   return copies->bytes[index];
 }
 
+/* The number that this thread may run on; 0: not known. */
+static long count_processors(void) {
+  uint64_t mask[64];
+  long bytes = stackd_syscall6(SYS_sched_getaffinity, 0, sizeof(mask), (long)mask, 0, 0, 0);
+  long count = 0;
+  for (long i = 0; i < bytes / 8; i++) {
+    for (; mask[i] != 0; mask[i] &= mask[i] - 1) count++;
+  }
+  return count;
+}
+
 void stackd_page_copies_prepare(void) {
   if (set_count != 0) return;
-  long processors = sysconf(_SC_NPROCESSORS_ONLN);
+  long processors = count_processors();
   /* One more, for a handler that lost its processor. */
   uint32_t count = processors > 0 && processors < (long)MAX_SETS ? (uint32_t)processors + 1 : MAX_SETS;
   for (uint32_t i = 0; i < count; i++) {

@@ -25,6 +25,8 @@ static void find_in(const struct stackd_loaded_object* object) {
   stackd_hotspot_find(object);
 }
 
+void stackd_managed_prepare(void) { stackd_v8_prepare(); }
+
 void stackd_managed_find_runtimes(int maps_fd) {
   stackd_managed_begin_look();
   stackd_loaded_objects(maps_fd, find_in);

@@ -8,6 +8,9 @@
 
 #include "agent/runtimes/walker.h"
 
+/* On a thread of the program's, before the rest: learns what only the C library can tell. NOT SIGNAL-SAFE. */
+void stackd_managed_prepare(void);
+
 /* Looks for runtimes that are new in this process, and reads of each what its walker must know. `maps_fd` is
  * /proc/self/maps. Called by the helper when it starts, and before dumps, where new code was mapped since: no lock of the
  * loader's is taken, so that a process that hangs in it can be dumped. NOT SIGNAL-SAFE. */

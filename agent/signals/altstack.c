@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "agent/signals/shared_altstack.h"
+#include "agent/sys/filtered.h"
 #include "agent/sys/syscalls.h"
 
 #ifndef AT_MINSIGSTKSZ
@@ -63,7 +64,7 @@ static struct stackd_altstack* make(size_t size_bytes) {
 }
 
 struct stackd_altstack* stackd_altstack_new(void) {
-  if (!atomic_load_explicit(&ready, memory_order_acquire)) return NULL;
+  if (!atomic_load_explicit(&ready, memory_order_acquire) || stackd_is_filtered()) return NULL;
   for (int i = 0; i < CACHED; i++) {
     if (atomic_load_explicit(&cache[i], memory_order_relaxed) == NULL) continue;
     struct stackd_altstack* stack = atomic_exchange(&cache[i], NULL);
@@ -87,8 +88,9 @@ static int ask_kernel(const stack_t* set, stack_t* before) {
   return (int)stackd_syscall6(SYS_sigaltstack, (long)set, (long)before, 0, 0, 0, 0);
 }
 
-/* At the end of a thread. If it ends in a handler on that very stack, the stack is left to leak. */
+/* At the end of a thread. The stack is left to leak where the thread ends in a handler on it, or under a filter. */
 static void thread_ends(void* value) {
+  if (stackd_is_filtered()) return;
   struct stackd_altstack* stack = value;
   stack_t now;
   if (ask_kernel(NULL, &now) != 0) return;

@@ -1,13 +1,13 @@
 #include "agent/sys/private_fd.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
+
+#include "agent/sys/kernel.h"
 
 #define LOWEST_FD 200
 
 /* Those taken and not closed. */
-#define MAX_GUARDED 8
+#define MAX_GUARDED 12
 static struct stackd_own_fd guarded[MAX_GUARDED] = {[0 ... MAX_GUARDED - 1] = {-1, 0, 0}};
 
 static void guard(const struct stackd_own_fd* own) {
@@ -35,13 +35,13 @@ int stackd_own_fd_hold(int fd) {
 
 void stackd_own_fd_drop(int fd) {
   unguard(fd);
-  close(fd);
+  stackd_close(fd);
 }
 
-static pid_t process;
+static int32_t process;
 
 void stackd_own_fd_reset(void) {
-  process = getpid();
+  process = stackd_getpid();
   for (int i = 0; i < MAX_GUARDED; i++) {
     if (guarded[i].fd >= 0 && guarded[i].inode == 0) stackd_own_fd_drop(guarded[i].fd);
   }
@@ -49,7 +49,7 @@ void stackd_own_fd_reset(void) {
 
 /* A vfork child shares our memory, but not our fds. */
 static bool still_ours(const struct stackd_own_fd* own) {
-  return own->inode == 0 ? getpid() == process : stackd_own_fd_get(own) == own->fd;
+  return own->inode == 0 ? stackd_getpid() == process : stackd_own_fd_get(own) == own->fd;
 }
 
 bool stackd_own_fd_guards(int fd) {
@@ -72,7 +72,7 @@ int stackd_own_fd_next_guarded(unsigned first, unsigned last) {
 /* Closes `fd` if it still is the file that `status` tells of. */
 static void close_if_same(int fd, const struct stat* status) {
   struct stackd_own_fd own = {fd, status->st_dev, status->st_ino};
-  if (stackd_own_fd_get(&own) == fd) close(fd);
+  if (stackd_own_fd_get(&own) == fd) stackd_close(fd);
 }
 
 struct stackd_own_fd stackd_own_fd_take(int fd) {
@@ -82,7 +82,7 @@ struct stackd_own_fd stackd_own_fd_take(int fd) {
     unguard(fd);
     return STACKD_NO_FD;
   }
-  int moved = fcntl(fd, F_DUPFD_CLOEXEC, LOWEST_FD);
+  int moved = stackd_fcntl(fd, F_DUPFD_CLOEXEC, LOWEST_FD);
   unguard(fd);
   if (moved >= 0) {
     close_if_same(fd, &status);
@@ -98,6 +98,6 @@ struct stackd_own_fd stackd_own_fd_take(int fd) {
 void stackd_own_fd_close(struct stackd_own_fd* own) {
   int fd = stackd_own_fd_get(own);
   unguard(own->fd);
-  if (fd >= 0) close(fd);
+  if (fd >= 0) stackd_close(fd);
   *own = STACKD_NO_FD;
 }

@@ -35,7 +35,8 @@ class JobTest : public testing::Test {
   stackd_ring_header header_{};
   const stackd_ring ring_{&header_, 1, 1};
   int sockets_[2];
-  stackd_job job_{};
+  uint32_t hurry_ = 0;
+  stackd_job job_{.is_to_hurry = &hurry_};
 };
 
 TEST_F(JobTest, RoomInTheRingOfADaemonThatIsGoneIsNotWaitedFor) {

@@ -6,6 +6,7 @@
 #include <linux/futex.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -34,6 +35,9 @@ constexpr int64_t kLookForStopNs = 50 * kNsPerMs;
 // Goroutines that have not begun by then may never run again, and what memory says is there at any time. On two busy CPUs,
 // in a program that collects garbage all the time, one came after more than 250 ms.
 constexpr int64_t kGoroutineBeginsNs = kNsPerSecond;
+// A process without threads that has not begun by then may block the signal that wakes it.
+constexpr int64_t kWakesNs = 200 * kNsPerMs;
+constexpr useconds_t kLookForAwakeUs = 200;
 // Threads do not ring when they have committed a record (a wake call from a handler is a pause of the thread): the reader
 // looks by itself this often. At 100,000 stacks a second that is 20 records, of the 381 slots of a 1 MiB ring.
 constexpr int64_t kPollNs = 200'000;
@@ -49,6 +53,11 @@ constexpr int64_t kCrashPatienceNs = kNsPerSecond;
 // What threads wait for is read when they have answered: a capture that is late as it is has still so long for it.
 constexpr int64_t kWaitFactsGraceNs = 20 * kNsPerMs;
 constexpr int kMaxErrno = 4095;
+constexpr std::string_view kAsleep =
+    "no thread of the agent runs in it, since it has none of its own, and it blocks the signal that starts one (SIGURG)";
+constexpr std::string_view kFilteredLimit =
+    "it has put a filter of system calls (seccomp) on itself, which could end it for a call of the agent's; start it with "
+    "STACKD_SECCOMP_DUMPS=1 if the filter allows them";
 // Names of fds come from the process, which may not tell them.
 constexpr size_t kMaxPolledFds = 20'000;
 constexpr int64_t kFdNamesNs = 50 * kNsPerMs;
@@ -71,6 +80,16 @@ constexpr size_t kMaxReportBytes = 1 << 20;
 
 // Older than a process is held, or a tentative record is valid: the clock of the record is wrong.
 constexpr int64_t kMaxCrashAgeNs = 2 * static_cast<int64_t>(STACKD_TENTATIVE_NS);
+
+// The process chose the file: no other kind is written to.
+bool IsDatagramSocket(const Fd& fd) {
+  int type = 0;
+  socklen_t type_bytes = sizeof(type);
+  sockaddr_storage address{};
+  socklen_t address_bytes = sizeof(address);
+  return getsockopt(fd.get(), SOL_SOCKET, SO_TYPE, &type, &type_bytes) == 0 && type == SOCK_DGRAM &&
+         getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &address_bytes) == 0 && address.ss_family == AF_UNIX;
+}
 
 std::string Number(int64_t n) { return std::to_string(n); }
 
@@ -114,6 +133,7 @@ Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessDescri
       dump_signal_(hello.dump_signal),
       has_handler_((hello.flags & STACKD_HELLO_NO_HANDLER) == 0),
       is_goroutine_((hello.flags & STACKD_HELLO_GOROUTINE) != 0),
+      is_awake_((hello.flags & STACKD_HELLO_HAS_BELL) == 0),
       fd_names_(socket_.get()),
       task_tables_(socket_.get()),
       loader_(files_.get(), modules, FieldText(hello.exe),
@@ -199,6 +219,15 @@ bool Agent::OnMessage(ReceivedMessage* message, AgentWish* wish) {
     case STACKD_MSG_CRASH:
       *wish = AgentWish::kCrash;
       return true;
+    case STACKD_MSG_BELL:
+      KeepBell(message);
+      return true;
+    case STACKD_MSG_AWAKE:
+      if (!is_awake_.exchange(true)) *wish = AgentWish::kPreload;
+      return true;
+    case STACKD_MSG_FILTERED:
+      if (const auto filtered = message->As<stackd_filtered>()) SetFiltered(filtered->filtered != 0);
+      return true;
     case STACKD_MSG_FAULT:
       *wish = AgentWish::kModules;
       return true;
@@ -245,11 +274,46 @@ void Agent::OnClosed() {
   reader_.Interrupt();
 }
 
+void Agent::KeepBell(ReceivedMessage* message) {
+  const auto bell = message->As<stackd_bell>();
+  if (!bell || message->fds.empty() || !IsDatagramSocket(message->fds.front())) return;
+  std::lock_guard lock(bell_mutex_);
+  bell_ = std::move(message->fds.front());
+  sigterm_count_avma_ = bell->sigterm_count_avma;
+  wake_signal_ = bell->signal;
+}
+
+void Agent::Wake() {
+  if (is_awake_.load() || is_filtered_.load()) return;
+  std::lock_guard lock(bell_mutex_);
+  const char byte = 0;
+  if (bell_.valid()) send(bell_.get(), &byte, sizeof(byte), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+bool Agent::StaysAsleep() {
+  if (is_awake() || is_filtered_.load()) return false;
+  std::lock_guard lock(bell_mutex_);
+  return files_->HoldsBack(wake_signal_);
+}
+
+void Agent::AwaitAwake(int64_t deadline_ns) {
+  deadline_ns = std::min(deadline_ns, MonotonicNs() + kWakesNs);
+  while (!is_awake() && !is_filtered_.load() && connected() && MonotonicNs() < deadline_ns) usleep(kLookForAwakeUs);
+}
+
+void Agent::SetFiltered(bool filtered) {
+  is_filtered_.store(filtered);
+  std::lock_guard lock(description_mutex_);
+  std::erase(description_.limits, kFilteredLimit);
+  if (filtered) description_.limits.emplace_back(kFilteredLimit);
+}
+
 std::vector<std::optional<Fd>> Agent::OpenFiles(const std::vector<std::string>& paths, int64_t deadline_ns) {
   std::unique_lock lock(files_mutex_);
   opened_files_.clear();
   opened_files_.resize(paths.size());
   awaited_files_.clear();
+  if (is_filtered_.load()) return std::move(opened_files_);
   for (size_t i = 0; i < paths.size(); i++) {
     stackd_open_file request{};
     request.header = {STACKD_MSG_OPEN_FILE, sizeof(request)};
@@ -294,7 +358,7 @@ bool Agent::LoadModulesOfCrash(int64_t deadline_ns, std::vector<std::string>* no
   const bool known = Map() != nullptr && !loader_.awaits_files();
   if (known || !connected()) return true;
   LoadModules(deadline_ns, notes);
-  return !loader_.awaits_files() || !connected();
+  return !loader_.awaits_files() || !connected() || is_filtered_.load();
 }
 
 std::shared_ptr<const AddressMap> Agent::Map() const {
@@ -304,7 +368,7 @@ std::shared_ptr<const AddressMap> Agent::Map() const {
 
 void Agent::LoadModulesEarly() {
   std::unique_lock lock(capture_mutex_, std::try_to_lock);
-  if (!lock.owns_lock() || Map() != nullptr || !connected() || IsStopped()) return;
+  if (!lock.owns_lock() || Map() != nullptr || !connected() || !is_awake() || IsStopped()) return;
   std::vector<std::string> notes;
   LoadModules(MonotonicNs() + kLoadEarlyNs, &notes);
 }
@@ -500,6 +564,12 @@ void Agent::RunDump(const CaptureRequest& request, const std::function<bool()>& 
     }
     return;
   }
+  if (const bool is_filtered = is_filtered_.load(); is_filtered || StaysAsleep()) {
+    AccountForTheRest(request, recording);
+    capture->partial = true;
+    capture->notes.push_back("its threads were not asked: " + std::string(is_filtered ? kFilteredLimit : kAsleep));
+    return;
+  }
   int64_t begin_ns = MonotonicNs();
   {
     std::lock_guard lock(ring_mutex_);
@@ -566,13 +636,18 @@ Result<std::shared_ptr<Capture>> Agent::CaptureThreads(CaptureRequest request) {
   capture->hang = request.hang;
   capture->crash = request.exception;
   const int64_t begin_ns = MonotonicNs();
+  Wake();
+  AwaitAwake(request.deadline_ns);
+  const bool stays_asleep = StaysAsleep();
   capture->begin_wall_ns = WallNs();
   if (capture->crash) capture->crash->id = NewCrashId(capture->begin_wall_ns);
   capture->dump_signal = dump_signal_;
   // What a process that had just come, and had no core, did not pass in time is asked for again, for a shorter time.
   const bool has_map = Map() != nullptr;
   const int64_t load_deadline_ns = std::min(request.deadline_ns, begin_ns + (has_map ? kLoadEarlyNs : kLoadModulesNs));
-  if ((!has_map || loader_.awaits_files()) && !IsStopped()) LoadModules(load_deadline_ns, &capture->notes);
+  if ((!has_map || loader_.awaits_files()) && !IsStopped() && !stays_asleep) {
+    LoadModules(load_deadline_ns, &capture->notes);
+  }
 
   Recording recording(seq_ + 1, counters_);
   RunDump(request, nullptr, &recording, capture.get());
@@ -591,7 +666,7 @@ Result<std::shared_ptr<Capture>> Agent::CaptureThreads(CaptureRequest request) {
 }
 
 void Agent::AddTasks(int64_t deadline_ns, Capture* capture) {
-  if (!connected() || !task_tables_.has_tasks() || IsStopped()) return;
+  if (!connected() || !task_tables_.has_tasks() || IsStopped() || is_filtered_.load()) return;
   const int64_t now_ns = MonotonicNs();
   const int64_t left_ns = std::clamp(deadline_ns - now_ns, kWaitFactsGraceNs, kAskTasksNs + kTellTasksNs);
   auto table = task_tables_.Ask(now_ns + std::min(kAskTasksNs, left_ns / 2), now_ns + left_ns);
@@ -700,11 +775,15 @@ void Agent::AddFdNames(int64_t deadline_ns, Capture* capture) {
   for (const ThreadCapture& thread : capture->threads) {
     fds.insert(fds.end(), thread.waited_fds.begin(), thread.waited_fds.end());
   }
-  if (!fds.empty()) capture->fds = fd_names_.Ask(fds, deadline_ns);
+  if (!fds.empty() && !is_filtered_.load()) capture->fds = fd_names_.Ask(fds, deadline_ns);
 }
 
 Result<std::vector<ThreadWait>> Agent::SampleWaits(int64_t deadline_ns, bool gives_way) {
-  if (!has_handler_ || is_goroutine_) return std::vector<ThreadWait>{};
+  if (!has_handler_ || is_goroutine_ || !is_awake()) return std::vector<ThreadWait>{};
+  if (is_filtered_.load()) {
+    return Error(Code::kFailedPrecondition,
+                 "the threads of processes/" + id_ + " cannot be looked at: " + std::string(kFilteredLimit));
+  }
   deadline_ns = std::min(deadline_ns, MonotonicNs() + kMaxCaptureNs);
   std::unique_lock lock(capture_mutex_, std::defer_lock);
   auto wait = std::chrono::nanoseconds(std::max<int64_t>(0, deadline_ns - MonotonicNs()));
@@ -791,11 +870,15 @@ bool Agent::HasThreadAndMemory(int32_t tid, const Agent& waiter, const SharedMem
   return read && *found;
 }
 
-Result<SigtermSigns> Agent::ReadSigtermSigns() const {
+Result<SigtermSigns> Agent::ReadSigtermSigns() {
   const auto is_pending = files_->HasPendingSigterm();
   if (!is_pending) return Error(Code::kUnavailable, "processes/" + id_ + " has ended, or passed no folder");
   SigtermSigns signs{.is_pending = *is_pending};
-  const uint64_t avma = __atomic_load_n(&ring_->header()->sigterm_count_avma, __ATOMIC_RELAXED);
+  uint64_t avma = __atomic_load_n(&ring_->header()->sigterm_count_avma, __ATOMIC_RELAXED);
+  if (avma == 0) {
+    std::lock_guard lock(bell_mutex_);
+    avma = sigterm_count_avma_;
+  }
   if (avma == 0 || !files_->has_memory()) return signs;
   auto count = std::make_shared<std::optional<uint64_t>>();
   const bool read = memory_->Run(MonotonicNs() + kReadFutexesNs, [count, avma](const ProcessFiles& files) {

@@ -41,7 +41,7 @@
 namespace stackd {
 
 // What a message asks of the collector.
-enum class AgentWish { kNothing, kDump, kCrash, kModules };
+enum class AgentWish { kNothing, kDump, kCrash, kModules, kPreload };
 
 class Agent {
  public:
@@ -54,6 +54,8 @@ class Agent {
   int socket_fd() const { return socket_.get(); }
   const std::string& id() const { return id_; }
   uid_t peer_uid() const { return peer_uid_; }
+  // Whether the process obeys commands.
+  bool is_awake() const { return is_awake_.load(); }
   bool connected() const { return connected_.load(); }
   const Ring& ring() const { return *ring_; }
   ProcessDescription Describe() const;
@@ -78,7 +80,7 @@ class Agent {
   std::vector<WaitedFd> DescribeFds(std::span<const int32_t> fds, int64_t deadline_ns) {
     return fd_names_.Ask(fds, deadline_ns);
   }
-  Result<SigtermSigns> ReadSigtermSigns() const;
+  Result<SigtermSigns> ReadSigtermSigns();
   std::vector<Heartbeat> Heartbeats() const { return ReadHeartbeats(*ring_); }
   // Whether thread `tid`, as `waiter` counts threads, is of this process, and this process has mapped `memory`.
   bool HasThreadAndMemory(int32_t tid, const Agent& waiter, const SharedMemory& memory, int64_t deadline_ns) const;
@@ -102,6 +104,13 @@ class Agent {
   class RingListener;
 
   bool MayAskForDump();
+  void SetFiltered(bool filtered);
+  void KeepBell(ReceivedMessage* message);
+  // Has a thread of the agent started in the process, if none runs.
+  void Wake();
+  void AwaitAwake(int64_t deadline_ns);
+  // Whether none runs, and the process blocks the signal that would start it.
+  bool StaysAsleep();
   bool KeepReportFile(ReceivedMessage* message);
   // What the process's runtime wrote when it ended; with the end of the connection it is whole.
   std::optional<RuntimeReport> ReadReport();
@@ -157,6 +166,14 @@ class Agent {
   // Else no command is sent to it: its memory is read, and that is all.
   const bool has_handler_;
   const bool is_goroutine_;
+  // Rings while no thread of the agent runs in the process.
+  std::mutex bell_mutex_;
+  Fd bell_;
+  uint64_t sigterm_count_avma_ = 0;
+  int32_t wake_signal_ = 0;
+  std::atomic<bool> is_awake_;
+  // The process does not answer, since it has put a filter of system calls on itself.
+  std::atomic<bool> is_filtered_{false};
 
   // Of the server thread: when the process will have asked for no more dumps than it may.
   int64_t dump_requests_paid_ns_ = 0;

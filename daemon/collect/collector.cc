@@ -41,6 +41,11 @@ constexpr int64_t kHelloTimeoutNs = 5 * kNsPerSecond;
 // For those that have locks which a capture waits for, all together.
 constexpr int64_t kNameOwnersNs = 100 * kNsPerMs;
 constexpr size_t kMaxWaitingForHello = 256;
+// A process without threads is registered so long after its hello. Most children of shells have called exec or ended by
+// then, and cost no ring.
+constexpr int64_t kRegisterAfterNs = 20 * kNsPerMs;
+// How many may wait for that; more are registered at once.
+constexpr size_t kMaxToRegister = 256;
 // Connections taken before the processes already connected have their turn.
 constexpr int kAcceptsPerTurn = 64;
 // Without fds to accept with, so long until the next try.
@@ -121,10 +126,12 @@ void Discard(ReceivedMessage message) {
 }  // namespace
 
 struct Collector::State {
-  // A connection that has not said hello.
+  // A connection that is not registered: it has not said hello, or a moment ago only.
   struct Stranger {
     Fd socket;
     int64_t since_ns;
+    std::vector<ReceivedMessage> messages = {};  // HELLO, and BELL
+    int64_t due_ns = 0;                          // when it is registered, if it is still there
   };
 
   // A second connection of a process, of the package of its runtime.
@@ -176,8 +183,16 @@ struct Collector::State {
   void Serve();
   void Accept();
   void Dismiss(int fd);
+  size_t CountSilent() const;
   void DismissOldest();
   void Greet(int fd);
+  // Whether the stranger that sent this is to stay one.
+  bool KeepsWaiting(Stranger* stranger, ReceivedMessage* message) const;
+  // With what it has said so far.
+  void RegisterStranger(int fd);
+  void RegisterDue();
+  // Until the next of them is due, -1 if none is.
+  int UntilDueMs() const;
   // Takes the socket if it registers the process.
   void Register(Fd* socket, ReceivedMessage* message);
   // Takes the socket if its process is registered.
@@ -189,6 +204,8 @@ struct Collector::State {
   std::unique_ptr<HeldSpoolFile> MakeSpoolFile(const Spool::Owner& owner, Fd* fd);
   void Reject(int fd, const std::string& reason);
   void Read(int fd);
+  // False: the connection is closed.
+  bool Obey(int fd, ReceivedMessage message);
   void Close(int fd);
   void CloseSilentStrangers();
   std::string NewId(const stackd_hello& hello) const;
@@ -211,7 +228,7 @@ void Collector::State::Accept() {
       return;
     }
     // An agent says hello at once: the oldest is the least likely to be one.
-    if (strangers.size() >= kMaxWaitingForHello) DismissOldest();
+    if (CountSilent() >= kMaxWaitingForHello) DismissOldest();
     if (!Watch(fd.get())) {
       counters.agents_rejected++;
       continue;
@@ -229,8 +246,14 @@ void Collector::State::Dismiss(int fd) {
   strangers.erase(it);
 }
 
+size_t Collector::State::CountSilent() const {
+  return static_cast<size_t>(
+      std::ranges::count_if(strangers, [](const auto& entry) { return entry.second.messages.empty(); }));
+}
+
+// Agents that have said hello stay.
 void Collector::State::DismissOldest() {
-  auto since = [](const auto& entry) { return entry.second.since_ns; };
+  auto since = [](const auto& entry) { return entry.second.messages.empty() ? entry.second.since_ns : INT64_MAX; };
   counters.agents_rejected++;
   Dismiss(std::ranges::min_element(strangers, {}, since)->first);
 }
@@ -312,7 +335,7 @@ void Collector::State::Register(Fd* socket, ReceivedMessage* message) {
   auto agent = std::make_shared<Agent>(std::move(*socket), peer.uid, *hello, std::move(process), std::move(files),
                                        std::move(*ring), &modules, &counters, std::move(spool_file));
   by_socket[fd] = agent;
-  preloader.Add(agent);
+  if (agent->is_awake()) preloader.Add(agent);
   std::lock_guard lock(mutex);
   agents.push_back(std::move(agent));
 }
@@ -370,13 +393,63 @@ void Collector::State::Greet(int fd) {
   ReceivedMessage message;
   ReceiveOutcome outcome = ReceiveMessage(fd, &message);
   if (outcome == ReceiveOutcome::kNothing) return;
-  if (outcome == ReceiveOutcome::kMessage) {
-    const bool is_companion = message.type() == STACKD_MSG_REPORT_FILE;
-    (this->*(is_companion ? &State::Accompany : &State::Register))(&strangers[fd].socket, &message);
+  if (outcome != ReceiveOutcome::kMessage) return Dismiss(fd);
+  Stranger& stranger = strangers[fd];
+  if (message.type() == STACKD_MSG_REPORT_FILE && stranger.messages.empty()) {
+    Accompany(&stranger.socket, &message);
+    Discard(std::move(message));
+    if (stranger.socket.valid()) return Dismiss(fd);
+    strangers.erase(fd);
+    return;
   }
-  Discard(std::move(message));
-  if (strangers[fd].socket.valid()) return Dismiss(fd);
+  const bool waits = KeepsWaiting(&stranger, &message);
+  stranger.messages.push_back(std::move(message));
+  if (!waits) RegisterStranger(fd);
+}
+
+bool Collector::State::KeepsWaiting(Stranger* stranger, ReceivedMessage* message) const {
+  if (!stranger->messages.empty()) return message->type() == STACKD_MSG_BELL && stranger->messages.size() == 1;
+  const auto hello = message->As<stackd_hello>();
+  if (message->type() != STACKD_MSG_HELLO || !hello || (hello->flags & STACKD_HELLO_HAS_BELL) == 0) return false;
+  if (strangers.size() - CountSilent() >= kMaxToRegister) return false;
+  stranger->due_ns = MonotonicNs() + kRegisterAfterNs;
+  return true;
+}
+
+void Collector::State::RegisterStranger(int fd) {
+  Stranger stranger = std::move(strangers[fd]);
   strangers.erase(fd);
+  Register(&stranger.socket, &stranger.messages.front());
+  Discard(std::move(stranger.messages.front()));
+  if (stranger.socket.valid()) {
+    // As in Dismiss().
+    epoll_ctl(epoll.get(), EPOLL_CTL_DEL, fd, nullptr);
+    DestroyElsewhere(std::make_shared<Fd>(std::move(stranger.socket)));
+    return;
+  }
+  for (size_t i = 1; i < stranger.messages.size(); i++) {
+    if (!Obey(fd, std::move(stranger.messages[i]))) return;
+  }
+}
+
+int Collector::State::UntilDueMs() const {
+  int64_t first_ns = INT64_MAX;
+  for (const auto& [fd, stranger] : strangers) {
+    if (stranger.due_ns != 0) first_ns = std::min(first_ns, stranger.due_ns);
+  }
+  if (first_ns == INT64_MAX) return -1;
+  return static_cast<int>(std::max<int64_t>(0, first_ns - MonotonicNs()) / kNsPerMs + 1);
+}
+
+void Collector::State::RegisterDue() {
+  const int64_t now_ns = MonotonicNs();
+  std::vector<int> due;
+  for (const auto& [fd, stranger] : strangers) {
+    if (stranger.due_ns != 0 && stranger.due_ns <= now_ns) due.push_back(fd);
+  }
+  // In the order in which they came.
+  std::ranges::sort(due, {}, [&](int fd) { return strangers[fd].due_ns; });
+  for (int fd : due) RegisterStranger(fd);
 }
 
 void Collector::State::Close(int fd) {
@@ -395,20 +468,30 @@ void Collector::State::Close(int fd) {
 }
 
 void Collector::State::Read(int fd) {
-  // Not a reference of its own: the last one must not be dropped by this thread.
-  Agent& agent = *by_socket[fd];
   for (int i = 0; i < kMessagesPerTurn; i++) {
     ReceivedMessage message;
     ReceiveOutcome outcome = ReceiveMessage(fd, &message);
     if (outcome == ReceiveOutcome::kNothing) return;
-    AgentWish wish = AgentWish::kNothing;
-    bool keep = outcome == ReceiveOutcome::kMessage && agent.OnMessage(&message, &wish);
-    if (wish == AgentWish::kDump) QueueDumpRequest({agent.id(), ExceptionIn(message)});
-    Discard(std::move(message));
-    if (!keep) return Close(fd);
-    if (wish == AgentWish::kCrash) crash_desk.OnCrash(by_socket[fd]);
-    if (wish == AgentWish::kModules) preloader.AddUrgent(by_socket[fd]);
+    if (outcome != ReceiveOutcome::kMessage) return Close(fd);
+    if (!Obey(fd, std::move(message))) return;
   }
+}
+
+bool Collector::State::Obey(int fd, ReceivedMessage message) {
+  // Not a reference of its own: the last one must not be dropped by this thread.
+  Agent& agent = *by_socket[fd];
+  AgentWish wish = AgentWish::kNothing;
+  const bool keep = agent.OnMessage(&message, &wish);
+  if (wish == AgentWish::kDump) QueueDumpRequest({agent.id(), ExceptionIn(message)});
+  Discard(std::move(message));
+  if (!keep) {
+    Close(fd);
+    return false;
+  }
+  if (wish == AgentWish::kCrash) crash_desk.OnCrash(by_socket[fd]);
+  if (wish == AgentWish::kModules) preloader.AddUrgent(by_socket[fd]);
+  if (wish == AgentWish::kPreload) preloader.Add(by_socket[fd]);
+  return true;
 }
 
 void Collector::State::CloseSilentStrangers() {
@@ -427,6 +510,7 @@ void Collector::State::Serve() {
   for (;;) {
     epoll_event events[64];
     int timeout_ms = listener_rests ? kListenerRestMs : strangers.empty() ? -1 : 1000;
+    if (const int due_ms = UntilDueMs(); due_ms >= 0) timeout_ms = timeout_ms < 0 ? due_ms : std::min(timeout_ms, due_ms);
     int count = epoll_wait(epoll.get(), events, std::size(events), timeout_ms);
     LoopWatch::Turn turn(Loop::kAgents);
     if (listener_rests) listener_rests = !Watch(listener.get());
@@ -444,6 +528,7 @@ void Collector::State::Serve() {
         ReadCompanion(fd);
       }
     }
+    RegisterDue();
     CloseSilentStrangers();
   }
 }

@@ -144,13 +144,31 @@ char ProcessFiles::State(int32_t tid) const {
   return end != std::string::npos && end + 2 < text.size() ? text[end + 2] : 0;
 }
 
-std::optional<bool> ProcessFiles::HasPendingSigterm() const {
-  const std::string text = ReadInFolder("status");
-  // The name of the process stands above, and cannot hold a line break.
-  constexpr std::string_view kKey = "\nShdPnd:";
-  const size_t at = text.find(kKey);
+namespace {
+
+// A set of signals in the text of a status file; `key` with a line break before it: the name of the process stands above,
+// and cannot hold one.
+std::optional<uint64_t> SignalsIn(const std::string& status, std::string_view key) {
+  const size_t at = status.find(key);
   if (at == std::string::npos) return std::nullopt;
-  return (strtoull(text.c_str() + at + kKey.size(), nullptr, 16) >> (SIGTERM - 1) & 1) != 0;
+  return strtoull(status.c_str() + at + key.size(), nullptr, 16);
+}
+
+bool HasSignal(std::optional<uint64_t> signals, int number) { return signals && (*signals >> (number - 1) & 1) != 0; }
+
+}  // namespace
+
+std::optional<bool> ProcessFiles::HasPendingSigterm() const {
+  const auto pending = SignalsIn(ReadInFolder("status"), "\nShdPnd:");
+  if (!pending) return std::nullopt;
+  return HasSignal(pending, SIGTERM);
+}
+
+bool ProcessFiles::HoldsBack(int signal_number) const {
+  if (signal_number <= 0 || signal_number > 64) return false;
+  const std::string status = ReadInFolder("status");
+  return HasSignal(SignalsIn(status, "\nShdPnd:"), signal_number) &&
+         HasSignal(SignalsIn(status, "\nSigBlk:"), signal_number);
 }
 
 std::string ProcessFiles::ThreadName(int32_t tid) const {

@@ -52,6 +52,8 @@ class ProcessFiles {
   std::string ThreadName(int32_t tid) const;
   // Whether a SIGTERM for the process waits to be taken; nullopt if that cannot be known.
   std::optional<bool> HasPendingSigterm() const;
+  // Whether its main thread has this signal blocked and pending; false if that cannot be known.
+  bool HoldsBack(int signal_number) const;
 
  private:
   std::string ReadInFolder(const std::string& path) const;

@@ -38,6 +38,8 @@ set -a; . /etc/default/stackd; set +a
 start() { env $(unit Environment) setpriv --reuid="$(unit User)" --regid="$(unit Group)" --clear-groups --bounding-set=-all \
   --no-new-privs $(unit ExecStart); }
 start 2>/tmp/stackd.log &
+# What sleeps before the daemon listens is not listed as long as it sleeps.
+for _ in $(seq 600); do if stackctl ps >/dev/null 2>&1; then break; fi; sleep 0.1; done
 # until_said WORD COMMAND...: a minute at most.
 until_said() {
   for _ in $(seq 600); do if "${@:2}" 2>&1 | grep -q "$1"; then return; fi; sleep 0.1; done

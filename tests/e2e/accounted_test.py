@@ -15,6 +15,8 @@ class AccountedTest(StackdTest):
         victim = self.start_victim("waiting_threads", count - 1)
         daemon.await_process(victim.pid)
         self.assert_ring_is_1_mib(daemon)
+        # In a program without threads the first dump brings the agent's.
+        daemon.dump(victim.pid)
         listed = task_ids(victim.pid)
         own = {tid for tid, name in thread_names(victim.pid).items() if name != "stackd-agent"}
         self.assertEqual(count, len(own))

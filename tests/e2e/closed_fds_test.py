@@ -45,10 +45,6 @@ PROGRAMS = [
 ]
 
 
-# Why it fails today; None: it does not. It is run where STACKD_TEST_AWAITED=1.
-AWAITS = "for a moment of its start, fds of the agent's are where the program looks for the closed ones"
-
-
 class ClosedFdsTest(StackdTest):
 
     def setUp(self):
@@ -82,8 +78,6 @@ class ClosedFdsTest(StackdTest):
         return status, *(re.sub(r"[0-9A-F]{3,}", "N", path.read_text(errors="replace")) for path in (out, err))
 
     def test_each_program_ends_as_alone(self):
-        if AWAITS and os.environ.get("STACKD_TEST_AWAITED") != "1":
-            self.skipTest(f"not yet as without the agent: {AWAITS}")
         daemon = self.start_daemon()
         os.chdir(self.dir)
         self.addCleanup(os.chdir, os.path.dirname(__file__))

@@ -250,7 +250,8 @@ class CrashLossTest(StackdTest):
         daemon.process.send_signal(signal.SIGSTOP)
         self.crash(victim)
         for pid in victim.pids:
-            eventually("it waits for the daemon", lambda pid=pid: waits_in_futex(pid))
+            # Before that, in the same call, for the agent's thread, which comes with the crash.
+            eventually("it waits for the daemon", lambda pid=pid: has_sleeping_agent(pid) and waits_in_futex(pid))
             os.kill(pid, signal.SIGKILL)
         victim.read_until("over")
         daemon.process.send_signal(signal.SIGCONT)
@@ -342,6 +343,17 @@ class Peak:
         self.over.set()
         self.thread.join(LIMIT_S)
         return self.kib
+
+
+def has_sleeping_agent(pid):
+    """Whether the agent's thread has done what it had to, and waits for the daemon."""
+    with contextlib.suppress(OSError):
+        for tid in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{tid}/comm", encoding="ascii") as name, \
+                    open(f"/proc/{pid}/task/{tid}/syscall", encoding="ascii") as call:
+                if name.read() == "stackd-agent\n":
+                    return call.read().split()[0] == "271"
+    return False
 
 
 def waits_in_futex(pid):

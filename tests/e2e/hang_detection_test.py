@@ -72,7 +72,8 @@ class HealthWatch:
 class HangDetectionTest(StackdTest):
 
     def hang(self, program, mode, *, daemon):
-        victim = self.start_victim(HANGS / program, mode, directory=daemon.dir)
+        # Some use a filter to stop a thread in a system call.
+        victim = self.start_victim(HANGS / program, mode, directory=daemon.dir, env={"STACKD_SECCOMP_DUMPS": "1"})
         daemon.await_process(victim.pid)
         return victim
 

@@ -139,7 +139,8 @@ class HangVictimsTest(StackdTest):
     def start(self, victim):
         """The pid to dump."""
         stdin = "" if victim.then == "stopped_by_debugger" else None
-        process = self.start_victim(self.program(victim), victim.mode, stdin=stdin)
+        # Some use a filter to stop a thread in a system call.
+        process = self.start_victim(self.program(victim), victim.mode, stdin=stdin, env={"STACKD_SECCOMP_DUMPS": "1"})
         if victim.then == "in_child":
             pid = int(re.search(rb"child (\d+)", process.output).group(1))
         else:

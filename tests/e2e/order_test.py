@@ -169,12 +169,15 @@ class OrderTest(StackdTest):
             return {process["pid"] for process in daemon.processes()} >= set(members)
 
         eventually("all 201 are listed", listed)
-        for pid in members[1::40]:
+        dumped = set(members[1::40])
+        for pid in dumped:
             dump = daemon.dump(pid)
             self.assert_whole(dump, pid)
             self.assertIn("child_waits", dump.functions(pid))
         daemon.restart()
-        eventually("all 201 are back", listed, limit_s=10)
+        # The agent's thread runs in these. The others look for a daemon when they do something (agent/README.md): they wait.
+        eventually("those that were dumped are back", lambda: {process["pid"] for process in daemon.processes()} >= dumped,
+                   limit_s=10)
 
     def test_each_exec_is_a_new_process_and_the_old_one_is_gone(self):
         daemon = self.start_daemon()

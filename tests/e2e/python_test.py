@@ -251,7 +251,7 @@ class FramesTest(PythonTest):
 
     def test_a_program_that_may_not_read_its_own_memory_has_c_functions_and_says_why(self):
         daemon = self.the_daemon()
-        victim = self.start(self.pythons[-1], PROGRAMS / "forbids_reading.py")
+        victim = self.start(self.pythons[-1], PROGRAMS / "forbids_reading.py", env={"STACKD_SECCOMP_DUMPS": "1"})
         dump = daemon.dump(daemon.await_process(victim.pid)["name"])
         (runtime,) = dump.resource["runtimes"]
         self.assertIn("seccomp", runtime.get("problem", ""))
@@ -705,10 +705,10 @@ class PackageTest(PythonTest):
         os.kill(daemon.process.pid, signal.SIGSTOP)
         try:
             victim = self.start(self.pythons[-1], "-c", program, preload=False, stdin="", env={"PYTHONPATH": str(folder)})
-            recvmsg = "47"
+            ppoll = "271"
             eventually("the agent waits for the daemon's answer", lambda: [
                 pathlib.Path(f"/proc/{victim.pid}/task/{tid}/syscall").read_text().split()[0]
-                for tid, name in thread_names(victim.pid).items() if name == "stackd-agent"] == [recvmsg])
+                for tid, name in thread_names(victim.pid).items() if name == "stackd-agent"] == [ppoll])
             self.assertEqual(victim.ask(""), "named")
         finally:
             os.kill(daemon.process.pid, signal.SIGCONT)

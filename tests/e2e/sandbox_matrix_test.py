@@ -5,7 +5,6 @@ Privileges are those of all threads of all processes, compared while the program
 agent's own thread may have fewer than the program's, never more.
 """
 
-import functools
 import os
 import re
 import subprocess
@@ -14,57 +13,10 @@ import unittest
 from harness import PROGRAMS, ROOT, eventually
 from side_by_side import SideBySideTest
 
-_ONE_THREAD = "the agent's thread makes the process one with threads, which may not enter a user namespace"
-_SAME_USER = "the C library changes the user of the agent's thread too, which lacks the capability that the program kept"
-_MORE_RIGHTS = "the agent's thread keeps what the program gives up for itself"
-_ITS_CALLS = "the agent makes system calls that the program's filter kills for"
-
-# Lines that fail, and why. They are run where STACKD_TEST_AWAITED=1.
-AWAITS = {
-    "setpriv_clear_groups": _SAME_USER,
-    "setpriv_init_groups": _SAME_USER,
-    "setpriv_keeps_a_capability": _SAME_USER,
-    "bubblewrap": _MORE_RIGHTS,
-    "bubblewrap_as_a_user": _ONE_THREAD,
-    "unshare": _ONE_THREAD,
-    "unshare_as_a_user": _ONE_THREAD,
-    "allow_list_that_kills": _ITS_CALLS,
-    "allow_list_that_kills_for_all_threads": _ITS_CALLS,
-    "allow_list_that_refuses": _MORE_RIGHTS,
-    "broker": _MORE_RIGHTS,
-    "strict_mode": "the agent's thread goes on where the program's only one has ended",
-    "landlock": _MORE_RIGHTS,
-    "chrony": _MORE_RIGHTS,
-    "dovecot": _MORE_RIGHTS,
-    "haproxy_in_its_root": _MORE_RIGHTS,
-    "vsftpd": "now and then a child that it makes by clone() answers no more, also where nobody dumps it",
-    "chromium": "its first process must have one thread where it forks",
-    "chromium_in_its_sandbox": "its first process must have one thread where it forks",
-}
-
 NOBODY = 65534
 
 # What is run by a program that changes privileges: it waits for a line, as long as the test looks at it.
 SHELL = ["sh", "-c", 'echo ready; read answer; echo "$answer $(id -u) $(id -g)"; exit 7']
-
-
-def awaited(case):
-    reason = AWAITS.get(case.__name__.removeprefix("test_"))
-
-    @functools.wraps(case)
-    def run(self):
-        if reason and os.environ.get("STACKD_TEST_AWAITED") != "1":
-            self.skipTest(f"not yet as without the agent: {reason}")
-        case(self)
-
-    return run
-
-
-def all_awaited(test_class):
-    for name in dir(test_class):
-        if name.startswith("test_"):
-            setattr(test_class, name, awaited(getattr(test_class, name)))
-    return test_class
 
 
 def answer(run):
@@ -80,7 +32,6 @@ def need_user_namespaces(test):
         test.skipTest("a user may not make a user namespace here")
 
 
-@all_awaited
 class PrivilegesTest(SideBySideTest):
     """Programs that run another one with other privileges."""
 
@@ -171,7 +122,6 @@ class PrivilegesTest(SideBySideTest):
         self.assertEqual(7, end.status, end)
 
 
-@all_awaited
 class SandboxTest(SideBySideTest):
     """Programs that put a sandbox on themselves."""
 

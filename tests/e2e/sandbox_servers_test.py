@@ -19,7 +19,6 @@ import unittest
 import urllib.request
 
 from harness import free_port
-from sandbox_matrix_test import all_awaited
 from side_by_side import SideBySideTest
 
 UNPACKED = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "stackd/unpacked"
@@ -57,7 +56,6 @@ def accepts(port):
         return False
 
 
-@all_awaited
 class ServersTest(SideBySideTest):
 
     def setUp(self):
@@ -226,7 +224,10 @@ xferlog_enable=NO
         return said
 
     def test_sshd(self):
+        """Not compared: how it met the end of the connection by which the test found it ready."""
         self.need("sshd", "ssh", "ssh-keygen")
+        self.tidy = lambda text: "".join(line for line in without_numbers(text).splitlines(True)
+                                         if not re.match(r"kex_exchange_identification|Connection (closed|reset)", line))
         self.make_keys()
         os.makedirs("/run/sshd", exist_ok=True)
 
@@ -257,7 +258,14 @@ PasswordAuthentication no
         self.assertEqual(255, end.notes[0][0][0], end)
 
     def test_dovecot(self):
+        """Not compared: ids of sessions, and how it met the connections by which the test found it ready."""
         self.need("dovecot")
+
+        def tidy(text):
+            text = re.sub(r"session=<[^>]*>|(?<=\)<N>)<[^>]*>|, mpid=N", "", without_numbers(text))
+            return "".join(line for line in text.splitlines(True) if "Connection closed" not in line)
+
+        self.tidy = tidy
 
         def prepare():
             self.owned_by("nobody", "mail")

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <dirent.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,11 +33,16 @@ static inline pid_t crash_agent_thread(void) {
   return found;
 }
 
+static inline void* crash_do_nothing(void* nothing) { return nothing; }
+
 /* Returns when the agent in this process is registered: it has mapped the ring that the daemon gave it, and waits for what
  * the daemon may want. */
 static inline void crash_await_ring(void) {
+  /* It comes with the first thread. */
+  pthread_t first;
+  victim_check(pthread_create(&first, NULL, crash_do_nothing, NULL) == 0, "pthread_create");
+  pthread_join(first, NULL);
   while (!crash_file_has("/proc/self/maps", "/memfd:stackd-ring")) usleep(500);
-  /* In recvmsg; or, in the first seconds, in a poll that ends when it is time to look for runtimes. */
   victim_await_asleep(crash_agent_thread());
 }
 

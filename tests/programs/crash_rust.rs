@@ -38,7 +38,9 @@ fn null_pointer() {
     unsafe { std::ptr::write_volatile(nowhere.wrapping_add(6), 1) };
 }
 
+/// The agent maps its ring with the first thread.
 fn await_ring() {
+    std::thread::spawn(|| {}).join().unwrap();
     while !std::fs::read_to_string("/proc/self/maps").unwrap().contains("/memfd:stackd-ring") {
         std::thread::yield_now();
     }

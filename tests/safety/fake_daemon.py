@@ -1,6 +1,7 @@
 """A daemon that takes crashes and does with them what a test says. It knows ring_abi.h and wire.h, and nothing of the daemon.
 """
 
+import contextlib
 import ctypes
 import fcntl
 import mmap
@@ -20,6 +21,7 @@ COMMAND_SEQ, BEGUN_SEQ, LISTED, DONE_SEQ, CRASH_PHASE, TENTATIVE, DROPPED, FREE,
 CANCEL_SEQ, FAILURE, SIGTERM_COUNT_AVMA, HEARTBEATS = 84, 148, 264, 4096
 COMMAND_DUMP, COMMAND_SAMPLE = 1, 2
 MSG_HELLO, MSG_WELCOME, MSG_KICK, MSG_CRASH, MSG_DESCRIBE_FDS, MSG_FD_NAMES, MSG_DESCRIBE_EPOLLS = 1, 2, 6, 9, 10, 11, 13
+MSG_BELL = 20
 TAKEN, STORED = 1, 2
 HANDLED, SENT, AGENT_FAULT, INIT = 1, 2, 4, 8
 TRUNCATED, BY_HELPER, FOREIGN_SP, NO_STACK, BOTH_ENDS = 1, 2, 4, 8, 16
@@ -197,10 +199,10 @@ class Ring:
 class FakeDaemon:
     """Takes one process at a time. `delay_s` is how long each answer to a crash takes. `dump` asks for the other threads, `die`
     closes the connection instead of an answer, `welcome` answers at all. `lie` gives an fd and a number of bytes that are passed
-    instead of those of the ring."""
+    instead of those of the ring. `wakes` has the agent's thread started."""
 
     def __init__(self, folder, take=True, store=True, delay_s=0, dump=False, spool=False, die=False, welcome=True, ring_bytes=1 << 20,
-                 lie=None):
+                 lie=None, wakes=True):
         self.folder = folder
         self.take = take
         self.store = store
@@ -211,6 +213,7 @@ class FakeDaemon:
         self.welcome = welcome
         self.ring_bytes = ring_bytes
         self.lie = lie
+        self.wakes = wakes
         self.crashes = []
         self.threads = {}
         self.statuses = {}
@@ -269,11 +272,14 @@ class FakeDaemon:
         self.connected.set()
         while True:
             try:
-                message = connection.recv(16384)
+                message, fds, _, _ = socket.recv_fds(connection, 16384, 1)
             except ConnectionResetError:
-                message = b""
+                message, fds = b"", []
             if not message:
                 break
+            if struct.unpack_from("<I", message)[0] == MSG_BELL:
+                with socket.socket(fileno=fds[0]) as bell:
+                    self.ring_bell(bell)
             if struct.unpack_from("<I", message)[0] == MSG_CRASH:
                 self.messages += 1
                 if self.die:
@@ -284,6 +290,13 @@ class FakeDaemon:
         connection.close()
         self.tentative = self.ring.tentative()
         self.collect()
+
+    def ring_bell(self, bell):
+        """At once: most tests are about what the agent's thread does."""
+        # It closes its end when that has started by itself.
+        with contextlib.suppress(ConnectionRefusedError):
+            if self.wakes:
+                bell.send(b"\0")
 
     def collect(self):
         for kind, slots in self.ring.take():

@@ -46,7 +46,7 @@ CASES = [
 class RaceMatrix(unittest.TestCase):
     def run_case(self, case, least_captures):
         with stand.Stand() as place:
-            victim = place.start([stand.VICTIMS, case, str(SECONDS)], "victim-" + case)
+            victim = place.start([stand.VICTIMS, case, str(SECONDS)], "victim-" + case, env={"STACKD_SECCOMP_DUMPS": "1"})
             place.begin(f"hammer {max(1, int(SECONDS))} victim-{case}")
             try:
                 out, err = victim.communicate(timeout=SECONDS + 30)

@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import stand
 
 RUNS = 200
-RECVMSG = "47"  # x86-64
+PPOLL = "271"  # x86-64
 
 
 def start_ms(environments):
@@ -44,7 +44,8 @@ def await_rest(pid, tid):
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         with open(f"/proc/{pid}/task/{tid}/syscall", encoding="utf-8") as syscall:
-            if syscall.read().split()[0] == RECVMSG:
+            number, _, _, timeout, *_ = syscall.read().split()
+            if (number, timeout) == (PPOLL, "0x0"):
                 return
         time.sleep(0.1)
     raise AssertionError("the helper still looks around after 30 s")
@@ -79,6 +80,7 @@ class StartCost(unittest.TestCase):
         with stand.Stand() as place:
             program = place.start(["/bin/sleep", "60"], "idle")
             place.ask("wait idle")
+            self.assertEqual(len(os.listdir(f"/proc/{program.pid}/task")), 1)
             place.ask("once idle")
             tid = helper_of(program.pid)
             await_rest(program.pid, tid)

@@ -2,7 +2,10 @@
  *
  *     agent                                   daemon
  *       HELLO [place] + fds [mem, maps, proc]  ---->
+ *       BELL + fd [bell]               ---->                          while no thread of the agent runs
  *                                      <----  WELCOME + fds [ring, spool]  (or REJECT, then close)
+ *                                      <----  a byte by the bell       when a dump of the process is wanted
+ *       AWAKE                          ---->
  *                                      <----  OPEN_FILE                for each mapped ELF file the daemon wants
  *       FILE + fd (or an error)        ---->
  *                                      <----  KICK                     look at command_seq in the ring
@@ -12,7 +15,7 @@
  *       FD_NAMES                       ---->
  *                                      <----  DESCRIBE_TASKS           after HAS_TASKS: where the tasks of its runtime wait
  *       TASKS + fd (or an error)       ---->
- *       DUMP_REQUEST, NAME, CRASH, FAULT, HAS_TASKS  -->
+ *       DUMP_REQUEST, NAME, CRASH, FAULT, HAS_TASKS, FILTERED  -->
  *                                      <----  DUMP_READ
  *       REPORT_FILE + fd               ---->
  *
@@ -67,6 +70,9 @@ enum stackd_message_type {
   STACKD_MSG_HAS_TASKS = 16,
   STACKD_MSG_DESCRIBE_TASKS = 17,
   STACKD_MSG_TASKS = 18,
+  STACKD_MSG_FILTERED = 19,
+  STACKD_MSG_BELL = 20,
+  STACKD_MSG_AWAKE = 21, /* A header alone: from now on a thread of the process obeys commands and answers messages. */
 };
 
 struct stackd_message_header {
@@ -83,6 +89,9 @@ enum stackd_hello_flags {
   STACKD_HELLO_NO_HANDLER = 1u << 3,
   /* Commands are obeyed by a goroutine, as soon as one gets to run, and of commands DUMP alone. */
   STACKD_HELLO_GOROUTINE = 1u << 4,
+  /* BELL follows at once. No command is obeyed before AWAKE. A process that ends or calls exec soon after this, as most
+   * children of shells do, need not be registered. */
+  STACKD_HELLO_HAS_BELL = 1u << 5,
 };
 
 /* Strings are NUL-terminated and cut to fit. */
@@ -255,6 +264,22 @@ STACKD_ABI_ASSERT(sizeof(struct stackd_task_record) == 32);
 
 #define STACKD_TASK_STACK_WHOLE 0u
 #define STACKD_TASK_STACK_CUT 1u
+
+/* A datagram socket comes along. A byte there wakes the process, by a signal: then it says AWAKE. */
+struct stackd_bell {
+  struct stackd_message_header header;
+  int32_t signal;
+  uint32_t pad;
+  uint64_t sigterm_count_avma; /* as in the ring (ring_abi.h), which has it from AWAKE on only */
+};
+
+/* The program is about to put a filter of system calls on itself (seccomp). From now on the process obeys no
+ * commands and answers no messages, but a crash is told. `filtered` 0: it could not, and all is as before. */
+struct stackd_filtered {
+  struct stackd_message_header header;
+  uint32_t filtered;
+  uint32_t pad;
+};
 
 struct stackd_name {
   struct stackd_message_header header;

@@ -47,7 +47,7 @@ static const struct layout* published;
 static bool read_own(uint64_t address, void* out, uint32_t size_bytes) {
   struct stackd_managed_thread self;
   memset(&self, 0, sizeof(self));
-  self.pid = getpid();
+  self.pid = stackd_getpid();
   return stackd_managed_read(&self, address, out, size_bytes);
 }
 

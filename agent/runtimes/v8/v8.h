@@ -6,6 +6,9 @@
 #include "agent/runtimes/v8/v8_layout.h"
 #include "agent/runtimes/walker.h"
 
+/* On a thread of the program's, before the rest: how the C library keeps what belongs to a thread. NOT SIGNAL-SAFE. */
+void stackd_v8_prepare(void);
+
 /* If `object` has V8 in it, and none was found before: learns what the walk must know. NOT SIGNAL-SAFE. */
 void stackd_v8_find(const struct stackd_loaded_object* object);
 

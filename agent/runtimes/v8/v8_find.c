@@ -1,14 +1,14 @@
 /* NOT SIGNAL-SAFE, but for stackd_v8_found. */
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "agent/runtimes/v8/v8.h"
 #include "agent/sys/syscalls.h"
+#include "agent/sys/text.h"
 
 /* glibc's struct pthread: the first 32 keys' data, a pair of words each, the second of which is the value. Tried out before
- * it is believed (finds_keys_data). */
+ * it is believed (stackd_v8_prepare). */
 #define KEYS_DATA_BYTES 0x310u
 #define KEYS_IN_FIRST_BLOCK 32u
 
@@ -56,7 +56,9 @@ static bool variable(const struct stackd_loaded_object* object, const char* name
 static bool constant(const struct stackd_loaded_object* object, const char* const* names, int32_t limit, uint32_t* value) {
   for (; *names != NULL; names++) {
     char full[128];
-    snprintf(full, sizeof(full), "v8dbg_%s", *names);
+    struct stackd_text text = stackd_text_in(full, sizeof(full));
+    stackd_put(&text, "v8dbg_");
+    stackd_put(&text, *names);
     int32_t read;
     if (!variable(object, full, &read)) continue;
     *value = (uint32_t)read;
@@ -198,19 +200,19 @@ static bool apply_version(struct stackd_v8_layout* to) {
 }
 
 /* Whether a key's data is where KEYS_DATA_BYTES says. */
-static bool finds_keys_data(void) {
+static bool finds_keys_data;
+
+void stackd_v8_prepare(void) {
   pthread_key_t key;
   static const char mark;
-  if (pthread_key_create(&key, NULL) != 0) return false;
-  bool right = false;
+  if (pthread_key_create(&key, NULL) != 0) return;
   uint64_t self = stackd_fs_base();
   if (key < KEYS_IN_FIRST_BLOCK && self != 0 && pthread_setspecific(key, &mark) == 0) {
     const void* value = NULL;
     stackd_read_memory(stackd_getpid(), self + KEYS_DATA_BYTES + 16ull * key + 8, &value, sizeof(value));
-    right = value == &mark;
+    finds_keys_data = value == &mark;
   }
   pthread_key_delete(key);
-  return right;
 }
 
 /* The load of a thread-local word, as the compiler makes it, in the code of v8::Isolate::TryGetCurrent. */
@@ -237,7 +239,7 @@ static bool find_isolate(const struct stackd_loaded_object* object, struct stack
   to->isolate_key = stackd_loaded_symbol(object, "_ZN2v88internal7Isolate12isolate_key_E").address;
   if (to->isolate_key != 0) {
     to->isolate_from_thread = KEYS_DATA_BYTES + 8;
-    return finds_keys_data();
+    return finds_keys_data;
   }
   uint8_t code[CODE_BYTES];
   uint64_t address = stackd_loaded_symbol(object, "_ZN2v87Isolate13TryGetCurrentEv").address;

@@ -249,12 +249,12 @@ fn dies(how: &str, in_thread: bool, alone: bool) {
     }
 }
 
-/// Whether the agent has its ring, and waits for the daemon: in poll() at first, then in recvmsg().
+/// Whether the agent has its ring, and waits for the daemon, in ppoll().
 fn agent_serves() -> bool {
     let mapped = std::fs::read_to_string("/proc/self/maps").unwrap().contains("/memfd:stackd-ring");
     mapped
         && std::fs::read_dir("/proc/self/task").unwrap().flatten().any(|task| {
             let read = |file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
-            read("comm") == "stackd-agent\n" && ["7 ", "47 "].iter().any(|call| read("syscall").starts_with(call))
+            read("comm") == "stackd-agent\n" && read("syscall").starts_with("271 ")
         })
 }
