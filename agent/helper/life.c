@@ -33,14 +33,12 @@ static void run(void) {
   allowed();
 }
 
-/* Called with the lock. */
-void stackd_helper_unwant(void) { __atomic_store_n(&is_wanted, false, __ATOMIC_RELAXED); }
-
 STACKD_HANDLER static bool may_start(void) {
   return __atomic_load_n(&allowed, __ATOMIC_ACQUIRE) != NULL && __atomic_load_n(&holds, __ATOMIC_ACQUIRE) == 0 &&
          !stackd_is_filtered();
 }
 
+/* Called with the lock. */
 STACKD_HANDLER static int start(void) {
   if (__atomic_load_n(&tid, __ATOMIC_ACQUIRE) != 0) return 0;
   if (!may_start()) return -EPERM;

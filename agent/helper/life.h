@@ -23,9 +23,6 @@ int stackd_helper_start(void) STACKD_HANDLER;
 void stackd_helper_hold(void);
 void stackd_helper_release(void);
 
-/* It is not started when it is released: it did not run before it was. */
-void stackd_helper_unwant(void);
-
 /* Lets a thread of the program do something in the helper's place. False: the helper runs, or may not, or another thread
  * does so now. Else no helper starts, and this thread gets no signal, until it steps back with the mask that it was given.
  */

@@ -103,7 +103,6 @@ static bool changes_rights(long number, long option) {
 
 static long put_filter(long number, long a, long b, long c, long d, long e, long f) {
   if (stackd_taken_signal() == 0 || stackd_is_other_process()) return real_syscall(number, a, b, c, d, e, f);
-  bool ran = stackd_helper_tid() != 0;
   if (stackd_helper_has_daemon()) stackd_crash_make_known(BEFORE_FILTER_NS);
   stackd_helper_silence();
   bool goes_on = stackd_has_dumps_under_filter();
@@ -115,7 +114,6 @@ static long put_filter(long number, long a, long b, long c, long d, long e, long
     stackd_set_filtered();
     return result;
   }
-  if (!ran) stackd_helper_unwant();
   release(true);
   if (!goes_on) stackd_requests_say_filtered(false);
   return result;
