@@ -255,13 +255,14 @@ void stackd_helper_introduce(void) {
 
 bool stackd_helper_has_occasion(void) {
   static uint64_t next_ns;
+  if (stackd_helper_tid() != 0 || stackd_is_filtered()) return false;
   uint64_t now_ns = stackd_monotonic_ns();
   uint64_t due_ns = __atomic_load_n(&next_ns, __ATOMIC_RELAXED);
   /* The first call is soon after the start, which has looked. */
   if (due_ns != 0 && now_ns < due_ns) return false;
   bool mine =
       __atomic_compare_exchange_n(&next_ns, &due_ns, now_ns + OCCASION_NS, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-  return mine && due_ns != 0 && stackd_helper_tid() == 0 && !stackd_is_filtered();
+  return mine && due_ns != 0;
 }
 
 static struct stackd_heartbeat_cell* ring_heartbeats(void) {
