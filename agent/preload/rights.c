@@ -104,18 +104,19 @@ static bool changes_rights(long number, long option) {
 static long put_filter(long number, long a, long b, long c, long d, long e, long f) {
   if (stackd_taken_signal() == 0 || stackd_is_other_process()) return real_syscall(number, a, b, c, d, e, f);
   if (stackd_helper_has_daemon()) stackd_crash_make_known(BEFORE_FILTER_NS);
+  /* The helper stays, and has the filter only if that is for all threads. */
+  if (stackd_has_dumps_under_filter()) return real_syscall(number, a, b, c, d, e, f);
   stackd_helper_silence();
-  bool goes_on = stackd_has_dumps_under_filter();
-  if (!goes_on) stackd_requests_say_filtered(true);
+  stackd_requests_say_filtered(true);
   stackd_helper_hold();
   long result = real_syscall(number, a, b, c, d, e, f);
   /* It may allow the program next to nothing: no call of ours from here on. */
-  if (result >= 0 && !goes_on) {
+  if (result >= 0) {
     stackd_set_filtered();
     return result;
   }
   release(true);
-  if (!goes_on) stackd_requests_say_filtered(false);
+  stackd_requests_say_filtered(false);
   return result;
 }
 
