@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "agent/helper/helper_thread.h"
 #include "agent/install/install.h"
@@ -39,6 +40,10 @@ void stackd_preload_find_sigwait(void);
 
 /* Whether the program's threads begin in this library: not where another library brought the agent later. */
 bool stackd_preload_sees_threads(void);
+
+/* Waits, so long at most, until the threads that the program has created have made the agent's system calls at their
+ * beginning. */
+void stackd_preload_await_threads(uint64_t duration_ns);
 
 /* Called where programs come by now and then: looks whether a daemon has come, where no helper does. */
 static inline void stackd_preload_occasion(void) {

@@ -7,6 +7,9 @@
 #include "agent/helper/life.h"
 #include "agent/preload/preload.h"
 #include "agent/signals/altstack.h"
+#include "agent/sys/kernel.h"
+
+#define LOOK_NS 20000u
 
 typedef int pthread_create_fn(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
 
@@ -20,12 +23,39 @@ void stackd_preload_find_thread(void) {
   STACKD_BEHIND(real_thrd_create, "thrd_create");
 }
 
+/* Threads that have not made the agent's system calls at their beginning. The child of a fork may count some that it does
+ * not have. */
+static uint32_t beginning;
+
+void stackd_preload_await_threads(uint64_t duration_ns) {
+  uint64_t end_ns = stackd_clock_ns(CLOCK_MONOTONIC) + duration_ns;
+  while (__atomic_load_n(&beginning, __ATOMIC_ACQUIRE) != 0 && stackd_clock_ns(CLOCK_MONOTONIC) < end_ns) {
+    stackd_pause_ns(LOOK_NS);
+  }
+}
+
+static void use(struct stackd_altstack* stack) {
+  stackd_altstack_use(stack);
+  __atomic_fetch_sub(&beginning, 1, __ATOMIC_RELEASE);
+}
+
+static struct stackd_altstack* new_stack(void) {
+  struct stackd_altstack* stack = stackd_altstack_new();
+  if (stack != NULL) __atomic_fetch_add(&beginning, 1, __ATOMIC_RELAXED);
+  return stack;
+}
+
+static void take_back(struct stackd_altstack* stack) {
+  __atomic_fetch_sub(&beginning, 1, __ATOMIC_RELAXED);
+  stackd_altstack_free(stack);
+}
+
 /* Ends in a jump: no frame of ours is on the thread's stack (tests/safety). */
 static void* begin_thread(void* value) {
   struct stackd_altstack* stack = value;
   void* (*start_routine)(void*) = (void* (*)(void*))stack->start_routine;
   void* argument = stack->argument;
-  stackd_altstack_use(stack);
+  use(stack);
   return start_routine(argument);
 }
 
@@ -34,12 +64,12 @@ STACKD_EXPORT int pthread_create(pthread_t* restrict thread, const pthread_attr_
   /* None in a program without threads, with a glibc that kept them in a library of their own. */
   if (STACKD_BEHIND(real_pthread_create, "pthread_create") == NULL) return EAGAIN;
   stackd_helper_start();
-  struct stackd_altstack* stack = stackd_altstack_new();
+  struct stackd_altstack* stack = new_stack();
   if (stack == NULL) return real_pthread_create(thread, attributes, start_routine, argument);
   stack->start_routine = (void (*)(void))start_routine;
   stack->argument = argument;
   int error = real_pthread_create(thread, attributes, begin_thread, stack);
-  if (error != 0) stackd_altstack_free(stack);
+  if (error != 0) take_back(stack);
   return error;
 }
 
@@ -52,17 +82,17 @@ static int begin_c11_thread(void* value) {
   struct stackd_altstack* stack = value;
   thrd_start_t start_routine = (thrd_start_t)stack->start_routine;
   void* argument = stack->argument;
-  stackd_altstack_use(stack);
+  use(stack);
   return start_routine(argument);
 }
 
 STACKD_EXPORT int thrd_create(thrd_t* thread, thrd_start_t start_routine, void* argument) {
   stackd_helper_start();
-  struct stackd_altstack* stack = stackd_altstack_new();
+  struct stackd_altstack* stack = new_stack();
   if (stack == NULL) return STACKD_BEHIND(real_thrd_create, "thrd_create")(thread, start_routine, argument);
   stack->start_routine = (void (*)(void))start_routine;
   stack->argument = argument;
   int error = STACKD_BEHIND(real_thrd_create, "thrd_create")(thread, begin_c11_thread, stack);
-  if (error != thrd_success) stackd_altstack_free(stack);
+  if (error != thrd_success) take_back(stack);
   return error;
 }
