@@ -329,7 +329,7 @@ class EveryDeathTimeTest(CrashTest):
               "allowed for a busy machine", file=sys.stderr, flush=True)
         for command, (ending, _), (alone, _), more_ms, busy_ms in zip(self.deaths, results, self.alone, more, busy):
             with self.subTest(what, words=command[1:4]):
-                self.assertEqual(alone.manner, ending.manner)
+                self.assertEqual(alone.manner, ending.manner, command[1:4])
                 self.assertLess(more_ms, SHORT_HOLD_MS + SLACK_MS + busy_ms)
 
     def under_agent(self):

@@ -33,14 +33,20 @@ static inline pid_t crash_agent_thread(void) {
   return found;
 }
 
+#define CRASH_FIRST_STACK_BYTES ((size_t)64 << 10)
+
 static inline void* crash_do_nothing(void* nothing) { return nothing; }
 
 /* Returns when the agent in this process is registered: it has mapped the ring that the daemon gave it, and waits for what
  * the daemon may want. */
 static inline void crash_await_ring(void) {
-  /* It comes with the first thread. */
+  /* It comes with the first thread, whose stack is too small to be used again: what lies below that is the agent's. */
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, CRASH_FIRST_STACK_BYTES);
   pthread_t first;
-  victim_check(pthread_create(&first, NULL, crash_do_nothing, NULL) == 0, "pthread_create");
+  victim_check(pthread_create(&first, &attributes, crash_do_nothing, NULL) == 0, "pthread_create");
+  pthread_attr_destroy(&attributes);
   pthread_join(first, NULL);
   while (!crash_file_has("/proc/self/maps", "/memfd:stackd-ring")) usleep(500);
   victim_await_asleep(crash_agent_thread());

@@ -280,7 +280,13 @@ class NotDumpableTest(Case):
 
 
 FULL_TABLE_PROGRAM = """
-import os, resource, sys
+import os, resource, sys, threading, time
+# The agent has its fds before there are none.
+first = threading.Thread(target=int)
+first.start()
+first.join()
+while sum("pipe:" in os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if int(fd) >= 200) < 2:
+    time.sleep(0.001)
 resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))
 fds = []
 try:
