@@ -42,9 +42,14 @@ typedef long syscall_fn(long, long, long, long, long, long, long);
 
 static syscall_fn* real_syscall;
 
-/* A child of vfork() has its parent's memory, and no helper. */
+/* A child of vfork() has its parent's memory, and no helper. After a filter there is none either, and no call is made to
+ * find that out. */
+static bool has_helper_of_its_own(void) {
+  return stackd_taken_signal() != 0 && !stackd_is_filtered() && !stackd_is_other_process();
+}
+
 static bool hold(void) {
-  if (stackd_taken_signal() == 0 || stackd_is_other_process()) return false;
+  if (!has_helper_of_its_own()) return false;
   stackd_helper_hold();
   return true;
 }
@@ -102,7 +107,7 @@ static bool changes_rights(long number, long option) {
 }
 
 static long put_filter(long number, long a, long b, long c, long d, long e, long f) {
-  if (stackd_taken_signal() == 0 || stackd_is_other_process()) return real_syscall(number, a, b, c, d, e, f);
+  if (!has_helper_of_its_own()) return real_syscall(number, a, b, c, d, e, f);
   if (stackd_helper_has_daemon()) stackd_crash_make_known(BEFORE_FILTER_NS);
   /* The helper stays, and has the filter only if that is for all threads. */
   if (stackd_has_dumps_under_filter()) return real_syscall(number, a, b, c, d, e, f);

@@ -149,6 +149,9 @@ class SandboxTest(SideBySideTest):
     def test_allow_list_that_refuses_for_all_threads(self):
         self.waits(self.compiled("seccomp_allow_list"), "errno", "tsync")
 
+    def test_one_filter_after_another(self):
+        self.waits(self.compiled("seccomp_twice"))
+
     def test_broker(self):
         self.waits(self.compiled("seccomp_broker"))
 
