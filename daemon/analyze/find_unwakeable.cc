@@ -14,6 +14,9 @@ using Wait = v1::Wait;
 // Waits for one certain result. Those that may as well be for work are not told from idling.
 bool IsForResult(Wait::Kind kind) { return kind == Wait::FUTURE || IsLockWait(kind); }
 
+// Whoever waits for it may be waking up: a lock is free for a moment each time that it is passed on.
+bool WasFree(const Wait& wait) { return IsLockWait(wait.kind()) && wait.owner() == Wait::NONE; }
+
 bool IsUntold(const WaitScene& scene, const v1::Thread& thread) {
   return thread.has_wait() && !scene.IsExplained(thread.tid());
 }
@@ -73,17 +76,17 @@ void FindUnwakeable(WaitScene* scene, std::vector<Finding>* findings) {
   // A thread that waits for its own pipe could act, if only another one did.
   std::vector<const v1::Thread*> at_pipes;
   const v1::Thread* for_result = nullptr;
-  bool any_waits_for_signal = false;
+  bool may_go_on = false;
   for (const v1::Thread& thread : dump.threads()) {
     if (OwnPipe(*scene, thread) != nullptr) {
       at_pipes.push_back(&thread);
     } else if (scene->MayAct(thread)) {
       return;
     }
-    any_waits_for_signal = any_waits_for_signal || thread.wait().kind() == Wait::SIGNAL;
+    may_go_on = may_go_on || thread.wait().kind() == Wait::SIGNAL || WasFree(thread.wait());
     if (for_result == nullptr && IsUntold(*scene, thread) && IsForResult(thread.wait().kind())) for_result = &thread;
   }
-  const bool is_certain = !any_waits_for_signal && at_pipes.empty();
+  const bool is_certain = !may_go_on && at_pipes.empty();
   for (Finding& finding : *findings) {
     if (finding.kind() != Finding::OWNER_UNKNOWN) continue;
     if (is_certain) finding.set_severity(Finding::HANG);

@@ -140,8 +140,7 @@ TEST(Mutation, VerdictsFollowOwnersAndStatesThatWereShuffled) {
     scene.Explain();
     ExpectOwnersOf(shuffle, &scene);
     ExpectCirclesOf(shuffle, scene.dump());
-    // Leaves out locks without an owner: with no thread left to act, FindUnwakeable may call their waiters hung.
-    const bool hangs = !shuffle.Circles().empty() || shuffle.AnyWaitsFor(kEndedTid) || shuffle.AnyWaitsFor(kNobody);
+    const bool hangs = !shuffle.Circles().empty() || shuffle.AnyWaitsFor(kEndedTid);
     circle_count += shuffle.Circles().empty() ? 0 : 1;
     harmless_count += hangs ? 0 : 1;
     for (const Finding& finding : scene.dump().findings()) {
