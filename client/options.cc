@@ -117,6 +117,12 @@ Examples:
           ""))
       ->excludes(process)
       ->type_name("N");
+  dump->add_option(
+          "--quiet", options->quiet,
+          "Interrupt no call that a signal would end (prefer, the default); nothing at all, and leave out threads that "
+          "run (only); or signal every thread (never)")
+      ->check(CLI::IsMember({"prefer", "only", "never"}))
+      ->type_name("HOW");
   AddFormat(dump, options, printed);
   AddSamples(dump, options);
 

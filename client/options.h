@@ -28,6 +28,7 @@ struct Options {
   int samples = 1;          // dump: how many to take
   int64_t every_ms = 1000;  // dump: from the beginning of one to that of the next
   std::string format;       // dump, show, export: "text", "json", "folded"; export: "minidump"
+  std::string quiet = "prefer";  // dump: "prefer", "only", "never"
   std::string to = "-";
   bool all = false;
   bool managed_only = false;  // dump, show, export: only frames that a runtime told of

@@ -74,7 +74,7 @@ struct Flight {
 // By process and stack limit: a caller that wants deeper stacks is not served with shallow ones. A hang has a dump of its
 // own, which says why it was taken, and so has an exception. Of a stored dump that is named anew: by its name, which looks
 // like no process.
-using FlightKey = std::tuple<std::string, uint32_t, Trigger>;
+using FlightKey = std::tuple<std::string, uint32_t, Trigger, Quiet>;
 
 // The stacks of a capture, equal ones once.
 struct DistinctStacks {
@@ -666,7 +666,7 @@ Result<SharedDump> Pipeline::CreateDump(const std::string& process_id, const Cap
                                         const MayBegin& may_begin) {
   ScopedCount running(&state_->running);
   const Trigger reason = request.hang || request.exception ? request.trigger : Trigger::kRequest;
-  const FlightKey key(process_id, request.max_stack_bytes, reason);
+  const FlightKey key(process_id, request.max_stack_bytes, reason, request.quiet);
   while (true) {
     auto [dump, deadline_ns] =
         state_->Share(key, request.deadline_ns, may_begin, [&] { return state_->Make(process_id, request); });
@@ -695,7 +695,9 @@ Result<std::vector<std::string>> Pipeline::FunctionsOf(const std::string& proces
 }
 
 Result<std::optional<v1::Finding>> Pipeline::FindDeadlock(const std::string& process_id, int64_t deadline_ns) {
-  const CaptureRequest request{.deadline_ns = deadline_ns - NamingTimeNs(deadline_ns - MonotonicNs())};
+  // That a process might hang is no reason to interrupt it.
+  const CaptureRequest request{.deadline_ns = deadline_ns - NamingTimeNs(deadline_ns - MonotonicNs()),
+                               .quiet = Quiet::kOnly};
   auto captured = state_->collector->CaptureProcess(process_id, request);
   if (!captured) return std::unexpected(std::move(captured.error()));
   state_->managed.Read(request.deadline_ns, *captured, /*frames_only=*/false);
@@ -710,7 +712,8 @@ Result<std::optional<v1::Finding>> Pipeline::FindDeadlock(const std::string& pro
 Result<SharedDump> Pipeline::Resymbolize(const std::string& name, int64_t deadline_ns, const MayBegin& may_begin) {
   ScopedCount running(&state_->running);
   return state_
-      ->Share({name, 0, Trigger::kRequest}, deadline_ns, may_begin, [&] { return state_->MakeAnew(name, deadline_ns); })
+      ->Share({name, 0, Trigger::kRequest, Quiet::kNever}, deadline_ns, may_begin,
+              [&] { return state_->MakeAnew(name, deadline_ns); })
       .dump;
 }
 

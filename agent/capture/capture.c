@@ -229,12 +229,13 @@ STACKD_HANDLER static bool copy_outer(const struct stackd_capture* capture, cons
   return copy_stack(capture, filter, range, may_read_in_place(capture), writer, 0, progress);
 }
 
-/* Only the thread itself stands still while this looks, or one that sleeps where it will for long. */
+/* Only the thread itself stands still while this looks, or one that sleeps in a call. */
 __attribute__((noinline)) STACKD_HANDLER static bool write_managed(const struct stackd_capture* capture,
                                                                    const struct span* span,
                                                                    struct stackd_ring_writer* writer, uint32_t* words) {
   *words = 0;
-  if ((capture->flags & STACKD_THREAD_BY_HELPER) != 0 && !capture->sleeps_on) return true;
+  bool by_helper = (capture->flags & STACKD_THREAD_BY_HELPER) != 0;
+  if (by_helper && (capture->call.known & STACKD_SYSCALL_KNOWN) == 0) return true;
   struct stackd_managed_thread thread;
   thread.pid = capture->pid;
   thread.tid = capture->tid;
@@ -245,8 +246,8 @@ __attribute__((noinline)) STACKD_HANDLER static bool write_managed(const struct 
   thread.budget = NULL;
   thread.pages = NULL;
   thread.begin_ns = capture->begin_ns;
-  /* Of a thread that sleeps it is not known: it is the helper who looks. */
-  thread.begin_cpu_ns = capture->cpu_ns != 0 ? capture->cpu_ns : stackd_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+  /* The helper looks at a thread that sleeps, by its own clock. */
+  thread.begin_cpu_ns = by_helper ? stackd_clock_ns(CLOCK_THREAD_CPUTIME_ID) : capture->cpu_ns;
   return stackd_managed_write(writer, &thread, words);
 }
 
@@ -316,22 +317,27 @@ STACKD_HANDLER static bool write(const struct stackd_capture* capture, struct st
   return true;
 }
 
-int stackd_capture_write(const struct stackd_capture* capture) {
-  struct stackd_ring_writer writer;
+int stackd_capture_begin(const struct stackd_capture* capture, struct stackd_ring_writer* writer) {
   struct stackd_thread_record* record =
-      stackd_ring_begin(&writer, capture->ring, STACKD_RECORD_THREAD, sizeof(struct stackd_thread_record), capture->tid);
+      stackd_ring_begin(writer, capture->ring, STACKD_RECORD_THREAD, sizeof(struct stackd_thread_record), capture->tid);
   if (record == NULL) {
     stackd_ring_count_drop(capture->ring, STACKD_DROP_NO_SLOT);
     return -ENOSPC;
   }
-  if (!write(capture, &writer, record, NULL)) {
+  if (!write(capture, writer, record, NULL)) {
     /* The helper asks again when there is room: a whole stack later is better than half of one now. */
-    stackd_ring_abandon(&writer);
+    stackd_ring_abandon(writer);
     stackd_ring_count_drop(capture->ring, STACKD_DROP_NO_SLOT);
     return -ENOSPC;
   }
-  stackd_ring_commit(&writer);
   return 0;
+}
+
+int stackd_capture_write(const struct stackd_capture* capture) {
+  struct stackd_ring_writer writer;
+  int error = stackd_capture_begin(capture, &writer);
+  if (error == 0) stackd_ring_commit(&writer);
+  return error;
 }
 
 void stackd_capture_write_crash(const struct stackd_capture* capture, uint32_t* next) {

@@ -31,8 +31,6 @@ struct stackd_capture {
   uint32_t crash_slots;
   /* Nothing is read in place: a fault, however unlikely, would not come back here. */
   bool by_kernel_only;
-  /* With STACKD_THREAD_BY_HELPER: it is left asleep where it will be for long, so that runtimes may be asked about it. */
-  bool sleeps_on;
   /* The stack that rsp is in or just below, if the caller has looked; else {0, 0}. */
   struct stackd_interval stack;
   /* The thread's alternate stack for signals; {0, 0} if it has none or that is not known. */
@@ -52,6 +50,9 @@ struct stackd_capture {
  * SIGNAL-SAFE. 0; -ENOSPC if the ring had no room for the whole record: then nothing is written, and the drop is counted.
  */
 int stackd_capture_write(const struct stackd_capture* capture) STACKD_HANDLER;
+
+/* The same, but the caller commits the record of `writer`, or abandons it. SIGNAL-SAFE. */
+int stackd_capture_begin(const struct stackd_capture* capture, struct stackd_ring_writer* writer) STACKD_HANDLER;
 
 /* The same for a thread that crashed: the record is not committed, it becomes part of a CRASH record. `*next` is set to its
  * first slot as soon as the registers are in it, before the stack is looked at; it stays as it is if there is no slot.

@@ -8,6 +8,7 @@
 #include "agent/capture/context.h"
 #include "agent/dump/command.h"
 #include "agent/dump/procfs_task.h"
+#include "agent/dump/quiet_read.h"
 #include "agent/dump/thread_table.h"
 #include "agent/maps/code_ranges.h"
 #include "agent/runtimes/runtimes.h"
@@ -37,6 +38,9 @@
 #define BLOCKED_RUNNING_NS (100 * MS)
 /* A system call that cannot be interrupted for so long will not end soon (vfork, a dead disk). */
 #define UNINTERRUPTIBLE_NS (100 * MS)
+/* A thread that has not been seen asleep for so long runs. */
+#define AWAKE_NS (20 * MS)
+#define QUIET_TRIES 3
 #define MAX_PASSES 3
 /* By then a thread was the only one asked, with half of the ring free: its stack will not fit, so take less of it. */
 #define MAX_REFUSALS 8
@@ -253,49 +257,103 @@ static struct stackd_capture begin_capture(const struct run* run, uint32_t tid) 
   return capture;
 }
 
-/* A thread that cannot run our handler but sleeps is read by us: of its registers rsp and rip are known, and rbp may be (0:
- * is not). Where no status comes for it besides, it counts as captured. */
-static bool capture_sleeping(struct run* run, uint32_t tid, uint64_t rbp) {
-  struct stackd_task_sleep before;
-  struct stackd_task_sleep after;
-  if (stackd_task_read_sleep(run->task_fd, tid, &before) != 0) return false;
-  struct stackd_capture capture = begin_capture(run, tid);
+/* A thread that sleeps is read by us: of its registers rsp and rip are known, and rbp may be (0: is not). Where no status
+ * comes for it besides, it counts as captured. 0; -EAGAIN if it ran meanwhile, so that the copy was torn; -ENOSPC. */
+static int capture_sleeping(const struct run* run, const struct stackd_thread_entry* entry,
+                            const struct stackd_quiet_look* look, uint64_t rbp) {
+  struct stackd_capture capture = begin_capture(run, entry->tid);
   capture.flags = STACKD_THREAD_BY_HELPER;
-  capture.sleeps_on = rbp != 0;
-  stackd_task_read_name(run->task_fd, tid, capture.name);
-  capture.regs[STACKD_REG_RSP] = before.rsp;
-  capture.regs[STACKD_REG_RIP] = before.rip;
+  capture.max_stack_bytes = entry->max_stack_bytes;
+  capture.cpu_ns = look->cpu_ns;
+  capture.thread_self = stackd_quiet_thread_self(entry->tid);
+  stackd_task_read_name(run->task_fd, entry->tid, capture.name);
+  capture.regs[STACKD_REG_RSP] = look->sleep.rsp;
+  capture.regs[STACKD_REG_RIP] = look->sleep.rip;
   capture.regs[STACKD_REG_RBP] = rbp;
-  capture.call = before.call;
-  /* Moved meanwhile: it runs, and what we copy would be torn. */
-  if (stackd_task_read_sleep(run->task_fd, tid, &after) != 0 || after.rsp != before.rsp || after.rip != before.rip) {
-    return false;
+  capture.call = look->sleep.call;
+  struct stackd_ring_writer writer;
+  int error = stackd_capture_begin(&capture, &writer);
+  if (error != 0) return error;
+  if (!stackd_quiet_is_whole(look)) {
+    stackd_ring_abandon(&writer);
+    return -EAGAIN;
   }
-  return stackd_capture_write(&capture) == 0;
+  stackd_ring_commit(&writer);
+  return 0;
 }
 
-/* A thread whose caller takes an interruption for something else sleeps on, and is read by us: also where that must wait
- * for room in the ring. False if it does not sleep there. */
+/* Reads a thread that has a status as far as it can be read. */
+static void capture_where_it_is(const struct run* run, const struct stackd_thread_entry* entry) {
+  struct stackd_quiet_look look;
+  for (int tries = 0; tries < QUIET_TRIES && stackd_quiet_begin(&look, run->task_fd, entry->tid) == 0; tries++) {
+    if (capture_sleeping(run, entry, &look, 0) != -EAGAIN) return;
+  }
+}
+
+/* Whether a thread that sleeps there is to be left asleep. */
+static bool is_to_sleep_on(const struct run* run, const struct stackd_quiet_look* look) {
+  const struct stackd_syscall* call = &look->sleep.call;
+  if (run->options->quiet == STACKD_QUIET_NEVER || !look->has_turns || (call->known & STACKD_SYSCALL_KNOWN) == 0)
+    return false;
+  if (run->options->quiet == STACKD_QUIET_PREFER && stackd_call_is_restarted(call)) return false;
+  struct stackd_task_status status;
+  return !stackd_call_may_be_uninterruptible(call) ||
+         (stackd_task_read_status(run->task_fd, look->tid, &status) == 0 && status.state == 'S');
+}
+
+/* After a record that did not fit: until there is room for another one. False if nobody waits for it any more. */
+static bool make_room_for(struct run* run, struct stackd_thread_entry* entry) {
+  if (++entry->refusals > MAX_REFUSALS && entry->max_stack_bytes > MIN_STACK_BYTES) entry->max_stack_bytes /= 2;
+  wait_for_room(run);
+  return !stackd_job_is_over(run->job);
+}
+
+/* Reads a thread whose caller would see an interruption, and leaves it asleep: also where that must wait for room in the
+ * ring. False if it does not sleep there. */
 static bool leave_asleep(struct run* run, struct stackd_thread_entry* entry) {
-  if (!stackd_runtimes_have_uninterruptible()) return false;
-  struct stackd_task_sleep sleep;
-  uint64_t rbp;
-  while (stackd_task_read_sleep(run->task_fd, entry->tid, &sleep) == 0 &&
-         (rbp = stackd_runtimes_must_not_interrupt(&sleep.call, sleep.rsp)) != 0) {
-    bool is_read = capture_sleeping(run, entry->tid, rbp);
-    if (is_read || stackd_job_is_over(run->job)) {
-      enum stackd_thread_state state = is_read ? STACKD_THREAD_DONE : STACKD_THREAD_NO_SLOT;
+  bool may_not_interrupt = stackd_runtimes_have_uninterruptible();
+  if (run->options->quiet == STACKD_QUIET_NEVER && !may_not_interrupt) return false;
+  struct stackd_quiet_look look;
+  for (int torn = 0; torn < QUIET_TRIES && stackd_quiet_begin(&look, run->task_fd, entry->tid) == 0;) {
+    uint64_t rbp = may_not_interrupt ? stackd_runtimes_must_not_interrupt(&look.sleep.call, look.sleep.rsp) : 0;
+    if (rbp == 0 && !is_to_sleep_on(run, &look)) return false;
+    int error = capture_sleeping(run, entry, &look, rbp);
+    if (error == -EAGAIN) {
+      torn++;
+    } else if (error == 0 || !make_room_for(run, entry)) {
+      enum stackd_thread_state state = error == 0 ? STACKD_THREAD_DONE : STACKD_THREAD_NO_SLOT;
       __atomic_store_n(&entry->state, stackd_thread_word(run->job->seq, state), __ATOMIC_RELAXED);
+      entry->read_asleep = 1;
       return true;
     }
-    wait_for_room(run);
   }
   return false;
+}
+
+/* A thread that was not seen asleep where none may be signalled: it is looked at again until `last_chance`. */
+static void give_it_time(struct run* run, struct stackd_thread_entry* entry, bool last_chance) {
+  struct stackd_task_status status;
+  int error = stackd_task_read_status(run->task_fd, entry->tid, &status);
+  if (error != 0 || status.state == 'Z' || status.state == 'X') {
+    entry->status = error == 0 || error == -ENOENT || error == -ESRCH ? STACKD_STATUS_EXITED : STACKD_STATUS_TIMED_OUT;
+    return;
+  }
+  entry->kernel_state = status.state;
+  entry->deferred = 1;
+  bool is_stopped = status.state == 'T' || status.state == 't';
+  if (is_stopped) entry->status = STACKD_STATUS_STOPPED;
+  if (last_chance && !is_stopped) {
+    entry->status = status.state == 'D' ? STACKD_STATUS_UNINTERRUPTIBLE : STACKD_STATUS_RUNNING;
+  }
 }
 
 static void ask(struct run* run, uint32_t index) {
   struct stackd_thread_entry* entry = &run->table->entries[index];
   if (leave_asleep(run, entry)) return;
+  if (run->options->quiet == STACKD_QUIET_ONLY) {
+    give_it_time(run, entry, false);
+    return;
+  }
   if (answered_last_time(entry->tid) || may_ask(run, entry, blocked_last_time(entry->tid))) send_question(run, index);
 }
 
@@ -325,9 +383,14 @@ static void inspect(struct run* run, struct stackd_thread_entry* entry, uint64_t
   }
 }
 
-/* A thread that blocked the signal when we wanted to ask it. */
+/* A thread that blocked the signal when we wanted to ask it, or ran when we wanted to read it. */
 static void inspect_deferred(struct run* run, uint32_t index) {
   struct stackd_thread_entry* entry = &run->table->entries[index];
+  if (run->options->quiet == STACKD_QUIET_ONLY) {
+    uint64_t patience_ns = entry->kernel_state == 'D' ? UNINTERRUPTIBLE_NS : AWAKE_NS;
+    if (!leave_asleep(run, entry)) give_it_time(run, entry, stackd_monotonic_ns() - run->begin_ns >= patience_ns);
+    return;
+  }
   bool last_chance = stackd_monotonic_ns() - run->begin_ns >= blocked_for_good_ns(entry->kernel_state);
   if (may_ask(run, entry, last_chance)) send_question(run, index);
 }
@@ -380,6 +443,7 @@ __attribute__((always_inline)) static inline void read_registers(uint64_t regs[S
 /* It blocks the signal like all others, and needs none. */
 static void capture_helper(const struct run* run, struct stackd_thread_entry* entry) {
   struct stackd_capture capture = begin_capture(run, run->helper_tid);
+  capture.flags = STACKD_THREAD_OF_AGENT;
   capture.thread_self = stackd_fs_base();
   capture.cpu_ns = stackd_clock_ns(CLOCK_THREAD_CPUTIME_ID);
   stackd_thread_name(capture.name);
@@ -416,7 +480,8 @@ static void give_up_rest(struct run* run) {
     if (state == STACKD_THREAD_FAULT) entry->status = STACKD_STATUS_AGENT_FAULT;
     if (state == STACKD_THREAD_BUSY) entry->status = STACKD_STATUS_TIMED_OUT;
     if (state == STACKD_THREAD_IDLE && entry->status == 0) {
-      entry->status = entry->deferred ? STACKD_STATUS_SIGNAL_BLOCKED : STACKD_STATUS_TIMED_OUT;
+      bool is_blocked = entry->deferred && run->options->quiet != STACKD_QUIET_ONLY;
+      entry->status = is_blocked ? STACKD_STATUS_SIGNAL_BLOCKED : STACKD_STATUS_TIMED_OUT;
     }
     if (state != STACKD_THREAD_ASKED) continue;
     inspect(run, entry, UINT64_MAX);
@@ -440,7 +505,11 @@ static void settle(struct run* run) {
       }
       if (quiet_ns >= QUIET_NS && wait_ns < 8 * QUIET_NS) wait_ns *= 2;
     }
-    stackd_thread_wait_answers(answers_when(run, 0), wait_ns);
+    if (in_flight(run) == 0) {
+      stackd_pause_ns(QUIET_NS);
+    } else {
+      stackd_thread_wait_answers(answers_when(run, 0), wait_ns);
+    }
     uint32_t answers = stackd_thread_answers();
     if (answers != seen) {
       seen = answers;
@@ -479,7 +548,7 @@ static void write_statuses(struct run* run) {
     if (entry->status == 0) continue;
     /* The daemon accounts for the rest itself. */
     if (stackd_job_is_forgotten(run->job)) return;
-    if (can_be_read(entry->status)) capture_sleeping(run, entry->tid, 0);
+    if (can_be_read(entry->status)) capture_where_it_is(run, entry);
     struct stackd_thread_status_entry* out = &batch.entries[batch.entry_count++];
     memset(out, 0, sizeof(*out));
     out->tid = entry->tid;
@@ -512,7 +581,7 @@ static void remember_answered(const struct run* run) {
     if (entry->status == STACKD_STATUS_SIGNAL_BLOCKED && blocker_count < MAX_BLOCKERS) {
       blockers[blocker_count++] = entry->tid;
     }
-    if (entry->status != 0) continue;
+    if (entry->status != 0 || entry->read_asleep) continue;
     /* tids come nearly sorted. */
     uint32_t at = answered_count++;
     for (; at > 0 && answered[at - 1] > entry->tid; at--) answered[at] = answered[at - 1];

@@ -11,6 +11,7 @@ struct stackd_dump_options {
   int maps_fd; /* < 0: none */
   uint32_t max_stack_bytes;
   uint32_t only_tid; /* as if the process had no other thread; 0: all */
+  uint32_t quiet;    /* stackd_quiet */
   uint32_t skip_tid; /* of the thread that crashed: it waits for the daemon, and its record is there; 0: none */
 };
 

@@ -125,6 +125,23 @@ int stackd_task_read_sleep(int task_fd, uint32_t tid, struct stackd_task_sleep* 
   return 0;
 }
 
+int stackd_task_read_turns(int task_fd, uint32_t tid, uint64_t* turns, uint64_t* cpu_ns) {
+  /* Time that it ran, time that it waited to run, how often it ran. */
+  char text[96];
+  int length = read_file(task_fd, tid, "schedstat", text, sizeof(text));
+  if (length < 0) return length;
+  uint64_t values[3];
+  const char* at = text;
+  for (int i = 0; i < 3; i++) {
+    const char* before = at;
+    values[i] = stackd_take_number(&at, 10);
+    if (at == before) return -ENOENT;
+  }
+  *cpu_ns = values[0];
+  *turns = values[2];
+  return 0;
+}
+
 static void read_line(int task_fd, uint32_t tid, const char* file, char* out, size_t size_bytes) {
   if (read_file(task_fd, tid, file, out, size_bytes) < 0) out[0] = '\0';
   out[strcspn(out, "\n")] = '\0';

@@ -30,10 +30,11 @@ struct stackd_thread_entry {
   uint32_t tid;
   uint32_t max_stack_bytes; /* a multiple of 8 */
   /* The helper's own notes. */
-  uint32_t status;   /* stackd_thread_status once it is known why there is no answer; else 0 */
-  char kernel_state; /* as procfs gave it with `status` */
-  uint8_t deferred;  /* not asked yet: it blocked the signal */
-  uint16_t refusals; /* answers NO_SLOT */
+  uint32_t status;     /* stackd_thread_status once it is known why there is no answer; else 0 */
+  char kernel_state;   /* as procfs gave it with `status` */
+  uint8_t deferred;    /* not asked yet: it blocked the signal, or was to be read asleep and ran */
+  uint8_t read_asleep; /* by the helper: whether it takes the signal is not known */
+  uint8_t refusals;    /* answers NO_SLOT */
 };
 
 struct stackd_thread_table {

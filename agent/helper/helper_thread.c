@@ -108,6 +108,7 @@ static void run_dump(struct stackd_job* job) {
   options.maps_fd = stackd_own_fd_get(&files->maps);
   options.max_stack_bytes = __atomic_load_n(&header->max_stack_bytes, __ATOMIC_RELAXED) & ~7u;
   options.only_tid = __atomic_load_n(&header->only_tid, __ATOMIC_RELAXED);
+  options.quiet = __atomic_load_n(&header->quiet, __ATOMIC_RELAXED);
   options.skip_tid = stackd_crash_winner();
   bool whole = options.only_tid == 0;
   if (whole) stackd_requests_count_begin();

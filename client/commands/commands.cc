@@ -28,6 +28,11 @@ v1::ExportDumpRequest::Format FormatOf(const Options& options) {
   return options.all ? v1::ExportDumpRequest::TEXT_BY_THREAD : v1::ExportDumpRequest::TEXT;
 }
 
+v1::Quiet QuietOf(const Options& options) {
+  if (options.quiet == "only") return v1::ONLY;
+  return options.quiet == "never" ? v1::NEVER : v1::PREFER;
+}
+
 v1::FrameFilter FramesOf(const Options& options) {
   if (options.managed_only) return v1::MANAGED_FRAMES;
   return options.native_only ? v1::NATIVE_FRAMES : v1::ALL_FRAMES;

@@ -35,6 +35,9 @@ int PartialOrOk(const v1::Dump& dump);
 // What -o, -f and --all ask for.
 v1::ExportDumpRequest::Format FormatOf(const Options& options);
 
+// What --quiet asks for.
+v1::Quiet QuietOf(const Options& options);
+
 // What --managed-only and --native-only ask for.
 v1::FrameFilter FramesOf(const Options& options);
 

@@ -36,6 +36,7 @@ int DumpNamed(Api& api, const Options& options) {
   request.set_process(options.name);
   // The text comes with the answer, unless it is too long for one.
   request.set_frames(FramesOf(options));
+  request.set_quiet(QuietOf(options));
   request.set_view(is_text ? v1::DUMP_VIEW_TEXT : v1::DUMP_VIEW_BASIC);
   auto dump = api.CreateDump(request);
   if (!dump) return Failed(dump.error());

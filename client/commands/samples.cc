@@ -67,6 +67,7 @@ Series TakeSamples(Api& api, const Options& options) {
   v1::CreateDumpRequest request;
   request.set_process(options.name);
   request.set_view(v1::DUMP_VIEW_BASIC);
+  request.set_quiet(QuietOf(options));
   int64_t next_ns = MonotonicNs();
   while (true) {
     auto dump = api.CreateDump(request);

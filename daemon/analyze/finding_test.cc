@@ -347,7 +347,7 @@ TEST(Finding, FutureThatNobodyIsLeftToSetIsSaid) {
                    "std::future<int>::get()", "main"});
   scene.SetFutexCall(kScenePid, 0x5000, FUTEX_WAIT);
   AddIdle(&scene, 101, "worker", "Loop()");
-  scene.AddThread(102, "stackd-agent", {"capture_helper@libstackd_agent.so"});
+  scene.AddThread(102, "stackd-agent", {"capture_helper@libstackd_agent.so"}).set_is_agent(true);
   scene.Explain();
   const Finding finding = scene.Finding(Finding::NOBODY_TO_WAKE);
   EXPECT_EQ(finding.severity(), Finding::HANG);

@@ -31,7 +31,7 @@ class HangScene {
   const v1::Wait& wait(int32_t tid) { return dump_.threads(Index(tid)).wait(); }
 
   // Functions innermost first; "name@module" for one that is not of the program, "!name" for one that a signal interrupted.
-  void AddThread(int32_t tid, std::string name, std::initializer_list<std::string_view> functions) {
+  v1::Thread& AddThread(int32_t tid, std::string name, std::initializer_list<std::string_view> functions) {
     ThreadCapture& captured = capture_.threads.emplace_back();
     captured.tid = tid;
     captured.name = name;
@@ -54,6 +54,7 @@ class HangScene {
       frame.set_function(std::string(function.substr(0, at)));
       frame.set_module(at == function.npos ? "bank" : std::string(function.substr(at + 1)));
     }
+    return thread;
   }
 
   void SetCall(int32_t tid, uint32_t number, std::initializer_list<uint64_t> arguments) {

@@ -3,7 +3,6 @@
 #include <sys/syscall.h>
 
 #include <algorithm>
-#include <string_view>
 
 #include "daemon/analyze/function_name.h"
 #include "daemon/analyze/runtime_frame.h"
@@ -17,9 +16,6 @@ namespace {
 using Wait = v1::Wait;
 
 const std::string kNothing;
-
-// It runs in each dump, for the dump (agent/helper/helper_thread.c).
-constexpr std::string_view kAgentThread = "stackd-agent";
 
 // True for a wait that only a thread of the same process can end.
 bool EndsFromInside(const Wait& wait) {
@@ -88,7 +84,7 @@ const ThreadCapture* WaitScene::FindCaptured(int32_t tid) const {
 }
 
 bool WaitScene::MayAct(const v1::Thread& thread) const {
-  if (thread.status() == v1::Thread::EXITED || thread.name() == kAgentThread) return false;
+  if (thread.status() == v1::Thread::EXITED || thread.is_agent()) return false;
   if (!thread.has_wait()) return true;
   if (thread.wait().kind() == Wait::SIGNAL) return TakesSignals(thread.tid());
   return !EndsFromInside(thread.wait());

@@ -458,6 +458,7 @@ void Agent::SendCommand(uint32_t command, const CaptureRequest& request) {
   stackd_ring_header* header = ring_->header();
   header->command = command;
   header->only_tid = static_cast<uint32_t>(request.only_tid);
+  header->quiet = static_cast<uint32_t>(request.quiet);
   header->deadline_ns = static_cast<uint64_t>(request.deadline_ns - GraceNs(request.deadline_ns - MonotonicNs()));
   header->max_stack_bytes = std::min(request.max_stack_bytes, kMaxStackBytes);
   __atomic_store_n(&header->command_seq, ++seq_, __ATOMIC_SEQ_CST);

@@ -30,7 +30,11 @@ enum class ThreadStatus : uint8_t {
   kRingFull = 7,
   kSignalQueueFull = 8,
   kAgentFault = 9,
+  kRunning = 10,
 };
+
+// Whether a dump may interrupt system calls. Numbers as in stackd_quiet (ring_abi.h), which says what they mean.
+enum class Quiet : uint8_t { kNever = 0, kPrefer = 1, kOnly = 2 };
 
 struct ThreadCapture {
   int32_t tid = 0;
@@ -43,6 +47,8 @@ struct ThreadCapture {
   uint64_t thread_self_avma = 0;
   bool has_stack = false;  // also true for a blocked thread whose stack the helper could read
   bool stack_truncated = false;
+  bool is_agent = false;     // the agent's own thread
+  bool read_asleep = false;  // by the helper: `registers` knows few
   Registers registers;
   StackCopy stack;
   std::optional<SystemCall> call;   // that it is in; nullopt: in none, or it is not known

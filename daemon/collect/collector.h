@@ -31,7 +31,8 @@ struct CaptureRequest {
   Trigger trigger = Trigger::kRequest;
   int64_t deadline_ns = 0;  // CLOCK_MONOTONIC
   uint32_t max_stack_bytes = 256u << 10;
-  int32_t only_tid = 0;             // only this thread; 0: all
+  int32_t only_tid = 0;  // only this thread; 0: all
+  Quiet quiet = Quiet::kPrefer;
   std::optional<HangCapture> hang;  // with Trigger::kHang
   // With Trigger::kCrash: an exception that nobody catches. Its id is made when it is captured.
   std::optional<CrashCapture> exception;

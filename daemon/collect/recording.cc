@@ -23,10 +23,14 @@ bool Recording::Take(size_t bytes) {
 void Recording::Fill(ThreadRecord record, ThreadCapture* thread) {
   thread->name = std::move(record.name);
   thread->cpu_ns = record.cpu_ns;
-  thread->pause_ns = (record.flags & STACKD_THREAD_BY_HELPER) != 0 ? 0 : record.handler_ns;
+  const bool by_helper = (record.flags & STACKD_THREAD_BY_HELPER) != 0;
+  thread->pause_ns = by_helper ? 0 : record.handler_ns;
+  thread->read_asleep = by_helper;
+  thread->is_agent = (record.flags & STACKD_THREAD_OF_AGENT) != 0;
   thread->thread_self_avma = record.thread_self_avma;
   thread->call = record.call;
   std::copy(std::begin(record.registers), std::end(record.registers), thread->registers.value.begin());
+  thread->registers.known = by_helper ? KnownAsleep(thread->registers) : Registers::kAll;
   size_t bytes = 8 * (record.masks.capacity() + record.words.capacity());
   if (!Take(bytes)) {
     over_limit_++;
@@ -42,7 +46,6 @@ void Recording::Fill(ThreadRecord record, ThreadCapture* thread) {
   thread->stack = StackCopy(record.stack_base_avma, record.stack_words, std::move(record.masks), std::move(record.words),
                             record.outer_base_avma, record.outer_words);
   // One that the helper read has a status that says why, before or after this; without one it was left asleep on purpose.
-  const bool by_helper = (record.flags & STACKD_THREAD_BY_HELPER) != 0;
   if (!by_helper || thread->status == ThreadCapture().status) thread->status = ThreadStatus::kCaptured;
 }
 

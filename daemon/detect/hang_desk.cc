@@ -112,6 +112,7 @@ void HangDesk::Run() {
 bool HangDesk::Dump(const Suspicion& suspicion) {
   CaptureRequest request{.trigger = Trigger::kHang, .deadline_ns = MonotonicNs() + kDumpNs};
   request.hang = suspicion.hang;
+  request.quiet = suspicion.rule->quiet;
   const Result<HangDump> dump = options_.create_dump(suspicion.process_id, request);
   if (!dump) {
     ++failed_;

@@ -1,4 +1,5 @@
 #include <map>
+#include <optional>
 #include <set>
 
 #include "daemon/base/printable.h"
@@ -60,6 +61,16 @@ void ReadTrigger(YamlReader* reader, const YAML::Node& node, Rule* rule) {
   }
 }
 
+const std::map<std::string, Quiet> kQuiet = {{"prefer", Quiet::kPrefer}, {"only", Quiet::kOnly}, {"never", Quiet::kNever}};
+
+std::optional<Quiet> ReadQuiet(YamlReader* reader, const YAML::Node& node) {
+  const std::string name = reader->Text(node, "quiet");
+  const auto known = kQuiet.find(name);
+  if (known != kQuiet.end()) return known->second;
+  if (!name.empty()) reader->UnknownName(node.Mark(), "value", name, "in quiet", YamlReader::Names(kQuiet));
+  return std::nullopt;
+}
+
 void ReadActions(YamlReader* reader, const YAML::Node& node, bool* dumps, Rule* rule) {
   if (!node.IsSequence()) return reader->Fault(node.Mark(), "actions must be a list, like \"- dump\"");
   for (const YAML::Node& action : node) {
@@ -94,6 +105,7 @@ void ReadLimits(YamlReader* reader, const YAML::Node& node, Rule* rule) {
 Rule ReadRule(YamlReader* reader, const YAML::Node& node, std::set<std::string>* names) {
   Rule rule;
   bool has_trigger = false, has_actions = false, dumps = false;
+  std::optional<Quiet> quiet;
   const auto read_name = [&](const YAML::Node& value) {
     rule.name = PrintableText(reader->Text(value, "name"));
     if (!rule.name.empty() && !names->insert(rule.name).second) {
@@ -113,7 +125,9 @@ Rule ReadRule(YamlReader* reader, const YAML::Node& node, std::set<std::string>*
                       has_actions = true;
                       ReadActions(reader, value, &dumps, &rule);
                     }},
+                   {"quiet", [&](const YAML::Node& value) { quiet = ReadQuiet(reader, value); }},
                    {"limits", [&](const YAML::Node& value) { ReadLimits(reader, value, &rule); }}});
+  rule.quiet = quiet.value_or(QuietOf(rule.trigger));
   if (!node.IsMap()) return rule;
   if (!node["name"]) reader->Fault(node.Mark(), "the rule needs a name");
   if (!has_trigger) reader->Fault(node.Mark(), "the rule needs a trigger");

@@ -23,12 +23,18 @@ std::shared_ptr<const Rule> FindRule(const Rules& rules, RuleTrigger trigger, co
   return found == rules.end() ? nullptr : *found;
 }
 
+Quiet QuietOf(RuleTrigger trigger) {
+  const bool is_of_sleepers = trigger == RuleTrigger::kDeadlock || trigger == RuleTrigger::kNoProgress;
+  return is_of_sleepers ? Quiet::kOnly : Quiet::kPrefer;
+}
+
 Rules BuiltInRules() {
   Rules rules;
   const auto add = [&](const char* name, RuleTrigger trigger) {
     Rule rule;
     rule.name = name;
     rule.trigger = trigger;
+    rule.quiet = QuietOf(trigger);
     rules.push_back(std::make_shared<const Rule>(std::move(rule)));
   };
   add("heartbeat", RuleTrigger::kHeartbeat);

@@ -8,6 +8,7 @@
 //         trigger:
 //           type: no_progress
 //           after: 2min
+//         quiet: only
 //         actions:
 //           - dump
 //           - run: /usr/local/bin/page-somebody
@@ -41,6 +42,8 @@ struct Rule {
   RuleTrigger trigger = RuleTrigger::kDeadlock;
   int64_t after_ns = 60 * kNsPerSecond;  // of kSpin, kNoProgress and kNotGone
   std::string run;                       // path of a program; empty: none
+  // Threads that wait are read where they sleep. Of one that spins, or does not beat, only a signal shows the stack.
+  Quiet quiet = Quiet::kOnly;
   // So many dumps in any `window`, and none of the same hang within `cooldown`.
   int64_t count = 10;
   int64_t window_ns = 60 * kNsPerSecond;
@@ -50,6 +53,9 @@ struct Rule {
 };
 
 using Rules = std::vector<std::shared_ptr<const Rule>>;
+
+// What a rule has that does not say how quiet its dump is.
+Quiet QuietOf(RuleTrigger trigger);
 
 // The first rule for it; nullptr: it is not to be noticed there.
 std::shared_ptr<const Rule> FindRule(const Rules& rules, RuleTrigger trigger, const ProcessDescription& process);

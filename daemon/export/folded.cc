@@ -51,6 +51,7 @@ void ExportFolded(const v1::Dump& dump, const Sink& sink) {
 
   for (const v1::StackGroup& group : dump.groups()) {
     if (!out.wanted()) return;
+    if (group.is_agent()) continue;
     std::map<std::string, int> threads_by_name;
     for (int32_t tid : group.tids()) {
       const auto name = name_of_tid.find(tid);

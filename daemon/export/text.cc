@@ -197,7 +197,7 @@ void ExportText(const v1::Dump& dump, const Sink& sink) {
     if (!out.wanted()) return;
     const bool shown =
         crashed != nullptr && group.tids_size() == 1 && group.tids(0) == crashed->tid() && group.task_count() == 0;
-    if (shown) continue;
+    if (shown || group.is_agent()) continue;
     WriteGroup(group, threads, tasks, &out);
   }
   WriteTasksWithoutStack(dump, v1::Task::TOKIO_TASK, "Tasks without a stack", &out);

@@ -11,7 +11,8 @@ namespace {
 void WriteThread(const v1::Dump& dump, int index, Piecewise* out) {
   const v1::Thread& thread = dump.threads(index);
   *out << "\nThread " << std::to_string(index + 1) << " (tid " << std::to_string(thread.tid()) << " \""
-       << Printable(thread.name()) << "\"): " << Printable(thread.state()) << "\n";
+       << Printable(thread.name()) << "\"): " << Printable(thread.state()) << (thread.is_agent() ? ", stackd's own" : "")
+       << "\n";
   if (thread.has_wait() && thread.wait().kind() != v1::Wait::SYSTEM_CALL) {
     *out << Printable(thread.wait().explanation()) << "\n";
   }

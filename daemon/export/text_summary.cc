@@ -26,9 +26,14 @@ std::string BlockedSignal(const v1::Dump& dump) {
 
 std::string CountsInWords(const v1::Dump& dump) {
   const v1::ThreadCounts& counts = dump.thread_counts();
-  std::string text = Count(counts.listed(), "thread");
-  if (counts.listed() > 0 && counts.captured() == counts.listed()) return text + ", all captured";
-  text += ", " + Grouped(counts.captured()) + " captured";
+  int of_agent = 0;
+  for (const v1::StackGroup& group : dump.groups()) of_agent += group.is_agent() ? group.thread_count() : 0;
+  const int listed = counts.listed() - of_agent, captured = counts.captured() - of_agent;
+  const int asleep_count = dump.pause().not_paused();
+  std::string text = Count(listed, "thread");
+  const std::string asleep = asleep_count > 0 ? " (" + Grouped(asleep_count) + " asleep, without a signal)" : "";
+  if (listed > 0 && captured == listed) return text + ", all captured" + asleep;
+  text += ", " + Grouped(captured) + " captured" + asleep;
   const auto add = [&](int count, const std::string& what) {
     if (count > 0) text += ", " + Grouped(count) + " " + what;
   };
@@ -41,6 +46,7 @@ std::string CountsInWords(const v1::Dump& dump) {
   add(counts.ring_full(), "found no room in the ring");
   add(counts.signal_queue_full(), "could not be signalled");
   add(counts.agent_fault(), "met a fault in the agent");
+  add(counts.running(), "ran");
   add(counts.exited(), "exited");
   return text;
 }

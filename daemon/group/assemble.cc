@@ -82,15 +82,21 @@ v1::ThreadCounts CountByStatus(const std::vector<ThreadCapture>& threads) {
   counts.set_ring_full(count(ThreadStatus::kRingFull));
   counts.set_signal_queue_full(count(ThreadStatus::kSignalQueueFull));
   counts.set_agent_fault(count(ThreadStatus::kAgentFault));
+  counts.set_running(count(ThreadStatus::kRunning));
   return counts;
 }
 
 v1::PauseTimes PausesOf(const std::vector<ThreadCapture>& threads) {
   std::vector<int64_t> pauses_ns;
-  for (const ThreadCapture& thread : threads) {
-    if (thread.status == ThreadStatus::kCaptured) pauses_ns.push_back(thread.pause_ns);
-  }
   v1::PauseTimes pauses;
+  for (const ThreadCapture& thread : threads) {
+    if (thread.status != ThreadStatus::kCaptured || thread.is_agent) continue;
+    if (thread.read_asleep) {
+      pauses.set_not_paused(pauses.not_paused() + 1);
+    } else {
+      pauses_ns.push_back(thread.pause_ns);
+    }
+  }
   if (pauses_ns.empty()) return pauses;
   std::ranges::sort(pauses_ns);
   // The smallest pause that at least this part of the threads did not exceed.
@@ -209,6 +215,10 @@ void ForEachStack(const v1::Task& task, Visit visit) {
   for (int stack : task.other_stacks()) visit(stack);
 }
 
+bool IsAgents(const v1::Dump& dump, const Group& group) {
+  return group.tasks.empty() && std::ranges::all_of(group.threads, [&](int i) { return dump.threads(i).is_agent(); });
+}
+
 std::vector<Group> MakeGroups(const v1::Dump& dump, const std::vector<std::string>& fingerprints) {
   GroupsByStack by_stack(fingerprints);
   for (int i = 0; i < dump.threads_size(); ++i) {
@@ -226,8 +236,9 @@ std::vector<Group> MakeGroups(const v1::Dump& dump, const std::vector<std::strin
     });
   }
   std::vector<Group> groups = by_stack.Take();
-  std::ranges::stable_sort(groups, [](const Group& a, const Group& b) {
-    return std::make_tuple(b.size(), a.smallest_tid) < std::make_tuple(a.size(), b.smallest_tid);
+  std::ranges::stable_sort(groups, [&](const Group& a, const Group& b) {
+    return std::make_tuple(IsAgents(dump, a), b.size(), a.smallest_tid) <
+           std::make_tuple(IsAgents(dump, b), a.size(), b.smallest_tid);
   });
   // Whom a hang is about is what the reader looks for.
   if (const int32_t tid = dump.hang().tid(); tid != 0) {
@@ -277,6 +288,7 @@ void AddGroups(const std::vector<std::string>& fingerprints, v1::Dump* dump) {
     const int commonest = CommonestStack(*dump, group, fingerprints, users_of_stack);
     v1::StackGroup* added = dump->add_groups();
     added->set_thread_count(static_cast<int32_t>(group.threads.size()));
+    added->set_is_agent(IsAgents(*dump, group));
     added->set_fingerprint(std::move(group.fingerprint));
     added->mutable_tids()->Reserve(added->thread_count());
     Frequency names, states;
@@ -338,6 +350,8 @@ void AddThreads(const Capture& capture, const AddressMap& map, const std::vector
     thread->set_state(states.Of(captured, stack_of_thread[i]));
     if (captured.cpu_ns > 0) *thread->mutable_cpu_time() = ToDuration(captured.cpu_ns);
     if (captured.pause_ns > 0) *thread->mutable_pause() = ToDuration(captured.pause_ns);
+    thread->set_read_asleep(captured.read_asleep);
+    thread->set_is_agent(captured.is_agent);
     if (!captured.wait_channel.empty()) thread->set_wait_channel(ToValidUtf8(captured.wait_channel));
     if (stack_of_thread[i] >= 0) thread->set_stack(stack_of_thread[i]);
   }

@@ -19,6 +19,8 @@ std::string StackEndInWords(const v1::Stack& stack) {
       return "the next return address is outside all code";
     case v1::Stack::FRAME_LIMIT:
       return "it has more frames than are unwound";
+    case v1::Stack::UNKNOWN_REGISTER:
+      return "it was read while the thread slept, and the next frame depends on a register that only a signal shows";
     default:
       return "unknown reason";
   }

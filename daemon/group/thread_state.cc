@@ -70,6 +70,8 @@ std::string StateFromStatus(const ThreadCapture& thread, int32_t dump_signal) {
       return "the kernel would not queue the signal (RLIMIT_SIGPENDING)";
     case ThreadStatus::kAgentFault:
       return "the agent's handler met a fault of its own";
+    case ThreadStatus::kRunning:
+      return "running";
   }
   return "unknown status";
 }

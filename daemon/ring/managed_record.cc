@@ -22,6 +22,11 @@ bool Take(std::string_view entry, T* value) {
   return true;
 }
 
+// A text that the agent could not read is all zeros.
+std::string_view WithoutUnread(std::string_view text) {
+  return text.find_first_not_of('\0') == text.npos ? std::string_view() : text;
+}
+
 bool AddSymbol(std::string_view entry, ManagedTrace* trace) {
   stackd_managed_symbol raw;
   if (!Take(entry, &raw)) return false;
@@ -33,8 +38,8 @@ bool AddSymbol(std::string_view entry, ManagedTrace* trace) {
     return result;
   };
   ManagedSymbol symbol{.key = raw.key, .first_line = raw.first_line, .table_format = raw.table_format};
-  symbol.function = text(raw.function_bytes, kMaxNameBytes);
-  symbol.file = text(raw.file_bytes, kMaxNameBytes);
+  symbol.function = WithoutUnread(text(raw.function_bytes, kMaxNameBytes));
+  symbol.file = WithoutUnread(text(raw.file_bytes, kMaxNameBytes));
   symbol.table = text(raw.table_bytes, raw.table_bytes);
   trace->symbols.push_back(symbol);
   return true;

@@ -71,6 +71,14 @@ TEST(ManagedRecordTest, GivesWhatEachRuntimeSaid) {
   EXPECT_EQ(traces[1].frames[0].key, 11u);
 }
 
+TEST(ManagedRecordTest, NamesThatCouldNotBeReadAreNotThere) {
+  const auto traces = ParseManaged(Runtime(STACKD_RUNTIME_V8) + Symbol("work", std::string(32, '\0'), ""));
+  ASSERT_THAT(traces, SizeIs(1));
+  ASSERT_THAT(traces[0].symbols, SizeIs(1));
+  EXPECT_EQ(traces[0].symbols[0].function, "work");
+  EXPECT_EQ(traces[0].symbols[0].file, "");
+}
+
 TEST(ManagedRecordTest, LongNamesAreCutAndTablesAreNot) {
   const std::string name(5000, 'a');
   const auto traces = ParseManaged(Runtime(STACKD_RUNTIME_V8) + Symbol(name, name, name) + Frame(9));

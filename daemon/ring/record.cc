@@ -123,7 +123,7 @@ std::optional<std::vector<std::optional<StatusRecord>>> ParseStatuses(std::span<
   std::vector<std::optional<StatusRecord>> records;
   for (uint32_t i = 0; i < raw.entry_count; i++) {
     const stackd_thread_status_entry& entry = raw.entries[i];
-    bool known = entry.status >= STACKD_STATUS_SIGNAL_BLOCKED && entry.status <= STACKD_STATUS_AGENT_FAULT;
+    bool known = entry.status >= STACKD_STATUS_SIGNAL_BLOCKED && entry.status <= STACKD_STATUS_RUNNING;
     records.emplace_back();
     if (!known) continue;
     records.back() = StatusRecord{.seq = raw.seq,

@@ -249,7 +249,7 @@ TEST_F(RingReaderTest, AStatusOutOfRangeIsCorruptAndItsNeighboursAreNot) {
   stackd_status_record record{};
   record.slot = {STACKD_NO_SLOT, STACKD_RECORD_STATUS};
   record.entry_count = 4;
-  uint8_t statuses[] = {1, STACKD_STATUS_SIGNAL_BLOCKED, 10, STACKD_STATUS_AGENT_FAULT};
+  uint8_t statuses[] = {1, STACKD_STATUS_SIGNAL_BLOCKED, 11, STACKD_STATUS_RUNNING};
   for (uint32_t i = 0; i < 4; i++) record.entries[i].status = statuses[i];
   Forge(0, record);
   Records records = Drain();

@@ -217,6 +217,8 @@ Result<StackdService::SharedDump> StackdService::Dump(Call& call, const std::str
   if (request.max_stack_bytes() > 0) {
     capture.max_stack_bytes = static_cast<uint32_t>(std::min(request.max_stack_bytes(), kMaxStackBytes));
   }
+  if (request.quiet() == v1::ONLY) capture.quiet = Quiet::kOnly;
+  if (request.quiet() == v1::NEVER) capture.quiet = Quiet::kNever;
   SharedDump made;
   auto make = [&]() -> Result<std::string> {
     Result<SharedDump> dump = parts_.pipeline->CreateDump(process_id, capture, [&] { return call.ChargeCapture(); });
@@ -243,6 +245,7 @@ grpc::Status StackdService::CreateDump(Call& call, const v1::CreateDumpRequest& 
     return BadField("request_id", "request_id must not be longer than 256 bytes", "BAD_NAME");
   }
   if (!v1::FrameFilter_IsValid(request.frames())) return BadFrames();
+  if (!v1::Quiet_IsValid(request.quiet())) return BadField("quiet", "quiet must be PREFER, ONLY or NEVER", "BAD_QUIET");
   Found found = FindProcess(request.process());
   if (!found.response.ok()) return found.response;
   Result<SharedDump> dump = Dump(call, found.id, request, deadline_ns);

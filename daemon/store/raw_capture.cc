@@ -23,7 +23,7 @@ namespace {
 constexpr uint32_t kVersion = 2;
 
 // ThreadRecord::flags
-constexpr uint8_t kHasStack = 1, kTruncated = 2;
+constexpr uint8_t kHasStack = 1, kTruncated = 2, kReadAsleep = 4, kIsAgent = 8;
 
 // Both records are the file format: no padding, no change without a new kVersion.
 struct ThreadRecord {
@@ -194,7 +194,8 @@ void SerializeThreads(const std::vector<ThreadCapture>& threads, store::RawCaptu
     record.tid = thread.tid;
     record.status = static_cast<uint8_t>(thread.status);
     record.kernel_state = thread.kernel_state;
-    record.flags = (thread.has_stack ? kHasStack : 0) | (thread.stack_truncated ? kTruncated : 0);
+    record.flags = (thread.has_stack ? kHasStack : 0) | (thread.stack_truncated ? kTruncated : 0) |
+                   (thread.read_asleep ? kReadAsleep : 0) | (thread.is_agent ? kIsAgent : 0);
     record.name_bytes = static_cast<uint32_t>(thread.name.size());
     record.wait_channel_bytes = static_cast<uint32_t>(thread.wait_channel.size());
     record.cpu_ns = thread.cpu_ns;
@@ -412,7 +413,7 @@ Result<std::vector<ThreadCapture>> ParseThreads(const store::RawCapture& raw) {
     const auto record = records.Take<ThreadRecord>();
     if (!record) return Damaged("a thread is cut");
     if (record->status < static_cast<uint8_t>(ThreadStatus::kCaptured) ||
-        record->status > static_cast<uint8_t>(ThreadStatus::kAgentFault)) {
+        record->status > static_cast<uint8_t>(ThreadStatus::kRunning)) {
       return Damaged("a thread has an unknown status");
     }
     const auto name = texts.TakeBytes(record->name_bytes);
@@ -430,7 +431,10 @@ Result<std::vector<ThreadCapture>> ParseThreads(const store::RawCapture& raw) {
     thread.thread_self_avma = record->thread_self_avma;
     thread.has_stack = record->flags & kHasStack;
     thread.stack_truncated = record->flags & kTruncated;
+    thread.read_asleep = record->flags & kReadAsleep;
+    thread.is_agent = record->flags & kIsAgent;
     std::memcpy(thread.registers.value.data(), record->registers, sizeof(record->registers));
+    if (thread.read_asleep) thread.registers.known = KnownAsleep(thread.registers);
     thread.stack = std::move(*stack);
   }
   return threads;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include "daemon/unwind/call_instruction.h"
 #include "daemon/unwind/instruction.h"
@@ -60,14 +61,16 @@ std::vector<uint64_t> FunctionsNamedIn(std::span<const uint8_t> code, uint64_t s
 // The ways through a function, from one instruction on.
 class Paths {
  public:
-  Paths(const Module& module, const Segment& segment, const std::vector<uint64_t>& functions, int* instructions_left)
-      : module_(module), segment_(segment), functions_(functions), instructions_left_(instructions_left) {}
+  // `is_function` of an address: whether what jumps there leaves the function.
+  Paths(const Module& module, const Segment& segment, std::function<bool(uint64_t svma)> is_function,
+        int* instructions_left)
+      : module_(module), segment_(segment), is_function_(std::move(is_function)), instructions_left_(instructions_left) {}
 
   // To the returns, and to jumps into other functions, which return for this one.
   // `was_called`: svma stands behind a call.
   std::optional<CodeStep> ToReturn(uint64_t svma, bool was_called) {
     const auto at_end = [](const State& state) {
-      CodeStep step{.cfa_offset = state.depth + 8};
+      CodeStep step{.cfa_offset = *state.depth + 8};
       // Below: it is saved on the way as well, and is the caller's here.
       if (state.saved_rbp && *state.saved_rbp >= 0) step.rbp_offset = state.saved_rbp;
       return step;
@@ -78,23 +81,36 @@ class Paths {
   // From the begin of the function to `svma`.
   std::optional<CodeStep> FromBegin(uint64_t begin_svma, uint64_t svma) {
     const auto at_end = [begin_svma](const State& state) {
-      CodeStep step{.cfa_offset = 8 - state.depth, .begin_svma = begin_svma};
-      if (state.saved_rbp) step.rbp_offset = *state.saved_rbp - state.depth;
+      CodeStep step{.cfa_offset = 8 - *state.depth, .begin_svma = begin_svma};
+      if (state.saved_rbp) step.rbp_offset = *state.saved_rbp - *state.depth;
       return step;
     };
     return Follow({begin_svma, 0, std::nullopt, false}, svma, at_end);
   }
 
+  // From rsp to the canonical frame address at `svma`, of a function that is known to begin at `begin_svma`.
+  std::optional<int32_t> CfaOffset(uint64_t begin_svma, uint64_t svma, const CodeSteps::OffsetByTable& by_table) {
+    const auto step = FromBegin(begin_svma, svma);
+    const auto contradicts = [&](const auto& seen) {
+      const auto offset = by_table(seen.first);
+      return offset && seen.second && *offset != 8 - *seen.second;
+    };
+    if (disagree_ || std::ranges::any_of(depth_at_, contradicts)) return std::nullopt;
+    // Behind a call that does not return follows code that is reached by a table of jumps alone, at another depth.
+    if (has_indirect_jump_ && body_depths_differ_) return std::nullopt;
+    if (step) return step->cfa_offset;
+    const auto depth = body_depth_ ? DepthInBody(begin_svma, svma) : std::nullopt;
+    return depth ? std::optional(8 - *depth) : std::nullopt;
+  }
+
  private:
   struct State {
     uint64_t svma;
-    int32_t depth;  // rsp, from where it was at the first instruction
+    std::optional<int32_t> depth;  // rsp, from where it was at the first instruction; nullopt: that depends on data
     // Where rbp is popped from, likewise; from the begin of the function: where it was pushed, while it is there.
     std::optional<int32_t> saved_rbp;
     bool is_behind_call;
   };
-
-  bool IsFunction(uint64_t svma) const { return std::ranges::binary_search(functions_, svma); }
 
   std::span<const uint8_t> CodeAt(uint64_t svma) {
     constexpr uint64_t kWindowBytes = 4096;
@@ -109,17 +125,22 @@ class Paths {
 
   template <typename AtEnd>
   std::optional<CodeStep> Follow(State first, std::optional<uint64_t> goal_svma, AtEnd at_end) {
-    std::unordered_map<uint64_t, int32_t> depth_at;
+    depth_at_.clear();
+    body_depth_.reset();
+    body_depths_differ_ = false;
+    has_indirect_jump_ = false;
+    disagree_ = false;
     std::vector<State> open{first};
     std::optional<CodeStep> result;
-    bool disagree = false;
     const auto reach_end = [&](const State& state) {
+      disagree_ = disagree_ || !state.depth;
+      if (disagree_) return;
       const CodeStep step = at_end(state);
-      disagree = disagree || (result && *result != step);
+      disagree_ = result && *result != step;
       result = step;
     };
     int instructions = 0;
-    while (!open.empty() && !disagree) {
+    while (!open.empty() && !disagree_) {
       State state = open.back();
       open.pop_back();
       while (true) {
@@ -127,15 +148,16 @@ class Paths {
           reach_end(state);
           break;
         }
-        const auto [seen, is_new] = depth_at.emplace(state.svma, state.depth);
+        const auto [seen, is_new] = depth_at_.emplace(state.svma, state.depth);
         if (!is_new) {
-          disagree = disagree || seen->second != state.depth;
+          disagree_ = disagree_ || seen->second != state.depth;
           break;
         }
         if (++instructions > kMaxInstructions || --*instructions_left_ < 0) return std::nullopt;
         const auto instruction = DecodeInstruction(CodeAt(state.svma));
         // A call that does not return is the last of its function, and the next one begins at a round address.
         if (state.is_behind_call && instruction && instruction->kind == Instruction::Kind::kNothing) break;
+        if (instruction) NoteBodyDepth(*instruction, state.depth);
         if (!instruction || !Apply(*instruction, goal_svma.has_value(), &state)) break;
         const uint64_t next_svma = state.svma + instruction->size_bytes;
         const uint64_t target_svma = next_svma + static_cast<uint64_t>(int64_t{instruction->value});
@@ -145,7 +167,7 @@ class Paths {
         }
         const bool jumps = instruction->kind == Instruction::Kind::kJump;
         if (jumps || instruction->kind == Instruction::Kind::kBranch) {
-          if (!IsFunction(target_svma)) {
+          if (!is_function_(target_svma)) {
             open.push_back({target_svma, state.depth, state.saved_rbp, false});
           } else if (!goal_svma && jumps) {
             reach_end(state);
@@ -154,42 +176,80 @@ class Paths {
         }
         state.svma = next_svma;
         state.is_behind_call = instruction->kind == Instruction::Kind::kCall;
-        if (IsFunction(next_svma) && next_svma != goal_svma) break;
+        if (is_function_(next_svma) && next_svma != goal_svma) break;
       }
     }
-    return disagree ? std::nullopt : result;
+    return disagree_ ? std::nullopt : result;
   }
 
-  // False if the stack pointer is not known behind it, or nothing is.
+  void NoteBodyDepth(const Instruction& instruction, std::optional<int32_t> depth) {
+    const bool is_indirect_jump = instruction.kind == Instruction::Kind::kIndirectJump;
+    if (instruction.kind != Instruction::Kind::kCall && !is_indirect_jump) return;
+    // From where it has nothing on the stack, a function jumps to another one.
+    if (is_indirect_jump && depth == 0) return;
+    has_indirect_jump_ = has_indirect_jump_ || is_indirect_jump;
+    body_depths_differ_ = body_depths_differ_ || !depth || (body_depth_ && body_depth_ != depth);
+    body_depth_ = body_depths_differ_ ? std::nullopt : depth;
+  }
+
+  // At an instruction that no way from the begin reaches: it is behind a jump by a table, or where an exception is caught.
+  // The depth there is that of all calls and such jumps.
+  std::optional<int32_t> DepthInBody(uint64_t begin_svma, uint64_t goal_svma) {
+    State state{begin_svma, 0, std::nullopt, false};
+    while (state.svma < goal_svma) {
+      if (const auto seen = depth_at_.find(state.svma); seen != depth_at_.end()) state.depth = seen->second;
+      const auto instruction = DecodeInstruction(CodeAt(state.svma));
+      if (!instruction || --*instructions_left_ < 0) return std::nullopt;
+      const bool leads_on = instruction->kind != Instruction::Kind::kReturn &&
+                            instruction->kind != Instruction::Kind::kJump && Apply(*instruction, true, &state);
+      if (!leads_on) state.depth = body_depth_;
+      state.svma += instruction->size_bytes;
+    }
+    return state.svma == goal_svma ? state.depth : std::nullopt;
+  }
+
+  // False if the way does not go on behind it, or is of no use from there on.
   static bool Apply(const Instruction& instruction, bool from_begin, State* state) {
     const bool is_rbp = instruction.value == kRbpNumber;
+    // From the begin, it still tells that the depth at the goal depends on data.
+    if (!state->depth)
+      return instruction.kind != Instruction::Kind::kIndirectJump && instruction.kind != Instruction::Kind::kEnd;
+    int32_t& depth = *state->depth;
     switch (instruction.kind) {
       case Instruction::Kind::kPush:
-        state->depth -= 8;
-        if (is_rbp && from_begin) state->saved_rbp = state->depth;
+        depth -= 8;
+        if (is_rbp && from_begin) state->saved_rbp = depth;
         break;
       case Instruction::Kind::kPop:
-        if (is_rbp) state->saved_rbp = from_begin ? std::nullopt : std::optional(state->depth);
-        state->depth += 8;
+        if (is_rbp) state->saved_rbp = from_begin ? std::nullopt : std::optional(depth);
+        depth += 8;
         break;
       case Instruction::Kind::kMoveStack:
         if (instruction.value > kMaxFrameBytes || instruction.value < -kMaxFrameBytes) return false;
-        state->depth += instruction.value;
+        depth += instruction.value;
         break;
       case Instruction::Kind::kLosesStack:
+        state->depth.reset();
+        return from_begin;
       case Instruction::Kind::kIndirectJump:
       case Instruction::Kind::kEnd:
         return false;
       default:
         break;
     }
-    return state->depth <= kMaxFrameBytes && state->depth >= -kMaxFrameBytes;
+    return depth <= kMaxFrameBytes && depth >= -kMaxFrameBytes;
   }
 
   const Module& module_;
   const Segment& segment_;
-  const std::vector<uint64_t>& functions_;
+  const std::function<bool(uint64_t svma)> is_function_;
   int* const instructions_left_;
+  // What the last Follow() has found.
+  std::unordered_map<uint64_t, std::optional<int32_t>> depth_at_;
+  std::optional<int32_t> body_depth_;
+  bool body_depths_differ_ = false;
+  bool has_indirect_jump_ = false;
+  bool disagree_ = false;
   std::vector<uint8_t> window_;
   uint64_t window_svma_ = 0;
 };
@@ -225,8 +285,11 @@ std::optional<CodeStep> CodeSteps::Find(const Module& module, uint64_t svma, uin
   ModuleCode& code = CodeOf(module);
   const auto known = code.found.find(svma);
   if (known != code.found.end()) return known->second;
-  Paths paths(module, *segment, code.function_svmas, &instructions_left_);
   const auto& functions = code.function_svmas;
+  const auto is_function = [&functions](uint64_t target_svma) {
+    return std::ranges::binary_search(functions, target_svma);
+  };
+  Paths paths(module, *segment, is_function, &instructions_left_);
   std::optional<CodeStep> step;
   const bool is_behind_end = svma != lookup_svma && std::ranges::binary_search(functions, svma);
   if (!is_behind_end) step = paths.ToReturn(svma, svma != lookup_svma);
@@ -239,6 +302,14 @@ std::optional<CodeStep> CodeSteps::Find(const Module& module, uint64_t svma, uin
   if (code.found.size() >= kMaxFoundOfModule) code.found.clear();
   code.found.emplace(svma, step);
   return step;
+}
+
+std::optional<int32_t> CodeSteps::CfaOffset(const Module& module, uint64_t begin_svma, uint64_t end_svma, uint64_t svma,
+                                            const OffsetByTable& by_table) {
+  const Segment* segment = CodeSegment(module, begin_svma);
+  if (instructions_left_ <= 0 || segment == nullptr || end_svma - begin_svma > kMaxFunctionBytes) return std::nullopt;
+  const auto is_outside = [&](uint64_t target_svma) { return target_svma < begin_svma || target_svma >= end_svma; };
+  return Paths(module, *segment, is_outside, &instructions_left_).CfaOffset(begin_svma, svma, by_table);
 }
 
 }  // namespace stackd

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <optional>
 #include <unordered_map>
@@ -37,6 +38,15 @@ class CodeSteps {
 
   // `svma`: the next instruction of the frame; `lookup_svma`: one within its function, as NativeFrame::lookup_avma().
   std::optional<CodeStep> Find(const Module& module, uint64_t svma, uint64_t lookup_svma);
+
+  // Gives the distance from rsp to the canonical frame address, as the unwind table has it; nullopt: it has none.
+  using OffsetByTable = std::function<std::optional<int32_t>(uint64_t svma)>;
+
+  // Finds the distance from rsp at `svma` to the canonical frame address, in the function [begin_svma, end_svma). It is for
+  // a frame whose unwind table needs a register that is not known. nullopt where rsp depends on data, as after alloca(),
+  // and where code and table contradict each other on the way.
+  std::optional<int32_t> CfaOffset(const Module& module, uint64_t begin_svma, uint64_t end_svma, uint64_t svma,
+                                   const OffsetByTable& by_table);
 
  private:
   struct ModuleCode {

@@ -59,6 +59,48 @@ TEST(CodeSteps, AgreeWithTheUnwindTablesOfACLibrary) {
   EXPECT_LT(wrong_from_begin, from_begin / 4);
 }
 
+// Where a table knows the frame by the stack pointer, the code must say the same, or nothing.
+TEST(CodeSteps, FindFramesFromTheBeginOfAFunctionAsUnwindTablesDo) {
+  for (const char* path : {"/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib/x86_64-linux-gnu/libstdc++.so.6", "/bin/bash"}) {
+    const auto module = OpenModule(path);
+    ASSERT_NE(module, nullptr);
+    const Section* text = module->FindSection(".text");
+    ASSERT_NE(text, nullptr);
+    const auto table = UnwindTableCache(64 << 20).Get(*module);
+    const auto code = module->Read(text->file_offset, text->size_bytes);
+    ASSERT_TRUE(table != nullptr && code);
+    CodeSteps steps;
+    bool was_call = false;
+    int asked = 0, found = 0, wrong = 0;
+    for (size_t at = 0; at < code->size();) {
+      const uint64_t svma = text->svma + at;
+      const auto instruction = DecodeInstruction(std::span(*code).subspan(at));
+      at += instruction ? instruction->size_bytes : 1;
+      const bool is_behind_call = std::exchange(was_call, instruction && instruction->kind == Instruction::Kind::kCall);
+      const UnwindRule rule = table->Find(svma - 1);
+      const auto function = table->FunctionAt(svma - 1);
+      if (!is_behind_call || rule.kind != RuleKind::kRsp || !function) continue;
+      const UnwindRule at_begin = table->Find(function->begin_svma);
+      if (at_begin.kind != RuleKind::kRsp || at_begin.cfa_offset != 8) continue;
+      ++asked;
+      steps.StartStack();
+      // As if the body of the function had its frame by another register.
+      const auto by_table = [&](uint64_t at_svma) -> std::optional<int32_t> {
+        const UnwindRule rule_there = table->Find(at_svma);
+        const bool is_told = rule_there.kind == RuleKind::kRsp && at_svma < function->begin_svma + 8;
+        return is_told ? std::optional(rule_there.cfa_offset) : std::nullopt;
+      };
+      const auto offset = steps.CfaOffset(*module, function->begin_svma, function->end_svma, svma, by_table);
+      found += offset.has_value();
+      if (!offset || *offset == rule.cfa_offset) continue;
+      if (++wrong < 10) printf("%#lx: %d, not %d\n", svma, *offset, rule.cfa_offset);
+    }
+    printf("%s: %d of %d, %d wrong\n", path, found, asked, wrong);
+    EXPECT_GT(found, asked * 9 / 10);
+    EXPECT_EQ(wrong, 0);
+  }
+}
+
 TEST(CodeSteps, SpendABoundedTimeOnOneStack) {
   const auto module = OpenModule("/lib/x86_64-linux-gnu/libc.so.6");
   ASSERT_NE(module, nullptr);

@@ -39,12 +39,9 @@ std::optional<UnwindTable::PreciseRow> RuleResolver::Interpret(const AddressMap&
   return TableOf(*mapping->module).Interpret(mapping->module.get(), avma - mapping->bias);
 }
 
-std::optional<uint64_t> RuleResolver::FunctionBegin(const AddressMap& map, uint64_t avma) {
-  const Mapping* mapping = map.Find(avma);
-  if (mapping == nullptr || !mapping->executable || mapping->module == nullptr) return std::nullopt;
-  auto begin_svma = TableOf(*mapping->module).FunctionBegin(avma - mapping->bias);
-  if (!begin_svma) return std::nullopt;
-  return *begin_svma + mapping->bias;
+std::optional<UnwindTable::Function> RuleResolver::FunctionAt(const Mapping& mapping, uint64_t avma) {
+  if (!mapping.executable || mapping.module == nullptr) return std::nullopt;
+  return TableOf(*mapping.module).FunctionAt(avma - mapping.bias);
 }
 
 void RuleResolver::StartMap(uint64_t map_id) {

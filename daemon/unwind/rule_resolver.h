@@ -30,8 +30,8 @@ class RuleResolver {
     return slot.rule;
   }
 
-  // Where the function that holds `avma` begins, by its CFI; nullopt if it has none.
-  std::optional<uint64_t> FunctionBegin(const AddressMap& map, uint64_t avma);
+  // The function that holds `avma`, by its CFI; nullopt if it has none.
+  std::optional<UnwindTable::Function> FunctionAt(const Mapping& mapping, uint64_t avma);
 
   // For what is kSlow.
   std::optional<UnwindTable::PreciseRow> Interpret(const AddressMap& map, uint64_t avma);

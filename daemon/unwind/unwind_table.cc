@@ -395,12 +395,12 @@ std::optional<std::vector<uint8_t>> UnwindTable::ReadEntry(const Module* module,
   return bytes;
 }
 
-std::optional<uint64_t> UnwindTable::FunctionBegin(uint64_t svma) const {
+std::optional<UnwindTable::Function> UnwindTable::FunctionAt(uint64_t svma) const {
   // Between functions there are rows that say so.
-  if (FindHere(svma).kind == RuleKind::kNoCfi) return second_ != nullptr ? second_->FunctionBegin(svma) : std::nullopt;
+  if (FindHere(svma).kind == RuleKind::kNoCfi) return second_ != nullptr ? second_->FunctionAt(svma) : std::nullopt;
   auto after = std::upper_bound(fde_begins_.begin(), fde_begins_.end(), static_cast<uint32_t>(svma - base_svma_));
   if (after == fde_begins_.begin()) return std::nullopt;
-  return base_svma_ + *std::prev(after);
+  return Function{base_svma_ + *std::prev(after), base_svma_ + (after == fde_begins_.end() ? size_bytes_ : *after)};
 }
 
 std::optional<UnwindTable::PreciseRow> UnwindTable::Interpret(const Module* module, uint64_t svma) const {

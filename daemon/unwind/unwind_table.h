@@ -86,8 +86,12 @@ class UnwindTable {
   // of; it may be nullptr if the section is inflated.
   std::optional<PreciseRow> Interpret(const Module* module, uint64_t svma) const;
 
-  // Where the function (the FDE) that holds `svma` begins; nullopt if there is none.
-  std::optional<uint64_t> FunctionBegin(uint64_t svma) const;
+  // [begin_svma, end_svma): up to where the next one begins.
+  struct Function {
+    uint64_t begin_svma, end_svma;
+  };
+  // The function (the FDE) that holds `svma`; nullopt if there is none.
+  std::optional<Function> FunctionAt(uint64_t svma) const;
 
   size_t memory_bytes() const;
   // Of the CFI that it was compiled from: a measure for the time that took.

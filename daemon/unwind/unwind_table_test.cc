@@ -213,8 +213,10 @@ TEST(UnwindTable, ReadsDebugFrameForWhatEhFrameLeavesOut) {
   EXPECT_EQ(table->Find(0x2000), Rule(RuleKind::kRsp, 40));
   EXPECT_EQ(table->Find(0x2010), UnwindRule{});
   EXPECT_EQ(table->Find(0x3000), Rule(RuleKind::kRsp, 32));
-  EXPECT_EQ(table->FunctionBegin(0x200f), 0x2000u);
-  EXPECT_EQ(table->FunctionBegin(0x2010), std::nullopt);
+  ASSERT_TRUE(table->FunctionAt(0x200f));
+  EXPECT_EQ(table->FunctionAt(0x200f)->begin_svma, 0x2000u);
+  EXPECT_GE(table->FunctionAt(0x200f)->end_svma, 0x2010u);
+  EXPECT_FALSE(table->FunctionAt(0x2010));
   EXPECT_TRUE(table->Interpret(module.get(), 0x200f));
   EXPECT_TRUE(table->Interpret(module.get(), 0x3000));
   EXPECT_EQ(table->section_bytes(), cfi.bytes().size() + kDebugFrame.size());

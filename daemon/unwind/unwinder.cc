@@ -18,7 +18,6 @@ namespace stackd {
 namespace {
 
 constexpr uint64_t kRbp = Registers::kRbp, kRsp = Registers::kRsp, kRip = Registers::kRip;
-constexpr uint32_t kAllRegisters = (1u << kRegisterCount) - 1;
 // What the fast steps keep track of.
 constexpr uint32_t kFastRegisters = 1u << kRbp | 1u << kRsp | 1u << kRip;
 
@@ -32,8 +31,13 @@ static_assert(kMaxOuterFrames < kMaxFrames);
 
 constexpr uint32_t kLongestCallBytes = 7;
 
+// Stands for a frame pointer that is not known: no frame lies there, since frames are aligned.
+constexpr uint64_t kUnknownRbp = 1;
+
 // Of the tries to find the way on behind a gap, for one stack.
 constexpr size_t kMaxTriedFrames = 1 << 16;
+
+bool NeedsRbp(RuleKind kind) { return kind == RuleKind::kRbp || kind == RuleKind::kAtRbp || kind == RuleKind::kAtRbpPlus8; }
 
 bool IsCalledFrame(FrameOrigin origin) { return origin != FrameOrigin::kRegisters && origin != FrameOrigin::kSignalFrame; }
 
@@ -77,13 +81,23 @@ class StackWalk {
   Step JitStep(const JitFrame& frame);
   Step OverriddenStep(const JitFrame& frame);
   std::optional<Step> StepByCode(const NativeFrame& frame);
+  std::optional<uint64_t> CfaByCode(const NativeFrame& frame);
+  bool RecoverCfaRegister(const NativeFrame& frame, const CfaRule& rule);
   Step FramePointerStep();
   Step SigreturnStep();
   Step WildCallStep();
 
   Caller CallerFrom(uint64_t cfa_avma, FrameOrigin origin) const {
     const auto& value = registers_.registers.value;
-    return {cfa_avma, value[kRip], value[kRsp], value[kRbp], origin};
+    return {cfa_avma, value[kRip], value[kRsp], registers_.Get(kRbp).value_or(kUnknownRbp), origin};
+  }
+  void SetFastRegisters(uint64_t rip, uint64_t rsp, uint64_t rbp) {
+    auto& value = registers_.registers.value;
+    value[kRip] = rip;
+    value[kRsp] = rsp;
+    value[kRbp] = rbp;
+    registers_.known = kFastRegisters;
+    if (rbp == kUnknownRbp) registers_.Forget(kRbp);
   }
   StackEnd Unreadable(uint64_t avma) const {
     return copy_truncated_ && avma >= stack_.end_avma() ? StackEnd::kTruncated : StackEnd::kUnreadable;
@@ -109,7 +123,7 @@ std::optional<StackEnd> StackWalk::Run(const Registers& registers, bool all_regi
   all_registers_ = all_registers;
   interpreted_ = 0;
   code_steps_.StartStack();
-  registers_ = {registers, kAllRegisters};
+  registers_ = {registers, registers.known};
   return Walk(FrameOrigin::kRegisters, max_frames);
 }
 
@@ -121,7 +135,7 @@ std::optional<StackEnd> StackWalk::RunFromCaller(const Registers& registers) {
 std::optional<StackEnd> StackWalk::Walk(FrameOrigin first_origin, size_t max_frames) {
   const bool all_registers = all_registers_;
   const auto& value = registers_.registers.value;
-  uint64_t rip = value[kRip], rsp = value[kRsp], rbp = value[kRbp];
+  uint64_t rip = value[kRip], rsp = value[kRsp], rbp = registers_.Get(kRbp).value_or(kUnknownRbp);
   frames_.clear();
   frames_.push_back({rip, 0, first_origin});
   UnwindRule rule = resolver_.Resolve(map_, frames_.back().lookup_avma());
@@ -138,6 +152,9 @@ std::optional<StackEnd> StackWalk::Walk(FrameOrigin first_origin, size_t max_fra
     bool rare = false;
     const auto overriding = jit_ == nullptr ? std::nullopt : jit_->OverridingFrameAt(rip, rsp);
     if (overriding) [[unlikely]] {
+      rare = true;
+    } else if (rbp == kUnknownRbp && NeedsRbp(kind)) [[unlikely]] {
+      kind = RuleKind::kSlow;
       rare = true;
     } else if (kind == RuleKind::kRsp || kind == RuleKind::kRbp) [[likely]] {
       // Almost every frame. Chosen without a branch, which would be hard to predict.
@@ -166,7 +183,7 @@ std::optional<StackEnd> StackWalk::Walk(FrameOrigin first_origin, size_t max_fra
         uint64_t base = rule.rbp == RbpRule::kAtCfa ? cfa_avma : rbp;
         uint64_t saved_avma = base + static_cast<uint64_t>(int64_t{rule.rbp_offset});
         // Below the stack pointer: it was popped already, in an epilogue that the compiler did not describe.
-        if (saved_avma >= rsp) rbp = stack_.Read(saved_avma).value_or(0);
+        if (saved_avma >= rsp) rbp = stack_.Read(saved_avma).value_or(kUnknownRbp);
       }
       rip = *return_address;
       rsp = cfa_avma;
@@ -175,6 +192,7 @@ std::optional<StackEnd> StackWalk::Walk(FrameOrigin first_origin, size_t max_fra
       registers_.registers.value[kRip] = rip;
       registers_.registers.value[kRsp] = rsp;
       registers_.registers.value[kRbp] = rbp;
+      if (rbp == kUnknownRbp) registers_.Forget(kRbp);
       Step step = overriding ? OverriddenStep(*overriding) : RareStep(kind, frames_.back());
       if (!step) return step.error() ? stop(*step.error()) : step.error();
       frames_.back().cfa_avma = step->cfa_avma;
@@ -226,13 +244,9 @@ StackWalk::Step StackWalk::JitStep(const JitFrame& frame) {
 }
 
 StackWalk::Step StackWalk::OverriddenStep(const JitFrame& frame) {
-  auto& value = registers_.registers.value;
   std::optional<uint64_t> return_address = stack_.Read(frame.cfa_avma - 8);
   if (!return_address) return NoCaller(Unreadable(frame.cfa_avma - 8));
-  value[kRip] = *return_address;
-  value[kRsp] = frame.cfa_avma;
-  value[kRbp] = frame.caller_rbp;
-  registers_.known = kFastRegisters;
+  SetFastRegisters(*return_address, frame.cfa_avma, frame.caller_rbp);
   return CallerFrom(frame.cfa_avma, FrameOrigin::kRuntime);
 }
 
@@ -242,7 +256,19 @@ StackWalk::Step StackWalk::InterpretedStep(const NativeFrame& frame) {
   interpreted_ += precise->cost_bytes;
   if (interpreted_ >= kMaxInterpretedOfStack) return NoCaller(StackEnd::kNoUnwindInfo);
   uint64_t steps_left = kMaxInterpretedOfStack - interpreted_;
-  auto step = ApplyRow(precise->cie, precise->row, registers_, stack_, !all_registers_, &steps_left);
+  const auto apply = [&] {
+    const bool needs_rbp = !all_registers_ && registers_.Get(kRbp);
+    return ApplyRow(precise->cie, precise->row, registers_, stack_, needs_rbp, &steps_left);
+  };
+  auto step = apply();
+  FrameOrigin origin = precise->cie.is_signal_frame ? FrameOrigin::kSignalFrame : FrameOrigin::kCfi;
+  const auto lacks_register = [&] { return !step && step.error().kind == EvaluationError::kUnknownRegister; };
+  // Another register the steps before may have kept, if they are done again with all.
+  const bool knows_all = all_registers_ || precise->row.cfa.register_number == kRbp;
+  if (lacks_register() && knows_all && RecoverCfaRegister(frame, precise->row.cfa)) {
+    step = apply();
+    origin = FrameOrigin::kCode;
+  }
   interpreted_ = kMaxInterpretedOfStack - steps_left;
   if (!step) {
     switch (step.error().kind) {
@@ -252,7 +278,7 @@ StackWalk::Step StackWalk::InterpretedStep(const NativeFrame& frame) {
         return NoCaller(Unreadable(step.error().address_avma));
       case EvaluationError::kUnknownRegister:
         if (!all_registers_) return NoCaller(std::nullopt);
-        return NoCaller(StackEnd::kUnreadable);
+        return NoCaller(StackEnd::kUnknownRegister);
     }
   }
   if (!step->caller.Get(kRip)) {
@@ -260,10 +286,41 @@ StackWalk::Step StackWalk::InterpretedStep(const NativeFrame& frame) {
     return NoCaller(StackEnd::kRoot);
   }
   // A signal may have been handled on another stack.
-  bool is_signal_frame = precise->cie.is_signal_frame;
-  if (!is_signal_frame && step->cfa_avma <= registers_.registers.value[kRsp]) return NoCaller(StackEnd::kNoProgress);
+  if (origin != FrameOrigin::kSignalFrame && step->cfa_avma <= registers_.registers.value[kRsp])
+    return NoCaller(StackEnd::kNoProgress);
   registers_ = step->caller;
-  return CallerFrom(step->cfa_avma, is_signal_frame ? FrameOrigin::kSignalFrame : FrameOrigin::kCfi);
+  return CallerFrom(step->cfa_avma, origin);
+}
+
+// The frame by what the code of its function does to rsp, from its first instruction on.
+std::optional<uint64_t> StackWalk::CfaByCode(const NativeFrame& frame) {
+  const Mapping* mapping = map_.Find(frame.lookup_avma());
+  if (mapping == nullptr) return std::nullopt;
+  const auto function = resolver_.FunctionAt(*mapping, frame.lookup_avma());
+  if (!function) return std::nullopt;
+  // Parts of functions that lie elsewhere (".cold") begin with the frame of the whole.
+  const UnwindRule at_begin = resolver_.Resolve(map_, function->begin_svma + mapping->bias);
+  if (at_begin.kind != RuleKind::kRsp || at_begin.cfa_offset != 8) return std::nullopt;
+  const auto by_table = [&](uint64_t svma) -> std::optional<int32_t> {
+    const UnwindRule rule = resolver_.Resolve(map_, svma + mapping->bias);
+    return rule.kind == RuleKind::kRsp ? std::optional(rule.cfa_offset) : std::nullopt;
+  };
+  const auto offset = code_steps_.CfaOffset(*mapping->module, function->begin_svma, function->end_svma,
+                                            frame.pc_avma - mapping->bias, by_table);
+  if (!offset || *offset <= 0) return std::nullopt;
+  const uint64_t cfa_avma = registers_.registers.value[kRsp] + static_cast<uint64_t>(int64_t{*offset});
+  const auto return_address = stack_.Read(cfa_avma - 8);
+  if (!return_address || !MayBeReturnAddress(*return_address)) return std::nullopt;
+  return cfa_avma;
+}
+
+// Makes known the register that the frame depends on. A thread that was read while it slept has told only some.
+bool StackWalk::RecoverCfaRegister(const NativeFrame& frame, const CfaRule& rule) {
+  if (rule.kind != CfaRule::kRegisterOffset || registers_.Get(rule.register_number)) return false;
+  const auto cfa_avma = CfaByCode(frame);
+  if (!cfa_avma) return false;
+  registers_.Set(rule.register_number, *cfa_avma - static_cast<uint64_t>(rule.offset));
+  return true;
 }
 
 // Before the frame pointer: code that keeps none leaves that of a function farther out.
@@ -273,8 +330,8 @@ std::optional<StackWalk::Step> StackWalk::StepByCode(const NativeFrame& frame) {
   const uint64_t bias = mapping->bias;
   const auto code_step = code_steps_.Find(*mapping->module, frame.pc_avma - bias, frame.lookup_avma() - bias);
   if (!code_step) return std::nullopt;
-  auto& value = registers_.registers.value;
-  const uint64_t rsp = value[kRsp], cfa_avma = rsp + static_cast<uint64_t>(int64_t{code_step->cfa_offset});
+  const uint64_t rsp = registers_.registers.value[kRsp],
+                 cfa_avma = rsp + static_cast<uint64_t>(int64_t{code_step->cfa_offset});
   const std::optional<uint64_t> return_address = stack_.Read(cfa_avma - 8);
   if (cfa_avma <= rsp || !return_address) return std::nullopt;
   const auto before = ReadCode(map_, *return_address - kLongestCallBytes, kLongestCallBytes);
@@ -287,21 +344,21 @@ std::optional<StackWalk::Step> StackWalk::StepByCode(const NativeFrame& frame) {
       return std::nullopt;
     }
   }
+  uint64_t rbp = registers_.Get(kRbp).value_or(kUnknownRbp);
   if (code_step->rbp_offset) {
-    value[kRbp] = stack_.Read(rsp + static_cast<uint64_t>(int64_t{*code_step->rbp_offset})).value_or(0);
+    rbp = stack_.Read(rsp + static_cast<uint64_t>(int64_t{*code_step->rbp_offset})).value_or(kUnknownRbp);
   }
-  value[kRip] = *return_address;
-  value[kRsp] = cfa_avma;
-  registers_.known = kFastRegisters;
+  SetFastRegisters(*return_address, cfa_avma, rbp);
   return CallerFrom(cfa_avma, FrameOrigin::kCode);
 }
 
 // Code without CFI, if it keeps frame pointers: JIT code, Go. What passes these tests is almost surely a frame.
 StackWalk::Step StackWalk::FramePointerStep() {
-  auto& value = registers_.registers.value;
-  uint64_t rbp = value[kRbp];
+  const auto& value = registers_.registers.value;
+  const uint64_t rbp = registers_.Get(kRbp).value_or(kUnknownRbp);
   auto end = [&](uint64_t from_avma) {
-    return NoCaller(frames_.size() > 1 && IsOutermost(from_avma) ? StackEnd::kRoot : StackEnd::kNoUnwindInfo);
+    if (frames_.size() > 1 && IsOutermost(from_avma)) return NoCaller(StackEnd::kRoot);
+    return NoCaller(rbp == kUnknownRbp ? StackEnd::kUnknownRegister : StackEnd::kNoUnwindInfo);
   };
   // The first function of a thread has a zero here, if it keeps to the ABI.
   if (rbp < value[kRsp]) return end(value[kRsp]);
@@ -310,10 +367,7 @@ StackWalk::Step StackWalk::FramePointerStep() {
   if (!saved_rbp || !return_address) return end(value[kRsp]);
   if (*return_address == 0) return end(rbp + 16);
   if (resolver_.Resolve(map_, *return_address - 1).kind == RuleKind::kNotCode) return end(value[kRsp]);
-  value[kRip] = *return_address;
-  value[kRsp] = rbp + 16;
-  value[kRbp] = *saved_rbp;
-  registers_.known = kFastRegisters;
+  SetFastRegisters(*return_address, rbp + 16, *saved_rbp);
   return CallerFrom(rbp + 16, FrameOrigin::kFramePointer);
 }
 
@@ -441,8 +495,9 @@ class GapCrossing {
     if (!target_avma) return true;
     // A stub jumps to a function that only the dynamic linker knows.
     if (resolver_.Resolve(map_, *target_avma).kind == RuleKind::kPlt) return true;
-    const auto begin_avma = resolver_.FunctionBegin(map_, pc_avma - 1);
-    return !begin_avma || *begin_avma == *target_avma;
+    const Mapping* mapping = map_.Find(pc_avma - 1);
+    const auto function = mapping != nullptr ? resolver_.FunctionAt(*mapping, pc_avma - 1) : std::nullopt;
+    return !function || function->begin_svma + mapping->bias == *target_avma;
   }
 
   RuleResolver& resolver_;

@@ -4,6 +4,7 @@
 #include <sys/time.h>
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,30 @@ bool SameFrames(const NativeStack& left, const NativeStack& right) {
          });
 }
 
+// Expects of each capture, with rsp and rip alone: frames that libgcc finds, and that a stack which is not whole says so.
+void ExpectNoneWrongOfSleepers(size_t min_whole_percent) {
+  auto map = OwnAddressMap();
+  Unwinder unwinder;
+  size_t whole = 0, wrong = 0;
+  for (const OwnStack& stack : stacks->stacks()) {
+    Registers asleep = stack.registers;
+    asleep.known = 1u << Registers::kRsp | 1u << Registers::kRip;
+    const NativeStack found = unwinder.Unwind(asleep, FilteredCopy(stack, *map), false, *map);
+    const std::vector<uint64_t> truth(stack.truth, stack.truth + stack.truth_count);
+    const std::vector<uint64_t> pcs = Pcs(found);
+    if (pcs == truth && found.end == StackEnd::kRoot) {
+      ++whole;
+      continue;
+    }
+    const bool is_part = pcs.size() < truth.size() && std::ranges::equal(pcs, std::span(truth).first(pcs.size()));
+    if (is_part && found.end != StackEnd::kRoot) continue;
+    if (++wrong <= 5) ADD_FAILURE() << Describe(found, *map) << "libgcc: " << testing::PrintToString(truth);
+  }
+  printf("with rsp and rip alone: %zu of %zu are whole\n", whole, stacks->stacks().size());
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_GE(whole, stacks->stacks().size() * min_whole_percent / 100);
+}
+
 // Expects of each capture: the frames libgcc finds, whether the copy is filtered or not.
 void ExpectSameAsLibgcc(size_t min_stacks) {
   auto map = OwnAddressMap();
@@ -77,6 +102,7 @@ TEST(Unwinder, FindsTheFramesThatLibgccFindsWhereverATimerInterrupts) {
   CaptureByTimer(own, /*with_truth=*/true, [] { RunWorkload(10); });
   stacks = &own;
   ExpectSameAsLibgcc(200);
+  ExpectNoneWrongOfSleepers(50);
 }
 
 void OnTimerTrap(int, siginfo_t*, void* context) {
@@ -153,6 +179,7 @@ TEST(Unwinder, FindsTheFramesThatLibgccFindsAtEveryInstruction) {
   RunWorkload(1);
   stackd_test_set_trap_flag(0);
   ExpectSameAsLibgcc(3000);
+  ExpectNoneWrongOfSleepers(80);
 }
 
 }  // namespace

@@ -67,6 +67,8 @@ class AccountedTest(StackdTest):
         victim = self.start_victim("blocks_signals")
         daemon.await_process(victim.pid)
         dump = daemon.dump(victim.pid)
+        self.assertEqual("CAPTURED", dump.status(dump.named("deaf")), "it sleeps")
+        dump = daemon.dump(victim.pid, "--quiet", "never")
         self.assertEqual("COMPLETE", dump.state, dump.notes)
         self.assertEqual("SIGNAL_BLOCKED", dump.status(dump.named("deaf")))
         self.assertEqual("CAPTURED", dump.status(dump.named("hears")))

@@ -31,6 +31,8 @@ PROGRAMS = BIN / "tests/programs"
 
 # Longer than anything healthy takes on two busy cores.
 LIMIT_S = 60
+# How the dumps of a test take stacks where it does not say so: stackctl dump --quiet.
+QUIET = os.environ.get("STACKD_TEST_QUIET")
 
 # Exit codes of stackctl.
 OK, FAILURE, USAGE, NOT_FOUND, CANNOT_CONNECT, PARTIAL = range(6)
@@ -204,6 +206,8 @@ class Daemon:
 
     def dump(self, process, *args, allowed=(OK, PARTIAL), **kwargs):
         """A new dump, whole: as exported, which has no size limit."""
+        if QUIET and "--quiet" not in args:
+            args += ("--quiet", QUIET)
         created = self.ctl_json("dump", process, *args, allowed=allowed, **kwargs)
         which_frames = [argument for argument in args if argument in ("--native-only", "--managed-only")]
         exported = self.ctl("export", created["name"], "-f", "json", *which_frames)

@@ -252,13 +252,16 @@ class FramesTest(PythonTest):
     def test_a_program_that_may_not_read_its_own_memory_has_c_functions_and_says_why(self):
         daemon = self.the_daemon()
         victim = self.start(self.pythons[-1], PROGRAMS / "forbids_reading.py", env={"STACKD_SECCOMP_DUMPS": "1"})
-        dump = daemon.dump(daemon.await_process(victim.pid)["name"])
+        name = daemon.await_process(victim.pid)["name"]
+        dump = daemon.dump(name, "--quiet", "never")
         (runtime,) = dump.resource["runtimes"]
         self.assertIn("seccomp", runtime.get("problem", ""))
         self.assertEqual([], python_lines(dump, victim.pid))
         self.assertIn("Py_BytesMain", dump.functions(victim.pid))
         # The filter is the main thread's alone.
         self.assertTrue(any(python_lines(dump, tid) for tid in dump.threads))
+        # Asleep, it is read by a thread that has none.
+        self.assertTrue(python_lines(daemon.dump(name), victim.pid))
 
     def test_values_do_not_leave_the_process(self):
         daemon = self.start_daemon()

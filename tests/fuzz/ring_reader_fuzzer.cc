@@ -28,7 +28,7 @@ struct Checker : RingReader::Listener {
     if (record.thread) CheckThread(*record.thread);
   }
   void OnStatus(StatusRecord record) override {
-    Check(record.status >= STACKD_STATUS_SIGNAL_BLOCKED && record.status <= STACKD_STATUS_AGENT_FAULT);
+    Check(record.status >= STACKD_STATUS_SIGNAL_BLOCKED && record.status <= STACKD_STATUS_RUNNING);
     statuses++;
   }
   void OnWait(WaitRecord record) override { CheckCall(record.call); }

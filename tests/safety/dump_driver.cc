@@ -1,11 +1,11 @@
 // A daemon that does nothing but capture, for the tests of the agent.
 //
 //     dump_driver DIR         serves DIR; commands on stdin, one a line:
-//       hammer SECONDS NAME   captures every process of that name, again and again; prints what the captures came to
-//       once NAME             one capture of the newest process of that name; prints each thread
-//       wait NAME             until a process of that name is connected
+//       hammer SECONDS NAME [QUIET]   captures every process of that name, again and again; prints what the captures came
+//       to once NAME [QUIET]             one capture of the newest process of that name; prints each thread wait NAME until
+//       a process of that name is connected
 //
-// Each answer ends with a line "end".
+// QUIET: prefer or only; without it all threads are signalled. Each answer ends with a line "end".
 #include <algorithm>
 #include <array>
 #include <iostream>
@@ -21,8 +21,9 @@ namespace stackd {
 namespace {
 
 constexpr int64_t kDeadlineNs = 2 * kNsPerSecond;
-constexpr std::array<const char*, 10> kStatusNames = {"0",      "captured",  "blocked",   "uninterruptible", "stopped",
-                                                      "exited", "timed_out", "ring_full", "queue_full",      "agent_fault"};
+constexpr std::array<const char*, 11> kStatusNames = {"0",          "captured",    "blocked",   "uninterruptible",
+                                                      "stopped",    "exited",      "timed_out", "ring_full",
+                                                      "queue_full", "agent_fault", "running"};
 
 const char* Name(ThreadStatus status) { return kStatusNames[static_cast<size_t>(status)]; }
 
@@ -34,7 +35,7 @@ std::vector<std::string> IdsOf(const Collector& collector, const std::string& na
   return ids;
 }
 
-void Hammer(Collector* collector, const std::string& name, int64_t seconds) {
+void Hammer(Collector* collector, const std::string& name, int64_t seconds, Quiet quiet) {
   std::map<std::string, int64_t> statuses;
   std::vector<int64_t> durations_ns;
   std::vector<int64_t> pauses_ns;
@@ -45,7 +46,7 @@ void Hammer(Collector* collector, const std::string& name, int64_t seconds) {
     auto ids = IdsOf(*collector, name);
     if (ids.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     for (const auto& id : ids) {
-      auto capture = collector->CaptureProcess(id, {.deadline_ns = MonotonicNs() + kDeadlineNs});
+      auto capture = collector->CaptureProcess(id, {.deadline_ns = MonotonicNs() + kDeadlineNs, .quiet = quiet});
       if (!capture) continue;
       durations_ns.push_back((*capture)->duration_ns);
       partial += (*capture)->partial;
@@ -70,13 +71,13 @@ void Hammer(Collector* collector, const std::string& name, int64_t seconds) {
   for (const auto& [counter, value] : collector->Counters()) std::cout << "counter_" << counter << " " << value << "\n";
 }
 
-void Once(Collector* collector, const std::string& name) {
+void Once(Collector* collector, const std::string& name, Quiet quiet) {
   auto ids = IdsOf(*collector, name);
   if (ids.empty()) {
     std::cout << "error not connected\n";
     return;
   }
-  auto capture = collector->CaptureProcess(ids.front(), {.deadline_ns = MonotonicNs() + kDeadlineNs});
+  auto capture = collector->CaptureProcess(ids.front(), {.deadline_ns = MonotonicNs() + kDeadlineNs, .quiet = quiet});
   if (!capture) {
     std::cout << "error " << capture.error().message << "\n";
     return;
@@ -111,12 +112,14 @@ int Run(const std::string& dir) {
     std::istringstream words(line);
     std::string command;
     std::string name;
+    std::string how;
     int64_t seconds = 0;
     words >> command;
     if (command == "hammer") words >> seconds;
-    words >> name;
-    if (command == "hammer") Hammer(collector->get(), name, seconds);
-    if (command == "once") Once(collector->get(), name);
+    words >> name >> how;
+    const Quiet quiet = how == "prefer" ? Quiet::kPrefer : how == "only" ? Quiet::kOnly : Quiet::kNever;
+    if (command == "hammer") Hammer(collector->get(), name, seconds, quiet);
+    if (command == "once") Once(collector->get(), name, quiet);
     if (command == "wait") WaitFor(**collector, name);
     std::cout << "end" << std::endl;
   }

@@ -76,6 +76,14 @@ enum stackd_command {
   STACKD_COMMAND_SAMPLE = 2,
 };
 
+/* Whether a dump may interrupt system calls. An agent that does not know it signals every thread. */
+enum stackd_quiet {
+  STACKD_QUIET_NEVER = 0, /* each thread is signalled, if it takes the signal */
+  /* A thread that sleeps in a call which a signal would end is read where it sleeps; the others are signalled. */
+  STACKD_QUIET_PREFER = 1,
+  STACKD_QUIET_ONLY = 2, /* none is signalled: threads that run have a status, and no stack */
+};
+
 /* What the daemon has done with the crash record of this process. */
 enum stackd_crash_phase {
   STACKD_CRASH_NONE = 0,
@@ -108,7 +116,9 @@ struct stackd_ring_header {
   uint32_t cancel_seq;
   /* DUMP: only this thread, as if the process had no other; 0: all. */
   uint32_t only_tid;
-  uint32_t pad1[9];
+  /* DUMP: stackd_quiet. */
+  uint32_t quiet;
+  uint32_t pad1[8];
 
   /* Helper thread -> daemon. */
   uint32_t helper_sleeping; /* 1: blocked in recvmsg on the socket; 0: watches command_seq */
@@ -168,6 +178,7 @@ STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, free) == 384);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, ready) == 384 + 512);
 STACKD_ABI_ASSERT(sizeof(struct stackd_ring_header) == 384 + 1024);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, only_tid) == 88);
+STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, quiet) == 92);
 
 /* Heartbeats fill the second half of the header, a page: the agent maps it where its own page of heartbeats was, so that a
  * program's pointer to one stays good from daemon to daemon.
@@ -221,13 +232,15 @@ STACKD_ABI_ASSERT(sizeof(struct stackd_syscall) == 56);
 
 enum stackd_thread_flags {
   STACKD_THREAD_TRUNCATED = 1u << 0, /* the stack was longer than max_stack_bytes, or slots ran out */
-  /* Read by the helper while the thread slept: of its registers rsp and rip are known, and rbp if it is not 0; cpu_ns and
-   * thread_self are 0. A status record says why it was not asked; without one it was left asleep on purpose. */
+  /* Read by the helper while the thread slept. Its rsp and rip are known, and rbp if
+   * it is not 0; thread_self may be 0. A status record says why it was not asked; without one it was left asleep on
+   * purpose. */
   STACKD_THREAD_BY_HELPER = 1u << 1,
   STACKD_THREAD_FOREIGN_SP = 1u << 2, /* rsp was outside the thread's own stack (fiber, alternate stack) */
   STACKD_THREAD_NO_STACK = 1u << 3,   /* rsp pointed at nothing readable: registers only */
   /* The middle of a deep stack was left out: the second part is the outermost end of the same stack. */
   STACKD_THREAD_BOTH_ENDS = 1u << 4,
+  STACKD_THREAD_OF_AGENT = 1u << 5, /* the agent's own thread, as it takes this dump */
 };
 
 /* The stack follows as 64-bit words, through all slots of the record: for each 64 words of the stack, from `stack_base` up,
@@ -348,6 +361,7 @@ enum stackd_thread_status {
   STACKD_STATUS_RING_FULL = 7,
   STACKD_STATUS_SIGNAL_QUEUE_FULL = 8,
   STACKD_STATUS_AGENT_FAULT = 9,
+  STACKD_STATUS_RUNNING = 10, /* with STACKD_QUIET_ONLY: it ran, and was not interrupted */
 };
 
 /* A thread that did not answer. */

@@ -1,0 +1,76 @@
+// Threads that sleep and wake thousands of times a second, each time at the end of another path of calls. The last function
+// of a path says whether its "Right" are even or odd in number, so that a stack of two moments shows.
+//
+//     call_paths THREADS
+//
+// Prints "ready"; runs until it is killed.
+#include <time.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+namespace {
+
+constexpr int kDepth = 12;
+
+[[gnu::noinline]] void Sleep(uint32_t path) {
+  // So that no two threads keep in step.
+  const timespec pause{0, 50'000 + 1'000l * (path % 100)};
+  nanosleep(&pause, nullptr);
+  asm volatile("" ::: "memory");
+}
+
+[[gnu::noinline]] void EvenEnd(uint32_t path) {
+  Sleep(path);
+  asm volatile("" ::: "memory");
+}
+[[gnu::noinline]] void OddEnd(uint32_t path) {
+  Sleep(path);
+  asm volatile("" ::: "memory");
+}
+
+void Step(uint32_t path, int depth);
+
+[[gnu::noinline]] void Left(uint32_t path, int depth) {
+  Step(path, depth + 1);
+  asm volatile("" ::: "memory");
+}
+[[gnu::noinline]] void Right(uint32_t path, int depth) {
+  Step(path, depth + 1);
+  asm volatile("" ::: "memory");
+}
+
+[[gnu::always_inline]] inline void Step(uint32_t path, int depth) {
+  if (depth == kDepth) {
+    if (__builtin_popcount(path & ((1u << kDepth) - 1)) % 2 == 0) {
+      EvenEnd(path);
+    } else {
+      OddEnd(path);
+    }
+  } else if ((path >> depth & 1) == 0) {
+    Left(path, depth);
+  } else {
+    Right(path, depth);
+  }
+}
+
+[[gnu::noinline]] void Worker(uint32_t seed) {
+  for (uint32_t path = seed;;) {
+    path = path * 1664525 + 1013904223;
+    Step(path >> 8, 0);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < atoi(argv[1]); ++i) threads.emplace_back(Worker, static_cast<uint32_t>(i));
+  puts("ready");
+  fflush(stdout);
+  for (std::thread& thread : threads) thread.join();
+}
