@@ -47,6 +47,12 @@ TEST_F(OptionsTest, MayStandBeforeOrBehindTheCommand) {
   }
 }
 
+TEST_F(OptionsTest, SayWhatADumpMayInterrupt) {
+  EXPECT_EQ(Parse({"dump"})->quiet, "prefer");
+  EXPECT_EQ(Parse({"dump", "--quiet", "only"})->quiet, "only");
+  EXPECT_FALSE(Parse({"dump", "--quiet", "perhaps"}).has_value());
+}
+
 TEST_F(OptionsTest, SayEachMistakeInOneSentenceWithExitCodeTwo) {
   for (auto args : {std::initializer_list<const char*>{},
                     {"dmp"},

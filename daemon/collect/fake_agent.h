@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <string>
 #include <utility>
@@ -159,6 +160,17 @@ class FakeAgent {
   // Tells the daemon that there are no files.
   uint32_t AwaitCommand() {
     return AwaitCommand([this](const stackd_open_file& request) { SendFile(request.request_id, -ENOENT, {}); });
+  }
+
+  // Tells the daemon that there are no files, until `is_over`: it may ask for one when all threads have answered.
+  void AnswerFilesUntil(const std::atomic<bool>& is_over) {
+    pollfd poll_fd{socket_.get(), POLLIN, 0};
+    while (!is_over) {
+      if (poll(&poll_fd, 1, 1) != 1) continue;
+      const auto received = Receive();
+      if (!received) return;
+      if (received->type() == STACKD_MSG_OPEN_FILE) SendFile(received->As<stackd_open_file>().request_id, -ENOENT, {});
+    }
   }
 
   void SendFile(uint32_t request_id, int error, const std::vector<Fd>& fds) {

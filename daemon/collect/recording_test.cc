@@ -54,6 +54,26 @@ TEST(RecordingTest, AThreadThatWasReadWhileItSleptIsCapturedUnlessAStatusSaysWhy
   EXPECT_EQ(after.TakeThreads().at(0).status, ThreadStatus::kSignalBlocked);
 }
 
+TEST(RecordingTest, OfAThreadThatWasReadWhileItSleptFewRegistersAreKnown) {
+  CollectorCounters counters;
+  Recording without_rbp(1, &counters), with_rbp(1, &counters), by_signal(1, &counters);
+  without_rbp.OnThread(ReadByHelper());
+  ThreadRecord record = ReadByHelper();
+  record.registers[Registers::kRbp] = 0x7ff0;
+  with_rbp.OnThread(record);
+  record.flags = STACKD_THREAD_OF_AGENT;
+  by_signal.OnThread(record);
+  constexpr uint32_t kAlways = 1u << Registers::kRsp | 1u << Registers::kRip;
+  EXPECT_EQ(without_rbp.TakeThreads().at(0).registers.known, kAlways);
+  const ThreadCapture asleep = with_rbp.TakeThreads().at(0), signalled = by_signal.TakeThreads().at(0);
+  EXPECT_EQ(asleep.registers.known, kAlways | 1u << Registers::kRbp);
+  EXPECT_TRUE(asleep.read_asleep);
+  EXPECT_FALSE(asleep.is_agent);
+  EXPECT_EQ(signalled.registers.known, Registers::kAll);
+  EXPECT_FALSE(signalled.read_asleep);
+  EXPECT_TRUE(signalled.is_agent);
+}
+
 TEST(RecordingTest, WhatRuntimesKnowOfThreadsIsBounded) {
   CollectorCounters counters;
   Recording recording(1, &counters);

@@ -87,6 +87,7 @@ class WaitsTest : public testing::Test {
 
   // Captures a process whose threads, of tids from 1, are in `calls`; then `after` is done by its helper.
   std::shared_ptr<Capture> CaptureOf(const std::vector<stackd_syscall>& calls, const std::function<void()>& after = [] {}) {
+    std::atomic<bool> is_over = false;
     std::thread helper([&] {
       uint32_t seq = agent_->AwaitCommand();
       agent_->Begin(seq, static_cast<uint32_t>(calls.size()));
@@ -97,11 +98,13 @@ class WaitsTest : public testing::Test {
       }
       agent_->Finish(seq);
       after();
+      agent_->AnswerFilesUntil(is_over);
     });
     request_.deadline_ns = MonotonicNs() + kLongNs;
     const int64_t begin_ns = MonotonicNs();
     auto capture = collector_->CaptureProcess(kId, request_);
     took_ns_ = MonotonicNs() - begin_ns;
+    is_over = true;
     helper.join();
     EXPECT_TRUE(capture.has_value());
     return capture ? *capture : nullptr;

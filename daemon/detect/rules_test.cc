@@ -71,6 +71,23 @@ TEST(Rules, AreReadWithAllTheirParts) {
   EXPECT_EQ((*rules)[1]->cooldown_ns, 600 * kNsPerSecond);
 }
 
+TEST(Rules, SayWhetherADumpMayInterrupt) {
+  const auto quiet_of = [](const std::string& rule) {
+    const auto rules = ParseRules("rules: [{name: x, actions: [dump], " + rule + "}]", "r.yaml");
+    EXPECT_TRUE(rules.has_value()) << rules.error()[0];
+    return rules ? (*rules)[0]->quiet : Quiet::kNever;
+  };
+  EXPECT_EQ(quiet_of("trigger: {type: deadlock}"), Quiet::kOnly);
+  EXPECT_EQ(quiet_of("trigger: {type: no_progress}"), Quiet::kOnly);
+  EXPECT_EQ(quiet_of("trigger: {type: spin}"), Quiet::kPrefer);
+  EXPECT_EQ(quiet_of("trigger: {type: heartbeat}"), Quiet::kPrefer);
+  EXPECT_EQ(quiet_of("quiet: prefer, trigger: {type: deadlock}"), Quiet::kPrefer);
+  EXPECT_EQ(quiet_of("quiet: never, trigger: {type: spin}"), Quiet::kNever);
+  EXPECT_THAT(FaultsOf("rules: [{name: x, actions: [dump], quiet: lony, trigger: {type: spin}}]"),
+              ElementsAre(HasSubstr("\"lony\" in quiet")));
+  for (const auto& rule : BuiltInRules()) EXPECT_EQ(rule->quiet, QuietOf(rule->trigger)) << rule->name;
+}
+
 TEST(Rules, TheFirstThatFitsIsTaken) {
   const auto rules = ParseRules(kGood, "r.yaml");
   ASSERT_TRUE(rules.has_value());

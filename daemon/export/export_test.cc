@@ -413,6 +413,31 @@ TEST(Exports, ReadAnyRepetitionThatADumpMayClaim) {
   }
 }
 
+TEST(ExportText, LeavesTheAgentsOwnThreadOut) {
+  v1::Dump dump;
+  dump.mutable_thread_counts()->set_listed(3);
+  dump.mutable_thread_counts()->set_captured(3);
+  dump.mutable_pause()->set_not_paused(1);
+  const v1::Stack stack = MakeStack({MakeFrame("capture_helper", "", 0, "libstackd_agent.so", v1::Frame::REGISTERS)});
+  *dump.add_stacks() = stack;
+  AddThread(1, "main", "running", -1, &dump);
+  AddThread(2, "worker", "running", -1, &dump);
+  AddThread(3, "stackd-agent", "running", 0, &dump);
+  dump.mutable_threads(2)->set_is_agent(true);
+  v1::StackGroup* group = dump.add_groups();
+  group->set_thread_count(1);
+  group->add_tids(3);
+  group->set_is_agent(true);
+  *group->mutable_stack() = stack;
+  const std::string text = Export(ExportText, dump);
+  EXPECT_THAT(text, HasSubstr("2 threads, all captured (1 asleep, without a signal)"));
+  EXPECT_THAT(text, Not(HasSubstr("capture_helper")));
+  EXPECT_THAT(Export(ExportFolded, dump), Not(HasSubstr("capture_helper")));
+  const std::string by_thread = Export(ExportTextByThread, dump);
+  EXPECT_THAT(by_thread, HasSubstr("\"stackd-agent\"): running, stackd's own"));
+  EXPECT_THAT(by_thread, HasSubstr("capture_helper"));
+}
+
 TEST(ExportText, SaysInOneLineThatAllIsWell) {
   v1::Dump dump;
   dump.mutable_process()->set_display_name("sleep");

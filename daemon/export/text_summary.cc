@@ -46,7 +46,7 @@ std::string CountsInWords(const v1::Dump& dump) {
   add(counts.ring_full(), "found no room in the ring");
   add(counts.signal_queue_full(), "could not be signalled");
   add(counts.agent_fault(), "met a fault in the agent");
-  add(counts.running(), "ran");
+  add(counts.running(), "not interrupted");
   add(counts.exited(), "exited");
   return text;
 }

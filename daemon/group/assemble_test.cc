@@ -239,21 +239,49 @@ TEST_F(AssembleTest, SaysOfEachThreadWhyItHasNoStack) {
   AddThread(6, "", -1, ThreadStatus::kRingFull);
   AddThread(7, "", -1, ThreadStatus::kSignalQueueFull);
   AddThread(8, "", -1, ThreadStatus::kAgentFault);
+  AddThread(9, "", -1, ThreadStatus::kRunning).kernel_state = 'R';
+  AddThread(10, "", -1, ThreadStatus::kRunning).kernel_state = 'S';
   const v1::Dump dump = Assemble();
   std::vector<std::string> states;
   for (const v1::Thread& thread : dump.threads()) states.push_back(thread.state());
   EXPECT_THAT(states, ElementsAre("blocks signal 34", "uninterruptible in nfs_wait", "stopped", "exited during the dump",
                                   "did not answer by the deadline", "no room in the ring by the deadline",
                                   "the kernel would not queue the signal (RLIMIT_SIGPENDING)",
-                                  "the agent's handler met a fault of its own"));
+                                  "the agent's handler met a fault of its own", "running",
+                                  "not read: it did not sleep for long, or the kernel does not tell where"));
   const v1::ThreadCounts& counts = dump.thread_counts();
-  EXPECT_EQ(counts.listed(), 8);
+  EXPECT_EQ(counts.listed(), 10);
   EXPECT_EQ(counts.captured(), 0);
   EXPECT_EQ(counts.signal_blocked() + counts.uninterruptible() + counts.stopped() + counts.exited() + counts.timed_out() +
-                counts.ring_full() + counts.signal_queue_full() + counts.agent_fault(),
-            8);
+                counts.ring_full() + counts.signal_queue_full() + counts.agent_fault() + counts.running(),
+            10);
   EXPECT_EQ(dump.threads(1).wait_channel(), "nfs_wait");
   EXPECT_EQ(dump.groups_size(), 0);
+}
+
+TEST_F(AssembleTest, CountsPausesOfThoseAloneThatWerePaused) {
+  AddThread(1, "main", AddStack({"f"})).pause_ns = 5000;
+  AddThread(2, "asleep", AddStack({"g"})).read_asleep = true;
+  AddThread(3, "stackd-agent", AddStack({"h"})).is_agent = true;
+  const v1::Dump dump = Assemble();
+  EXPECT_EQ(dump.pause().median().nanos(), 5000);
+  EXPECT_EQ(dump.pause().max().nanos(), 5000);
+  EXPECT_EQ(dump.pause().not_paused(), 1);
+  EXPECT_TRUE(dump.threads(1).read_asleep());
+  EXPECT_FALSE(dump.threads(0).read_asleep());
+}
+
+TEST_F(AssembleTest, PutsTheAgentsOwnThreadLast) {
+  const int stack = AddStack({"f"});
+  AddThread(1, "stackd-agent", AddStack({"capture_helper"})).is_agent = true;
+  AddThread(2, "main", stack);
+  AddThread(3, "other", AddStack({"g"}));
+  const v1::Dump dump = Assemble();
+  ASSERT_EQ(dump.groups_size(), 3);
+  EXPECT_TRUE(dump.groups(2).is_agent());
+  EXPECT_EQ(dump.groups(2).tids(0), 1);
+  EXPECT_FALSE(dump.groups(0).is_agent());
+  EXPECT_TRUE(dump.threads(0).is_agent());
 }
 
 TEST_F(AssembleTest, KeepsTheStackOfAThreadThatBlocksTheSignal) {

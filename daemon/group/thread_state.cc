@@ -71,7 +71,8 @@ std::string StateFromStatus(const ThreadCapture& thread, int32_t dump_signal) {
     case ThreadStatus::kAgentFault:
       return "the agent's handler met a fault of its own";
     case ThreadStatus::kRunning:
-      return "running";
+      if (thread.kernel_state == 'R') return "running";
+      return "not read: it did not sleep for long, or the kernel does not tell where";
   }
   return "unknown status";
 }

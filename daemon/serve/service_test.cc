@@ -491,6 +491,30 @@ TEST_F(ServiceTest, GivesEachDumpFiveSecondsAtMost) {
   EXPECT_GT(left_ns, 4 * kNsPerSecond);
 }
 
+TEST_F(ServiceTest, InterruptsNoMoreThanIsAskedFor) {
+  std::atomic<Quiet> quiet = Quiet::kNever;
+  Fakes().capture = [&](const CaptureRequest& request) {
+    quiet = request.quiet;
+    return FakeCapture(7, {{kFakeBias}});
+  };
+  const auto create = [&](v1::Quiet asked) {
+    v1::CreateDumpRequest request;
+    request.set_quiet(asked);
+    v1::Dump dump;
+    grpc::ClientContext context;
+    return stub_->CreateDump(&context, request, &dump);
+  };
+  EXPECT_TRUE(create(v1::QUIET_UNSPECIFIED).ok());
+  EXPECT_EQ(quiet, Quiet::kPrefer);
+  EXPECT_TRUE(create(v1::ONLY).ok());
+  EXPECT_EQ(quiet, Quiet::kOnly);
+  EXPECT_TRUE(create(v1::NEVER).ok());
+  EXPECT_EQ(quiet, Quiet::kNever);
+  EXPECT_TRUE(create(v1::PREFER).ok());
+  EXPECT_EQ(quiet, Quiet::kPrefer);
+  EXPECT_EQ(create(static_cast<v1::Quiet>(9)).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
 TEST_F(ServiceTest, CopiesAsMuchOfAStackAsIsAskedForAndAllowed) {
   std::atomic<uint32_t> bytes = 0;
   Fakes().capture = [&](const CaptureRequest& request) {

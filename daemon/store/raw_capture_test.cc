@@ -61,6 +61,9 @@ Capture MakeCapture() {
     // None, less than a mask, exactly one, and more.
     thread.stack = MakeStack(0x7fff0000 + i * 0x1000, std::vector<uint32_t>{0, 13, 64, 200, 0}[i], i);
   }
+  capture.threads[2].is_agent = true;
+  capture.threads[3].read_asleep = true;
+  capture.threads[3].registers.known = KnownAsleep(capture.threads[3].registers);
   capture.threads[1].call = SystemCall{.number = 202, .known_arguments = 0b11, .arguments = {0x601000, 128}};
   capture.threads[3].call = SystemCall{.number = 7, .known_arguments = 0, .arguments = {}};
   capture.threads[3].waited_fds = {0, 7};
@@ -138,6 +141,9 @@ void ExpectEqual(const Capture& a, const Capture& b) {
     EXPECT_EQ(a.threads[i].cpu_ns, b.threads[i].cpu_ns);
     EXPECT_EQ(a.threads[i].pause_ns, b.threads[i].pause_ns);
     EXPECT_EQ(a.threads[i].thread_self_avma, b.threads[i].thread_self_avma);
+    EXPECT_EQ(a.threads[i].read_asleep, b.threads[i].read_asleep);
+    EXPECT_EQ(a.threads[i].is_agent, b.threads[i].is_agent);
+    EXPECT_EQ(a.threads[i].registers.known, b.threads[i].registers.known);
     EXPECT_EQ(a.threads[i].has_stack, b.threads[i].has_stack);
     EXPECT_EQ(a.threads[i].stack_truncated, b.threads[i].stack_truncated);
     EXPECT_EQ(a.threads[i].registers.value, b.threads[i].registers.value);
