@@ -117,10 +117,10 @@ Examples:
           ""))
       ->excludes(process)
       ->type_name("N");
-  dump->add_option(
-          "--quiet", options->quiet,
-          "Interrupt no call that a signal would end (prefer, the default); nothing at all, and leave out threads that "
-          "run (only); or signal every thread (never)")
+  dump->add_option("--quiet", options->quiet,
+                   "Signal no thread in a call that a signal could end (prefer, the default), no thread at all (only: "
+                   "those that run "
+                   "have no stack), or every thread (never)")
       ->check(CLI::IsMember({"prefer", "only", "never"}))
       ->type_name("HOW");
   AddFormat(dump, options, printed);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <functional>
 #include <span>
 #include <utility>
 
@@ -20,6 +21,19 @@ std::shared_ptr<const Module> OpenModule(const char* path) {
   return module ? *module : nullptr;
 }
 
+// Calls `visit` with the address behind each call in the section.
+void ForEachReturnAddress(const Module& module, const Section& text, const std::function<void(uint64_t svma)>& visit) {
+  const auto code = module.Read(text.file_offset, text.size_bytes);
+  ASSERT_TRUE(code);
+  bool was_call = false;
+  for (size_t at = 0; at < code->size();) {
+    const uint64_t svma = text.svma + at;
+    const auto instruction = DecodeInstruction(std::span(*code).subspan(at));
+    at += instruction ? instruction->size_bytes : 1;
+    if (std::exchange(was_call, instruction && instruction->kind == Instruction::Kind::kCall)) visit(svma);
+  }
+}
+
 // The unwind tables know where the frames of this library are; the code must say the same.
 TEST(CodeSteps, AgreeWithTheUnwindTablesOfACLibrary) {
   const auto module = OpenModule("/lib/x86_64-linux-gnu/libc.so.6");
@@ -28,27 +42,20 @@ TEST(CodeSteps, AgreeWithTheUnwindTablesOfACLibrary) {
   ASSERT_NE(text, nullptr);
   const auto table = UnwindTableCache(64 << 20).Get(*module);
   ASSERT_NE(table, nullptr);
-  const auto code = module->Read(text->file_offset, text->size_bytes);
-  ASSERT_TRUE(code);
   CodeSteps steps;
-  bool was_call = false;
   int asked = 0, to_return = 0, wrong_to_return = 0, from_begin = 0, wrong_from_begin = 0;
-  for (size_t at = 0; at < code->size();) {
-    const uint64_t svma = text->svma + at;
-    const auto instruction = DecodeInstruction(std::span(*code).subspan(at));
-    at += instruction ? instruction->size_bytes : 1;
-    const bool is_behind_call = std::exchange(was_call, instruction && instruction->kind == Instruction::Kind::kCall);
+  ForEachReturnAddress(*module, *text, [&](uint64_t svma) {
     const UnwindRule rule = table->Find(svma - 1);
-    if (!is_behind_call || rule.kind != RuleKind::kRsp) continue;
+    if (rule.kind != RuleKind::kRsp) return;
     ++asked;
     steps.StartStack();
     const auto step = steps.Find(*module, svma, svma - 1);
-    if (!step) continue;
+    if (!step) return;
     int& count = step->begin_svma ? from_begin : to_return;
     int& wrong = step->begin_svma ? wrong_from_begin : wrong_to_return;
     ++count;
     wrong += step->cfa_offset != rule.cfa_offset;
-  }
+  });
   printf("%d calls: by returns %d, %d of them wrong; from the begin %d, %d of them wrong\n", asked, to_return,
          wrong_to_return, from_begin, wrong_from_begin);
   EXPECT_GT(to_return, asked * 3 / 4);
@@ -67,21 +74,15 @@ TEST(CodeSteps, FindFramesFromTheBeginOfAFunctionAsUnwindTablesDo) {
     const Section* text = module->FindSection(".text");
     ASSERT_NE(text, nullptr);
     const auto table = UnwindTableCache(64 << 20).Get(*module);
-    const auto code = module->Read(text->file_offset, text->size_bytes);
-    ASSERT_TRUE(table != nullptr && code);
+    ASSERT_NE(table, nullptr);
     CodeSteps steps;
-    bool was_call = false;
     int asked = 0, found = 0, wrong = 0;
-    for (size_t at = 0; at < code->size();) {
-      const uint64_t svma = text->svma + at;
-      const auto instruction = DecodeInstruction(std::span(*code).subspan(at));
-      at += instruction ? instruction->size_bytes : 1;
-      const bool is_behind_call = std::exchange(was_call, instruction && instruction->kind == Instruction::Kind::kCall);
+    ForEachReturnAddress(*module, *text, [&](uint64_t svma) {
       const UnwindRule rule = table->Find(svma - 1);
       const auto function = table->FunctionAt(svma - 1);
-      if (!is_behind_call || rule.kind != RuleKind::kRsp || !function) continue;
+      if (rule.kind != RuleKind::kRsp || !function) return;
       const UnwindRule at_begin = table->Find(function->begin_svma);
-      if (at_begin.kind != RuleKind::kRsp || at_begin.cfa_offset != 8) continue;
+      if (at_begin.kind != RuleKind::kRsp || at_begin.cfa_offset != 8) return;
       ++asked;
       steps.StartStack();
       // As if the body of the function had its frame by another register.
@@ -92,9 +93,9 @@ TEST(CodeSteps, FindFramesFromTheBeginOfAFunctionAsUnwindTablesDo) {
       };
       const auto offset = steps.CfaOffset(*module, function->begin_svma, function->end_svma, svma, by_table);
       found += offset.has_value();
-      if (!offset || *offset == rule.cfa_offset) continue;
+      if (!offset || *offset == rule.cfa_offset) return;
       if (++wrong < 10) printf("%#lx: %d, not %d\n", svma, *offset, rule.cfa_offset);
-    }
+    });
     printf("%s: %d of %d, %d wrong\n", path, found, asked, wrong);
     EXPECT_GT(found, asked * 9 / 10);
     EXPECT_EQ(wrong, 0);
