@@ -170,6 +170,12 @@ Result<std::shared_ptr<const AddressMap>> ModuleLoader::Load(int64_t deadline_ns
     loaded[file.key] = module;
     images_.insert(file.key);
   }
+  // It ended while it was asked: what it passed could not be compared with anything.
+  if (files_->HasNoMemoryLeft()) {
+    for (const MappedFile& file : files) {
+      if (!loaded.contains(file.key)) awaited_.insert(file.key);
+    }
+  }
   NoteMissing(without_code, notes);
   for (const MappedFile& file : files) {
     auto it = loaded.find(file.key);

@@ -38,7 +38,7 @@ class ModuleLoader {
   // cannot be read.
   Result<std::shared_ptr<const AddressMap>> Load(int64_t deadline_ns, std::vector<std::string>* notes);
 
-  // Whether the last Load had no answer for some file.
+  // Whether the last Load had no answer for some file, or the process ended before its answers could be checked.
   bool awaits_files() const { return !awaited_.empty(); }
 
  private:

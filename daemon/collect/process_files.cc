@@ -92,6 +92,12 @@ size_t ProcessFiles::ReadSome(uint64_t avma, std::span<uint8_t> bytes) const {
   return got > 0 ? static_cast<size_t>(got) : 0;
 }
 
+// The kernel ends a read with 0 bytes if there is no memory to read from, and fails it at an address without memory.
+bool ProcessFiles::HasNoMemoryLeft() const {
+  char byte;
+  return mem_.valid() && pread64(mem_.get(), &byte, sizeof(byte), 0) == 0;
+}
+
 Result<std::string> ProcessFiles::ReadMaps() const {
   if (!maps_.valid()) return Error(Code::kFailedPrecondition, "the process could not open its own maps");
   std::string text;

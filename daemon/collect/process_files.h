@@ -39,6 +39,8 @@ class ProcessFiles {
   Result<std::vector<uint8_t>> ReadMemory(uint64_t avma, uint64_t size_bytes) const;
   // The same, as many as there are up to the first that cannot be read: 0 if that is the first. Nothing is allocated.
   size_t ReadSome(uint64_t avma, std::span<uint8_t> bytes) const;
+  // Whether its memory is gone, since it ended or became another program. False if it gave none.
+  bool HasNoMemoryLeft() const;
   // The text of its maps, at most 16 MiB (the kernel's default limit of 65,530 mappings, 250 bytes each), by whole lines.
   Result<std::string> ReadMaps() const;
 

@@ -63,47 +63,20 @@ class Busyness:
         return TURNS * self.longest_wait_s(begin_s, end_s)
 
 
-class OthersTime:
-    """The CPU time that all but these processes and their children have had since it was made. On one CPU no process waited
-    longer for their sake. `children` of theirs have not been waited for at that time."""
+class BusyTime:
+    """The CPU time that was used at all on this machine since it was made: for the sake of others no process can have waited
+    longer for a CPU. It is the right allowance where the processes of a test keep every CPU busy themselves."""
 
-    # Below this part of all CPU time the machine is quiet: interrupts and the kernel's own threads are in it too.
-    QUIET = 0.1
-
-    def __init__(self, pids, children):
-        self.pids = [os.getpid(), *pids]
-        # What they have used is counted when they are waited for.
-        before_s = sum(map(life_s, children))
+    def __init__(self):
         self.begin_s = time.monotonic()
         self.begin_idle_s = idle_s()
-        self.begin_own_s = self.own_s() + before_s
-
-    def own_s(self):
-        return sum(cpu_s(pid) for pid in self.pids)
 
     def allowance_s(self):
-        """What that may have delayed a process since; 0 if the machine was quiet."""
         all_s = (time.monotonic() - self.begin_s) * os.cpu_count()
-        others_s = all_s - (idle_s() - self.begin_idle_s) - (self.own_s() - self.begin_own_s)
-        return others_s if others_s > self.QUIET * all_s else 0.0
+        return max(0.0, all_s - (idle_s() - self.begin_idle_s))
 
 
 def idle_s():
     """Idle time of all CPUs, waiting for disks included."""
     with open("/proc/stat", encoding="ascii") as stat:
         return sum(map(int, stat.readline().split()[4:6])) / os.sysconf("SC_CLK_TCK")
-
-
-def life_s(pid):
-    """CPU time of all threads of a process, to the nanosecond."""
-    total_ns = 0
-    for tid in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{tid}/schedstat", encoding="ascii") as schedstat:
-            total_ns += int(schedstat.read().split()[0])
-    return total_ns / 1e9
-
-
-def cpu_s(pid):
-    """CPU time of a process and the children that it has waited for."""
-    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
-        return sum(map(int, stat.read().rpartition(")")[2].split()[11:15])) / os.sysconf("SC_CLK_TCK")

@@ -1,5 +1,6 @@
 // Threads that sleep and wake thousands of times a second, each time at the end of another path of calls. The last function
-// of a path says whether its "Right" are even or odd in number, so that a stack of two moments shows.
+// of a path says whether its "Right" are even or odd in number, so that a stack of two moments shows. They take their time
+// between two calls: who copies the stack of one that was woken finds it half rewritten.
 //
 //     call_paths THREADS
 //
@@ -15,6 +16,12 @@
 namespace {
 
 constexpr int kDepth = 12;
+constexpr int kTurns = 4'000;
+
+// Microseconds without a system call.
+void Linger() {
+  for (int i = 0; i < kTurns; ++i) asm volatile("");
+}
 
 [[gnu::noinline]] void Sleep(uint32_t path) {
   // So that no two threads keep in step.
@@ -35,12 +42,14 @@ constexpr int kDepth = 12;
 void Step(uint32_t path, int depth);
 
 [[gnu::noinline]] void Left(uint32_t path, int depth) {
+  Linger();
   Step(path, depth + 1);
-  asm volatile("" ::: "memory");
+  Linger();
 }
 [[gnu::noinline]] void Right(uint32_t path, int depth) {
+  Linger();
   Step(path, depth + 1);
-  asm volatile("" ::: "memory");
+  Linger();
 }
 
 [[gnu::always_inline]] inline void Step(uint32_t path, int depth) {
