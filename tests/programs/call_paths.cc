@@ -30,23 +30,24 @@ void Linger() {
   asm volatile("" ::: "memory");
 }
 
-[[gnu::noinline]] void EvenEnd(uint32_t path) {
+// Equal code under two names would be one function.
+[[gnu::noinline, gnu::no_icf]] void EvenEnd(uint32_t path) {
   Sleep(path);
   asm volatile("" ::: "memory");
 }
-[[gnu::noinline]] void OddEnd(uint32_t path) {
+[[gnu::noinline, gnu::no_icf]] void OddEnd(uint32_t path) {
   Sleep(path);
   asm volatile("" ::: "memory");
 }
 
 void Step(uint32_t path, int depth);
 
-[[gnu::noinline]] void Left(uint32_t path, int depth) {
+[[gnu::noinline, gnu::no_icf]] void Left(uint32_t path, int depth) {
   Linger();
   Step(path, depth + 1);
   Linger();
 }
-[[gnu::noinline]] void Right(uint32_t path, int depth) {
+[[gnu::noinline, gnu::no_icf]] void Right(uint32_t path, int depth) {
   Linger();
   Step(path, depth + 1);
   Linger();
