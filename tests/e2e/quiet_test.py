@@ -6,7 +6,7 @@ import unittest
 from harness import StackdTest
 from tier import FULL
 
-THREADS = 8
+THREADS = 24
 # So many stacks of sleepers are worth a verdict.
 STACKS = 100_000 if FULL else 2_000
 DEPTH = 12

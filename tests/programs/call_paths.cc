@@ -25,7 +25,7 @@ void Linger() {
 
 [[gnu::noinline]] void Sleep(uint32_t path) {
   // So that no two threads keep in step.
-  const timespec pause{0, 50'000 + 1'000l * (path % 100)};
+  const timespec pause{0, 500'000 + 5'000l * (path % 100)};
   nanosleep(&pause, nullptr);
   asm volatile("" ::: "memory");
 }
