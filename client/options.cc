@@ -149,14 +149,17 @@ Examples:
   take_name(diff, "A", "processes/.../dumps/...; the last but one if left out");
   diff->add_option("B", options->second_name, "processes/.../dumps/...; the newest if left out")->type_name("");
 
-  CLI::App* groups = add("groups", R"(List equal crashes, those seen last first: how often, since when, and why.
+  CLI::App* groups =
+      add("groups", R"(List equal crashes, or equal hangs, those seen last first: how often, since when, and why.
 
 Examples:
   stackctl groups                        what crashes here
   stackctl groups --filter checkout      of one program
-  stackctl groups --explain 9f86d081...  why these crashes are equal)");
+  stackctl groups --hangs                what hangs here, as far as a rule had it dumped
+  stackctl groups --explain 9f86d081...  why these are equal)");
   groups->add_option("--filter", options->filter, "Part of a process's name, of the function or of the explanation")
       ->type_name("TEXT");
+  groups->add_flag("--hangs", options->hangs, "Hangs in place of crashes");
   groups
       ->add_option("--explain", options->explain,
                    "One group: the frames its fingerprint is made of, and those skipped, each with its rule")

@@ -22,7 +22,7 @@ struct Options {
   std::string second_name;  // diff: of the other dump; empty if none was given
   std::string filter;       // ps, list, groups
   bool crashes = false;     // list: only these
-  bool hangs = false;       // list: only these
+  bool hangs = false;       // list, groups: only these
   std::string explain;      // groups: a fingerprint; empty if none was given
   int pid = 0;              // dump: of a process without an agent; 0: `name` says which
   int samples = 1;          // dump: how many to take

@@ -24,6 +24,7 @@
 #include "daemon/dump_id.h"
 #include "daemon/finisher.h"
 #include "daemon/group/assemble.h"
+#include "daemon/group/hang_fingerprint.h"
 #include "daemon/log/log.h"
 #include "daemon/managed/managed_reader.h"
 #include "daemon/managed/merge.h"
@@ -481,6 +482,7 @@ Pipeline::State::Made Pipeline::State::Assemble(const Capture& capture, int64_t 
       capture, [&](const std::vector<DataAddress>& addresses) { return NameVariables(addresses, deadline_ns); },
       dump.get());
   FindHangs(capture, dump.get());
+  if (capture.hang) AddHangFingerprint(capture.hang->loop_function, dump.get());
   dump->set_stored(true);
   measures.unwind.Observe(unwound_ns - begin_ns);
   measures.symbolize.Observe(named_ns - unwound_ns);

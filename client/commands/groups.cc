@@ -30,8 +30,8 @@ bool LastSeenFirst(const v1::CrashGroup& a, const v1::CrashGroup& b) {
   return last(a) > last(b);
 }
 
-std::string GroupTable(const v1::ListStackGroupsResponse& all) {
-  std::vector<std::vector<std::string>> rows{{"COUNT", "FIRST", "LAST", "FINGERPRINT", "PROCESSES", "FUNCTION", "CRASH"}};
+std::string GroupTable(const v1::ListStackGroupsResponse& all, const char* kind) {
+  std::vector<std::vector<std::string>> rows{{"COUNT", "FIRST", "LAST", "FINGERPRINT", "PROCESSES", "FUNCTION", kind}};
   for (const v1::CrashGroup& group : all.stack_groups()) {
     rows.push_back({std::to_string(group.crash_count()), TimeText(group.first_seen_time()),
                     TimeText(group.last_seen_time()), group.fingerprint(), ProcessesText(group), group.top_function(),
@@ -41,11 +41,12 @@ std::string GroupTable(const v1::ListStackGroupsResponse& all) {
 }
 
 std::string Explained(const v1::CrashGroup& group) {
+  const bool is_hang = group.kind() == v1::CrashGroup::HANG;
   std::string text = PrintableText(group.explanation()) + "\n" + std::to_string(group.crash_count()) +
-                     (group.crash_count() == 1 ? " crash" : " crashes") + " of " + PrintableText(ProcessesText(group)) +
-                     ", first " + TimeText(group.first_seen_time()) + ", last " + TimeText(group.last_seen_time()) +
-                     "\nfingerprint " + group.fingerprint() + " by rule " + PrintableText(group.fingerprint_rule()) +
-                     "\n\n";
+                     (group.crash_count() == 1 ? (is_hang ? " hang" : " crash") : (is_hang ? " hangs" : " crashes")) +
+                     " of " + PrintableText(ProcessesText(group)) + ", first " + TimeText(group.first_seen_time()) +
+                     ", last " + TimeText(group.last_seen_time()) + "\nfingerprint " + group.fingerprint() + " by rule " +
+                     PrintableText(group.fingerprint_rule()) + "\n\n";
   std::vector<std::vector<std::string>> rows{{"FRAME", "FUNCTION", "MODULE", "RULE"}};
   for (const v1::FingerprintFrame& frame : group.fingerprint_frames()) {
     rows.push_back({frame.used() ? "used" : "skipped", frame.function().empty() ? "?" : frame.function(), frame.module(),
@@ -71,6 +72,7 @@ int RunGroups(Api& api, const Options& options) {
   if (!options.explain.empty()) return Explain(api, options);
   v1::ListStackGroupsRequest request;
   request.set_filter(options.filter);
+  request.set_kind(options.hangs ? v1::CrashGroup::HANG : v1::CrashGroup::CRASH);
   v1::ListStackGroupsResponse all;
   do {
     auto page = api.ListStackGroups(request);
@@ -81,8 +83,8 @@ int RunGroups(Api& api, const Options& options) {
   std::stable_sort(all.mutable_stack_groups()->begin(), all.mutable_stack_groups()->end(), LastSeenFirst);
 
   if (options.json) return Print(Json(all)) ? kOk : kFailure;
-  if (all.stack_groups().empty()) Complain("no crash was seen");
-  return Print(GroupTable(all)) ? kOk : kFailure;
+  if (all.stack_groups().empty()) Complain(options.hangs ? "no hang was dumped by a rule" : "no crash was seen");
+  return Print(GroupTable(all, options.hangs ? "HANG" : "CRASH")) ? kOk : kFailure;
 }
 
 }  // namespace stackd

@@ -105,11 +105,12 @@ enum class HangCause : uint8_t { kHeartbeatMissed = 1, kDeadlock = 2, kSpin = 3,
 
 struct HangCapture {
   HangCause cause = HangCause::kNoProgress;
-  std::string explanation;  // one sentence
-  int32_t tid = 0;          // the thread concerned most; 0: none
-  std::string heartbeat;    // its name
-  int64_t duration_ns = 0;  // for which it had lasted
-  std::string rule;         // that asked for the dump
+  std::string explanation;    // one sentence
+  int32_t tid = 0;            // the thread concerned most; 0: none
+  std::string heartbeat;      // its name
+  int64_t duration_ns = 0;    // for which it had lasted
+  std::string rule;           // that asked for the dump
+  std::string loop_function;  // that the thread does not leave; empty unless it spins
 };
 
 enum class Trigger : uint8_t { kRequest = 1, kHang = 2, kCrash = 3, kSelf = 4 };

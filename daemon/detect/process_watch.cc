@@ -482,7 +482,8 @@ void ProcessWatch::SuspectSpin(const LockView& view, int64_t now_ns) {
                    .explanation = Thread(spin->tid) + " has used a core for " + DurationInWords(spin->duration_ns) +
                                   " and stays in " + spin->function + ", and " + InWords(spin->kept_waiting),
                    .tid = spin->tid,
-                   .duration_ns = spin->duration_ns};
+                   .duration_ns = spin->duration_ns,
+                   .loop_function = spin->function};
   Suspect(std::move(hang), "spin " + std::to_string(spin->tid), RuleTrigger::kSpin, now_ns);
 }
 

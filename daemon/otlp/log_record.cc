@@ -99,7 +99,8 @@ void FillCrash(const v1::Dump& dump, LogRecord* record) {
   Add("exception.stacktrace", StackOfThread(dump, crash.tid()), attributes);
   AddThread(dump, crash.tid(), attributes);
   Add("stackd.crash.id", crash.id(), attributes);
-  Add("stackd.crash.fingerprint", crash.fingerprint(), attributes);
+  Add("stackd.fingerprint", crash.fingerprint(), attributes);
+  Add("stackd.trigger", "CRASH", attributes);
 }
 
 void FillHang(const v1::Dump& dump, LogRecord* record) {
@@ -112,6 +113,8 @@ void FillHang(const v1::Dump& dump, LogRecord* record) {
   Add("stackd.hang.cause", v1::Hang::Cause_Name(hang.cause()), attributes);
   Add("stackd.hang.heartbeat", hang.heartbeat(), attributes);
   Add("stackd.hang.rule", hang.rule(), attributes);
+  Add("stackd.fingerprint", hang.fingerprint(), attributes);
+  Add("stackd.trigger", "HANG", attributes);
   AddThread(dump, hang.tid(), attributes);
   Add("code.stacktrace", StackOfThread(dump, hang.tid()), attributes);
 }

@@ -77,7 +77,8 @@ TEST(LogRecordTest, ACrashIsAnException) {
   EXPECT_NE(attributes.at("exception.stacktrace").find("Walk(int)"), std::string::npos);
   EXPECT_EQ(attributes.at("thread.id"), "8");
   EXPECT_EQ(attributes.at("thread.name"), "walker");
-  EXPECT_EQ(attributes.at("stackd.crash.fingerprint"), "f00");
+  EXPECT_EQ(attributes.at("stackd.fingerprint"), "f00");
+  EXPECT_EQ(attributes.at("stackd.trigger"), "CRASH");
   EXPECT_EQ(attributes.at("stackd.dump.name"), "processes/7-1/dumps/20261121T031502Z-1");
   EXPECT_EQ(attributes.at("stackd.dump.thread_count"), "12");
 }
@@ -87,11 +88,14 @@ TEST(LogRecordTest, AHangIsAnEventOfOurOwn) {
   dump.mutable_hang()->set_cause(v1::Hang::DEADLOCK);
   dump.mutable_hang()->set_explanation("2 threads wait for each other");
   dump.mutable_hang()->set_tid(8);
+  dump.mutable_hang()->set_fingerprint("161830216167ca34c499304063ff1343");
   const auto logs = ToResourceLogs(dump, 0);
   const auto& record = logs.scope_logs(0).log_records(0);
   EXPECT_EQ(record.event_name(), "stackd.hang");
   EXPECT_EQ(record.severity_number(), 17);
   EXPECT_EQ(Texts(record.attributes()).at("stackd.hang.cause"), "DEADLOCK");
+  EXPECT_EQ(Texts(record.attributes()).at("stackd.fingerprint"), "161830216167ca34c499304063ff1343");
+  EXPECT_EQ(Texts(record.attributes()).at("stackd.trigger"), "HANG");
   EXPECT_FALSE(Texts(record.attributes()).contains("stackd.hang.heartbeat"));
 }
 

@@ -208,6 +208,9 @@ void AddContent(const v1::Dump& dump, Budget* budget, v1::Dump* answer) {
   for (const v1::FingerprintFrame& frame : dump.crash().fingerprint_frames()) {
     if (budget->Take(frame.ByteSizeLong())) *answer->mutable_crash()->add_fingerprint_frames() = frame;
   }
+  for (const v1::FingerprintFrame& frame : dump.hang().fingerprint_frames()) {
+    if (budget->Take(frame.ByteSizeLong())) *answer->mutable_hang()->add_fingerprint_frames() = frame;
+  }
   int32_t groups = AddGroups(dump, budget, answer);
   int32_t threads = AddThreads(dump, budget, &stacks, answer);
   AddModules(dump, budget, answer);
@@ -240,7 +243,10 @@ v1::Dump BasicView(const v1::Dump& dump) {
     *basic.mutable_crash() = dump.crash();
     basic.mutable_crash()->clear_fingerprint_frames();
   }
-  if (dump.has_hang()) *basic.mutable_hang() = dump.hang();
+  if (dump.has_hang()) {
+    *basic.mutable_hang() = dump.hang();
+    basic.mutable_hang()->clear_fingerprint_frames();
+  }
   *basic.mutable_runtimes() = dump.runtimes();
   basic.set_task_count(dump.task_count());
   for (const v1::Finding& finding : dump.findings()) *basic.add_findings() = Sentence(finding);

@@ -374,8 +374,11 @@ grpc::Status StackdService::CompareDumps(Call& call, const v1::CompareDumpsReque
 
 grpc::Status StackdService::ListStackGroups(Call& call, const v1::ListStackGroupsRequest& request,
                                             v1::ListStackGroupsResponse* response) {
+  if (!v1::CrashGroup::Kind_IsValid(request.kind())) return BadField("kind", "kind must be CRASH or HANG", "BAD_KIND");
   if (grpc::Status turn = call.TakeTurn(); !turn.ok()) return turn;
-  Result<GroupPage> page = parts_.store->ListGroups({request.filter(), request.page_size(), request.page_token()});
+  const auto kind = request.kind() == v1::CrashGroup::HANG ? v1::CrashGroup::HANG : v1::CrashGroup::CRASH;
+  Result<GroupPage> page = parts_.store->ListGroups(
+      {.kind = kind, .filter = request.filter(), .page_size = request.page_size(), .page_token = request.page_token()});
   if (!page) return StoreFailure(page.error(), "page_token", "", kGroupType);
   response->set_next_page_token(page->next_page_token);
   for (v1::CrashGroup& group : page->groups) *response->add_stack_groups() = std::move(group);

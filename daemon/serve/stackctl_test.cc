@@ -222,6 +222,24 @@ TEST_F(StackctlTest, ListsEqualCrashesThoseSeenLastFirst) {
   EXPECT_THAT(Run("groups -o json").out, HasSubstr("\"crashCount\": \"2\""));
 }
 
+TEST_F(StackctlTest, ListsEqualHangsApart) {
+  EXPECT_THAT(Run("groups --hangs").err, HasSubstr("no hang was dumped by a rule"));
+  for (int i = 1; i <= 2; ++i) {
+    v1::Dump hang = CrashNumber(i, "f1");
+    hang.clear_crash();
+    hang.set_trigger(v1::Dump::HANG);
+    hang.mutable_hang()->set_explanation("2 threads wait for each other");
+    hang.mutable_hang()->set_fingerprint("d1");
+    ASSERT_TRUE(store_->Put(hang));
+  }
+  const Outcome groups = Run("groups --hangs");
+  EXPECT_EQ(groups.exit_code, 0);
+  EXPECT_THAT(groups.out, HasSubstr("FUNCTION  HANG"));
+  EXPECT_THAT(groups.out, HasSubstr("2 threads wait for each other"));
+  EXPECT_THAT(Run("groups --explain d1").out, HasSubstr("2 hangs of fake"));
+  EXPECT_THAT(Run("groups").err, HasSubstr("no crash was seen"));
+}
+
 TEST_F(StackctlTest, ExplainsAFingerprint) {
   ASSERT_TRUE(store_->Put(CrashNumber(1, "f1")));
   Outcome explained = Run("groups --explain f1");

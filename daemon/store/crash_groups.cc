@@ -64,11 +64,11 @@ void UncountProcess(const std::string& display_name, v1::CrashGroup* group) {
 }
 
 // What the group's fingerprint is made of, as far as there is room.
-void DescribeFingerprint(const v1::Crash& crash, v1::CrashGroup* group) {
+void DescribeFingerprint(const google::protobuf::RepeatedPtrField<v1::FingerprintFrame>& frames, v1::CrashGroup* group) {
   group->clear_fingerprint_frames();
   group->clear_top_function();
   size_t bytes = 0;
-  for (const v1::FingerprintFrame& frame : crash.fingerprint_frames()) {
+  for (const v1::FingerprintFrame& frame : frames) {
     v1::FingerprintFrame shortened = frame;
     shortened.set_function(Shortened(frame.function()));
     shortened.set_module(Shortened(frame.module()));
@@ -82,21 +82,21 @@ void DescribeFingerprint(const v1::Crash& crash, v1::CrashGroup* group) {
   }
 }
 
-void AddCrash(const v1::Dump& dump, v1::CrashGroup* group) {
-  const v1::Crash& crash = dump.crash();
-  group->set_fingerprint(crash.fingerprint());
-  group->set_name(std::string(kStackGroups) + crash.fingerprint());
+template <typename CrashOrHang>
+void Add(const v1::Dump& dump, const CrashOrHang& event, v1::CrashGroup* group) {
+  group->set_fingerprint(event.fingerprint());
+  group->set_name(std::string(kStackGroups) + event.fingerprint());
   group->set_crash_count(group->crash_count() + 1);
   CountProcess(Shortened(dump.process().display_name()), group);
   if (!group->has_first_seen_time() || Earlier(dump.create_time(), group->first_seen_time())) {
     *group->mutable_first_seen_time() = dump.create_time();
   }
-  // Crashes are not always finished in the order in which they happened.
+  // They are not always finished in the order in which they happened.
   if (group->has_last_seen_time() && Earlier(dump.create_time(), group->last_seen_time())) return;
   *group->mutable_last_seen_time() = dump.create_time();
-  group->set_fingerprint_rule(crash.fingerprint_rule());
-  group->set_explanation(Shortened(crash.explanation()));
-  DescribeFingerprint(crash, group);
+  group->set_fingerprint_rule(event.fingerprint_rule());
+  group->set_explanation(Shortened(event.explanation()));
+  DescribeFingerprint(event.fingerprint_frames(), group);
 }
 
 struct GroupRow {
@@ -128,22 +128,34 @@ int DeleteRow(Database* database, int64_t id, int64_t bytes, GroupTotals* totals
 
 }  // namespace
 
-int CountCrash(Database* database, const v1::Dump& dump, int64_t dump_id, GroupTotals* totals) {
+const std::string& FingerprintOfEvent(const v1::Dump& dump) {
+  return dump.trigger() == v1::Dump::CRASH ? dump.crash().fingerprint() : dump.hang().fingerprint();
+}
+
+int CountInGroup(Database* database, const v1::Dump& dump, int64_t dump_id, GroupTotals* totals) {
+  const std::string& fingerprint = FingerprintOfEvent(dump);
   GroupRow row;
-  if (const int result = ReadRow(database, dump.crash().fingerprint(), &row); result != SQLITE_DONE) return result;
+  if (const int result = ReadRow(database, fingerprint, &row); result != SQLITE_DONE) return result;
   v1::CrashGroup group = ParseGroup(row.data);
-  AddCrash(dump, &group);
+  if (dump.trigger() == v1::Dump::CRASH) {
+    group.set_kind(v1::CrashGroup::CRASH);
+    Add(dump, dump.crash(), &group);
+  } else {
+    group.set_kind(v1::CrashGroup::HANG);
+    Add(dump, dump.hang(), &group);
+  }
   const std::string data = group.SerializeAsString();
   auto put = database->Run(
       "INSERT INTO stack_groups(fingerprint, last_dump_id, data) VALUES(?1, ?2, ?3)"
       " ON CONFLICT(fingerprint) DO UPDATE SET last_dump_id = max(last_dump_id, ?2), data = ?3");
-  put.BindText(1, dump.crash().fingerprint()).Bind(2, dump_id).BindBlob(3, data);
+  put.BindText(1, fingerprint).Bind(2, dump_id).BindBlob(3, data);
   totals->groups += row.id == 0 ? 1 : 0;
   totals->bytes += std::ssize(data) - std::ssize(row.data);
   return put.Step();
 }
 
-int UncountCrash(Database* database, const std::string& fingerprint, const std::string& display_name, GroupTotals* totals) {
+int UncountInGroup(Database* database, const std::string& fingerprint, const std::string& display_name,
+                   GroupTotals* totals) {
   GroupRow row;
   if (const int result = ReadRow(database, fingerprint, &row); result != SQLITE_DONE || row.id == 0) return result;
   v1::CrashGroup group = ParseGroup(row.data);
@@ -173,6 +185,7 @@ v1::CrashGroup ParseGroup(const std::string& data) {
   v1::CrashGroup group;
   // A damaged one begins anew: its crashes are worth more than an error that every later crash would meet.
   if (!group.ParseFromString(data)) group.Clear();
+  if (group.kind() == v1::CrashGroup::KIND_UNSPECIFIED) group.set_kind(v1::CrashGroup::CRASH);
   std::stable_sort(group.mutable_processes()->begin(), group.mutable_processes()->end(),
                    [](const auto& a, const auto& b) { return a.crash_count() > b.crash_count(); });
   return group;

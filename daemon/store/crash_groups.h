@@ -1,4 +1,4 @@
-// Equal crashes over time: one row for each fingerprint, which counts crashes and outlives their dumps.
+// Equal crashes and equal hangs over time: one row for each fingerprint, which counts them and outlives their dumps.
 //
 // The functions that write are called in a transaction, and give SQLITE_DONE or an error.
 #pragma once
@@ -18,11 +18,15 @@ struct GroupTotals {
   int64_t bytes = 0;
 };
 
-// Counts `dump`, a crash with a fingerprint, whose row is `dump_id`.
-int CountCrash(Database* database, const v1::Dump& dump, int64_t dump_id, GroupTotals* totals);
+// That of its crash or hang; empty if it is neither, or is not finished.
+const std::string& FingerprintOfEvent(const v1::Dump& dump);
 
-// Takes a crash that was counted, a dump of the process `display_name`, out of its group.
-int UncountCrash(Database* database, const std::string& fingerprint, const std::string& display_name, GroupTotals* totals);
+// Counts `dump`, which has a fingerprint, and whose row is `dump_id`.
+int CountInGroup(Database* database, const v1::Dump& dump, int64_t dump_id, GroupTotals* totals);
+
+// Takes one that was counted, a dump of the process `display_name`, out of its group.
+int UncountInGroup(Database* database, const std::string& fingerprint, const std::string& display_name,
+                   GroupTotals* totals);
 
 // Removes the groups that were not seen for longest, until the others hold at most `max_bytes`; a bounded number a call.
 int EvictGroups(Database* database, int64_t max_bytes, GroupTotals* totals);

@@ -62,6 +62,19 @@ v1::Dump MakeCrash(int number, int group = 1) {
   return dump;
 }
 
+v1::Dump MakeHang(int number, int group) {
+  v1::Dump dump = MakeRequest(number);
+  dump.set_trigger(v1::Dump::HANG);
+  v1::Hang* hang = dump.mutable_hang();
+  hang->set_explanation("2 threads wait for each other");
+  hang->set_fingerprint(FingerprintNumber(group));
+  hang->set_fingerprint_rule("hang-1");
+  v1::FingerprintFrame* used = hang->add_fingerprint_frames();
+  used->set_function("pay");
+  used->set_used(true);
+  return dump;
+}
+
 // What is known before the stacks are unwound.
 v1::Dump Unfinished(v1::Dump dump) {
   for (auto clear : {&v1::Crash::clear_fingerprint, &v1::Crash::clear_fingerprint_rule,
@@ -111,6 +124,52 @@ std::vector<std::string> Names(std::initializer_list<int> numbers) {
 }
 
 std::vector<std::string> DumpsOf(const v1::CrashGroup& group) { return {group.dumps().begin(), group.dumps().end()}; }
+
+// --- Hangs ---
+
+TEST_F(CrashGroupsTest, CountHangsApartFromCrashes) {
+  auto store = Open();
+  Store(store.get(), MakeCrash(1));
+  ASSERT_TRUE(store->Put(MakeHang(2, 7)));
+  ASSERT_TRUE(store->Put(MakeHang(3, 7)));
+  const auto crashes = store->ListGroups({});
+  ASSERT_EQ(crashes->groups.size(), 1u);
+  EXPECT_EQ(crashes->groups[0].kind(), v1::CrashGroup::CRASH);
+  const auto hangs = store->ListGroups({.kind = v1::CrashGroup::HANG});
+  ASSERT_EQ(hangs->groups.size(), 1u);
+  const v1::CrashGroup& group = hangs->groups[0];
+  EXPECT_EQ(group.kind(), v1::CrashGroup::HANG);
+  EXPECT_EQ(group.crash_count(), 2);
+  EXPECT_EQ(group.top_function(), "pay");
+  EXPECT_EQ(DumpsOf(group), Names({2, 3}));
+  EXPECT_EQ(store->GetGroup("")->fingerprint(), FingerprintNumber(1)) << "that of the newest crash, though a hang is newer";
+  EXPECT_EQ(store->GetGroup(FingerprintNumber(7))->fingerprint_frames_size(), 1);
+}
+
+TEST_F(CrashGroupsTest, KeepAllDumpsOfEqualHangs) {
+  auto store = Open({.crashes_per_group = 1});
+  for (int i = 1; i <= 5; ++i) ASSERT_TRUE(store->Put(MakeHang(i, 7)));
+  EXPECT_EQ(DumpsOf(*store->GetGroup(FingerprintNumber(7))), Names({1, 2, 3, 4, 5}));
+}
+
+TEST_F(CrashGroupsTest, MoveAHangThatIsNamedAnew) {
+  auto store = Open();
+  ASSERT_TRUE(store->Put(MakeHang(1, 7)));
+  ASSERT_TRUE(store->Put(MakeHang(2, 7)));
+  ASSERT_TRUE(Replace(store.get(), MakeHang(2, 8)));
+  EXPECT_EQ(store->GetGroup(FingerprintNumber(7))->crash_count(), 1);
+  EXPECT_EQ(store->GetGroup(FingerprintNumber(8))->crash_count(), 1);
+}
+
+TEST_F(CrashGroupsTest, GiveNoPageOfHangsToAListOfCrashes) {
+  auto store = Open();
+  for (int i = 1; i <= 2; ++i) ASSERT_TRUE(store->Put(MakeHang(i, i)));
+  const auto first = store->ListGroups({.kind = v1::CrashGroup::HANG, .page_size = 1});
+  ASSERT_FALSE(first->next_page_token.empty());
+  EXPECT_FALSE(store->ListGroups({.page_size = 1, .page_token = first->next_page_token}));
+  const GroupQuery rest{.kind = v1::CrashGroup::HANG, .page_size = 1, .page_token = first->next_page_token};
+  EXPECT_EQ(store->ListGroups(rest)->groups[0].fingerprint(), FingerprintNumber(1));
+}
 
 // --- Once ---
 

@@ -44,7 +44,9 @@ constexpr uint64_t kMaxRecentBytes = 4 << 20;
 constexpr int64_t kShareOfOthers = 4;
 constexpr int64_t kShareOfGroups = 8;
 
-constexpr char kGroupsParent[] = "stackGroups";
+// Of page tokens.
+constexpr char kCrashGroupsParent[] = "stackGroups";
+constexpr char kHangGroupsParent[] = "stackGroups of hangs";
 
 struct Amount {
   int64_t dumps = 0;
@@ -110,6 +112,7 @@ std::string SerializeHeader(const v1::Dump& dump) {
   v1::Dump header;
   google::protobuf::util::FieldMaskUtil::MergeMessageTo(dump, *kFields, {}, &header);
   if (header.has_crash()) header.mutable_crash()->clear_fingerprint_frames();
+  if (header.has_hang()) header.mutable_hang()->clear_fingerprint_frames();
   for (v1::Finding& finding : *header.mutable_findings()) {
     // Which threads are concerned may be long.
     finding.clear_details();
@@ -193,10 +196,8 @@ struct DumpStore::State {
     std::string data;  // compressed content or raw capture
 
     bool is_crash() const { return dump.trigger() == v1::Dump::CRASH; }
-    // Of a crash that is to be counted; else empty.
-    std::string fingerprint() const {
-      return is_crash() && step != Step::kRaw ? dump.crash().fingerprint() : std::string();
-    }
+    // Of a crash or hang that is to be counted; else empty.
+    std::string fingerprint() const { return step == Step::kRaw ? std::string() : FingerprintOfEvent(dump); }
   };
 
   // What is there under its name.
@@ -409,13 +410,14 @@ int DumpStore::State::CountInGroup(const Row& row, const OldRow& old, int64_t id
   const std::string fingerprint = row.fingerprint();
   if (fingerprint == old.fingerprint) return SQLITE_DONE;
   if (!old.fingerprint.empty()) {
-    const int result = UncountCrash(&*database, old.fingerprint, row.dump.process().display_name(), &after->groups);
+    const int result = UncountInGroup(&*database, old.fingerprint, row.dump.process().display_name(), &after->groups);
     if (result != SQLITE_DONE) return result;
   }
   if (fingerprint.empty()) return SQLITE_DONE;
-  int result = CountCrash(&*database, row.dump, id, &after->groups);
+  int result = stackd::CountInGroup(&*database, row.dump, id, &after->groups);
   if (result == SQLITE_DONE) result = EvictGroups(&*database, options.max_bytes / kShareOfGroups, &after->groups);
-  if (result == SQLITE_DONE) result = DropBetween(fingerprint, id, after);
+  // Of hangs the rules' limits bound how many there are.
+  if (result == SQLITE_DONE && row.is_crash()) result = DropBetween(fingerprint, id, after);
   return result;
 }
 
@@ -832,7 +834,8 @@ Result<GroupPage> DumpStore::ListGroups(const GroupQuery& query) const {
   const Access access(&state_->mutex);
   bool bad_token = false;
   auto read = state_->Read([&] {
-    const PageQuery token_query{state_->database->store_id(), kGroupsParent, query.filter};
+    const char* parent = query.kind == v1::CrashGroup::HANG ? kHangGroupsParent : kCrashGroupsParent;
+    const PageQuery token_query{state_->database->store_id(), parent, query.filter};
     int64_t before_id = std::numeric_limits<int64_t>::max();
     if (!query.page_token.empty()) {
       const auto position = DecodePageToken(token_query, query.page_token);
@@ -847,7 +850,7 @@ Result<GroupPage> DumpStore::ListGroups(const GroupQuery& query) const {
     int result;
     while ((result = rows.Step()) == SQLITE_ROW) {
       v1::CrashGroup group = ParseGroup(rows.Bytes(1));
-      if (!GroupHolds(group, query.filter)) continue;
+      if (group.kind() != query.kind || !GroupHolds(group, query.filter)) continue;
       group.clear_fingerprint_frames();
       if (const int named = state_->AddDumps(&group); named != SQLITE_DONE) return named;
       page_bytes += group.ByteSizeLong();
@@ -878,14 +881,15 @@ Result<v1::CrashGroup> DumpStore::GetGroup(const std::string& name) const {
   const Access access(&state_->mutex);
   auto read = state_->Read([&] {
     {
-      auto query =
-          state_->database->Run(fingerprint.empty() ? "SELECT data FROM stack_groups ORDER BY last_dump_id DESC LIMIT 1"
-                                                    : "SELECT data FROM stack_groups WHERE fingerprint = ?");
+      auto query = state_->database->Run(fingerprint.empty() ? "SELECT data FROM stack_groups ORDER BY last_dump_id DESC"
+                                                             : "SELECT data FROM stack_groups WHERE fingerprint = ?");
       if (!fingerprint.empty()) query.BindText(1, fingerprint);
-      const int result = query.Step();
-      found = result == SQLITE_ROW;
+      int result;
+      while (!found && (result = query.Step()) == SQLITE_ROW) {
+        group = ParseGroup(query.Bytes(0));
+        found = !fingerprint.empty() || group.kind() == v1::CrashGroup::CRASH;
+      }
       if (!found) return result;
-      group = ParseGroup(query.Bytes(0));
     }
     return state_->AddDumps(&group);
   });

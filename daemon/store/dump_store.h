@@ -50,6 +50,7 @@ struct GroupPage {
 };
 
 struct GroupQuery {
+  v1::CrashGroup::Kind kind = v1::CrashGroup::CRASH;
   std::string filter;  // part of the explanation, the top function or a process's name; empty: all
   int32_t page_size = 0;
   std::string page_token;  // both as in DumpQuery

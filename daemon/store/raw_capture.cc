@@ -245,6 +245,7 @@ void SerializeHang(const HangCapture& hang, store::RawHang* raw) {
   raw->set_heartbeat(hang.heartbeat);
   raw->set_duration_ns(hang.duration_ns);
   raw->set_rule(hang.rule);
+  raw->set_loop_function(hang.loop_function);
 }
 
 // False for a cause that nobody knows.
@@ -259,6 +260,7 @@ bool ParseHang(const store::RawHang& raw, HangCapture* hang) {
   hang->heartbeat = raw.heartbeat();
   hang->duration_ns = raw.duration_ns();
   hang->rule = raw.rule();
+  hang->loop_function = raw.loop_function();
   return true;
 }
 

@@ -328,6 +328,11 @@ rules:
         print(f"hang: {self.STORM} hung processes are dumped within {times[-1] - times[0]:.0f} s, at most {most} in {window_s} s")
         # A dump may be a moment later than the decision.
         self.assertLessEqual(most, count + count // 4)
+        # The same hang in all of them is one group.
+        (group,) = daemon.ctl_json("groups", "--hangs")["stackGroups"]
+        self.assertEqual((str(self.STORM), "HANG"), (group["crashCount"], group["kind"]))
+        self.assertIn(f"{self.STORM} hangs of hang_mutex", daemon.ctl("groups", "--explain", group["fingerprint"]).out)
+        self.assertEqual({}, daemon.ctl_json("groups"))
 
     # --- rules ---
 

@@ -72,7 +72,7 @@ class OtlpTest(OtlpCase):
         self.assertRegex(record.resource["process.executable.build_id.gnu"], "^[0-9a-f]{32,}$")
         # What it names is there.
         dump = daemon.ctl_json("show", record.attributes["stackd.dump.name"])
-        self.assertEqual(dump["crash"]["fingerprint"], record.attributes["stackd.crash.fingerprint"])
+        self.assertEqual(dump["crash"]["fingerprint"], record.attributes["stackd.fingerprint"])
         eventually("it is counted", lambda: self.counters(daemon)["otlp_sent"] == 1)
 
     def test_a_hang_arrives_and_a_dump_on_request_does_not(self):
@@ -85,6 +85,10 @@ class OtlpTest(OtlpCase):
         self.assertEqual(("stackd.hang", 17, "DEADLOCK"),
                          (record.event, record.severity, record.attributes["stackd.hang.cause"]))
         self.assertEqual("unknown_service:hang_mutex", record.resource["service.name"])
+        dump = daemon.ctl_json("show", record.attributes["stackd.dump.name"])
+        self.assertRegex(dump["hang"]["fingerprint"], "^[0-9a-f]{32}$")
+        self.assertEqual((dump["hang"]["fingerprint"], "HANG"),
+                         (record.attributes["stackd.fingerprint"], record.attributes["stackd.trigger"]))
 
     def test_nothing_is_sent_unless_it_is_asked_for(self):
         receiver = self.receive()
