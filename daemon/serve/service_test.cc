@@ -357,6 +357,16 @@ TEST_F(ServiceTest, ListsGroupsOfEqualCrashesPageByPage) {
   EXPECT_EQ(DetailOf<google::rpc::BadRequest>(status).field_violations(0).field(), "page_token");
 }
 
+TEST_F(ServiceTest, ListsGroupsOfNoUnknownKind) {
+  grpc::ClientContext context;
+  v1::ListStackGroupsRequest request;
+  request.set_kind(static_cast<v1::CrashGroup::Kind>(9));
+  v1::ListStackGroupsResponse page;
+  const grpc::Status status = stub_->ListStackGroups(&context, request, &page);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(ReasonOf(status), "BAD_KIND");
+}
+
 TEST_F(ServiceTest, GetsAGroupByNameOrThatOfTheNewestCrash) {
   ASSERT_TRUE(store_->Put(CrashNumber(1, "f1")));
   ASSERT_TRUE(store_->Put(CrashNumber(2, "f2")));

@@ -152,6 +152,18 @@ TEST_F(CrashGroupsTest, KeepAllDumpsOfEqualHangs) {
   EXPECT_EQ(DumpsOf(*store->GetGroup(FingerprintNumber(7))), Names({1, 2, 3, 4, 5}));
 }
 
+TEST_F(CrashGroupsTest, NameTheFirstAndTheLastOfManyDumps) {
+  auto store = Open();
+  for (int i = 1; i <= 1003; ++i) ASSERT_TRUE(store->Put(MakeHang(i, 7)));
+  const auto group = store->GetGroup(FingerprintNumber(7));
+  EXPECT_EQ(group->crash_count(), 1003);
+  ASSERT_EQ(group->dumps_size(), 1000);
+  EXPECT_EQ(group->dumps(0), DumpName(1));
+  EXPECT_EQ(group->dumps(499), DumpName(500));
+  EXPECT_EQ(group->dumps(500), DumpName(504));
+  EXPECT_EQ(group->dumps(999), DumpName(1003));
+}
+
 TEST_F(CrashGroupsTest, MoveAHangThatIsNamedAnew) {
   auto store = Open();
   ASSERT_TRUE(store->Put(MakeHang(1, 7)));

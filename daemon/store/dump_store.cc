@@ -44,9 +44,12 @@ constexpr uint64_t kMaxRecentBytes = 4 << 20;
 constexpr int64_t kShareOfOthers = 4;
 constexpr int64_t kShareOfGroups = 8;
 
-// Of page tokens.
+// Page tokens hold one of these.
 constexpr char kCrashGroupsParent[] = "stackGroups";
 constexpr char kHangGroupsParent[] = "stackGroups of hangs";
+
+// As many as a group of crashes keeps dumps at most.
+constexpr int64_t kMaxNamesOfEachEnd = 500;
 
 struct Amount {
   int64_t dumps = 0;
@@ -416,7 +419,7 @@ int DumpStore::State::CountInGroup(const Row& row, const OldRow& old, int64_t id
   if (fingerprint.empty()) return SQLITE_DONE;
   int result = stackd::CountInGroup(&*database, row.dump, id, &after->groups);
   if (result == SQLITE_DONE) result = EvictGroups(&*database, options.max_bytes / kShareOfGroups, &after->groups);
-  // Of hangs the rules' limits bound how many there are.
+  // The rules' limits bound how many dumps of hangs there are.
   if (result == SQLITE_DONE && row.is_crash()) result = DropBetween(fingerprint, id, after);
   return result;
 }
@@ -519,8 +522,13 @@ Result<void> DumpStore::State::Put(const Row& row) {
 }
 
 int DumpStore::State::AddDumps(v1::CrashGroup* group) {
-  auto names = database->Run("SELECT name FROM dumps WHERE fingerprint = ? AND fingerprint <> '' ORDER BY id");
-  names.BindText(1, group->fingerprint());
+  auto names = database->Run(
+      "SELECT name FROM ("
+      " SELECT * FROM (SELECT id, name FROM dumps WHERE fingerprint = ?1 AND fingerprint <> '' ORDER BY id LIMIT ?2)"
+      " UNION"
+      " SELECT * FROM (SELECT id, name FROM dumps WHERE fingerprint = ?1 AND fingerprint <> '' ORDER BY id DESC LIMIT ?2))"
+      " ORDER BY id");
+  names.BindText(1, group->fingerprint()).Bind(2, kMaxNamesOfEachEnd);
   int result;
   while ((result = names.Step()) == SQLITE_ROW) group->add_dumps(names.Bytes(0));
   return result;
