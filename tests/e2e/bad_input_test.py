@@ -199,12 +199,23 @@ class NoRoomForThreadsTest(StackdTest):
         daemon.await_process(victim.pid)
         self.assertEqual("COMPLETE", daemon.dump(victim.pid).state)  # and what serves calls is there
         subprocess.run([*as_user, "prlimit", "--nproc=1:1", f"--pid={daemon.process.pid}"], check=True)
-        dump = daemon.dump(victim.pid)
+
+        def dump_unless_refused():
+            try:
+                return daemon.dump(victim.pid)
+            except AssertionError as refused:
+                # The thread that served the call before is not yet free, and there can be no other.
+                if "too many calls are under way; try again" not in str(refused):
+                    raise
+                return None
+
+        dump = eventually("there is a thread for the call", dump_unless_refused)
         self.assertEqual("COMPLETE", dump.state)
         self.assertTrue(dump.resource.get("stored"))
         self.assertLess(600, len(dump.threads))
         self.assertEqual(0, daemon.stop())
-        self.assertIn("stackd has stopped", daemon.log())
+        # gRPC 1.51 counts a timer thread that could not be made, and at its shutdown waits for the end of that one.
+        self.assertRegex(daemon.log(), "stackd has stopped|stackd ends with work unfinished")
 
 
 class StoreTest(StackdTest):
