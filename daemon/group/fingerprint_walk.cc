@@ -120,7 +120,7 @@ constexpr NoiseRule kWait = {"wait",
 bool IsOfAWait(const v1::Frame& frame) {
   if (IsOfRuntime(frame)) return false;
   const std::string_view module = frame.module();
-  for (std::string_view library : {"libc.so", "libc-", "libpthread", "ld-", "[vdso]"}) {
+  for (std::string_view library : {"libc.so", "libc-2.", "libpthread", "ld-linux", "ld-musl", "[vdso]"}) {
     if (module.starts_with(library)) return true;
   }
   return IsUnnamedRuntime(frame) || Matches(PlainName(frame), kWait);
@@ -211,7 +211,7 @@ class Walk {
 
   // A loop is met in any of the functions that it calls.
   int RunCalleesOfLoop() {
-    const std::string loop = PlainFunction(start_.loop_function);
+    const std::string loop = PlainLibcFunction(PlainFunction(start_.loop_function));
     int end = 0;
     while (end < count_ && PlainName(frames_[end]) != loop) ++end;
     if (end == count_) return 0;

@@ -132,7 +132,7 @@ const std::string& FingerprintOfEvent(const v1::Dump& dump) {
   return dump.trigger() == v1::Dump::CRASH ? dump.crash().fingerprint() : dump.hang().fingerprint();
 }
 
-int CountInGroup(Database* database, const v1::Dump& dump, int64_t dump_id, GroupTotals* totals) {
+int CountEvent(Database* database, const v1::Dump& dump, int64_t dump_id, GroupTotals* totals) {
   const std::string& fingerprint = FingerprintOfEvent(dump);
   GroupRow row;
   if (const int result = ReadRow(database, fingerprint, &row); result != SQLITE_DONE) return result;
@@ -154,8 +154,7 @@ int CountInGroup(Database* database, const v1::Dump& dump, int64_t dump_id, Grou
   return put.Step();
 }
 
-int UncountInGroup(Database* database, const std::string& fingerprint, const std::string& display_name,
-                   GroupTotals* totals) {
+int UncountEvent(Database* database, const std::string& fingerprint, const std::string& display_name, GroupTotals* totals) {
   GroupRow row;
   if (const int result = ReadRow(database, fingerprint, &row); result != SQLITE_DONE || row.id == 0) return result;
   v1::CrashGroup group = ParseGroup(row.data);

@@ -22,11 +22,10 @@ struct GroupTotals {
 const std::string& FingerprintOfEvent(const v1::Dump& dump);
 
 // Counts `dump`, which has a fingerprint, and whose row is `dump_id`.
-int CountInGroup(Database* database, const v1::Dump& dump, int64_t dump_id, GroupTotals* totals);
+int CountEvent(Database* database, const v1::Dump& dump, int64_t dump_id, GroupTotals* totals);
 
 // Takes one that was counted, a dump of the process `display_name`, out of its group.
-int UncountInGroup(Database* database, const std::string& fingerprint, const std::string& display_name,
-                   GroupTotals* totals);
+int UncountEvent(Database* database, const std::string& fingerprint, const std::string& display_name, GroupTotals* totals);
 
 // Removes the groups that were not seen for longest, until the others hold at most `max_bytes`; a bounded number a call.
 int EvictGroups(Database* database, int64_t max_bytes, GroupTotals* totals);

@@ -413,11 +413,11 @@ int DumpStore::State::CountInGroup(const Row& row, const OldRow& old, int64_t id
   const std::string fingerprint = row.fingerprint();
   if (fingerprint == old.fingerprint) return SQLITE_DONE;
   if (!old.fingerprint.empty()) {
-    const int result = UncountInGroup(&*database, old.fingerprint, row.dump.process().display_name(), &after->groups);
+    const int result = UncountEvent(&*database, old.fingerprint, row.dump.process().display_name(), &after->groups);
     if (result != SQLITE_DONE) return result;
   }
   if (fingerprint.empty()) return SQLITE_DONE;
-  int result = stackd::CountInGroup(&*database, row.dump, id, &after->groups);
+  int result = CountEvent(&*database, row.dump, id, &after->groups);
   if (result == SQLITE_DONE) result = EvictGroups(&*database, options.max_bytes / kShareOfGroups, &after->groups);
   // The rules' limits bound how many dumps of hangs there are.
   if (result == SQLITE_DONE && row.is_crash()) result = DropBetween(fingerprint, id, after);
