@@ -45,6 +45,8 @@ struct SymbolModule {
   std::unordered_map<uint64_t, SymbolSlot> slots;  // by svma
   // Addresses that wait for a worker, by phase, and the file, held open for them.
   std::array<std::deque<uint64_t>, 2> waiting;
+  std::array<bool, 2> is_served = {};  // a worker has some of them now
+  bool is_large = false;               // needs more memory than the second worker for debug data has
   std::shared_ptr<const Module> file;
   uint32_t users = 0;  // keep it in the cache
   uint32_t last_use = 0;

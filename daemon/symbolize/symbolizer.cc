@@ -1,6 +1,7 @@
 #include "daemon/symbolize/symbolizer.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -18,6 +19,8 @@ namespace {
 
 // A worker that says nothing for so long is stuck: decompressing 1 GiB of debug data takes 6 s.
 constexpr int64_t kSilenceLimitNs = 20 * kNsPerSecond;
+// A module that takes longer is not what others wait for: the second worker for debug data serves them.
+constexpr int64_t kPatienceNs = 100 * kNsPerMs;
 // Addresses in one request to a worker. Small, so that modules take turns.
 constexpr size_t kBatch = 64;
 // More addresses than this wait for nobody: a hostile process makes up as many as it likes.
@@ -44,25 +47,34 @@ std::string BaseName(const std::string& path) { return path.substr(path.rfind('/
 
 }  // namespace
 
-// Two lanes, each a thread with a worker process of its own: one answers from symbol tables, in milliseconds, and never
-// waits for the other, which reads debug data. Every address goes through both; the second answer is final.
+// Two lanes with worker processes of their own: one answers from symbol tables, in milliseconds, and never waits for the
+// other, which reads debug data. Every address goes through both; the second answer is final.
 struct Symbolizer::State {
-  struct Lane {
-    Lane(Phase phase, WorkerOptions options) : phase(phase), worker(std::move(options)) {}
-    const Phase phase;
+  // A thread and its worker process.
+  struct Server {
+    explicit Server(WorkerOptions options) : memory_limit_bytes(options.memory_limit_bytes), worker(std::move(options)) {}
+    const uint64_t memory_limit_bytes;
     WorkerProcess worker;
-    std::deque<SymbolModule*> queue;  // those with waiting addresses; they take turns
+    int64_t busy_since_ns = 0;  // with one request; 0: it has none
     std::thread thread;
+  };
+
+  struct Lane {
+    Lane(Phase phase, WorkerOptions options) : phase(phase), first(std::move(options)) {}
+    const Phase phase;
+    Server first;
+    std::deque<SymbolModule*> queue;  // those with waiting addresses; they take turns
   };
 
   explicit State(const SymbolizerOptions& options)
       : cache(options.cache_limit_bytes),
-        memory_limit_bytes(options.worker_memory_limit_bytes),
-        idle_limit(options.worker_idle_limit_ns),
+        idle_limit_ns(options.worker_idle_limit_ns),
         names(Phase::kNames, {options.worker_memory_limit_bytes / 4, options.debug_dirs, kSilenceLimitNs}),
-        lines(Phase::kLines, {options.worker_memory_limit_bytes / 4 * 3, options.debug_dirs, kSilenceLimitNs}) {
-    names.thread = std::thread([this] { Run(names); });
-    lines.thread = std::thread([this] { Run(lines); });
+        lines(Phase::kLines, {options.worker_memory_limit_bytes / 8 * 5, options.debug_dirs, kSilenceLimitNs}),
+        second_for_lines({options.worker_memory_limit_bytes / 8, options.debug_dirs, kSilenceLimitNs}) {
+    names.first.thread = std::thread([this] { Run(names, names.first); });
+    lines.first.thread = std::thread([this] { Run(lines, lines.first); });
+    second_for_lines.thread = std::thread([this] { Run(lines, second_for_lines); });
   }
 
   ~State() {
@@ -71,11 +83,11 @@ struct Symbolizer::State {
       stopping = true;
     }
     work_added.notify_all();
-    names.worker.Cancel();
-    lines.worker.Cancel();
-    names.thread.join();
-    lines.thread.join();
+    for (Server* server : Servers()) server->worker.Cancel();
+    for (Server* server : Servers()) server->thread.join();
   }
+
+  std::array<Server*, 3> Servers() { return {&names.first, &lines.first, &second_for_lines}; }
 
   // All below: with `mutex` held.
 
@@ -143,15 +155,13 @@ struct Symbolizer::State {
     FinishIfSpared(entry, slot);
   }
 
-  std::string Describe(WorkerEnd end, Phase phase, const SymbolModule& entry) const {
+  static std::string Describe(WorkerEnd end, const Lane& lane, const SymbolModule& entry) {
     const std::string what =
-        phase == Phase::kNames ? "no names: reading the symbols of " : "no lines: reading the debug data of ";
+        lane.phase == Phase::kNames ? "no names: reading the symbols of " : "no lines: reading the debug data of ";
     const std::string subject = what + BaseName(entry.path);
     switch (end) {
-      case WorkerEnd::kOutOfMemory: {
-        uint64_t limit_bytes = phase == Phase::kNames ? memory_limit_bytes / 4 : memory_limit_bytes / 4 * 3;
-        return subject + " needed more than " + std::to_string(limit_bytes >> 20) + " MiB";
-      }
+      case WorkerEnd::kOutOfMemory:
+        return subject + " needed more than " + std::to_string(lane.first.memory_limit_bytes >> 20) + " MiB";
       case WorkerEnd::kTimedOut:
         return subject + " took longer than " + std::to_string(kSilenceLimitNs / kNsPerSecond) + " s";
       case WorkerEnd::kNotStarted:
@@ -166,8 +176,14 @@ struct Symbolizer::State {
   }
 
   // The worker did not answer these.
-  void HandleFailure(Lane& lane, SymbolModule& entry, WorkerEnd end, const std::vector<uint64_t>& unanswered) {
-    FailureOf(lane, entry) = Describe(end, lane.phase, entry);
+  void HandleFailure(Lane& lane, const Server& server, SymbolModule& entry, WorkerEnd end,
+                     const std::vector<uint64_t>& unanswered) {
+    if (end == WorkerEnd::kOutOfMemory && &server == &second_for_lines) {
+      entry.is_large = true;
+      for (uint64_t svma : unanswered) Enqueue(lane, entry, svma);
+      return;
+    }
+    FailureOf(lane, entry) = Describe(end, lane, entry);
     if (end == WorkerEnd::kNotStarted || end == WorkerEnd::kUnconfined) {
       for (uint64_t svma : unanswered) GiveUp(lane, entry, svma, MonotonicNs() + kNsPerSecond);
       return;
@@ -179,66 +195,103 @@ struct Symbolizer::State {
 
   static Loop LoopOf(const Lane& lane) { return lane.phase == Phase::kNames ? Loop::kSymbolNames : Loop::kSymbolLines; }
 
-  // Ends a worker that idles meanwhile. The lane's own thread does it, so no request ever meets a worker that is ending;
-  // and it waits once, so an idle daemon does not wake up.
-  void AwaitWork(Lane& lane, std::unique_lock<std::mutex>& lock) {
-    auto has_work = [&] { return stopping || !lane.queue.empty(); };
-    if (lane.worker.is_running() && !work_added.wait_for(lock, idle_limit, has_work)) {
-      lock.unlock();
-      const LoopWatch::Turn turn(LoopOf(lane));
-      lane.worker.EndIdle();
-      lock.lock();
-    }
-    work_added.wait(lock, has_work);
+  // Takes the next module for this worker off the queue; nullptr: there is none.
+  SymbolModule* Take(Lane& lane, const Server& server) {
+    const bool is_second = &server == &second_for_lines;
+    if (is_second && MonotonicNs() < LateNs(lane)) return nullptr;
+    const auto next = std::ranges::find_if(lane.queue, [&](const SymbolModule* entry) {
+      return !entry->is_served[static_cast<size_t>(lane.phase)] && !(is_second && entry->is_large);
+    });
+    if (next == lane.queue.end()) return nullptr;
+    SymbolModule* entry = *next;
+    lane.queue.erase(next);
+    return entry;
   }
 
-  void Run(Lane& lane) {
+  // From when on the first worker keeps other modules waiting. INT64_MAX: it does not, or none waits.
+  static int64_t LateNs(const Lane& lane) {
+    return lane.first.busy_since_ns == 0 || lane.queue.empty() ? INT64_MAX : lane.first.busy_since_ns + kPatienceNs;
+  }
+
+  // The next module; nullptr at the end. Ends a worker that idles meanwhile: its own thread does it, so no request ever
+  // meets a worker that is ending; and it waits once, so an idle daemon does not wake up.
+  SymbolModule* AwaitWork(Lane& lane, Server& server, std::unique_lock<std::mutex>& lock) {
+    const int64_t idle_ns = MonotonicNs() + idle_limit_ns;
+    while (!stopping) {
+      if (SymbolModule* entry = Take(lane, server)) return entry;
+      if (server.worker.is_running() && MonotonicNs() >= idle_ns) {
+        lock.unlock();
+        const LoopWatch::Turn turn(LoopOf(lane));
+        server.worker.EndIdle();
+        lock.lock();
+        continue;
+      }
+      int64_t wake_ns = server.worker.is_running() ? idle_ns : INT64_MAX;
+      if (const int64_t late_ns = LateNs(lane); &server == &second_for_lines && late_ns > MonotonicNs()) {
+        wake_ns = std::min(wake_ns, late_ns);
+      }
+      if (wake_ns == INT64_MAX) {
+        work_added.wait(lock);
+      } else {
+        work_added.wait_until(lock, TimePoint(wake_ns));
+      }
+    }
+    return nullptr;
+  }
+
+  void Run(Lane& lane, Server& server) {
+    const auto phase = static_cast<size_t>(lane.phase);
     std::unique_lock lock(mutex);
-    while (true) {
-      AwaitWork(lane, lock);
-      if (stopping) return;
-      SymbolModule& entry = *lane.queue.front();
-      lane.queue.pop_front();
-      entry.users++;
-      std::deque<uint64_t>& svmas = entry.waiting[static_cast<size_t>(lane.phase)];
+    while (SymbolModule* entry = AwaitWork(lane, server, lock)) {
+      entry->users++;
+      entry->is_served[phase] = true;
+      std::deque<uint64_t>& svmas = entry->waiting[phase];
       size_t batch_size = std::min(svmas.size(), kBatch);
       std::vector<uint64_t> batch(svmas.begin(), svmas.begin() + batch_size);
       svmas.erase(svmas.begin(), svmas.begin() + batch_size);
-      if (!svmas.empty()) lane.queue.push_back(&entry);
+      if (!svmas.empty()) lane.queue.push_back(entry);
       waiting -= batch_size;
-      if (Spared(entry, lane.phase)) {
-        for (uint64_t svma : batch) GiveUp(lane, entry, svma, 0);
+      if (Spared(*entry, lane.phase)) {
+        for (uint64_t svma : batch) GiveUp(lane, *entry, svma, 0);
       } else {
-        Serve(lane, entry, batch, lock);
+        Serve(lane, server, *entry, batch, lock);
       }
-      entry.users--;
+      entry->is_served[phase] = false;
+      entry->users--;
       // The other lane may have to ask again.
-      if (entry.users == 0 && entry.waiting[0].empty() && entry.waiting[1].empty()) entry.file = nullptr;
+      if (entry->users == 0 && entry->waiting[0].empty() && entry->waiting[1].empty()) entry->file = nullptr;
       cache.EnforceLimit();
       answered.notify_all();
+      // What this one left, the other worker of the lane may be the one to take.
+      if (!lane.queue.empty()) work_added.notify_all();
     }
   }
 
   // Asks the worker, without the lock.
-  void Serve(Lane& lane, SymbolModule& entry, const std::vector<uint64_t>& batch, std::unique_lock<std::mutex>& lock) {
+  void Serve(Lane& lane, Server& server, SymbolModule& entry, const std::vector<uint64_t>& batch,
+             std::unique_lock<std::mutex>& lock) {
     std::shared_ptr<const Module> file = entry.file;
     WorkerRequest request{entry.id, file->fd(), file->path(), lane.phase, batch};
     std::vector<bool> done(batch.size());
+    server.busy_since_ns = MonotonicNs();
+    // The second worker looks how long this one takes.
+    if (!lane.queue.empty()) work_added.notify_all();
     lock.unlock();
     LoopWatch::Turn turn(LoopOf(lane));
-    WorkerEnd end = lane.worker.Ask(request, [&](uint32_t index, SymbolQuality quality, SourceLocation location) {
+    WorkerEnd end = server.worker.Ask(request, [&](uint32_t index, SymbolQuality quality, SourceLocation location) {
       turn.Beat();
       done[index] = true;
       std::lock_guard inner(mutex);
       Answer(lane, entry, batch[index], quality, std::move(location));
     });
     lock.lock();
+    server.busy_since_ns = 0;
     if (end == WorkerEnd::kAnswered || end == WorkerEnd::kCancelled) return;
     std::vector<uint64_t> unanswered;
     for (size_t i = 0; i < batch.size(); ++i) {
       if (!done[i]) unanswered.push_back(batch[i]);
     }
-    if (!unanswered.empty()) HandleFailure(lane, entry, end, unanswered);
+    if (!unanswered.empty()) HandleFailure(lane, server, entry, end, unanswered);
   }
 
   // Takes the lock itself.
@@ -252,10 +305,11 @@ struct Symbolizer::State {
   size_t waiting = 0;
   SymbolCache cache;
   std::atomic<int64_t> cache_hits{0}, cache_misses{0};
-  const uint64_t memory_limit_bytes;
-  const std::chrono::nanoseconds idle_limit;
+  const int64_t idle_limit_ns;
   Lane names;
   Lane lines;
+  // For modules that the first would keep waiting.
+  Server second_for_lines;
 };
 
 std::vector<std::shared_ptr<const SourceLocation>> Symbolizer::State::LookUp(std::span<const AddressQuery> queries,
@@ -348,6 +402,10 @@ SymbolQuality Symbolizer::Quality(const Module& module) const {
 int64_t Symbolizer::cache_hits() const { return state_->cache_hits; }
 int64_t Symbolizer::cache_misses() const { return state_->cache_misses; }
 
-int64_t Symbolizer::worker_restarts() const { return state_->names.worker.deaths() + state_->lines.worker.deaths(); }
+int64_t Symbolizer::worker_restarts() const {
+  int64_t deaths = 0;
+  for (const State::Server* server : state_->Servers()) deaths += server->worker.deaths();
+  return deaths;
+}
 
 }  // namespace stackd

@@ -51,7 +51,7 @@ uint64_t SvmaOf(const std::string& file, const std::string& symbol) {
   return strtoull(RunCommand("nm '" + file + "' | sed -n 's/ [tTwW] " + symbol + "$//p'").c_str(), nullptr, 16);
 }
 
-// Workers of this process: two at most.
+// Workers of this process: three at most.
 std::vector<pid_t> Workers() {
   std::vector<pid_t> pids;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -69,6 +69,16 @@ std::vector<pid_t> BothWorkers() {
   for (int64_t end_ns = In(30); workers.size() < 2 && MonotonicNs() < end_ns; sched_yield()) workers = Workers();
   EXPECT_EQ(workers.size(), 2u);
   return workers;
+}
+
+// The worker that reads debug data as long as none is late: it has the largest part of the memory.
+pid_t FirstForLines(const SymbolizerOptions& options) {
+  const std::string limit = std::to_string(options.worker_memory_limit_bytes / 8 * 5);
+  for (pid_t worker : BothWorkers()) {
+    if (ReadFile("/proc/" + std::to_string(worker) + "/cmdline").find(limit) != std::string::npos) return worker;
+  }
+  ADD_FAILURE() << "no worker has a limit of " << limit << " bytes";
+  return -1;
 }
 
 uint64_t AnonymousBytes(pid_t pid) {
@@ -233,6 +243,52 @@ TEST(Symbolizer, StartsAWorkerThatWasKilledAgainAndStillAnswers) {
   }
 }
 
+TEST(Symbolizer, ReadsLinesOfAModuleWhileAnotherKeepsTheFirstWorkerBusy) {
+  const SymbolizerOptions options = NoDebugFiles();
+  Symbolizer symbolizer(options);
+  auto slow = OpenModule(Sample());
+  symbolizer.Symbolize(Queries(slow, {SvmaOf(Sample(), "main")}), In(30));
+  const pid_t first = FirstForLines(options);
+  ASSERT_GT(first, 0);
+  kill(first, SIGSTOP);
+  const std::vector<AddressQuery> held_up = Queries(slow, {SvmaOf(Sample(), "plain_c")});
+  EXPECT_EQ(symbolizer.Symbolize(held_up, MonotonicNs() + 100 * kNsPerMs)[0]->frames.at(0).line, 0);
+  auto other = OpenModule(WriteFile("other", ReadFile(Sample())));
+  const auto locations =
+      symbolizer.Symbolize(Queries(other, {SvmaOf(Sample(), "main"), SvmaOf(Sample(), "plain_c")}), In(10));
+  for (const auto& location : locations) EXPECT_GT(location->frames.at(0).line, 0) << location->unnamed_reason;
+  kill(first, SIGCONT);
+  EXPECT_GT(symbolizer.Symbolize(held_up, In(30))[0]->frames.at(0).line, 0);
+  EXPECT_EQ(symbolizer.worker_restarts(), 0);
+}
+
+TEST(Symbolizer, GivesWhatNeedsMoreMemoryThanTheSecondWorkerHasToTheFirst) {
+  // As below, a fifth of it: more than an eighth of the limit, and less than five.
+  WriteFile("large.c",
+            "int long_one(int x) { __asm__(\".rept 60000\\n nop\\n .loc 1 1\\n nop\\n .loc 1 2\\n .endr\"); return x; }\n"
+            "int main(void) { return long_one(1); }\n");
+  RunCommand("gcc -g -o large large.c 2>&1");
+  SymbolizerOptions options = NoDebugFiles();
+  options.worker_memory_limit_bytes = 40 << 20;
+  Symbolizer symbolizer(options);
+  auto slow = OpenModule(Sample());
+  symbolizer.Symbolize(Queries(slow, {SvmaOf(Sample(), "main")}), In(30));
+  const pid_t first = FirstForLines(options);
+  ASSERT_GT(first, 0);
+  kill(first, SIGSTOP);
+  symbolizer.Symbolize(Queries(slow, {SvmaOf(Sample(), "plain_c")}), MonotonicNs() + 100 * kNsPerMs);
+  const std::vector<AddressQuery> large =
+      Queries(OpenModule(TestFolder() + "/large"), {SvmaOf(TestFolder() + "/large", "long_one") + 1000});
+  const int64_t end_ns = In(30);
+  while (symbolizer.worker_restarts() == 0 && MonotonicNs() < end_ns) {
+    EXPECT_EQ(symbolizer.Symbolize(large, MonotonicNs() + 100 * kNsPerMs)[0]->frames.at(0).line, 0);
+  }
+  EXPECT_EQ(symbolizer.worker_restarts(), 1);
+  kill(first, SIGCONT);
+  EXPECT_GT(symbolizer.Symbolize(large, In(30))[0]->frames.at(0).line, 0);
+  EXPECT_EQ(symbolizer.worker_restarts(), 1);
+}
+
 TEST(Symbolizer, AnswersWhileWorkersAreKilledInTheMiddleOfRequests) {
   Symbolizer symbolizer(NoDebugFiles());
   std::atomic<bool> done = false;
@@ -272,7 +328,7 @@ TEST(Symbolizer, SparesTheWorkersAModuleThatKilledThemTwice) {
   auto locations = symbolizer.Symbolize(Queries(module, {SvmaOf(TestFolder() + "/big", "long_one") + 1000}), In(60));
   ASSERT_EQ(locations[0]->frames.size(), 1u) << locations[0]->unnamed_reason;
   EXPECT_EQ(locations[0]->frames[0].function, "long_one");
-  EXPECT_EQ(locations[0]->unnamed_reason, "no lines: reading the debug data of big needed more than 18 MiB");
+  EXPECT_EQ(locations[0]->unnamed_reason, "no lines: reading the debug data of big needed more than 15 MiB");
   EXPECT_EQ(symbolizer.worker_restarts(), 2);
   // Others are not spared.
   locations = symbolizer.Symbolize(Queries(OpenModule(Sample()), {SvmaOf(Sample(), "plain_c")}), In(60));
