@@ -244,6 +244,8 @@ struct Pipeline::State {
     std::vector<NamedStack> stacks;
     int64_t unwind_us;
     int64_t name_us;
+    int64_t assemble_us;
+    int64_t analyze_us;
   };
 
   Collector* collector;
@@ -478,6 +480,7 @@ Pipeline::State::Made Pipeline::State::Assemble(const Capture& capture, int64_t 
   auto dump = AssembleDump(
       capture, distinct.of_thread, distinct.stacks, [this](const Module& module) { return symbolizer->Quality(module); },
       id);
+  const int64_t assembled_ns = MonotonicNs();
   ExplainWaits(
       capture, [&](const std::vector<DataAddress>& addresses) { return NameVariables(addresses, deadline_ns); },
       dump.get());
@@ -486,7 +489,12 @@ Pipeline::State::Made Pipeline::State::Assemble(const Capture& capture, int64_t 
   dump->set_stored(true);
   measures.unwind.Observe(unwound_ns - begin_ns);
   measures.symbolize.Observe(named_ns - unwound_ns);
-  return {std::move(dump), std::move(distinct.stacks), (unwound_ns - begin_ns) / 1000, (named_ns - unwound_ns) / 1000};
+  return {.dump = std::move(dump),
+          .stacks = std::move(distinct.stacks),
+          .unwind_us = (unwound_ns - begin_ns) / 1000,
+          .name_us = (named_ns - unwound_ns) / 1000,
+          .assemble_us = (assembled_ns - named_ns) / 1000,
+          .analyze_us = (MonotonicNs() - assembled_ns) / 1000};
 }
 
 Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const CaptureRequest& request) {
@@ -501,11 +509,12 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
     return std::unexpected(std::move(captured.error()));
   }
   const Capture& capture = **captured;
+  const int64_t captured_ns = MonotonicNs();
   // A thread that never answers costs the frames of runtimes no more than half of the time that is left.
   const int64_t half_ns = (request.deadline_ns - MonotonicNs()) / 2;
   managed.Read(std::max(capture_request.deadline_ns, MonotonicNs() + half_ns), *captured);
   if (request.trigger == Trigger::kSelf || request.exception) collector->SayDumpIsRead(process_id);
-  const int64_t captured_ns = MonotonicNs();
+  const int64_t read_ns = MonotonicNs();
   if (capture.map != nullptr) modules.Learn(capture.process.uid, *capture.map);
   const std::string id = NextId(capture.begin_wall_ns);
 
@@ -516,8 +525,10 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
   const std::shared_ptr<v1::Dump>& dump = made.dump;
   const int64_t assembled_ns = MonotonicNs();
   Result<PackedDump> packed = DumpStore::Pack(dump);
+  const int64_t packed_ns = MonotonicNs();
   if (raw_writer.joinable()) raw_writer.join();
   bool stored = Store(dump, std::move(packed), raw_stored);
+  const int64_t stored_ns = MonotonicNs();
   Count(capture, *dump, made.stacks);
   Log(LogLevel::kInfo, stored ? "dump stored" : "dump made",
       {{"process", dump->process().display_name()},
@@ -528,9 +539,13 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
        {"stacks", dump->stacks_size()},
        {"groups", dump->groups_size()},
        {"capture_us", (captured_ns - start_ns) / 1000},
+       {"runtimes_us", (read_ns - captured_ns) / 1000},
        {"unwind_us", made.unwind_us},
        {"name_us", made.name_us},
-       {"store_us", (MonotonicNs() - assembled_ns) / 1000}});
+       {"assemble_us", made.assemble_us},
+       {"analyze_us", made.analyze_us},
+       {"pack_us", (packed_ns - assembled_ns) / 1000},
+       {"store_us", (stored_ns - packed_ns) / 1000}});
   if (capture.crash) LogCrash(*dump, stored);
   if (stored) Tell(dump);
   return dump;

@@ -286,14 +286,16 @@ static int capture_sleeping(const struct run* run, const struct stackd_thread_en
 static void capture_where_it_is(const struct run* run, const struct stackd_thread_entry* entry) {
   struct stackd_quiet_look look;
   for (int tries = 0; tries < QUIET_TRIES && stackd_quiet_begin(&look, run->task_fd, entry->tid) == 0; tries++) {
-    if (capture_sleeping(run, entry, &look, 0) != -EAGAIN) return;
+    int error = capture_sleeping(run, entry, &look, 0);
+    stackd_quiet_end(&look);
+    if (error != -EAGAIN) return;
   }
 }
 
 /* Whether a thread that sleeps there is to be left asleep. */
 static bool is_to_sleep_on(const struct run* run, const struct stackd_quiet_look* look) {
   const struct stackd_syscall* call = &look->sleep.call;
-  if (run->options->quiet == STACKD_QUIET_NEVER || !look->has_turns || (call->known & STACKD_SYSCALL_KNOWN) == 0)
+  if (run->options->quiet == STACKD_QUIET_NEVER || look->turns_fd < 0 || (call->known & STACKD_SYSCALL_KNOWN) == 0)
     return false;
   if (run->options->quiet == STACKD_QUIET_PREFER && stackd_call_is_restarted(call)) return false;
   struct stackd_task_status status;
@@ -308,16 +310,31 @@ static bool make_room_for(struct run* run, struct stackd_thread_entry* entry) {
   return !stackd_job_is_over(run->job);
 }
 
+/* Whether one look at where it sleeps is enough to know that the thread is to be signalled. */
+static bool is_to_be_asked(const struct run* run, const struct stackd_thread_entry* entry) {
+  struct stackd_task_sleep sleep;
+  return run->options->quiet == STACKD_QUIET_PREFER && !stackd_runtimes_have_uninterruptible() &&
+         (stackd_task_read_sleep(run->task_fd, entry->tid, &sleep) != 0 || stackd_call_is_restarted(&sleep.call));
+}
+
+/* -EAGAIN: it ran meanwhile. -EINVAL: it is not to be read asleep. -ENOSPC: no room in the ring. */
+static int read_asleep(const struct run* run, const struct stackd_thread_entry* entry,
+                       const struct stackd_quiet_look* look) {
+  bool may_not_interrupt = stackd_runtimes_have_uninterruptible();
+  uint64_t rbp = may_not_interrupt ? stackd_runtimes_must_not_interrupt(&look->sleep.call, look->sleep.rsp) : 0;
+  return rbp != 0 || is_to_sleep_on(run, look) ? capture_sleeping(run, entry, look, rbp) : -EINVAL;
+}
+
 /* Reads a thread whose caller would see an interruption, and leaves it asleep: also where that must wait for room in the
  * ring. False if it does not sleep there. */
 static bool leave_asleep(struct run* run, struct stackd_thread_entry* entry) {
-  bool may_not_interrupt = stackd_runtimes_have_uninterruptible();
-  if (run->options->quiet == STACKD_QUIET_NEVER && !may_not_interrupt) return false;
+  if (run->options->quiet == STACKD_QUIET_NEVER && !stackd_runtimes_have_uninterruptible()) return false;
+  if (is_to_be_asked(run, entry)) return false;
   struct stackd_quiet_look look;
   for (int torn = 0; torn < QUIET_TRIES && stackd_quiet_begin(&look, run->task_fd, entry->tid) == 0;) {
-    uint64_t rbp = may_not_interrupt ? stackd_runtimes_must_not_interrupt(&look.sleep.call, look.sleep.rsp) : 0;
-    if (rbp == 0 && !is_to_sleep_on(run, &look)) return false;
-    int error = capture_sleeping(run, entry, &look, rbp);
+    int error = read_asleep(run, entry, &look);
+    stackd_quiet_end(&look);
+    if (error == -EINVAL) return false;
     if (error == -EAGAIN) {
       torn++;
     } else if (error == 0 || !make_room_for(run, entry)) {

@@ -54,14 +54,19 @@ bool stackd_task_exists(int task_fd, uint32_t tid) {
   return stackd_syscall6(SYS_newfstatat, task_fd, (long)path, (long)&status, 0, 0, 0) == 0;
 }
 
-/* Reads task/TID/FILE into `text`, NUL-terminated; its length or a negative errno. */
-static int read_file(int task_fd, uint32_t tid, const char* file, char* text, size_t size_bytes) {
+/* An fd of task/TID/FILE, or a negative errno. */
+static int open_file(int task_fd, uint32_t tid, const char* file) {
   char path[32];
   struct stackd_text name = stackd_text_in(path, sizeof(path));
   stackd_put_number(&name, tid, 10);
   stackd_put(&name, "/");
   stackd_put(&name, file);
-  int fd = stackd_own_fd_hold(stackd_openat(task_fd, path, O_RDONLY | O_CLOEXEC));
+  return stackd_own_fd_hold(stackd_openat(task_fd, path, O_RDONLY | O_CLOEXEC));
+}
+
+/* Reads task/TID/FILE into `text`, NUL-terminated; its length or a negative errno. */
+static int read_file(int task_fd, uint32_t tid, const char* file, char* text, size_t size_bytes) {
+  int fd = open_file(task_fd, tid, file);
   if (fd < 0) return fd;
   ssize_t got = stackd_read(fd, text, size_bytes - 1);
   stackd_own_fd_drop(fd);
@@ -125,11 +130,14 @@ int stackd_task_read_sleep(int task_fd, uint32_t tid, struct stackd_task_sleep* 
   return 0;
 }
 
-int stackd_task_read_turns(int task_fd, uint32_t tid, uint64_t* turns, uint64_t* cpu_ns) {
+int stackd_task_open_turns(int task_fd, uint32_t tid) { return open_file(task_fd, tid, "schedstat"); }
+
+int stackd_task_read_turns(int turns_fd, uint64_t* turns, uint64_t* cpu_ns) {
   /* Time that it ran, time that it waited to run, how often it ran. */
   char text[96];
-  int length = read_file(task_fd, tid, "schedstat", text, sizeof(text));
-  if (length < 0) return length;
+  ssize_t length = stackd_pread(turns_fd, text, sizeof(text) - 1, 0);
+  if (length < 0) return (int)length;
+  text[length] = '\0';
   uint64_t values[3];
   const char* at = text;
   for (int i = 0; i < 3; i++) {

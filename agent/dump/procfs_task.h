@@ -38,9 +38,12 @@ int stackd_task_read_status(int task_fd, uint32_t tid, struct stackd_task_status
 /* 0; -EAGAIN if it is running. */
 int stackd_task_read_sleep(int task_fd, uint32_t tid, struct stackd_task_sleep* out);
 
-/* How often the thread has been given a processor, and for how long it ran in all. 0 or a negative errno: -ENOENT also
- * where the kernel was built without CONFIG_SCHED_INFO. */
-int stackd_task_read_turns(int task_fd, uint32_t tid, uint64_t* turns, uint64_t* cpu_ns);
+/* An fd for stackd_task_read_turns(), or a negative errno. The caller drops it (private_fd.h). */
+int stackd_task_open_turns(int task_fd, uint32_t tid);
+
+/* How often the thread has been given a processor, and for how long it ran in all: as of now, however often it is read.
+ * 0 or a negative errno: -ENOENT also where the kernel was built without CONFIG_SCHED_INFO. */
+int stackd_task_read_turns(int turns_fd, uint64_t* turns, uint64_t* cpu_ns);
 
 /* The thread's name and its wait channel, "" where they cannot be read. */
 void stackd_task_read_name(int task_fd, uint32_t tid, char name[16]);

@@ -5,25 +5,35 @@
 #include <stddef.h>
 
 #include "agent/sys/kernel.h"
+#include "agent/sys/private_fd.h"
 
 int stackd_quiet_begin(struct stackd_quiet_look* look, int task_fd, uint32_t tid) {
   look->task_fd = task_fd;
   look->tid = tid;
+  look->cpu_ns = 0;
   /* In this order. A thread that was seen asleep is given a processor again before it writes to its stack. */
-  look->has_turns = stackd_task_read_turns(task_fd, tid, &look->turns, &look->cpu_ns) == 0;
-  if (!look->has_turns) look->cpu_ns = 0;
-  return stackd_task_read_sleep(task_fd, tid, &look->sleep);
+  look->turns_fd = stackd_task_open_turns(task_fd, tid);
+  if (look->turns_fd >= 0 && stackd_task_read_turns(look->turns_fd, &look->turns, &look->cpu_ns) != 0)
+    stackd_quiet_end(look);
+  int error = stackd_task_read_sleep(task_fd, tid, &look->sleep);
+  if (error != 0) stackd_quiet_end(look);
+  return error;
 }
 
 bool stackd_quiet_is_whole(const struct stackd_quiet_look* look) {
-  if (!look->has_turns) {
+  if (look->turns_fd < 0) {
     struct stackd_task_sleep now;
     return stackd_task_read_sleep(look->task_fd, look->tid, &now) == 0 && now.rsp == look->sleep.rsp &&
            now.rip == look->sleep.rip;
   }
   uint64_t turns;
   uint64_t cpu_ns;
-  return stackd_task_read_turns(look->task_fd, look->tid, &turns, &cpu_ns) == 0 && turns == look->turns;
+  return stackd_task_read_turns(look->turns_fd, &turns, &cpu_ns) == 0 && turns == look->turns;
+}
+
+void stackd_quiet_end(struct stackd_quiet_look* look) {
+  if (look->turns_fd >= 0) stackd_own_fd_drop(look->turns_fd);
+  look->turns_fd = -1;
 }
 
 bool stackd_call_is_restarted(const struct stackd_syscall* call) {

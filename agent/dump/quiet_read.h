@@ -13,17 +13,20 @@
 struct stackd_quiet_look {
   int task_fd;
   uint32_t tid;
-  bool has_turns; /* false: the kernel does not tell how often a thread runs */
+  int turns_fd;   /* < 0: the kernel does not tell how often a thread runs */
   uint64_t turns; /* how often it has been given a processor */
   uint64_t cpu_ns;
   struct stackd_task_sleep sleep;
 };
 
-/* 0 if the thread sleeps; -EAGAIN if it runs; -ENOENT or -ESRCH if it is gone. */
+/* 0 if the thread sleeps: then the caller ends the look. -EAGAIN if it runs; -ENOENT or -ESRCH if it is gone. */
 int stackd_quiet_begin(struct stackd_quiet_look* look, int task_fd, uint32_t tid);
 
 /* Whether the thread has not run since stackd_quiet_begin(); without turns, whether it sleeps in the same place again. */
 bool stackd_quiet_is_whole(const struct stackd_quiet_look* look);
+
+/* Closes what the look has open. */
+void stackd_quiet_end(struct stackd_quiet_look* look);
 
 /* Whether the kernel goes on with the call after a handler with SA_RESTART, whatever the program: then the caller sees
  * nothing of a signal (signal(7)). False where that depends on what is not known here, such as a socket's timeout. */

@@ -14,6 +14,7 @@ extern "C" {
 #include <unistd.h>
 
 #include <atomic>
+#include <optional>
 #include <thread>
 
 namespace {
@@ -53,15 +54,19 @@ class Sleeper {
   std::thread thread_;
 };
 
+// A look at a thread as soon as it sleeps.
+struct LookAsleep : stackd_quiet_look {
+  LookAsleep(int task_fd, uint32_t tid) {
+    while (stackd_quiet_begin(this, task_fd, tid) != 0) std::this_thread::yield();
+  }
+  LookAsleep(const LookAsleep&) = delete;
+  LookAsleep& operator=(const LookAsleep&) = delete;
+  ~LookAsleep() { stackd_quiet_end(this); }
+};
+
 class QuietReadTest : public testing::Test {
  protected:
   ~QuietReadTest() override { stackd_own_fd_drop(task_fd_); }
-
-  stackd_quiet_look LookAsleep(uint32_t tid) {
-    stackd_quiet_look look;
-    while (stackd_quiet_begin(&look, task_fd_, tid) != 0) std::this_thread::yield();
-    return look;
-  }
 
   const int task_fd_ = stackd_task_open();
 };
@@ -72,22 +77,22 @@ stackd_syscall Call(uint32_t number, uint64_t operation = 0, uint64_t timeout = 
 
 TEST_F(QuietReadTest, ThreadThatSleepsOnIsWhole) {
   const Sleeper sleeper;
-  const stackd_quiet_look look = LookAsleep(sleeper.tid());
-  EXPECT_TRUE(look.has_turns);
+  const LookAsleep look(task_fd_, sleeper.tid());
+  EXPECT_GE(look.turns_fd, 0);
   EXPECT_EQ(look.sleep.call.number, static_cast<uint32_t>(SYS_read));
   EXPECT_TRUE(stackd_quiet_is_whole(&look));
 }
 
 TEST_F(QuietReadTest, ThreadThatRanAndSleepsInTheSamePlaceIsTorn) {
   const Sleeper sleeper;
-  const stackd_quiet_look before = LookAsleep(sleeper.tid());
+  const LookAsleep before(task_fd_, sleeper.tid());
   sleeper.Wake();
-  stackd_quiet_look after = LookAsleep(sleeper.tid());
-  while (after.turns == before.turns) after = LookAsleep(sleeper.tid());
-  EXPECT_EQ(after.sleep.rsp, before.sleep.rsp);
-  EXPECT_EQ(after.sleep.rip, before.sleep.rip);
+  std::optional<LookAsleep> after;
+  while (!after || after->turns == before.turns) after.emplace(task_fd_, sleeper.tid());
+  EXPECT_EQ(after->sleep.rsp, before.sleep.rsp);
+  EXPECT_EQ(after->sleep.rip, before.sleep.rip);
   EXPECT_FALSE(stackd_quiet_is_whole(&before));
-  EXPECT_TRUE(stackd_quiet_is_whole(&after));
+  EXPECT_TRUE(stackd_quiet_is_whole(&*after));
 }
 
 TEST_F(QuietReadTest, ThreadThatRunsIsNotAsleep) {
