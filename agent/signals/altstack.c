@@ -32,8 +32,9 @@
 #define CACHED 16
 static struct stackd_altstack* _Atomic cache[CACHED];
 
-/* Each is two mappings, and a process may have 65,530: the threads above this number go without. */
-#define MAX_STACKS 8192
+/* Each is two mappings, as is a thread, and a process may have 65,530. So the threads above this number go without: a
+ * program of 30,000 threads starts with the agent too. */
+#define MAX_STACKS 2048
 static atomic_int stacks;
 
 static size_t guard_bytes;

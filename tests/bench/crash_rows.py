@@ -12,9 +12,11 @@ import time
 
 from breakpad import breakpad_library
 from stand import AGENT, BENCH, REPEAT, say, stackctl, stand
-from table import Figure, Row, below, skipped, times_faster
+from table import Figure, Row, at_least, below, skipped, times_faster
 
 THREADS = 100
+# What the end of a process may come later, by its threads.
+LIMITS_MS = {0: 1, THREADS: 4}
 STACK_BYTES = 4096
 AT_ONCE = 200
 # The crash program and the agent's helper.
@@ -117,7 +119,7 @@ def time_rows():
             rows.append(skipped("the same", "Breakpad could not be built", ""))
         alone = exits.figure(exits.alone, "neither")
         more = Figure([value - alone.median for value in ours.values], "ms")
-        rows.append(below("of that, more than without the agent", more, 20, peer=alone))
+        rows.append(below("of that, more than without the agent", more, LIMITS_MS[threads], peer=alone))
     for what, file_bytes in (("the core file", exits.core_bytes), ("Breakpad's minidump", exits.minidump_bytes)):
         if file_bytes:
             rows.append(Row(f"size of {what}, {THREADS} other threads", "", Figure([n / 1024 for n in file_bytes], "KiB")))
@@ -157,7 +159,7 @@ def storm_rows():
             about = ask(daemon, "version")
             kept_bytes.append(int(about["storeBytes"]) / int(about["dumpCount"]) / 1024)
     return [
-        Row(f"crashes a second, {AT_ONCE} processes at once, until all are named and stored", Figure(rates, "/s")),
+        at_least(f"crashes a second, {AT_ONCE} processes at once, until all are named and stored", Figure(rates, "/s"), 1000),
         Row(f"kept of each crash that is kept, {OTHER_THREADS} threads", Figure(kept_bytes, "KiB")),
     ]
 

@@ -48,13 +48,17 @@ class Watch:
         self.thread.join()
 
 
-def debug_data_rows():
+def debug_data_program():
     say("debug-data: making the program (the first time: some minutes)")
     made = subprocess.run([pathlib.Path(__file__).with_name("make_debug_data.sh"), FOLDER], capture_output=True, text=True,
                           check=False)
     if made.returncode != 0:
         raise RuntimeError(f"make_debug_data.sh failed: {made.stderr}")
-    path = made.stdout.strip()
+    return made.stdout.strip()
+
+
+def debug_data_rows():
+    path = debug_data_program()
     dumps = 5
     with stand() as daemon, program(daemon, path, THREADS) as victim, Watch(daemon.process.pid) as watch:
         first_s = seconds_of(stackctl(daemon, "dump", victim.pid))

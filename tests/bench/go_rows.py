@@ -10,7 +10,7 @@ from table import Figure, below, skipped
 
 MS = 1e3
 WHOLE_OR_PARTIAL = (0, 5)
-LIMITS_MS = {10_000: 40, 100_000: 400}
+LIMITS_MS = {10_000: 15, 100_000: 120}
 
 
 def row_of(path, version, count, limit_ms):
@@ -30,7 +30,7 @@ def row_of(path, version, count, limit_ms):
 def go_rows():
     found = go_programs.toolchains()
     if not found:
-        return [skipped("`stackctl dump`, goroutines", "no Go of 1.21 to 1.26 is here", "below 40 ms")]
+        return [skipped("`stackctl dump`, goroutines", "no Go of 1.21 to 1.26 is here", "below 15 ms")]
     toolchain, version = found[-1]
     with tempfile.TemporaryDirectory() as directory:
         path = go_programs.build(toolchain, "many", pathlib.Path(directory) / "many")

@@ -9,7 +9,7 @@ from stand import REPEAT, ROOT, program, say, seconds_of, stackctl, stand
 from table import Figure, below, skipped
 
 MS = 1e3
-LIMIT_MS = 20
+LIMIT_MS = 8
 WHOLE_OR_PARTIAL = (0, 5)
 # They take seconds.
 PEER_REPEAT = min(REPEAT, 3)

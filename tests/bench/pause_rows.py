@@ -31,6 +31,6 @@ def pause_rows():
     what = "time in the handler, 4 KiB of stack in use"
     return [
         Row(what + ", median", Figure(medians, "us")),
-        below(what + ", p99", Figure(p99s, "us"), 25),
+        below(what + ", p99", Figure(p99s, "us"), 15),
         Row(what + f", longest of {THREADS * DUMPS}", Figure(longest, "us")),
     ]

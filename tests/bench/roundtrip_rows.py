@@ -23,5 +23,5 @@ def roundtrip_rows():
         times_slower("round trip of one thread, one after the other (median)", Figure(figures["dense"], "us"),
                      Figure(figures["bare dense"], "us", "bare, spinning or sleeping"), 2),
         times_slower(f"the same with {PAUSE_US / 1000:.0f} ms between two, so that all sleep", Figure(figures["sparse"], "us"),
-                     Figure(figures["bare sparse"], "us", "bare, sleeping"), 2),
+                     Figure(figures["bare sparse"], "us", "bare, sleeping"), 1.5),
     ]

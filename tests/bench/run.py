@@ -8,22 +8,30 @@ import sys
 from agent_parts_rows import agent_parts_rows
 from agent_rows import agent_rows
 from crash_rows import crash_rows
+from curve_rows import curve_rows
 from daemon_rows import daemon_rows
 from debug_data_rows import debug_data_rows
 from detection_rows import detection_rows
 from dump_rows import dump_rows
+from gap_rows import gap_rows
 from go_rows import go_rows
 from java_rows import java_rows
+from many_rows import many_rows
 from node_rows import node_rows
 from pause_rows import pause_rows
 from python_rows import python_rows
 from roundtrip_rows import roundtrip_rows
+from stage_rows import stage_rows
 from stand import REPEAT, say
 from table import Row, render
 from throughput_rows import throughput_rows
 
 MEASUREMENTS = {
     "dump": dump_rows,
+    "stages": stage_rows,
+    "gap": gap_rows,
+    "curve": curve_rows,
+    "many": many_rows,
     "throughput": throughput_rows,
     "roundtrip": roundtrip_rows,
     "pause": pause_rows,

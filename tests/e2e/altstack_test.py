@@ -44,6 +44,20 @@ class AltstackTest(StackdTest):
         self.assertEqual(DUMPS, self.dump_often(daemon, victim.pid), victim.error_text())
         self.assertEqual((7, "hello\nwrong 0\n"), self.end_of(victim))
 
+    def test_many_threads_have_most_mappings_for_themselves(self):
+        """A process may have 65,530: with two more for each thread one of 30,000 threads would not start."""
+
+        def mappings(**how):
+            victim = self.start_victim("waiting_threads", 6000, **how)
+            count = pathlib.Path(f"/proc/{victim.pid}/maps").read_text().count("\n")
+            victim.kill()
+            return count
+
+        self.start_daemon()
+        alone = mappings(preload=False)
+        self.assertGreater(alone, 6000)
+        self.assertLess(mappings(), alone + 5000)
+
     def test_threads_with_hardly_any_stack(self):
         daemon = self.start_daemon()
         victim = self.start_victim("small_stack", stdin="")
