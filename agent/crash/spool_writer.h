@@ -7,11 +7,15 @@
 #include "agent/ring/ring_writer.h"
 #include "stackd/wire.h"
 
-/* A ring of our own, in memory that is touched beforehand, for crashes that find no daemon's. */
+/* A ring of our own, for crashes that find no daemon's. */
 const struct stackd_ring* stackd_spool_ring(void) STACKD_HANDLER;
 
-/* At install. `folder` is $STACKD_DIR. NOT SIGNAL-SAFE. */
+/* At install. `folder` is $STACKD_DIR. Touches memory for a crash of one thread with a short stack, since a cgroup may have
+ * none left then; more would cost each start of a small program. NOT SIGNAL-SAFE. */
 void stackd_spool_init(const char* folder);
+
+/* Touches the rest of that memory. NOT SIGNAL-SAFE. */
+void stackd_spool_touch_all(void);
 
 /* In the child of a fork, which shares this memory with its parent until it crashes. */
 void stackd_spool_reset_after_fork(void);

@@ -334,6 +334,7 @@ static void end_connection(void) {
 static void look_around_first(void) {
   started_ns = stackd_monotonic_ns();
   looks_done = 0;
+  if (settings->crash_signals != 0) stackd_spool_touch_all();
   stackd_code_ranges_refresh(stackd_own_fd_get(&files->maps));
   stackd_managed_find_runtimes(stackd_own_fd_get(&files->maps));
 }
