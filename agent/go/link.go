@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"syscall"
@@ -23,7 +24,7 @@ var link connection
 
 type connection struct {
 	report    *os.File // that the runtime writes its last words to; nil: none
-	daemonUID string   // in decimal; "": whoever listens is taken for the daemon
+	daemonUID string   // in decimal, "any" or ""; see checkListener
 
 	mutex  sync.Mutex
 	name   string
@@ -145,7 +146,7 @@ func (c *connection) connect(path string) (*os.File, error) {
 		syscall.Close(fd)
 		return nil, err
 	}
-	if err := checkListener(fd, c.daemonUID); err != nil {
+	if err := c.checkListener(fd, path); err != nil {
 		syscall.Close(fd)
 		return nil, err
 	}
@@ -159,16 +160,33 @@ func closeFile(file *os.File) {
 	}
 }
 
-// A user who may write to the folder can put another socket there, and would be handed this process's memory.
-func checkListener(fd int, daemonUID string) error {
-	if daemonUID == "" {
+// Whether the listener may be taken for the daemon, which is handed this process's memory. Without a user that is named it is
+// root, this process's own user, or the user to whom root gave the folder of the socket.
+func (c *connection) checkListener(fd int, path string) error {
+	if c.daemonUID == "any" {
 		return nil
 	}
 	listener, err := syscall.GetsockoptUcred(fd, syscall.SOL_SOCKET, syscall.SO_PEERCRED)
-	if err == nil && strconv.FormatUint(uint64(listener.Uid), 10) != daemonUID {
-		err = syscall.EPERM
+	if err != nil {
+		return err
 	}
-	return err
+	trusted := strconv.FormatUint(uint64(listener.Uid), 10) == c.daemonUID
+	if c.daemonUID == "" {
+		folder := filepath.Dir(path)
+		trusted = listener.Uid == 0 || listener.Uid == uint32(os.Geteuid()) ||
+			filepath.IsAbs(folder) && isAloneIn(folder, listener.Uid) && isAloneIn(filepath.Dir(folder), 0)
+	}
+	if !trusted {
+		return syscall.EPERM
+	}
+	return nil
+}
+
+// Whether the folder is the user's, and no other user may write to it.
+func isAloneIn(folder string, uid uint32) bool {
+	var status syscall.Stat_t
+	return syscall.Stat(folder, &status) == nil && status.Mode&syscall.S_IFMT == syscall.S_IFDIR && status.Uid == uid &&
+		status.Mode&0o022 == 0
 }
 
 func (c *connection) sayHello(socket *os.File) error {

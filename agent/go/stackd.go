@@ -10,7 +10,8 @@
 //
 // STACKD_DISABLE=1 in the environment turns it off. STACKD_DIR is the daemon's folder, /run/stackd if it is not set;
 // STACKD_NAME is the name that the process has in the daemon. Where STACKD_DAEMON_UID is set, only that user is taken for
-// the daemon.
+// the daemon, or with "any" each listener. Where it is not it is root, the process's own user, or the one to whom root gave
+// the folder.
 package stackd
 
 import (

@@ -8,6 +8,7 @@
 #include <sys/un.h>
 
 #include "agent/helper/life.h"
+#include "agent/helper/listener.h"
 #include "agent/ring/ring_check.h"
 #include "agent/sys/kernel.h"
 
@@ -198,16 +199,6 @@ static int say_hello(struct stackd_connection* connection, const struct stackd_h
   return error;
 }
 
-/* Who may write to the folder can put a socket of his own there, and would be handed this process's memory. */
-static int check_listener(int socket_fd, int64_t daemon_uid) {
-  if (daemon_uid < 0) return 0;
-  struct ucred listener;
-  socklen_t size_bytes = sizeof(listener);
-  long error = stackd_syscall6(SYS_getsockopt, socket_fd, SOL_SOCKET, SO_PEERCRED, (long)&listener, (long)&size_bytes, 0);
-  if (error != 0) return (int)error;
-  return listener.uid == (uint64_t)daemon_uid ? 0 : -EPERM;
-}
-
 int stackd_connection_open(struct stackd_connection* connection, const struct stackd_settings* settings,
                            const struct stackd_hello* hello, const struct stackd_process_files* files) {
   struct sockaddr_un address;
@@ -222,7 +213,7 @@ int stackd_connection_open(struct stackd_connection* connection, const struct st
   connection->spool = STACKD_NO_FD;
   if (connection->socket.fd < 0) return -EBADF;
   int error = (int)stackd_syscall6(SYS_connect, connection->socket.fd, (long)&address, sizeof(address), 0, 0, 0);
-  if (error == 0) error = check_listener(connection->socket.fd, settings->daemon_uid);
+  if (error == 0) error = stackd_listener_check(connection->socket.fd, settings);
   if (error == 0) error = say_hello(connection, hello, settings, files);
   if (error != 0) stackd_connection_close(connection);
   return error;

@@ -98,9 +98,11 @@ int stackd_settings_read(struct stackd_settings* settings) {
     if (*end != '\0' || number < first || number > 64) return -EINVAL;
     settings->dump_signal = (int)number;
   }
-  settings->daemon_uid = -1;
+  settings->daemon_uid = STACKD_USUAL_DAEMON;
   text = read_variable("STACKD_DAEMON_UID");
-  if (text != NULL) {
+  if (text != NULL && strcmp(text, "any") == 0) {
+    settings->daemon_uid = STACKD_ANY_DAEMON;
+  } else if (text != NULL) {
     settings->daemon_uid = strtol(text, &end, 10);
     if (*end != '\0' || settings->daemon_uid < 0 || settings->daemon_uid >= UINT32_MAX) return -EINVAL;
   }

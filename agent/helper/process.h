@@ -8,10 +8,14 @@
 #include "agent/sys/private_fd.h"
 #include "stackd/wire.h"
 
+/* In place of a user: see listener.h. */
+#define STACKD_USUAL_DAEMON (-1)
+#define STACKD_ANY_DAEMON (-2)
+
 struct stackd_settings {
   char dir[STACKD_PATH_BYTES];
   char socket_path[STACKD_PATH_BYTES];
-  int64_t daemon_uid; /* nobody else is taken for the daemon; -1: whoever listens is */
+  int64_t daemon_uid; /* the one user that is taken for the daemon, or one of those above */
   int dump_signal;
   uint64_t crash_signals; /* bit n - 1 is signal n */
   uint64_t crash_hold_ns;

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -79,15 +80,38 @@ std::vector<Finding> CheckEnvironment(const std::string& environ, const std::str
                            "start it with STACKD_DIR=" + dir + ", or ask the other daemon with --address unix:" + its_dir +
                                "/api.sock (a container may see one folder under two names)"));
   }
-  struct stat socket;
-  const std::string expected_uid = Variable(environ, "STACKD_DAEMON_UID").value_or("");
-  const bool is_there = stat((dir + "/stackd.sock").c_str(), &socket) == 0;
-  if (!expected_uid.empty() && is_there && expected_uid != std::to_string(socket.st_uid)) {
-    findings.push_back(Bad("its STACKD_DAEMON_UID is " + expected_uid + ", but " + dir + "/stackd.sock belongs to uid " +
-                               std::to_string(socket.st_uid),
-                           "run stackd as that user, or start the process with the uid of stackd"));
-  }
   return findings;
+}
+
+bool IsAloneIn(const std::string& folder, uid_t uid) {
+  struct stat status;
+  return stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == uid &&
+         (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+// Whether the agent takes the listener for the daemon (agent/helper/listener.h).
+std::optional<Finding> CheckListener(const std::string& environ, const std::string& status, const std::string& dir) {
+  const std::string expected_uid = Variable(environ, "STACKD_DAEMON_UID").value_or("");
+  const std::string path = dir + "/" + STACKD_SOCKET_NAME;
+  struct stat socket;
+  if (expected_uid == "any" || stat(path.c_str(), &socket) != 0) return std::nullopt;
+  const std::string uid = std::to_string(socket.st_uid);
+  const std::string belongs = path + " belongs to uid " + uid;
+  if (!expected_uid.empty()) {
+    if (expected_uid == uid) return std::nullopt;
+    return Bad("its STACKD_DAEMON_UID is " + expected_uid + ", but " + belongs,
+               "run stackd as that user, or start the process with the uid of stackd");
+  }
+  // The second number of four is the effective one.
+  const size_t at = status.find("\nUid:\t");
+  const size_t effective = at == std::string::npos ? at : status.find('\t', at + strlen("\nUid:\t"));
+  const bool is_own = effective != std::string::npos && strtoul(status.c_str() + effective, nullptr, 10) == socket.st_uid;
+  const bool given_by_root =
+      IsAloneIn(dir, socket.st_uid) && IsAloneIn(std::filesystem::path(dir).parent_path().string(), 0);
+  if (socket.st_uid == 0 || is_own || given_by_root) return std::nullopt;
+  return Bad(belongs + ", which is neither root nor the user of the process, and root did not give " + dir +
+                 " to that user alone: the agent hands it nothing",
+             "start the process with STACKD_DAEMON_UID=" + uid);
 }
 
 Finding WhyNotLoaded(const std::string& maps, const std::optional<std::string>& environ) {
@@ -241,6 +265,9 @@ std::vector<Finding> CheckProcess(const std::string& proc, int pid, const std::s
   findings.push_back(Good(std::string(kAgent) + " is loaded"));
   if (environ) {
     for (Finding& finding : CheckEnvironment(*environ, dir)) findings.push_back(std::move(finding));
+  }
+  if (environ && status) {
+    if (auto finding = CheckListener(*environ, *status, dir)) findings.push_back(*finding);
   }
   if (status) findings.push_back(CheckSignal(*status, environ));
   if (auto limits = ReadFile(base + "/limits")) {

@@ -87,6 +87,28 @@ TEST_F(DoctorTest, SaysThatTheAgentExpectsAnotherDaemon) {
   EXPECT_THAT(BadOnes(CheckProcess(dir_, 7, dir_ + "/7")), Contains(HasSubstr("stackd.sock belongs to uid " + uid)));
 }
 
+TEST_F(DoctorTest, SaysThatTheAgentTrustsNoOtherUserWithoutBeingTold) {
+  if (getuid() != 0) GTEST_SKIP() << "needs root to give a file away";
+  Write("maps", std::string(kMaps) + kAgentMap);
+  Write("status", std::string("Name:\tx\nUid:\t7\t1234\t7\t7\n") + kHandled);
+  Write("stackd.sock", "");
+  const std::string folder = dir_ + "/7", socket = folder + "/stackd.sock";
+  Write("environ", "STACKD_DIR=" + folder + '\0');
+  EXPECT_THAT(BadOnes(CheckProcess(dir_, 7, folder)), testing::IsEmpty());
+  ASSERT_EQ(chown(socket.c_str(), 4321, 4321), 0);
+  EXPECT_THAT(BadOnes(CheckProcess(dir_, 7, folder)), Contains(HasSubstr("STACKD_DAEMON_UID=4321")));
+  Write("environ", "STACKD_DIR=" + folder + '\0' + "STACKD_DAEMON_UID=any" + '\0');
+  EXPECT_THAT(BadOnes(CheckProcess(dir_, 7, folder)), testing::IsEmpty());
+  Write("environ", "STACKD_DIR=" + folder + '\0');
+  ASSERT_EQ(chown(socket.c_str(), 1234, 1234), 0);
+  EXPECT_THAT(BadOnes(CheckProcess(dir_, 7, folder)), testing::IsEmpty());
+  ASSERT_EQ(chown(socket.c_str(), 4321, 4321), 0);
+  ASSERT_EQ(chown(folder.c_str(), 4321, 4321), 0);
+  EXPECT_THAT(BadOnes(CheckProcess(dir_, 7, folder)), testing::IsEmpty());
+  ASSERT_EQ(chmod(folder.c_str(), 0777), 0);
+  EXPECT_THAT(BadOnes(CheckProcess(dir_, 7, folder)), Contains(HasSubstr("STACKD_DAEMON_UID=4321")));
+}
+
 TEST_F(DoctorTest, SaysThatNothingHandlesTheSignal) {
   Write("maps", std::string(kMaps) + kAgentMap);
   Write("environ", "");

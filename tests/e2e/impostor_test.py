@@ -1,5 +1,5 @@
-"""An impostor that puts a socket in the daemon's place gets nothing of a program that was told who the daemon is. The program
-goes to the daemon when that is back."""
+"""An impostor that puts a socket in the daemon's place gets nothing, whether the program was told who the daemon is or not. The
+program goes to the daemon when that is back."""
 
 import os
 import subprocess
@@ -50,14 +50,26 @@ class ImpostorTest(StackdTest):
         impostor.stdout.close()
         (self.shared / "stackd.sock").unlink(missing_ok=True)
 
-    def check(self, program, *args, **options):
+    def is_handed_over(self, program, *args, env, **options):
+        """Whether an impostor gets anything of a program that runs with these variables."""
         impostor = self.start_impostor()
-        trusting = self.start_victim(program, *args, directory=self.shared, **options)
-        sent_bytes, files = map(int, impostor.stdout.readline().split())
-        self.assertGreater(sent_bytes, 0, "an agent that is not told takes anybody for the daemon")
-        self.assertGreater(files, 0)
-        trusting.kill()
+        victim = self.start_victim(program, *args, directory=self.shared, env=env, **options)
+        # A connection of which nothing came is made again and again.
+        said = [tuple(map(int, impostor.stdout.readline().split())) for _ in range(1 if env else 3)]
+        self.assertTrue(victim.alive())
+        victim.kill()
         self.end(impostor)
+        return said != [(0, 0)] * len(said)
+
+    def check(self, program, *args, **options):
+        self.assertTrue(self.is_handed_over(program, *args, env={"STACKD_DAEMON_UID": "any"}, **options))
+        self.assertFalse(self.is_handed_over(program, *args, env={}, **options))
+        # The folder is the impostor's, and root gave it to that user alone: that is how an installed daemon has its own.
+        os.chown(self.shared, IMPOSTOR_UID, IMPOSTOR_UID)
+        os.chmod(self.shared, 0o755)
+        self.assertTrue(self.is_handed_over(program, *args, env={"STACKD_NAME": "given"}, **options))
+        os.chmod(self.shared, 0o777)
+        self.assertFalse(self.is_handed_over(program, *args, env={}, **options))
 
         impostor = self.start_impostor()
         told = self.start_victim(program, *args, directory=self.shared, env={"STACKD_DAEMON_UID": "0"}, **options)
