@@ -51,8 +51,8 @@ void stackd_crash_set_spool(const struct stackd_own_fd* spool);
 void stackd_crash_start_helper(void) STACKD_HANDLER;
 
 /* Once the helper has found a daemon, or that there is none: a thread that crashes before waits for that, since most
- * programs that crash at their start do so sooner than the helper can register them. Helper thread, or whoever failed to
- * start it. */
+ * programs that crash at their start do so sooner than the helper can register them. Helper thread, or the thread that
+ * failed to start it. */
 void stackd_crash_helper_has_tried(void);
 
 /* Until then, at most. Not for handlers: a thread that wants something of the daemon. */
