@@ -4,6 +4,7 @@
 
 #include "client/commands/commands.h"
 #include "client/commands/doctor_checks.h"
+#include "client/commands/process_checks.h"
 #include "client/exit_code.h"
 #include "client/output.h"
 #include "daemon/base/printable.h"
@@ -53,13 +54,6 @@ std::string JsonText(const std::vector<Finding>& findings) {
   return Json(report);
 }
 
-bool IsListed(const std::vector<v1::Process>& processes, int pid) {
-  for (const v1::Process& process : processes) {
-    if (process.pid() == pid) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 int RunDoctor(Api& api, const Options& options) {
@@ -79,15 +73,17 @@ int RunDoctor(Api& api, const Options& options) {
     if (auto all = AllProcesses(api)) processes = std::move(*all);
     Append(CheckProcesses(processes), &findings);
   } else {
-    findings.push_back({Finding::kBad, daemon.error().message, ""});
+    findings.push_back(Bad(daemon.error().message, ""));
   }
   Append(CheckKernel(), &findings);
   if (pid > 0) {
-    if (IsListed(processes, pid)) {
+    if (const v1::Process* process = FindConnected("/proc", pid, processes)) {
+      const std::string as =
+          process->pid() == pid ? "" : ", as pid " + std::to_string(process->pid()) + " of its container";
       findings.push_back(
-          {Finding::kGood, "a process with pid " + options.name + " is connected", "stackctl dump " + options.name});
+          Good("the process with pid " + options.name + " is connected" + as, "stackctl dump " + process->name()));
     } else {
-      if (daemon) findings.push_back({Finding::kBad, "no process with pid " + options.name + " is connected", ""});
+      if (daemon) findings.push_back(Bad("no process with pid " + options.name + " is connected", ""));
       Append(CheckProcess("/proc", pid, dir), &findings);
     }
   }

@@ -4,16 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "client/commands/finding.h"
 #include "stackd/v1/stackd.pb.h"
 
 namespace stackd {
-
-struct Finding {
-  enum Grade { kGood, kRemark, kBad };
-  Grade grade;
-  std::string text;
-  std::string way_out;  // empty if there is nothing to do
-};
 
 // The folder that agents and this client meet the daemon in.
 std::vector<Finding> CheckDir(const std::string& dir);
@@ -26,9 +20,5 @@ std::vector<Finding> CheckProcesses(const std::vector<v1::Process>& processes);
 
 // Kernel settings, of this user and machine.
 std::vector<Finding> CheckKernel();
-
-// Why the process with this pid is not listed: what its maps, environment and status show. `proc` is "/proc", or a copy for
-// tests.
-std::vector<Finding> CheckProcess(const std::string& proc, int pid, const std::string& dir);
 
 }  // namespace stackd

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -33,6 +34,7 @@
 #include "daemon/collect/spool.h"
 #include "daemon/collect/spool_intake.h"
 #include "daemon/collect/waited_on.h"
+#include "daemon/log/log.h"
 
 namespace stackd {
 namespace {
@@ -259,7 +261,10 @@ void Collector::State::DismissOldest() {
 }
 
 void Collector::State::Reject(int fd, const std::string& reason) {
-  counters.agents_rejected++;
+  // Programs try again each second: the first, the second, the fourth and so on are enough.
+  if (const int64_t count = ++counters.agents_rejected; std::has_single_bit(static_cast<uint64_t>(count))) {
+    Log(LogLevel::kWarning, "agent rejected", {{"reason", reason}, {"count", count}});
+  }
   stackd_reject message{};
   message.header = {STACKD_MSG_REJECT, sizeof(message)};
   reason.copy(message.reason, sizeof(message.reason) - 1);
