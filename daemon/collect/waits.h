@@ -70,6 +70,38 @@ struct WaitedFd {
   bool operator==(const WaitedFd&) const = default;
 };
 
+// How a file lock is asked for: flock(), fcntl() with F_SETLKW, with F_OFD_SETLKW. Numbers as in stored captures.
+enum class FileLockKind : uint8_t { kFlock = 1, kRecord = 2, kOpenFile = 3 };
+
+// A process by its number in the daemon's PID namespace.
+struct LockingProcess {
+  int32_t pid = 0;
+  std::string name;  // empty: not known
+
+  bool operator==(const LockingProcess&) const = default;
+};
+
+// Whether the process that locked has the lock still: a flock() belongs to an open file, which other processes may share.
+// Numbers as in stored captures.
+enum class StillHolds : uint8_t { kNotKnown = 0, kYes = 1, kNo = 2 };
+
+// A file lock that threads wait for, and what the kernel says of the one that has it.
+struct FileLock {
+  int32_t fd = -1;  // that the threads name
+  FileLockKind kind = FileLockKind::kFlock;
+  FileLockKind held_as = FileLockKind::kFlock;  // how the lock was taken that is in the way
+  bool is_read_lock = false;
+  LockingProcess holder;  // that locked it; pid 0: not recorded
+  bool is_own = false;    // that is this process
+  bool runs = false;      // a thread of the holder had a core, or wanted one
+  StillHolds still_holds = StillHolds::kNotKnown;
+  uint32_t more_readers = 0;  // that have locked the file to read as well
+  // Processes of a circle, `holder` first, or none. Each waits for a lock of the next, the last for one of this process.
+  std::vector<LockingProcess> circle;
+
+  bool operator==(const FileLock&) const = default;
+};
+
 // A thread that sleeps, as the process's helper saw it without waking it.
 struct ThreadWait {
   int32_t tid = 0;
