@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "daemon/analyze/file_lock_owner.h"
 #include "daemon/analyze/wait_words.h"
 #include "daemon/base/clock.h"
 
@@ -18,6 +19,10 @@ using Wait = v1::Wait;
 constexpr size_t kConvoy = 3;
 // A wait that lasts so long is worth a word, whatever the owner does.
 constexpr int64_t kLongSeconds = 1;
+
+// What no dump shows, so that such a circle is not certain.
+constexpr char kOtherWaysToUnlock[] =
+    "a process that shares the open file could unlock it, and a signal could end the wait";
 
 // Owners that wait for owners, one behind the other: of more, a hostile process would have us look at the square.
 constexpr int kMaxChain = 64;
@@ -80,11 +85,26 @@ class QueueTeller {
     }
   }
 
-  Finding TellFileLock() {
+  // nullopt: nothing to say.
+  std::optional<Finding> TellFileLock() {
+    const ThreadCapture* captured = scene_.FindCaptured(queue_.waiters[0]->tid());
+    const FileLock* lock = captured == nullptr ? nullptr : FindFileLock(scene_.capture(), *captured);
+    const bool is_circle = lock != nullptr && !lock->circle.empty();
+    if (lock != nullptr && !is_circle && HolderRuns(*lock) && !IsWorthAWord()) return std::nullopt;
     std::string text = Subject() + "a file lock";
     if (wait_.fds_size() > 0 && !wait_.fds(0).name().empty()) text += " of " + wait_.fds(0).name();
-    Finding finding = Start(Finding::OWNER_UNKNOWN, Finding::SUSPICIOUS,
-                            text + "; who has it, this process cannot tell (see /proc/locks)");
+    text +=
+        wait_.owner_note().empty() ? "; who has it, this process cannot tell (see /proc/locks)" : "; " + wait_.owner_note();
+    Finding finding = Start(Finding::OWNER_UNKNOWN, Finding::SUSPICIOUS, std::move(text));
+    if (is_circle) {
+      finding.set_kind(Finding::DEADLOCK);
+      finding.add_details("no wait of this circle of processes ends by itself, as far as can be seen");
+      finding.add_details(kOtherWaysToUnlock);
+    } else if (lock != nullptr && IsItsOnlyThread(*lock)) {
+      finding.set_kind(Finding::SELF_DEADLOCK);
+      finding.add_details("the process has no other thread that could unlock it");
+      finding.add_details(kOtherWaysToUnlock);
+    }
     AddWaiters(&finding);
     return finding;
   }
@@ -92,6 +112,23 @@ class QueueTeller {
  private:
   size_t size() const { return queue_.waiters.size() + queue_.behind.size(); }
   bool IsWorthAWord() const { return size() >= kConvoy || IsLong(queue_); }
+
+  // Whether the process that has a file lock is at work, as far as can be seen.
+  bool HolderRuns(const FileLock& lock) const {
+    if (!lock.is_own) return lock.runs && lock.still_holds != StillHolds::kNo;
+    return std::ranges::any_of(scene_.dump().threads(), [](const v1::Thread& thread) {
+      return !thread.is_agent() && !thread.has_wait() && thread.status() != v1::Thread::EXITED;
+    });
+  }
+
+  // Whether the thread that waits is the only one of the process that has the file lock.
+  bool IsItsOnlyThread(const FileLock& lock) const {
+    if (!lock.is_own || lock.still_holds != StillHolds::kYes) return false;
+    const auto is_programs = [](const v1::Thread& thread) {
+      return !thread.is_agent() && thread.status() != v1::Thread::EXITED;
+    };
+    return std::ranges::count_if(scene_.dump().threads(), is_programs) == 1;
+  }
 
   // "thread a (tid 1) in F at f.cc:3 waits", "512 threads wait"
   std::string Subject() {
@@ -211,13 +248,15 @@ class QueueTeller {
 
 // Those that are not the reason for a queue.
 void FindFileLocks(WaitScene* scene, std::vector<Finding>* findings) {
-  std::map<std::string, Queue> queues;  // by file
+  std::map<std::string, Queue> queues;  // by file and owner
   for (const v1::Thread& thread : scene->dump().threads()) {
     const Wait& wait = thread.wait();
     if (wait.kind() != Wait::FILE_LOCK || scene->IsExplained(thread.tid())) continue;
-    queues[wait.fds_size() > 0 ? wait.fds(0).name() : ""].waiters.push_back(&thread);
+    queues[(wait.fds_size() > 0 ? wait.fds(0).name() : "") + "; " + wait.owner_note()].waiters.push_back(&thread);
   }
-  for (const auto& [file, queue] : queues) findings->push_back(QueueTeller(scene, queue).TellFileLock());
+  for (const auto& [file, queue] : queues) {
+    if (auto finding = QueueTeller(scene, queue).TellFileLock()) findings->push_back(*std::move(finding));
+  }
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/analyze/file_lock_owner.h"
 #include "daemon/analyze/function_name.h"
 #include "daemon/analyze/futex_operation.h"
 #include "daemon/analyze/infer_owner.h"
@@ -27,6 +28,7 @@
 #include "daemon/analyze/wait_words.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/printable.h"
+#include "daemon/collect/waited_on.h"
 
 namespace stackd {
 namespace {
@@ -160,6 +162,11 @@ class WaitExplainer {
     wait->set_kind(described.kind);
     wait->set_owner(Wait::NONE);
     wait->set_timed(described.timed);
+    if (const auto lock_kind = WaitedFileLock(call)) {
+      const WaitOwner owner = FileLockOwner(*lock_kind, FindFileLock(capture_, thread));
+      wait->set_owner(owner.owner);
+      wait->set_owner_note(owner.note);
+    }
     for (int32_t number : thread.waited_fds.empty() ? WaitedFds(call) : thread.waited_fds) {
       if (wait->fds_size() == kMaxFds) break;
       v1::WaitedFd& fd = *wait->add_fds();

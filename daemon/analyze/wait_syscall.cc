@@ -1,9 +1,10 @@
 #include "daemon/analyze/wait_syscall.h"
 
-#include <fcntl.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
+
+#include "daemon/collect/waited_on.h"
 
 namespace stackd {
 namespace {
@@ -52,7 +53,6 @@ constexpr Row kRows[] = {
     {SYS_io_uring_enter, Wait::EVENTS},
     {SYS_nanosleep, Wait::SLEEP, Timeout::kAlways},
     {SYS_clock_nanosleep, Wait::SLEEP, Timeout::kAlways},
-    {SYS_flock, Wait::FILE_LOCK},
     {SYS_wait4, Wait::CHILD},
     {SYS_waitid, Wait::CHILD},
     {SYS_pause, Wait::SIGNAL},
@@ -73,16 +73,10 @@ bool EndsByItself(const Row& row, const SystemCall& call) {
   return row.timeout == Timeout::kPointer ? value != 0 : static_cast<int32_t>(value) >= 0;
 }
 
-bool IsFileLock(const SystemCall& call) {
-  if (call.number != SYS_fcntl || !call.knows(1)) return false;
-  const uint64_t command = call.arguments[1];
-  return command == F_SETLKW || command == F_OFD_SETLKW;
-}
-
 }  // namespace
 
 SyscallWait DescribeSyscallWait(const SystemCall& call) {
-  if (IsFileLock(call)) return {Wait::FILE_LOCK, false};
+  if (WaitedFileLock(call)) return {Wait::FILE_LOCK, false};
   const auto* row = std::ranges::find(kRows, call.number, &Row::number);
   if (row == std::end(kRows)) return {};
   return {row->kind, EndsByItself(*row, call)};

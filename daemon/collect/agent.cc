@@ -18,6 +18,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/text.h"
 #include "daemon/collect/crash_capture.h"
+#include "daemon/collect/file_lock_holders.h"
 #include "daemon/collect/futex_words.h"
 #include "daemon/collect/process_description.h"
 #include "daemon/collect/threads_in_words.h"
@@ -61,6 +62,10 @@ constexpr std::string_view kFilteredLimit =
 // Names of fds come from the process, which may not tell them.
 constexpr size_t kMaxPolledFds = 20'000;
 constexpr int64_t kFdNamesNs = 50 * kNsPerMs;
+// For /proc/locks, and the open files of those that have locks.
+constexpr int64_t kFileLocksNs = 100 * kNsPerMs;
+// That threads of one process wait for; more are not looked up.
+constexpr size_t kMaxFileLocks = 16;
 constexpr int64_t kCrashFdNamesNs = 10 * kNsPerMs;
 // Tasks say where they wait when they are run next: one whose worker is blocked never does. The process has 100 ms more to
 // write down what they said (stackd_task_source_fn).
@@ -685,6 +690,7 @@ void Agent::AddWaits(int64_t deadline_ns, Capture* capture) {
   // A crash must not hold the process for names.
   const int64_t names_ns = capture->trigger == Trigger::kCrash ? kCrashFdNamesNs : kFdNamesNs;
   AddFdNames(std::min(deadline_ns, MonotonicNs() + names_ns), capture);
+  if (capture->trigger != Trigger::kCrash) AddFileLocks(MonotonicNs() + kFileLocksNs, capture);
 }
 
 void Agent::AddWaitFacts(int64_t deadline_ns, Capture* capture) {
@@ -777,6 +783,33 @@ void Agent::AddFdNames(int64_t deadline_ns, Capture* capture) {
     fds.insert(fds.end(), thread.waited_fds.begin(), thread.waited_fds.end());
   }
   if (!fds.empty() && !is_filtered_.load()) capture->fds = fd_names_.Ask(fds, deadline_ns);
+}
+
+void Agent::AddFileLocks(int64_t deadline_ns, Capture* capture) {
+  std::set<FileLockWait> waits;
+  for (const ThreadCapture& thread : capture->threads) {
+    const auto kind = thread.call ? WaitedFileLock(*thread.call) : std::nullopt;
+    // The kernel records no process for the wait of an open file.
+    if (!kind || *kind == FileLockKind::kOpenFile || thread.waited_fds.empty()) continue;
+    if (waits.size() < kMaxFileLocks) waits.insert({thread.waited_fds[0], *kind});
+  }
+  if (waits.empty()) return;
+  const int32_t pid = PidForDaemon();
+  auto locks = std::make_shared<std::vector<FileLock>>();
+  const bool read =
+      memory_->Run(deadline_ns, [=, asked = std::vector(waits.begin(), waits.end())](const ProcessFiles& files) {
+        *locks = FindFileLockHolders(files, pid, asked, deadline_ns);
+      });
+  if (read) capture->file_locks = std::move(*locks);
+}
+
+int32_t Agent::PidForDaemon() const {
+  if (const int32_t pid = files_->PidInOwnProcfs(); pid != 0) return pid;
+  // Another process may have connected for one without handlers.
+  if (!has_handler_) return 0;
+  ucred peer{};
+  socklen_t peer_bytes = sizeof(peer);
+  return getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) == 0 ? peer.pid : 0;
 }
 
 Result<std::vector<ThreadWait>> Agent::SampleWaits(int64_t deadline_ns, bool gives_way) {

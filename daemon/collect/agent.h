@@ -84,6 +84,8 @@ class Agent {
   std::vector<Heartbeat> Heartbeats() const { return ReadHeartbeats(*ring_); }
   // Whether thread `tid`, as `waiter` counts threads, is of this process, and this process has mapped `memory`.
   bool HasThreadAndMemory(int32_t tid, const Agent& waiter, const SharedMemory& memory, int64_t deadline_ns) const;
+  // Its pid as the daemon counts; 0: not known for certain.
+  int32_t PidForDaemon() const;
   char StateOf(int32_t tid) const { return files_->State(tid); }
 
   // Any thread. Takes the records that lie in the ring, and after the end of the connection those as well that the process
@@ -137,6 +139,7 @@ class Agent {
   // Reads the locks of `capture` anew, while the others sleep.
   void DropEndedCircles(std::vector<ThreadCall> calls, int64_t deadline_ns, Capture* capture);
   void AddFdNames(int64_t deadline_ns, Capture* capture);
+  void AddFileLocks(int64_t deadline_ns, Capture* capture);
   void AddTasks(int64_t deadline_ns, Capture* capture);
   bool IsStopped() const;
   // Gives a status to each thread that the kernel lists and nobody spoke for.

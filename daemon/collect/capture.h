@@ -129,6 +129,7 @@ struct Capture {
   std::optional<HangCapture> hang;     // with Trigger::kHang
   std::vector<FutexWord> futexes;      // that threads wait on, by address
   std::vector<WaitedFd> fds;           // that threads wait for, by number
+  std::vector<FileLock> file_locks;    // that threads wait for, by fd and kind
   std::shared_ptr<const AddressMap> map;
   // Of the process, as long as it lives; nullptr where it may not be read. Not stored.
   std::shared_ptr<const MemoryReader> memory;

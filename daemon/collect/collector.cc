@@ -15,6 +15,7 @@
 #include <bit>
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -214,6 +215,8 @@ struct Collector::State {
   std::shared_ptr<Agent> Find(const std::string& id) const;
   // Finds, among the connected processes, those that have what threads of the capture wait for.
   void NameOwnersElsewhere(const Agent& waiter, Capture* capture) const;
+  // Gives processes that have file locks the names by which they are connected.
+  void NameLockingProcesses(Capture* capture) const;
   void QueueDumpRequest(OwnDumpRequest request);
   void RunDumpRequests();
 };
@@ -566,6 +569,26 @@ void Collector::State::NameOwnersElsewhere(const Agent& waiter, Capture* capture
   }
 }
 
+void Collector::State::NameLockingProcesses(Capture* capture) const {
+  std::multimap<int32_t, LockingProcess*> unnamed;
+  for (FileLock& lock : capture->file_locks) {
+    if (lock.holder.pid > 0) unnamed.emplace(lock.holder.pid, &lock.holder);
+    for (LockingProcess& process : lock.circle) unnamed.emplace(process.pid, &process);
+  }
+  if (unnamed.empty()) return;
+  const int64_t deadline_ns = MonotonicNs() + kNameOwnersNs;
+  std::vector<std::shared_ptr<Agent>> connected;
+  {
+    std::lock_guard lock(mutex);
+    connected = agents;
+  }
+  for (const auto& agent : connected) {
+    if (MonotonicNs() >= deadline_ns) return;
+    const auto [begin, end] = unnamed.equal_range(agent->PidForDaemon());
+    for (auto process = begin; process != end; ++process) process->second->name = agent->Describe().display_name;
+  }
+}
+
 void Collector::State::QueueDumpRequest(OwnDumpRequest request) {
   std::lock_guard lock(requests_mutex);
   // One waiting request of a process is enough, but that each exception is a crash of its own. A process that has asked too
@@ -674,7 +697,10 @@ Result<std::shared_ptr<Capture>> Collector::CaptureProcess(const std::string& pr
   std::shared_ptr<Agent> agent = state_->Find(process_id);
   if (agent == nullptr) return NotConnected(process_id);
   auto capture = agent->CaptureThreads(request);
-  if (capture) state_->NameOwnersElsewhere(*agent, capture->get());
+  if (capture) {
+    state_->NameOwnersElsewhere(*agent, capture->get());
+    state_->NameLockingProcesses(capture->get());
+  }
   return capture;
 }
 

@@ -177,6 +177,24 @@ bool ProcessFiles::HoldsBack(int signal_number) const {
          HasSignal(SignalsIn(status, "\nSigBlk:"), signal_number);
 }
 
+int32_t ProcessFiles::PidInOwnProcfs() const {
+  struct stat its, own;
+  if (!folder_.valid() || fstat(folder_.get(), &its) != 0 || stat("/proc/self", &own) != 0) return 0;
+  if (its.st_dev != own.st_dev) return 0;
+  const std::string status = ReadInFolder("status");
+  constexpr std::string_view kKey = "\nTgid:\t";
+  const size_t at = status.find(kKey);
+  return at == std::string::npos ? 0 : static_cast<int32_t>(strtol(status.c_str() + at + kKey.size(), nullptr, 10));
+}
+
+std::optional<uint64_t> ProcessFiles::InodeOf(int32_t fd) const {
+  const std::string text = ReadInFolder("fdinfo/" + std::to_string(fd));
+  constexpr std::string_view kKey = "\nino:\t";
+  const size_t at = text.find(kKey);
+  if (at == std::string::npos) return std::nullopt;
+  return strtoull(text.c_str() + at + kKey.size(), nullptr, 10);
+}
+
 std::string ProcessFiles::ThreadName(int32_t tid) const {
   std::string text = ReadInFolder("task/" + std::to_string(tid) + "/comm");
   return ToValidUtf8(text.substr(0, text.find('\n')));

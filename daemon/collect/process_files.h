@@ -54,6 +54,10 @@ class ProcessFiles {
   std::string ThreadName(int32_t tid) const;
   // Whether a SIGTERM for the process waits to be taken; nullopt if that cannot be known.
   std::optional<bool> HasPendingSigterm() const;
+  // Its pid as the daemon's own /proc counts; 0: it sees another procfs, or that is not known.
+  int32_t PidInOwnProcfs() const;
+  // Inode of an open file; nullopt: the kernel does not tell.
+  std::optional<uint64_t> InodeOf(int32_t fd) const;
   // Whether its main thread has this signal blocked and pending; false if that cannot be known.
   bool HoldsBack(int signal_number) const;
 

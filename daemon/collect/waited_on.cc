@@ -1,5 +1,6 @@
 #include "daemon/collect/waited_on.h"
 
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
 
@@ -98,6 +99,14 @@ std::vector<int32_t> WaitedFds(const SystemCall& call) {
     if (fd >= 0) fds.push_back(fd);
   }
   return fds;
+}
+
+std::optional<FileLockKind> WaitedFileLock(const SystemCall& call) {
+  if (call.number == SYS_flock) return FileLockKind::kFlock;
+  if (call.number != SYS_fcntl || !call.knows(1)) return std::nullopt;
+  if (call.arguments[1] == F_SETLKW) return FileLockKind::kRecord;
+  if (call.arguments[1] == F_OFD_SETLKW) return FileLockKind::kOpenFile;
+  return std::nullopt;
 }
 
 std::optional<FdTable> WaitedFdTable(const SystemCall& call) {

@@ -16,6 +16,9 @@ std::optional<uint64_t> WaitedFutex(const SystemCall& call);
 // The fds that `call` names: of read(), accept(), epoll_wait(), flock(), both of splice(), ...
 std::vector<int32_t> WaitedFds(const SystemCall& call);
 
+// The kind of file lock that `call` waits for; nullopt: for none.
+std::optional<FileLockKind> WaitedFileLock(const SystemCall& call);
+
 // Where poll() or select() has its fds: in the process's memory.
 struct FdTable {
   // An array of struct pollfd, or up to three fd_sets (0: none).

@@ -331,6 +331,44 @@ WaitedFd ParseFd(const store::RawFd& raw) {
           .watched = {raw.watched().begin(), raw.watched().end()}};
 }
 
+void SerializeFileLock(const FileLock& lock, store::RawFileLock* raw) {
+  const auto serialize = [](const LockingProcess& process, store::RawLockingProcess* to) {
+    to->set_pid(process.pid);
+    to->set_name(process.name);
+  };
+  raw->set_fd(lock.fd);
+  raw->set_kind(static_cast<int32_t>(lock.kind));
+  raw->set_held_as(static_cast<int32_t>(lock.held_as));
+  raw->set_is_read_lock(lock.is_read_lock);
+  serialize(lock.holder, raw->mutable_holder());
+  raw->set_is_own(lock.is_own);
+  raw->set_runs(lock.runs);
+  raw->set_still_holds(static_cast<int32_t>(lock.still_holds));
+  raw->set_more_readers(lock.more_readers);
+  for (const LockingProcess& process : lock.circle) serialize(process, raw->add_circle());
+}
+
+// nullopt for a number that stands for nothing.
+std::optional<FileLock> ParseFileLock(const store::RawFileLock& raw) {
+  const auto is_kind = [](int32_t kind) {
+    return kind >= static_cast<int32_t>(FileLockKind::kFlock) && kind <= static_cast<int32_t>(FileLockKind::kOpenFile);
+  };
+  const bool holds_is_known = raw.still_holds() >= 0 && raw.still_holds() <= static_cast<int32_t>(StillHolds::kNo);
+  if (!is_kind(raw.kind()) || !is_kind(raw.held_as()) || !holds_is_known) return std::nullopt;
+  FileLock lock{.fd = raw.fd(),
+                .kind = static_cast<FileLockKind>(raw.kind()),
+                .held_as = static_cast<FileLockKind>(raw.held_as()),
+                .is_read_lock = raw.is_read_lock(),
+                .holder = {raw.holder().pid(), raw.holder().name()},
+                .is_own = raw.is_own(),
+                .runs = raw.runs(),
+                .still_holds = static_cast<StillHolds>(raw.still_holds()),
+                .more_readers = raw.more_readers(),
+                .circle = {}};
+  for (const store::RawLockingProcess& process : raw.circle()) lock.circle.push_back({process.pid(), process.name()});
+  return lock;
+}
+
 void SerializeMappings(const std::vector<Mapping>& mappings, store::RawCapture* raw) {
   TextTable paths, build_ids;
   raw->mutable_mappings()->reserve(mappings.size() * sizeof(MappingRecord));
@@ -525,6 +563,7 @@ std::string SerializeRaw(const Capture& capture) {
   SerializeWaits(capture.threads, &raw);
   for (const FutexWord& futex : capture.futexes) SerializeFutex(futex, raw.add_futexes());
   for (const WaitedFd& fd : capture.fds) SerializeFd(fd, raw.add_fds());
+  for (const FileLock& lock : capture.file_locks) SerializeFileLock(lock, raw.add_file_locks());
   if (capture.hang) SerializeHang(*capture.hang, raw.mutable_hang());
   if (capture.crash) SerializeCrash(*capture.crash, raw.mutable_crash());
   if (HasFacts(capture.managed)) SerializeManagedFacts(capture.managed, raw.mutable_managed());
@@ -565,6 +604,11 @@ Result<RawCapture> ParseRaw(std::string_view bytes) {
   if (auto waits = ParseWaits(raw, &parsed.capture.threads); !waits) return std::unexpected(waits.error());
   for (const store::RawFutex& futex : raw.futexes()) parsed.capture.futexes.push_back(ParseFutex(futex));
   for (const store::RawFd& fd : raw.fds()) parsed.capture.fds.push_back(ParseFd(fd));
+  for (const store::RawFileLock& lock : raw.file_locks()) {
+    auto file_lock = ParseFileLock(lock);
+    if (!file_lock) return Damaged("a file lock is of an unknown kind");
+    parsed.capture.file_locks.push_back(*std::move(file_lock));
+  }
   if (raw.has_hang() && !ParseHang(raw.hang(), &parsed.capture.hang.emplace())) return Damaged("its hang has no cause");
   if (!ParseManagedFacts(raw.managed(), &parsed.capture.managed)) return Damaged("what its runtimes said makes no sense");
   if (auto mapped = ParseMappings(raw, &parsed); !mapped) return std::unexpected(mapped.error());

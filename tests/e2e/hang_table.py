@@ -40,6 +40,7 @@ class Victim:
     waits: dict
     findings: tuple = ()
     asks_gdb: bool = False  # who owns the mutexes, in gdb's opinion
+    asks_lslocks: bool = False  # which process has the file locks, likewise
     # What the test does to it before the dump; see hang_victims_test.py.
     then: str = ""
 
@@ -167,8 +168,11 @@ KERNEL_VICTIMS = [
            (Finding("OWNER_BLOCKED", SUSPICIOUS, threads=("writer", "logger-1", "logger-2"), says=("stdio lock", "write to")),)),
     Victim("hang_kernel", "child_hangs", *queue("owner", Wait("CHILD", NONE), says=("child",))),
     Victim("hang_kernel", "owner_uninterruptible", *queue("owner", Wait("DISK|CHILD", NONE), says=("vfork|uninterruptibl",))),
-    Victim("hang_kernel", "owner_waits_for_flock", *queue("owner", Wait("FILE_LOCK", fd="hang_kernel"), says=("flock|file",))),
-    Victim("hang_kernel", "record_lock_of_another_process", {"locker": Wait("FILE_LOCK", fd="hang_kernel")}),
+    Victim("hang_kernel", "owner_waits_for_flock", *queue("owner", Wait("FILE_LOCK", NOT_RECORDED, fd="hang_kernel"),
+                                                          says=("held by this process itself",))),
+    Victim("hang_kernel", "record_lock_of_another_process",
+           {"locker": Wait("FILE_LOCK", OTHER_PROCESS, fd="hang_kernel", says=r"held by hang_kernel \(pid \d+\)")},
+           (Finding("OWNER_UNKNOWN", SUSPICIOUS, threads=("locker",), says=("hang_kernel",)),), asks_lslocks=True),
     Victim("hang_kernel", "pipe_full", {"producer": Wait("WRITE", fd="pipe:")},
            (Finding("NOBODY_TO_WAKE", "SUSPICIOUS|HANG", threads=("producer",), says=("pipe",)),)),
     Victim("hang_kernel", "pipe_with_own_writer", {"consumer": Wait("READ", fd="pipe:")},
@@ -257,13 +261,43 @@ SHARED_VICTIMS = [
            (Finding("SELF_DEADLOCK", HANG, threads=("selfish",)),)),
 ]
 
+def file_lock(owner, says, kind="OWNER_UNKNOWN", thread="locker", **more):
+    return {"waits": {thread: Wait("FILE_LOCK", owner, fd="hang_file_lock", says=says)},
+            "findings": (Finding(kind, SUSPICIOUS, threads=(thread,), says=(says,)),), **more}
+
+
+HELD_BY_CHILD = r"; held by hang_file_lock \(pid \d+\)"
+FILE_LOCK_VICTIMS = [
+    Victim("hang_file_lock", "held_by_child", **file_lock(OTHER_PROCESS, HELD_BY_CHILD), then="beside_child", asks_lslocks=True),
+    Victim("hang_file_lock", "held_without_agent", **file_lock(OTHER_PROCESS, r"; held by sleep \(pid \d+\)"),
+           asks_lslocks=True),
+    Victim("hang_file_lock", "held_by_readers", **file_lock(OTHER_PROCESS, HELD_BY_CHILD + ", and by 1 more to read")),
+    Victim("hang_file_lock", "locker_ended",
+           **file_lock(OTHER_PROCESS, r"; taken by process \d+, which has ended or closed it: a process that shares its open")),
+    # Another thread of it may unlock.
+    Victim("hang_file_lock", "held_by_itself",
+           **file_lock(NOT_RECORDED, "; held by this process itself, through another open file")),
+    Victim("hang_file_lock", "only_thread",
+           **file_lock(NOT_RECORDED, "; held by this process itself, through another open file", kind="SELF_DEADLOCK",
+                       thread="hang_file_lock")),
+    Victim("hang_file_lock", "circle",
+           **file_lock(OTHER_PROCESS, HELD_BY_CHILD + ", which waits for a file lock of this process", kind="DEADLOCK"),
+           then="beside_child"),
+    Victim("hang_file_lock", "circle", {"hang_file_lock": Wait("FILE_LOCK", OTHER_PROCESS)},
+           (Finding("DEADLOCK", SUSPICIOUS, threads=("hang_file_lock",), says=("of this process",)),), then="in_child"),
+    Victim("hang_file_lock", "open_file_lock",
+           {"record-locker": Wait("FILE_LOCK", NOT_RECORDED, says="lock of an open file .* the kernel records no process"),
+            "file-locker": Wait("FILE_LOCK", NOT_KNOWN, says="shows no process for a wait by F_OFD_SETLKW")},
+           tuple(Finding("OWNER_UNKNOWN", SUSPICIOUS, threads=(name,)) for name in ("record-locker", "file-locker"))),
+]
+
 # Look like others that work, in one dump. Two tell: see diff_test.py.
 CPU_VICTIMS = [
     Victim("hang_cpu", "spin_on_atomic", {"waiter": Wait("MUTEX", KNOWN, by="spinner", place="accounts_lock")}),
     Victim("hang_cpu", "livelock", {}),
 ]
 
-VICTIMS = MUTEX_VICTIMS + SYNC_VICTIMS + KERNEL_VICTIMS + SHARED_VICTIMS + CPP_VICTIMS + RUST_VICTIMS + CPU_VICTIMS
+VICTIMS = MUTEX_VICTIMS + SYNC_VICTIMS + KERNEL_VICTIMS + SHARED_VICTIMS + FILE_LOCK_VICTIMS + CPP_VICTIMS + RUST_VICTIMS + CPU_VICTIMS
 
 PARKED = Wait("CONDITION_VARIABLE", NONE)
 
@@ -285,6 +319,8 @@ IDLE = [
     Victim("idle", "busy", {}),
     Victim("idle", "busy", {}, then="throttled"),
     Victim("idle", "in_debugger", {}, then="stopped_by_debugger"),
+    Victim("hang_file_lock", "child_works", {"locker": Wait("FILE_LOCK", OTHER_PROCESS, says=HELD_BY_CHILD)},
+           then="beside_child"),
     Victim("hang_cpp", "idle_pool", {f"worker-{i}": PARKED for i in range(4)}),
     *(Victim("hang_cpp", mode, {"parked-1": Wait("FUTURE"), "parked-2": Wait("FUTURE")})
       for mode in ("gate_and_sigwait", "gate_and_sleep")),

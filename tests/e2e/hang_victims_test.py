@@ -6,6 +6,7 @@ And programs that are well are not called hung.
 
 import contextlib
 import functools
+import json
 import os
 import pathlib
 import re
@@ -117,6 +118,14 @@ def gdb_owners(pid, addresses):
     _, found, owners = done.stdout.partition("owners:\n")
     assert found, done.stderr
     return dict(zip(addresses, map(int, owners.split()[:len(addresses)]), strict=True))
+
+
+def lslocks_holder(pid):
+    """Which process keeps process `pid` waiting, in the opinion of lslocks."""
+    done = subprocess.run(["lslocks", "--json", "--output", "PID,BLOCKER"], capture_output=True, text=True, check=True)
+    holders = [lock["blocker"] for lock in json.loads(done.stdout)["locks"] if lock["pid"] == pid and lock["blocker"]]
+    assert len(holders) == 1, done.stdout
+    return holders[0]
 
 
 class HangVictimsTest(StackdTest):
@@ -232,6 +241,9 @@ class HangVictimsTest(StackdTest):
         self.check_order(findings)
         if victim.asks_gdb:
             self.compare_owners_with_gdb(dump, pid)
+        if victim.asks_lslocks:
+            notes = [t["wait"]["ownerNote"] for t in dump.threads.values() if t.get("wait", {}).get("kind") == "FILE_LOCK"]
+            self.assertEqual([str(lslocks_holder(pid))], [re.search(r"pid (\d+)", note).group(1) for note in notes])
 
     def compare_owners_with_gdb(self, dump, pid):
         ours = {t["wait"]["address"]: t["wait"]["ownerTid"] for t in dump.threads.values()

@@ -1,0 +1,28 @@
+// Which processes have the file locks that threads of one wait for, as far as the kernel tells.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <vector>
+
+#include "daemon/collect/process_files.h"
+#include "daemon/collect/waits.h"
+
+namespace stackd {
+
+// A wish of threads of one process.
+struct FileLockWait {
+  int32_t fd = -1;
+  FileLockKind kind = FileLockKind::kFlock;
+
+  auto operator<=>(const FileLockWait&) const = default;
+};
+
+// For process `pid`, as the daemon's own /proc counts; `files` are its. Leaves out locks of which /proc/locks does not say
+// for certain which one a wait is for. Processes have the names that the kernel keeps of them. `waits`: each once.
+//
+// Ends soon after `deadline_ns`, but may wait for longer in the description of an open file, as memory_reader.h has it.
+std::vector<FileLock> FindFileLockHolders(const ProcessFiles& files, int32_t pid, const std::vector<FileLockWait>& waits,
+                                          int64_t deadline_ns);
+
+}  // namespace stackd
