@@ -63,7 +63,7 @@ constexpr std::string_view kFilteredLimit =
 constexpr size_t kMaxPolledFds = 20'000;
 constexpr int64_t kFdNamesNs = 50 * kNsPerMs;
 // For /proc/locks, and the open files of those that have locks.
-constexpr int64_t kFileLocksNs = 100 * kNsPerMs;
+constexpr int64_t kFileLocksNs = 500 * kNsPerMs;
 // That threads of one process wait for; more are not looked up.
 constexpr size_t kMaxFileLocks = 16;
 constexpr int64_t kCrashFdNamesNs = 10 * kNsPerMs;
