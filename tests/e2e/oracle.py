@@ -105,7 +105,7 @@ def comparable(name):
     name = re.sub(r"\s+", " ", name)
     name = re.sub(r" ?([<>,*&(]) ?", r"\1", name)
     # gdb leaves out where a lambda was written.
-    name = re.sub(r"^.*\{lambda\}::operator\(\)", "operator()", name)
+    name = re.sub(r"^.*\{lambda\}::(operator\(\)|_FUN)", r"\1", name)
     # Rust: the hash of legacy mangling.
     name = re.sub(r"::h[0-9a-f]{16}$", "", name)
     return name

@@ -1,186 +1,25 @@
 """Right: what stackd says of a blocked thread is what gdb says, frame by frame: function, inlined or not, file, line.
 
 Each case takes a dump, then has gdb walk the same threads, and compares those that did not move in between. Differences
-are allowed for a stated reason only (EXPLAINED); a difference without one fails the test. The rates are printed:
+are allowed for a stated reason only (gdb_comparison.py); a difference without one fails the test. The rates are printed:
 
     right: c_calls               7 of   7 stacks exact,   312 of   312 frames
 
 A stack is exact without any difference, explained or not.
 """
 
-import collections
-import dataclasses
 import os
 import shutil
-import subprocess
-import sys
 import unittest
 
 import elf_variants
 import oracle
 import servers
-import symbol_aliases
-from harness import AGENT, PROGRAMS, ROOT, StackdTest, blocked_at, blocks_signal, eventually, thread_names
-
-# What stackd runs in the process itself: at the time of the dump it takes the dump, when gdb looks it waits for the next.
-AGENT_THREAD = "stackd-agent"
+from gdb_comparison import BELOW_A_FIBER, NO_UNWIND_TABLES, GdbComparison
+from harness import AGENT, PROGRAMS, ROOT, eventually
 
 
-DUMP_SIGNAL = 34
-
-
-def aliases_in(pid):
-    """libc and others give one function several names; gdb and stackd may take different ones of the same address."""
-
-    def is_alias(ours, theirs):
-        if not ours.function or not theirs.function:
-            return False
-        path = symbol_aliases.mapped_path(pid, ours.module)
-        return (path is not None and os.path.exists(path) and
-                symbol_aliases.same_function(path, ours.function, theirs.function))
-
-    return is_alias
-
-
-def is_at_the_system_call(difference, context):
-    """The kernel has an interrupted thread repeat its system call. A thread in a signal handler finds its program counter at the
-    instruction `syscall`, 2 bytes, and gdb finds it behind. Only the innermost function and what is inlined there."""
-    frame = difference.ours or difference.theirs
-    innermost = context.ours[0].pc if difference.ours else context.theirs[0].pc
-    return context.ours[0].pc + 2 == context.theirs[0].pc and frame.pc == innermost
-
-
-def is_row_that_gdb_skips(difference, context):
-    """gdb takes only those rows of the line table that begin a statement. The row that does hold at the address is another
-    one, and binutils' addr2line, which shares nothing with either, takes it as we do."""
-    if difference.kind != "LINE":
-        return False
-    path = context.symbols_from or symbol_aliases.mapped_path(context.pid, difference.ours.module)
-    offset = difference.ours.module_offset - (not difference.ours.interrupted)
-    text = subprocess.run(["addr2line", "-i", "-e", path, hex(offset)], capture_output=True, text=True).stdout
-    places = {os.path.basename(line.split(" ")[0]) for line in text.splitlines()}
-    return f"{difference.ours.file}:{difference.ours.line}" in places
-
-
-def is_other_name_of_rust(difference, context):
-    """gdb composes a Rust name from the debug information: with type arguments, and implementations of traits as {impl#3}.
-    We demangle the symbol, as Rust's own backtraces do. File, line and the last part of the name must be equal."""
-    del context
-    if difference.kind != "NAME" or not difference.theirs.file.endswith(".rs"):
-        return False
-    return (oracle.rust_last_part(difference.ours.function) == oracle.rust_last_part(difference.theirs.function) and
-            (difference.ours.file, difference.ours.line, difference.ours.inlined) ==
-            (difference.theirs.file, difference.theirs.line, difference.theirs.inlined))
-
-
-def is_behind_an_unknown_register(difference, context):
-    """A stack that was read asleep ends at a frame that needs a register which no callee saved."""
-    return difference.kind == "MISSING" and difference.depth >= len(context.ours) and context.end == "UNKNOWN_REGISTER"
-
-
-# (reason, function of (difference, context) that says whether it applies)
-EXPLAINED = [
-    ("another name of the same address", lambda difference, context: difference.kind == "ALIAS"),
-    ("interrupted at the system call, not behind it", is_at_the_system_call),
-    ("a row of the line table that gdb skips, confirmed by addr2line", is_row_that_gdb_skips),
-    ("Rust: the symbol's name, not one made from debug information", is_other_name_of_rust),
-    ("read asleep: a register is not known", is_behind_an_unknown_register),
-]
-
-
-@dataclasses.dataclass
-class Context:
-    """What an explanation may look at."""
-
-    pid: int
-    ours: list
-    theirs: list
-    symbols_from: str | None
-    end: str
-
-
-class Rates:
-    """What was compared, over all cases."""
-
-    def __init__(self):
-        self.stacks = self.exact_stacks = self.frames = self.exact_frames = 0
-
-    def add(self, other):
-        for field in vars(self):
-            setattr(self, field, getattr(self, field) + getattr(other, field))
-
-    def line(self, name):
-        return (f"right: {name:<22} {self.exact_stacks:>3} of {self.stacks:>3} stacks exact, "
-                f"{self.exact_frames:>5} of {self.frames:>5} frames")
-
-
-class RightTest(StackdTest):
-    # By how the threads were read.
-    total = {"never": Rates(), "only": Rates()}
-
-    @classmethod
-    def tearDownClass(cls):
-        print(cls.total["never"].line("all, by signal"), file=sys.stderr)
-        print(cls.total["only"].line("all, asleep"), file=sys.stderr, flush=True)
-
-    def compare_process(self, daemon, pid, name, *, debug_dir=None, gdb=None, symbols_from=None, explained=(),
-                        least_threads=1):
-        """Dumps process `pid` and compares with gdb. `gdb`: its frames, where gdb was asked before. `symbols_from`: the program
-        with its debug information, where the one that runs has none."""
-        daemon.await_process(pid)
-
-        def blocked():
-            where = {tid: blocked_at(pid, tid) for tid, name in thread_names(pid).items() if name != AGENT_THREAD}
-            return where if sum(map(bool, where.values())) >= least_threads else None
-
-        before = eventually(f"{least_threads} threads are blocked", blocked)
-        dump = daemon.dump(pid, "--native-only", "--quiet", "never")
-        self.assertEqual("COMPLETE", dump.state, dump.notes)
-        asleep = daemon.dump(pid, "--native-only", "--quiet", "only")
-        theirs = gdb or oracle.of_gdb(pid, debug_dir)
-        names = thread_names(pid)
-
-        def stand_still():
-            """Threads that are where they were. One that the dump's signal woke is back there as soon as it has had a CPU."""
-            still = [tid for tid, at in before.items()
-                     if at and tid in theirs and blocked_at(pid, tid) == at]
-            return still if len(still) >= least_threads else None
-
-        still = eventually(f"{least_threads} threads are blocked where they were", stand_still)
-        for how, taken in (("never", dump), ("only", asleep)):
-            self.compare_threads(taken, how, pid, name, still, names, theirs, symbols_from, explained)
-        return dump
-
-    def compare_threads(self, dump, how, pid, name, still, names, theirs, symbols_from, explained):
-        rates, unexplained, reasons, deaf = Rates(), [], collections.Counter(), []
-        for tid in still:
-            if how == "only":
-                self.assertTrue(dump.threads[tid].get("readAsleep"), f"{names[tid]}: {dump.threads[tid]}")
-            elif blocks_signal(pid, tid, DUMP_SIGNAL):
-                self.assertEqual("SIGNAL_BLOCKED", dump.status(tid), f"{names[tid]}: {dump.threads[tid]}")
-                deaf.append((names[tid], tid))
-                continue
-            self.assertEqual("CAPTURED", dump.status(tid), f"{names[tid]}: {dump.threads[tid]}")
-            ours = oracle.of_stackd(dump, tid)
-            context = Context(pid, ours, theirs[tid], symbols_from, dump.stack(tid).get("end"))
-            differences = oracle.compare(tid, ours, theirs[tid], aliases_in(pid))
-            rates.stacks += 1
-            rates.exact_stacks += not differences
-            rates.frames += len(theirs[tid])
-            rates.exact_frames += len(theirs[tid]) - sum(d.kind != "EXTRA" for d in differences)
-            for difference in differences:
-                reason = next((why for why, applies in [*explained, *EXPLAINED] if applies(difference, context)), None)
-                if reason:
-                    reasons[reason] += 1
-                else:
-                    unexplained.append(f"{names[tid]}: {difference}")
-        self.total[how].add(rates)
-        print(rates.line(name if how == "never" else name + ", asleep"), file=sys.stderr, flush=True)
-        for name, tid in deaf:
-            print(f"       {name} blocks all signals: {len(dump.frames(tid))} of {len(theirs[tid])} frames", file=sys.stderr)
-        for reason, count in reasons.items():
-            print(f"       {count} differences: {reason}", file=sys.stderr, flush=True)
-        self.assertFalse(unexplained, f"{len(unexplained)} differences from gdb:\n" + "\n".join(unexplained[:60]))
+class RightTest(GdbComparison):
 
     def check_program(self, program, *args, name=None, least_threads=2, **kwargs):
         daemon = self.start_daemon()
@@ -265,19 +104,12 @@ class RightTest(StackdTest):
         self.assertEqual("ROOT", dump.stack(raw_clone)["end"])
 
     def test_fiber(self):
-        dump = self.check_program("fiber", explained=[
-            ("below a fiber's first function lies __start_context, which ends the stack; gdb goes on into what makecontext "
-             "left above it", lambda d, _: d.kind in ("MISSING", "NAME") and not d.theirs.function),
-            ("gdb has no name for __start_context", lambda d, _: d.ours and d.ours.function == "__start_context"),
-        ])
+        dump = self.check_program("fiber", explained=BELOW_A_FIBER)
         tid = next(t for t in dump.threads if "fiber_main" in dump.functions(t))
         self.assert_functions(dump, tid, ["fiber_waits", "fiber_main"])
 
     def test_code_without_unwind_tables_but_with_frame_pointers(self):
-        dump = self.check_program("jit", explained=[
-            ("gdb loses its way in code without symbols and unwind tables",
-             lambda d, _: d.kind == "EXTRA" or not (d.theirs and d.theirs.function)),
-        ])
+        dump = self.check_program("jit", explained=NO_UNWIND_TABLES)
         tid = next(t for t in dump.threads if "called_by_jit" in dump.functions(t))
         # Three functions of the JIT, then the C function that called the outermost.
         functions = dump.functions(tid)

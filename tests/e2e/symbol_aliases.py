@@ -38,6 +38,11 @@ def same_function(path, one, other):
     return bool(addresses.get(one, set()) & addresses.get(other, set()))
 
 
+def is_at(path, name, address):
+    """Whether a symbol of this name has this address in the ELF file `path`."""
+    return address in _addresses_by_name(path).get(name, set())
+
+
 @functools.cache
 def mapped_path(pid, module):
     """The path of a mapped file of process `pid` by its base name, or None."""
