@@ -21,6 +21,7 @@ import time
 import unittest
 
 import servers
+from hang_programs import LEADERS
 from harness import AGENT, BIN, ROOT, Daemon, StackdTest, Victim, eventually
 from tier import FULL
 
@@ -208,19 +209,16 @@ class FalseAlarmsTest(StackdTest):
             if shutil.which(tool) is None and not os.path.exists(tool):
                 self.skipTest(f"no {tool}")
 
-    # With what hang_victims_test does not have: threads that wait for a lock whose owner waits for work, for hours.
-    LEADERS = ("condition_of_own_thread", "eventfd_of_own_thread", "inotify", "job_by_the_hour", "netlink", "pipe_of_child",
-               "polled", "posix_messages", "shared_semaphore", "signals_by_fd", "signals_by_pause", "signals_by_sigwait",
-               "standard_input", "system_v_messages", "terminal", "timed_wait", "timerfd", "udp", "udp6", "unix_datagrams")
     PARKED = ("gate_and_sigwait", "gate_and_sleep", "gate_of_async_and_sigwait", "own_gates_and_sigwait", "idle_pool")
 
     def test_leaders_and_parked_threads(self):
+        """With what hang_victims_test does not have: threads that wait for a lock whose owner waits for work, for hours."""
         directory = self.dir / "leaders"
         directory.mkdir()
         (directory / "rules.yaml").write_text(SHORT_LIMITS)
         daemon = self.start_daemon(directory, extra_args=["--rules", directory / "rules.yaml"])
         well = [self.start_victim(BIN / "tests/hangs" / program, mode, directory=directory)
-                for program, modes in (("leaders", self.LEADERS), ("hang_cpp", self.PARKED)) for mode in modes]
+                for program, modes in (("leaders", LEADERS), ("hang_cpp", self.PARKED)) for mode in modes]
         for victim in well:
             daemon.await_process(victim.pid)
         # The second one is noticed when all have been still for twice the limit.
@@ -230,7 +228,7 @@ class FalseAlarmsTest(StackdTest):
             eventually("the hang is noticed", lambda: hung[-1].pid in self.dumped_pids(daemon))
         self.assertEqual(sorted(victim.pid for victim in hung), sorted(self.dumped_pids(daemon)), daemon.ctl("list").text)
         self.assertTrue(all(victim.alive() for victim in well))
-        for victim in well[:len(self.LEADERS)]:
+        for victim in well[:len(LEADERS)]:
             findings = daemon.dump(victim.pid).resource.get("findings", [])
             self.assertNotIn("HANG", [finding["severity"] for finding in findings], findings)
 

@@ -5,21 +5,17 @@ And programs that are well are not called hung.
 """
 
 import contextlib
-import functools
 import json
-import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
 import unittest
 
+import hang_programs
 import hang_table
-from elf_variants import rust
-from harness import BIN, ROOT, StackdTest, eventually
+from harness import ROOT, StackdTest, eventually
 
-HANGS = BIN / "tests/hangs"
 WORSE_THAN_HARMLESS = (hang_table.HANG, hang_table.SUSPICIOUS)
 
 
@@ -88,25 +84,7 @@ class Cgroup:
         self.path.rmdir()
 
 
-@functools.cache
-def std_locks():
-    """The program with the locks of Rust's own library, or None where there is no compiler."""
-    return rust(ROOT / "tests/hangs/hang_rust.rs")
-
-
-@functools.cache
-def parking_lot():
-    """The program with locks of that crate, or None where cargo cannot have it."""
-    cargo = shutil.which("cargo") or shutil.which("cargo", path=os.path.expanduser("~/.cargo/bin"))
-    if not cargo:
-        return None
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache"))) / "stackd/hang_parking_lot"
-    done = subprocess.run([cargo, "build", "--quiet", "--release", "--locked", "--target-dir", cache, "--manifest-path",
-                            ROOT / "tests/hangs/parking_lot/Cargo.toml"], capture_output=True, check=False)
-    return cache / "release/hang_parking_lot" if done.returncode == 0 else None
-
-
-PREPARE = [std_locks, parking_lot]
+PREPARE = hang_programs.PREPARE
 
 
 def gdb_owners(pid, addresses):
@@ -137,12 +115,7 @@ class HangVictimsTest(StackdTest):
     # --- what is done to a victim before it is dumped ---
 
     def program(self, victim):
-        if victim.program == "hang_rust":
-            path = std_locks()
-        elif victim.program == "hang_parking_lot":
-            path = parking_lot()
-        else:
-            path = HANGS / victim.program
+        path = hang_programs.path_of(victim.program)
         return path or self.skipTest("there is no Rust compiler, or no crate registry, to build it with")
 
     def start(self, victim):
