@@ -1,5 +1,5 @@
-/* Code made at run time, as a JIT makes it: no file, no unwind tables, but frame pointers. Three of its functions call each
- * other, the last calls back into C, which blocks. */
+/* Code made at run time, as a JIT makes it: no file, no unwind tables, and by default frame pointers. Three of its
+ * functions call each other, the last calls back into C, which blocks. */
 #include <sys/mman.h>
 
 #include "tests/programs/victim.h"
@@ -15,14 +15,44 @@ VICTIM_NOINLINE static void called_by_jit(void) {
 
 enum { kFunctionBytes = 64 };
 
-/* push rbp; mov rbp, rsp; sub rsp, 48; mov rax, TARGET; call rax; add rsp, 48; pop rbp; ret */
-static void* emit_function(uint8_t* at, const void* target) {
-  static const uint8_t before[] = {0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x30, 0x48, 0xb8};
-  static const uint8_t after[] = {0xff, 0xd0, 0x48, 0x83, 0xc4, 0x30, 0x5d, 0xc3};
-  memcpy(at, before, sizeof before);
-  memcpy(at + sizeof before, &target, sizeof target);
-  memcpy(at + sizeof before + sizeof target, after, sizeof after);
+typedef struct shape {
+  const char* name;
+  uint8_t before[12]; /* up to the address that is called, which rax gets */
+  uint8_t before_bytes;
+  uint8_t after[10];
+  uint8_t after_bytes;
+} shape;
+
+static const shape shapes[] = {
+    /* push rbp; mov rbp, rsp; sub rsp, 48; mov rax, TARGET; call rax; add rsp, 48; pop rbp; ret */
+    {"frame_pointers",
+     {0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x30, 0x48, 0xb8},
+     10,
+     {0xff, 0xd0, 0x48, 0x83, 0xc4, 0x30, 0x5d, 0xc3},
+     8},
+    /* sub rsp, 56; mov rax, TARGET; call rax; add rsp, 56; ret */
+    {"no_frame_pointers", {0x48, 0x83, 0xec, 0x38, 0x48, 0xb8}, 6, {0xff, 0xd0, 0x48, 0x83, 0xc4, 0x38, 0xc3}, 7},
+    /* push rbp; mov ebp, 7; sub rsp, 48; mov rax, TARGET; call rax; add rsp, 48; pop rbp; ret */
+    {"number_in_rbp",
+     {0x55, 0xbd, 0x07, 0, 0, 0, 0x48, 0x83, 0xec, 0x30, 0x48, 0xb8},
+     12,
+     {0xff, 0xd0, 0x48, 0x83, 0xc4, 0x30, 0x5d, 0xc3},
+     8},
+};
+
+static void* emit_function(const shape* shape, uint8_t* at, const void* target) {
+  memcpy(at, shape->before, shape->before_bytes);
+  memcpy(at + shape->before_bytes, &target, sizeof target);
+  memcpy(at + shape->before_bytes + sizeof target, shape->after, shape->after_bytes);
   return at;
+}
+
+static const shape* shape_named(const char* name) {
+  for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; ++i) {
+    if (strcmp(shapes[i].name, name) == 0) return &shapes[i];
+  }
+  fprintf(stderr, "no shape of code is named %s\n", name);
+  exit(2);
 }
 
 typedef void (*jitted)(void);
@@ -35,14 +65,15 @@ VICTIM_NOINLINE static void* run_jitted(void* code) {
   return NULL;
 }
 
-int main(void) {
+int main(int argc, char** argv) {
+  const shape* shape = shape_named(argc > 1 ? argv[1] : "frame_pointers");
   victim_check(pipe(silent_pipe) == 0, "pipe");
   uint8_t* code = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   victim_check(code != MAP_FAILED, "mmap");
   void (*callee)(void) = called_by_jit;
   const void* target;
   memcpy(&target, &callee, sizeof target);
-  for (int i = 0; i < 3; ++i) target = emit_function(code + i * kFunctionBytes, target);
+  for (int i = 0; i < 3; ++i) target = emit_function(shape, code + i * kFunctionBytes, target);
   victim_check(mprotect(code, 4096, PROT_READ | PROT_EXEC) == 0, "mprotect");
 
   static victim_thread thread;
