@@ -13,6 +13,7 @@ class Job:
     script: str
     result: str = ""
     quick: bool = False  # whether it is run by default
+    minute: bool = False  # whether `tests/run.sh --all` does it for a minute
 
 
 # Sixty thousand lines, the same each time.
@@ -102,7 +103,7 @@ print t; for (i = 1; i <= 6; i++) printf "%d ", n[i]; print ""; while (("seq 3" 
     Job("erlang", "erl", """erl -noshell -eval '
 P = self(), N = 64, [spawn(fun() -> P ! lists:sum([X * I rem 97 || X <- lists:seq(1, 1500)]) end) || I <- lists:seq(1, N)],
 S = lists:sum([receive V -> V end || _ <- lists:seq(1, N)]), T = ets:new(t, [public]),
-[ets:insert(T, {I, I * I}) || I <- lists:seq(1, 50000)], io:format("~p ~p~n", [S, ets:info(T, size)]), halt(0).'""", "50000", quick=True),
+[ets:insert(T, {I, I * I}) || I <- lists:seq(1, 50000)], io:format("~p ~p~n", [S, ets:info(T, size)]), halt(0).'""", "50000", quick=True, minute=True),
     Job("guile", "guile", """guile --no-auto-compile -c '(use-modules (ice-9 threads))
 (define (fib n) (if (< n 2) n (+ (fib (- n 1)) (fib (- n 2)))))
 (for-each (lambda (x) (display x) (newline)) (par-map fib (list 20 21 22 23 24 25)))'""", "75025"),
@@ -225,13 +226,17 @@ for i in $(seq 5); do dig +short -p $PORT @127.0.0.1 ns.test; done | sort | uniq
 tor --quiet --DataDirectory $PWD/d --verify-config --DisableNetwork 1; echo $?""", "62"),
     # Calls of several threads that a signal would end: compressed data would be cut, a helper would end.
     Job("lbzip2", "lbzip2", f"{TEXT}; cat text text text text >more; lbzip2 -n 3 -k more; lbzip2 -dc more.bz2 | cmp - more && echo equal",
-        "equal", quick=True),
-    Job("fio", "fio", "fio --name=a --rw=randrw --size=4M --bs=4k --runtime=2 --time_based --output=o && grep -c err=.0 o", quick=True),
+        "equal", quick=True, minute=True),
+    Job("fio", "fio", "fio --name=a --rw=randrw --size=4M --bs=4k --runtime=2 --time_based --output=o && grep -c err=.0 o", quick=True,
+        minute=True),
     # Without threads: the signal that wakes the agent at the first dump may end one call early, and no more than that.
-    Job("perl-sleep", "perl", early(4, "perl -e 'sleep 1 for 1 .. 5'"), "long"),
-    Job("php-sleep", "php", early(4, "php -r 'for ($i = 0; $i < 5; $i++) sleep(1);'"), "long"),
-    Job("vmstat", "vmstat", early(2, "vmstat 1 4 | wc -l"), "long"),
-    Job("top", "top", early(1, "top -b -n 3 -d 1 | grep -c ^top"), "long"),
+    Job("perl-sleep", "perl", early(4, "perl -e 'sleep 1 for 1 .. 5'"), "long", minute=True),
+    Job("php-sleep", "php", early(4, "php -r 'for ($i = 0; $i < 5; $i++) sleep(1);'"), "long", minute=True),
+    Job("vmstat", "vmstat", early(2, "vmstat 1 4 | wc -l"), "long", minute=True),
+    Job("top", "top", early(1, "top -b -n 3 -d 1 | grep -c ^top"), "long", minute=True),
+    # Runs its command each second: five times, and once more at most.
+    Job("watch", "watch", "timeout 4.5 watch -n 1 -t 'echo >>runs' >/dev/null </dev/null; [ $(wc -l <runs) -le 6 ] && echo few", "few",
+        minute=True),
 ]
 
 # Programs without threads that take one interrupted call for news: the first dump of them may end what they do.

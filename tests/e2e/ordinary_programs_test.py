@@ -12,6 +12,7 @@ import pytest
 from harness import free_port
 from ordinary_jobs import DISTURBED, JOBS
 from side_by_side import ALONE, DUMPS, SideBySideTest
+from tier import FULL
 
 # How often a job is done while it is dumped: some last for a fraction of a second.
 REPEATS = 3
@@ -27,7 +28,8 @@ class OrdinaryProgramsTest(SideBySideTest):
     def do(self, job):
         self.need(*job.programs.split())
         self.environment["PORT"] = str(free_port())
-        end = self.side_by_side(["bash", "-c", job.script], dumped=True, repeats=REPEATS)
+        end = self.side_by_side(["bash", "-c", job.script], dumped=True, repeats=REPEATS,
+                                at_least_s=60 if FULL and job.minute else 0)
         self.assertIsNotNone(end)
         self.assertEqual(0, end.status, end)
         self.assertIn(job.result, end.out, end)

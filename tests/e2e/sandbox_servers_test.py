@@ -19,17 +19,12 @@ import unittest
 import urllib.request
 
 from harness import free_port
-from side_by_side import SideBySideTest
+from side_by_side import SideBySideTest, accepts, without_numbers
 
 UNPACKED = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "stackd/unpacked"
 
 # Longer than any of them takes to answer on a busy machine.
 ANSWER_S = 30
-
-
-def without_numbers(text):
-    """A log in which pids, times and ports differ from run to run, and the order of what several processes say."""
-    return "\n".join(sorted({re.sub(r"\d+", "N", line) for line in text.splitlines()}))
 
 
 def ask_name(port, name):
@@ -46,14 +41,6 @@ def ask_name(port, name):
             count = struct.unpack(">6H", reply[:12])[3]
             return count, socket.inet_ntoa(reply[12 + len(labels) + 4:][12:16]) if count else ""
     return None
-
-
-def accepts(port):
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-        return True
-    except OSError:
-        return False
 
 
 class ServersTest(SideBySideTest):

@@ -4,10 +4,13 @@ and the privileges of each of its threads while it runs."""
 import collections
 import contextlib
 import dataclasses
+import itertools
 import os
 import pathlib
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -114,6 +117,19 @@ def privileges(pid):
 def in_words(found):
     return [name + ": " + ", ".join(f"{field} {' '.join(value.split())}" for field, value in its_rights)
             for name, its_rights in sorted(found)]
+
+
+def without_numbers(text):
+    """A log in which pids, times and ports differ from run to run, and the order of what several processes say."""
+    return "\n".join(sorted({re.sub(r"\d+", "N", line) for line in text.splitlines()}))
+
+
+def accepts(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+        return True
+    except OSError:
+        return False
 
 
 @dataclasses.dataclass
@@ -264,18 +280,20 @@ class SideBySideTest(StackdTest):
             if shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin:/usr/games") is None:
                 self.skipTest(f"no {program}: deploy/install-deps.sh --tests installs it")
 
-    def side_by_side(self, command, *, during=None, prepare=None, dumped=False, repeats=1):
+    def side_by_side(self, command, *, during=None, prepare=None, dumped=False, repeats=1, at_least_s=0):
         """Runs `command`, a list or what gives one, in each kind; `during(run)` goes with it, `prepare()` fills the folder
-        before. While it is dumped it runs `repeats` times, and with `dumped` again until a dump was taken. Returns the End without
-        the agent."""
+        before. While it is dumped it runs `repeats` times and for `at_least_s`, and with `dumped` again until a dump was taken.
+        Returns the End without the agent."""
         alone, expected, taken = None, None, 0
         for kind in self.kinds:
             if kind in (DAEMON, DUMPS) and self.stackd is None:
                 self.daemon_dir.mkdir()
                 self.daemon_dir.chmod(0o755)
                 self.stackd = self.start_daemon(self.daemon_dir)
-            for turn in range(MOST_REPEATS if kind == DUMPS else 1):
-                if turn >= repeats and (taken or not dumped):
+            until = time.monotonic() + at_least_s
+            for turn in itertools.count():
+                is_proved = taken or not dumped or turn >= MOST_REPEATS
+                if turn and (kind != DUMPS or (turn >= repeats and is_proved and time.monotonic() >= until)):
                     break
                 try:
                     end, run = self.one_run(command, kind, expected, during, prepare)
