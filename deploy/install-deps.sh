@@ -47,6 +47,8 @@ TEST_PACKAGES=(
   # Programs that sandbox themselves or others, and servers that give up privileges: sandbox_*_test.
   chromium bubblewrap firejail openssh-server openssh-client vsftpd dropbear-bin unbound bind9 haproxy dovecot-imapd varnish
   libseccomp-dev libcap2-bin cron file man-db groff-base
+  # Servers that busy_servers_test loads: of mariadb what has no service.
+  mariadb-server-core mariadb-client-core supervisor
   # Programs that are none of the above: ordinary_programs_test, closed_fds_test.
   git bc dc jq bzip2 zip unzip p7zip-full pigz lzip cpio lbzip2 fio
   perl ruby php-cli lua5.4 luajit gawk erlang-base guile-3.0 sbcl clisp swi-prolog-nox tcl expect pari-gp m4
@@ -61,7 +63,7 @@ DEV_PACKAGES=(shellcheck codespell python3-venv)
 # Packages with a service. A machine that tests them should not start to serve. PACKAGE, or PACKAGE:UNIT where the unit has
 # another name.
 SERVICES=(redis-server postgresql nginx-light:nginx memcached prometheus openssh-server:ssh vsftpd unbound bind9:named haproxy
-  dovecot-imapd:dovecot varnish varnish:varnishncsa cron mosquitto knot slapd tor iperf3)
+  dovecot-imapd:dovecot varnish varnish:varnishncsa cron mosquitto knot slapd tor iperf3 supervisor)
 
 say() { printf '%s\n' "$*" >&2; }
 
