@@ -44,7 +44,9 @@ def _end_all():
     children = pathlib.Path(f"/proc/self/task/{os.getpid()}/children")
     while pids := children.read_text().split():
         for pid in pids:
-            os.kill(int(pid), signal.SIGKILL)
+            # It may have ended meanwhile.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
         # What is killed may have children that come here only when it is gone, or be another's by now.
         with contextlib.suppress(ChildProcessError):
             os.wait()
