@@ -41,6 +41,13 @@
 /* A thread that has not been seen asleep for so long runs. */
 #define AWAKE_NS (20 * MS)
 #define QUIET_TRIES 3
+/* A thread that has used a processor for so long, nearly without a pause, computes: a signal will hardly meet it in a call.
+ */
+#define COMPUTES_NS 200000u
+/* A thread that runs and sleeps in turns, and was never seen asleep for so long, is signalled all the same. So is one that
+ * waits for a processor. */
+#define RUNS_AGAIN_NS (10 * MS)
+#define NEVER_RUNS_NS (100 * MS)
 #define MAX_PASSES 3
 /* By then a thread was the only one asked, with half of the ring free: its stack will not fit, so take less of it. */
 #define MAX_REFUSALS 8
@@ -310,12 +317,11 @@ static bool make_room_for(struct run* run, struct stackd_thread_entry* entry) {
   return !stackd_job_is_over(run->job);
 }
 
-/* Whether one look at where it sleeps is enough to know that the thread is to be signalled. */
-static bool is_to_be_asked(const struct run* run, const struct stackd_thread_entry* entry) {
-  struct stackd_task_sleep sleep;
-  return run->options->quiet == STACKD_QUIET_PREFER && !stackd_runtimes_have_uninterruptible() &&
-         (stackd_task_read_sleep(run->task_fd, entry->tid, &sleep) != 0 || stackd_call_is_restarted(&sleep.call));
-}
+enum sight {
+  READ_ASLEEP,
+  TO_BE_ASKED, /* a signal does no harm where it sleeps, or it cannot be read there */
+  RUNS,
+};
 
 /* -EAGAIN: it ran meanwhile. -EINVAL: it is not to be read asleep. -ENOSPC: no room in the ring. */
 static int read_asleep(const struct run* run, const struct stackd_thread_entry* entry,
@@ -325,25 +331,70 @@ static int read_asleep(const struct run* run, const struct stackd_thread_entry* 
   return rbp != 0 || is_to_sleep_on(run, look) ? capture_sleeping(run, entry, look, rbp) : -EINVAL;
 }
 
+/* Tells what one look at where it sleeps is enough for. */
+static enum sight glance(const struct run* run, const struct stackd_thread_entry* entry) {
+  if (run->options->quiet != STACKD_QUIET_PREFER || stackd_runtimes_have_uninterruptible()) return READ_ASLEEP;
+  struct stackd_task_sleep sleep;
+  int error = stackd_task_read_sleep(run->task_fd, entry->tid, &sleep);
+  if (error == -EAGAIN) return RUNS;
+  return error != 0 || stackd_call_is_restarted(&sleep.call) ? TO_BE_ASKED : READ_ASLEEP;
+}
+
 /* Reads a thread whose caller would see an interruption, and leaves it asleep: also where that must wait for room in the
- * ring. False if it does not sleep there. */
-static bool leave_asleep(struct run* run, struct stackd_thread_entry* entry) {
-  if (run->options->quiet == STACKD_QUIET_NEVER && !stackd_runtimes_have_uninterruptible()) return false;
-  if (is_to_be_asked(run, entry)) return false;
+ * ring. */
+static enum sight leave_asleep(struct run* run, struct stackd_thread_entry* entry) {
+  if (run->options->quiet == STACKD_QUIET_NEVER && !stackd_runtimes_have_uninterruptible()) return TO_BE_ASKED;
+  enum sight sight = glance(run, entry);
+  if (sight != READ_ASLEEP) return sight;
   struct stackd_quiet_look look;
-  for (int torn = 0; torn < QUIET_TRIES && stackd_quiet_begin(&look, run->task_fd, entry->tid) == 0;) {
-    int error = read_asleep(run, entry, &look);
+  for (int torn = 0; torn < QUIET_TRIES;) {
+    int error = stackd_quiet_begin(&look, run->task_fd, entry->tid);
+    if (error != 0) return error == -EAGAIN ? RUNS : TO_BE_ASKED;
+    error = read_asleep(run, entry, &look);
     stackd_quiet_end(&look);
-    if (error == -EINVAL) return false;
+    if (error == -EINVAL) return TO_BE_ASKED;
     if (error == -EAGAIN) {
       torn++;
     } else if (error == 0 || !make_room_for(run, entry)) {
       enum stackd_thread_state state = error == 0 ? STACKD_THREAD_DONE : STACKD_THREAD_NO_SLOT;
       __atomic_store_n(&entry->state, stackd_thread_word(run->job->seq, state), __ATOMIC_RELAXED);
       entry->read_asleep = 1;
-      return true;
+      return READ_ASLEEP;
     }
   }
+  return RUNS;
+}
+
+/* The CPU time of another thread, exact where it runs at this moment. */
+static uint64_t cpu_ns_of(uint32_t tid) {
+  /* The numbers of clock_getcpuclockid(): a clock of a thread, which goes by what the scheduler counts. */
+  const clockid_t kOfThread = 4, kOfScheduler = 2;
+  return stackd_clock_ns((clockid_t)(~tid << 3) | kOfThread | kOfScheduler);
+}
+
+/* Whether a thread that was seen to run is one that computes. One that was only woken has the signal that woke it before
+ * it, and ours would come first: sigsuspend() would return without it. One that runs for a moment may be about to sleep
+ * again, in a call that a signal would end. Both are looked at again. */
+static bool computes(const struct run* run, struct stackd_thread_entry* entry) {
+  uint64_t now_ns = stackd_monotonic_ns();
+  uint64_t passed_ns = now_ns - entry->looked_ns;
+  if (entry->is_running && passed_ns < COMPUTES_NS) return false;
+  uint64_t turns;
+  uint64_t unused;
+  int fd = stackd_task_open_turns(run->task_fd, entry->tid);
+  int error = fd < 0 ? fd : stackd_task_read_turns(fd, &turns, &unused);
+  if (fd >= 0) stackd_own_fd_drop(fd);
+  if (error != 0) return true;
+  uint64_t cpu_ns = cpu_ns_of(entry->tid);
+  if (entry->is_running) {
+    if (turns == entry->turns && cpu_ns - entry->cpu_ns >= passed_ns / 2) return true;
+    if (turns != entry->turns || cpu_ns != entry->cpu_ns) entry->has_run = 1;
+  }
+  if (now_ns - run->begin_ns >= (entry->has_run ? RUNS_AGAIN_NS : NEVER_RUNS_NS)) return true;
+  entry->is_running = 1;
+  entry->turns = turns;
+  entry->cpu_ns = cpu_ns;
+  entry->looked_ns = now_ns;
   return false;
 }
 
@@ -366,11 +417,17 @@ static void give_it_time(struct run* run, struct stackd_thread_entry* entry, boo
 
 static void ask(struct run* run, uint32_t index) {
   struct stackd_thread_entry* entry = &run->table->entries[index];
-  if (leave_asleep(run, entry)) return;
+  enum sight sight = leave_asleep(run, entry);
+  if (sight == READ_ASLEEP) return;
   if (run->options->quiet == STACKD_QUIET_ONLY) {
     give_it_time(run, entry, false);
     return;
   }
+  if (sight == RUNS && run->options->quiet == STACKD_QUIET_PREFER && !computes(run, entry)) {
+    entry->deferred = 1;
+    return;
+  }
+  entry->is_running = 0;
   if (answered_last_time(entry->tid) || may_ask(run, entry, blocked_last_time(entry->tid))) send_question(run, index);
 }
 
@@ -405,7 +462,12 @@ static void inspect_deferred(struct run* run, uint32_t index) {
   struct stackd_thread_entry* entry = &run->table->entries[index];
   if (run->options->quiet == STACKD_QUIET_ONLY) {
     uint64_t patience_ns = entry->kernel_state == 'D' ? UNINTERRUPTIBLE_NS : AWAKE_NS;
-    if (!leave_asleep(run, entry)) give_it_time(run, entry, stackd_monotonic_ns() - run->begin_ns >= patience_ns);
+    if (leave_asleep(run, entry) != READ_ASLEEP)
+      give_it_time(run, entry, stackd_monotonic_ns() - run->begin_ns >= patience_ns);
+    return;
+  }
+  if (entry->is_running) {
+    ask(run, index);
     return;
   }
   bool last_chance = stackd_monotonic_ns() - run->begin_ns >= blocked_for_good_ns(entry->kernel_state);
@@ -414,11 +476,12 @@ static void inspect_deferred(struct run* run, uint32_t index) {
 
 struct unsettled {
   uint32_t silent;  /* deferred, ASKED or BUSY */
+  uint32_t running; /* of these, to be looked at again soon */
   uint32_t no_slot; /* could not write: ask again */
 };
 
 static struct unsettled look_at_all(struct run* run, uint64_t quiet_ns) {
-  struct unsettled result = {0, 0};
+  struct unsettled result = {0, 0, 0};
   for (uint32_t i = run->first; i < run->count; i++) {
     struct stackd_thread_entry* entry = &run->table->entries[i];
     uint64_t state = __atomic_load_n(&entry->state, __ATOMIC_ACQUIRE) & 0xff;
@@ -426,6 +489,7 @@ static struct unsettled look_at_all(struct run* run, uint64_t quiet_ns) {
       inspect_deferred(run, i);
       state = __atomic_load_n(&entry->state, __ATOMIC_ACQUIRE) & 0xff;
       if (state == STACKD_THREAD_IDLE && entry->status == 0) result.silent++;
+      if (state == STACKD_THREAD_IDLE && entry->is_running) result.running++;
     }
     if (state == STACKD_THREAD_ASKED && quiet_ns >= QUIET_NS) {
       inspect(run, entry, quiet_ns);
@@ -497,7 +561,7 @@ static void give_up_rest(struct run* run) {
     if (state == STACKD_THREAD_FAULT) entry->status = STACKD_STATUS_AGENT_FAULT;
     if (state == STACKD_THREAD_BUSY) entry->status = STACKD_STATUS_TIMED_OUT;
     if (state == STACKD_THREAD_IDLE && entry->status == 0) {
-      bool is_blocked = entry->deferred && run->options->quiet != STACKD_QUIET_ONLY;
+      bool is_blocked = entry->deferred && !entry->is_running && run->options->quiet != STACKD_QUIET_ONLY;
       entry->status = is_blocked ? STACKD_STATUS_SIGNAL_BLOCKED : STACKD_STATUS_TIMED_OUT;
     }
     if (state != STACKD_THREAD_ASKED) continue;
@@ -510,11 +574,13 @@ static void settle(struct run* run) {
   uint64_t last_answer_ns = stackd_monotonic_ns();
   uint32_t seen = stackd_thread_answers();
   uint64_t wait_ns = QUIET_NS;
+  uint64_t pause_ns = QUIET_NS;
   while (!stackd_job_is_over(run->job)) {
     uint64_t quiet_ns = stackd_monotonic_ns() - last_answer_ns;
     if (in_flight(run) == 0 || quiet_ns >= QUIET_NS) {
       struct unsettled unsettled = look_at_all(run, quiet_ns);
       if (unsettled.silent == 0 && unsettled.no_slot == 0) return;
+      pause_ns = unsettled.running > 0 ? COMPUTES_NS : QUIET_NS;
       if (unsettled.no_slot > 0) {
         run->window = run->window > 1 ? run->window / 2 : 1;
         ask_again(run);
@@ -523,7 +589,7 @@ static void settle(struct run* run) {
       if (quiet_ns >= QUIET_NS && wait_ns < 8 * QUIET_NS) wait_ns *= 2;
     }
     if (in_flight(run) == 0) {
-      stackd_pause_ns(QUIET_NS);
+      stackd_pause_ns(pause_ns);
     } else {
       stackd_thread_wait_answers(answers_when(run, 0), wait_ns);
     }

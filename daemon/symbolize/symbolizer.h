@@ -44,7 +44,7 @@ struct SymbolizerOptions {
   std::vector<std::string> debug_dirs = {"/usr/lib/debug"};
   // A worker with nothing to do for so long is ended. What it has found stays in the cache.
   int64_t worker_idle_limit_ns = 10'000'000'000;
-  // Of all workers together.
+  // What all workers together may use.
   uint64_t worker_memory_limit_bytes = 208ull << 20;
   uint64_t cache_limit_bytes = 32ull << 20;
 };

@@ -1,9 +1,11 @@
 """Dumps that leave threads asleep (--quiet): what is read is of one moment, and nothing is interrupted."""
 
+import os
+import subprocess
 import time
 import unittest
 
-from harness import StackdTest
+from harness import OK, StackdTest, die_with_parent
 from tier import FULL
 
 THREADS = 24
@@ -65,6 +67,25 @@ class QuietTest(StackdTest):
             self.assertEqual("running", dump.threads[tid]["state"])
         self.assertEqual(len(running), dump.counts["running"])
         self.assertTrue(any("--quiet prefer" in note for note in dump.notes), dump.notes)
+
+    def test_a_thread_that_was_woken_has_the_signal_that_woke_it(self):
+        """A signal of the agent's would be taken first, and sigsuspend() return without the other."""
+        daemon = self.start_daemon()
+        victim = self.start_victim("suspends", stdin="")
+        daemon.await_process(victim.pid)
+        # It waits for its processor for some milliseconds each time.
+        os.sched_setaffinity(victim.pid, {0})
+        os.setpriority(os.PRIO_PROCESS, victim.pid, 19)
+        busy = subprocess.Popen(["taskset", "-c", "0", "sh", "-c", "while :; do :; done"], preexec_fn=die_with_parent)
+        waker = subprocess.Popen(["sh", "-c", f"while kill -USR2 {victim.pid}; do sleep 0.002; done"], preexec_fn=die_with_parent)
+        for _ in range(300):
+            self.assertEqual(OK, daemon.ctl("dump", victim.pid, "--quiet", "prefer").code)
+        for process in (waker, busy):
+            process.kill()
+            process.wait()
+        woken_with, woken_without = map(int, victim.ask("").split())
+        self.assertGreater(woken_with, 10)
+        self.assertEqual(0, woken_without)
 
     def test_what_was_not_interrupted_is_said(self):
         daemon = self.start_daemon()
