@@ -174,13 +174,17 @@ func (c *connection) checkListener(fd int, path string) error {
 	if c.daemonUID == "" {
 		folder := filepath.Dir(path)
 		trusted = listener.Uid == 0 || listener.Uid == uint32(os.Geteuid()) ||
-			filepath.IsAbs(folder) && isAloneIn(folder, listener.Uid) && isAloneIn(filepath.Dir(folder), 0)
+			filepath.IsAbs(folder) && isAloneIn(folder, listener.Uid) &&
+				(isAloneIn(filepath.Dir(folder), 0) || isAloneIn(filepath.Dir(folder), unmappedUID))
 	}
 	if !trusted {
 		return syscall.EPERM
 	}
 	return nil
 }
+
+// Root of the host has this number too where a user namespace does not map it (/proc/sys/kernel/overflowuid).
+const unmappedUID = 65534
 
 // Whether the folder is the user's, and no other user may write to it.
 func isAloneIn(folder string, uid uint32) bool {

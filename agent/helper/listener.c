@@ -15,6 +15,9 @@ static bool is_alone_in(const char* folder, uint64_t uid) {
          status.st_uid == uid && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
+/* Root of the host has this number too where a user namespace does not map it (/proc/sys/kernel/overflowuid). */
+#define UNMAPPED_UID 65534u
+
 static bool root_gave_it(const char* folder, uint64_t uid) {
   char above[STACKD_PATH_BYTES];
   stackd_copy_string(above, sizeof(above), folder);
@@ -24,7 +27,7 @@ static bool root_gave_it(const char* folder, uint64_t uid) {
   /* A relative path leads from wherever the program is. */
   if (folder[0] != '/' || slash == NULL) return false;
   slash[slash == above ? 1 : 0] = '\0';
-  return is_alone_in(folder, uid) && is_alone_in(above, 0);
+  return is_alone_in(folder, uid) && (is_alone_in(above, 0) || is_alone_in(above, UNMAPPED_UID));
 }
 
 int stackd_listener_check(int socket_fd, const struct stackd_settings* settings) {

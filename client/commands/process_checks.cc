@@ -131,8 +131,10 @@ std::optional<Finding> CheckListener(const std::string& environ, const std::stri
   }
   const std::vector<uint64_t> uids = Numbers(status, "Uid");
   const bool is_own = uids.size() == 4 && uids[1] == socket.st_uid;
-  const bool given_by_root =
-      IsAloneIn(dir, socket.st_uid) && IsAloneIn(std::filesystem::path(dir).parent_path().string(), 0);
+  // Root of the host is shown so where a user namespace does not map it.
+  constexpr uid_t kUnmapped = 65534;
+  const std::string above = std::filesystem::path(dir).parent_path().string();
+  const bool given_by_root = IsAloneIn(dir, socket.st_uid) && (IsAloneIn(above, 0) || IsAloneIn(above, kUnmapped));
   if (socket.st_uid == 0 || is_own || given_by_root) return std::nullopt;
   return Bad(belongs + ", which is neither root nor the user of the process, and root did not give " + dir +
                  " to that user alone: the agent hands it nothing",

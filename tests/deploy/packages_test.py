@@ -25,7 +25,7 @@ FIRST_DUMP_S = 60
 
 # Runs its arguments with the folder of the first as the root, with /proc, /run and processes of its own that end with it.
 IN_ROOT = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec",
-           'mount -t proc proc "$0/proc"; mount -t tmpfs tmpfs "$0/run"; exec chroot "$0" "$@"')
+           'mount -t proc proc "$0/proc"; mount -t tmpfs -o mode=755 tmpfs "$0/run"; exec chroot "$0" "$@"')
 
 INSTALL = "apt-get install -y ./release/*.deb\n"
 

@@ -195,7 +195,7 @@ class NoRoomForThreadsTest(StackdTest):
         as_user = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
         daemon = self.start_daemon(stackd=stackd, wrap=as_user)
         # So many that several threads would unwind them.
-        victim = self.start_victim("waiting_threads", 600)
+        victim = self.start_victim("waiting_threads", 600, env={"STACKD_DAEMON_UID": str(uid)})
         daemon.await_process(victim.pid)
         self.assertEqual("COMPLETE", daemon.dump(victim.pid).state)  # and what serves calls is there
         subprocess.run([*as_user, "prlimit", "--nproc=1:1", f"--pid={daemon.process.pid}"], check=True)

@@ -168,8 +168,13 @@ class SecretsTest(SecretsBase):
 
     def crash(self, victim):
         """Crash of its main thread, with the secret in its registers and on its stack as on those of all others."""
-        keepers = [tid for tid, name in thread_names(victim.pid).items() if name in ("keeper", "secrets")]
-        self.assertEqual(17, len(keepers))
+
+        def all_keepers():
+            """The agent's thread has the name of the program's first one until it has a name of its own."""
+            tids = [tid for tid, name in thread_names(victim.pid).items() if name in ("keeper", "secrets")]
+            return tids if len(tids) == 17 else None
+
+        keepers = eventually("17 threads have the secret", all_keepers)
         eventually("all wait", lambda: all(blocked_at(victim.pid, tid) for tid in keepers))
         self.assert_planted(victim.pid, keepers)
         victim.process.stdin.write(b"\n")
