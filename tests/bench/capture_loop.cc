@@ -14,6 +14,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/collect/collector.h"
+#include "daemon/log/log.h"
 #include "tests/bench/under_agent.h"
 
 namespace stackd::bench {
@@ -59,5 +60,6 @@ int Run(const std::string& agent, double seconds, useconds_t pause_us, const std
 
 int main(int argc, char** argv) {
   if (argc < 5) return 2;
+  stackd::StartLog(stackd::LogFormat::kText, stackd::LogLevel::kError);
   return stackd::bench::Run(argv[1], atof(argv[2]), static_cast<useconds_t>(atol(argv[3])), {argv + 4, argv + argc});
 }

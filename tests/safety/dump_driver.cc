@@ -16,6 +16,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/collect/collector.h"
+#include "daemon/log/log.h"
 
 namespace stackd {
 namespace {
@@ -131,5 +132,7 @@ int Run(const std::string& dir) {
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
+  // On stderr: answers are on stdout.
+  stackd::StartLog(stackd::LogFormat::kText, stackd::LogLevel::kError);
   return stackd::Run(argv[1]);
 }
