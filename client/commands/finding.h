@@ -1,4 +1,4 @@
-// One thing that `stackctl doctor` found.
+// One thing that `stackctl doctor` found, and what its checks share.
 #pragma once
 
 #include <sys/types.h>

@@ -89,13 +89,13 @@ std::optional<Finding> CheckWay(const std::string& prefix, const std::string& di
   return Bad(socket + " has mode " + Mode(file.st_mode) + whose, "restart stackd, which opens it to all users");
 }
 
-// Whether the process sees the daemon's socket of `dir` in its own folder.
+// Whether the process sees the daemon's socket of `dir` in its own folder. `root`: its root folder; "" if that cannot be
+// seen.
 std::optional<Finding> CheckFolder(const std::string& root, const std::string& its_dir, const std::string& dir) {
   const std::string socket = std::string("/") + STACKD_SOCKET_NAME;
-  const bool can_look = std::filesystem::exists(std::filesystem::status(root + "/"));
   struct stat here, there;
   const bool is_here = stat((dir + socket).c_str(), &here) == 0;
-  const bool is_there = can_look && stat((root + its_dir + socket).c_str(), &there) == 0;
+  const bool is_there = !root.empty() && stat((root + its_dir + socket).c_str(), &there) == 0;
   // A container may see one folder under another name.
   const bool is_same = is_here && is_there && here.st_dev == there.st_dev && here.st_ino == there.st_ino;
   if (is_same) return std::nullopt;
@@ -104,7 +104,7 @@ std::optional<Finding> CheckFolder(const std::string& root, const std::string& i
                "start it with STACKD_DIR=" + dir + ", or ask the other daemon with --address unix:" + its_dir +
                    "/api.sock (a container may see one folder under two names)");
   }
-  if (!can_look || !is_here) return std::nullopt;
+  if (root.empty() || !is_here) return std::nullopt;
   return Bad(dir + socket + (is_there ? " is another file" : " is not there") +
                  " in the mount namespace of the process (a container, or chroot)",
              "mount the folder of stackd there too");
@@ -220,13 +220,13 @@ std::vector<Finding> CheckEnvironment(const std::string& base, const std::string
   }
   std::string its_dir = Variable(environ, "STACKD_DIR").value_or("");
   if (its_dir.empty()) its_dir = "/run/stackd";
-  const std::string root = base + "/root";
+  const std::string folder = base + "/root";
+  const std::string root = std::filesystem::exists(std::filesystem::status(folder + "/")) ? folder : "";
   if (auto finding = CheckFolder(root, its_dir, dir)) findings.push_back(*finding);
   if (auto finding = CheckListener(environ, status, dir)) findings.push_back(*finding);
   const std::optional<Credentials> process = CredentialsIn(status);
-  const bool can_look = std::filesystem::exists(std::filesystem::status(root + "/"));
   if (process) {
-    if (auto finding = CheckWay(can_look ? root : "", its_dir, *process)) findings.push_back(*finding);
+    if (auto finding = CheckWay(root, its_dir, *process)) findings.push_back(*finding);
   }
   return findings;
 }
