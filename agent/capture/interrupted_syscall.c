@@ -136,20 +136,21 @@ STACKD_HANDLER static bool is_before_call(uint64_t rip) {
   return can_read(rip, rip + CALL_BYTES) && is_call((const uint8_t*)rip);
 }
 
-void stackd_interrupted_call(const void* ucontext, struct stackd_syscall* call) {
+int stackd_ended_call_number(const void* ucontext) {
   const greg_t* registers = ((const ucontext_t*)ucontext)->uc_mcontext.gregs;
   uint64_t rip = (uint64_t)registers[REG_RIP];
+  if ((uint64_t)registers[REG_RAX] != (uint64_t)-EINTR) return -1;
+  int number = number_before(rip);
+  return number >= 0 ? number
+                     : stackd_syscall_number_on_stack(stackd_getpid(), true, rip, (uint64_t)registers[REG_RSP],
+                                                      (uint64_t)registers[REG_RBP]);
+}
+
+void stackd_interrupted_call(const void* ucontext, struct stackd_syscall* call) {
+  const greg_t* registers = ((const ucontext_t*)ucontext)->uc_mcontext.gregs;
   uint64_t rax = (uint64_t)registers[REG_RAX];
-  int number = -1;
-  if (rax == (uint64_t)-EINTR) {
-    number = number_before(rip);
-    if (number < 0) {
-      number = stackd_syscall_number_on_stack(stackd_getpid(), true, rip, (uint64_t)registers[REG_RSP],
-                                              (uint64_t)registers[REG_RBP]);
-    }
-  } else if (rax < STACKD_SYSCALL_NUMBERS && is_before_call(rip)) {
-    number = (int)rax;
-  }
+  bool is_made_again = rax < STACKD_SYSCALL_NUMBERS && is_before_call((uint64_t)registers[REG_RIP]);
+  int number = is_made_again ? (int)rax : stackd_ended_call_number(ucontext);
   *call = (struct stackd_syscall){0};
   if (number < 0) return;
   const uint64_t arguments[STACKD_SYSCALL_ARGUMENTS] = {(uint64_t)registers[REG_RDI], (uint64_t)registers[REG_RSI],

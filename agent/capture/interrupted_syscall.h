@@ -16,9 +16,14 @@
 
 /* The call that the thread of `ucontext` was in; all zero if it was in none, or its number is not known.
  *
- * SIGNAL-SAFE. Syscalls: rt_sigprocmask, once or twice, to see whether the code can be read; where the number is on the
+ * SIGNAL-SAFE. Syscalls: rt_sigprocmask, once or twice, to see whether the code can be read. Where the number is on the
  * stack, up to six times more, and process_vm_readv once or twice. */
 void stackd_interrupted_call(const void* ucontext, struct stackd_syscall* call) STACKD_HANDLER;
+
+/* The number of the call that a signal has ended with EINTR in the thread of `ucontext`; -1 if none is known.
+ *
+ * SIGNAL-SAFE. Syscalls: as above. */
+int stackd_ended_call_number(const void* ucontext) STACKD_HANDLER;
 
 /* What stackd_syscall_number_in() looks at. */
 #define STACKD_CALL_CODE_BYTES 11

@@ -4,22 +4,17 @@ status and standard error as alone.
 By default those that are quick; all of ordinary_jobs by `tests/run.sh --all`.
 """
 
-import os
 import unittest
 
 import pytest
 
 from harness import free_port
-from ordinary_jobs import DISTURBED, JOBS
+from ordinary_jobs import JOBS
 from side_by_side import ALONE, DUMPS, SideBySideTest
 from tier import FULL
 
 # How often a job is done while it is dumped: some last for a fraction of a second.
 REPEATS = 3
-AWAITED = os.environ.get("STACKD_TEST_AWAITED") == "1"
-
-# Jobs that the agent disturbs in another way than those of DISTURBED, and what they wait for.
-AWAITS = {}
 
 
 class OrdinaryProgramsTest(SideBySideTest):
@@ -35,21 +30,16 @@ class OrdinaryProgramsTest(SideBySideTest):
         self.assertIn(job.result, end.out, end)
 
 
-def case_of(job, reason):
+def case_of(job):
     def case(self):
-        if reason and not AWAITED:
-            self.skipTest(reason)
         self.do(job)
 
     return case if job.quick else pytest.mark.thorough(case)
 
 
 def add_cases():
-    for job in JOBS + DISTURBED:
-        reason = f"not yet as without the agent: {AWAITS[job.name]}" if job.name in AWAITS else None
-        if job in DISTURBED:
-            reason = "it has no threads: the signal that wakes the agent at its first dump may end a call of its"
-        setattr(OrdinaryProgramsTest, "test_" + job.name.replace("-", "_"), case_of(job, reason))
+    for job in JOBS:
+        setattr(OrdinaryProgramsTest, "test_" + job.name.replace("-", "_"), case_of(job))
 
 
 add_cases()

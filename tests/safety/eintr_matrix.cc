@@ -1,6 +1,10 @@
 // One thread in each blocking call there is; says which calls a dump interrupted.
 //
-// Prints "ready", waits for a line, then prints "NAME undisturbed" or "NAME RESULT ERRNO" for each call.
+//   eintr_matrix         prints "ready", waits for a line, then prints "NAME: undisturbed" or "NAME: RESULT ERRNO" for each
+//   call eintr_matrix NAME    a program without threads: prints "ready" and makes that call; prints the same when it has
+//   returned,
+//                        or when SIGUSR1 finds it there
+//   eintr_matrix --list  prints the names
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/aio_abi.h>
@@ -29,6 +33,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <functional>
@@ -37,13 +42,17 @@
 
 namespace {
 
-// What another process would clean up: long after the calls have been interrupted. A dump interrupts this sleep as well.
-void WaitOutDumps() {
-  timespec until;
-  clock_gettime(CLOCK_MONOTONIC, &until);
-  until.tv_sec += 20;
-  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {
-  }
+pid_t child;
+
+// They outlive the process: RemoveIpc() takes them away.
+int queue = -1;
+int semaphores = -1;
+int other_semaphores = -1;
+
+void RemoveIpc() {
+  msgctl(queue, IPC_RMID, nullptr);
+  semctl(semaphores, 0, IPC_RMID);
+  semctl(other_semaphores, 0, IPC_RMID);
 }
 
 struct Call {
@@ -128,7 +137,7 @@ timespec In60Seconds(clockid_t clock) {
   return at;
 }
 
-void AddAll(pid_t child) {
+void AddAll() {
   static const timespec k60 = {60, 0};
   static char byte;
   Add("read", [] { return read(ReadEnd(), &byte, 1); });
@@ -145,9 +154,9 @@ void AddAll(pid_t child) {
   Add("accept", [] { return accept(Accepting("a"), nullptr, nullptr); });
   Add("accept4", [] { return accept4(Accepting("b"), nullptr, nullptr, SOCK_CLOEXEC); });
   Add("connect (backlog full)", ConnectToFullBacklog);
-  Add("waitpid", [child] { return waitpid(child, nullptr, 0); });
-  Add("wait4", [child] { return wait4(child, nullptr, 0, nullptr); });
-  Add("waitid", [child] {
+  Add("waitpid", [] { return waitpid(child, nullptr, 0); });
+  Add("wait4", [] { return wait4(child, nullptr, 0, nullptr); });
+  Add("waitid", [] {
     siginfo_t info;
     return waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);
   });
@@ -231,25 +240,19 @@ void AddAll(pid_t child) {
     return sigtimedwait(&set, nullptr, &k60);
   });
   Add("msgrcv", [] {
-    int queue = msgget(IPC_PRIVATE, 0600);
     struct {
       long type;
       char text[8];
     } message;
-    std::thread([queue] { WaitOutDumps(), msgctl(queue, IPC_RMID, nullptr); }).detach();
     return msgrcv(queue, &message, 8, 0, 0);
   });
   Add("semop", [] {
-    int set = semget(IPC_PRIVATE, 1, 0600);
     sembuf take = {0, -1, 0};
-    std::thread([set] { WaitOutDumps(), semctl(set, 0, IPC_RMID); }).detach();
-    return semop(set, &take, 1);
+    return semop(semaphores, &take, 1);
   });
   Add("semtimedop", [] {
-    int set = semget(IPC_PRIVATE, 1, 0600);
     sembuf take = {0, -1, 0};
-    std::thread([set] { WaitOutDumps(), semctl(set, 0, IPC_RMID); }).detach();
-    return semtimedop(set, &take, 1, &k60);
+    return semtimedop(other_semaphores, &take, 1, &k60);
   });
   Add("io_getevents", [] {
     aio_context_t context = 0;
@@ -270,15 +273,26 @@ void AddAll(pid_t child) {
   });
 }
 
-}  // namespace
+const char* lone_call;
 
-int main() {
-  pid_t child = fork();
-  if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    for (;;) pause();
-  }
-  AddAll(child);
+[[noreturn]] void End(int status) {
+  kill(child, SIGKILL);
+  RemoveIpc();
+  _exit(status);
+}
+
+// Another program without an agent. No handler of fork runs, so that the daemon never hears of a second process of that
+// name.
+pid_t StartChild() {
+  pid_t pid = _Fork();
+  if (pid != 0) return pid;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  unsetenv("LD_PRELOAD");
+  execlp("sleep", "sleep", "3600", nullptr);
+  _exit(127);
+}
+
+void CallFromEachThread() {
   for (Call& call : calls) {
     std::thread([&call] {
       pthread_setname_np(pthread_self(), call.name.substr(0, 15).c_str());
@@ -291,8 +305,7 @@ int main() {
   for (Call& call : calls) {
     if (call.returned) {
       fprintf(stderr, "%s did not block: %ld, errno %d\n", call.name.c_str(), call.result, call.error);
-      kill(child, SIGKILL);
-      _exit(1);
+      End(1);
     }
   }
   puts("ready");
@@ -307,6 +320,48 @@ int main() {
     }
   }
   fflush(stdout);
-  kill(child, SIGKILL);
-  _exit(0);
+  End(0);
+}
+
+void OnSigusr1(int) {
+  char line[64];
+  int length = snprintf(line, sizeof(line), "%s: undisturbed\n", lone_call);
+  ssize_t written = write(STDOUT_FILENO, line, static_cast<size_t>(length));
+  End(written == length ? 0 : 1);
+}
+
+void CallFromTheOnlyThread(const char* name) {
+  auto call = std::find_if(calls.begin(), calls.end(), [name](const Call& each) { return each.name == name; });
+  if (call == calls.end()) {
+    fprintf(stderr, "eintr_matrix: no call is named '%s'\n", name);
+    End(2);
+  }
+  lone_call = name;
+  struct sigaction action{};
+  action.sa_handler = OnSigusr1;
+  sigaction(SIGUSR1, &action, nullptr);
+  puts("ready");
+  fflush(stdout);
+  errno = 0;
+  long result = call->run();
+  printf("%s: %ld %d\n", name, result, result < 0 ? errno : 0);
+  fflush(stdout);
+  End(0);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  child = StartChild();
+  queue = msgget(IPC_PRIVATE, 0600);
+  semaphores = semget(IPC_PRIVATE, 1, 0600);
+  other_semaphores = semget(IPC_PRIVATE, 1, 0600);
+  AddAll();
+  if (argc > 1 && strcmp(argv[1], "--list") == 0) {
+    for (const Call& call : calls) puts(call.name.c_str());
+    fflush(stdout);
+    End(0);
+  }
+  if (argc > 1) CallFromTheOnlyThread(argv[1]);
+  CallFromEachThread();
 }

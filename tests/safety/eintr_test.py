@@ -3,7 +3,10 @@
 
 import errno
 import os
+import signal
+import subprocess
 import sys
+import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -33,15 +36,40 @@ INTERRUPTED = {
 }
 
 
+# Made by syscall(), which keeps the number of the call nowhere: what is not known is not made again.
+INTERRUPTED_ONCE = {"futex wait, timeout", "io_getevents"}
+
+MATRIX = os.path.abspath("tests/safety/eintr_matrix")
+
 # So many captures leave the threads asleep.
 CAPTURES = 1000
+
+
+def eventually(what, condition, limit_s=30):
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.002)
+
+
+def read(path):
+    with open(path) as file:
+        return file.read()
+
+
+def state(pid):
+    return read(f"/proc/{pid}/stat").rpartition(")")[2].split()[0]
+
+
+def thread_names(pid):
+    return [read(f"/proc/{pid}/task/{tid}/comm").strip() for tid in os.listdir(f"/proc/{pid}/task")]
 
 
 class Eintr(unittest.TestCase):
     def interrupted(self, quiet, captures):
         """The calls that returned while their threads were captured so often."""
         with stand.Stand() as place:
-            program = place.start([os.path.abspath("tests/safety/eintr_matrix")], "eintr", stdin=-1)
+            program = place.start([MATRIX], "eintr", stdin=-1)
             ready = program.stdout.readline()
             self.assertEqual(ready, "ready\n", program.stderr.read() if ready != "ready\n" else "")
             place.ask("wait eintr")
@@ -72,6 +100,37 @@ class Eintr(unittest.TestCase):
 
     def test_quiet_only_interrupts_nothing(self):
         self.assertEqual(set(), self.interrupted("only", CAPTURES))
+
+    def see_first_dump(self, place, number, call):
+        """Has a program without threads dumped while it is in that call."""
+        name = f"alone-{number}"
+        with place.start([MATRIX, call], name) as program:
+            try:
+                self.assertEqual("ready\n", program.stdout.readline())
+                eventually(f"it waits in {call}", lambda: state(program.pid) == "S")
+                self.assertEqual([], place.ask(f"wait {name}"))
+                self.assertEqual(["eintr_matrix"], thread_names(program.pid))
+                dump = place.ask(f"once {name} prefer")
+                # A call that ended lets the program run to its end; one that did not leaves it asleep.
+                eventually("it sleeps or ends", lambda: state(program.pid) in "SZ")
+                program.send_signal(signal.SIGUSR1)
+                out, err = program.communicate(timeout=30)
+                self.assertEqual(0, program.returncode, err)
+            finally:
+                program.kill()
+        if call in INTERRUPTED_ONCE:
+            self.assertEqual(f"{call}: -1 {errno.EINTR}\n", out)
+        else:
+            self.assertEqual(f"{call}: undisturbed\n", out)
+            self.assertEqual("partial 0", dump[0], dump)
+
+    def test_the_first_dump_of_a_program_without_threads(self):
+        calls = subprocess.run([MATRIX, "--list"], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+        self.assertGreater(len(calls), 35)
+        with stand.Stand() as place:
+            for number, call in enumerate(calls):
+                with self.subTest(call):
+                    self.see_first_dump(place, number, call)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,127 @@
+#include "agent/signals/repeat_call.h"
+
+#include <stdbool.h>
+#include <sys/socket.h>
+#include <ucontext.h>
+
+#include "agent/capture/interrupted_syscall.h"
+
+#define CALL_BYTES 2 /* syscall */
+
+/* A call that is made again with its whole timeout ends so much too late at most. */
+#define LONGEST_TIMEOUT_S 61
+
+/* musl's headers lack it. */
+#ifndef SYS_epoll_pwait2
+#define SYS_epoll_pwait2 441
+#endif
+
+/* What the call does with its timeout. */
+enum timeout {
+  NOT_REPEATED,
+  NONE,         /* it has none, or a point in time */
+  COUNTS_DOWN,  /* the kernel has written what is left in its place */
+  MILLISECONDS, /* an int; negative: for ever */
+  TIMESPEC,     /* its address; 0: for ever */
+  SLEEP,        /* the same, and behind it the address where the kernel has written what is left, or 0 */
+  OF_RECEIVING, /* SO_RCVTIMEO of the socket */
+  OF_SENDING,   /* SO_SNDTIMEO */
+};
+
+struct repeated {
+  uint8_t timeout;
+  uint8_t argument; /* which one the timeout is, or the socket */
+};
+
+static const struct repeated kRepeated[] = {
+    [SYS_read] = {OF_RECEIVING, 0},
+    [SYS_write] = {OF_SENDING, 0},
+    [SYS_poll] = {MILLISECONDS, 2},
+    [SYS_ppoll] = {COUNTS_DOWN, 2},
+    [SYS_select] = {COUNTS_DOWN, 4},
+    [SYS_pselect6] = {COUNTS_DOWN, 4},
+    [SYS_epoll_wait] = {MILLISECONDS, 3},
+    [SYS_epoll_pwait] = {MILLISECONDS, 3},
+    [SYS_epoll_pwait2] = {TIMESPEC, 3},
+    [SYS_nanosleep] = {SLEEP, 0},
+    [SYS_clock_nanosleep] = {SLEEP, 2},
+    [SYS_accept] = {OF_RECEIVING, 0},
+    [SYS_accept4] = {OF_RECEIVING, 0},
+    [SYS_recvfrom] = {OF_RECEIVING, 0},
+    [SYS_recvmsg] = {OF_RECEIVING, 0},
+    [SYS_sendto] = {OF_SENDING, 0},
+    [SYS_sendmsg] = {OF_SENDING, 0},
+    [SYS_pause] = {NONE, 0},
+    [SYS_rt_sigsuspend] = {NONE, 0},
+    [SYS_rt_sigtimedwait] = {TIMESPEC, 2},
+    [SYS_semop] = {NONE, 0},
+    [SYS_semtimedop] = {TIMESPEC, 3},
+    [SYS_msgrcv] = {NONE, 0},
+    [SYS_msgsnd] = {NONE, 0},
+    [SYS_io_getevents] = {TIMESPEC, 4},
+    [SYS_futex] = {TIMESPEC, 3},
+};
+#define REPEATED_NUMBERS (sizeof(kRepeated) / sizeof(kRepeated[0]))
+
+static const uint8_t kRegisters[] = {REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9};
+
+STACKD_HANDLER static bool is_short(uint64_t address) {
+  struct timespec timeout;
+  if (address == 0) return true;
+  if (stackd_read_memory(stackd_getpid(), address, &timeout, sizeof(timeout)) != sizeof(timeout)) return false;
+  return timeout.tv_sec >= 0 && timeout.tv_sec < LONGEST_TIMEOUT_S;
+}
+
+/* A call of a socket without a timeout is made again by the kernel. */
+STACKD_HANDLER static bool is_short_of_socket(int fd, int option) {
+  struct timeval timeout = {0, 0};
+  socklen_t bytes = sizeof(timeout);
+  long error = stackd_syscall6(SYS_getsockopt, fd, SOL_SOCKET, option, (long)&timeout, (long)&bytes, 0);
+  return error == 0 && timeout.tv_sec < LONGEST_TIMEOUT_S;
+}
+
+STACKD_HANDLER static bool is_time_known(int number, const greg_t* registers) {
+  if ((unsigned)number >= REPEATED_NUMBERS) return false;
+  const struct repeated repeated = kRepeated[number];
+  const uint64_t timeout = (uint64_t)registers[kRegisters[repeated.argument]];
+  switch (repeated.timeout) {
+    case NONE:
+    case COUNTS_DOWN:
+      return true;
+    case MILLISECONDS:
+      return (int32_t)timeout < LONGEST_TIMEOUT_S * 1000;
+    case TIMESPEC: {
+      bool is_point = number == SYS_futex && ((uint32_t)registers[REG_RSI] & (uint32_t)FUTEX_CMD_MASK) == FUTEX_WAIT_BITSET;
+      return is_point || is_short(timeout);
+    }
+    case SLEEP: {
+      bool is_point = number == SYS_clock_nanosleep && ((uint32_t)registers[REG_RSI] & TIMER_ABSTIME) != 0;
+      /* sleep() has the rest written over what it asked for. */
+      bool counts_down = timeout == (uint64_t)registers[kRegisters[repeated.argument + 1]];
+      return is_point || counts_down || is_short(timeout);
+    }
+    case OF_RECEIVING:
+      return is_short_of_socket((int)timeout, SO_RCVTIMEO);
+    case OF_SENDING:
+      return is_short_of_socket((int)timeout, SO_SNDTIMEO);
+    default:
+      return false;
+  }
+}
+
+/* Whether a signal will be handled as soon as the handler has ended: the call is to end of that one. */
+STACKD_HANDLER static bool has_signal(const ucontext_t* context) {
+  uint64_t pending = ~0ull;
+  uint64_t mask = *(const uint64_t*)&context->uc_sigmask;
+  stackd_syscall6(SYS_rt_sigpending, (long)&pending, sizeof(pending), 0, 0, 0, 0);
+  return (pending & ~mask) != 0;
+}
+
+void stackd_repeat_call(void* ucontext) {
+  ucontext_t* context = ucontext;
+  greg_t* registers = context->uc_mcontext.gregs;
+  int number = stackd_ended_call_number(context);
+  if (number < 0 || !is_time_known(number, registers) || has_signal(context)) return;
+  registers[REG_RAX] = number;
+  registers[REG_RIP] -= CALL_BYTES;
+}
