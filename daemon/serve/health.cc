@@ -20,8 +20,8 @@ constexpr size_t kMaxWatches = 64;
 constexpr std::string_view kLiveness = "liveness";
 constexpr std::string_view kProcess = "process/";
 constexpr CallRates kRates{.calls_per_second = HealthService::kCallsPerSecond};
-// A change in a process is told so soon.
-constexpr auto kProcessesInterval = std::chrono::milliseconds(200);
+// A change in a process, or in the daemon's loops, is told so soon.
+constexpr auto kLookEvery = std::chrono::milliseconds(200);
 
 HealthCheckResponse::ServingStatus ToStatus(Health health) {
   switch (health) {
@@ -33,6 +33,15 @@ HealthCheckResponse::ServingStatus ToStatus(Health health) {
       break;
   }
   return HealthCheckResponse::SERVICE_UNKNOWN;
+}
+
+HealthCheckResponse::ServingStatus ToStatus(const LoopWatch& loops) {
+  return loops.Stuck(/*that_hold_up_all=*/true).empty() ? HealthCheckResponse::SERVING : HealthCheckResponse::NOT_SERVING;
+}
+
+HealthCheckResponse::ServingStatus StatusIn(const std::map<std::string, Health>& health, const std::string& name) {
+  const auto known = health.find(name);
+  return ToStatus(known == health.end() ? Health::kUnknown : known->second);
 }
 
 std::string NameOf(const std::string& service) { return service.substr(kProcess.size()); }
@@ -123,9 +132,9 @@ class WatchCall : public Reactor {
 
 }  // namespace
 
-HealthService::HealthService(const ProcessHealth* process_health, const Listener* listener)
-    : process_health_(process_health), listener_(listener) {
-  for (const char* service : {"", "liveness", "readiness", "stackd.v1.Stackd"}) {
+HealthService::HealthService(const ProcessHealth* process_health, const LoopWatch* loops, const Listener* listener)
+    : process_health_(process_health), loops_(loops), listener_(listener) {
+  for (const char* service : {"", "readiness", "stackd.v1.Stackd"}) {
     services_[service] = HealthCheckResponse::SERVING;
   }
 }
@@ -136,7 +145,10 @@ bool HealthService::IsOfProcess(const std::string& service) const {
   return process_health_ != nullptr && service.starts_with(kProcess);
 }
 
+bool HealthService::IsLookedAt(const std::string& service) const { return service == kLiveness || IsOfProcess(service); }
+
 HealthService::ServingStatus HealthService::StatusOf(const std::string& service) {
+  if (service == kLiveness) return ToStatus(*loops_);
   if (IsOfProcess(service)) return ToStatus(process_health_->Of(NameOf(service)));
   std::lock_guard lock(mutex_);
   auto entry = services_.find(service);
@@ -149,32 +161,30 @@ void HealthService::Drain() {
     std::lock_guard lock(mutex_);
     draining_ = true;
     changed_.notify_all();
-    for (auto& [service, status] : services_) {
-      if (service != kLiveness) status = HealthCheckResponse::NOT_SERVING;
-    }
+    for (auto& [service, status] : services_) status = HealthCheckResponse::NOT_SERVING;
     watches.swap(watches_);
   }
-  if (process_watcher_.joinable()) process_watcher_.join();
+  if (looker_.joinable()) looker_.join();
   for (const Watched& watched : watches) {
     auto watch = watched.watch.lock();
     if (watch == nullptr) continue;
-    const bool stays = watched.service == kLiveness || watched.service.starts_with(kProcess);
-    if (!stays) watch->Tell(HealthCheckResponse::NOT_SERVING);
+    if (!IsLookedAt(watched.service)) watch->Tell(HealthCheckResponse::NOT_SERVING);
     watch->End({grpc::StatusCode::UNAVAILABLE, "stackd is shutting down"});
   }
 }
 
-void HealthService::WatchProcesses() {
+void HealthService::LookAgain() {
   std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, kProcessesInterval, [this] { return draining_; })) {
+  while (!changed_.wait_for(lock, kLookEvery, [this] { return draining_; })) {
     lock.unlock();
-    const std::map<std::string, Health> health = process_health_->OfAll();
+    const std::map<std::string, Health> health =
+        process_health_ ? process_health_->OfAll() : std::map<std::string, Health>();
+    const ServingStatus alive = ToStatus(*loops_);
     lock.lock();
     std::vector<std::pair<std::shared_ptr<HealthWatch>, ServingStatus>> changes;
     for (Watched& watched : watches_) {
-      if (!IsOfProcess(watched.service)) continue;
-      const auto known = health.find(NameOf(watched.service));
-      const ServingStatus status = ToStatus(known == health.end() ? Health::kUnknown : known->second);
+      if (!IsLookedAt(watched.service)) continue;
+      const ServingStatus status = watched.service == kLiveness ? alive : StatusIn(health, NameOf(watched.service));
       auto watch = watched.watch.lock();
       if (watch == nullptr || status == watched.told) continue;
       watched.told = status;
@@ -239,8 +249,7 @@ Reactor* HealthService::Watch(grpc::CallbackServerContext* context, const Health
   auto* call = new WatchCall(end);
   std::shared_ptr<HealthWatch> watch = call->watch();
   watches_.push_back({request->service(), watch, status});
-  if (IsOfProcess(request->service()) && !process_watcher_.joinable())
-    process_watcher_ = std::thread([this] { WatchProcesses(); });
+  if (IsLookedAt(request->service()) && !looker_.joinable()) looker_ = std::thread([this] { LookAgain(); });
   lock.unlock();
   watch->Tell(status);
   return call;

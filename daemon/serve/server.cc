@@ -121,7 +121,7 @@ void SetSocketMode(const std::string& path, const AccessRules& rules) {
 
 struct Server::State {
   State(const ServedParts& parts, std::unique_ptr<AccessFile> access_file, Fd unix_socket, const std::string& unix_path)
-      : listener(std::move(unix_socket), unix_path), stackd(parts), health(parts.process_health, &listener) {
+      : listener(std::move(unix_socket), unix_path), stackd(parts), health(parts.process_health, parts.loops, &listener) {
     access.file = std::move(access_file);
   }
   ~State() {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "daemon/access/tls_files.h"
+#include "daemon/base/loop_watch.h"
 #include "daemon/base/result.h"
 #include "daemon/collect/collector.h"
 #include "daemon/detect/process_health.h"
@@ -30,6 +31,7 @@ struct ServedParts {
   std::string store_file;
   size_t watch_queue_limit = 1000;
   const ProcessHealth* process_health = nullptr;  // nullptr: the health service knows no process
+  const LoopWatch* loops = &DaemonLoops();
   std::function<std::map<std::string, int64_t>()> more_counters = {};
   std::map<std::string, std::string, std::less<>> resource_attributes = {};  // of the daemon
   RpcMetrics* calls = nullptr;                                               // nullptr: calls are not counted

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -48,6 +49,8 @@ std::string ReasonOf(const grpc::Status& status) {
   return info.reason();
 }
 
+std::atomic<int64_t> g_loops_ns = kNsPerSecond;
+
 class ServiceTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -81,7 +84,8 @@ class ServiceTest : public testing::Test {
             .dir = dir_,
             .store_file = ":memory:",
             .watch_queue_limit = 20,
-            .process_health = &process_health_};
+            .process_health = &process_health_,
+            .loops = &loops_};
   }
 
   void Processes(std::vector<ProcessDescription> processes) {
@@ -139,6 +143,7 @@ class ServiceTest : public testing::Test {
   Symbolizer symbolizer_{{}};
   std::unique_ptr<DumpStore> store_;
   std::unique_ptr<Pipeline> pipeline_;
+  LoopWatch loops_{[] { return g_loops_ns.load(); }};
   ProcessHealth process_health_{[this] { return collector_->Processes(); }};
   std::unique_ptr<Server> server_;
   std::shared_ptr<grpc::Channel> channel_;
@@ -784,6 +789,30 @@ TEST_F(ServiceTest, IsAliveWhileItDrains) {
   server_->Drain(kNsPerSecond);
   EXPECT_FALSE(reader->Read(&response)) << response.DebugString();
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(ServiceTest, IsNotAliveWhileALoopIsStuck) {
+  auto health = grpc::health::v1::Health::NewStub(channel_);
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service("liveness");
+  grpc::ClientContext context;
+  auto reader = health->Watch(&context, request);
+  const auto next = [&] {
+    grpc::health::v1::HealthCheckResponse response;
+    return reader->Read(&response) ? response.status() : grpc::health::v1::HealthCheckResponse::UNKNOWN;
+  };
+  EXPECT_EQ(next(), grpc::health::v1::HealthCheckResponse::SERVING);
+  {
+    const LoopWatch::Turn turn(&loops_, Loop::kStore);
+    g_loops_ns += LoopWatch::kStuckNs;
+    EXPECT_EQ(next(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
+    grpc::ClientContext asking;
+    grpc::health::v1::HealthCheckResponse response;
+    ASSERT_TRUE(health->Check(&asking, request, &response).ok());
+    EXPECT_EQ(response.status(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
+  }
+  EXPECT_EQ(next(), grpc::health::v1::HealthCheckResponse::SERVING);
+  context.TryCancel();
 }
 
 TEST_F(ServiceTest, TellsItsHealthOneCallerOnlySoOften) {
