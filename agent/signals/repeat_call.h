@@ -6,8 +6,8 @@
 #include "agent/sys/syscalls.h"
 
 /* Changes `ucontext`, which the kernel gave the handler, so that the call is repeated. Leaves it alone, and the call
- * returns EINTR, if the call is not one of those known here, or its time left is not known within a minute. The same if
- * another signal waits for the thread.
+ * returns EINTR, if its number is not known, or is none of those in its table. So it does where the time that the call had
+ * left is not known within a minute, and where another signal waits for the thread.
  *
  * The caller does it last, with all signals blocked. A signal that comes after this look is handled before the call is
  * repeated, as one that comes right before any call.
