@@ -2,7 +2,7 @@
 
 #include "agent/dump/dump_handler.h"
 #include "agent/helper/life.h"
-#include "agent/signals/repeat_call.h"
+#include "agent/helper/repeat_call.h"
 #include "agent/signals/sigchain.h"
 #include "agent/signals/wake_signal.h"
 

@@ -1,5 +1,5 @@
 extern "C" {
-#include "agent/signals/repeat_call.h"
+#include "agent/helper/repeat_call.h"
 }
 
 #include <gtest/gtest.h>

@@ -5,6 +5,9 @@
 //   returned,
 //                        or when SIGUSR1 finds it there
 //   eintr_matrix --list  prints the names
+//   eintr_matrix --woken FLAGS  sleeps in pause(), until SIGUSR1 calls a handler with these sa_flags and all signals
+//   blocked. That one
+//                        stays until the agent's signal waits for the thread. Prints "woken" when pause() has returned
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/aio_abi.h>
@@ -330,6 +333,30 @@ void OnSigusr1(int) {
   End(written == length ? 0 : 1);
 }
 
+void StayUntilTheAgentWakesUs(int) {
+  sigset_t pending;
+  do {
+    sigpending(&pending);
+  } while (sigismember(&pending, SIGURG) == 0);
+}
+
+void PauseUntilWoken(int flags) {
+  static char alternate[64 << 10];
+  const stack_t stack = {alternate, 0, sizeof(alternate)};
+  if ((flags & SA_ONSTACK) != 0) sigaltstack(&stack, nullptr);
+  struct sigaction action{};
+  action.sa_handler = StayUntilTheAgentWakesUs;
+  action.sa_flags = flags;
+  sigfillset(&action.sa_mask);
+  sigaction(SIGUSR1, &action, nullptr);
+  puts("ready");
+  fflush(stdout);
+  pause();
+  puts("woken");
+  fflush(stdout);
+  End(0);
+}
+
 void CallFromTheOnlyThread(const char* name) {
   auto call = std::find_if(calls.begin(), calls.end(), [name](const Call& each) { return each.name == name; });
   if (call == calls.end()) {
@@ -362,6 +389,7 @@ int main(int argc, char** argv) {
     fflush(stdout);
     End(0);
   }
+  if (argc > 2 && strcmp(argv[1], "--woken") == 0) PauseUntilWoken(atoi(argv[2]));
   if (argc > 1) CallFromTheOnlyThread(argv[1]);
   CallFromEachThread();
 }

@@ -39,6 +39,8 @@ INTERRUPTED = {
 # Made by syscall(), which keeps the number of the call nowhere: what is not known is not made again.
 INTERRUPTED_ONCE = {"futex wait, timeout", "io_getevents"}
 
+SA_ONSTACK = 0x08000000
+
 MATRIX = os.path.abspath("tests/safety/eintr_matrix")
 
 # So many captures leave the threads asleep.
@@ -131,6 +133,22 @@ class Eintr(unittest.TestCase):
             for number, call in enumerate(calls):
                 with self.subTest(call):
                     self.see_first_dump(place, number, call)
+
+    def test_a_call_that_a_handler_of_the_program_has_ended_is_not_made_again(self):
+        """The agent's signal comes when that handler has just ended: the program waits for the end of the call."""
+        with stand.Stand() as place:
+            for name, flags in (("own-stack", 0), ("alternate-stack", SA_ONSTACK)):
+                with self.subTest(name), place.start([MATRIX, "--woken", str(flags)], name) as program:
+                    try:
+                        self.assertEqual("ready\n", program.stdout.readline())
+                        self.assertEqual([], place.ask(f"wait {name}"))
+                        eventually("it sleeps", lambda: state(program.pid) == "S")
+                        program.send_signal(signal.SIGUSR1)
+                        eventually("the handler runs", lambda: state(program.pid) == "R")
+                        place.ask(f"once {name} prefer")
+                        self.assertEqual("woken\n", program.communicate(timeout=30)[0])
+                    finally:
+                        program.kill()
 
 
 if __name__ == "__main__":

@@ -1,10 +1,15 @@
-#include "agent/signals/repeat_call.h"
+#include "agent/helper/repeat_call.h"
 
 #include <stdbool.h>
 #include <sys/socket.h>
 #include <ucontext.h>
 
 #include "agent/capture/interrupted_syscall.h"
+#include "agent/crash/crash.h"
+#include "agent/dump/dump_handler.h"
+#include "agent/helper/wake_handler.h"
+#include "agent/signals/sigchain.h"
+#include "agent/signals/signal_frame.h"
 
 #define CALL_BYTES 2 /* syscall */
 
@@ -117,11 +122,38 @@ STACKD_HANDLER static bool has_signal(const ucontext_t* context) {
   return (pending & ~mask) != 0;
 }
 
+STACKD_HANDLER static struct stackd_action action_of(int signal_number) {
+  struct stackd_action action = {0, 0, 0, 0};
+  stackd_syscall6(SYS_rt_sigaction, signal_number, 0, (long)&action, sizeof(action.mask), 0, 0);
+  bool is_ours = action.handler == (uint64_t)stackd_on_wake_signal || action.handler == (uint64_t)stackd_on_dump_signal ||
+                 action.handler == (uint64_t)stackd_on_crash_signal;
+  return is_ours ? stackd_chain_peek(signal_number) : action;
+}
+
+/* Whether a handler of the program's may have ended the call right before this signal came: that EINTR is the program's.
+ * Nothing has run in the thread since, so that the frame of that handler still lies below the stack pointer. It cannot be
+ * told where ours lies in its place. */
+STACKD_HANDLER static bool is_ended_by_program(const ucontext_t* context) {
+  struct stackd_signal_frame frame;
+  stackd_signal_frame_place(&frame, /*on_stack=*/false, context);
+  const bool is_overwritten = frame.new_address == frame.address;
+  for (int number = 1; number < NSIG; number++) {
+    const struct stackd_action action = action_of(number);
+    if (stackd_chain_is_handled(&action) && (is_overwritten || (action.flags & SA_ONSTACK) != 0)) return true;
+  }
+  if (is_overwritten) return false;
+  const ucontext_t* former = stackd_signal_frame_context(&frame);
+  const greg_t* now = context->uc_mcontext.gregs;
+  gregset_t then;
+  return stackd_read_memory(stackd_getpid(), (uint64_t)former->uc_mcontext.gregs, then, sizeof(then)) == sizeof(then) &&
+         then[REG_RIP] == now[REG_RIP] && then[REG_RSP] == now[REG_RSP] && then[REG_RAX] == now[REG_RAX];
+}
+
 void stackd_repeat_call(void* ucontext) {
   ucontext_t* context = ucontext;
   greg_t* registers = context->uc_mcontext.gregs;
   int number = stackd_ended_call_number(context);
-  if (number < 0 || !is_time_known(number, registers) || has_signal(context)) return;
+  if (number < 0 || !is_time_known(number, registers) || is_ended_by_program(context) || has_signal(context)) return;
   registers[REG_RAX] = number;
   registers[REG_RIP] -= CALL_BYTES;
 }
