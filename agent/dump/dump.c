@@ -14,6 +14,7 @@
 #include "agent/runtimes/runtimes.h"
 #include "agent/signals/dump_signal.h"
 #include "agent/signals/exec_gate.h"
+#include "agent/signals/repeat_call.h"
 #include "agent/sys/kernel.h"
 #include "agent/sys/private_fd.h"
 
@@ -76,8 +77,9 @@ struct run {
   int task_fd;
   int32_t pid;
   uint32_t helper_tid;
-  uint32_t count; /* entries in use */
-  uint32_t first; /* of this pass */
+  uint32_t count;     /* entries in use */
+  uint32_t first;     /* of this pass */
+  bool may_interrupt; /* stackd_repeat_prepare() was called */
   uint32_t asked;
   uint32_t answers_before;
   uint32_t window;
@@ -226,7 +228,16 @@ static int send_signal(struct run* run, uint32_t tid, uint32_t index) {
   return error;
 }
 
+/* With PREFER a signal meets a thread in a call only if that ran a moment before. With NEVER it meets it each time: a
+ * timeout that began anew in each dump would never end. */
+static void prepare_to_interrupt(struct run* run) {
+  if (run->may_interrupt) return;
+  run->may_interrupt = true;
+  stackd_repeat_prepare(run->options->quiet == STACKD_QUIET_NEVER ? 0 : STACKD_REPEAT_ANEW_S);
+}
+
 static void send_question(struct run* run, uint32_t index) {
+  prepare_to_interrupt(run);
   struct stackd_thread_entry* entry = &run->table->entries[index];
   uint32_t seq = run->job->seq;
   __atomic_store_n(&entry->state, stackd_thread_word(seq, STACKD_THREAD_ASKED), __ATOMIC_RELEASE);

@@ -9,6 +9,7 @@
 #include "agent/capture/interrupted_syscall.h"
 #include "agent/dump/thread_table.h"
 #include "agent/signals/dump_signal.h"
+#include "agent/signals/repeat_call.h"
 #include "agent/signals/sigchain.h"
 
 static const struct stackd_ring* _Atomic current_ring;
@@ -77,6 +78,12 @@ STACKD_HANDLER static void answer(uint32_t index, uint32_t seq, const ucontext_t
   stackd_thread_answer(entry, seq, error == 0 ? STACKD_THREAD_DONE : STACKD_THREAD_NO_SLOT);
 }
 
+STACKD_HANDLER static void repeat_call(ucontext_t* context) {
+  bool is_ended = context->uc_mcontext.gregs[REG_RAX] == -EINTR;
+  if (is_ended && may_make_calls(context) && stackd_has_room(context, STACKD_CAPTURE_STACK_BYTES))
+    stackd_repeat_call(context);
+}
+
 void stackd_pass_on(int signal_number, siginfo_t* info, void* context, const struct stackd_handler_call* call) {
   stackd_chain_call(&call->action, signal_number, info, context);
 }
@@ -108,5 +115,6 @@ void stackd_on_dump_signal(int signal_number, siginfo_t* info, void* context) {
   uint64_t question = (uint64_t)info->si_value.sival_ptr;
   stackd_handler_enter();
   answer((uint32_t)question, (uint32_t)(question >> 32), context);
+  repeat_call(context);
   stackd_handler_leave();
 }

@@ -2,13 +2,14 @@
 
 #include "agent/dump/dump_handler.h"
 #include "agent/helper/life.h"
-#include "agent/helper/repeat_call.h"
+#include "agent/signals/repeat_call.h"
 #include "agent/signals/sigchain.h"
 #include "agent/signals/wake_signal.h"
 
 void stackd_on_wake_signal(int signal_number, siginfo_t* info, void* context) {
   if (stackd_is_wake_signal(info)) {
     stackd_helper_start();
+    stackd_repeat_prepare(STACKD_REPEAT_ANEW_S);
     stackd_repeat_call(context);
     return;
   }

@@ -89,6 +89,10 @@ void stackd_chain_set(int signal_number, const struct sigaction* action) {
   end_writing(mask);
 }
 
+bool stackd_chain_is_taken(int signal_number) {
+  return __atomic_load_n(&chains[signal_number].current, __ATOMIC_ACQUIRE) != 0;
+}
+
 void stackd_chain_get(int signal_number, struct sigaction* out) {
   struct stackd_action action;
   read_current(&chains[signal_number], &action);

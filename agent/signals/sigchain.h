@@ -39,6 +39,9 @@ struct stackd_action stackd_chain_deliver(int signal_number) STACKD_HANDLER;
 /* The same for one that is only looked at. */
 struct stackd_action stackd_chain_peek(int signal_number) STACKD_HANDLER;
 
+/* Whether the agent is the kernel's handler for the signal, and the program's action stands here. */
+bool stackd_chain_is_taken(int signal_number) STACKD_HANDLER;
+
 /* Whether the program's action is the default one now. */
 bool stackd_chain_is_default(int signal_number) STACKD_HANDLER;
 

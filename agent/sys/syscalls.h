@@ -4,9 +4,10 @@
  *
  * The calls that a dump handler makes, and no others (tests/safety proves it with seccomp):
  * getpid gettid arch_prctl clock_gettime prctl rt_sigprocmask process_vm_readv futex rt_sigreturn; where process_vm_readv
- * is refused, fstat pread64. A crash handler makes these too: fstat pread64 sendto ppoll rt_sigaction rt_tgsigqueueinfo; on
- * a stack without room for it, sigaltstack; where no daemon takes the crash, pwrite64 openat close mkdir newfstatat fchmod
- * rename; and only where one of these was refused, tgkill unlink readlink.
+ * is refused, fstat pread64; where it has interrupted a call, rt_sigpending, and getsockopt if that was one of a socket. A
+ * crash handler makes these too: fstat pread64 sendto ppoll rt_sigaction rt_tgsigqueueinfo; on a stack without room for it,
+ * sigaltstack; where no daemon takes the crash, pwrite64 openat close mkdir newfstatat fchmod rename; and only where one of
+ * these was refused, tgkill unlink readlink.
  */
 #ifndef STACKD_SYSCALLS_H_
 #define STACKD_SYSCALLS_H_

@@ -1,5 +1,5 @@
 extern "C" {
-#include "agent/helper/repeat_call.h"
+#include "agent/signals/repeat_call.h"
 }
 
 #include <gtest/gtest.h>
@@ -16,6 +16,8 @@ namespace {
 // The end of a call of the C library's: mov $number,%eax; syscall.
 class RepeatCallTest : public testing::Test {
  protected:
+  void SetUp() override { stackd_repeat_prepare(STACKD_REPEAT_ANEW_S); }
+
   void SetNumber(uint32_t number) {
     code_[7] = static_cast<uint8_t>(number);
     code_[8] = static_cast<uint8_t>(number >> 8);
@@ -65,6 +67,34 @@ TEST_F(RepeatCallTest, TimeoutsUpToAMinuteBeginAgain) {
   EXPECT_FALSE(IsRepeated(SYS_semtimedop, {0, 0, 0, AddressOf(&longer)}));
   EXPECT_TRUE(IsRepeated(SYS_semtimedop, {0, 0, 0, 0}));
   EXPECT_FALSE(IsRepeated(SYS_semtimedop, {0, 0, 0, 8}));
+}
+
+TEST_F(RepeatCallTest, NoTimeoutBeginsAnewWhereNoneMay) {
+  stackd_repeat_prepare(0);
+  timespec second = {1, 0};
+  EXPECT_FALSE(IsRepeated(SYS_poll, {0, 0, 1}));
+  EXPECT_TRUE(IsRepeated(SYS_poll, {0, 0, 0xffff'ffff}));
+  EXPECT_FALSE(IsRepeated(SYS_semtimedop, {0, 0, 0, AddressOf(&second)}));
+  EXPECT_TRUE(IsRepeated(SYS_semtimedop, {}));
+  EXPECT_FALSE(IsRepeated(SYS_nanosleep, {AddressOf(&second)}));
+  EXPECT_TRUE(IsRepeated(SYS_nanosleep, {AddressOf(&second), AddressOf(&second)}));
+  EXPECT_TRUE(IsRepeated(SYS_rt_sigsuspend, {}));
+  std::array<int, 2> ends;
+  ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()));
+  EXPECT_FALSE(IsRepeated(SYS_recvfrom, {static_cast<uint64_t>(ends[0])}));
+}
+
+// Its frame is where that of such a handler would be: whether one has ended the call is not to be seen.
+TEST_F(RepeatCallTest, NoCallIsRepeatedWhereAHandlerMayHaveEndedIt) {
+  struct sigaction action = {};
+  action.sa_handler = [](int) {};
+  struct sigaction before;
+  ASSERT_EQ(0, sigaction(SIGUSR2, &action, &before));
+  stackd_repeat_prepare(STACKD_REPEAT_ANEW_S);
+  EXPECT_FALSE(IsRepeated(SYS_pause, {}));
+  ASSERT_EQ(0, sigaction(SIGUSR2, &before, nullptr));
+  stackd_repeat_prepare(STACKD_REPEAT_ANEW_S);
+  EXPECT_TRUE(IsRepeated(SYS_pause, {}));
 }
 
 TEST_F(RepeatCallTest, ASleepGoesOnWhereItsRestIsKnown) {

@@ -1,20 +1,15 @@
-#include "agent/helper/repeat_call.h"
+#include "agent/signals/repeat_call.h"
 
 #include <stdbool.h>
 #include <sys/socket.h>
 #include <ucontext.h>
 
 #include "agent/capture/interrupted_syscall.h"
-#include "agent/crash/crash.h"
-#include "agent/dump/dump_handler.h"
-#include "agent/helper/wake_handler.h"
+#include "agent/signals/dump_signal.h"
 #include "agent/signals/sigchain.h"
 #include "agent/signals/signal_frame.h"
 
 #define CALL_BYTES 2 /* syscall */
-
-/* A call that is made again with its whole timeout ends so much too late at most. */
-#define LONGEST_TIMEOUT_S 61
 
 /* musl's headers lack it. */
 #ifndef SYS_epoll_pwait2
@@ -70,23 +65,39 @@ static const struct repeated kRepeated[] = {
 
 static const uint8_t kRegisters[] = {REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9};
 
-STACKD_HANDLER static bool is_short(uint64_t address) {
+enum stack { NO_STACK, OWN_STACK, ALTERNATE_STACK };
+
+/* On which stack a handler of the program's may run; one on an alternate stack counts first. */
+static uint32_t handlers_stack = ALTERNATE_STACK;
+static uint32_t anew_s; /* a timeout up to this begins anew */
+
+STACKD_HANDLER static bool is_short(int64_t s, int64_t ns, uint32_t longest_s) {
+  return s >= 0 && (s < longest_s || (s == longest_s && ns == 0));
+}
+
+STACKD_HANDLER static bool is_short_at(uint64_t address, uint32_t longest_s) {
   struct timespec timeout;
-  if (address == 0) return true;
-  if (stackd_read_memory(stackd_getpid(), address, &timeout, sizeof(timeout)) != sizeof(timeout)) return false;
-  return timeout.tv_sec >= 0 && timeout.tv_sec < LONGEST_TIMEOUT_S;
+  if (address == 0) return true; /* for ever */
+  return stackd_read_memory(stackd_getpid(), address, &timeout, sizeof(timeout)) == sizeof(timeout) &&
+         is_short(timeout.tv_sec, timeout.tv_nsec, longest_s);
 }
 
 /* A call of a socket without a timeout is made again by the kernel. */
-STACKD_HANDLER static bool is_short_of_socket(int fd, int option) {
+STACKD_HANDLER static bool is_short_of_socket(int fd, int option, uint32_t longest_s) {
+  if (longest_s == 0) return false;
   struct timeval timeout = {0, 0};
   socklen_t bytes = sizeof(timeout);
   long error = stackd_syscall6(SYS_getsockopt, fd, SOL_SOCKET, option, (long)&timeout, (long)&bytes, 0);
-  return error == 0 && timeout.tv_sec < LONGEST_TIMEOUT_S;
+  return error == 0 && is_short(timeout.tv_sec, timeout.tv_usec, longest_s);
+}
+
+STACKD_HANDLER static bool is_futex_until(const greg_t* registers) {
+  return ((uint32_t)registers[REG_RSI] & (uint32_t)FUTEX_CMD_MASK) == FUTEX_WAIT_BITSET;
 }
 
 STACKD_HANDLER static bool is_time_known(int number, const greg_t* registers) {
   if ((unsigned)number >= REPEATED_NUMBERS) return false;
+  const uint32_t most_s = __atomic_load_n(&anew_s, __ATOMIC_RELAXED);
   const struct repeated repeated = kRepeated[number];
   const uint64_t timeout = (uint64_t)registers[kRegisters[repeated.argument]];
   switch (repeated.timeout) {
@@ -94,54 +105,64 @@ STACKD_HANDLER static bool is_time_known(int number, const greg_t* registers) {
     case COUNTS_DOWN:
       return true;
     case MILLISECONDS:
-      return (int32_t)timeout < LONGEST_TIMEOUT_S * 1000;
-    case TIMESPEC: {
-      bool is_point = number == SYS_futex && ((uint32_t)registers[REG_RSI] & (uint32_t)FUTEX_CMD_MASK) == FUTEX_WAIT_BITSET;
-      return is_point || is_short(timeout);
-    }
+      return (int32_t)timeout <= (int64_t)most_s * 1000;
+    case TIMESPEC:
+      return (number == SYS_futex && is_futex_until(registers)) || is_short_at(timeout, most_s);
     case SLEEP: {
-      bool is_point = number == SYS_clock_nanosleep && ((uint32_t)registers[REG_RSI] & TIMER_ABSTIME) != 0;
+      bool is_until = number == SYS_clock_nanosleep && ((uint32_t)registers[REG_RSI] & TIMER_ABSTIME) != 0;
       /* sleep() has the rest written over what it asked for. */
       bool counts_down = timeout == (uint64_t)registers[kRegisters[repeated.argument + 1]];
-      return is_point || counts_down || is_short(timeout);
+      return is_until || counts_down || is_short_at(timeout, most_s);
     }
     case OF_RECEIVING:
-      return is_short_of_socket((int)timeout, SO_RCVTIMEO);
+      return is_short_of_socket((int)timeout, SO_RCVTIMEO, most_s);
     case OF_SENDING:
-      return is_short_of_socket((int)timeout, SO_SNDTIMEO);
+      return is_short_of_socket((int)timeout, SO_SNDTIMEO, most_s);
     default:
       return false;
   }
 }
 
-/* Whether a signal will be handled as soon as the handler has ended: the call is to end of that one. */
+/* Whether a signal will be handled as soon as the handler has ended: the call is to end of that one. Not of the next
+ * dump's. */
 STACKD_HANDLER static bool has_signal(const ucontext_t* context) {
   uint64_t pending = ~0ull;
-  uint64_t mask = *(const uint64_t*)&context->uc_sigmask;
+  uint64_t mask = *(const uint64_t*)&context->uc_sigmask | 1ull << (stackd_handler_signal() - 1);
   stackd_syscall6(SYS_rt_sigpending, (long)&pending, sizeof(pending), 0, 0, 0, 0);
   return (pending & ~mask) != 0;
 }
 
 STACKD_HANDLER static struct stackd_action action_of(int signal_number) {
+  if (stackd_chain_is_taken(signal_number)) return stackd_chain_peek(signal_number);
   struct stackd_action action = {0, 0, 0, 0};
   stackd_syscall6(SYS_rt_sigaction, signal_number, 0, (long)&action, sizeof(action.mask), 0, 0);
-  bool is_ours = action.handler == (uint64_t)stackd_on_wake_signal || action.handler == (uint64_t)stackd_on_dump_signal ||
-                 action.handler == (uint64_t)stackd_on_crash_signal;
-  return is_ours ? stackd_chain_peek(signal_number) : action;
+  return action;
+}
+
+/* The C library's own, for pthread_cancel() and setuid(): no program waits for the end of a call by one. */
+STACKD_HANDLER static bool is_of_library(int signal_number) { return signal_number == 32 || signal_number == 33; }
+
+void stackd_repeat_prepare(uint32_t begins_anew_s) {
+  enum stack stack = NO_STACK;
+  for (int number = 1; number < NSIG; number++) {
+    const struct stackd_action action = action_of(number);
+    if (is_of_library(number) || !stackd_chain_is_handled(&action)) continue;
+    if (stack == NO_STACK) stack = OWN_STACK;
+    if ((action.flags & SA_ONSTACK) != 0) stack = ALTERNATE_STACK;
+  }
+  __atomic_store_n(&handlers_stack, stack, __ATOMIC_RELAXED);
+  __atomic_store_n(&anew_s, begins_anew_s, __ATOMIC_RELAXED);
 }
 
 /* Whether a handler of the program's may have ended the call right before this signal came: that EINTR is the program's.
  * Nothing has run in the thread since, so that the frame of that handler still lies below the stack pointer. It cannot be
  * told where ours lies in its place. */
 STACKD_HANDLER static bool is_ended_by_program(const ucontext_t* context) {
+  const uint32_t stack = __atomic_load_n(&handlers_stack, __ATOMIC_RELAXED);
   struct stackd_signal_frame frame;
   stackd_signal_frame_place(&frame, /*on_stack=*/false, context);
   const bool is_overwritten = frame.new_address == frame.address;
-  for (int number = 1; number < NSIG; number++) {
-    const struct stackd_action action = action_of(number);
-    if (stackd_chain_is_handled(&action) && (is_overwritten || (action.flags & SA_ONSTACK) != 0)) return true;
-  }
-  if (is_overwritten) return false;
+  if (stack == ALTERNATE_STACK || is_overwritten) return stack != NO_STACK;
   const ucontext_t* former = stackd_signal_frame_context(&frame);
   const greg_t* now = context->uc_mcontext.gregs;
   gregset_t then;
