@@ -53,7 +53,7 @@ TEST_PACKAGES=(
   git bc dc jq bzip2 zip unzip p7zip-full pigz lzip cpio lbzip2 fio
   perl ruby php-cli lua5.4 luajit gawk erlang-base guile-3.0 sbcl clisp swi-prolog-nox tcl expect pari-gp m4
   gfortran nasm flex bison valgrind strace qemu-system-x86
-  ffmpeg sox flac gnuplot-nox graphviz ghostscript poppler-utils vim-tiny tmux parallel sqlite3 gnupg rsync socat
+  ffmpeg sox flac gnuplot-nox graphviz ghostscript poppler-utils vim-tiny tmux parallel sqlite3 gnupg rsync socat tini
   sysbench stress-ng iperf3 mosquitto mosquitto-clients knot bind9-dnsutils slapd ldap-utils tor
 )
 

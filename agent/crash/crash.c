@@ -367,13 +367,18 @@ STACKD_HANDLER static void die_after_own_fault(const struct stackd_fault* fault)
   die(by_signal ? crash.end_signal : fault->signal_number, by_signal ? crash.end_info : fault->info, fault->context);
 }
 
-STACKD_HANDLER static void die_after_record(const struct stackd_fault* fault) {
+/* Records the fault that the process ends of, `fault` or the one whose handler it came in. */
+STACKD_HANDLER static void record_what_led_to(const struct stackd_fault* fault) {
   uint32_t tid = (uint32_t)stackd_gettid();
   struct stackd_fault original;
   bool handled = original_fault(tid, rsp_of(fault->context), fault, &original);
   __atomic_fetch_add(&link_users, 1, __ATOMIC_SEQ_CST);
   record_once(handled ? &original : fault, fault->signal_number, fault->info);
   __atomic_fetch_sub(&link_users, 1, __ATOMIC_SEQ_CST);
+}
+
+STACKD_HANDLER static void die_after_record(const struct stackd_fault* fault) {
+  record_what_led_to(fault);
   die(fault->signal_number, fault->info, fault->context);
 }
 
@@ -467,9 +472,7 @@ STACKD_HANDLER static bool is_in_abort(const struct stackd_fault* fault) {
  * ends the process by an instruction that it may not use: from glibc 2.41 on with that fault blocked. */
 STACKD_HANDLER static void record_abort_of_first_process(const struct stackd_fault* fault) {
   if (!is_in_abort(fault)) return;
-  __atomic_fetch_add(&link_users, 1, __ATOMIC_SEQ_CST);
-  record_once(fault, fault->signal_number, fault->info);
-  __atomic_fetch_sub(&link_users, 1, __ATOMIC_SEQ_CST);
+  record_what_led_to(fault);
 }
 
 /* The handler has given the signal its default action, in a way that we do not see, and returned to the instruction that

@@ -115,12 +115,17 @@ def crash_of(daemon, pid):
     if len(found) != 1:
         raise AssertionError(f"{len(found)} crashes of process {pid}: {[dump['name'] for dump in found]}")
 
+    return whole_crash(daemon, found[0]["name"])
+
+
+def whole_crash(daemon, name):
+    """It is stored before it is unwound: the process is held only for the former."""
+
     def understood():
-        """It is stored before it is unwound: the process is held only for the former."""
-        exported = daemon.ctl("export", found[0]["name"], "-f", "json")
+        exported = daemon.ctl("export", name, "-f", "json")
         if exported.code != OK:
-            raise AssertionError(f"export of {found[0]['name']}: {exported.err}\n{daemon.log()}")
+            raise AssertionError(f"export of {name}: {exported.err}\n{daemon.log()}")
         dump = Dump(json.loads(exported.out))
         return dump if dump.resource["crash"].get("explanation") and dump.threads else None
 
-    return eventually(f"the crash of process {pid} is unwound and explained", understood)
+    return eventually(f"the crash {name} is unwound and explained", understood)
