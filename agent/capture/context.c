@@ -4,6 +4,7 @@
 #include <ucontext.h>
 
 #include "agent/capture/capture.h"
+#include "agent/sys/fork_reset.h"
 
 static uint32_t handlers_running;
 
@@ -17,7 +18,7 @@ int stackd_handler_quiesce(uint64_t timeout_ns) {
   return 1;
 }
 
-void stackd_handlers_reset_after_fork(void) { __atomic_store_n(&handlers_running, 0, __ATOMIC_SEQ_CST); }
+void stackd_handlers_reset_after_fork(void) { STACKD_RESET(handlers_running, 0); }
 
 void stackd_handler_enter(void) { __atomic_fetch_add(&handlers_running, 1, __ATOMIC_SEQ_CST); }
 

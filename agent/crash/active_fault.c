@@ -2,6 +2,8 @@
 
 #include <ucontext.h>
 
+#include "agent/sys/fork_reset.h"
+
 #define ENTRIES 64
 /* A thread's entries are among so many. */
 #define WINDOW 8
@@ -94,6 +96,8 @@ struct stackd_active_fault* stackd_active_fault_around(uint32_t tid, uint64_t rs
 }
 
 bool stackd_active_fault_may_be_around(uint64_t rsp) {
+  /* The end of each process comes by: memory that was never used is not to be looked at for it. */
+  if (__atomic_load_n(&entered, __ATOMIC_RELAXED) == 0) return false;
   for (uint32_t i = 0; i < ENTRIES; i++) {
     const struct stackd_active_fault* entry = &entries[i];
     if (state_of(entry) == ACTIVE && rsp < entry->frame && rsp >= entry->low) return true;
@@ -125,8 +129,6 @@ struct stackd_active_fault* stackd_active_fault_stale(uint32_t tid, uint64_t rsp
 }
 
 void stackd_active_fault_reset_after_fork(void) {
-  for (uint32_t i = 0; i < ENTRIES; i++) {
-    /* Memory that is only read stays the parent's. */
-    if (state_of(&entries[i]) != FREE) set_state(&entries[i], FREE);
-  }
+  if (entered == 0) return;
+  for (uint32_t i = 0; i < ENTRIES; i++) STACKD_RESET(entries[i].state, FREE);
 }

@@ -13,6 +13,8 @@
 #include "agent/signals/dump_signal.h"
 #include "agent/signals/sigchain.h"
 #include "agent/signals/signal_frame.h"
+#include "agent/sys/fork_reset.h"
+#include "agent/sys/process_id.h"
 #include "stackd/wire.h"
 
 #define MS 1000000ull
@@ -47,7 +49,6 @@ enum phase { NONE = 0, CAPTURING = 1, COMMITTED = 2, OVER = 3 };
 static uint64_t hold_ns;
 static const struct stackd_own_fd* maps_fd;
 static const struct stackd_own_fd* spare_fd;
-static int32_t process;
 static uint64_t abort_code; /* where abort() begins; 0: unknown */
 
 static const struct stackd_crash_link* _Atomic current_link;
@@ -80,7 +81,6 @@ void stackd_crash_init(uint64_t use_hold_ns, const struct stackd_own_fd* maps, c
   hold_ns = use_hold_ns;
   maps_fd = maps;
   spare_fd = spare;
-  process = stackd_getpid();
 }
 
 void stackd_crash_set_abort(uint64_t code) { abort_code = code; }
@@ -92,15 +92,14 @@ void stackd_crash_set_spool(const struct stackd_own_fd* spool) { atomic_store(&c
 bool stackd_crash_is_using_link(void) { return __atomic_load_n(&link_users, __ATOMIC_SEQ_CST) != 0; }
 
 void stackd_crash_reset_after_fork(void) {
-  process = stackd_getpid();
-  atomic_store(&current_link, NULL);
-  atomic_store(&current_spool, NULL);
-  __atomic_store_n(&link_users, 0, __ATOMIC_SEQ_CST);
-  __atomic_store_n(&helper_has_tried, 0, __ATOMIC_SEQ_CST);
-  __atomic_store_n(&has_met_fault, 0, __ATOMIC_SEQ_CST);
-  __atomic_store_n(&has_asked, 0, __ATOMIC_SEQ_CST);
-  __atomic_store_n(&winner, 0, __ATOMIC_SEQ_CST);
-  __atomic_store_n(&phase, NONE, __ATOMIC_SEQ_CST);
+  STACKD_RESET(current_link, NULL);
+  STACKD_RESET(current_spool, NULL);
+  STACKD_RESET(link_users, 0);
+  STACKD_RESET(helper_has_tried, 0);
+  STACKD_RESET(has_met_fault, 0);
+  STACKD_RESET(has_asked, 0);
+  STACKD_RESET(winner, 0);
+  STACKD_RESET(phase, NONE);
   stackd_active_fault_reset_after_fork();
 }
 
@@ -304,7 +303,7 @@ STACKD_HANDLER static void wait_for_winner(void) {
 /* Ends the process of `signal_number`, when the handler that was given `context` returns. */
 STACKD_HANDLER static void die(int signal_number, siginfo_t* info, void* context) {
   stackd_chain_end(signal_number, info, context);
-  if (process != 1) return;
+  if (stackd_kept_pid() != 1) return;
   /* For the first process of a PID namespace the queued signal is dropped. A fault is met again; a refused system call is,
    * if it is made again; a breakpoint is not. */
   if (signal_number == SIGSYS) ((ucontext_t*)context)->uc_mcontext.gregs[REG_RIP] -= SYSCALL_BYTES;
@@ -338,7 +337,7 @@ STACKD_HANDLER static bool original_fault(uint32_t tid, uint64_t rsp, const stru
     return true;
   }
   /* "signal(n, SIG_DFL); raise(n);" in a handler: raised when that returned, where the fault was. */
-  if (present == NULL || !stackd_is_sent(present->info) || present->info->si_pid != process) return false;
+  if (present == NULL || !stackd_is_sent(present->info) || present->info->si_pid != stackd_kept_pid()) return false;
   active = stackd_active_fault_returned(tid, present->signal_number, present->context);
   if (active == NULL) return false;
   *original = (struct stackd_fault){active->signal_number, STACKD_CRASH_HANDLED, &active->kept_info, present->context};
@@ -404,7 +403,7 @@ STACKD_HANDLER static bool has_something_to_say(uint64_t rsp) {
 void stackd_crash_before_end(void) {
   /* A filter of the program's may allow it to end, and next to nothing else. */
   if (!has_something_to_say((uint64_t)__builtin_frame_address(0))) return;
-  if (process == 0 || stackd_getpid() != process) return;
+  if (stackd_is_other_process()) return;
   if (is_dying_elsewhere()) {
     uint64_t before = 0;
     stackd_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, 0, (long)&before, 8, 0, 0);
@@ -440,7 +439,7 @@ STACKD_HANDLER static void leave_stale(const struct stackd_ring* ring, uint32_t 
 }
 
 void stackd_crash_before_jump(void) {
-  if (!stackd_tentative_is_any() || stackd_getpid() != process) return;
+  if (!stackd_tentative_is_any() || stackd_is_other_process()) return;
   uint32_t tid = (uint32_t)stackd_gettid();
   __atomic_fetch_add(&link_users, 1, __ATOMIC_SEQ_CST);
   const struct stackd_crash_link* link = atomic_load(&current_link);
@@ -454,14 +453,14 @@ void stackd_crash_before_jump(void) {
 }
 
 STACKD_HANDLER static bool raised_itself(int signal_number, const siginfo_t* info) {
-  return signal_number == SIGABRT && info->si_code == SI_TKILL && info->si_pid == process;
+  return signal_number == SIGABRT && info->si_code == SI_TKILL && info->si_pid == stackd_kept_pid();
 }
 
 /* abort() ends the process when the handler of its signal has returned; raise() does not. The return address tells. */
 STACKD_HANDLER static bool is_in_abort(const struct stackd_fault* fault) {
   if (abort_code == 0 || !raised_itself(fault->signal_number, fault->info)) return false;
   uint64_t words[ABORT_WORDS];
-  long got = stackd_read_memory(process, rsp_of(fault->context), words, sizeof(words));
+  long got = stackd_read_memory(stackd_kept_pid(), rsp_of(fault->context), words, sizeof(words));
   for (long i = 0; i < got / (long)sizeof(words[0]); i++) {
     if (words[i] - abort_code < ABORT_CODE_BYTES) return true;
   }
@@ -587,7 +586,7 @@ void stackd_on_crash_signal(int signal_number, siginfo_t* info, void* context) {
     return;
   }
   /* A child of vfork() shares this memory, and nothing else with us. */
-  bool ours = stackd_getpid() == process;
+  bool ours = !stackd_is_other_process();
   if (action.handler != STACKD_ACTION_DEFAULT) {
     struct stackd_signal_frame frame;
     stackd_signal_frame_place(&frame, (action.flags & SA_ONSTACK) != 0, context);
@@ -601,7 +600,7 @@ void stackd_on_crash_signal(int signal_number, siginfo_t* info, void* context) {
     die(signal_number, info, context);
     return;
   }
-  if (process == 1 && stackd_is_sent(info) && action.handler == STACKD_ACTION_DEFAULT) {
+  if (stackd_kept_pid() == 1 && stackd_is_sent(info) && action.handler == STACKD_ACTION_DEFAULT) {
     record_abort_of_first_process(&fault);
     return;
   }

@@ -3,15 +3,12 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stddef.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "agent/maps/maps_line.h"
+#include "agent/sys/fork_reset.h"
+#include "agent/sys/kernel.h"
 #include "stackd/spool.h"
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
 
 /* What one crash needs if the filter drops nothing: 64 KiB and 16 KiB of stack. */
 #define OWN_SLOTS 48
@@ -43,29 +40,23 @@ static struct stackd_spool_header header;
 
 const struct stackd_ring* stackd_spool_ring(void) { return &own_ring; }
 
-/* In one call where the kernel is 5.14 or later: 26 page faults are a tenth of the start of a small program. */
-static void touch(void* memory, size_t size_bytes) {
-  if (stackd_syscall6(SYS_madvise, (long)memory, (long)size_bytes, MADV_POPULATE_WRITE, 0, 0, 0) == 0) return;
-  for (size_t at = 0; at < size_bytes; at += 4096) *((volatile char*)memory + at) = *((volatile char*)memory + at);
-}
-
 void stackd_spool_init(const char* use_folder) {
   uint32_t length = 0;
   while (use_folder[length] != '\0' && length < FOLDER_BYTES) length++;
   folder_length = length < FOLDER_BYTES ? length : 0;
   for (uint32_t i = 0; i < folder_length; i++) folder[i] = use_folder[i];
   stackd_spool_reset_after_fork();
-  touch(&own, offsetof(struct own_memory, slots) + FIRST_SLOTS * STACKD_SLOT_BYTES);
+  stackd_touch(&own, offsetof(struct own_memory, slots) + FIRST_SLOTS * STACKD_SLOT_BYTES);
   *(volatile char*)chunk = 0;
   *(volatile uint64_t*)&header.magic = 0;
 }
 
-void stackd_spool_touch_all(void) { touch(&own, sizeof(own)); }
+void stackd_spool_touch_all(void) { stackd_touch(&own, sizeof(own)); }
 
 void stackd_spool_reset_after_fork(void) {
-  atomic_store(&described, NULL); /* that is the parent */
-  if (own.header.free[0] != ALL_SLOTS) own.header.free[0] = ALL_SLOTS;
-  if (own.header.ready[0] != 0) own.header.ready[0] = 0;
+  STACKD_RESET(described, NULL); /* that is the parent */
+  STACKD_RESET(own.header.free[0], ALL_SLOTS);
+  STACKD_RESET(own.header.ready[0], 0);
 }
 
 void stackd_spool_set_process(const struct stackd_hello* process) { atomic_store(&described, process); }

@@ -12,9 +12,11 @@
 #include "agent/dump/thread_table.h"
 #include "agent/maps/code_ranges.h"
 #include "agent/runtimes/runtimes.h"
+#include "agent/signals/altstack.h"
 #include "agent/signals/dump_signal.h"
 #include "agent/signals/exec_gate.h"
 #include "agent/signals/repeat_call.h"
+#include "agent/sys/fork_reset.h"
 #include "agent/sys/kernel.h"
 #include "agent/sys/private_fd.h"
 
@@ -53,6 +55,8 @@
 /* By then a thread was the only one asked, with half of the ring free: its stack will not fit, so take less of it. */
 #define MAX_REFUSALS 8
 #define MIN_STACK_BYTES 4096u
+/* Below a thread's rsp, where the kernel puts no frame. */
+#define RED_ZONE_BYTES 128u
 /* A full signal queue that nobody takes anything off. */
 #define QUEUE_FULL_WAITS 8
 
@@ -310,12 +314,24 @@ static void capture_where_it_is(const struct run* run, const struct stackd_threa
   }
 }
 
+/* Whether a thread that sleeps at `rsp` has too little stack left for a signal. The kernel ends a program in which its
+ * frame does not fit. The main thread's stack grows. */
+static bool lacks_room(const struct run* run, uint32_t tid, uint64_t rsp) {
+  if (stackd_altstack_is_everywhere() || tid == (uint32_t)run->pid) return false;
+  const struct stackd_code_ranges* ranges = stackd_code_ranges_current();
+  if (ranges == NULL) return false;
+  struct stackd_interval stack = stackd_writable_mapping(ranges, rsp);
+  uint64_t needed_bytes = RED_ZONE_BYTES + stackd_signal_frame_bytes() + STACKD_CAPTURE_STACK_BYTES;
+  return stack.end != 0 && rsp - stack.start < needed_bytes;
+}
+
 /* Whether a thread that sleeps there is to be left asleep. */
 static bool is_to_sleep_on(const struct run* run, const struct stackd_quiet_look* look) {
   const struct stackd_syscall* call = &look->sleep.call;
   if (run->options->quiet == STACKD_QUIET_NEVER || look->turns_fd < 0 || (call->known & STACKD_SYSCALL_KNOWN) == 0)
     return false;
-  if (run->options->quiet == STACKD_QUIET_PREFER && stackd_call_is_restarted(call)) return false;
+  bool is_restarted = stackd_call_is_restarted(call) && !lacks_room(run, look->tid, look->sleep.rsp);
+  if (run->options->quiet == STACKD_QUIET_PREFER && is_restarted) return false;
   struct stackd_task_status status;
   return !stackd_call_may_be_uninterruptible(call) ||
          (stackd_task_read_status(run->task_fd, look->tid, &status) == 0 && status.state == 'S');
@@ -348,7 +364,8 @@ static enum sight glance(const struct run* run, const struct stackd_thread_entry
   struct stackd_task_sleep sleep;
   int error = stackd_task_read_sleep(run->task_fd, entry->tid, &sleep);
   if (error == -EAGAIN) return RUNS;
-  return error != 0 || stackd_call_is_restarted(&sleep.call) ? TO_BE_ASKED : READ_ASLEEP;
+  if (error != 0) return TO_BE_ASKED;
+  return stackd_call_is_restarted(&sleep.call) && !lacks_room(run, entry->tid, sleep.rsp) ? TO_BE_ASKED : READ_ASLEEP;
 }
 
 /* Reads a thread whose caller would see an interruption, and leaves it asleep: also where that must wait for room in the
@@ -426,6 +443,13 @@ static void give_it_time(struct run* run, struct stackd_thread_entry* entry, boo
   }
 }
 
+/* Where a thread is signalled whatever it sleeps in. */
+static bool sleeps_without_room(const struct run* run, const struct stackd_thread_entry* entry) {
+  struct stackd_task_sleep sleep;
+  return run->options->quiet == STACKD_QUIET_NEVER && !stackd_altstack_is_everywhere() &&
+         stackd_task_read_sleep(run->task_fd, entry->tid, &sleep) == 0 && lacks_room(run, entry->tid, sleep.rsp);
+}
+
 static void ask(struct run* run, uint32_t index) {
   struct stackd_thread_entry* entry = &run->table->entries[index];
   enum sight sight = leave_asleep(run, entry);
@@ -439,6 +463,10 @@ static void ask(struct run* run, uint32_t index) {
     return;
   }
   entry->is_running = 0;
+  if (sleeps_without_room(run, entry)) {
+    entry->status = STACKD_STATUS_AGENT_FAULT;
+    return;
+  }
   if (answered_last_time(entry->tid) || may_ask(run, entry, blocked_last_time(entry->tid))) send_question(run, index);
 }
 
@@ -728,11 +756,11 @@ static void dump_threads(struct run* run) {
 }
 
 void stackd_dump_reset_after_fork(void) {
-  answered = NULL;
-  answered_count = 0;
-  answered_capacity = 0;
-  blocker_count = 0;
-  maps_read_ns = 0;
+  STACKD_RESET(answered, NULL);
+  STACKD_RESET(answered_count, 0);
+  STACKD_RESET(answered_capacity, 0);
+  STACKD_RESET(blocker_count, 0);
+  STACKD_RESET(maps_read_ns, 0);
 }
 
 /* 0 or a negative errno. */

@@ -11,15 +11,15 @@
 #include "agent/signals/dump_signal.h"
 #include "agent/signals/repeat_call.h"
 #include "agent/signals/sigchain.h"
+#include "agent/sys/fork_reset.h"
 
 static const struct stackd_ring* _Atomic current_ring;
 
 void stackd_handler_set_ring(const struct stackd_ring* ring) { atomic_store(&current_ring, ring); }
 
 void stackd_handler_reset_after_fork(void) {
-  atomic_store(&current_ring, NULL);
+  STACKD_RESET(current_ring, NULL);
   stackd_handlers_reset_after_fork();
-  stackd_dump_signal_reset_after_fork();
 }
 
 __attribute__((noinline)) STACKD_HANDLER static int capture_interrupted(const struct stackd_ring* ring, uint32_t seq,

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "agent/sys/fork_reset.h"
 #include "agent/sys/kernel.h"
 
 static struct stackd_thread_table* _Atomic current;
@@ -12,8 +13,8 @@ static uint32_t helper_waits;
 static uint32_t wake_at; /* valid while helper_waits */
 
 void stackd_thread_table_reset_after_fork(void) {
-  atomic_store(&current, NULL);
-  __atomic_store_n(&helper_waits, 0, __ATOMIC_RELAXED);
+  STACKD_RESET(current, NULL);
+  STACKD_RESET(helper_waits, 0);
 }
 
 struct stackd_thread_table* stackd_thread_table_reserve(uint32_t count) {

@@ -169,8 +169,8 @@ struct introduction {
   char place[STACKD_PLACE_BYTES];
 };
 
-static int say_hello(struct stackd_connection* connection, const struct stackd_hello* described,
-                     const struct stackd_settings* settings, const struct stackd_process_files* files) {
+int stackd_connection_say_hello(struct stackd_connection* connection, const struct stackd_hello* described,
+                                const struct stackd_settings* settings, const struct stackd_process_files* files) {
   struct introduction introduction;
   struct stackd_hello* hello = &introduction.hello;
   *hello = *described;
@@ -196,11 +196,11 @@ static int say_hello(struct stackd_connection* connection, const struct stackd_h
   int error = send_with_fds(connection->socket.fd, &hello->header, fds, count);
   /* Not kept: an open folder outside would be a way out of a chroot that the program enters later. */
   if (proc >= 0) stackd_own_fd_drop(proc);
+  if (error != 0) stackd_connection_close(connection);
   return error;
 }
 
-int stackd_connection_open(struct stackd_connection* connection, const struct stackd_settings* settings,
-                           const struct stackd_hello* hello, const struct stackd_process_files* files) {
+int stackd_connection_open(struct stackd_connection* connection, const struct stackd_settings* settings) {
   struct sockaddr_un address;
   memset(&address, 0, sizeof(address));
   address.sun_family = AF_UNIX;
@@ -214,7 +214,6 @@ int stackd_connection_open(struct stackd_connection* connection, const struct st
   if (connection->socket.fd < 0) return -EBADF;
   int error = (int)stackd_syscall6(SYS_connect, connection->socket.fd, (long)&address, sizeof(address), 0, 0, 0);
   if (error == 0) error = stackd_listener_check(connection->socket.fd, settings);
-  if (error == 0) error = say_hello(connection, hello, settings, files);
   if (error != 0) stackd_connection_close(connection);
   return error;
 }

@@ -26,9 +26,12 @@ union stackd_message {
   struct stackd_describe_tasks describe_tasks;
 };
 
-/* Connects, and says HELLO; does not wait for the answer. 0 or a negative errno. SIGNAL-SAFE. */
-int stackd_connection_open(struct stackd_connection* connection, const struct stackd_settings* settings,
-                           const struct stackd_hello* hello, const struct stackd_process_files* files);
+/* Connects to the daemon, if there is one. 0 or a negative errno. SIGNAL-SAFE. */
+int stackd_connection_open(struct stackd_connection* connection, const struct stackd_settings* settings);
+
+/* Says HELLO; does not wait for the answer. 0 or a negative errno: then the connection is closed. SIGNAL-SAFE. */
+int stackd_connection_say_hello(struct stackd_connection* connection, const struct stackd_hello* described,
+                                const struct stackd_settings* settings, const struct stackd_process_files* files);
 
 /* Waits for the daemon's ring, the answer to HELLO. 0 or a negative errno: -EPROTO if it refused, -EINTR if the helper is
  * to end; then it may be called again. Helper thread only. */

@@ -7,6 +7,7 @@
 
 #include "agent/helper/life.h"
 #include "agent/helper/process.h"
+#include "agent/sys/fork_reset.h"
 #include "agent/sys/kernel.h"
 #include "agent/sys/lock.h"
 #include "stackd/agent.h"
@@ -137,7 +138,7 @@ static void part_from_parent(void) { stackd_map(cells, PAGE_BYTES, MAP_PRIVATE |
 
 static void reset_in_child(void) {
   stackd_lock_reset(&lock);
-  ring_cells = NULL; /* not mapped here */
+  STACKD_RESET(ring_cells, NULL); /* not mapped here */
   if (cells == NULL) return;
   struct stackd_heartbeat_cell* page = new_page();
   if (page == NULL) {

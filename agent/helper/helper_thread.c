@@ -23,6 +23,7 @@
 #include "agent/signals/sigterm.h"
 #include "agent/signals/wake_signal.h"
 #include "agent/sys/filtered.h"
+#include "agent/sys/fork_reset.h"
 #include "agent/sys/kernel.h"
 
 #define MS 1000000ull
@@ -31,6 +32,8 @@
 #define RETRY_MAX_NS (1000 * MS)
 /* Between two looks for a daemon where no helper does. */
 #define OCCASION_NS (1000 * MS)
+/* From when on the child of a fork looks that did not at its start: most have called exec or ended by then. */
+#define CHILD_LOOKS_NS (20 * MS)
 /* After a dump the next command is often near (continuous dumps): watching for it so long saves two context switches. */
 #define SPIN_NS 50000u
 #define QUIESCE_NS (100 * MS)
@@ -61,6 +64,13 @@ static struct stackd_own_fd bell = {-1, 0, 0};
 static struct stackd_own_fd wake_ends[2] = {{-1, 0, 0}, {-1, 0, 0}};
 static uint32_t seen_seq;
 static uint64_t retry_ns = RETRY_FIRST_NS;
+static uint64_t next_look_ns; /* for a daemon, where no helper runs */
+
+/* In the child of a fork: its parent found no daemon a moment ago. */
+static bool looks_in_vain;
+
+static const struct stackd_hello* description; /* the last, in the child of a fork its parent's; NULL: none yet */
+static bool is_whole;
 
 static void open_file(const struct stackd_open_file* request) {
   struct stackd_file reply;
@@ -225,45 +235,79 @@ void stackd_helper_silence(void) {
   stackd_own_fd_close(&bell);
 }
 
-static int introduce(void) {
+/* `is_start`: of the process, which may end soon. */
+static const struct stackd_hello* describe(bool is_start) {
   struct stackd_hello* hello = stackd_requests_new_hello();
   hello->header.type = STACKD_MSG_HELLO;
   hello->header.size_bytes = sizeof(*hello);
   hello->abi_version = STACKD_ABI_VERSION;
   hello->dump_signal = settings->dump_signal;
   if (has_bell) hello->flags |= STACKD_HELLO_HAS_BELL;
-  stackd_process_describe(hello);
+  if (is_start) {
+    stackd_process_describe_briefly(description, hello);
+  } else {
+    stackd_process_describe(hello);
+  }
+  description = hello;
+  is_whole = !is_start;
   /* The program may have closed them since. */
   stackd_process_files_open(files);
   stackd_spool_set_process(hello);
-  int error = stackd_connection_open(&connection, settings, hello, files);
+  return hello;
+}
+
+static int introduce(bool is_start) {
+  __atomic_store_n(&next_look_ns, stackd_monotonic_ns() + OCCASION_NS, __ATOMIC_RELAXED);
+  int error = stackd_connection_open(&connection, settings);
+  if (error != 0) {
+    /* A crash starts the helper, which describes the process then. */
+    if (stackd_helper_tid() != 0 && !is_whole) describe(false);
+    return error;
+  }
+  error = stackd_connection_say_hello(&connection, describe(is_start), settings, files);
   if (error != 0) return error;
   stage = INTRODUCED;
   if (has_bell && stackd_helper_tid() == 0) send_bell();
   return 0;
 }
 
-void stackd_helper_introduce(void) {
+static void stand_in_and_introduce(bool is_start) {
   uint64_t mask;
   if (!stackd_helper_stand_in(&mask)) return;
   if (stage == INTRODUCED && stackd_connection_is_over(&connection)) {
     stackd_connection_close(&connection);
     stage = NOT_CONNECTED;
   }
-  if (stage == NOT_CONNECTED) introduce();
+  if (stage == NOT_CONNECTED) introduce(is_start);
+  stackd_helper_step_back(mask);
+}
+
+void stackd_helper_introduce(void) { stand_in_and_introduce(false); }
+
+void stackd_helper_introduce_at_start(void) { stand_in_and_introduce(true); }
+
+void stackd_helper_introduce_child(void) {
+  if (!looks_in_vain) {
+    stand_in_and_introduce(description != NULL);
+    return;
+  }
+  __atomic_store_n(&next_look_ns, stackd_monotonic_ns() + CHILD_LOOKS_NS, __ATOMIC_RELAXED);
+}
+
+void stackd_helper_before_change(void) {
+  uint64_t mask;
+  /* A helper that runs, or ran, has looked. */
+  if (is_whole || !stackd_helper_stand_in(&mask)) return;
+  describe(false);
   stackd_helper_step_back(mask);
 }
 
 bool stackd_helper_has_occasion(void) {
-  static uint64_t next_ns;
   if (stackd_helper_tid() != 0 || stackd_is_filtered()) return false;
   uint64_t now_ns = stackd_monotonic_ns();
-  uint64_t due_ns = __atomic_load_n(&next_ns, __ATOMIC_RELAXED);
-  /* The first call is soon after the start, which has looked. */
-  if (due_ns != 0 && now_ns < due_ns) return false;
-  bool mine =
-      __atomic_compare_exchange_n(&next_ns, &due_ns, now_ns + OCCASION_NS, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-  return mine && due_ns != 0;
+  uint64_t due_ns = __atomic_load_n(&next_look_ns, __ATOMIC_RELAXED);
+  return now_ns >= due_ns && __atomic_compare_exchange_n(&next_look_ns, &due_ns, now_ns + OCCASION_NS, false,
+                                                         __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
 static struct stackd_heartbeat_cell* ring_heartbeats(void) {
@@ -334,6 +378,7 @@ static void end_connection(void) {
 static void look_around_first(void) {
   started_ns = stackd_monotonic_ns();
   looks_done = 0;
+  if (stage == INTRODUCED && !is_whole) describe(false);
   if (settings->crash_signals != 0) stackd_spool_touch_all();
   stackd_code_ranges_refresh(stackd_own_fd_get(&files->maps));
   stackd_managed_find_runtimes(stackd_own_fd_get(&files->maps));
@@ -341,7 +386,7 @@ static void look_around_first(void) {
 
 /* 0 when there is a ring, or a negative errno. */
 static int connect_and_register(void) {
-  int error = stage == NOT_CONNECTED ? introduce() : 0;
+  int error = stage == NOT_CONNECTED ? introduce(false) : 0;
   if (error != 0) return error;
   struct stackd_message_header awake = {STACKD_MSG_AWAKE, sizeof(awake)};
   if (has_bell) stackd_connection_send(&connection.socket, &awake);
@@ -387,12 +432,11 @@ void stackd_helper_reset_after_fork(void) {
   stackd_helper_life_reset_after_fork();
   stackd_requests_reset_after_fork();
   stackd_task_source_reset_after_fork();
-  stackd_code_ranges_reset_after_fork();
-  stackd_thread_table_reset_after_fork();
-  stackd_dump_reset_after_fork();
-  started_ns = 0;
-  stage = NOT_CONNECTED;
-  retry_ns = RETRY_FIRST_NS;
+  looks_in_vain = stage == NOT_CONNECTED && stackd_monotonic_ns() < next_look_ns;
+  STACKD_RESET(is_whole, false);
+  STACKD_RESET(started_ns, 0);
+  STACKD_RESET(stage, NOT_CONNECTED);
+  STACKD_RESET(retry_ns, RETRY_FIRST_NS);
   /* A filter of system calls, which the child has too, may forbid to close them. */
   if (stackd_is_filtered()) return;
   /* The ring is not mapped here (MADV_DONTFORK); the socket is the parent's. */

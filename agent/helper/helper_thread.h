@@ -18,6 +18,15 @@ void stackd_helper_run(void);
  * SIGNAL-SAFE; any thread. */
 void stackd_helper_introduce(void);
 
+/* The same in a process that has just begun, or has just been forked, and may end soon: with less work. A child whose
+ * parent found no daemon a moment ago does not look for one. */
+void stackd_helper_introduce_at_start(void);
+void stackd_helper_introduce_child(void);
+
+/* Before the program changes its rights or its root: looks at what the process may not see afterwards. SIGNAL-SAFE; any
+ * thread. */
+void stackd_helper_before_change(void);
+
 /* Whether a daemon was there at the last look. SIGNAL-SAFE. */
 bool stackd_helper_has_daemon(void);
 

@@ -7,6 +7,7 @@
 #include "agent/helper/clone.h"
 #include "agent/signals/dump_signal.h"
 #include "agent/sys/filtered.h"
+#include "agent/sys/fork_reset.h"
 #include "agent/sys/kernel.h"
 #include "agent/sys/lock.h"
 
@@ -128,12 +129,15 @@ bool stackd_helper_stand_in(uint64_t* mask) {
 
 void stackd_helper_step_back(uint64_t mask) { stackd_unlock_and_restore(&lock, mask); }
 
+bool stackd_helper_was_wanted(void) { return __atomic_load_n(&is_wanted, __ATOMIC_RELAXED); }
+
 void stackd_helper_life_reset_after_fork(void) {
   stackd_lock_reset(&lock);
-  is_wanted = false;
-  holds = 0;
-  stackd_helper_wake_by(NULL, NULL);
-  __atomic_store_n(&tid, 0, __ATOMIC_RELAXED);
+  STACKD_RESET(is_wanted, false);
+  STACKD_RESET(holds, 0);
+  STACKD_RESET(wake_read_end, NULL);
+  STACKD_RESET(wake_write_end, NULL);
+  STACKD_RESET(tid, 0);
 }
 
 uint32_t stackd_helper_tid(void) { return __atomic_load_n(&tid, __ATOMIC_ACQUIRE); }

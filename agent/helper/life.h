@@ -29,6 +29,9 @@ void stackd_helper_release(void);
 bool stackd_helper_stand_in(uint64_t* mask);
 void stackd_helper_step_back(uint64_t mask);
 
+/* Whether it was ever to be started; in the child of a fork, whether its parent's was. */
+bool stackd_helper_was_wanted(void);
+
 /* In the child of a fork, where it does not run. */
 void stackd_helper_life_reset_after_fork(void);
 

@@ -87,7 +87,9 @@ int stackd_settings_read(struct stackd_settings* settings) {
   const char* dir = getenv("STACKD_DIR");
   if (dir == NULL || dir[0] == '\0') dir = kDefaultDir;
   stackd_copy_string(settings->dir, sizeof(settings->dir), dir);
-  snprintf(settings->socket_path, sizeof(settings->socket_path), "%s/%s", dir, STACKD_SOCKET_NAME);
+  struct stackd_text path = stackd_text_in(settings->socket_path, sizeof(settings->socket_path));
+  stackd_put(&path, dir);
+  stackd_put(&path, "/" STACKD_SOCKET_NAME);
   read_place(settings);
   const int first = first_free_signal();
   settings->dump_signal = first;
@@ -156,15 +158,34 @@ static uint64_t start_ticks(void) {
   return stackd_take_number(&at, 10);
 }
 
-void stackd_process_describe(struct stackd_hello* hello) {
+static void describe_process(struct stackd_hello* hello) {
   hello->pid = stackd_getpid();
   hello->uid = (int32_t)stackd_syscall6(SYS_geteuid, 0, 0, 0, 0, 0, 0);
-  hello->start_ticks = start_ticks();
   struct utsname names;
   if (stackd_syscall6(SYS_uname, (long)&names, 0, 0, 0, 0, 0) == 0) {
     stackd_copy_string(hello->hostname, sizeof(hello->hostname), names.nodename);
   }
-  read_start("/proc/self/cmdline", hello->argv0, sizeof(hello->argv0));
+}
+
+static void describe_program(struct stackd_hello* hello) {
   ssize_t length = stackd_readlink("/proc/self/exe", hello->exe, sizeof(hello->exe) - 1);
   hello->exe[length > 0 ? length : 0] = '\0';
+}
+
+void stackd_process_describe(struct stackd_hello* hello) {
+  describe_process(hello);
+  hello->start_ticks = start_ticks();
+  read_start("/proc/self/cmdline", hello->argv0, sizeof(hello->argv0));
+  describe_program(hello);
+}
+
+void stackd_process_describe_briefly(const struct stackd_hello* before, struct stackd_hello* hello) {
+  describe_process(hello);
+  if (before != NULL) {
+    memcpy(hello->argv0, before->argv0, sizeof(hello->argv0));
+    memcpy(hello->exe, before->exe, sizeof(hello->exe));
+    return;
+  }
+  stackd_copy_string(hello->argv0, sizeof(hello->argv0), program_invocation_name);
+  describe_program(hello);
 }

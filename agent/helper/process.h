@@ -41,8 +41,12 @@ struct stackd_process_files {
 void stackd_process_files_open(struct stackd_process_files* files);
 void stackd_process_files_close(struct stackd_process_files* files);
 
-/* Fills in everything but header, abi_version, flags and name. */
+/* Fills in everything but header, abi_version, flags and name. SIGNAL-SAFE. */
 void stackd_process_describe(struct stackd_hello* hello);
+
+/* The same by what is at hand, so that a process that ends soon opens no file for it. `start_ticks` is left to the daemon;
+ * `argv0` and `exe` are those of `before`, which describes the parent. NULL: the program has not begun yet. SIGNAL-SAFE. */
+void stackd_process_describe_briefly(const struct stackd_hello* before, struct stackd_hello* hello);
 
 /* Copies `from` to `to`, cut to fit, NUL-terminated. */
 void stackd_copy_string(char* to, size_t size_bytes, const char* from);

@@ -74,7 +74,7 @@ void stackd_requests_count_read(void) { count_one(&dumps_read); }
 
 void stackd_requests_reset_after_fork(void) {
   stackd_lock_reset(&lock);
-  socket_in_use = STACKD_NO_FD;
+  if (socket_in_use.fd >= 0) socket_in_use = STACKD_NO_FD;
 }
 
 void stackd_requests_set_name(const char* name) {

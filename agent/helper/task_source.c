@@ -7,6 +7,7 @@
 #include <sys/prctl.h>
 
 #include "agent/signals/dump_signal.h"
+#include "agent/sys/fork_reset.h"
 #include "agent/sys/kernel.h"
 #include "agent/sys/lock.h"
 #include "agent/sys/private_fd.h"
@@ -133,9 +134,9 @@ bool stackd_task_source_is_set(void) { return __atomic_load_n(&source, __ATOMIC_
 
 void stackd_task_source_reset_after_fork(void) {
   stackd_lock_reset(&lock);
-  has_asker = false;
-  __atomic_store_n(&source, NULL, __ATOMIC_RELAXED);
-  __atomic_store_n(&question, IDLE, __ATOMIC_RELAXED);
+  STACKD_RESET(has_asker, false);
+  STACKD_RESET(source, NULL);
+  STACKD_RESET(question, IDLE);
 }
 
 int stackd_task_table(unsigned limit_ms) {

@@ -1,25 +1,26 @@
 #include "agent/install/install.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 
 #include "agent/crash/crash.h"
 #include "agent/crash/crash_record.h"
 #include "agent/crash/spool_writer.h"
+#include "agent/dump/dump.h"
 #include "agent/dump/dump_handler.h"
+#include "agent/dump/thread_table.h"
 #include "agent/helper/heartbeat.h"
 #include "agent/helper/helper_thread.h"
 #include "agent/helper/life.h"
 #include "agent/helper/process.h"
 #include "agent/helper/requests.h"
 #include "agent/helper/wake_handler.h"
+#include "agent/maps/code_ranges.h"
 #include "agent/runtimes/page_cache.h"
 #include "agent/runtimes/runtimes.h"
 #include "agent/runtimes/symbol_cache.h"
@@ -29,6 +30,7 @@
 #include "agent/signals/sigchain.h"
 #include "agent/signals/wake_signal.h"
 #include "agent/sys/filtered.h"
+#include "agent/sys/process_id.h"
 #include "stackd/agent.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -37,7 +39,6 @@ static struct stackd_settings settings;
 static struct stackd_process_files files = {{-1, 0, 0}, {-1, 0, 0}};
 static atomic_int taken_signal;
 static _Atomic uint64_t taken_signals; /* bit n - 1 is signal n */
-static int32_t process;
 static atomic_bool installing;
 static bool is_lazy; /* no helper before there is work for it */
 
@@ -49,8 +50,6 @@ bool stackd_has_taken(int signal_number) {
 }
 
 bool stackd_has_dumps_under_filter(void) { return settings.dumps_under_filter; }
-
-bool stackd_is_other_process(void) { return stackd_getpid() != process; }
 
 int stackd_take_action(int signal_number, const struct sigaction* action, stackd_sigaction_fn* set_action) {
   bool for_dumps = signal_number == settings.dump_signal;
@@ -119,38 +118,42 @@ static int start_helper(void) {
   return error;
 }
 
-/* The child has one thread, no ring and none of our connection. It gets files of its own now, before it may change its user
- * id and lose the right to open them. */
-static void after_fork_in_child(void) {
-  process = stackd_getpid();
-  if (!stackd_is_filtered()) stackd_own_fd_reset();
-  stackd_exec_gate_reset();
-  stackd_chain_reset_after_fork();
+/* A child that looks in vain does so once more, and so do all that come within a second: its parent looks for them. */
+static void before_fork(void) {
+  if (is_lazy && stackd_helper_has_occasion() && !stackd_is_other_process()) stackd_helper_introduce();
+}
+
+/* Where the parent had no helper, all this is as at the start, and memory that was never used is not to be looked at. */
+static void reset_dumps(void) {
   stackd_handler_reset_after_fork();
   stackd_page_copies_reset_after_fork();
   stackd_symbol_copies_reset_after_fork();
+  stackd_code_ranges_reset_after_fork();
+  stackd_thread_table_reset_after_fork();
+  stackd_dump_reset_after_fork();
+}
+
+/* The child has one thread, no ring and none of our connection. */
+static void after_fork_in_child(void) {
+  stackd_keep_pid();
+  if (!stackd_is_filtered()) stackd_own_fd_reset_after_fork();
+  stackd_exec_gate_reset_after_fork();
+  stackd_chain_reset_after_fork();
+  if (stackd_helper_was_wanted()) reset_dumps();
   if (settings.crash_signals != 0) {
     stackd_crash_reset_after_fork();
-    stackd_crash_record_init();
     stackd_spool_reset_after_fork();
   }
   stackd_helper_reset_after_fork();
   if (stackd_is_filtered()) return;
   stackd_process_files_close(&files);
-  stackd_process_files_open(&files);
   if (is_lazy) {
-    stackd_helper_introduce();
-  } else {
-    start_helper();
+    stackd_helper_introduce_child();
+    return;
   }
-}
-
-/* A library that is loaded late may find some. */
-static bool has_threads(void) {
-  struct stat status;
-  /* A folder for each, and two more links. */
-  return stackd_syscall6(SYS_newfstatat, AT_FDCWD, (long)"/proc/self/task", (long)&status, 0, 0, 0) == 0 &&
-         status.st_nlink > 3;
+  /* Before the child may change its user id, and may not open them any more. */
+  stackd_process_files_open(&files);
+  start_helper();
 }
 
 int stackd_install_with(stackd_sigaction_fn* set_action, bool use_lazy) {
@@ -160,9 +163,7 @@ int stackd_install_with(stackd_sigaction_fn* set_action, bool use_lazy) {
   const char* name = getenv("STACKD_NAME");
   if (name != NULL) stackd_requests_set_name(name);
   is_lazy = use_lazy;
-  process = stackd_getpid();
-  stackd_own_fd_reset();
-  stackd_exec_gate_reset();
+  stackd_keep_pid();
   stackd_dump_signal_init(settings.dump_signal);
   error = take_signal(settings.dump_signal, set_action);
   if (error != 0) return error;
@@ -172,12 +173,13 @@ int stackd_install_with(stackd_sigaction_fn* set_action, bool use_lazy) {
   take_crash_signals(set_action);
   stackd_managed_prepare();
   stackd_heartbeat_watch_forks(); /* before ours, which starts a helper */
-  error = -pthread_atfork(NULL, NULL, after_fork_in_child);
+  error = -pthread_atfork(before_fork, NULL, after_fork_in_child);
   if (error != 0) return error;
   stackd_helper_prepare(&settings, &files, is_lazy);
   stackd_helper_allow(stackd_helper_run);
-  if (!is_lazy || has_threads()) return start_helper();
-  stackd_helper_introduce();
+  /* Constructors that ran before ours may have made threads. */
+  if (!is_lazy || stackd_helper_was_wanted()) return start_helper();
+  stackd_helper_introduce_at_start();
   return 0;
 }
 

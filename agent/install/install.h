@@ -20,9 +20,6 @@ int stackd_taken_signal(void);
 /* Whether the agent has taken this signal, for dumps or crashes. */
 bool stackd_has_taken(int signal_number);
 
-/* Whether this is a child of vfork(), which has our memory but not our signals. */
-bool stackd_is_other_process(void);
-
 /* Whether dumps go on when the program has put a filter of system calls on itself: it was started so. */
 bool stackd_has_dumps_under_filter(void);
 

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "agent/sys/fork_reset.h"
 #include "agent/sys/kernel.h"
 
 #define MAX_EXECUTABLE 1024
@@ -38,11 +39,11 @@ struct stackd_interval stackd_writable_mapping(const struct stackd_code_ranges* 
 }
 
 void stackd_code_ranges_reset_after_fork(void) {
-  atomic_store(&published, NULL);
-  buffers[0] = NULL;
-  buffers[1] = NULL;
-  next_buffer = 0;
-  executable_hash = 0;
+  STACKD_RESET(published, NULL);
+  STACKD_RESET(buffers[0], NULL);
+  STACKD_RESET(buffers[1], NULL);
+  STACKD_RESET(next_buffer, 0);
+  STACKD_RESET(executable_hash, 0);
 }
 
 static int reserve(int index, uint32_t capacity) {

@@ -10,6 +10,7 @@
 
 #include "agent/helper/helper_thread.h"
 #include "agent/install/install.h"
+#include "agent/sys/process_id.h"
 
 #define STACKD_EXPORT __attribute__((visibility("default")))
 

@@ -1,4 +1,5 @@
-/* Functions that change what a thread may do: its user and groups, capabilities, namespaces, filters of system calls. The
+/* Functions that change what a thread may do: its user and groups, capabilities, namespaces, filters of system calls. (And
+ * its root, before which the process looks at itself once more.) The
  * helper is a thread of this process that the C library does not know. Without this it would keep the rights that the
  * program gives up, and a process with two threads may not enter a user namespace. So it ends before such a call and starts
  * again, from the thread that made the call, with what that has left.
@@ -50,6 +51,7 @@ static bool has_helper_of_its_own(void) {
 
 static bool hold(void) {
   if (!has_helper_of_its_own()) return false;
+  stackd_helper_before_change();
   stackd_helper_hold();
   return true;
 }
@@ -92,6 +94,19 @@ STACKD_EXPORT int setns(int fd, int kind) { CHANGE_RIGHTS(setns, fd, kind); }
 int capset(void* header, const void* data);
 STACKD_EXPORT int capset(void* header, const void* data) { CHANGE_RIGHTS(capset, header, data); }
 
+/* The root is one for all threads, and no right. */
+static bool is_change_of_root(long number) { return number == SYS_chroot || number == SYS_pivot_root; }
+
+STACKD_EXPORT int chroot(const char* path) {
+  static __typeof__(chroot)* real;
+  if (STACKD_BEHIND(real, "chroot") == NULL) {
+    errno = ENOSYS;
+    return -1;
+  }
+  if (has_helper_of_its_own()) stackd_helper_before_change();
+  return real(path);
+}
+
 /* A call without a program is a question whether there are filters. */
 static bool is_filter(long number, long option, long b, long c) {
   if (number == SYS_seccomp) return option == SECCOMP_SET_MODE_STRICT || (option == SECCOMP_SET_MODE_FILTER && c != 0);
@@ -108,6 +123,7 @@ static bool changes_rights(long number, long option) {
 
 static long put_filter(long number, long a, long b, long c, long d, long e, long f) {
   if (!has_helper_of_its_own()) return real_syscall(number, a, b, c, d, e, f);
+  stackd_helper_before_change();
   if (stackd_helper_has_daemon()) stackd_crash_make_known(BEFORE_FILTER_NS);
   /* The helper stays, and has the filter only if that is for all threads. */
   if (stackd_has_dumps_under_filter()) return real_syscall(number, a, b, c, d, e, f);
@@ -130,6 +146,10 @@ static long put_filter(long number, long a, long b, long c, long d, long e, long
 /* A call of those in special_calls, by syscall() or prctl(). */
 __attribute__((used)) static long special_call(long number, long a, long b, long c, long d, long e, long f) {
   if (is_filter(number, a, b, c)) return put_filter(number, a, b, c, d, e, f);
+  if (is_change_of_root(number)) {
+    if (has_helper_of_its_own()) stackd_helper_before_change();
+    return real_syscall(number, a, b, c, d, e, f);
+  }
   bool held = changes_rights(number, a) && hold();
   long result = real_syscall(number, a, b, c, d, e, f);
   release(held);
@@ -155,7 +175,8 @@ static long first_call(long number, long a, long b, long c, long d, long e, long
   (BIT_IN(word, SYS_setuid) | BIT_IN(word, SYS_setgid) | BIT_IN(word, SYS_setreuid) | BIT_IN(word, SYS_setregid) |        \
    BIT_IN(word, SYS_setgroups) | BIT_IN(word, SYS_setresuid) | BIT_IN(word, SYS_setresgid) | BIT_IN(word, SYS_setfsuid) | \
    BIT_IN(word, SYS_setfsgid) | BIT_IN(word, SYS_capset) | BIT_IN(word, SYS_unshare) | BIT_IN(word, SYS_setns) |          \
-   BIT_IN(word, SYS_prctl) | BIT_IN(word, SYS_seccomp) | BIT_IN(word, SYS_landlock_restrict_self))
+   BIT_IN(word, SYS_prctl) | BIT_IN(word, SYS_seccomp) | BIT_IN(word, SYS_landlock_restrict_self) |                       \
+   BIT_IN(word, SYS_chroot) | BIT_IN(word, SYS_pivot_root))
 
 /* Bit n: system call n may change rights. */
 __attribute__((used)) static const uint64_t special_calls[8] = {SPECIAL_IN(0), SPECIAL_IN(1), SPECIAL_IN(2), SPECIAL_IN(3),

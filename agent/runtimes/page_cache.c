@@ -92,5 +92,5 @@ void stackd_page_copies_prepare(void) {
 }
 
 void stackd_page_copies_reset_after_fork(void) {
-  for (uint32_t i = 0; i < MAX_SETS; i++) __atomic_store_n(&sets[i].taken, 0, __ATOMIC_RELEASE);
+  for (uint32_t i = 0; i < set_count; i++) __atomic_store_n(&sets[i].taken, 0, __ATOMIC_RELEASE);
 }

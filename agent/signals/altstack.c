@@ -11,11 +11,14 @@
 
 #include "agent/signals/shared_altstack.h"
 #include "agent/sys/filtered.h"
-#include "agent/sys/syscalls.h"
+#include "agent/sys/kernel.h"
 
 #ifndef AT_MINSIGSTKSZ
 #define AT_MINSIGSTKSZ 51
 #endif
+
+/* Where the kernel does not say it, which those before 5.14 do not: with AVX-512. */
+#define OLD_FRAME_BYTES 3584u
 
 #define MIN_STACK_BYTES (64u << 10)
 /* For handlers, ours and the program's, beside what the kernel puts there. Go takes an alternate stack that it finds for a
@@ -37,11 +40,19 @@ static struct stackd_altstack* _Atomic cache[CACHED];
 #define MAX_STACKS 2048
 static atomic_int stacks;
 
+static size_t frame_bytes;
 static size_t guard_bytes;
 static size_t stack_bytes; /* guard and struct stackd_altstack not counted */
 static pthread_key_t key;
 static atomic_bool has_key;
 static atomic_bool ready; /* each thread is to have one */
+static atomic_bool some_lack;
+
+bool stackd_altstack_is_everywhere(void) { return atomic_load(&ready) && !atomic_load(&some_lack); }
+
+void stackd_altstack_is_taken_away(void) { atomic_store(&some_lack, true); }
+
+size_t stackd_signal_frame_bytes(void) { return frame_bytes; }
 
 static size_t block_bytes(size_t size_bytes) { return guard_bytes + size_bytes + sizeof(struct stackd_altstack); }
 
@@ -61,6 +72,7 @@ static struct stackd_altstack* make(size_t size_bytes) {
     }
   }
   atomic_fetch_sub(&stacks, 1);
+  stackd_altstack_is_taken_away();
   return NULL;
 }
 
@@ -136,7 +148,9 @@ struct stackd_altstack* stackd_altstack_with_room(size_t size_bytes) {
 
 void stackd_altstack_prepare(void) {
   guard_bytes = (size_t)sysconf(_SC_PAGESIZE);
-  size_t wanted = getauxval(AT_MINSIGSTKSZ) + HANDLER_BYTES;
+  frame_bytes = getauxval(AT_MINSIGSTKSZ);
+  if (frame_bytes == 0) frame_bytes = OLD_FRAME_BYTES;
+  size_t wanted = frame_bytes + HANDLER_BYTES;
   if (wanted < MIN_STACK_BYTES) wanted = MIN_STACK_BYTES;
   /* Whole pages with what lies on top. */
   stack_bytes = (wanted + guard_bytes - 1) / guard_bytes * guard_bytes - sizeof(struct stackd_altstack);
@@ -148,6 +162,8 @@ void stackd_altstack_init(void) {
   atomic_store_explicit(&ready, true, memory_order_release);
   struct stackd_altstack* stack = stackd_altstack_new();
   if (stack == NULL) return;
-  for (size_t at = guard_bytes; at <= TOUCHED_BYTES; at += guard_bytes) *((volatile char*)stack - at) = 0;
+  /* The page in which it ends is touched already. */
+  char* end = stackd_altstack_low(stack) + stack->size_bytes / guard_bytes * guard_bytes;
+  stackd_touch(end - TOUCHED_BYTES, TOUCHED_BYTES);
   stackd_altstack_use(stack);
 }

@@ -3,6 +3,7 @@
 #define STACKD_ALTSTACK_H_
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 /* A mapping of its own: a guard page, the stack, and at its top this. */
@@ -13,6 +14,15 @@ struct stackd_altstack {
   /* What the program is told that it has (shared_altstack.h); ss_sp is NULL if that is what it has. */
   stack_t shown;
 };
+
+/* Whether each thread has one, as far as is known: then a signal has room wherever the thread is. */
+bool stackd_altstack_is_everywhere(void);
+
+/* Called where a program takes one away. */
+void stackd_altstack_is_taken_away(void);
+
+/* What the kernel needs of a stack for a signal. */
+size_t stackd_signal_frame_bytes(void);
 
 /* NULL without memory, where there are very many, or before stackd_altstack_init(). NOT SIGNAL-SAFE, any thread. */
 struct stackd_altstack* stackd_altstack_new(void);

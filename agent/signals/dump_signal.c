@@ -1,20 +1,17 @@
 #include "agent/signals/dump_signal.h"
 
+#include "agent/sys/process_id.h"
+
 static int signal_in_use;
-/* Not asked for in the handler: a sandbox may have an answer of its own. In a child of vfork() it is the parent's, and the
- * parent does not send such a signal to its child. */
-static int32_t process;
 
-void stackd_dump_signal_init(int dump_signal) {
-  signal_in_use = dump_signal;
-  process = stackd_getpid();
-}
-
-void stackd_dump_signal_reset_after_fork(void) { process = stackd_getpid(); }
+void stackd_dump_signal_init(int dump_signal) { signal_in_use = dump_signal; }
 
 int stackd_handler_signal(void) { return signal_in_use; }
 
-bool stackd_is_dump_signal(const siginfo_t* info) { return info->si_code == STACKD_SI_CODE && info->si_pid == process; }
+/* In a child of vfork() the pid is its parent's, and the parent does not send such a signal to its child. */
+bool stackd_is_dump_signal(const siginfo_t* info) {
+  return info->si_code == STACKD_SI_CODE && info->si_pid == stackd_kept_pid();
+}
 
 int stackd_send_dump_signal(int signal_number, int32_t pid, uint32_t tid, uint32_t index, uint32_t seq) {
   siginfo_t info = {0};

@@ -15,9 +15,6 @@
 /* Called once, before the first signal. NOT SIGNAL-SAFE. */
 void stackd_dump_signal_init(int dump_signal);
 
-/* In the child of a fork. */
-void stackd_dump_signal_reset_after_fork(void);
-
 /* The dump signal. SIGNAL-SAFE. */
 int stackd_handler_signal(void) STACKD_HANDLER;
 

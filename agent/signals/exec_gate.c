@@ -4,18 +4,18 @@
 #include <stdatomic.h>
 
 #include "agent/signals/dump_signal.h"
+#include "agent/sys/fork_reset.h"
+#include "agent/sys/process_id.h"
 #include "agent/sys/syscalls.h"
 
 static atomic_int closed;
 static atomic_int inside;
-static atomic_int process;
 static atomic_bool was_entered;
 
-void stackd_exec_gate_reset(void) {
-  atomic_store(&closed, 0);
-  atomic_store(&inside, 0);
-  atomic_store(&process, stackd_getpid());
-  atomic_store(&was_entered, false);
+void stackd_exec_gate_reset_after_fork(void) {
+  STACKD_RESET(closed, 0);
+  STACKD_RESET(inside, 0);
+  STACKD_RESET(was_entered, false);
 }
 
 /* A signal that is not blocked was delivered when the system call before this one returned. One that is blocked would stay
@@ -33,7 +33,7 @@ static void discard_pending(int dump_signal) {
 }
 
 bool stackd_exec_gate_close(int dump_signal) {
-  if (atomic_load(&process) != stackd_getpid()) return false;
+  if (stackd_is_other_process()) return false;
   atomic_fetch_add(&closed, 1);
   while (atomic_load(&inside) != 0) {
     /* Not sched_yield(): a real-time thread would never let the helper finish. */

@@ -16,8 +16,8 @@
 
 #include <stdbool.h>
 
-/* At the start of this process, fork included. */
-void stackd_exec_gate_reset(void);
+/* In the child of a fork. */
+void stackd_exec_gate_reset_after_fork(void);
 
 /* False: nothing to open again (a vfork child, which shares our memory but gets no dump signals). */
 bool stackd_exec_gate_close(int dump_signal);

@@ -113,6 +113,7 @@ static int set_stack(const stack_t* wanted, const stack_t* now) {
     if (sole && wanted->ss_sp != now->ss_sp) stackd_program_altstack_release(wanted->ss_sp);
     return error;
   }
+  if (is_disabling(wanted)) stackd_altstack_is_taken_away();
   struct stackd_altstack* own = stackd_altstack_of_thread();
   if (sole && own != NULL) own->shown.ss_sp = NULL;
   if (!sole || is_disabling(wanted) || wanted->ss_sp != now->ss_sp) stackd_program_altstack_release(now->ss_sp);

@@ -2,6 +2,9 @@
 
 #include <ucontext.h>
 
+#include "agent/sys/fork_reset.h"
+#include "agent/sys/process_id.h"
+
 #define SIGNALS 65
 #define NODES 8
 #define MAX_TRIES 100 /* each was disturbed by as many writes as there are nodes */
@@ -21,9 +24,6 @@ static struct chain {
 
 static uint32_t being_written;
 
-/* Whose actions these are: a child of vfork() shares the memory. */
-static int32_t owner;
-
 /* No signal may come between: its handler may write too. Returns the signal mask to restore. */
 STACKD_HANDLER static uint64_t begin_writing(void) {
   uint64_t all = ~0ull;
@@ -41,10 +41,7 @@ STACKD_HANDLER static void end_writing(uint64_t before) {
   stackd_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, 8, 0, 0);
 }
 
-void stackd_chain_reset_after_fork(void) {
-  __atomic_store_n(&being_written, 0, __ATOMIC_RELEASE);
-  owner = stackd_getpid();
-}
+void stackd_chain_reset_after_fork(void) { STACKD_RESET(being_written, 0); }
 
 STACKD_HANDLER static void publish(struct chain* chain, const struct stackd_action* action) {
   uint32_t ticket = chain->current + 1;
@@ -84,7 +81,6 @@ void stackd_chain_set(int signal_number, const struct sigaction* action) {
                                  *(const uint64_t*)&action->sa_mask};
   stored.mask &= ~(1ull << (SIGKILL - 1) | 1ull << (SIGSTOP - 1));
   uint64_t mask = begin_writing();
-  owner = stackd_getpid();
   publish(&chains[signal_number], &stored);
   end_writing(mask);
 }
@@ -113,7 +109,7 @@ struct stackd_action stackd_chain_deliver(int signal_number) {
   struct stackd_action action;
   uint32_t ticket = read_current(chain, &action);
   bool once = (action.flags & (uint32_t)SA_RESETHAND) != 0 && action.handler != STACKD_ACTION_DEFAULT;
-  if (once && stackd_getpid() != owner) {
+  if (once && stackd_is_other_process()) {
     /* The next one ends the child, and the parent still has its handler. */
     set_default(signal_number);
   } else if (once) {

@@ -58,6 +58,17 @@ STACKD_HANDLER_INLINE int stackd_advise(void* at, size_t size_bytes, int advice)
   return (int)stackd_syscall6(SYS_madvise, (long)at, (long)size_bytes, advice, 0, 0, 0);
 }
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* Has the kernel put memory there now, since there may be none later. In one call where the kernel is 5.14 or later: page
+ * faults are a good part of the start of a small program. */
+STACKD_HANDLER_INLINE void stackd_touch(void* at, size_t size_bytes) {
+  if (stackd_advise(at, size_bytes, MADV_POPULATE_WRITE) == 0) return;
+  for (size_t i = 0; i < size_bytes; i += 4096) *((volatile char*)at + i) = *((volatile char*)at + i);
+}
+
 /* NULL where it fails. */
 STACKD_HANDLER_INLINE void* stackd_remap(void* at, size_t old_bytes, size_t new_bytes, int flags, void* to) {
   long address = stackd_syscall6(SYS_mremap, (long)at, (long)old_bytes, (long)new_bytes, flags, (long)to, 0);

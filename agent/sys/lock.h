@@ -4,6 +4,7 @@
 #ifndef STACKD_LOCK_H_
 #define STACKD_LOCK_H_
 
+#include "agent/sys/fork_reset.h"
 #include "agent/sys/kernel.h"
 
 /* 0: free; 1: taken; 2: taken, and a thread may wait. */
@@ -43,8 +44,6 @@ STACKD_HANDLER_INLINE void stackd_unlock_and_restore(struct stackd_lock* lock, u
 }
 
 /* Frees it in the child of a fork, where the thread that had it is not. */
-STACKD_HANDLER_INLINE void stackd_lock_reset(struct stackd_lock* lock) {
-  __atomic_store_n(&lock->word, 0, __ATOMIC_RELAXED);
-}
+STACKD_HANDLER_INLINE void stackd_lock_reset(struct stackd_lock* lock) { STACKD_RESET(lock->word, 0); }
 
 #endif /* STACKD_LOCK_H_ */

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "agent/sys/kernel.h"
+#include "agent/sys/process_id.h"
 
 #define LOWEST_FD 200
 
@@ -38,10 +39,7 @@ void stackd_own_fd_drop(int fd) {
   stackd_close(fd);
 }
 
-static int32_t process;
-
-void stackd_own_fd_reset(void) {
-  process = stackd_getpid();
+void stackd_own_fd_reset_after_fork(void) {
   for (int i = 0; i < MAX_GUARDED; i++) {
     if (guarded[i].fd >= 0 && guarded[i].inode == 0) stackd_own_fd_drop(guarded[i].fd);
   }
@@ -49,7 +47,7 @@ void stackd_own_fd_reset(void) {
 
 /* A vfork child shares our memory, but not our fds. */
 static bool still_ours(const struct stackd_own_fd* own) {
-  return own->inode == 0 ? stackd_getpid() == process : stackd_own_fd_get(own) == own->fd;
+  return own->inode == 0 ? !stackd_is_other_process() : stackd_own_fd_get(own) == own->fd;
 }
 
 bool stackd_own_fd_guards(int fd) {

@@ -33,8 +33,8 @@ struct stackd_own_fd stackd_own_fd_take(int fd);
 int stackd_own_fd_hold(int fd);
 void stackd_own_fd_drop(int fd);
 
-/* At the start of this process; in the child of a fork it drops what the parent's helper held just then. */
-void stackd_own_fd_reset(void);
+/* In the child of a fork: drops what the parent's helper held just then. */
+void stackd_own_fd_reset_after_fork(void);
 
 /* Whether `fd` is one of the agent's. Any thread; cheap where it is not. */
 bool stackd_own_fd_guards(int fd);

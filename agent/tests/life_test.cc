@@ -4,6 +4,7 @@ extern "C" {
 
 #include "agent/signals/dump_signal.h"
 #include "agent/sys/filtered.h"
+#include "agent/sys/process_id.h"
 }
 
 #include <dirent.h>
@@ -53,6 +54,7 @@ class LifeTest : public testing::Test {
     int ends[2];
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
     waits_for = ends[0];
+    stackd_keep_pid();
     stackd_dump_signal_init(kDumpSignal);
     int pipe_ends[2];
     ASSERT_EQ(pipe2(pipe_ends, O_NONBLOCK), 0);
@@ -111,7 +113,7 @@ TEST_F(LifeTest, AChildHasNoneUntilItStartsOne) {
   const pid_t child = fork();
   if (child == 0) {
     stackd_helper_life_reset_after_fork();
-    stackd_dump_signal_reset_after_fork();
+    stackd_keep_pid();
     const bool none = stackd_helper_tid() == 0 && CountThreads() == 1;
     const bool started = stackd_helper_start() == 0 && CountThreads() == 2;
     stackd_helper_hold();

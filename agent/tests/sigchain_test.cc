@@ -1,5 +1,7 @@
 extern "C" {
 #include "agent/signals/sigchain.h"
+
+#include "agent/sys/process_id.h"
 }
 
 #include <gtest/gtest.h>
@@ -41,6 +43,7 @@ TEST(Chain, GivesBackWhatWasSetForThatSignal) {
 }
 
 TEST(Chain, AOneShotHandlerIsDeliveredOnce) {
+  stackd_keep_pid();
   struct sigaction set = ActionOf(0x4000, static_cast<int>(SA_RESETHAND));
   stackd_chain_set(14, &set);
   EXPECT_EQ(stackd_chain_deliver(14).handler, 0x4000u);
@@ -52,6 +55,7 @@ TEST(Chain, AOneShotHandlerIsDeliveredOnce) {
 }
 
 TEST(Chain, AOneShotHandlerThatAVforkChildUsedUpIsStillThereForItsParent) {
+  stackd_keep_pid();
   struct sigaction set = ActionOf(0x5000, static_cast<int>(SA_RESETHAND));
   stackd_chain_set(SIGUSR1, &set);
   signal(SIGUSR1, SIG_IGN);

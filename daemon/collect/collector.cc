@@ -314,6 +314,7 @@ void Collector::State::Register(Fd* socket, ReceivedMessage* message) {
   bool taken = take(STACKD_HELLO_HAS_MEM, &ProcessFiles::SetMemory) &&
                take(STACKD_HELLO_HAS_MAPS, &ProcessFiles::SetMaps) && take(STACKD_HELLO_HAS_PROC, &ProcessFiles::SetFolder);
   if (!taken) return Reject(socket->get(), "the fds that come with HELLO must be files of procfs");
+  if (hello->start_ticks == 0) hello->start_ticks = files.StartTicks();
 
   ucred peer{};
   socklen_t peer_bytes = sizeof(peer);

@@ -150,6 +150,14 @@ char ProcessFiles::State(int32_t tid) const {
   return end != std::string::npos && end + 2 < text.size() ? text[end + 2] : 0;
 }
 
+uint64_t ProcessFiles::StartTicks() const {
+  const std::string text = ReadInFolder("stat");
+  constexpr int kStateField = 3, kStartField = 22;
+  size_t at = text.rfind(')');
+  for (int field = kStateField; field <= kStartField && at != std::string::npos; field++) at = text.find(' ', at + 1);
+  return at == std::string::npos ? 0 : strtoull(text.c_str() + at, nullptr, 10);
+}
+
 namespace {
 
 // A set of signals in the text of a status file; `key` with a line break before it: the name of the process stands above,

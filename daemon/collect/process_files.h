@@ -52,6 +52,8 @@ class ProcessFiles {
   // 'R', 'S', 'D', 'T', ...; 0 if unknown. `tid` 0: the process.
   char State(int32_t tid) const;
   std::string ThreadName(int32_t tid) const;
+  // Clock ticks from boot to its start; 0 if unknown.
+  uint64_t StartTicks() const;
   // Whether a SIGTERM for the process waits to be taken; nullopt if that cannot be known.
   std::optional<bool> HasPendingSigterm() const;
   // Its pid as the daemon's own /proc counts; 0: it sees another procfs, or that is not known.

@@ -14,15 +14,16 @@ from side_by_side import children
 
 DUMPS = 500
 WORKERS = 3
+SLEPT = "it was read while the thread slept"
 
 
 class AltstackTest(StackdTest):
 
-    def dump_often(self, daemon, pid, count=DUMPS):
+    def dump_often(self, daemon, pid, count=DUMPS, *args):
         """Returns how many were taken, whole or not."""
 
         def dump(_):
-            outcome = daemon.ctl("dump", pid)
+            outcome = daemon.ctl("dump", pid, *args)
             self.assertIn(outcome.code, (OK, PARTIAL, FAILURE, NOT_FOUND), outcome.text)
             return outcome.code in (OK, PARTIAL)
 
@@ -59,15 +60,27 @@ class AltstackTest(StackdTest):
         self.assertLess(mappings(), alone + 5000)
 
     def test_threads_with_hardly_any_stack(self):
+        """Those that sleep are read there, and a signal has the alternate stack that the agent or the program made."""
+        self.check_small_stacks({"prefer": ("CAPTURED", True), "only": ("CAPTURED", True), "never": ("CAPTURED", False)})
+
+    def test_threads_with_hardly_any_stack_and_no_other(self):
+        """The kernel ends a program in which it finds no room for a signal: no such thread is signalled. In a futex others are,
+        since that does no harm."""
+        self.check_small_stacks({"prefer": ("CAPTURED", True), "only": ("CAPTURED", True), "never": ("AGENT_FAULT", True)},
+                                "futex", env={"STACKD_CRASH_SIGNALS": "none"})
+
+    def check_small_stacks(self, expected, *args, **how):
+        """`expected`: of each way to dump, the status of such threads, and whether they are read asleep."""
         daemon = self.start_daemon()
-        victim = self.start_victim("small_stack", stdin="")
+        victim = self.start_victim("small_stack", *args, stdin="", **how)
         tids = [int(word) for word in victim.output.split()[1:3]]
         daemon.await_process(victim.pid)
-        dump = daemon.dump(victim.pid)
-        for tid in tids:
-            # It has a stack, or a status that says why not: it must not be one that could not answer.
-            self.assertIn(dump.status(tid), ("CAPTURED", "NO_ROOM"), dump.notes)
-        self.dump_often(daemon, victim.pid, 50)
+        for quiet, (status, is_read_asleep) in expected.items():
+            with self.subTest(quiet):
+                dump = daemon.dump(victim.pid, "--quiet", quiet)
+                self.assertEqual([status] * 2, [dump.status(tid) for tid in tids], dump.notes)
+                self.assertEqual(is_read_asleep, any(SLEPT in note for note in dump.notes), dump.notes)
+                self.dump_often(daemon, victim.pid, 25, "--quiet", quiet)
         self.assertEqual((7, "hello\n"), self.end_of(victim))
 
     def test_varnish(self):

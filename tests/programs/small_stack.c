@@ -1,8 +1,11 @@
-/* Threads on the smallest stacks that there are, asleep with 1 KiB left above the guard page: one with an alternate stack
- * of its own, which is as small as the kernel allows, one without. Answers a line from stdin and ends with 7. */
+/* small_stack [futex]: threads on the smallest stacks that there are, asleep with 1 KiB left above the guard page. One has
+ * an alternate stack of its own, one has not. They sleep in read(), or in a futex, which a signal does not end. Answers a
+ * line from stdin and ends with 7. */
 #include <alloca.h>
 #include <limits.h>
+#include <linux/futex.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "victim.h"
@@ -10,6 +13,8 @@
 enum { LEFT_BYTES = 1024, GUARD_BYTES = 4096 };
 
 static int go_on[2];
+static int word; /* not 0: the threads may go on */
+static int by_a_futex;
 
 typedef struct small_stack {
   char* lowest;
@@ -23,12 +28,17 @@ static VICTIM_NOINLINE void wait_deep(const small_stack* stack) {
   volatile char* filled = alloca(above - LEFT_BYTES);
   filled[0] = 1;
   /* By hand: no frame of the C library fits below. */
-  long number = SYS_read, got;
   char byte;
+  long number = by_a_futex ? SYS_futex : SYS_read;
+  long first = by_a_futex ? (long)&word : go_on[0];
+  long second = by_a_futex ? FUTEX_WAIT_PRIVATE : (long)&byte;
+  long third = by_a_futex ? 0 : 1;
+  register long no_timeout __asm__("r10") = 0;
+  long got;
   do {
     got = number;
-    __asm__ volatile("syscall" : "+a"(got) : "D"((long)go_on[0]), "S"(&byte), "d"(1L) : "rcx", "r11", "memory");
-  } while (got == -4 /* EINTR */);
+    __asm__ volatile("syscall" : "+a"(got) : "D"(first), "S"(second), "d"(third), "r"(no_timeout) : "rcx", "r11", "memory");
+  } while (got == -4 /* EINTR */ || (by_a_futex && __atomic_load_n(&word, __ATOMIC_ACQUIRE) == 0));
   filled[above - LEFT_BYTES - 1] = (char)got;
 }
 
@@ -44,7 +54,8 @@ static void* sleep_deep(void* argument) {
   return NULL;
 }
 
-int main(void) {
+int main(int argc, char** argv) {
+  by_a_futex = argc > 1 && strcmp(argv[1], "futex") == 0;
   static small_stack stacks[2] = {{.with_alternate = 0}, {.with_alternate = 1}};
   pthread_t threads[2];
   size_t bytes = (size_t)PTHREAD_STACK_MIN;
@@ -58,13 +69,15 @@ int main(void) {
     victim_check(pthread_attr_setstack(&attributes, stacks[i].lowest, bytes) == 0, "pthread_attr_setstack");
     victim_check(pthread_create(&threads[i], &attributes, sleep_deep, &stacks[i]) == 0, "pthread_create");
     while (__atomic_load_n(&stacks[i].tid, __ATOMIC_ACQUIRE) == 0) usleep(50);
-    victim_await_syscall(stacks[i].tid, SYS_read);
+    victim_await_syscall(stacks[i].tid, by_a_futex ? SYS_futex : SYS_read);
   }
   printf("ready %d %d\n", stacks[0].tid, stacks[1].tid);
   fflush(stdout);
   char line[64];
   if (fgets(line, sizeof line, stdin) == NULL) return 3;
   if (write(go_on[1], "ab", 2) != 2) return 4;
+  __atomic_store_n(&word, 1, __ATOMIC_RELEASE);
+  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 2, NULL, NULL, 0);
   for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
   fputs(line, stdout);
   return 7;

@@ -101,7 +101,7 @@ struct stackd_hello {
   uint32_t flags; /* stackd_hello_flags: which fds come along, in this order */
   int32_t pid;    /* in the process's own PID namespace */
   int32_t uid;
-  uint64_t start_ticks; /* field 22 of /proc/self/stat: clock ticks since boot */
+  uint64_t start_ticks; /* field 22 of /proc/self/stat: clock ticks since boot; 0: to be read below `proc` */
   int32_t dump_signal;
   uint32_t pad;
   char hostname[64];
