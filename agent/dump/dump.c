@@ -443,7 +443,7 @@ static void give_it_time(struct run* run, struct stackd_thread_entry* entry, boo
   }
 }
 
-/* Where a thread is signalled whatever it sleeps in. */
+/* Looks at a thread that is to be signalled whatever it sleeps in. */
 static bool sleeps_without_room(const struct run* run, const struct stackd_thread_entry* entry) {
   struct stackd_task_sleep sleep;
   return run->options->quiet == STACKD_QUIET_NEVER && !stackd_altstack_is_everywhere() &&

@@ -123,7 +123,7 @@ static void before_fork(void) {
   if (is_lazy && stackd_helper_has_occasion() && !stackd_is_other_process()) stackd_helper_introduce();
 }
 
-/* Where the parent had no helper, all this is as at the start, and memory that was never used is not to be looked at. */
+/* Gives what a helper uses its first values back. A parent that had none has left them, in memory that was never used. */
 static void reset_dumps(void) {
   stackd_handler_reset_after_fork();
   stackd_page_copies_reset_after_fork();

@@ -17,7 +17,7 @@
 #define AT_MINSIGSTKSZ 51
 #endif
 
-/* Where the kernel does not say it, which those before 5.14 do not: with AVX-512. */
+/* The frame with AVX-512, for kernels before 5.14, which do not say it. */
 #define OLD_FRAME_BYTES 3584u
 
 #define MIN_STACK_BYTES (64u << 10)

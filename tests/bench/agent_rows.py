@@ -1,22 +1,15 @@
 """What the agent costs a program that is not dumped."""
 
-import os
 import pathlib
 import subprocess
-import tempfile
 import time
 
-from stand import AGENT, REPEAT, has, kib_of, numbers_from, program, say, stand
+from stand import REPEAT, has, kib_of, program, say, stand
 from table import Figure, Row, below
 
 IDLE_SECONDS = 10
 # The helper looks for runtimes that were loaded after it, the last time 15 s after its start.
 LOOKS_SECONDS = 16
-STARTS = 200
-START_LIMIT_MS = 0.2
-# What a shell script of many short commands takes longer, in percent.
-SCRIPT_COMMANDS = 1000
-SCRIPT_LIMIT_PERCENT = 5
 SYSCALLS = f"system calls of an idle program's agent in {IDLE_SECONDS} s"
 
 
@@ -65,42 +58,7 @@ def memory_rows(daemon):
             Row("of that, not its code, which is private as long as one process has it", Figure(dirty, "KiB"))]
 
 
-def run_times(daemon, starts, path):
-    """(without, with): what a program takes from start to end, the median of `starts`, in ms; once for each repetition."""
-    without_ms, with_ms = [], []
-    os.environ["STACKD_DIR"] = str(daemon.dir)
-    for _ in range(REPEAT):
-        without_ns, with_ns = numbers_from("start_time", starts, AGENT, path)
-        without_ms.append(without_ns / 1e6)
-        with_ms.append(with_ns / 1e6)
-    del os.environ["STACKD_DIR"]
-    return without_ms, with_ms
-
-
-def start_row(daemon, what):
-    without_ms, with_ms = run_times(daemon, STARTS, "/bin/true")
-    added = Figure([a - b for a, b in zip(with_ms, without_ms)], "ms")
-    return below(f"added to the run of /bin/true ({STARTS} times), {what}", added, START_LIMIT_MS, strict=False,
-                 peer=Figure(without_ms, "ms", "without the agent"))
-
-
-def script_row(daemon, what):
-    with tempfile.TemporaryDirectory() as folder:
-        script = pathlib.Path(folder) / "script"
-        script.write_text(f"#!/bin/sh\ni=0\nwhile [ $i -lt {SCRIPT_COMMANDS} ]; do /bin/true; i=$((i + 1)); done\n")
-        script.chmod(0o755)
-        without_ms, with_ms = run_times(daemon, 1, script)
-    added = Figure([100 * (a / b - 1) for a, b in zip(with_ms, without_ms)], "%")
-    return below(f"added to a shell script of {SCRIPT_COMMANDS:,} short commands, {what}", added, SCRIPT_LIMIT_PERCENT,
-                 strict=False, peer=Figure(without_ms, "ms", "without the agent"))
-
-
 def agent_rows():
-    say("agent: start, memory, idle")
-    rows = []
-    with stand(keep_running=False) as absent:
-        rows += [start_row(absent, "no daemon"), script_row(absent, "no daemon")]
+    say("agent: memory, idle")
     with stand() as daemon:
-        rows += [start_row(daemon, "a daemon runs"), script_row(daemon, "a daemon runs")]
-        rows += [*memory_rows(daemon), syscall_row(daemon)]
-    return rows
+        return [*memory_rows(daemon), syscall_row(daemon)]

@@ -23,6 +23,7 @@ from python_rows import python_rows
 from roundtrip_rows import roundtrip_rows
 from stage_rows import stage_rows
 from stand import REPEAT, say
+from start_rows import start_rows
 from table import Row, render
 from throughput_rows import throughput_rows
 
@@ -35,6 +36,7 @@ MEASUREMENTS = {
     "throughput": throughput_rows,
     "roundtrip": roundtrip_rows,
     "pause": pause_rows,
+    "start": start_rows,
     "agent": agent_rows,
     "daemon": daemon_rows,
     "debug-data": debug_data_rows,

@@ -60,7 +60,7 @@ class AltstackTest(StackdTest):
         self.assertLess(mappings(), alone + 5000)
 
     def test_threads_with_hardly_any_stack(self):
-        """Those that sleep are read there, and a signal has the alternate stack that the agent or the program made."""
+        """They are read asleep, and a signal has the alternate stack that the agent or the program made."""
         self.check_small_stacks({"prefer": ("CAPTURED", True), "only": ("CAPTURED", True), "never": ("CAPTURED", False)})
 
     def test_threads_with_hardly_any_stack_and_no_other(self):
