@@ -13,7 +13,7 @@
 enum state { FREE = 0, CLAIMED = 1, ACTIVE = 2, RETURNED = 3 };
 
 static struct stackd_active_fault entries[ENTRIES];
-static uint64_t entered;
+static STACKD_AT_FORK uint64_t entered;
 
 STACKD_HANDLER static struct stackd_active_fault* entry_of(uint32_t tid, uint32_t index) {
   return &entries[(tid * 5 + index) % ENTRIES];

@@ -64,10 +64,10 @@ static struct stackd_own_fd bell = {-1, 0, 0};
 static struct stackd_own_fd wake_ends[2] = {{-1, 0, 0}, {-1, 0, 0}};
 static uint32_t seen_seq;
 static uint64_t retry_ns = RETRY_FIRST_NS;
-static uint64_t next_look_ns; /* for a daemon, where no helper runs */
+static STACKD_AT_FORK uint64_t next_look_ns; /* for a daemon, where no helper runs */
 
 /* In the child of a fork: its parent found no daemon a moment ago. */
-static bool looks_in_vain;
+static STACKD_AT_FORK bool looks_in_vain;
 
 static const struct stackd_hello* description; /* the last, in the child of a fork its parent's; NULL: none yet */
 static bool is_whole;
@@ -342,18 +342,20 @@ static void close_former_spool(void) {
   if (!stackd_crash_is_using_link()) stackd_own_fd_close(&former_spool);
 }
 
-/* Called when the ring has come: a process that has used up its fds may have one for that, and no more. */
-static void make_wake_pipe(void) {
+/* Called when the ring has come: a process that has used up its fds may have one for that, and no more. A pipe would do,
+ * but filters of system calls are more likely to refuse it than the sockets that are needed anyway. */
+static void make_wake_pair(void) {
   if (stackd_own_fd_get(&wake_ends[0]) >= 0 && stackd_own_fd_get(&wake_ends[1]) >= 0) return;
   for (int i = 0; i < 2; i++) stackd_own_fd_close(&wake_ends[i]);
   int ends[2];
-  if (stackd_syscall6(SYS_pipe2, (long)ends, O_CLOEXEC | O_NONBLOCK, 0, 0, 0, 0) != 0) return;
+  if (stackd_syscall6(SYS_socketpair, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, (long)ends, 0, 0) != 0)
+    return;
   for (int i = 0; i < 2; i++) wake_ends[i] = stackd_own_fd_take(ends[i]);
   stackd_helper_wake_by(&wake_ends[0], &wake_ends[1]);
 }
 
 static void begin_connection(void) {
-  make_wake_pipe();
+  make_wake_pair();
   stage = REGISTERED;
   seen_seq = 0;
   retry_ns = RETRY_FIRST_NS;
@@ -379,6 +381,7 @@ static void look_around_first(void) {
   started_ns = stackd_monotonic_ns();
   looks_done = 0;
   if (stage == INTRODUCED && !is_whole) describe(false);
+  if (stackd_process_has_filter()) stackd_read_memory_by_file_first();
   if (settings->crash_signals != 0) stackd_spool_touch_all();
   stackd_code_ranges_refresh(stackd_own_fd_get(&files->maps));
   stackd_managed_find_runtimes(stackd_own_fd_get(&files->maps));

@@ -49,7 +49,7 @@ const uint32_t* stackd_helper_is_to_hurry(void);
 /* Sleeps; shorter if it is to end. */
 void stackd_helper_rest(uint64_t duration_ns);
 
-/* A pipe of which this process has both ends, kept by the caller: a byte there ends a wait. No signal does:
+/* A pair of sockets of which this process has both ends, kept by the caller: a byte there ends a wait. No signal does:
  * one that is open in this thread would take what is sent to the process. NULL: none, and waits look every few
  * milliseconds. */
 void stackd_helper_wake_by(const struct stackd_own_fd* read_end, const struct stackd_own_fd* write_end);

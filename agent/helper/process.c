@@ -158,6 +158,13 @@ static uint64_t start_ticks(void) {
   return stackd_take_number(&at, 10);
 }
 
+bool stackd_process_has_filter(void) {
+  char text[4096];
+  read_start("/proc/thread-self/status", text, sizeof(text));
+  const char* at = strstr(text, "\nSeccomp:\t");
+  return at != NULL && at[strlen("\nSeccomp:\t")] != '0';
+}
+
 static void describe_process(struct stackd_hello* hello) {
   hello->pid = stackd_getpid();
   hello->uid = (int32_t)stackd_syscall6(SYS_geteuid, 0, 0, 0, 0, 0, 0);

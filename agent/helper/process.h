@@ -48,6 +48,9 @@ void stackd_process_describe(struct stackd_hello* hello);
  * `argv0` and `exe` are those of `before`, which describes the parent. NULL: the program has not begun yet. SIGNAL-SAFE. */
 void stackd_process_describe_briefly(const struct stackd_hello* before, struct stackd_hello* hello);
 
+/* Whether a filter of system calls was put on this thread, or on the program before it began. */
+bool stackd_process_has_filter(void);
+
 /* Copies `from` to `to`, cut to fit, NUL-terminated. */
 void stackd_copy_string(char* to, size_t size_bytes, const char* from);
 

@@ -10,11 +10,14 @@
  * base, so that a handler need not call anything to find them. */
 #define MAX_STATIC_TLS_BYTES (1ll << 20)
 
+/* The C++ library's, if the program has one. Not looked up by dlsym(), which makes a text of its failure. */
+#pragma weak __cxa_get_globals_fast
+void* __cxa_get_globals_fast(void);
+
 static void find_last_words(struct stackd_last_words* words) {
   words->abort_message = (uint64_t)stackd_preload_private("__abort_msg");
-  void* (*get_exception_globals)(void) = (void* (*)(void))stackd_preload_any("__cxa_get_globals_fast");
-  if (get_exception_globals == NULL) return;
-  words->exception_globals = (int64_t)((uint64_t)get_exception_globals() - stackd_fs_base());
+  if (__cxa_get_globals_fast == NULL) return;
+  words->exception_globals = (int64_t)((uint64_t)__cxa_get_globals_fast() - stackd_fs_base());
   words->has_exception_globals = words->exception_globals < 0 && words->exception_globals > -MAX_STATIC_TLS_BYTES;
 }
 

@@ -9,4 +9,8 @@
     if ((variable) != (value)) (variable) = (value); \
   } while (0)
 
+/* Marks what each fork writes, or looks at although it may never have been used. It lies together, beside what has a first
+ * value, so that the child copies one page for it. */
+#define STACKD_AT_FORK __attribute__((section(".data")))
+
 #endif /* STACKD_FORK_RESET_H_ */

@@ -1,6 +1,8 @@
 #include "agent/sys/process_id.h"
 
-static int32_t kept;
+#include "agent/sys/fork_reset.h"
+
+static STACKD_AT_FORK int32_t kept;
 
 void stackd_keep_pid(void) { __atomic_store_n(&kept, stackd_getpid(), __ATOMIC_RELAXED); }
 

@@ -7,6 +7,12 @@ static const struct stackd_own_fd* _Atomic memory_file;
 
 void stackd_read_memory_by(const struct stackd_own_fd* file) { atomic_store(&memory_file, file); }
 
+static atomic_int file_first;
+
+void stackd_read_memory_by_file_first(void) { atomic_store(&file_first, 1); }
+
+int stackd_reads_memory_by_file_first(void) { return atomic_load_explicit(&file_first, memory_order_relaxed); }
+
 STACKD_HANDLER long stackd_read_memory_file(uint64_t address, void* out, size_t size_bytes, long refusal) {
   const struct stackd_own_fd* file = atomic_load(&memory_file);
   int fd = file != NULL ? stackd_own_fd_get(file) : -1;

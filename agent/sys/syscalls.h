@@ -62,6 +62,11 @@ STACKD_HANDLER_INLINE void stackd_thread_name(char name[16]) {
 /* The same by /proc/self/mem, if it is open; `refusal` if not. (read_memory.c) */
 long stackd_read_memory_file(uint64_t address, void* out, size_t size_bytes, long refusal);
 
+/* From now on process_vm_readv is tried only where the file is not open: a filter of system calls may end the program for
+ * it. */
+void stackd_read_memory_by_file_first(void);
+int stackd_reads_memory_by_file_first(void) STACKD_HANDLER;
+
 struct stackd_own_fd;
 /* NOT SIGNAL-SAFE to call while another thread may read. */
 void stackd_read_memory_by(const struct stackd_own_fd* file);
@@ -71,6 +76,10 @@ void stackd_read_memory_by(const struct stackd_own_fd* file);
 STACKD_HANDLER_INLINE long stackd_read_memory(int32_t pid, uint64_t address, void* out, size_t size_bytes) {
   struct iovec local = {out, size_bytes};
   struct iovec remote = {(void*)address, size_bytes};
+  if (stackd_reads_memory_by_file_first()) {
+    long read = stackd_read_memory_file(address, out, size_bytes, -ENOSYS);
+    if (read != -ENOSYS) return read;
+  }
   long got = stackd_syscall6(SYS_process_vm_readv, pid, (long)&local, 1, (long)&remote, 1, 0);
   return got != -EPERM && got != -ENOSYS ? got : stackd_read_memory_file(address, out, size_bytes, got);
 }

@@ -152,6 +152,19 @@ class SandboxTest(SideBySideTest):
     def test_one_filter_after_another(self):
         self.waits(self.compiled("seccomp_twice"))
 
+    def under_a_services_filter(self, action):
+        """Of a command that needs none of the refused calls; it is dumped, and its threads where it has some."""
+        wrapper = self.compiled("seccomp_wrapper")
+        end = self.side_by_side([wrapper, action, "sh", "-c", 'echo ready; read answer; echo "$answer"; exit 7'], during=answer,
+                                dumped=True)
+        self.assertEqual((7, "ready\nhello\n"), (end.status, end.out), end)
+
+    def test_filter_of_a_service_that_kills(self):
+        self.under_a_services_filter("kill")
+
+    def test_filter_of_a_service_that_refuses(self):
+        self.under_a_services_filter("errno")
+
     def test_broker(self):
         self.waits(self.compiled("seccomp_broker"))
 
