@@ -130,6 +130,8 @@ STACKD_HANDLER static void wait_for_word(uint32_t* word, uint32_t value, uint64_
 
 STACKD_HANDLER void stackd_crash_helper_has_tried(void) { set_word(&helper_has_tried, 1); }
 
+void stackd_crash_helper_leaves(void) { __atomic_store_n(&helper_has_tried, 0, __ATOMIC_SEQ_CST); }
+
 /* Everything blocked but `open`, which are faults of the handler's own: blocked, they would kill it. */
 STACKD_HANDLER static void block_all_but(uint64_t open) {
   uint64_t mask = ~open;

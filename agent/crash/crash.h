@@ -55,6 +55,9 @@ void stackd_crash_start_helper(void) STACKD_HANDLER;
  * failed to start it. */
 void stackd_crash_helper_has_tried(void);
 
+/* The helper leaves: a thread that crashes is to start it again. Helper thread only. */
+void stackd_crash_helper_leaves(void);
+
 /* Until then, at most. Not for handlers: a thread that wants something of the daemon. */
 void stackd_crash_await_helper(uint64_t duration_ns);
 

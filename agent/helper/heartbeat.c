@@ -37,6 +37,8 @@ static uint64_t* suspended_at_of(const struct stackd_heartbeat_cell* cell) {
   return &suspended_at[(uintptr_t)cell % PAGE_BYTES / sizeof(*cell)];
 }
 
+bool stackd_heartbeat_is_any(void) { return __atomic_load_n(&taken, __ATOMIC_RELAXED) != 0; }
+
 static bool is_taken(unsigned index) { return (taken >> index & 1) != 0; }
 
 /* --- The page --- */

@@ -32,6 +32,8 @@
 #define RETRY_MAX_NS (1000 * MS)
 /* Between two looks for a daemon where no helper does. */
 #define OCCASION_NS (1000 * MS)
+/* So long after its last work the helper leaves a process that has no thread of its own. */
+#define LEAVE_NS (5000 * MS)
 /* From when on the child of a fork looks that did not at its start: most have called exec or ended by then. */
 #define CHILD_LOOKS_NS (20 * MS)
 /* After a dump the next command is often near (continuous dumps): watching for it so long saves two context switches. */
@@ -63,6 +65,8 @@ static enum { NOT_CONNECTED, INTRODUCED, REGISTERED } stage;
 static struct stackd_own_fd bell = {-1, 0, 0};
 static struct stackd_own_fd wake_ends[2] = {{-1, 0, 0}, {-1, 0, 0}};
 static uint32_t seen_seq;
+static uint64_t leaves_at_ns; /* UINT64_MAX: not before the next work */
+static bool has_left;         /* the daemon wakes the process, as before the first dump */
 static uint64_t retry_ns = RETRY_FIRST_NS;
 static STACKD_AT_FORK uint64_t next_look_ns; /* for a daemon, where no helper runs */
 
@@ -111,6 +115,11 @@ static void describe_tasks(const struct stackd_describe_tasks* request) {
   if (fd >= 0) stackd_own_fd_drop(fd);
 }
 
+static void put_off_leave(void) {
+  bool may_leave = has_bell && !settings->dumps_under_filter;
+  leaves_at_ns = may_leave ? stackd_monotonic_ns() + LEAVE_NS : UINT64_MAX;
+}
+
 static void run_dump(struct stackd_job* job) {
   const struct stackd_ring_header* header = connection.ring.header;
   struct stackd_dump_options options;
@@ -138,6 +147,7 @@ static void run_command(uint32_t seq) {
   switch (__atomic_load_n(&header->command, __ATOMIC_RELAXED)) {
     case STACKD_COMMAND_DUMP:
       run_dump(&job);
+      put_off_leave();
       break;
     case STACKD_COMMAND_SAMPLE:
       stackd_sample_run(&job);
@@ -172,6 +182,7 @@ static uint64_t until_look_ns(void) {
 }
 
 static void obey(const union stackd_message* message) {
+  if (message->header.type != STACKD_MSG_KICK) put_off_leave();
   switch (message->header.type) {
     case STACKD_MSG_OPEN_FILE:
       open_file(&message->open_file);
@@ -191,7 +202,66 @@ static void obey(const union stackd_message* message) {
   }
 }
 
-/* Until the connection is over (-ENOTCONN), or the helper is to end (-EINTR). */
+/* How long to wait for a message before there is something to do unasked. */
+static uint64_t until_due_ns(void) {
+  uint64_t look_ns = until_look_ns();
+  if (leaves_at_ns == UINT64_MAX) return look_ns;
+  uint64_t now_ns = stackd_monotonic_ns();
+  uint64_t leave_ns = now_ns < leaves_at_ns ? leaves_at_ns - now_ns : 0;
+  return look_ns < leave_ns ? look_ns : leave_ns;
+}
+
+/* Whether this thread and one of the program's are all. */
+static bool is_with_one_thread(void) {
+  struct stat status;
+  /* A folder for each, and two more links. */
+  return stackd_syscall6(SYS_newfstatat, AT_FDCWD, (long)"/proc/self/task", (long)&status, 0, 0, 0) == 0 &&
+         status.st_nlink == 4;
+}
+
+static bool has_work(void) {
+  struct pollfd socket = {stackd_own_fd_get(&connection.socket), POLLIN, 0};
+  const struct timespec no_time = {0, 0};
+  bool is_asked = __atomic_load_n(&connection.ring.header->command_seq, __ATOMIC_SEQ_CST) != seen_seq;
+  return is_asked || socket.fd < 0 || stackd_ppoll(&socket, 1, &no_time) != 0;
+}
+
+static void send_bell(void);
+
+static void come_back(void) {
+  has_left = false;
+  put_off_leave();
+  stackd_helper_silence();
+  struct stackd_message_header awake = {STACKD_MSG_AWAKE, sizeof(awake)};
+  stackd_connection_send(&connection.socket, &awake);
+  stackd_crash_helper_has_tried();
+}
+
+/* True: this thread is to return at once. The daemon knows by the bell that it is gone; what it asks for before it knows
+ * that, it asks for again by the bell. */
+static bool leave(void) {
+  leaves_at_ns = UINT64_MAX;
+  if (!is_with_one_thread() || stackd_heartbeat_is_any()) return false;
+  stackd_helper_begin_leave();
+  has_left = true;
+  stackd_crash_helper_leaves();
+  send_bell();
+  if (bell.fd >= 0 && !has_work() && stackd_helper_leave()) return true;
+  stackd_helper_stay();
+  come_back();
+  return false;
+}
+
+/* Does what is due unasked. True: the helper leaves. */
+static bool do_what_is_due(void) {
+  if (until_look_ns() == 0) {
+    stackd_dump_look_at_maps(&connection.ring, stackd_own_fd_get(&files->maps));
+    looks_done++;
+  }
+  return leaves_at_ns != UINT64_MAX && stackd_monotonic_ns() >= leaves_at_ns && leave();
+}
+
+/* Until the connection is over (-ENOTCONN), or the helper is to end (-EINTR), or leaves (-ESHUTDOWN). */
 static int serve(void) {
   struct stackd_ring_header* header = connection.ring.header;
   for (;;) {
@@ -200,12 +270,9 @@ static int serve(void) {
     __atomic_store_n(&header->helper_sleeping, 1, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&header->command_seq, __ATOMIC_SEQ_CST) == seen_seq) {
       union stackd_message message;
-      int error = stackd_connection_receive(&connection, &message, until_look_ns());
+      int error = stackd_connection_receive(&connection, &message, until_due_ns());
       if (error == -ENOTCONN || error == -EINTR) return error;
-      if (error == -ETIMEDOUT) {
-        stackd_dump_look_at_maps(&connection.ring, stackd_own_fd_get(&files->maps));
-        looks_done++;
-      }
+      if (error == -ETIMEDOUT && do_what_is_due()) return -ESHUTDOWN;
       if (error == 0) obey(&message);
     }
     __atomic_store_n(&header->helper_sleeping, 0, __ATOMIC_RELAXED);
@@ -279,7 +346,10 @@ static void stand_in_and_introduce(bool is_start) {
     stage = NOT_CONNECTED;
   }
   if (stage == NOT_CONNECTED) introduce(is_start);
+  /* The ring goes with the connection, which is the helper's to do. */
+  bool is_lost = stage == REGISTERED && stackd_connection_is_over(&connection);
   stackd_helper_step_back(mask);
+  if (is_lost) stackd_helper_start();
 }
 
 void stackd_helper_introduce(void) { stand_in_and_introduce(false); }
@@ -358,6 +428,7 @@ static void begin_connection(void) {
   make_wake_pair();
   stage = REGISTERED;
   seen_seq = 0;
+  put_off_leave();
   retry_ns = RETRY_FIRST_NS;
   stackd_handler_set_ring(&connection.ring);
   stackd_heartbeat_set_ring(ring_heartbeats());
@@ -404,6 +475,7 @@ void stackd_helper_run(void) {
   /* The daemon need not wake it now, and a process that has used up its fds gets the ring by this one. */
   stackd_helper_silence();
   if (started_ns == 0) look_around_first();
+  if (has_left) come_back();
   while (__atomic_load_n(stackd_helper_is_to_end(), __ATOMIC_SEQ_CST) == 0) {
     if (stage != REGISTERED) {
       bool was_introduced = stage == INTRODUCED;
@@ -419,7 +491,8 @@ void stackd_helper_run(void) {
       }
       begin_connection();
     }
-    if (serve() == -EINTR) return;
+    int error = serve();
+    if (error == -EINTR || error == -ESHUTDOWN) return;
     end_connection();
   }
 }
@@ -437,6 +510,7 @@ void stackd_helper_reset_after_fork(void) {
   stackd_task_source_reset_after_fork();
   looks_in_vain = stage == NOT_CONNECTED && stackd_monotonic_ns() < next_look_ns;
   STACKD_RESET(is_whole, false);
+  STACKD_RESET(has_left, false);
   STACKD_RESET(started_ns, 0);
   STACKD_RESET(stage, NOT_CONNECTED);
   STACKD_RESET(retry_ns, RETRY_FIRST_NS);

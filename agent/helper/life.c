@@ -25,6 +25,7 @@ static uint32_t holds;
 static uint32_t tid;       /* a futex word, which the kernel clears when the thread has ended */
 static uint32_t is_to_end; /* a futex word */
 static uint32_t is_to_hurry;
+static bool is_leaving; /* the helper, by itself */
 static const struct stackd_own_fd* _Atomic wake_read_end;
 static const struct stackd_own_fd* _Atomic wake_write_end;
 
@@ -39,10 +40,21 @@ STACKD_HANDLER static bool may_start(void) {
          !stackd_is_filtered();
 }
 
+/* Waits for a helper that leaves, some microseconds, unless it stays. */
+STACKD_HANDLER static void await_leave(void) {
+  uint32_t leaving;
+  while ((leaving = __atomic_load_n(&tid, __ATOMIC_ACQUIRE)) != 0 && __atomic_load_n(&is_leaving, __ATOMIC_SEQ_CST)) {
+    struct timespec timeout = stackd_timespec(LOOK_NS);
+    stackd_futex_wait(&tid, leaving, &timeout, 0);
+  }
+}
+
 /* Called with the lock. */
 STACKD_HANDLER static int start(void) {
+  await_leave();
   if (__atomic_load_n(&tid, __ATOMIC_ACQUIRE) != 0) return 0;
   if (!may_start()) return -EPERM;
+  __atomic_store_n(&is_leaving, false, __ATOMIC_RELAXED);
   __atomic_store_n(&is_to_end, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&is_to_hurry, 0, __ATOMIC_RELAXED);
   uint64_t mask = stackd_set_signal_mask(~0ull); /* which the thread inherits */
@@ -86,9 +98,11 @@ static void end(uint32_t ending) {
 void stackd_helper_allow(void (*run_helper)(void)) { __atomic_store_n(&allowed, run_helper, __ATOMIC_RELEASE); }
 
 int stackd_helper_start(void) {
-  __atomic_store_n(&is_wanted, true, __ATOMIC_RELAXED);
+  /* Either the helper sees this before it leaves, or it is seen here to leave. */
+  __atomic_store_n(&is_wanted, true, __ATOMIC_SEQ_CST);
   /* No system call where there is nothing to do: a filter of the program's may forbid it. */
-  if (__atomic_load_n(&tid, __ATOMIC_ACQUIRE) != 0) return 0;
+  bool is_there = __atomic_load_n(&tid, __ATOMIC_ACQUIRE) != 0;
+  if (is_there && !__atomic_load_n(&is_leaving, __ATOMIC_SEQ_CST)) return 0;
   if (!may_start()) return -EPERM;
   uint64_t mask = stackd_lock_and_block(&lock);
   int error = start();
@@ -138,6 +152,21 @@ void stackd_helper_life_reset_after_fork(void) {
   STACKD_RESET(wake_read_end, NULL);
   STACKD_RESET(wake_write_end, NULL);
   STACKD_RESET(tid, 0);
+  STACKD_RESET(is_leaving, false);
+}
+
+void stackd_helper_begin_leave(void) {
+  __atomic_store_n(&is_wanted, false, __ATOMIC_RELAXED);
+  __atomic_store_n(&is_leaving, true, __ATOMIC_SEQ_CST);
+}
+
+bool stackd_helper_leave(void) {
+  return !__atomic_load_n(&is_wanted, __ATOMIC_SEQ_CST) && __atomic_load_n(&is_to_end, __ATOMIC_SEQ_CST) == 0;
+}
+
+void stackd_helper_stay(void) {
+  __atomic_store_n(&is_wanted, true, __ATOMIC_RELAXED);
+  __atomic_store_n(&is_leaving, false, __ATOMIC_SEQ_CST);
 }
 
 uint32_t stackd_helper_tid(void) { return __atomic_load_n(&tid, __ATOMIC_ACQUIRE); }

@@ -226,6 +226,8 @@ bool Agent::OnMessage(ReceivedMessage* message, AgentWish* wish) {
       return true;
     case STACKD_MSG_BELL:
       KeepBell(message);
+      // What a capture has asked for since the agent's thread has left waits for another one.
+      if (is_awake_.exchange(false) && captures_wanted_.load() > 0) Wake();
       return true;
     case STACKD_MSG_AWAKE:
       if (!is_awake_.exchange(true)) *wish = AgentWish::kPreload;
@@ -857,6 +859,8 @@ Result<void> Agent::RecordSample(int64_t deadline_ns, bool gives_way) {
                    "what the threads of processes/" + id_ + " sleep in cannot be read: " + strerror(failure));
     }
     if (!connected_before) return Error(Code::kNotFound, "processes/" + id_ + " has ended", "PROCESS_EXITED");
+    // Its one thread has waited for long, and is not woken for that.
+    if (!is_awake()) return {};
     if (gives_way && (captures_wanted_.load() > 0 || crashed_.load())) {
       return Error(Code::kAborted, "a dump of processes/" + id_ + " went first");
     }

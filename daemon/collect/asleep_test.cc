@@ -60,11 +60,13 @@ class AsleepTest : public testing::Test {
     return hello;
   }
 
-  bool SayHello(FakeAgent* agent, int32_t pid) {
+  bool SayHello(FakeAgent* agent, int32_t pid) { return agent->Send(AsleepHello(pid), OwnFiles()) && SendBell(agent); }
+
+  bool SendBell(FakeAgent* agent) {
     stackd_bell bell{.header = {STACKD_MSG_BELL, sizeof(bell)}, .signal = SIGURG};
     std::vector<Fd> fds;
     fds.emplace_back(dup(daemons_end_.get()));
-    return agent->Send(AsleepHello(pid), OwnFiles()) && agent->Send(bell, fds);
+    return agent->Send(bell, fds);
   }
 
   static void Awake(FakeAgent* agent) {
@@ -128,6 +130,27 @@ TEST_F(AsleepTest, ADumpWakesIt) {
     if (!HasRung(10'000)) return;
     Awake(&agent);
     if (uint32_t seq = agent.AwaitCommand()) agent.AnswerDump(seq, 3);
+  });
+  auto capture = collector_->CaptureProcess("5-1000", In(kLongNs));
+  helper.join();
+  ASSERT_TRUE(capture.has_value());
+  EXPECT_EQ((*capture)->threads.size(), 3u);
+  EXPECT_FALSE((*capture)->partial);
+}
+
+TEST_F(AsleepTest, OneThatFallsAsleepWhileItIsAskedIsWokenAgain) {
+  FakeAgent agent(dir_);
+  ASSERT_TRUE(SayHello(&agent, 5));
+  Awake(&agent);
+  ASSERT_EQ(agent.Answer(), "");
+  ASSERT_TRUE(AwaitProcesses(1));
+  std::thread helper([&] {
+    const uint32_t seq = agent.AwaitCommand();
+    if (seq == 0 || HasRung(0)) return;
+    SendBell(&agent);
+    if (!HasRung(10'000)) return;
+    Awake(&agent);
+    agent.AnswerDump(seq, 3);
   });
   auto capture = collector_->CaptureProcess("5-1000", In(kLongNs));
   helper.join();

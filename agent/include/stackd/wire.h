@@ -2,7 +2,7 @@
  *
  *     agent                                   daemon
  *       HELLO [place] + fds [mem, maps, proc]  ---->
- *       BELL + fd [bell]               ---->                          while no thread of the agent runs
+ *       BELL + fd [bell]               ---->                          from now on no thread of the agent runs
  *                                      <----  WELCOME + fds [ring, spool]  (or REJECT, then close)
  *                                      <----  a byte by the bell       when a dump of the process is wanted
  *       AWAKE                          ---->
