@@ -237,8 +237,8 @@ static void come_back(void) {
   stackd_crash_helper_has_tried();
 }
 
-/* True: this thread is to return at once. The daemon knows by the bell that it is gone; what it asks for before it knows
- * that, it asks for again by the bell. */
+/* True: this thread is to return at once. The daemon knows by the bell that it is gone. What it has asked for
+ * before it knew that, it asks for again by the bell. */
 static bool leave(void) {
   leaves_at_ns = UINT64_MAX;
   if (!is_with_one_thread() || stackd_heartbeat_is_any()) return false;

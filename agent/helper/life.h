@@ -46,8 +46,8 @@ const uint32_t* stackd_helper_is_to_end(void);
 /* The word is not 0 when it is to do so in the middle of a command. */
 const uint32_t* stackd_helper_is_to_hurry(void);
 
-/* The helper ends by itself, where it has nothing to do, in two steps: it begins to, makes sure that it can be woken, and
- * leaves. False: it is wanted, or is to end; it must go on. After true it must return at once. */
+/* The helper ends by itself, where it has nothing to do, in two steps. It begins to leave, makes sure that it can be woken,
+ * and leaves. False: it is wanted, or is to end; it must go on. After true it must return at once. */
 void stackd_helper_begin_leave(void);
 bool stackd_helper_leave(void);
 void stackd_helper_stay(void);

@@ -8,6 +8,7 @@
 #include "tests/programs/victim.h"
 
 static volatile int* nowhere;
+static int begun[2];
 
 VICTIM_NOINLINE static int crash_in_child(void) { return *nowhere; }
 
@@ -22,6 +23,8 @@ static void live(int argc, char** argv) {
     victim_check(setgroups(0, NULL) == 0 && setgid(uid) == 0 && setuid(uid) == 0, "setuid");
   }
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  /* Before that the agent takes a child for one of vfork(). */
+  victim_check(write(begun[1], "b", 1) == 1, "write");
   for (;;) pause();
 }
 
@@ -30,11 +33,14 @@ int main(int argc, char** argv) {
   int count = atoi(argv[1]);
   pid_t* children = calloc((size_t)count, sizeof *children);
   signal(SIGUSR1, on_request);
+  victim_check(pipe(begun) == 0, "pipe");
   for (int i = 0; i < count; i++) {
     children[i] = fork();
     victim_check(children[i] >= 0, "fork");
     if (children[i] == 0) live(argc, argv);
   }
+  char byte;
+  for (int i = 0; i < count; i++) victim_check(read(begun[0], &byte, 1) == 1, "read");
   printf("ready");
   for (int i = 0; i < count; i++) printf(" %d", (int)children[i]);
   puts("");
