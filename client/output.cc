@@ -42,6 +42,19 @@ std::string TimeText(const google::protobuf::Timestamp& time) {
   return text;
 }
 
+std::string ShareText(const v1::Process& process) {
+  switch (process.share()) {
+    case v1::Process::STACKS:
+      return "stacks";
+    case v1::Process::NAMES:
+      return "names";
+    case v1::Process::MEMORY:
+      return "memory";
+    default:
+      return "-";
+  }
+}
+
 std::string Json(const google::protobuf::Message& message, bool indented) {
   google::protobuf::util::JsonPrintOptions options;
   options.add_whitespace = indented;

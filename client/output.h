@@ -21,6 +21,9 @@ std::string Table(std::vector<std::vector<std::string>> rows);
 // "2026-11-21T03:14:15Z"; "-" if unset.
 std::string TimeText(const google::protobuf::Timestamp& time);
 
+// "names"; "-" if the agent does not say.
+std::string ShareText(const v1::Process& process);
+
 // Proto3 JSON, indented, with a newline; or in one line.
 std::string Json(const google::protobuf::Message& message, bool indented = true);
 

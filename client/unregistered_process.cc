@@ -103,6 +103,8 @@ stackd_hello UnregisteredProcess::Hello() const {
   hello.header = {STACKD_MSG_HELLO, sizeof(hello)};
   hello.abi_version = STACKD_ABI_VERSION;
   hello.flags = STACKD_HELLO_HAS_MEM | STACKD_HELLO_HAS_MAPS | STACKD_HELLO_HAS_PROC | STACKD_HELLO_NO_HANDLER;
+  // The user who chose this process may read all of it.
+  hello.share = STACKD_SHARE_MEMORY;
   hello.pid = pid_;
   hello.uid = static_cast<int32_t>(EffectiveUid(ReadText(path_ + "/status")));
   hello.start_ticks = start_ticks_;

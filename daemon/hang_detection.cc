@@ -27,8 +27,8 @@ class CollectorProbe final : public ProcessProbe {
   Result<std::vector<ThreadWait>> SampleWaits(const std::string& process_id, int64_t timeout_ns) override {
     return collector_->SampleWaits(process_id, MonotonicNs() + timeout_ns);
   }
-  Result<std::vector<FutexWord>> ReadFutexes(const std::string& process_id, std::span<const uint64_t> avmas) override {
-    return collector_->ReadFutexes(process_id, avmas);
+  Result<std::vector<FutexWord>> ReadFutexes(const std::string& process_id, std::span<const FutexWait> waits) override {
+    return collector_->ReadFutexes(process_id, waits);
   }
   Result<std::vector<WaitedFd>> DescribeFds(const std::string& process_id, std::span<const int32_t> fds,
                                             int64_t timeout_ns) override {

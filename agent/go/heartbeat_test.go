@@ -83,7 +83,7 @@ func TestMessagesHaveTheSizesOfTheWire(t *testing.T) {
 	for _, m := range []struct {
 		encoded []byte
 		size    int
-	}{{helloMessage(0, "name"), 1448}, {fileMessage(1, 0), 16}, {nameMessage("x"), 72}, {reportFileMessage(), 80},
+	}{{helloMessage(0, "name", shareMemory), 1448}, {fileMessage(1, 0), 16}, {nameMessage("x"), 72}, {reportFileMessage(), 80},
 		{dumpRequestMessage(), 8}} {
 		if len(m.encoded) != m.size || kindOf(m.encoded) == 0 {
 			t.Fatal(len(m.encoded), m.size)

@@ -25,6 +25,7 @@ var link connection
 type connection struct {
 	report    *os.File // that the runtime writes its last words to; nil: none
 	daemonUID string   // in decimal, "any" or ""; see checkListener
+	shares    uint32   // what of the memory
 
 	mutex  sync.Mutex
 	name   string
@@ -200,6 +201,9 @@ func (c *connection) sayHello(socket *os.File) error {
 		path string
 		flag uint32
 	}{{"/proc/self/mem", helloHasMemory}, {"/proc/self/maps", helloHasMaps}, {"/proc/self", helloHasFolder}} {
+		if passed.flag == helloHasMemory && c.shares != shareMemory {
+			continue
+		}
 		file, err := os.Open(passed.path)
 		if err != nil {
 			continue
@@ -211,7 +215,7 @@ func (c *connection) sayHello(socket *os.File) error {
 	c.mutex.Lock()
 	name := c.name
 	c.mutex.Unlock()
-	if err := send(socket, helloMessage(flags, name), files...); err != nil {
+	if err := send(socket, helloMessage(flags, name, c.shares), files...); err != nil {
 		return err
 	}
 	if c.report != nil {
@@ -263,17 +267,7 @@ func (c *connection) openFile(socket *os.File, request []byte) {
 			break
 		}
 	}
-	// What is no regular file may block the caller that opens it, or do something.
-	fd, err := syscall.Open(string(path), syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
-	var status syscall.Stat_t
-	if err == nil {
-		if err = syscall.Fstat(fd, &status); err == nil && status.Mode&syscall.S_IFMT != syscall.S_IFREG {
-			err = syscall.EINVAL
-		}
-		if err != nil {
-			syscall.Close(fd)
-		}
-	}
+	fd, err := openMapped(string(path))
 	if err != nil {
 		code, _ := err.(syscall.Errno)
 		send(socket, fileMessage(number, code))

@@ -29,9 +29,11 @@ const Version = "0.1.0"
 var ErrNotConnected = errors.New("stackd: no daemon is connected")
 
 func init() {
-	if disabled() {
+	share, makesSense := shareOf(os.Getenv("STACKD_SHARE"))
+	if disabled() || !makesSense {
 		return
 	}
+	link.shares = share
 	link.report = captureCrashOutput()
 	link.daemonUID = os.Getenv("STACKD_DAEMON_UID")
 	path := socketPath()
@@ -49,6 +51,19 @@ func init() {
 func disabled() bool {
 	value := os.Getenv("STACKD_DISABLE")
 	return value != "" && value != "0"
+}
+
+// What STACKD_SHARE lets the daemon read; not set: all of the memory.
+func shareOf(value string) (uint32, bool) {
+	switch value {
+	case "stacks":
+		return shareStacks, true
+	case "names":
+		return shareNames, true
+	case "memory", "":
+		return shareMemory, true
+	}
+	return 0, false
 }
 
 // A program with cgo may run under the agent for native code, which sees all that this package would, and threads besides.

@@ -30,6 +30,11 @@ const (
 	helloNoHandler = 1 << 3
 	helloGoroutine = 1 << 4
 
+	// What of the memory the daemon may read.
+	shareStacks = 1
+	shareNames  = 2
+	shareMemory = 3
+
 	headerBytes   = 8
 	pathBytes     = 1024
 	placeBytes    = 2048
@@ -80,7 +85,7 @@ func (m *message) place() {
 	}
 }
 
-func helloMessage(flags uint32, name string) []byte {
+func helloMessage(flags uint32, name string, share uint32) []byte {
 	hostname, _ := os.Hostname()
 	executable, _ := os.Readlink("/proc/self/exe")
 	signal := uint32(0)
@@ -97,7 +102,7 @@ func helloMessage(flags uint32, name string) []byte {
 	m.number32(uint32(os.Geteuid()))
 	m.number64(startTicks())
 	m.number32(signal)
-	m.number32(0)
+	m.number32(share)
 	m.text(hostname, 64)
 	m.text(name, 64)
 	m.text(os.Args[0], 256)

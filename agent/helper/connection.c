@@ -81,6 +81,12 @@ static bool is_whole(const union stackd_message* message) {
     case STACKD_MSG_DESCRIBE_EPOLLS:
       return header->size_bytes >= sizeof(struct stackd_describe_fds) &&
              message->describe_fds.fd_count <= STACKD_MAX_DESCRIBED_FDS;
+    case STACKD_MSG_ASK_WAITS:
+      return header->size_bytes >= sizeof(struct stackd_ask_waits) &&
+             message->ask_waits.question_count <= STACKD_MAX_ASKED_WAITS;
+    case STACKD_MSG_READ_IMAGE:
+      return header->size_bytes >= sizeof(struct stackd_read_image) &&
+             message->read_image.size_bytes <= STACKD_MAX_IMAGE_BYTES;
     case STACKD_MSG_DESCRIBE_TASKS:
       return header->size_bytes >= sizeof(struct stackd_describe_tasks);
     default:
@@ -178,7 +184,7 @@ int stackd_connection_say_hello(struct stackd_connection* connection, const stru
   memcpy(introduction.place, settings->place, settings->place_bytes);
   int fds[MAX_FDS];
   unsigned count = 0;
-  int mem = stackd_own_fd_get(&files->mem);
+  int mem = settings->share == STACKD_SHARE_MEMORY ? stackd_own_fd_get(&files->mem) : -1;
   int maps = stackd_own_fd_get(&files->maps);
   int proc = stackd_own_fd_hold(stackd_open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (mem >= 0) {

@@ -24,6 +24,8 @@ union stackd_message {
   struct stackd_open_file open_file;
   struct stackd_describe_fds describe_fds;
   struct stackd_describe_tasks describe_tasks;
+  struct stackd_ask_waits ask_waits;
+  struct stackd_read_image read_image;
 };
 
 /* Connects to the daemon, if there is one. 0 or a negative errno. SIGNAL-SAFE. */

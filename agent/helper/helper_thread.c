@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "agent/capture/context.h"
 #include "agent/crash/crash.h"
@@ -18,7 +17,9 @@
 #include "agent/helper/life.h"
 #include "agent/helper/requests.h"
 #include "agent/helper/task_source.h"
+#include "agent/helper/wait_words.h"
 #include "agent/maps/code_ranges.h"
+#include "agent/maps/mapped_file.h"
 #include "agent/runtimes/runtimes.h"
 #include "agent/signals/sigterm.h"
 #include "agent/signals/wake_signal.h"
@@ -84,22 +85,35 @@ static void open_file(const struct stackd_open_file* request) {
   reply.request_id = request->request_id;
   char path[STACKD_PATH_BYTES];
   stackd_copy_string(path, sizeof(path), request->path);
-  int fd = stackd_own_fd_hold(stackd_open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+  int fd = stackd_mapped_file_open(stackd_own_fd_get(&files->maps), path);
   if (fd < 0) reply.error = fd;
-  struct stat status;
-  if (fd >= 0 && (stackd_fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))) {
-    stackd_own_fd_drop(fd);
-    fd = -1;
-    reply.error = -EINVAL;
-  }
   stackd_connection_answer(&connection, &reply.header, fd);
   if (fd >= 0) stackd_own_fd_drop(fd);
+}
+
+static void read_image(const struct stackd_read_image* request) {
+  static struct stackd_image reply;
+  memset(&reply, 0, sizeof(reply));
+  reply.header.type = STACKD_MSG_IMAGE;
+  reply.header.size_bytes = sizeof(reply);
+  reply.request_id = request->request_id;
+  reply.error =
+      settings->share == STACKD_SHARE_STACKS
+          ? -EPERM
+          : stackd_mapped_file_read(stackd_own_fd_get(&files->maps), request->avma, reply.bytes, request->size_bytes);
+  stackd_connection_answer(&connection, &reply.header, -1);
 }
 
 static void describe_fds(const struct stackd_describe_fds* request) {
   static struct stackd_fd_names names;
   stackd_fd_names(request, &names);
   stackd_connection_answer(&connection, &names.header, -1);
+}
+
+static void answer_waits(const struct stackd_ask_waits* request) {
+  static struct stackd_wait_words words;
+  stackd_wait_words(request, &words);
+  stackd_connection_answer(&connection, &words.header, -1);
 }
 
 static void describe_tasks(const struct stackd_describe_tasks* request) {
@@ -187,9 +201,15 @@ static void obey(const union stackd_message* message) {
     case STACKD_MSG_OPEN_FILE:
       open_file(&message->open_file);
       break;
+    case STACKD_MSG_READ_IMAGE:
+      read_image(&message->read_image);
+      break;
     case STACKD_MSG_DESCRIBE_FDS:
     case STACKD_MSG_DESCRIBE_EPOLLS:
       describe_fds(&message->describe_fds);
+      break;
+    case STACKD_MSG_ASK_WAITS:
+      answer_waits(&message->ask_waits);
       break;
     case STACKD_MSG_DESCRIBE_TASKS:
       describe_tasks(&message->describe_tasks);
@@ -309,6 +329,7 @@ static const struct stackd_hello* describe(bool is_start) {
   hello->header.size_bytes = sizeof(*hello);
   hello->abi_version = STACKD_ABI_VERSION;
   hello->dump_signal = settings->dump_signal;
+  hello->share = settings->share;
   if (has_bell) hello->flags |= STACKD_HELLO_HAS_BELL;
   if (is_start) {
     stackd_process_describe_briefly(description, hello);

@@ -57,6 +57,23 @@ static int read_crash_signals(const char* text, uint64_t* signals) {
   return 0;
 }
 
+static const char* const kShares[] = {
+    [STACKD_SHARE_STACKS] = "stacks",
+    [STACKD_SHARE_NAMES] = "names",
+    [STACKD_SHARE_MEMORY] = "memory",
+};
+
+/* NULL is all of the memory. */
+static int read_share(const char* text, enum stackd_share* share) {
+  *share = STACKD_SHARE_MEMORY;
+  for (int i = STACKD_SHARE_STACKS; text != NULL; i++) {
+    if (i > STACKD_SHARE_MEMORY) return -EINVAL;
+    *share = (enum stackd_share)i;
+    if (strcmp(kShares[i], text) == 0) break;
+  }
+  return 0;
+}
+
 static const char* read_variable(const char* name) {
   const char* text = getenv(name);
   return text != NULL && text[0] != '\0' ? text : NULL;
@@ -108,6 +125,8 @@ int stackd_settings_read(struct stackd_settings* settings) {
     settings->daemon_uid = strtol(text, &end, 10);
     if (*end != '\0' || settings->daemon_uid < 0 || settings->daemon_uid >= UINT32_MAX) return -EINVAL;
   }
+  int error = read_share(read_variable("STACKD_SHARE"), &settings->share);
+  if (error != 0) return error;
   settings->crash_hold_ns = DEFAULT_HOLD_MS * NS_PER_MS;
   text = read_variable("STACKD_CRASH_HOLD_MS");
   if (text != NULL) {

@@ -19,6 +19,7 @@ struct stackd_settings {
   int dump_signal;
   uint64_t crash_signals; /* bit n - 1 is signal n */
   uint64_t crash_hold_ns;
+  enum stackd_share share;
   bool dumps_under_filter;
   /* As it follows HELLO (wire.h). */
   char place[STACKD_PLACE_BYTES];

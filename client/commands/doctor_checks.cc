@@ -4,9 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "client/commands/finding.h"
 #include "daemon/config/version.h"
@@ -80,11 +82,33 @@ std::vector<Finding> CheckDaemon(const v1::Daemon& daemon) {
   return findings;
 }
 
+namespace {
+
+// "4 share all of their memory, 2 code and read-only data (STACKD_SHARE=names)"; empty if no agent says.
+std::string SharesInWords(const std::vector<v1::Process>& processes) {
+  constexpr std::pair<v1::Process::Share, const char*> kLevels[] = {
+      {v1::Process::MEMORY, "share all of their memory"},
+      {v1::Process::NAMES, "code and read-only data (STACKD_SHARE=names)"},
+      {v1::Process::STACKS, "none of it (STACKD_SHARE=stacks)"},
+  };
+  std::string words;
+  for (const auto& [share, what] : kLevels) {
+    const auto count = std::ranges::count(processes, share, &v1::Process::share);
+    if (count > 0) words += (words.empty() ? "" : ", ") + std::to_string(count) + " " + what;
+  }
+  return words;
+}
+
+}  // namespace
+
 std::vector<Finding> CheckProcesses(const std::vector<v1::Process>& processes) {
   std::vector<Finding> findings;
   if (processes.empty()) {
     findings.push_back(Remark("no process is connected", std::string("start one with LD_PRELOAD=/path/to/") + kAgent +
                                                              "; stackctl doctor PID looks at one"));
+  }
+  if (const std::string shares = SharesInWords(processes); !shares.empty()) {
+    findings.push_back(Good("of the processes " + shares));
   }
   for (const v1::Process& process : processes) {
     for (const std::string& limit : process.limits()) {

@@ -205,6 +205,22 @@ bool IsSecure(const std::string& auxv) {
   return false;
 }
 
+Finding CheckShare(const std::string& chosen) {
+  if (chosen == "stacks") {
+    return Good("STACKD_SHARE=stacks: the daemon reads none of its memory; what its heap alone tells is missing in dumps");
+  }
+  if (chosen == "names") {
+    return Good(
+        "STACKD_SHARE=names: of its memory the daemon reads code and read-only data; what its heap alone tells is "
+        "missing in dumps");
+  }
+  if (chosen.empty() || chosen == "memory") {
+    return Good("the daemon may read all of its memory (STACKD_SHARE=stacks or names: less)");
+  }
+  return Bad("its STACKD_SHARE is " + chosen + ", which is none of stacks, names and memory: the agent is switched off",
+             "set it to one of these, or leave it out");
+}
+
 // The link names a program that was replaced meanwhile "stackd (deleted)".
 bool IsStackd(const std::string& base) {
   std::error_code error;
@@ -218,6 +234,7 @@ std::vector<Finding> CheckEnvironment(const std::string& base, const std::string
   if (Variable(environ, "STACKD_DISABLE") == "1") {
     findings.push_back(Bad("STACKD_DISABLE=1 is set: the agent does nothing", "start the process without it"));
   }
+  findings.push_back(CheckShare(Variable(environ, "STACKD_SHARE").value_or("")));
   std::string its_dir = Variable(environ, "STACKD_DIR").value_or("");
   if (its_dir.empty()) its_dir = "/run/stackd";
   const std::string folder = base + "/root";

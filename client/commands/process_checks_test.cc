@@ -19,6 +19,7 @@ using testing::ElementsAre;
 using testing::Field;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 std::vector<std::string> BadOnes(const std::vector<Finding>& findings) {
   std::vector<std::string> texts;
@@ -79,6 +80,18 @@ TEST_F(DoctorTest, SaysThatTheAgentIsSwitchedOffOrLooksElsewhere) {
   auto bad = BadOnes(CheckProcess(dir_, 7, "/run/stackd"));
   EXPECT_THAT(bad, Contains(HasSubstr("STACKD_DISABLE=1")));
   EXPECT_THAT(bad, Contains(HasSubstr("its STACKD_DIR is /elsewhere, not /run/stackd")));
+}
+
+TEST_F(DoctorTest, SaysThatWhatAProcessSharesMakesNoSense) {
+  Write("maps", std::string(kMaps) + kAgentMap);
+  Write("status", kHandled);
+  for (const char* level : {"stacks", "names", "memory", ""}) {
+    Write("environ", std::string("STACKD_SHARE=") + level);
+    EXPECT_THAT(BadOnes(CheckProcess(dir_, 7, "/run/stackd")), Not(Contains(HasSubstr("STACKD_SHARE")))) << level;
+  }
+  Write("environ", "STACKD_SHARE=all");
+  EXPECT_THAT(BadOnes(CheckProcess(dir_, 7, "/run/stackd")),
+              Contains(HasSubstr("STACKD_SHARE is all, which is none of stacks, names and memory")));
 }
 
 TEST_F(DoctorTest, SaysThatTheAgentExpectsAnotherDaemon) {

@@ -16,10 +16,11 @@ int RunPs(Api& api, const Options& options) {
   } while (!request.page_token().empty());
 
   if (options.json) return Print(Json(all)) ? kOk : kFailure;
-  std::vector<std::vector<std::string>> rows{{"PID", "NAME", "THREADS", "UID", "HOST", "STARTED", "PROCESS"}};
+  std::vector<std::vector<std::string>> rows{{"PID", "NAME", "THREADS", "UID", "SHARES", "HOST", "STARTED", "PROCESS"}};
   for (const v1::Process& process : all.processes()) {
     rows.push_back({std::to_string(process.pid()), process.display_name(), std::to_string(process.thread_count()),
-                    std::to_string(process.uid()), process.hostname(), TimeText(process.start_time()), process.name()});
+                    std::to_string(process.uid()), ShareText(process), process.hostname(), TimeText(process.start_time()),
+                    process.name()});
   }
   if (all.processes().empty()) {
     Complain("no process is connected: start one with LD_PRELOAD=/path/to/libstackd_agent.so, or ask stackctl doctor PID");

@@ -75,6 +75,8 @@ constexpr int64_t kTellTasksNs = 120 * kNsPerMs;
 constexpr int64_t kMinConfirmWaitsNs = 100 * kNsPerMs;
 constexpr int64_t kMaxConfirmWaitsNs = 500 * kNsPerMs;
 constexpr int64_t kFirstConfirmPauseNs = kNsPerMs;
+// A process that tells by itself what its threads wait for answers within a millisecond or two, if its helper has a core.
+constexpr int64_t kAskWaitsNs = kNsPerSecond;
 // Some microseconds where nothing is in the way.
 constexpr int64_t kReadFutexesNs = 100 * kNsPerMs;
 // Modules that are loaded before anybody needs them.
@@ -129,6 +131,7 @@ Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessDescri
     : socket_(std::move(socket)),
       peer_uid_(peer_uid),
       id_(process.id),
+      share_(process.share),
       files_(std::make_shared<const ProcessFiles>(std::move(files))),
       memory_(std::make_shared<const MemoryReader>(files_)),
       motion_(files_),
@@ -140,13 +143,20 @@ Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessDescri
       is_goroutine_((hello.flags & STACKD_HELLO_GOROUTINE) != 0),
       is_awake_((hello.flags & STACKD_HELLO_HAS_BELL) == 0),
       fd_names_(socket_.get()),
+      image_questions_(socket_.get()),
+      wait_questions_(socket_.get()),
+      asked_waits_(&wait_questions_, files_.get()),
       task_tables_(socket_.get()),
-      loader_(files_.get(), modules, FieldText(hello.exe),
-              [this](const std::vector<std::string>& paths, int64_t deadline_ns) { return OpenFiles(paths, deadline_ns); }),
+      loader_(
+          files_.get(), modules, FieldText(hello.exe),
+          [this](const std::vector<std::string>& paths, int64_t deadline_ns) { return OpenFiles(paths, deadline_ns); },
+          [this](uint64_t avma, uint64_t size_bytes, int64_t deadline_ns) {
+            return ReadImage(avma, size_bytes, deadline_ns);
+          }),
       reader_(ring_.get()),
       spool_file_(std::move(spool_file)) {
   description_.connect_wall_ns = WallNs();
-  if (!files_->has_memory()) {
+  if (description_.share != Share::kStacks && description_.share != Share::kNames && !files_->has_memory()) {
     description_.limits.push_back(
         "its memory cannot be read, since it may not open its own /proc/self/mem (not dumpable): the vDSO and files "
         "deleted since have no names");
@@ -209,6 +219,12 @@ bool Agent::OnMessage(ReceivedMessage* message, AgentWish* wish) {
     }
     case STACKD_MSG_FD_NAMES:
       fd_names_.OnAnswer(*message);
+      return true;
+    case STACKD_MSG_IMAGE:
+      image_questions_.OnAnswer(*message);
+      return true;
+    case STACKD_MSG_WAIT_WORDS:
+      wait_questions_.OnAnswer(*message);
       return true;
     case STACKD_MSG_HAS_TASKS:
       task_tables_.OnHasTasks();
@@ -277,6 +293,8 @@ void Agent::OnClosed() {
     files_changed_.notify_all();
   }
   fd_names_.OnClosed();
+  image_questions_.OnClosed();
+  wait_questions_.OnClosed();
   task_tables_.OnClosed();
   reader_.Interrupt();
 }
@@ -342,6 +360,15 @@ std::vector<std::optional<Fd>> Agent::OpenFiles(const std::vector<std::string>& 
   files_changed_.wait_for(lock, left, [this] { return awaited_files_.empty() || !connected(); });
   awaited_files_.clear();
   return std::move(opened_files_);
+}
+
+Result<std::vector<uint8_t>> Agent::ReadImage(uint64_t avma, uint64_t size_bytes, int64_t deadline_ns) {
+  if (share_ != Share::kNames || !TellsWaits() || is_filtered_.load()) {
+    return Error(Code::kFailedPrecondition, "the process shares no memory");
+  }
+  auto bytes = image_questions_.Read(avma, size_bytes, deadline_ns);
+  if (bytes) files_->CountMemoryRead(size_bytes);
+  return bytes;
 }
 
 void Agent::LoadModules(int64_t deadline_ns, std::vector<std::string>* notes) {
@@ -643,6 +670,7 @@ Result<std::shared_ptr<Capture>> Agent::CaptureThreads(CaptureRequest request) {
   capture->trigger = request.trigger;
   capture->hang = request.hang;
   capture->crash = request.exception;
+  const int64_t read_before_bytes = files_->memory_read_bytes();
   const int64_t begin_ns = MonotonicNs();
   Wake();
   AwaitAwake(request.deadline_ns);
@@ -670,6 +698,7 @@ Result<std::shared_ptr<Capture>> Agent::CaptureThreads(CaptureRequest request) {
   AddWaits(request.deadline_ns, capture.get());
   // Behind that: threads run tasks for it, and would not be found waiting where they were captured.
   if (request.only_tid == 0) AddTasks(request.deadline_ns, capture.get());
+  capture->memory_read_bytes = files_->memory_read_bytes() - read_before_bytes;
   return capture;
 }
 
@@ -703,20 +732,9 @@ void Agent::AddWaitFacts(int64_t deadline_ns, Capture* capture) {
     if (WaitsInMemory(*thread.call)) in_memory.push_back({thread.tid, *thread.call});
   }
   if (in_memory.empty()) return;
-  if (!files_->has_memory()) {
-    capture->notes.push_back(
-        "what locks its threads wait for, and who has them, cannot be read: the process may not open its own memory (not "
-        "dumpable)");
-    return;
-  }
-  const RwlockLayout layout = RwlockLayoutOf(*capture->map);
-  auto facts = std::make_shared<WaitFacts>();
-  const bool read = memory_->Run(
-      deadline_ns, [=](const ProcessFiles& files) { *facts = ReadWaitFacts(files, layout, in_memory, deadline_ns); });
-  if (!read) {
-    capture->notes.push_back(
-        "what locks its threads wait for, and who has them, could not be read in time: the kernel holds up whoever reads "
-        "the memory of the process");
+  auto facts = ReadFacts(RwlockLayoutOf(*capture->map), in_memory, deadline_ns);
+  if (!facts) {
+    capture->notes.push_back(facts.error().message);
     return;
   }
   if (facts->futex_count > kMaxFutexWords) {
@@ -739,19 +757,48 @@ void Agent::AddWaitFacts(int64_t deadline_ns, Capture* capture) {
   DropEndedCircles(std::move(in_memory), deadline_ns, capture);
 }
 
+bool Agent::TellsWaits() const {
+  const bool may_be_asked = has_handler_ && !is_goroutine_ && !files_->has_memory();
+  return may_be_asked && (share_ == Share::kStacks || share_ == Share::kNames);
+}
+
+Result<WaitFacts> Agent::ReadFacts(RwlockLayout layout, std::vector<ThreadCall> calls, int64_t deadline_ns) {
+  constexpr std::string_view kWhat = "what locks its threads wait for, and who has them, ";
+  if (TellsWaits()) {
+    if (is_filtered_.load() || IsStopped()) {
+      return Error(Code::kUnavailable, std::string(kWhat) + "is not known: the process tells it, and cannot answer now");
+    }
+    return asked_waits_.Facts(layout, calls, std::min(deadline_ns, MonotonicNs() + kAskWaitsNs));
+  }
+  if (!files_->has_memory()) {
+    return Error(Code::kFailedPrecondition,
+                 std::string(kWhat) + "cannot be read: the process may not open its own memory (not dumpable)");
+  }
+  auto facts = std::make_shared<WaitFacts>();
+  const bool read = memory_->Run(deadline_ns, [=, calls = std::move(calls)](const ProcessFiles& files) {
+    *facts = ReadWaitFacts(files, layout, calls, deadline_ns);
+  });
+  if (read) return std::move(*facts);
+  return Error(Code::kUnavailable, std::string(kWhat) +
+                                       "could not be read in time: the kernel holds up whoever reads the memory of the "
+                                       "process");
+}
+
 void Agent::DropEndedCircles(std::vector<ThreadCall> calls, int64_t deadline_ns, Capture* capture) {
   // In a stopped process nobody goes on.
   if (CallsInCircles(calls, capture->futexes).empty() || IsStopped()) return;
   const int64_t now_ns = MonotonicNs();
   deadline_ns = std::clamp(deadline_ns, now_ns + kMinConfirmWaitsNs, now_ns + kMaxConfirmWaitsNs);
-  std::vector<uint64_t> avmas;
-  for (const FutexWord& word : capture->futexes) avmas.push_back(word.avma);
+  std::vector<FutexWait> waits;
+  for (const ThreadCall& thread : calls) {
+    if (const auto futex = WaitedFutex(thread.call)) waits.push_back({thread.tid, *futex});
+  }
   bool has_looked = false;
   std::set<int32_t> ended, not_clear;
   for (int64_t pause_ns = kFirstConfirmPauseNs;; pause_ns *= 2) {
     const auto before = motion_.Read().value_or(std::vector<ThreadMotion>{});
     auto sample = SampleWaits(deadline_ns, /*gives_way=*/!capture->crash.has_value());
-    auto words = ReadFutexes(avmas);
+    auto words = ReadFutexes(waits);
     const auto after = motion_.Read().value_or(std::vector<ThreadMotion>{});
     if (sample && !sample->empty() && words) {
       has_looked = true;
@@ -880,17 +927,20 @@ void Agent::SetSampleLimit(std::string why) {
                                 "): deadlocks and standstills of it are not noticed");
 }
 
-Result<std::vector<FutexWord>> Agent::ReadFutexes(std::vector<uint64_t> avmas) const {
+Result<std::vector<FutexWord>> Agent::ReadFutexes(std::vector<FutexWait> waits) {
+  const auto map = Map();
+  const RwlockLayout layout = map == nullptr ? RwlockLayout::kCurrent : RwlockLayoutOf(*map);
+  const int64_t deadline_ns = MonotonicNs() + kReadFutexesNs;
+  if (TellsWaits() && is_awake() && !is_filtered_.load()) return asked_waits_.Words(layout, waits, deadline_ns);
   if (!files_->has_memory()) {
     return Error(Code::kUnavailable, "processes/" + id_ + " may not open its own memory (not dumpable)");
   }
-  const auto map = Map();
-  const RwlockLayout layout = map == nullptr ? RwlockLayout::kCurrent : RwlockLayoutOf(*map);
+  std::vector<uint64_t> avmas;
+  for (const FutexWait& wait : waits) avmas.push_back(wait.avma);
   auto words = std::make_shared<std::vector<FutexWord>>();
-  const bool read =
-      memory_->Run(MonotonicNs() + kReadFutexesNs, [words, layout, avmas = std::move(avmas)](const ProcessFiles& files) {
-        *words = ReadFutexWords(files, layout, avmas);
-      });
+  const bool read = memory_->Run(deadline_ns, [words, layout, avmas = std::move(avmas)](const ProcessFiles& files) {
+    *words = ReadFutexWords(files, layout, avmas);
+  });
   if (!read) return Error(Code::kUnavailable, "the kernel holds up whoever reads the memory of processes/" + id_);
   return std::move(*words);
 }
@@ -912,6 +962,12 @@ Result<SigtermSigns> Agent::ReadSigtermSigns() {
   const auto is_pending = files_->HasPendingSigterm();
   if (!is_pending) return Error(Code::kUnavailable, "processes/" + id_ + " has ended, or passed no folder");
   SigtermSigns signs{.is_pending = *is_pending};
+  if (TellsWaits()) {
+    if (is_awake() && !is_filtered_.load() && !IsStopped()) {
+      signs.taken_count = asked_waits_.SigtermCount(MonotonicNs() + kReadFutexesNs);
+    }
+    return signs;
+  }
   uint64_t avma = __atomic_load_n(&ring_->header()->sigterm_count_avma, __ATOMIC_RELAXED);
   if (avma == 0) {
     std::lock_guard lock(bell_mutex_);
@@ -935,6 +991,7 @@ void Agent::Finish(Recording* recording, Capture* capture) {
   capture->threads = recording->TakeThreads();
   recording->AddNotes(&capture->notes);
   capture->process = Describe();
+  if (std::string loss = LossOf(share_); !loss.empty()) capture->notes.push_back(std::move(loss));
 }
 
 std::shared_ptr<Capture> Agent::CaptureReport(RuntimeReport report) {
@@ -973,6 +1030,7 @@ std::shared_ptr<Capture> Agent::CaptureCrash(int64_t deadline_ns, std::vector<st
   capture->notes = std::move(notes);
   capture->crash = ToCrashCapture(crash);
 
+  const int64_t read_before_bytes = files_->memory_read_bytes();
   CaptureRequest request{.trigger = Trigger::kCrash, .deadline_ns = deadline_ns};
   std::optional<WantsCapture> wanted(std::in_place, &captures_wanted_);
   std::unique_lock lock(capture_mutex_, std::defer_lock);
@@ -1005,6 +1063,7 @@ std::shared_ptr<Capture> Agent::CaptureCrash(int64_t deadline_ns, std::vector<st
         "its tasks are missing: to say where they wait they would have to run on, in a process that crashed");
   }
   if (!in_a_hurry()) AddWaits(request.deadline_ns, capture.get());
+  capture->memory_read_bytes = files_->memory_read_bytes() - read_before_bytes;
   return capture;
 }
 

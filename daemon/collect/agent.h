@@ -19,12 +19,14 @@
 
 #include "daemon/base/fd.h"
 #include "daemon/base/result.h"
+#include "daemon/collect/asked_waits.h"
 #include "daemon/collect/capture.h"
 #include "daemon/collect/collector.h"
 #include "daemon/collect/confirm_waits.h"
 #include "daemon/collect/counters.h"
 #include "daemon/collect/fd_names.h"
 #include "daemon/collect/heartbeats.h"
+#include "daemon/collect/image_questions.h"
 #include "daemon/collect/memory_reader.h"
 #include "daemon/collect/message_socket.h"
 #include "daemon/collect/module_loader.h"
@@ -33,6 +35,7 @@
 #include "daemon/collect/recording.h"
 #include "daemon/collect/spool_intake.h"
 #include "daemon/collect/task_tables.h"
+#include "daemon/collect/wait_questions.h"
 #include "daemon/collect/wait_sample.h"
 #include "daemon/ring/ring.h"
 #include "daemon/ring/ring_reader.h"
@@ -76,7 +79,7 @@ class Agent {
   Result<std::vector<ThreadMotion>> ReadMotion();
   // `gives_way`: ends when a capture wants to run, or the process crashes.
   Result<std::vector<ThreadWait>> SampleWaits(int64_t deadline_ns, bool gives_way);
-  Result<std::vector<FutexWord>> ReadFutexes(std::vector<uint64_t> avmas) const;
+  Result<std::vector<FutexWord>> ReadFutexes(std::vector<FutexWait> waits);
   std::vector<WaitedFd> DescribeFds(std::span<const int32_t> fds, int64_t deadline_ns) {
     return fd_names_.Ask(fds, deadline_ns);
   }
@@ -118,6 +121,7 @@ class Agent {
   std::optional<RuntimeReport> ReadReport();
   std::shared_ptr<Capture> CaptureReport(RuntimeReport report);
   std::vector<std::optional<Fd>> OpenFiles(const std::vector<std::string>& paths, int64_t deadline_ns);
+  Result<std::vector<uint8_t>> ReadImage(uint64_t avma, uint64_t size_bytes, int64_t deadline_ns);
   void LoadModules(int64_t deadline_ns, std::vector<std::string>* notes);
   void SendCommand(uint32_t command, const CaptureRequest& request);
   // Takes all records that are ready: those of a dump go to the recording that runs, a crash is kept.
@@ -135,6 +139,10 @@ class Agent {
   // Put into `capture` what its threads wait for. Need no mutex.
   void AddWaits(int64_t deadline_ns, Capture* capture);
   void AddWaitFacts(int64_t deadline_ns, Capture* capture);
+  // What `calls` wait for; fails with the reason.
+  Result<WaitFacts> ReadFacts(RwlockLayout layout, std::vector<ThreadCall> calls, int64_t deadline_ns);
+  // Whether what may not be read is told by the process itself.
+  bool TellsWaits() const;
   // Of `calls`, those that make circles: takes them from the threads that have gone on, or of which that is not clear.
   // Reads the locks of `capture` anew, while the others sleep.
   void DropEndedCircles(std::vector<ThreadCall> calls, int64_t deadline_ns, Capture* capture);
@@ -154,6 +162,7 @@ class Agent {
   const Fd socket_;
   const uid_t peer_uid_;
   const std::string id_;
+  const Share share_;
   const std::shared_ptr<const ProcessFiles> files_;
   const std::shared_ptr<const MemoryReader> memory_;
   MotionReader motion_;
@@ -196,6 +205,9 @@ class Agent {
   std::optional<RuntimeReport> crash_report_;
 
   FdNames fd_names_;
+  ImageQuestions image_questions_;
+  WaitQuestions wait_questions_;
+  const AskedWaits asked_waits_;
   TaskTables task_tables_;
 
   // Of the capturing thread.

@@ -58,6 +58,10 @@ struct ThreadCapture {
   std::vector<ManagedTrace> traces;
 };
 
+// What of its memory a process lets the daemon read (STACKD_SHARE). Numbers as in stackd_share (wire.h), in stored captures
+// and in stackd.v1.Process.Share.
+enum class Share : uint8_t { kNotSaid = 0, kStacks = 1, kNames = 2, kMemory = 3 };
+
 // The process, as far as a dump must know it after it is gone.
 struct ProcessDescription {
   std::string id;  // "1234-567890": the part behind "processes/"
@@ -71,6 +75,7 @@ struct ProcessDescription {
   int64_t start_wall_ns = 0;
   int64_t connect_wall_ns = 0;
   int32_t thread_count = 0;
+  Share share = Share::kNotSaid;
   std::vector<std::string> limits;
   // Where it runs, by the names of OpenTelemetry's resource attributes.
   std::map<std::string, std::string, std::less<>> resource_attributes;
@@ -133,6 +138,7 @@ struct Capture {
   std::shared_ptr<const AddressMap> map;
   // Of the process, as long as it lives; nullptr where it may not be read. Not stored.
   std::shared_ptr<const MemoryReader> memory;
+  int64_t memory_read_bytes = 0;  // of its memory, from the begin of the dump on, by whatever looked at it
   // A stackd_task_table with its records, as the process wrote it; not stored: ManagedFacts say what it means.
   std::string task_table;
   ManagedFacts managed;

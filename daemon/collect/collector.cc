@@ -723,10 +723,10 @@ Result<std::vector<ThreadWait>> Collector::SampleWaits(const std::string& proces
 }
 
 Result<std::vector<FutexWord>> Collector::ReadFutexes(const std::string& process_id,
-                                                      std::span<const uint64_t> avmas) const {
+                                                      std::span<const FutexWait> waits) const {
   std::shared_ptr<Agent> agent = state_->Find(process_id);
   if (agent == nullptr) return NotConnected(process_id);
-  return agent->ReadFutexes({avmas.begin(), avmas.end()});
+  return agent->ReadFutexes({waits.begin(), waits.end()});
 }
 
 Result<std::vector<WaitedFd>> Collector::DescribeFds(const std::string& process_id, std::span<const int32_t> fds,

@@ -86,9 +86,9 @@ class Collector {
   // one that begins (kAborted); kUnavailable if the process is stopped; kFailedPrecondition if it may not look, which its
   // limits say then.
   Result<std::vector<ThreadWait>> SampleWaits(const std::string& process_id, int64_t deadline_ns);
-  // Of the futexes at these addresses, at most 4,096; those that cannot be read are missing. kUnavailable if no memory can
-  // be read, or not within 100 ms.
-  Result<std::vector<FutexWord>> ReadFutexes(const std::string& process_id, std::span<const uint64_t> avmas) const;
+  // Of the futexes that these threads wait on, at most 4,096; those that cannot be read are missing. kUnavailable if no
+  // memory can be read, or not within 100 ms.
+  Result<std::vector<FutexWord>> ReadFutexes(const std::string& process_id, std::span<const FutexWait> waits) const;
   // What these fds are, by number. One that the process did not name by the deadline has no name.
   Result<std::vector<WaitedFd>> DescribeFds(const std::string& process_id, std::span<const int32_t> fds,
                                             int64_t deadline_ns) const;

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -162,6 +163,18 @@ class FakeAgent {
     return AwaitCommand([this](const stackd_open_file& request) { SendFile(request.request_id, -ENOENT, {}); });
   }
 
+  // How it answers questions about waits; not set: not at all.
+  std::function<stackd_wait_answer(const stackd_wait_question&)> answer_wait;
+
+  void AnswerWaits(const stackd_ask_waits& request) {
+    stackd_wait_words words{};
+    words.header = {STACKD_MSG_WAIT_WORDS, sizeof(words)};
+    words.request_id = request.request_id;
+    words.answer_count = request.question_count;
+    for (uint32_t i = 0; i < request.question_count; i++) words.answers[i] = answer_wait(request.questions[i]);
+    Send(words);
+  }
+
   // Tells the daemon that there are no files, until `is_over`: it may ask for one when all threads have answered.
   void AnswerFilesUntil(const std::atomic<bool>& is_over) {
     pollfd poll_fd{socket_.get(), POLLIN, 0};
@@ -170,6 +183,7 @@ class FakeAgent {
       const auto received = Receive();
       if (!received) return;
       if (received->type() == STACKD_MSG_OPEN_FILE) SendFile(received->As<stackd_open_file>().request_id, -ENOENT, {});
+      if (received->type() == STACKD_MSG_ASK_WAITS && answer_wait) AnswerWaits(received->As<stackd_ask_waits>());
     }
   }
 

@@ -94,7 +94,8 @@ std::optional<FutexWord> Read(const ProcessFiles& files, RwlockLayout layout, ui
   return word;
 }
 
-// By the maps of this moment, because addresses are used again. What they say counts more than what a lock says of itself.
+}  // namespace
+
 void MarkShared(const ProcessFiles& files, std::vector<FutexWord>* words) {
   if (words->empty()) return;
   const auto text = files.ReadMaps();
@@ -107,8 +108,6 @@ void MarkShared(const ProcessFiles& files, std::vector<FutexWord>* words) {
     if (mapping->shared) word.shared_memory = {mapping->device, mapping->inode};
   }
 }
-
-}  // namespace
 
 std::vector<FutexWord> ReadFutexWords(const ProcessFiles& files, RwlockLayout layout, std::span<const uint64_t> avmas) {
   std::vector<uint64_t> distinct(avmas.begin(), avmas.end());

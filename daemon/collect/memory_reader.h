@@ -29,6 +29,7 @@ class MemoryReader {
   // Whether `work` ended by the deadline. It runs on another thread, and may go on after this has returned: it must own
   // what it uses. False also if too many earlier ones still hang.
   bool Run(int64_t deadline_ns, Work work) const;
+  int64_t read_bytes() const { return files_->memory_read_bytes(); }
 
  private:
   const std::shared_ptr<const ProcessFiles> files_;

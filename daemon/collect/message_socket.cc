@@ -14,7 +14,8 @@ namespace {
 constexpr size_t kMaxFds = 253;
 constexpr size_t kMaxMessageBytes = 8192;
 constexpr size_t kMaxSentFds = 3;
-static_assert(sizeof(stackd_hello) <= kMaxMessageBytes && sizeof(stackd_fd_names) <= kMaxMessageBytes);
+static_assert(sizeof(stackd_hello) <= kMaxMessageBytes && sizeof(stackd_fd_names) <= kMaxMessageBytes &&
+              sizeof(stackd_wait_words) <= kMaxMessageBytes && sizeof(stackd_image) <= kMaxMessageBytes);
 
 }  // namespace
 

@@ -33,8 +33,13 @@ void NoteMissing(const std::vector<std::string>& paths, std::vector<std::string>
 
 }  // namespace
 
-ModuleLoader::ModuleLoader(const ProcessFiles* files, ModuleCache* cache, std::string executable, OpenFiles open_files)
-    : files_(files), cache_(cache), executable_(std::move(executable)), open_files_(std::move(open_files)) {}
+ModuleLoader::ModuleLoader(const ProcessFiles* files, ModuleCache* cache, std::string executable, OpenFiles open_files,
+                           ReadImage read_image)
+    : files_(files),
+      cache_(cache),
+      executable_(std::move(executable)),
+      open_files_(std::move(open_files)),
+      read_image_(std::move(read_image)) {}
 
 std::vector<ModuleLoader::MappedFile> ModuleLoader::FilesWithCode(const std::vector<Mapping>& mappings) const {
   std::map<FileKey, MappedFile> files;
@@ -66,9 +71,13 @@ std::string ModuleLoader::PathToOpen(const std::string& mapped_path) const {
   return path == exe ? "/proc/self/exe" : "";
 }
 
+Result<std::vector<uint8_t>> ModuleLoader::ReadMapped(uint64_t avma, uint64_t size_bytes) const {
+  return files_->has_memory() ? files_->ReadMemory(avma, size_bytes) : read_image_(avma, size_bytes, deadline_ns_);
+}
+
 bool ModuleLoader::SameAsMemory(int fd, const Mapping& mapping) const {
-  // Without memory there is nothing to compare with; `limits` of the process say so. A process that lies about its files
-  // spoils its own dumps and no other's, because modules are shared by what the kernel says of the file.
+  // Without memory there is nothing to compare with: the agent has compared what it passed. A process that lies about its
+  // files spoils its own dumps alone: modules are shared by what the kernel says of the file.
   if (!files_->has_memory()) return true;
   uint8_t file_bytes[kFirstPageBytes];
   ssize_t got = pread(fd, file_bytes, sizeof(file_bytes), static_cast<off_t>(mapping.file_offset));
@@ -95,7 +104,7 @@ std::shared_ptr<const Module> ModuleLoader::OfAnotherProcess(const MappedFile& f
 bool ModuleLoader::CopyMemory(const Mapping& mapping, int to_fd, uint64_t to_offset) const {
   uint64_t size_bytes = mapping.end_avma - mapping.start_avma;
   for (uint64_t done = 0; done < size_bytes; done += kCopyBytes) {
-    auto bytes = files_->ReadMemory(mapping.start_avma + done, std::min(kCopyBytes, size_bytes - done));
+    auto bytes = ReadMapped(mapping.start_avma + done, std::min(kCopyBytes, size_bytes - done));
     if (!bytes) return false;
     ssize_t written = pwrite(to_fd, bytes->data(), bytes->size(), static_cast<off_t>(to_offset + done));
     if (written != static_cast<ssize_t>(bytes->size())) return false;
@@ -124,6 +133,7 @@ std::shared_ptr<const Module> ModuleLoader::FromMemory(const std::vector<Mapping
 }
 
 Result<std::shared_ptr<const AddressMap>> ModuleLoader::Load(int64_t deadline_ns, std::vector<std::string>* notes) {
+  deadline_ns_ = deadline_ns;
   auto text = files_->ReadMaps();
   if (!text) return std::unexpected(text.error());
   std::vector<Mapping> mappings = ParseMaps(*text);

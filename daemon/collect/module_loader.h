@@ -2,7 +2,7 @@
 //
 // The daemon may not see the process's files (another mount namespace), so the process opens each for it; what it sends is
 // compared with the process's memory, since the path may hold another file by now. What has no file (the vDSO, a library
-// deleted since) is copied from memory.
+// deleted since) is copied from memory. Where that may not be read the process is asked (STACKD_SHARE).
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,12 @@ class ModuleLoader {
   using OpenFiles =
       std::function<std::vector<std::optional<Fd>>(const std::vector<std::string>& paths, int64_t deadline_ns)>;
 
+  // Asks the process for bytes of a mapping: where its memory may not be read.
+  using ReadImage = std::function<Result<std::vector<uint8_t>>(uint64_t avma, uint64_t size_bytes, int64_t deadline_ns)>;
+
   // All must outlive the loader. `executable` as the process names it.
-  ModuleLoader(const ProcessFiles* files, ModuleCache* cache, std::string executable, OpenFiles open_files);
+  ModuleLoader(const ProcessFiles* files, ModuleCache* cache, std::string executable, OpenFiles open_files,
+               ReadImage read_image);
 
   // Reads the maps anew. Files that are not there by the deadline are copied from memory if they can be (which has fewer
   // names), and asked for again next time. `notes` gets a sentence for what an operator should know. Fails if the maps
@@ -53,6 +57,7 @@ class ModuleLoader {
 
   std::vector<MappedFile> FilesWithCode(const std::vector<Mapping>& mappings) const;
   std::string PathToOpen(const std::string& mapped_path) const;
+  Result<std::vector<uint8_t>> ReadMapped(uint64_t avma, uint64_t size_bytes) const;
   bool SameAsMemory(int fd, const Mapping& mapping) const;
   // What another process has passed of the same file, so that this one need not be asked.
   std::shared_ptr<const Module> OfAnotherProcess(const MappedFile& file, const Mapping& first) const;
@@ -65,6 +70,8 @@ class ModuleLoader {
   ModuleCache* cache_;
   std::string executable_;
   OpenFiles open_files_;
+  ReadImage read_image_;
+  int64_t deadline_ns_ = 0;  // of the Load that runs
   std::map<FileKey, std::shared_ptr<const Module>> known_;
   std::set<FileKey> images_;   // those of known_ that were copied from memory
   std::set<FileKey> awaited_;  // not answered for: none of known_

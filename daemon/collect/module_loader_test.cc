@@ -49,6 +49,8 @@ class Copy {
   pid_t pid_;
 };
 
+Result<std::vector<uint8_t>> NoImage(uint64_t, uint64_t, int64_t) { return Error(Code::kUnavailable, "not shared"); }
+
 std::vector<std::optional<Fd>> OpenAll(const std::vector<std::string>& paths) {
   std::vector<std::optional<Fd>> fds;
   for (const std::string& path : paths) fds.emplace_back(Fd(open(path.c_str(), O_RDONLY | O_CLOEXEC)));
@@ -64,28 +66,34 @@ class ModuleLoaderTest : public testing::Test {
 };
 
 TEST_F(ModuleLoaderTest, HasAllFilesThatTheProcessPasses) {
-  ModuleLoader loader(&files_, &cache_, "", [](const auto& paths, int64_t) { return OpenAll(paths); });
+  ModuleLoader loader(&files_, &cache_, "", [](const auto& paths, int64_t) { return OpenAll(paths); }, NoImage);
   ASSERT_TRUE(loader.Load(MonotonicNs(), &notes_));
   EXPECT_FALSE(loader.awaits_files());
   EXPECT_THAT(notes_, testing::IsEmpty());
 }
 
 TEST_F(ModuleLoaderTest, AwaitsFilesOfAProcessThatEndsBeforeTheyAreCompared) {
-  ModuleLoader loader(&files_, &cache_, "", [this](const auto& paths, int64_t) {
-    process_.End();
-    return OpenAll(paths);
-  });
+  ModuleLoader loader(
+      &files_, &cache_, "",
+      [this](const auto& paths, int64_t) {
+        process_.End();
+        return OpenAll(paths);
+      },
+      NoImage);
   ASSERT_TRUE(loader.Load(MonotonicNs(), &notes_));
   EXPECT_TRUE(loader.awaits_files());
   EXPECT_THAT(notes_, Contains(HasSubstr("could not be had")));
 }
 
 TEST_F(ModuleLoaderTest, AwaitsNoFileThatALivingProcessDoesNotHave) {
-  ModuleLoader loader(&files_, &cache_, "", [](const auto& paths, int64_t) {
-    std::vector<std::optional<Fd>> fds(paths.size());
-    for (auto& fd : fds) fd.emplace();
-    return fds;
-  });
+  ModuleLoader loader(
+      &files_, &cache_, "",
+      [](const auto& paths, int64_t) {
+        std::vector<std::optional<Fd>> fds(paths.size());
+        for (auto& fd : fds) fd.emplace();
+        return fds;
+      },
+      NoImage);
   ASSERT_TRUE(loader.Load(MonotonicNs(), &notes_));
   EXPECT_FALSE(loader.awaits_files());
 }

@@ -16,4 +16,7 @@ ProcessDescription DescribeProcess(const stackd_hello& hello, uid_t uid, const s
 // What a person calls the process when it has not named itself.
 std::string DefaultName(const std::string& argv0, const std::string& executable);
 
+// What dumps lose at this level, in one sentence; empty: nothing.
+std::string LossOf(Share share);
+
 }  // namespace stackd

@@ -74,11 +74,17 @@ bool ProcessFiles::CountsThreadsAs(const ProcessFiles& other) const {
   return mine.st_dev == theirs.st_dev && HasOnePid() && other.HasOnePid();
 }
 
+ssize_t ProcessFiles::ReadAt(uint64_t avma, uint8_t* bytes, uint64_t size_bytes) const {
+  const ssize_t got = pread64(mem_.get(), bytes, size_bytes, static_cast<off64_t>(avma));
+  if (got > 0) memory_read_bytes_->fetch_add(got);
+  return got;
+}
+
 Result<std::vector<uint8_t>> ProcessFiles::ReadMemory(uint64_t avma, uint64_t size_bytes) const {
   if (!mem_.valid()) return Error(Code::kFailedPrecondition, "the process could not open its own memory");
   std::vector<uint8_t> bytes(size_bytes);
   for (uint64_t done = 0; done < size_bytes;) {
-    ssize_t got = pread64(mem_.get(), bytes.data() + done, size_bytes - done, static_cast<off64_t>(avma + done));
+    const ssize_t got = ReadAt(avma + done, bytes.data() + done, size_bytes - done);
     if (got < 0) return Error(Code::kUnavailable, std::string("reading its memory: ") + strerror(errno));
     if (got == 0) return Error(Code::kUnavailable, "the process has ended");
     done += static_cast<uint64_t>(got);
@@ -88,7 +94,7 @@ Result<std::vector<uint8_t>> ProcessFiles::ReadMemory(uint64_t avma, uint64_t si
 
 size_t ProcessFiles::ReadSome(uint64_t avma, std::span<uint8_t> bytes) const {
   if (!mem_.valid()) return 0;
-  const ssize_t got = pread64(mem_.get(), bytes.data(), bytes.size(), static_cast<off64_t>(avma));
+  const ssize_t got = ReadAt(avma, bytes.data(), bytes.size());
   return got > 0 ? static_cast<size_t>(got) : 0;
 }
 

@@ -2,7 +2,9 @@
 // shared PID namespace and no equal uid.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -39,6 +41,10 @@ class ProcessFiles {
   Result<std::vector<uint8_t>> ReadMemory(uint64_t avma, uint64_t size_bytes) const;
   // The same, as many as there are up to the first that cannot be read: 0 if that is the first. Nothing is allocated.
   size_t ReadSome(uint64_t avma, std::span<uint8_t> bytes) const;
+  // How many bytes of its memory were read so far.
+  int64_t memory_read_bytes() const { return memory_read_bytes_->load(); }
+  // Adds those that it told by itself.
+  void CountMemoryRead(uint64_t bytes) const { memory_read_bytes_->fetch_add(static_cast<int64_t>(bytes)); }
   // Whether its memory is gone, since it ended or became another program. False if it gave none.
   bool HasNoMemoryLeft() const;
   // The text of its maps, at most 16 MiB (the kernel's default limit of 65,530 mappings, 250 bytes each), by whole lines.
@@ -67,6 +73,10 @@ class ProcessFiles {
   std::string ReadInFolder(const std::string& path) const;
   bool HasOnePid() const;
 
+  // What a read of its memory gave, counted.
+  ssize_t ReadAt(uint64_t avma, uint8_t* bytes, uint64_t size_bytes) const;
+
+  std::shared_ptr<std::atomic<int64_t>> memory_read_bytes_ = std::make_shared<std::atomic<int64_t>>(0);
   Fd mem_;
   Fd maps_;
   Fd folder_;

@@ -1,6 +1,7 @@
 // What threads of a process wait for, as facts: system calls, fds, and the words of locks that lie behind futexes.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -57,6 +58,14 @@ struct FutexWord {
   std::string owner_process_name;  // of that process
 
   bool operator==(const FutexWord&) const = default;
+};
+
+// That a thread waits on a futex.
+struct FutexWait {
+  int32_t tid = 0;
+  uint64_t avma = 0;
+
+  auto operator<=>(const FutexWait&) const = default;
 };
 
 // An fd that a thread waits for.

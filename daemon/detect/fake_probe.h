@@ -125,7 +125,9 @@ class FakeProbe final : public ProcessProbe {
     }
     return result;
   }
-  Result<std::vector<FutexWord>> ReadFutexes(const std::string& id, std::span<const uint64_t> avmas) override {
+  Result<std::vector<FutexWord>> ReadFutexes(const std::string& id, std::span<const FutexWait> waits) override {
+    std::set<uint64_t> avmas;
+    for (const FutexWait& wait : waits) avmas.insert(wait.avma);
     std::vector<FutexWord> result;
     for (uint64_t avma : avmas) {
       const auto futex = processes.at(id).futexes.find(avma);

@@ -60,13 +60,13 @@ bool IsOwnerless(const FutexWord& futex, const SystemCall& call) {
 
 }  // namespace
 
-std::vector<uint64_t> FutexesOf(const ThreadWatch& threads) {
-  std::set<uint64_t> avmas;
+std::vector<FutexWait> FutexesOf(const ThreadWatch& threads) {
+  std::vector<FutexWait> waits;
   for (const auto& [tid, thread] : threads.threads()) {
     if (!thread.wait || !thread.wait->call) continue;
-    if (auto avma = WaitedFutex(*thread.wait->call)) avmas.insert(*avma);
+    if (auto avma = WaitedFutex(*thread.wait->call)) waits.push_back({tid, *avma});
   }
-  return {avmas.begin(), avmas.end()};
+  return waits;
 }
 
 LockView ViewLocks(const ThreadWatch& threads, std::span<const FutexWord> futexes) {

@@ -35,7 +35,7 @@ struct LockView {
 
 // Of the threads that sleep. `futexes`: what ReadFutexes gave for the addresses of FutexesOf.
 LockView ViewLocks(const ThreadWatch& threads, std::span<const FutexWord> futexes);
-std::vector<uint64_t> FutexesOf(const ThreadWatch& threads);
+std::vector<FutexWait> FutexesOf(const ThreadWatch& threads);
 
 // A circle that two looks have seen, a second or more apart, and none of whose threads ran between.
 struct Deadlock {

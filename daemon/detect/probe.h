@@ -26,7 +26,7 @@ class ProcessProbe {
   virtual std::vector<ProcessDescription> Processes() = 0;
   virtual Result<std::vector<ThreadMotion>> ReadMotion(const std::string& process_id) = 0;
   virtual Result<std::vector<ThreadWait>> SampleWaits(const std::string& process_id, int64_t timeout_ns) = 0;
-  virtual Result<std::vector<FutexWord>> ReadFutexes(const std::string& process_id, std::span<const uint64_t> avmas) = 0;
+  virtual Result<std::vector<FutexWord>> ReadFutexes(const std::string& process_id, std::span<const FutexWait> waits) = 0;
   virtual Result<std::vector<WaitedFd>> DescribeFds(const std::string& process_id, std::span<const int32_t> fds,
                                                     int64_t timeout_ns) = 0;
   virtual Result<std::vector<Heartbeat>> Heartbeats(const std::string& process_id) = 0;

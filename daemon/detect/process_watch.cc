@@ -300,9 +300,9 @@ void ProcessWatch::Sample(int64_t now_ns) {
 }
 
 LockView ProcessWatch::ViewLocksNow() {
-  const std::vector<uint64_t> avmas = FutexesOf(threads_);
-  if (avmas.empty()) return {};
-  const auto futexes = probe_->ReadFutexes(description_.id, avmas);
+  const std::vector<FutexWait> waits = FutexesOf(threads_);
+  if (waits.empty()) return {};
+  const auto futexes = probe_->ReadFutexes(description_.id, waits);
   return futexes ? ViewLocks(threads_, *futexes) : LockView{};
 }
 

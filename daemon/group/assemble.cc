@@ -61,6 +61,7 @@ v1::Process ToProto(const ProcessDescription& description) {
   *process.mutable_start_time() = ToTimestamp(description.start_wall_ns);
   *process.mutable_connect_time() = ToTimestamp(description.connect_wall_ns);
   process.set_agent_abi_version(description.abi_version);
+  process.set_share(static_cast<v1::Process::Share>(description.share));
   for (const std::string& limit : description.limits) process.add_limits(ToValidUtf8(limit));
   process.mutable_resource_attributes()->insert(description.resource_attributes.begin(),
                                                 description.resource_attributes.end());
@@ -473,6 +474,7 @@ std::shared_ptr<v1::Dump> AssembleDump(const Capture& capture, const std::vector
   AddModules(map, expander.mappings(), quality, dump);
 
   if (capture.crash) AddCrash(capture, stacks, dump);
+  dump->set_memory_read_bytes(capture.memory_read_bytes);
   for (const std::string& note : capture.notes) dump->add_notes(ToValidUtf8(note));
   AddRuntimes(capture.managed, dump);
   const std::vector<int> threads_of_stack = ThreadsOfStacks(stack_of_thread, dump->stacks_size());

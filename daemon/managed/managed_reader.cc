@@ -45,6 +45,7 @@ void ManagedReader::Read(int64_t deadline_ns, const std::shared_ptr<Capture>& ca
       std::make_shared<const std::vector<RuntimeReport>>(std::exchange(capture->managed, ManagedFacts()).reports);
   bool late = false;
   if (capture->memory != nullptr) {
+    const int64_t read_before_bytes = capture->memory->read_bytes();
     // It may go on after its deadline: what it looks at and what it writes to is its own or stays as it is.
     auto facts = std::make_shared<ManagedFacts>();
     const bool read = capture->memory->Run(
@@ -54,6 +55,7 @@ void ManagedReader::Read(int64_t deadline_ns, const std::shared_ptr<Capture>& ca
         });
     if (read) capture->managed = std::move(*facts);
     late = !read;
+    capture->memory_read_bytes += capture->memory->read_bytes() - read_before_bytes;
   }
   if (late) capture->notes.push_back("the memory of its runtimes could not be read in time: their frames may be missing");
   if (late || capture->memory == nullptr) {

@@ -25,6 +25,7 @@ v1::Process ProcessMessage(const ProcessDescription& process) {
   if (process.start_wall_ns > 0) SetTime(process.start_wall_ns, message.mutable_start_time());
   if (process.connect_wall_ns > 0) SetTime(process.connect_wall_ns, message.mutable_connect_time());
   message.set_agent_abi_version(process.abi_version);
+  message.set_share(static_cast<v1::Process::Share>(process.share));
   for (const std::string& limit : process.limits) message.add_limits(ToValidUtf8(limit));
   message.set_thread_count(process.thread_count);
   message.mutable_resource_attributes()->insert(process.resource_attributes.begin(), process.resource_attributes.end());

@@ -118,8 +118,14 @@ void SerializeProcess(const ProcessDescription& process, store::RawProcess* raw)
   raw->set_start_wall_ns(process.start_wall_ns);
   raw->set_connect_wall_ns(process.connect_wall_ns);
   raw->set_thread_count(process.thread_count);
+  raw->set_share(static_cast<int32_t>(process.share));
   for (const std::string& limit : process.limits) raw->add_limits(limit);
   for (const auto& [key, value] : process.resource_attributes) (*raw->mutable_resource_attributes())[key] = value;
+}
+
+Share ParseShare(int32_t number) {
+  const bool is_known = number >= 0 && number <= static_cast<int32_t>(Share::kMemory);
+  return is_known ? static_cast<Share>(number) : Share::kNotSaid;
 }
 
 ProcessDescription ParseProcess(const store::RawProcess& raw) {
@@ -135,6 +141,7 @@ ProcessDescription ParseProcess(const store::RawProcess& raw) {
   process.start_wall_ns = raw.start_wall_ns();
   process.connect_wall_ns = raw.connect_wall_ns();
   process.thread_count = raw.thread_count();
+  process.share = ParseShare(raw.share());
   process.limits.assign(raw.limits().begin(), raw.limits().end());
   process.resource_attributes.insert(raw.resource_attributes().begin(), raw.resource_attributes().end());
   return process;
@@ -557,6 +564,7 @@ std::string SerializeRaw(const Capture& capture) {
   raw.set_begin_wall_ns(capture.begin_wall_ns);
   raw.set_duration_ns(capture.duration_ns);
   raw.set_partial(capture.partial);
+  raw.set_memory_read_bytes(capture.memory_read_bytes);
   raw.set_dump_signal(capture.dump_signal);
   for (const std::string& note : capture.notes) raw.add_notes(note);
   SerializeThreads(capture.threads, &raw);
@@ -595,6 +603,7 @@ Result<RawCapture> ParseRaw(std::string_view bytes) {
   parsed.capture.begin_wall_ns = raw.begin_wall_ns();
   parsed.capture.duration_ns = raw.duration_ns();
   parsed.capture.partial = raw.partial();
+  parsed.capture.memory_read_bytes = raw.memory_read_bytes();
   parsed.capture.dump_signal = raw.dump_signal();
   parsed.capture.notes.assign(raw.notes().begin(), raw.notes().end());
   if (raw.has_crash()) parsed.capture.crash = ParseCrash(raw.crash());

@@ -37,12 +37,14 @@ Capture MakeCapture() {
                      .start_wall_ns = 1,
                      .connect_wall_ns = 2,
                      .thread_count = 3,
+                     .share = Share::kNames,
                      .limits = {"a limit"},
                      .resource_attributes = {{"k8s.pod.name", "checkout-0"}}};
   capture.trigger = Trigger::kHang;
   capture.begin_wall_ns = 123;
   capture.duration_ns = 456;
   capture.partial = true;
+  capture.memory_read_bytes = 4711;
   capture.dump_signal = 34;
   capture.notes = {"one", "two"};
   for (uint32_t i = 0; i < 5; ++i) {
@@ -131,12 +133,14 @@ void ExpectEqual(const Capture& a, const Capture& b) {
   EXPECT_EQ(a.process.start_wall_ns, b.process.start_wall_ns);
   EXPECT_EQ(a.process.connect_wall_ns, b.process.connect_wall_ns);
   EXPECT_EQ(a.process.thread_count, b.process.thread_count);
+  EXPECT_EQ(a.process.share, b.process.share);
   EXPECT_EQ(a.process.limits, b.process.limits);
   EXPECT_EQ(a.process.resource_attributes, b.process.resource_attributes);
   EXPECT_EQ(a.trigger, b.trigger);
   EXPECT_EQ(a.begin_wall_ns, b.begin_wall_ns);
   EXPECT_EQ(a.duration_ns, b.duration_ns);
   EXPECT_EQ(a.partial, b.partial);
+  EXPECT_EQ(a.memory_read_bytes, b.memory_read_bytes);
   EXPECT_EQ(a.dump_signal, b.dump_signal);
   EXPECT_EQ(a.notes, b.notes);
   ASSERT_EQ(a.threads.size(), b.threads.size());

@@ -293,6 +293,8 @@ class Connection {
     stackd_open_file request;
     while (recv(socket_.get(), &request, sizeof(request), 0) > 0) {
       if (request.header.type == STACKD_MSG_DESCRIBE_FDS) DescribeFds(request, answers);
+      if (request.header.type == STACKD_MSG_ASK_WAITS) TellWaits(request.request_id, answers);
+      if (request.header.type == STACKD_MSG_READ_IMAGE) PassImage(request.request_id, answers);
       if (request.header.type != STACKD_MSG_OPEN_FILE) continue;
       stackd_file answer{};
       answer.header = {STACKD_MSG_FILE, sizeof(answer)};
@@ -304,6 +306,29 @@ class Connection {
       const auto* bytes = reinterpret_cast<const uint8_t*>(&answer);
       Send(socket_.get(), std::vector<uint8_t>(bytes, bytes + sizeof(answer)), fds);
     }
+  }
+
+  void TellWaits(uint32_t request_id, const std::vector<uint8_t>& answers) {
+    stackd_wait_words answer;
+    auto* bytes = reinterpret_cast<uint8_t*>(&answer);
+    for (size_t i = 0; i < sizeof(answer); i++) bytes[i] = answers[i % answers.size()];
+    answer.header = {STACKD_MSG_WAIT_WORDS, sizeof(answer)};
+    answer.request_id = request_id;
+    if (answers[0] % 4 != 0) answer.answer_count = STACKD_MAX_ASKED_WAITS;
+    for (stackd_wait_answer& each : answer.answers) {
+      if (answers[0] % 2 != 0) each.error = 0;
+    }
+    Send(socket_.get(), std::vector<uint8_t>(bytes, bytes + sizeof(answer)), {});
+  }
+
+  void PassImage(uint32_t request_id, const std::vector<uint8_t>& answers) {
+    stackd_image answer;
+    auto* bytes = reinterpret_cast<uint8_t*>(&answer);
+    for (size_t i = 0; i < sizeof(answer); i++) bytes[i] = answers[i % answers.size()];
+    answer.header = {STACKD_MSG_IMAGE, sizeof(answer)};
+    answer.request_id = request_id;
+    if (answers[0] % 2 != 0) answer.error = 0;
+    Send(socket_.get(), std::vector<uint8_t>(bytes, bytes + sizeof(answer)), {});
   }
 
   // What begins as the question does is right, the rest is the input's.
@@ -362,10 +387,10 @@ class Input {
 // What somebody asks who looks for hangs.
 void WatchForHangs(Collector* collector, const std::string& id) {
   int64_t begin_ns = MonotonicNs();
-  std::vector<uint64_t> futexes;
+  std::vector<FutexWait> futexes;
   if (auto waits = collector->SampleWaits(id, begin_ns + kDeadlineNs)) {
     for (const ThreadWait& wait : *waits) {
-      if (wait.call) futexes.push_back(wait.call->arguments[0]);
+      if (wait.call) futexes.push_back({wait.tid, wait.call->arguments[0]});
     }
   }
   Check(MonotonicNs() - begin_ns < 10 * kNsPerSecond);

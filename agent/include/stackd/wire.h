@@ -13,6 +13,10 @@
  *       FD_NAMES                       ---->
  *                                      <----  DESCRIBE_EPOLLS          what these epoll instances watch
  *       FD_NAMES                       ---->
+ *                                      <----  ASK_WAITS                what lies at words that threads wait on
+ *       WAIT_WORDS                     ---->
+ *                                      <----  READ_IMAGE               code and read-only data of a mapped file
+ *       IMAGE                          ---->
  *                                      <----  DESCRIBE_TASKS           after HAS_TASKS: where the tasks of its runtime wait
  *       TASKS + fd (or an error)       ---->
  *       DUMP_REQUEST, NAME, CRASH, FAULT, HAS_TASKS, FILTERED  -->
@@ -23,8 +27,9 @@
  *   mem   /proc/self/mem, opened by the process for reading. Absent (flag) where the process may not open its own.
  *   maps  /proc/self/maps
  *   proc  the folder /proc/self, so that the daemon can look at a process that is stopped
- * The daemon checks that they lie on procfs. The spool fd is an empty file of the daemon's that the agent writes a crash to
- * when the daemon does not take it (spool.h); it may be absent, and then the agent makes a file of its own.
+ * `mem` stays in the process where its owner shares less (stackd_share). The daemon checks that they lie on procfs. The
+ * spool fd is an empty file of the daemon's that the agent writes a crash to when the daemon does not take it (spool.h); it
+ * may be absent, and then the agent makes a file of its own.
  *
  * Where a process has an agent for native code and the package of a runtime besides, the package has a connection of its
  * own that begins with REPORT_FILE + fds [report, proc] and may go on with NAME and DUMP_REQUEST: the daemon knows by uid
@@ -73,6 +78,10 @@ enum stackd_message_type {
   STACKD_MSG_FILTERED = 19,
   STACKD_MSG_BELL = 20,
   STACKD_MSG_AWAKE = 21, /* A header alone: from now on a thread of the process obeys commands and answers messages. */
+  STACKD_MSG_ASK_WAITS = 22,
+  STACKD_MSG_WAIT_WORDS = 23,
+  STACKD_MSG_READ_IMAGE = 24,
+  STACKD_MSG_IMAGE = 25,
 };
 
 struct stackd_message_header {
@@ -94,6 +103,14 @@ enum stackd_hello_flags {
   STACKD_HELLO_HAS_BELL = 1u << 5,
 };
 
+/* What of its memory the process lets the daemon read (STACKD_SHARE). */
+enum stackd_share {
+  STACKD_SHARE_NOT_SAID = 0, /* by an agent that knows no levels: all, if `mem` comes along */
+  STACKD_SHARE_STACKS = 1,   /* what ASK_WAITS tells */
+  STACKD_SHARE_NAMES = 2,    /* that, and what READ_IMAGE tells */
+  STACKD_SHARE_MEMORY = 3,   /* all: `mem` */
+};
+
 /* Strings are NUL-terminated and cut to fit. */
 struct stackd_hello {
   struct stackd_message_header header;
@@ -103,7 +120,7 @@ struct stackd_hello {
   int32_t uid;
   uint64_t start_ticks; /* field 22 of /proc/self/stat: clock ticks since boot; 0: to be read below `proc` */
   int32_t dump_signal;
-  uint32_t pad;
+  uint32_t share; /* stackd_share */
   char hostname[64];
   char name[64]; /* from stackd_set_process_name() or STACKD_NAME; else empty */
   char argv0[256];
@@ -135,7 +152,7 @@ struct stackd_open_file {
   struct stackd_message_header header;
   uint32_t request_id;
   uint32_t pad;
-  char path[STACKD_PATH_BYTES]; /* as in /proc/self/maps, or "/proc/self/exe" */
+  char path[STACKD_PATH_BYTES]; /* of a mapping with code, as in /proc/self/maps; or "/proc/self/exe" */
 };
 
 struct stackd_file {
@@ -201,6 +218,77 @@ struct stackd_fd_names {
   uint32_t request_id;
   uint32_t fd_count;
   struct stackd_fd_name fds[STACKD_MAX_DESCRIBED_FDS];
+};
+
+#define STACKD_MAX_ASKED_WAITS 16u
+
+/* What the daemon may ask of memory that it has no fd of. The agent looks whether the thread sleeps in such a call now,
+ * with such an argument, and answers nothing else. */
+enum stackd_wait_question_kind {
+  /* `avma` is the futex that the thread waits on: the word, and what a lock of the C library has around it. */
+  STACKD_ASK_LOCK = 1,
+  /* The thread is in poll() or select(): the fds in its table. `avma` says nothing. */
+  STACKD_ASK_FD_TABLE = 2,
+  /* How many SIGTERMs the program has taken. `tid` and `avma` say nothing. */
+  STACKD_ASK_SIGTERM = 3,
+};
+
+struct stackd_wait_question {
+  uint32_t kind;
+  int32_t tid;
+  uint64_t avma;
+};
+
+struct stackd_ask_waits {
+  struct stackd_message_header header;
+  uint32_t request_id;
+  uint32_t question_count;
+  struct stackd_wait_question questions[STACKD_MAX_ASKED_WAITS];
+};
+
+#define STACKD_LOCK_BYTES_BEFORE 12u
+#define STACKD_LOCK_BYTES_FROM 52u
+#define STACKD_MAX_TABLE_FDS 64u
+
+struct stackd_wait_answer {
+  /* 0, or a negative errno: nothing else is valid. -EAGAIN: the thread does not sleep there now. */
+  int32_t error;
+  uint32_t count;          /* of bytes of a lock, or of fds */
+  uint32_t word_offset;    /* where in `lock` the futex is */
+  int32_t thread_tid;      /* of the thread whose control block the futex lies in (glibc's struct pthread); 0: none */
+  int32_t stdio_owner_tid; /* of the owner, if the futex is the lock of a stream of glibc's; 0: it is none */
+  uint32_t pad;
+  uint64_t sigterm_count;
+  uint8_t lock[STACKD_LOCK_BYTES_BEFORE + STACKD_LOCK_BYTES_FROM];
+  int32_t fds[STACKD_MAX_TABLE_FDS]; /* ascending, each once */
+};
+STACKD_ABI_ASSERT(sizeof(struct stackd_wait_answer) == 352);
+
+/* An answer to each question, in the same order. */
+struct stackd_wait_words {
+  struct stackd_message_header header;
+  uint32_t request_id;
+  uint32_t answer_count;
+  struct stackd_wait_answer answers[STACKD_MAX_ASKED_WAITS];
+};
+
+#define STACKD_MAX_IMAGE_BYTES 4096u
+
+/* For code that has no file any more, and where the daemon has no fd of the memory. The bytes must lie in one mapping that
+ * is private and not writable, of a file of which code is mapped, or of the vDSO. Where `stackd_share` is STACKS the answer
+ * is -EPERM. */
+struct stackd_read_image {
+  struct stackd_message_header header;
+  uint32_t request_id;
+  uint32_t size_bytes; /* at most STACKD_MAX_IMAGE_BYTES */
+  uint64_t avma;
+};
+
+struct stackd_image {
+  struct stackd_message_header header;
+  uint32_t request_id;
+  int32_t error; /* 0, or a negative errno: nothing else is valid */
+  uint8_t bytes[STACKD_MAX_IMAGE_BYTES];
 };
 
 /* A regular file in memory comes along that a runtime writes its last words to when it ends the process. The daemon reads
