@@ -13,6 +13,8 @@ namespace {
 
 // For one thread of a process: longer, and other processes wait for their looks.
 constexpr int64_t kFunctionsNs = 500 * kNsPerMs;
+// Some milliseconds, where nothing is in the way.
+constexpr int64_t kReadLockWaitsNs = 100 * kNsPerMs;
 // To look for a circle in the stacks of a whole process.
 constexpr int64_t kFindCircleNs = kNsPerSecond;
 
@@ -43,6 +45,10 @@ class CollectorProbe final : public ProcessProbe {
   char StateOf(const std::string& process_id, int32_t tid) override { return collector_->StateOf(process_id, tid); }
   Result<std::vector<std::string>> FunctionsOf(const std::string& process_id, int32_t tid) override {
     return pipeline_->FunctionsOf(process_id, tid, MonotonicNs() + kFunctionsNs);
+  }
+  Result<std::vector<ManagedWait>> ReadLockWaits(const std::string& process_id,
+                                                 std::span<const ThreadWait> sleeping) override {
+    return pipeline_->ReadLockWaits(process_id, {sleeping.begin(), sleeping.end()}, MonotonicNs() + kReadLockWaitsNs);
   }
   Result<std::optional<CircleInStacks>> FindCircle(const std::string& process_id) override {
     auto finding = pipeline_->FindDeadlock(process_id, MonotonicNs() + kFindCircleNs);

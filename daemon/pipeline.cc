@@ -326,6 +326,8 @@ struct Pipeline::State {
   Shared Share(const FlightKey& key, int64_t deadline_ns, const MayBegin& may_begin,
                const std::function<Result<SharedDump>()>& make);
   Result<SharedDump> Make(const std::string& process_id, const CaptureRequest& request);
+  // What runtimes know of the process just captured, and which of the circles that their locks make are some.
+  void ReadManaged(int64_t deadline_ns, const std::shared_ptr<Capture>& capture) const;
   // What `earlier` knows of the capture stays, if it is given.
   Made Assemble(const Capture& capture, int64_t deadline_ns, const std::string& id, const EarlierStacks* earlier = nullptr);
   // `packed` is the dump. True if it is stored now.
@@ -497,6 +499,14 @@ Pipeline::State::Made Pipeline::State::Assemble(const Capture& capture, int64_t 
           .analyze_us = (MonotonicNs() - assembled_ns) / 1000};
 }
 
+void Pipeline::State::ReadManaged(int64_t deadline_ns, const std::shared_ptr<Capture>& capture) const {
+  managed.Read(deadline_ns, capture);
+  const auto look = [&](const std::vector<ThreadWait>& sleeping, int64_t look_deadline_ns) {
+    return managed.ReadWaits(capture, sleeping, look_deadline_ns);
+  };
+  collector->ConfirmWaits(capture->process.id, look, deadline_ns, capture.get());
+}
+
 Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const CaptureRequest& request) {
   const int64_t start_ns = MonotonicNs();
   CaptureRequest capture_request = request;
@@ -512,7 +522,7 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
   const int64_t captured_ns = MonotonicNs();
   // A thread that never answers costs the frames of runtimes no more than half of the time that is left.
   const int64_t half_ns = (request.deadline_ns - MonotonicNs()) / 2;
-  managed.Read(std::max(capture_request.deadline_ns, MonotonicNs() + half_ns), *captured);
+  ReadManaged(std::max(capture_request.deadline_ns, MonotonicNs() + half_ns), *captured);
   if (request.trigger == Trigger::kSelf || request.exception) collector->SayDumpIsRead(process_id);
   const int64_t read_ns = MonotonicNs();
   if (capture.map != nullptr) modules.Learn(capture.process.uid, *capture.map);
@@ -649,7 +659,7 @@ Pipeline::~Pipeline() { finisher_.reset(); }
 
 void Pipeline::AddCrash(std::shared_ptr<Capture> capture, const std::function<void()>& release) {
   const int64_t read_managed_ns = state_->collector->HurriesCrashes() ? kReadManagedInAHurryNs : kReadManagedOfCrashNs;
-  state_->managed.Read(MonotonicNs() + read_managed_ns, capture);
+  state_->ReadManaged(MonotonicNs() + read_managed_ns, capture);
   const std::string id = state_->NextId(capture->begin_wall_ns);
   const v1::Dump header = HeaderOf(*capture, id);
   Result<void> raw_stored = state_->store->PutRaw(header, SerializeRaw(*capture));
@@ -717,13 +727,22 @@ Result<std::optional<v1::Finding>> Pipeline::FindDeadlock(const std::string& pro
                                .quiet = Quiet::kOnly};
   auto captured = state_->collector->CaptureProcess(process_id, request);
   if (!captured) return std::unexpected(std::move(captured.error()));
-  state_->managed.Read(request.deadline_ns, *captured, /*frames_only=*/false);
+  state_->ReadManaged(request.deadline_ns, *captured);
   const auto made = state_->Assemble(**captured, deadline_ns, /*id=*/"");
   for (const v1::Finding& finding : made.dump->findings()) {
     const bool is_deadlock = finding.kind() == v1::Finding::DEADLOCK || finding.kind() == v1::Finding::SELF_DEADLOCK;
     if (is_deadlock && finding.severity() == v1::Finding::HANG) return finding;
   }
   return std::nullopt;
+}
+
+Result<std::vector<ManagedWait>> Pipeline::ReadLockWaits(const std::string& process_id, std::vector<ThreadWait> sleeping,
+                                                         int64_t deadline_ns) {
+  auto outline = state_->collector->Outline(process_id);
+  if (!outline) return std::unexpected(std::move(outline.error()));
+  auto waits = state_->managed.ReadWaits(*outline, std::move(sleeping), deadline_ns);
+  if (!waits) return Error(Code::kUnavailable, "the memory of processes/" + process_id + " could not be read in time");
+  return std::move(*waits);
 }
 
 Result<SharedDump> Pipeline::Resymbolize(const std::string& name, int64_t deadline_ns, const MayBegin& may_begin) {

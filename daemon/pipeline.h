@@ -55,6 +55,10 @@ class Pipeline {
   // A deadlock that a capture of the whole process shows, without doubt; nullopt: none. Nothing is stored.
   Result<std::optional<v1::Finding>> FindDeadlock(const std::string& process_id, int64_t deadline_ns);
 
+  // What the threads in `sleeping` wait for, of locks that runtimes know, without a capture.
+  Result<std::vector<ManagedWait>> ReadLockWaits(const std::string& process_id, std::vector<ThreadWait> sleeping,
+                                                 int64_t deadline_ns);
+
   // A crash, as CrashHandler has it (collect). Stores it and calls `release`; the rest is done in the background. If the
   // store does not take it `release` is not called, and what comes of it is told but not stored. A crash that the store
   // knows is released and nothing else.

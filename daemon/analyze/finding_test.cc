@@ -223,6 +223,22 @@ TEST(Finding, AWaitOfARuntimesForAThreadThatIsNotThereHasNoKnownOwner) {
   EXPECT_EQ(scene.wait(101).owner_tid(), 0);
 }
 
+// Threads are captured one after the other: each may have waited when it was asked, and none when the lock was read.
+TEST(Finding, AWaitForALockOfARuntimesThatWasFreeIsNoHang) {
+  HangScene scene;
+  for (int32_t tid : {101, 102}) {
+    scene.AddThread(tid, "turn", {"futex_wait@libc.so.6"});
+    scene.SetFutexCall(tid, 0x9000);
+    scene.capture().managed.waits.push_back({ManagedLockKind::kMonitor, tid, 0, 0x7000, "threading.RLock"});
+  }
+  scene.Explain();
+  EXPECT_EQ(scene.wait(101).owner(), v1::Wait::NONE);
+  EXPECT_THAT(scene.wait(101).explanation(), HasSubstr("free or changed hands"));
+  for (const v1::Finding& finding : scene.dump().findings()) {
+    EXPECT_NE(finding.severity(), v1::Finding::HANG) << finding.explanation();
+  }
+}
+
 TEST(Finding, OneWaiterForARunningOwnerIsNothingToSpeakOf) {
   HangScene scene;
   scene.AddThread(102, "b", {"Compute"});

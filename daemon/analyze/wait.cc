@@ -243,9 +243,16 @@ class WaitExplainer {
     // It asks again and again until it has it.
     wait.set_timed(false);
     const bool is_known = tids_.contains(managed.owner_tid);
-    wait.set_owner(is_known ? Wait::KNOWN : Wait::NOT_KNOWN);
+    wait.set_owner(is_known ? Wait::KNOWN : managed.owner_tid == 0 ? Wait::NONE : Wait::NOT_KNOWN);
     wait.set_owner_tid(is_known ? managed.owner_tid : 0);
     wait.clear_owner_note();
+    if (managed.owner_tid == 0) {
+      wait.set_owner_note(
+          "no owner is known: it was free or changed hands when it was read, its owner has ended, or the wait ends after a "
+          "time");
+    } else if (!is_known) {
+      wait.set_owner_note("owner unknown: the thread that has it is not in this dump");
+    }
     wait.set_lock_kind(PrintableText(managed.lock));
     wait.clear_place();
     wait.clear_address();

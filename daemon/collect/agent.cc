@@ -74,7 +74,6 @@ constexpr int64_t kTellTasksNs = 120 * kNsPerMs;
 // Until threads that had been asked sleep again and that was seen: longer only where they wait for a core.
 constexpr int64_t kMinConfirmWaitsNs = 100 * kNsPerMs;
 constexpr int64_t kMaxConfirmWaitsNs = 500 * kNsPerMs;
-constexpr int64_t kFirstConfirmPauseNs = kNsPerMs;
 // A process that tells by itself what its threads wait for answers within a millisecond or two, if its helper has a core.
 constexpr int64_t kAskWaitsNs = kNsPerSecond;
 // Some microseconds where nothing is in the way.
@@ -99,6 +98,16 @@ bool IsDatagramSocket(const Fd& fd) {
 }
 
 std::string Number(int64_t n) { return std::to_string(n); }
+
+// Locks have changed hands, and objects have moved, since `waits` were read. A thread that waits no more has no owner.
+void TakeOwners(std::span<const ManagedWait> waits_now, std::vector<ManagedWait>* waits) {
+  for (ManagedWait& wait : *waits) {
+    const auto now = std::ranges::find(waits_now, wait.waiter_tid, &ManagedWait::waiter_tid);
+    const bool waits_still = now != waits_now.end() && now->kind == wait.kind;
+    wait.owner_tid = waits_still ? now->owner_tid : 0;
+    if (waits_still) wait.lock_avma = now->lock_avma;
+  }
+}
 
 // A futex word that threads of the process may wait for.
 void SetSharedWord(uint32_t* word, uint32_t value) {
@@ -784,45 +793,100 @@ Result<WaitFacts> Agent::ReadFacts(RwlockLayout layout, std::vector<ThreadCall> 
                                        "process");
 }
 
+Result<std::shared_ptr<Capture>> Agent::Outline() const {
+  auto map = Map();
+  if (map == nullptr) return Error(Code::kUnavailable, "what processes/" + id_ + " has mapped is not known yet");
+  auto outline = std::make_shared<Capture>();
+  outline->map = std::move(map);
+  if (files_->has_memory()) outline->memory = memory_;
+  outline->process = Describe();
+  return outline;
+}
+
 void Agent::DropEndedCircles(std::vector<ThreadCall> calls, int64_t deadline_ns, Capture* capture) {
+  if (EdgesInCircles(EdgesOf(calls, capture->futexes)).empty()) return;
+  ConfirmWaits(std::move(calls), {}, deadline_ns, capture);
+}
+
+void Agent::DropEndedCirclesOfRuntimes(const LookAtLocks& look, int64_t deadline_ns, Capture* capture) {
+  std::vector<ThreadCall> calls;
+  for (const ThreadCapture& thread : capture->threads) {
+    if (thread.call) calls.push_back({thread.tid, *thread.call});
+  }
+  // Circles of futexes alone are confirmed by now.
+  const auto in_circles = EdgesInCircles(EdgesOf(calls, capture->futexes, capture->managed.waits));
+  if (std::ranges::any_of(in_circles, [](const LockEdge& edge) { return edge.futex_avma == 0; })) {
+    ConfirmWaits(std::move(calls), look, deadline_ns, capture);
+  }
+}
+
+void Agent::DropWaitsThatEnded(Capture* capture) {
+  std::set<int32_t> agents;
+  std::vector<LockEdge> waits;  // each thread for itself: that is a circle
+  for (const ThreadCapture& thread : capture->threads) {
+    if (thread.is_agent) agents.insert(thread.tid);
+    if (thread.is_agent || thread.status == ThreadStatus::kExited) continue;
+    const auto futex = thread.call ? WaitedFutex(*thread.call) : std::nullopt;
+    if (!futex) return;
+    waits.push_back({thread.tid, thread.tid, *futex});
+  }
+  if (waits.empty() || IsStopped()) return;
+  const int64_t deadline_ns = MonotonicNs() + kMaxConfirmWaitsNs;
+  std::set<int32_t> now;
+  CircleProbe probe;
+  probe.read_motion = [&] {
+    auto motions = motion_.Read().value_or(std::vector<ThreadMotion>{});
+    for (const ThreadMotion& motion : motions) now.insert(motion.tid);
+    return motions;
+  };
+  probe.sample = [&] { return SampleWaits(deadline_ns, /*gives_way=*/true); };
+  probe.read_locks = [&](const std::vector<ThreadWait>&) { return std::optional(waits); };
+  probe.is_connected = [&] { return connected(); };
+  const auto [has_looked, unconfirmed_tids] = ConfirmCircles(probe, deadline_ns);
+  const bool has_more = std::ranges::any_of(now, [&](int32_t tid) {
+    return !agents.contains(tid) && std::ranges::find(waits, tid, &LockEdge::waiter_tid) == waits.end();
+  });
+  for (ThreadCapture& thread : capture->threads) {
+    if (has_more || unconfirmed_tids.contains(thread.tid)) thread.call.reset();
+  }
+}
+
+void Agent::ConfirmWaits(std::vector<ThreadCall> calls, const LookAtLocks& look, int64_t deadline_ns, Capture* capture) {
   // In a stopped process nobody goes on.
-  if (CallsInCircles(calls, capture->futexes).empty() || IsStopped()) return;
+  if (IsStopped()) return;
   const int64_t now_ns = MonotonicNs();
   deadline_ns = std::clamp(deadline_ns, now_ns + kMinConfirmWaitsNs, now_ns + kMaxConfirmWaitsNs);
-  std::vector<FutexWait> waits;
+  std::vector<FutexWait> futexes;
   for (const ThreadCall& thread : calls) {
-    if (const auto futex = WaitedFutex(thread.call)) waits.push_back({thread.tid, *futex});
+    if (const auto futex = WaitedFutex(thread.call)) futexes.push_back({thread.tid, *futex});
   }
-  bool has_looked = false;
-  std::set<int32_t> ended, not_clear;
-  for (int64_t pause_ns = kFirstConfirmPauseNs;; pause_ns *= 2) {
-    const auto before = motion_.Read().value_or(std::vector<ThreadMotion>{});
-    auto sample = SampleWaits(deadline_ns, /*gives_way=*/!capture->crash.has_value());
-    auto words = ReadFutexes(waits);
-    const auto after = motion_.Read().value_or(std::vector<ThreadMotion>{});
-    if (sample && !sample->empty() && words) {
-      has_looked = true;
-      capture->futexes = std::move(*words);
-      not_clear.clear();
-      const SleepLook look(before, *sample, after);
-      for (const ThreadCall& waiter : CallsInCircles(calls, capture->futexes)) {
-        const StillWaits still = DoesStillWait(waiter, look);
-        if (still == StillWaits::kNo) ended.insert(waiter.tid);
-        if (still == StillWaits::kNotClear) not_clear.insert(waiter.tid);
-      }
-      std::erase_if(calls, [&](const ThreadCall& thread) { return ended.contains(thread.tid); });
-      if (not_clear.empty()) break;
-    }
-    const bool may_not_look = !sample && sample.error().code == Code::kFailedPrecondition;
-    if (may_not_look || !connected() || MonotonicNs() + pause_ns >= deadline_ns) break;
-    usleep(static_cast<useconds_t>(pause_ns / 1000));
-  }
+  std::vector<ManagedWait>& waits = capture->managed.waits;
+  CircleProbe probe;
+  probe.read_motion = [&] { return motion_.Read().value_or(std::vector<ThreadMotion>{}); };
+  probe.sample = [&] { return SampleWaits(deadline_ns, /*gives_way=*/!capture->crash.has_value()); };
+  probe.is_connected = [&] { return connected(); };
+  probe.read_locks = [&](const std::vector<ThreadWait>& sample) -> std::optional<std::vector<LockEdge>> {
+    auto words = ReadFutexes(futexes);
+    auto waits_now = look ? look(sample, deadline_ns) : std::vector<ManagedWait>{};
+    if (!words || !waits_now) return std::nullopt;
+    capture->futexes = std::move(*words);
+    TakeOwners(*waits_now, &waits);
+    return EdgesOf(calls, capture->futexes, waits);
+  };
+  const auto before = EdgesInCircles(EdgesOf(calls, capture->futexes, waits));
+  auto [has_looked, unconfirmed_tids] = ConfirmCircles(probe, deadline_ns);
   if (!has_looked) {
     capture->notes.push_back(
         "threads wait for each other in a circle by one reading of their locks; it could not be confirmed by a second");
+    for (const LockEdge& edge : before) {
+      if (edge.futex_avma == 0) unconfirmed_tids.insert(edge.waiter_tid);
+    }
+  }
+  for (ManagedWait& wait : waits) {
+    if (unconfirmed_tids.erase(wait.waiter_tid) != 0) wait.owner_tid = 0;
   }
   for (ThreadCapture& thread : capture->threads) {
-    if (ended.contains(thread.tid) || not_clear.contains(thread.tid)) thread.call.reset();
+    if (unconfirmed_tids.contains(thread.tid)) thread.call.reset();
   }
 }
 

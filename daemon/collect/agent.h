@@ -72,6 +72,13 @@ class Agent {
   // Any thread; one at a time, the next waits. See Collector::CaptureProcess.
   Result<std::shared_ptr<Capture>> CaptureThreads(CaptureRequest request);
   void SayDumpIsRead();
+  // Any thread; see Collector.
+  Result<std::shared_ptr<Capture>> Outline() const;
+  // Any thread. Where every thread waits on a futex, takes the calls of those that did so at different moments only:
+  // else it would be said that no thread is left to act in a process that is at work.
+  void DropWaitsThatEnded(Capture* capture);
+  // Any thread. See Collector::ConfirmWaits.
+  void DropEndedCirclesOfRuntimes(const LookAtLocks& look, int64_t deadline_ns, Capture* capture);
   // Any thread. Loads the modules that are mapped now, if nobody has, so that they are known when the process has ended.
   void LoadModulesEarly();
 
@@ -143,9 +150,10 @@ class Agent {
   Result<WaitFacts> ReadFacts(RwlockLayout layout, std::vector<ThreadCall> calls, int64_t deadline_ns);
   // Whether what may not be read is told by the process itself.
   bool TellsWaits() const;
-  // Of `calls`, those that make circles: takes them from the threads that have gone on, or of which that is not clear.
-  // Reads the locks of `capture` anew, while the others sleep.
+  // Takes calls that make circles from threads that have gone on, or of which that is not clear.
   void DropEndedCircles(std::vector<ThreadCall> calls, int64_t deadline_ns, Capture* capture);
+  // Reads the locks of `capture` anew, while its threads sleep; those of runtimes by `look`, if there is one.
+  void ConfirmWaits(std::vector<ThreadCall> calls, const LookAtLocks& look, int64_t deadline_ns, Capture* capture);
   void AddFdNames(int64_t deadline_ns, Capture* capture);
   void AddFileLocks(int64_t deadline_ns, Capture* capture);
   void AddTasks(int64_t deadline_ns, Capture* capture);

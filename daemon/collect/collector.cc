@@ -705,6 +705,22 @@ Result<std::shared_ptr<Capture>> Collector::CaptureProcess(const std::string& pr
   return capture;
 }
 
+Result<std::shared_ptr<Capture>> Collector::Outline(const std::string& process_id) const {
+  std::shared_ptr<Agent> agent = state_->Find(process_id);
+  if (agent == nullptr) return NotConnected(process_id);
+  return agent->Outline();
+}
+
+void Collector::ConfirmWaits(const std::string& process_id, const LookAtLocks& look, int64_t deadline_ns,
+                             Capture* capture) {
+  if (std::shared_ptr<Agent> agent = state_->Find(process_id)) {
+    if (!capture->managed.waits.empty()) agent->DropEndedCirclesOfRuntimes(look, deadline_ns, capture);
+    if (!capture->crash) agent->DropWaitsThatEnded(capture);
+    return;
+  }
+  for (ManagedWait& wait : capture->managed.waits) wait.owner_tid = 0;
+}
+
 void Collector::SayDumpIsRead(const std::string& process_id) {
   if (std::shared_ptr<Agent> agent = state_->Find(process_id)) agent->SayDumpIsRead();
 }

@@ -51,6 +51,10 @@ struct OwnDumpRequest {
 // Without it the process dies when its time is over and leaves a file, or the file stays.
 using CrashHandler = std::function<void(std::shared_ptr<Capture> capture, const std::function<void()>& release)>;
 
+// What the threads in `sleeping` wait for now, of locks that runtimes know; nullopt: not known by the deadline.
+using LookAtLocks =
+    std::function<std::optional<std::vector<ManagedWait>>(const std::vector<ThreadWait>& sleeping, int64_t deadline_ns)>;
+
 // Of the rings of all connected processes.
 struct RingUsage {
   int64_t agents = 0;
@@ -74,6 +78,11 @@ class Collector {
   // meanwhile (partial). Fails with kNotFound only if the process is not connected, kDeadlineExceeded if it was busy until
   // then.
   Result<std::shared_ptr<Capture>> CaptureProcess(const std::string& process_id, const CaptureRequest& request);
+  // A capture without threads: what is mapped, and the memory. kUnavailable while what is mapped is not known.
+  Result<std::shared_ptr<Capture>> Outline(const std::string& process_id) const;
+  // Looks whether threads of `capture` that wait in circles for locks of runtimes wait still, half a second at most. Waits
+  // of those that do not, or of which that is not clear, have no owner then. Likewise where every thread waits on a futex.
+  void ConfirmWaits(const std::string& process_id, const LookAtLocks& look, int64_t deadline_ns, Capture* capture);
   // The process that asked for a dump of itself may go on, or end: what of it was to be read is read.
   void SayDumpIsRead(const std::string& process_id);
 

@@ -1,14 +1,22 @@
 // Which threads of a dump still wait for each other.
 //
-// Threads answer first, and locks are read later. With two contended locks somebody who waited for one when he was asked
-// often holds the other by the time that it is read, and then looks like a part of a deadlock.
+// Threads answer first, and locks are read later, one after the other. With two contended locks a thread that waited for
+// one often holds the other by the time that it is read, and then looks like a part of a deadlock. Two equal
+// readings do not do: locks that go back and forth are the same again. So an edge of a circle is believed only if its
+// thread sleeps, and has not run until all locks of the circle were read. Only its owner gives a lock
+// away, and a thread that waits takes none: then all edges were at one moment.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
+#include "daemon/base/result.h"
+#include "daemon/collect/managed.h"
 #include "daemon/collect/waits.h"
 
 namespace stackd {
@@ -18,9 +26,21 @@ struct ThreadCall {
   SystemCall call;
 };
 
-// Of `calls` those by which threads wait in a circle, or each for itself, as `words` (by address) have it. A word that is
-// no known lock may be a tid.
-std::vector<ThreadCall> CallsInCircles(std::span<const ThreadCall> calls, std::span<const FutexWord> words);
+// By one reading of a lock: `waiter_tid` waits until `holder_tid` gives it away.
+struct LockEdge {
+  int32_t waiter_tid = 0;
+  int32_t holder_tid = 0;
+  uint64_t futex_avma = 0;  // 0: a runtime says so, whose lock it is
+};
+
+// Edges of `calls`, by `words` (by address). A word that is no known lock may be a tid.
+std::vector<LockEdge> EdgesOf(std::span<const ThreadCall> calls, std::span<const FutexWord> words);
+// The same, and edges of `waits` in the place of others of the same threads: a runtime knows its own locks better.
+std::vector<LockEdge> EdgesOf(std::span<const ThreadCall> calls, std::span<const FutexWord> words,
+                              std::span<const ManagedWait> waits);
+
+// Edges that make circles, also of one thread with itself. Of several edges of one thread the first counts.
+std::vector<LockEdge> EdgesInCircles(std::span<const LockEdge> edges);
 
 // How often threads had run, what they slept in after that, and how often they had run then; by tid.
 struct SleepLook {
@@ -37,6 +57,24 @@ enum class StillWaits {
   kNotClear,  // it ran: perhaps on its way back from having been asked
 };
 
-StillWaits DoesStillWait(const ThreadCall& waiter, const SleepLook& look);
+StillWaits DoesStillWait(const LockEdge& edge, const SleepLook& look);
+
+// The process, as ConfirmCircles looks at it.
+struct CircleProbe {
+  std::function<std::vector<ThreadMotion>()> read_motion;
+  std::function<Result<std::vector<ThreadWait>>()> sample;
+  // Locks as they are now, of threads that sleep as the sample has it; nullopt: they cannot be read now.
+  std::function<std::optional<std::vector<LockEdge>>(const std::vector<ThreadWait>& sample)> read_locks;
+  std::function<bool()> is_connected;
+};
+
+struct ConfirmedCircles {
+  bool has_looked = false;
+  // They wait for something else by now, or that is not clear. Who is in no circle by the last reading is in none of these.
+  std::set<int32_t> unconfirmed_tids;
+};
+
+// Looks until all that wait in circles by the last reading have waited still, at most until the deadline.
+ConfirmedCircles ConfirmCircles(const CircleProbe& probe, int64_t deadline_ns);
 
 }  // namespace stackd

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "daemon/collect/control_block.h"
 #include "daemon/module/address_map.h"
 
 namespace stackd {
@@ -28,25 +29,8 @@ std::optional<FutexWord> ReadOnce(const ProcessFiles& files, RwlockLayout layout
   return DecodeFutex(avma, std::span(memory).first(got), 0, layout);
 }
 
-// glibc's struct pthread begins with its own address, twice, and has the tid at 720 (offsetof and _thread_db_pthread_tid
-// from 2.17 to 2.43). Which of its words a thread that joins another waits on differs: the tid itself, later one of its
-// own.
-constexpr uint64_t kBlockAlignment = 64, kSelf = 16, kTid = 720, kMaxBlockBytes = 2432;
-
-// Of the thread whose control block lies at `block_avma`; 0 if none does.
-int32_t TidOfControlBlock(const ProcessFiles& files, uint64_t block_avma) {
-  std::array<uint64_t, kSelf / sizeof(uint64_t) + 1> words;
-  if (block_avma == 0 || block_avma % kBlockAlignment != 0) return 0;
-  std::array<uint8_t, sizeof(words)> bytes;
-  if (files.ReadSome(block_avma, bytes) != bytes.size()) return 0;
-  memcpy(words.data(), bytes.data(), sizeof(words));
-  if (words.front() != block_avma || words.back() != block_avma) return 0;
-  int32_t tid;
-  std::array<uint8_t, sizeof(tid)> tid_bytes;
-  if (files.ReadSome(block_avma + kTid, tid_bytes) != tid_bytes.size()) return 0;
-  memcpy(&tid, tid_bytes.data(), sizeof(tid));
-  return tid > 0 && tid <= kMaxTid ? tid : 0;
-}
+// Which of its words a thread that joins another waits on differs: the tid itself, later one of its own.
+constexpr uint64_t kMaxBlockBytes = 2432;
 
 // glibc's _IO_lock_t: the word, how often its owner has it, and the owner's control block (sysdeps/nptl/stdio-lock.h). 2.36
 // counts from 1, 2.43 from 0.
@@ -66,17 +50,17 @@ int32_t OwnerOfStdioLock(const ProcessFiles& files, const FutexWord& word) {
 
 int32_t TidOfControlBlockAround(const ProcessFiles& files, uint64_t avma) {
   std::array<uint8_t, kMaxBlockBytes> memory;
-  const uint64_t last = avma & ~(kBlockAlignment - 1);
+  const uint64_t last = avma & ~(kControlBlockAlignment - 1);
   if (last < kMaxBlockBytes) return 0;
-  const uint64_t first = last - kMaxBlockBytes + kBlockAlignment;
+  const uint64_t first = last - kMaxBlockBytes + kControlBlockAlignment;
   const size_t got = files.ReadSome(first, memory);
   const auto word_at = [&](uint64_t word_avma) -> uint64_t {
     uint64_t word = 0;
     if (word_avma - first + sizeof(word) <= got) memcpy(&word, memory.data() + (word_avma - first), sizeof(word));
     return word;
   };
-  for (uint64_t block = first; block <= last; block += kBlockAlignment) {
-    if (word_at(block) != block || word_at(block + kSelf) != block) continue;
+  for (uint64_t block = first; block <= last; block += kControlBlockAlignment) {
+    if (word_at(block) != block || word_at(block + kControlBlockSelf) != block) continue;
     return TidOfControlBlock(files, block);
   }
   return 0;

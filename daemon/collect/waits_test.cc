@@ -18,6 +18,7 @@
 #include <functional>
 #include <future>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "daemon/base/clock.h"
@@ -264,7 +265,7 @@ ThreadCall WaitsFor(int32_t tid, uint64_t avma) {
 
 std::vector<int32_t> TidsInCircles(const std::vector<ThreadCall>& calls, const std::vector<FutexWord>& words) {
   std::vector<int32_t> tids;
-  for (const ThreadCall& thread : CallsInCircles(calls, words)) tids.push_back(thread.tid);
+  for (const LockEdge& edge : EdgesInCircles(EdgesOf(calls, words))) tids.push_back(edge.waiter_tid);
   std::ranges::sort(tids);
   return tids;
 }
@@ -282,16 +283,73 @@ TEST(ConfirmWaits, OnlyCirclesAreLookedAtAgain) {
   EXPECT_THAT(TidsInCircles({{3, SystemCall{.number = SYS_read}}, WaitsFor(5, 99)}, words), IsEmpty());
 }
 
+TEST(ConfirmWaits, OfAWaitThatARuntimeKnowsTheFutexSaysNothing) {
+  const std::vector<FutexWord> words = {{.avma = 8, .value = 2, .mutex = PthreadMutex{.owner_tid = 3}},
+                                        {.avma = 24, .value = 2, .mutex = PthreadMutex{.owner_tid = 1}}};
+  const std::vector<ThreadCall> calls = {WaitsFor(1, 8), WaitsFor(3, 24)};
+  const auto tids = [&](const std::vector<ManagedWait>& waits) {
+    std::set<int32_t> found;
+    for (const LockEdge& edge : EdgesInCircles(EdgesOf(calls, words, waits))) found.insert(edge.waiter_tid);
+    return found;
+  };
+  EXPECT_THAT(tids({}), ElementsAre(1, 3));
+  EXPECT_THAT(tids({{.waiter_tid = 3, .owner_tid = 7}}), IsEmpty()) << "it waits for another thread";
+  EXPECT_THAT(tids({{.waiter_tid = 3, .owner_tid = 7}, {.waiter_tid = 7, .owner_tid = 1}}), ElementsAre(1, 3, 7))
+      << "through locks of both kinds";
+}
+
 TEST(ConfirmWaits, AThreadWaitsStillIfItHasNotRunAndSleepsInTheSameCall) {
-  const ThreadCall waiter = WaitsFor(7, 8);
+  const LockEdge waiter = {.waiter_tid = 7, .holder_tid = 9, .futex_avma = 8};
   const std::vector<ThreadMotion> first = {{.tid = 7, .run_count = 3}}, later = {{.tid = 7, .run_count = 4}};
-  const std::vector<ThreadWait> same = {{.tid = 7, .call = waiter.call}},
+  const std::vector<ThreadWait> same = {{.tid = 7, .call = WaitsFor(7, 8).call}},
                                 other = {{.tid = 7, .call = WaitsFor(7, 16).call}};
   EXPECT_EQ(DoesStillWait(waiter, SleepLook(first, same, first)), StillWaits::kYes);
   EXPECT_EQ(DoesStillWait(waiter, SleepLook(first, same, later)), StillWaits::kNotClear);
   EXPECT_EQ(DoesStillWait(waiter, SleepLook(first, other, first)), StillWaits::kNo);
   EXPECT_EQ(DoesStillWait(waiter, SleepLook(first, {}, first)), StillWaits::kNotClear) << "it runs";
   EXPECT_EQ(DoesStillWait(waiter, SleepLook({}, same, {})), StillWaits::kYes) << "where the kernel does not count";
+  const LockEdge of_runtime = {.waiter_tid = 7, .holder_tid = 9};
+  EXPECT_EQ(DoesStillWait(of_runtime, SleepLook(first, other, first)), StillWaits::kYes);
+  EXPECT_EQ(DoesStillWait(of_runtime, SleepLook(first, other, later)), StillWaits::kNotClear);
+}
+
+// Threads 1 and 2 hand two locks of a runtime back and forth: each reading is torn, and looks like a circle.
+class TornReadings : public testing::Test {
+ protected:
+  CircleProbe Probe() {
+    CircleProbe probe;
+    probe.read_motion = [this] {
+      if (runs_) ++runs;
+      return std::vector<ThreadMotion>{{.tid = 1, .run_count = runs}, {.tid = 2, .run_count = 5}};
+    };
+    probe.sample = [this]() -> Result<std::vector<ThreadWait>> {
+      return std::vector<ThreadWait>{{.tid = 1, .call = WaitsFor(1, 8).call}, {.tid = 2, .call = WaitsFor(2, 16).call}};
+    };
+    probe.read_locks = [this](const std::vector<ThreadWait>&) -> std::optional<std::vector<LockEdge>> {
+      if (++readings == stands_still_at) runs_ = false;
+      return std::vector<LockEdge>{{.waiter_tid = 1, .holder_tid = 2}, {.waiter_tid = 2, .holder_tid = 1}};
+    };
+    probe.is_connected = [] { return true; };
+    return probe;
+  }
+
+  int readings = 0, stands_still_at = 0;
+  uint64_t runs = 0;
+  bool runs_ = true;
+};
+
+TEST_F(TornReadings, AreNoCircleHoweverOftenTheyAreEqual) {
+  const ConfirmedCircles confirmed = ConfirmCircles(Probe(), MonotonicNs() + 20 * kNsPerMs);
+  EXPECT_TRUE(confirmed.has_looked);
+  EXPECT_GT(readings, 1);
+  EXPECT_THAT(confirmed.unconfirmed_tids, ElementsAre(1));
+}
+
+TEST_F(TornReadings, AreOneWhenNoThreadHasRunFromTheFirstCountToTheSecond) {
+  stands_still_at = 2;
+  const ConfirmedCircles confirmed = ConfirmCircles(Probe(), MonotonicNs() + kNsPerSecond);
+  EXPECT_THAT(confirmed.unconfirmed_tids, IsEmpty());
+  EXPECT_EQ(readings, 2);
 }
 
 // Threads 1 and 2 wait for each other when they are asked. `later`: what the helper sees of thread 2 afterwards.

@@ -105,6 +105,40 @@ TEST_F(DetectorTest, ADeadlockIsFoundOnceWithinTenSeconds) {
   }
 }
 
+TEST_F(DetectorTest, ACircleOfLocksThatRuntimesKnowIsADeadlockThatACaptureProves) {
+  Start();
+  FakeProcess& process = AddIdle();
+  for (int32_t tid : {11, 12}) process.AddThread(tid, FutexCall(0xa0 + 16 * static_cast<uint64_t>(tid)));
+  process.lock_waits = {{ManagedLockKind::kMonitor, 11, 12, 0x7000, "Account"},
+                        {ManagedLockKind::kMonitor, 12, 11, 0x8000, "Order"}};
+  process.circle = CircleInStacks{"2 threads wait for each other in a circle", {11, 12}};
+  const int64_t begin_ns = now_ns_;
+  // A monitor's waiter wakes to look whether it is free, and waits on.
+  Pass(30, [&] { process.threads[11].Run(); });
+  ASSERT_THAT(found_, SizeIs(1));
+  EXPECT_LE(found_at_ns_[0] - begin_ns, 10 * kNsPerSecond);
+  EXPECT_EQ(found_[0]->hang.cause, HangCause::kDeadlock);
+  EXPECT_EQ(found_[0]->hang.explanation, "2 threads wait for each other in a circle");
+  EXPECT_FALSE(found_[0]->is_inferred);
+  EXPECT_FALSE(found_[0]->over);
+  EXPECT_EQ(process.circles_asked, 1);
+  process.lock_waits.pop_back();
+  process.threads[12].Run();
+  Pass(30);
+  EXPECT_TRUE(found_[0]->over);
+}
+
+TEST_F(DetectorTest, ACircleOfSuchLocksThatNoCaptureProvesIsNone) {
+  Start();
+  FakeProcess& process = AddIdle();
+  process.AddMutexWait(11, 0xa0, 12);
+  process.AddThread(12, FutexCall(0xb0));
+  process.lock_waits = {{ManagedLockKind::kMonitor, 12, 11, 0x7000, "Account"}};
+  Pass(60);
+  EXPECT_THAT(found_, IsEmpty());
+  EXPECT_EQ(process.circles_asked, 3) << "through a mutex of the C library, too, and no more often";
+}
+
 TEST_F(DetectorTest, AThreadThatWaitsForItselfIsADeadlock) {
   Start();
   AddIdle().AddMutexWait(11, 0xa0, 11);

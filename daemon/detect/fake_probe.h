@@ -4,6 +4,7 @@
 #include <linux/futex.h>
 #include <sys/syscall.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
@@ -54,6 +55,7 @@ struct FakeProcess {
   int samples_asked = 0;
   std::optional<Status> sample_error;
   int functions_asked = 0;
+  std::vector<ManagedWait> lock_waits;
   std::optional<CircleInStacks> circle;
   int circles_asked = 0;
 
@@ -151,6 +153,13 @@ class FakeProbe final : public ProcessProbe {
     return processes.at(id).functions;
   }
 
+  Result<std::vector<ManagedWait>> ReadLockWaits(const std::string& id, std::span<const ThreadWait> sleeping) override {
+    std::vector<ManagedWait> result;
+    for (const ManagedWait& wait : processes.at(id).lock_waits) {
+      if (std::ranges::find(sleeping, wait.waiter_tid, &ThreadWait::tid) != sleeping.end()) result.push_back(wait);
+    }
+    return result;
+  }
   Result<std::optional<CircleInStacks>> FindCircle(const std::string& id) override {
     ++processes.at(id).circles_asked;
     return processes.at(id).circle;

@@ -34,7 +34,10 @@ class ProcessProbe {
   virtual char StateOf(const std::string& process_id, int32_t tid) = 0;
   // Names of the functions on the thread's stack, innermost first; one that is not known is empty. The thread runs for it.
   virtual Result<std::vector<std::string>> FunctionsOf(const std::string& process_id, int32_t tid) = 0;
-  // The circle that owners close which only stacks tell; nullopt: there is none. All threads run for it.
+  // What the threads in `sleeping` wait for now, of locks that runtimes know (Java's, Python's).
+  virtual Result<std::vector<ManagedWait>> ReadLockWaits(const std::string& process_id,
+                                                         std::span<const ThreadWait> sleeping) = 0;
+  // A circle without doubt, by all that a capture tells; nullopt: there is none. No thread runs for it.
   virtual Result<std::optional<CircleInStacks>> FindCircle(const std::string& process_id) = 0;
 };
 

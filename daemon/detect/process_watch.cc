@@ -311,8 +311,9 @@ bool ProcessWatch::StandsStill(int64_t now_ns) const {
   return rule != nullptr && now_ns - threads_.StillSinceNs() >= rule->after_ns;
 }
 
-bool ProcessWatch::NeedsLocks(int64_t now_ns) const {
+bool ProcessWatch::NeedsLocks(int64_t now_ns) {
   if (has_new_waits_ || deadlocks_.HasCandidates() || spins_.IsSampling() || !ownerless_is_judged_) return true;
+  if (runtime_circles_.HasUnproven()) return true;
   if (StandsStill(now_ns) && !standstill_is_judged_) return true;
   const auto& spin = RuleFor(RuleTrigger::kSpin);
   return spin != nullptr && std::ranges::any_of(threads_.threads(), [&](const auto& entry) {
@@ -342,6 +343,7 @@ void ProcessWatch::LookAtThreads(int64_t now_ns, const std::function<int64_t()>&
     const LockView view = ViewLocksNow();
     has_new_waits_ = false;
     SuspectDeadlocks(view, now_ns);
+    SuspectInRuntimes(view, now_ns);
     // One that does not answer would not say where its threads are either, and take as long again.
     if (failed_samples_ == 0) SuspectSpin(view, now_ns);
     if (failed_samples_ == 0) SuspectInferred(view, now_ns);
@@ -350,8 +352,8 @@ void ProcessWatch::LookAtThreads(int64_t now_ns, const std::function<int64_t()>&
   threads_due_ns_ = NextThreadsLookNs(now_ns, cpu_clock() - begin_cpu_ns, stretch);
 }
 
-int64_t ProcessWatch::NextThreadsLookNs(int64_t now_ns, int64_t cost_ns, int64_t stretch) const {
-  if (deadlocks_.HasCandidates() || spins_.IsSampling() || !ownerless_is_judged_) {
+int64_t ProcessWatch::NextThreadsLookNs(int64_t now_ns, int64_t cost_ns, int64_t stretch) {
+  if (deadlocks_.HasCandidates() || spins_.IsSampling() || !ownerless_is_judged_ || runtime_circles_.HasUnproven()) {
     return now_ns + std::min(std::max(kSoonNs, cost_ns * kSoonFactor), kMaxThreadsNs);
   }
   const bool is_still = threads_.StillSinceNs() < now_ns && !threads_.NeedsSample(now_ns);
@@ -378,6 +380,7 @@ void ProcessWatch::EndSuspicionsOfThreads() {
   known_deadlocks_.clear();
   if (const auto over = std::exchange(standstill_, nullptr)) over->over = true;
   if (const auto over = std::exchange(inferred_, nullptr)) over->over = true;
+  runtime_circles_.End();
 }
 
 void ProcessWatch::SuspectDeadlocks(const LockView& view, int64_t now_ns) {
@@ -392,6 +395,30 @@ void ProcessWatch::SuspectDeadlocks(const LockView& view, int64_t now_ns) {
     auto suspicion = Suspect(std::move(hang), "deadlock " + deadlock.key, RuleTrigger::kDeadlock, now_ns);
     std::string key = deadlock.key;
     known_deadlocks_.emplace(std::move(key), KnownDeadlock{std::move(deadlock), now_ns, std::move(suspicion)});
+  }
+}
+
+void ProcessWatch::SuspectInRuntimes(const LockView& view, int64_t now_ns) {
+  if (RuleFor(RuleTrigger::kDeadlock) == nullptr) return;
+  std::vector<ThreadWait> sleeping;
+  for (const auto& [tid, thread] : threads_.threads()) {
+    if (thread.wait) sleeping.push_back(*thread.wait);
+  }
+  const auto waits = probe_->ReadLockWaits(description_.id, sleeping);
+  if (!waits) return;
+  runtime_circles_.Look(view, *waits, threads_, now_ns);
+  for (RuntimeCircles::Circle* circle : runtime_circles_.Unproven()) {
+    ++circle->tries;
+    const auto found = probe_->FindCircle(description_.id);
+    if (!found || !*found) continue;
+    const auto& [explanation, tids] = **found;
+    if (std::ranges::none_of(tids, [&](int32_t tid) { return circle->tids.contains(tid); })) continue;
+    ++counters_->deadlocks;
+    HangCapture hang{.cause = HangCause::kDeadlock,
+                     .explanation = explanation,
+                     .tid = tids[0],
+                     .duration_ns = now_ns - circle->since_ns};
+    circle->suspicion = Suspect(std::move(hang), "deadlock " + std::to_string(tids[0]), RuleTrigger::kDeadlock, now_ns);
   }
 }
 

@@ -19,6 +19,7 @@
 #include "daemon/detect/lock_watch.h"
 #include "daemon/detect/probe.h"
 #include "daemon/detect/rules.h"
+#include "daemon/detect/runtime_circles.h"
 #include "daemon/detect/sigterm_watch.h"
 #include "daemon/detect/spin_watch.h"
 #include "daemon/detect/suspicion.h"
@@ -82,7 +83,7 @@ class ProcessWatch {
   void Sample(int64_t now_ns);
   bool MaySample(int64_t now_ns) const;
   // Some look at locks is due.
-  bool NeedsLocks(int64_t now_ns) const;
+  bool NeedsLocks(int64_t now_ns);
   LockView ViewLocksNow();
   void EndDeadlocksThatMoved();
   void EndSuspicionsOfThreads();
@@ -94,6 +95,8 @@ class ProcessWatch {
   void EndInferredThatMoved();
   // Of a thread that waits so: asks for the circle.
   void ReportCircle(const std::pair<const int32_t, uint64_t>& wait, const std::set<int32_t>& still, int64_t now_ns);
+  // Circles of waits for locks of Java or Python, which a capture has to prove.
+  void SuspectInRuntimes(const LockView& view, int64_t now_ns);
   void SuspectSpin(const LockView& view, int64_t now_ns);
   void SuspectStandstill(const LockView& view, int64_t now_ns);
   bool StandsStill(int64_t now_ns) const;
@@ -101,7 +104,7 @@ class ProcessWatch {
   std::optional<std::map<int32_t, WaitEnd>> WaitEnds(const LockView& view);
   // The lock whose owner should have done something by now; nullptr if there is none.
   const LockWait* FindStuck(const LockView& view, const std::map<int32_t, WaitEnd>& ends) const;
-  int64_t NextThreadsLookNs(int64_t now_ns, int64_t cost_ns, int64_t stretch) const;
+  int64_t NextThreadsLookNs(int64_t now_ns, int64_t cost_ns, int64_t stretch);
   bool IsStopped(int32_t tid) const;
   // Whether not even the agent's helper runs. One question in a look.
   enum class Frozen { kNo, kYes, kNotKnown };
@@ -156,6 +159,7 @@ class ProcessWatch {
     SharedSuspicion suspicion;
   };
   std::map<std::string, KnownDeadlock> known_deadlocks_;
+  RuntimeCircles runtime_circles_;
   // The waits that only stacks tell of, by thread, since when they are the same, and whether these are still to be judged.
   using OwnerlessWaits = std::map<int32_t, uint64_t>;
   OwnerlessWaits ownerless_;

@@ -67,4 +67,17 @@ void ManagedReader::Read(int64_t deadline_ns, const std::shared_ptr<Capture>& ca
   capture->task_table = {};
 }
 
+std::optional<std::vector<ManagedWait>> ManagedReader::ReadWaits(const std::shared_ptr<const Capture>& capture,
+                                                                 std::vector<ThreadWait> sleeping,
+                                                                 int64_t deadline_ns) const {
+  if (capture->memory == nullptr) return std::nullopt;
+  auto waits = std::make_shared<std::vector<ManagedWait>>();
+  const bool read = capture->memory->Run(deadline_ns, [=, readers = readers_, known = capture->managed.waits,
+                                                       sleeping = std::move(sleeping)](const ProcessFiles& memory) {
+    for (const auto& reader : *readers) reader->ReadWaits({*capture, known, sleeping, memory, deadline_ns}, waits.get());
+  });
+  if (!read) return std::nullopt;
+  return std::move(*waits);
+}
+
 }  // namespace stackd

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "daemon/collect/capture.h"
@@ -21,6 +22,11 @@ class ManagedReader {
   // them any more. A process whose memory cannot be read by `deadline_ns` has what its agent wrote, and a note.
   // `frames_only`: no tasks and no locks.
   void Read(int64_t deadline_ns, const std::shared_ptr<Capture>& capture, bool frames_only = false) const;
+
+  // What the threads in `sleeping` wait for now, of those that waited for locks of runtimes when `capture` was read;
+  // nullopt: not known by `deadline_ns`.
+  std::optional<std::vector<ManagedWait>> ReadWaits(const std::shared_ptr<const Capture>& capture,
+                                                    std::vector<ThreadWait> sleeping, int64_t deadline_ns) const;
 
  private:
   std::shared_ptr<const std::vector<std::unique_ptr<RuntimeReader>>> readers_;

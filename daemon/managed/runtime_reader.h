@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "daemon/collect/capture.h"
 #include "daemon/collect/process_files.h"
@@ -24,6 +25,15 @@ struct RuntimeInput {
   bool frames_only = false;
 };
 
+// What ReadWaits gets: a process at any time, without a capture of its threads.
+struct WaitInput {
+  const Capture& capture;              // of it: process, map; threads, where one was made shortly before
+  std::span<const ManagedWait> waits;  // of that one
+  std::span<const ThreadWait> sleeping;
+  const ProcessFiles& memory;
+  int64_t deadline_ns;
+};
+
 // A reader keeps what it has learnt of files, by FileIdentity, bounded. Thread-safe. All that it reads is hostile, and
 // moves while it reads, as the process runs on.
 class RuntimeReader {
@@ -33,6 +43,9 @@ class RuntimeReader {
   // Adds to `facts`. Nothing where the runtime is not in the process: found out by what is mapped, at a cost of
   // microseconds.
   virtual void Read(const RuntimeInput& input, ManagedFacts* facts) = 0;
+
+  // Adds what the threads that sleep wait for now, of its locks.
+  virtual void ReadWaits(const WaitInput& /*input*/, std::vector<ManagedWait>* /*waits*/) {}
 };
 
 }  // namespace stackd

@@ -13,9 +13,10 @@ import subprocess
 import threading
 import unittest
 
+import jdks
 from grpcurl_test import GRPCURL
 from hang_victims_test import Cgroup
-from harness import BIN, FAILURE, STACKD, USAGE, Dump, StackdTest, eventually
+from harness import BIN, FAILURE, ROOT, STACKD, USAGE, Dump, StackdTest, eventually
 
 HANGS = BIN / "tests/hangs"
 
@@ -132,6 +133,29 @@ class HangDetectionTest(StackdTest):
             self.assertEqual("DEADLOCK", later.resource["hang"]["cause"])
         self.assertEqual(1, len(self.hangs(daemon, first.pid)))
         self.assertEqual([], self.hangs(daemon, idle.pid))
+
+    def test_deadlocks_of_locks_that_runtimes_know_are_dumped_by_themselves_and_once(self):
+        daemon = self.start_daemon()
+        well = self.start_victim("/usr/bin/python3", ROOT / "tests/programs/turns_locks.py", "RLock", "compute")
+        commands = {"python": ("/usr/bin/python3", ROOT / "tests/programs/crossed_rlocks.py")}
+        if java := jdks.tool("java"):
+            commands["java"] = (java, "-Xmx64m", ROOT / "tests/programs/CrossedLocks.java")
+        hung = []
+        for name, command in commands.items():
+            hung.append(self.start_victim(*command))
+            start_s = datetime.datetime.now().timestamp()
+            dump = self.await_hang(daemon, hung[-1].pid)
+            late_s = seconds(dump.resource["createTime"]) - start_s
+            print(f"hang: a deadlock in {name} is dumped {late_s:.1f} s after it began")
+            self.assertLess(late_s, DEADLOCK_LIMIT_S)
+            self.assertEqual("DEADLOCK", dump.resource["hang"]["cause"])
+            self.assertNotIn("inferred", dump.resource["hang"]["explanation"])
+            self.assertEqual(("DEADLOCK", "HANG"), tuple(dump.resource["findings"][0][key] for key in ("kind", "severity")))
+        # A deadlock that begins later is dumped, and by then the detector has seen these again.
+        self.await_hang(daemon, self.hang("hang_mutex", "self_normal", daemon=daemon).pid)
+        for victim in hung:
+            self.assertEqual(1, len(self.hangs(daemon, victim.pid)))
+        self.assertEqual([], self.hangs(daemon, well.pid))
 
     def test_nothing_is_noticed_where_that_is_switched_off(self):
         folders = [self.dir / "on", self.dir / "off"]

@@ -6,6 +6,8 @@ import pathlib
 import shutil
 import subprocess
 
+import jdks
+from built import built
 from elf_variants import rust
 from harness import BIN, ROOT
 
@@ -34,7 +36,28 @@ def parking_lot():
     return cache / "release/hang_parking_lot" if done.returncode == 0 else None
 
 
-PREPARE = [std_locks, parking_lot]
+@functools.cache
+def java_classes():
+    """The folder of the program in Java, or None where there is no compiler."""
+    source, javac = ROOT / "tests/hangs/HangJava.java", jdks.tool("javac")
+
+    def compile_into(folder):
+        subprocess.run([javac, "-d", folder, source], check=True, capture_output=True)
+
+    return built("hang-java", [source, str(javac)], compile_into) if javac else None
+
+
+PREPARE = [std_locks, parking_lot, java_classes]
+
+
+def command_of(program):
+    """How a program is run, by its name in hang_table; None where it cannot be."""
+    if program == "hang_python":
+        return ["/usr/bin/python3", ROOT / "tests/hangs/hang_python.py"]
+    if program == "HangJava":
+        return java_classes() and [jdks.tool("java"), "-Xmx64m", "-XX:+UseSerialGC", "-cp", java_classes(), program]
+    path = path_of(program)
+    return path and [path]
 
 
 def path_of(program):

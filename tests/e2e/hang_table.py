@@ -330,3 +330,54 @@ IDLE = [
            {"worker-1": PARKED, "worker-2": PARKED, "receiver": Wait("CONDITION_VARIABLE|FUTEX|ATOMIC"),
             "parked": Wait("CONDITION_VARIABLE|FUTEX|ATOMIC")}),
 ]
+
+# --- programs of other languages, by the locks that their runtimes know ---
+
+RLOCK = Wait("MONITOR", KNOWN, lock_kind="threading.RLock")
+
+
+def circle_of(waits):
+    """Of {waiter: (owner, wait)}: what is said of a circle."""
+    return ({waiter: dataclasses.replace(wait, by=owner) for waiter, (owner, wait) in waits.items()},
+            (Finding("DEADLOCK", HANG, edges=tuple((waiter, owner) for waiter, (owner, _) in waits.items())),))
+
+
+def behind_reader(wait):
+    """Three wait for a lock whose owner reads from a connection."""
+    waiters = [f"waiter-{i}" for i in range(3)]
+    return ({name: dataclasses.replace(wait, by="owner", waiter_count=3) for name in waiters} | {"owner": Wait("READ|EVENTS", NONE)},
+            (Finding("OWNER_BLOCKED", SUSPICIOUS, threads=("owner", *waiters)),))
+
+
+MONITOR = Wait("MONITOR", KNOWN, lock_kind="java.lang.Object")
+REENTRANT = Wait("MONITOR", KNOWN, lock_kind="java.util.concurrent.locks.ReentrantLock")
+
+MANAGED_VICTIMS = [
+    *(Victim("hang_python", f"rlock_cycle_{count}",
+             *circle_of({waiter: (owner, RLOCK) for waiter, owner in cycle(count)})) for count in (2, 5)),
+    Victim("hang_python", "rlock_owner_reads", *behind_reader(RLOCK)),
+    # Python waits for the end of a thread on a lock that this one releases: nothing says whose it is.
+    Victim("hang_python", "rlock_and_join", {"worker": dataclasses.replace(RLOCK, by="stopper"), "stopper": Wait("SEMAPHORE", NONE)}),
+    # What is to bring the result, the work or the news is recorded nowhere.
+    Victim("hang_python", "pool_nested", {}),
+    Victim("hang_python", "queue_join", {"joiner": Wait("SEMAPHORE", NONE)}),
+    Victim("hang_python", "condition_lost", {"waiter": Wait("SEMAPHORE", NONE)}),
+    Victim("HangJava", "monitor_cycle", *circle_of({waiter: (owner, MONITOR) for waiter, owner in cycle(3)})),
+    Victim("HangJava", "monitor_and_lock",
+           *circle_of({"monitor-first": ("lock-first", REENTRANT), "lock-first": ("monitor-first", MONITOR)})),
+    Victim("HangJava", "owner_reads", *behind_reader(MONITOR)),
+    # A lock that readers have keeps the number of them.
+    Victim("HangJava", "read_then_write", {"upgrader": Wait("CONDITION_VARIABLE|FUTEX")}),
+    Victim("HangJava", "pool_nested", {}),
+]
+
+MANAGED_IDLE = [
+    Victim("hang_python", "rlock_timed_waiters", {"owner": Wait("SLEEP", NONE), "patient": Wait("MONITOR", NONE)}),
+    Victim("hang_python", "idle_pool", {}),
+    Victim("hang_python", "idle_queue", {f"worker-{i}": Wait("SEMAPHORE", NONE) for i in range(3)}),
+    Victim("hang_python", "condition_of_rlock", {f"waiter-{i}": Wait("SEMAPHORE", NONE) for i in range(3)}),
+    Victim("hang_python", "events", {"waiter": Wait("SEMAPHORE", NONE), "reader": Wait("READ", NONE, fd="unix|socket")}),
+    Victim("HangJava", "idle_pool", {}),
+    Victim("HangJava", "conditions", {"of-lock": Wait("CONDITION_VARIABLE"), "of-monitor": Wait("CONDITION_VARIABLE")}),
+    Victim("HangJava", "timed_lock", {"patient": Wait("MONITOR", NONE)}),
+]

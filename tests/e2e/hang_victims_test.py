@@ -14,6 +14,8 @@ import unittest
 
 import hang_programs
 import hang_table
+import pythons
+import tier
 from harness import ROOT, StackdTest, eventually
 
 WORSE_THAN_HARMLESS = (hang_table.HANG, hang_table.SUSPICIOUS)
@@ -114,15 +116,15 @@ class HangVictimsTest(StackdTest):
 
     # --- what is done to a victim before it is dumped ---
 
-    def program(self, victim):
-        path = hang_programs.path_of(victim.program)
-        return path or self.skipTest("there is no Rust compiler, or no crate registry, to build it with")
+    def command(self, victim):
+        command = hang_programs.command_of(victim.program)
+        return command or self.skipTest("there is no compiler of Rust or Java, or no crate registry, to build it with")
 
     def start(self, victim):
         """The pid to dump."""
         stdin = "" if victim.then == "stopped_by_debugger" else None
         # Some use a filter to stop a thread in a system call.
-        process = self.start_victim(self.program(victim), victim.mode, stdin=stdin, env={"STACKD_SECCOMP_DUMPS": "1"})
+        process = self.start_victim(*self.command(victim), victim.mode, stdin=stdin, env={"STACKD_SECCOMP_DUMPS": "1"})
         if victim.then == "in_child":
             pid = int(re.search(rb"child (\d+)", process.output).group(1))
         else:
@@ -224,8 +226,8 @@ class HangVictimsTest(StackdTest):
         self.assertTrue(ours, "there is no owner to compare")
         self.assertEqual(gdb_owners(pid, list(ours)), ours)
 
-    def python(self, program):
-        victim = self.start_victim("/usr/bin/python3", ROOT / "tests/programs" / program)
+    def python(self, program, path="/usr/bin/python3", *arguments):
+        victim = self.start_victim(path, ROOT / "tests/programs" / program, *arguments)
         self.daemon.await_process(victim.pid)
         return self.daemon.dump(victim.pid), victim.pid
 
@@ -238,12 +240,40 @@ class HangVictimsTest(StackdTest):
         compared = self.daemon.ctl("dump", pid, "--samples", 2, "--every", "500ms")
         self.assertRegex(compared.out, rf"\(pid {pid}\): stuck")
 
+    def test_rlocks_of_python_have_their_owners(self):
+        for python in tier.versions(pythons.found()):
+            with self.subTest(python=str(python)):
+                dump, pid = self.python("crossed_rlocks.py", python.path)
+                finding = dump.resource["findings"][0]
+                self.assertEqual(("DEADLOCK", "HANG"), (finding["kind"], finding["severity"]), dump.resource["findings"])
+                edges = {edge["waiterTid"]: edge["ownerTid"] for edge in finding["edges"]}
+                one, other = edges
+                self.assertEqual({one: other, other: one}, edges)
+                self.assertRegex("\n".join(finding["details"]),
+                                 r"take_both at crossed_rlocks.py:13 waits for threading.RLock 0x\w+, held by thread")
+                compared = self.daemon.ctl("dump", pid, "--samples", 2, "--every", "500ms")
+                self.assertRegex(compared.out, rf"\(pid {pid}\): deadlocked")
+
+    def test_locks_of_python_that_go_back_and_forth_hang_nothing(self):
+        for python in tier.versions(pythons.found()):
+            for way in (("RLock", "sleep"), ("RLock", "compute"), ("Lock", "compute")):
+                with self.subTest(python=str(python), way=way):
+                    dump, pid = self.python("turns_locks.py", python.path, *way)
+                    owned = 0
+                    for _ in range(tier.DUMPS_OF_TURNS):
+                        self.assertEqual([], [f for f in dump.resource["findings"] if f["severity"] == hang_table.HANG])
+                        owned += any("ownerTid" in thread.get("wait", {}) for thread in dump.threads.values())
+                        dump = self.daemon.dump(pid)
+                    self.assertTrue(owned or way != ("RLock", "sleep"), "no owner was seen")
+                    print(f"hang: python {python}: {tier.DUMPS_OF_TURNS} dumps of {way}, {owned} with an owner, none hung")
+
     def test_threads_that_wait_for_work_in_python_are_idle(self):
         dump, _ = self.python("idle_waits.py")
         self.assertEqual(["IDLE"], [finding["kind"] for finding in dump.resource["findings"]], dump.resource["findings"])
 
     def test_table_is_long_enough(self):
-        print(f"hang: {len(hang_table.VICTIMS)} victims, {len(hang_table.IDLE)} idle ones")
+        print(f"hang: {len(hang_table.VICTIMS + hang_table.MANAGED_VICTIMS)} victims, "
+              f"{len(hang_table.IDLE + hang_table.MANAGED_IDLE)} idle ones")
         self.assertGreaterEqual(len(hang_table.VICTIMS), 30)
         self.assertGreaterEqual(len(hang_table.IDLE), 8)
 
@@ -252,9 +282,9 @@ def case(victim, is_hung):
     return lambda self: self.check(victim, is_hung=is_hung)
 
 
-for _victim in hang_table.VICTIMS:
+for _victim in hang_table.VICTIMS + hang_table.MANAGED_VICTIMS:
     setattr(HangVictimsTest, f"test_{_victim.name}", case(_victim, True))
-for _victim in hang_table.IDLE:
+for _victim in hang_table.IDLE + hang_table.MANAGED_IDLE:
     setattr(HangVictimsTest, f"test_not_hung_{_victim.name}", case(_victim, False))
 
 if __name__ == "__main__":

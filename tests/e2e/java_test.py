@@ -221,6 +221,22 @@ class JavaTest(StackdTest):
         daemon.kill()
 
     @each_vm()
+    def test_locks_that_go_back_and_forth_make_no_circle(self, jdk):
+        daemon = self.start_daemon()
+        victim = self.start(jdk, "Turns")
+        process = daemon.await_process(victim.pid)["name"]
+        owned = 0
+        for _ in range(tier.DUMPS_OF_TURNS):
+            dump = daemon.dump(process)
+            self.assertEqual([], [f for f in dump.resource.get("findings", []) if f["severity"] == "HANG"])
+            owned += any(t.get("wait", {}).get("kind") == "MONITOR" and "ownerTid" in t["wait"]
+                         for t in dump.threads.values())
+        self.assertGreater(owned, 0)
+        self.say(jdk, f"{tier.DUMPS_OF_TURNS} dumps, {owned} of them with an owner, none with a circle")
+        victim.kill()
+        daemon.kill()
+
+    @each_vm()
     def test_a_counted_loop_is_seen_while_it_runs(self, jdk):
         daemon = self.start_daemon()
         victim = self.start(jdk, "Blocked")

@@ -1,13 +1,17 @@
 #include "daemon/managed/cpython/cpython_reader.h"
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "daemon/base/clock.h"
 #include "daemon/managed/cpython/asyncio_tasks.h"
 #include "daemon/managed/cpython/decode_trace.h"
 #include "daemon/managed/cpython/find_gil.h"
+#include "daemon/managed/cpython/find_rlock.h"
 
 namespace stackd {
 namespace {
@@ -65,6 +69,27 @@ void Describe(const Seen& seen, ManagedFacts* facts) {
   }
 }
 
+// Threads that have Python frames.
+std::vector<ThreadWait> SleepersOf(const Capture& capture) {
+  std::vector<ThreadWait> sleeping;
+  for (const ThreadCapture& thread : capture.threads) {
+    const auto is_python = [](const ManagedTrace& trace) { return trace.runtime == STACKD_RUNTIME_CPYTHON; };
+    if (!thread.call || std::ranges::none_of(thread.traces, is_python)) continue;
+    sleeping.push_back({.tid = thread.tid, .rsp_avma = thread.registers.value[Registers::kRsp], .call = thread.call});
+  }
+  return sleeping;
+}
+
+// Frames are not asked for here: an interpreter that a program has linked statically is seen by waits of an earlier look.
+bool MayHavePython(const WaitInput& input) {
+  if (!input.waits.empty()) return true;
+  if (input.capture.map == nullptr) return false;
+  return std::ranges::any_of(input.capture.map->mappings(), [](const Mapping& mapping) {
+    const std::string_view file = std::string_view(mapping.path).substr(mapping.path.rfind('/') + 1);
+    return file.starts_with("python3") || file.starts_with("libpython3");
+  });
+}
+
 }  // namespace
 
 void CpythonReader::Read(const RuntimeInput& input, ManagedFacts* facts) {
@@ -89,9 +114,16 @@ void CpythonReader::Read(const RuntimeInput& input, ManagedFacts* facts) {
   for (uint64_t version : seen.versions)
     AddAsyncioTasks(input, static_cast<uint32_t>(version >> 16), seen.interpreters, facts);
   if (seen.interpreters.empty() || input.memory == nullptr || MonotonicNs() >= input.deadline_ns) return;
-  for (ManagedWait& wait : FindGilWaits(input.capture.threads, seen.interpreters, seen.gil_holders, *input.memory)) {
-    facts->waits.push_back(std::move(wait));
-  }
+  std::ranges::move(FindGilWaits(input.capture.threads, seen.interpreters, seen.gil_holders, *input.memory),
+                    std::back_inserter(facts->waits));
+  std::ranges::move(FindRLockWaits(SleepersOf(input.capture), *input.memory, input.deadline_ns),
+                    std::back_inserter(facts->waits));
+}
+
+void CpythonReader::ReadWaits(const WaitInput& input, std::vector<ManagedWait>* waits) {
+  if (!MayHavePython(input)) return;
+  std::ranges::move(ReadGilWaits(input), std::back_inserter(*waits));
+  std::ranges::move(FindRLockWaits(input.sleeping, input.memory, input.deadline_ns), std::back_inserter(*waits));
 }
 
 }  // namespace stackd

@@ -2,6 +2,8 @@
 // interpreter lock.
 #pragma once
 
+#include <vector>
+
 #include "daemon/managed/runtime_reader.h"
 
 namespace stackd {
@@ -9,6 +11,7 @@ namespace stackd {
 class CpythonReader : public RuntimeReader {
  public:
   void Read(const RuntimeInput& input, ManagedFacts* facts) override;
+  void ReadWaits(const WaitInput& input, std::vector<ManagedWait>* waits) override;
 };
 
 }  // namespace stackd

@@ -3,9 +3,13 @@
 #include <string.h>
 #include <sys/syscall.h>
 
+#include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <span>
+
+#include "daemon/collect/waited_on.h"
 
 namespace stackd {
 namespace {
@@ -17,6 +21,9 @@ constexpr uint64_t kConditionVariables[] = {32, 120};
 constexpr uint64_t kFutexWords[] = {40, 44, 32, 36};
 // PyThreadState begins with the links of its list and its interpreter; 3.8 to 3.14.
 constexpr uint64_t kInterpreterOfThread = 16;
+// PyThreadState up to its thread_id, and not up to what lies behind its end; 3.8 to 3.14.
+constexpr size_t kThreadStateWords = 24;
+constexpr uint64_t kGilBytes = 216;
 constexpr uint64_t kMaxIntervalUs = 1ull << 40;
 
 struct GilWords {
@@ -52,6 +59,20 @@ uint64_t GilAround(uint64_t futex_avma, const std::set<uint64_t>& interpreters, 
   return 0;
 }
 
+// By what it says of itself; 0: none, or not known.
+int32_t HolderOfGil(uint64_t avma, const WaitInput& input) {
+  GilWords gil;
+  std::array<uint64_t, kThreadStateWords> thread_state;
+  if (!Read(input.memory, avma, &gil) || gil.locked != 1 || !Read(input.memory, gil.last_holder_avma, &thread_state)) {
+    return 0;
+  }
+  // One of its words is what pthread_self() gives in the thread, in each version another.
+  const auto holder = std::ranges::find_if(input.capture.threads, [&](const ThreadCapture& thread) {
+    return thread.thread_self_avma != 0 && std::ranges::find(thread_state, thread.thread_self_avma) != thread_state.end();
+  });
+  return holder == input.capture.threads.end() ? 0 : holder->tid;
+}
+
 std::optional<uint64_t> FutexOf(const ThreadCapture& thread) {
   if (!thread.call || thread.call->number != SYS_futex || !thread.call->knows(0)) return std::nullopt;
   return thread.call->arguments[0];
@@ -77,6 +98,19 @@ std::vector<ManagedWait> FindGilWaits(const std::vector<ThreadCapture>& threads,
                      .owner_tid = owner_tid,
                      .lock_avma = known->second,
                      .lock = "the GIL"});
+  }
+  return waits;
+}
+
+std::vector<ManagedWait> ReadGilWaits(const WaitInput& input) {
+  std::vector<ManagedWait> waits;
+  for (const ManagedWait& wait : input.waits) {
+    if (wait.kind != ManagedLockKind::kGil) continue;
+    const auto waiter = std::ranges::find(input.sleeping, wait.waiter_tid, &ThreadWait::tid);
+    const auto futex_avma = waiter == input.sleeping.end() || !waiter->call ? std::nullopt : WaitedFutex(*waiter->call);
+    if (!futex_avma || *futex_avma - wait.lock_avma >= kGilBytes) continue;
+    waits.push_back(wait);
+    waits.back().owner_tid = HolderOfGil(wait.lock_avma, input);
   }
   return waits;
 }

@@ -7,6 +7,7 @@
 
 #include "daemon/collect/capture.h"
 #include "daemon/collect/process_files.h"
+#include "daemon/managed/runtime_reader.h"
 
 namespace stackd {
 
@@ -15,5 +16,8 @@ namespace stackd {
 // The owner is named where there is no doubt: of one interpreter and one holder.
 std::vector<ManagedWait> FindGilWaits(const std::vector<ThreadCapture>& threads, const std::set<uint64_t>& interpreters,
                                       const std::set<int32_t>& holders, const ProcessFiles& memory);
+
+// Who of `input.waits` that waited for such a lock waits for it now, and who has it by its own word.
+std::vector<ManagedWait> ReadGilWaits(const WaitInput& input);
 
 }  // namespace stackd

@@ -14,7 +14,7 @@ struct Interpreter {
   uint64_t something = 0;
 };
 struct ThreadState {
-  uint64_t previous = 0, next = 0, interpreter = 0;
+  uint64_t previous = 0, next = 0, interpreter = 0, more[14] = {}, thread_id = 0, last[6] = {};
 };
 struct Gil {
   uint64_t interval_us = 5000;
@@ -41,7 +41,7 @@ class FindGil : public testing::Test {
   static ThreadCapture Waiter(int32_t tid, const void* futex) {
     ThreadCapture thread;
     thread.tid = tid;
-    thread.call = SystemCall{.number = SYS_futex, .known_arguments = 1, .arguments = {Address(futex)}};
+    thread.call = SystemCall{.number = SYS_futex, .known_arguments = 3, .arguments = {Address(futex)}};
     return thread;
   }
 
@@ -103,6 +103,31 @@ TEST_F(FindGil, AThreadInAnotherCallDoesNotWait) {
   ThreadCapture thread = Waiter(7, &gil_.condition[10]);
   thread.call->number = SYS_read;
   EXPECT_TRUE(Find({thread}, {5}).empty());
+}
+
+// What a second look at waits that are known says.
+TEST_F(FindGil, WhoHasItIsReadAgainFromTheLockItself) {
+  Capture capture;
+  ThreadCapture& holder = capture.threads.emplace_back();
+  holder.tid = 5;
+  holder.thread_self_avma = 0x7f0000001000;
+  state_.thread_id = holder.thread_self_avma;
+  const std::vector<ManagedWait> known = Find({Waiter(7, &gil_.condition[10])}, {5});
+  ASSERT_EQ(known.size(), 1u);
+  std::vector<ThreadWait> sleeping = {{.tid = 7, .call = Waiter(7, &gil_.condition[11]).call}};
+  const WaitInput input = {capture, known, sleeping, files_, INT64_MAX};
+  const auto owner = [&] {
+    const auto waits = ReadGilWaits(input);
+    return waits.empty() ? -1 : waits[0].owner_tid;
+  };
+  EXPECT_EQ(owner(), 5);
+  gil_.locked = 0;
+  EXPECT_EQ(owner(), 0) << "it is free";
+  gil_.locked = 1;
+  state_.thread_id = 0x7f0000002000;
+  EXPECT_EQ(owner(), 0) << "a thread that is not known has it";
+  sleeping[0].call = Waiter(7, &state_).call;
+  EXPECT_EQ(owner(), -1) << "it sleeps on something else";
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "daemon/managed/hotspot/hotspot_reader.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -56,6 +57,24 @@ bool HasJava(const ThreadCapture& thread, const CodeCache& code) {
   return holds(thread.registers.value[Registers::kRip]) || std::ranges::any_of(thread.stack.words(), holds);
 }
 
+VmKey KeyOf(const Capture& capture, const Mapping& libjvm) {
+  return {capture.process.id, capture.process.connect_wall_ns, libjvm.start_avma};
+}
+
+// The version is told where the rest is not.
+Result<KnownVm> Describe(const Mapping& libjvm, ProcessMemory* memory, std::string* version) {
+  auto symbols = ImageSymbols::Open(memory, libjvm.start_avma);
+  if (!symbols) return Error(Code::kFailedPrecondition, "the symbols of libjvm cannot be read");
+  auto structs = VmStructs::Read(memory, *symbols);
+  if (!structs) return Error(Code::kFailedPrecondition, "libjvm has no description of its structures");
+  if (const auto text_avma = structs->Address("Abstract_VM_Version._s_vm_release")) {
+    *version = ToValidUtf8(memory->Text(memory->Word(*text_avma).value_or(0), kMaxVersionBytes).value_or(""));
+  }
+  auto layout = MakeLayout(memory, *structs);
+  if (!layout) return std::unexpected(std::move(layout.error()));
+  return KnownVm{*layout, *version};
+}
+
 // What a capture needs of one VM.
 class VmReader {
  public:
@@ -64,11 +83,11 @@ class VmReader {
 
   // The text says why there are no frames; empty: there are.
   std::string Read(const Mapping& libjvm, std::string* version) {
-    const VmKey key = {input_.capture.process.id, input_.capture.process.connect_wall_ns, libjvm.start_avma};
+    const VmKey key = KeyOf(input_.capture, libjvm);
     std::shared_ptr<const KnownVm> vm = known_vms_->Find(key);
     const bool is_new = vm == nullptr;
     if (is_new) {
-      auto described = Describe(libjvm, version);
+      auto described = Describe(libjvm, &memory_, version);
       if (!described) return described.error().message;
       vm = std::make_shared<const KnownVm>(std::move(*described));
     }
@@ -83,20 +102,6 @@ class VmReader {
   }
 
  private:
-  // The version is told where the rest is not.
-  Result<KnownVm> Describe(const Mapping& libjvm, std::string* version) {
-    auto symbols = ImageSymbols::Open(&memory_, libjvm.start_avma);
-    if (!symbols) return Error(Code::kFailedPrecondition, "the symbols of libjvm cannot be read");
-    auto structs = VmStructs::Read(&memory_, *symbols);
-    if (!structs) return Error(Code::kFailedPrecondition, "libjvm has no description of its structures");
-    if (const auto text_avma = structs->Address("Abstract_VM_Version._s_vm_release")) {
-      *version = ToValidUtf8(memory_.Text(memory_.Word(*text_avma).value_or(0), kMaxVersionBytes).value_or(""));
-    }
-    auto layout = MakeLayout(&memory_, *structs);
-    if (!layout) return std::unexpected(std::move(layout.error()));
-    return KnownVm{*layout, *version};
-  }
-
   void ReadFrames(const Layout& layout, CodeCache* code) {
     const std::vector<JavaThread> threads = ReadJavaThreads(&memory_, layout);
     std::unordered_map<int32_t, const JavaThread*> by_tid;
@@ -155,6 +160,22 @@ void HotSpotReader::Read(const RuntimeInput& input, ManagedFacts* facts) {
   }
   description.name = version.empty() ? "HotSpot" : "HotSpot " + version;
   facts->runtimes.push_back(std::move(description));
+}
+
+void HotSpotReader::ReadWaits(const WaitInput& input, std::vector<ManagedWait>* waits) {
+  const Mapping* libjvm = input.capture.map == nullptr ? nullptr : FindVm(*input.capture.map);
+  if (libjvm == nullptr || !input.memory.has_memory()) return;
+  ProcessMemory memory(input.memory);
+  const VmKey key = KeyOf(input.capture, *libjvm);
+  std::shared_ptr<const KnownVm> vm = known_vms_->Find(key);
+  if (vm == nullptr) {
+    std::string version;
+    auto described = Describe(*libjvm, &memory, &version);
+    if (!described || !CodeCache::Open(&memory, described->layout)) return;
+    vm = std::make_shared<const KnownVm>(std::move(*described));
+    known_vms_->Keep(key, vm);
+  }
+  std::ranges::move(ReadLockWaits(input.sleeping, input.deadline_ns, vm->layout, &memory), std::back_inserter(*waits));
 }
 
 }  // namespace stackd

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "daemon/managed/runtime_reader.h"
 
@@ -18,6 +19,7 @@ class HotSpotReader : public RuntimeReader {
   ~HotSpotReader() override;
 
   void Read(const RuntimeInput& input, ManagedFacts* facts) override;
+  void ReadWaits(const WaitInput& input, std::vector<ManagedWait>* waits) override;
 
  private:
   const std::unique_ptr<hotspot::KnownVms> known_vms_;

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -37,15 +38,27 @@ struct Sleeper {
 };
 using Sleepers = std::unordered_map<int32_t, Sleeper>;
 
+bool IsTimed(const SystemCall& futex_call) {
+  constexpr int kTimeout = 3;
+  return futex_call.knows(kTimeout) && futex_call.arguments[kTimeout] != 0;
+}
+
 Sleepers FindSleepers(const Capture& capture, const CodeCache& code) {
   Sleepers sleepers;
   for (const ThreadCapture& thread : capture.threads) {
     if (!thread.has_stack || code.Holds(thread.registers.value[Registers::kRip])) continue;
-    constexpr int kTimeout = 3;
     const bool is_in_futex = thread.call && WaitedFutex(*thread.call);
     if (thread.call && !is_in_futex) continue;
-    const bool is_timed = is_in_futex && thread.call->knows(kTimeout) && thread.call->arguments[kTimeout] != 0;
-    sleepers.emplace(thread.tid, Sleeper{is_in_futex, is_timed});
+    sleepers.emplace(thread.tid, Sleeper{is_in_futex, is_in_futex && IsTimed(*thread.call)});
+  }
+  return sleepers;
+}
+
+Sleepers FindSleepers(std::span<const ThreadWait> sleeping) {
+  Sleepers sleepers;
+  for (const ThreadWait& wait : sleeping) {
+    if (!wait.call || !WaitedFutex(*wait.call)) continue;
+    sleepers.emplace(wait.tid, Sleeper{.is_in_futex = true, .is_timed = IsTimed(*wait.call)});
   }
   return sleepers;
 }
@@ -118,10 +131,9 @@ class Owners {
 
 class LockReader {
  public:
-  LockReader(const RuntimeInput& input, const Layout& layout, const CodeCache& code, ProcessMemory* memory,
-             ManagedFacts* facts)
-      : deadline_ns_(input.deadline_ns),
-        sleepers_(FindSleepers(input.capture, code)),
+  LockReader(int64_t deadline_ns, Sleepers sleepers, const Layout& layout, ProcessMemory* memory, ManagedFacts* facts)
+      : deadline_ns_(deadline_ns),
+        sleepers_(std::move(sleepers)),
         layout_(layout),
         memory_(memory),
         facts_(facts),
@@ -138,6 +150,13 @@ class LockReader {
           "names of Java threads and what they wait for are not known: the VM collected garbage whenever it was looked at");
     }
     AddNotes();
+  }
+
+  std::vector<ManagedWait> ReadWaits() {
+    const auto collections = Collections();
+    Sight sight = Look(/*with_names=*/false);
+    if (!collections || Collections() != collections) return {};
+    return std::move(sight.waits);
   }
 
  private:
@@ -295,7 +314,13 @@ class LockReader {
 
 void AddLocks(const RuntimeInput& input, const Layout& layout, const CodeCache& code, ProcessMemory* memory,
               ManagedFacts* facts) {
-  LockReader(input, layout, code, memory, facts).Read();
+  LockReader(input.deadline_ns, FindSleepers(input.capture, code), layout, memory, facts).Read();
+}
+
+std::vector<ManagedWait> ReadLockWaits(std::span<const ThreadWait> sleeping, int64_t deadline_ns, const Layout& layout,
+                                       ProcessMemory* memory) {
+  ManagedFacts unused;
+  return LockReader(deadline_ns, FindSleepers(sleeping), layout, memory, &unused).ReadWaits();
 }
 
 }  // namespace stackd::hotspot

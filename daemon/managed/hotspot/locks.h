@@ -2,7 +2,12 @@
 // java.util.concurrent.locks.AbstractOwnableSynchronizer (ReentrantLock and others).
 #pragma once
 
+#include <cstdint>
+#include <span>
+#include <vector>
+
 #include "daemon/collect/managed.h"
+#include "daemon/collect/waits.h"
 #include "daemon/managed/hotspot/code_cache.h"
 #include "daemon/managed/hotspot/layout.h"
 #include "daemon/managed/hotspot/process_memory.h"
@@ -14,10 +19,14 @@ namespace stackd::hotspot {
 // objects in another way than this knows, a lock has no name, or is left out.
 //
 // The process runs on. Names and locks are read at a moment at which the VM does not collect, or not told. All locks are
-// looked at twice, and of the waits only those count that were the same both times: at the moment between the two looks
-// they all were, so that a circle of them is one. A thread that was captured in Java code, or in a system call that is no
+// looked at twice, and of the waits only those count that were the same both times. That a circle of them is one is for
+// others to confirm (collect/confirm_waits.h). A thread that was captured in Java code, or in a system call that is no
 // futex call, did not wait.
 void AddLocks(const RuntimeInput& input, const Layout& layout, const CodeCache& code, ProcessMemory* memory,
               ManagedFacts* facts);
+
+// What threads that sleep on a futex wait for now. Nothing while the VM collects.
+std::vector<ManagedWait> ReadLockWaits(std::span<const ThreadWait> sleeping, int64_t deadline_ns, const Layout& layout,
+                                       ProcessMemory* memory);
 
 }  // namespace stackd::hotspot

@@ -1,0 +1,197 @@
+#!/usr/bin/python3
+"""Programs of Python that hang, and some that are well: a table of modes, as hang.h has it.
+
+A mode brings its threads where they hang. "ready" comes when each of them is in its system call.
+"""
+
+import concurrent.futures
+import ctypes
+import queue
+import socket
+import sys
+import threading
+import time
+
+FUTEX, RECVFROM, SLEEP = 202, 45, 230
+
+_LIBC = ctypes.CDLL(None)
+_started = []
+
+
+def thread(name, body, *arguments, call=FUTEX):
+    """Starts a thread, whose name the kernel knows, too. It hangs in system call `call`."""
+
+    def run():
+        _LIBC.pthread_setname_np(ctypes.c_ulong(threading.get_ident()), name.encode())
+        body(*arguments)
+
+    started = threading.Thread(target=run, name=name, daemon=True)
+    started.start()
+    _started.append((started, call))
+    return started
+
+
+def is_in_call(started, call):
+    with open(f"/proc/self/task/{started.native_id}/syscall", encoding="ascii") as line:
+        return line.read().split()[0] == str(call)
+
+
+def say_ready():
+    # For a while: on its way there a thread sleeps for other reasons, too.
+    quiet_looks = 0
+    while quiet_looks < 20:
+        quiet_looks = quiet_looks + 1 if all(is_in_call(*each) for each in _started) else 0
+        time.sleep(0.005)
+    print("ready", flush=True)
+
+
+# --- RLocks ---
+
+
+def in_circle(count):
+    locks = [threading.RLock() for _ in range(count)]
+    all_hold_one = threading.Barrier(count)
+
+    def take_own_then_next(number):
+        with locks[number]:
+            all_hold_one.wait()
+            with locks[(number + 1) % count]:
+                pass
+
+    for number in range(count):
+        thread(f"cycle-{number}", take_own_then_next, number)
+
+
+def rlock_cycle_2():
+    in_circle(2)
+
+
+def rlock_cycle_5():
+    in_circle(5)
+
+
+def hold_and(lock, act):
+    held = threading.Event()
+
+    def own():
+        # As often as it likes.
+        with lock, lock:
+            held.set()
+            act()
+
+    return own, held
+
+
+def rlock_owner_reads():
+    lock = threading.RLock()
+    server, client = socket.socketpair()
+    own, held = hold_and(lock, lambda: server.recv(1))
+    thread("owner", own, call=RECVFROM)
+    held.wait()
+    for number in range(3):
+        thread(f"waiter-{number}", lock.acquire)
+    rlock_owner_reads.client = client
+
+
+def rlock_timed_waiters():
+    lock = threading.RLock()
+    own, held = hold_and(lock, lambda: time.sleep(3600))
+    thread("owner", own, call=SLEEP)
+    held.wait()
+    thread("patient", lambda: lock.acquire(timeout=3600))
+
+
+def rlock_and_join():
+    """It waits for the end of a thread that waits for its lock."""
+    lock = threading.RLock()
+    held = threading.Event()
+
+    def work():
+        held.wait()
+        with lock:
+            pass
+
+    def stop(worker):
+        with lock:
+            held.set()
+            worker.join()
+
+    thread("stopper", stop, thread("worker", work))
+
+
+# --- what has no owner ---
+
+
+def pool_nested():
+    """Each task waits for one that none is left to run."""
+    pool = concurrent.futures.ThreadPoolExecutor(2)
+    both_run = threading.Barrier(2)
+
+    def outer():
+        both_run.wait()
+        return pool.submit(int).result()
+
+    for _ in range(2):
+        pool.submit(outer)
+    pool_nested.pool = pool
+
+
+def queue_join():
+    work = queue.Queue()
+    work.put(1)
+    thread("joiner", work.join)
+
+
+def condition_lost():
+    done = threading.Condition()
+
+    def wait():
+        with done:
+            done.wait()
+
+    with done:
+        done.notify_all()
+    thread("waiter", wait)
+
+
+# --- programs that are well ---
+
+
+def idle_pool():
+    pool = concurrent.futures.ThreadPoolExecutor(4)
+    list(pool.map(lambda _: time.sleep(0.05), range(4)))
+    idle_pool.pool = pool
+
+
+def idle_queue():
+    work = queue.Queue()
+    for number in range(3):
+        thread(f"worker-{number}", work.get)
+
+
+def condition_of_rlock():
+    """Who waits for a condition has given its RLock away, however often it had it."""
+    changed = threading.Condition(threading.RLock())
+
+    def wait():
+        with changed, changed:
+            changed.wait()
+
+    for number in range(3):
+        thread(f"waiter-{number}", wait)
+
+
+def events():
+    thread("waiter", threading.Event().wait)
+    server, client = socket.socketpair()
+    thread("reader", server.recv, 1, call=RECVFROM)
+    events.client = client
+
+
+MODES = (rlock_cycle_2, rlock_cycle_5, rlock_owner_reads, rlock_timed_waiters, rlock_and_join, pool_nested,
+         queue_join, condition_lost, idle_pool, idle_queue, condition_of_rlock, events)
+
+if __name__ == "__main__":
+    next(mode for mode in MODES if mode.__name__ == sys.argv[1])()
+    say_ready()
+    threading.Event().wait()
