@@ -20,9 +20,9 @@ size_t IndirectCallBytes(std::span<const uint8_t> code) {
 }  // namespace
 
 bool EndsWithCall(std::span<const uint8_t> code) {
-  if (code.size() < 7) return false;
+  if (code.size() < kLongestCallBytes) return false;
   if (code[code.size() - 5] == kDirectCall) return true;
-  for (size_t length = 2; length <= 7; ++length) {
+  for (size_t length = 2; length <= kLongestCallBytes; ++length) {
     if (IndirectCallBytes(code.last(length)) == length) return true;
   }
   return false;

@@ -1,0 +1,88 @@
+// From one frame to the next, up to the end of a stack.
+#pragma once
+
+#include <cstdint>
+#include <expected>
+#include <optional>
+#include <vector>
+
+#include "daemon/unwind/code_step.h"
+#include "daemon/unwind/register_file.h"
+#include "daemon/unwind/rule_resolver.h"
+#include "daemon/unwind/unwinder.h"
+
+namespace stackd {
+
+// Of a stack with a gap, so many frames are left for its outermost end.
+inline constexpr size_t kMaxOuterFrames = 1024;
+static_assert(kMaxOuterFrames < kMaxFrames);
+
+// The walk up one stack.
+//
+// The usual step knows rip, rsp and rbp only and takes nanoseconds. Should a rule need another register that only the steps
+// before could have kept, the whole walk is done again with all registers, by the interpreter.
+class StackWalk {
+ public:
+  StackWalk(RuleResolver& resolver, CodeSteps& code_steps, const StackCopy& stack, bool copy_truncated,
+            const AddressMap& map, JitCode* jit, std::vector<NativeFrame>& frames)
+      : resolver_(resolver),
+        code_steps_(code_steps),
+        stack_(stack),
+        copy_truncated_(copy_truncated),
+        map_(map),
+        jit_(jit),
+        frames_(frames) {}
+
+  // From an interrupted instruction. nullopt: do it again with `all_registers`. With them it never is.
+  std::optional<StackEnd> Run(const Registers& registers, bool all_registers, size_t max_frames = kMaxFrames);
+  // From a frame that was called, and of which rip, rsp and rbp alone are known. nullopt: they are not enough.
+  std::optional<StackEnd> RunFromCaller(const Registers& registers);
+
+  // Of the last frame, where the copy ended or the frames were too many.
+  uint64_t last_rbp() const { return last_rbp_; }
+
+ private:
+  struct Caller {
+    uint64_t cfa_avma, rip, rsp, rbp;
+    FrameOrigin origin;
+  };
+  // Why there is no caller; nullopt: see Run.
+  using NoCaller = std::unexpected<std::optional<StackEnd>>;
+  using Step = std::expected<Caller, std::optional<StackEnd>>;
+
+  std::optional<StackEnd> Walk(FrameOrigin first_origin, size_t max_frames);
+  Step RareStep(RuleKind kind, const NativeFrame& frame);
+  Step InterpretedStep(const NativeFrame& frame);
+  std::optional<JitFrame> AskJit(const NativeFrame& frame);
+  Step JitStep(const JitFrame& frame);
+  Step OverriddenStep(const JitFrame& frame);
+  std::optional<Step> StepByCode(const NativeFrame& frame);
+  std::optional<uint64_t> CfaByCode(const NativeFrame& frame);
+  bool RecoverCfaRegister(const NativeFrame& frame, const CfaRule& rule);
+  Step FramePointerStep();
+  Step SigreturnStep();
+  Step WildCallStep();
+
+  Caller CallerFrom(uint64_t cfa_avma, FrameOrigin origin) const;
+  void SetFastRegisters(uint64_t rip, uint64_t rsp, uint64_t rbp);
+  StackEnd Unreadable(uint64_t avma) const {
+    return copy_truncated_ && avma >= stack_.end_avma() ? StackEnd::kTruncated : StackEnd::kUnreadable;
+  }
+  bool MayBeReturnAddress(uint64_t avma) const;
+  bool IsOutermost(uint64_t avma) const;
+
+  RuleResolver& resolver_;
+  CodeSteps& code_steps_;
+  const StackCopy& stack_;
+  const bool copy_truncated_;
+  const AddressMap& map_;
+  JitCode* const jit_;  // may be nullptr
+  std::vector<NativeFrame>& frames_;
+  bool all_registers_ = false;
+  uint64_t interpreted_ = 0;
+  uint64_t last_rbp_ = 0;
+  // Before a rare step; the fast ones keep their three in local variables.
+  RegisterFile registers_;
+};
+
+}  // namespace stackd
