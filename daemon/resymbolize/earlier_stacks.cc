@@ -102,7 +102,7 @@ void EarlierStacks::Add(int32_t tid, const v1::Stack& stack) {
   Unfolder unfolder;
   unfolder.Run(stack, [&](const v1::Frame& frame) -> std::optional<NativeFrame> {
     // What runtimes told is in the raw copy.
-    if (frame.origin() >= v1::Frame::RUNTIME) return std::nullopt;
+    if (frame.origin() == v1::Frame::RUNTIME || frame.origin() == v1::Frame::RUNTIME_UNPLACED) return std::nullopt;
     const bool inlined = frame.origin() == v1::Frame::INLINED;
     if (!frame.function().empty())
       location.frames.push_back(

@@ -55,6 +55,14 @@ TEST(EarlierStacks, GoOnWhereUnwindingEndsNowForLackOfAFile) {
   EXPECT_EQ(longer.frames[2].origin, FrameOrigin::kSignalFrame);
 }
 
+TEST(EarlierStacks, KeepFramesThatTheCodeOrASearchHasFound) {
+  const EarlierStacks earlier(DumpOf({FrameAt("0x10", v1::Frame::REGISTERS), FrameAt("0x21", v1::Frame::CODE),
+                                      FrameAt("0x30", v1::Frame::SEARCH), FrameAt("0x40", v1::Frame::RUNTIME)}));
+  const NativeStack longer = earlier.Longer(1, Unwound({0x10}, StackEnd::kNoUnwindInfo));
+  EXPECT_EQ(PcsOf(longer), (std::vector<uint64_t>{0x10, 0x21, 0x30}));
+  EXPECT_EQ(longer.frames[2].origin, FrameOrigin::kSearch);
+}
+
 TEST(EarlierStacks, GiveWayToAStackThatIsWholeNow) {
   const EarlierStacks earlier(DumpOf({FrameAt("0x10", v1::Frame::REGISTERS), FrameAt("0x21", v1::Frame::FRAME_POINTER)},
                                      v1::Stack::NO_UNWIND_INFO));

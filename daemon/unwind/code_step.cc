@@ -58,6 +58,14 @@ std::vector<uint64_t> FunctionsNamedIn(std::span<const uint8_t> code, uint64_t s
   return functions;
 }
 
+// Where rsp is, from where it was at the first instruction.
+struct Depth {
+  int32_t bytes = 0;
+  // It may be lower by up to so much, in steps of a word: the stack was aligned.
+  int32_t slack_bytes = 0;
+  bool operator==(const Depth&) const = default;
+};
+
 // The ways through a function, from one instruction on.
 class Paths {
  public:
@@ -70,43 +78,46 @@ class Paths {
   // `was_called`: svma stands behind a call.
   std::optional<CodeStep> ToReturn(uint64_t svma, bool was_called) {
     const auto at_end = [](const State& state) {
-      CodeStep step{.cfa_offset = *state.depth + 8};
+      CodeStep step{.cfa_offset = state.depth->bytes + 8};
       // Below: it is saved on the way as well, and is the caller's here.
       if (state.saved_rbp && *state.saved_rbp >= 0) step.rbp_offset = state.saved_rbp;
       return step;
     };
-    return Follow({svma, 0, std::nullopt, was_called}, std::nullopt, at_end);
+    return Follow({svma, Depth{}, std::nullopt, was_called}, std::nullopt, at_end);
   }
 
   // From the begin of the function to `svma`.
   std::optional<CodeStep> FromBegin(uint64_t begin_svma, uint64_t svma) {
     const auto at_end = [begin_svma](const State& state) {
-      CodeStep step{.cfa_offset = 8 - *state.depth, .begin_svma = begin_svma};
-      if (state.saved_rbp) step.rbp_offset = *state.saved_rbp - *state.depth;
+      CodeStep step{
+          .cfa_offset = 8 - state.depth->bytes, .slack_bytes = state.depth->slack_bytes, .begin_svma = begin_svma};
+      if (state.saved_rbp) step.rbp_offset = *state.saved_rbp - state.depth->bytes;
       return step;
     };
-    return Follow({begin_svma, 0, std::nullopt, false}, svma, at_end);
+    return Follow({begin_svma, Depth{}, std::nullopt, false}, svma, at_end);
   }
 
   // From rsp to the canonical frame address at `svma`, of a function that is known to begin at `begin_svma`.
-  std::optional<int32_t> CfaOffset(uint64_t begin_svma, uint64_t svma, const CodeSteps::OffsetByTable& by_table) {
+  std::optional<CodeSteps::CfaOffsets> FindCfaOffsets(uint64_t begin_svma, uint64_t svma,
+                                                      const CodeSteps::OffsetByTable& by_table) {
     const auto step = FromBegin(begin_svma, svma);
     const auto contradicts = [&](const auto& seen) {
       const auto offset = by_table(seen.first);
-      return offset && seen.second && *offset != 8 - *seen.second;
+      return offset && seen.second && Depth{8 - *offset} != *seen.second;
     };
     if (disagree_ || std::ranges::any_of(depth_at_, contradicts)) return std::nullopt;
     // Behind a call that does not return follows code that is reached by a table of jumps alone, at another depth.
     if (has_indirect_jump_ && body_depths_differ_) return std::nullopt;
-    if (step) return step->cfa_offset;
+    if (step) return CodeSteps::CfaOffsets{step->cfa_offset, step->cfa_offset + step->slack_bytes};
     const auto depth = body_depth_ ? DepthInBody(begin_svma, svma) : std::nullopt;
-    return depth ? std::optional(8 - *depth) : std::nullopt;
+    if (!depth) return std::nullopt;
+    return CodeSteps::CfaOffsets{8 - depth->bytes, 8 - depth->bytes + depth->slack_bytes};
   }
 
  private:
   struct State {
     uint64_t svma;
-    std::optional<int32_t> depth;  // rsp, from where it was at the first instruction; nullopt: that depends on data
+    std::optional<Depth> depth;  // nullopt: it depends on data
     // Where rbp is popped from, likewise; from the begin of the function: where it was pushed, while it is there.
     std::optional<int32_t> saved_rbp;
     bool is_behind_call;
@@ -182,11 +193,11 @@ class Paths {
     return disagree_ ? std::nullopt : result;
   }
 
-  void NoteBodyDepth(const Instruction& instruction, std::optional<int32_t> depth) {
+  void NoteBodyDepth(const Instruction& instruction, const std::optional<Depth>& depth) {
     const bool is_indirect_jump = instruction.kind == Instruction::Kind::kIndirectJump;
     if (instruction.kind != Instruction::Kind::kCall && !is_indirect_jump) return;
     // From where it has nothing on the stack, a function jumps to another one.
-    if (is_indirect_jump && depth == 0) return;
+    if (is_indirect_jump && depth == Depth{}) return;
     has_indirect_jump_ = has_indirect_jump_ || is_indirect_jump;
     body_depths_differ_ = body_depths_differ_ || !depth || (body_depth_ && body_depth_ != depth);
     body_depth_ = body_depths_differ_ ? std::nullopt : depth;
@@ -194,8 +205,8 @@ class Paths {
 
   // At an instruction that no way from the begin reaches: it is behind a jump by a table, or where an exception is caught.
   // The depth there is that of all calls and such jumps.
-  std::optional<int32_t> DepthInBody(uint64_t begin_svma, uint64_t goal_svma) {
-    State state{begin_svma, 0, std::nullopt, false};
+  std::optional<Depth> DepthInBody(uint64_t begin_svma, uint64_t goal_svma) {
+    State state{begin_svma, Depth{}, std::nullopt, false};
     while (state.svma < goal_svma) {
       if (const auto seen = depth_at_.find(state.svma); seen != depth_at_.end()) state.depth = seen->second;
       const auto instruction = DecodeInstruction(CodeAt(state.svma));
@@ -214,7 +225,7 @@ class Paths {
     // From the begin, it still tells that the depth at the goal depends on data.
     if (!state->depth)
       return instruction.kind != Instruction::Kind::kIndirectJump && instruction.kind != Instruction::Kind::kEnd;
-    int32_t& depth = *state->depth;
+    int32_t& depth = state->depth->bytes;
     switch (instruction.kind) {
       case Instruction::Kind::kPush:
         depth -= 8;
@@ -228,6 +239,12 @@ class Paths {
         if (instruction.value > kMaxFrameBytes || instruction.value < -kMaxFrameBytes) return false;
         depth += instruction.value;
         break;
+      case Instruction::Kind::kAlignStack:
+        if (from_begin && state->depth->slack_bytes == 0) {
+          state->depth->slack_bytes = instruction.value - 8;
+          break;
+        }
+        [[fallthrough]];
       case Instruction::Kind::kLosesStack:
         state->depth.reset();
         return from_begin;
@@ -245,8 +262,8 @@ class Paths {
   const std::function<bool(uint64_t svma)> is_function_;
   int* const instructions_left_;
   // What the last Follow() has found.
-  std::unordered_map<uint64_t, std::optional<int32_t>> depth_at_;
-  std::optional<int32_t> body_depth_;
+  std::unordered_map<uint64_t, std::optional<Depth>> depth_at_;
+  std::optional<Depth> body_depth_;
   bool body_depths_differ_ = false;
   bool has_indirect_jump_ = false;
   bool disagree_ = false;
@@ -296,6 +313,7 @@ std::optional<CodeStep> CodeSteps::Find(const Module& module, uint64_t svma, uin
   const auto after = std::ranges::upper_bound(functions, lookup_svma);
   if (!step && after != functions.begin() && lookup_svma - *std::prev(after) <= kMaxFunctionBytes) {
     step = paths.FromBegin(*std::prev(after), svma);
+    if (step && step->slack_bytes != 0) step.reset();
   }
   // What one stack had no time for, the next one may have.
   if (!step && instructions_left_ < 0) return step;
@@ -304,12 +322,12 @@ std::optional<CodeStep> CodeSteps::Find(const Module& module, uint64_t svma, uin
   return step;
 }
 
-std::optional<int32_t> CodeSteps::CfaOffset(const Module& module, uint64_t begin_svma, uint64_t end_svma, uint64_t svma,
-                                            const OffsetByTable& by_table) {
+std::optional<CodeSteps::CfaOffsets> CodeSteps::FindCfaOffsets(const Module& module, uint64_t begin_svma, uint64_t end_svma,
+                                                               uint64_t svma, const OffsetByTable& by_table) {
   const Segment* segment = CodeSegment(module, begin_svma);
   if (instructions_left_ <= 0 || segment == nullptr || end_svma - begin_svma > kMaxFunctionBytes) return std::nullopt;
   const auto is_outside = [&](uint64_t target_svma) { return target_svma < begin_svma || target_svma >= end_svma; };
-  return Paths(module, *segment, is_outside, &instructions_left_).CfaOffset(begin_svma, svma, by_table);
+  return Paths(module, *segment, is_outside, &instructions_left_).FindCfaOffsets(begin_svma, svma, by_table);
 }
 
 }  // namespace stackd

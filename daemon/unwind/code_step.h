@@ -17,6 +17,8 @@ namespace stackd {
 struct CodeStep {
   // From rsp to the canonical frame address, below which the return address lies.
   int32_t cfa_offset = 0;
+  // Of a function that aligns its stack: the frame may lie farther away, by up to so much.
+  int32_t slack_bytes = 0;
   // From rsp to where the caller's rbp was saved; nullopt: rbp still is the caller's.
   std::optional<int32_t> rbp_offset;
   // Found from here, where the function seems to begin, and not by its returns: if the caller names whom it calls, it must
@@ -39,14 +41,20 @@ class CodeSteps {
   // `svma`: the next instruction of the frame; `lookup_svma`: one within its function, as NativeFrame::lookup_avma().
   std::optional<CodeStep> Find(const Module& module, uint64_t svma, uint64_t lookup_svma);
 
+  // Distances from rsp to the canonical frame address, both included: one of them is right. They are equal but for a
+  // function that aligns its stack.
+  struct CfaOffsets {
+    int32_t nearest, farthest;
+  };
+
   // Gives the distance from rsp to the canonical frame address, as the unwind table has it; nullopt: it has none.
   using OffsetByTable = std::function<std::optional<int32_t>(uint64_t svma)>;
 
-  // Finds the distance from rsp at `svma` to the canonical frame address, in the function [begin_svma, end_svma). It is for
-  // a frame whose unwind table needs a register that is not known. nullopt where rsp depends on data, as after alloca(),
-  // and where code and table contradict each other on the way.
-  std::optional<int32_t> CfaOffset(const Module& module, uint64_t begin_svma, uint64_t end_svma, uint64_t svma,
-                                   const OffsetByTable& by_table);
+  // Finds the distances from rsp at `svma` to the canonical frame address, in the function [begin_svma, end_svma). It is
+  // for a frame whose unwind table needs a register that is not known. nullopt where rsp depends on data, as after
+  // alloca(), and where code and table contradict each other on the way.
+  std::optional<CfaOffsets> FindCfaOffsets(const Module& module, uint64_t begin_svma, uint64_t end_svma, uint64_t svma,
+                                           const OffsetByTable& by_table);
 
  private:
   struct ModuleCode {

@@ -26,13 +26,12 @@ bool HasGap(const StackCopy& stack, const AddressMap& map);
 class GapCrossing {
  public:
   // `inner_rbp`: of the last frame before the gap.
-  GapCrossing(RuleResolver& resolver, CodeSteps& code_steps, const StackCopy& stack, const AddressMap& map, JitCode* jit,
-              uint64_t inner_rbp)
-      : resolver_(resolver),
+  GapCrossing(ModuleKnowledge& knowledge, const StackCopy& stack, const AddressMap& map, JitCode* jit, uint64_t inner_rbp)
+      : resolver_(knowledge.resolver),
         stack_(stack),
         map_(map),
         inner_rbp_(inner_rbp),
-        walk_(resolver, code_steps, stack, /*copy_truncated=*/false, map, jit, tried_) {}
+        walk_(knowledge, stack, /*copy_truncated=*/false, map, jit, tried_) {}
 
   // Frames from the first one behind the gap to the root; empty if there is no way.
   std::vector<NativeFrame> Find(std::span<const NativeFrame> inner);

@@ -1,5 +1,6 @@
 #include "daemon/unwind/instruction.h"
 
+#include <bit>
 #include <cstring>
 
 namespace stackd {
@@ -8,6 +9,8 @@ namespace {
 using Kind = Instruction::Kind;
 
 constexpr uint8_t kRsp = 4;
+// Of a stack: more is no alignment but a mask.
+constexpr int64_t kLargestAlignment = 4096;
 
 // The opcode maps.
 enum class Map : uint8_t { kOneByte, k0f, k0f38, k0f3a, kXop8, kXop9, kXopA };
@@ -269,6 +272,10 @@ class Decoder {
     if (op == 0x90 && number == 0 && !has_f3_) return set(Kind::kNothing);
     const bool adds = (op == 0x81 || op == 0x83) && RmIsRsp() && (rex_ & 8) != 0 && (reg_ == 0 || reg_ == 5);
     if (adds) return set(Kind::kMoveStack, reg_ == 0 ? immediate_ : -immediate_);
+    const bool aligns = (op == 0x81 || op == 0x83) && RmIsRsp() && (rex_ & 8) != 0 && reg_ == 4;
+    if (aligns && immediate_ <= -16 && immediate_ >= -kLargestAlignment &&
+        std::has_single_bit(static_cast<uint64_t>(-immediate_)))
+      return set(Kind::kAlignStack, -immediate_);
     const bool is_from_rsp = mod_ != 3 && rm_ == 4 && base_ == kRsp && index_ == 4 && (rex_ & 3) == 0;
     if (op == 0x8d && RegIsRsp() && is_from_rsp && (rex_ & 8) != 0) return set(Kind::kMoveStack, displacement_);
     switch (op) {

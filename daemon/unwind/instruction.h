@@ -18,6 +18,7 @@ struct Instruction {
     kPush,        // `value`: the register; -1: something else
     kPop,         // likewise
     kMoveStack,   // adds `value` to rsp
+    kAlignStack,  // lowers rsp to a multiple of `value`, a power of two
     kLosesStack,  // rsp is something else afterwards
     kCall,        // `value`: see kJump; 0 if the target is in a register or in memory
     kJump,        // `value`: from the end of the instruction to the target

@@ -67,12 +67,14 @@ TEST(Instruction, EveryOneOfACLibraryIsAsLongAsObjdumpSays) {
 
 TEST(Instruction, SaysHowFarTheStackMoves) {
   const auto value_of = [](std::vector<uint8_t> code) { return DecodeInstruction(code)->value; };
-  EXPECT_EQ(value_of({0x48, 0x83, 0xec, 0x18}), -0x18);              // sub $0x18,%rsp
-  EXPECT_EQ(value_of({0x48, 0x81, 0xc4, 0x90, 0x01, 0, 0}), 0x190);  // add $0x190,%rsp
-  EXPECT_EQ(value_of({0x48, 0x83, 0xec, 0x80}), 0x80);               // sub $-0x80,%rsp
-  EXPECT_EQ(value_of({0x48, 0x8d, 0x64, 0x24, 0xf8}), -8);           // lea -0x8(%rsp),%rsp
-  EXPECT_EQ(value_of({0x55}), 5);                                    // push %rbp
-  EXPECT_EQ(value_of({0x41, 0x5d}), 13);                             // pop %r13
+  EXPECT_EQ(value_of({0x48, 0x83, 0xec, 0x18}), -0x18);                // sub $0x18,%rsp
+  EXPECT_EQ(value_of({0x48, 0x81, 0xc4, 0x90, 0x01, 0, 0}), 0x190);    // add $0x190,%rsp
+  EXPECT_EQ(value_of({0x48, 0x83, 0xec, 0x80}), 0x80);                 // sub $-0x80,%rsp
+  EXPECT_EQ(value_of({0x48, 0x8d, 0x64, 0x24, 0xf8}), -8);             // lea -0x8(%rsp),%rsp
+  EXPECT_EQ(value_of({0x48, 0x83, 0xe4, 0xc0}), 64);                   // and $-64,%rsp
+  EXPECT_EQ(value_of({0x48, 0x81, 0xe4, 0, 0xf0, 0xff, 0xff}), 4096);  // and $-4096,%rsp
+  EXPECT_EQ(value_of({0x55}), 5);                                      // push %rbp
+  EXPECT_EQ(value_of({0x41, 0x5d}), 13);                               // pop %r13
 }
 
 TEST(Instruction, SaysWhereAJumpLeads) {
@@ -85,7 +87,9 @@ TEST(Instruction, SaysWhereAJumpLeads) {
 TEST(Instruction, NoticesWhatElseChangesTheStackPointer) {
   EXPECT_EQ(KindOf({0x48, 0x89, 0xec}), Kind::kLosesStack);        // mov %rbp,%rsp
   EXPECT_EQ(KindOf({0x48, 0x8d, 0x65, 0xd8}), Kind::kLosesStack);  // lea -0x28(%rbp),%rsp
-  EXPECT_EQ(KindOf({0x48, 0x83, 0xe4, 0xf0}), Kind::kLosesStack);  // and $-16,%rsp
+  EXPECT_EQ(KindOf({0x48, 0x83, 0xe4, 0xf0}), Kind::kAlignStack);  // and $-16,%rsp
+  EXPECT_EQ(KindOf({0x48, 0x83, 0xe4, 0xe8}), Kind::kLosesStack);  // and $-24,%rsp
+  EXPECT_EQ(KindOf({0x48, 0x83, 0xe4, 0x10}), Kind::kLosesStack);  // and $16,%rsp
   EXPECT_EQ(KindOf({0x48, 0x29, 0xc4}), Kind::kLosesStack);        // sub %rax,%rsp
   EXPECT_EQ(KindOf({0x5c}), Kind::kLosesStack);                    // pop %rsp
   EXPECT_EQ(KindOf({0x41, 0x5c}), Kind::kPop);                     // pop %r12

@@ -44,6 +44,7 @@ std::optional<StackEnd> StackWalk::Run(const Registers& registers, bool all_regi
   all_registers_ = all_registers;
   interpreted_ = 0;
   code_steps_.StartStack();
+  search_.StartStack();
   registers_ = {registers, registers.known};
   return Walk(FrameOrigin::kRegisters, max_frames);
 }
@@ -186,9 +187,13 @@ StackWalk::Step StackWalk::InterpretedStep(const NativeFrame& frame) {
   const auto lacks_register = [&] { return !step && step.error().kind == EvaluationError::kUnknownRegister; };
   // Another register the steps before may have kept, if they are done again with all.
   const bool knows_all = all_registers_ || precise->row.cfa.register_number == kRbp;
-  if (lacks_register() && knows_all && RecoverCfaRegister(frame, precise->row.cfa)) {
-    step = apply();
-    origin = FrameOrigin::kCode;
+  if (lacks_register() && knows_all) {
+    const auto found = search_.Find(frame, registers_.registers.value[kRsp], precise->row.cfa);
+    if (found && !registers_.Get(found->number)) {
+      registers_.Set(found->number, found->value);
+      step = apply();
+      origin = found->origin;
+    }
   }
   interpreted_ = kMaxInterpretedOfStack - steps_left;
   if (!step) {
@@ -211,37 +216,6 @@ StackWalk::Step StackWalk::InterpretedStep(const NativeFrame& frame) {
     return NoCaller(StackEnd::kNoProgress);
   registers_ = step->caller;
   return CallerFrom(step->cfa_avma, origin);
-}
-
-// The frame by what the code of its function does to rsp, from its first instruction on.
-std::optional<uint64_t> StackWalk::CfaByCode(const NativeFrame& frame) {
-  const Mapping* mapping = map_.Find(frame.lookup_avma());
-  if (mapping == nullptr) return std::nullopt;
-  const auto function = resolver_.FunctionAt(*mapping, frame.lookup_avma());
-  if (!function) return std::nullopt;
-  // Parts of functions that lie elsewhere (".cold") begin with the frame of the whole.
-  const UnwindRule at_begin = resolver_.Resolve(map_, function->begin_svma + mapping->bias);
-  if (at_begin.kind != RuleKind::kRsp || at_begin.cfa_offset != 8) return std::nullopt;
-  const auto by_table = [&](uint64_t svma) -> std::optional<int32_t> {
-    const UnwindRule rule = resolver_.Resolve(map_, svma + mapping->bias);
-    return rule.kind == RuleKind::kRsp ? std::optional(rule.cfa_offset) : std::nullopt;
-  };
-  const auto offset = code_steps_.CfaOffset(*mapping->module, function->begin_svma, function->end_svma,
-                                            frame.pc_avma - mapping->bias, by_table);
-  if (!offset || *offset <= 0) return std::nullopt;
-  const uint64_t cfa_avma = registers_.registers.value[kRsp] + static_cast<uint64_t>(int64_t{*offset});
-  const auto return_address = stack_.Read(cfa_avma - 8);
-  if (!return_address || !MayBeReturnAddress(*return_address)) return std::nullopt;
-  return cfa_avma;
-}
-
-// Makes known the register that the frame depends on. A thread that was read while it slept has told only some.
-bool StackWalk::RecoverCfaRegister(const NativeFrame& frame, const CfaRule& rule) {
-  if (rule.kind != CfaRule::kRegisterOffset || registers_.Get(rule.register_number)) return false;
-  const auto cfa_avma = CfaByCode(frame);
-  if (!cfa_avma) return false;
-  registers_.Set(rule.register_number, *cfa_avma - static_cast<uint64_t>(rule.offset));
-  return true;
 }
 
 // Before the frame pointer: code that keeps none leaves that of a function farther out.
@@ -288,6 +262,7 @@ StackWalk::Step StackWalk::FramePointerStep() {
   if (!saved_rbp || !return_address) return end(value[kRsp]);
   if (*return_address == 0) return end(rbp + 16);
   if (resolver_.Resolve(map_, *return_address - 1).kind == RuleKind::kNotCode) return end(value[kRsp]);
+  if (search_.LeavesOutFrames(frames_.back(), value[kRsp], rbp)) return NoCaller(StackEnd::kNoUnwindInfo);
   SetFastRegisters(*return_address, rbp + 16, *saved_rbp);
   return CallerFrom(rbp + 16, FrameOrigin::kFramePointer);
 }
@@ -320,13 +295,6 @@ StackWalk::Step StackWalk::WildCallStep() {
   return CallerFrom(value[kRsp], FrameOrigin::kFramePointer);
 }
 
-bool StackWalk::MayBeReturnAddress(uint64_t avma) const {
-  const Mapping* mapping = map_.Find(avma);
-  if (mapping == nullptr || !mapping->executable || avma - mapping->start_avma < kLongestCallBytes) return false;
-  const auto before = ReadCode(map_, avma - kLongestCallBytes, kLongestCallBytes);
-  return !before || EndsWithCall(*before);
-}
-
 // Whether no word from `avma` up could be a return address: a zero below is then where the thread began, and not a return
 // address that the agent's filter did not take for one.
 bool StackWalk::IsOutermost(uint64_t avma) const {
@@ -334,7 +302,7 @@ bool StackWalk::IsOutermost(uint64_t avma) const {
   for (uint64_t end_avma = stack_.EndOfPart(avma); avma < end_avma; avma += 8) {
     std::optional<uint64_t> word = stack_.Read(avma);
     if (!word) return false;
-    if (*word != 0 && MayBeReturnAddress(*word)) return false;
+    if (*word != 0 && MayFollowCall(map_, *word)) return false;
   }
   return true;
 }

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "daemon/unwind/code_step.h"
+#include "daemon/unwind/frame_search.h"
 #include "daemon/unwind/register_file.h"
 #include "daemon/unwind/rule_resolver.h"
 #include "daemon/unwind/unwinder.h"
@@ -23,10 +23,11 @@ static_assert(kMaxOuterFrames < kMaxFrames);
 // before could have kept, the whole walk is done again with all registers, by the interpreter.
 class StackWalk {
  public:
-  StackWalk(RuleResolver& resolver, CodeSteps& code_steps, const StackCopy& stack, bool copy_truncated,
-            const AddressMap& map, JitCode* jit, std::vector<NativeFrame>& frames)
-      : resolver_(resolver),
-        code_steps_(code_steps),
+  StackWalk(ModuleKnowledge& knowledge, const StackCopy& stack, bool copy_truncated, const AddressMap& map, JitCode* jit,
+            std::vector<NativeFrame>& frames)
+      : resolver_(knowledge.resolver),
+        code_steps_(knowledge.code_steps),
+        search_(knowledge, stack, copy_truncated, map),
         stack_(stack),
         copy_truncated_(copy_truncated),
         map_(map),
@@ -57,8 +58,6 @@ class StackWalk {
   Step JitStep(const JitFrame& frame);
   Step OverriddenStep(const JitFrame& frame);
   std::optional<Step> StepByCode(const NativeFrame& frame);
-  std::optional<uint64_t> CfaByCode(const NativeFrame& frame);
-  bool RecoverCfaRegister(const NativeFrame& frame, const CfaRule& rule);
   Step FramePointerStep();
   Step SigreturnStep();
   Step WildCallStep();
@@ -68,11 +67,11 @@ class StackWalk {
   StackEnd Unreadable(uint64_t avma) const {
     return copy_truncated_ && avma >= stack_.end_avma() ? StackEnd::kTruncated : StackEnd::kUnreadable;
   }
-  bool MayBeReturnAddress(uint64_t avma) const;
   bool IsOutermost(uint64_t avma) const;
 
   RuleResolver& resolver_;
   CodeSteps& code_steps_;
+  FrameSearch search_;
   const StackCopy& stack_;
   const bool copy_truncated_;
   const AddressMap& map_;

@@ -2,16 +2,13 @@
 
 #include <optional>
 
-#include "daemon/unwind/code_step.h"
 #include "daemon/unwind/gap_crossing.h"
-#include "daemon/unwind/rule_resolver.h"
 #include "daemon/unwind/stack_walk.h"
 
 namespace stackd {
 
 struct Unwinder::State {
-  RuleResolver resolver;
-  CodeSteps code_steps;
+  ModuleKnowledge knowledge;
   std::vector<NativeFrame> frames;  // reused, so that a stack takes one allocation, of the right size
 };
 
@@ -20,10 +17,11 @@ Unwinder::~Unwinder() = default;
 
 NativeStack Unwinder::Unwind(const Registers& registers, const StackCopy& stack, bool copy_truncated, const AddressMap& map,
                              JitCode* jit) {
-  state_->resolver.UseMap(map);
+  state_->knowledge.resolver.UseMap(map);
+  state_->knowledge.direct_calls.UseMap(map.id());
   const bool has_gap = HasGap(stack, map);
   const size_t max_frames = has_gap ? kMaxFrames - kMaxOuterFrames : kMaxFrames;
-  StackWalk walk(state_->resolver, state_->code_steps, stack, copy_truncated || has_gap, map, jit, state_->frames);
+  StackWalk walk(state_->knowledge, stack, copy_truncated || has_gap, map, jit, state_->frames);
   std::optional<StackEnd> end = walk.Run(registers, /*all_registers=*/false, max_frames);
   if (!end) end = walk.Run(registers, /*all_registers=*/true, max_frames);
   NativeStack result{state_->frames, end.value_or(StackEnd::kNoUnwindInfo)};
@@ -36,8 +34,7 @@ NativeStack Unwinder::Unwind(const Registers& registers, const StackCopy& stack,
 void Unwinder::CrossGap(const StackCopy& stack, const AddressMap& map, JitCode* jit, uint64_t inner_rbp,
                         NativeStack* result) {
   auto& frames = result->frames;
-  const std::vector<NativeFrame> outer =
-      GapCrossing(state_->resolver, state_->code_steps, stack, map, jit, inner_rbp).Find(frames);
+  const std::vector<NativeFrame> outer = GapCrossing(state_->knowledge, stack, map, jit, inner_rbp).Find(frames);
   if (outer.empty()) return;
   // Where the frames were too many, copied stack is left out as well.
   const bool too_many = result->end == StackEnd::kFrameLimit && frames.size() > 1;

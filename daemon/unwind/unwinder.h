@@ -41,7 +41,15 @@ enum class StackEnd : uint8_t {
 };
 
 // How a frame was found. Numbers as in stackd.v1.Frame.Origin.
-enum class FrameOrigin : uint8_t { kRegisters = 1, kCfi = 2, kFramePointer = 3, kSignalFrame = 4, kRuntime = 6, kCode = 8 };
+enum class FrameOrigin : uint8_t {
+  kRegisters = 1,
+  kCfi = 2,
+  kFramePointer = 3,
+  kSignalFrame = 4,
+  kRuntime = 6,
+  kCode = 8,
+  kSearch = 9,
+};
 
 struct NativeFrame {
   uint64_t pc_avma;

@@ -59,7 +59,10 @@ void Unwind(const std::shared_ptr<const Module>& module) {
   for (uint64_t offset = 0; offset < 0x1800; offset += 61) {
     registers.value[stackd::Registers::kRip] = code_avma + offset;
     registers.value[stackd::Registers::kRsp] = kStackBase + 128 + offset % 16 * 8;
-    unwinder.Unwind(registers, stack, false, map);
+    for (uint32_t known : {stackd::Registers::kAll, 1u << stackd::Registers::kRip | 1u << stackd::Registers::kRsp}) {
+      registers.known = known;
+      unwinder.Unwind(registers, stack, false, map);
+    }
   }
 }
 
