@@ -1,6 +1,7 @@
 #include "daemon/unwind/rule_resolver.h"
 
 #include <algorithm>
+#include <span>
 
 #include "daemon/unwind/unwind_table_cache.h"
 
@@ -22,13 +23,28 @@ std::shared_ptr<const UnwindTable> EmptyTable() {
   return *table;
 }
 
+bool HasCode(const Module& module, uint64_t svma, std::span<const uint8_t> code) {
+  const std::optional<uint64_t> position = module.SvmaToPosition(svma);
+  if (!position) return false;
+  const auto bytes = module.Read(*position, code.size());
+  return bytes && std::ranges::equal(*bytes, code);
+}
+
 // mov $__NR_rt_sigreturn, %rax; syscall: where a signal handler returns to in musl and Go, which have no CFI there.
 bool IsSigreturn(const Module& module, uint64_t svma) {
   constexpr uint8_t kCode[] = {0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05};
-  std::optional<uint64_t> position = module.SvmaToPosition(svma);
-  if (!position) return false;
-  auto bytes = module.Read(*position, sizeof(kCode));
-  return bytes && std::ranges::equal(*bytes, kCode);
+  return HasCode(module, svma, kCode);
+}
+
+// Where the first function of a thread returns to in musl, which has no CFI there.
+bool IsInFirstFunction(const Module& module, uint64_t return_svma) {
+  // mov %eax,%edi; xor %eax,%eax; mov $__NR_exit,%al; syscall; hlt: what a new thread does in the end.
+  constexpr uint8_t kExit[] = {0x89, 0xc7, 0x31, 0xc0, 0xb0, 0x3c, 0x0f, 0x05, 0xf4};
+  // xor %rbp,%rbp; mov %rsp,%rdi; lea ...(%rip),%rsi; and $-16,%rsp; call ...: what a program does at its begin.
+  constexpr uint8_t kStart[] = {0x48, 0x31, 0xed, 0x48, 0x89, 0xe7, 0x48, 0x8d, 0x35},
+                    kCall[] = {0x48, 0x83, 0xe4, 0xf0, 0xe8};
+  return HasCode(module, return_svma, kExit) ||
+         (HasCode(module, return_svma - 22, kStart) && HasCode(module, return_svma - 9, kCall));
 }
 
 }  // namespace
@@ -62,6 +78,7 @@ UnwindRule RuleResolver::ResolveAnew(const AddressMap& map, uint64_t avma) {
   UnwindRule rule = TableOf(*mapping->module).Find(svma);
   // `avma` is the one before the return address.
   if (rule.kind == RuleKind::kNoCfi && IsSigreturn(*mapping->module, svma + 1)) rule.kind = RuleKind::kSigreturn;
+  if (rule.kind == RuleKind::kNoCfi && IsInFirstFunction(*mapping->module, svma + 1)) rule.kind = RuleKind::kRoot;
   return rule;
 }
 

@@ -29,6 +29,8 @@ constexpr uint64_t kSignalReturn = 0x10b0;       // signal frame: rip and rsp, r
 constexpr uint64_t kEpilogue = 0x10d0;           // CFA = rsp + 8, rbp saved at CFA - 16
 constexpr uint64_t kNoCfi = 0x2000;              // up to the end
 constexpr uint64_t kMuslRestore = 0x2010;        // mov $15, %rax; syscall
+constexpr uint64_t kMuslThread = 0x2020;         // behind the call of a thread's function
+constexpr uint64_t kMuslStart = 0x2056;          // behind the call of the program's
 
 std::shared_ptr<const AddressMap> Map() {
   CfiBuilder cfi;
@@ -48,8 +50,13 @@ std::shared_ptr<const AddressMap> Map() {
   cfi.Fde(cfi.Cie("zRS"), kSignalReturn - 1, 0x10,
           {0x0f, 2, 0x77, 0x00, 0x10, 16, 2, 0x77, 0x00, 0x10, 7, 2, 0x77, 0x08, 0x10, 6, 2, 0x77, 0x10});
   constexpr uint8_t kSigreturn[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
-  std::vector<uint8_t> code(kMuslRestore - 0x1000 + sizeof(kSigreturn));
-  std::ranges::copy(kSigreturn, code.end() - sizeof(kSigreturn));
+  constexpr uint8_t kExit[] = {0x89, 0xc7, 0x31, 0xc0, 0xb0, 0x3c, 0x0f, 0x05, 0xf4};
+  constexpr uint8_t kStart[] = {0x48, 0x31, 0xed, 0x48, 0x89, 0xe7, 0x48, 0x8d, 0x35, 0, 0,
+                                0,    0,    0x48, 0x83, 0xe4, 0xf0, 0xe8, 0,    0,    0, 0};
+  std::vector<uint8_t> code(kMuslStart - 0x1000);
+  std::ranges::copy(kSigreturn, code.begin() + (kMuslRestore - 0x1000));
+  std::ranges::copy(kExit, code.begin() + (kMuslThread - 0x1000));
+  std::ranges::copy(kStart, code.end() - sizeof(kStart));
   // In().
   for (uint64_t function_svma = kLeaf; function_svma < kNoCfi; function_svma += 0x10)
     code[function_svma - 0x1000 + 3] = 0xe8;
@@ -184,6 +191,15 @@ TEST_F(UnwinderTest, KnowsASignalFrameWithoutCfiByItsCode) {
   auto stack = Unwind(In(kLeaf), words);
   ASSERT_EQ(Pcs(stack), (PcList{In(kLeaf), kBias + kMuslRestore, kBias + kByRbp, In(kRootFunction)}));
   EXPECT_EQ(stack.frames[2].origin, FrameOrigin::kSignalFrame);
+}
+
+TEST_F(UnwinderTest, KnowsTheFirstFunctionWithoutCfiByItsCode) {
+  // Above it lies what looks like a return address.
+  for (uint64_t pc : {kBias + kMuslThread, kBias + kMuslStart}) {
+    auto stack = Unwind(In(kLeaf), {0, 0, pc, 0, In(kLeaf), In(kFrame32)});
+    EXPECT_EQ(Pcs(stack), (PcList{In(kLeaf), pc}));
+    EXPECT_EQ(stack.end, StackEnd::kRoot);
+  }
 }
 
 TEST_F(UnwinderTest, FollowsFramePointersWhereThereIsNoCfi) {
