@@ -147,6 +147,34 @@ VICTIM_NOINLINE static long with_growing_array(wait_function wait, int depth) {
   return below + values[0];
 }
 
+/* Stands on a stack that was aligned, and has no other memory of unknown size. */
+VICTIM_NOINLINE static long with_aligned_block(wait_function wait, int depth) {
+  char aligned[192] __attribute__((aligned(64)));
+  __asm__ volatile("" ::"r"(aligned) : "memory");
+  wait();
+  __asm__ volatile("" ::"r"(aligned) : "memory");
+  return depth;
+}
+
+/* Its frame is larger than what the function below can have moved the stack by. */
+VICTIM_NOINLINE static long calls_aligned(wait_function wait, int depth) {
+  char values[200];
+  __asm__ volatile("" ::"r"(values) : "memory");
+  const long below = with_aligned_block(wait, depth);
+  __asm__ volatile("" ::"r"(values) : "memory");
+  return below;
+}
+
+/* Nothing but the call below leads here. */
+VICTIM_NOINLINE static long called_from_one_place(wait_function wait, int depth) {
+  volatile char values[size + depth];
+  values[0] = 1;
+  wait();
+  return values[0] + depth;
+}
+
+VICTIM_NOINLINE static long calls_one(wait_function wait, int depth) { return called_from_one_place(wait, depth) + seed; }
+
 typedef struct chain {
   const char* name;
   long (*first)(wait_function, int);
@@ -182,6 +210,8 @@ int main(void) {
       {"aligned", with_aligned_array, 0, in_mutex_lock, SYS_futex},
       {"aligned-deep", with_aligned_array, kDeep, in_poll, SYS_poll},
       {"growing", with_growing_array, kDeep, in_nanosleep, SYS_clock_nanosleep},
+      {"block", calls_aligned, 0, in_poll, SYS_poll},
+      {"one", calls_one, 0, in_poll, SYS_poll},
   };
   enum { kChains = sizeof chains / sizeof chains[0] };
   static victim_thread threads[kChains];
