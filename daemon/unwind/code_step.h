@@ -17,7 +17,7 @@ namespace stackd {
 struct CodeStep {
   // From rsp to the canonical frame address, below which the return address lies.
   int32_t cfa_offset = 0;
-  // Of a function that aligns its stack: the frame may lie farther away, by up to so much.
+  // The frame may lie farther away by up to so much, where the function aligns its stack.
   int32_t slack_bytes = 0;
   // From rsp to where the caller's rbp was saved; nullopt: rbp still is the caller's.
   std::optional<int32_t> rbp_offset;

@@ -9,7 +9,7 @@ namespace stackd {
 namespace {
 
 constexpr uint64_t kMaxModuleBytes = 16 << 20;
-// Of the modules of one address map. Those of programs that put all into libraries have less.
+// All modules of one address map together. Those of programs that put all into libraries have less.
 constexpr uint64_t kMaxBytesOfMap = 128 << 20;
 constexpr size_t kMaxModules = 8;
 

@@ -9,9 +9,9 @@
 
 namespace stackd {
 
-// Looks for everything in a module that could lead to a function but a direct call of it: jumps, computed addresses,
-// pointers (in data, relocations and tables of symbols). Where there is none, each activation of the function has a return
-// address behind a direct call of it.
+// Looks in a module for what could lead to a function beside direct calls of it: jumps, computed addresses and pointers.
+// Pointers are in data, relocations and tables of symbols. Where there is none, each activation of the function has a
+// return address behind a direct call of it.
 //
 // Not thread-safe. Remembers what it found in the last modules that it was asked of.
 class DirectCalls {
@@ -37,7 +37,7 @@ class DirectCalls {
 
   const std::vector<Code>& CodeOf(const Module& module);
 
-  // Of the last modules, the latest first.
+  // The last modules, the latest first.
   std::list<ModuleCode> modules_;
   uint64_t map_id_ = 0;
   uint64_t bytes_left_ = 0;

@@ -66,8 +66,9 @@ std::optional<FrameSearch::FoundRegister> FrameSearch::ByCode(const Function& fu
                        is_certain ? FrameOrigin::kCode : FrameOrigin::kSearch};
 }
 
-// By the return address, of a function that keeps a frame pointer and that nothing but direct calls lead to: it is one
-// behind such a call. In recursion, and where an earlier call has left its own, there are several, and none is sure.
+// Looks for the return address of a function that keeps a frame pointer. Where nothing else leads to the function, that is
+// one behind a direct call of it. In recursion, and where an earlier call has left its own, there are several, and none is
+// sure.
 std::optional<FrameSearch::FoundRegister> FrameSearch::ByDirectCalls(const Function& function, const NativeFrame& frame,
                                                                      uint64_t rsp_avma) {
   const UnwindRule rule = knowledge_.resolver.Resolve(map_, frame.lookup_avma());

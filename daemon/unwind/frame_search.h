@@ -22,8 +22,8 @@ struct ModuleKnowledge {
 };
 
 // Finds such a frame by what must be true of it, if that is true of one place on the stack only. What calls that have
-// returned left behind can look like a frame, so the right one must always be among those that are looked at: two that pass
-// are none.
+// returned left behind can look like a frame. So the right one must always be among those that are looked at, and two that
+// pass are none.
 class FrameSearch {
  public:
   FrameSearch(ModuleKnowledge& knowledge, const StackCopy& stack, bool copy_truncated, const AddressMap& map)
@@ -31,7 +31,7 @@ class FrameSearch {
 
   struct FoundRegister {
     uint64_t number, value;
-    // Of the caller: kCode or kSearch.
+    // The caller's: kCode or kSearch.
     FrameOrigin origin;
   };
   // Before each stack: so much is looked at for one at most.
@@ -43,13 +43,13 @@ class FrameSearch {
   // The register on which `rule` makes the frame depend. `rsp_avma`: of that frame.
   std::optional<FoundRegister> Find(const NativeFrame& frame, uint64_t rsp_avma, const CfaRule& rule);
 
-  // Whether the frame at `rbp_avma` is of a function farther out than `frame`, which no table describes: code that keeps no
+  // Whether the frame at `rbp_avma` is of a function farther out than `frame`, which no table describes. Code that keeps no
   // frame pointer leaves that of its callers.
   bool LeavesOutFrames(const NativeFrame& frame, uint64_t rsp_avma, uint64_t rbp_avma);
 
  private:
   static constexpr int64_t kMaxWordsOfStack = 1 << 20;
-  // Of words that may be return addresses. Real stacks have some hundred.
+  // Words that may be return addresses. Real stacks have some hundred.
   static constexpr int kMaxCodeReadsOfStack = 1 << 12;
 
   struct Function {

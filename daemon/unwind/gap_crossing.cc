@@ -9,7 +9,7 @@
 namespace stackd {
 namespace {
 
-// Of the tries to find the way on behind a gap, for one stack.
+// All frames that are tried for one stack.
 constexpr size_t kMaxTriedFrames = 1 << 16;
 
 constexpr size_t kKnownFrames = 64;

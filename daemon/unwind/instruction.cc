@@ -9,7 +9,7 @@ namespace {
 using Kind = Instruction::Kind;
 
 constexpr uint8_t kRsp = 4;
-// Of a stack: more is no alignment but a mask.
+// A stack has no larger one: more is a mask.
 constexpr int64_t kLargestAlignment = 4096;
 
 // The opcode maps.

@@ -13,7 +13,7 @@
 
 namespace stackd {
 
-// Of a stack with a gap, so many frames are left for its outermost end.
+// Frames that are left for the outermost end of a stack with a gap.
 inline constexpr size_t kMaxOuterFrames = 1024;
 static_assert(kMaxOuterFrames < kMaxFrames);
 

@@ -24,7 +24,7 @@ bool MayJumpOut(const Module& module, uint64_t begin_svma, uint64_t end_svma) {
     const bool jumps = instruction->kind == Instruction::Kind::kJump || instruction->kind == Instruction::Kind::kBranch;
     const uint64_t target = at + static_cast<uint64_t>(int64_t{instruction->value});
     if (instruction->kind == Instruction::Kind::kIndirectJump || (jumps && target >= code->size())) return true;
-    // One that calls into its own middle returns to where it wants (a "retpoline").
+    // A function that calls into its own middle returns to where it wants (a "retpoline").
     const bool calls = instruction->kind == Instruction::Kind::kCall && instruction->value != 0;
     if (calls && target != 0 && target < code->size()) return true;
   }
