@@ -19,8 +19,8 @@ static_assert(kMaxOuterFrames < kMaxFrames);
 
 // The walk up one stack.
 //
-// The usual step knows rip, rsp and rbp only and takes nanoseconds. Should a rule need another register that only the steps
-// before could have kept, the whole walk is done again with all registers, by the interpreter.
+// The usual step knows rip, rsp and rbp only and takes nanoseconds. A rule may need another register that only the steps
+// before could have kept. Then the whole walk is done again with all registers, by the interpreter.
 class StackWalk {
  public:
   StackWalk(ModuleKnowledge& knowledge, const StackCopy& stack, bool copy_truncated, const AddressMap& map, JitCode* jit,
