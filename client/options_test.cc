@@ -28,6 +28,8 @@ class OptionsTest : public testing::Test {
 
 TEST_F(OptionsTest, FindTheDaemonInItsFolder) {
   EXPECT_EQ(Parse({"ps"})->address, "unix:/run/stackd/api.sock");
+  setenv("STACKD_DIR", "", 1);
+  EXPECT_EQ(Parse({"ps"})->address, "unix:/run/stackd/api.sock");
   setenv("STACKD_DIR", "/tmp/x", 1);
   EXPECT_EQ(Parse({"ps"})->address, "unix:/tmp/x/api.sock");
   setenv("STACKD_ADDRESS", "127.0.0.1:7443", 1);

@@ -31,6 +31,7 @@ inline Finding Bad(std::string text, std::string way_out) { return {Finding::kBa
 // A dump of more threads than may be queued takes longer.
 inline constexpr uint64_t kFewPendingSignals = 1024;
 
+// Returns nullopt where it is empty too, as maps is to a user who may open it and not read it.
 inline std::optional<std::string> ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;

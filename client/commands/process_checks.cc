@@ -300,7 +300,7 @@ std::vector<Finding> CheckProcess(const std::string& proc, int pid, const std::s
             "start it as that user, from a file without these rights"));
     return findings;
   }
-  if (!maps || maps->empty()) {
+  if (!maps) {
     findings.push_back(Remark(base + "/maps cannot be read: the process belongs to uid " + std::to_string(folder.st_uid),
                               "run stackctl doctor as that user"));
     return findings;

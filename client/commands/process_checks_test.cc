@@ -61,6 +61,16 @@ TEST_F(DoctorTest, SaysThatThereIsNoSuchProcess) {
   EXPECT_THAT(BadOnes(CheckProcess(dir_, 8, "/tmp/s")), Contains(HasSubstr("there is no process 8")));
 }
 
+TEST_F(DoctorTest, SaysThatWhatItMayNotReadTellsNothing) {
+  // The maps of a process of another user can be opened, and nothing is in it.
+  for (const bool is_there : {false, true}) {
+    if (is_there) Write("maps", "");
+    const auto findings = CheckProcess(dir_, 7, "/tmp/s");
+    EXPECT_THAT(findings, ElementsAre(Field(&Finding::text, HasSubstr("/7/maps cannot be read"))));
+    EXPECT_THAT(BadOnes(findings), IsEmpty());
+  }
+}
+
 TEST_F(DoctorTest, SaysHowToLoadTheAgent) {
   Write("maps", kMaps);
   Write("environ", "");

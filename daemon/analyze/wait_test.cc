@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "daemon/analyze/hang_scene.h"
+#include "daemon/unwind/own_process.h"
 
 namespace stackd {
 namespace {
@@ -361,6 +362,26 @@ TEST(Wait, InitializerThatAsksForItselfWaitsForItself) {
   EXPECT_EQ(scene.wait(101).kind(), Wait::ONCE);
   EXPECT_EQ(scene.wait(101).owner_tid(), 101);
   EXPECT_EQ(scene.Finding(v1::Finding::SELF_DEADLOCK).tids(0), 101);
+}
+
+TEST(Wait, TheOwnerIsNotKnownWhereTwoThreadsInitializeForOneFunction) {
+  static int once;
+  const auto once_avma = reinterpret_cast<uint64_t>(&once);
+  for (const int initializers : {1, 2}) {
+    HangScene scene;
+    scene.capture().map = OwnAddressMap();
+    scene.AddThread(101, "waits", {"futex_wait@libc.so.6", "__pthread_once_slow@libc.so.6", "Instance()", "main"});
+    scene.SetFutexCall(101, once_avma);
+    scene.AddWord(once_avma, 1);
+    // So that the initializer is not the only one that there is.
+    scene.AddThread(102, "elsewhere", {"read@libc.so.6", "Load()", "__pthread_once_slow@libc.so.6", "Other()", "main"});
+    for (int32_t tid = 103; tid < 103 + initializers; ++tid) {
+      scene.AddThread(tid, "initializes",
+                      {"read@libc.so.6", "Init()", "__pthread_once_slow@libc.so.6", "Instance()", "main"});
+    }
+    scene.Explain();
+    EXPECT_EQ(scene.wait(101).owner_tid(), initializers == 1 ? 103 : 0);
+  }
 }
 
 TEST(Wait, CacheOfStacksIsHeldByTheThreadThatUnmapsThem) {

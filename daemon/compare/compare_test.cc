@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "daemon/compare/stack_difference.h"
+
 namespace stackd {
 namespace {
 
@@ -163,6 +165,17 @@ TEST(Compare, DoesNotTakeTheDumpsOwnHandlerForWork) {
 TEST(Compare, KnowsFunctionsWithoutNamesByTheirCallers) {
   EXPECT_EQ(ChangeOf(Compare({{1, "?@1/?@2"}}, {{1, "?@1/?@3"}}), 1), Comparison::SAME_FRAMES);
   EXPECT_EQ(ChangeOf(Compare({{1, "?@1/?@2"}}, {{1, "?@4/?@2"}}), 1), Comparison::MOVED);
+}
+
+TEST(Compare, TakesNoFunctionsWithoutNamesForTheSameAtOtherDepths) {
+  const auto common = [](const Path& a, const Path& b) {
+    v1::Stack stacks[2];
+    FillStack(a, &stacks[0]);
+    FillStack(b, &stacks[1]);
+    return CommonFunctions(stacks[0], stacks[1]);
+  };
+  EXPECT_EQ(common("main/?@2", "main/?@3"), 2u);
+  EXPECT_EQ(common("main/?@2", "main/?@3/work"), 1u);
 }
 
 TEST(Compare, TakesInlinedFunctionsForPartsOfTheirCaller) {

@@ -128,6 +128,8 @@ TEST(Rules, FaultsNameTheirPlace) {
               ElementsAre("r.yaml:14:15: window: \"1\" is no duration; write it like 5s, 10min or 2h"));
   EXPECT_THAT(FaultsOf(With("count: 5", "count: 0")),
               ElementsAre("r.yaml:13:14: count must be a number from 1 to 1000000"));
+  EXPECT_THAT(FaultsOf(With("count: 5", "count: 1000001")), SizeIs(1));
+  EXPECT_THAT(FaultsOf(With("count: 5", "count: 1000000")), SizeIs(0));
 }
 
 TEST(Rules, EachFaultIsTold) {

@@ -143,6 +143,16 @@ TEST(MappingBias, DoesNotAssumeThatFileOffsetsEqualAddresses) {
   EXPECT_EQ(MappingBias(data, *module), 0x10000u);
 }
 
+TEST(MappingBias, TakesTheSegmentThatBeginsInThePageWhereTwoShareIt) {
+  // Neither is executable, so that does not tell them apart.
+  auto module = ModuleWithSegments({Load(PF_R, 0, 0, 0x1230), Load(PF_R | PF_W, 0x1230, 0x3230, 0x100)});
+  EXPECT_EQ(MappingBias(MappingAt(0x10000, 0x12000), *module), 0x10000u);
+  Mapping data = MappingAt(0x13000, 0x14000);
+  data.file_offset = 0x1000;
+  data.writable = true;
+  EXPECT_EQ(MappingBias(data, *module), 0x10000u);
+}
+
 TEST(MappingBias, BelongsToTheMappingWhenAFileIsMappedTwice) {
   auto module = ModuleWithSegments({Load(PF_R | PF_X, 0, 0x400000, 0x4000)});
   Mapping first = MappingAt(0x400000, 0x404000);

@@ -173,6 +173,9 @@ TEST(PodInfoTest, WhatCannotBeReadIsEmpty) {
   EXPECT_TRUE(ReadPodInfo("/nonexistent").labels.empty());
   EXPECT_TRUE(ParseDownwardApi("a=\"\\").empty());
   EXPECT_TRUE(ParseDownwardApi("a=\"").empty());
+  for (const char* cut : {"\\x4", "\\u00e", "\\U0001f60", "\\"}) {
+    EXPECT_TRUE(ParseDownwardApi("a=\"" + std::string(cut) + "\"").empty()) << cut;
+  }
   EXPECT_TRUE(ParseDownwardApi("a=\"" + std::string(5000, 'x') + "\"").empty());
 }
 

@@ -244,7 +244,10 @@ class CrashTest(unittest.TestCase):
         self.assertEqual([c.signal for c in outcome.daemon.tentative], [signal.SIGSEGV])
 
     def test_recovered_faults_leave_nothing(self):
-        for how, action in (("protected", "repairs"), ("protected", "longjmps"), ("raise_SEGV", "returns")):
+        with open("/proc/cpuinfo", encoding="ascii") as cpus:
+            wide = "wide" if " avx " in cpus.read() else "protected"
+        for how, action in (("protected", "repairs"), (wide, "repairs"), (wide, "repairs+onstack"), ("protected", "longjmps"),
+                            ("raise_SEGV", "returns")):
             with self.subTest(how=how, action=action):
                 outcome = run([how, action, "main"], {}, ROUNDS="20000", wait_s=0.1)
                 self.assertEqual(outcome.code, 0, outcome.err)
@@ -408,6 +411,23 @@ class CrashTest(unittest.TestCase):
                 outcome = run([how, "default", "main"], STACKD_CRASH_SIGNALS=listed)
                 self.assert_same(outcome, [how, "default", "main"])
                 self.assertEqual(len(outcome.spooled), count)
+
+    def test_signal_and_its_kin_give_back_what_was_set_before(self):
+        program = (
+            "import ctypes\n"
+            "libc = ctypes.CDLL(None)\n"
+            "for name in ('signal', 'ssignal', 'sysv_signal', '__sysv_signal'):\n"
+            "    function = libc[name]\n"
+            "    function.restype, function.argtypes = ctypes.c_void_p, (ctypes.c_int, ctypes.c_void_p)\n"
+            "    print(name, [function(number, action) for number in (7, 11, 15, 10) for action in (1, 0, 0, 1, 0)])\n"
+        )
+        alone = subprocess.run(["/usr/bin/python3", "-c", program], capture_output=True, text=True, check=True)
+        with tempfile.TemporaryDirectory() as folder:
+            variables = {"LD_PRELOAD": os.path.abspath("agent/libstackd_agent.so"), "STACKD_DIR": folder}
+            watched = subprocess.run(["/usr/bin/python3", "-c", program], capture_output=True, text=True, check=True,
+                                     env={**os.environ, **variables})
+        self.assertIn("signal [None, 1, None, None, 1", alone.stdout)
+        self.assertEqual(alone.stdout, watched.stdout)
 
     def test_the_first_process_of_a_namespace_ends(self):
         wrap = ["/usr/bin/unshare", "--pid", "--fork", "--kill-child"]

@@ -209,6 +209,17 @@ void Queue(int signal_number) {
   sigqueue(getpid(), signal_number, value);
 }
 
+// A fault between two uses of a register of 32 bytes, whose upper half only the extended state has.
+__attribute__((target("avx"))) void WriteBetweenUsesOfWideRegister() {
+  const uint64_t before[4] = {1, 2, 3, 4};
+  uint64_t after[4] = {};
+  asm volatile("vmovdqu %[before], %%ymm7\n movb $1, (%[page])\n vmovdqu %%ymm7, %[after]"
+               : [after] "=m"(after)
+               : [before] "m"(before), [page] "r"(page)
+               : "xmm7", "memory");
+  if (memcmp(before, after, sizeof(before)) != 0) _exit(13);
+}
+
 // What goes wrong, and the signal that comes of it.
 struct Cause {
   int signal_number;
@@ -220,6 +231,7 @@ const std::map<std::string, Cause>& Causes() {
     std::map<std::string, Cause> all = {
         {"null", {SIGSEGV, [] { *null_pointer = 1; }}},
         {"protected", {SIGSEGV, [] { *const_cast<volatile char*>(page) = 1; }}},
+        {"wide", {SIGSEGV, WriteBetweenUsesOfWideRegister}},
         {"jump", {SIGSEGV, [] { reinterpret_cast<void (*)()>(null_pointer)(); }}},
         {"noncanonical", {SIGSEGV, [] { *reinterpret_cast<volatile char*>(0x8000000000000000ull + zero) = 1; }}},
         {"overflow", {SIGSEGV, [] { Recurse(0); }}},
