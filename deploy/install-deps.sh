@@ -386,20 +386,31 @@ fetch_old_glibc() {
   rm -rf "$temporary"
 }
 
-# A Debian 12 with nothing installed, which the packages of a release are installed on. It takes a minute and a half.
+# Debians with nothing installed, which the packages of a release are installed on: FILE:SUITE. The last one has runtimes of languages
+# besides, without their compilers. Each takes a minute or two.
+BARE_DEBIANS=(debian-11:bullseye debian-12:bookworm debian-13:trixie)
+declare -A BARE_DEBIAN_HAS=([debian-13]=python3-venv,openjdk-21-jre-headless)
+fetch_bare_debians() {
+  local debian
+  if [[ $EUID -ne 0 ]]; then return; fi
+  for debian in "${BARE_DEBIANS[@]}"; do fetch_bare_debian "${debian%:*}" "${debian#*:}"; done
+}
+
+# fetch_bare_debian FILE SUITE
 fetch_bare_debian() {
-  local file="${CACHE_BIN%/bin}/debian-12.tar" temporary mirror
-  if [[ -e $file || $EUID -ne 0 ]]; then return; fi
-  say "install-deps: fetching a bare Debian 12 into $file"
+  local file="${CACHE_BIN%/bin}/$1.tar" temporary mirror
+  if [[ -e $file ]]; then return; fi
+  say "install-deps: fetching a bare Debian $2 into $file"
   temporary=$(mktemp -d)
   # shellcheck disable=SC2016 # $(SITE) is apt's
   mirror=$(apt-get indextargets --format '$(SITE)' 'Identifier: Packages' | awk '/\/debian\/*$/ && !n++')
-  if [[ -n $mirror ]] && debootstrap --variant=minbase bookworm "$temporary/root" "$mirror" >"$temporary/log" 2>&1; then
+  if [[ -n $mirror ]] && debootstrap --variant=minbase --include="${BARE_DEBIAN_HAS[$1]-}" "$2" "$temporary/root" "$mirror" \
+    >"$temporary/log" 2>&1; then
     rm -rf "$temporary"/root/var/{cache/apt/archives,lib/apt/lists}/*
     tar -C "$temporary/root" -cf "$temporary/tar" . && mkdir -p "${file%/*}" && mv "$temporary/tar" "$file"
   else
     tail -n 3 "$temporary/log" >&2 || true
-    say "install-deps: it could not be fetched; the test that needs it is skipped"
+    say "install-deps: it could not be fetched; the tests that need it are skipped"
   fi
   rm -rf "$temporary"
 }
@@ -518,7 +529,7 @@ main() {
     unpack_packages
     fetch_java_vms
     fetch_old_glibc
-    fetch_bare_debian
+    fetch_bare_debians
     install_image_tools
     fetch_sid_runtimes
   fi

@@ -169,7 +169,16 @@ make_packages_of_languages() {
   bash "$ROOT/agent/rust/package.sh" "$OUT" --no-verify >/dev/null
   cp -r "$ROOT/deploy/helm/stackd" "$WORK/chart" && mkdir "$WORK/helm" && mv "$WORK/chart" "$WORK/helm/stackd"
   make_archive "$WORK/helm/stackd" "$OUT/stackd-chart-$VERSION.tgz"
+  artefact chart "$OUT/stackd-chart-$VERSION.oci.tar" "$OUT/stackd-chart-$VERSION.tgz"
+  artefact go-module "$WORK/stackd-go-$VERSION"
+  make_archive "$WORK/stackd-go-$VERSION" "$OUT/stackd-go-$VERSION.tar.gz"
+  # The oldest Java that the agent knows; newer compilers warn that it is old.
+  javac --release 8 -Xlint:-options -d "$WORK/classes" "$ROOT"/agent/java/src/main/java/dev/stackd/*.java
+  artefact jar "$OUT/stackd-$VERSION.jar" "$WORK/classes"
 }
+
+# artefact KIND FILE [INPUT]: see artefacts.py.
+artefact() { /usr/bin/python3 -B "$HERE/artefacts.py" "$1" "$VERSION" "$EPOCH" "${@:2}"; }
 
 make_image() {
   bash "$ROOT/deploy/image/build.sh" --no-build --output "$WORK/image" >/dev/null 2>"$WORK/image.log" || {
@@ -197,7 +206,7 @@ make_checksums() {
 
 build() {
   local tool
-  for tool in dpkg-deb dpkg-shlibdeps go-md2man cargo umoci openssl; do
+  for tool in dpkg-deb dpkg-shlibdeps go-md2man cargo umoci openssl javac; do
     command -v "$tool" >/dev/null || fail "$tool is missing: deploy/install-deps.sh --tests"
   done
   if [[ -z $NO_BUILD ]]; then (cd "$ROOT" && bazel build -c opt "${TARGETS[@]}" >&2); fi

@@ -6,67 +6,16 @@ import hashlib
 import os
 import pathlib
 import shutil
-import subprocess
 import tarfile
-import tempfile
 import time
 import unittest
 import zipfile
 
 import pytest
 
-from harness import ROOT
+from bare_systems import BUILD, DUMP, INSTALL, START, BareSystem, folder, key, release, run, why_not
 
-BUILD = ROOT / "deploy/release/build.sh"
-# Made by deploy/install-deps.sh --tests, by debootstrap.
-BARE_DEBIAN = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "stackd/debian-12.tar"
-LIMIT_S = 300
 FIRST_DUMP_S = 60
-
-# Runs its arguments with the folder of the first as the root, with /proc, /run and processes of its own that end with it.
-IN_ROOT = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec",
-           'mount -t proc proc "$0/proc"; mount -t tmpfs -o mode=755 tmpfs "$0/run"; exec chroot "$0" "$@"')
-
-INSTALL = "apt-get install -y ./release/*.deb\n"
-
-# As systemd would start it, from the unit: its user, its folders, its variables.
-START = """
-unit() { sed -n "s/^$1=//p" /lib/systemd/system/stackd.service; }
-install -d -o "$(unit User)" -m "$(unit RuntimeDirectoryMode)" "/run/$(unit RuntimeDirectory)"
-install -d -o "$(unit User)" -m "$(unit StateDirectoryMode)" "/var/lib/$(unit StateDirectory)"
-set -a; . /etc/default/stackd; set +a
-start() { env $(unit Environment) setpriv --reuid="$(unit User)" --regid="$(unit Group)" --clear-groups --bounding-set=-all \
-  --no-new-privs $(unit ExecStart); }
-start 2>/tmp/stackd.log &
-# What sleeps before the daemon listens is not listed as long as it sleeps.
-for _ in $(seq 600); do if stackctl ps >/dev/null 2>&1; then break; fi; sleep 0.1; done
-# until_said WORD COMMAND...: a minute at most.
-until_said() {
-  for _ in $(seq 600); do if "${@:2}" 2>&1 | grep -q "$1"; then return; fi; sleep 0.1; done
-  cat /tmp/stackd.log; "${@:2}"; false
-}
-"""
-
-DUMP = """
-setpriv --reuid=65534 --regid=65534 --clear-groups env LD_PRELOAD=libstackd_agent.so sleep 1000 &
-until_said sleep stackctl ps
-stackctl dump sleep
-"""
-
-
-def run(*command, ok=True, **kwargs):
-    done = subprocess.run([str(part) for part in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, timeout=LIMIT_S, check=False, **kwargs)
-    if ok and done.returncode:
-        raise AssertionError(f"{command[0]} ends with {done.returncode}: {done.stdout[-3000:]}")
-    return done.stdout
-
-
-def why_not():
-    missing = [tool for tool in ("dpkg-shlibdeps", "go-md2man", "umoci", "openssl") if not shutil.which(tool)]
-    if not shutil.which("cargo") and not (pathlib.Path.home() / ".cargo/bin/cargo").exists():
-        missing.append("cargo")
-    return f"there is no {missing[0]}" if missing else ""
 
 
 @unittest.skipIf(why_not(), why_not())
@@ -76,12 +25,7 @@ class ReleaseTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.dir = pathlib.Path(tempfile.mkdtemp(prefix="stackd-release-test-"))
-        cls.addClassCleanup(shutil.rmtree, cls.dir, ignore_errors=True)
-        cls.key = cls.dir / "key.pem"
-        run("openssl", "genpkey", "-algorithm", "ed25519", "-out", cls.key)
-        cls.out = cls.dir / "release"
-        run(BUILD, cls.out, "--sign", cls.key)
+        cls.dir, cls.key, cls.out = folder(), key(), release()
 
     def one(self, pattern):
         found = list(self.out.glob(pattern))
@@ -112,8 +56,10 @@ class ReleaseTest(unittest.TestCase):
 
     def test_each_language_has_its_package(self):
         self.assertIn("stackd/libstackd_agent.so", zipfile.ZipFile(self.one("stackd-*.whl")).namelist())
+        self.assertIn("dev/stackd/Stackd.class", zipfile.ZipFile(self.one("stackd-*.jar")).namelist())
         for pattern, inside in (("stackd-[0-9]*.tgz", "package/stackd.node"), ("stackd-*.crate", "agent/include/stackd/ring_abi.h"),
-                                ("stackd-chart-*.tgz", "stackd/Chart.yaml"), ("stackctl-*.tar.gz", "completions/_stackctl")):
+                                ("stackd-go-*.tar.gz", ".zip"), ("stackd-chart-*.tgz", "stackd/Chart.yaml"),
+                                ("stackctl-*.tar.gz", "completions/_stackctl")):
             with tarfile.open(self.one(pattern)) as archive:
                 self.assertTrue(any(name.endswith(inside) for name in archive.getnames()), f"{inside} in {pattern}")
 
@@ -141,27 +87,10 @@ class ReleaseTest(unittest.TestCase):
     def test_help_begins_with_examples(self):
         self.assertIn("Examples:", run(BUILD, "--help").splitlines()[2])
 
-    def in_bare_debian(self):
-        """A function that runs a script there."""
-        if os.geteuid() != 0:
-            self.skipTest("needs root, for a root of its own")
-        if not BARE_DEBIAN.exists():
-            self.skipTest(f"there is no {BARE_DEBIAN.name}: debootstrap could not fetch it")
-        root = self.dir / f"root-{self.id().rsplit('.', 1)[1]}"
-        root.mkdir()
-        self.addCleanup(shutil.rmtree, root, ignore_errors=True)
-        run("tar", "-C", root, "-xf", BARE_DEBIAN)
-        shutil.copytree(self.out, root / "release")
-        for tool in ("gcc", "cc", "python3", "bazel"):
-            self.assertFalse((root / "usr/bin" / tool).exists(), tool)
-
-        def script(text, **kwargs):
-            environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive"}
-            return run(*IN_ROOT, root, "bash", "-euc", text, env=environment, **kwargs)
-        return root, script
-
     def test_a_bare_debian_installs_them_and_takes_a_dump(self):
-        root, script = self.in_bare_debian()
+        system = BareSystem(self, "debian-12")
+        root, script = system.root, system.script
+        self.assertFalse((root / "usr/bin/python3").exists())
         began = time.monotonic()
         said = script(INSTALL + START + DUMP)
         took = time.monotonic() - began
@@ -187,8 +116,7 @@ class ReleaseTest(unittest.TestCase):
             self.assertFalse((root / gone).exists(), gone)
 
     def test_the_client_of_the_archive_needs_nothing(self):
-        _, script = self.in_bare_debian()
-        said = script("tar -xf release/stackctl-*.tar.gz && stackctl-*/stackctl --version")
+        said = BareSystem(self, "debian-12").script("tar -xf release/stackctl-*.tar.gz && stackctl-*/stackctl --version")
         self.assertRegex(said, r"\d+\.\d+\.\d+")
 
 
