@@ -994,7 +994,7 @@ class Victim {
 class RealProcessTest : public CollectorTest {
  protected:
   void SetUp() override {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__) || defined(_GLIBCXX_TSAN)
     GTEST_SKIP() << "a sanitizer's runtime and a preloaded library do not go together";
 #endif
     ASSERT_TRUE(std::filesystem::exists(AgentLibrary()));
