@@ -18,9 +18,9 @@ class HangDeskTest : public testing::Test {
   void Start() {
     HangDeskOptions options;
     options.create_dump = [this](const std::string& id, const CaptureRequest& request) -> Result<HangDump> {
+      std::lock_guard lock(mutex_);
       health_when_dumped_ = health_.Of("victim");
       request_ = request;
-      std::lock_guard lock(mutex_);
       if (fails_) return Error(Code::kNotFound, "gone");
       dumped_.push_back(id);
       return HangDump{"processes/" + id + "/dumps/1", "it hangs", true, true};
