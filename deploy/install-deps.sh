@@ -386,7 +386,7 @@ fetch_old_glibc() {
   rm -rf "$temporary"
 }
 
-# releases of Debian with nothing installed, which the packages of a release are installed on: FILE:SUITE. The last one has runtimes of languages
+# Releases of Debian with nothing installed, which the packages of a release are installed on: FILE:SUITE. The last one has runtimes of languages
 # besides, without their compilers. Each takes a minute or two.
 BARE_DEBIANS=(debian-11:bullseye debian-12:bookworm debian-13:trixie)
 declare -A BARE_DEBIAN_HAS=([debian-13]="python3-venv,openjdk-21-jre-headless")
