@@ -100,6 +100,12 @@ Result<std::shared_ptr<Capture>> Collector::CaptureProcess(const std::string&, c
   return capture(request);
 }
 
+Result<std::shared_ptr<Capture>> Collector::Outline(const std::string& process_id) const {
+  return Error(Code::kNotFound, "no process is " + process_id);
+}
+
+void Collector::ConfirmWaits(const std::string&, const LookAtLocks&, int64_t, Capture*) {}
+
 void Collector::SayDumpIsRead(const std::string&) {}
 
 bool Collector::HurriesCrashes() const { return Fakes().hurries_crashes; }

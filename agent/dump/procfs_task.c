@@ -11,7 +11,7 @@
 #include "agent/sys/text.h"
 
 int stackd_task_open(void) {
-  return stackd_own_fd_hold(stackd_open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return stackd_own_fd_hold(stackd_open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC), STACKD_FD_PROC);
 }
 
 struct linux_dirent64 {
@@ -61,7 +61,7 @@ static int open_file(int task_fd, uint32_t tid, const char* file) {
   stackd_put_number(&name, tid, 10);
   stackd_put(&name, "/");
   stackd_put(&name, file);
-  return stackd_own_fd_hold(stackd_openat(task_fd, path, O_RDONLY | O_CLOEXEC));
+  return stackd_own_fd_hold(stackd_openat(task_fd, path, O_RDONLY | O_CLOEXEC), STACKD_FD_PROC);
 }
 
 /* Reads task/TID/FILE into `text`, NUL-terminated; its length or a negative errno. */

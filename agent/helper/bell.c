@@ -21,7 +21,7 @@ int stackd_bell_make(struct stackd_own_fd* ours) {
   /* Datagrams: with a connection the daemon's end would be a signal too, in a program that was not asked for a dump. */
   int error = (int)stackd_syscall6(SYS_socketpair, AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, (long)ends, 0, 0);
   if (error != 0) return error;
-  *ours = stackd_own_fd_take(ends[0]);
+  *ours = stackd_own_fd_take(ends[0], STACKD_FD_SOCKET);
   struct f_owner_ex owner = {F_OWNER_PID, stackd_getpid()};
   /* A signal of the old kind: the kernel drops it if it is pending already. One that is queued becomes SIGIO where the
    * queue is full, which ends a program. */

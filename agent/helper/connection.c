@@ -186,7 +186,7 @@ int stackd_connection_say_hello(struct stackd_connection* connection, const stru
   unsigned count = 0;
   int mem = settings->share == STACKD_SHARE_MEMORY ? stackd_own_fd_get(&files->mem) : -1;
   int maps = stackd_own_fd_get(&files->maps);
-  int proc = stackd_own_fd_hold(stackd_open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  int proc = stackd_own_fd_hold(stackd_open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC), STACKD_FD_PROC);
   if (mem >= 0) {
     hello->flags |= STACKD_HELLO_HAS_MEM;
     fds[count++] = mem;
@@ -215,7 +215,7 @@ int stackd_connection_open(struct stackd_connection* connection, const struct st
   /* Where more processes wait for the daemon than it lets wait, this one does not, but tries again. */
   int fd = (int)stackd_syscall6(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, 0, 0, 0);
   if (fd < 0) return fd;
-  connection->socket = stackd_own_fd_take(fd);
+  connection->socket = stackd_own_fd_take(fd, STACKD_FD_SOCKET);
   connection->spool = STACKD_NO_FD;
   if (connection->socket.fd < 0) return -EBADF;
   int error = (int)stackd_syscall6(SYS_connect, connection->socket.fd, (long)&address, sizeof(address), 0, 0, 0);
@@ -236,7 +236,7 @@ int stackd_connection_complete(struct stackd_connection* connection) {
     error = map_ring(connection, received[0], message.welcome.ring_bytes);
   }
   if (error == 0 && received[1] >= 0) {
-    connection->spool = stackd_own_fd_take(received[1]);
+    connection->spool = stackd_own_fd_take(received[1], STACKD_FD_FILE);
     received[1] = -1;
   }
   close_fds(received);

@@ -43,7 +43,7 @@ static bool begins_with(const char* text, const char* start) { return strncmp(te
 
 /* Gives each fd of the process to `visit`, until that returns false. A negative errno if they cannot be listed. */
 static int list_fds(bool (*visit)(void* context, uint32_t number), void* context) {
-  int folder = stackd_own_fd_hold(stackd_open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  int folder = stackd_own_fd_hold(stackd_open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC), STACKD_FD_PROC);
   if (folder < 0) return folder;
   int error = stackd_proc_list(folder, visit, context);
   stackd_own_fd_drop(folder);
@@ -181,7 +181,7 @@ static bool may_look_into_epolls(void) {
 static void describe_epoll(struct stackd_fd_name* name) {
   char text[4096];
   print_path("/proc/self/fdinfo/", name->fd, text, sizeof(text));
-  int fd = stackd_own_fd_hold(stackd_open(text, O_RDONLY | O_CLOEXEC));
+  int fd = stackd_own_fd_hold(stackd_open(text, O_RDONLY | O_CLOEXEC), STACKD_FD_PROC);
   if (fd < 0) return;
   size_t held = 0;
   for (size_t total = 0; total < MAX_FDINFO_BYTES;) {

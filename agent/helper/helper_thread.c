@@ -441,7 +441,7 @@ static void make_wake_pair(void) {
   int ends[2];
   if (stackd_syscall6(SYS_socketpair, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, (long)ends, 0, 0) != 0)
     return;
-  for (int i = 0; i < 2; i++) wake_ends[i] = stackd_own_fd_take(ends[i]);
+  for (int i = 0; i < 2; i++) wake_ends[i] = stackd_own_fd_take(ends[i], STACKD_FD_SOCKET);
   stackd_helper_wake_by(&wake_ends[0], &wake_ends[1]);
 }
 

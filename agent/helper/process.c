@@ -141,11 +141,11 @@ int stackd_settings_read(struct stackd_settings* settings) {
 
 void stackd_process_files_open(struct stackd_process_files* files) {
   if (stackd_own_fd_get(&files->mem) < 0) {
-    files->mem = stackd_own_fd_take(stackd_open("/proc/self/mem", O_RDONLY | O_CLOEXEC));
+    files->mem = stackd_own_fd_take(stackd_open("/proc/self/mem", O_RDONLY | O_CLOEXEC), STACKD_FD_PROC);
   }
   stackd_read_memory_by(&files->mem);
   if (stackd_own_fd_get(&files->maps) < 0) {
-    files->maps = stackd_own_fd_take(stackd_open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+    files->maps = stackd_own_fd_take(stackd_open("/proc/self/maps", O_RDONLY | O_CLOEXEC), STACKD_FD_PROC);
   }
 }
 
@@ -157,7 +157,7 @@ void stackd_process_files_close(struct stackd_process_files* files) {
 /* The start of a file, NUL-terminated; "" if it cannot be read. */
 static void read_start(const char* path, char* text, size_t size_bytes) {
   text[0] = '\0';
-  int fd = stackd_own_fd_hold(stackd_open(path, O_RDONLY | O_CLOEXEC));
+  int fd = stackd_own_fd_hold(stackd_open(path, O_RDONLY | O_CLOEXEC), STACKD_FD_PROC);
   if (fd < 0) return;
   ssize_t got = stackd_read(fd, text, size_bytes - 1);
   stackd_own_fd_drop(fd);

@@ -63,8 +63,8 @@ static void take_table(void* receiver, const void* bytes, unsigned long size_byt
     return;
   }
   *result = (int)stackd_syscall6(SYS_memfd_create, (long)"stackd-tasks", MFD_CLOEXEC | MFD_ALLOW_SEALING, 0, 0, 0, 0);
+  *result = stackd_own_fd_hold(*result, STACKD_FD_FILE);
   if (*result < 0) return;
-  stackd_own_fd_hold(*result);
   int error = write_all(*result, bytes, size_bytes);
   if (error == 0) error = stackd_fcntl(*result, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
   if (error == 0) return;

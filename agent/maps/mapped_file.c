@@ -119,7 +119,7 @@ int stackd_mapped_file_open(int maps_fd, const char* path) {
   struct mapping code;
   if (!is_executable && !find_code(maps_fd, path, &code)) return -EPERM;
   int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (is_executable ? 0 : O_NOFOLLOW);
-  int fd = stackd_own_fd_hold(stackd_open(path, flags));
+  int fd = stackd_own_fd_hold(stackd_open(path, flags), STACKD_FD_FILE);
   if (fd < 0) return fd;
   struct stat status;
   bool may_be_had =

@@ -1,6 +1,8 @@
 #include "agent/sys/private_fd.h"
 
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include "agent/sys/kernel.h"
 #include "agent/sys/process_id.h"
@@ -27,11 +29,24 @@ static void unguard(int fd) {
   }
 }
 
+static bool is_of_kind(int fd, enum stackd_fd_kind kind) {
+  if (kind == STACKD_FD_PROC) {
+    struct statfs system;
+    return stackd_syscall6(SYS_fstatfs, fd, (long)&system, 0, 0, 0, 0) == 0 && system.f_type == PROC_SUPER_MAGIC;
+  }
+  struct stat status;
+  if (stackd_fstat(fd, &status) != 0) return false;
+  return kind == STACKD_FD_SOCKET ? S_ISSOCK(status.st_mode) : S_ISREG(status.st_mode);
+}
+
 /* By number alone: inode 0. */
-int stackd_own_fd_hold(int fd) {
+int stackd_own_fd_hold(int fd, enum stackd_fd_kind kind) {
+  if (fd < 0) return fd;
   struct stackd_own_fd held = {fd, 0, 0};
-  if (fd >= 0) guard(&held);
-  return fd;
+  guard(&held);
+  if (is_of_kind(fd, kind)) return fd;
+  unguard(fd);
+  return -EBADF;
 }
 
 void stackd_own_fd_drop(int fd) {
@@ -67,25 +82,20 @@ int stackd_own_fd_next_guarded(unsigned first, unsigned last) {
   return next;
 }
 
-/* Closes `fd` if it still is the file that `status` tells of. */
-static void close_if_same(int fd, const struct stat* status) {
-  struct stackd_own_fd own = {fd, status->st_dev, status->st_ino};
-  if (stackd_own_fd_get(&own) == fd) stackd_close(fd);
-}
-
-struct stackd_own_fd stackd_own_fd_take(int fd) {
+struct stackd_own_fd stackd_own_fd_take(int fd, enum stackd_fd_kind kind) {
   struct stat status;
-  if (stackd_own_fd_hold(fd) < 0) return STACKD_NO_FD;
+  if (stackd_own_fd_hold(fd, kind) < 0) return STACKD_NO_FD;
   if (stackd_fstat(fd, &status) != 0) {
     unguard(fd);
     return STACKD_NO_FD;
   }
   int moved = stackd_fcntl(fd, F_DUPFD_CLOEXEC, LOWEST_FD);
-  unguard(fd);
   if (moved >= 0) {
-    close_if_same(fd, &status);
+    stackd_own_fd_drop(fd);
     fd = moved;
-  } /* else RLIMIT_NOFILE is below that: it stays where it is */
+  } else { /* RLIMIT_NOFILE is below that: it stays where it is */
+    unguard(fd);
+  }
   struct stackd_own_fd own = {fd, status.st_dev, status.st_ino};
   /* The program may be closing everything just now, and opening files of its own at these numbers. */
   if (stackd_own_fd_get(&own) < 0) return STACKD_NO_FD;

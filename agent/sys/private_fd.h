@@ -26,11 +26,16 @@ struct stackd_own_fd {
 
 #define STACKD_NO_FD ((struct stackd_own_fd){-1, 0, 0})
 
-/* Takes `fd` (a negative errno gives an empty one) and moves it out of the way, close-on-exec. */
-struct stackd_own_fd stackd_own_fd_take(int fd);
+/* What was opened. bash closes the pipes of a pipeline twice. The second time it may close one of ours, before its number
+ * is noted, and have a file of its own there. */
+enum stackd_fd_kind { STACKD_FD_PROC, STACKD_FD_SOCKET, STACKD_FD_FILE };
 
-/* For an fd that the helper needs for a moment only: keeps it from the program's close(), then closes it. Returns `fd`. */
-int stackd_own_fd_hold(int fd);
+/* Takes `fd` (a negative errno gives an empty one) and moves it out of the way, close-on-exec. */
+struct stackd_own_fd stackd_own_fd_take(int fd, enum stackd_fd_kind kind);
+
+/* For an fd that the helper needs for a moment only: keeps it from the program's close(), then closes it. Returns `fd`, or
+ * -EBADF if that number means the program's file by now. */
+int stackd_own_fd_hold(int fd, enum stackd_fd_kind kind);
 void stackd_own_fd_drop(int fd);
 
 /* In the child of a fork: drops what the parent's helper held just then. */
