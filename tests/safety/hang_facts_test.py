@@ -285,7 +285,7 @@ import os, resource, sys, threading, time
 first = threading.Thread(target=int)
 first.start()
 first.join()
-while sum("pipe:" in os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if int(fd) >= 200) < 2:
+while sum("socket:" in os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if int(fd) >= 200) < 3:
     time.sleep(0.001)
 resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))
 fds = []
