@@ -1,6 +1,5 @@
 #include "agent/sys/private_fd.h"
 
-#include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
@@ -8,6 +7,9 @@
 #include "agent/sys/process_id.h"
 
 #define LOWEST_FD 200
+
+/* Of linux/magic.h, which musl's compiler does not find. */
+#define PROC_FILE_SYSTEM 0x9fa0
 
 /* Those taken and not closed. */
 #define MAX_GUARDED 12
@@ -32,7 +34,7 @@ static void unguard(int fd) {
 static bool is_of_kind(int fd, enum stackd_fd_kind kind) {
   if (kind == STACKD_FD_PROC) {
     struct statfs system;
-    return stackd_syscall6(SYS_fstatfs, fd, (long)&system, 0, 0, 0, 0) == 0 && system.f_type == PROC_SUPER_MAGIC;
+    return stackd_syscall6(SYS_fstatfs, fd, (long)&system, 0, 0, 0, 0) == 0 && system.f_type == PROC_FILE_SYSTEM;
   }
   struct stat status;
   if (stackd_fstat(fd, &status) != 0) return false;

@@ -20,6 +20,8 @@ from harness import AGENT, LIMIT_S, OK, PARTIAL, NOT_FOUND, StackdTest, die_with
 
 HERE = pathlib.Path(__file__).resolve().parent
 DUMPS_A_SECOND = 10
+# Between two looks for the first process to dump: some programs last for a twentieth of a second.
+LOOK_S = 0.01
 AGENT_THREAD = "stackd-agent"
 # A program that lasts for milliseconds may have ended whenever its turn to be dumped comes.
 MOST_REPEATS = 25
@@ -61,7 +63,7 @@ class Dumping:
                 self.over.wait(max(0, due - time.monotonic()))
             self.rounds += 1
             if not processes:
-                self.over.wait(1 / DUMPS_A_SECOND)
+                self.over.wait(LOOK_S)
 
     def await_rounds(self, count):
         end = self.rounds + count + 1

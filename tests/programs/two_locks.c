@@ -1,6 +1,8 @@
 /* Two threads, "first" and "second", take two locks in opposite orders, for good: mutexes of the type that the argument
  * names ("normal", "recursive", "errorcheck"). */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
