@@ -2,6 +2,7 @@
 
 #include <stdbool.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <ucontext.h>
 
 #include "agent/capture/interrupted_syscall.h"
