@@ -472,7 +472,8 @@ static void end_connection(void) {
 static void look_around_first(void) {
   started_ns = stackd_monotonic_ns();
   looks_done = 0;
-  if (stage == INTRODUCED && !is_whole) describe(false);
+  /* Before all else: the helper may be told to end at once, for a filter that allows no look later. */
+  if (!is_whole) describe(false);
   if (stackd_process_has_filter()) stackd_read_memory_by_file_first();
   if (settings->crash_signals != 0) stackd_spool_touch_all();
   stackd_code_ranges_refresh(stackd_own_fd_get(&files->maps));
