@@ -24,7 +24,7 @@ from harness import LIMIT_S, PROGRAMS, ROOT, eventually
 from java_test import classes
 
 NAMESPACE = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
-# None is in a container by default: Kubernetes' pause and Docker's --init are such programs.
+# As `docker run --init` puts one into a container.
 INIT = [*NAMESPACE, "tini", "--"]
 LANGUAGES = ROOT / "tests/languages"
 
