@@ -42,6 +42,9 @@ class CollectorProbe final : public ProcessProbe {
   Result<SigtermSigns> ReadSigtermSigns(const std::string& process_id) override {
     return collector_->ReadSigtermSigns(process_id);
   }
+  std::vector<int64_t> ReadProcessMotion(const std::string& process_id) override {
+    return collector_->ReadProcessMotion(process_id);
+  }
   char StateOf(const std::string& process_id, int32_t tid) override { return collector_->StateOf(process_id, tid); }
   Result<std::vector<std::string>> FunctionsOf(const std::string& process_id, int32_t tid) override {
     return pipeline_->FunctionsOf(process_id, tid, MonotonicNs() + kFunctionsNs);

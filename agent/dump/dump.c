@@ -407,20 +407,19 @@ static bool computes(const struct run* run, struct stackd_thread_entry* entry) {
   uint64_t now_ns = stackd_monotonic_ns();
   uint64_t passed_ns = now_ns - entry->looked_ns;
   if (entry->is_running && passed_ns < COMPUTES_NS) return false;
-  uint64_t turns;
-  uint64_t unused;
+  struct stackd_task_turns now;
   int fd = stackd_task_open_turns(run->task_fd, entry->tid);
-  int error = fd < 0 ? fd : stackd_task_read_turns(fd, &turns, &unused);
+  int error = fd < 0 ? fd : stackd_task_read_turns(fd, &now);
   if (fd >= 0) stackd_own_fd_drop(fd);
   if (error != 0) return true;
   uint64_t cpu_ns = cpu_ns_of(entry->tid);
   if (entry->is_running) {
-    if (turns == entry->turns && cpu_ns - entry->cpu_ns >= passed_ns / 2) return true;
-    if (turns != entry->turns || cpu_ns != entry->cpu_ns) entry->has_run = 1;
+    if (now.turns == entry->turns && cpu_ns - entry->cpu_ns >= passed_ns / 2) return true;
+    if (now.turns != entry->turns || cpu_ns != entry->cpu_ns) entry->has_run = 1;
   }
   if (now_ns - run->begin_ns >= (entry->has_run ? RUNS_AGAIN_NS : NEVER_RUNS_NS)) return true;
   entry->is_running = 1;
-  entry->turns = turns;
+  entry->turns = now.turns;
   entry->cpu_ns = cpu_ns;
   entry->looked_ns = now_ns;
   return false;
@@ -773,7 +772,6 @@ static int list_threads(struct run* run) {
 }
 
 void stackd_dump_run(struct stackd_job* job, const struct stackd_dump_options* options) {
-  stackd_dump_look_at_maps(job->ring, options->maps_fd);
   struct run run;
   memset(&run, 0, sizeof(run));
   run.job = job;

@@ -132,8 +132,7 @@ int stackd_task_read_sleep(int task_fd, uint32_t tid, struct stackd_task_sleep* 
 
 int stackd_task_open_turns(int task_fd, uint32_t tid) { return open_file(task_fd, tid, "schedstat"); }
 
-int stackd_task_read_turns(int turns_fd, uint64_t* turns, uint64_t* cpu_ns) {
-  /* Time that it ran, time that it waited to run, how often it ran. */
+int stackd_task_read_turns(int turns_fd, struct stackd_task_turns* out) {
   char text[96];
   ssize_t length = stackd_pread(turns_fd, text, sizeof(text) - 1, 0);
   if (length < 0) return (int)length;
@@ -145,8 +144,7 @@ int stackd_task_read_turns(int turns_fd, uint64_t* turns, uint64_t* cpu_ns) {
     values[i] = stackd_take_number(&at, 10);
     if (at == before) return -ENOENT;
   }
-  *cpu_ns = values[0];
-  *turns = values[2];
+  *out = (struct stackd_task_turns){values[0], values[1], values[2]};
   return 0;
 }
 

@@ -13,8 +13,12 @@ int stackd_quiet_begin(struct stackd_quiet_look* look, int task_fd, uint32_t tid
   look->cpu_ns = 0;
   /* In this order. A thread that was seen asleep is given a processor again before it writes to its stack. */
   look->turns_fd = stackd_task_open_turns(task_fd, tid);
-  if (look->turns_fd >= 0 && stackd_task_read_turns(look->turns_fd, &look->turns, &look->cpu_ns) != 0)
-    stackd_quiet_end(look);
+  struct stackd_task_turns turns;
+  if (look->turns_fd >= 0 && stackd_task_read_turns(look->turns_fd, &turns) != 0) stackd_quiet_end(look);
+  if (look->turns_fd >= 0) {
+    look->turns = turns.turns;
+    look->cpu_ns = turns.cpu_ns;
+  }
   int error = stackd_task_read_sleep(task_fd, tid, &look->sleep);
   if (error != 0) stackd_quiet_end(look);
   return error;
@@ -26,9 +30,8 @@ bool stackd_quiet_is_whole(const struct stackd_quiet_look* look) {
     return stackd_task_read_sleep(look->task_fd, look->tid, &now) == 0 && now.rsp == look->sleep.rsp &&
            now.rip == look->sleep.rip;
   }
-  uint64_t turns;
-  uint64_t cpu_ns;
-  return stackd_task_read_turns(look->turns_fd, &turns, &cpu_ns) == 0 && turns == look->turns;
+  struct stackd_task_turns now;
+  return stackd_task_read_turns(look->turns_fd, &now) == 0 && now.turns == look->turns;
 }
 
 void stackd_quiet_end(struct stackd_quiet_look* look) {

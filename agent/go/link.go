@@ -73,12 +73,12 @@ func (c *connection) accompany(path string, socket *os.File) {
 }
 
 func (c *connection) passReport(socket *os.File) error {
-	folder, err := os.Open("/proc/self")
+	stat, err := os.Open("/proc/self/stat")
 	if err != nil {
 		return err
 	}
-	defer folder.Close()
-	return send(socket, reportFileMessage(), c.report, folder)
+	defer stat.Close()
+	return send(socket, reportFileMessage(), c.report, stat)
 }
 
 func min2(a, b time.Duration) time.Duration {
@@ -194,23 +194,46 @@ func isAloneIn(folder string, uid uint32) bool {
 		status.Mode&0o022 == 0
 }
 
+// All of them, or nil.
+func openAll(paths []string) []*os.File {
+	var files []*os.File
+	for _, path := range paths {
+		file, err := os.Open(path)
+		if err != nil {
+			closeFiles(files)
+			return nil
+		}
+		files = append(files, file)
+	}
+	return files
+}
+
+func closeFiles(files []*os.File) {
+	for _, file := range files {
+		file.Close()
+	}
+}
+
 func (c *connection) sayHello(socket *os.File) error {
 	var flags uint32
 	var files []*os.File
-	for _, passed := range []struct {
-		path string
-		flag uint32
-	}{{"/proc/self/mem", helloHasMemory}, {"/proc/self/maps", helloHasMaps}, {"/proc/self", helloHasFolder}} {
-		if passed.flag == helloHasMemory && c.shares != shareMemory {
-			continue
+	pass := func(flag uint32, paths ...string) {
+		opened := openAll(paths)
+		if opened != nil {
+			flags |= flag
+			files = append(files, opened...)
 		}
-		file, err := os.Open(passed.path)
-		if err != nil {
-			continue
-		}
-		defer file.Close()
-		flags |= passed.flag
-		files = append(files, file)
+	}
+	defer func() { closeFiles(files) }()
+	if c.shares == shareMemory {
+		pass(helloHasMemory, "/proc/self/mem")
+	}
+	pass(helloHasMaps, "/proc/self/maps")
+	if c.shares == shareMemory {
+		// Nothing in this process tells of its threads while they are in C.
+		pass(helloHasFolder, "/proc/self")
+	} else {
+		pass(helloHasStatus, "/proc/self/stat", "/proc/self/status", "/proc/self/schedstat")
 	}
 	c.mutex.Lock()
 	name := c.name

@@ -29,13 +29,14 @@ const Version = "0.1.0"
 var ErrNotConnected = errors.New("stackd: no daemon is connected")
 
 func init() {
-	share, makesSense := shareOf(os.Getenv("STACKD_SHARE"))
+	daemonUID := os.Getenv("STACKD_DAEMON_UID")
+	share, makesSense := shareOf(os.Getenv("STACKD_SHARE"), daemonUID)
 	if disabled() || !makesSense {
 		return
 	}
 	link.shares = share
 	link.report = captureCrashOutput()
-	link.daemonUID = os.Getenv("STACKD_DAEMON_UID")
+	link.daemonUID = daemonUID
 	path := socketPath()
 	if hasNativeAgent() {
 		if link.report != nil {
@@ -53,8 +54,12 @@ func disabled() bool {
 	return value != "" && value != "0"
 }
 
-// What STACKD_SHARE lets the daemon read; not set: all of the memory.
-func shareOf(value string) (uint32, bool) {
+// What STACKD_SHARE lets the daemon read. Not set: all of the memory, which goroutines lie in; but where any listener is the
+// daemon, none that was not meant gets it.
+func shareOf(value, daemonUID string) (uint32, bool) {
+	if value == "" && daemonUID == "any" {
+		return shareNames, true
+	}
 	switch value {
 	case "stacks":
 		return shareStacks, true

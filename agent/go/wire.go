@@ -29,6 +29,7 @@ const (
 	helloHasFolder = 1 << 2
 	helloNoHandler = 1 << 3
 	helloGoroutine = 1 << 4
+	helloHasStatus = 1 << 7
 
 	// What of the memory the daemon may read.
 	shareStacks = 1

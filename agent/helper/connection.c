@@ -12,7 +12,8 @@
 #include "agent/ring/ring_check.h"
 #include "agent/sys/kernel.h"
 
-#define MAX_FDS 3
+#define MAX_FDS 5
+#define STATUS_FILES 3
 
 struct control {
   _Alignas(struct cmsghdr) char bytes[CMSG_SPACE(MAX_FDS * sizeof(int))];
@@ -175,6 +176,19 @@ struct introduction {
   char place[STACKD_PLACE_BYTES];
 };
 
+/* Files, and not the folder that they are in: that leads to all others. Not kept: an fd of procfs outside would be a way
+ * out of a chroot that the program enters later. False, and none is open, unless all are. */
+static bool open_status(int fds[STATUS_FILES]) {
+  static const char* const kPaths[STATUS_FILES] = {"/proc/self/stat", "/proc/self/status", "/proc/self/schedstat"};
+  for (int i = 0; i < STATUS_FILES; i++) {
+    fds[i] = stackd_own_fd_hold(stackd_open(kPaths[i], O_RDONLY | O_CLOEXEC), STACKD_FD_PROC);
+    if (fds[i] >= 0) continue;
+    while (i-- > 0) stackd_own_fd_drop(fds[i]);
+    return false;
+  }
+  return true;
+}
+
 int stackd_connection_say_hello(struct stackd_connection* connection, const struct stackd_hello* described,
                                 const struct stackd_settings* settings, const struct stackd_process_files* files) {
   struct introduction introduction;
@@ -184,9 +198,9 @@ int stackd_connection_say_hello(struct stackd_connection* connection, const stru
   memcpy(introduction.place, settings->place, settings->place_bytes);
   int fds[MAX_FDS];
   unsigned count = 0;
-  int mem = settings->share == STACKD_SHARE_MEMORY ? stackd_own_fd_get(&files->mem) : -1;
+  int mem = hello->share == STACKD_SHARE_MEMORY ? stackd_own_fd_get(&files->mem) : -1;
   int maps = stackd_own_fd_get(&files->maps);
-  int proc = stackd_own_fd_hold(stackd_open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC), STACKD_FD_PROC);
+  int status[STATUS_FILES];
   if (mem >= 0) {
     hello->flags |= STACKD_HELLO_HAS_MEM;
     fds[count++] = mem;
@@ -195,13 +209,14 @@ int stackd_connection_say_hello(struct stackd_connection* connection, const stru
     hello->flags |= STACKD_HELLO_HAS_MAPS;
     fds[count++] = maps;
   }
-  if (proc >= 0) {
-    hello->flags |= STACKD_HELLO_HAS_PROC;
-    fds[count++] = proc;
+  bool has_status = open_status(status);
+  if (has_status) {
+    hello->flags |= STACKD_HELLO_HAS_STATUS;
+    memcpy(fds + count, status, sizeof(status));
+    count += STATUS_FILES;
   }
   int error = send_with_fds(connection->socket.fd, &hello->header, fds, count);
-  /* Not kept: an open folder outside would be a way out of a chroot that the program enters later. */
-  if (proc >= 0) stackd_own_fd_drop(proc);
+  for (int i = 0; has_status && i < STATUS_FILES; i++) stackd_own_fd_drop(status[i]);
   if (error != 0) stackd_connection_close(connection);
   return error;
 }

@@ -8,6 +8,7 @@
 #include "agent/crash/spool_writer.h"
 #include "agent/dump/dump.h"
 #include "agent/dump/dump_handler.h"
+#include "agent/dump/motion.h"
 #include "agent/dump/sample.h"
 #include "agent/dump/thread_table.h"
 #include "agent/helper/bell.h"
@@ -67,6 +68,7 @@ static struct stackd_own_fd bell = {-1, 0, 0};
 static struct stackd_own_fd wake_ends[2] = {{-1, 0, 0}, {-1, 0, 0}};
 static uint32_t seen_seq;
 static uint64_t leaves_at_ns; /* UINT64_MAX: not before the next work */
+static bool memory_is_passed; /* on this connection, by HELLO or MEMORY */
 static bool has_left;         /* the daemon wakes the process, as before the first dump */
 static uint64_t retry_ns = RETRY_FIRST_NS;
 static STACKD_AT_FORK uint64_t next_look_ns; /* for a daemon, where no helper runs */
@@ -134,7 +136,24 @@ static void put_off_leave(void) {
   leaves_at_ns = may_leave ? stackd_monotonic_ns() + LEAVE_NS : UINT64_MAX;
 }
 
+static bool needs_memory(void) { return settings->shares_as_needed && stackd_runtimes_need_memory(); }
+
+/* Where a runtime was found since HELLO, that did not come with memory. */
+static void pass_memory_if_needed(void) {
+  int mem = stackd_own_fd_get(&files->mem);
+  if (memory_is_passed || mem < 0 || !needs_memory()) return;
+  struct stackd_message_header message = {STACKD_MSG_MEMORY, sizeof(message)};
+  memory_is_passed = stackd_connection_send_fd(&connection.socket, &message, mem) == 0;
+}
+
+static void look_at_maps(void) {
+  stackd_dump_look_at_maps(&connection.ring, stackd_own_fd_get(&files->maps));
+  pass_memory_if_needed();
+  __atomic_store_n(&connection.ring.header->memory_passed, memory_is_passed, __ATOMIC_RELAXED);
+}
+
 static void run_dump(struct stackd_job* job) {
+  look_at_maps();
   const struct stackd_ring_header* header = connection.ring.header;
   struct stackd_dump_options options;
   options.dump_signal = settings->dump_signal;
@@ -165,6 +184,9 @@ static void run_command(uint32_t seq) {
       break;
     case STACKD_COMMAND_SAMPLE:
       stackd_sample_run(&job);
+      break;
+    case STACKD_COMMAND_MOTION:
+      stackd_motion_run(&job);
       break;
     default:
       break;
@@ -275,7 +297,7 @@ static bool leave(void) {
 /* Does what is due unasked. True: the helper leaves. */
 static bool do_what_is_due(void) {
   if (until_look_ns() == 0) {
-    stackd_dump_look_at_maps(&connection.ring, stackd_own_fd_get(&files->maps));
+    look_at_maps();
     looks_done++;
   }
   return leaves_at_ns != UINT64_MAX && stackd_monotonic_ns() >= leaves_at_ns && leave();
@@ -329,7 +351,8 @@ static const struct stackd_hello* describe(bool is_start) {
   hello->header.size_bytes = sizeof(*hello);
   hello->abi_version = STACKD_ABI_VERSION;
   hello->dump_signal = settings->dump_signal;
-  hello->share = settings->share;
+  hello->share = needs_memory() ? STACKD_SHARE_MEMORY : settings->share;
+  if (settings->shares_as_needed) hello->flags |= STACKD_HELLO_SHARES_AS_NEEDED;
   if (has_bell) hello->flags |= STACKD_HELLO_HAS_BELL;
   if (is_start) {
     stackd_process_describe_briefly(description, hello);
@@ -354,6 +377,7 @@ static int introduce(bool is_start) {
   }
   error = stackd_connection_say_hello(&connection, describe(is_start), settings, files);
   if (error != 0) return error;
+  memory_is_passed = description->share == STACKD_SHARE_MEMORY;
   stage = INTRODUCED;
   if (has_bell && stackd_helper_tid() == 0) send_bell();
   return 0;
@@ -485,6 +509,8 @@ static int connect_and_register(void) {
   int error = stage == NOT_CONNECTED ? introduce(false) : 0;
   if (error != 0) return error;
   struct stackd_message_header awake = {STACKD_MSG_AWAKE, sizeof(awake)};
+  /* Before it, so that a dump that waits for AWAKE has both. */
+  pass_memory_if_needed();
   if (has_bell) stackd_connection_send(&connection.socket, &awake);
   error = stackd_connection_complete(&connection);
   if (error == 0 || error == -EINTR) return error;

@@ -63,9 +63,9 @@ static const char* const kShares[] = {
     [STACKD_SHARE_MEMORY] = "memory",
 };
 
-/* NULL is all of the memory. */
+/* NULL: nothing was chosen. */
 static int read_share(const char* text, enum stackd_share* share) {
-  *share = STACKD_SHARE_MEMORY;
+  *share = STACKD_SHARE_NAMES;
   for (int i = STACKD_SHARE_STACKS; text != NULL; i++) {
     if (i > STACKD_SHARE_MEMORY) return -EINVAL;
     *share = (enum stackd_share)i;
@@ -125,7 +125,10 @@ int stackd_settings_read(struct stackd_settings* settings) {
     settings->daemon_uid = strtol(text, &end, 10);
     if (*end != '\0' || settings->daemon_uid < 0 || settings->daemon_uid >= UINT32_MAX) return -EINVAL;
   }
-  int error = read_share(read_variable("STACKD_SHARE"), &settings->share);
+  text = read_variable("STACKD_SHARE");
+  int error = read_share(text, &settings->share);
+  /* Where any listener is the daemon, all of the memory is for none that was not meant. */
+  settings->shares_as_needed = text == NULL && settings->daemon_uid != STACKD_ANY_DAEMON;
   if (error != 0) return error;
   settings->crash_hold_ns = DEFAULT_HOLD_MS * NS_PER_MS;
   text = read_variable("STACKD_CRASH_HOLD_MS");

@@ -20,6 +20,8 @@ struct stackd_settings {
   uint64_t crash_signals; /* bit n - 1 is signal n */
   uint64_t crash_hold_ns;
   enum stackd_share share;
+  /* No level was chosen: `share` until a runtime is found that needs more. */
+  bool shares_as_needed;
   bool dumps_under_filter;
   /* As it follows HELLO (wire.h). */
   char place[STACKD_PLACE_BYTES];

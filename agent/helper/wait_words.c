@@ -4,6 +4,7 @@
 #include <linux/futex.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "agent/dump/procfs_task.h"
 #include "agent/signals/sigterm.h"
@@ -142,6 +143,33 @@ static int read_fd_table(const struct stackd_syscall* call, struct stackd_wait_a
   return 0;
 }
 
+/* --- Files that are locked --- */
+
+static int read_inode(const struct stackd_syscall* call, uint64_t fd, struct stackd_wait_answer* answer) {
+  bool is_lock = call->number == SYS_flock || call->number == SYS_fcntl;
+  if (!is_lock || !knows(call, 0) || (uint32_t)call->arguments[0] != fd) return -EAGAIN;
+  struct stat status;
+  int error = stackd_fstat((int)fd, &status);
+  answer->number = status.st_ino;
+  return error;
+}
+
+/* --- Threads --- */
+
+static int read_thread(int task_fd, const struct stackd_wait_question* question, struct stackd_wait_answer* answer) {
+  uint32_t tid = (uint32_t)question->tid;
+  struct stackd_task_status status;
+  int error = stackd_task_read_status(task_fd, tid, &status);
+  if (error != 0) return error;
+  answer->count = (unsigned char)status.state;
+  struct stackd_task_turns turns;
+  int fd = stackd_task_open_turns(task_fd, tid);
+  /* Kernels without this file have the thread. */
+  if (fd >= 0 && stackd_task_read_turns(fd, &turns) == 0) answer->number = turns.turns;
+  if (fd >= 0) stackd_own_fd_drop(fd);
+  return 0;
+}
+
 /* --- Questions --- */
 
 static int answer_of_thread(int task_fd, const struct stackd_wait_question* question, struct stackd_wait_answer* answer) {
@@ -149,6 +177,7 @@ static int answer_of_thread(int task_fd, const struct stackd_wait_question* ques
   int error = stackd_task_read_sleep(task_fd, (uint32_t)question->tid, &sleep);
   if (error != 0) return error;
   if (question->kind == STACKD_ASK_FD_TABLE) return read_fd_table(&sleep.call, answer);
+  if (question->kind == STACKD_ASK_LOCKED_FILE) return read_inode(&sleep.call, question->avma, answer);
   return waits_on(&sleep.call, question->avma) ? read_lock(question->avma, answer) : -EAGAIN;
 }
 
@@ -156,9 +185,12 @@ static int answer_to(int task_fd, const struct stackd_wait_question* question, s
   switch (question->kind) {
     case STACKD_ASK_LOCK:
     case STACKD_ASK_FD_TABLE:
+    case STACKD_ASK_LOCKED_FILE:
       return task_fd < 0 ? task_fd : answer_of_thread(task_fd, question, answer);
+    case STACKD_ASK_THREAD:
+      return task_fd < 0 ? task_fd : read_thread(task_fd, question, answer);
     case STACKD_ASK_SIGTERM:
-      answer->sigterm_count = __atomic_load_n(&stackd_sigterm_count, __ATOMIC_RELAXED);
+      answer->number = __atomic_load_n(&stackd_sigterm_count, __ATOMIC_RELAXED);
       return 0;
     default:
       return -EINVAL;

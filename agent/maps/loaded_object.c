@@ -9,6 +9,7 @@
 /* Nothing here trusts what it reads: an object may be unmapped at any moment, or be no object. */
 #define MAX_PROGRAM_HEADERS 64
 #define MAX_DYNAMIC 256
+#define MAX_NOTES 64
 #define MAX_CHAIN 4096
 #define MAX_NAME_BYTES 128
 
@@ -51,6 +52,37 @@ bool stackd_loaded_object_at(uint64_t start, struct stackd_loaded_object* object
     if (segment.p_type == PT_DYNAMIC) dynamic_svma = segment.p_vaddr;
   }
   return has_bias && dynamic_svma != 0 && read_dynamic(object, object->bias + dynamic_svma);
+}
+
+static uint64_t padded(uint64_t size_bytes) { return (size_bytes + 3) & ~3ull; }
+
+static bool is_note_between(uint64_t at, uint64_t end, const char* name, uint32_t type) {
+  const size_t name_bytes = strlen(name) + 1;
+  for (int i = 0; i < MAX_NOTES && at + sizeof(Elf64_Nhdr) < end; i++) {
+    Elf64_Nhdr note;
+    char text[MAX_NAME_BYTES];
+    if (!read_at(at, &note, sizeof(note))) return false;
+    at += sizeof(note);
+    /* Some count what pads the name as a part of it. */
+    bool may_be = note.n_type == type && padded(note.n_namesz) == padded(name_bytes);
+    if (may_be && read_at(at, text, name_bytes) && memcmp(text, name, name_bytes) == 0) return true;
+    at += padded(note.n_namesz) + padded(note.n_descsz);
+  }
+  return false;
+}
+
+bool stackd_loaded_object_has_note(const struct stackd_loaded_object* object, const char* name, uint32_t type) {
+  Elf64_Ehdr header;
+  if (!read_at(object->start, &header, sizeof(header)) || header.e_phentsize != sizeof(Elf64_Phdr)) return false;
+  for (int i = 0; i < header.e_phnum && i < MAX_PROGRAM_HEADERS; i++) {
+    Elf64_Phdr segment;
+    uint64_t at = object->start + header.e_phoff + (uint64_t)i * sizeof(segment);
+    if (!read_at(at, &segment, sizeof(segment))) return false;
+    if (segment.p_type != PT_NOTE) continue;
+    uint64_t notes = object->bias + segment.p_vaddr;
+    if (is_note_between(notes, notes + segment.p_memsz, name, type)) return true;
+  }
+  return false;
 }
 
 static uint32_t hash_of(const char* name) {

@@ -26,6 +26,9 @@ struct stackd_loaded_symbol {
 /* What the object exports under this name: functions and variables, no thread-local ones. */
 struct stackd_loaded_symbol stackd_loaded_symbol(const struct stackd_loaded_object* object, const char* name);
 
+/* Whether the object has a note of this name and type in a segment that is mapped. */
+bool stackd_loaded_object_has_note(const struct stackd_loaded_object* object, const char* name, uint32_t type);
+
 /* False if no ELF object with exported symbols begins at this address. */
 bool stackd_loaded_object_at(uint64_t start, struct stackd_loaded_object* object);
 

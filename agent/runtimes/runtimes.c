@@ -4,6 +4,7 @@
 
 #include "agent/maps/loaded_object.h"
 #include "agent/runtimes/cpython/cpython.h"
+#include "agent/runtimes/go/go.h"
 #include "agent/runtimes/hotspot/hotspot.h"
 #include "agent/runtimes/v8/v8.h"
 
@@ -23,6 +24,7 @@ static void find_in(const struct stackd_loaded_object* object) {
   stackd_cpython_find(object);
   stackd_v8_find(object);
   stackd_hotspot_find(object);
+  stackd_go_find(object);
 }
 
 void stackd_managed_prepare(void) { stackd_v8_prepare(); }
@@ -31,6 +33,8 @@ void stackd_managed_find_runtimes(int maps_fd) {
   stackd_managed_begin_look();
   stackd_loaded_objects(maps_fd, find_in);
 }
+
+bool stackd_runtimes_need_memory(void) { return stackd_managed_any_found() || stackd_go_is_here(); }
 
 bool stackd_runtimes_have_uninterruptible(void) { return stackd_hotspot_has_accept(); }
 

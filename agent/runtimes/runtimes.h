@@ -26,6 +26,11 @@ bool stackd_runtimes_have_uninterruptible(void);
  * Any thread. */
 bool stackd_runtimes_are_read_after_dump(void);
 
+/* Whether a runtime was found of which the daemon must read the heap: names of Java's methods, goroutines, tasks of
+ * asyncio, who has Python's GIL, lines of scripts lie there, and nowhere else. Helper thread, or the thread that stands in
+ * for it. */
+bool stackd_runtimes_need_memory(void);
+
 /* How many of a crash record's slots the stack leaves for what runtimes know: of a stack that has overflowed every slot
  * would be full of it. 0 where there is no runtime. SIGNAL-SAFE. */
 uint32_t stackd_managed_crash_slots(uint32_t slots) STACKD_HANDLER;

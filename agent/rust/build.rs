@@ -6,13 +6,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The folders of the static agent in `agent/`; all but `preload`.
-const ROOMS: [&str; 13] = [
+const ROOMS: [&str; 14] = [
     "sys",
     "ring",
     "maps",
     "runtimes",
     "runtimes/cpython",
     "runtimes/v8",
+    "runtimes/go",
     "runtimes/hotspot",
     "capture",
     "signals",

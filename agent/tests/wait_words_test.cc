@@ -203,9 +203,9 @@ TEST(WaitWords, TellsNoMoreThan64OfManyFds) {
 }
 
 TEST(WaitWords, TellsHowManySigtermsWereTaken) {
-  const uint64_t before = Ask(STACKD_ASK_SIGTERM, 0, 0).sigterm_count;
+  const uint64_t before = Ask(STACKD_ASK_SIGTERM, 0, 0).number;
   stackd_sigterm_add();
-  EXPECT_EQ(Ask(STACKD_ASK_SIGTERM, 0, 0).sigterm_count, before + 1);
+  EXPECT_EQ(Ask(STACKD_ASK_SIGTERM, 0, 0).number, before + 1);
 }
 
 }  // namespace

@@ -39,6 +39,9 @@ constexpr int64_t kGoroutineBeginsNs = kNsPerSecond;
 // A process without threads that has not begun by then may block the signal that wakes it.
 constexpr int64_t kWakesNs = 200 * kNsPerMs;
 constexpr useconds_t kLookForAwakeUs = 200;
+// The message was sent before the dump began, and the server thread is about to read it.
+constexpr int64_t kMemoryArrivesNs = 100 * kNsPerMs;
+constexpr useconds_t kLookForMemoryUs = 200;
 // Threads do not ring when they have committed a record (a wake call from a handler is a pause of the thread): the reader
 // looks by itself this often. At 100,000 stacks a second that is 20 records, of the 381 slots of a 1 MiB ring.
 constexpr int64_t kPollNs = 200'000;
@@ -76,6 +79,9 @@ constexpr int64_t kMinConfirmWaitsNs = 100 * kNsPerMs;
 constexpr int64_t kMaxConfirmWaitsNs = 500 * kNsPerMs;
 // A process that tells by itself what its threads wait for answers within a millisecond or two, if its helper has a core.
 constexpr int64_t kAskWaitsNs = kNsPerSecond;
+// A thread costs the helper 5 us; then it may wait for a core.
+constexpr int64_t kAskMotionNs = 300 * kNsPerMs;
+constexpr int64_t kAskThreadNs = 50 * kNsPerMs;
 // Some microseconds where nothing is in the way.
 constexpr int64_t kReadFutexesNs = 100 * kNsPerMs;
 // Modules that are loaded before anybody needs them.
@@ -109,6 +115,13 @@ void TakeOwners(std::span<const ManagedWait> waits_now, std::vector<ManagedWait>
   }
 }
 
+ProcessFiles::Ask AskerOf(std::shared_ptr<WaitQuestions> questions) {
+  return [questions = std::move(questions)](const stackd_wait_question& question) -> std::optional<stackd_wait_answer> {
+    const auto answers = questions->Ask(std::span(&question, 1), MonotonicNs() + kAskThreadNs);
+    return answers.front() && answers.front()->error == 0 ? answers.front() : std::nullopt;
+  };
+}
+
 // A futex word that threads of the process may wait for.
 void SetSharedWord(uint32_t* word, uint32_t value) {
   __atomic_store_n(word, value, __ATOMIC_SEQ_CST);
@@ -140,21 +153,22 @@ Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessDescri
     : socket_(std::move(socket)),
       peer_uid_(peer_uid),
       id_(process.id),
-      share_(process.share),
-      files_(std::make_shared<const ProcessFiles>(std::move(files))),
+      shares_as_needed_((hello.flags & STACKD_HELLO_SHARES_AS_NEEDED) != 0),
+      files_(std::make_shared<ProcessFiles>(std::move(files))),
       memory_(std::make_shared<const MemoryReader>(files_)),
       motion_(files_),
       ring_(std::move(ring)),
       counters_(counters),
       description_(std::move(process)),
       dump_signal_(hello.dump_signal),
+      first_tid_(hello.pid),
       has_handler_((hello.flags & STACKD_HELLO_NO_HANDLER) == 0),
       is_goroutine_((hello.flags & STACKD_HELLO_GOROUTINE) != 0),
       is_awake_((hello.flags & STACKD_HELLO_HAS_BELL) == 0),
       fd_names_(socket_.get()),
       image_questions_(socket_.get()),
-      wait_questions_(socket_.get()),
-      asked_waits_(&wait_questions_, files_.get()),
+      wait_questions_(std::make_shared<WaitQuestions>(socket_.get())),
+      asked_waits_(wait_questions_.get(), files_.get()),
       task_tables_(socket_.get()),
       loader_(
           files_.get(), modules, FieldText(hello.exe),
@@ -165,6 +179,7 @@ Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessDescri
       reader_(ring_.get()),
       spool_file_(std::move(spool_file)) {
   description_.connect_wall_ns = WallNs();
+  if (has_handler_ && !is_goroutine_) files_->AskBy(AskerOf(wait_questions_));
   if (description_.share != Share::kStacks && description_.share != Share::kNames && !files_->has_memory()) {
     description_.limits.push_back(
         "its memory cannot be read, since it may not open its own /proc/self/mem (not dumpable): the vDSO and files "
@@ -179,17 +194,88 @@ Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessDescri
 
 ProcessDescription Agent::Describe() const {
   int32_t threads = thread_count_.load();
-  if (threads == 0) threads = static_cast<int32_t>(files_->Tids().size());
+  if (threads == 0) threads = files_->ThreadCount();
   std::lock_guard lock(description_mutex_);
   ProcessDescription description = description_;
   description.thread_count = threads;
   return description;
 }
 
-Result<std::vector<ThreadMotion>> Agent::ReadMotion() {
-  auto motions = motion_.Read();
-  if (motions) thread_count_.store(static_cast<int32_t>(motions->size()));
+Result<std::vector<ThreadMotion>> Agent::ReadMotion(bool gives_way) {
+  if (files_->has_folder()) {
+    auto motions = motion_.Read();
+    if (motions) thread_count_.store(static_cast<int32_t>(motions->size()));
+    return motions;
+  }
+  const int32_t thread_count = files_->ThreadCount();
+  if (thread_count == 0) return Error(Code::kUnavailable, "its threads cannot be listed: it has ended, or passed no file");
+  thread_count_.store(thread_count);
+  if (thread_count > 1) return AskMotion(gives_way);
+  const auto motion = files_->FirstMotion(first_tid_);
+  if (!motion || motion->run_count == 0) return Error(Code::kUnavailable, "the kernel does not tell how long threads run");
+  return std::vector{*motion};
+}
+
+Result<std::vector<ThreadMotion>> Agent::AskMotion(bool gives_way) {
+  const auto unavailable = [](const char* why) { return Error(Code::kUnavailable, why); };
+  if (!TakesCommands()) return unavailable("no thread of the agent is there to look at its threads");
+  const int64_t deadline_ns = MonotonicNs() + kAskMotionNs;
+  std::unique_lock lock(capture_mutex_, std::defer_lock);
+  if (!lock.try_lock_for(std::chrono::nanoseconds(kAskMotionNs))) {
+    return Error(Code::kAborted, "a dump of processes/" + id_ + " was running");
+  }
+  if (IsStopped()) return unavailable("it is stopped");
+  MotionLook look(seq_ + 1);
+  const auto failure = Look(STACKD_COMMAND_MOTION, deadline_ns, gives_way, &motion_look_, &look);
+  if (!failure) return std::unexpected(failure.error());
+  std::vector<ThreadMotion> motions = look.Take();
+  // Every thread has run once, or it could not be here.
+  const bool told = std::ranges::any_of(motions, [](const ThreadMotion& motion) { return motion.run_count != 0; });
+  if (*failure != 0 || !told) return unavailable("the kernel does not tell how long threads run");
+  std::set<int32_t> tids;
+  for (const ThreadMotion& motion : motions) tids.insert(motion.tid);
+  if (look.helper_tid() != 0) tids.insert(look.helper_tid());
+  RememberThreads(tids);
   return motions;
+}
+
+void Agent::RememberThreads(const std::set<int32_t>& tids) {
+  std::lock_guard lock(threads_mutex_);
+  std::erase_if(thread_names_, [&](const auto& entry) { return !tids.contains(entry.first); });
+  for (const int32_t tid : tids) thread_names_.try_emplace(tid);
+}
+
+void Agent::RememberThreads(const std::vector<ThreadCapture>& threads) {
+  std::lock_guard lock(threads_mutex_);
+  thread_names_.clear();
+  for (const ThreadCapture& thread : threads) {
+    if (thread.status != ThreadStatus::kExited) thread_names_[thread.tid] = thread.name;
+  }
+}
+
+std::map<int32_t, std::string> Agent::KnownThreads() const {
+  std::map<int32_t, std::string> threads;
+  if (!files_->has_folder()) {
+    std::lock_guard lock(threads_mutex_);
+    threads = thread_names_;
+    threads.try_emplace(first_tid_);
+    return threads;
+  }
+  for (const int32_t tid : files_->Tids()) threads.try_emplace(tid);
+  return threads;
+}
+
+std::vector<int64_t> Agent::ReadProcessMotion() const {
+  const auto ticks = files_->RunTicks();
+  const auto first = files_->FirstMotion(first_tid_);
+  if (!ticks || !first) return {};
+  return {*ticks, first->run_ns, static_cast<int64_t>(first->run_count)};
+}
+
+char Agent::StateOf(int32_t tid) const {
+  if (tid == 0) return files_->State();
+  const auto look = files_->LookAt(tid);
+  return look ? look->state : 0;
 }
 
 bool Agent::MayAskForDump() {
@@ -233,7 +319,7 @@ bool Agent::OnMessage(ReceivedMessage* message, AgentWish* wish) {
       image_questions_.OnAnswer(*message);
       return true;
     case STACKD_MSG_WAIT_WORDS:
-      wait_questions_.OnAnswer(*message);
+      wait_questions_->OnAnswer(*message);
       return true;
     case STACKD_MSG_HAS_TASKS:
       task_tables_.OnHasTasks();
@@ -251,8 +337,12 @@ bool Agent::OnMessage(ReceivedMessage* message, AgentWish* wish) {
       return true;
     case STACKD_MSG_BELL:
       KeepBell(message);
-      // What a capture has asked for since the agent's thread has left waits for another one.
-      if (is_awake_.exchange(false) && captures_wanted_.load() > 0) Wake();
+      is_awake_.store(false);
+      // What a capture has asked for since the agent's thread has left, or before it could ring, waits for another one.
+      if (captures_wanted_.load() > 0) Wake();
+      return true;
+    case STACKD_MSG_MEMORY:
+      KeepMemory(message);
       return true;
     case STACKD_MSG_AWAKE:
       if (!is_awake_.exchange(true)) *wish = AgentWish::kPreload;
@@ -303,7 +393,7 @@ void Agent::OnClosed() {
   }
   fd_names_.OnClosed();
   image_questions_.OnClosed();
-  wait_questions_.OnClosed();
+  wait_questions_->OnClosed();
   task_tables_.OnClosed();
   reader_.Interrupt();
 }
@@ -315,6 +405,25 @@ void Agent::KeepBell(ReceivedMessage* message) {
   bell_ = std::move(message->fds.front());
   sigterm_count_avma_ = bell->sigterm_count_avma;
   wake_signal_ = bell->signal;
+}
+
+void Agent::KeepMemory(ReceivedMessage* message) {
+  if (!shares_as_needed_ || message->fds.empty() || !files_->SetMemory(&message->fds.front())) return;
+  std::lock_guard lock(description_mutex_);
+  description_.share = Share::kMemory;
+}
+
+void Agent::AwaitMemory() const {
+  const bool is_passed = __atomic_load_n(&ring_->header()->memory_passed, __ATOMIC_RELAXED) != 0;
+  const int64_t deadline_ns = MonotonicNs() + kMemoryArrivesNs;
+  while (is_passed && shares_as_needed_ && !files_->has_memory() && connected() && MonotonicNs() < deadline_ns) {
+    usleep(kLookForMemoryUs);
+  }
+}
+
+Share Agent::share() const {
+  std::lock_guard lock(description_mutex_);
+  return description_.share;
 }
 
 void Agent::Wake() {
@@ -372,7 +481,7 @@ std::vector<std::optional<Fd>> Agent::OpenFiles(const std::vector<std::string>& 
 }
 
 Result<std::vector<uint8_t>> Agent::ReadImage(uint64_t avma, uint64_t size_bytes, int64_t deadline_ns) {
-  if (share_ != Share::kNames || !TellsWaits() || is_filtered_.load()) {
+  if (share() != Share::kNames || !TellsWaits() || is_filtered_.load()) {
     return Error(Code::kFailedPrecondition, "the process shares no memory");
   }
   auto bytes = image_questions_.Read(avma, size_bytes, deadline_ns);
@@ -414,6 +523,9 @@ void Agent::LoadModulesEarly() {
   if (!lock.owns_lock() || Map() != nullptr || !connected() || !is_awake() || IsStopped()) return;
   std::vector<std::string> notes;
   LoadModules(MonotonicNs() + kLoadEarlyNs, &notes);
+  lock.unlock();
+  // A process that is stopped before its first dump has threads by these.
+  (void)ReadMotion(/*gives_way=*/true);
 }
 
 // Sorts the records of a ring.
@@ -433,6 +545,10 @@ class Agent::RingListener : public RingReader::Listener {
   void OnWait(WaitRecord record) override {
     agent_->counters_->ring_records++;
     if (agent_->sample_ != nullptr) agent_->sample_->OnWait(record);
+  }
+  void OnMotion(MotionRecord record) override {
+    agent_->counters_->ring_records++;
+    if (agent_->motion_look_ != nullptr) agent_->motion_look_->OnMotion(record);
   }
   void OnCorrupt(const char* what) override {
     agent_->counters_->ring_corrupt_records++;
@@ -511,7 +627,7 @@ void Agent::SendCommand(uint32_t command, const CaptureRequest& request) {
 }
 
 bool Agent::IsStopped() const {
-  char state = files_->State(0);
+  const char state = files_->State();
   return state == 'T' || state == 't';
 }
 
@@ -550,16 +666,20 @@ void Agent::Record(const CaptureRequest& request, const std::function<bool()>& i
 }
 
 void Agent::AccountForTheRest(const CaptureRequest& request, Recording* recording) {
-  for (int32_t tid : files_->Tids()) {
+  const bool is_stopped = IsStopped();
+  for (const auto& [tid, name] : KnownThreads()) {
     if (recording->Has(static_cast<uint32_t>(tid))) continue;
     if (request.only_tid != 0 && tid != request.only_tid) continue;
     ThreadCapture* thread = recording->Add(static_cast<uint32_t>(tid));
     if (thread == nullptr) return;
     thread->status = ThreadStatus::kTimedOut;
+    thread->name = name;
+    if (is_stopped) thread->status = ThreadStatus::kStopped;
+    if (is_stopped) thread->kernel_state = 'T';
     // Of thousands, procfs would take longer than the caller has.
-    if (MonotonicNs() >= request.deadline_ns) continue;
+    if (!files_->has_folder() || MonotonicNs() >= request.deadline_ns) continue;
     thread->name = files_->ThreadName(tid);
-    thread->kernel_state = files_->State(tid);
+    thread->kernel_state = StateOf(tid);
     switch (thread->kernel_state) {
       case 'T':
       case 't':
@@ -629,7 +749,14 @@ void Agent::RunDump(const CaptureRequest& request, const std::function<bool()>& 
   capture->duration_ns = MonotonicNs() - begin_ns;
 
   size_t answered = recording->size();
-  if (!recording->done && !recording->ended) AccountForTheRest(request, recording);
+  if (!recording->done && !recording->ended) {
+    AccountForTheRest(request, recording);
+    const auto unknown = files_->has_folder() ? 0 : files_->ThreadCount() - static_cast<int64_t>(recording->size());
+    if (unknown > 0 && request.only_tid == 0) {
+      capture->notes.push_back(Number(unknown) +
+                               " more threads are not known: they began since its threads were listed last");
+    }
+  }
   CountDrops();
   uint32_t generation = __atomic_load_n(&ring_->header()->maps_generation, __ATOMIC_ACQUIRE);
   if (!recording->ended && !recording->stopped && !recording->hurried && generation != map_generation_) {
@@ -768,7 +895,8 @@ void Agent::AddWaitFacts(int64_t deadline_ns, Capture* capture) {
 
 bool Agent::TellsWaits() const {
   const bool may_be_asked = has_handler_ && !is_goroutine_ && !files_->has_memory();
-  return may_be_asked && (share_ == Share::kStacks || share_ == Share::kNames);
+  const Share level = share();
+  return may_be_asked && (level == Share::kStacks || level == Share::kNames);
 }
 
 Result<WaitFacts> Agent::ReadFacts(RwlockLayout layout, std::vector<ThreadCall> calls, int64_t deadline_ns) {
@@ -835,7 +963,7 @@ void Agent::DropWaitsThatEnded(Capture* capture) {
   std::set<int32_t> now;
   CircleProbe probe;
   probe.read_motion = [&] {
-    auto motions = motion_.Read().value_or(std::vector<ThreadMotion>{});
+    auto motions = ReadMotion(/*gives_way=*/true).value_or(std::vector<ThreadMotion>{});
     for (const ThreadMotion& motion : motions) now.insert(motion.tid);
     return motions;
   };
@@ -862,8 +990,9 @@ void Agent::ConfirmWaits(std::vector<ThreadCall> calls, const LookAtLocks& look,
   }
   std::vector<ManagedWait>& waits = capture->managed.waits;
   CircleProbe probe;
-  probe.read_motion = [&] { return motion_.Read().value_or(std::vector<ThreadMotion>{}); };
-  probe.sample = [&] { return SampleWaits(deadline_ns, /*gives_way=*/!capture->crash.has_value()); };
+  const bool gives_way = !capture->crash.has_value();
+  probe.read_motion = [&, gives_way] { return ReadMotion(gives_way).value_or(std::vector<ThreadMotion>{}); };
+  probe.sample = [&, gives_way] { return SampleWaits(deadline_ns, gives_way); };
   probe.is_connected = [&] { return connected(); };
   probe.read_locks = [&](const std::vector<ThreadWait>& sample) -> std::optional<std::vector<LockEdge>> {
     auto words = ReadFutexes(futexes);
@@ -899,20 +1028,21 @@ void Agent::AddFdNames(int64_t deadline_ns, Capture* capture) {
 }
 
 void Agent::AddFileLocks(int64_t deadline_ns, Capture* capture) {
-  std::set<FileLockWait> waits;
+  std::vector<FileLockWait> waits;
   for (const ThreadCapture& thread : capture->threads) {
     const auto kind = thread.call ? WaitedFileLock(*thread.call) : std::nullopt;
     // The kernel records no process for the wait of an open file.
     if (!kind || *kind == FileLockKind::kOpenFile || thread.waited_fds.empty()) continue;
-    if (waits.size() < kMaxFileLocks) waits.insert({thread.waited_fds[0], *kind});
+    const auto is_same = [&](const FileLockWait& wait) { return wait.fd == thread.waited_fds[0] && wait.kind == *kind; };
+    if (waits.size() == kMaxFileLocks || std::ranges::any_of(waits, is_same)) continue;
+    waits.push_back({thread.waited_fds[0], *kind, thread.tid});
   }
   if (waits.empty()) return;
   const int32_t pid = PidForDaemon();
   auto locks = std::make_shared<std::vector<FileLock>>();
-  const bool read =
-      memory_->Run(deadline_ns, [=, asked = std::vector(waits.begin(), waits.end())](const ProcessFiles& files) {
-        *locks = FindFileLockHolders(files, pid, asked, deadline_ns);
-      });
+  const bool read = memory_->Run(deadline_ns, [=, waits = std::move(waits)](const ProcessFiles& files) {
+    *locks = FindFileLockHolders(files, pid, waits, deadline_ns);
+  });
   if (read) capture->file_locks = std::move(*locks);
 }
 
@@ -924,6 +1054,8 @@ int32_t Agent::PidForDaemon() const {
   socklen_t peer_bytes = sizeof(peer);
   return getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) == 0 ? peer.pid : 0;
 }
+
+bool Agent::TakesCommands() const { return has_handler_ && !is_goroutine_ && is_awake() && !is_filtered_.load(); }
 
 Result<std::vector<ThreadWait>> Agent::SampleWaits(int64_t deadline_ns, bool gives_way) {
   if (!has_handler_ || is_goroutine_ || !is_awake()) return std::vector<ThreadWait>{};
@@ -939,39 +1071,42 @@ Result<std::vector<ThreadWait>> Agent::SampleWaits(int64_t deadline_ns, bool giv
   }
   if (IsStopped()) return Error(Code::kUnavailable, "processes/" + id_ + " is stopped: it cannot look at its threads");
   WaitSample sample(seq_ + 1);
+  const auto failure = Look(STACKD_COMMAND_SAMPLE, deadline_ns, gives_way, &sample_, &sample);
+  if (!failure) return std::unexpected(failure.error());
+  // Its one thread has waited for long, and is not woken for that: then there is none.
+  if (is_awake()) SetSampleLimit(*failure == 0 ? "" : strerror(*failure));
+  if (*failure == 0) return sample.Take();
+  return Error(Code::kFailedPrecondition,
+               "what the threads of processes/" + id_ + " sleep in cannot be read: " + strerror(*failure));
+}
+
+template <typename T>
+Result<int> Agent::Look(uint32_t command, int64_t deadline_ns, bool gives_way, T** listener, T* look) {
   {
-    std::lock_guard ring_lock(ring_mutex_);
-    sample_ = &sample;
+    std::lock_guard lock(ring_mutex_);
+    *listener = look;
   }
-  SendCommand(STACKD_COMMAND_SAMPLE, {.deadline_ns = deadline_ns});
-  Result<void> recorded = RecordSample(deadline_ns, gives_way);
+  SendCommand(command, {.deadline_ns = deadline_ns});
+  const Result<int> failure = AwaitLook(deadline_ns, gives_way);
   {
-    std::lock_guard ring_lock(ring_mutex_);
-    sample_ = nullptr;
+    std::lock_guard lock(ring_mutex_);
+    *listener = nullptr;
   }
   __atomic_store_n(&ring_->header()->cancel_seq, seq_, __ATOMIC_RELAXED);
   CountDrops();
-  if (!recorded) return std::unexpected(recorded.error());
-  return sample.Take();
+  return failure;
 }
 
-Result<void> Agent::RecordSample(int64_t deadline_ns, bool gives_way) {
+Result<int> Agent::AwaitLook(int64_t deadline_ns, bool gives_way) {
   for (;;) {
     // In this order, as in Record().
     const uint32_t doorbell = reader_.Doorbell();
     const bool connected_before = connected();
     const bool done = __atomic_load_n(&ring_->header()->done_seq, __ATOMIC_ACQUIRE) == seq_;
     Drain();
-    if (done) {
-      const int failure = Failure();
-      SetSampleLimit(failure == 0 ? "" : strerror(failure));
-      if (failure == 0) return {};
-      return Error(Code::kFailedPrecondition,
-                   "what the threads of processes/" + id_ + " sleep in cannot be read: " + strerror(failure));
-    }
+    if (done) return Failure();
     if (!connected_before) return Error(Code::kNotFound, "processes/" + id_ + " has ended", "PROCESS_EXITED");
-    // Its one thread has waited for long, and is not woken for that.
-    if (!is_awake()) return {};
+    if (!is_awake()) return 0;
     if (gives_way && (captures_wanted_.load() > 0 || crashed_.load())) {
       return Error(Code::kAborted, "a dump of processes/" + id_ + " went first");
     }
@@ -1010,7 +1145,7 @@ Result<std::vector<FutexWord>> Agent::ReadFutexes(std::vector<FutexWait> waits) 
 }
 
 bool Agent::HasThreadAndMemory(int32_t tid, const Agent& waiter, const SharedMemory& memory, int64_t deadline_ns) const {
-  if (!connected() || files_->State(tid) == 0 || !files_->CountsThreadsAs(*waiter.files_)) return false;
+  if (!connected() || !files_->CountsThreadsAs(*waiter.files_) || StateOf(tid) == 0) return false;
   auto found = std::make_shared<bool>(false);
   const bool read = memory_->Run(deadline_ns, [found, memory](const ProcessFiles& files) {
     const auto text = files.ReadMaps();
@@ -1049,13 +1184,17 @@ Result<SigtermSigns> Agent::ReadSigtermSigns() {
 }
 
 void Agent::Finish(Recording* recording, Capture* capture) {
+  AwaitMemory();
   capture->map = Map();
   if (capture->map == nullptr) capture->map = std::make_shared<const AddressMap>(std::vector<Mapping>{});
   if (files_->has_memory()) capture->memory = memory_;
   capture->threads = recording->TakeThreads();
+  if (recording->done) RememberThreads(capture->threads);
   recording->AddNotes(&capture->notes);
   capture->process = Describe();
-  if (std::string loss = LossOf(share_); !loss.empty()) capture->notes.push_back(std::move(loss));
+  // Who shares as needed has nothing that would be missing.
+  std::string loss = shares_as_needed_ ? "" : LossOf(capture->process.share);
+  if (!loss.empty()) capture->notes.push_back(std::move(loss));
 }
 
 std::shared_ptr<Capture> Agent::CaptureReport(RuntimeReport report) {

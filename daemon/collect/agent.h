@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -83,7 +84,10 @@ class Agent {
   void LoadModulesEarly();
 
   // Any thread; see Collector.
-  Result<std::vector<ThreadMotion>> ReadMotion();
+  // `gives_way`: as in SampleWaits.
+  Result<std::vector<ThreadMotion>> ReadMotion(bool gives_way);
+  // Numbers that change when a thread of the process has run for long enough; empty: not known. The process takes no part.
+  std::vector<int64_t> ReadProcessMotion() const;
   // `gives_way`: ends when a capture wants to run, or the process crashes.
   Result<std::vector<ThreadWait>> SampleWaits(int64_t deadline_ns, bool gives_way);
   Result<std::vector<FutexWord>> ReadFutexes(std::vector<FutexWait> waits);
@@ -96,7 +100,8 @@ class Agent {
   bool HasThreadAndMemory(int32_t tid, const Agent& waiter, const SharedMemory& memory, int64_t deadline_ns) const;
   // Its pid as the daemon counts; 0: not known for certain.
   int32_t PidForDaemon() const;
-  char StateOf(int32_t tid) const { return files_->State(tid); }
+  // `tid` 0: of the process.
+  char StateOf(int32_t tid) const;
 
   // Any thread. Takes the records that lie in the ring, and after the end of the connection those as well that the process
   // did not take back. True once in its life: when there is a crash, which the caller is to capture.
@@ -118,6 +123,10 @@ class Agent {
   bool MayAskForDump();
   void SetFiltered(bool filtered);
   void KeepBell(ReceivedMessage* message);
+  void KeepMemory(ReceivedMessage* message);
+  // Where the process has passed its memory while it was dumped.
+  void AwaitMemory() const;
+  Share share() const;
   // Has a thread of the agent started in the process, if none runs.
   void Wake();
   void AwaitAwake(int64_t deadline_ns);
@@ -141,8 +150,17 @@ class Agent {
   void Finish(Recording* recording, Capture* capture);
   // Reads the ring until the dump is over, for whatever reason.
   void Record(const CaptureRequest& request, const std::function<bool()>& in_a_hurry, Recording* recording);
-  // Reads the ring until the sample is over.
-  Result<void> RecordSample(int64_t deadline_ns, bool gives_way);
+  // Whether its helper looks at its threads when it is told to.
+  bool TakesCommands() const;
+  // With capture_mutex_: has the process run a command that is no dump, whose records `look` gets; or why not, an errno.
+  template <typename T>
+  Result<int> Look(uint32_t command, int64_t deadline_ns, bool gives_way, T** listener, T* look);
+  Result<int> AwaitLook(int64_t deadline_ns, bool gives_way);
+  Result<std::vector<ThreadMotion>> AskMotion(bool gives_way);
+  void RememberThreads(const std::set<int32_t>& tids);
+  void RememberThreads(const std::vector<ThreadCapture>& threads);
+  // Those that are there, or were when it was looked; with the names that are known.
+  std::map<int32_t, std::string> KnownThreads() const;
   // Put into `capture` what its threads wait for. Need no mutex.
   void AddWaits(int64_t deadline_ns, Capture* capture);
   void AddWaitFacts(int64_t deadline_ns, Capture* capture);
@@ -170,8 +188,9 @@ class Agent {
   const Fd socket_;
   const uid_t peer_uid_;
   const std::string id_;
-  const Share share_;
-  const std::shared_ptr<const ProcessFiles> files_;
+  // Who chose no level shares more when a runtime needs it.
+  const bool shares_as_needed_;
+  const std::shared_ptr<ProcessFiles> files_;
   const std::shared_ptr<const MemoryReader> memory_;
   MotionReader motion_;
   const std::unique_ptr<Ring> ring_;
@@ -179,10 +198,14 @@ class Agent {
   std::atomic<bool> connected_{true};
   std::atomic<int64_t> closed_ns_{0};
   std::atomic<int32_t> thread_count_{0};
+  // Of the last look or dump.
+  mutable std::mutex threads_mutex_;
+  std::map<int32_t, std::string> thread_names_;
 
   mutable std::mutex description_mutex_;
   ProcessDescription description_;
   int32_t dump_signal_;
+  const int32_t first_tid_;
   // Else no command is sent to it: its memory is read, and that is all.
   const bool has_handler_;
   const bool is_goroutine_;
@@ -214,7 +237,7 @@ class Agent {
 
   FdNames fd_names_;
   ImageQuestions image_questions_;
-  WaitQuestions wait_questions_;
+  const std::shared_ptr<WaitQuestions> wait_questions_;  // shared with what reads memory
   const AskedWaits asked_waits_;
   TaskTables task_tables_;
 
@@ -234,8 +257,9 @@ class Agent {
   // Whoever drains the ring.
   std::mutex ring_mutex_;
   RingReader reader_;
-  Recording* recording_ = nullptr;  // of the dump that runs
-  WaitSample* sample_ = nullptr;    // of the sample that runs
+  Recording* recording_ = nullptr;     // of the dump that runs
+  WaitSample* sample_ = nullptr;       // of the sample that runs
+  MotionLook* motion_look_ = nullptr;  // of the look that runs
   std::optional<CrashRecord> crash_;
   bool crash_claimed_ = false;
   std::atomic<bool> crashed_{false};

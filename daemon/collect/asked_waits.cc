@@ -136,7 +136,7 @@ std::optional<uint64_t> AskedWaits::SigtermCount(int64_t deadline_ns) const {
   const stackd_wait_question question{.kind = STACKD_ASK_SIGTERM};
   const auto answers = questions_->Ask(std::span(&question, 1), deadline_ns);
   if (!answers.front() || answers.front()->error != 0) return std::nullopt;
-  return answers.front()->sigterm_count;
+  return answers.front()->number;
 }
 
 }  // namespace stackd

@@ -313,6 +313,10 @@ void Collector::State::Register(Fd* socket, ReceivedMessage* message) {
   };
   bool taken = take(STACKD_HELLO_HAS_MEM, &ProcessFiles::SetMemory) &&
                take(STACKD_HELLO_HAS_MAPS, &ProcessFiles::SetMaps) && take(STACKD_HELLO_HAS_PROC, &ProcessFiles::SetFolder);
+  if ((hello->flags & STACKD_HELLO_HAS_STATUS) != 0 && taken) {
+    const std::span<Fd> left = std::span(message->fds).subspan(next_fd);
+    taken = left.size() >= 3 && files.SetStatus(&left[0], &left[1], &left[2]);
+  }
   if (!taken) return Reject(socket->get(), "the fds that come with HELLO must be files of procfs");
   if (hello->start_ticks == 0) hello->start_ticks = files.StartTicks();
 
@@ -353,7 +357,7 @@ void Collector::State::Accompany(Fd* socket, ReceivedMessage* message) {
   ProcessFiles files;
   ucred peer{};
   socklen_t peer_bytes = sizeof(peer);
-  if (message->fds.size() < 2 || !files.SetFolder(&message->fds[1])) return;
+  if (message->fds.size() < 2 || !(files.SetStat(&message->fds[1]) || files.SetFolder(&message->fds[1]))) return;
   if (getsockopt(socket->get(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) != 0) return;
   for (const auto& [agent_fd, agent] : by_socket) {
     if (agent->peer_uid() != peer.uid || !agent->IsProcessOf(files)) continue;
@@ -728,7 +732,7 @@ void Collector::SayDumpIsRead(const std::string& process_id) {
 Result<std::vector<ThreadMotion>> Collector::ReadMotion(const std::string& process_id) const {
   std::shared_ptr<Agent> agent = state_->Find(process_id);
   if (agent == nullptr) return NotConnected(process_id);
-  return agent->ReadMotion();
+  return agent->ReadMotion(/*gives_way=*/true);
 }
 
 Result<std::vector<ThreadWait>> Collector::SampleWaits(const std::string& process_id, int64_t deadline_ns) {
@@ -762,6 +766,11 @@ Result<std::vector<Heartbeat>> Collector::Heartbeats(const std::string& process_
   std::shared_ptr<Agent> agent = state_->Find(process_id);
   if (agent == nullptr) return NotConnected(process_id);
   return agent->Heartbeats();
+}
+
+std::vector<int64_t> Collector::ReadProcessMotion(const std::string& process_id) const {
+  std::shared_ptr<Agent> agent = state_->Find(process_id);
+  return agent == nullptr ? std::vector<int64_t>{} : agent->ReadProcessMotion();
 }
 
 char Collector::StateOf(const std::string& process_id, int32_t tid) const {

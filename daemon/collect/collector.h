@@ -107,6 +107,9 @@ class Collector {
   Result<std::vector<Heartbeat>> Heartbeats(const std::string& process_id) const;
   // 'R', 'S', 'D', 'T', ...; 0: not known. `tid` 0: the process.
   char StateOf(const std::string& process_id, int32_t tid) const;
+  // Numbers that change when a thread of the process has run for long enough; empty: not known. Whether it is frozen
+  // shows there: the process takes no part.
+  std::vector<int64_t> ReadProcessMotion(const std::string& process_id) const;
 
   // `handler` is called for each process that asks for a dump of itself: on threads of the collector, up to four at a time.
   // To be called once.

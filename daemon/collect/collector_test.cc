@@ -1080,6 +1080,8 @@ TEST_F(RealProcessTest, AStoppedProcessHasEachThreadReportedAsStoppedInTime) {
   Victim victim(dir_, {"threads", "20"});
   std::string id = AwaitThreads(victim.pid(), 22);
   ASSERT_FALSE(id.empty());
+  // Which threads it has it tells by itself: as the detector asks it, every few seconds.
+  ASSERT_TRUE(collector_->ReadMotion(id).has_value());
   kill(victim.pid(), SIGSTOP);
   int status;
   ASSERT_EQ(waitpid(victim.pid(), &status, WUNTRACED), victim.pid());

@@ -99,7 +99,7 @@ class HolderSearch {
   // What keeps `wait` waiting; nullptr where that is not certain.
   const FileLockLine* HolderOf(const FileLockWait& wait) const {
     std::vector<const FileLockLine*> holders = table_.InTheWay(pid_, wait.kind);
-    const auto inode = files_.InodeOf(wait.fd);
+    const auto inode = files_.InodeOf(wait.tid, wait.fd);
     if (inode) std::erase_if(holders, [&](const FileLockLine* holder) { return holder->file.inode != *inode; });
     // Kernels before 5.14 tell no inode.
     const auto is_of_kind = [&](const FileLockWait& other) { return other.kind == wait.kind; };

@@ -14,12 +14,12 @@ namespace stackd {
 struct FileLockWait {
   int32_t fd = -1;
   FileLockKind kind = FileLockKind::kFlock;
-
-  auto operator<=>(const FileLockWait&) const = default;
+  int32_t tid = 0;  // of one of them
 };
 
 // For process `pid`, as the daemon's own /proc counts; `files` are its. Leaves out locks of which /proc/locks does not say
-// for certain which one a wait is for. Processes have the names that the kernel keeps of them. `waits`: each once.
+// for certain which one a wait is for. Processes have the names that the kernel keeps of them. `waits`: each fd and kind
+// once.
 //
 // Ends soon after `deadline_ns`, but may wait for longer in the description of an open file, as memory_reader.h has it.
 std::vector<FileLock> FindFileLockHolders(const ProcessFiles& files, int32_t pid, const std::vector<FileLockWait>& waits,

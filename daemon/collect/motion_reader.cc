@@ -39,15 +39,9 @@ bool MayKeepOneMore() {
 
 std::optional<ThreadMotion> ReadFrom(int fd, int32_t tid) {
   char text[96];
-  const ssize_t got = fd >= 0 ? pread(fd, text, sizeof(text) - 1, 0) : -1;
+  const ssize_t got = fd >= 0 ? pread(fd, text, sizeof(text), 0) : -1;
   if (got <= 0) return std::nullopt;
-  text[got] = '\0';
-  ThreadMotion motion{.tid = tid};
-  char* at = text;
-  motion.run_ns = strtoll(at, &at, 10);
-  motion.runnable_ns = strtoll(at, &at, 10);
-  motion.run_count = strtoull(at, &at, 10);
-  return motion;
+  return MotionIn({text, static_cast<size_t>(got)}, tid);
 }
 
 }  // namespace

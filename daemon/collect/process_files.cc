@@ -15,6 +15,7 @@
 
 #include "daemon/base/text.h"
 #include "daemon/collect/open_below.h"
+#include "daemon/ring/record.h"
 
 namespace stackd {
 namespace {
@@ -43,23 +44,78 @@ bool Keep(Fd* fd, mode_t type, Fd* out) {
   return true;
 }
 
+std::string ReadText(const Fd& file) {
+  if (!file.valid()) return {};
+  char text[4096];
+  const ssize_t got = pread(file.get(), text, sizeof(text), 0);
+  return got > 0 ? std::string(text, static_cast<size_t>(got)) : std::string();
+}
+
+// Of a stat file, "tid (name) S ...": the name may hold anything.
+char StateIn(const std::string& stat) {
+  const size_t end = stat.rfind(')');
+  return end != std::string::npos && end + 2 < stat.size() ? stat[end + 2] : 0;
+}
+
+// The field of a stat file with this number, in proc(5); 0: there is none.
+uint64_t NumberInStat(const std::string& stat, int number) {
+  constexpr int kStateField = 3;
+  size_t at = stat.rfind(')');
+  for (int field = kStateField; field <= number && at != std::string::npos; field++) at = stat.find(' ', at + 1);
+  return at == std::string::npos ? 0 : strtoull(stat.c_str() + at, nullptr, 10);
+}
+
+// In a status file; `key` with a line break before it: the name of the process stands above, and cannot hold one.
+std::optional<uint64_t> NumberAfter(const std::string& status, std::string_view key, int base = 10) {
+  const size_t at = status.find(key);
+  if (at == std::string::npos) return std::nullopt;
+  return strtoull(status.c_str() + at + key.size(), nullptr, base);
+}
+
 }  // namespace
 
-bool ProcessFiles::SetMemory(Fd* fd) { return Keep(fd, S_IFREG, &mem_); }
-bool ProcessFiles::SetMaps(Fd* fd) { return Keep(fd, S_IFREG, &maps_); }
-bool ProcessFiles::SetFolder(Fd* fd) { return Keep(fd, S_IFDIR, &folder_); }
+std::optional<ThreadMotion> MotionIn(const std::string& schedstat, int32_t tid) {
+  if (schedstat.empty()) return std::nullopt;
+  ThreadMotion motion{.tid = tid};
+  char* at = nullptr;
+  motion.run_ns = strtoll(schedstat.c_str(), &at, 10);
+  motion.runnable_ns = strtoll(at, &at, 10);
+  motion.run_count = strtoull(at, &at, 10);
+  return motion;
+}
 
-// The kernel keeps the inode of a folder of procfs as long as somebody has it open.
+bool ProcessFiles::SetMemory(Fd* fd) {
+  if (has_memory() || !Keep(fd, S_IFREG, &memory_->fd)) return false;
+  memory_->is_there.store(true);
+  return true;
+}
+bool ProcessFiles::SetMaps(Fd* fd) { return Keep(fd, S_IFREG, &maps_); }
+
+bool ProcessFiles::SetFolder(Fd* fd) {
+  if (!Keep(fd, S_IFDIR, &folder_)) return false;
+  stat_ = OpenBelow(folder_, "stat", O_RDONLY);
+  status_ = OpenBelow(folder_, "status", O_RDONLY);
+  schedstat_ = OpenBelow(folder_, "schedstat", O_RDONLY);
+  return true;
+}
+
+bool ProcessFiles::SetStat(Fd* stat) { return Keep(stat, S_IFREG, &stat_); }
+
+bool ProcessFiles::SetStatus(Fd* stat, Fd* status, Fd* schedstat) {
+  return Keep(stat, S_IFREG, &stat_) && Keep(status, S_IFREG, &status_) && Keep(schedstat, S_IFREG, &schedstat_);
+}
+
+// The kernel keeps the inode of a file of procfs as long as somebody has it open.
 bool ProcessFiles::IsSameProcess(const ProcessFiles& other) const {
   struct stat mine, theirs;
-  if (!folder_.valid() || !other.folder_.valid()) return false;
-  if (fstat(folder_.get(), &mine) != 0 || fstat(other.folder_.get(), &theirs) != 0) return false;
+  if (!stat_.valid() || !other.stat_.valid()) return false;
+  if (fstat(stat_.get(), &mine) != 0 || fstat(other.stat_.get(), &theirs) != 0) return false;
   return mine.st_dev == theirs.st_dev && mine.st_ino == theirs.st_ino;
 }
 
 // "NSpid:" has a number for each namespace from that of procfs inward.
 bool ProcessFiles::HasOnePid() const {
-  const std::string text = ReadInFolder("status");
+  const std::string text = ReadStatus();
   constexpr std::string_view kKey = "\nNSpid:\t";
   const size_t at = text.find(kKey);
   if (at == std::string::npos) return false;
@@ -69,19 +125,19 @@ bool ProcessFiles::HasOnePid() const {
 
 bool ProcessFiles::CountsThreadsAs(const ProcessFiles& other) const {
   struct stat mine, theirs;
-  if (!folder_.valid() || !other.folder_.valid()) return false;
-  if (fstat(folder_.get(), &mine) != 0 || fstat(other.folder_.get(), &theirs) != 0) return false;
+  if (!stat_.valid() || !other.stat_.valid()) return false;
+  if (fstat(stat_.get(), &mine) != 0 || fstat(other.stat_.get(), &theirs) != 0) return false;
   return mine.st_dev == theirs.st_dev && HasOnePid() && other.HasOnePid();
 }
 
 ssize_t ProcessFiles::ReadAt(uint64_t avma, uint8_t* bytes, uint64_t size_bytes) const {
-  const ssize_t got = pread64(mem_.get(), bytes, size_bytes, static_cast<off64_t>(avma));
-  if (got > 0) memory_read_bytes_->fetch_add(got);
+  const ssize_t got = pread64(memory_->fd.get(), bytes, size_bytes, static_cast<off64_t>(avma));
+  if (got > 0) memory_->read_bytes.fetch_add(got);
   return got;
 }
 
 Result<std::vector<uint8_t>> ProcessFiles::ReadMemory(uint64_t avma, uint64_t size_bytes) const {
-  if (!mem_.valid()) return Error(Code::kFailedPrecondition, "the process could not open its own memory");
+  if (!has_memory()) return Error(Code::kFailedPrecondition, "the process could not open its own memory");
   std::vector<uint8_t> bytes(size_bytes);
   for (uint64_t done = 0; done < size_bytes;) {
     const ssize_t got = ReadAt(avma + done, bytes.data() + done, size_bytes - done);
@@ -93,7 +149,7 @@ Result<std::vector<uint8_t>> ProcessFiles::ReadMemory(uint64_t avma, uint64_t si
 }
 
 size_t ProcessFiles::ReadSome(uint64_t avma, std::span<uint8_t> bytes) const {
-  if (!mem_.valid()) return 0;
+  if (!has_memory()) return 0;
   const ssize_t got = ReadAt(avma, bytes.data(), bytes.size());
   return got > 0 ? static_cast<size_t>(got) : 0;
 }
@@ -101,7 +157,7 @@ size_t ProcessFiles::ReadSome(uint64_t avma, std::span<uint8_t> bytes) const {
 // The kernel ends a read with 0 bytes if there is no memory to read from, and fails it at an address without memory.
 bool ProcessFiles::HasNoMemoryLeft() const {
   char byte;
-  return mem_.valid() && pread64(mem_.get(), &byte, sizeof(byte), 0) == 0;
+  return has_memory() && pread64(memory_->fd.get(), &byte, sizeof(byte), 0) == 0;
 }
 
 Result<std::string> ProcessFiles::ReadMaps() const {
@@ -142,66 +198,81 @@ Fd ProcessFiles::OpenMotion(const Fd& tasks, int32_t tid) {
 }
 
 std::string ProcessFiles::ReadInFolder(const std::string& path) const {
-  const Fd fd = OpenBelow(folder_, path.c_str(), O_RDONLY);
-  if (!fd.valid()) return {};
-  char text[4096];
-  ssize_t got = read(fd.get(), text, sizeof(text));
-  return got > 0 ? std::string(text, static_cast<size_t>(got)) : std::string();
+  return ReadText(OpenBelow(folder_, path.c_str(), O_RDONLY));
 }
 
-char ProcessFiles::State(int32_t tid) const {
-  std::string text = ReadInFolder(tid == 0 ? "stat" : "task/" + std::to_string(tid) + "/stat");
-  // "tid (name) S ...", and the name may hold anything.
-  size_t end = text.rfind(')');
-  return end != std::string::npos && end + 2 < text.size() ? text[end + 2] : 0;
+std::string ProcessFiles::ReadStat() const { return ReadText(stat_); }
+std::string ProcessFiles::ReadStatus() const { return ReadText(status_); }
+
+char ProcessFiles::State() const { return StateIn(ReadStat()); }
+
+int32_t ProcessFiles::ThreadCount() const {
+  return static_cast<int32_t>(NumberAfter(ReadStatus(), "\nThreads:").value_or(0));
+}
+
+std::optional<ThreadMotion> ProcessFiles::FirstMotion(int32_t tid) const { return MotionIn(ReadText(schedstat_), tid); }
+
+std::optional<int64_t> ProcessFiles::RunTicks() const {
+  const std::string stat = ReadStat();
+  if (stat.empty()) return std::nullopt;
+  constexpr int kUserField = 14, kSystemField = 15;
+  return static_cast<int64_t>(NumberInStat(stat, kUserField) + NumberInStat(stat, kSystemField));
+}
+
+std::optional<ProcessFiles::ThreadLook> ProcessFiles::LookAt(int32_t tid) const {
+  if (folder_.valid()) {
+    const std::string thread = "task/" + std::to_string(tid);
+    const auto motion = MotionIn(ReadInFolder(thread + "/schedstat"), tid);
+    const ThreadLook look{.state = StateIn(ReadInFolder(thread + "/stat")), .run_count = motion ? motion->run_count : 0};
+    return look.state == 0 ? std::nullopt : std::optional(look);
+  }
+  const auto answer = ask_ ? ask_({.kind = STACKD_ASK_THREAD, .tid = tid}) : std::nullopt;
+  if (!answer) return std::nullopt;
+  return ThreadLook{.state = StateLetter(static_cast<char>(answer->count)), .run_count = answer->number};
 }
 
 uint64_t ProcessFiles::StartTicks() const {
-  const std::string text = ReadInFolder("stat");
-  constexpr int kStateField = 3, kStartField = 22;
-  size_t at = text.rfind(')');
-  for (int field = kStateField; field <= kStartField && at != std::string::npos; field++) at = text.find(' ', at + 1);
-  return at == std::string::npos ? 0 : strtoull(text.c_str() + at, nullptr, 10);
+  constexpr int kStartField = 22;
+  return NumberInStat(ReadStat(), kStartField);
 }
 
 namespace {
 
-// A set of signals in the text of a status file; `key` with a line break before it: the name of the process stands above,
-// and cannot hold one.
-std::optional<uint64_t> SignalsIn(const std::string& status, std::string_view key) {
-  const size_t at = status.find(key);
-  if (at == std::string::npos) return std::nullopt;
-  return strtoull(status.c_str() + at + key.size(), nullptr, 16);
-}
+std::optional<uint64_t> SignalsIn(const std::string& status, std::string_view key) { return NumberAfter(status, key, 16); }
 
 bool HasSignal(std::optional<uint64_t> signals, int number) { return signals && (*signals >> (number - 1) & 1) != 0; }
 
 }  // namespace
 
 std::optional<bool> ProcessFiles::HasPendingSigterm() const {
-  const auto pending = SignalsIn(ReadInFolder("status"), "\nShdPnd:");
+  const auto pending = SignalsIn(ReadStatus(), "\nShdPnd:");
   if (!pending) return std::nullopt;
   return HasSignal(pending, SIGTERM);
 }
 
 bool ProcessFiles::HoldsBack(int signal_number) const {
   if (signal_number <= 0 || signal_number > 64) return false;
-  const std::string status = ReadInFolder("status");
+  const std::string status = ReadStatus();
   return HasSignal(SignalsIn(status, "\nShdPnd:"), signal_number) &&
          HasSignal(SignalsIn(status, "\nSigBlk:"), signal_number);
 }
 
 int32_t ProcessFiles::PidInOwnProcfs() const {
   struct stat its, own;
-  if (!folder_.valid() || fstat(folder_.get(), &its) != 0 || stat("/proc/self", &own) != 0) return 0;
+  if (!stat_.valid() || fstat(stat_.get(), &its) != 0 || stat("/proc/self", &own) != 0) return 0;
   if (its.st_dev != own.st_dev) return 0;
-  const std::string status = ReadInFolder("status");
+  const std::string status = ReadStatus();
   constexpr std::string_view kKey = "\nTgid:\t";
   const size_t at = status.find(kKey);
   return at == std::string::npos ? 0 : static_cast<int32_t>(strtol(status.c_str() + at + kKey.size(), nullptr, 10));
 }
 
-std::optional<uint64_t> ProcessFiles::InodeOf(int32_t fd) const {
+std::optional<uint64_t> ProcessFiles::InodeOf(int32_t tid, int32_t fd) const {
+  if (!folder_.valid()) {
+    const stackd_wait_question question{.kind = STACKD_ASK_LOCKED_FILE, .tid = tid, .avma = static_cast<uint64_t>(fd)};
+    const auto answer = ask_ ? ask_(question) : std::nullopt;
+    return answer ? std::optional(answer->number) : std::nullopt;
+  }
   const std::string text = ReadInFolder("fdinfo/" + std::to_string(fd));
   constexpr std::string_view kKey = "\nino:\t";
   const size_t at = text.find(kKey);

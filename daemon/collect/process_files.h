@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,8 +14,12 @@
 #include "daemon/base/fd.h"
 #include "daemon/base/result.h"
 #include "daemon/collect/waits.h"
+#include "stackd/wire.h"
 
 namespace stackd {
+
+// What a schedstat file says of the thread `tid`; nullopt: it is empty.
+std::optional<ThreadMotion> MotionIn(const std::string& schedstat, int32_t tid);
 
 // Thread safety: const methods may run on several threads.
 class ProcessFiles {
@@ -22,19 +27,28 @@ class ProcessFiles {
   ProcessFiles() = default;
 
   // Each takes the fd over if it lies on procfs; else leaves it and returns false. A process that passes another file might
-  // make the daemon believe, or wait for, anything. Does not block.
+  // make the daemon believe, or wait for, anything. Does not block. Memory may come later, while const methods run, and
+  // once.
   bool SetMemory(Fd* fd);
   bool SetMaps(Fd* fd);
+  // The folder of the process, of which it passes the files below as well.
   bool SetFolder(Fd* fd);
+  // Its stat alone: then it can be told from others, and that is all.
+  bool SetStat(Fd* stat);
+  // Its stat, status and schedstat.
+  bool SetStatus(Fd* stat, Fd* status, Fd* schedstat);
+  // How the process itself is asked for what lies below its folder, if it has passed none. Before all const methods.
+  using Ask = std::function<std::optional<stackd_wait_answer>(const stackd_wait_question&)>;
+  void AskBy(Ask ask) { ask_ = std::move(ask); }
 
-  // Whether both folders are of one process, by the kernel's word.
+  // Whether both are of one process, by the kernel's word.
   bool IsSameProcess(const ProcessFiles& other) const;
 
   // Whether a tid means the same thread to both: both see the same procfs, and none is in a PID namespace below the one
   // that it counts in. False also where that is not known.
   bool CountsThreadsAs(const ProcessFiles& other) const;
 
-  bool has_memory() const { return mem_.valid(); }
+  bool has_memory() const { return memory_->is_there.load(); }
   bool has_maps() const { return maps_.valid(); }
 
   // Bytes of its memory, exactly as many; fails once it has ended.
@@ -42,21 +56,35 @@ class ProcessFiles {
   // The same, as many as there are up to the first that cannot be read: 0 if that is the first. Nothing is allocated.
   size_t ReadSome(uint64_t avma, std::span<uint8_t> bytes) const;
   // How many bytes of its memory were read so far.
-  int64_t memory_read_bytes() const { return memory_read_bytes_->load(); }
+  int64_t memory_read_bytes() const { return memory_->read_bytes.load(); }
   // Adds those that it told by itself.
-  void CountMemoryRead(uint64_t bytes) const { memory_read_bytes_->fetch_add(static_cast<int64_t>(bytes)); }
+  void CountMemoryRead(uint64_t bytes) const { memory_->read_bytes.fetch_add(static_cast<int64_t>(bytes)); }
   // Whether its memory is gone, since it ended or became another program. False if it gave none.
   bool HasNoMemoryLeft() const;
   // The text of its maps, at most 16 MiB (the kernel's default limit of 65,530 mappings, 250 bytes each), by whole lines.
   Result<std::string> ReadMaps() const;
 
+  bool has_folder() const { return folder_.valid(); }
   // Its tids, in the kernel's order; empty if the folder cannot be read.
   std::vector<int32_t> Tids() const;
+  // How many threads it has; 0 if unknown.
+  int32_t ThreadCount() const;
+  // How often and how long the first thread has run; it is called `tid`.
+  std::optional<ThreadMotion> FirstMotion(int32_t tid) const;
+  // The same of all its threads together, in ticks of the clock, without a count. As long as it does not change, no thread
+  // has run for longer than a tick.
+  std::optional<int64_t> RunTicks() const;
   // The folder of its threads, and in it the file of one that says how long it has run.
   Fd OpenTasks() const;
   static Fd OpenMotion(const Fd& tasks, int32_t tid);
-  // 'R', 'S', 'D', 'T', ...; 0 if unknown. `tid` 0: the process.
-  char State(int32_t tid) const;
+  // 'R', 'S', 'D', 'T', ... of its first thread; 0 if unknown.
+  char State() const;
+  struct ThreadLook {
+    char state = 0;
+    uint64_t run_count = 0;
+  };
+  // nullopt: it is not there, or not known.
+  std::optional<ThreadLook> LookAt(int32_t tid) const;
   std::string ThreadName(int32_t tid) const;
   // Clock ticks from boot to its start; 0 if unknown.
   uint64_t StartTicks() const;
@@ -64,22 +92,32 @@ class ProcessFiles {
   std::optional<bool> HasPendingSigterm() const;
   // Its pid as the daemon's own /proc counts; 0: it sees another procfs, or that is not known.
   int32_t PidInOwnProcfs() const;
-  // Inode of an open file; nullopt: the kernel does not tell.
-  std::optional<uint64_t> InodeOf(int32_t fd) const;
+  // Inode of an open file that `tid` waits for the lock of; nullopt: that cannot be known.
+  std::optional<uint64_t> InodeOf(int32_t tid, int32_t fd) const;
   // Whether its main thread has this signal blocked and pending; false if that cannot be known.
   bool HoldsBack(int signal_number) const;
 
  private:
   std::string ReadInFolder(const std::string& path) const;
+  std::string ReadStat() const;
+  std::string ReadStatus() const;
   bool HasOnePid() const;
 
   // What a read of its memory gave, counted.
   ssize_t ReadAt(uint64_t avma, uint8_t* bytes, uint64_t size_bytes) const;
 
-  std::shared_ptr<std::atomic<int64_t>> memory_read_bytes_ = std::make_shared<std::atomic<int64_t>>(0);
-  Fd mem_;
+  struct Memory {
+    Fd fd;  // not before `is_there` is set
+    std::atomic<bool> is_there{false};
+    std::atomic<int64_t> read_bytes{0};
+  };
+  std::unique_ptr<Memory> memory_ = std::make_unique<Memory>();
   Fd maps_;
+  Fd stat_;
+  Fd status_;
+  Fd schedstat_;
   Fd folder_;
+  Ask ask_;
 };
 
 }  // namespace stackd

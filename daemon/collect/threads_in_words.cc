@@ -52,9 +52,9 @@ std::string ThreadsInWords(const ProcessFiles& files) {
   const Fd tasks = files.OpenTasks();
   std::map<std::string, int> counts;
   for (size_t i = 0; i < std::min(tids.size(), kMaxThreads); ++i) {
-    const char state = files.State(tids[i]);
-    if (state == 0) continue;
-    ++counts[files.ThreadName(tids[i]) + " (" + StateInWords(state) + WaitChannel(tasks, tids[i]) + ")"];
+    const auto look = files.LookAt(tids[i]);
+    if (!look) continue;
+    ++counts[files.ThreadName(tids[i]) + " (" + StateInWords(look->state) + WaitChannel(tasks, tids[i]) + ")"];
   }
   std::vector<std::pair<std::string, int>> kinds(counts.begin(), counts.end());
   std::ranges::stable_sort(kinds, std::greater(), &std::pair<std::string, int>::second);

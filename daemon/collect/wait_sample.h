@@ -1,6 +1,7 @@
 // What the records of one sample add up to: what each thread sleeps in.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -32,6 +33,38 @@ class WaitSample {
 
   const uint32_t seq_;
   std::vector<ThreadWait> waits_;
+};
+
+// The same of a look at how often and how long each thread has run.
+class MotionLook {
+ public:
+  explicit MotionLook(uint32_t seq) : seq_(seq) {}
+
+  void OnMotion(const MotionRecord& record) {
+    if (record.seq != seq_ || motions_.size() >= kMaxThreads) return;
+    if (record.is_helper) helper_tid_ = static_cast<int32_t>(record.tid);
+    if (record.is_helper) return;
+    motions_.push_back({.tid = static_cast<int32_t>(record.tid),
+                        .run_ns = record.run_ns,
+                        .runnable_ns = record.runnable_ns,
+                        .run_count = record.run_count});
+  }
+
+  // 0: not seen.
+  int32_t helper_tid() const { return helper_tid_; }
+  // By tid, without the helper, which runs for the look. Leaves nothing.
+  std::vector<ThreadMotion> Take() {
+    // The kernel lists them as they began, and tids wrap around.
+    std::ranges::sort(motions_, {}, &ThreadMotion::tid);
+    return std::move(motions_);
+  }
+
+ private:
+  static constexpr size_t kMaxThreads = 100'000;
+
+  const uint32_t seq_;
+  int32_t helper_tid_ = 0;
+  std::vector<ThreadMotion> motions_;
 };
 
 }  // namespace stackd

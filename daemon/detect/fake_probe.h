@@ -147,6 +147,15 @@ class FakeProbe final : public ProcessProbe {
   }
   Result<std::vector<Heartbeat>> Heartbeats(const std::string& id) override { return processes.at(id).heartbeats; }
   Result<SigtermSigns> ReadSigtermSigns(const std::string& id) override { return processes.at(id).sigterm; }
+  std::vector<int64_t> ReadProcessMotion(const std::string& id) override {
+    int64_t run_ns = 0, run_count = 0;
+    const auto motions = ReadMotion(id);
+    for (const ThreadMotion& motion : *motions) {
+      run_ns += motion.run_ns;
+      run_count += static_cast<int64_t>(motion.run_count);
+    }
+    return {run_ns, run_count};
+  }
   char StateOf(const std::string& id, int32_t) override { return processes.at(id).state; }
   Result<std::vector<std::string>> FunctionsOf(const std::string& id, int32_t) override {
     ++processes.at(id).functions_asked;

@@ -31,6 +31,7 @@ class ProcessProbe {
                                                     int64_t timeout_ns) = 0;
   virtual Result<std::vector<Heartbeat>> Heartbeats(const std::string& process_id) = 0;
   virtual Result<SigtermSigns> ReadSigtermSigns(const std::string& process_id) = 0;
+  virtual std::vector<int64_t> ReadProcessMotion(const std::string& process_id) = 0;
   virtual char StateOf(const std::string& process_id, int32_t tid) = 0;
   // Names of the functions on the thread's stack, innermost first; one that is not known is empty. The thread runs for it.
   virtual Result<std::vector<std::string>> FunctionsOf(const std::string& process_id, int32_t tid) = 0;

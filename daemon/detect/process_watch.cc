@@ -99,13 +99,6 @@ bool IsInPause(const ThreadWatch::Thread& thread) {
          (thread.wait->call->number == SYS_pause || thread.wait->call->number == SYS_rt_sigsuspend);
 }
 
-bool HaveRun(std::span<const ThreadMotion> before, std::span<const ThreadMotion> after) {
-  const auto is_same = [](const ThreadMotion& a, const ThreadMotion& b) {
-    return a.tid == b.tid && a.run_count == b.run_count && a.run_ns == b.run_ns;
-  };
-  return !std::ranges::equal(before, after, is_same);
-}
-
 // The last lock of the chain of owners that begins with `lock`.
 const LockWait& EndOfChain(const LockWait& lock, const LockView& view) {
   const LockWait* last = &lock;
@@ -152,29 +145,29 @@ ProcessWatch::Frozen ProcessWatch::AskWhetherFrozen(int64_t now_ns, const std::f
   if (now_ns < rests_until_ns_) return answer_ == Frozen::kYes ? answer_ : SeeWhetherFrozen(now_ns);
   if (!may_ask()) return Frozen::kNotKnown;
   asked_ns_ = now_ns;
-  const auto before = probe_->ReadMotion(description_.id);
-  const auto waits = before ? probe_->SampleWaits(description_.id, kSampleTimeoutNs) : std::vector<ThreadWait>();
+  const auto before = probe_->ReadProcessMotion(description_.id);
+  const auto waits = probe_->SampleWaits(description_.id, kSampleTimeoutNs);
   if (waits) {
     unanswered_ = 0;
     return answer_ = Frozen::kNo;
   }
   // A dump went first.
   if (waits.error().code == Code::kAborted) return answer_ = Frozen::kNotKnown;
-  auto after = probe_->ReadMotion(description_.id);
-  answer_ = after && HaveRun(*before, *after) ? Frozen::kNo : Frozen::kYes;
-  if (!after) answer_ = Frozen::kNotKnown;
+  auto after = probe_->ReadProcessMotion(description_.id);
+  answer_ = after.empty() || before.empty() ? Frozen::kNotKnown : before != after ? Frozen::kNo : Frozen::kYes;
   rests_until_ns_ = now_ns + (kRestNs << std::min(unanswered_++, kMaxRestDoublings));
-  seen_motions_ = after ? std::move(*after) : std::vector<ThreadMotion>();
+  seen_motion_ = std::move(after);
   seen_ns_ = now_ns;
   return answer_;
 }
 
 ProcessWatch::Frozen ProcessWatch::SeeWhetherFrozen(int64_t now_ns) {
-  auto motions = probe_->ReadMotion(description_.id);
-  if (!motions) return Frozen::kNotKnown;
-  const std::vector<ThreadMotion> before = std::exchange(seen_motions_, std::move(*motions));
+  auto motion = probe_->ReadProcessMotion(description_.id);
+  if (motion.empty()) return Frozen::kNotKnown;
+  const auto before = std::exchange(seen_motion_, std::move(motion));
   const int64_t elapsed_ns = now_ns - std::exchange(seen_ns_, now_ns);
-  return elapsed_ns <= kSeenNs && HaveRun(before, seen_motions_) ? Frozen::kNo : Frozen::kNotKnown;
+  const bool has_run = !before.empty() && before != seen_motion_;
+  return elapsed_ns <= kSeenNs && has_run ? Frozen::kNo : Frozen::kNotKnown;
 }
 
 SharedSuspicion ProcessWatch::Suspect(HangCapture hang, std::string subject, RuleTrigger trigger, int64_t now_ns,
@@ -329,7 +322,10 @@ void ProcessWatch::LookAtThreads(int64_t now_ns, const std::function<int64_t()>&
   if (!is_wanted) return EndSuspicionsOfThreads();
   const int64_t begin_cpu_ns = cpu_clock();
   const auto motions = probe_->ReadMotion(description_.id);
-  if (!motions) return;
+  if (!motions) {
+    if (motions.error().code == Code::kAborted) threads_due_ns_ = now_ns + kSoonNs;
+    return;
+  }
   ++counters_->motion_looks;
   threads_.Update(*motions, now_ns, disturbed_looks_ > 0, std::exchange(captures_, 0));
   if (disturbed_looks_ > 0) --disturbed_looks_;

@@ -131,7 +131,7 @@ class ProcessWatch {
   Frozen answer_ = Frozen::kNotKnown;
   int unanswered_ = 0;          // in a row
   int64_t rests_until_ns_ = 0;  // it is not asked again before
-  std::vector<ThreadMotion> seen_motions_;
+  std::vector<int64_t> seen_motion_;
   int64_t seen_ns_ = 0;
   std::map<uint32_t, SharedSuspicion> missed_;  // by cell
 

@@ -16,9 +16,6 @@ constexpr uint32_t kMaxStackWords = kMaxStackBytes / 8;
 
 int64_t ClockTime(uint64_t time_ns) { return static_cast<int64_t>(std::min<uint64_t>(time_ns, INT64_MAX)); }
 
-// Procfs has a letter there; it goes to people as it is.
-char StateLetter(char state) { return (state | 0x20) >= 'a' && (state | 0x20) <= 'z' ? state : '\0'; }
-
 std::optional<SystemCall> ParseCall(const stackd_syscall& raw) {
   if ((raw.known & STACKD_SYSCALL_KNOWN) == 0) return std::nullopt;
   SystemCall call{.number = raw.number, .known_arguments = raw.known & ((1u << STACKD_SYSCALL_ARGUMENTS) - 1)};
@@ -88,6 +85,8 @@ std::optional<ThreadRecord> ParseThreadBody(std::span<const char> bytes) {
 
 }  // namespace
 
+char StateLetter(char state) { return (state | 0x20) >= 'a' && (state | 0x20) <= 'z' ? state : '\0'; }
+
 std::optional<ThreadRecord> ParseThread(std::span<const char> chain) {
   return ParseThreadBody(chain.subspan(sizeof(stackd_slot_header)));
 }
@@ -146,6 +145,26 @@ std::optional<std::vector<WaitRecord>> ParseWaits(std::span<const char> chain) {
     const stackd_wait_entry& entry = raw.entries[i];
     records.push_back(
         {.seq = raw.seq, .tid = entry.tid, .rsp_avma = entry.rsp, .rip_avma = entry.rip, .call = ParseCall(entry.syscall)});
+  }
+  return records;
+}
+
+std::optional<std::vector<MotionRecord>> ParseMotions(std::span<const char> chain) {
+  stackd_motion_record raw;
+  memcpy(&raw, chain.data(), sizeof(raw));
+  if (raw.entry_count > STACKD_MOTION_ENTRIES) return std::nullopt;
+  // A time that makes no sense must not become one before the start.
+  constexpr uint64_t kMaxNs = INT64_MAX;
+  std::vector<MotionRecord> records;
+  records.reserve(raw.entry_count);
+  for (uint32_t i = 0; i < raw.entry_count; i++) {
+    const stackd_motion_entry& entry = raw.entries[i];
+    records.push_back({.seq = raw.seq,
+                       .tid = entry.tid,
+                       .is_helper = entry.is_helper != 0,
+                       .run_ns = static_cast<int64_t>(std::min(entry.run_ns, kMaxNs)),
+                       .runnable_ns = static_cast<int64_t>(std::min(entry.runnable_ns, kMaxNs)),
+                       .run_count = entry.run_count});
   }
   return records;
 }

@@ -58,6 +58,16 @@ struct WaitRecord {
   std::optional<SystemCall> call;  // nullopt: in a page fault or in none
 };
 
+// One entry of a MOTION record.
+struct MotionRecord {
+  uint32_t seq = 0;
+  uint32_t tid = 0;
+  bool is_helper = false;
+  int64_t run_ns = 0;
+  int64_t runnable_ns = 0;
+  uint64_t run_count = 0;
+};
+
 struct CrashRecord {
   uint64_t id[2] = {};
   int64_t time_ns = 0;
@@ -78,6 +88,9 @@ struct CrashRecord {
   std::optional<ThreadRecord> thread;
 };
 
+// What a process says is the state of a thread, if it is a letter, as in procfs; else 0. It goes to people as it is.
+char StateLetter(char state);
+
 // A chain of slots is one piece of memory here: the slots in the order of the chain, without the headers of all but the
 // first. Each parser takes a whole chain of at least one slot.
 std::optional<ThreadRecord> ParseThread(std::span<const char> chain);
@@ -86,5 +99,6 @@ std::optional<CrashRecord> ParseCrash(std::span<const char> chain);
 std::optional<std::vector<std::optional<StatusRecord>>> ParseStatuses(std::span<const char> chain);
 // nullopt if there cannot be so many.
 std::optional<std::vector<WaitRecord>> ParseWaits(std::span<const char> chain);
+std::optional<std::vector<MotionRecord>> ParseMotions(std::span<const char> chain);
 
 }  // namespace stackd

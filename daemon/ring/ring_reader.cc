@@ -116,6 +116,12 @@ void RingReader::Deliver(const Chain& chain, Listener* listener) {
       for (WaitRecord& record : *records) listener->OnWait(record);
       return;
     }
+    case STACKD_RECORD_MOTION: {
+      auto records = ParseMotions(chain.bytes);
+      if (!records) return listener->OnCorrupt("a motion record with too many entries");
+      for (MotionRecord& record : *records) listener->OnMotion(record);
+      return;
+    }
     case STACKD_RECORD_CRASH:
       return DeliverCrash(*ParseCrash(chain.bytes), listener);
     default:

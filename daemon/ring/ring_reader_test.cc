@@ -35,12 +35,14 @@ struct Records : RingReader::Listener {
   void OnStatus(StatusRecord record) override { statuses.push_back(std::move(record)); }
   void OnCrash(CrashRecord record) override { crashes.push_back(std::move(record)); }
   void OnWait(WaitRecord record) override { waits.push_back(record); }
+  void OnMotion(MotionRecord record) override { motions.push_back(record); }
   void OnCorrupt(const char* what) override { corrupt.emplace_back(what); }
 
   std::vector<ThreadRecord> threads;
   std::vector<CrashRecord> crashes;
   std::vector<StatusRecord> statuses;
   std::vector<WaitRecord> waits;
+  std::vector<MotionRecord> motions;
   std::vector<std::string> corrupt;
 };
 
@@ -327,6 +329,42 @@ TEST_F(RingReaderTest, MoreWaitsThanASlotHoldsAreCorrupt) {
   }
 }
 
+stackd_motion_record Motions(uint32_t entry_count) {
+  stackd_motion_record record{};
+  record.slot = {STACKD_NO_SLOT, STACKD_RECORD_MOTION};
+  record.seq = 7;
+  record.entry_count = entry_count;
+  return record;
+}
+
+TEST_F(RingReaderTest, GivesMotions) {
+  stackd_motion_record record = Motions(STACKD_MOTION_ENTRIES);
+  record.entries[0] = {.tid = 11, .run_ns = 5, .runnable_ns = 6, .run_count = 7};
+  record.entries[62] = {.tid = 12, .is_helper = 1, .run_ns = ~0ull, .runnable_ns = ~0ull, .run_count = ~0ull};
+  Forge(0, record);
+  Records records = Drain();
+  ASSERT_EQ(records.motions.size(), size_t{STACKD_MOTION_ENTRIES});
+  const MotionRecord& first = records.motions[0];
+  EXPECT_EQ(first.seq, 7u);
+  EXPECT_EQ(first.tid, 11u);
+  EXPECT_EQ(first.run_ns, 5);
+  EXPECT_EQ(first.runnable_ns, 6);
+  EXPECT_EQ(first.run_count, 7u);
+  EXPECT_FALSE(first.is_helper);
+  EXPECT_TRUE(records.motions[62].is_helper);
+  EXPECT_EQ(records.motions[62].run_ns, INT64_MAX) << "no time before the start";
+  EXPECT_EQ(records.motions[62].runnable_ns, INT64_MAX);
+}
+
+TEST_F(RingReaderTest, MoreMotionsThanASlotHoldsAreCorrupt) {
+  for (uint32_t count : {STACKD_MOTION_ENTRIES + 1u, ~0u}) {
+    Forge(0, Motions(count));
+    Records records = Drain();
+    EXPECT_THAT(records.motions, IsEmpty());
+    EXPECT_EQ(records.corrupt.size(), 1u) << count;
+  }
+}
+
 TEST_F(RingReaderTest, TextOfTheProcessBecomesUtf8AndItsStateALetter) {
   stackd_status_record record{};
   record.slot = {STACKD_NO_SLOT, STACKD_RECORD_STATUS};
@@ -596,7 +634,7 @@ TEST_F(CrashRecordTest, TentativeThatIsNoCrashOrOutsideTheRingIsCorrupt) {
 }
 
 TEST_F(RingReaderTest, UnknownKindsAreCorrupt) {
-  for (uint32_t kind : {0u, 5u, 0xffffffffu}) {
+  for (uint32_t kind : {0u, 6u, 0xffffffffu}) {
     stackd_thread_record record = ThreadInOneSlot();
     record.slot.kind = kind;
     Forge(0, record);

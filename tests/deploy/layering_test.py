@@ -8,7 +8,7 @@ from harness import ROOT
 # Lowest first, as in the table of agent/README.md.
 ROOMS = ("include", "sys", "ring", "maps", "runtimes", "capture", "signals", "dump", "crash", "helper", "install", "preload")
 # What only the file that lists them may include of the walkers of runtimes.
-RUNTIMES = ("cpython", "v8", "hotspot")
+RUNTIMES = ("cpython", "v8", "hotspot", "go")
 REGISTRY = "agent/runtimes/runtimes.c"
 
 INCLUDE = re.compile(r'^ *# *include +"agent/([^"]+)"', re.M)

@@ -460,7 +460,8 @@ rules:
         for name, (code, _) in self.TOLD_TO_END.items():
             script = f"import os, signal, threading\nlock = threading.Lock()\nlock.acquire()\n{code}\nprint('ready', flush=True)\n"
             script += "while True: signal.pause()\n"
-            told[name] = self.start_victim("/usr/bin/python3", "-c", script, directory=daemon.dir)
+            # Without threads it counts SIGTERMs where the memory tells, and nowhere else.
+            told[name] = self.start_victim("/usr/bin/python3", "-c", script, directory=daemon.dir, env={"STACKD_SHARE": "memory"})
             daemon.await_process(told[name].pid)
         bystander = self.hang("idle", "event_loops", daemon=daemon)
         # It looks at each before that is told: what was before the first look is not known.

@@ -12,7 +12,12 @@ from harness import ROOT, StackdTest, eventually
 
 LEVELS = ("stacks", "names", "memory")
 TAKEN_UID = 20003
+FILES = ["maps", "schedstat", "stat", "status"]
 SECRET = "correct-horse-battery-staple"
+
+
+# Two threads, one of which runs Python's own code.
+PYTHON = "import threading; threading.Thread(target=threading.Event().wait).start(); print('ready', flush=True); threading.Event().wait()"
 
 
 class ShareTest(StackdTest):
@@ -36,6 +41,35 @@ class ShareTest(StackdTest):
                 word = "share all of their memory" if level == "memory" else f"STACKD_SHARE={level}"
                 self.assertIn(word, daemon.ctl("doctor").text)
                 victim.kill()
+
+    def test_who_chose_nothing_shares_what_it_needs(self):
+        daemon = self.start_daemon()
+        victim = self.start_victim("two_locks")
+        daemon.await_process(victim.pid)
+        dump = daemon.dump(victim.pid)
+        self.assertEqual("NAMES", dump.resource["process"].get("share"))
+        self.assertEqual([], [note for note in dump.notes if "STACKD_SHARE" in note], "nothing is lost")
+        python = self.start_victim(sys.executable, "-c", PYTHON)
+        daemon.await_process(python.pid)
+        dump = daemon.dump(python.pid)
+        self.assertEqual("MEMORY", dump.resource["process"].get("share"))
+
+    def test_a_runtime_that_comes_later_is_noticed(self):
+        daemon = self.start_daemon()
+        victim = self.start_victim("loads_library", "libpython3.11.so.1.0", stdin="")
+        self.assertEqual("NAMES", daemon.await_process(victim.pid).get("share"))
+        self.assertEqual("NAMES", daemon.dump(victim.pid).resource["process"].get("share"))
+        self.assertEqual("loaded", victim.ask("load"))
+        # Maps are read again when they are older than 100 ms.
+        eventually("memory is shared", lambda: daemon.dump(victim.pid).resource["process"].get("share") == "MEMORY")
+
+    def test_where_any_listener_is_the_daemon_memory_is_not_for_it(self):
+        daemon = self.start_daemon()
+        python = self.start_victim(sys.executable, "-c", PYTHON, env={"STACKD_DAEMON_UID": "any"})
+        daemon.await_process(python.pid)
+        dump = daemon.dump(python.pid)
+        self.assertEqual("NAMES", dump.resource["process"].get("share"))
+        self.assertTrue(any("(STACKD_SHARE=names)" in note for note in dump.notes), dump.notes)
 
     def test_a_value_that_makes_no_sense_switches_the_agent_off(self):
         daemon = self.start_daemon()
@@ -105,7 +139,10 @@ print("listening", flush=True)
 agent, _ = listener.accept()
 hello, fds, _, _ = socket.recv_fds(agent, 4096, 8)
 flags, share = struct.unpack_from("<I", hello, 12)[0], struct.unpack_from("<I", hello, 36)[0]
-got = dict(zip([name for bit, name in enumerate(("mem", "maps", "folder")) if flags >> bit & 1], fds))
+names = [name for bit, name in ((0, "mem"), (1, "maps"), (2, "folder")) if flags >> bit & 1]
+names += ["stat", "status", "schedstat"] if flags >> 7 & 1 else []
+assert len(names) == len(fds), (flags, fds)
+got = dict(zip(names, fds))
 ring = Ring()
 socket.send_fds(agent, [struct.pack("<IIII", MSG_WELCOME, 16, ring.size_bytes, 0)], [ring.fd])
 told = json.loads(sys.stdin.readline())
@@ -156,14 +193,10 @@ def image(avma):
     return "had" if error == 0 else os.strerror(-error)
 
 
-def through_folder(path, flags):
-    def look():
-        fd = os.open(path, flags, dir_fd=got["folder"])
-        try:
-            return "opened" if flags != os.O_RDONLY else os.read(fd, 4096).decode(errors="replace")
-        finally:
-            os.close(fd)
-    return attempt(look)
+# What can be had by a descriptor as if it were a folder, and by its link in procfs.
+def below(fd, path, flags):
+    ways = [lambda: os.open(path, flags, dir_fd=fd), lambda: os.open(f"/proc/self/fd/{fd}/{path}", flags)]
+    return [attempt(lambda way=way: os.close(way()) or "opened") for way in ways]
 
 
 def stack_holds():
@@ -174,13 +207,12 @@ def stack_holds():
 print(json.dumps({
     "share": share,
     "fds": sorted(got),
-    "written": {name: may_write(fd) for name, fd in got.items() if name != "folder"},
+    "written": {name: may_write(fd) for name, fd in got.items()},
     "files": {path: open_file(path) for path in told["files"]},
     "locks": [lock(tid, avma) for tid, avma in told["locks"]],
     "images": {name: image(avma) for name, avma in told["images"].items()},
     "secret": stack_holds() if "mem" in got else None,
-    "read": {path: through_folder(path, os.O_RDONLY) for path in told["paths"]},
-    "changed": {path: through_folder(path, os.O_RDWR) for path in told["paths"]},
+    "ways": sorted({said for fd in got.values() for path in told["paths"] for said in below(fd, path, os.O_RDONLY)}),
 }), flush=True)
 sys.stdin.readline()
 """
@@ -221,7 +253,8 @@ class TakenOverTest(StackdTest):
         mount = (f'mount -t tmpfs none {self.private} && cd {self.private} && echo open >open && echo closed >closed && '
                  'chmod 755 . && chmod 644 open && chmod 600 closed && cd / && exec "$@"')
         return self.start_victim("two_locks", directory=self.shared, wrap=["unshare", "-m", "sh", "-c", mount, "sh"],
-                                 env={"STACKD_SHARE": level, "STACKD_DAEMON_UID": str(TAKEN_UID), "TOKEN": SECRET})
+                                 env={"STACKD_DAEMON_UID": str(TAKEN_UID), "TOKEN": SECRET} |
+                                 ({"STACKD_SHARE": level} if level else {}))
 
     def locks_of(self, pid):
         """(tid, futex) of each thread that waits for one; of its own threads, not of the agent's."""
@@ -289,34 +322,37 @@ class TakenOverTest(StackdTest):
         for name, tried in result["written"].items():
             self.assertEqual(["Bad file descriptor", "Permission denied"], tried, name)
 
-    def check_what_the_folder_gives(self, result):
-        """The folder of procfs is passed at each level. Nothing of the program itself comes of it. But it leads to the files of
-        the program's mount namespace, as far as their modes let the daemon's user (deploy/SECURITY.md)."""
-        shown = {path: text for path, text in result["read"].items() if text not in ("Permission denied", "Is a directory")}
-        self.assertEqual({"cmdline", f"../..{self.private}/open"}, set(shown))
-        self.assertEqual("open\n", shown[f"../..{self.private}/open"])
-        self.assertEqual({"Permission denied"}, set(result["changed"].values()) - {"Is a directory"})
+    def check_that_nothing_leads_on(self, result):
+        """What was passed are files, which lead to no other: not to the program's environment, not to its mount namespace."""
+        self.assertEqual(["Not a directory"], result["ways"])
+
+    def test_nothing_chosen(self):
+        told, result = self.attack(None)
+        self.assertEqual((2, FILES, None), (result["share"], result["fds"], result["secret"]))
+        self.assertEqual({"code", "vdso"}, {name for name, said in result["images"].items() if said == "had"})
+        self.check_what_is_had_at_each_level(told, result)
+        self.check_that_nothing_leads_on(result)
 
     def test_stacks(self):
         told, result = self.attack("stacks")
-        self.assertEqual((1, ["folder", "maps"], None), (result["share"], result["fds"], result["secret"]))
+        self.assertEqual((1, FILES, None), (result["share"], result["fds"], result["secret"]))
         self.assertEqual({"Operation not permitted"}, set(result["images"].values()))
         self.check_what_is_had_at_each_level(told, result)
-        self.check_what_the_folder_gives(result)
+        self.check_that_nothing_leads_on(result)
 
     def test_names(self):
         told, result = self.attack("names")
-        self.assertEqual((2, ["folder", "maps"], None), (result["share"], result["fds"], result["secret"]))
+        self.assertEqual((2, FILES, None), (result["share"], result["fds"], result["secret"]))
         self.assertEqual({"code", "vdso"}, {name for name, said in result["images"].items() if said == "had"})
         self.check_what_is_had_at_each_level(told, result)
-        self.check_what_the_folder_gives(result)
+        self.check_that_nothing_leads_on(result)
 
     def test_memory(self):
         told, result = self.attack("memory")
-        self.assertEqual((3, ["folder", "maps", "mem"], True), (result["share"], result["fds"], result["secret"]))
+        self.assertEqual((3, ["maps", "mem", *FILES[1:]], True), (result["share"], result["fds"], result["secret"]))
         self.assertEqual({"code", "vdso"}, {name for name, said in result["images"].items() if said == "had"})
         self.check_what_is_had_at_each_level(told, result)
-        self.check_what_the_folder_gives(result)
+        self.check_that_nothing_leads_on(result)
 
 
 if __name__ == "__main__":

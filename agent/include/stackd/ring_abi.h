@@ -74,6 +74,8 @@ enum stackd_command {
   /* What each thread sleeps in, without a signal and without its taking part: WAIT records. Threads that run have none, and
    * the helper is one of them; `threads_listed` counts all. */
   STACKD_COMMAND_SAMPLE = 2,
+  /* How often and how long each thread has run: MOTION records. */
+  STACKD_COMMAND_MOTION = 3,
 };
 
 /* Whether a dump may interrupt system calls. An agent that does not know it signals every thread. */
@@ -129,7 +131,9 @@ struct stackd_ring_header {
   /* Written before `done_seq`. Not 0: a negative errno, why this command could not be run. Then nothing was said of any
    * thread, or not of all. */
   int32_t failure;
-  uint32_t pad2[10];
+  /* Written before `done_seq`. 1: STACKD_MSG_MEMORY is on its way, or has arrived. */
+  uint32_t memory_passed;
+  uint32_t pad2[9];
 
   /* Agent -> reader: `doorbell` is a futex word. Whoever has something that the reader should see at once (a dump is done)
    * adds 1, and makes the wake call only when `reader_sleeping` is not 0. The reader sets that, looks once more, then waits
@@ -168,6 +172,7 @@ STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, command_seq) == 64);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, deadline_ns) == 72);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, helper_sleeping) == 128);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, failure) == 148);
+STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, memory_passed) == 152);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, doorbell) == 192);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, crash_phase) == 256);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, modules_known) == 260);
@@ -204,6 +209,7 @@ enum stackd_record_kind {
   STACKD_RECORD_STATUS = 2, /* stackd_status_record; one slot */
   STACKD_RECORD_CRASH = 3,  /* stackd_crash_record in the first slot, then all slots of a THREAD record */
   STACKD_RECORD_WAIT = 4,   /* stackd_wait_record; one slot */
+  STACKD_RECORD_MOTION = 5, /* stackd_motion_record; one slot */
 };
 
 /* Starts every slot. */
@@ -403,6 +409,26 @@ struct stackd_wait_record {
   struct stackd_wait_entry entries[STACKD_WAIT_ENTRIES];
 };
 STACKD_ABI_ASSERT(sizeof(struct stackd_wait_record) <= STACKD_SLOT_BYTES);
+
+/* /proc/PID/task/TID/schedstat. Of the helper, which runs for the command, all is 0. */
+struct stackd_motion_entry {
+  uint32_t tid;
+  uint32_t is_helper;
+  uint64_t run_ns;
+  uint64_t runnable_ns; /* waited for a processor */
+  uint64_t run_count;
+};
+STACKD_ABI_ASSERT(sizeof(struct stackd_motion_entry) == 32);
+
+#define STACKD_MOTION_ENTRIES 63
+
+struct stackd_motion_record {
+  struct stackd_slot_header slot;
+  uint32_t seq;
+  uint32_t entry_count;
+  struct stackd_motion_entry entries[STACKD_MOTION_ENTRIES];
+};
+STACKD_ABI_ASSERT(sizeof(struct stackd_motion_record) <= STACKD_SLOT_BYTES);
 
 enum stackd_crash_flags {
   /* The program's handler had been called for it and did not recover: this is the fault that it was called for. */

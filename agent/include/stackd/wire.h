@@ -1,7 +1,7 @@
 /* The messages between an agent and the daemon: one SOCK_SEQPACKET connection to $STACKD_DIR/stackd.sock per process.
  *
  *     agent                                   daemon
- *       HELLO [place] + fds [mem, maps, proc]  ---->
+ *       HELLO [place] + fds [mem, maps, proc, status]  ---->
  *       BELL + fd [bell]               ---->                          from now on no thread of the agent runs
  *                                      <----  WELCOME + fds [ring, spool]  (or REJECT, then close)
  *                                      <----  a byte by the bell       when a dump of the process is wanted
@@ -19,6 +19,7 @@
  *       IMAGE                          ---->
  *                                      <----  DESCRIBE_TASKS           after HAS_TASKS: where the tasks of its runtime wait
  *       TASKS + fd (or an error)       ---->
+ *       MEMORY + fd [mem]              ---->                          a runtime was found that keeps names in its heap
  *       DUMP_REQUEST, NAME, CRASH, FAULT, HAS_TASKS, FILTERED  -->
  *                                      <----  DUMP_READ
  *       REPORT_FILE + fd               ---->
@@ -26,15 +27,17 @@
  * The connection is the process's identity: it ends with exec and exit, and a pid in a message is a label. The fds are
  *   mem   /proc/self/mem, opened by the process for reading. Absent (flag) where the process may not open its own.
  *   maps  /proc/self/maps
- *   proc  the folder /proc/self, so that the daemon can look at a process that is stopped
- * `mem` stays in the process where its owner shares less (stackd_share). The daemon checks that they lie on procfs. The
+ *   proc  the folder /proc/self. It leads to all files of the mount namespace, so it is passed only where no helper tells
+ * of threads: by agents before 0.2, by Go's package where all of the memory is shared, by stackctl status  three fds:
+ * /proc/self/stat, status, schedstat, so that the daemon can look at a process that is stopped `mem` stays in the process
+ * where its owner shares less (stackd_share), and where nothing needs it. The daemon checks that they lie on procfs. The
  * spool fd is an empty file of the daemon's that the agent writes a crash to when the daemon does not take it (spool.h); it
  * may be absent, and then the agent makes a file of its own.
  *
  * Where a process has an agent for native code and the package of a runtime besides, the package has a connection of its
- * own that begins with REPORT_FILE + fds [report, proc] and may go on with NAME and DUMP_REQUEST: the daemon knows by uid
- * and proc which process it is. It gets no answer. It is closed where that process is not connected, or not any more; then
- * it tries again.
+ * own that begins with REPORT_FILE + fds [report, stat] and may go on with NAME and DUMP_REQUEST: the daemon knows by uid
+ * and stat which process it is (before 0.2: proc). It gets no answer. It is closed where that process is not connected, or
+ * not any more; then it tries again.
  *
  * Both sides check size and type of every message; an unknown type is ignored, so that later versions may add some.
  */
@@ -82,6 +85,9 @@ enum stackd_message_type {
   STACKD_MSG_WAIT_WORDS = 23,
   STACKD_MSG_READ_IMAGE = 24,
   STACKD_MSG_IMAGE = 25,
+  /* A header alone, with the fd `mem` that did not come with HELLO: a runtime was found that needs it, and the owner of the
+   * program chose no level (STACKD_HELLO_SHARES_AS_NEEDED). From then on the process shares its memory. */
+  STACKD_MSG_MEMORY = 26,
 };
 
 struct stackd_message_header {
@@ -101,6 +107,9 @@ enum stackd_hello_flags {
   /* BELL follows at once. No command is obeyed before AWAKE. A process that ends or calls exec soon after this, as most
    * children of shells do, need not be registered. */
   STACKD_HELLO_HAS_BELL = 1u << 5,
+  /* The owner of the program chose no level: `share` is what the process needs now, and grows with MEMORY. */
+  STACKD_HELLO_SHARES_AS_NEEDED = 1u << 6,
+  STACKD_HELLO_HAS_STATUS = 1u << 7,
 };
 
 /* What of its memory the process lets the daemon read (STACKD_SHARE). */
@@ -231,6 +240,10 @@ enum stackd_wait_question_kind {
   STACKD_ASK_FD_TABLE = 2,
   /* How many SIGTERMs the program has taken. `tid` and `avma` say nothing. */
   STACKD_ASK_SIGTERM = 3,
+  /* The state of a thread, and how often it was given a processor. `avma` says nothing. */
+  STACKD_ASK_THREAD = 4,
+  /* The thread sleeps in flock() or fcntl(): the inode of the file. `avma` is the fd. */
+  STACKD_ASK_LOCKED_FILE = 5,
 };
 
 struct stackd_wait_question {
@@ -253,12 +266,12 @@ struct stackd_ask_waits {
 struct stackd_wait_answer {
   /* 0, or a negative errno: nothing else is valid. -EAGAIN: the thread does not sleep there now. */
   int32_t error;
-  uint32_t count;          /* of bytes of a lock, or of fds */
+  uint32_t count;          /* of bytes of a lock, or of fds; or the state of a thread ('R', 'S', ...) */
   uint32_t word_offset;    /* where in `lock` the futex is */
   int32_t thread_tid;      /* of the thread whose control block the futex lies in (glibc's struct pthread); 0: none */
   int32_t stdio_owner_tid; /* of the owner, if the futex is the lock of a stream of glibc's; 0: it is none */
   uint32_t pad;
-  uint64_t sigterm_count;
+  uint64_t number; /* SIGTERMs taken; how often a thread ran; or an inode */
   uint8_t lock[STACKD_LOCK_BYTES_BEFORE + STACKD_LOCK_BYTES_FROM];
   int32_t fds[STACKD_MAX_TABLE_FDS]; /* ascending, each once */
 };

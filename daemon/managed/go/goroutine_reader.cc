@@ -81,13 +81,6 @@ uint64_t SizeOf(const T& named) {
   return sizeof(named) + named.function.size() + named.file.size();
 }
 
-// How long and how often a thread has run; empty if that is not known.
-std::string RunsOf(const Fd& motion) {
-  char text[96];
-  const ssize_t got = motion.valid() ? pread(motion.get(), text, sizeof(text), 0) : -1;
-  return got > 0 ? std::string(text, static_cast<size_t>(got)) : std::string();
-}
-
 std::string BaseName(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 }  // namespace
@@ -350,7 +343,6 @@ void GoroutineReader::FindThreads() {
 }
 
 void GoroutineReader::AddThreads() {
-  if (!by_tid_.empty()) tasks_ = input_.memory->OpenTasks();
   for (const ThreadCapture& thread : input_.capture.threads) {
     if (thread.has_stack) AddThread(thread);
   }
@@ -395,11 +387,11 @@ std::optional<int32_t> GoroutineReader::StackNow(const Goroutine& goroutine) {
 void GoroutineReader::AddCallerOfC(const ThreadCapture& thread) {
   const auto found = by_tid_.find(thread.tid);
   if (!thread.call || found == by_tid_.end() || is_late()) return;
-  const Fd motion = ProcessFiles::OpenMotion(tasks_, thread.tid);
-  const std::string before = RunsOf(motion);
-  if (before.empty() || input_.memory->State(thread.tid) != 'S' || !HasStackStill(thread)) return;
+  const auto before = input_.memory->LookAt(thread.tid);
+  if (!before || before->state != 'S' || before->run_count == 0 || !HasStackStill(thread)) return;
   const std::optional<int32_t> number = StackNow(on_threads_[found->second].goroutine);
-  if (!number || RunsOf(motion) != before) return;
+  const auto after = input_.memory->LookAt(thread.tid);
+  if (!number || !after || after->run_count != before->run_count) return;
   ManagedStack caller = facts_->task_stacks[static_cast<size_t>(*number)];
   // Beyond all that the thread's own stack holds.
   for (ManagedFrame& frame : caller.frames) frame.anchor_avma = ~uint64_t{0};

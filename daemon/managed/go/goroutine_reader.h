@@ -71,7 +71,6 @@ class GoroutineReader {
   };
   std::vector<Running> on_threads_;             // that run, or are in a call
   std::unordered_map<int32_t, size_t> by_tid_;  // places in on_threads_
-  Fd tasks_;                                    // the folder of its threads
   uint64_t used_bytes_ = 0;
   int64_t unread_ = 0, sensible_ = 0, senseless_ = 0, moving_ = 0, without_room_ = 0, called_by_c_ = 0;
 };

@@ -1,0 +1,62 @@
+#include "agent/dump/motion.h"
+
+#include <string.h>
+
+#include "agent/dump/procfs_task.h"
+#include "agent/sys/private_fd.h"
+
+struct look {
+  struct stackd_job* job;
+  int task_fd;
+  uint32_t helper_tid;
+  uint32_t listed;
+  bool cut;
+  struct stackd_motion_record batch;
+};
+
+/* False if the ring has no room and nobody makes any. */
+static bool write_batch(struct look* look) {
+  if (look->batch.entry_count == 0) return true;
+  struct stackd_ring_writer writer;
+  struct stackd_motion_record* record = stackd_job_begin_record(look->job, &writer, STACKD_RECORD_MOTION, sizeof(*record));
+  if (record == NULL) return false;
+  record->seq = look->job->seq;
+  record->entry_count = look->batch.entry_count;
+  memcpy(record->entries, look->batch.entries, look->batch.entry_count * sizeof(look->batch.entries[0]));
+  stackd_ring_commit(&writer);
+  look->batch.entry_count = 0;
+  return true;
+}
+
+static bool read_turns(int task_fd, uint32_t tid, struct stackd_task_turns* turns) {
+  int fd = stackd_task_open_turns(task_fd, tid);
+  if (fd < 0) return false;
+  int error = stackd_task_read_turns(fd, turns);
+  stackd_own_fd_drop(fd);
+  return error == 0;
+}
+
+static bool look_at(void* context, uint32_t tid) {
+  struct look* look = context;
+  if (stackd_job_is_over(look->job)) {
+    look->cut = true;
+    return false;
+  }
+  look->listed++;
+  struct stackd_task_turns turns = {0, 0, 0};
+  bool is_helper = tid == look->helper_tid;
+  if (!is_helper && !read_turns(look->task_fd, tid, &turns)) return true;
+  look->batch.entries[look->batch.entry_count++] =
+      (struct stackd_motion_entry){tid, is_helper, turns.cpu_ns, turns.runnable_ns, turns.turns};
+  if (look->batch.entry_count == STACKD_MOTION_ENTRIES && !write_batch(look)) look->cut = true;
+  return !look->cut;
+}
+
+void stackd_motion_run(struct stackd_job* job) {
+  struct look look = {.job = job, .task_fd = stackd_task_open(), .helper_tid = (uint32_t)stackd_gettid()};
+  int error = look.task_fd < 0 ? look.task_fd : stackd_proc_list(look.task_fd, look_at, &look);
+  if (look.task_fd >= 0) stackd_own_fd_drop(look.task_fd);
+  bool whole = error == 0 && !look.cut && write_batch(&look);
+  stackd_job_publish_listed(job, look.listed);
+  if (whole || error != 0) stackd_job_publish_done(job, error);
+}
