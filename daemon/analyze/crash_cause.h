@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "daemon/collect/capture.h"
+#include "daemon/capture/capture.h"
 #include "stackd/v1/stackd.pb.h"
 
 namespace stackd {

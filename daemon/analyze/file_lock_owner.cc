@@ -4,7 +4,7 @@
 #include <string>
 
 #include "daemon/base/printable.h"
-#include "daemon/collect/waited_on.h"
+#include "daemon/capture/waited_on.h"
 
 namespace stackd {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "daemon/analyze/wait_owner.h"
-#include "daemon/collect/capture.h"
+#include "daemon/capture/capture.h"
 
 namespace stackd {
 

@@ -1,7 +1,7 @@
 // What the waits of a dump mean: deadlocks, queues, and who is merely idle.
 #pragma once
 
-#include "daemon/collect/capture.h"
+#include "daemon/capture/capture.h"
 #include "stackd/v1/stackd.pb.h"
 
 namespace stackd {

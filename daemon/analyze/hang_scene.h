@@ -11,7 +11,7 @@
 
 #include "daemon/analyze/finding.h"
 #include "daemon/analyze/wait.h"
-#include "daemon/collect/capture.h"
+#include "daemon/capture/capture.h"
 #include "stackd/v1/stackd.pb.h"
 
 namespace stackd {

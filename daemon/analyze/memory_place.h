@@ -6,7 +6,8 @@
 #include <string>
 
 #include "daemon/analyze/stack_owner.h"
-#include "daemon/collect/capture.h"
+#include "daemon/capture/capture.h"
+#include "daemon/module/address_map.h"
 
 namespace stackd {
 

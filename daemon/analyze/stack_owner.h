@@ -4,7 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "daemon/collect/capture.h"
+#include "daemon/capture/capture.h"
+#include "daemon/module/address_map.h"
 
 namespace stackd {
 

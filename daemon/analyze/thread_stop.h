@@ -1,7 +1,7 @@
 // Threads that the kernel does not let run.
 #pragma once
 
-#include "daemon/collect/capture.h"
+#include "daemon/capture/capture.h"
 
 namespace stackd {
 

@@ -4,7 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "daemon/collect/capture.h"
+#include "daemon/capture/capture.h"
+#include "daemon/module/address_map.h"
 #include "stackd/v1/stackd.pb.h"
 
 namespace stackd {

@@ -28,7 +28,7 @@
 #include "daemon/analyze/wait_words.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/printable.h"
-#include "daemon/collect/waited_on.h"
+#include "daemon/capture/waited_on.h"
 
 namespace stackd {
 namespace {

@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/collect/capture.h"
+#include "daemon/capture/capture.h"
+#include "daemon/module/module.h"
 #include "stackd/v1/stackd.pb.h"
 
 namespace stackd {

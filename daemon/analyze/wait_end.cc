@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "daemon/analyze/wait_syscall.h"
-#include "daemon/collect/waited_on.h"
+#include "daemon/capture/waited_on.h"
 
 namespace stackd {
 namespace {

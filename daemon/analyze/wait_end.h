@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "daemon/collect/waits.h"
+#include "daemon/capture/waits.h"
 
 namespace stackd {
 

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "daemon/collect/waited_on.h"
-#include "daemon/collect/waits.h"
+#include "daemon/capture/waited_on.h"
+#include "daemon/capture/waits.h"
 
 namespace stackd {
 

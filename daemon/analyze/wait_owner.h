@@ -6,7 +6,7 @@
 #include <string>
 
 #include "daemon/analyze/wait_function.h"
-#include "daemon/collect/waits.h"
+#include "daemon/capture/waits.h"
 #include "stackd/v1/stackd.pb.h"
 
 namespace stackd {

@@ -8,7 +8,7 @@
 
 #include "daemon/analyze/stack_owner.h"
 #include "daemon/analyze/wait.h"
-#include "daemon/collect/capture.h"
+#include "daemon/capture/capture.h"
 
 namespace stackd {
 

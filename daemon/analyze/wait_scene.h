@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "daemon/collect/capture.h"
+#include "daemon/capture/capture.h"
 #include "stackd/v1/stackd.pb.h"
 
 namespace stackd {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "daemon/collect/waited_on.h"
+#include "daemon/capture/waited_on.h"
 
 namespace stackd {
 namespace {

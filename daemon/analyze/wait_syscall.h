@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "daemon/collect/waits.h"
+#include "daemon/capture/waits.h"
 #include "stackd/v1/stackd.pb.h"
 
 namespace stackd {

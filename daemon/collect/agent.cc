@@ -17,13 +17,13 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/text.h"
+#include "daemon/capture/waited_on.h"
 #include "daemon/collect/crash_capture.h"
 #include "daemon/collect/file_lock_holders.h"
 #include "daemon/collect/futex_words.h"
 #include "daemon/collect/process_description.h"
 #include "daemon/collect/threads_in_words.h"
 #include "daemon/collect/wait_facts.h"
-#include "daemon/collect/waited_on.h"
 
 namespace stackd {
 namespace {

@@ -20,8 +20,8 @@
 
 #include "daemon/base/fd.h"
 #include "daemon/base/result.h"
+#include "daemon/capture/capture.h"
 #include "daemon/collect/asked_waits.h"
-#include "daemon/collect/capture.h"
 #include "daemon/collect/collector.h"
 #include "daemon/collect/confirm_waits.h"
 #include "daemon/collect/counters.h"

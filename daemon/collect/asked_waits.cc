@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "daemon/base/clock.h"
+#include "daemon/capture/waited_on.h"
 #include "daemon/collect/futex_words.h"
-#include "daemon/collect/waited_on.h"
 
 namespace stackd {
 namespace {

@@ -6,11 +6,11 @@
 #include <span>
 #include <vector>
 
+#include "daemon/capture/waits.h"
 #include "daemon/collect/lock_layout.h"
 #include "daemon/collect/process_files.h"
 #include "daemon/collect/wait_facts.h"
 #include "daemon/collect/wait_questions.h"
-#include "daemon/collect/waits.h"
 
 namespace stackd {
 

@@ -25,6 +25,7 @@
 #include "daemon/base/fd.h"
 #include "daemon/base/loop_watch.h"
 #include "daemon/base/text.h"
+#include "daemon/capture/waited_on.h"
 #include "daemon/collect/agent.h"
 #include "daemon/collect/crash_desk.h"
 #include "daemon/collect/destroy_elsewhere.h"
@@ -34,7 +35,6 @@
 #include "daemon/collect/quarantine.h"
 #include "daemon/collect/spool.h"
 #include "daemon/collect/spool_intake.h"
-#include "daemon/collect/waited_on.h"
 #include "daemon/log/log.h"
 
 namespace stackd {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "daemon/base/clock.h"
-#include "daemon/collect/waited_on.h"
+#include "daemon/capture/waited_on.h"
 
 namespace stackd {
 namespace {

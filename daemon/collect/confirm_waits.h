@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "daemon/base/result.h"
-#include "daemon/collect/managed.h"
-#include "daemon/collect/waits.h"
+#include "daemon/capture/managed.h"
+#include "daemon/capture/waits.h"
 
 namespace stackd {
 

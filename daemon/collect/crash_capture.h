@@ -1,7 +1,7 @@
 // From a crash record to the parts of a Capture that come from it, whether it lay in a ring or in a file.
 #pragma once
 
-#include "daemon/collect/capture.h"
+#include "daemon/capture/capture.h"
 #include "daemon/collect/recording.h"
 #include "daemon/ring/record.h"
 

@@ -15,6 +15,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/collect/collector.h"
 #include "daemon/collect/fake_agent.h"
+#include "daemon/module/address_map.h"
 
 namespace stackd {
 namespace {

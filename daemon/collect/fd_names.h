@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "daemon/capture/waits.h"
 #include "daemon/collect/message_socket.h"
-#include "daemon/collect/waits.h"
 
 namespace stackd {
 

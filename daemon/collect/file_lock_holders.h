@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "daemon/capture/waits.h"
 #include "daemon/collect/process_files.h"
-#include "daemon/collect/waits.h"
 
 namespace stackd {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "daemon/capture/waits.h"
 #include "daemon/collect/file_locks.h"
-#include "daemon/collect/waits.h"
 
 namespace stackd {
 

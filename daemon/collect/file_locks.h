@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/collect/waits.h"
+#include "daemon/capture/waits.h"
 
 namespace stackd {
 

@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
+#include "daemon/capture/waits.h"
 #include "daemon/collect/lock_layout.h"
 #include "daemon/collect/process_files.h"
-#include "daemon/collect/waits.h"
 
 namespace stackd {
 

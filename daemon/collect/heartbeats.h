@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "daemon/collect/waits.h"
+#include "daemon/capture/waits.h"
 #include "daemon/ring/ring.h"
 
 namespace stackd {

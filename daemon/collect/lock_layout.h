@@ -31,7 +31,7 @@
 #include <cstdint>
 #include <span>
 
-#include "daemon/collect/waits.h"
+#include "daemon/capture/waits.h"
 #include "daemon/module/address_map.h"
 
 namespace stackd {

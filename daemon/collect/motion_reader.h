@@ -13,8 +13,8 @@
 
 #include "daemon/base/fd.h"
 #include "daemon/base/result.h"
+#include "daemon/capture/waits.h"
 #include "daemon/collect/process_files.h"
-#include "daemon/collect/waits.h"
 
 namespace stackd {
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "daemon/collect/capture.h"
+#include "daemon/capture/capture.h"
 #include "stackd/wire.h"
 
 namespace stackd {

@@ -13,7 +13,7 @@
 
 #include "daemon/base/fd.h"
 #include "daemon/base/result.h"
-#include "daemon/collect/waits.h"
+#include "daemon/capture/waits.h"
 #include "stackd/wire.h"
 
 namespace stackd {

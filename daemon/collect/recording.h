@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "daemon/collect/capture.h"
+#include "daemon/capture/capture.h"
 #include "daemon/collect/counters.h"
 #include "daemon/ring/record.h"
 

@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
+#include "daemon/capture/waits.h"
 #include "daemon/collect/confirm_waits.h"
 #include "daemon/collect/lock_layout.h"
 #include "daemon/collect/process_files.h"
-#include "daemon/collect/waits.h"
 
 namespace stackd {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/collect/waits.h"
+#include "daemon/capture/waits.h"
 #include "daemon/ring/record.h"
 
 namespace stackd {

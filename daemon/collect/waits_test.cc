@@ -22,12 +22,12 @@
 #include <thread>
 
 #include "daemon/base/clock.h"
+#include "daemon/capture/waited_on.h"
 #include "daemon/collect/collector.h"
 #include "daemon/collect/fake_agent.h"
 #include "daemon/collect/futex_words.h"
 #include "daemon/collect/memory_reader.h"
 #include "daemon/collect/wait_facts.h"
-#include "daemon/collect/waited_on.h"
 
 namespace stackd {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "daemon/analyze/wait_graph.h"
-#include "daemon/collect/waits.h"
+#include "daemon/capture/waits.h"
 #include "daemon/detect/thread_watch.h"
 
 namespace stackd {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "daemon/base/result.h"
-#include "daemon/collect/capture.h"
-#include "daemon/collect/waits.h"
+#include "daemon/capture/capture.h"
+#include "daemon/capture/waits.h"
 
 namespace stackd {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/collect/capture.h"
+#include "daemon/capture/capture.h"
 #include "daemon/detect/suspicion.h"
 
 namespace stackd {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "daemon/analyze/wait_end.h"
-#include "daemon/collect/capture.h"
+#include "daemon/capture/capture.h"
 #include "daemon/detect/heartbeat_watch.h"
 #include "daemon/detect/lock_watch.h"
 #include "daemon/detect/probe.h"

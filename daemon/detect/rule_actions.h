@@ -10,7 +10,7 @@
 
 #include "daemon/action/on_dump.h"
 #include "daemon/base/result.h"
-#include "daemon/collect/capture.h"
+#include "daemon/capture/capture.h"
 #include "daemon/detect/rules.h"
 
 namespace stackd {

@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "daemon/base/clock.h"
-#include "daemon/collect/capture.h"
+#include "daemon/capture/capture.h"
 
 namespace stackd {
 

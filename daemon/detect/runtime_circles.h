@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "daemon/analyze/wait_graph.h"
-#include "daemon/collect/managed.h"
+#include "daemon/capture/managed.h"
 #include "daemon/detect/lock_watch.h"
 #include "daemon/detect/suspicion.h"
 #include "daemon/detect/thread_watch.h"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "daemon/collect/waits.h"
+#include "daemon/capture/waits.h"
 
 namespace stackd {
 

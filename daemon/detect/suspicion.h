@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "daemon/collect/capture.h"
+#include "daemon/capture/capture.h"
 #include "daemon/detect/rules.h"
 
 namespace stackd {

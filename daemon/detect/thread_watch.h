@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "daemon/collect/waits.h"
+#include "daemon/capture/waits.h"
 
 namespace stackd {
 

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <tuple>
 
+#include "daemon/module/address_map.h"
+
 namespace stackd {
 namespace {
 

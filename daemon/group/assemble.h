@@ -6,10 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "daemon/collect/capture.h"
-#include "daemon/group/named_stack.h"
+#include "daemon/capture/capture.h"
+#include "daemon/capture/named_stack.h"
 #include "daemon/symbolize/symbolizer.h"
-#include "daemon/unwind/unwinder.h"
 #include "stackd/v1/stackd.pb.h"
 
 namespace stackd {

@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 
+#include "daemon/module/address_map.h"
 #include "stackd/ring_abi.h"
 
 namespace stackd {

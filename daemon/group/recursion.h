@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "daemon/unwind/unwinder.h"
+#include "daemon/capture/native_stack.h"
 
 namespace stackd {
 

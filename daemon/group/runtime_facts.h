@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "daemon/collect/managed.h"
-#include "daemon/group/named_stack.h"
+#include "daemon/capture/managed.h"
+#include "daemon/capture/named_stack.h"
 #include "stackd/v1/stackd.pb.h"
 
 namespace stackd {

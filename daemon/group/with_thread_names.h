@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/collect/capture.h"
+#include "daemon/capture/capture.h"
 
 namespace stackd {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "daemon/unwind/unwinder.h"
+#include "daemon/capture/native_stack.h"
 
 namespace stackd {
 

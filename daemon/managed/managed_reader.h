@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "daemon/collect/capture.h"
+#include "daemon/capture/capture.h"
 #include "daemon/managed/runtime_reader.h"
 
 namespace stackd {

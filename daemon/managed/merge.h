@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "daemon/base/shared_text.h"
-#include "daemon/collect/managed.h"
-#include "daemon/group/named_stack.h"
+#include "daemon/capture/managed.h"
+#include "daemon/capture/named_stack.h"
 
 namespace stackd {
 

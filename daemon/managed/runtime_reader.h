@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "daemon/collect/capture.h"
+#include "daemon/capture/capture.h"
 #include "daemon/collect/process_files.h"
 
 namespace stackd {

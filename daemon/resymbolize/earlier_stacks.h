@@ -5,8 +5,8 @@
 #include <memory>
 #include <unordered_map>
 
-#include "daemon/symbolize/symbolizer.h"
-#include "daemon/unwind/unwinder.h"
+#include "daemon/capture/native_stack.h"
+#include "daemon/capture/source_frame.h"
 #include "stackd/v1/stackd.pb.h"
 
 namespace stackd {

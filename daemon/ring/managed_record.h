@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "daemon/ring/managed_trace.h"
+#include "daemon/capture/managed_trace.h"
 
 namespace stackd {
 

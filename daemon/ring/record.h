@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/ring/managed_trace.h"
-#include "daemon/ring/system_call.h"
+#include "daemon/capture/managed_trace.h"
+#include "daemon/capture/system_call.h"
 #include "stackd/ring_abi.h"
 
 namespace stackd {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "daemon/collect/capture.h"
+#include "daemon/capture/capture.h"
 #include "stackd/v1/stackd.pb.h"
 
 namespace stackd {

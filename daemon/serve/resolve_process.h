@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "daemon/base/result.h"
-#include "daemon/collect/capture.h"
+#include "daemon/capture/capture.h"
 
 namespace stackd {
 

@@ -20,7 +20,6 @@
 #include "daemon/serve/watch_dumps.h"
 #include "daemon/store/dump_store.h"
 #include "daemon/store/raw_capture.h"
-#include "daemon/symbolize/symbolizer.h"
 #include "stackd/v1/stackd.grpc.pb.h"
 
 namespace stackd {

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "daemon/base/fd.h"
+#include "daemon/module/address_map.h"
 #include "daemon/module/module.h"
 #include "daemon/store/raw_capture.pb.h"
 

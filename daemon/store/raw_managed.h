@@ -1,7 +1,7 @@
 // ManagedFacts in a raw capture.
 #pragma once
 
-#include "daemon/collect/managed.h"
+#include "daemon/capture/managed.h"
 #include "daemon/store/raw_capture.pb.h"
 
 namespace stackd {

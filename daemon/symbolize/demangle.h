@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "daemon/base/language.h"
+#include "daemon/capture/language.h"
 
 namespace stackd {
 

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "daemon/base/result.h"
+#include "daemon/capture/source_frame.h"
 #include "daemon/symbolize/elf_file.h"
-#include "daemon/symbolize/symbolizer.h"
 
 namespace stackd {
 

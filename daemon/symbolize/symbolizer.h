@@ -10,26 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "daemon/base/language.h"
+#include "daemon/capture/source_frame.h"
 #include "daemon/module/module.h"
 
 namespace stackd {
-
-struct SourceFrame {
-  std::string function;  // demangled; empty if unknown
-  std::string file;      // empty if unknown
-  int line = 0;
-  bool inlined = false;  // into the next one in the list
-  Language language = Language::kUnknown;
-};
-
-// What one address stands for.
-struct SourceLocation {
-  // Innermost first; the last one is the function itself. Empty: nothing is known.
-  std::vector<SourceFrame> frames;
-  // Why function or line are missing, in words for an operator; empty if nothing is missing.
-  std::string unnamed_reason;
-};
 
 // The best source of names that a module has. Names as in stackd.v1.Module.symbols.
 enum class SymbolQuality { kNone, kDynsym, kMiniDebugInfo, kSymtab, kDwarf };

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/symbolize/symbolizer.h"
+#include "daemon/capture/source_frame.h"
 
 namespace stackd {
 

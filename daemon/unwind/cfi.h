@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
+#include "daemon/capture/registers.h"
 #include "daemon/module/byte_reader.h"
-#include "daemon/unwind/unwinder.h"
 
 namespace stackd {
 

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <expected>
 
+#include "daemon/capture/stack_copy.h"
 #include "daemon/unwind/cfi.h"
 #include "daemon/unwind/expression.h"
 #include "daemon/unwind/register_file.h"
-#include "daemon/unwind/stack_copy.h"
 
 namespace stackd {
 

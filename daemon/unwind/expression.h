@@ -6,8 +6,8 @@
 #include <optional>
 #include <span>
 
+#include "daemon/capture/stack_copy.h"
 #include "daemon/unwind/register_file.h"
-#include "daemon/unwind/stack_copy.h"
 
 namespace stackd {
 

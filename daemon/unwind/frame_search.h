@@ -4,13 +4,13 @@
 #include <cstdint>
 #include <optional>
 
+#include "daemon/capture/native_stack.h"
+#include "daemon/capture/stack_copy.h"
 #include "daemon/module/address_map.h"
 #include "daemon/unwind/cfi.h"
 #include "daemon/unwind/code_step.h"
 #include "daemon/unwind/direct_calls.h"
 #include "daemon/unwind/rule_resolver.h"
-#include "daemon/unwind/stack_copy.h"
-#include "daemon/unwind/unwinder.h"
 
 namespace stackd {
 

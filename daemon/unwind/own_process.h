@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
+#include "daemon/capture/registers.h"
+#include "daemon/capture/stack_copy.h"
 #include "daemon/module/address_map.h"
-#include "daemon/unwind/stack_copy.h"
-#include "daemon/unwind/unwinder.h"
 
 namespace stackd {
 

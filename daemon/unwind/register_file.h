@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "daemon/unwind/unwinder.h"
+#include "daemon/capture/registers.h"
 
 namespace stackd {
 

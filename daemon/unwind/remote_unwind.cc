@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "daemon/capture/native_stack.h"
+
 // Exported by libunwind-x86_64 for users of the remote API, and in no header.
 extern "C" int _Ux86_64_dwarf_search_unwind_table(unw_addr_space_t, unw_word_t ip, unw_dyn_info_t*, unw_proc_info_t*,
                                                   int need_unwind_info, void* arg);

@@ -6,10 +6,14 @@
 #include <optional>
 #include <vector>
 
+#include "daemon/capture/jit_code.h"
+#include "daemon/capture/native_stack.h"
+#include "daemon/capture/registers.h"
+#include "daemon/capture/stack_copy.h"
+#include "daemon/module/address_map.h"
 #include "daemon/unwind/frame_search.h"
 #include "daemon/unwind/register_file.h"
 #include "daemon/unwind/rule_resolver.h"
-#include "daemon/unwind/unwinder.h"
 
 namespace stackd {
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <span>
 
-#include "daemon/unwind/jit_code.h"
+#include "daemon/capture/jit_code.h"
 
 namespace stackd {
 

@@ -6,6 +6,7 @@
 #include "daemon/unwind/own_process.h"
 #include "daemon/unwind/remote_unwind.h"
 #include "daemon/unwind/unwind_table.h"
+#include "daemon/unwind/unwinder.h"
 #include "daemon/unwind/workload.h"
 
 namespace stackd {

@@ -1,8 +1,10 @@
 // The unwinder against libunwind's remote API, on the same copies of stacks.
 #include <gtest/gtest.h>
 
+#include "daemon/capture/native_stack.h"
 #include "daemon/unwind/own_process.h"
 #include "daemon/unwind/remote_unwind.h"
+#include "daemon/unwind/unwinder.h"
 #include "daemon/unwind/workload.h"
 
 namespace stackd {

@@ -6,8 +6,8 @@
 #include <unordered_map>
 
 #include "daemon/base/shared_text.h"
-#include "daemon/collect/managed.h"
-#include "daemon/ring/managed_trace.h"
+#include "daemon/capture/managed.h"
+#include "daemon/capture/managed_trace.h"
 
 namespace stackd {
 

@@ -9,7 +9,7 @@
 #include <optional>
 #include <span>
 
-#include "daemon/collect/waited_on.h"
+#include "daemon/capture/waited_on.h"
 
 namespace stackd {
 namespace {

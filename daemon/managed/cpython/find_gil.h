@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "daemon/collect/capture.h"
+#include "daemon/capture/capture.h"
 #include "daemon/collect/process_files.h"
 #include "daemon/managed/runtime_reader.h"
 

@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "daemon/base/clock.h"
+#include "daemon/capture/waited_on.h"
 #include "daemon/collect/control_block.h"
-#include "daemon/collect/waited_on.h"
 
 namespace stackd {
 namespace {

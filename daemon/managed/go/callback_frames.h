@@ -7,9 +7,10 @@
 #include <span>
 #include <vector>
 
-#include "daemon/collect/capture.h"
+#include "daemon/capture/capture.h"
+#include "daemon/capture/jit_code.h"
 #include "daemon/managed/go/go_walk.h"
-#include "daemon/unwind/jit_code.h"
+#include "daemon/module/address_map.h"
 
 namespace stackd {
 

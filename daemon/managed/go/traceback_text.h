@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/collect/managed.h"
+#include "daemon/capture/managed.h"
 
 namespace stackd {
 

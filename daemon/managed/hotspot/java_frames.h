@@ -6,12 +6,13 @@
 #include <optional>
 #include <vector>
 
-#include "daemon/collect/managed.h"
+#include "daemon/capture/jit_code.h"
+#include "daemon/capture/managed.h"
+#include "daemon/capture/managed_trace.h"
+#include "daemon/capture/native_stack.h"
+#include "daemon/capture/stack_copy.h"
 #include "daemon/managed/hotspot/code_cache.h"
 #include "daemon/managed/hotspot/methods.h"
-#include "daemon/ring/managed_trace.h"
-#include "daemon/unwind/jit_code.h"
-#include "daemon/unwind/unwinder.h"
 
 namespace stackd::hotspot {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "daemon/base/clock.h"
-#include "daemon/collect/waited_on.h"
+#include "daemon/capture/waited_on.h"
 #include "daemon/managed/hotspot/java_threads.h"
 #include "daemon/managed/hotspot/objects.h"
 

@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "daemon/collect/managed.h"
-#include "daemon/collect/waits.h"
+#include "daemon/capture/managed.h"
+#include "daemon/capture/waits.h"
 #include "daemon/managed/hotspot/code_cache.h"
 #include "daemon/managed/hotspot/layout.h"
 #include "daemon/managed/hotspot/process_memory.h"

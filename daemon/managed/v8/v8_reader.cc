@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "daemon/base/clock.h"
+#include "daemon/capture/managed_trace.h"
 #include "daemon/managed/v8/script_lines.h"
-#include "daemon/ring/managed_trace.h"
 #include "stackd/v8_trace.h"
 
 namespace stackd {

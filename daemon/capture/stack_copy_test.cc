@@ -1,4 +1,4 @@
-#include "daemon/unwind/stack_copy.h"
+#include "daemon/capture/stack_copy.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/ring/system_call.h"
+#include "daemon/capture/system_call.h"
 
 namespace stackd {
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "daemon/base/language.h"
 #include "daemon/base/shared_text.h"
-#include "daemon/unwind/jit_code.h"
+#include "daemon/capture/jit_code.h"
+#include "daemon/capture/language.h"
 
 namespace stackd {
 

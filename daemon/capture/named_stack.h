@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "daemon/base/language.h"
-#include "daemon/symbolize/symbolizer.h"
-#include "daemon/unwind/unwinder.h"
+#include "daemon/capture/language.h"
+#include "daemon/capture/native_stack.h"
+#include "daemon/capture/source_frame.h"
 
 namespace stackd {
 

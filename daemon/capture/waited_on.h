@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "daemon/collect/waits.h"
-#include "daemon/ring/system_call.h"
+#include "daemon/capture/system_call.h"
+#include "daemon/capture/waits.h"
 
 namespace stackd {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "daemon/unwind/stack_copy.h"
+#include "daemon/capture/stack_copy.h"
 
 namespace stackd {
 

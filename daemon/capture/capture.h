@@ -10,12 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "daemon/collect/managed.h"
-#include "daemon/collect/waits.h"
-#include "daemon/module/address_map.h"
-#include "daemon/ring/managed_trace.h"
-#include "daemon/unwind/stack_copy.h"
-#include "daemon/unwind/unwinder.h"
+#include "daemon/capture/managed.h"
+#include "daemon/capture/managed_trace.h"
+#include "daemon/capture/registers.h"
+#include "daemon/capture/stack_copy.h"
+#include "daemon/capture/waits.h"
 
 namespace stackd {
 
@@ -120,6 +119,7 @@ struct HangCapture {
 
 enum class Trigger : uint8_t { kRequest = 1, kHang = 2, kCrash = 3, kSelf = 4 };
 
+class AddressMap;
 class MemoryReader;
 
 struct Capture {

@@ -1,4 +1,4 @@
-#include "daemon/collect/waited_on.h"
+#include "daemon/capture/waited_on.h"
 
 #include <fcntl.h>
 #include <linux/futex.h>
