@@ -7,6 +7,7 @@ extern "C" {
 }
 
 #include <errno.h>
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/futex.h>
@@ -15,7 +16,9 @@ extern "C" {
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/select.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -200,6 +203,36 @@ TEST(WaitWords, TellsNoMoreThan64OfManyFds) {
     EXPECT_THAT(FdsOf(polling), SizeIs(STACKD_MAX_TABLE_FDS));
   }
   for (const pollfd& fd : fds) close(fd.fd);
+}
+
+TEST(WaitWords, TellsHowAThreadIs) {
+  HeldMutex held;
+  const stackd_wait_answer answer = Ask(STACKD_ASK_THREAD, held.waiter.tid(), 0);
+  EXPECT_EQ(answer.error, 0);
+  EXPECT_EQ(answer.count, static_cast<uint32_t>('S'));
+  EXPECT_GT(answer.number, 0u);
+  EXPECT_LT(Ask(STACKD_ASK_THREAD, 1 << 30, 0).error, 0) << "no thread";
+}
+
+TEST(WaitWords, TellsWhichFileAThreadWaitsToLockAndNoOther) {
+  char path[] = "/tmp/locked.XXXXXX";
+  const int held = mkstemp(path), wanted = open(path, O_RDWR);
+  unlink(path);
+  struct stat status;
+  ASSERT_EQ(fstat(held, &status), 0);
+  ASSERT_EQ(flock(held, LOCK_EX), 0);
+  {
+    Waiter locking(SYS_flock, [&] { flock(wanted, LOCK_EX); }, [&] { flock(held, LOCK_UN); });
+    const auto fd = static_cast<uint64_t>(wanted);
+    const stackd_wait_answer answer = Ask(STACKD_ASK_LOCKED_FILE, locking.tid(), fd);
+    EXPECT_EQ(answer.error, 0);
+    EXPECT_EQ(answer.number, status.st_ino);
+    EXPECT_EQ(Ask(STACKD_ASK_LOCKED_FILE, locking.tid(), static_cast<uint64_t>(held)).error, -EAGAIN) << "not what it waits for";
+    EXPECT_EQ(Ask(STACKD_ASK_LOCKED_FILE, locking.tid(), 0).error, -EAGAIN);
+    EXPECT_EQ(Ask(STACKD_ASK_LOCKED_FILE, gettid(), fd).error, -EAGAIN) << "another thread";
+  }
+  close(held);
+  close(wanted);
 }
 
 TEST(WaitWords, TellsHowManySigtermsWereTaken) {

@@ -138,6 +138,24 @@ TEST_F(AsleepTest, ADumpWakesIt) {
   EXPECT_FALSE((*capture)->partial);
 }
 
+TEST_F(AsleepTest, OneWhoseBellComesLateIsWokenForADumpThatWaits) {
+  FakeAgent agent(dir_);
+  ASSERT_TRUE(agent.Send(AsleepHello(5), OwnFiles()));
+  ASSERT_TRUE(AwaitProcesses(1)) << "it is not waited for";
+  ASSERT_EQ(agent.Answer(), "");
+  std::thread helper([&] {
+    if (!Eventually([&] { return collector_->Counters()["captures"] == 1; }, kLongNs)) return;
+    SendBell(&agent);
+    if (!HasRung(10'000)) return;
+    Awake(&agent);
+    if (uint32_t seq = agent.AwaitCommand()) agent.AnswerDump(seq, 3);
+  });
+  auto capture = collector_->CaptureProcess("5-1000", In(kLongNs));
+  helper.join();
+  ASSERT_TRUE(capture.has_value());
+  EXPECT_EQ((*capture)->threads.size(), 3u);
+}
+
 TEST_F(AsleepTest, OneThatFallsAsleepWhileItIsAskedIsWokenAgain) {
   FakeAgent agent(dir_);
   ASSERT_TRUE(SayHello(&agent, 5));

@@ -737,6 +737,49 @@ TEST_F(AskedWaitsTest, TheProcessTellsWhoHasItsLocks) {
   EXPECT_THAT(capture->notes, Contains(HasSubstr("STACKD_SHARE=stacks")));
 }
 
+class LateMemoryTest : public WaitsTest {
+ protected:
+  void ConnectWith(uint32_t more_flags) {
+    stackd_hello hello = Hello(5);
+    hello.flags = STACKD_HELLO_HAS_MAPS | more_flags;
+    hello.share = STACKD_SHARE_NAMES;
+    std::vector<Fd> maps;
+    maps.push_back(OpenProc("maps"));
+    Connect(hello, maps);
+  }
+
+  void PassMemory() {
+    std::vector<Fd> memory;
+    memory.push_back(OpenProc("mem"));
+    agent_->Send(stackd_message_header{STACKD_MSG_MEMORY, sizeof(stackd_message_header)}, memory);
+    agent_->ring.header->memory_passed = 1;
+  }
+
+  const Mutex mutex_{.owner = 3};
+};
+
+TEST_F(LateMemoryTest, WhoChoseNoLevelMaySendItWhenARuntimeIsFound) {
+  ConnectWith(STACKD_HELLO_SHARES_AS_NEEDED);
+  const auto before = CaptureOf({FutexWait(&mutex_)});
+  EXPECT_EQ(before->process.share, Share::kNames);
+  EXPECT_EQ(before->memory, nullptr);
+  EXPECT_THAT(before->notes, Not(Contains(HasSubstr("STACKD_SHARE"))));
+  PassMemory();
+  const auto capture = CaptureOf({FutexWait(&mutex_)});
+  EXPECT_EQ(capture->process.share, Share::kMemory);
+  EXPECT_NE(capture->memory, nullptr);
+  ASSERT_THAT(capture->futexes, SizeIs(1));
+  EXPECT_EQ(capture->futexes[0].mutex->owner_tid, 3);
+}
+
+TEST_F(LateMemoryTest, WhoChoseALevelKeepsIt) {
+  ConnectWith(0);
+  PassMemory();
+  const auto capture = CaptureOf({FutexWait(&mutex_)});
+  EXPECT_EQ(capture->process.share, Share::kNames);
+  EXPECT_EQ(capture->memory, nullptr);
+}
+
 TEST_F(AskedWaitsTest, AThreadThatIsNotBackInItsCallIsAskedForAgain) {
   std::vector<int32_t> asked;
   agent_->answer_wait = [&](const stackd_wait_question& question) {
