@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 
 namespace stackd {
 

@@ -5,7 +5,7 @@
 
 #include <csignal>
 
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 #include "stackd/ring_abi.h"
 
 namespace stackd {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 
 namespace stackd {
 

@@ -7,7 +7,7 @@
 
 #include "daemon/analyze/stack_owner.h"
 #include "daemon/capture/capture.h"
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 
 namespace stackd {
 

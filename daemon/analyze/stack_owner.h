@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "daemon/capture/capture.h"
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 
 namespace stackd {
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 
 namespace stackd {
 

@@ -13,7 +13,7 @@
 
 #include "daemon/analyze/syscall_name.h"
 #include "daemon/base/fd.h"
-#include "daemon/module/module.h"
+#include "daemon/modules/module.h"
 
 namespace stackd {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "daemon/capture/capture.h"
-#include "daemon/module/module.h"
+#include "daemon/modules/module.h"
 #include "stackd/v1/stackd.pb.h"
 
 namespace stackd {

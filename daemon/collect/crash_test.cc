@@ -15,7 +15,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/collect/collector.h"
 #include "daemon/collect/fake_agent.h"
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 
 namespace stackd {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "daemon/collect/module_cache.h"
 #include "daemon/collect/spool.h"
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
+#include "daemon/modules/module_cache.h"
 
 namespace stackd {
 

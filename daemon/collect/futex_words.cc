@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "daemon/collect/control_block.h"
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 
 namespace stackd {
 namespace {

@@ -32,7 +32,7 @@
 #include <span>
 
 #include "daemon/capture/waits.h"
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 
 namespace stackd {
 

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "daemon/base/fd.h"
-#include "daemon/collect/module_cache.h"
 #include "daemon/collect/process_files.h"
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
+#include "daemon/modules/module_cache.h"
 
 namespace stackd {
 

@@ -12,9 +12,9 @@
 #include "daemon/base/clock.h"
 #include "daemon/collect/collector.h"
 #include "daemon/collect/counters.h"
-#include "daemon/collect/module_cache.h"
 #include "daemon/collect/quarantine.h"
 #include "daemon/collect/spool.h"
+#include "daemon/modules/module_cache.h"
 
 namespace stackd {
 

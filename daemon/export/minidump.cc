@@ -17,7 +17,7 @@
 #include "daemon/export/minidump_modules.h"
 #include "daemon/export/piecewise.h"
 #include "daemon/export/wording.h"
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 #include "stackd/ring_abi.h"
 
 namespace stackd {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <tuple>
 
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 
 namespace stackd {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 #include "stackd/ring_abi.h"
 
 namespace stackd {

@@ -3,7 +3,7 @@
 #include <benchmark/benchmark.h>
 
 #include "daemon/group/assemble.h"
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 
 namespace stackd {
 namespace {

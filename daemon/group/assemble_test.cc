@@ -9,7 +9,7 @@
 #include <random>
 #include <set>
 
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 #include "stackd/ring_abi.h"
 
 namespace stackd {

@@ -11,7 +11,7 @@
 
 #include "daemon/group/assemble.h"
 #include "daemon/group/recursion.h"
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 #include "stackd/v1/stackd.pb.h"
 
 namespace stackd {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "daemon/capture/capture.h"
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 #include "stackd/v1/stackd.pb.h"
 
 namespace stackd {

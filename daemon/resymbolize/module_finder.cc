@@ -6,7 +6,7 @@
 
 #include "daemon/base/regular_file.h"
 #include "daemon/base/text.h"
-#include "daemon/resymbolize/module_stub.h"
+#include "daemon/modules/module_stub.h"
 
 namespace stackd {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "daemon/base/fd.h"
 #include "daemon/base/result.h"
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 #include "daemon/store/raw_capture.h"
 
 namespace stackd {

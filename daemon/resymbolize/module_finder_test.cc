@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "daemon/base/text.h"
-#include "daemon/resymbolize/module_stub.h"
+#include "daemon/modules/module_stub.h"
 
 namespace stackd {
 namespace {

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "daemon/base/text.h"
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 #include "daemon/store/raw_capture.pb.h"
 #include "daemon/store/raw_managed.h"
 

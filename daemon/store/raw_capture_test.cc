@@ -7,8 +7,8 @@
 #include <random>
 
 #include "daemon/base/fd.h"
-#include "daemon/module/address_map.h"
-#include "daemon/module/module.h"
+#include "daemon/modules/address_map.h"
+#include "daemon/modules/module.h"
 #include "daemon/store/raw_capture.pb.h"
 
 namespace stackd {

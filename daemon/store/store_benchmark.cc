@@ -7,7 +7,7 @@
 #include <random>
 
 #include "daemon/base/clock.h"
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 #include "daemon/store/dump_store.h"
 #include "daemon/store/raw_capture.h"
 

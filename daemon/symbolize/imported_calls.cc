@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/module/loaded_sections.h"
+#include "daemon/modules/loaded_sections.h"
 
 namespace stackd {
 namespace {

@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "daemon/module/module.h"
+#include "daemon/modules/module.h"
 #include "daemon/symbolize/symbolizer.h"
 
 namespace stackd {

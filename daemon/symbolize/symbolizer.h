@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "daemon/capture/source_frame.h"
-#include "daemon/module/module.h"
+#include "daemon/modules/module.h"
 
 namespace stackd {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "daemon/capture/registers.h"
-#include "daemon/module/byte_reader.h"
+#include "daemon/modules/byte_reader.h"
 
 namespace stackd {
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 
 namespace stackd {
 

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "daemon/module/byte_reader.h"
+#include "daemon/modules/byte_reader.h"
 
 namespace stackd {
 namespace {

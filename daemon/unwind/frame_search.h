@@ -6,7 +6,7 @@
 
 #include "daemon/capture/native_stack.h"
 #include "daemon/capture/stack_copy.h"
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 #include "daemon/unwind/cfi.h"
 #include "daemon/unwind/code_step.h"
 #include "daemon/unwind/direct_calls.h"

@@ -9,7 +9,7 @@
 
 #include "daemon/capture/registers.h"
 #include "daemon/capture/stack_copy.h"
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 
 namespace stackd {
 

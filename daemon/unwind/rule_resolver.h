@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 #include "daemon/unwind/unwind_table.h"
 
 namespace stackd {

@@ -10,7 +10,7 @@
 #include "daemon/capture/native_stack.h"
 #include "daemon/capture/registers.h"
 #include "daemon/capture/stack_copy.h"
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 #include "daemon/unwind/frame_search.h"
 #include "daemon/unwind/register_file.h"
 #include "daemon/unwind/rule_resolver.h"

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "daemon/module/module.h"
+#include "daemon/modules/module.h"
 
 namespace stackd {
 

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "daemon/module/module.h"
+#include "daemon/modules/module.h"
 #include "daemon/unwind/cfi.h"
 
 namespace stackd {

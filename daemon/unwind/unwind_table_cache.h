@@ -7,7 +7,7 @@
 #include <memory>
 #include <mutex>
 
-#include "daemon/module/module.h"
+#include "daemon/modules/module.h"
 #include "daemon/unwind/unwind_table.h"
 
 namespace stackd {

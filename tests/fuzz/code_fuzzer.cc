@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "daemon/module/module.h"
+#include "daemon/modules/module.h"
 #include "daemon/unwind/code_step.h"
 #include "daemon/unwind/instruction.h"
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "daemon/module/address_map.h"
-#include "daemon/module/module.h"
+#include "daemon/modules/address_map.h"
+#include "daemon/modules/module.h"
 #include "daemon/unwind/unwinder.h"
 
 namespace {

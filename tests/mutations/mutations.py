@@ -100,7 +100,7 @@ MUTATIONS = [
     Mutation("daemon/metrics/page.cc",
              "measures.captures[trigger][outcome].load());", "measures.captures[trigger][0].load());",
              cases=("metrics_test.MetricsTest.test_a_crash_moves_its_counters",)),
-    Mutation("daemon/module/address_map.cc",
+    Mutation("daemon/modules/address_map.cc",
              "2 * (mapping.file_offset == first_page) +", "2 * (mapping.file_offset != first_page) +"),
     Mutation("daemon/otlp/log_record.cc",
              "if (!known.contains(key)) Add(key, value, attributes);", "if (known.contains(key)) Add(key, value, attributes);"),

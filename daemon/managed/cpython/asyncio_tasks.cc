@@ -11,7 +11,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/managed/cpython/cpython_objects.h"
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 
 namespace stackd {
 namespace {

@@ -12,7 +12,7 @@
 #include "daemon/managed/cpython/decode_trace.h"
 #include "daemon/managed/cpython/find_gil.h"
 #include "daemon/managed/cpython/find_rlock.h"
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 
 namespace stackd {
 namespace {

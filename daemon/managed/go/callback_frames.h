@@ -10,7 +10,7 @@
 #include "daemon/capture/capture.h"
 #include "daemon/capture/jit_code.h"
 #include "daemon/managed/go/go_walk.h"
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 
 namespace stackd {
 

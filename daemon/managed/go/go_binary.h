@@ -14,8 +14,8 @@
 #include "daemon/collect/process_files.h"
 #include "daemon/managed/go/go_layout.h"
 #include "daemon/managed/go/pclntab.h"
-#include "daemon/module/loaded_sections.h"
-#include "daemon/module/module.h"
+#include "daemon/modules/loaded_sections.h"
+#include "daemon/modules/module.h"
 
 namespace stackd {
 

@@ -6,7 +6,7 @@
 
 #include "daemon/managed/go/goroutine_reader.h"
 #include "daemon/managed/go/traceback_text.h"
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 
 namespace stackd {
 namespace {

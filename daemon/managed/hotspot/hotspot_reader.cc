@@ -20,7 +20,7 @@
 #include "daemon/managed/hotspot/methods.h"
 #include "daemon/managed/hotspot/process_memory.h"
 #include "daemon/managed/hotspot/vm_structs.h"
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 #include "daemon/unwind/unwinder.h"
 
 namespace stackd {

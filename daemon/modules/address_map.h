@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/module/module.h"
+#include "daemon/modules/module.h"
 
 namespace stackd {
 

@@ -1,4 +1,4 @@
-#include "daemon/module/loaded_sections.h"
+#include "daemon/modules/loaded_sections.h"
 
 #include <elf.h>
 

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "daemon/base/result.h"
-#include "daemon/module/module.h"
+#include "daemon/modules/module.h"
 
 namespace stackd {
 

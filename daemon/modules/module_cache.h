@@ -10,7 +10,7 @@
 
 #include "daemon/base/fd.h"
 #include "daemon/base/result.h"
-#include "daemon/module/module.h"
+#include "daemon/modules/module.h"
 
 namespace stackd {
 

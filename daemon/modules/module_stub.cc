@@ -1,4 +1,4 @@
-#include "daemon/resymbolize/module_stub.h"
+#include "daemon/modules/module_stub.h"
 
 #include <elf.h>
 #include <sys/mman.h>

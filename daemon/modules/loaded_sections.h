@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/module/module.h"
+#include "daemon/modules/module.h"
 
 namespace stackd {
 

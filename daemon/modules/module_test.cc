@@ -1,4 +1,4 @@
-#include "daemon/module/module.h"
+#include "daemon/modules/module.h"
 
 #include <elf.h>
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 
 #include <cstring>
 
-#include "daemon/module/byte_reader.h"
+#include "daemon/modules/byte_reader.h"
 
 namespace stackd {
 namespace {

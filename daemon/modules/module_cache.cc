@@ -1,4 +1,4 @@
-#include "daemon/collect/module_cache.h"
+#include "daemon/modules/module_cache.h"
 
 #include <errno.h>
 #include <string.h>

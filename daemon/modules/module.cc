@@ -1,4 +1,4 @@
-#include "daemon/module/module.h"
+#include "daemon/modules/module.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include <limits>
 #include <span>
 
-#include "daemon/module/byte_reader.h"
+#include "daemon/modules/byte_reader.h"
 
 namespace stackd {
 namespace {

@@ -1,4 +1,4 @@
-#include "daemon/module/address_map.h"
+#include "daemon/modules/address_map.h"
 
 #include <sys/sysmacros.h>
 
