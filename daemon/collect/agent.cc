@@ -19,11 +19,11 @@
 #include "daemon/base/text.h"
 #include "daemon/capture/waited_on.h"
 #include "daemon/collect/crash_capture.h"
-#include "daemon/collect/file_lock_holders.h"
-#include "daemon/collect/futex_words.h"
-#include "daemon/collect/process_description.h"
-#include "daemon/collect/threads_in_words.h"
-#include "daemon/collect/wait_facts.h"
+#include "daemon/process/file_lock_holders.h"
+#include "daemon/process/futex_words.h"
+#include "daemon/process/process_description.h"
+#include "daemon/process/threads_in_words.h"
+#include "daemon/process/wait_facts.h"
 
 namespace stackd {
 namespace {

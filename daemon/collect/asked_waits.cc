@@ -10,7 +10,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/capture/waited_on.h"
-#include "daemon/collect/futex_words.h"
+#include "daemon/process/futex_words.h"
 
 namespace stackd {
 namespace {

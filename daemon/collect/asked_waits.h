@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "daemon/capture/waits.h"
-#include "daemon/collect/lock_layout.h"
-#include "daemon/collect/process_files.h"
-#include "daemon/collect/wait_facts.h"
 #include "daemon/collect/wait_questions.h"
+#include "daemon/process/lock_layout.h"
+#include "daemon/process/process_files.h"
+#include "daemon/process/wait_facts.h"
 
 namespace stackd {
 

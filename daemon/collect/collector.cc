@@ -31,11 +31,11 @@
 #include "daemon/collect/destroy_elsewhere.h"
 #include "daemon/collect/message_socket.h"
 #include "daemon/collect/preloader.h"
-#include "daemon/collect/process_description.h"
 #include "daemon/collect/quarantine.h"
 #include "daemon/collect/spool.h"
 #include "daemon/collect/spool_intake.h"
 #include "daemon/log/log.h"
+#include "daemon/process/process_description.h"
 
 namespace stackd {
 namespace {

@@ -23,7 +23,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/collect/fake_agent.h"
-#include "daemon/collect/module_loader.h"
+#include "daemon/process/module_loader.h"
 
 namespace stackd {
 namespace {

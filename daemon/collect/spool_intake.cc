@@ -12,9 +12,9 @@
 #include "daemon/base/text.h"
 #include "daemon/collect/crash_capture.h"
 #include "daemon/collect/find_modules.h"
-#include "daemon/collect/process_description.h"
 #include "daemon/collect/recording.h"
 #include "daemon/log/log.h"
+#include "daemon/process/process_description.h"
 
 namespace stackd {
 namespace {

@@ -25,9 +25,9 @@
 #include "daemon/capture/waited_on.h"
 #include "daemon/collect/collector.h"
 #include "daemon/collect/fake_agent.h"
-#include "daemon/collect/futex_words.h"
-#include "daemon/collect/memory_reader.h"
-#include "daemon/collect/wait_facts.h"
+#include "daemon/process/futex_words.h"
+#include "daemon/process/memory_reader.h"
+#include "daemon/process/wait_facts.h"
 
 namespace stackd {
 namespace {

@@ -1,7 +1,7 @@
 // Circles of threads that wait for locks which runtimes know: monitors of Java, RLocks of Python.
 //
 // How often such a thread has run does not tell that it waits still: a monitor's waiter wakes every second to look. So a
-// circle that was seen here is a reason to ask for a capture, which proves it or not (collect/confirm_waits.h).
+// circle that was seen here is a reason to ask for a capture, which proves it or not (process/confirm_waits.h).
 #pragma once
 
 #include <cstdint>

@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "daemon/base/clock.h"
-#include "daemon/collect/memory_reader.h"
 #include "daemon/managed/cpython/cpython_reader.h"
 #include "daemon/managed/go/go_reader.h"
 #include "daemon/managed/hotspot/hotspot_reader.h"
 #include "daemon/managed/task_table/task_table_reader.h"
 #include "daemon/managed/v8/v8_reader.h"
+#include "daemon/process/memory_reader.h"
 
 namespace stackd {
 namespace {

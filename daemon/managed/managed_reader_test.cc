@@ -6,7 +6,7 @@
 #include <semaphore>
 
 #include "daemon/base/clock.h"
-#include "daemon/collect/memory_reader.h"
+#include "daemon/process/memory_reader.h"
 
 namespace stackd {
 namespace {

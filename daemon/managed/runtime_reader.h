@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "daemon/capture/capture.h"
-#include "daemon/collect/process_files.h"
+#include "daemon/process/process_files.h"
 
 namespace stackd {
 

@@ -31,10 +31,10 @@
 #include "daemon/base/fd.h"
 #include "daemon/base/printable.h"
 #include "daemon/collect/collector.h"
-#include "daemon/collect/futex_words.h"
-#include "daemon/collect/lock_layout.h"
 #include "daemon/log/log.h"
 #include "daemon/place/locator.h"
+#include "daemon/process/futex_words.h"
+#include "daemon/process/lock_layout.h"
 #include "stackd/wire.h"
 
 extern char** environ;

@@ -6,7 +6,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "daemon/collect/process_files.h"
+#include "daemon/process/process_files.h"
 
 namespace stackd {
 

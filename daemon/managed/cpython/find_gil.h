@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "daemon/capture/capture.h"
-#include "daemon/collect/process_files.h"
 #include "daemon/managed/runtime_reader.h"
+#include "daemon/process/process_files.h"
 
 namespace stackd {
 

@@ -9,7 +9,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/capture/waited_on.h"
-#include "daemon/collect/control_block.h"
+#include "daemon/process/control_block.h"
 
 namespace stackd {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "daemon/capture/managed.h"
 #include "daemon/capture/waits.h"
-#include "daemon/collect/process_files.h"
+#include "daemon/process/process_files.h"
 
 namespace stackd {
 

@@ -11,11 +11,11 @@
 
 #include "daemon/base/result.h"
 #include "daemon/base/shared_text.h"
-#include "daemon/collect/process_files.h"
 #include "daemon/managed/go/go_layout.h"
 #include "daemon/managed/go/pclntab.h"
 #include "daemon/modules/loaded_sections.h"
 #include "daemon/modules/module.h"
+#include "daemon/process/process_files.h"
 
 namespace stackd {
 

@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "daemon/collect/process_files.h"
 #include "daemon/managed/go/go_walk.h"
 #include "daemon/managed/go/memory_batch.h"
+#include "daemon/process/process_files.h"
 
 namespace stackd {
 

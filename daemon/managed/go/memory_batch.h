@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "daemon/collect/process_files.h"
+#include "daemon/process/process_files.h"
 
 namespace stackd {
 

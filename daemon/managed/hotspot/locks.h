@@ -20,7 +20,7 @@ namespace stackd::hotspot {
 //
 // The process runs on. Names and locks are read at a moment at which the VM does not collect, or not told. All locks are
 // looked at twice, and of the waits only those count that were the same both times. That a circle of them is one is for
-// others to confirm (collect/confirm_waits.h). A thread that was captured in Java code, or in a system call that is no
+// others to confirm (process/confirm_waits.h). A thread that was captured in Java code, or in a system call that is no
 // futex call, did not wait.
 void AddLocks(const RuntimeInput& input, const Layout& layout, const CodeCache& code, ProcessMemory* memory,
               ManagedFacts* facts);

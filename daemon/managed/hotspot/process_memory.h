@@ -11,7 +11,7 @@
 #include <type_traits>
 #include <unordered_map>
 
-#include "daemon/collect/process_files.h"
+#include "daemon/process/process_files.h"
 
 namespace stackd::hotspot {
 

@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "daemon/collect/process_files.h"
+#include "daemon/process/process_files.h"
 #include "stackd/v8_trace.h"
 
 namespace stackd {
