@@ -18,7 +18,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/text.h"
 #include "daemon/capture/waited_on.h"
-#include "daemon/collect/crash_capture.h"
+#include "daemon/crashes/crash_capture.h"
 #include "daemon/process/file_lock_holders.h"
 #include "daemon/process/futex_words.h"
 #include "daemon/process/process_description.h"

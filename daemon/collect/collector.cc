@@ -31,9 +31,9 @@
 #include "daemon/collect/destroy_elsewhere.h"
 #include "daemon/collect/message_socket.h"
 #include "daemon/collect/preloader.h"
-#include "daemon/collect/quarantine.h"
-#include "daemon/collect/spool.h"
-#include "daemon/collect/spool_intake.h"
+#include "daemon/crashes/quarantine.h"
+#include "daemon/crashes/spool.h"
+#include "daemon/crashes/spool_intake.h"
 #include "daemon/log/log.h"
 #include "daemon/process/process_description.h"
 

@@ -13,6 +13,7 @@
 
 #include "daemon/base/result.h"
 #include "daemon/capture/capture.h"
+#include "daemon/crashes/crash_handler.h"
 
 namespace stackd {
 
@@ -45,11 +46,6 @@ struct OwnDumpRequest {
   std::string process_id;
   std::optional<CrashCapture> exception;  // that nobody catches, if that is why
 };
-
-// Gets each crash once from a ring or the spool; a process that could not be sure writes its crash to both, with one id. To
-// be called by the handler when it is on disk, or known from before: `release` lets the process die, or removes the file.
-// Without it the process dies when its time is over and leaves a file, or the file stays.
-using CrashHandler = std::function<void(std::shared_ptr<Capture> capture, const std::function<void()>& release)>;
 
 // What the threads in `sleeping` wait for now, of locks that runtimes know; nullopt: not known by the deadline.
 using LookAtLocks =

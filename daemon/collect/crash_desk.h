@@ -3,7 +3,7 @@
 //     take     one thread     out of the ring, and the process knows (TAKEN): microseconds each
 //     capture  four threads   modules, the other threads of the process; then the handler stores it (STORED)
 //
-// What a process wrote to a file instead is looked at when both are done with it (spool_intake.h).
+// What a process wrote to a file instead is looked at when both are done with it (crashes/spool_intake.h).
 #pragma once
 
 #include <atomic>

@@ -13,7 +13,7 @@
 #include <system_error>
 
 #include "daemon/base/fd.h"
-#include "daemon/collect/spool.h"
+#include "daemon/crashes/spool.h"
 
 namespace stackd {
 namespace {

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/collect/find_modules.h"
-#include "daemon/collect/spool.h"
+#include "daemon/crashes/find_modules.h"
+#include "daemon/crashes/spool.h"
 
 namespace stackd {
 namespace {

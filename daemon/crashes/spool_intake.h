@@ -10,10 +10,11 @@
 #include <thread>
 
 #include "daemon/base/clock.h"
-#include "daemon/collect/collector.h"
-#include "daemon/collect/counters.h"
-#include "daemon/collect/quarantine.h"
-#include "daemon/collect/spool.h"
+#include "daemon/capture/capture.h"
+#include "daemon/capture/counters.h"
+#include "daemon/crashes/crash_handler.h"
+#include "daemon/crashes/quarantine.h"
+#include "daemon/crashes/spool.h"
 #include "daemon/modules/module_cache.h"
 
 namespace stackd {

@@ -1,4 +1,4 @@
-#include "daemon/collect/spool_intake.h"
+#include "daemon/crashes/spool_intake.h"
 
 #include <unistd.h>
 
@@ -10,11 +10,11 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/loop_watch.h"
 #include "daemon/base/text.h"
-#include "daemon/collect/crash_capture.h"
-#include "daemon/collect/find_modules.h"
-#include "daemon/collect/recording.h"
+#include "daemon/crashes/crash_capture.h"
+#include "daemon/crashes/find_modules.h"
 #include "daemon/log/log.h"
 #include "daemon/process/process_description.h"
+#include "daemon/ring/recording.h"
 
 namespace stackd {
 namespace {

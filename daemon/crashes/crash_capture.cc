@@ -1,4 +1,4 @@
-#include "daemon/collect/crash_capture.h"
+#include "daemon/crashes/crash_capture.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "daemon/collect/spool.h"
+#include "daemon/crashes/spool.h"
 
 #include <dirent.h>
 #include <errno.h>

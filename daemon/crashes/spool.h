@@ -15,7 +15,7 @@
 
 #include "daemon/base/fd.h"
 #include "daemon/base/result.h"
-#include "daemon/collect/quarantine.h"
+#include "daemon/crashes/quarantine.h"
 #include "daemon/ring/record.h"
 #include "stackd/spool.h"
 

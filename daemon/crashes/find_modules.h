@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/collect/spool.h"
+#include "daemon/crashes/spool.h"
 #include "daemon/modules/address_map.h"
 #include "daemon/modules/module_cache.h"
 

@@ -1,4 +1,4 @@
-#include "daemon/collect/quarantine.h"
+#include "daemon/crashes/quarantine.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "daemon/collect/spool.h"
+#include "daemon/crashes/spool.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "daemon/collect/find_modules.h"
+#include "daemon/crashes/find_modules.h"
 
 #include <elf.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "daemon/capture/capture.h"
-#include "daemon/collect/counters.h"
+#include "daemon/capture/counters.h"
 #include "daemon/ring/record.h"
 
 namespace stackd {

@@ -1,4 +1,4 @@
-#include "daemon/collect/recording.h"
+#include "daemon/ring/recording.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

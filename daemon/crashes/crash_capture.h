@@ -2,8 +2,8 @@
 #pragma once
 
 #include "daemon/capture/capture.h"
-#include "daemon/collect/recording.h"
 #include "daemon/ring/record.h"
+#include "daemon/ring/recording.h"
 
 namespace stackd {
 
