@@ -10,7 +10,7 @@
 #include "daemon/collect/collector.h"
 #include "daemon/detect/process_health.h"
 #include "daemon/detect/rules.h"
-#include "daemon/pipeline.h"
+#include "daemon/pipeline/pipeline.h"
 
 namespace stackd {
 

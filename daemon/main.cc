@@ -35,7 +35,7 @@
 #include "daemon/metrics/http_server.h"
 #include "daemon/metrics/page.h"
 #include "daemon/otlp/exporter.h"
-#include "daemon/pipeline.h"
+#include "daemon/pipeline/pipeline.h"
 #include "daemon/place/locator.h"
 #include "daemon/serve/open_address.h"
 #include "daemon/serve/probes.h"

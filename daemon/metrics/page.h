@@ -10,7 +10,7 @@
 #include "daemon/collect/collector.h"
 #include "daemon/confine/confine_daemon.h"
 #include "daemon/metrics/rpc_metrics.h"
-#include "daemon/pipeline.h"
+#include "daemon/pipeline/pipeline.h"
 #include "daemon/place/attributes.h"
 #include "daemon/store/dump_store.h"
 #include "daemon/symbolize/symbolizer.h"

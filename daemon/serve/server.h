@@ -15,7 +15,7 @@
 #include "daemon/collect/collector.h"
 #include "daemon/detect/process_health.h"
 #include "daemon/metrics/rpc_metrics.h"
-#include "daemon/pipeline.h"
+#include "daemon/pipeline/pipeline.h"
 #include "daemon/store/dump_store.h"
 #include "daemon/symbolize/symbolizer.h"
 

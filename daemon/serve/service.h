@@ -11,7 +11,7 @@
 
 #include "daemon/collect/collector.h"
 #include "daemon/export/export.h"
-#include "daemon/pipeline.h"
+#include "daemon/pipeline/pipeline.h"
 #include "daemon/serve/call.h"
 #include "daemon/serve/compared_dumps.h"
 #include "daemon/serve/request_ids.h"

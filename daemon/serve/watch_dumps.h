@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "daemon/pipeline.h"
+#include "daemon/pipeline/pipeline.h"
 #include "daemon/store/dump_store.h"
 #include "stackd/v1/stackd.pb.h"
 

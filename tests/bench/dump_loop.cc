@@ -12,7 +12,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/collect/collector.h"
 #include "daemon/log/log.h"
-#include "daemon/pipeline.h"
+#include "daemon/pipeline/pipeline.h"
 #include "daemon/store/dump_store.h"
 #include "daemon/symbolize/symbolizer.h"
 #include "tests/bench/under_agent.h"

@@ -60,7 +60,7 @@ MUTATIONS = [
              "(dir == nullptr || *dir == '\\0' ? ", "(dir == nullptr ? "),
     Mutation("client/commands/process_checks.cc",
              "Numbers(*status, \"Seccomp\") == std::vector", "Numbers(*status, \"Seccomp\") != std::vector"),
-    Mutation("daemon/pipeline.cc",
+    Mutation("daemon/pipeline/pipeline.cc",
              "  if (is_first) {\n    Result<SharedDump> dump = make();", "  if (!is_first) {\n    Result<SharedDump> dump = make();"),
     Mutation("daemon/access/answer_budget.cc",
              "(of_one < kBytesOfOne && bytes_ < kBytes)", "(of_one < kBytesOfOne || bytes_ < kBytes)"),

@@ -1,4 +1,4 @@
-#include "daemon/pipeline.h"
+#include "daemon/pipeline/pipeline.h"
 
 #include <time.h>
 
@@ -21,13 +21,13 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/run_beside.h"
 #include "daemon/base/text.h"
-#include "daemon/dump_id.h"
-#include "daemon/finisher.h"
 #include "daemon/group/assemble.h"
 #include "daemon/group/hang_fingerprint.h"
 #include "daemon/log/log.h"
 #include "daemon/managed/managed_reader.h"
 #include "daemon/managed/merge.h"
+#include "daemon/pipeline/dump_id.h"
+#include "daemon/pipeline/finisher.h"
 #include "daemon/resymbolize/earlier_stacks.h"
 #include "daemon/resymbolize/module_finder.h"
 #include "daemon/store/raw_capture.h"

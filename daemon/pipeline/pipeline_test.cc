@@ -1,4 +1,4 @@
-#include "daemon/pipeline.h"
+#include "daemon/pipeline/pipeline.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,10 +13,10 @@
 #include <thread>
 
 #include "daemon/base/clock.h"
-#include "daemon/dump_id.h"
 #include "daemon/fake_stages.h"
-#include "daemon/finisher.h"
 #include "daemon/group/assemble.h"
+#include "daemon/pipeline/dump_id.h"
+#include "daemon/pipeline/finisher.h"
 #include "daemon/store/raw_capture.h"
 
 namespace stackd {

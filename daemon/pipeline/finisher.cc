@@ -1,4 +1,4 @@
-#include "daemon/finisher.h"
+#include "daemon/pipeline/finisher.h"
 
 #include <chrono>
 #include <utility>
