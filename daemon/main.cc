@@ -21,6 +21,8 @@
 
 #include "daemon/access/access_rules.h"
 #include "daemon/action/on_dump.h"
+#include "daemon/app/hang_detection.h"
+#include "daemon/app/install_agent.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/lock_graph.h"
 #include "daemon/collect/collector.h"
@@ -29,8 +31,6 @@
 #include "daemon/confine/confine_daemon.h"
 #include "daemon/detect/process_health.h"
 #include "daemon/detect/rules.h"
-#include "daemon/hang_detection.h"
-#include "daemon/install_agent/install_agent.h"
 #include "daemon/log/log.h"
 #include "daemon/metrics/http_server.h"
 #include "daemon/metrics/page.h"

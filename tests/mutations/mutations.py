@@ -87,7 +87,7 @@ MUTATIONS = [
              "static_cast<char16_t>(0xd7c0 + (point >> 10));", "static_cast<char16_t>(0xd800 + (point >> 10));"),
     Mutation("daemon/group/recursion.cc",
              "const size_t of_begun_turn = (phase + end - gap_) % ", "const size_t of_begun_turn = (end - gap_) % "),
-    Mutation("daemon/install_agent/install_agent.cc",
+    Mutation("daemon/app/install_agent.cc",
              "if (!written) unlink(temporary.c_str());", "if (written) unlink(temporary.c_str());"),
     Mutation("daemon/log/log.cc",
              "if (c == '\"' || c == '\\\\') result += '\\\\';", "if (c == '\"') result += '\\\\';"),

@@ -1,4 +1,4 @@
-#include "daemon/install_agent/install_agent.h"
+#include "daemon/app/install_agent.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "daemon/hang_detection.h"
+#include "daemon/app/hang_detection.h"
 
 #include <algorithm>
 #include <utility>
