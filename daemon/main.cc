@@ -20,7 +20,6 @@
 #include <utility>
 
 #include "daemon/access/access_rules.h"
-#include "daemon/action/on_dump.h"
 #include "daemon/app/hang_detection.h"
 #include "daemon/app/install_agent.h"
 #include "daemon/base/clock.h"
@@ -31,6 +30,7 @@
 #include "daemon/confine/confine_daemon.h"
 #include "daemon/detect/process_health.h"
 #include "daemon/detect/rules.h"
+#include "daemon/hooks/on_dump.h"
 #include "daemon/log/log.h"
 #include "daemon/metrics/http_server.h"
 #include "daemon/metrics/page.h"

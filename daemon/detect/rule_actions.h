@@ -8,10 +8,10 @@
 #include <mutex>
 #include <string>
 
-#include "daemon/action/on_dump.h"
 #include "daemon/base/result.h"
 #include "daemon/capture/capture.h"
 #include "daemon/detect/rules.h"
+#include "daemon/hooks/on_dump.h"
 
 namespace stackd {
 

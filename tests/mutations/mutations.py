@@ -64,7 +64,7 @@ MUTATIONS = [
              "  if (is_first) {\n    Result<SharedDump> dump = make();", "  if (!is_first) {\n    Result<SharedDump> dump = make();"),
     Mutation("daemon/access/answer_budget.cc",
              "(of_one < kBytesOfOne && bytes_ < kBytes)", "(of_one < kBytesOfOne || bytes_ < kBytes)"),
-    Mutation("daemon/action/on_dump.cc",
+    Mutation("daemon/hooks/on_dump.cc",
              "std::min(static_cast<size_t>(got), kMaxLoggedBytes - text->size())", "static_cast<size_t>(got)"),
     Mutation("daemon/analyze/infer_owner.cc",
              "is_only_here = at_same_place != initializers_->end() && at_same_place->second.size() == 1;",

@@ -1,4 +1,4 @@
-#include "daemon/action/on_dump.h"
+#include "daemon/hooks/on_dump.h"
 
 #include <errno.h>
 #include <fcntl.h>

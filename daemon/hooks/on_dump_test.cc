@@ -1,4 +1,4 @@
-#include "daemon/action/on_dump.h"
+#include "daemon/hooks/on_dump.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
