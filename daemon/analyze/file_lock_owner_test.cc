@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "daemon/analyze/hang_scene.h"
 #include "daemon/base/clock.h"
+#include "daemon/testing/hang_scene.h"
 
 namespace stackd {
 namespace {

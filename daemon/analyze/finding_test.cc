@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <time.h>
 
-#include "daemon/analyze/hang_scene.h"
+#include "daemon/testing/hang_scene.h"
 #include "daemon/unwind/own_process.h"
 
 namespace stackd {

@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-#include "daemon/analyze/hang_scene.h"
+#include "daemon/testing/hang_scene.h"
 
 namespace stackd {
 namespace {

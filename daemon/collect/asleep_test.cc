@@ -17,7 +17,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/collect/collector.h"
-#include "daemon/collect/fake_agent.h"
+#include "daemon/testing/fake_agent.h"
 
 namespace stackd {
 namespace {

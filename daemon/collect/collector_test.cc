@@ -22,8 +22,8 @@
 #include <thread>
 
 #include "daemon/base/clock.h"
-#include "daemon/collect/fake_agent.h"
 #include "daemon/process/module_loader.h"
+#include "daemon/testing/fake_agent.h"
 
 namespace stackd {
 namespace {

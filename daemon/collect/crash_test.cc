@@ -14,8 +14,8 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/collect/collector.h"
-#include "daemon/collect/fake_agent.h"
 #include "daemon/modules/address_map.h"
+#include "daemon/testing/fake_agent.h"
 
 namespace stackd {
 namespace {

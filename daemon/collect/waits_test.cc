@@ -24,10 +24,10 @@
 #include "daemon/base/clock.h"
 #include "daemon/capture/waited_on.h"
 #include "daemon/collect/collector.h"
-#include "daemon/collect/fake_agent.h"
 #include "daemon/process/futex_words.h"
 #include "daemon/process/memory_reader.h"
 #include "daemon/process/wait_facts.h"
+#include "daemon/testing/fake_agent.h"
 
 namespace stackd {
 namespace {

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "daemon/detect/fake_probe.h"
+#include "daemon/testing/fake_probe.h"
 
 namespace stackd {
 namespace {

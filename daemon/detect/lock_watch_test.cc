@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/base/clock.h"
-#include "daemon/detect/fake_probe.h"
+#include "daemon/testing/fake_probe.h"
 
 namespace stackd {
 namespace {

@@ -13,11 +13,11 @@
 #include <thread>
 
 #include "daemon/base/clock.h"
-#include "daemon/fake_stages.h"
 #include "daemon/group/assemble.h"
 #include "daemon/pipeline/dump_id.h"
 #include "daemon/pipeline/finisher.h"
 #include "daemon/store/raw_capture.h"
+#include "daemon/testing/fake_stages.h"
 
 namespace stackd {
 namespace {

@@ -15,8 +15,8 @@
 
 #include "daemon/access/caller_limits.h"
 #include "daemon/base/clock.h"
-#include "daemon/fake_stages.h"
 #include "daemon/serve/server.h"
+#include "daemon/testing/fake_stages.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "grpc/health/v1/health.grpc.pb.h"

@@ -10,8 +10,8 @@
 #include <sstream>
 
 #include "daemon/base/clock.h"
-#include "daemon/fake_stages.h"
 #include "daemon/serve/server.h"
+#include "daemon/testing/fake_stages.h"
 
 namespace stackd {
 namespace {

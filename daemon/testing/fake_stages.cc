@@ -1,4 +1,4 @@
-#include "daemon/fake_stages.h"
+#include "daemon/testing/fake_stages.h"
 
 #include <fcntl.h>
 
