@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "daemon/unwind/own_process.h"
+#include "daemon/unwind/testing/own_process.h"
 
 namespace stackd {
 namespace {

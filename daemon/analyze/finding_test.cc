@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "daemon/testing/hang_scene.h"
-#include "daemon/unwind/own_process.h"
+#include "daemon/unwind/testing/own_process.h"
 
 namespace stackd {
 namespace {

@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "daemon/unwind/own_process.h"
+#include "daemon/unwind/testing/own_process.h"
 
 namespace stackd {
 namespace {

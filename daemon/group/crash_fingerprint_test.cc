@@ -8,7 +8,7 @@
 
 #include "daemon/group/assemble.h"
 #include "daemon/symbolize/demangle.h"
-#include "daemon/unwind/own_process.h"
+#include "daemon/unwind/testing/own_process.h"
 #include "daemon/unwind/unwinder.h"
 
 namespace stackd {

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "daemon/unwind/data_frames.h"
-#include "daemon/unwind/own_process.h"
+#include "daemon/unwind/testing/data_frames.h"
+#include "daemon/unwind/testing/own_process.h"
 #include "daemon/unwind/unwinder.h"
 
 namespace stackd {

@@ -7,7 +7,7 @@
 #include <initializer_list>
 
 #include "daemon/unwind/direct_calls.h"
-#include "daemon/unwind/synthetic_module.h"
+#include "daemon/unwind/testing/synthetic_module.h"
 #include "daemon/unwind/unwinder.h"
 
 namespace stackd {

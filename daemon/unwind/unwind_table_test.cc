@@ -9,7 +9,7 @@
 #include <cstring>
 #include <thread>
 
-#include "daemon/unwind/synthetic_module.h"
+#include "daemon/unwind/testing/synthetic_module.h"
 #include "daemon/unwind/unwind_table_cache.h"
 
 namespace stackd {

@@ -7,9 +7,9 @@
 #include <cstring>
 #include <optional>
 
-#include "daemon/unwind/deep_recursion.h"
-#include "daemon/unwind/own_process.h"
-#include "daemon/unwind/synthetic_module.h"
+#include "daemon/unwind/testing/deep_recursion.h"
+#include "daemon/unwind/testing/own_process.h"
+#include "daemon/unwind/testing/synthetic_module.h"
 #include "daemon/unwind/unwinder.h"
 
 namespace stackd {

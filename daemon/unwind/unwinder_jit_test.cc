@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "daemon/unwind/stored_jit_frames.h"
-#include "daemon/unwind/synthetic_module.h"
+#include "daemon/unwind/testing/synthetic_module.h"
 #include "daemon/unwind/unwinder.h"
 
 namespace stackd {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "daemon/unwind/own_process.h"
+#include "daemon/unwind/testing/own_process.h"
+#include "daemon/unwind/testing/workload.h"
 #include "daemon/unwind/unwinder.h"
-#include "daemon/unwind/workload.h"
 
 namespace stackd {
 namespace {

@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 
 #include "daemon/capture/native_stack.h"
-#include "daemon/unwind/own_process.h"
-#include "daemon/unwind/remote_unwind.h"
+#include "daemon/unwind/testing/own_process.h"
+#include "daemon/unwind/testing/remote_unwind.h"
+#include "daemon/unwind/testing/workload.h"
 #include "daemon/unwind/unwinder.h"
-#include "daemon/unwind/workload.h"
 
 namespace stackd {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "daemon/unwind/synthetic_module.h"
+#include "daemon/unwind/testing/synthetic_module.h"
 
 namespace stackd {
 namespace {

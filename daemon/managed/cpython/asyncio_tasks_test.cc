@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "daemon/base/clock.h"
-#include "daemon/unwind/own_process.h"
+#include "daemon/unwind/testing/own_process.h"
 
 // What the interpreter publishes, by section.
 __attribute__((section(".PyRuntime"))) uint64_t runtime_table[89] = {1};

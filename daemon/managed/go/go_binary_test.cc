@@ -6,7 +6,7 @@
 #include <cstring>
 #include <random>
 
-#include "daemon/managed/go/made_up_program.h"
+#include "daemon/managed/go/testing/made_up_program.h"
 
 namespace stackd {
 namespace {

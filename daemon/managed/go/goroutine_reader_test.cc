@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "daemon/managed/go/made_up_program.h"
+#include "daemon/managed/go/testing/made_up_program.h"
 
 namespace stackd {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "daemon/managed/go/table_maker.h"
+#include "daemon/managed/go/testing/table_maker.h"
 
 namespace stackd {
 namespace {

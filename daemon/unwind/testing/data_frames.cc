@@ -1,4 +1,4 @@
-#include "daemon/unwind/data_frames.h"
+#include "daemon/unwind/testing/data_frames.h"
 
 #include <alloca.h>
 

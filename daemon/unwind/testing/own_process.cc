@@ -1,4 +1,4 @@
-#include "daemon/unwind/own_process.h"
+#include "daemon/unwind/testing/own_process.h"
 
 #include <fcntl.h>
 #include <signal.h>

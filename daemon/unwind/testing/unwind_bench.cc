@@ -3,11 +3,11 @@
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
 
-#include "daemon/unwind/own_process.h"
-#include "daemon/unwind/remote_unwind.h"
+#include "daemon/unwind/testing/own_process.h"
+#include "daemon/unwind/testing/remote_unwind.h"
+#include "daemon/unwind/testing/workload.h"
 #include "daemon/unwind/unwind_table.h"
 #include "daemon/unwind/unwinder.h"
-#include "daemon/unwind/workload.h"
 
 namespace stackd {
 namespace {

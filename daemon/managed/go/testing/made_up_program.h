@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "daemon/managed/go/go_binary.h"
-#include "daemon/managed/go/table_maker.h"
+#include "daemon/managed/go/testing/table_maker.h"
 
 namespace stackd {
 

@@ -1,4 +1,4 @@
-#include "daemon/unwind/workload.h"
+#include "daemon/unwind/testing/workload.h"
 
 #include <alloca.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-#include "daemon/unwind/synthetic_module.h"
+#include "daemon/unwind/testing/synthetic_module.h"
 
 #include <elf.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "daemon/unwind/remote_unwind.h"
+#include "daemon/unwind/testing/remote_unwind.h"
 
 #include <cstring>
 

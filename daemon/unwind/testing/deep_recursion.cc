@@ -1,4 +1,4 @@
-#include "daemon/unwind/deep_recursion.h"
+#include "daemon/unwind/testing/deep_recursion.h"
 
 #include <cstdio>
 
