@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "daemon/unwind/code_bytes.h"
-#include "daemon/unwind/instruction.h"
+#include "daemon/unwind/x86_64/code_bytes.h"
+#include "daemon/unwind/x86_64/instruction.h"
 
 namespace stackd {
 namespace {

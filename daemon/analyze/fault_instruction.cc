@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "daemon/unwind/code_bytes.h"
+#include "daemon/unwind/x86_64/code_bytes.h"
 
 namespace stackd {
 namespace {

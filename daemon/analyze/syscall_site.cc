@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "daemon/analyze/syscall_name.h"
-#include "daemon/unwind/code_bytes.h"
+#include "daemon/unwind/x86_64/code_bytes.h"
 
 namespace stackd {
 namespace {

@@ -1,7 +1,7 @@
 #include "daemon/unwind/frame_search.h"
 
-#include "daemon/unwind/code_bytes.h"
 #include "daemon/unwind/tail_calls.h"
+#include "daemon/unwind/x86_64/code_bytes.h"
 
 namespace stackd {
 namespace {

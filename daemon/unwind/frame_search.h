@@ -8,9 +8,9 @@
 #include "daemon/capture/stack_copy.h"
 #include "daemon/modules/address_map.h"
 #include "daemon/unwind/cfi.h"
-#include "daemon/unwind/code_step.h"
 #include "daemon/unwind/direct_calls.h"
 #include "daemon/unwind/rule_resolver.h"
+#include "daemon/unwind/x86_64/code_step.h"
 
 namespace stackd {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "daemon/unwind/call_instruction.h"
-#include "daemon/unwind/code_bytes.h"
+#include "daemon/unwind/x86_64/call_instruction.h"
+#include "daemon/unwind/x86_64/code_bytes.h"
 
 namespace stackd {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "daemon/unwind/call_instruction.h"
 #include "daemon/unwind/cfi_step.h"
-#include "daemon/unwind/code_bytes.h"
+#include "daemon/unwind/x86_64/call_instruction.h"
+#include "daemon/unwind/x86_64/code_bytes.h"
 
 namespace stackd {
 namespace {

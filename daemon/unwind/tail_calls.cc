@@ -2,7 +2,7 @@
 
 #include <span>
 
-#include "daemon/unwind/instruction.h"
+#include "daemon/unwind/x86_64/instruction.h"
 
 namespace stackd {
 namespace {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "daemon/modules/module.h"
-#include "daemon/unwind/code_step.h"
-#include "daemon/unwind/instruction.h"
+#include "daemon/unwind/x86_64/code_step.h"
+#include "daemon/unwind/x86_64/instruction.h"
 
 namespace {
 

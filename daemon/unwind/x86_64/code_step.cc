@@ -1,12 +1,12 @@
-#include "daemon/unwind/code_step.h"
+#include "daemon/unwind/x86_64/code_step.h"
 
 #include <algorithm>
 #include <cstring>
 #include <span>
 #include <utility>
 
-#include "daemon/unwind/call_instruction.h"
-#include "daemon/unwind/instruction.h"
+#include "daemon/unwind/x86_64/call_instruction.h"
+#include "daemon/unwind/x86_64/instruction.h"
 
 namespace stackd {
 namespace {

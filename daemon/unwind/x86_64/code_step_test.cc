@@ -1,4 +1,4 @@
-#include "daemon/unwind/code_step.h"
+#include "daemon/unwind/x86_64/code_step.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -9,8 +9,8 @@
 #include <span>
 #include <utility>
 
-#include "daemon/unwind/instruction.h"
 #include "daemon/unwind/unwind_table_cache.h"
+#include "daemon/unwind/x86_64/instruction.h"
 
 namespace stackd {
 namespace {

@@ -1,4 +1,4 @@
-#include "daemon/unwind/call_instruction.h"
+#include "daemon/unwind/x86_64/call_instruction.h"
 
 #include <cstring>
 

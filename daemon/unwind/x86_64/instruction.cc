@@ -1,4 +1,4 @@
-#include "daemon/unwind/instruction.h"
+#include "daemon/unwind/x86_64/instruction.h"
 
 #include <bit>
 #include <cstring>

@@ -1,6 +1,6 @@
-#include "daemon/unwind/code_bytes.h"
+#include "daemon/unwind/x86_64/code_bytes.h"
 
-#include "daemon/unwind/call_instruction.h"
+#include "daemon/unwind/x86_64/call_instruction.h"
 
 namespace stackd {
 
