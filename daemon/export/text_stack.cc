@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "daemon/analyze/memory_place.h"
+#include "daemon/assemble/stack_end.h"
 #include "daemon/export/printable.h"
 #include "daemon/export/wording.h"
-#include "daemon/group/stack_end.h"
 
 namespace stackd {
 namespace {

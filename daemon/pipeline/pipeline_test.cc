@@ -12,8 +12,8 @@
 #include <set>
 #include <thread>
 
+#include "daemon/assemble/assemble.h"
 #include "daemon/base/clock.h"
-#include "daemon/group/assemble.h"
 #include "daemon/pipeline/dump_id.h"
 #include "daemon/pipeline/finisher.h"
 #include "daemon/store/raw_capture.h"

@@ -85,7 +85,7 @@ MUTATIONS = [
              "if (!MakesIll(*suspicion)) health_->SetIll(std::move(suspicion));\n}\n\nvoid HangDesk::Forget"),
     Mutation("daemon/export/minidump.cc",
              "static_cast<char16_t>(0xd7c0 + (point >> 10));", "static_cast<char16_t>(0xd800 + (point >> 10));"),
-    Mutation("daemon/group/recursion.cc",
+    Mutation("daemon/fingerprint/recursion.cc",
              "const size_t of_begun_turn = (phase + end - gap_) % ", "const size_t of_begun_turn = (end - gap_) % "),
     Mutation("daemon/app/install_agent.cc",
              "if (!written) unlink(temporary.c_str());", "if (written) unlink(temporary.c_str());"),

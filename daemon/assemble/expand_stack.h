@@ -9,8 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "daemon/group/assemble.h"
-#include "daemon/group/recursion.h"
+#include "daemon/assemble/assemble.h"
+#include "daemon/fingerprint/recursion.h"
 #include "daemon/modules/address_map.h"
 #include "stackd/v1/stackd.pb.h"
 

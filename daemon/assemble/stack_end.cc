@@ -1,4 +1,4 @@
-#include "daemon/group/stack_end.h"
+#include "daemon/assemble/stack_end.h"
 
 namespace stackd {
 

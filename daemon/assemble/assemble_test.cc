@@ -1,4 +1,4 @@
-#include "daemon/group/assemble.h"
+#include "daemon/assemble/assemble.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 
+#include "daemon/fingerprint/fingerprint.h"
 #include "daemon/modules/address_map.h"
 #include "stackd/ring_abi.h"
 

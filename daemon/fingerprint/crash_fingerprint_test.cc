@@ -1,4 +1,4 @@
-#include "daemon/group/crash_fingerprint.h"
+#include "daemon/fingerprint/crash_fingerprint.h"
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>
@@ -6,7 +6,7 @@
 
 #include <set>
 
-#include "daemon/group/assemble.h"
+#include "daemon/assemble/assemble.h"
 #include "daemon/symbolize/demangle.h"
 #include "daemon/unwind/testing/own_process.h"
 #include "daemon/unwind/unwinder.h"
@@ -301,8 +301,8 @@ v1::Stack StackInLibrary(const std::string& library) {
 }
 
 TEST(CrashFingerprint, IsTheSameForEveryBuildOfTheSameFunctions) {
-  const v1::Crash slow = CrashWith(StackInLibrary("daemon/group/libcrashing_library_o0.so"));
-  const v1::Crash fast = CrashWith(StackInLibrary("daemon/group/libcrashing_library_o2.so"));
+  const v1::Crash slow = CrashWith(StackInLibrary("daemon/fingerprint/libcrashing_library_o0.so"));
+  const v1::Crash fast = CrashWith(StackInLibrary("daemon/fingerprint/libcrashing_library_o2.so"));
   EXPECT_THAT(Explained(slow), ElementsAre("crashing::Queue::Pop", "crashing::Serve", "crashing::Run", "RunCrashing"));
   EXPECT_EQ(slow.fingerprint(), fast.fingerprint());
 }

@@ -25,7 +25,4 @@ std::shared_ptr<v1::Dump> AssembleDump(const Capture& capture, const std::vector
 // What is known of a dump before its stacks are unwound: name, process, trigger, times, counts.
 v1::Dump DumpHeader(const Capture& capture, const std::string& dump_id);
 
-// Equal for stacks with equal function names (module name and offset where a function is not known): 32 hex digits.
-std::string Fingerprint(const v1::Stack& stack);
-
 }  // namespace stackd

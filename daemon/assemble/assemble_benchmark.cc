@@ -2,7 +2,7 @@
 // milliseconds for 10,000 threads with few distinct stacks would be bad.
 #include <benchmark/benchmark.h>
 
-#include "daemon/group/assemble.h"
+#include "daemon/assemble/assemble.h"
 #include "daemon/modules/address_map.h"
 
 namespace stackd {

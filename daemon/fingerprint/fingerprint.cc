@@ -1,4 +1,4 @@
-#include "daemon/group/fingerprint.h"
+#include "daemon/fingerprint/fingerprint.h"
 
 #include <cstdint>
 #include <cstdio>
@@ -7,7 +7,6 @@
 
 #include "daemon/analyze/function_name.h"
 #include "daemon/analyze/runtime_frame.h"
-#include "daemon/group/assemble.h"
 
 namespace stackd {
 namespace {

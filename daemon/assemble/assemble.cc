@@ -1,4 +1,4 @@
-#include "daemon/group/assemble.h"
+#include "daemon/assemble/assemble.h"
 
 #include <google/protobuf/arena.h>
 
@@ -9,15 +9,15 @@
 
 #include "daemon/analyze/crash_cause.h"
 #include "daemon/analyze/signal_name.h"
+#include "daemon/assemble/expand_stack.h"
+#include "daemon/assemble/notes.h"
+#include "daemon/assemble/runtime_facts.h"
+#include "daemon/assemble/thread_state.h"
+#include "daemon/assemble/with_thread_names.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/run_beside.h"
 #include "daemon/base/text.h"
-#include "daemon/group/crash_fingerprint.h"
-#include "daemon/group/expand_stack.h"
-#include "daemon/group/notes.h"
-#include "daemon/group/runtime_facts.h"
-#include "daemon/group/thread_state.h"
-#include "daemon/group/with_thread_names.h"
+#include "daemon/fingerprint/crash_fingerprint.h"
 #include "stackd/ring_abi.h"
 
 namespace stackd {

@@ -1,4 +1,4 @@
-#include "daemon/group/recursion.h"
+#include "daemon/fingerprint/recursion.h"
 
 #include <algorithm>
 #include <cmath>

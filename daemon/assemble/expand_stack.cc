@@ -1,12 +1,12 @@
-#include "daemon/group/expand_stack.h"
+#include "daemon/assemble/expand_stack.h"
 
 #include <algorithm>
 #include <charconv>
 #include <utility>
 
 #include "daemon/base/text.h"
-#include "daemon/group/fingerprint.h"
-#include "daemon/group/recursion.h"
+#include "daemon/fingerprint/fingerprint.h"
+#include "daemon/fingerprint/recursion.h"
 
 namespace stackd {
 namespace {

@@ -1,4 +1,4 @@
-#include "daemon/group/hang_fingerprint.h"
+#include "daemon/fingerprint/hang_fingerprint.h"
 
 #include <algorithm>
 #include <set>
@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/group/fingerprint_walk.h"
+#include "daemon/fingerprint/fingerprint_walk.h"
 
 namespace stackd {
 namespace {

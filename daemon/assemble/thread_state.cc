@@ -1,4 +1,4 @@
-#include "daemon/group/thread_state.h"
+#include "daemon/assemble/thread_state.h"
 
 #include <sys/syscall.h>
 

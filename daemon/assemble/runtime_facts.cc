@@ -1,4 +1,4 @@
-#include "daemon/group/runtime_facts.h"
+#include "daemon/assemble/runtime_facts.h"
 
 #include <algorithm>
 #include <string_view>

@@ -1,4 +1,4 @@
-#include "daemon/group/hang_fingerprint.h"
+#include "daemon/fingerprint/hang_fingerprint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

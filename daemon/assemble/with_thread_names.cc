@@ -1,4 +1,4 @@
-#include "daemon/group/with_thread_names.h"
+#include "daemon/assemble/with_thread_names.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,9 +1,9 @@
-#include "daemon/group/crash_fingerprint.h"
+#include "daemon/fingerprint/crash_fingerprint.h"
 
 #include <string_view>
 #include <vector>
 
-#include "daemon/group/fingerprint_walk.h"
+#include "daemon/fingerprint/fingerprint_walk.h"
 
 namespace stackd {
 namespace {

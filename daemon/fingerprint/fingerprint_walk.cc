@@ -1,4 +1,4 @@
-#include "daemon/group/fingerprint_walk.h"
+#include "daemon/fingerprint/fingerprint_walk.h"
 
 #include <xxhash.h>
 

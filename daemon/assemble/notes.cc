@@ -1,11 +1,11 @@
-#include "daemon/group/notes.h"
+#include "daemon/assemble/notes.h"
 
 #include <algorithm>
 #include <map>
 #include <string_view>
 #include <utility>
 
-#include "daemon/group/stack_end.h"
+#include "daemon/assemble/stack_end.h"
 
 namespace stackd {
 namespace {
