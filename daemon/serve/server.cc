@@ -22,12 +22,12 @@
 #include "daemon/access/each_second.h"
 #include "daemon/base/clock.h"
 #include "daemon/log/log.h"
-#include "daemon/serve/guarded_service.h"
-#include "daemon/serve/health.h"
-#include "daemon/serve/listen_address.h"
-#include "daemon/serve/listener.h"
+#include "daemon/serve/guard/guarded_service.h"
+#include "daemon/serve/health/health.h"
+#include "daemon/serve/net/listen_address.h"
+#include "daemon/serve/net/listener.h"
 #include "daemon/serve/role_verifier.h"
-#include "daemon/serve/service.h"
+#include "daemon/serve/service/service.h"
 
 namespace stackd {
 namespace {

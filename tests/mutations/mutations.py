@@ -110,7 +110,7 @@ MUTATIONS = [
              "depth > std::ssize(unwound.frames) ? stack : unwound;", "depth < std::ssize(unwound.frames) ? stack : unwound;"),
     Mutation("daemon/ring/managed_record.cc",
              "if (entry.size() < sizeof(T)) return false;", "if (entry.size() <= sizeof(T)) return false;"),
-    Mutation("daemon/serve/listen_address.cc",
+    Mutation("daemon/serve/net/listen_address.cc",
              "if (!wanted->is_loopback && !has_tls) return", "if (!wanted->is_loopback && has_tls) return"),
     Mutation("daemon/store/dump_store.cc",
              "if (result == SQLITE_DONE && row.is_crash()) result = DropBetween",
