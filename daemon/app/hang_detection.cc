@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "daemon/base/clock.h"
-#include "daemon/detect/detector.h"
-#include "daemon/detect/hang_desk.h"
-#include "daemon/detect/rule_actions.h"
+#include "daemon/detect/respond/hang_desk.h"
+#include "daemon/detect/rules/rule_actions.h"
+#include "daemon/detect/watch/detector.h"
 
 namespace stackd {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "daemon/base/result.h"
 #include "daemon/collect/collector.h"
-#include "daemon/detect/process_health.h"
-#include "daemon/detect/rules.h"
+#include "daemon/detect/respond/process_health.h"
+#include "daemon/detect/rules/rules.h"
 #include "daemon/pipeline/pipeline.h"
 
 namespace stackd {

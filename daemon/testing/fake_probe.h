@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/detect/probe.h"
+#include "daemon/detect/watch/probe.h"
 
 namespace stackd {
 

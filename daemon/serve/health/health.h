@@ -13,7 +13,7 @@
 
 #include "daemon/access/caller_limits.h"
 #include "daemon/base/loop_watch.h"
-#include "daemon/detect/process_health.h"
+#include "daemon/detect/respond/process_health.h"
 #include "daemon/serve/net/listener.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 

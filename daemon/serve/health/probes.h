@@ -13,7 +13,7 @@
 #include <mutex>
 #include <string>
 
-#include "daemon/detect/process_health.h"
+#include "daemon/detect/respond/process_health.h"
 #include "daemon/metrics/http_server.h"
 
 namespace stackd {

@@ -9,7 +9,7 @@
 
 #include "daemon/base/loop_watch.h"
 #include "daemon/collect/collector.h"
-#include "daemon/detect/process_health.h"
+#include "daemon/detect/respond/process_health.h"
 #include "daemon/metrics/rpc_metrics.h"
 #include "daemon/pipeline/pipeline.h"
 #include "daemon/store/dump_store.h"

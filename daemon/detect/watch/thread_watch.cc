@@ -1,0 +1,130 @@
+#include "daemon/detect/watch/thread_watch.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace stackd {
+namespace {
+
+// To answer a capture takes a thread one run, or some where it is preempted or waits for a page.
+constexpr uint64_t kRunsOfAnAnswer = 4;
+// Of the time that it was not kept from running.
+constexpr int64_t kBusyPercent = 95;
+
+bool HasRun(const ThreadMotion& before, const ThreadMotion& now) {
+  // A thread that nothing else wants to run in place of counts no new run.
+  return before.run_count != now.run_count || before.run_ns != now.run_ns;
+}
+
+bool IsSame(const ThreadWait& a, const ThreadWait& b) {
+  return a.rsp_avma == b.rsp_avma && a.rip_avma == b.rip_avma && a.call.has_value() == b.call.has_value() &&
+         (!a.call || (a.call->number == b.call->number && a.call->arguments == b.call->arguments));
+}
+
+bool WasBusy(const ThreadMotion& before, const ThreadMotion& now, int64_t elapsed_ns) {
+  const int64_t ran_ns = now.run_ns - before.run_ns;
+  const int64_t queued_ns = std::clamp<int64_t>(now.runnable_ns - before.runnable_ns, 0, elapsed_ns / 10 * 9);
+  return elapsed_ns > 0 && ran_ns >= (elapsed_ns - queued_ns) / 100 * kBusyPercent;
+}
+
+}  // namespace
+
+void ThreadWatch::Update(std::span<const ThreadMotion> motions, int64_t now_ns, bool was_disturbed, int captures) {
+  const uint64_t answers = kRunsOfAnAnswer * static_cast<uint64_t>(captures);
+  std::map<int32_t, Thread> threads;
+  for (const ThreadMotion& motion : motions) {
+    Thread& thread = threads[motion.tid];
+    auto known = threads_.find(motion.tid);
+    if (known == threads_.end()) {
+      thread.motion = motion;
+      thread.unmoved_since_ns = now_ns;
+      continue;
+    }
+    thread = std::move(known->second);
+    const ThreadMotion before = std::exchange(thread.motion, motion);
+    if (!WasBusy(before, motion, now_ns - looked_ns_)) {
+      thread.busy_since_ns = 0;
+    } else if (thread.busy_since_ns == 0) {
+      thread.busy_since_ns = looked_ns_;
+    }
+    if (!HasRun(before, motion)) continue;
+    if (!was_disturbed) {
+      thread.before.reset();
+    } else if (thread.before) {
+      thread.before->allowed_runs += answers;
+    } else if (thread.wait) {
+      thread.before = {*thread.wait, thread.unmoved_since_ns, before.run_count, std::max(answers, kRunsOfAnAnswer)};
+    }
+    thread.unmoved_since_ns = now_ns;
+    thread.was_sampled = false;
+    thread.wait.reset();
+  }
+  threads_ = std::move(threads);
+  looked_ns_ = now_ns;
+  std::erase_if(helper_candidates_, [this](int32_t tid) { return !threads_.contains(tid); });
+}
+
+void ThreadWatch::Learn(std::span<const ThreadWait> waits, int64_t now_ns) {
+  std::set<int32_t> silent;
+  std::map<int32_t, std::optional<ThreadWait>> earlier_waits;
+  for (auto& [tid, thread] : threads_) {
+    if (thread.unmoved_since_ns < now_ns) silent.insert(tid);
+    thread.was_sampled = true;
+    earlier_waits.emplace(tid, std::exchange(thread.wait, std::nullopt));
+  }
+  for (const ThreadWait& wait : waits) {
+    silent.erase(wait.tid);
+    auto found = threads_.find(wait.tid);
+    if (found == threads_.end()) continue;
+    Thread& thread = found->second;
+    thread.wait = wait;
+    const std::optional<ThreadWait>& earlier = earlier_waits[wait.tid];
+    if (!earlier || !IsSame(*earlier, wait)) thread.waits_since_ns = now_ns;
+    if (thread.before && IsSame(thread.before->wait, wait) &&
+        thread.motion.run_count - thread.before->run_count <= thread.before->allowed_runs) {
+      thread.unmoved_since_ns = thread.before->unmoved_since_ns;
+    }
+    thread.before.reset();
+  }
+  // A thread that never runs but is no sleeper either, each time: the one that looks. Others are about to run. Where it ran
+  // just before the sample, to register for one, the next sample will tell.
+  if (helper_candidates_.empty()) {
+    helper_candidates_ = std::move(silent);
+  } else if (helper_candidates_.size() > 1) {
+    std::erase_if(helper_candidates_, [&](int32_t tid) { return !silent.contains(tid); });
+  }
+}
+
+bool ThreadWatch::NeedsSample(int64_t now_ns) const {
+  return std::ranges::any_of(threads_, [&](const auto& entry) {
+    const auto& [tid, thread] = entry;
+    // One that answered a capture may go on with what is known of it.
+    const bool sleeps = thread.unmoved_since_ns < now_ns || thread.before;
+    return sleeps && !thread.was_sampled && tid != helper_tid();
+  });
+}
+
+int64_t ThreadWatch::StillSinceNs() const {
+  int64_t since_ns = 0;
+  for (const auto& [tid, thread] : threads_) {
+    if (tid == helper_tid()) continue;
+    since_ns = std::max(since_ns, thread.before ? thread.before->unmoved_since_ns : thread.unmoved_since_ns);
+  }
+  return since_ns;
+}
+
+std::set<int32_t> ThreadWatch::Tids() const {
+  std::set<int32_t> tids;
+  for (const auto& [tid, thread] : threads_) tids.insert(tid);
+  return tids;
+}
+
+std::map<int32_t, int64_t> ThreadWatch::UnmovedSince() const {
+  std::map<int32_t, int64_t> since;
+  for (const auto& [tid, thread] : threads_) {
+    if (thread.unmoved_since_ns < looked_ns_) since.emplace(tid, thread.unmoved_since_ns);
+  }
+  return since;
+}
+
+}  // namespace stackd
