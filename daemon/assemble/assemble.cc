@@ -7,8 +7,8 @@
 #include <thread>
 #include <unordered_map>
 
-#include "daemon/analyze/crash_cause.h"
-#include "daemon/analyze/signal_name.h"
+#include "daemon/analyze/crash/crash_cause.h"
+#include "daemon/analyze/names/signal_name.h"
 #include "daemon/assemble/expand_stack.h"
 #include "daemon/assemble/notes.h"
 #include "daemon/assemble/runtime_facts.h"

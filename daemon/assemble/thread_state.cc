@@ -2,8 +2,8 @@
 
 #include <sys/syscall.h>
 
-#include "daemon/analyze/syscall_name.h"
-#include "daemon/analyze/syscall_site.h"
+#include "daemon/analyze/code/syscall_site.h"
+#include "daemon/analyze/names/syscall_name.h"
 #include "daemon/base/text.h"
 
 namespace stackd {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "daemon/analyze/function_name.h"
+#include "daemon/analyze/names/function_name.h"
 
 namespace stackd {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "daemon/analyze/function_name.h"
+#include "daemon/analyze/names/function_name.h"
 #include "daemon/base/clock.h"
 #include "daemon/compare/retry_function.h"
 #include "daemon/compare/verdict.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/analyze/memory_place.h"
+#include "daemon/analyze/crash/memory_place.h"
 #include "daemon/assemble/stack_end.h"
 #include "daemon/export/printable.h"
 #include "daemon/export/wording.h"

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/analyze/function_name.h"
-#include "daemon/analyze/runtime_frame.h"
+#include "daemon/analyze/names/function_name.h"
+#include "daemon/analyze/names/runtime_frame.h"
 
 namespace stackd {
 namespace {

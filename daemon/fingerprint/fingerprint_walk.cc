@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <utility>
 
-#include "daemon/analyze/function_name.h"
-#include "daemon/analyze/runtime_frame.h"
+#include "daemon/analyze/names/function_name.h"
+#include "daemon/analyze/names/runtime_frame.h"
 
 namespace stackd {
 namespace {

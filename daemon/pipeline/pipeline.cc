@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/analyze/crash_cause.h"
-#include "daemon/analyze/finding.h"
-#include "daemon/analyze/wait.h"
+#include "daemon/analyze/crash/crash_cause.h"
+#include "daemon/analyze/findings/finding.h"
+#include "daemon/analyze/waits/wait.h"
 #include "daemon/assemble/assemble.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/run_beside.h"

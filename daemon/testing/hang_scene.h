@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
-#include "daemon/analyze/finding.h"
-#include "daemon/analyze/wait.h"
+#include "daemon/analyze/findings/finding.h"
+#include "daemon/analyze/waits/wait.h"
 #include "daemon/capture/capture.h"
 #include "stackd/v1/stackd.pb.h"
 

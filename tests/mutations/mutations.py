@@ -66,7 +66,7 @@ MUTATIONS = [
              "(of_one < kBytesOfOne && bytes_ < kBytes)", "(of_one < kBytesOfOne || bytes_ < kBytes)"),
     Mutation("daemon/hooks/on_dump.cc",
              "std::min(static_cast<size_t>(got), kMaxLoggedBytes - text->size())", "static_cast<size_t>(got)"),
-    Mutation("daemon/analyze/infer_owner.cc",
+    Mutation("daemon/analyze/waits/infer_owner.cc",
              "is_only_here = at_same_place != initializers_->end() && at_same_place->second.size() == 1;",
              "is_only_here = at_same_place != initializers_->end();"),
     Mutation("daemon/base/text.cc",

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/analyze/wait_graph.h"
+#include "daemon/analyze/waits/wait_graph.h"
 #include "daemon/capture/waits.h"
 #include "daemon/detect/watch/thread_watch.h"
 

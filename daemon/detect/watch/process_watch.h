@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/analyze/wait_end.h"
+#include "daemon/analyze/waits/wait_end.h"
 #include "daemon/capture/capture.h"
 #include "daemon/detect/rules/rules.h"
 #include "daemon/detect/watch/heartbeat_watch.h"

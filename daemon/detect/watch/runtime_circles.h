@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/analyze/wait_graph.h"
+#include "daemon/analyze/waits/wait_graph.h"
 #include "daemon/capture/managed.h"
 #include "daemon/detect/watch/lock_watch.h"
 #include "daemon/detect/watch/suspicion.h"

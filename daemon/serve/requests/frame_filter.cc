@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "daemon/analyze/runtime_frame.h"
+#include "daemon/analyze/names/runtime_frame.h"
 
 namespace stackd {
 namespace {

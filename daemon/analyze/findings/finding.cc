@@ -1,0 +1,58 @@
+#include "daemon/analyze/findings/finding.h"
+
+#include <algorithm>
+#include <tuple>
+#include <vector>
+
+#include "daemon/analyze/findings/find_deadlocks.h"
+#include "daemon/analyze/findings/find_idle.h"
+#include "daemon/analyze/findings/find_queues.h"
+#include "daemon/analyze/findings/find_starved_pools.h"
+#include "daemon/analyze/findings/find_unwakeable.h"
+#include "daemon/analyze/findings/wait_scene.h"
+#include "daemon/base/printable.h"
+
+namespace stackd {
+namespace {
+
+using Finding = v1::Finding;
+
+// A dump goes through answers of bounded size, and nobody reads more.
+constexpr size_t kMaxFindings = 100;
+
+// What made the daemon take the dump, where the waits alone do not show it.
+void AddCause(const v1::Hang& hang, std::vector<Finding>* findings) {
+  if (hang.cause() != v1::Hang::HEARTBEAT_MISSED && hang.cause() != v1::Hang::SPIN) return;
+  Finding& finding = findings->emplace_back();
+  finding.set_kind(hang.cause() == v1::Hang::SPIN ? Finding::SPINNING : Finding::HEARTBEAT_MISSED);
+  finding.set_severity(Finding::HANG);
+  finding.set_explanation(PrintableText(hang.explanation()));
+  if (hang.tid() != 0) finding.add_tids(hang.tid());
+}
+
+bool IsWorse(const Finding& a, const Finding& b) {
+  return std::make_tuple(a.severity(), a.kind(), -a.tids_size()) < std::make_tuple(b.severity(), b.kind(), -b.tids_size());
+}
+
+}  // namespace
+
+void FindHangs(const Capture& capture, v1::Dump* dump) {
+  std::vector<Finding> findings;
+  WaitScene scene(capture, *dump);
+  FindStopped(&scene, &findings);
+  FindDeadlocks(&scene, &findings);
+  FindQueues(&scene, &findings);
+  FindStarvedPools(&scene, &findings);
+  FindUnwakeable(&scene, &findings);
+  AddCause(dump->hang(), &findings);
+  FindIdle(&scene, &findings);
+
+  std::ranges::stable_sort(findings, IsWorse);
+  dump->clear_findings();
+  for (size_t i = 0; i < findings.size() && i < kMaxFindings; ++i) *dump->add_findings() = std::move(findings[i]);
+  if (findings.size() > kMaxFindings) {
+    dump->add_notes(std::to_string(findings.size() - kMaxFindings) + " more findings, none worse, are left out");
+  }
+}
+
+}  // namespace stackd
