@@ -227,7 +227,8 @@ TEST(WaitWords, TellsWhichFileAThreadWaitsToLockAndNoOther) {
     const stackd_wait_answer answer = Ask(STACKD_ASK_LOCKED_FILE, locking.tid(), fd);
     EXPECT_EQ(answer.error, 0);
     EXPECT_EQ(answer.number, status.st_ino);
-    EXPECT_EQ(Ask(STACKD_ASK_LOCKED_FILE, locking.tid(), static_cast<uint64_t>(held)).error, -EAGAIN) << "not what it waits for";
+    EXPECT_EQ(Ask(STACKD_ASK_LOCKED_FILE, locking.tid(), static_cast<uint64_t>(held)).error, -EAGAIN)
+        << "not what it waits for";
     EXPECT_EQ(Ask(STACKD_ASK_LOCKED_FILE, locking.tid(), 0).error, -EAGAIN);
     EXPECT_EQ(Ask(STACKD_ASK_LOCKED_FILE, gettid(), fd).error, -EAGAIN) << "another thread";
   }

@@ -21,6 +21,7 @@
 #include "daemon/crashes/crash_capture.h"
 #include "daemon/process/file_lock_holders.h"
 #include "daemon/process/futex_words.h"
+#include "daemon/process/motion_reader.h"
 #include "daemon/process/process_description.h"
 #include "daemon/process/threads_in_words.h"
 #include "daemon/process/wait_facts.h"
@@ -156,7 +157,6 @@ Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessDescri
       shares_as_needed_((hello.flags & STACKD_HELLO_SHARES_AS_NEEDED) != 0),
       files_(std::make_shared<ProcessFiles>(std::move(files))),
       memory_(std::make_shared<const MemoryReader>(files_)),
-      motion_(files_),
       ring_(std::move(ring)),
       counters_(counters),
       description_(std::move(process)),
@@ -203,7 +203,7 @@ ProcessDescription Agent::Describe() const {
 
 Result<std::vector<ThreadMotion>> Agent::ReadMotion(bool gives_way) {
   if (files_->has_folder()) {
-    auto motions = motion_.Read();
+    auto motions = ReadMotions(*files_);
     if (motions) thread_count_.store(static_cast<int32_t>(motions->size()));
     return motions;
   }

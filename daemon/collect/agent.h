@@ -35,7 +35,6 @@
 #include "daemon/process/confirm_waits.h"
 #include "daemon/process/memory_reader.h"
 #include "daemon/process/module_loader.h"
-#include "daemon/process/motion_reader.h"
 #include "daemon/process/process_files.h"
 #include "daemon/ring/recording.h"
 #include "daemon/ring/ring.h"
@@ -192,7 +191,6 @@ class Agent {
   const bool shares_as_needed_;
   const std::shared_ptr<ProcessFiles> files_;
   const std::shared_ptr<const MemoryReader> memory_;
-  MotionReader motion_;
   const std::unique_ptr<Ring> ring_;
   CollectorCounters* const counters_;
   std::atomic<bool> connected_{true};

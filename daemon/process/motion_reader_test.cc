@@ -6,20 +6,18 @@
 #include <pthread.h>
 #include <semaphore.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <set>
 #include <string>
 #include <thread>
-
-#include "daemon/base/clock.h"
+#include <vector>
 
 namespace stackd {
 namespace {
 
-using testing::Contains;
-using testing::Field;
-using testing::Not;
 using testing::SizeIs;
 
 // Threads that sleep until they are told to end.
@@ -85,14 +83,14 @@ class MotionReaderTest : public testing::Test {
   std::set<int32_t> others_;
 };
 
-TEST_F(MotionReaderTest, KeepsTheFilesOfManyThreadsAndTellsTheSame) {
-  MotionReader reader(OwnFiles());
-  Sleepers sleepers(MotionReader::kManyThreads);
+TEST_F(MotionReaderTest, TellsWhatTheKernelTells) {
+  const auto files = OwnFiles();
+  Sleepers sleepers(300);
   for (int look = 0; look < 3; ++look) {
-    const auto motions = reader.Read();
+    const auto motions = ReadMotions(*files);
     ASSERT_TRUE(motions.has_value());
-    ASSERT_THAT(*motions, SizeIs(MotionReader::kManyThreads + others_.size()));
-    EXPECT_EQ(MotionReader::open_files(), static_cast<int>(MotionReader::kManyThreads + others_.size()));
+    ASSERT_THAT(*motions, SizeIs(300 + others_.size()));
+    EXPECT_TRUE(std::ranges::is_sorted(*motions, {}, &ThreadMotion::tid));
     for (const ThreadMotion& motion : *motions) {
       if (others_.contains(motion.tid)) continue;
       ASSERT_EQ(motion.run_count, RunsByKernel(motion.tid));
@@ -100,47 +98,17 @@ TEST_F(MotionReaderTest, KeepsTheFilesOfManyThreadsAndTellsTheSame) {
   }
 }
 
-TEST_F(MotionReaderTest, LetsGoOfThreadsThatEndedAndOfAll) {
+TEST_F(MotionReaderTest, ThreadsThatEndedAreNotThere) {
+  const auto files = OwnFiles();
   {
-    MotionReader reader(OwnFiles());
-    {
-      Sleepers sleepers(MotionReader::kManyThreads);
-      ASSERT_TRUE(reader.Read().has_value());
-    }
-    const auto motions = reader.Read();
-    ASSERT_TRUE(motions.has_value());
-    EXPECT_THAT(*motions, SizeIs(others_.size()));
-    EXPECT_EQ(MotionReader::open_files(), static_cast<int>(others_.size()));
-    Sleepers others(MotionReader::kManyThreads);
-    EXPECT_THAT(*reader.Read(), SizeIs(MotionReader::kManyThreads + others_.size()));
+    Sleepers sleepers(10);
+    EXPECT_THAT(*ReadMotions(*files), SizeIs(10 + others_.size()));
   }
-  EXPECT_EQ(MotionReader::open_files(), 0);
+  EXPECT_THAT(*ReadMotions(*files), SizeIs(others_.size()));
 }
 
-TEST_F(MotionReaderTest, KeepsNoFilesOfFewThreads) {
-  MotionReader reader(OwnFiles());
-  Sleepers sleepers(10);
-  EXPECT_THAT(*reader.Read(), SizeIs(10 + others_.size()));
-  EXPECT_EQ(MotionReader::open_files(), 0);
-}
-
-TEST_F(MotionReaderTest, OneProcessDoesNotTakeAllFiles) {
-  MotionReader reader(OwnFiles());
-  Sleepers sleepers(MotionReader::kMaxFilesOfOne + 100);
-  const auto motions = reader.Read();
-  EXPECT_THAT(*motions, SizeIs(MotionReader::kMaxFilesOfOne + 100 + others_.size()));
-  EXPECT_EQ(MotionReader::open_files(), static_cast<int>(MotionReader::kMaxFilesOfOne));
-}
-
-TEST_F(MotionReaderTest, ALookAtAThousandThreadsIsMeasured) {
-  MotionReader reader(OwnFiles());
-  Sleepers sleepers(1000);
-  ASSERT_TRUE(reader.Read().has_value());
-  constexpr int kLooks = 20;
-  const int64_t begin_ns = ClockNs(CLOCK_THREAD_CPUTIME_ID);
-  for (int i = 0; i < kLooks; ++i) ASSERT_TRUE(reader.Read().has_value());
-  RecordProperty("us", static_cast<int>((ClockNs(CLOCK_THREAD_CPUTIME_ID) - begin_ns) / kLooks / 1000));
-  printf("a look: %d us\n", static_cast<int>((ClockNs(CLOCK_THREAD_CPUTIME_ID) - begin_ns) / kLooks / 1000));
+TEST_F(MotionReaderTest, WhoPassedNoFolderHasNone) {
+  EXPECT_EQ(ReadMotions(ProcessFiles()).error().code, Code::kUnavailable);
 }
 
 }  // namespace

@@ -72,8 +72,7 @@ std::optional<uint64_t> NumberAfter(const std::string& status, std::string_view 
   return strtoull(status.c_str() + at + key.size(), nullptr, base);
 }
 
-}  // namespace
-
+// What a schedstat file says of the thread `tid`; nullopt: it is empty.
 std::optional<ThreadMotion> MotionIn(const std::string& schedstat, int32_t tid) {
   if (schedstat.empty()) return std::nullopt;
   ThreadMotion motion{.tid = tid};
@@ -83,6 +82,8 @@ std::optional<ThreadMotion> MotionIn(const std::string& schedstat, int32_t tid) 
   motion.run_count = strtoull(at, &at, 10);
   return motion;
 }
+
+}  // namespace
 
 bool ProcessFiles::SetMemory(Fd* fd) {
   if (has_memory() || !Keep(fd, S_IFREG, &memory_->fd)) return false;
@@ -191,10 +192,8 @@ std::vector<int32_t> ProcessFiles::Tids() const {
 
 Fd ProcessFiles::OpenTasks() const { return OpenBelow(folder_, "task", O_PATH | O_DIRECTORY); }
 
-Fd ProcessFiles::OpenMotion(const Fd& tasks, int32_t tid) {
-  char path[32];
-  snprintf(path, sizeof(path), "%d/schedstat", tid);
-  return OpenBelow(tasks, path, O_RDONLY);
+std::optional<ThreadMotion> ProcessFiles::MotionOf(int32_t tid) const {
+  return MotionIn(ReadInFolder("task/" + std::to_string(tid) + "/schedstat"), tid);
 }
 
 std::string ProcessFiles::ReadInFolder(const std::string& path) const {
@@ -221,9 +220,9 @@ std::optional<int64_t> ProcessFiles::RunTicks() const {
 
 std::optional<ProcessFiles::ThreadLook> ProcessFiles::LookAt(int32_t tid) const {
   if (folder_.valid()) {
-    const std::string thread = "task/" + std::to_string(tid);
-    const auto motion = MotionIn(ReadInFolder(thread + "/schedstat"), tid);
-    const ThreadLook look{.state = StateIn(ReadInFolder(thread + "/stat")), .run_count = motion ? motion->run_count : 0};
+    const auto motion = MotionOf(tid);
+    const char state = StateIn(ReadInFolder("task/" + std::to_string(tid) + "/stat"));
+    const ThreadLook look{.state = state, .run_count = motion ? motion->run_count : 0};
     return look.state == 0 ? std::nullopt : std::optional(look);
   }
   const auto answer = ask_ ? ask_({.kind = STACKD_ASK_THREAD, .tid = tid}) : std::nullopt;

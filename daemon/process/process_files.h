@@ -18,9 +18,6 @@
 
 namespace stackd {
 
-// What a schedstat file says of the thread `tid`; nullopt: it is empty.
-std::optional<ThreadMotion> MotionIn(const std::string& schedstat, int32_t tid);
-
 // Thread safety: const methods may run on several threads.
 class ProcessFiles {
  public:
@@ -74,9 +71,10 @@ class ProcessFiles {
   // The same of all its threads together, in ticks of the clock, without a count. As long as it does not change, no thread
   // has run for longer than a tick.
   std::optional<int64_t> RunTicks() const;
-  // The folder of its threads, and in it the file of one that says how long it has run.
+  // The folder of its threads; invalid if it has passed none.
   Fd OpenTasks() const;
-  static Fd OpenMotion(const Fd& tasks, int32_t tid);
+  // How often and how long thread `tid` has run, by its folder.
+  std::optional<ThreadMotion> MotionOf(int32_t tid) const;
   // 'R', 'S', 'D', 'T', ... of its first thread; 0 if unknown.
   char State() const;
   struct ThreadLook {

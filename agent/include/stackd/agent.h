@@ -12,7 +12,8 @@
  * Environment: STACKD_DIR (default /run/stackd), STACKD_DAEMON_UID (the user that is taken for the
  * daemon, or any; not set: root, the own user, or the one to whom root gave the folder), STACKD_NAME (name of this
  * process), STACKD_SIGNAL, STACKD_CRASH_SIGNALS (which are crashes: SEGV,BUS,ILL,FPE,ABRT,TRAP,SYS, some of these, or
- * none), STACKD_CRASH_HOLD_MS (2000), STACKD_SHARE (what of the memory the daemon may read: stacks, names or memory),
+ * none), STACKD_CRASH_HOLD_MS (2000), STACKD_SHARE (what of the memory the daemon may read: stacks,
+ * names or memory; not set: names, or memory where a runtime needs it),
  * STACKD_DISABLE=1 (the agent does nothing at all). Those that say where the process runs (wire.h) are sent to the daemon.
  *
  * All functions: NOT SIGNAL-SAFE unless it is said, any thread, at any time. Errors are negative errno values.

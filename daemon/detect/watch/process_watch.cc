@@ -36,6 +36,8 @@ constexpr int64_t kMaxSampleNs = 30 * kNsPerSecond;
 constexpr int64_t kSampleTimeoutNs = 300 * kNsPerMs;
 // What a look costs, times this, is the least time to the next: 0.1 % of a core.
 constexpr int64_t kLookFactor = 1000;
+// A thread costs the process this much: its helper opens a file of procfs.
+constexpr int64_t kHelperNsPerThread = 6'000;
 // Likewise to confirm what the last look has seen, 1 %.
 constexpr int64_t kSoonFactor = 100;
 // As kLookFactor for samples, which are needed only where threads wait in new places.
@@ -345,7 +347,8 @@ void ProcessWatch::LookAtThreads(int64_t now_ns, const std::function<int64_t()>&
     if (failed_samples_ == 0) SuspectInferred(view, now_ns);
     SuspectStandstill(view, now_ns);
   }
-  threads_due_ns_ = NextThreadsLookNs(now_ns, cpu_clock() - begin_cpu_ns, stretch);
+  const int64_t helper_cost_ns = static_cast<int64_t>(motions->size()) * kHelperNsPerThread;
+  threads_due_ns_ = NextThreadsLookNs(now_ns, cpu_clock() - begin_cpu_ns + helper_cost_ns, stretch);
 }
 
 int64_t ProcessWatch::NextThreadsLookNs(int64_t now_ns, int64_t cost_ns, int64_t stretch) {
