@@ -21,6 +21,7 @@ constexpr int64_t kNoHeartbeatsNs = 500 * kNsPerMs;
 // after twice as long, up to four times.
 constexpr int64_t kRestNs = 10 * kNsPerSecond;
 constexpr int kMaxRestDoublings = 2;
+constexpr int kMaxLookDoublings = 4;
 // What was seen so long ago says whether a thread has run lately.
 constexpr int64_t kSeenNs = kNsPerSecond;
 
@@ -325,9 +326,12 @@ void ProcessWatch::LookAtThreads(int64_t now_ns, const std::function<int64_t()>&
   const int64_t begin_cpu_ns = cpu_clock();
   const auto motions = probe_->ReadMotion(description_.id);
   if (!motions) {
-    if (motions.error().code == Code::kAborted) threads_due_ns_ = now_ns + kSoonNs;
+    // A dump went first, its agent is about to begin, or it had no processor in time.
+    const int64_t rest_ns = std::min(kThreadsNs << std::min(failed_looks_++, kMaxLookDoublings), kMaxThreadsNs);
+    threads_due_ns_ = now_ns + (motions.error().code == Code::kAborted ? kSoonNs : rest_ns);
     return;
   }
+  failed_looks_ = 0;
   ++counters_->motion_looks;
   threads_.Update(*motions, now_ns, disturbed_looks_ > 0, std::exchange(captures_, 0));
   if (disturbed_looks_ > 0) --disturbed_looks_;

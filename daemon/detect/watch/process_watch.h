@@ -140,6 +140,7 @@ class ProcessWatch {
   SharedSuspicion survival_;  // the last
 
   int64_t threads_due_ns_ = 0;
+  int failed_looks_ = 0;  // at threads, in a row
   // So many looks to come may see the runs of a capture: it may lie behind the next, where it waits for others.
   static constexpr int kDisturbedLooks = 2;
   int disturbed_looks_ = 0;
