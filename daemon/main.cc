@@ -1,5 +1,6 @@
 // The daemon: builds the stages, serves until it is told to end.
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -22,6 +23,8 @@
 #include "daemon/access/access_rules.h"
 #include "daemon/app/hang_detection.h"
 #include "daemon/app/install_agent.h"
+#include "daemon/app/memory_limit.h"
+#include "daemon/base/byte_budget.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/lock_graph.h"
 #include "daemon/collect/collector.h"
@@ -183,7 +186,22 @@ void EndAnywayInTime(std::binary_semaphore* is_ending) {
   }).detach();
 }
 
+// What found no room in the memory that programs may make the daemon use.
+Counters RefusalsOf(const MemoryBudgets& budgets) {
+  return {
+      {"images", budgets.images.refusals()}, {"stacks", budgets.stacks.refusals()}, {"dumps", budgets.dumps.refusals()}};
+}
+
+// Else what one large dump has needed stays in a heap of the thread that made it: three of them had 100 MiB after the last
+// was gone.
+void GiveMemoryBackSoon() {
+  mallopt(M_ARENA_MAX, 2);
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  mallopt(M_TRIM_THRESHOLD, 1 << 20);
+}
+
 int Run(const Config& config, const Locator& locator) {
+  GiveMemoryBackSoon();
   sigset_t end_signals = BlockEndSignals();
   static std::binary_semaphore is_ending(0);
   auto rules = RulesOf(config);
@@ -191,15 +209,18 @@ int Run(const Config& config, const Locator& locator) {
   const Confinement confinement = ConfineDaemon(RunsPrograms(config, *rules));
   EndAnywayInTime(&is_ending);
   RaiseFdLimit();
+  const int64_t memory_limit_bytes = MemoryLimitBytes();
+  MemoryBudgets budgets(memory_limit_bytes);
   if (Result<void> made = MakeDir(config.dir); !made) return Fail(made.error().message);
 
   // First, because it makes sure that no other daemon serves the folder, the store in it included.
-  auto collector = Collector::Start({.dir = config.dir,
-                                     .ring_bytes = config.ring_bytes,
-                                     .max_processes = config.max_processes,
-                                     .locate = [&locator](std::string_view hostname, std::string_view variables) {
-                                       return locator.Locate(hostname, variables).values();
-                                     }});
+  auto collector = Collector::Start(
+      {.dir = config.dir,
+       .ring_bytes = config.ring_bytes,
+       .max_processes = config.max_processes,
+       .locate = [&locator](std::string_view hostname,
+                            std::string_view variables) { return locator.Locate(hostname, variables).values(); },
+       .budgets = &budgets});
   if (!collector) return Fail(collector.error().message);
   auto store = OpenStore(config);
   if (!store) return Fail(store.error().message);
@@ -210,7 +231,7 @@ int Run(const Config& config, const Locator& locator) {
     if (!started) return Fail(started.error().message);
     on_dump = std::move(*started);
   }
-  Pipeline pipeline(collector->get(), &symbolizer, store->get(), config.debug_dirs);
+  Pipeline pipeline(collector->get(), &symbolizer, store->get(), config.debug_dirs, &budgets.dumps);
   (*collector)->OnDumpRequest([&pipeline](const OwnDumpRequest& own) {
     CaptureRequest request{.trigger = own.exception ? Trigger::kCrash : Trigger::kSelf,
                            .deadline_ns = MonotonicNs() + kSelfDumpNs,
@@ -255,7 +276,8 @@ int Run(const Config& config, const Locator& locator) {
                                .confinement = confinement,
                                .hangs = hang_counters,
                                .on_dump = on_dump_counters,
-                               .otlp = otlp_counters},
+                               .otlp = otlp_counters,
+                               .memory = [&budgets] { return RefusalsOf(budgets); }},
                               &probes);
   if (!metrics) return Fail(metrics.error().message);
   auto server = Server::Start({.collector = collector->get(),
@@ -269,6 +291,7 @@ int Run(const Config& config, const Locator& locator) {
                                    [&] {
                                      Counters counters = hang_counters();
                                      AddPrefixed("on_dump_", on_dump_counters(), &counters);
+                                     AddPrefixed("memory_refused_", RefusalsOf(budgets), &counters);
                                      AddPrefixed("otlp_", otlp_counters(), &counters);
                                      return counters;
                                    },
@@ -294,6 +317,7 @@ int Run(const Config& config, const Locator& locator) {
        LogField::IfKnown("health", health->address),
        LogField::IfKnown("metrics", metrics->address),
        {"store", config.store},
+       {"memory_limit_mib", memory_limit_bytes >> 20},
        {"pid", getpid()}});
 
   int signal_number = 0;

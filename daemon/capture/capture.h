@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/byte_budget.h"
 #include "daemon/capture/managed.h"
 #include "daemon/capture/managed_trace.h"
 #include "daemon/capture/registers.h"
@@ -144,6 +145,8 @@ struct Capture {
   ManagedFacts managed;
   // What is missing and why, one sentence each.
   std::vector<std::string> notes;
+  // Of the memory for stacks; nullptr: of none.
+  std::shared_ptr<HeldBytes> held;
 };
 
 }  // namespace stackd

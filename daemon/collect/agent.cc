@@ -150,7 +150,7 @@ std::array<uint64_t, 2> NewCrashId(int64_t wall_ns) {
 
 Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessDescription process, ProcessFiles files,
              std::unique_ptr<Ring> ring, ModuleCache* modules, CollectorCounters* counters,
-             std::unique_ptr<HeldSpoolFile> spool_file)
+             std::unique_ptr<HeldSpoolFile> spool_file, MemoryBudgets* budgets)
     : socket_(std::move(socket)),
       peer_uid_(peer_uid),
       id_(process.id),
@@ -159,6 +159,7 @@ Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessDescri
       memory_(std::make_shared<const MemoryReader>(files_)),
       ring_(std::move(ring)),
       counters_(counters),
+      stacks_budget_(budgets == nullptr ? nullptr : &budgets->stacks),
       description_(std::move(process)),
       dump_signal_(hello.dump_signal),
       first_tid_(hello.pid),
@@ -175,7 +176,8 @@ Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessDescri
           [this](const std::vector<std::string>& paths, int64_t deadline_ns) { return OpenFiles(paths, deadline_ns); },
           [this](uint64_t avma, uint64_t size_bytes, int64_t deadline_ns) {
             return ReadImage(avma, size_bytes, deadline_ns);
-          }),
+          },
+          budgets == nullptr ? nullptr : &budgets->images),
       reader_(ring_.get()),
       spool_file_(std::move(spool_file)) {
   description_.connect_wall_ns = WallNs();
@@ -821,7 +823,7 @@ Result<std::shared_ptr<Capture>> Agent::CaptureThreads(CaptureRequest request) {
     LoadModules(load_deadline_ns, &capture->notes);
   }
 
-  Recording recording(seq_ + 1, counters_);
+  Recording recording(seq_ + 1, counters_, stacks_budget_);
   RunDump(request, nullptr, &recording, capture.get());
   if (request.only_tid == 0) thread_count_.store(static_cast<int32_t>(recording.size()));
   Finish(&recording, capture.get());
@@ -1190,6 +1192,7 @@ void Agent::Finish(Recording* recording, Capture* capture) {
   if (files_->has_memory()) capture->memory = memory_;
   capture->threads = recording->TakeThreads();
   if (recording->done) RememberThreads(capture->threads);
+  capture->held = recording->TakeHeld();
   recording->AddNotes(&capture->notes);
   capture->process = Describe();
   // Who shares as needed has nothing that would be missing.
@@ -1238,7 +1241,7 @@ std::shared_ptr<Capture> Agent::CaptureCrash(int64_t deadline_ns, std::vector<st
   std::optional<WantsCapture> wanted(std::in_place, &captures_wanted_);
   std::unique_lock lock(capture_mutex_, std::defer_lock);
   bool has_turn = lock.try_lock_for(std::chrono::nanoseconds(deadline_ns - now_ns));
-  Recording recording(has_turn ? seq_ + 1 : 0, counters_);
+  Recording recording(has_turn ? seq_ + 1 : 0, counters_, stacks_budget_);
   AddCrashedThread(std::move(crash), &recording, capture.get());
   // Too late, also if it ended while it was asked: its file has what was mapped.
   const bool knows_modules = Map() != nullptr && !(has_turn && loader_.awaits_files());

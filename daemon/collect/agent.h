@@ -52,7 +52,7 @@ class Agent {
   // `spool_file`, which may be nullptr, is let go when nothing more is to come out of the ring.
   Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessDescription process, ProcessFiles files,
         std::unique_ptr<Ring> ring, ModuleCache* modules, CollectorCounters* counters,
-        std::unique_ptr<HeldSpoolFile> spool_file);
+        std::unique_ptr<HeldSpoolFile> spool_file, MemoryBudgets* budgets);
 
   int socket_fd() const { return socket_.get(); }
   const std::string& id() const { return id_; }
@@ -193,6 +193,7 @@ class Agent {
   const std::shared_ptr<const MemoryReader> memory_;
   const std::unique_ptr<Ring> ring_;
   CollectorCounters* const counters_;
+  ByteBudget* const stacks_budget_;
   std::atomic<bool> connected_{true};
   std::atomic<int64_t> closed_ns_{0};
   std::atomic<int32_t> thread_count_{0};

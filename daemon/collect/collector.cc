@@ -346,7 +346,7 @@ void Collector::State::Register(Fd* socket, ReceivedMessage* message) {
   ProcessDescription process = DescribeProcess(*hello, peer.uid, id);
   if (options.locate) process.resource_attributes = options.locate(process.hostname, PlaceBehind(*message));
   auto agent = std::make_shared<Agent>(std::move(*socket), peer.uid, *hello, std::move(process), std::move(files),
-                                       std::move(*ring), &modules, &counters, std::move(spool_file));
+                                       std::move(*ring), &modules, &counters, std::move(spool_file), options.budgets);
   by_socket[fd] = agent;
   if (agent->is_awake()) preloader.Add(agent);
   std::lock_guard lock(mutex);

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/base/byte_budget.h"
 #include "daemon/base/result.h"
 #include "daemon/capture/capture.h"
 #include "daemon/crashes/crash_handler.h"
@@ -26,6 +27,8 @@ struct CollectorOptions {
   uint32_t ring_bytes = 1u << 20;  // of each process
   uint32_t max_processes = 1024;   // more are refused, and counted
   Locate locate = {};              // empty: nobody knows
+  // What it may use of the daemon's memory; nullptr: as much as it likes. Outlives all that it captures.
+  MemoryBudgets* budgets = nullptr;
 };
 
 struct CaptureRequest {

@@ -93,6 +93,12 @@ void WriteAgents(const Collector& collector, const Counters& counters, const Cou
             out);
 }
 
+void WriteMemory(const Counters& refused, Exposition* out) {
+  CounterBy("what", "stackd_memory_refused_total",
+            "Times that there was no memory: images that were not copied, stacks that were dropped, dumps that were cut.",
+            refused, {{"images", "images"}, {"stacks", "stacks"}, {"dumps", "dumps"}}, out);
+}
+
 void WriteCrashes(const Counters& counters, Exposition* out) {
   out->Counter("stackd_crashes_total", "Crashes that were taken from processes, or from files that they left.",
                Of(counters, "crashes_taken") + Of(counters, "spool_taken"));
@@ -192,6 +198,7 @@ std::string RenderMetrics(const MeasuredParts& parts) {
   WriteSymbols(*parts.symbolizer, &out);
   WriteConfinement(parts.confinement, &out);
   WriteLoops(&out);
+  WriteMemory(parts.memory ? parts.memory() : Counters(), &out);
   CounterBy("outcome", "stackd_on_dump_runs_total", "Runs of the program of --on-dump.",
             parts.on_dump ? parts.on_dump() : Counters(), {{"run", "runs"}, {"failed", "failures"}, {"dropped", "dropped"}},
             &out);

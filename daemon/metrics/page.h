@@ -31,6 +31,7 @@ struct MeasuredParts {
   std::function<Counters()> hangs = {};    // of the hang detection; empty: there is none
   std::function<Counters()> on_dump = {};  // "runs", "failures", "dropped"; empty: no program is run
   std::function<Counters()> otlp = {};     // as OtlpExporter has them; empty: nothing is exported
+  std::function<Counters()> memory = {};   // "images", "stacks", "dumps" that had no room; empty: there is no limit
 };
 
 inline constexpr char kMetricsContentType[] = "text/plain; version=0.0.4; charset=utf-8";

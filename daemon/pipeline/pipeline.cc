@@ -28,6 +28,7 @@
 #include "daemon/managed/merge.h"
 #include "daemon/pipeline/dump_id.h"
 #include "daemon/pipeline/finisher.h"
+#include "daemon/pipeline/frame_budget.h"
 #include "daemon/resymbolize/earlier_stacks.h"
 #include "daemon/resymbolize/module_finder.h"
 #include "daemon/store/raw_capture.h"
@@ -130,6 +131,19 @@ DistinctStacks Distinct(const Capture& capture, std::vector<NativeStack> unwound
     result.of_thread[i] = entry->second;
   }
   return result;
+}
+
+// -1: none.
+int CrashedStack(const Capture& capture, const DistinctStacks& distinct) {
+  const int32_t tid = capture.crash ? capture.crash->tid : 0;
+  const auto thread = std::ranges::find(capture.threads, tid, &ThreadCapture::tid);
+  return thread == capture.threads.end() ? -1 : distinct.of_thread[static_cast<size_t>(thread - capture.threads.begin())];
+}
+
+// `held` is given back with the last that has the dump.
+std::shared_ptr<v1::Dump> Holding(HeldBytes held, std::shared_ptr<v1::Dump> dump) {
+  auto both = std::make_shared<std::pair<HeldBytes, std::shared_ptr<v1::Dump>>>(std::move(held), std::move(dump));
+  return {both, both->second.get()};
 }
 
 // Behind naming: an interpreter is found by the names of its functions.
@@ -236,7 +250,7 @@ class ScopedCount {
 }  // namespace
 
 struct Pipeline::State {
-  explicit State(std::vector<std::string> file_dirs) : modules(std::move(file_dirs)) {}
+  State(std::vector<std::string> file_dirs, ByteBudget* dumps) : modules(std::move(file_dirs)), dumps_budget(dumps) {}
 
   // What became of a capture, and how long each step took.
   struct Made {
@@ -254,6 +268,7 @@ struct Pipeline::State {
   DumpStore* store;
   ModuleFinder modules;
   ManagedReader managed;
+  ByteBudget* const dumps_budget;
 
   std::mutex mutex;
   DumpIds ids;
@@ -343,6 +358,7 @@ struct Pipeline::State {
 std::vector<NativeStack> Pipeline::State::Unwind(const Capture& capture) {
   std::vector<NativeStack> result(capture.threads.size());
   std::atomic<size_t> next = 0;
+  std::atomic<int64_t> frames = 0;
   auto work = [&] {
     std::unique_ptr<Unwinder> unwinder = TakeUnwinder();
     for (size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < result.size();) {
@@ -353,6 +369,8 @@ std::vector<NativeStack> Pipeline::State::Unwind(const Capture& capture) {
       result[i] = unwinder->Unwind(thread.registers, thread.stack, thread.stack_truncated, *capture.map,
                                    managed == nullptr || managed->jit_frames.empty() ? nullptr : &jit);
       ++measures.stacks_by_end[static_cast<size_t>(result[i].end)];
+      const bool has_crashed = capture.crash && capture.crash->tid == thread.tid;
+      if (!has_crashed) CutIfMany(dumps_budget, &frames, &result[i]);
     }
     GiveBack(std::move(unwinder));
   };
@@ -475,6 +493,8 @@ Pipeline::State::Made Pipeline::State::Assemble(const Capture& capture, int64_t 
   DistinctStacks distinct = Distinct(capture, std::move(unwound));
   const int64_t unwound_ns = MonotonicNs();
   AddTaskStacks(capture.managed, &distinct);
+  std::string cut;
+  HeldBytes held = FitFrames(dumps_budget, CrashedStack(capture, distinct), &distinct.stacks, &cut);
   Name(capture, deadline_ns, &distinct.stacks);
   if (earlier != nullptr) KeepBetter(*earlier, &distinct.stacks);
   Merge(capture, &distinct);
@@ -488,10 +508,11 @@ Pipeline::State::Made Pipeline::State::Assemble(const Capture& capture, int64_t 
       dump.get());
   FindHangs(capture, dump.get());
   if (capture.hang) AddHangFingerprint(capture.hang->loop_function, dump.get());
+  if (!cut.empty()) dump->add_notes(cut);
   dump->set_stored(true);
   measures.unwind.Observe(unwound_ns - begin_ns);
   measures.symbolize.Observe(named_ns - unwound_ns);
-  return {.dump = std::move(dump),
+  return {.dump = Holding(std::move(held), std::move(dump)),
           .stacks = std::move(distinct.stacks),
           .unwind_us = (unwound_ns - begin_ns) / 1000,
           .name_us = (named_ns - unwound_ns) / 1000,
@@ -646,8 +667,9 @@ Result<SharedDump> Pipeline::State::MakeAnew(const std::string& name, int64_t de
   return dump;
 }
 
-Pipeline::Pipeline(Collector* collector, Symbolizer* symbolizer, DumpStore* store, std::vector<std::string> file_dirs)
-    : state_(std::make_shared<State>(std::move(file_dirs))) {
+Pipeline::Pipeline(Collector* collector, Symbolizer* symbolizer, DumpStore* store, std::vector<std::string> file_dirs,
+                   ByteBudget* dumps)
+    : state_(std::make_shared<State>(std::move(file_dirs), dumps)) {
   state_->collector = collector;
   state_->symbolizer = symbolizer;
   state_->store = store;

@@ -35,8 +35,10 @@ struct PipelineMeasures {
 // Thread-safe.
 class Pipeline {
  public:
-  // All must outlive the pipeline. `file_dirs`: where Resymbolize looks for files of processes that are gone.
-  Pipeline(Collector* collector, Symbolizer* symbolizer, DumpStore* store, std::vector<std::string> file_dirs = {});
+  // All must outlive the pipeline, and `dumps` what it gives: the memory for dumps; nullptr: there is no limit.
+  // `file_dirs`: where Resymbolize looks for files of processes that are gone.
+  Pipeline(Collector* collector, Symbolizer* symbolizer, DumpStore* store, std::vector<std::string> file_dirs = {},
+           ByteBudget* dumps = nullptr);
   ~Pipeline();
 
   // Asked once by a call before it does what it does not share; its error is the call's. Must be quick, and not call back.

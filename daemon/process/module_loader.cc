@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "daemon/base/text.h"
 
@@ -34,12 +35,13 @@ void NoteMissing(const std::vector<std::string>& paths, std::vector<std::string>
 }  // namespace
 
 ModuleLoader::ModuleLoader(const ProcessFiles* files, ModuleCache* cache, std::string executable, OpenFiles open_files,
-                           ReadImage read_image)
+                           ReadImage read_image, ByteBudget* images)
     : files_(files),
       cache_(cache),
       executable_(std::move(executable)),
       open_files_(std::move(open_files)),
-      read_image_(std::move(read_image)) {}
+      read_image_(std::move(read_image)),
+      images_budget_(images) {}
 
 std::vector<ModuleLoader::MappedFile> ModuleLoader::FilesWithCode(const std::vector<Mapping>& mappings) const {
   std::map<FileKey, MappedFile> files;
@@ -118,6 +120,8 @@ std::shared_ptr<const Module> ModuleLoader::FromMemory(const std::vector<Mapping
   const Mapping& last = mappings[file.mappings.back()];
   uint64_t size_bytes = last.end_avma - first.start_avma;
   if (size_bytes > *budget_bytes) return nullptr;
+  HeldBytes held(images_budget_);
+  if (!held.Take(static_cast<int64_t>(size_bytes))) return nullptr;
   Fd image(memfd_create("stackd-image", MFD_CLOEXEC));
   if (!image.valid() || ftruncate(image.get(), static_cast<off_t>(size_bytes)) != 0) return nullptr;
   for (size_t i : file.mappings) {
@@ -129,7 +133,9 @@ std::shared_ptr<const Module> ModuleLoader::FromMemory(const std::vector<Mapping
   auto module = Module::Open(std::move(image), first.path);
   if (!module) return nullptr;
   *budget_bytes -= size_bytes;
-  return *module;
+  // Given back with the module.
+  auto image_and_memory = std::make_shared<std::pair<std::shared_ptr<const Module>, HeldBytes>>(*module, std::move(held));
+  return {image_and_memory, image_and_memory->first.get()};
 }
 
 Result<std::shared_ptr<const AddressMap>> ModuleLoader::Load(int64_t deadline_ns, std::vector<std::string>* notes) {
@@ -165,7 +171,10 @@ Result<std::shared_ptr<const AddressMap>> ModuleLoader::Load(int64_t deadline_ns
       awaited_.insert(asked[i]->key);
     }
   }
-  uint64_t budget_bytes = kMaxImageBytes;
+  // One process leaves room for others.
+  uint64_t budget_bytes = images_budget_ == nullptr
+                              ? kMaxImageBytes
+                              : std::min(kMaxImageBytes, static_cast<uint64_t>(images_budget_->limit_bytes() / 2));
   for (const auto& [key, module] : loaded) {
     if (images_.contains(key)) budget_bytes -= std::min(budget_bytes, module->identity().size_bytes);
   }

@@ -15,6 +15,7 @@
 #include <tuple>
 #include <vector>
 
+#include "daemon/base/byte_budget.h"
 #include "daemon/base/fd.h"
 #include "daemon/modules/address_map.h"
 #include "daemon/modules/module_cache.h"
@@ -33,9 +34,10 @@ class ModuleLoader {
   // Asks the process for bytes of a mapping: where its memory may not be read.
   using ReadImage = std::function<Result<std::vector<uint8_t>>(uint64_t avma, uint64_t size_bytes, int64_t deadline_ns)>;
 
-  // All must outlive the loader. `executable` as the process names it.
+  // All must outlive the loader, and `images` the modules too: the memory for what is copied; nullptr: there is no limit.
+  // `executable` as the process names it.
   ModuleLoader(const ProcessFiles* files, ModuleCache* cache, std::string executable, OpenFiles open_files,
-               ReadImage read_image);
+               ReadImage read_image, ByteBudget* images = nullptr);
 
   // Reads the maps anew. Files that are not there by the deadline are copied from memory if they can be (which has fewer
   // names), and asked for again next time. `notes` gets a sentence for what an operator should know. Fails if the maps
@@ -71,6 +73,7 @@ class ModuleLoader {
   std::string executable_;
   OpenFiles open_files_;
   ReadImage read_image_;
+  ByteBudget* images_budget_;
   int64_t deadline_ns_ = 0;  // of the Load that runs
   std::map<FileKey, std::shared_ptr<const Module>> known_;
   std::set<FileKey> images_;   // those of known_ that were copied from memory

@@ -12,10 +12,20 @@ constexpr size_t kMaxThreads = 100'000;
 // Of all stacks in one capture, with what runtimes know of them; 10,000 threads of 4 KiB in use take about 10 MiB.
 constexpr size_t kMaxCaptureBytes = 256u << 20;
 
+// One capture leaves room for others.
+size_t MaxBytes(const ByteBudget* budget) {
+  return budget == nullptr ? kMaxCaptureBytes : std::min(kMaxCaptureBytes, static_cast<size_t>(budget->limit_bytes() / 2));
+}
+
+std::string Mebibytes(size_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+
 }  // namespace
 
+Recording::Recording(uint32_t seq, CollectorCounters* counters, ByteBudget* budget)
+    : seq_(seq), counters_(counters), max_bytes_(MaxBytes(budget)), held_(std::make_shared<HeldBytes>(budget)) {}
+
 bool Recording::Take(size_t bytes) {
-  if (bytes > kMaxCaptureBytes - captured_bytes_) return false;
+  if (bytes > max_bytes_ - captured_bytes_ || !held_->Take(static_cast<int64_t>(bytes))) return false;
   captured_bytes_ += bytes;
   return true;
 }
@@ -106,12 +116,13 @@ std::vector<ThreadCapture> Recording::TakeThreads() {
 void Recording::AddNotes(std::vector<std::string>* notes) const {
   if (corrupt_ > 0) notes->push_back(std::to_string(corrupt_) + " records of the ring made no sense: " + last_corruption_);
   if (over_limit_ > 0) {
-    notes->push_back(std::to_string(over_limit_) + " stacks were dropped: the dump has more than " +
-                     std::to_string(kMaxCaptureBytes >> 20) + " MiB");
+    notes->push_back(std::to_string(over_limit_) + " stacks were dropped: the dump has more than " + Mebibytes(max_bytes_) +
+                     ", or all dumps together more than this daemon has memory for");
   }
   if (traces_over_limit_ > 0) {
     notes->push_back("what runtimes know of " + std::to_string(traces_over_limit_) +
-                     " threads was dropped: the dump has more than " + std::to_string(kMaxCaptureBytes >> 20) + " MiB");
+                     " threads was dropped: the dump has more than " + Mebibytes(max_bytes_) +
+                     ", or all dumps together more than this daemon has memory for");
   }
 }
 

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "daemon/base/byte_budget.h"
 #include "daemon/capture/capture.h"
 #include "daemon/capture/counters.h"
 #include "daemon/ring/record.h"
@@ -16,8 +18,8 @@ namespace stackd {
 // One thread at a time.
 class Recording {
  public:
-  // Of the dump with this number. Each pointer must outlive it.
-  Recording(uint32_t seq, CollectorCounters* counters) : seq_(seq), counters_(counters) {}
+  // Of the dump with this number. Each pointer must outlive it; `budget` what it gives, and nullptr is none.
+  Recording(uint32_t seq, CollectorCounters* counters, ByteBudget* budget = nullptr);
 
   // The thread that crashed. What records say of it later is not taken: it is held in its signal handler.
   // Without a record it has no stack: AGENT_FAULT.
@@ -35,6 +37,8 @@ class Recording {
 
   // By tid. Leaves nothing.
   std::vector<ThreadCapture> TakeThreads();
+  // What of the budget they have.
+  std::shared_ptr<HeldBytes> TakeHeld() { return std::move(held_); }
   void AddNotes(std::vector<std::string>* notes) const;
 
   bool ended = false;    // the process did
@@ -57,6 +61,8 @@ class Recording {
   std::vector<ThreadCapture> threads_;
   std::unordered_map<uint32_t, size_t> index_;
   std::optional<uint32_t> crashed_tid_;
+  const size_t max_bytes_;
+  std::shared_ptr<HeldBytes> held_;
   size_t captured_bytes_ = 0;
   int64_t over_limit_ = 0;
   int64_t traces_over_limit_ = 0;
