@@ -94,6 +94,17 @@ std::optional<PthreadMutex> MutexOf(const MutexWords& mutex) {
                       .kind = static_cast<int32_t>(mutex.kind)};
 }
 
+// Whether it is a mutex between two owners. glibc takes the word first and then writes the owner and counts a user, and
+// goes the other way back.
+bool ChangesHands(const MutexWords& mutex) {
+  const bool is_plain = IsKind(mutex.kind) && (mutex.kind & (kRobust | kPriorityInherit | kPriorityProtect)) == 0;
+  const bool is_taken = mutex.lock == 1 || mutex.lock == 2;
+  const bool is_half_told = mutex.users == 0 ? mutex.owner == 0 || IsTid(mutex.owner) : mutex.owner == 0;
+  const uint32_t most_locks = (mutex.kind & kTypeMask) == kRecursive ? 1 : 0;
+  return is_plain && is_taken && is_half_told && mutex.users <= kMaxCount && mutex.count <= most_locks &&
+         (mutex.previous | mutex.next) == 0;
+}
+
 struct MuslMutexWords {
   uint32_t type;
   uint32_t lock;
@@ -244,6 +255,11 @@ std::optional<PthreadMutex> MutexAt(uint64_t avma, std::span<const uint8_t> memo
   return TakeAt(memory, offset - kMuslFutexOffset, &mutex) ? MuslMutexOf(mutex) : std::nullopt;
 }
 
+bool ChangesHandsAt(std::span<const uint8_t> memory, size_t offset) {
+  MutexWords mutex;
+  return TakeAt(memory, offset, &mutex) && ChangesHands(mutex);
+}
+
 }  // namespace
 
 RwlockLayout RwlockLayoutOf(const AddressMap& map) {
@@ -267,6 +283,7 @@ FutexWord DecodeFutex(uint64_t avma, std::span<const uint8_t> memory, size_t off
     word.mutex.reset();
     word.rwlock.reset();
   }
+  word.changes_hands = !word.mutex && !word.rwlock && avma % alignof(uint64_t) == 0 && ChangesHandsAt(memory, offset);
   word.is_shared = (word.mutex && (word.mutex->kind & kShared) != 0) || (word.rwlock && word.rwlock->is_shared);
   return word;
 }

@@ -213,6 +213,27 @@ TEST(LockLayout, EachFieldThatMakesNoSenseIsEnoughToRefuse) {
   }
 }
 
+TEST(LockLayout, AMutexBetweenTwoOwnersChangesHands) {
+  // The word is taken, and the owner, or the count of users, is not written yet.
+  for (const auto& words : std::vector<std::vector<uint32_t>>{{kLocked, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+                                                              {1, 0, kOwner, 0, 0, 0, 0, 0, 0, 0},
+                                                              {kLocked, 0, 0, 1, 0, 0, 0, 0, 0, 0},
+                                                              {kLocked, 1, 0, 1, 1, 0, 0, 0, 0, 0}}) {
+    EXPECT_TRUE(DecodeWords(words).changes_hands);
+    EXPECT_FALSE(DecodeWords(words).mutex.has_value());
+  }
+  EXPECT_FALSE(DecodeWords(NormalMutex()).changes_hands);
+  // Free, owned by nobody who can be, robust, counted, in a list, cut.
+  for (const auto& words : std::vector<std::vector<uint32_t>>{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+                                                              {kLocked, 0, 0xffffffff, 0, 0, 0, 0, 0, 0, 0},
+                                                              {kLocked, 0, 0, 0, 16, 0, 0, 0, 0, 0},
+                                                              {kLocked, 1, 0, 0, 0, 0, 0, 0, 0, 0},
+                                                              {kLocked, 0, 0, 0, 0, 0, 1, 0, 0, 0},
+                                                              {kLocked, 0, 0, 0, 0, 0, 0, 0, 0}}) {
+    EXPECT_FALSE(DecodeWords(words).changes_hands);
+  }
+}
+
 TEST(LockLayout, ARecursiveMutexThatIsLockedHasACount) {
   EXPECT_FALSE(DecodeWords({kLocked, 0, kOwner, 1, 1, 0, 0, 0, 0, 0}).mutex.has_value());
   EXPECT_TRUE(DecodeWords({kLocked, 2, kOwner, 1, 1, 0, 0, 0, 0, 0}).mutex.has_value());

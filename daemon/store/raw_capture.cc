@@ -278,6 +278,7 @@ void SerializeFutex(const FutexWord& futex, store::RawFutex* raw) {
   raw->set_thread_tid(futex.thread_tid);
   raw->set_stdio_owner_tid(futex.stdio_owner_tid);
   raw->set_is_shared(futex.is_shared);
+  raw->set_changes_hands(futex.changes_hands);
   raw->set_owner_pid(futex.owner_pid);
   raw->set_owner_process_name(futex.owner_process_name);
   if (futex.mutex) {
@@ -300,6 +301,7 @@ void SerializeFutex(const FutexWord& futex, store::RawFutex* raw) {
 FutexWord ParseFutex(const store::RawFutex& raw) {
   FutexWord futex{.avma = raw.avma(),
                   .value = raw.value(),
+                  .changes_hands = raw.changes_hands(),
                   .thread_tid = raw.thread_tid(),
                   .stdio_owner_tid = raw.stdio_owner_tid(),
                   .is_shared = raw.is_shared(),

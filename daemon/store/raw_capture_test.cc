@@ -86,7 +86,7 @@ Capture MakeCapture() {
        .rwlock =
            GlibcRwlock{
                .avma = 0x602000, .reader_count = 4, .write_locked = true, .writer_tid = 100, .prefers_writers = true}},
-      {.avma = 0x603000, .value = 7, .thread_tid = 102},
+      {.avma = 0x603000, .value = 7, .changes_hands = true, .thread_tid = 102},
       {.avma = 0x604000, .stdio_owner_tid = 103, .is_shared = true, .owner_pid = 17, .owner_process_name = "holder"}};
   capture.fds = {{.fd = 0, .name = "pipe:[5]", .other_end = 4},
                  {.fd = 7, .name = "anon_inode:[eventpoll]", .watched_count = 40, .watched = {1, 2}},

@@ -17,6 +17,9 @@ bool IsForResult(Wait::Kind kind) { return kind == Wait::FUTURE || IsLockWait(ki
 // Whoever waits for it may be waking up: a lock is free for a moment each time that it is passed on.
 bool WasFree(const Wait& wait) { return IsLockWait(wait.kind()) && wait.owner() == Wait::NONE; }
 
+// A moment that has lasted for a second is none.
+bool IsAboutToGoOn(const Wait& wait) { return WasFree(wait) && wait.duration().seconds() < 1; }
+
 bool IsUntold(const WaitScene& scene, const v1::Thread& thread) {
   return thread.has_wait() && !scene.IsExplained(thread.tid());
 }
@@ -80,7 +83,7 @@ void FindUnwakeable(WaitScene* scene, std::vector<Finding>* findings) {
   for (const v1::Thread& thread : dump.threads()) {
     if (OwnPipe(*scene, thread) != nullptr) {
       at_pipes.push_back(&thread);
-    } else if (scene->MayAct(thread)) {
+    } else if (scene->MayAct(thread) || IsAboutToGoOn(thread.wait())) {
       return;
     }
     may_go_on = may_go_on || thread.wait().kind() == Wait::SIGNAL || WasFree(thread.wait());

@@ -432,6 +432,17 @@ TEST(Finding, LockThatWasFreeWhenItWasReadIsNothingToSpeakOf) {
   EXPECT_EQ(scene.dump().findings_size(), 0);
 }
 
+TEST(Finding, NobodyIsLeftToWakeOnlyWhereALockHasBeenFreeForASecond) {
+  HangScene scene;
+  scene.AddLocker(101, "a", "Transfer", 0x5000);
+  scene.AddWord(0x5000, 0);
+  scene.Explain();
+  EXPECT_EQ(scene.dump().findings_size(), 0);
+  scene.captured(101).unmoved_ns = 2'000'000'000;
+  scene.Explain();
+  EXPECT_EQ(scene.Finding(Finding::NOBODY_TO_WAKE).severity(), Finding::SUSPICIOUS);
+}
+
 TEST(Finding, MissedHeartbeatIsAFinding) {
   HangScene scene;
   scene.AddThread(101, "loop", {"Compute"});

@@ -61,6 +61,7 @@ std::string_view MakerOfOwnerless(LockMaker maker) {
 
 WaitOwner OwnerOfMutex(const FutexWord& futex, const std::set<int32_t>& tids) {
   if (!futex.mutex && futex.value == 0) return PassedOn(true);
+  if (!futex.mutex && futex.changes_hands) return PassedOn(false);
   if (!futex.mutex) return NotKnown("what lies there makes no sense as a mutex of glibc or musl");
   if (!futex.mutex->keeps_owner) return NotRecorded("owner unknown: musl's normal mutex keeps none");
   if (futex.mutex->owner_tid == 0) return PassedOn(futex.value == 0);
@@ -106,6 +107,8 @@ WaitOwner FindWaitOwner(Wait::Kind kind, LockMaker maker, int32_t tid, const Sys
       if (const std::string_view whose = MakerOfOwnerless(maker); !whose.empty()) {
         return NotRecorded("owner unknown: " + std::string(whose) + " " + lock + " keeps none");
       }
+      // It was awake when it was asked, on its way out of the call or into it.
+      if (call != nullptr && !WaitedFutex(*call)) return {Wait::NONE, 0, "whether it still waits is not known"};
       if (futex == nullptr) return NotKnown("the lock could not be read");
       if (kind != Wait::MUTEX) return OwnerOfRwlock(*futex, tids);
       // Nothing but the tid in the word counts for the kernel.

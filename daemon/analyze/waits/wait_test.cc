@@ -96,6 +96,26 @@ TEST(Wait, LockThatMakesNoSenseIsNotBelieved) {
   EXPECT_THAT(scene.wait(101).explanation(), HasSubstr("makes no sense as a mutex"));
 }
 
+TEST(Wait, LockBetweenTwoOwnersIsBeingPassedOn) {
+  HangScene scene;
+  scene.AddLocker(101, "w", "Transfer", 0x5000);
+  scene.AddWord(0x5000, 2).changes_hands = true;
+  scene.Explain();
+  EXPECT_EQ(scene.wait(101).owner(), Wait::NONE);
+  EXPECT_THAT(scene.wait(101).explanation(), HasSubstr("it was being passed on when it was read"));
+}
+
+// A signal met it on its way out of the call: what it had waited for is not known any more.
+TEST(Wait, ThreadThatWasAwakeIsNotSaidToWaitForALockThatCannotBeRead) {
+  HangScene scene;
+  scene.AddLocker(101, "w", "Transfer", 0x5000);
+  scene.captured(101).call->known_arguments = 0;
+  scene.Explain();
+  EXPECT_EQ(scene.wait(101).owner(), Wait::NONE);
+  EXPECT_EQ(scene.wait(101).owner_note(), "whether it still waits is not known");
+  EXPECT_EQ(scene.dump().findings_size(), 0);
+}
+
 TEST(Wait, RustsMutexSaysThatItKeepsNoOwner) {
   HangScene scene;
   scene.AddThread(101, "w",
