@@ -207,6 +207,10 @@ class WaitExplainer {
       wait->set_owner(Wait::NOT_RECORDED);
       wait->set_owner_note("owner unknown: who has a lock of Python's is not read");
     }
+    if (function != nullptr && function->destroys) {
+      wait->set_owner(Wait::NOT_RECORDED);
+      wait->set_owner_note("it is to be destroyed when no thread waits on it any more");
+    }
     if (call.knows(1)) wait->set_futex_operation(FutexOperationName(static_cast<uint32_t>(call.arguments[1])));
     if (!address) return;
     wait->set_futex_address(Hex(*address));

@@ -26,6 +26,7 @@ struct Entry {
   Wait::Kind kind = Wait::KIND_UNSPECIFIED;
   LockMaker maker = LockMaker::kUnknown;
   bool timed = false;
+  bool destroys = false;
 };
 
 constexpr auto kWhole = Match::kWhole;
@@ -67,6 +68,7 @@ constexpr Entry kGlibc[] = {
     {"pthread_cond_wait", kWhole, kGeneric, Wait::CONDITION_VARIABLE, kLibc},
     {"pthread_cond_timedwait", kBegin, kGeneric, Wait::CONDITION_VARIABLE, kLibc, true},
     {"pthread_cond_clockwait", kBegin, kGeneric, Wait::CONDITION_VARIABLE, kLibc, true},
+    {"pthread_cond_destroy", kWhole, kSpecific, Wait::CONDITION_VARIABLE, kLibc, false, true},
     {"new_sem_wait_slow", kBegin, kGeneric, Wait::SEMAPHORE, kLibc},
     {"new_sem_wait", kBegin, kSpecific, Wait::SEMAPHORE, kLibc},
     {"sem_wait", kWhole, kSpecific, Wait::SEMAPHORE, kLibc},
@@ -313,6 +315,7 @@ WaitFunction FindWaitFunction(const v1::Stack& stack) {
       wait.timed = entry->timed || (wait.timed && wait.kind == entry->kind);
       wait.kind = entry->kind;
       wait.maker = entry->maker;
+      wait.destroys = entry->destroys;
       open = entry->role == Role::kGeneric;
     } else if (wait.kind != entry->kind) {
       // Another wait's function around this one, as of a thread that joins one inside of std::call_once().
