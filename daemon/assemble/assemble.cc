@@ -325,6 +325,7 @@ class ThreadStates {
     std::string& state = by_pc_[pc_avma];
     // The innermost function follows from the program counter, so any of the stacks will do.
     if (state.empty()) state = StateFromStack(map_, pc_avma, stack < 0 ? nullptr : &dump_.stacks(stack));
+    if (thread.kernel_state == 'S' && state == "running") return state_ = kInPageFault;
     return state;
   }
 

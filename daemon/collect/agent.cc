@@ -21,6 +21,7 @@
 #include "daemon/crashes/crash_capture.h"
 #include "daemon/process/file_lock_holders.h"
 #include "daemon/process/futex_words.h"
+#include "daemon/process/lock_holders.h"
 #include "daemon/process/motion_reader.h"
 #include "daemon/process/process_description.h"
 #include "daemon/process/threads_in_words.h"
@@ -893,6 +894,12 @@ void Agent::AddWaitFacts(int64_t deadline_ns, Capture* capture) {
                              " fds: the others are not named");
   }
   DropEndedCircles(std::move(in_memory), deadline_ns, capture);
+  LookAtHolders(deadline_ns, capture);
+}
+
+void Agent::LookAtHolders(int64_t deadline_ns, Capture* capture) {
+  if (!HasHolderOutsideCalls(*capture)) return;
+  if (const auto sample = SampleWaits(deadline_ns, /*gives_way=*/true)) MarkHoldersAsleep(*sample, capture);
 }
 
 bool Agent::TellsWaits() const {

@@ -162,6 +162,7 @@ class Agent {
   std::map<int32_t, std::string> KnownThreads() const;
   // Put into `capture` what its threads wait for. Need no mutex.
   void AddWaits(int64_t deadline_ns, Capture* capture);
+  void LookAtHolders(int64_t deadline_ns, Capture* capture);
   void AddWaitFacts(int64_t deadline_ns, Capture* capture);
   // What `calls` wait for; fails with the reason.
   Result<WaitFacts> ReadFacts(RwlockLayout layout, std::vector<ThreadCall> calls, int64_t deadline_ns);

@@ -223,7 +223,7 @@ TEST(LockLayout, AMutexBetweenTwoOwnersChangesHands) {
     EXPECT_FALSE(DecodeWords(words).mutex.has_value());
   }
   EXPECT_FALSE(DecodeWords(NormalMutex()).changes_hands);
-  // Free, owned by nobody who can be, robust, counted, in a list, cut.
+  // Free, owned by no tid that there can be, robust, counted, in a list, cut.
   for (const auto& words : std::vector<std::vector<uint32_t>>{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
                                                               {kLocked, 0, 0xffffffff, 0, 0, 0, 0, 0, 0, 0},
                                                               {kLocked, 0, 0, 0, 16, 0, 0, 0, 0, 0},

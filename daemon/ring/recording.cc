@@ -57,6 +57,8 @@ void Recording::Fill(ThreadRecord record, ThreadCapture* thread) {
                             record.outer_base_avma, record.outer_words);
   // One that the helper read has a status that says why, before or after this; without one it was left asleep on purpose.
   if (!by_helper || thread->status == ThreadCapture().status) thread->status = ThreadStatus::kCaptured;
+  // As it was before that: it had to run to answer.
+  if (!by_helper) thread->kernel_state = 0;
 }
 
 void Recording::AddCrashed(uint32_t tid, std::optional<ThreadRecord> record) {

@@ -41,8 +41,14 @@ std::string LockKey(WaitScene* scene, const v1::Thread& thread) {
   return std::to_string(wait.kind()) + " " + scene->Place(thread);
 }
 
+// A condition variable; who destroys it waits for those that wait on it.
+bool IsToBeDestroyed(const Wait& wait) {
+  return wait.kind() == Wait::CONDITION_VARIABLE && wait.owner() == Wait::NOT_RECORDED;
+}
+
 bool IsQueued(const WaitScene& scene, const v1::Thread& thread) {
-  return thread.has_wait() && !scene.IsExplained(thread.tid()) && IsLockWait(thread.wait().kind());
+  if (!thread.has_wait() || scene.IsExplained(thread.tid())) return false;
+  return IsLockWait(thread.wait().kind()) || IsToBeDestroyed(thread.wait());
 }
 
 // A thread that waits for a lock of which it is known who has it.
@@ -220,7 +226,7 @@ class QueueTeller {
       return "has not run for " + time + " (it waits for a page of its memory, or for a core)";
     }
     if (owner.state() == "running") return "runs";
-    if (owner.state().starts_with("in a system call")) return "is " + owner.state();
+    if (owner.state().starts_with("in a system call") || owner.state().starts_with("asleep")) return "is " + owner.state();
     return "is not waiting (" + owner.state() + ")";
   }
 

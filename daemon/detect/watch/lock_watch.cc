@@ -49,6 +49,12 @@ std::optional<LockWait> LockWaitOf(int32_t tid, const SystemCall& call, const Fu
   return std::nullopt;
 }
 
+// It began when the other one slept already: its number was another thread's when the lock was taken.
+bool BeganAfter(int32_t owner_tid, const ThreadWatch::Thread& waiter, const ThreadWatch& threads) {
+  const auto owner = threads.threads().find(owner_tid);
+  return owner != threads.threads().end() && owner->second.first_seen_ns > waiter.unmoved_since_ns;
+}
+
 // As words of glibc and libstdc++ are while somebody waits. Other words may look so, too.
 bool IsOwnerless(const FutexWord& futex, const SystemCall& call) {
   constexpr uint32_t kLockedWithWaiters = 2, kOnceInProgress = 1, kOnceMask = 3, kGuardPendingWithWaiters = 0x10100;
@@ -84,7 +90,10 @@ LockView ViewLocks(const ThreadWatch& threads, std::span<const FutexWord> futexe
     if (IsOwnerless(*futex->second, call)) view.ownerless.emplace(tid, *avma);
     if (futex->second->is_shared) view.shared_waiters.insert(tid);
     if (auto edge = EdgeOf(tid, call, *futex->second, tids)) view.edges.push_back(*edge);
-    if (auto lock = LockWaitOf(tid, call, *futex->second, tids)) view.locks.push_back(*lock);
+    if (auto lock = LockWaitOf(tid, call, *futex->second, tids)) {
+      lock->owner_is_gone = lock->owner_is_gone || BeganAfter(lock->owner_tid, thread, threads);
+      view.locks.push_back(*lock);
+    }
   }
   return view;
 }

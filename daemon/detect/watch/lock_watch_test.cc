@@ -89,5 +89,22 @@ TEST(ViewLocks, TellsWhoHasALock) {
   EXPECT_TRUE(std::ranges::find(view.edges, 9, &WaitEdge::waiter_tid) != view.edges.end());
 }
 
+// A waiter, then a thread that has the number of the owner, which has ended.
+TEST(ViewLocks, AThreadThatBeganAfterTheWaitDoesNotHaveTheLock) {
+  const std::vector<FutexWord> futexes = {{.avma = 0xa0, .value = 2, .mutex = PthreadMutex{.owner_tid = 12}}};
+  const auto owner_is_gone = [&](int64_t owner_came_ns) {
+    ThreadWatch threads;
+    for (int64_t now_ns : {kSecond, 2 * kSecond}) {
+      std::vector<ThreadMotion> motions = {{.tid = 11, .run_count = 1}};
+      if (owner_came_ns <= now_ns) motions.push_back({.tid = 12, .run_count = 1});
+      threads.Update(motions, now_ns, false, 0);
+      threads.Learn(std::vector<ThreadWait>{{11, 1, 1, FutexCall(0xa0)}}, now_ns);
+    }
+    return ViewLocks(threads, futexes).locks.at(0).owner_is_gone;
+  };
+  EXPECT_FALSE(owner_is_gone(kSecond));
+  EXPECT_TRUE(owner_is_gone(2 * kSecond));
+}
+
 }  // namespace
 }  // namespace stackd

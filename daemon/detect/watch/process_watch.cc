@@ -105,7 +105,7 @@ bool IsInPause(const ThreadWatch::Thread& thread) {
 // The last lock of the chain of owners that begins with `lock`.
 const LockWait& EndOfChain(const LockWait& lock, const LockView& view) {
   const LockWait* last = &lock;
-  for (size_t steps = 0; steps <= view.locks.size(); ++steps) {
+  for (size_t steps = 0; steps <= view.locks.size() && !last->owner_is_gone; ++steps) {
     const auto next = std::ranges::find(view.locks, last->owner_tid, &LockWait::waiter_tid);
     if (next == view.locks.end()) break;
     last = &*next;

@@ -37,7 +37,7 @@ void ThreadWatch::Update(std::span<const ThreadMotion> motions, int64_t now_ns, 
     auto known = threads_.find(motion.tid);
     if (known == threads_.end()) {
       thread.motion = motion;
-      thread.unmoved_since_ns = now_ns;
+      thread.first_seen_ns = thread.unmoved_since_ns = now_ns;
       continue;
     }
     thread = std::move(known->second);

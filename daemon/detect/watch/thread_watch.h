@@ -19,6 +19,7 @@ class ThreadWatch {
  public:
   struct Thread {
     ThreadMotion motion;
+    int64_t first_seen_ns = 0;     // the look that found it
     int64_t unmoved_since_ns = 0;  // no later than this it had stopped to run; the look's time if it has run since
     int64_t busy_since_ns = 0;     // since then it has used a core whenever there was one; 0: it has not
     // Of the time since unmoved_since_ns.
