@@ -143,6 +143,11 @@ SYNC_VICTIMS = [
     Victim("hang_sync", "owner_in_condition_wait",
            {"owner": Wait("CONDITION_VARIABLE", NONE, place="work_came"), "reader": Wait("RWLOCK_READ", KNOWN, by="owner")},
            (Finding("OWNER_BLOCKED|NOBODY_TO_WAKE", SUSPICIOUS, threads=("owner", "reader"), says=("prices_lock",)),)),
+    Victim("hang_sync", "destroyed_with_waiter",
+           {"consumer": Wait("CONDITION_VARIABLE", NONE, place="work_came"),
+            "destroyer": Wait("CONDITION_VARIABLE", NOT_RECORDED, place="work_came")},
+           (Finding("OWNER_UNKNOWN", SUSPICIOUS, threads=("destroyer",),
+                    says=("destroy_work_came", "to be destroyed when no thread waits")),)),
     Victim("hang_sync", "once_recursion", {"initializer": Wait("ONCE", place="settings_once")},
            (Finding("SELF_DEADLOCK", HANG, threads=("initializer",), says=("once|one-time", "read_settings")),)),
     Victim("hang_sync", "once_initializer_asleep", {"user-1": Wait("ONCE"), "user-2": Wait("ONCE")},
@@ -168,6 +173,14 @@ KERNEL_VICTIMS = [
            (Finding("OWNER_BLOCKED", SUSPICIOUS, threads=("writer", "logger-1", "logger-2"), says=("stdio lock", "write to")),)),
     Victim("hang_kernel", "child_hangs", *queue("owner", Wait("CHILD", NONE), says=("child",))),
     Victim("hang_kernel", "owner_uninterruptible", *queue("owner", Wait("DISK|CHILD", NONE), says=("vfork|uninterruptibl",))),
+    Victim("hang_kernel", "owner_in_io_uring", *queue("owner", Wait("EVENTS", NONE, fd="io_uring"), says=("waits for events",))),
+    # Without a system call, and yet asleep: for a page that does not come.
+    Victim("hang_kernel", "owner_in_page_fault",
+           {"owner": Wait(""), **{f"waiter-{i}": Wait("MUTEX", KNOWN, by="owner") for i in (1, 2, 3)}},
+           (Finding("LOCK_CONVOY", SUSPICIOUS, threads=("owner", "waiter-1", "waiter-2", "waiter-3"),
+                    says=("which is asleep outside of system calls", "page of its memory")),)),
+    # The lock is free before its waiter is woken, which the dump's own signal may do.
+    Victim("hang_kernel", "owner_wakes", {"waker": Wait("SYSTEM_CALL|"), "waiter-1": Wait("MUTEX", NONE)}),
     Victim("hang_kernel", "owner_waits_for_flock", *queue("owner", Wait("FILE_LOCK", NOT_RECORDED, fd="hang_kernel"),
                                                           says=("held by this process itself",))),
     Victim("hang_kernel", "record_lock_of_another_process",
@@ -257,6 +270,9 @@ SHARED_VICTIMS = [
     Victim("hang_shared", "circle", {name: Wait("MUTEX", OTHER_PROCESS, says=OF_THIS_PROCESS)
                                      for name in ("orders-first", "stock-first")},
            tuple(Finding("OWNER_UNKNOWN", SUSPICIOUS, threads=(name,)) for name in ("orders-first", "stock-first"))),
+    # Each of the two says who has what it waits for; no dump of one process shows the circle.
+    Victim("hang_shared", "circle_of_processes", *in_shared_memory(IN_CHILD, "orders-first"), then="beside_child"),
+    Victim("hang_shared", "circle_of_processes", *in_shared_memory(IN_CHILD, "stock-first"), then="in_child"),
     Victim("hang_shared", "self_in_own_memory", {"selfish": Wait("MUTEX", KNOWN, by="selfish", place="own_locks")},
            (Finding("SELF_DEADLOCK", HANG, threads=("selfish",)),)),
 ]
@@ -318,6 +334,8 @@ IDLE = [
     Victim("idle", "completion_waiters", {"waiter": Wait("FUTEX", waiter_count=3)}),
     Victim("idle", "busy", {}),
     Victim("idle", "busy", {}, then="throttled"),
+    # In the kernel most of the time, to wait for the lock or to wake who does.
+    Victim("idle", "hot_mutex", {"hitter": Wait("MUTEX|SYSTEM_CALL|")}),
     Victim("idle", "in_debugger", {}, then="stopped_by_debugger"),
     Victim("hang_file_lock", "child_works", {"locker": Wait("FILE_LOCK", OTHER_PROCESS, says=HELD_BY_CHILD)},
            then="beside_child"),

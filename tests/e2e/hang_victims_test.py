@@ -267,6 +267,18 @@ class HangVictimsTest(StackdTest):
                     self.assertTrue(owned or way != ("RLock", "sleep"), "no owner was seen")
                     print(f"hang: python {python}: {tier.DUMPS_OF_TURNS} dumps of {way}, {owned} with an owner, none hung")
 
+    def test_a_mutex_that_goes_from_hand_to_hand_hangs_nothing(self):
+        """Threads that share it are on their way into the call and out of it, and its words change while they are read."""
+        victim = self.start_victim(hang_programs.HANGS / "idle", "hot_mutex")
+        self.daemon.await_process(victim.pid)
+        kinds = set()
+        for _ in range(tier.DUMPS_OF_TURNS):
+            dump = self.daemon.dump(victim.pid)
+            self.assertEqual([], [f for f in dump.resource["findings"] if f["severity"] in WORSE_THAN_HARMLESS])
+            kinds |= {thread["wait"]["kind"] for thread in dump.threads.values() if "wait" in thread}
+        self.assertIn("MUTEX", kinds)
+        self.assertNotIn("FUTEX", kinds)
+
     def test_threads_that_wait_for_work_in_python_are_idle(self):
         dump, _ = self.python("idle_waits.py")
         self.assertEqual(["IDLE"], [finding["kind"] for finding in dump.resource["findings"]], dump.resource["findings"])

@@ -1,9 +1,13 @@
 /* Threads in the kernel: files, pipes, sockets, children, disks, and processes that are stopped. */
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <linux/io_uring.h>
+#include <linux/userfaultfd.h>
 #include <mqueue.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -65,6 +69,71 @@ VICTIM_NOINLINE static void* vfork_with_lock(void* unused) {
 static void owner_uninterruptible(void) {
   hang_thread_in(SYS_vfork, "owner", vfork_with_lock, NULL);
   add_waiters();
+}
+
+/* --- pages and rings --- */
+
+/* A page that the kernel asks another one for, who never brings it: as of a file system that does not answer. */
+static char* page_that_never_comes(void) {
+  size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+  char* page = (char*)mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+  struct uffdio_api api = {.api = UFFD_API};
+  struct uffdio_register missing = {.range = {(uintptr_t)page, bytes}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+  victim_check(page != MAP_FAILED && fd >= 0 && ioctl(fd, UFFDIO_API, &api) == 0, "userfaultfd");
+  victim_check(ioctl(fd, UFFDIO_REGISTER, &missing) == 0, "UFFDIO_REGISTER");
+  return page;
+}
+
+VICTIM_NOINLINE static void* touch_page_with_lock(void* page) {
+  pthread_mutex_lock(&orders_lock);
+  *(volatile char*)page = 1;
+  VICTIM_NOT_A_TAIL_CALL();
+  return NULL;
+}
+
+static void owner_in_page_fault(void) {
+  enum { kNoSystemCall = -1 };
+  hang_thread_in(kNoSystemCall, "owner", touch_page_with_lock, page_that_never_comes());
+  add_waiters();
+}
+
+VICTIM_NOINLINE static void* await_ring_with_lock(void* ring) {
+  pthread_mutex_lock(&orders_lock);
+  while (syscall(SYS_io_uring_enter, *(int*)ring, 0, 1, IORING_ENTER_GETEVENTS, NULL, 0) != 0) {
+  }
+  VICTIM_NOT_A_TAIL_CALL();
+  return NULL;
+}
+
+static void owner_in_io_uring(void) {
+  static int ring;
+  struct io_uring_params parameters = {0};
+  ring = (int)syscall(SYS_io_uring_setup, 1, &parameters);
+  victim_check(ring >= 0, "io_uring_setup");
+  hang_thread_in(SYS_io_uring_enter, "owner", await_ring_with_lock, &ring);
+  add_waiters();
+}
+
+/* --- wakers --- */
+
+VICTIM_NOINLINE static void* unlock_slowly(void* unused) {
+  pthread_mutex_lock(&orders_lock);
+  hang_pass();
+  hang_await_passed(2);
+  hang_block_syscall(SYS_futex);
+  pthread_mutex_unlock(&orders_lock);
+  VICTIM_NOT_A_TAIL_CALL();
+  return unused;
+}
+
+/* Each unlocking of a contended mutex goes through the kernel for an instant. Here it stays there. */
+static void owner_wakes(void) {
+  victim_thread* waker = hang_thread("waker", unlock_slowly, NULL);
+  hang_await_passed(1);
+  hang_thread_in(SYS_futex, "waiter-1", take_orders, NULL);
+  hang_pass();
+  victim_await_syscall(waker->tid, SYS_futex);
 }
 
 /* --- streams --- */
@@ -239,8 +308,11 @@ static const hang_mode kModes[] = {
     {"child_hangs", child_hangs},
     {"home_made", home_made},
     {"message_queue_empty", message_queue_empty},
+    {"owner_in_io_uring", owner_in_io_uring},
+    {"owner_in_page_fault", owner_in_page_fault},
     {"owner_uninterruptible", owner_uninterruptible},
     {"owner_waits_for_flock", owner_waits_for_flock},
+    {"owner_wakes", owner_wakes},
     {"pipe_full", pipe_full},
     {"pipe_with_own_writer", pipe_with_own_writer},
     {"queue_for_main", queue_for_main},

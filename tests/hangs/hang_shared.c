@@ -120,6 +120,27 @@ static void namespace_waits(void) {
   take_orders(NULL);
 }
 
+static void lock_stock(void) { pthread_mutex_lock(&locks->stock_lock); }
+
+/* Reports that it has its lock, and waits for the other process's from then on. */
+static void lock_stock_then_orders(void) {
+  lock_stock();
+  hang_thread("stock-first", take_orders, NULL);
+}
+
+VICTIM_NOINLINE static void* take_stock(void* unused) {
+  lock_stock();
+  VICTIM_NOT_A_TAIL_CALL();
+  return unused;
+}
+
+static void circle_of_processes(void) {
+  share(PTHREAD_PROCESS_SHARED);
+  lock_orders();
+  start_child(lock_stock_then_orders, 1);
+  hang_thread_in(SYS_futex, "orders-first", take_stock, NULL);
+}
+
 /* --- a thread of the same process has it --- */
 
 VICTIM_NOINLINE static void* sleep_with_orders(void* unused) {
@@ -178,15 +199,11 @@ static void self_in_own_memory(void) {
 }
 
 static const hang_mode kModes[] = {
-    {"child_ended_with_it", child_ended_with_it},
-    {"circle", circle},
-    {"held_by_child", held_by_child},
-    {"held_by_own_thread", held_by_own_thread},
-    {"namespace_holds", namespace_holds},
-    {"namespace_waits", namespace_waits},
-    {"private_kind_held_by_child", private_kind_held_by_child},
-    {"rwlock_held_by_child", rwlock_held_by_child},
-    {"self_in_own_memory", self_in_own_memory},
+    {"child_ended_with_it", child_ended_with_it},   {"circle", circle},
+    {"circle_of_processes", circle_of_processes},   {"held_by_child", held_by_child},
+    {"held_by_own_thread", held_by_own_thread},     {"namespace_holds", namespace_holds},
+    {"namespace_waits", namespace_waits},           {"private_kind_held_by_child", private_kind_held_by_child},
+    {"rwlock_held_by_child", rwlock_held_by_child}, {"self_in_own_memory", self_in_own_memory},
 };
 
 int main(int argc, char** argv) { return hang_run(argc, argv, kModes, sizeof kModes / sizeof kModes[0]); }

@@ -192,6 +192,18 @@ static void owner_in_condition_wait(void) {
   hang_thread_in(SYS_futex, "reader", read_prices, NULL);
 }
 
+VICTIM_NOINLINE static void* destroy_work_came(void* unused) {
+  pthread_cond_destroy(&work_came);
+  VICTIM_NOT_A_TAIL_CALL();
+  return unused;
+}
+
+/* As the destructor of a static object does at exit, while a worker waits for work. */
+static void destroyed_with_waiter(void) {
+  hang_thread_in(SYS_futex, "consumer", consume, NULL);
+  hang_thread_in(SYS_futex, "destroyer", destroy_work_came, NULL);
+}
+
 /* --- once --- */
 
 static pthread_once_t settings_once = PTHREAD_ONCE_INIT;
@@ -327,6 +339,7 @@ static void stack_cache_in_munmap(void) {
 
 static const hang_mode kModes[] = {
     {"barrier_one_missing", barrier_one_missing},
+    {"destroyed_with_waiter", destroyed_with_waiter},
     {"join_cycle", join_cycle},
     {"join_with_lock", join_with_lock},
     {"lost_wakeup", lost_wakeup},

@@ -233,6 +233,22 @@ static void busy(void) {
   for (int i = 0; i < 4; ++i) hang_thread("booker", book, NULL);
 }
 
+static unsigned long long hits;
+
+/* Nearly always in the kernel, to wait for a lock that goes from hand to hand or to wake who does. */
+VICTIM_NOINLINE static void* hit(void* unused) {
+  for (;;) {
+    pthread_mutex_lock(&ledger_lock);
+    ++hits;
+    pthread_mutex_unlock(&ledger_lock);
+  }
+  return unused;
+}
+
+static void hot_mutex(void) {
+  for (int i = 0; i < 3; ++i) hang_thread("hitter", hit, NULL);
+}
+
 /* --- in a debugger --- */
 
 /* Stops each thread of its parent as a debugger does, says so, and stays. */
@@ -272,6 +288,7 @@ static const hang_mode kModes[] = {
     {"condition_variable_pools", condition_variable_pools},
     {"event_loops", event_loops},
     {"garbage_collection_pause", garbage_collection_pause},
+    {"hot_mutex", hot_mutex},
     {"in_debugger", in_debugger},
     {"joined_computation", joined_computation},
     {"joined_pool", joined_pool},
