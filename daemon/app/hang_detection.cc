@@ -58,6 +58,11 @@ class CollectorProbe final : public ProcessProbe {
     if (!finding) return std::unexpected(finding.error());
     if (!*finding) return std::nullopt;
     CircleInStacks circle{.explanation = (*finding)->explanation()};
+    if ((*finding)->kind() == v1::Finding::OWNER_UNKNOWN) {
+      circle.explanation += ", and each other thread waits as well";
+      circle.tids.assign((*finding)->tids().begin(), (*finding)->tids().end());
+      circle.owner_is_unknown = true;
+    }
     for (const v1::Finding::Edge& edge : (*finding)->edges()) circle.tids.push_back(edge.waiter_tid());
     return circle;
   }

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <future>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string_view>
 #include <thread>
@@ -751,9 +752,15 @@ Result<std::optional<v1::Finding>> Pipeline::FindDeadlock(const std::string& pro
   if (!captured) return std::unexpected(std::move(captured.error()));
   state_->ReadManaged(request.deadline_ns, *captured);
   const auto made = state_->Assemble(**captured, deadline_ns, /*id=*/"");
-  for (const v1::Finding& finding : made.dump->findings()) {
-    const bool is_deadlock = finding.kind() == v1::Finding::DEADLOCK || finding.kind() == v1::Finding::SELF_DEADLOCK;
-    if (is_deadlock && finding.severity() == v1::Finding::HANG) return finding;
+  for (v1::Finding finding : made.dump->findings()) {
+    if (finding.severity() != v1::Finding::HANG) continue;
+    if (finding.kind() == v1::Finding::DEADLOCK || finding.kind() == v1::Finding::SELF_DEADLOCK) return finding;
+    if (finding.kind() != v1::Finding::OWNER_UNKNOWN) continue;
+    const std::set<int32_t> waiters(finding.tids().begin(), finding.tids().end());
+    for (const v1::Thread& thread : made.dump->threads()) {
+      if (!thread.is_agent() && !waiters.contains(thread.tid())) finding.add_tids(thread.tid());
+    }
+    return finding;
   }
   return std::nullopt;
 }

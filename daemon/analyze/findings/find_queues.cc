@@ -62,6 +62,12 @@ bool IsInCall(const Wait& wait) {
   return wait.kind() == Wait::SYSTEM_CALL || (uses_file && wait.fds_size() == 1 && wait.fds(0).name().starts_with('/'));
 }
 
+// It runs, or is about to: out of a call that wakes others, or with a lock that was free.
+bool IsAwake(const v1::Thread& thread) {
+  if (!thread.has_wait() || thread.wait().kind() == Wait::SYSTEM_CALL) return true;
+  return IsLockWait(thread.wait().kind()) && thread.wait().owner() == Wait::NONE;
+}
+
 bool IsLong(const Queue& queue) {
   return std::ranges::any_of(queue.waiters, [](const v1::Thread* thread) {
     return thread->wait().has_duration() && thread->wait().duration().seconds() >= kLongSeconds;
@@ -80,8 +86,9 @@ class QueueTeller {
       case Wait::KNOWN:
         return Owned();
       case Wait::NOT_RECORDED:
-        // malloc's locks are taken and released all the time.
-        return wait_.kind() != Wait::INTERNAL_LOCK || IsWorthAWord() ? std::optional(Unknown()) : std::nullopt;
+        // malloc's locks are taken and released all the time, and any lock is by a thread that runs.
+        if (IsWorthAWord()) return Unknown();
+        return wait_.kind() != Wait::INTERNAL_LOCK && !SomeThreadRuns() ? std::optional(Unknown()) : std::nullopt;
       case Wait::OTHER_PROCESS:
         return Unknown();
       case Wait::NOT_KNOWN:
@@ -122,8 +129,12 @@ class QueueTeller {
   // Whether the process that has a file lock is at work, as far as can be seen.
   bool HolderRuns(const FileLock& lock) const {
     if (!lock.is_own) return lock.runs && lock.still_holds != StillHolds::kNo;
+    return SomeThreadRuns();
+  }
+
+  bool SomeThreadRuns() const {
     return std::ranges::any_of(scene_.dump().threads(), [](const v1::Thread& thread) {
-      return !thread.is_agent() && !thread.has_wait() && thread.status() != v1::Thread::EXITED;
+      return !thread.is_agent() && thread.status() != v1::Thread::EXITED && IsAwake(thread);
     });
   }
 

@@ -103,12 +103,15 @@ WaitOwner FindWaitOwner(Wait::Kind kind, LockMaker maker, int32_t tid, const Sys
     case Wait::MUTEX:
     case Wait::RWLOCK_READ:
     case Wait::RWLOCK_WRITE: {
+      // It was awake when it was asked, on its way out of the call or into it.
+      if (call != nullptr && !WaitedFutex(*call)) return {Wait::NONE, 0, "whether it still waits is not known"};
       const char* lock = kind == Wait::MUTEX ? "mutex" : "rwlock";
+      const bool is_free_of_rust =
+          maker == LockMaker::kRust && kind == Wait::MUTEX && futex != nullptr && futex->value == 0;
+      if (is_free_of_rust) return PassedOn(true);
       if (const std::string_view whose = MakerOfOwnerless(maker); !whose.empty()) {
         return NotRecorded("owner unknown: " + std::string(whose) + " " + lock + " keeps none");
       }
-      // It was awake when it was asked, on its way out of the call or into it.
-      if (call != nullptr && !WaitedFutex(*call)) return {Wait::NONE, 0, "whether it still waits is not known"};
       if (futex == nullptr) return NotKnown("the lock could not be read");
       if (kind != Wait::MUTEX) return OwnerOfRwlock(*futex, tids);
       // Nothing but the tid in the word counts for the kernel.

@@ -422,6 +422,28 @@ TEST_F(DetectorTest, ACircleOfThreadsThatHaveRunSinceIsNotBelieved) {
   EXPECT_THAT(found_, IsEmpty());
 }
 
+// One has a lock that keeps no owner, and all of them wait.
+TEST_F(DetectorTest, AWaitForALockOfUnknownOwnerIsFoundIfEachThreadHasSleptSince) {
+  Start();
+  FakeProcess& process = AddOnceWait(&AddIdle());
+  process.futexes[0xa0].value = 2;
+  process.functions = {"syscall", "std::sys::sync::mutex::futex::Mutex::lock_contended", "bank::transfer"};
+  process.circle = CircleInStacks{"thread 11 waits for a mutex, and each other thread waits as well", {11}, true};
+  Pass(10);
+  ASSERT_THAT(found_, SizeIs(1));
+  EXPECT_TRUE(found_[0]->is_inferred);
+}
+
+TEST_F(DetectorTest, AWaitForALockOfUnknownOwnerIsNothingBesideAThreadThatRuns) {
+  Start();
+  FakeProcess& process = AddOnceWait(&AddIdle());
+  process.AddThread(12, CallOf(SYS_epoll_wait));
+  process.circle = CircleInStacks{"thread 11 waits for a mutex, and each other thread waits as well", {11, 12}, true};
+  Pass(100, [&] { process.threads[12].Run(); });
+  EXPECT_EQ(process.circles_asked, 1);
+  EXPECT_THAT(found_, IsEmpty());
+}
+
 TEST_F(DetectorTest, AThreadThatWouldHoldALockOfSharedMemoryIsInNoCircle) {
   Start();
   FakeProcess& process = AddIdle();

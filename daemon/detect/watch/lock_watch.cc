@@ -55,13 +55,16 @@ bool BeganAfter(int32_t owner_tid, const ThreadWatch::Thread& waiter, const Thre
   return owner != threads.threads().end() && owner->second.first_seen_ns > waiter.unmoved_since_ns;
 }
 
-// As words of glibc and libstdc++ are while somebody waits. Other words may look so, too.
+// As words of glibc, libstdc++ and Rust are while somebody waits. Other words may look so, too.
 bool IsOwnerless(const FutexWord& futex, const SystemCall& call) {
   constexpr uint32_t kLockedWithWaiters = 2, kOnceInProgress = 1, kOnceMask = 3, kGuardPendingWithWaiters = 0x10100;
+  constexpr uint32_t kRustWriteLocked = 0x3fffffff;
   if (futex.is_shared || futex.mutex || futex.rwlock || futex.thread_tid != 0 || futex.stdio_owner_tid != 0) return false;
   if (futex.value == kGuardPendingWithWaiters) return true;
   const bool is_private = (call.arguments[kOperation] & FUTEX_PRIVATE_FLAG) != 0;
-  return is_private && (futex.value == kLockedWithWaiters || (futex.value & kOnceMask) == kOnceInProgress);
+  const bool is_rust_rwlock = (futex.value & kRustWriteLocked) == kRustWriteLocked && futex.value != kRustWriteLocked;
+  return is_private &&
+         (futex.value == kLockedWithWaiters || (futex.value & kOnceMask) == kOnceInProgress || is_rust_rwlock);
 }
 
 }  // namespace

@@ -17,6 +17,8 @@ namespace stackd {
 struct CircleInStacks {
   std::string explanation;
   std::vector<int32_t> tids;
+  // It is not known which of them has the lock that others wait for: they are all threads of the process.
+  bool owner_is_unknown = false;
 };
 
 // As the members of Collector with these names: tests have processes that do not exist.

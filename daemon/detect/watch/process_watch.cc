@@ -414,7 +414,8 @@ void ProcessWatch::SuspectInRuntimes(const LockView& view, int64_t now_ns) {
     ++circle->tries;
     const auto found = probe_->FindCircle(description_.id);
     if (!found || !*found) continue;
-    const auto& [explanation, tids] = **found;
+    const auto& [explanation, tids, owner_is_unknown] = **found;
+    if (owner_is_unknown) continue;  // of another lock
     if (std::ranges::none_of(tids, [&](int32_t tid) { return circle->tids.contains(tid); })) continue;
     ++counters_->deadlocks;
     HangCapture hang{.cause = HangCause::kDeadlock,
@@ -426,9 +427,12 @@ void ProcessWatch::SuspectInRuntimes(const LockView& view, int64_t now_ns) {
 }
 
 // nullopt: it did not say.
-std::optional<bool> ProcessWatch::WaitsInInitializerOrLibc(int32_t tid) {
-  constexpr std::string_view kFunctions[] = {"pthread_once", "cxa_guard_acquire", "call_once", "Once::call",
-                                             "lll_lock_wait_private"};
+std::optional<bool> ProcessWatch::WaitsForWhatKeepsNoOwner(int32_t tid) {
+  // Of initializers (not FnOnce::call_once, which begins each thread of Rust's), of the C library, of Rust and parking_lot.
+  constexpr std::string_view kFunctions[] = {"pthread_once",        "cxa_guard_acquire", "std::call_once",
+                                             "::Once::call",        "::Once>::call",     "lll_lock_wait_private",
+                                             "::lock_contended",    "::read_contended",  "::write_contended",
+                                             "RawMutex::lock_slow", "RawRwLock::lock_"};
   const auto functions = probe_->FunctionsOf(description_.id, tid);
   if (!functions) return std::nullopt;
   return std::ranges::any_of(*functions, [&](const std::string& function) {
@@ -469,7 +473,7 @@ void ProcessWatch::SuspectInferred(const LockView& view, int64_t now_ns) {
   for (const auto& wait : ownerless_) {
     int& tries = ownerless_tries_[wait];
     if (may_be || tries >= kMaxTriesToInfer || !still.contains(wait.first) || asked++ == kMaxAskedToInfer) continue;
-    const auto waits = WaitsInInitializerOrLibc(wait.first);
+    const auto waits = WaitsForWhatKeepsNoOwner(wait.first);
     tries = waits ? kMaxTriesToInfer : tries + 1;
     may_be = waits.value_or(false);
     if (may_be) ReportCircle(wait, still, now_ns);
@@ -485,7 +489,7 @@ void ProcessWatch::ReportCircle(const std::pair<const int32_t, uint64_t>& wait, 
   // Another time there may be an answer.
   if (!circle) ownerless_tries_[wait] = kMaxTriesToInfer - 1;
   if (!circle || !*circle) return;
-  const auto& [explanation, tids] = **circle;
+  const auto& [explanation, tids, owner_is_unknown] = **circle;
   if (tids.empty() || !std::ranges::all_of(tids, [&](int32_t tid) { return still.contains(tid); })) return;
   ++counters_->deadlocks;
   HangCapture hang{.cause = HangCause::kDeadlock,

@@ -91,7 +91,7 @@ class ProcessWatch {
   // Circles of waits for what keeps no owner: only stacks tell.
   void SuspectInferred(const LockView& view, int64_t now_ns);
   // Whether a thread waits for the lock in a function that such a circle may go through.
-  std::optional<bool> WaitsInInitializerOrLibc(int32_t tid);
+  std::optional<bool> WaitsForWhatKeepsNoOwner(int32_t tid);
   void EndInferredThatMoved();
   // Of a thread that waits so: asks for the circle.
   void ReportCircle(const std::pair<const int32_t, uint64_t>& wait, const std::set<int32_t>& still, int64_t now_ns);
