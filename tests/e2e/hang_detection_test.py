@@ -13,6 +13,7 @@ import subprocess
 import threading
 import unittest
 
+import hang_programs
 import jdks
 from grpcurl_test import GRPCURL
 from hang_victims_test import Cgroup
@@ -359,6 +360,27 @@ rules:
         self.assertEqual({}, daemon.ctl_json("groups"))
 
     # --- rules ---
+
+    def test_a_deadlock_of_locks_that_keep_no_owner_is_dumped_where_no_other_thread_can_have_them(self):
+        rust = hang_programs.std_locks() or self.skipTest("there is no compiler of Rust")
+        daemon = self.start_daemon()
+        start = lambda mode: self.start_victim(rust, mode, directory=daemon.dir)
+        well = [start(mode) for mode in ("idle_workers_joined", "mutex_owner_asleep", "busy")]
+        watch = HealthWatch(self, daemon, "process/hang_rust")
+        watch.expect("SERVING")
+        for mode in ("mutex_cycle_joined", "rwlock_cycle_joined", "mutex_self_joined"):
+            with self.subTest(mode):
+                victim = start(mode)
+                start_s = datetime.datetime.now().timestamp()
+                dump = self.await_hang(daemon, victim.pid)
+                late_s = seconds(dump.resource["createTime"]) - start_s
+                print(f"hang: {mode}: dumped {late_s:.1f} s after it began")
+                self.assertEqual("DEADLOCK", dump.resource["hang"]["cause"])
+                self.assertRegex(dump.resource["hang"]["explanation"], "each other thread waits as well .inferred")
+                self.assertEqual("HANG", dump.resource["findings"][0]["severity"])
+        self.assertEqual(["SERVING"], watch.statuses)
+        for victim in well:
+            self.assertEqual([], self.hangs(daemon, victim.pid))
 
     def test_a_rule_is_for_its_processes_and_runs_its_program(self):
         told = self.dir / "told"

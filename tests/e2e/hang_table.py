@@ -233,9 +233,21 @@ def rust_unknown(*threads):
     return (Finding("OWNER_UNKNOWN", SUSPICIOUS, threads=threads, says=("Rust",)),)
 
 
+def rust_hang(*threads):
+    """Each of these waits for a lock, and no other thread of the program can have it and go on."""
+    return tuple(Finding("OWNER_UNKNOWN", HANG, threads=(thread,), says=("Rust", "no thread of the process runs"))
+                 for thread in threads)
+
+
 RUST_MUTEX = Wait("MUTEX", NOT_RECORDED, says="Rust")
+RUST_READ = Wait("RWLOCK_READ", NOT_RECORDED, says="Rust")
 RUST_VICTIMS = [
     Victim("hang_rust", "mutex_cycle", {"there": RUST_MUTEX, "back": RUST_MUTEX}, rust_unknown("there") + rust_unknown("back")),
+    Victim("hang_rust", "mutex_cycle_joined", {"there": RUST_MUTEX, "back": RUST_MUTEX}, rust_hang("there", "back")),
+    Victim("hang_rust", "rwlock_cycle", {"prices-first": RUST_READ, "taxes-first": RUST_READ},
+           rust_unknown("prices-first") + rust_unknown("taxes-first")),
+    Victim("hang_rust", "rwlock_cycle_joined", {"prices-first": RUST_READ, "taxes-first": RUST_READ},
+           rust_hang("prices-first", "taxes-first")),
     Victim("hang_rust", "mutex_self", {"selfish": RUST_MUTEX}, rust_unknown("selfish")),
     Victim("hang_rust", "mutex_owner_asleep",
            {f"waiter-{i}": dataclasses.replace(RUST_MUTEX, waiter_count=3) for i in (1, 2, 3)} | {"owner": Wait("SLEEP", NONE)},
@@ -249,6 +261,9 @@ RUST_VICTIMS = [
            {"there": Wait("MUTEX", NOT_RECORDED, says="parking_lot"), "back": Wait("MUTEX", NOT_RECORDED),
             "consumer": Wait("CONDITION_VARIABLE", NONE)},
            (Finding("OWNER_UNKNOWN", SUSPICIOUS, threads=("there",), says=("parking_lot",)),)),
+    Victim("hang_parking_lot", "locks_joined",
+           {"there": Wait("MUTEX", NOT_RECORDED, says="parking_lot"), "back": Wait("MUTEX", NOT_RECORDED)},
+           (Finding("OWNER_UNKNOWN", HANG, threads=("there",), says=("parking_lot", "no thread of the process runs")),)),
 ]
 
 # A tid in shared memory may be another process's, of any PID namespace.
@@ -348,6 +363,10 @@ IDLE = [
            {"worker-1": PARKED, "worker-2": PARKED, "receiver": Wait("CONDITION_VARIABLE|FUTEX|ATOMIC"),
             "parked": Wait("CONDITION_VARIABLE|FUTEX|ATOMIC")}),
 ]
+
+# The main thread waits for all of them.
+IDLE.append(dataclasses.replace(IDLE[-1], mode="idle_workers_joined"))
+IDLE.append(Victim("hang_rust", "busy", {}))
 
 # --- programs of other languages, by the locks that their runtimes know ---
 

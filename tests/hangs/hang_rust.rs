@@ -23,8 +23,11 @@ fn await_passed(count: i32) {
     }
 }
 
+/// To be joined by the main thread in modes that end in "_joined".
+static THREADS: Mutex<Vec<thread::JoinHandle<()>>> = Mutex::new(Vec::new());
+
 fn named(name: &str, body: impl FnOnce() + Send + 'static) {
-    thread::Builder::new().name(name.into()).spawn(body).unwrap();
+    THREADS.lock().unwrap().push(thread::Builder::new().name(name.into()).spawn(body).unwrap());
 }
 
 /// Returns when the thread of this name is blocked in system call `number`.
@@ -100,6 +103,39 @@ fn rwlock_writer_asleep() {
     await_blocked("writer", FUTEX);
 }
 
+#[inline(never)]
+fn price(mine: &RwLock<i64>, other: &RwLock<i64>, both_hold_one: &Barrier) {
+    let mut price = mine.write().unwrap();
+    both_hold_one.wait();
+    pass();
+    *price += *other.read().unwrap();
+}
+
+fn rwlock_cycle() {
+    let (prices, taxes) = (Arc::new(RwLock::new(1)), Arc::new(RwLock::new(2)));
+    let barrier = Arc::new(Barrier::new(2));
+    let (a, b, both) = (prices.clone(), taxes.clone(), barrier.clone());
+    named("prices-first", move || price(&a, &b, &both));
+    named("taxes-first", move || price(&taxes, &prices, &barrier));
+    await_passed(2);
+    await_blocked("prices-first", FUTEX);
+    await_blocked("taxes-first", FUTEX);
+}
+
+/// Much work of its own for each thread, and a moment of what all share: nothing hangs.
+fn busy() {
+    let ledger = Arc::new(Mutex::new(0u64));
+    for _ in 0..3 {
+        let ledger = ledger.clone();
+        named("booker", move || {
+            for sum in 1u64.. {
+                let own = (0..100_000).fold(sum, |own, i| std::hint::black_box(own.wrapping_mul(31) + i));
+                *ledger.lock().unwrap() ^= own;
+            }
+        });
+    }
+}
+
 static LOADED: Once = Once::new();
 
 #[inline(never)]
@@ -141,16 +177,19 @@ fn idle_workers() {
 }
 
 fn main() {
-    let modes: [(&str, fn()); 6] = [
+    let modes: [(&str, fn()); 8] = [
+        ("busy", busy),
         ("idle_workers", idle_workers),
         ("mutex_cycle", mutex_cycle),
         ("mutex_owner_asleep", mutex_owner_asleep),
         ("mutex_self", mutex_self),
         ("once_recursion", once_recursion),
+        ("rwlock_cycle", rwlock_cycle),
         ("rwlock_writer_asleep", rwlock_writer_asleep),
     ];
     let wanted = std::env::args().nth(1).unwrap_or_default();
-    match modes.iter().find(|(name, _)| *name == wanted) {
+    let mode = wanted.strip_suffix("_joined");
+    match modes.iter().find(|(name, _)| *name == mode.unwrap_or(&wanted)) {
         Some((_, start)) => start(),
         None => {
             let names = modes.map(|(name, _)| name).join(" ");
@@ -159,6 +198,10 @@ fn main() {
         }
     }
     println!("ready");
+    let joined = if mode.is_some() { std::mem::take(&mut *THREADS.lock().unwrap()) } else { Vec::new() };
+    for thread in joined {
+        let _ = thread.join();
+    }
     loop {
         thread::sleep(Duration::from_secs(3600));
     }

@@ -1,5 +1,5 @@
 //! Locks of parking_lot: a byte each, with the threads that wait in a table of the crate's own. Two threads in a deadlock, and
-//! one that waits on a condition variable.
+//! one that waits on a condition variable. With "locks_joined" the main thread waits for them.
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Barrier};
@@ -19,8 +19,8 @@ fn transfer(from: &Mutex<i64>, to: &Mutex<i64>, both_hold_one: &Barrier) {
     *target += 1;
 }
 
-fn named(name: &str, body: impl FnOnce() + Send + 'static) {
-    thread::Builder::new().name(name.into()).spawn(body).unwrap();
+fn named(name: &str, body: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
+    thread::Builder::new().name(name.into()).spawn(body).unwrap()
 }
 
 /// Returns when the thread of this name is blocked in futex().
@@ -40,7 +40,7 @@ fn main() {
     let (savings, checking) = (Arc::new(Mutex::new(1)), Arc::new(Mutex::new(2)));
     let barrier = Arc::new(Barrier::new(2));
     let (a, b, both) = (savings.clone(), checking.clone(), barrier.clone());
-    named("there", move || transfer(&a, &b, &both));
+    let there = named("there", move || transfer(&a, &b, &both));
     named("back", move || transfer(&checking, &savings, &barrier));
     named("consumer", || {
         let (tasks, work_came) = (Mutex::new(()), Condvar::new());
@@ -53,6 +53,9 @@ fn main() {
         await_blocked(name);
     }
     println!("ready");
+    if std::env::args().any(|mode| mode == "locks_joined") {
+        let _ = there.join();
+    }
     loop {
         thread::sleep(Duration::from_secs(3600));
     }
