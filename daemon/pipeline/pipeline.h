@@ -54,8 +54,8 @@ class Pipeline {
   // only that thread runs for it.
   Result<std::vector<std::string>> FunctionsOf(const std::string& process_id, int32_t tid, int64_t deadline_ns);
 
-  // A deadlock that a capture of the whole process shows, without doubt, or threads that wait for a lock whose owner must
-  // be a thread that waits itself (OWNER_UNKNOWN, with all threads of the program); nullopt: none. Nothing is stored.
+  // A deadlock that a capture of the whole process shows, without doubt; nullopt: none. Nothing is stored. Or a lock that
+  // keeps no owner, and that no thread can have which does not wait itself: OWNER_UNKNOWN, with all threads of the program.
   Result<std::optional<v1::Finding>> FindDeadlock(const std::string& process_id, int64_t deadline_ns);
 
   // What the threads in `sleeping` wait for, of locks that runtimes know, without a capture.

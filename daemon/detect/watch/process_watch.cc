@@ -428,7 +428,7 @@ void ProcessWatch::SuspectInRuntimes(const LockView& view, int64_t now_ns) {
 
 // nullopt: it did not say.
 std::optional<bool> ProcessWatch::WaitsForWhatKeepsNoOwner(int32_t tid) {
-  // Of initializers (not FnOnce::call_once, which begins each thread of Rust's), of the C library, of Rust and parking_lot.
+  // Functions of initializers (not FnOnce::call_once, which begins each thread of Rust's) and of locks.
   constexpr std::string_view kFunctions[] = {"pthread_once",        "cxa_guard_acquire", "std::call_once",
                                              "::Once::call",        "::Once>::call",     "lll_lock_wait_private",
                                              "::lock_contended",    "::read_contended",  "::write_contended",
