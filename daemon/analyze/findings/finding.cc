@@ -9,6 +9,7 @@
 #include "daemon/analyze/findings/find_queues.h"
 #include "daemon/analyze/findings/find_starved_pools.h"
 #include "daemon/analyze/findings/find_unwakeable.h"
+#include "daemon/analyze/findings/find_waiting_goroutines.h"
 #include "daemon/analyze/findings/wait_scene.h"
 #include "daemon/base/printable.h"
 
@@ -44,6 +45,7 @@ void FindHangs(const Capture& capture, v1::Dump* dump) {
   FindQueues(&scene, &findings);
   FindStarvedPools(&scene, &findings);
   FindUnwakeable(&scene, &findings);
+  FindWaitingGoroutines(scene, &findings);
   AddCause(dump->hang(), &findings);
   FindIdle(&scene, &findings);
 

@@ -447,6 +447,55 @@ TEST(Finding, NobodyIsLeftToWakeOnlyWhereALockHasBeenFreeForASecond) {
   EXPECT_EQ(scene.Finding(Finding::NOBODY_TO_WAKE).severity(), Finding::SUSPICIOUS);
 }
 
+void AddGoroutine(HangScene* scene, std::string_view state, std::string_view wait_reason,
+                  std::initializer_list<std::string_view> functions) {
+  v1::Task& task = *scene->dump().add_tasks();
+  task.set_kind(v1::Task::GOROUTINE);
+  task.set_state(std::string(state));
+  task.set_wait_reason(std::string(wait_reason));
+  task.set_stack(scene->dump().stacks_size());
+  v1::Stack& stack = *scene->dump().add_stacks();
+  for (std::string_view function : functions) stack.add_frames()->set_function(std::string(function));
+}
+
+TEST(Finding, GoroutinesThatWaitForALockAreToldWhereNoneRuns) {
+  HangScene scene;
+  for (int i = 0; i < 2; ++i) {
+    AddGoroutine(&scene, "waiting", "sync.Mutex.Lock",
+                 {"sync.runtime_SemacquireMutex", "sync.(*Mutex).Lock", "main.transfer"});
+  }
+  AddGoroutine(&scene, "waiting", "chan receive", {"main.worker"});
+  // It runs for the dump.
+  AddGoroutine(&scene, "running", "", {"stackd.example/go.(*ring).dump"});
+  scene.Explain();
+  const Finding finding = scene.Finding(Finding::OWNER_UNKNOWN);
+  EXPECT_EQ(finding.severity(), Finding::SUSPICIOUS);
+  EXPECT_EQ(finding.explanation(), "2 goroutines wait for a lock; owner unknown: Go's locks keep none");
+  EXPECT_THAT(finding.details(),
+              testing::ElementsAre(HasSubstr("no goroutine runs"), "2 goroutines wait in main.transfer (sync.Mutex.Lock)"));
+}
+
+TEST(Finding, AGoroutineThatWaitsForALockWhileAnotherRunsIsToldIfThatLasts) {
+  HangScene scene;
+  AddGoroutine(&scene, "waiting", "sync.RWMutex.Lock", {"sync.(*RWMutex).Lock", "main.write"});
+  AddGoroutine(&scene, "runnable", "", {"main.read"});
+  scene.Explain();
+  EXPECT_EQ(scene.Finding(Finding::OWNER_UNKNOWN).explanation(), "");
+  scene.dump().mutable_tasks(0)->mutable_wait_duration()->set_seconds(60);
+  scene.Explain();
+  EXPECT_THAT(scene.Finding(Finding::OWNER_UNKNOWN).explanation(), HasSubstr("1 goroutine waits for a lock"));
+}
+
+TEST(Finding, GoroutinesThatWaitForWorkAreNothingToSpeakOf) {
+  HangScene scene;
+  for (std::string_view reason :
+       {"chan receive", "chan send", "select", "sync.WaitGroup.Wait", "sync.Cond.Wait", "sleep"}) {
+    AddGoroutine(&scene, "waiting", reason, {"main.worker"});
+  }
+  scene.Explain();
+  EXPECT_EQ(scene.dump().findings_size(), 0);
+}
+
 TEST(Finding, MissedHeartbeatIsAFinding) {
   HangScene scene;
   scene.AddThread(101, "loop", {"Compute"});

@@ -26,14 +26,14 @@ bool EndsFromInside(const Wait& wait) {
   return is_own || wait.futex_operation().find("_PRIVATE") != std::string::npos;
 }
 
-std::string FrameInWords(const v1::Frame& frame) {
+}  // namespace
+
+std::string WaitScene::FrameInWords(const v1::Frame& frame) {
   std::string text = PrintableText(PlainFunctionOf(frame));
   if (frame.file().empty()) return text;
   text += " at " + PrintableText(frame.file().substr(frame.file().rfind('/') + 1));
   return frame.line() > 0 ? text + ":" + std::to_string(frame.line()) : text;
 }
-
-}  // namespace
 
 WaitScene::WaitScene(const Capture& capture, const v1::Dump& dump)
     : capture_(capture), dump_(dump), place_of_stack_(dump.stacks_size()) {

@@ -30,6 +30,8 @@ class WaitScene {
   std::string Name(int32_t tid) const;
   // The innermost function of the program's own: "Transfer at bank.cc:42"; empty if none is known.
   const std::string& Place(const v1::Thread& thread);
+  // "Transfer at bank.cc:42"
+  static std::string FrameInWords(const v1::Frame& frame);
   // "thread writer (tid 12) in Transfer at bank.cc:42"
   std::string NameAndPlace(const v1::Thread& thread);
 

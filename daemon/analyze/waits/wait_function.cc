@@ -302,8 +302,8 @@ WaitFunction FindWaitFunction(const v1::Stack& stack) {
     const v1::Frame& frame = stack.frames(i);
     // What is farther out was interrupted by a signal, and does not wait.
     if (i > 0 && frame.origin() == v1::Frame::SIGNAL_FRAME) break;
-    // However a function of another language is called, it is no library's.
-    if (IsOfRuntime(frame)) break;
+    // However a function of another language is called, it is no library's. Go's runtime is Go.
+    if (IsOfRuntime(frame) && frame.language() != v1::GO) break;
     const std::string name = WaitFunctionName(frame.function());
     const Entry* entry = frame.function().empty() ? nullptr : FindEntry(name);
     if (entry == nullptr) {
