@@ -10,6 +10,7 @@ FULL = TIER == ALL
 CHURN_S = 300 if FULL else 12
 # How often a program is dumped whose locks go back and forth, and which no dump may call deadlocked.
 DUMPS_OF_TURNS = 5000 if FULL else 10
+DUMPS_OF_GOROUTINES = 300 if FULL else 5
 
 
 def versions(found):
