@@ -51,7 +51,7 @@ struct FutexWord {
   std::optional<GlibcRwlock> rwlock;
   // It is as a mutex of glibc's between two owners, for an instant. Other words that are small and stay may look so, too.
   bool changes_hands = false;
-  int32_t thread_tid = 0;  // whose control block (glibc's struct pthread) the word lies in; 0: none
+  int32_t thread_tid = 0;       // whose control block (glibc's struct pthread) the word lies in; 0: none
   int32_t stdio_owner_tid = 0;  // that has the lock of a stream of glibc's stdio, if the word is one; 0: none
   // The word lies in memory that other processes may have, or its lock says so: a tid in it may be of any PID namespace.
   bool is_shared = false;

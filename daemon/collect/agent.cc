@@ -894,6 +894,7 @@ void Agent::AddWaitFacts(int64_t deadline_ns, Capture* capture) {
                              " fds: the others are not named");
   }
   DropEndedCircles(std::move(in_memory), deadline_ns, capture);
+  if (TellsWaits() && facts->futex_count <= kMaxFutexWords) ForgetUntold(capture);
   LookAtHolders(deadline_ns, capture);
 }
 

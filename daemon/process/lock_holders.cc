@@ -25,9 +25,16 @@ std::set<int32_t> Holders(const Capture& capture) {
 
 bool HasHolderOutsideCalls(const Capture& capture) {
   const std::set<int32_t> holders = Holders(capture);
-  return std::ranges::any_of(capture.threads, [&](const ThreadCapture& thread) {
-    return IsOutsideCalls(thread) && holders.contains(thread.tid);
-  });
+  return std::ranges::any_of(
+      capture.threads, [&](const ThreadCapture& thread) { return IsOutsideCalls(thread) && holders.contains(thread.tid); });
+}
+
+void ForgetUntold(Capture* capture) {
+  for (ThreadCapture& thread : capture->threads) {
+    const auto futex = thread.call ? WaitedFutex(*thread.call) : std::nullopt;
+    if (!futex || std::ranges::binary_search(capture->futexes, *futex, {}, &FutexWord::avma)) continue;
+    thread.call->known_arguments = 0;
+  }
 }
 
 void MarkHoldersAsleep(std::span<const ThreadWait> sample, Capture* capture) {

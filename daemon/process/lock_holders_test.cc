@@ -49,6 +49,14 @@ TEST_F(LockHolders, OneThatIsSeenAsleepWhereItWasCapturedIsAsleep) {
   EXPECT_EQ(StateAfter({.tid = kHolder, .rsp_avma = 0x2000, .rip_avma = 0x1000}), 'S');
 }
 
+TEST_F(LockHolders, AWaiterWhoseWordWasNotToldIsNotSaidToWaitThere) {
+  ForgetUntold(&capture_);
+  EXPECT_TRUE(capture_.threads[0].call->knows(0));
+  capture_.futexes.clear();
+  ForgetUntold(&capture_);
+  EXPECT_FALSE(capture_.threads[0].call->knows(0));
+}
+
 TEST_F(LockHolders, OneThatIsElsewhereOrInACallIsNot) {
   EXPECT_EQ(StateAfter({.tid = kHolder, .rsp_avma = 0x2000, .rip_avma = 0x1004}), 0);
   EXPECT_EQ(StateAfter({.tid = kHolder, .rsp_avma = 0x2000, .rip_avma = 0x1000, .call = SystemCall{.number = SYS_read}}),
