@@ -192,8 +192,8 @@ Counters RefusalsOf(const MemoryBudgets& budgets) {
       {"images", budgets.images.refusals()}, {"stacks", budgets.stacks.refusals()}, {"dumps", budgets.dumps.refusals()}};
 }
 
-// Else what one large dump has needed stays in a heap of the thread that made it: three of them had 100 MiB after the last
-// was gone.
+// Without these settings what one large dump has needed stays in a heap of the thread that made it. Three of them had 100
+// MiB after the last was gone.
 void GiveMemoryBackSoon() {
   mallopt(M_ARENA_MAX, 2);
   mallopt(M_MMAP_THRESHOLD, 1 << 20);

@@ -26,9 +26,9 @@ bool stackd_runtimes_have_uninterruptible(void);
  * Any thread. */
 bool stackd_runtimes_are_read_after_dump(void);
 
-/* Whether a runtime was found of which the daemon must read the heap: names of Java's methods, goroutines, tasks of
- * asyncio, who has Python's GIL, lines of scripts lie there, and nowhere else. Helper thread, or the thread that stands in
- * for it. */
+/* Whether a runtime was found of which the daemon must read the heap. Names of Java's methods, goroutines, tasks of
+ * asyncio, the holder of Python's GIL and lines of scripts lie there alone. Helper thread, or the thread that stands in for
+ * it. */
 bool stackd_runtimes_need_memory(void);
 
 /* How many of a crash record's slots the stack leaves for what runtimes know: of a stack that has overflowed every slot

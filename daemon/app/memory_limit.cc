@@ -16,7 +16,7 @@ std::string ReadLine(const std::string& path) {
   return line;
 }
 
-// Of the folder and all above it, up to `base`.
+// The least limit of the folder and all above it, up to `base`.
 int64_t LeastLimit(const std::string& base, std::string path, const std::string& file, int64_t limit_bytes) {
   for (;;) {
     const std::string text = ReadLine(base + path + "/" + file);

@@ -9,8 +9,8 @@ namespace stackd {
 // The least limit of its cgroups, of version 1 or 2 (cgroups(7)); else what the machine has.
 int64_t MemoryLimitBytes();
 
-// The same of a process whose /proc/PID/cgroup has this text, where cgroups are mounted at `root`. Paths that are not
-// there, as in a cgroup namespace, count as the root.
+// The limit of a process whose /proc/PID/cgroup has this text. Cgroups are mounted at `root`. A path that is not there, as
+// in a cgroup namespace, counts as the root.
 int64_t MemoryLimitBytes(const std::string& cgroup_text, const std::string& root, int64_t machine_bytes);
 
 }  // namespace stackd

@@ -30,7 +30,7 @@ class ByteBudget {
     ++refusals_;
     return false;
   }
-  // The same, but as much as there is.
+  // Takes as much as there is, at most `bytes`.
   int64_t TakeSome(int64_t bytes) {
     int64_t held = held_bytes_.load(), taken;
     do {
@@ -45,10 +45,10 @@ class ByteBudget {
   std::atomic<int64_t> refusals_{0};
 };
 
-// What one has of a budget, until this is destroyed. One thread at a time.
+// A part of a budget, held until this is destroyed. One thread at a time.
 class HeldBytes {
  public:
-  // Of none: has all that is asked for.
+  // Belongs to no budget: has all that is asked for.
   HeldBytes() = default;
   // `budget` must outlive it; nullptr: there is no limit.
   explicit HeldBytes(ByteBudget* budget) : budget_(budget) {}

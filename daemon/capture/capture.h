@@ -145,7 +145,7 @@ struct Capture {
   ManagedFacts managed;
   // What is missing and why, one sentence each.
   std::vector<std::string> notes;
-  // Of the memory for stacks; nullptr: of none.
+  // The part of the memory for stacks that this takes; nullptr: none.
   std::shared_ptr<HeldBytes> held;
 };
 

@@ -198,7 +198,7 @@ class Agent {
   std::atomic<bool> connected_{true};
   std::atomic<int64_t> closed_ns_{0};
   std::atomic<int32_t> thread_count_{0};
-  // Of the last look or dump.
+  // Threads of the last look or dump.
   mutable std::mutex threads_mutex_;
   std::map<int32_t, std::string> thread_names_;
 

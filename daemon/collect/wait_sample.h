@@ -35,7 +35,7 @@ class WaitSample {
   std::vector<ThreadWait> waits_;
 };
 
-// The same of a look at how often and how long each thread has run.
+// The records of one look at how often and how long each thread has run.
 class MotionLook {
  public:
   explicit MotionLook(uint32_t seq) : seq_(seq) {}

@@ -5,10 +5,10 @@
 namespace stackd {
 namespace {
 
-// Of a stack that will be cut anyway.
+// Frames that stay of a stack which will be cut anyway.
 constexpr size_t kCutFrames = 256;
 
-// Of all stacks together, if each were cut to `limit`.
+// The frames of all stacks together, if each were cut to `limit`.
 size_t FramesWith(size_t limit, int whole, const std::vector<NamedStack>& stacks) {
   size_t frames = 0;
   for (size_t i = 0; i < stacks.size(); ++i) {

@@ -51,7 +51,7 @@ std::string ReadText(const Fd& file) {
   return got > 0 ? std::string(text, static_cast<size_t>(got)) : std::string();
 }
 
-// Of a stat file, "tid (name) S ...": the name may hold anything.
+// The state in a stat file, "tid (name) S ...": the name may hold anything.
 char StateIn(const std::string& stat) {
   const size_t end = stat.rfind(')');
   return end != std::string::npos && end + 2 < stat.size() ? stat[end + 2] : 0;

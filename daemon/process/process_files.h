@@ -68,7 +68,7 @@ class ProcessFiles {
   int32_t ThreadCount() const;
   // How often and how long the first thread has run; it is called `tid`.
   std::optional<ThreadMotion> FirstMotion(int32_t tid) const;
-  // The same of all its threads together, in ticks of the clock, without a count. As long as it does not change, no thread
+  // How long all its threads together have run, in ticks of the clock. As long as it does not change, no thread
   // has run for longer than a tick.
   std::optional<int64_t> RunTicks() const;
   // The folder of its threads; invalid if it has passed none.

@@ -18,7 +18,7 @@ namespace stackd {
 // One thread at a time.
 class Recording {
  public:
-  // Of the dump with this number. Each pointer must outlive it; `budget` what it gives, and nullptr is none.
+  // Records the dump with this number. Each pointer must outlive it, and `budget` what it gives too; nullptr: no limit.
   Recording(uint32_t seq, CollectorCounters* counters, ByteBudget* budget = nullptr);
 
   // The thread that crashed. What records say of it later is not taken: it is held in its signal handler.
@@ -37,7 +37,7 @@ class Recording {
 
   // By tid. Leaves nothing.
   std::vector<ThreadCapture> TakeThreads();
-  // What of the budget they have.
+  // The part of the budget that they take.
   std::shared_ptr<HeldBytes> TakeHeld() { return std::move(held_); }
   void AddNotes(std::vector<std::string>* notes) const;
 

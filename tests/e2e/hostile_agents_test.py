@@ -1,4 +1,4 @@
-"""Programs that cost the daemon as much as they can: it lives within the memory of the manifests, honest programs are dumped
+"""Programs that cost the daemon as much as they can. It lives within the memory of the manifests. Honest programs are dumped
 beside them, and their crashes are stored."""
 
 import concurrent.futures

@@ -27,17 +27,17 @@
  * The connection is the process's identity: it ends with exec and exit, and a pid in a message is a label. The fds are
  *   mem   /proc/self/mem, opened by the process for reading. Absent (flag) where the process may not open its own.
  *   maps  /proc/self/maps
- *   proc  the folder /proc/self. It leads to all files of the mount namespace, so it is passed only where no helper tells
- * of threads: by agents before 0.2, by Go's package where all of the memory is shared, by stackctl status  three fds:
- * /proc/self/stat, status, schedstat, so that the daemon can look at a process that is stopped `mem` stays in the process
- * where its owner shares less (stackd_share), and where nothing needs it. The daemon checks that they lie on procfs. The
- * spool fd is an empty file of the daemon's that the agent writes a crash to when the daemon does not take it (spool.h); it
- * may be absent, and then the agent makes a file of its own.
+ *   proc  the folder /proc/self, which leads to all files of the mount namespace
+ *   status  three fds: /proc/self/stat, status, schedstat, to look at a process that is stopped
+ * `proc` is passed only where no helper tells of threads. That is by Go's package where all of the memory is shared, by
+ * stackctl, and by older agents. `mem` stays in the process where its owner shares less (stackd_share), and where nothing
+ * needs it. The daemon checks that all lie on procfs. The spool fd is an empty file of the daemon's that the agent writes a
+ * crash to when the daemon does not take it (spool.h); it may be absent, and then the agent makes a file of its own.
  *
  * Where a process has an agent for native code and the package of a runtime besides, the package has a connection of its
  * own that begins with REPORT_FILE + fds [report, stat] and may go on with NAME and DUMP_REQUEST: the daemon knows by uid
- * and stat which process it is (before 0.2: proc). It gets no answer. It is closed where that process is not connected, or
- * not any more; then it tries again.
+ * and stat which process it is (by proc, of older packages). It gets no answer. It is closed where that process is not
+ * connected, or not any more; then it tries again.
  *
  * Both sides check size and type of every message; an unknown type is ignored, so that later versions may add some.
  */
@@ -85,7 +85,7 @@ enum stackd_message_type {
   STACKD_MSG_WAIT_WORDS = 23,
   STACKD_MSG_READ_IMAGE = 24,
   STACKD_MSG_IMAGE = 25,
-  /* A header alone, with the fd `mem` that did not come with HELLO: a runtime was found that needs it, and the owner of the
+  /* A header alone, with the fd `mem` that did not come with HELLO. A runtime was found that needs it, and the owner of the
    * program chose no level (STACKD_HELLO_SHARES_AS_NEEDED). From then on the process shares its memory. */
   STACKD_MSG_MEMORY = 26,
 };
