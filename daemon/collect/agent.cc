@@ -276,7 +276,7 @@ std::vector<int64_t> Agent::ReadProcessMotion() const {
 }
 
 char Agent::StateOf(int32_t tid) const {
-  if (tid == 0) return files_->State();
+  if (tid == 0 || tid == first_tid_) return files_->State();
   const auto look = files_->LookAt(tid);
   return look ? look->state : 0;
 }
@@ -668,8 +668,9 @@ void Agent::Record(const CaptureRequest& request, const std::function<bool()>& i
   }
 }
 
-void Agent::AccountForTheRest(const CaptureRequest& request, Recording* recording) {
-  const bool is_stopped = IsStopped();
+void Agent::AccountForTheRest(const CaptureRequest& request, Recording* recording, Capture* capture) {
+  const char process_state = files_->State();
+  const bool is_stopped = process_state == 'T' || process_state == 't';
   for (const auto& [tid, name] : KnownThreads()) {
     if (recording->Has(static_cast<uint32_t>(tid))) continue;
     if (request.only_tid != 0 && tid != request.only_tid) continue;
@@ -678,7 +679,7 @@ void Agent::AccountForTheRest(const CaptureRequest& request, Recording* recordin
     thread->status = ThreadStatus::kTimedOut;
     thread->name = name;
     if (is_stopped) thread->status = ThreadStatus::kStopped;
-    if (is_stopped) thread->kernel_state = 'T';
+    if (is_stopped) thread->kernel_state = process_state;
     // Of thousands, procfs would take longer than the caller has.
     if (!files_->has_folder() || MonotonicNs() >= request.deadline_ns) continue;
     thread->name = files_->ThreadName(tid);
@@ -700,6 +701,10 @@ void Agent::AccountForTheRest(const CaptureRequest& request, Recording* recordin
         thread->status = ThreadStatus::kTimedOut;
     }
   }
+  if (files_->has_folder() || request.only_tid != 0) return;
+  const auto unknown = files_->ThreadCount() - static_cast<int64_t>(recording->size());
+  if (unknown <= 0) return;
+  capture->notes.push_back(Number(unknown) + " more threads are not known: they began since its threads were listed last");
 }
 
 int Agent::Failure() const {
@@ -732,7 +737,7 @@ void Agent::RunDump(const CaptureRequest& request, const std::function<bool()>& 
     return;
   }
   if (const bool is_filtered = is_filtered_.load(); is_filtered || StaysAsleep()) {
-    AccountForTheRest(request, recording);
+    AccountForTheRest(request, recording, capture);
     capture->partial = true;
     capture->notes.push_back("its threads were not asked: " + std::string(is_filtered ? kFilteredLimit : kAsleep));
     return;
@@ -752,14 +757,7 @@ void Agent::RunDump(const CaptureRequest& request, const std::function<bool()>& 
   capture->duration_ns = MonotonicNs() - begin_ns;
 
   size_t answered = recording->size();
-  if (!recording->done && !recording->ended) {
-    AccountForTheRest(request, recording);
-    const auto unknown = files_->has_folder() ? 0 : files_->ThreadCount() - static_cast<int64_t>(recording->size());
-    if (unknown > 0 && request.only_tid == 0) {
-      capture->notes.push_back(Number(unknown) +
-                               " more threads are not known: they began since its threads were listed last");
-    }
-  }
+  if (!recording->done && !recording->ended) AccountForTheRest(request, recording, capture);
   CountDrops();
   uint32_t generation = __atomic_load_n(&ring_->header()->maps_generation, __ATOMIC_ACQUIRE);
   if (!recording->ended && !recording->stopped && !recording->hurried && generation != map_generation_) {

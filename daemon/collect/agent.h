@@ -176,8 +176,8 @@ class Agent {
   void AddFileLocks(int64_t deadline_ns, Capture* capture);
   void AddTasks(int64_t deadline_ns, Capture* capture);
   bool IsStopped() const;
-  // Gives a status to each thread that the kernel lists and nobody spoke for.
-  void AccountForTheRest(const CaptureRequest& request, Recording* recording);
+  // Gives a status to each thread that is known and nobody spoke for. How many are not known is noted.
+  void AccountForTheRest(const CaptureRequest& request, Recording* recording, Capture* capture);
   void CountDrops();
   // Of a command that is done: why it could not be run, an errno; or 0.
   int Failure() const;

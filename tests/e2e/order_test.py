@@ -12,7 +12,7 @@ import grpcurl_test
 import ring_view
 import servers
 from busyness import BusyTime
-from harness import LIMIT_S, OK, PARTIAL, PROGRAMS, STACKCTL, Daemon, Dump, StackdTest, Victim, accepts, eventually
+from harness import LIMIT_S, OK, PARTIAL, PROGRAMS, STACKCTL, Daemon, Dump, StackdTest, Victim, accepts, eventually, task_ids
 
 # How long an agent may take to find a daemon that has come (back).
 RECONNECT_LIMIT_S = 2
@@ -107,6 +107,8 @@ class OrderTest(StackdTest):
         daemon = self.start_daemon()
         victim = self.start_victim("waiting_threads", 20)
         daemon.await_process(victim.pid)
+        # From here on it is known which threads it has, as when the detector has looked.
+        self.assert_waiters(daemon.dump(victim.pid), 20)
         victim.signal(signal.SIGSTOP)
         eventually("it is stopped", lambda: "State:\tT" in open(f"/proc/{victim.pid}/status").read())
         begin = time.monotonic()
@@ -119,6 +121,18 @@ class OrderTest(StackdTest):
 
         victim.signal(signal.SIGCONT)
         self.assert_waiters(daemon.dump(victim.pid), 20)
+
+    def test_threads_of_a_stopped_process_that_were_never_listed_are_counted(self):
+        daemon = self.start_daemon()
+        victim = self.start_victim("waiting_threads", 20)
+        daemon.await_process(victim.pid)
+        victim.signal(signal.SIGSTOP)
+        eventually("it is stopped", lambda: "State:\tT" in open(f"/proc/{victim.pid}/status").read())
+        dump = Dump(daemon.ctl_json("dump", victim.pid, allowed=(OK, PARTIAL)))
+        self.assertEqual("STOPPED", dump.status(victim.pid))
+        missing = len(task_ids(victim.pid) - set(dump.threads))
+        if missing:
+            self.assertTrue(any(f"{missing} more threads are not known" in note for note in dump.notes), dump.notes)
 
     def test_second_daemon_refuses_in_one_sentence(self):
         first = self.start_daemon()
