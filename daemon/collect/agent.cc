@@ -826,6 +826,7 @@ Result<std::shared_ptr<Capture>> Agent::CaptureThreads(CaptureRequest request) {
   RunDump(request, nullptr, &recording, capture.get());
   if (request.only_tid == 0) thread_count_.store(static_cast<int32_t>(recording.size()));
   Finish(&recording, capture.get());
+  if (recording.done && request.only_tid == 0) RememberThreads(capture->threads);
   for (ThreadCapture& thread : capture->threads) {
     auto since = request.unmoved_since_ns.find(thread.tid);
     if (since != request.unmoved_since_ns.end()) thread.unmoved_ns = std::max<int64_t>(0, begin_ns - since->second);
@@ -1197,7 +1198,6 @@ void Agent::Finish(Recording* recording, Capture* capture) {
   if (capture->map == nullptr) capture->map = std::make_shared<const AddressMap>(std::vector<Mapping>{});
   if (files_->has_memory()) capture->memory = memory_;
   capture->threads = recording->TakeThreads();
-  if (recording->done) RememberThreads(capture->threads);
   capture->held = recording->TakeHeld();
   recording->AddNotes(&capture->notes);
   capture->process = Describe();

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import statistics
 import time
 import unittest
@@ -11,11 +10,11 @@ import urllib.request
 import pytest
 
 from authority import Authority
-from harness import LIMIT_S, OK, StackdTest, eventually, free_port
+from harness import LIMIT_S, OK, StackdTest, free_port
 from http2_floods import FLOODS, Flood
+from memory_cgroup import memory_limit
 from overload_test import memory_mib
 
-LIMIT_MIB = 256
 PEAK_MIB = 200
 STRANGER = 65534
 # The floods that ended the daemon; each did it in less than four seconds.
@@ -34,28 +33,11 @@ class FloodTest(StackdTest):
         self.dir.chmod(0o755)
         access = self.dir / "access.yaml"
         access.write_text(ACCESS)
-        self.daemon = self.start_daemon(wrap=self.memory_limit(), extra_args=["--access", access, "--log-format", "json",
+        self.daemon = self.start_daemon(wrap=memory_limit(self), extra_args=["--access", access, "--log-format", "json",
                                                                               *extra_args])
         self.pid = self.daemon.process.pid
         self.socket = f"unix:{self.dir}/api.sock"
         self.loopback = f"127.0.0.1:{self.daemon.port}"
-
-    def memory_limit(self):
-        """What puts a program into a cgroup with the limit of the manifests; nothing where none (v1) can be made."""
-        group = pathlib.Path(f"/sys/fs/cgroup/memory/stackd-flood-{os.getpid()}-{id(self)}")
-        try:
-            group.mkdir()
-            (group / "memory.limit_in_bytes").write_text(str(LIMIT_MIB << 20))
-        except OSError:
-            return []
-
-        def remove():
-            self.daemon.kill()
-            eventually("the cgroup is empty", lambda: not (group / "cgroup.procs").read_text())
-            group.rmdir()
-
-        self.addCleanup(remove)
-        return ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh"]
 
     def survive(self, kind, address, polite, **kwargs):
         """`polite` is called again and again while the flood comes, and must succeed."""
