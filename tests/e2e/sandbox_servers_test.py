@@ -50,12 +50,14 @@ class ServersTest(SideBySideTest):
         self.port = free_port()
         self.tidy = without_numbers
 
-    def serve(self, command, load, *, prepare=None, dumped=True, ready=None, end=signal.SIGTERM):
-        """`load()` asks the server and gives what it answered."""
+    def serve(self, command, load, *, prepare=None, dumped=True, ready=None, end=signal.SIGTERM, leaves=()):
+        """`load()` asks the server and gives what it answered. Processes with a name in `leaves` end soon after."""
 
         def during(run):
             run.await_true("it serves", ready or (lambda: accepts(self.port)))
             run.note(load())
+            for name in leaves:
+                run.await_true(f"{name} has ended", lambda name=name: not run.pids(name))
             run.hold_still()
             run.note(load())
             run.end_main(end)
@@ -285,7 +287,8 @@ service imap-login {{
 }}
 """)
 
-        end = self.serve(["dovecot", "-F", "-c", self.work / "dovecot.conf"], self.use_mail, prepare=prepare, dumped=True)
+        end = self.serve(["dovecot", "-F", "-c", self.work / "dovecot.conf"], self.use_mail, prepare=prepare, dumped=True,
+                         leaves=("imap",))
         self.assertEqual("OK", end.notes[0][0])
 
     def use_mail(self):
