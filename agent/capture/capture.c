@@ -7,8 +7,8 @@
 #include "agent/runtimes/runtimes.h"
 
 #define RED_ZONE_BYTES 128
-/* The lowest address that leads to an outer stack may be of a variable: below it are the registers that whoever left that
- * stack has saved there (Go, called by C: 300 bytes). */
+/* The lowest address that leads to an outer stack may be of a variable. Below it lie registers that were saved when that
+ * stack was left (Go, called by C: 300 bytes). */
 #define BELOW_OUTER_BYTES 1024
 #define CHUNK_WORDS 128 /* 1 KiB on the stack of the interrupted thread */
 #define PAGE_BYTES 4096ull
@@ -88,8 +88,8 @@ STACKD_HANDLER static bool may_read_in_place(const struct stackd_capture* captur
 /* Hands out a stack in pieces. */
 struct source {
   int32_t pid;
-  /* The running thread's own stack is read where it lies, after a look at each page: nobody takes it away meanwhile. All
-   * else is copied by the kernel, which fails where a read of ours would fault. */
+  /* The running thread's own stack is read where it lies, after a look at each page: no other thread unmaps it meanwhile.
+   * All else is copied by the kernel, which fails where a read of ours would fault. */
   bool in_place;
   uint64_t readable_until;
   const struct stackd_code_ranges* ranges;

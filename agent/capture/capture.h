@@ -26,8 +26,8 @@ struct stackd_capture {
   char name[16];
   uint64_t regs[STACKD_REGISTERS];
   struct stackd_syscall call; /* that the thread is in; all zero if it is in none, or in an unknown one */
-  /* Of a thread that crashed: the record goes to the crash part, into at most so many slots, and of a stack that is longer
-   * than these hold, both ends. 0: a live dump. */
+  /* For a thread that crashed: the record goes to the crash part, into at most so many slots. A stack that is longer than
+   * these hold keeps both ends. 0: a live dump. */
   uint32_t crash_slots;
   /* Nothing is read in place: a fault, however unlikely, would not come back here. */
   bool by_kernel_only;
@@ -44,24 +44,24 @@ struct stackd_capture {
  * The rest is for other compilers. */
 #define STACKD_CAPTURE_STACK_BYTES 4096
 
-/* Copies the stack of the thread that `capture` describes, from rsp - 128 to its top; if rsp is on an alternate stack or a
- * fiber's, also what that leads to of the thread's own. A bad rsp gives a record without a stack.
+/* Copies the stack of the thread that `capture` describes, from rsp - 128 to its top. If rsp is on an alternate stack or a
+ * fiber's, copies also what that leads to of the thread's own. A bad rsp gives a record without a stack.
  *
  * SIGNAL-SAFE. 0; -ENOSPC if the ring had no room for the whole record: then nothing is written, and the drop is counted.
  */
 int stackd_capture_write(const struct stackd_capture* capture) STACKD_HANDLER;
 
-/* The same, but the caller commits the record of `writer`, or abandons it. SIGNAL-SAFE. */
+/* Like stackd_capture_write(), but the caller commits the record of `writer`, or abandons it. SIGNAL-SAFE. */
 int stackd_capture_begin(const struct stackd_capture* capture, struct stackd_ring_writer* writer) STACKD_HANDLER;
 
-/* The same for a thread that crashed: the record is not committed, it becomes part of a CRASH record. `*next` is set to its
- * first slot as soon as the registers are in it, before the stack is looked at; it stays as it is if there is no slot.
+/* Captures a thread that crashed into a record that is not committed: it becomes part of a CRASH record. `*next` is set to
+ * its first slot as soon as the registers are in it, before the stack is looked at. It stays as it is if there is no slot.
  * Slots that run out cut the stack.
  *
  * SIGNAL-SAFE. */
 void stackd_capture_write_crash(const struct stackd_capture* capture, uint32_t* next) STACKD_HANDLER;
 
-/* The same without a stack, for a thread that has hardly any left. */
+/* Like stackd_capture_write_crash(), but without a stack, for a thread that has hardly any left. */
 void stackd_capture_write_registers(const struct stackd_capture* capture, uint32_t* next) STACKD_HANDLER;
 
 #endif /* STACKD_CAPTURE_H_ */

@@ -11,7 +11,7 @@
 _Static_assert(STACKD_CALL_CODE_BYTES == NUMBER_BYTES + RELOAD_BYTES + CALL_BYTES, "the longest of these");
 #define PAGE_BYTES 4096ull
 
-/* Of one page all bytes can be read, or none. */
+/* A page can be read as a whole, or not at all. */
 STACKD_HANDLER static bool can_read(uint64_t first, uint64_t end) {
   uint64_t first_page = first & ~(PAGE_BYTES - 1);
   uint64_t last_page = (end - 1) & ~(PAGE_BYTES - 1);
@@ -47,10 +47,10 @@ STACKD_HANDLER static int number_before(uint64_t rip) {
 
 /* --- Numbers on the stack ---
  *
- * From 2.41 on glibc makes its calls that can be cancelled in two functions, which get the number as an argument:
- * __internal_syscall_cancel as its seventh, which is on the stack. It makes the call itself where nobody can cancel it, or
- * has it made by __syscall_cancel_arch, which keeps the number nowhere: the caller's code tells where it took it from. Read
- * off glibc 2.43's code; with a frame pointer where distributions build so. */
+ * From 2.41 on glibc makes its calls that can be cancelled in two functions, which get the number as an argument. It is the
+ * seventh of __internal_syscall_cancel, which is on the stack. That function makes the call itself where the thread cannot
+ * be cancelled, or has it made by __syscall_cancel_arch. The latter keeps the number nowhere: the caller's code tells where
+ * it took it from. Read off glibc 2.43's code; with a frame pointer where distributions build so. */
 
 #define LOAD_BY_RSP_BYTES 5 /* mov offset(%rsp),%reg, offset of one byte */
 #define LOAD_BY_RBP_BYTES 4 /* mov offset(%rbp),%reg */

@@ -2,8 +2,8 @@
  *
  * A signal finds a thread that slept in a system call in one of two states. Where the kernel will make the call again, rip
  * is at the `syscall` instruction and rax is its number. Where it will not (calls with a timeout), rip is behind the
- * instruction and rax is -EINTR: the number is then known only if the code loads it as a constant right before, or from the
- * stack, as the C library does in all of its calls but syscall().
+ * instruction and rax is -EINTR. The number is then known only if the code loads it right before, as a constant or from the
+ * stack. The C library does so in all of its calls but syscall().
  */
 #ifndef STACKD_INTERRUPTED_SYSCALL_H_
 #define STACKD_INTERRUPTED_SYSCALL_H_

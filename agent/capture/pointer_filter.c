@@ -50,8 +50,8 @@ static const int32_t kPack[16][8] __attribute__((aligned(32))) = {
 __attribute__((target("avx2,popcnt"))) uint64_t stackd_filter_avx2(const struct stackd_filter* filter,
                                                                    const uint64_t* words, unsigned count,
                                                                    uint64_t out[STACKD_FILTER_OUT_WORDS]) {
-  /* AVX2 compares signed numbers: flipping the top bit of both sides orders unsigned ones, and to flip that of a start
-   * flips it in each distance from there. All of it stays in registers, where the loops over the intervals are unrolled. */
+  /* AVX2 compares signed numbers. Flipping the top bit of both sides orders unsigned ones; flipping that of a start flips
+   * it in each distance from there. All of it stays in registers, where the loops over the intervals are unrolled. */
   __m256i start[RANGES], length[RANGES];
 #pragma GCC unroll 6
   for (int r = 0; r < RANGES; r++) {

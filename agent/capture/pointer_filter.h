@@ -1,6 +1,6 @@
 /* The pointer filter: of up to 64 words, which may leave the process.
  *
- * Kept are words that point into code or into the stack being copied; an unwinder uses no others, so it loses nothing, and
+ * Kept are words that point into code or into the stack being copied. An unwinder uses no others, so it loses nothing, and
  * no data leaves the process. SIGNAL-SAFE, touches nothing but its arguments.
  */
 #ifndef STACKD_POINTER_FILTER_H_
@@ -37,8 +37,8 @@ typedef uint64_t stackd_filter_fn(const struct stackd_filter* filter, const uint
 stackd_filter_fn stackd_filter_scalar STACKD_HANDLER;
 stackd_filter_fn stackd_filter_avx2 STACKD_HANDLER;
 
-/* Returns the faster one that this CPU has. The first call asks the CPU, which a virtual machine answers in some 25 us: too
- * much for the start of each process, and for each fork. */
+/* Returns the faster one that this CPU has. The first call asks the CPU, which takes some 25 us in a virtual machine: too
+ * much for each start and each fork. */
 stackd_filter_fn* stackd_filter_choose(void) STACKD_HANDLER;
 
 #endif /* STACKD_POINTER_FILTER_H_ */

@@ -1,6 +1,6 @@
 /* Which arguments of a system call may leave the process.
  *
- * A system call that a thread sleeps in says what it waits for, and also holds data of the program's: addresses and lengths
+ * A system call that a thread sleeps in says what it waits for. It also holds data of the program's: addresses and lengths
  * of its buffers, offsets, what the unused argument registers happen to hold. So an argument is kept only if the table
  * names it, and only as many of its bits as the kernel looks at. It names
  *   - fds, pids and the ids of System V objects;

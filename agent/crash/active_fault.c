@@ -7,7 +7,7 @@
 #define ENTRIES 64
 /* A thread's entries are among so many. */
 #define WINDOW 8
-/* Of a stack that is no alternate one, how far below the handler's frame is still that stack. */
+/* How far below the handler's frame a stack reaches, where it is no alternate one. */
 #define STACK_BYTES (8ull << 20)
 
 enum state { FREE = 0, CLAIMED = 1, ACTIVE = 2, RETURNED = 3 };

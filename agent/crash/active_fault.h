@@ -1,6 +1,6 @@
 /* Faults that a handler of the program is dealing with. It may recover, and then nothing happened. It may also give the
- * signal its default action and raise it again, call abort() or exit(): then what is to be recorded is the fault that it
- * was called for, which only the arguments of its call still show.
+ * signal its default action and raise it again, call abort() or exit(). Then the fault that it was called for is to be
+ * recorded. Only the arguments of its call still show that fault.
  *
  *     FREE --(crash handler, before it calls the program's)--> CLAIMED --> ACTIVE --(it returned)--> FREE
  *                                                                           |
@@ -8,9 +8,9 @@
  *                                                                           v
  *                                                                        RETURNED --(next fault of the thread)--> FREE
  *
- * A handler may also be left by longjmp() or an exception, and nobody is told. So an ACTIVE entry counts only as long as
- * the thread is inside that handler: its stack pointer lies below the signal's frame, on the same stack. On the thread's
- * own stack it may lie there again long after, so there the frame must also be whole.
+ * A handler may also be left by longjmp() or an exception, and the agent is not told. So an ACTIVE entry counts only as
+ * long as the thread is inside that handler. Then its stack pointer lies below the signal's frame, on the same stack. On
+ * the thread's own stack it may lie there again long after, so there the frame must also be whole.
  *
  * No entry of a table that is full: the fault is then seen as a new one each time. HANDLER ONLY.
  */
@@ -35,8 +35,7 @@ struct stackd_active_fault {
   int32_t signal_number;
   siginfo_t* info;
   void* context;
-  /* Of the record in the ring that counts if the process ends now (stackd_ring_header.tentative): its id, and where it is.
-   * 0: none. */
+  /* Id and place of the record in the ring that counts if the process ends now (stackd_ring_header.tentative). 0: none. */
   uint64_t record_id;
   uint32_t record_slot;
   uint32_t record_place;
@@ -50,7 +49,7 @@ struct stackd_active_fault {
 struct stackd_active_fault* stackd_active_fault_enter(uint32_t tid, int signal_number,
                                                       const struct stackd_signal_frame* frame) STACKD_HANDLER;
 
-/* It returned. `keep`: to RETURNED. */
+/* Ends the entry of a handler that returned. With `keep` it becomes RETURNED, else FREE. */
 void stackd_active_fault_leave(struct stackd_active_fault* fault, bool keep) STACKD_HANDLER;
 
 /* The outermost fault whose handler the thread is inside of, with its stack pointer at `rsp`; NULL if it is in none. */

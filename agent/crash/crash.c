@@ -21,11 +21,11 @@
 /* The daemon takes the record within this part of the hold, or is not there. */
 #define TAKEN_PART 4
 #define MAX_TAKEN_NS (500 * MS)
-/* What the daemon has not stored goes to a file, in these eighths of the hold, each process at a moment of its own: of a
+/* What the daemon has not stored goes to a file, in these eighths of the hold, each process at a moment of its own. Of a
  * thousand that crash at once hundreds may be late, and all of them write, and end, on the same few CPUs. */
 #define SPOOL_FIRST_EIGHTH 4
 #define SPOOL_EIGHTHS 2
-/* A daemon that dies is noticed after so long, or after this part of the time that it was waited for: when a thousand
+/* A daemon that dies is noticed after so long, or after this part of the time that it was waited for. When a thousand
  * processes wait, their looking must not keep it from its work. */
 #define LOOK_NS (10 * MS)
 #define LOOK_PART 4
@@ -107,7 +107,7 @@ uint32_t stackd_crash_winner(void) {
   return __atomic_load_n(&phase, __ATOMIC_SEQ_CST) != OVER ? __atomic_load_n(&winner, __ATOMIC_SEQ_CST) : 0;
 }
 
-/* Gives a futex word of this process a value, and wakes whoever waits for that. */
+/* Gives a futex word of this process a value, and wakes the threads that wait for that. */
 STACKD_HANDLER static void set_word(uint32_t* word, uint32_t value) {
   __atomic_store_n(word, value, __ATOMIC_SEQ_CST);
   stackd_syscall6(SYS_futex, (long)word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT32_MAX, 0, 0, 0);
@@ -211,7 +211,7 @@ STACKD_HANDLER static void commit(uint32_t more_flags) {
   stackd_ring_commit(&writer);
 }
 
-/* Nobody waits any more. */
+/* Commits the record, and has the daemon store it or writes it to a file. Then ends the wait of the other threads. */
 STACKD_HANDLER static void finish(uint32_t more_flags) {
   if (crash.first_slot != STACKD_NO_SLOT) {
     commit(more_flags);
@@ -260,16 +260,16 @@ void stackd_crash_record_now(void) {
   finish(0);
 }
 
-/* Where the stack has no room: a program's alternate stacks may be small (those that Rust's standard library makes have 8
- * KiB), and a handler of its own that aborts has used some of it. */
+/* Records where the stack has no room. A program's alternate stacks may be small: those that Rust's standard library makes
+ * have 8 KiB. A handler of its own that aborts has used some of it. */
 STACKD_HANDLER static void record_on_spare_stack(void) {
   stack_t spare = {.ss_sp = spare_stack, .ss_size = sizeof(spare_stack)};
   stack_t before = {.ss_flags = SS_DISABLE};
   void* top = spare_stack + sizeof(spare_stack);
   stack_t* first = &spare;
   stack_t* second = &before;
-  /* From the spare stack, since the kernel lets nobody change the alternate stack that he is on. Unchanged, a fault of our
-   * own would begin at its top, where the frames are that the process is to die by. */
+  /* Changes the alternate stack from the spare stack, since the kernel refuses that to a thread that is on its alternate
+   * stack. Unchanged, a fault of our own would begin at its top, where the frames are that the process is to die by. */
   __asm__ volatile(
       "mov %%rsp, %%rbx\n\t"
       "mov %[top], %%rsp\n\t"
@@ -329,8 +329,8 @@ STACKD_HANDLER static void record_once(const struct stackd_fault* fault, int end
   }
 }
 
-/* The fault that a handler of the program was called for, if that is why the process ends now: of `present`, or of an exit
- * if that is NULL. False if there is none. */
+/* Finds the fault that a handler of the program was called for, if that is why the process ends now. `present` is the
+ * signal that ends it, NULL for an exit. False if there is none. */
 STACKD_HANDLER static bool original_fault(uint32_t tid, uint64_t rsp, const struct stackd_fault* present,
                                           struct stackd_fault* original) {
   struct stackd_active_fault* active = stackd_active_fault_around(tid, rsp);
@@ -396,7 +396,7 @@ STACKD_HANDLER static void wait_for_death(void) {
   wait_for_word(&never, 1, stackd_clock_ns(CLOCK_MONOTONIC) + DEATH_NS);
 }
 
-/* Of the end of the process, by a thread at `rsp`. */
+/* Whether the end of the process, by a thread at `rsp`, may concern a fault. */
 STACKD_HANDLER static bool has_something_to_say(uint64_t rsp) {
   return __atomic_load_n(&winner, __ATOMIC_SEQ_CST) != 0 || stackd_tentative_is_any() ||
          stackd_active_fault_may_be_around(rsp);
@@ -430,7 +430,7 @@ void stackd_crash_before_end(void) {
 
 /* --- The program's handler --- */
 
-/* Of faults that are over without their handler having returned. */
+/* Ends the entries of faults that are over without their handler having returned. */
 STACKD_HANDLER static void leave_stale(const struct stackd_ring* ring, uint32_t tid, uint64_t rsp) {
   uint32_t index = 0;
   struct stackd_active_fault* stale;
@@ -477,7 +477,7 @@ STACKD_HANDLER static void record_abort_of_first_process(const struct stackd_fau
 }
 
 /* The handler has given the signal its default action, in a way that we do not see, and returned to the instruction that
- * faulted. What it will do next is fault again, and then nobody asks us. */
+ * faulted. It will fault again next, and then the kernel ends the process without calling us. */
 STACKD_HANDLER static bool will_fault_again(const struct stackd_fault* fault, uint64_t rip) {
   return !stackd_is_sent(fault->info) && rip_of(fault->context) == rip && stackd_chain_is_cut(fault->signal_number);
 }
@@ -490,15 +490,15 @@ STACKD_HANDLER static void after_handler(const struct stackd_ring* ring, const s
     handled.flags = STACKD_CRASH_HANDLED;
     record_once(&handled, fault->signal_number, fault->info);
   }
-  /* If the signal ends the program next, nobody asks us: the record stands until the program goes on for long enough, or
-   * says that it ends otherwise. */
+  /* If the signal ends the program next, the kernel does not call us. So the record stands until the program goes on for
+   * long enough, or says that it ends otherwise. */
   if (ring != NULL && !stackd_chain_is_cut(fault->signal_number)) stackd_tentative_withdraw(ring, active);
   stackd_active_fault_leave(active, stackd_chain_is_default(fault->signal_number));
 }
 
-/* A handler may end the process without our seeing it (Go's does, by a system call of its own), and then nobody is left to
- * say what was mapped: in the first second of a process, before the daemon has asked by itself, it is to ask now. Once, as
- * in remember(). */
+/* A handler may end the process without our seeing it: Go's does, by a system call of its own. Then no process is left that
+ * can tell what was mapped. In the first second of a process the daemon has not asked by itself, so it is to ask now. Once,
+ * as in remember(). */
 STACKD_HANDLER static void have_modules_loaded(const struct stackd_crash_link* link) {
   uint32_t* known = &link->ring->header->modules_known;
   if (__atomic_load_n(known, __ATOMIC_ACQUIRE) != 0 || __atomic_exchange_n(&has_asked, 1, __ATOMIC_RELAXED) != 0) return;

@@ -11,7 +11,7 @@
  *
  *     NONE --(winner)--> CAPTURING --(winner)--> COMMITTED --(winner)--> OVER
  *
- * A fault of the handler itself brings the winner here again: in CAPTURING it commits what is there (the registers were
+ * A fault of the handler itself brings the winner here again. In CAPTURING it commits what is there (the registers were
  * written first), later it just ends. Nothing is tried twice, so nothing spins.
  */
 #ifndef STACKD_CRASH_H_
@@ -30,8 +30,8 @@ struct stackd_crash_link {
   struct stackd_own_fd socket;
 };
 
-/* Called once, before the first signal; `maps` must stay, and `spare`: an fd that is of no use to a process that crashes,
- * and makes room for one more where there is none. NOT SIGNAL-SAFE. */
+/* Called once, before the first signal; `maps` and `spare` must stay. `spare` is an fd that is of no use to a process that
+ * crashes, and makes room for another where there is none. NOT SIGNAL-SAFE. */
 void stackd_crash_init(uint64_t hold_ns, const struct stackd_own_fd* maps, const struct stackd_own_fd* spare);
 
 /* Where abort() begins: a handler of its signal that returns does not keep the process alive. Before stackd_crash_init().
@@ -50,15 +50,16 @@ void stackd_crash_set_spool(const struct stackd_own_fd* spool);
 /* Has the helper started, if it may be (helper/life.c). SIGNAL-SAFE. */
 void stackd_crash_start_helper(void) STACKD_HANDLER;
 
-/* Once the helper has found a daemon, or that there is none: a thread that crashes before waits for that, since most
- * programs that crash at their start do so sooner than the helper can register them. Helper thread, or the thread that
- * failed to start it. */
+/* Called once the helper has found a daemon, or that there is none. A thread that crashes before waits for that, since most
+ * programs that crash at their start do so before the helper can register them. Helper thread, or the thread that failed to
+ * start it. */
 void stackd_crash_helper_has_tried(void);
 
 /* The helper leaves: a thread that crashes is to start it again. Helper thread only. */
 void stackd_crash_helper_leaves(void);
 
-/* Until then, at most. Not for handlers: a thread that wants something of the daemon. */
+/* Waits for stackd_crash_helper_has_tried(), so long at most. Not for handlers: for a thread that wants something of the
+ * daemon. */
 void stackd_crash_await_helper(uint64_t duration_ns);
 
 /* Waits, so long at most, until a daemon that is there has this process and knows what is mapped in it. Not for handlers.

@@ -59,7 +59,7 @@ STACKD_HANDLER static void read_abort_message(int32_t pid, char text[STACKD_CRAS
   if (message != 0) read_text(pid, message + sizeof(uint32_t), text);
 }
 
-/* Itanium C++ ABI 2.2.2: __cxa_eh_globals begins with caughtExceptions, which points to a __cxa_exception (2.2.1), and that
+/* Itanium C++ ABI 2.2.2: __cxa_eh_globals begins with caughtExceptions, which points to a __cxa_exception (2.2.1). That
  * begins with the std::type_info*; the second word of a type_info is the name. std::terminate() is called with the
  * exception caught. A name that begins with '*' is compared by address only. */
 STACKD_HANDLER static void read_exception_type(int32_t pid, uint64_t thread_self, char text[STACKD_CRASH_TEXT_BYTES]) {
@@ -109,7 +109,8 @@ __attribute__((noinline)) STACKD_HANDLER static void write_with_stack(struct sta
   }
   fill(fault, capture, record);
   __atomic_store_n(first_slot, own_slot, __ATOMIC_RELEASE);
-  /* Sets record->slot.next before it copies: whoever finishes the record of a handler that met a fault finds the registers.
+  /* Sets record->slot.next before it copies: the thread that finishes the record of a handler that met a fault finds the
+   * registers.
    */
   stackd_capture_write_crash(capture, &record->slot.next);
 }

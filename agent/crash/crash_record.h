@@ -38,7 +38,7 @@ struct stackd_crash_sources {
   bool by_kernel_only; /* stackd_capture */
 };
 
-/* Writes `fault` of the calling thread into at most `max_slots` slots of the crash part of `ring`, not committed:
+/* Writes `fault` of the calling thread into at most `max_slots` slots of the crash part of `ring`, not committed.
  * `*first_slot` is set as soon as the record makes sense, before the stack is copied. If there is no room it stays as it
  * is, and that is counted. On a stack that is nearly used up: registers only.
  *

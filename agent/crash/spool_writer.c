@@ -98,7 +98,7 @@ STACKD_HANDLER static void append_maps(struct file* file, int maps_fd) {
   }
 }
 
-/* Of ELF files only: the first bytes of any other may be anybody's data. */
+/* Appends the first bytes of an ELF file only: those of any other may be the program's data. */
 STACKD_HANDLER static void append_image(struct file* file, const struct stackd_maps_line* line) {
   bool whole = line->readable && line->file_offset == 0 && line->inode != 0;
   if (!whole || header.image_count == STACKD_SPOOL_MAX_IMAGES) return;
@@ -184,8 +184,8 @@ STACKD_HANDLER static void make_path(char path[STACKD_PATH_BYTES], const uint64_
   path[at] = '\0';
 }
 
-/* Where all may write to $STACKD_DIR, a daemon in another container has another user, and must be able to read the file;
- * the folder that it made shows the names to nobody else. */
+/* Where all may write to $STACKD_DIR, a daemon in another container has another user, and must be able to read the file.
+ * The folder that it made shows the names to no other user. */
 STACKD_HANDLER static long file_mode(void) {
   struct stat status;
   long error = stackd_syscall6(SYS_newfstatat, AT_FDCWD, (long)folder, (long)&status, 0, 0, 0);

@@ -11,7 +11,7 @@
 const struct stackd_ring* stackd_spool_ring(void) STACKD_HANDLER;
 
 /* At install. `folder` is $STACKD_DIR. Touches memory for a crash of one thread with a short stack, since a cgroup may have
- * none left then; more would cost each start of a small program. NOT SIGNAL-SAFE. */
+ * none left then. More would cost each start of a small program. NOT SIGNAL-SAFE. */
 void stackd_spool_init(const char* folder);
 
 /* Touches the rest of that memory. NOT SIGNAL-SAFE. */

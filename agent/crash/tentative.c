@@ -30,7 +30,7 @@ STACKD_HANDLER static bool empty_place(const struct stackd_ring* ring, uint32_t 
   return true;
 }
 
-/* Takes back what is too old to count: its handler was left, and nobody told. */
+/* Takes back what is too old to count: its handler was left without a word to the agent. */
 STACKD_HANDLER static void expire(const struct stackd_ring* ring, uint64_t now_ns) {
   for (uint32_t place = 0; place < STACKD_MAX_TENTATIVE; place++) {
     uint32_t value = __atomic_load_n(&ring->header->tentative[place], __ATOMIC_ACQUIRE);

@@ -5,7 +5,7 @@
 #include "agent/sys/kernel.h"
 
 #define MS 1000000ull
-/* What nobody waits for any more ends soon, so that the agent is there for the next daemon. */
+/* A command that no daemon waits for ends soon, so that the agent is there for the next daemon. */
 #define LOOK_FOR_DAEMON_NS (10 * MS)
 /* After the deadline: the reader may still be making room. */
 #define GRACE_NS (50 * MS)

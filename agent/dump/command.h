@@ -1,4 +1,4 @@
-/* A command of the daemon's while the helper runs it: how long somebody waits for what it gives. Helper thread only: NOT
+/* A command of the daemon's while the helper runs it: how long the daemon waits for what it gives. Helper thread only: NOT
  * SIGNAL-SAFE. */
 #ifndef STACKD_COMMAND_H_
 #define STACKD_COMMAND_H_
@@ -11,7 +11,7 @@
 struct stackd_job {
   const struct stackd_ring* ring;
   uint32_t seq;
-  int socket_fd; /* of the daemon: when that is gone, so is whoever waits */
+  int socket_fd; /* of the daemon, which waits for the result */
   uint64_t deadline_ns;
   const uint32_t* is_to_hurry; /* not 0: the helper is to end, and cannot wait for answers */
   bool over;                   /* deadline passed, cancelled, daemon gone, or the helper is to hurry */

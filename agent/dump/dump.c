@@ -25,7 +25,7 @@
 /* A map younger than this serves another dump: reading maps of a process with thousands of threads takes milliseconds. */
 #define MAPS_AGE_NS (100 * MS)
 /* Questions in flight: of all threads one in 16, within these bounds. Threads that are woken in the middle of each other's
- * handlers take each other's core away: with 8 the 99th percentile of the pause is a quarter of that with 64. Where there
+ * handlers take each other's CPU away. With 8 the 99th percentile of the pause is a quarter of that with 64. Where there
  * are many threads, a short dump is worth more: with 64 it takes three quarters of the time. */
 #define LEAST_WINDOW 8u
 #define WINDOW 64u
@@ -37,7 +37,7 @@
 /* A thread that still sleeps with the signal blocked after this time blocks it for good. Before, it may just be in
  * pthread_create(), which blocks all signals for a moment. */
 #define BLOCKED_NS (10 * MS)
-/* One that runs may be about to unblock it, but not for so long. */
+/* A thread that runs may be about to unblock it, but not for so long. */
 #define BLOCKED_RUNNING_NS (100 * MS)
 /* A system call that cannot be interrupted for so long will not end soon (vfork, a dead disk). */
 #define UNINTERRUPTIBLE_NS (100 * MS)
@@ -57,12 +57,12 @@
 #define MIN_STACK_BYTES 4096u
 /* Below a thread's rsp, where the kernel puts no frame. */
 #define RED_ZONE_BYTES 128u
-/* A full signal queue that nobody takes anything off. */
+/* A full signal queue from which no thread takes anything. */
 #define QUEUE_FULL_WAITS 8
 
 /* Threads that answered the last dump, sorted: they are asked at once. Of all others procfs tells first whether they block
- * the signal. One that does is never sent it: the signal would stay queued, survive an exec, and end a program that has no
- * agent and unblocks it. The price, some microseconds a thread, is paid once. */
+ * the signal. A thread that does is never sent it. The signal would stay queued, survive an exec, and end a program that
+ * has no agent and unblocks it. The price, some microseconds a thread, is paid once. */
 static uint32_t* answered;
 static uint32_t answered_count;
 static uint32_t answered_capacity;
@@ -159,8 +159,8 @@ static void wait_for_room(struct run* run) {
   }
 }
 
-/* When the window is full, waits until half of it has answered. Threads that are slow or silent must not hold up the
- * others, nor may a helper that waits long for a core: each quiet or long spell widens the window. */
+/* When the window is full, waits until half of it has answered. Slow or silent threads must not hold up the others, nor may
+ * a helper that waits long for a CPU. So each quiet or long spell widens the window. */
 static void wait_for_window(struct run* run) {
   while (in_flight(run) >= run->window && !stackd_job_is_over(run->job)) {
     make_room(run);
@@ -337,7 +337,7 @@ static bool is_to_sleep_on(const struct run* run, const struct stackd_quiet_look
          (stackd_task_read_status(run->task_fd, look->tid, &status) == 0 && status.state == 'S');
 }
 
-/* After a record that did not fit: until there is room for another one. False if nobody waits for it any more. */
+/* Waits, after a record that did not fit, until there is room for another one. False if the daemon waits for it no more. */
 static bool make_room_for(struct run* run, struct stackd_thread_entry* entry) {
   if (++entry->refusals > MAX_REFUSALS && entry->max_stack_bytes > MIN_STACK_BYTES) entry->max_stack_bytes /= 2;
   wait_for_room(run);
@@ -542,7 +542,8 @@ static struct unsettled look_at_all(struct run* run, uint64_t quiet_ns) {
 
 /* --- The helper itself --- */
 
-/* Those that an unwinder needs: as they are at one instruction of the caller. (getcontext() is not in every C library.) */
+/* Reads the registers that an unwinder needs, as they are at one instruction of the caller. (getcontext() is not in every C
+ * library.) */
 __attribute__((always_inline)) static inline void read_registers(uint64_t regs[STACKD_REGISTERS]) {
   __asm__ volatile(
       "mov %%rbx, 3*8(%0)\n\t"
@@ -559,7 +560,7 @@ __attribute__((always_inline)) static inline void read_registers(uint64_t regs[S
       : "rax", "memory");
 }
 
-/* It blocks the signal like all others, and needs none. */
+/* Captures the helper itself, which blocks the signal like all others, and needs none. */
 static void capture_helper(const struct run* run, struct stackd_thread_entry* entry) {
   struct stackd_capture capture = begin_capture(run, run->helper_tid);
   capture.flags = STACKD_THREAD_OF_AGENT;

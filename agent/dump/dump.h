@@ -19,7 +19,7 @@ struct stackd_dump_options {
  * done_seq. NOT SIGNAL-SAFE; helper thread only. */
 void stackd_dump_run(struct stackd_job* job, const struct stackd_dump_options* options);
 
-/* Looks what is mapped, unless somebody did a moment ago: which addresses are code, and whether a runtime was loaded. What
+/* Looks what is mapped, unless a dump did a moment ago: which addresses are code, and whether a runtime was loaded. What
  * changed is told to the daemon through `ring`. Done before every dump. NOT SIGNAL-SAFE; helper thread only. */
 void stackd_dump_look_at_maps(const struct stackd_ring* ring, int maps_fd);
 

@@ -14,7 +14,7 @@ struct look {
   struct stackd_motion_record batch;
 };
 
-/* False if the ring has no room and nobody makes any. */
+/* False if the ring has no room and the reader makes none. */
 static bool write_batch(struct look* look) {
   if (look->batch.entry_count == 0) return true;
   struct stackd_ring_writer writer;

@@ -95,8 +95,8 @@ int stackd_task_read_status(int task_fd, uint32_t tid, struct stackd_task_status
   return 0;
 }
 
-/* Of a call that the kernel went on with after a stop, the number is in the code or on the stack only. They are another
- * thread's, which may be unmapping them by now: the kernel reads them. */
+/* Finds the number of a call that the kernel went on with after a stop: it is in the code or on the stack only. They are
+ * another thread's, which may be unmapping them by now, so the kernel reads them. */
 static uint32_t number_of(uint32_t number, uint64_t rip, uint64_t rsp) {
   if (number != SYS_restart_syscall) return number;
   uint8_t code[STACKD_CALL_CODE_BYTES];

@@ -23,8 +23,8 @@ struct stackd_task_sleep {
 /* An fd of /proc/self/task, or a negative errno. The caller drops it (private_fd.h). */
 int stackd_task_open(void);
 
-/* Calls `visit` with each number that is a name in a folder of procfs (tids in task, fds in fd), in the kernel's order,
- * until it returns false. Not re-entrant. 0 or a negative errno. */
+/* Calls `visit` with each number that is a name in a folder of procfs (tids in task, fds in fd), until it returns false.
+ * The order is the kernel's. Not re-entrant. 0 or a negative errno. */
 int stackd_proc_list(int folder_fd, bool (*visit)(void* context, uint32_t number), void* context);
 
 /* A number that differs if the number of threads does. */

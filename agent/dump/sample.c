@@ -16,7 +16,7 @@ struct look {
   struct stackd_wait_record batch;
 };
 
-/* False if the ring has no room and nobody makes any. */
+/* False if the ring has no room and the reader makes none. */
 static bool write_batch(struct look* look) {
   if (look->batch.entry_count == 0) return true;
   struct stackd_ring_writer writer;
@@ -30,7 +30,7 @@ static bool write_batch(struct look* look) {
   return true;
 }
 
-/* Of a thread that has no entry: what else than that it runs, or has ended. */
+/* Why a thread has no entry, other than that it runs or has ended. */
 static int other_reason(const struct look* look, uint32_t tid, int error) {
   if (error == -EAGAIN || error == -ESRCH) return 0;
   if (error != -ENOENT) return error;

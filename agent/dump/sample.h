@@ -5,8 +5,8 @@
 #include "agent/dump/command.h"
 
 /* Writes WAIT records. Threads that run have no entry; the helper, which runs this, is one of them, and is listed like all
- * others. Cut by deadline or cancellation it is never done, since a thread that has no entry then may sleep as well; and
- * where procfs does not tell (a process that has changed its user may not read its own) it fails.
+ * others. Cut by deadline or cancellation it is never done, since a thread that has no entry then may sleep as well. Where
+ * procfs does not tell, it fails: a process that has changed its user may not read its own.
  *
  * NOT SIGNAL-SAFE; helper thread only. */
 void stackd_sample_run(struct stackd_job* job);

@@ -1,6 +1,6 @@
-/* Who was asked for a stack, and whether they answered: private memory shared by the helper, which asks, and the handlers,
- * which answer. A signal carries the index of its entry and the number of the dump, so that a handler needs no search, and
- * a signal that comes late finds an entry that is no longer waiting for it.
+/* Which threads were asked for a stack, and whether they answered. The memory is private; the helper, which asks, and the
+ * handlers, which answer, share it. A signal carries the index of its entry and the number of the dump, so that a handler
+ * needs no search. A signal that comes late finds an entry that no longer waits for it.
  *
  *     IDLE --(helper: sends)--> ASKED --(handler)--> BUSY --(handler)--> DONE | NO_SLOT | FAULT
  *                                 |
@@ -56,12 +56,12 @@ static inline uint64_t stackd_thread_word(uint32_t seq, enum stackd_thread_state
 struct stackd_thread_table* stackd_thread_table_reserve(uint32_t count);
 
 /* Whether `tid` is that of one of the first `count` entries. `*at` says where it most likely is, from 0 to `count`, and is
- * then behind it: the kernel lists threads in the order in which they began, so that most are found at once. Not all: a
- * thread that exits while it is listed makes the kernel go on by position, past some that are there; when these are listed
- * the next time, they come out of order. Helper only. */
+ * then behind it. The kernel lists threads in the order in which they began, so that most are found at once. Not all: when
+ * a thread exits while it is listed, the kernel goes on by position, past some that are there. When these are listed the
+ * next time, they come out of order. Helper only. */
 bool stackd_thread_is_known(const struct stackd_thread_table* table, uint32_t count, uint32_t tid, uint32_t* at);
 
-/* In the child of a fork: no question of the parent's is anybody's here. */
+/* In the child of a fork, where the parent's questions wait for no thread. */
 void stackd_thread_table_reset_after_fork(void);
 
 /* Claims entry `index` for the calling thread `tid`; NULL if the signal came late. HANDLER ONLY. */
@@ -70,7 +70,8 @@ struct stackd_thread_entry* stackd_thread_claim(uint32_t index, uint32_t seq, ui
 /* Ends what stackd_thread_claim began, and wakes the helper if it waits. HANDLER ONLY. */
 void stackd_thread_answer(struct stackd_thread_entry* entry, uint32_t seq, enum stackd_thread_state result) STACKD_HANDLER;
 
-/* Of a thread that may make no system call, not even to wake the helper, which looks by itself soon: FAULT. SIGNAL-SAFE. */
+/* Answers FAULT for a thread that may make no system call, not even to wake the helper, which looks by itself soon.
+ * SIGNAL-SAFE. */
 void stackd_thread_refuse(uint32_t index, uint32_t seq) STACKD_HANDLER;
 
 /* Helper: takes the question back; false if the handler was there first (BUSY or an answer). */

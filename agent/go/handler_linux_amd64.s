@@ -24,7 +24,7 @@
 
 // Called by the kernel on the thread's signal stack: siginfo in SI, context in DX. Every register is the kernel's to
 // restore. It writes to the question that it was sent with, if that still waits for it, and to nothing else; it has no frame
-// and calls nothing. The goroutine's stack is read by the kernel, which gives an error where anybody else would fault.
+// and calls nothing. The goroutine's stack is read by the kernel, which gives an error where any other reader would fault.
 TEXT ·dumpHandler(SB),NOSPLIT|NOFRAME,$0-0
 	CLD
 	CMPL siginfo_code(SI), $from_queue
@@ -82,7 +82,7 @@ answered:
 done:
 	RET
 
-// Ends a signal handler, as the kernel asks of whoever sets one.
+// Ends a signal handler, as the kernel asks of a program that sets one.
 TEXT ·returnFromHandler(SB),NOSPLIT|NOFRAME,$0-0
 	MOVL $15, AX
 	SYSCALL

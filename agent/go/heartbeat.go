@@ -27,7 +27,7 @@ const (
 
 // Heartbeat is a loop's promise to come by again and again. All methods may be called by any goroutine.
 type Heartbeat struct {
-	index   int // -1: all places were taken, nobody watches
+	index   int // -1: all places were taken, it is not watched
 	name    string
 	limitMs uint32
 	beats   atomic.Uint64

@@ -25,7 +25,7 @@ const (
 
 // As the handler knows it.
 type question struct {
-	asked      uint64 // its number; 0: nobody waits, or the handler has it
+	asked      uint64 // its number; 0: no answer is awaited, or the handler has it
 	done       uint64 // the number that was answered last
 	registers  [registerCount]uint64
 	stackBytes int64 // or a negative errno

@@ -15,10 +15,10 @@
 #include "agent/sys/text.h"
 
 #define NAME_BYTES sizeof(((struct stackd_fd_name*)NULL)->name)
-/* Of the process's fds, when the other end of a pipe is looked for. */
+/* How many of the process's fds are looked at for the other end of a pipe. */
 #define MAX_LOOKED_AT 1024
 /* An epoll instance of a process with more fds may watch a hundred thousand. The kernel holds its mutex for the whole list,
- * however little of it is read: tens of milliseconds, in which no thread of the program gets an event. */
+ * however little of it is read. That takes tens of milliseconds, in which no thread of the program gets an event. */
 #define MAX_FDS_FOR_EPOLL 1024
 /* What one of MAX_FDS_FOR_EPOLL can have, unless it watches fds that were closed. */
 #define MAX_FDINFO_BYTES (256u << 10)
@@ -176,8 +176,8 @@ static bool may_look_into_epolls(void) {
   return list_fds(count_fd, &count) == 0 && count <= MAX_FDS_FOR_EPOLL;
 }
 
-/* Waits for the instance's mutex: for ever if a thread of the program holds it that asks a dead FUSE server whether a file
- * is ready. */
+/* Waits for the instance's mutex. A thread of the program that asks a dead FUSE server whether a file is ready may hold it
+ * for ever. */
 static void describe_epoll(struct stackd_fd_name* name) {
   char text[4096];
   print_path("/proc/self/fdinfo/", name->fd, text, sizeof(text));

@@ -1,5 +1,5 @@
-/* What the fds of this process are, for a person who reads that a thread waits for number 17. Nothing here looks at a file
- * itself, which may be on a disk that does not answer: only at the process's own table, and at sockets. NOT SIGNAL-SAFE. */
+/* What the fds of this process are, for a person who reads that a thread waits for number 17. Only the process's own table
+ * and sockets are looked at, never a file, which may be on a disk that does not answer. NOT SIGNAL-SAFE. */
 #ifndef STACKD_DESCRIBE_FDS_H_
 #define STACKD_DESCRIBE_FDS_H_
 

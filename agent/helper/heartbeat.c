@@ -43,12 +43,12 @@ static bool is_taken(unsigned index) { return (taken >> index & 1) != 0; }
 
 /* --- The page --- */
 
-/* Shared, although nobody shares it: only such a page can be mapped a second time. */
+/* MAP_SHARED, although no process shares it: only such a page can be mapped a second time. */
 static struct stackd_heartbeat_cell* new_page(void) {
   return stackd_map(NULL, PAGE_BYTES, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1);
 }
 
-/* The same memory at another address. */
+/* Maps the same memory at another address. */
 static struct stackd_heartbeat_cell* map_again(struct stackd_heartbeat_cell* page) {
   return stackd_remap(page, 0, PAGE_BYTES, MREMAP_MAYMOVE, NULL);
 }
@@ -81,8 +81,8 @@ static void clear(struct stackd_heartbeat_cell* page) {
 
 static bool is_there(const void* page) { return stackd_is_readable((uint64_t)page); }
 
-/* The kernel may have taken the former page away before it found that it cannot put the new one there: a new one of our
- * own, with what the cells were in `before`, which nobody watches any more. */
+/* The kernel may have taken the former page away before it found that it cannot put the new one there. Maps a new page of
+ * our own, with what the cells were in `before`, which is not watched any more. */
 static void fill_hole(struct stackd_heartbeat_cell* before) {
   if (stackd_map(cells, PAGE_BYTES, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1) == NULL) return;
   for (unsigned i = 0; i < STACKD_MAX_HEARTBEATS; i++) {
@@ -103,7 +103,7 @@ static bool put_cells_in(struct stackd_heartbeat_cell* page, struct stackd_heart
   /* Touched now in any case, so that no beat has to wait for memory. */
   __atomic_fetch_add(&page->beats, 0, __ATOMIC_RELAXED);
   if (!put_in_place(page)) {
-    clear(page); /* nobody beats there */
+    clear(page); /* no thread beats there */
     if (!is_there(cells)) fill_hole(before);
     return false;
   }
@@ -119,7 +119,7 @@ static void move_to(struct stackd_heartbeat_cell* page) {
   if (before != NULL) stackd_unmap(before, PAGE_BYTES);
 }
 
-/* Else one page would keep all of the ring in memory. */
+/* Moves the cells to memory of our own: else one page would keep all of the ring in memory. */
 static void leave_ring(void) {
   struct stackd_heartbeat_cell* page = new_page();
   if (page == NULL) return;

@@ -433,7 +433,7 @@ static void drop_ring(void) {
   stackd_heartbeat_set_ring(NULL);
   stackd_handler_set_ring(NULL);
   stackd_crash_set_link(NULL);
-  /* `connection.ring` and the memory serve until the last handler is out. One stays only in a thread that somebody stopped
+  /* `connection.ring` and the memory serve until the last handler is out. A handler stays only in a thread that was stopped
    * there; without that thread there would be no whole dump anyway. */
   while (!stackd_handler_quiesce(QUIESCE_NS) || stackd_crash_is_using_link()) {
     stackd_pause_ns(QUIESCE_NS);

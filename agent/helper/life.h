@@ -14,7 +14,7 @@
 void stackd_helper_allow(void (*run)(void));
 
 /* Starts it, unless it runs. 0 or a negative errno: -EPERM if the program has a filter of system calls (sys/filtered.h), or
- * if it is held; then it starts when it is released. SIGNAL-SAFE; any thread. */
+ * if it is held. Then it starts when it is released. SIGNAL-SAFE; any thread. */
 int stackd_helper_start(void) STACKD_HANDLER;
 
 /* Ends it, and waits until it has ended. It waits a second at most, since the kernel may not end the call that it is in. It

@@ -23,7 +23,7 @@ static char process_name[64];
 static struct stackd_hello hellos[2];
 static int next_hello;
 
-/* They grow; the last two are futex words. */
+/* Counts of dumps, which only grow; the last two are futex words. */
 static uint32_t dumps_begun;
 static uint32_t dumps_over;
 static uint32_t dumps_read;
@@ -130,7 +130,7 @@ int stackd_requests_dump(const char* exception_type, int timeout_ms) {
   stackd_helper_start();
   uint64_t timeout_ns = (uint64_t)(timeout_ms > 0 ? timeout_ms : 0) * MS;
   uint64_t deadline_ns = stackd_clock_ns(CLOCK_MONOTONIC) + timeout_ns;
-  /* One that runs already may have passed this thread: the next one counts. */
+  /* A dump that runs already may have passed this thread: the next one counts. */
   uint32_t over_at = __atomic_load_n(&dumps_begun, __ATOMIC_SEQ_CST) + 1;
   uint32_t read_at = __atomic_load_n(&dumps_read, __ATOMIC_SEQ_CST) + 1;
   if (send_dump_request(exception_type) != 0) {

@@ -14,12 +14,12 @@ void stackd_requests_set_name(const char* name);
 /* Tells the daemon if there is one. Any thread. 0 or a negative errno. */
 int stackd_requests_set_task_source(stackd_task_source_fn* source);
 
-/* Any thread: asks the daemon for a dump, of a crash by an exception of this type unless that is ""; waits until one that
- * began after the call is over. 0, -ENOTCONN or -ETIMEDOUT. */
+/* Asks the daemon for a dump, and waits until one that began after the call is over. With an `exception_type` that is not
+ * "", the dump is that of a crash by such an exception. Any thread. 0, -ENOTCONN or -ETIMEDOUT. */
 int stackd_requests_dump(const char* exception_type, int timeout_ms);
 
-/* Tells the daemon, if there is one, that the program puts a filter of system calls on itself, and the helper runs no more;
- * or that it could not. SIGNAL-SAFE. */
+/* Tells the daemon, if there is one, that the program puts a filter of system calls on itself, and the helper runs no more.
+ * With false: that it could not. SIGNAL-SAFE. */
 void stackd_requests_say_filtered(bool filtered);
 
 /* --- For the helper --- */

@@ -197,7 +197,7 @@ EXPORT int stackd_install(void) {
   if (dl_iterate_phdr(is_shared_agent, NULL) != 0) return -EEXIST;
   stackd_crash_set_abort((uint64_t)abort);
   int error = stackd_install_with(sigaction, false);
-  /* Nobody stands before its exit() either. */
+  /* The agent is linked in: it does not interpose exit() either. */
   if (error == 0 && settings.crash_signals != 0) atexit(stackd_crash_before_end);
   return error;
 }

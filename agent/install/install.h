@@ -23,8 +23,8 @@ bool stackd_has_taken(int signal_number);
 /* Whether dumps go on when the program has put a filter of system calls on itself: it was started so. */
 bool stackd_has_dumps_under_filter(void);
 
-/* Has the kernel do what the program's `action` for a taken signal asks for: our handler with flags to match, or nothing
- * where the program ignores a signal of crashes (an ignored signal interrupts nothing, and stays ignored in exec). */
+/* Has the kernel do what the program's `action` for a taken signal asks for: our handler, with flags to match. Where the
+ * program ignores a signal of crashes, it is ignored: such a signal interrupts nothing, and stays ignored in exec. */
 int stackd_take_action(int signal_number, const struct sigaction* action, stackd_sigaction_fn* set_action);
 
 #endif /* STACKD_INSTALL_H_ */

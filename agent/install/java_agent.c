@@ -1,13 +1,13 @@
 /* libstackd_java.so: what -agentpath of a Java VM wants. It needs libstackd_agent.so, which lies beside it or was
- * preloaded, and whose constructor has installed the agent by the time anything here is called. What is left to do is to
- * have the VM say when its heap is exhausted: the thread that could not allocate still stands where it tried, and the
- * program may well go on, or end without a signal.
+ * preloaded, and whose constructor has installed the agent by the time anything here is called. It asks the VM to say when
+ * its heap is exhausted. The thread that could not allocate still stands where it tried, and the program may well go on, or
+ * end without a signal.
  *
- * A library of its own, since the names that the VM wants are the same in every agent: in one that is preloaded they would
- * stand before those of all others, and one that calls its own by name would call ours.
+ * A library of its own, since the names that the VM wants are the same in every agent. In a preloaded library they would
+ * stand before those of all others, and an agent that calls its own by name would call ours.
  *
- * Of JNI and JVMTI only what is called stands here, by its number in the function tables: these numbers are part of both
- * specifications (JNI 10 "Interface Function Table", JVMTI "Function Index") and never change. No JDK is needed to build.
+ * Declares only what it calls of JNI and JVMTI, by its number in the function tables. These numbers are part of both
+ * specifications and never change (JNI 10 "Interface Function Table", JVMTI "Function Index"). No JDK is needed to build.
  */
 #include <stdatomic.h>
 #include <stddef.h>

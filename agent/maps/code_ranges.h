@@ -1,5 +1,5 @@
-/* Which addresses are code, and which mapping a stack lies in: what a handler must know about the address space, read
- * beforehand by the helper thread.
+/* Which addresses are code, and which mapping a stack lies in. A handler must know that about the address space; the helper
+ * thread reads it beforehand.
  */
 #ifndef STACKD_CODE_RANGES_H_
 #define STACKD_CODE_RANGES_H_
@@ -8,7 +8,7 @@
 
 #include "agent/sys/syscalls.h"
 
-/* Executable mappings are merged into this many intervals, smallest gaps first: a library that is loaded later between two
+/* Executable mappings are merged into this many intervals, smallest gaps first. A library that is loaded later between two
  * others is then covered too, and the filter compares with a constant number of ranges. Merging keeps 2 to 4 % more words
  * than exact intervals do. */
 #define STACKD_CODE_INTERVALS 4

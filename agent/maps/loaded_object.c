@@ -171,7 +171,7 @@ struct stackd_loaded_symbol stackd_loaded_symbol(const struct stackd_loaded_obje
 void stackd_loaded_objects(int maps_fd, void (*visit)(const struct stackd_loaded_object* object)) {
   struct stackd_maps_line line;
   stackd_maps_line_clear(&line);
-  /* The start of a file, which is looked at when the file turns out to be code: a file of data may lie on a server that
+  /* The start of a file, which is looked at when the file turns out to be code. A file of data may lie on a server that
    * does not answer, or have no page there yet. */
   uint64_t start = 0, start_inode = 0;
   off_t offset = 0;

@@ -1,6 +1,6 @@
 /* Symbols of the ELF objects that are mapped into this process, read as the kernel and the loader left them.
  *
- * Not dlsym(): that waits for the loader's lock, and a process that hangs in a constructor of a library holds it; nor does
+ * Not dlsym(): that waits for the loader's lock, which a process that hangs in a constructor of a library holds. Nor does
  * it see what was loaded with RTLD_LOCAL. NOT SIGNAL-SAFE (reads files), but for the structures. */
 #ifndef STACKD_LOADED_OBJECT_H_
 #define STACKD_LOADED_OBJECT_H_

@@ -7,7 +7,7 @@
 #include "agent/preload/preload.h"
 
 /* A library that was loaded with the program has its thread-local variables at the same distance from every thread's fs
- * base, so that a handler need not call anything to find them. */
+ * base. So a handler need not call anything to find them. */
 #define MAX_STATIC_TLS_BYTES (1ll << 20)
 
 /* The C++ library's, if the program has one. Not looked up by dlsym(), which makes a text of its failure. */

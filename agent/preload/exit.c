@@ -1,6 +1,6 @@
-/* exit() and its relatives: a handler of the program's that calls one does not recover, so the crash that it was called for
- * is recorded now, before the functions that exit() runs can hang or crash in their turn. Anywhere else they say that the
- * process ends as it wants to, and records of faults that some handler is dealing with do not count. But if another thread
+/* exit() and its relatives. A handler of the program's that calls one does not recover. So the crash that it was called for
+ * is recorded now, before the functions that exit() runs can hang or crash in their turn. Anywhere else the call says that
+ * the process ends as it wants to. Records of faults that some handler is dealing with do not count. But if another thread
  * has crashed, the process ends of that: it would not have come here. */
 #include <signal.h>
 #include <stdlib.h>
@@ -46,9 +46,9 @@ STACKD_EXPORT void quick_exit(int status) {
   __builtin_unreachable();
 }
 
-/* From 2.41 on glibc does not unblock SIGABRT before it raises it, but kills the process where it stays blocked: as in a
- * handler that has all signals blocked, which is how Java's VM ends. Where the default action is all that would come of it,
- * nobody sees it being unblocked but the agent. */
+/* From 2.41 on glibc does not unblock SIGABRT before it raises it, but kills the process where it stays blocked. It does in
+ * a handler that has all signals blocked, which is how Java's VM ends. Where the default action is all that would come of
+ * it, only the agent sees it being unblocked. */
 STACKD_EXPORT void abort(void) {
   if (stackd_has_taken(SIGABRT) && stackd_chain_is_default(SIGABRT)) {
     uint64_t abort_alone = 1ull << (SIGABRT - 1);

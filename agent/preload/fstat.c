@@ -1,5 +1,5 @@
-/* fstat(): a program that looks which of all numbers are open (tests of what a child inherits do, CPython's among them) has
- * not opened ours, and would count them as its own. It gets the error that close() gives it too.
+/* fstat(): a program may look which of all numbers are open. Tests of what a child inherits do, CPython's among them. It
+ * has not opened ours, and would count them as its own. It gets the error that close() gives it too.
  *
  * Programs that were compiled with a glibc before 2.33 call it by the name __fxstat. On this architecture, `struct stat` is
  * `struct stat64` and the kernel's.

@@ -1,5 +1,5 @@
-/* One library for every C library: glibc from 2.17 on, and musl. What one of them lacks, has under a younger version, or
- * keeps in another library than libc is defined here, out of the sight of others, in its place.
+/* One library for every C library: glibc from 2.17 on, and musl. A function that one of them lacks, has under a younger
+ * version, or keeps in another library than libc is defined here in its place. Others do not see it.
  *
  * Before 2.34 glibc kept threads and dlsym() in libraries of their own. The agent does not ask for those: a container that
  * has only what its program needs would not start the program for lack of them. What is there is found; in a program
@@ -78,7 +78,7 @@ static int is_here(struct dl_phdr_info* object, size_t size_bytes, void* address
 void* stackd_preload_next(const char* name) {
   void* found = find(name, false);
   if (found != NULL) return found;
-  /* Where another library brought the agent it may stand behind the C library: then nobody calls ours. */
+  /* Where another library brought the agent it may stand behind the C library: then no call reaches ours. */
   void* first = find(name, true);
   return first != NULL && dl_iterate_phdr(is_here, first) == 0 ? first : NULL;
 }

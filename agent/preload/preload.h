@@ -22,7 +22,8 @@
     function;                                                                         \
   })
 
-/* As dlsym() finds it: behind this library, anywhere, and by a version that is glibc's own business. NULL: nobody has it.
+/* Find a function as dlsym() does: behind this library, anywhere, and by a version that is glibc's own business. NULL: no
+ * library has it.
  */
 void* stackd_preload_next(const char* name);
 void* stackd_preload_any(const char* name);

@@ -127,7 +127,7 @@ static long put_filter(long number, long a, long b, long c, long d, long e, long
   if (stackd_helper_has_daemon()) stackd_crash_make_known(BEFORE_FILTER_NS);
   /* The helper stays, and has the filter only if that is for all threads. */
   if (stackd_has_dumps_under_filter()) return real_syscall(number, a, b, c, d, e, f);
-  /* One that the filter met there would end the program. */
+  /* A thread that the filter met in its first system calls would end the program. */
   stackd_preload_await_threads(BEFORE_FILTER_NS);
   stackd_helper_silence();
   stackd_requests_say_filtered(true);

@@ -1,5 +1,5 @@
 /* sigaction() and signal(), for the signals that the agent has taken. A program that resets all signals at its start, or
- * handles one of these itself, would otherwise take our handler away: the next dump would end it (the default action of a
+ * handles one of these itself, would otherwise take our handler away. The next dump would end it (the default action of a
  * real-time signal), and its crash would not be seen. The program's action becomes the chain target (sigchain.h) and is
  * what the program gets when it asks.
  *

@@ -1,5 +1,5 @@
-/* sigwait() and its relatives: a thread that waits for all signals takes ours off the queue, although it blocks it (procfs
- * shows the signals waited for as not blocked meanwhile). The program must not see it; the thread answers here. */
+/* sigwait() and its relatives. A thread that waits for all signals takes ours off the queue, although it blocks it. procfs
+ * shows the signals waited for as not blocked meanwhile. The program must not see it; the thread answers here. */
 #include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -26,7 +26,8 @@ void stackd_preload_find_sigwait(void) { STACKD_BEHIND(real_sigtimedwait, "sigti
 
 static int64_t now_ns(void) { return (int64_t)stackd_clock_ns(CLOCK_MONOTONIC); }
 
-/* Those that an unwinder needs: as they are at one instruction of the caller. (getcontext() is not in every C library.) */
+/* Reads the registers that an unwinder needs, as they are at one instruction of the caller. (getcontext() is not in every C
+ * library.) */
 __attribute__((always_inline)) static inline void read_registers(greg_t* gregs) {
   __asm__ volatile(
       "mov %%r12, 4*8(%0)\n\t"

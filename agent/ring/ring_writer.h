@@ -36,12 +36,12 @@ static inline void* stackd_slot(const struct stackd_ring* ring, uint32_t slot) {
   return (char*)ring->header + STACKD_HEADER_BYTES + (uint64_t)slot * STACKD_SLOT_BYTES;
 }
 
-/* Claims the first slot of a record whose fixed part has `fixed_bytes` (at most a slot) and returns where that goes, or
- * NULL if no slot is free. `hint` spreads threads over the slots. */
+/* Claims the first slot of a record whose fixed part has `fixed_bytes` (at most a slot). Returns where that goes, or NULL
+ * if no slot is free. `hint` spreads threads over the slots. */
 void* stackd_ring_begin(struct stackd_ring_writer* writer, const struct stackd_ring* ring, uint32_t kind,
                         uint32_t fixed_bytes, uint32_t hint) STACKD_HANDLER;
 
-/* The same in the part that is kept for crashes, with at most `max_slots` slots. */
+/* Like stackd_ring_begin(), in the part that is kept for crashes, with at most `max_slots` slots. */
 void* stackd_ring_begin_crash(struct stackd_ring_writer* writer, const struct stackd_ring* ring, uint32_t kind,
                               uint32_t fixed_bytes, uint32_t max_slots) STACKD_HANDLER;
 

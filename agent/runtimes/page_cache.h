@@ -1,8 +1,8 @@
-/* Copies of whole pages that a walk reads from (walker.h): the kernel takes no longer to copy a page than to copy a word
- * of it, and what belongs together often lies together.
+/* Copies of whole pages that a walk reads from (walker.h). The kernel takes no longer to copy a page than to copy a word of
+ * it, and what belongs together often lies together.
  *
- * They need more room than a handler has on its stack. There are as many sets as handlers commonly run at once; whoever
- * finds none free does without. */
+ * They need more room than a handler has on its stack. There are as many sets as handlers commonly run at once; a handler
+ * that finds none free does without. */
 #ifndef STACKD_PAGE_CACHE_H_
 #define STACKD_PAGE_CACHE_H_
 

@@ -1,4 +1,4 @@
-/* The runtimes of other languages that are known, as the rest of the agent sees them: what they know of a thread's stack
+/* The runtimes of other languages that are known, as the rest of the agent sees them. What they know of a thread's stack
  * becomes a part of its THREAD record (ring_abi.h). Generic code knows no runtime by name. */
 #ifndef STACKD_RUNTIMES_H_
 #define STACKD_RUNTIMES_H_
@@ -12,7 +12,7 @@
 void stackd_managed_prepare(void);
 
 /* Looks for runtimes that are new in this process, and reads of each what its walker must know. `maps_fd` is
- * /proc/self/maps. Called by the helper when it starts, and before dumps, where new code was mapped since: no lock of the
+ * /proc/self/maps. Called by the helper when it starts, and before dumps, where new code was mapped since. No lock of the
  * loader's is taken, so that a process that hangs in it can be dumped. NOT SIGNAL-SAFE. */
 void stackd_managed_find_runtimes(int maps_fd);
 
@@ -31,11 +31,11 @@ bool stackd_runtimes_are_read_after_dump(void);
  * it. */
 bool stackd_runtimes_need_memory(void);
 
-/* How many of a crash record's slots the stack leaves for what runtimes know: of a stack that has overflowed every slot
- * would be full of it. 0 where there is no runtime. SIGNAL-SAFE. */
+/* How many of a crash record's slots the stack leaves for what runtimes know. A stack that has overflowed would fill every
+ * slot. 0 where there is no runtime. SIGNAL-SAFE. */
 uint32_t stackd_managed_crash_slots(uint32_t slots) STACKD_HANDLER;
 
-/* What all runtimes that were found know of the thread, appended to `ring`, whose record is begun; `*words` is set to how
+/* Appends to `ring`, whose record is begun, what all runtimes that were found know of the thread. `*words` is set to how
  * much that is, at most STACKD_MAX_MANAGED_WORDS. False if slots ran out: what was appended before stays. SIGNAL-SAFE. */
 bool stackd_managed_write(struct stackd_ring_writer* ring, struct stackd_managed_thread* thread,
                           uint32_t* words) STACKD_HANDLER;

@@ -5,7 +5,7 @@
 #define COPIES 64u
 /* Where one of a key may lie. */
 #define PLACES 4u
-/* Of one dump, rather than of the one before. */
+/* A copy that is older may be of the dump before. */
 #define MAX_AGE_NS 50000000ll
 
 _Static_assert(sizeof(struct stackd_symbol_copy) == 1024, "");

@@ -1,7 +1,7 @@
-/* Copies of symbols as they were written to the ring a moment ago: threads that wait often wait in the same functions, and
+/* Copies of symbols as they were written to the ring a moment ago. Threads that wait often wait in the same functions, and
  * the record of each has all names of its own.
  *
- * Each is one handler's alone while it is in use; whoever finds it taken does without. */
+ * Each is one handler's alone while it is in use; a handler that finds it taken does without. */
 #ifndef STACKD_SYMBOL_CACHE_H_
 #define STACKD_SYMBOL_CACHE_H_
 

@@ -1,8 +1,8 @@
 /* What every walker of a runtime's frames needs: reads, with a budget, and a writer of what it finds (ring_abi.h).
  *
- * A walker reads the runtime's own memory: nothing of the runtime is called, no lock of its is taken, and
- * whatever it reads may be garbage (the runtime was interrupted anywhere), so that each read goes through
- * stackd_managed_read and each loop has a bound. */
+ * A walker reads the runtime's own memory. Nothing of the runtime is called, and no lock of its is taken. Whatever the
+ * walker reads may be garbage, since the runtime was interrupted anywhere. So each read goes through stackd_managed_read
+ * and each loop has a bound. */
 #ifndef STACKD_WALKER_H_
 #define STACKD_WALKER_H_
 
@@ -24,12 +24,12 @@ struct stackd_managed_thread {
   uint64_t stack_end;
   struct stackd_managed_budget* budget;
   struct stackd_page_copies* pages; /* NULL: none were free */
-  /* When its capture began: by CLOCK_MONOTONIC, and of whoever looks by CLOCK_THREAD_CPUTIME_ID. */
+  /* When its capture began: by CLOCK_MONOTONIC, and by CLOCK_THREAD_CPUTIME_ID of the thread that looks. */
   uint64_t begin_ns;
   uint64_t begin_cpu_ns;
 };
 
-/* What a thread may spend on its walks, in looks and in time: a look may have to wait, for a program that maps and unmaps
+/* What a thread may spend on its walks, in looks and in time. A look may have to wait, for a program that maps and unmaps
  * all the time. From then on nothing can be read that is not there in a copy. */
 struct stackd_managed_budget {
   uint32_t reads;
@@ -53,18 +53,18 @@ struct stackd_managed_writer {
 bool stackd_managed_read(const struct stackd_managed_thread* thread, uint64_t address, void* out,
                          uint32_t size_bytes) STACKD_HANDLER;
 
-/* The same of what stands still as long as the thread does: its frames, what they run, and the names of that. With `pages`
- * it is as it was when the walk first met the page. SIGNAL-SAFE. */
+/* Like stackd_managed_read(), for memory that does not change while the thread stands still: its frames, what they run, and
+ * the names of that. With `pages` it is as it was when the walk first met the page. SIGNAL-SAFE. */
 bool stackd_managed_read_still(const struct stackd_managed_thread* thread, uint64_t address, void* out,
                                uint32_t size_bytes) STACKD_HANDLER;
 
-/* The same, where it lies in one copy, until the next read; else it is copied to `out`. NULL if it cannot be read.
- * SIGNAL-SAFE. */
+/* Like stackd_managed_read_still(), but returns the memory where it lies in one copy, until the next read; else copies it
+ * to `out`. NULL if it cannot be read. SIGNAL-SAFE. */
 const void* stackd_managed_look_still(const struct stackd_managed_thread* thread, uint64_t address, void* out,
                                       uint32_t size_bytes) STACKD_HANDLER;
 
-/* Where a walker has found nothing of its runtime: says so, as a walk of no instance (0) that ended UNREADABLE, if nothing
- * of this process can be read, as a seccomp filter may have it. SIGNAL-SAFE, as those below. */
+/* Called where a walker has found nothing of its runtime. Where nothing of this process can be read, as under a seccomp
+ * filter, writes a walk of no instance (0) that ended UNREADABLE. SIGNAL-SAFE, as those below. */
 void stackd_managed_say_if_blind(struct stackd_managed_writer* writer, const struct stackd_managed_thread* thread,
                                  uint32_t runtime, uint64_t version) STACKD_HANDLER;
 
@@ -99,8 +99,8 @@ void stackd_managed_symbol(struct stackd_managed_writer* writer, const struct st
 void stackd_managed_symbol_again(struct stackd_managed_writer* writer,
                                  const struct stackd_symbol_copy* copy) STACKD_HANDLER;
 
-/* Called by a finder that does not understand what it has found, which may be half loaded: stackd_managed_is_unsettled() is
- * true until runtimes are looked for again; not for ever, as it may just be too new. NOT SIGNAL-SAFE. */
+/* Called by a finder that does not understand what it has found, which may be half loaded. stackd_managed_is_unsettled() is
+ * true until runtimes are looked for again. Not for ever, as it may just be too new. NOT SIGNAL-SAFE. */
 void stackd_managed_look_again(void);
 bool stackd_managed_is_unsettled(void);
 

@@ -26,7 +26,7 @@ static void discard_pending(int dump_signal) {
   siginfo_t info;
   while (stackd_syscall6(SYS_rt_sigtimedwait, (long)&set, (long)&info, (long)&no_time, 8, 0, 0) == dump_signal) {
     if (stackd_is_dump_signal(&info)) continue;
-    /* Somebody else's. */
+    /* A signal that another sender queued. */
     stackd_syscall6(SYS_rt_tgsigqueueinfo, stackd_getpid(), stackd_gettid(), dump_signal, (long)&info, 0, 0);
     return;
   }

@@ -1,5 +1,5 @@
 /* Keeps dump signals away from a thread that calls exec. exec gives every caught signal its default action back and keeps
- * what is pending, so one sent meanwhile would end the new program: execve() lasts long enough to be met.
+ * what is pending. So one sent meanwhile would end the new program, and execve() lasts long enough for that.
  *
  *     program's thread                       helper
  *       stackd_exec_gate_close()

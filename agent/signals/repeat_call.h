@@ -10,8 +10,8 @@
 /* A call that is made again with its whole timeout may end so much too late. */
 #define STACKD_REPEAT_ANEW_S 60
 
-/* Looks at what handlers the program has, for the calls of stackd_repeat_call() that come next. A timeout of which it is
- * not known how much is left begins anew if it is one of `begins_anew_s` seconds at most: the call then ends later by what
+/* Looks at what handlers the program has, for the calls of stackd_repeat_call() that come next. A timeout of
+ * `begins_anew_s` seconds at most begins anew if it is not known how much of it is left. The call then ends later by what
  * had passed.
  *
  * SIGNAL-SAFE. Syscalls: rt_sigaction for each signal. */

@@ -1,5 +1,5 @@
-/* What the program wants done with the signals that the agent has taken: the agent stays the handler that the kernel knows,
- * and the program's action is what it calls, and what the program gets when it asks. */
+/* What the program wants done with the signals that the agent has taken. The agent stays the handler that the kernel knows.
+ * It calls the program's action, and gives the program that action when it asks. */
 #ifndef STACKD_SIGCHAIN_H_
 #define STACKD_SIGCHAIN_H_
 
@@ -36,7 +36,7 @@ void stackd_chain_reset_after_fork(void);
 /* The action for a signal that is being delivered: with SA_RESETHAND it is SIG_DFL from then on. */
 struct stackd_action stackd_chain_deliver(int signal_number) STACKD_HANDLER;
 
-/* The same for one that is only looked at. */
+/* Like stackd_chain_deliver(), for a signal whose action is only looked at. */
 struct stackd_action stackd_chain_peek(int signal_number) STACKD_HANDLER;
 
 /* Whether the agent is the kernel's handler for the signal, and the program's action stands here. */
@@ -45,7 +45,7 @@ bool stackd_chain_is_taken(int signal_number) STACKD_HANDLER;
 /* Whether the program's action is the default one now. */
 bool stackd_chain_is_default(int signal_number) STACKD_HANDLER;
 
-/* Whether the kernel has the default action for the signal: the program has set it behind our back, by a system call of its
+/* Whether the kernel has the default action for the signal. The program has set it behind our back, by a system call of its
  * own or because nothing of ours stands before its sigaction(). */
 bool stackd_chain_is_cut(int signal_number) STACKD_HANDLER;
 
@@ -53,10 +53,10 @@ bool stackd_chain_is_cut(int signal_number) STACKD_HANDLER;
 void stackd_chain_call(const struct stackd_action* action, int signal_number, siginfo_t* info,
                        void* context) STACKD_HANDLER;
 
-/* The same where the kernel has set that mask. No system call. */
+/* Like stackd_chain_call(), where the kernel has set that mask. No system call. */
 void stackd_chain_run(const struct stackd_action* action, int signal_number, siginfo_t* info, void* context) STACKD_HANDLER;
 
-/* Gives the signal its default action and queues it to the calling thread with the same `info`: it is delivered, with the
+/* Gives the signal its default action and queues it to the calling thread with the same `info`. It is delivered, with the
  * interrupted context, when the handler that calls this returns. */
 void stackd_chain_end(int signal_number, siginfo_t* info, void* context) STACKD_HANDLER;
 

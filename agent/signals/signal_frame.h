@@ -1,9 +1,9 @@
 /* Puts a signal's frame where the kernel would have put it, had the program's handler been the one that it knows.
  *
  * Our handler has SA_ONSTACK and every thread has an alternate stack, so the kernel puts the frame there. A program's
- * handler without SA_ONSTACK was written for the thread's own stack: it may need more than an alternate stack has, look at
- * where it runs, or scan the stack from its own frame up. And it may stay for ever, or jump out, while the next signal on
- * the alternate stack begins at its top again and overwrites the frame that was left there.
+ * handler without SA_ONSTACK was written for the thread's own stack. It may need more than an alternate stack has, look at
+ * where it runs, or scan the stack from its own frame up. And it may stay for ever, or jump out. The next signal on the
+ * alternate stack would begin at its top again, and overwrite the frame that was left there.
  */
 #ifndef STACKD_SIGNAL_FRAME_H_
 #define STACKD_SIGNAL_FRAME_H_
@@ -58,7 +58,7 @@ void stackd_signal_frame_marks(const struct stackd_signal_frame* frame,
 bool stackd_signal_frame_is_marked(uint64_t address, const uint64_t marks[STACKD_SIGNAL_FRAME_MARKS]) STACKD_HANDLER;
 
 /* Defines `name`(frame, signal number, call), which has `run`(signal number, info, context, call) called on the stack where
- * the frame belongs. It returns if the frame is there already; otherwise it moves the frame, and nothing is left of the
+ * the frame belongs. It returns if the frame is there already. Otherwise it moves the frame, and nothing is left of the
  * caller, which must have nothing to do any more. The stack then looks as if the kernel had called `name`_switch, so that
  * unwinders find their way. One for each `run`, not one with a pointer: what a handler can reach is to be seen in its code.
  * `run` is called by its name from assembly. */

@@ -9,7 +9,7 @@
 
 uint64_t stackd_sigterm_count;
 
-/* Of each door; set once. */
+/* The program's handler behind each door; set once. */
 stackd_signal_handler* stackd_sigterm_handlers[DOORS];
 
 extern const char stackd_sigterm_doors[];

@@ -1,13 +1,13 @@
 /* Counts the SIGTERMs that the program takes. The daemon reads the count in the memory of the process, and so knows of one
  * that was told to end and is still there.
  *
- * A handler of the program's gets a door: a few instructions of ours that stand in its place in the kernel, add 1 to a word
- * and jump on. That cannot harm because
- *   - a door belongs to one handler for ever, so that there is no state that could be wrong: whoever gets hold of a door
- * (the C library's own functions pass actions on unseen) has a function that does what the handler does;
+ * A handler of the program's gets a door. That is a few instructions of ours that stand in its place in the kernel, add 1
+ * to a word and jump on. That cannot harm because
+ *   - a door belongs to one handler for ever, so that there is no state that could be wrong. Code that gets hold of a door
+ *     has a function that does what the handler does: the C library's own functions pass actions on unseen;
  *   - flags and mask are the program's and the kernel does what they ask for: SA_RESETHAND, SA_NODEFER, SA_RESTART;
- *   - it needs no stack, changes no register but flags, makes no system call, and touches nothing but two words of this
- *     library, which every process that could run it has: children of fork and vfork too. */
+ *   - it needs no stack, changes no register but flags, and makes no system call. It touches nothing but two words of this
+ *     library. Every process that could run it has those, children of fork and vfork too. */
 #ifndef STACKD_SIGTERM_H_
 #define STACKD_SIGTERM_H_
 

@@ -8,10 +8,10 @@
 
 #define LOWEST_FD 200
 
-/* Of linux/magic.h, which musl's compiler does not find. */
+/* Declared in linux/magic.h, which musl's compiler does not find. */
 #define PROC_FILE_SYSTEM 0x9fa0
 
-/* Those taken and not closed. */
+/* The agent's fds that were taken and not closed. */
 #define MAX_GUARDED 12
 static struct stackd_own_fd guarded[MAX_GUARDED] = {[0 ... MAX_GUARDED - 1] = {-1, 0, 0}};
 

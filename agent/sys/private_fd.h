@@ -13,7 +13,7 @@
 
 #include "agent/sys/syscalls.h"
 
-/* Of the agent's own fds too, which fstat() hides (preload/fstat.c). 0 or a negative errno. SIGNAL-SAFE. */
+/* Works for the agent's own fds too, which fstat() hides (preload/fstat.c). 0 or a negative errno. SIGNAL-SAFE. */
 STACKD_HANDLER_INLINE long stackd_fstat(int fd, struct stat* status) {
   return stackd_syscall6(SYS_fstat, fd, (long)status, 0, 0, 0, 0);
 }
@@ -54,7 +54,7 @@ STACKD_HANDLER_INLINE int stackd_own_fd_get(const struct stackd_own_fd* own) {
   return status.st_dev == own->device && status.st_ino == own->inode ? own->fd : -1;
 }
 
-/* Closes it, unless the number means somebody else's file by now. */
+/* Closes it, unless the number means a file of the program's by now. */
 void stackd_own_fd_close(struct stackd_own_fd* own);
 
 #endif /* STACKD_PRIVATE_FD_H_ */

@@ -2,12 +2,12 @@
  *
  * Everything here is SIGNAL-SAFE. Results are the kernel's: a negative errno value on failure.
  *
- * The calls that a dump handler makes, and no others (tests/safety proves it with seccomp):
- * getpid gettid arch_prctl clock_gettime prctl rt_sigprocmask process_vm_readv futex rt_sigreturn; where process_vm_readv
- * is refused, fstat pread64; where it has interrupted a call, rt_sigpending, and getsockopt if that was one of a socket. A
- * crash handler makes these too: fstat pread64 sendto ppoll rt_sigaction rt_tgsigqueueinfo; on a stack without room for it,
- * sigaltstack; where no daemon takes the crash, pwrite64 openat close mkdir newfstatat fchmod rename; and only where one of
- * these was refused, tgkill unlink readlink.
+ * The calls that a dump handler makes, and no others (tests/safety proves it with seccomp): getpid gettid arch_prctl
+ * clock_gettime prctl rt_sigprocmask process_vm_readv futex rt_sigreturn. Where process_vm_readv is refused: fstat pread64.
+ * Where it has interrupted a call: rt_sigpending, and getsockopt if that was one of a socket. A crash handler makes these
+ * too: fstat pread64 sendto ppoll rt_sigaction rt_tgsigqueueinfo. On a stack without room for it: sigaltstack. Where no
+ * daemon takes the crash: pwrite64 openat close mkdir newfstatat fchmod rename. Only where one of these was refused: tgkill
+ * unlink readlink.
  */
 #ifndef STACKD_SYSCALLS_H_
 #define STACKD_SYSCALLS_H_
@@ -22,8 +22,8 @@
 #include <sys/uio.h>
 #include <time.h>
 
-/* Code that can run in a signal handler lies in a section of its own, so that a test can check on the linked object that no
- * call leaves it. */
+/* Code that can run in a signal handler lies in a section of its own. So a test can check on the linked object that no call
+ * leaves it. */
 #define STACKD_HANDLER __attribute__((section(".text.stackd_handler")))
 #define STACKD_HANDLER_INLINE static inline __attribute__((always_inline))
 
@@ -59,7 +59,7 @@ STACKD_HANDLER_INLINE void stackd_thread_name(char name[16]) {
   stackd_syscall6(SYS_prctl, PR_GET_NAME, (long)name, 0, 0, 0, 0);
 }
 
-/* The same by /proc/self/mem, if it is open; `refusal` if not. (read_memory.c) */
+/* Reads memory through /proc/self/mem, if that is open; returns `refusal` if not. (read_memory.c) */
 long stackd_read_memory_file(uint64_t address, void* out, size_t size_bytes, long refusal);
 
 /* From now on process_vm_readv is tried only where the file is not open: a filter of system calls may end the program for
@@ -85,8 +85,8 @@ STACKD_HANDLER_INLINE long stackd_read_memory(int32_t pid, uint64_t address, voi
 }
 
 /* Whether the word at `address` can be read. The kernel copies the mask in before it refuses the nonsense in front of it:
- * EFAULT or EINVAL tells. (No lock is taken on the way for a page that is there; process_vm_readv takes the one of the
- * whole address space, and a program whose threads map and unmap much queues for that.) */
+ * EFAULT or EINVAL tells. No lock is taken on the way for a page that is there. process_vm_readv takes the one of the whole
+ * address space, and a program whose threads map and unmap much queues for that. */
 STACKD_HANDLER_INLINE int stackd_is_readable(uint64_t address) {
   return stackd_syscall6(SYS_rt_sigprocmask, ~0l, (long)address, 0, 8, 0, 0) == -EINVAL;
 }

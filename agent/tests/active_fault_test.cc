@@ -100,7 +100,7 @@ TEST_F(ActiveFault, AFullTableTakesNoMoreUntilAThreadHasEnded) {
   for (stackd_active_fault* fault; (fault = Enter(Frame() - 16 * static_cast<uint64_t>(count))) != nullptr; count++)
     last = fault;
   EXPECT_GE(count, 4);
-  last->tid = 0x3fffffff;  // of nobody
+  last->tid = 0x3fffffff;  // of no thread
   EXPECT_EQ(Enter(), last);
   EXPECT_EQ(Enter(), nullptr);
 }

@@ -23,7 +23,7 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 
-// Pages of memory to be somebody's stack, with nothing mapped around.
+// Pages of memory to be a thread's stack, with nothing mapped around.
 class Pages {
  public:
   explicit Pages(uint64_t pages) : bytes_(pages * kPage) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t kLongNs = 20'000'000'000;
 
-// A ring in which nobody makes room.
+// A ring in which no reader makes room.
 class JobTest : public testing::Test {
  protected:
   JobTest() {

@@ -1,5 +1,5 @@
 // Code objects have numbers of their own from CPython 3.12 on. Before, one that took another's place may be the same in
-// each of its words, and what one thread has read of it is never told to another. (The walk itself is cpython_test.cc.)
+// each of its words. So what one thread has read of it is never told to another. (The walk itself is cpython_test.cc.)
 extern "C" {
 #include "agent/runtimes/cpython/cpython.h"
 #include "agent/runtimes/cpython/cpython_layout.h"

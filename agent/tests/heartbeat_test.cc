@@ -28,7 +28,7 @@ constexpr size_t kPage = 4096;
 constexpr unsigned kLimitMs = 5000;
 constexpr unsigned kCells = STACKD_MAX_HEARTBEATS;
 
-// Memory as the agent maps that of a ring: shared with somebody, and left out of a fork.
+// Memory as the agent maps that of a ring: shared with the daemon, and left out of a fork.
 class RingCells {
  public:
   RingCells() {

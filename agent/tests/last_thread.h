@@ -1,4 +1,4 @@
-// Of what a ring holds, the record of the thread that was written last. Anything else fails the test.
+// The record that was written last, of a thread, in what a ring holds. Anything else fails the test.
 #pragma once
 
 #include <gtest/gtest.h>

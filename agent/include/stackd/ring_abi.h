@@ -1,8 +1,8 @@
 /* The memory that one watched process shares with the daemon, and nothing else: this file is its specification.
  *
- * The daemon creates the memory (a memfd, sealed against shrinking and growing, every page touched, so that a write in a
- * signal handler can never meet SIGBUS) and hands it to the agent when that registers (wire.h). It goes away when both
- * sides have let go of it.
+ * The daemon creates the memory and hands it to the agent when that registers (wire.h). It is a memfd, sealed against
+ * shrinking and growing. Every page is touched, so that a write in a signal handler can never meet SIGBUS. It goes away
+ * when both sides have let go of it.
  *
  *     +--------------------+ 0
  *     | header             | STACKD_HEADER_BYTES
@@ -13,8 +13,8 @@
  *     +--------------------+
  *
  * A record lies in a chain of slots. Slots, not a byte queue: a writer that is stopped or killed in the middle of a record
- * holds its own slots and nobody else's, there is no head or tail that it could pin, and there is nothing to wrap, hence
- * no ABA. Records carry the time of capture; their order in memory means nothing.
+ * holds its own slots and no others. There is no head or tail that it could pin, and there is nothing to wrap, hence no
+ * ABA. Records carry the time of capture; their order in memory means nothing.
  *
  *     slot states, and who may make each arrow:
  *
@@ -114,7 +114,7 @@ struct stackd_ring_header {
   uint32_t command;
   uint64_t deadline_ns;
   uint32_t max_stack_bytes;
-  /* Equal to the running command_seq: stop, nobody waits for the rest. */
+  /* Equal to the running command_seq: stop, the daemon does not wait for the rest. */
   uint32_t cancel_seq;
   /* DUMP: only this thread, as if the process had no other; 0: all. */
   uint32_t only_tid;
@@ -135,9 +135,9 @@ struct stackd_ring_header {
   uint32_t memory_passed;
   uint32_t pad2[9];
 
-  /* Agent -> reader: `doorbell` is a futex word. Whoever has something that the reader should see at once (a dump is done)
-   * adds 1, and makes the wake call only when `reader_sleeping` is not 0. The reader sets that, looks once more, then waits
-   * on the value of `doorbell` that it read before looking. */
+  /* Agent -> reader: `doorbell` is a futex word. A thread that has something that the reader should see at once (a dump is
+   * done) adds 1. It makes the wake call only when `reader_sleeping` is not 0. The reader sets that, looks once more, then
+   * waits on the value of `doorbell` that it read before looking. */
   uint32_t doorbell;
   uint32_t reader_sleeping;
   uint32_t pad3[14];
@@ -185,7 +185,7 @@ STACKD_ABI_ASSERT(sizeof(struct stackd_ring_header) == 384 + 1024);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, only_tid) == 88);
 STACKD_ABI_ASSERT(offsetof(struct stackd_ring_header, quiet) == 92);
 
-/* Heartbeats fill the second half of the header, a page: the agent maps it where its own page of heartbeats was, so that a
+/* Heartbeats fill the second half of the header, a page. The agent maps it where its own page of heartbeats was, so that a
  * program's pointer to one stays good from daemon to daemon.
  *
  * A beat is one store to `beats`: any change of it is a beat, 0 means "idle, not watched". The daemon looks at the words
@@ -224,8 +224,9 @@ struct stackd_slot_header {
 #define STACKD_REG_RSP 7
 #define STACKD_REG_RIP 16
 
-/* A system call that a thread is in: its number, and those of its arguments that say what it waits for and are no data of
- * the program's (agent/capture/syscall_arguments.h): which fd, futex, process, how many, which flags. The others are 0. */
+/* A system call that a thread is in: its number, and those of its arguments that say what it waits for. None is data of the
+ * program's (agent/capture/syscall_arguments.h): they say which fd, futex, process, how many, which flags. The others are
+ * 0. */
 #define STACKD_SYSCALL_ARGUMENTS 6
 #define STACKD_SYSCALL_KNOWN (1u << 31)
 
@@ -249,7 +250,7 @@ enum stackd_thread_flags {
   STACKD_THREAD_OF_AGENT = 1u << 5, /* the agent's own thread, as it takes this dump */
 };
 
-/* The stack follows as 64-bit words, through all slots of the record: for each 64 words of the stack, from `stack_base` up,
+/* The stack follows as 64-bit words, through all slots of the record. For each 64 words of the stack, from `stack_base` up,
  * one word of mask, then the words whose mask bit is set, lowest first. A clear bit stands for a word that pointed neither
  * into code nor into this stack; it reads as zero. The last mask covers what is left of `stack_words`. */
 struct stackd_thread_record {
@@ -285,7 +286,7 @@ STACKD_ABI_ASSERT(offsetof(struct stackd_thread_record, syscall) == 232);
 STACKD_ABI_ASSERT(sizeof(struct stackd_thread_record) == 288);
 
 /* What the runtimes of other languages know of a thread's stack, as the thread itself found it in their memory when it was
- * interrupted: names of functions and files, tables of lines, places in code; never a value of the program's.
+ * interrupted. That is names of functions and files, tables of lines, places in code; never a value of the program's.
  *
  * Entries follow each other, each of whole words. A RUNTIME entry begins what one runtime says: its frames, innermost
  * first, and symbols anywhere among them. A symbol may be there twice, or not at all. */
@@ -355,7 +356,7 @@ struct stackd_managed_symbol {
 };
 STACKD_ABI_ASSERT(sizeof(struct stackd_managed_symbol) == 32);
 
-/* Of one thread. A record with more is corrupt. */
+/* At most so much for one thread. A record with more is corrupt. */
 #define STACKD_MAX_MANAGED_WORDS 16384u
 
 enum stackd_thread_status {
@@ -465,7 +466,7 @@ struct stackd_crash_record {
   uint64_t stack_end;
   /* What glibc keeps for a debugger of its last words ("free(): invalid pointer", a failed assertion), NUL-terminated. */
   char abort_message[STACKD_CRASH_TEXT_BYTES];
-  /* Mangled type of the C++ exception that nobody caught, NUL-terminated. */
+  /* Mangled type of the C++ exception that was not caught, NUL-terminated. */
   char exception_type[STACKD_CRASH_TEXT_BYTES];
 };
 STACKD_ABI_ASSERT(offsetof(struct stackd_crash_record, id) == 8);

@@ -1,9 +1,9 @@
 /* A crash on disk: what the agent writes where no daemon took its record, and what the daemon takes in later, once.
  *
- * The file is $STACKD_DIR/spool/ID.crash: made by the daemon with mode 0600 and passed to the agent when that registered
- * (wire.h), or else made by the agent when it crashes, with its crash id in hex as ID and mode 0600, in a folder that is
- * closed to others (0700). Where all may write to $STACKD_DIR, the folder is open to them but for its list of names
- * (01733), and the agent's files are 0644, so that a daemon of another user can read them.
+ * The file is $STACKD_DIR/spool/ID.crash, with mode 0600. The daemon made it and passed it to the agent when that
+ * registered (wire.h). Else the agent makes it when it crashes, with its crash id in hex as ID, in a folder closed to
+ * others (0700). Where all may write to $STACKD_DIR, the folder is open to them but for its list of names (01733). Then the
+ * agent's files are 0644, so that a daemon of another user can read them.
  *
  *     +---------------------------+ 0
  *     | stackd_spool_header       |
@@ -15,8 +15,8 @@
  *     | images                    | image_count times: stackd_spool_image, then the first bytes of a mapped file as they
  *     +---------------------------+ are in memory (program headers and build-id)
  *
- * `magic` is written last: a file without it is one that nobody finished; the writer was killed, or the disk was full.
- * THE FILE IS HOSTILE to the daemon, like the ring.
+ * `magic` is written last: a file without it is not finished, since the writer was killed, or the disk was full. THE FILE
+ * IS HOSTILE to the daemon, like the ring.
  */
 #ifndef STACKD_SPOOL_H_
 #define STACKD_SPOOL_H_

@@ -32,12 +32,12 @@
  * `proc` is passed only where no helper tells of threads. That is by Go's package where all of the memory is shared, by
  * stackctl, and by older agents. `mem` stays in the process where its owner shares less (stackd_share), and where nothing
  * needs it. The daemon checks that all lie on procfs. The spool fd is an empty file of the daemon's that the agent writes a
- * crash to when the daemon does not take it (spool.h); it may be absent, and then the agent makes a file of its own.
+ * crash to when the daemon does not take it (spool.h). It may be absent, and then the agent makes a file of its own.
  *
- * Where a process has an agent for native code and the package of a runtime besides, the package has a connection of its
- * own that begins with REPORT_FILE + fds [report, stat] and may go on with NAME and DUMP_REQUEST: the daemon knows by uid
- * and stat which process it is (by proc, of older packages). It gets no answer. It is closed where that process is not
- * connected, or not any more; then it tries again.
+ * A process may have an agent for native code and the package of a runtime besides. Then the package has a connection of
+ * its own, which begins with REPORT_FILE + fds [report, stat] and may go on with NAME and DUMP_REQUEST. The daemon knows by
+ * uid and stat which process it is (by proc, of older packages). The package gets no answer. The connection is closed where
+ * that process is not connected, or not any more; then the package tries again.
  *
  * Both sides check size and type of every message; an unknown type is ignored, so that later versions may add some.
  */
@@ -69,8 +69,9 @@ enum stackd_message_type {
   STACKD_MSG_FD_NAMES = 11,
   STACKD_MSG_REPORT_FILE = 12,
   STACKD_MSG_DESCRIBE_EPOLLS = 13, /* a stackd_describe_fds */
-  /* A header alone. A handler of the program's deals with a fault, and may end the process without another word: the daemon
-   * is to load what is mapped now, while there is somebody to ask (stackd_ring_header.modules_known). From a handler. */
+  /* A header alone. A handler of the program's deals with a fault, and may end the process without another word. The daemon
+   * is to load what is mapped now, while the process is there to be asked (stackd_ring_header.modules_known). From a
+   * handler. */
   STACKD_MSG_FAULT = 14,
   /* A header alone. Of the dump that this process asked for, all is read that lies in its memory, as Java's names do. */
   STACKD_MSG_DUMP_READ = 15,
@@ -99,8 +100,8 @@ enum stackd_hello_flags {
   STACKD_HELLO_HAS_MEM = 1u << 0,
   STACKD_HELLO_HAS_MAPS = 1u << 1,
   STACKD_HELLO_HAS_PROC = 1u << 2,
-  /* No handler of stackd's runs in this process, and nobody looks at the ring for commands: all that a dump of it can say
-   * is what its memory says. Of the ring it uses the heartbeats. */
+  /* No handler of stackd's runs in this process, and no thread of it looks at the ring for commands. A dump of it can say
+   * only what its memory says. Of the ring it uses the heartbeats. */
   STACKD_HELLO_NO_HANDLER = 1u << 3,
   /* Commands are obeyed by a goroutine, as soon as one gets to run, and of commands DUMP alone. */
   STACKD_HELLO_GOROUTINE = 1u << 4,
@@ -179,8 +180,8 @@ struct stackd_dump_request {
   struct stackd_message_header header;
 };
 
-/* The same, because of an exception that nobody catches: the dump is that of a crash. A daemon that reads the header alone
- * takes one as for any other reason. */
+/* A stackd_dump_request because of an exception that was not caught: the dump is that of a crash. A daemon that reads the
+ * header alone takes it as one for any other reason. */
 struct stackd_exception_request {
   struct stackd_message_header header; /* STACKD_MSG_DUMP_REQUEST */
   int32_t tid;                         /* of the thread that it ends */
@@ -213,7 +214,7 @@ struct stackd_fd_name {
    * process has so many fds that looking would hold up its threads. */
   uint32_t watched_count;
   int32_t watched[STACKD_MAX_WATCHED_FDS];
-  /* Of a pipe: an fd of this process that is its other end; -1: none was found. */
+  /* The fd of this process that is the other end of a pipe; -1: none was found, or it is no pipe. */
   int32_t other_end;
   /* NUL-terminated: where /proc/self/fd/N points ("pipe:[123]", "anon_inode:[eventfd]", "/var/lib/db"); of a socket its
    * kind and addresses ("tcp 10.0.0.7:5432 -> 10.0.0.9:41234", "tcp listening on 0.0.0.0:80", "unix /run/x.sock"). */
@@ -221,7 +222,7 @@ struct stackd_fd_name {
 };
 STACKD_ABI_ASSERT(sizeof(struct stackd_fd_name) == 240);
 
-/* Of each fd that was asked for, in the same order. */
+/* Names of the fds that were asked for, in the same order. */
 struct stackd_fd_names {
   struct stackd_message_header header;
   uint32_t request_id;

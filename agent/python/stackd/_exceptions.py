@@ -52,7 +52,7 @@ def _after_dump(hook):
         if kind is None or not issubclass(kind, (KeyboardInterrupt, SystemExit)):
             try:
                 _dump(kind, traceback)
-            finally:  # Also if somebody presses Ctrl-C meanwhile.
+            finally:  # Also if the user presses Ctrl-C meanwhile.
                 hook(kind, value, traceback)
         else:
             hook(kind, value, traceback)

@@ -15,7 +15,7 @@
 #define WINDOW_BYTES 512u
 #define PAGE_BYTES 4096u
 /* From then on each code object has a number of its own (co_version). Before, one that took the place of another may have
- * all its parts at the same places too, and nothing short of reading them tells the two apart. */
+ * all its parts at the same places too. Only reading them tells the two apart. */
 #define FIRST_WITH_NUMBERS 0x30cu
 
 struct runtime {
@@ -31,15 +31,15 @@ struct runtime {
 /* The one that was found, or NULL. */
 static const struct runtime* published;
 
-/* Where the state of a thread was last seen, by a hash of its pthread_t: without them each thread of a dump would go
+/* Where the state of a thread was last seen, by a hash of its pthread_t. Without hints each thread of a dump would go
  * through the list of all. A hint is believed only when the state that it leads to is that thread's and in the list. */
 static uint64_t hints[HINTS];
 
 /* --- Finding (not in a handler) --- */
 
-/* From 3.11 on Py_Version has it. Before there is only a function that tells, and nothing of the runtime is called: not
- * here either, where another thread may be loading it at this moment. But the public functions that each version added are
- * known; the last two parts of the number stay 0. */
+/* From 3.11 on Py_Version has it. Before, only a function tells, and nothing of the runtime is called. Not here either:
+ * another thread may be loading it at this moment. But the public functions that each version added are known; the last two
+ * parts of the number stay 0. */
 static uint32_t version_of(const struct stackd_loaded_object* object) {
   static const struct {
     uint32_t version_hex;
@@ -283,8 +283,8 @@ struct frame {
 };
 
 /* The bytes of a frame, until the next call; NULL if they cannot be read. From 3.11 on a frame lies behind that of its
- * caller, and a system call for each would take most of the time of a walk: what stands before it in its page, which can be
- * read if it can, is read along. */
+ * caller. A system call for each would take most of the time of a walk. So what stands before the frame in its page is read
+ * along: it can be read if the frame can. */
 STACKD_HANDLER static const void* frame_bytes(struct walk* walk, uint64_t address, uint32_t size_bytes) {
   if (walk->thread->pages != NULL) return stackd_managed_look_still(walk->thread, address, walk->window, size_bytes);
   uint64_t offset = address - walk->window_start;
@@ -352,8 +352,8 @@ STACKD_HANDLER static void walk_frame_objects(struct walk* walk, uint64_t addres
   }
 }
 
-/* Owners of a frame that lies on the C stack, or at the root of a thread, and runs no function: FRAME_OWNED_BY_CSTACK is 3
- * up to 3.13 and 4 then, where 3 is FRAME_OWNED_BY_INTERPRETER. */
+/* Lowest owner of a frame that runs no function: it lies on the C stack, or at the root of a thread. FRAME_OWNED_BY_CSTACK
+ * is 3 up to 3.13 and 4 then, where 3 is FRAME_OWNED_BY_INTERPRETER. */
 #define FIRST_ENTRY_OWNER 3
 
 STACKD_HANDLER static void walk_entry_frames(struct walk* walk, uint64_t address) {

@@ -12,7 +12,7 @@ enum stackd_cpython_frames {
   STACKD_CPYTHON_ENTRY_FRAME,   /* from 3.12: behind the outermost comes one that lies on the C stack itself */
 };
 
-/* Of an x86-64 release build with a global interpreter lock. Structures are named as CPython names them. */
+/* Layout of an x86-64 release build with a global interpreter lock. Structures are named as CPython names them. */
 struct stackd_cpython_layout {
   uint16_t version;    /* PY_VERSION_HEX >> 16 */
   uint8_t frames;      /* stackd_cpython_frames */

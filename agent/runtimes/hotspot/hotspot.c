@@ -119,7 +119,7 @@ static uint64_t type_bytes(const struct stackd_loaded_object* object, const char
   return 0;
 }
 
-/* Of the helper thread alone, as is all that looks for code. */
+/* Code of accept(). Only the helper thread uses it, as all that looks for code. */
 static struct stackd_loaded_symbol accept_code;
 
 /* Between the call of poll() and accept() lie the frames of two small functions. */

@@ -1,5 +1,5 @@
 /* The walk goes from frame to frame by V8's own links, from the innermost frame that V8 knows to the outermost entry that
- * it knows: nothing is searched for, so that nothing that a call left behind on the stack is taken for a frame. */
+ * it knows. Nothing is searched for. So nothing that a call left behind on the stack is taken for a frame. */
 #include "agent/runtimes/v8/v8.h"
 
 #include "stackd/v8_trace.h"
@@ -49,7 +49,7 @@ struct known_script {
   struct name file;
 };
 
-/* Of one call in optimized code. */
+/* One call in optimized code. */
 struct optimized {
   int64_t source;
   struct stackd_managed_bytes inlining; /* an entry a function that was inlined: where, and which, each a word */
@@ -243,7 +243,7 @@ STACKD_HANDLER static bool follow(struct walk* walk, struct string* string, cons
     return true;
   }
   if (kind != STRING_CONS) return false;
-  /* One that was made flat has all in its first part. */
+  /* A string that was made flat has all in its first part. */
   uint64_t second = words[3];
   uint64_t head[2];
   if (read_heap_object(walk, &second, head, 2) < 0 || head[1] >> 32 != 0) return false;
@@ -278,8 +278,8 @@ STACKD_HANDLER static bool find_name(struct walk* walk, uint64_t object, struct 
   return true;
 }
 
-/* The name that a ScopeInfo keeps: behind the variables' names and what is known of each, the function's, or the one that
- * the parser made up for it. */
+/* Finds the function's name that a ScopeInfo keeps, or the one that the parser made up for it. It lies behind the
+ * variables' names and what is known of each. */
 STACKD_HANDLER static void find_scope_name(struct walk* walk, uint64_t scope, struct text* text, struct name* name) {
   enum { INLINE_NAMES = 75, TRIED = 6 };
   const struct stackd_v8_layout* layout = walk->layout;
@@ -427,7 +427,7 @@ STACKD_HANDLER static bool next_byte(struct bytes* bytes, uint32_t* byte) {
   return true;
 }
 
-/* Seven bits a byte, the lowest first. */
+/* Reads a number: seven bits a byte, the lowest first. */
 STACKD_HANDLER static bool next_unsigned(struct bytes* bytes, uint64_t* number) {
   *number = 0;
   for (uint32_t shift = 0; shift < 63; shift += 7) {
@@ -439,7 +439,7 @@ STACKD_HANDLER static bool next_unsigned(struct bytes* bytes, uint64_t* number) 
   return false;
 }
 
-/* The same, the sign being the lowest bit of all. */
+/* Reads a number whose lowest bit of all is the sign. */
 STACKD_HANDLER static bool next_number(struct bytes* bytes, int64_t* number) {
   uint64_t value;
   if (!next_unsigned(bytes, &value)) return false;
@@ -447,8 +447,8 @@ STACKD_HANDLER static bool next_number(struct bytes* bytes, int64_t* number) {
   return true;
 }
 
-/* A SourcePosition of V8: whether it is outside of scripts, 30 bits of a place in one, plus 1, and what was inlined there,
- * by its number plus 1. */
+/* Decodes a SourcePosition of V8. It holds whether it is outside of scripts, then 30 bits of a place in one, plus 1. Above
+ * is what was inlined there, by its number plus 1. */
 STACKD_HANDLER static int64_t place_of(int64_t source) {
   return (source & 1) != 0 ? STACKD_V8_NO_POSITION : ((source >> 1) & 0x3fffffff) - 1;
 }
@@ -775,8 +775,8 @@ STACKD_HANDLER static bool read_isolate(const struct walk* walk, uint64_t addres
          read_word(walk, address + layout->fast_call_fp, &isolate->fast_call_fp);
 }
 
-/* Where the walk begins. JavaScript that calls C++ leaves its frame in the isolate; JavaScript that runs has it in rbp, and
- * what it was interrupted in may not: then V8's links do not lead from there to the entry, and nothing is told. */
+/* Where the walk begins. JavaScript that calls C++ leaves its frame in the isolate. JavaScript that runs has it in rbp, but
+ * what it was interrupted in may not. Then V8's links do not lead from there to the entry, and nothing is told. */
 STACKD_HANDLER static int32_t walk_isolate(struct walk* walk, const struct isolate* isolate) {
   const uint64_t* regs = walk->thread->regs;
   struct range range = {walk->thread->stack_start, isolate->js_entry_sp};

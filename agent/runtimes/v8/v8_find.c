@@ -17,10 +17,10 @@
 
 /* What the v8dbg constants do not tell: offsets in an Isolate, in a BytecodeArray and in Code.
  *
- * Source: the processes themselves, of node 18.20.8, 20.20.2, 22.23.3 and 24.21.0, blocked in a call from JavaScript:
+ * Source: the processes themselves, of node 18.20.8, 20.20.2, 22.23.3 and 24.21.0, blocked in a call from JavaScript.
  * `isolate_self` is where the isolate points at itself, `c_entry_fp` the one word that points at the exit frame on the
- * stack, `js_entry_sp` the one that points at the outermost entry frame; `handler` lies in front of the latter. The order
- * of the fields is that of ThreadLocalTop and IsolateData in V8's src/execution/thread-local-top.h and isolate-data.h.
+ * stack. `js_entry_sp` is the one that points at the outermost entry frame; `handler` lies in front of it. The order of the
+ * fields is that of ThreadLocalTop and IsolateData in V8's src/execution/thread-local-top.h and isolate-data.h.
  *
  * For what is in Code, functions were optimized by %OptimizeFunctionOnNextCall, and %DebugPrint told where they
  * and their Code lie. The one word of the isolate that points at the dispatch table is among its external references. The
@@ -67,7 +67,7 @@ static bool constant(const struct stackd_loaded_object* object, const char* cons
   return false;
 }
 
-/* Of a field, whose name tells its type, which changes. */
+/* Finds a field's offset. The constant's name tells the field's type, which changes from version to version. */
 static bool offset(const struct stackd_loaded_object* object, uint32_t* value, const char* name, const char* second,
                    const char* third) {
   const char* names[] = {name, second, third, NULL};

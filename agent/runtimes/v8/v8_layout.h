@@ -1,5 +1,5 @@
-/* Where V8 keeps what the walk needs. Most of it is told by the runtime itself, in the `v8dbg_*` constants that node
- * exports for debuggers; the rest is a table by version in v8_find.c. */
+/* Where V8 keeps what the walk needs. The runtime itself tells most of it, in the `v8dbg_*` constants that node exports for
+ * debuggers. The rest is a table by version in v8_find.c. */
 #ifndef STACKD_V8_LAYOUT_H_
 #define STACKD_V8_LAYOUT_H_
 
@@ -35,8 +35,8 @@ struct stackd_v8_layout {
   uint64_t version; /* major << 48 | minor << 32 | build << 16 | patch */
   bool known;       /* false: of this version nothing below is known */
 
-  /* The isolate that a thread is in: a word at this distance from its fs base; or in glibc's array of thread-specific data,
-   * which is there, under the key that lies here. */
+  /* The isolate that a thread is in: the word at this distance from its fs base. With `isolate_key`, which is the address
+   * of a key, glibc's array of thread-specific data is there. */
   int64_t isolate_from_thread;
   uint64_t isolate_key; /* 0: not so */
 

@@ -123,7 +123,7 @@ fn ask_all(question: u32, until: Instant) -> Vec<u8> {
     for (i, task) in tasks.iter().enumerate() {
         let stacks = task.take_answer(question);
         if table.len() > MAX_TABLE_BYTES {
-            continue; // the others are to be told that nobody asks any more
+            continue; // the others are to be told that they are asked no more
         }
         let thread = task.thread();
         let state = match (&stacks, asked.get(i)) {
