@@ -11,7 +11,7 @@ namespace stackd {
 struct Options {
   std::string command;  // one of CommandNames()
   std::string address;  // "unix:PATH" or "HOST:PORT"
-  // Of TLS, each a file; all empty: no TLS. Without `tls_ca` the system's authorities are trusted.
+  // Files for TLS; all empty: no TLS. Without `tls_ca` the system's authorities are trusted.
   std::string tls_ca;
   std::string tls_cert;
   std::string tls_key;

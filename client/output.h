@@ -31,18 +31,18 @@ std::string Json(const google::protobuf::Message& message, bool indented = true)
 std::string TriggerText(const v1::Dump& dump);
 std::string StateText(const v1::Dump& dump);
 
-// Why there is a dump that nobody asked for, in one sentence: what died, or what hangs; empty for other dumps.
+// Why there is a dump that no user asked for, in one sentence: what died, or what hangs; empty for other dumps.
 std::string CauseText(const v1::Dump& dump);
 
 // "12", or "11 of 12" when not every thread was captured.
 std::string ThreadsText(const v1::ThreadCounts& counts);
 
-// On standard output. False: it could not be written, and standard error says why.
+// Writes to standard output. False: it could not be written, and standard error says why.
 bool Print(std::string_view text);
-// Also what is still in the buffer; before the program ends, and where a reader waits.
+// Writes also what is still in the buffer; called before the program ends, and where a reader waits.
 bool FlushOutput();
 
-// One sentence on standard error.
+// Writes one sentence to standard error.
 void Complain(const std::string& sentence);
 
 }  // namespace stackd

@@ -1,7 +1,7 @@
 // Registers a process that has no agent with a daemon, in the place of the agent.
 //
-// The daemon reads what stackctl has opened, so it needs no right of its own, nor to see the process, and a caller gets no
-// more out of it than he may read himself. Nothing runs in the process.
+// The daemon reads what stackctl has opened, so it needs no right of its own, nor to see the process. A caller gets no more
+// out of it than they may read themselves. Nothing runs in the process.
 #pragma once
 
 #include <memory>

@@ -108,7 +108,7 @@ stackd_hello UnregisteredProcess::Hello() const {
   hello.pid = pid_;
   hello.uid = static_cast<int32_t>(EffectiveUid(ReadText(path_ + "/status")));
   hello.start_ticks = start_ticks_;
-  // Of stackctl, which mostly runs where the process does.
+  // The name of stackctl's host, which mostly is that of the process.
   gethostname(hello.hostname, sizeof(hello.hostname) - 1);
   // Up to its first NUL.
   ReadText(path_ + "/cmdline").copy(hello.argv0, sizeof(hello.argv0) - 1);

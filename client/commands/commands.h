@@ -23,7 +23,7 @@ int RunCompletion(Api& api, const Options& options);
 // Says what went wrong, and gives the exit code for it.
 int Failed(const Status& status);
 
-// Of the daemon at `address`: beside its Unix socket, else what STACKD_DIR says.
+// The daemon's folder: that of its Unix socket at `address`, else what STACKD_DIR says.
 std::string DirOf(const std::string& address);
 
 // Several dumps of one process, and what has changed between them: dump --samples.
