@@ -1,8 +1,8 @@
 /* The two inner parts of a dump handler by themselves: the pointer filter and the ring.
  *
- * Prints "AVX2 SCALAR MEMCPY RING": ns per KiB of a 4 KiB stack of which a fifth is pointers, by the filter's two variants
- * and by memcpy; ns to claim a record of two slots, commit it and free it again, without copying. AVX2 is 0 where the CPU
- * lacks it.
+ * Prints "AVX2 SCALAR MEMCPY RING". The first three are ns per KiB of a 4 KiB stack, a fifth of it pointers, by the
+ * filter's two variants and by memcpy. RING is ns to claim a record of two slots, commit it and free it again, without
+ * copying. AVX2 is 0 where the CPU lacks it.
  */
 #include <stdint.h>
 #include <stdio.h>

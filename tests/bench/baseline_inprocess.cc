@@ -1,4 +1,4 @@
-// The method of servers that dump themselves (Kudu's, as published), on the hung threads of this benchmark: one thread at a
+// The method of servers that dump themselves (Kudu's, as published), on the hung threads of this benchmark. One thread at a
 // time gets a signal, unwinds itself in the handler with libunwind's local API, and hands the addresses over by a futex.
 //
 //   baseline_inprocess step|backtrace raw|names THREADS SECONDS

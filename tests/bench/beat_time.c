@@ -1,9 +1,10 @@
 /* What a beat costs, next to what a program might do instead.
  *
  *   beat_time            prints "BEAT SUSPEND CLOCK ADD": ns of one stackd_beat(), of a suspension with the beat after it,
- * of one clock_gettime(), of one atomic addition beat_time for-ever   beats, after it has said "ready TID"
+ *                        of one clock_gettime(), of one atomic addition
+ *   beat_time for-ever   beats, after it has said "ready TID"
  *
- * STACKD_DIR must have a daemon: only then a beat goes to where somebody watches.
+ * STACKD_DIR must have a daemon: only then a beat goes to where it is watched.
  */
 #include <stdint.h>
 #include <stdio.h>

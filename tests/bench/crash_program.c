@@ -1,5 +1,5 @@
 /* crash_program BYTES THREADS: says "ready", waits for a line on its standard input, writes the time (CLOCK_MONOTONIC,
- * nanoseconds), and reads through a null pointer: with about BYTES of stack in use, a fifth of it pointers as on real
+ * nanoseconds), and reads through a null pointer. About BYTES of stack are in use, a fifth of it pointers as on real
  * stacks, while THREADS other threads wait. */
 #include <alloca.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* deep_program THREADS BYTES: threads that block with about BYTES of stack in use, a fifth of it pointers as on real
- * stacks; says "ready" when they do, and stays. */
+ * stacks. Says "ready" when they do, and stays. */
 #include <alloca.h>
 #include <pthread.h>
 #include <semaphore.h>

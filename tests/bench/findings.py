@@ -4,9 +4,9 @@
     tests/bench/run.sh findings cycle_2      those whose name holds this
 
 Each tool is a fresh run of its command, output read to the end. The median of STACKD_BENCH_REPEAT runs counts, 3 unless said. A
-tool's words are its own, cut to those about waiting; of stackd it is the first finding. "stopped" is the longest time that one
-thread of the program could not run. For stackd it is the time in its handler, for jstack the safepoint's by HotSpot's log. Else it
-is as long as /proc says that a debugger stopped it. /proc is looked at every half millisecond, 16 threads at most.
+tool's words are its own, cut to those about waiting. Of stackd it is the first finding. "stopped" is the longest time that one
+thread of the program could not run. For stackd it is the time in its handler, for jstack the safepoint's by HotSpot's log. Else
+it is as long as /proc says that a debugger stopped it. /proc is looked at every half millisecond, 16 threads at most.
 """
 
 import collections

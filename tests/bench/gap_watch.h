@@ -1,4 +1,4 @@
-/* A thread that does nothing but look at the clock: what keeps it from that is a pause, whoever made it. */
+/* A thread that does nothing but look at the clock: what keeps it from that is a pause, whatever its cause. */
 #pragma once
 
 #include <pthread.h>

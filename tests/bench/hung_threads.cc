@@ -11,8 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-// Nothing of the C++ library, on purpose: with <future> and <functional> in this file, gdb takes 6 times as long for its
-// stacks and eu-stack 17 times. The peers get the easy case.
+// Uses nothing of the C++ library, on purpose. With <future> and <functional> in this file, gdb takes 6 times as long for
+// its stacks and eu-stack 17 times. The peers get the easy case.
 
 namespace stackd::bench {
 namespace {

@@ -3,7 +3,7 @@
 //   look_loop AGENT ROUNDS PROGRAM [ARGUMENT...]
 //
 // Prints "MOTION_CPU_NS SAMPLE_NS SAMPLE_CPU_NS HELPER_CPU_NS": medians of the CPU time of a ReadMotion, of the time of a
-// SampleWaits and of its CPU time here; and the CPU time that the process's helper uses for one.
+// SampleWaits and of its CPU time here. The last is the CPU time that the process's helper uses for one.
 #include <time.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ namespace {
   exit(1);
 }
 
-// Of the agent's own thread in that process.
+// CPU time of the agent's own thread in that process.
 int64_t HelperCpuNs(pid_t pid) {
   for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
     std::string name;
@@ -86,7 +86,7 @@ int Run(const std::string& agent, int rounds, const std::vector<std::string>& co
     sample_cpu_ns.push_back(CpuNs() - sample_begin_cpu_ns);
     motion_cpu_ns.push_back(sample_begin_cpu_ns - motion_begin_cpu_ns);
     if (!motion || !waits || waits->size() + 1 < motion->size()) Fail("not all threads were seen");
-    // As far apart as in use, where everybody sleeps in between.
+    // As far apart as in use, where all threads sleep in between.
     usleep(20'000);
   }
   int64_t helper_cpu_ns = (HelperCpuNs(program.pid()) - helper_before_ns) / rounds;

@@ -190,7 +190,7 @@ class NoRoomForThreadsTest(StackdTest):
     def test_a_daemon_that_can_make_no_thread_still_dumps_and_ends(self):
         """As in a pod whose limit on processes and threads is reached, by what stackd is to explain."""
         self.dir.chmod(0o777)
-        uid = 64321  # of nobody else: the kernel counts the threads of a user
+        uid = 64321  # of no other process: the kernel counts the threads of a user
         stackd = shutil.copy(Daemon(self.dir).stackd, self.dir)
         as_user = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
         daemon = self.start_daemon(stackd=stackd, wrap=as_user)

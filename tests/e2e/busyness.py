@@ -64,8 +64,8 @@ class Busyness:
 
 
 class BusyTime:
-    """The CPU time that was used at all on this machine since it was made: for the sake of others no process can have waited
-    longer for a CPU. It is the right allowance where the processes of a test keep every CPU busy themselves."""
+    """The CPU time that was used at all on this machine since it was made: no process can have waited longer for a CPU. It is the
+    right allowance where the processes of a test keep every CPU busy themselves."""
 
     def __init__(self):
         self.begin_s = time.monotonic()

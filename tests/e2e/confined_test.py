@@ -1,5 +1,5 @@
-"""What the daemon and its symbol worker give up: others of the daemon's user do not read its memory, the worker has none of
-its environment, programs that the daemon runs are free, and what a kernel does not offer is said."""
+"""What the daemon and its symbol worker give up. Other processes of the daemon's user do not read its memory, and the
+worker has none of its environment. Programs that the daemon runs are free. What a kernel does not offer is said."""
 
 import os
 import pathlib

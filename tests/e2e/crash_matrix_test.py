@@ -93,9 +93,9 @@ def died_of_it(case, alone):
     if case.signal == DUMP_SIGNAL and alone.signal not in CRASH_SIGNALS:
         return False
     if case.before in ("blocked", "ignore") and case.is_fault:
-        return False  # the kernel kills without calling anybody
+        return False  # the kernel kills without calling a handler
     if case.before == "ignore" and case.way == "abort":
-        return False  # the same: the C library asks the kernel for the default action behind everybody's back
+        return False  # the same: the C library sets the default action past the agent
     if case.order == "first" and case.before not in ("default", "blocked"):
         return False  # the program's own action has replaced the agent's
     if case.signal == "SYS" and case.way == "fault" and "resethand" not in case.flags:

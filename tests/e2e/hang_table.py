@@ -374,7 +374,7 @@ RLOCK = Wait("MONITOR", KNOWN, lock_kind="threading.RLock")
 
 
 def circle_of(waits):
-    """Of {waiter: (owner, wait)}: what is said of a circle."""
+    """What is said of a circle, {waiter: (owner, wait)}."""
     return ({waiter: dataclasses.replace(wait, by=owner) for waiter, (owner, wait) in waits.items()},
             (Finding("DEADLOCK", HANG, edges=tuple((waiter, owner) for waiter, (owner, _) in waits.items())),))
 

@@ -24,7 +24,7 @@ GDB_LIMIT_S = 120
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    function: str  # comparable(); "" when nobody knows
+    function: str  # comparable(); "" when it is not known
     file: str  # base name
     line: int
     inlined: bool

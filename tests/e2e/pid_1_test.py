@@ -1,5 +1,5 @@
-"""A program that dies as the first process of a PID namespace, as it is in a pod, has the crash of any other: the same cause and
-explanation, the same threads, the same fingerprint. So has one under an init, whatever its language.
+"""A program that dies as the first process of a PID namespace, as it is in a pod, has the crash of any other. Cause, explanation,
+threads and fingerprint are the same. So has one under an init, whatever its language.
 
     pid 1: java 21.0.8 segv           27 threads
 """
@@ -143,7 +143,7 @@ class Pid1Test(CrashTest):
     def test_go(self):
         toolchain, version = go_programs.toolchains()[-1]
         program = go_programs.build(toolchain, "ends", self.dir / "ends", cgo=True)
-        # Go ends by a system call of its own, at which nothing holds it: whether its memory could still be read, and with it the
+        # Go ends by a system call of its own, at which nothing holds it. Whether its memory could still be read, and with it the
         # callers of the function, is a matter of time everywhere.
         self.check(f"{version} c", [program, "c"], compared=what_happened)
 

@@ -1,4 +1,4 @@
-"""What ends the daemon is not tried for ever: attempts are noted on disk, and after three that did not end the capture or the
+"""What ends the daemon is not tried for ever. Attempts are noted on disk, and after three that did not end the capture or the
 file is set aside. The daemon is ended by SIGKILL in the middle of each attempt. The third is made ten seconds after its start,
 since a daemon may be ended twice for other reasons."""
 

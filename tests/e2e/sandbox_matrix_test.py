@@ -153,7 +153,7 @@ class SandboxTest(SideBySideTest):
         self.waits(self.compiled("seccomp_twice"))
 
     def under_a_services_filter(self, action):
-        """Of a command that needs none of the refused calls; it is dumped, and its threads where it has some."""
+        """Runs a command that needs none of the refused calls. It is dumped, and its threads where it has some."""
         wrapper = self.compiled("seccomp_wrapper")
         end = self.side_by_side([wrapper, action, "sh", "-c", 'echo ready; read answer; echo "$answer"; exit 7'], during=answer,
                                 dumped=True)

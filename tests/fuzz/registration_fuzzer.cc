@@ -1,5 +1,5 @@
-// The input is what hostile agents send: a sequence of operations on connections to a Collector's socket, followed by a
-// capture attempt of everything that got itself registered. An operation is
+// The input is what hostile agents send: a sequence of operations on connections to a Collector's socket. A capture attempt
+// of everything that got itself registered follows. An operation is
 //
 //     code, number of fds, kinds of the fds, two bytes of size, content
 //
@@ -383,8 +383,7 @@ class Input {
   size_t size_;
 };
 
-// Whatever it was given, a capture agrees with itself and comes in time.
-// What somebody asks who looks for hangs.
+// Asks what the detection of hangs asks.
 void WatchForHangs(Collector* collector, const std::string& id) {
   int64_t begin_ns = MonotonicNs();
   std::vector<FutexWait> futexes;
@@ -405,6 +404,7 @@ void WatchForHangs(Collector* collector, const std::string& id) {
   collector->ReadMotion(id);
 }
 
+// A capture agrees with itself and comes in time, whatever the collector was given.
 void CaptureAll(Collector* collector) {
   for (const ProcessDescription& process : collector->Processes()) {
     int64_t begin_ns = MonotonicNs();

@@ -55,7 +55,7 @@ struct Checker : RingReader::Listener {
   int statuses = 0;
 };
 
-// Writes over the memory while somebody reads it.
+// Writes over the memory while the reader reads it.
 class Scribbler {
  public:
   Scribbler(char* memory, size_t size_bytes) : memory_(memory), size_bytes_(size_bytes), thread_([this] { Run(); }) {}
@@ -118,7 +118,7 @@ void FillMemory(Ring* ring, const uint8_t* data, size_t size) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace stackd;
   if (size == 0) return 0;
-  // Of an odd size, so that the last word of the bitmaps has bits without a slot.
+  // A ring of an odd size, so that the last word of the bitmaps has bits without a slot.
   static Ring* const ring = Ring::Create(STACKD_HEADER_BYTES + 70 * STACKD_SLOT_BYTES)->release();
   static auto* const scribbler = new Scribbler(reinterpret_cast<char*>(ring->header()), ring->size_bytes());
   FillMemory(ring, data, size);

@@ -2,9 +2,9 @@
 //
 //     TARGET [--mutations=N] [--seconds=S] FOLDER...
 //
-// N mutations of each file (default 0), the same in every run; or mutations without end until S seconds have passed, which
-// differ from run to run. What crashes is found by the signal or the sanitizer's report; the input that did it is written
-// to fuzz_input in $TEST_UNDECLARED_OUTPUTS_DIR, or in the current folder, before each mutation if --keep is given.
+// N mutations of each file (default 0), the same in every run. Or mutations without end until S seconds have passed, which
+// differ from run to run. What crashes is found by the signal or the sanitizer's report. The input that did it is written
+// to fuzz_input, in $TEST_UNDECLARED_OUTPUTS_DIR or in the current folder. With --keep it is written before each mutation.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>

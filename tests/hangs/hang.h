@@ -1,6 +1,6 @@
 /* What the programs of the hang tests share: a program is a table of modes, a mode brings its threads where they hang.
  *
- * `start` of a mode returns when each of its threads is where the test expects it; then the program prints "ready" and its
+ * `start` of a mode returns when each of its threads is where the test expects it. Then the program prints "ready" and its
  * main thread waits for a signal for ever. A mode whose main thread hangs itself calls hang_ready_when_blocked() before.
  */
 #pragma once
@@ -40,7 +40,7 @@ static inline victim_thread* hang_thread_in(long number, const char* name, void*
   return thread;
 }
 
-/* A thread that was in a futex for another reason before says hang_pass() when all that is left is where it hangs: before
+/* A thread that was in a futex for another reason before says hang_pass() when all that is left is where it hangs. Before
  * that, to see it in futex() means nothing. */
 static int hang_passed_count;
 

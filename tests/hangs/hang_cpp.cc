@@ -35,7 +35,7 @@ void BlockedThread(const char* name, std::function<void()> body) {
   victim_await_syscall(Thread(name, std::move(body))->tid, SYS_futex);
 }
 
-// Of two threads that say hang_pass() when they are past what is no part of their hang.
+// Waits for two threads that say hang_pass() when they are past what is no part of their hang.
 void AwaitBoth(const victim_thread* one, const victim_thread* other) {
   hang_await_passed(2);
   victim_await_syscall(one->tid, SYS_futex);
@@ -132,7 +132,7 @@ class Pool {
   std::vector<victim_thread*> workers_;
 };
 
-// Each task of the pool needs another, and nobody is left to do it.
+// Each task of the pool needs another, and no worker is left to do it.
 void StarvedPool() {
   static constexpr int kWorkers = 3;
   static Pool pool(kWorkers);

@@ -48,7 +48,7 @@ VICTIM_NOINLINE static void* after_you(void* argument) {
     }
     if (pthread_mutex_trylock(locks->other) == 0) return NULL;
     atomic_fetch_add(&refusals, 1);
-    /* Nobody lets go before both have tried. */
+    /* No thread lets go before both have tried. */
     while (atomic_load(&refusals) < both) {
     }
     pthread_mutex_unlock(locks->own);

@@ -54,8 +54,8 @@ static void child_hangs(void) {
   add_waiters();
 }
 
-/* The kernel lets no signal near the caller of vfork() before its child ends or executes another program: state D, as in a
- * wait for a disk. */
+/* The kernel lets no signal near the caller of vfork() before its child ends or executes another program. The caller is in
+ * state D, as in a wait for a disk. */
 VICTIM_NOINLINE static void* vfork_with_lock(void* unused) {
   pthread_mutex_lock(&orders_lock);
   if (vfork() == 0) {

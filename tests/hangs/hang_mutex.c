@@ -236,7 +236,7 @@ static void convoy_500(void) {
 
 /* --- words that say what is not true --- */
 
-/* As after a use of freed memory: locked, by somebody who cannot be a thread. */
+/* As after a use of freed memory: locked, by an owner that cannot be a thread. */
 static void owner_is_nonsense(void) {
   accounts_lock.__data.__lock = 2;
   accounts_lock.__data.__owner = 0x41414141;

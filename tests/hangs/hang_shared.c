@@ -98,7 +98,7 @@ static void rwlock_held_by_child(void) {
   hang_thread_in(SYS_futex, "reader", read_prices, NULL);
 }
 
-/* Of two processes in PID namespaces of their own, whose main threads have the same tid, one has the lock. */
+/* Two processes in PID namespaces of their own have main threads with the same tid; one has the lock. */
 static void open_file_of_both(void) {
   const char* path = getenv("HANG_SHARED_FILE");
   victim_check(path != NULL, "HANG_SHARED_FILE");

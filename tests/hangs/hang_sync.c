@@ -327,7 +327,7 @@ VICTIM_NOINLINE static void* create_thread(void* unused) {
 }
 
 static void stack_cache_in_munmap(void) {
-  /* They are there before anybody has the lock that their own creation needs. */
+  /* They are there before any thread has the lock that their own creation needs. */
   victim_thread* creators[] = {hang_thread("creator-1", create_thread, NULL), hang_thread("creator-2", create_thread, NULL),
                                hang_thread("creator-3", create_thread, NULL)};
   static victim_thread large;

@@ -6,7 +6,7 @@
  *     unregister takes its promise back, then waits for the next line
  *     deadlock   each thread of the program, the one that reads these lines as well, waits for one of the others
  *
- * The answer to each is a line with the time of CLOCK_REALTIME in nanoseconds: what was told is done, and unless it was to
+ * The answer to each is a line with the time of CLOCK_REALTIME in nanoseconds. What was told is done, and unless it was to
  * beat there was no beat after it. The agent is the preloaded one: found as a program finds it that can do without.
  */
 #include <dlfcn.h>

@@ -206,7 +206,7 @@ VICTIM_NOINLINE static void* await_completion(void* unused) {
   return unused;
 }
 
-/* Parked on the completion of another's work: no lock, and nobody contends. */
+/* Parked on the completion of another's work: no lock, and no contention. */
 static void completion_waiters(void) {
   hang_thread("worker", compute, NULL);
   for (int i = 0; i < 3; ++i) hang_thread_in(SYS_futex, "waiter", await_completion, NULL);

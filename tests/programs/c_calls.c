@@ -1,5 +1,5 @@
-/* C as compilers like it: -O2 without frame pointers, with function pointers, callbacks out of libc, alloca, large frames,
- * aligned frames, a noreturn function at the end of its caller, and calls that vanish into their caller.
+/* C as compilers like it: -O2 without frame pointers, function pointers, callbacks out of libc, alloca, large frames,
+ * aligned frames. A noreturn function stands at the end of its caller, and calls vanish into their caller.
  *
  * One thread for each way to block, each behind its own chain of calls. */
 #include <alloca.h>

@@ -1,5 +1,5 @@
-/* Threads in glibc's assembler wrappers: one waits in vfork() for its child (the kernel keeps it from signals meanwhile),
- * one was made by clone() itself and has no pthread. */
+/* Threads in glibc's assembler wrappers. One waits in vfork() for its child (the kernel keeps it from signals meanwhile).
+ * One was made by clone() itself and has no pthread. */
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>

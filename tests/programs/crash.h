@@ -37,7 +37,7 @@ static inline pid_t crash_agent_thread(void) {
 
 static inline void* crash_do_nothing(void* nothing) { return nothing; }
 
-/* Returns when the agent in this process is registered: it has mapped the ring that the daemon gave it, and waits for what
+/* Returns when the agent in this process is registered. It has mapped the ring that the daemon gave it, and waits for what
  * the daemon may want. */
 static inline void crash_await_ring(void) {
   /* It comes with the first thread, whose stack is too small to be used again: what lies below that is the agent's. */

@@ -1,7 +1,7 @@
 /* Dies in the way that the first argument names: in the main thread, in another one ("thread" behind it) or in eight at
- * once
- * ("threads"). The functions that lead there are few and have names: the test looks for them. "await" waits for the agent
- * first, "told" for a line on stdin. */
+ * once ("threads"). The functions that lead there are few and have names; the test looks for them.
+ *
+ * Waits for the agent first with "await", for a line on stdin with "told". */
 #undef NDEBUG
 #include <assert.h>
 #include <errno.h>
@@ -233,7 +233,7 @@ static long read_number(const char* path) {
   return strtol(line, NULL, 10);
 }
 
-/* Allocates until the memory cgroup has less than 64 pages left: what the kernel keeps for a process, which counts too, it
+/* Allocates until the memory cgroup has less than 64 pages left. What the kernel keeps for a process, which counts too, it
  * takes in blocks of several pages. The words: the files with its limit and its usage. */
 static void no_memory(void) {
   long limit = read_number(words[0]);

@@ -1,18 +1,19 @@
 /* One fatal signal, on the way and under the disposition that the command line says. Prints what a program can notice: the
- * arguments of its handler, the masks, the stack that it runs on, what sigaction() answers, and what is so afterwards. The
- * test compares that, and the end of the process, with and without the agent; nothing printed depends on where things lie.
+ * arguments of its handler, the masks, the stack that it runs on, what sigaction() answers. Prints also what is so
+ * afterwards. The test compares that, and the end of the process, with and without the agent; nothing printed depends on
+ * where things lie.
  *
  * Words of the command line, in any order:
  *
  * - signal=SEGV|BUS|ILL|FPE|ABRT|TRAP|SYS|RTMIN
- * - way=, how the signal comes: fault (a null pointer, a file that is too short, ud2, a division by 0, int3, a system call
- * that seccomp forbids), protected (SEGV at a page without permission), raise, kill, tgkill (from another thread),
- * sigqueue, child (another process sends it), abort
+ * - way=, how the signal comes: raise, kill, tgkill (from another thread), sigqueue, child (by another process), abort
+ * - way=fault: a null pointer, a file that is too short, ud2, a division by 0, int3, a system call that seccomp forbids
+ * - way=protected: SEGV at a page without permission
  * - thread=main|other, which thread it comes to
- * - before=, what the program has done about the signal: default, ignore, blocked; and handlers: return (repairs the
- * fault), longjmp, plain_longjmp (the mask stays), pthread_exit, exit_now, exit, exec, reset_raise, reset_return (repairs
- * nothing), nested (raises it again inside), fault_inside, abort_inside, previous (calls the handler that sigaction() said
- * was there before)
+ * - before=, what the program has done about the signal: default, ignore, blocked; or it has a handler:
+ *     return (repairs the fault), longjmp, plain_longjmp (the mask stays), pthread_exit, exit_now, exit, exec, reset_raise,
+ *     reset_return (repairs nothing), nested (raises it again inside), fault_inside, abort_inside, previous (calls the
+ *     handler that sigaction() said was there before)
  * - flags=, of the handler, with commas: siginfo, nodefer, onstack, resethand, mask, restart, deep (needs much stack)
  * - agent=first|last, installed before or after the handler; only where it is linked in
  * - await: goes on when the agent is registered; told: when a line comes on stdin

@@ -5,8 +5,9 @@
  *   context   the handler leaves by setcontext
  *   barrier   a write to a protected page; the handler records and unprotects it, as generational collectors do
  *   altstack  COUNT threads, THREADS at a time, each with an alternate stack of its own, which must still be that at its
- * end, and with a fault on it then_die  jump, and at the end a null pointer in die_at_last() then_exit the last handler
- * that runs calls _exit(5)
+ *             end, and with a fault on it
+ *   then_die  jump, and at the end a null pointer in die_at_last()
+ *   then_exit the last handler that runs calls _exit(5)
  *
  * Prints what it counted, and on stderr what one fault cost. */
 #include <setjmp.h>

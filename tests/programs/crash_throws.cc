@@ -1,4 +1,4 @@
-// Turns faults into C++ exceptions, as gcj and some servers do: throws out of the handler, through the signal frame and
+// Turns faults into C++ exceptions, as gcj and some servers do. Throws out of the handler, through the signal frame and
 // whatever lies between it and the handler. Built with -fnon-call-exceptions.
 #include <csignal>
 #include <cstdio>

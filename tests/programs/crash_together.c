@@ -1,5 +1,5 @@
-/* Starts COUNT children under the agent, and has them crash when a line comes on stdin: all at once, or (SPREAD_MS) each at
- * a moment of its own. Says "ready" when each child waits for that, and at the end for each "PID STATUS HELD_US": how it
+/* Starts COUNT children under the agent. Has them crash when a line comes on stdin: all at once, or (SPREAD_MS) each at a
+ * moment of its own. Says "ready" when each child waits for that. At the end says for each "PID STATUS HELD_US": how it
  * ended, and how long after its fault its end was noticed.
  *
  *     crash_together AGENT COUNT SPREAD_MS

@@ -30,7 +30,7 @@ int main(int argc, char** argv) {
   victim_check(chdir("/") == 0, "chdir");
   int fifo = open(argv[1], O_WRONLY);
   victim_check(fifo >= 0, "open");
-  /* Every fd but the way back: also those that belong to somebody else in this process. */
+  /* Closes every fd but the way back: also those that belong to other code in this process. */
   fifo = dup2(fifo, 0);
   if (strcmp(argv[2], "close") == 0) syscall(SYS_close_range, 1, ~0u, 0);
   if (argc > 3) {

@@ -1,4 +1,4 @@
-// A small order service that hangs, to have something to look at: two workers hold a lock each and want the other's, the
+// A small order service that hangs, to have something to look at. Two workers hold a lock each and want the other's. The
 // rest of the workers queue up behind them, and what has nothing to do with it idles as it should.
 #include <sys/epoll.h>
 

@@ -1,5 +1,5 @@
-/* Threads that are inside a signal handler when the dump comes: one on its own stack, one on an alternate stack, one in a
- * handler that interrupted a handler. Below the handler lies the code it interrupted. */
+/* Threads that are inside a signal handler when the dump comes. One is on its own stack, one on an alternate stack, one in
+ * a handler that interrupted a handler. Below the handler lies the code it interrupted. */
 #include <signal.h>
 #include <sys/mman.h>
 

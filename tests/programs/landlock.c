@@ -1,4 +1,4 @@
-/* Forbids itself by Landlock to read any file but those below /usr, and says which it can read: in its first thread, in one
+/* Forbids itself by Landlock to read any file but those below /usr. Says which it can read: in its first thread, in one
  * that it starts after that, and in a child. Answers a line from stdin and ends with 7; with 77 if the kernel has no
  * Landlock. */
 #include <errno.h>

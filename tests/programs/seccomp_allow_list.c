@@ -1,6 +1,6 @@
-/* seccomp_allow_list kill|errno [tsync]: puts libseccomp's filter on itself that knows the calls of its own work and no
- * other, which kill the process or get EPERM. With "tsync" the filter is put on all threads, else on the first, the only
- * one. Answers a line from stdin and ends with 7.
+/* seccomp_allow_list kill|errno [tsync]: puts libseccomp's filter on itself that knows the calls of its own work. Any other
+ * kills the process or gets EPERM. With "tsync" the filter is put on all threads, else on the first, the only one. Answers
+ * a line from stdin and ends with 7.
  *
  * Compiled by the test, with -lseccomp. */
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* A sandbox whose calls are made by another process, as browsers have it: the filter answers openat() and getppid() with
- * SIGSYS, whose handler asks a broker process to open the file, and puts the result where the program expects that of the
+/* A sandbox whose calls are made by another process, as browsers have it. The filter answers openat() and getppid() with
+ * SIGSYS. Its handler asks a broker process to open the file, and puts the result where the program expects that of the
  * call. Answers a line from stdin and ends with 7.
  *
  * Compiled by the test, with -lseccomp. */

@@ -11,7 +11,7 @@ int main(void) {
   victim_check(prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) == 0, "prctl");
   char line[64];
   ssize_t got = read(0, line, sizeof line);
-  /* Of the only thread: so the process ends. exit() would make exit_group(), for which the kernel kills. */
+  /* Ends the only thread, and so the process. exit() would make exit_group(), for which the kernel kills. */
   if (got <= 0 || write(1, line, (size_t)got) != got) syscall(SYS_exit, 1);
   syscall(SYS_exit, 7);
 }

@@ -1,4 +1,4 @@
-/* Every thread holds a secret on its stack and in its registers while it is blocked: a string and a 64-bit number, both
+/* Every thread holds a secret on its stack and in its registers while it is blocked: a string and a 64-bit number. Both are
  * made from what the test gives on stdin, so that they are in no file and in no argument.
  *
  * stdin: one line with the string (16 characters or more), one with the number in hex; at a third the program crashes. */

@@ -1,4 +1,4 @@
-/* Gives all its threads one alternate stack, as varnish does: it is for a handler that ends the process, and so for one
+/* Gives all its threads one alternate stack, as varnish does. It is for a handler that ends the process, and so for one
  * thread at a time. The threads keep a pattern on their own stacks, half of them asleep and half of them at work, and
  * compare it again and again. Answers a line from stdin and ends with 7. */
 #include <signal.h>

@@ -1,8 +1,8 @@
-// thread_churn WAITING WORKERS: WAITING threads on a condition variable, and WORKERS that each create a thread, in it copy
-// 20 MB with memcpy, join it, and so on for ever. Programs like it queue up in glibc's thread creation and release.
+// thread_churn WAITING WORKERS: WAITING threads wait on a condition variable. WORKERS each create a thread, in it copy 20
+// MB with memcpy, join it, and so on for ever. Programs like it queue up in glibc's thread creation and release.
 //
-// "ready" when all wait and the workers are at it; then a line with the number of threads ended so far, whenever
-// a line comes in on stdin: the test sees that the program is alive and not just standing.
+// Says "ready" when all wait and the workers are at it. Says the number of threads ended so far for each line on stdin. The
+// test sees that the program is alive and not just standing.
 #include <atomic>
 #include <memory>
 #include <vector>
@@ -15,7 +15,7 @@ constexpr size_t kCopyBytes = 20 << 20;
 
 pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t never = PTHREAD_COND_INITIALIZER;
-// Copied by everybody: 500 workers with a buffer each would be 20 GB.
+// Copied by all workers: 500 with a buffer each would be 20 GB.
 std::unique_ptr<char[]> source(new char[kCopyBytes]());
 std::atomic<uint64_t> threads_ended = 0;
 // Workers start together: those that ran already would keep the last ones from ever being made.

@@ -41,7 +41,7 @@ static inline void victim_await_syscall(pid_t tid, long number) {
   victim_await_syscall_file(path, number);
 }
 
-/* The same for a process that may not read its own /proc/self/task/TID/syscall, having changed its user: asleep at all. */
+/* Waits until it sleeps at all: a process that has changed its user may not read its own /proc/self/task/TID/syscall. */
 static inline void victim_await_asleep(pid_t tid) {
   char path[64], line[256];
   snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)tid);
@@ -104,7 +104,7 @@ static inline void victim_ready(void) {
   fflush(stdout);
 }
 
-/* The end of main: until the test kills the program. A pipe that nobody writes to. */
+/* The end of main: until the test kills the program. Reads a pipe that no process writes to. */
 static inline void victim_wait_for_ever(void) {
   int ends[2];
   victim_check(pipe(ends) == 0, "pipe");

@@ -1,5 +1,5 @@
-/* A thread inside each of several functions of the C library, called by a function of its own name, which its thread has
- * too: "main in_read" for read(). With "abort" or "free" it ends by that when it is told so. */
+/* A thread inside each of several functions of the C library. It is called by a function of its own name, which its thread
+ * has too: "main in_read" for read(). With "abort" or "free" it ends by that when it is told so. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <pthread.h>

@@ -2,9 +2,9 @@
 //
 //     crash_victim HOW ACTION WHERE [WAIT_S]
 //
-// HOW is what goes wrong, ACTION what the program has set for the signal, WHERE the thread: main, thread, together (two
-// threads at once), or a thread while main ends the process (return, exit, _exit, exec). It waits first, so that the agent
-// is connected.
+// HOW is what goes wrong, ACTION what the program has set for the signal, WHERE the thread: main, thread, or together (two
+// threads at once). Or it is a thread while main ends the process (return, exit, _exit, exec). It waits first, so that the
+// agent is connected.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
@@ -88,7 +88,7 @@ std::vector<std::pair<char*, size_t>> RingMappings() {
   return mappings;
 }
 
-// Of the agent's own thread: it has said so, and is in the call.
+// Whether the agent's own thread has said that it sleeps, and is in the call.
 bool HelperSleeps(const char* ring) {
   const auto* header = reinterpret_cast<const stackd_ring_header*>(ring);
   if (__atomic_load_n(&header->helper_sleeping, __ATOMIC_SEQ_CST) == 0) return false;

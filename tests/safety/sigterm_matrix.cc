@@ -1,6 +1,6 @@
-// Sets handlers of SIGTERM in every way that a program may, has each called, and prints what the program could notice: what
-// it is given back, what the kernel was told, how often and where the handler ran, which calls were interrupted. Nothing
-// printed differs from run to run, so that the lines with the agent must be those without.
+// Sets handlers of SIGTERM in every way that a program may, has each called, and prints what the program could notice. That
+// is what it is given back, what the kernel was told, how often and where the handler ran, which calls were interrupted.
+// Nothing printed differs from run to run, so that the lines with the agent must be those without.
 //
 // With an argument: handles SIGTERM, prints a line for each and stays, until its standard input ends.
 #include <errno.h>
@@ -485,7 +485,7 @@ int Stay(const char* how) {
   if (strcmp(how, "handle") == 0) {
     signal(SIGTERM, Tell);
   } else {
-    // Nobody takes it.
+    // No handler takes it.
     sigprocmask(SIG_BLOCK, &set, nullptr);
   }
   puts("ready");

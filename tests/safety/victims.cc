@@ -1,5 +1,5 @@
 // Programs that a badly timed signal would break. Each runs for some seconds, checks its own invariants all along, prints
-// "ok" and exits with 0; any other end is the agent's fault (race_matrix_test.py runs them under continuous dumps).
+// "ok" and exits with 0. Any other end is the agent's fault (race_matrix_test.py runs them under continuous dumps).
 //
 //     victims CASE SECONDS
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
 """What each program here does. It stands still in a function that has a name, and says "ready". Then it does what a line on its
-standard input says: "crash", "hang" or "fill". "hang": two threads want each other's lock; where owners of locks cannot be
+standard input says: "crash", "hang" or "fill". "hang": two threads want each other's lock. Where owners of locks cannot be
 known, what a loop promised is broken. "fill": memory, until it is killed."""
 
 import ctypes
