@@ -28,7 +28,7 @@ Certificate FirstCertificate(const std::string& pem) {
   return Certificate(PEM_read_bio_X509(Bytes(pem).get(), nullptr, nullptr, nullptr), X509_free);
 }
 
-// A key with a passphrase is none: nobody is there to be asked for it.
+// Refuses a key with a passphrase: a daemon has no user to ask for it.
 int NoPassphrase(char*, int, int, void*) { return 0; }
 
 std::unexpected<Status> Fault(const std::string& flag, const std::string& file, const std::string& what) {
