@@ -74,7 +74,7 @@ Attributes Locator::Locate(std::string_view hostname, std::string_view variables
   attributes.Add(kOfContainer.key, said(kOfContainer.name));
   AddImage(said("STACKD_CONTAINER_IMAGE"), &attributes);
 
-  // One that calls itself another pod is in another, whatever its host name.
+  // A process that names another pod is in that pod, whatever its host name.
   const std::string pod_name = options_.variable("POD_NAME");
   const bool is_in_this_pod = !options_.hostname.empty() && hostname == options_.hostname &&
                               (!attributes.Has(kPodName) || attributes.Get(kPodName) == pod_name);
