@@ -10,10 +10,10 @@ namespace {
 
 constexpr size_t kMaxMethods = 1 << 16;
 constexpr int kMaxLines = 1 << 16;
-// Of a name; the VM allows 64 KiB, and each frame has a copy.
+// Limit for a name: the VM allows 64 KiB, and each frame has a copy.
 constexpr size_t kMaxSymbolBytes = 1024;
 
-// "Hang$$Lambda+0x00007f3c8c001c40", "Hang$$Lambda$14/0x0000000800c03000": where it happens to be.
+// Cuts the address off "Hang$$Lambda+0x00007f3c8c001c40" and "Hang$$Lambda$14/0x0000000800c03000".
 void CutHiddenAddress(std::string* name) {
   for (const char* mark : {"+0x", "/0x"}) {
     const size_t at = name->rfind(mark);
