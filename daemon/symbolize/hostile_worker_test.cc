@@ -1,7 +1,7 @@
 // A symbol worker that was taken over: started and confined as the real one, it serves requests to break out instead.
 //
-// Each attempt is made twice: by a worker that was not confined, where it must be let through, so that the attempt is known
-// to be one; and by a confined one, where it must be refused.
+// Each attempt is made twice. A worker that is not confined must be let through, which proves that the attempt works. A
+// confined worker must be refused.
 #include <errno.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
