@@ -49,7 +49,7 @@ Result<Fd> InMemory(const std::string& bytes, int64_t generation) {
   return fd;
 }
 
-// What stands behind the number changes at once.
+// Replaces the file that the fd number refers to, atomically.
 Result<void> Replace(Fd* fd, Fd by) {
   if (!fd->valid()) {
     *fd = std::move(by);

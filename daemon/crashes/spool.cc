@@ -122,14 +122,14 @@ mode_t FolderMode(const std::string& dir) {
   return is_shared ? S_ISVTX | 0733 : 0700;
 }
 
-// What an agent of another user made is closed to us and, if we cannot take it over, would keep all crashes from us. What
-// to tell people of that; "" if there is nothing.
+// Moves aside a folder that an agent of another user made: it is closed to the daemon, and would keep all crashes from it.
+// Returns what to tell the operator; "" if there is nothing.
 std::string SetAsideIfForeign(const std::string& path) {
   struct stat status;
   if (lstat(path.c_str(), &status) != 0 || status.st_uid == geteuid() || geteuid() == 0) return "";
   const std::string uid = std::to_string(status.st_uid);
   const std::string aside = path + "." + uid + "." + std::to_string(WallNs());
-  if (rename(path.c_str(), aside.c_str()) != 0) return "";  // the folder cannot be used: that is said
+  if (rename(path.c_str(), aside.c_str()) != 0) return "";  // Open then reports that the folder cannot be used
   return "the folder " + path + " was made by a process of uid " + uid + " and is closed to stackd: it is " + aside +
          " now, and crashes in it are not shown; a stackd that runs before the first process, or \"stackd install-agent\", "
          "makes the folder for all";

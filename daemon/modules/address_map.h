@@ -27,7 +27,7 @@ struct Mapping {
   std::string path;
   uint64_t device = 0;
   uint64_t inode = 0;
-  // The ELF file behind it; nullptr for anonymous memory (JIT code) or where the file could not be had.
+  // The ELF file that is mapped; nullptr for anonymous memory (JIT code) or where the file could not be had.
   std::shared_ptr<const Module> module;
   // Valid if module: avma - svma.
   uint64_t bias = 0;

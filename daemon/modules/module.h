@@ -69,8 +69,7 @@ class Module {
   // svma, by whole pages. Its program headers still give file offsets. False for a vDSO, whose image reads as a file.
   bool is_memory_image() const { return is_memory_image_; }
 
-  // Knows what this stage and unwinding need (".eh_frame", ".eh_frame_hdr", ".debug_frame", ".text") and what readers of
-  // CPython need
+  // Knows the sections for unwinding (".eh_frame", ".eh_frame_hdr", ".debug_frame", ".text") and for readers of CPython
   // (".PyRuntime", ".AsyncioDebug"). nullptr if there is none. Without section headers PT_GNU_EH_FRAME is used, and
   // ".eh_frame" ends where its segment ends. Every section lies within the file as it was at Open.
   const Section* FindSection(std::string_view name) const;

@@ -64,7 +64,7 @@ Attributes Locator::Locate(std::string_view hostname, std::string_view variables
   Attributes attributes;
   Attributes of_process;
   AddResourceAttributes(said("OTEL_RESOURCE_ATTRIBUTES"), &of_process);
-  // What people look for first: there may be no room for all.
+  // The names that operators look for first: there may be no room for all.
   attributes.Add(kServiceName, said("OTEL_SERVICE_NAME"));
   for (const char* key : {kServiceName, kServiceNamespace, kServiceVersion, kServiceInstance}) {
     attributes.Add(key, of_process.Get(key));
