@@ -332,7 +332,7 @@ std::shared_ptr<const UnwindTable> UnwindTable::Compile(const Module& module) {
        {std::pair(".eh_frame", CfiFormat::kEhFrame), std::pair(".debug_frame", CfiFormat::kDebugFrame)}) {
     const Section* found = module.FindSection(name);
     if (found == nullptr) continue;
-    // What is behind the limit is left out, so that a segment without section headers may be of any size.
+    // What is beyond the limit is left out, so that a segment without section headers may be of any size.
     uint64_t size_bytes = std::min(found->size_bytes, kMaxSectionBytes);
     CfiSection section{format, found->svma, found->file_offset, size_bytes, {}};
     auto bytes = module.Read(found->file_offset, size_bytes, kMaxSectionBytes);

@@ -113,8 +113,8 @@ class UnwindTable {
   std::optional<std::vector<uint8_t>> ReadEntry(const Module* module, uint64_t offset) const;
 
   CfiSection section_;
-  // Asked where this one knows nothing: a static program may have .eh_frame of one compiler and .debug_frame of another
-  // (Rust with musl). nullptr: there is none.
+  // Table that is asked where this one knows nothing: a static program may have .eh_frame of one compiler and .debug_frame
+  // of another (Rust with musl). nullptr: there is none.
   std::shared_ptr<const UnwindTable> second_;
   // Everything below is relative to it and fits into 32 bits.
   uint64_t base_svma_ = 0;

@@ -252,7 +252,7 @@ class TaskReader {
     return frame;
   }
 
-  // Who awaits the task: another one, or a set of them.
+  // Reads what awaits the task: another task, or a set of tasks.
   void ReadAwaiters(uint64_t task_avma, size_t number) {
     const uint64_t awaiter_avma = objects_.Pointer(task_avma + asyncio_[kTaskAwaitedBy]);
     if (awaiter_avma == 0) return;

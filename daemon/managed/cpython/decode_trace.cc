@@ -19,7 +19,7 @@ ManagedFrame Boundary(uint64_t anchor_avma) {
   return boundary;
 }
 
-// The agent writes the place of an activation on the C stack behind its frames, where it finds it.
+// Anchors the frames of an activation: the agent writes its place on the C stack after its frames, if it finds the place.
 void PlaceActivation(uint64_t anchor_avma, size_t first, std::vector<ManagedFrame>* frames) {
   for (size_t i = first; i < frames->size(); ++i) (*frames)[i].anchor_avma = anchor_avma;
 }

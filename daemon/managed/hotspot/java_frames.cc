@@ -24,7 +24,7 @@ constexpr size_t kMaxFound = 8192;
 // Instructions at the begin and the end of compiled methods.
 constexpr uint8_t kPushRbp = 0x55, kPopRbp = 0x5d, kReturn = 0xc3;
 
-// "call" through a register or memory: opcode, and the bits of the byte behind it that say so.
+// "call" through a register or memory: opcode, and the bits of the byte after it that say so.
 constexpr uint8_t kCallRelative = 0xe8, kCallIndirect = 0xff, kCallMask = 0x38, kCallBits = 0x10;
 constexpr size_t kMaxCallBytes = 7;
 

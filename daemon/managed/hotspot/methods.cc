@@ -86,7 +86,7 @@ std::optional<JavaMethod> Methods::Read(uint64_t method_avma) {
   return method;
 }
 
-// The table stands behind the bytecode: steps of bytecode index and line, small ones in one byte (compressedStream.hpp,
+// Reads the table after the bytecode: steps of bytecode index and line, small ones in one byte (compressedStream.hpp,
 // CompressedLineNumberReadStream).
 int32_t Methods::Line(const JavaMethod& method, int64_t bytecode_index) {
   if (!method.has_lines || bytecode_index < 0 || bytecode_index >= method.code_bytes) return 0;
