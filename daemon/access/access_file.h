@@ -1,4 +1,4 @@
-// The rules that hold now: those of the file of --access, read again when it changes.
+// Holds the rules of the file of --access, and reads them again when the file changes.
 #pragma once
 
 #include <sys/types.h>
@@ -20,8 +20,8 @@ class AccessFile {
   // "": the built-in rules. Fails with the file's first fault.
   static Result<std::unique_ptr<AccessFile>> Open(const std::string& file);
 
-  // Looks at the file at most once in a second, so it must be asked each second also where nobody calls: who is added can
-  // only call once OnChange has let him in. A file that has become faulty changes nothing, and is told of once.
+  // Looks at the file at most once in a second. To be called each second, also without a call of the API: a user whom the
+  // file now names cannot connect before OnChange. A file that has become faulty changes nothing, and is logged once.
   std::shared_ptr<const AccessRules> Current();
 
   // Called when the rules have changed, with the lock held.

@@ -25,7 +25,7 @@
 
 namespace stackd {
 
-// Who is at the other end of a Unix socket, by the kernel's word.
+// The process at the other end of a Unix socket, as the kernel names it.
 struct UnixPeer {
   uid_t uid = 0;
   // In a PID namespace that ours does not contain: that of another container, where the same folder is mounted.
@@ -36,7 +36,7 @@ struct UnixPeer {
   bool operator==(const UnixPeer&) const = default;
 };
 
-// Who calls, as far as the connection proves it.
+// The caller, as far as the connection proves it.
 struct Peer {
   std::optional<UnixPeer> unix_peer;
   bool has_certificate = false;
@@ -45,8 +45,8 @@ struct Peer {
   bool is_loopback = false;
 };
 
-// What somebody may do, and what he is called in answers and in the audit: UnixPeer::Name, "loopback", "uri:spiffe://…",
-// "dns:…", "certificate without names", "unknown".
+// What a caller may do, and its name in answers and in the audit: UnixPeer::Name, "loopback", "uri:spiffe://…", "dns:…",
+// "certificate without names", "unknown".
 struct Grant {
   std::string caller;
   Role role = Role::kNone;
@@ -73,10 +73,10 @@ struct AccessRules {
   Role loopback = Role::kDump;
   CallRates rates;
 
-  // The largest role of all rules that fit. Root and the user that the daemon runs as are admins unless a rule names them;
-  // but not from elsewhere, since whoever builds a container chooses its user.
+  // The largest role of all rules that fit. Root and the user that the daemon runs as are admins unless a rule names them.
+  // From another container they are not: the builder of a container chooses its user.
   Grant For(const Peer& peer, uid_t own_uid) const;
-  // Others must be able to connect to the Unix socket.
+  // True if users other than the daemon's must be able to connect to the Unix socket.
   bool NamesOtherUids(uid_t own_uid) const;
 };
 

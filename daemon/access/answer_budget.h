@@ -1,4 +1,4 @@
-// Bounds the memory of answers: few are built at a time, and few bytes wait for those who asked for them.
+// Bounds the memory of answers: few are built at a time, and few bytes wait for their readers.
 #pragma once
 
 #include <chrono>
@@ -14,8 +14,8 @@ namespace stackd {
 class AnswerBudget {
  public:
   static constexpr int kTurns = 4;
-  static constexpr int kTurnsOfOne = 2;  // the last turn goes to who has none
-  // Of answers that were built and not yet read: of all callers, and of one.
+  static constexpr int kTurnsOfOne = 2;  // the last turn goes to a caller that has none
+  // Limits for answers that were built and not yet read: of all callers, and of one.
   static constexpr size_t kBytes = 96u << 20;
   static constexpr size_t kBytesOfOne = 48u << 20;
 
@@ -24,12 +24,12 @@ class AnswerBudget {
     kUnread,  // there was no room for one more answer in time
     kBusy,    // others had the turns all the time
   };
-  // May build an answer: waits some seconds for room, and for a turn. Who has no answer waiting always has room.
+  // Asks to build an answer: waits some seconds for room and for a turn. A caller without an unread answer always has room.
   Turn TakeTurn(const std::string& caller, std::chrono::system_clock::time_point deadline);
   void GiveTurn(const std::string& caller);
 
-  // An answer waits for its reader from now on. Never waits itself, for a turn is held: what it is larger than the room
-  // that TakeTurn saw is more than the limits, by one answer for each turn at most.
+  // An answer waits for its reader from now on. Never blocks, because the caller holds a turn. So the limits may be
+  // exceeded, by one answer for each turn at most.
   void Begin(const std::string& caller, size_t size_bytes);
   void End(const std::string& caller, size_t size_bytes);
 

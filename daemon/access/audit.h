@@ -1,4 +1,4 @@
-// One line of the log per call: who did what, and whether he was allowed to. Never a stack.
+// One line of the log per call: caller, method, and whether the call was allowed. Never a stack.
 //
 //     {"ts":"…","level":"info","msg":"call","caller":"uid:0","role":"admin","method":"CreateDump",
 //      "resource":"processes/7-123","status":"OK","ms":12}
@@ -29,12 +29,12 @@ class Audit {
   // Writes what is not written yet.
   ~Audit();
 
-  // A call that was refused for what it is has level warning. Those refused because a caller makes too many, because he has
-  // no role for them, and those without a certificate, are one line a second of each caller, method and reason, with their
-  // number: they must not fill the disk.
+  // Writes one line for a call, as a warning if the call was refused. Refusals for too many calls, a missing role or a
+  // missing certificate share one line a second for each caller, method and reason. The line has their number: refusals
+  // must not fill the disk.
   void Write(const AuditedCall& call, int64_t now_ns);
 
-  // To be called each second: the lines of floods whose second is over, so that their number is told also when they end.
+  // Writes the lines of floods whose second is over, so that the last refusals are counted too. To be called each second.
   void WriteRest(int64_t now_ns);
 
  private:

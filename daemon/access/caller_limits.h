@@ -25,12 +25,12 @@ class CallerLimits {
   static constexpr int kMaxCalls = 128;   // at a time; 100 that wait for one capture are no flood
   static constexpr int kMaxStreams = 12;  // of those: watches and exports; the others must be able to export, too
 
-  // A call begins: how many of its caller are under way with it. EndCall must follow if it may. An admin has no rate: he
-  // may delete everything as it is.
+  // Admits a call, and returns how many of its caller are then under way. EndCall must follow an admitted call. An admin
+  // has no rate: that role may delete everything as it is.
   std::expected<int, Refusal> BeginCall(const Grant& grant, bool is_stream, const CallRates& rates, int64_t now_ns);
   void EndCall(const std::string& caller, bool is_stream);
 
-  // A capture that no other call causes as well.
+  // Admits a capture. A call that joins another call's capture does not ask.
   std::expected<void, Refusal> Capture(const Grant& grant, const CallRates& rates, int64_t now_ns);
 
  private:

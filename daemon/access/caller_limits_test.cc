@@ -91,7 +91,7 @@ TEST_F(CallerLimitsTest, FollowChangedRates) {
   EXPECT_TRUE(limits_.BeginCall(kOne, false, more, kStartNs).has_value());
 }
 
-// A name costs its maker nothing, but he must not get a new burst for each.
+// A new name costs a caller nothing, so it must not bring a new burst.
 TEST_F(CallerLimitsTest, DoNotForgetACallerWhoJustUsedThemUp) {
   Admitted(kOne, 100, kStartNs);
   for (int i = 0; i < 2000; ++i) Admitted({.caller = std::to_string(i), .role = Role::kRead}, 1, kStartNs);

@@ -9,13 +9,13 @@
 
 namespace stackd {
 
-// The key lives as long as the daemon: its end makes tokens invalid, and callers start their list again.
+// The key lives as long as the daemon. After a restart tokens are invalid, and callers start their list again.
 class PageSeal {
  public:
   PageSeal();
 
   std::string Close(std::string_view caller, std::string_view list, const std::string& token) const;
-  // The token as it was closed. Fails with BAD_PAGE_TOKEN for everybody and everything else.
+  // Returns the token that was closed. Fails with BAD_PAGE_TOKEN for another caller, another list or a changed token.
   Result<std::string> Open(std::string_view caller, std::string_view list, const std::string& sealed) const;
 
  private:

@@ -28,7 +28,7 @@ Certificate FirstCertificate(const std::string& pem) {
   return Certificate(PEM_read_bio_X509(Bytes(pem).get(), nullptr, nullptr, nullptr), X509_free);
 }
 
-// A key with a passphrase is none: nobody is there to be asked for it.
+// Refuses a key with a passphrase: a daemon has no user to ask for it.
 int NoPassphrase(char*, int, int, void*) { return 0; }
 
 std::unexpected<Status> Fault(const std::string& flag, const std::string& file, const std::string& what) {
@@ -49,7 +49,7 @@ Result<Fd> InMemory(const std::string& bytes, int64_t generation) {
   return fd;
 }
 
-// What stands behind the number changes at once.
+// Replaces the file that the fd number refers to, atomically.
 Result<void> Replace(Fd* fd, Fd by) {
   if (!fd->valid()) {
     *fd = std::move(by);

@@ -28,7 +28,7 @@ class TlsFeed {
   // and are logged.
   static Result<std::unique_ptr<TlsFeed>> Start(const TlsFiles& files);
 
-  // For gRPC to read: key and chain in one, and the authorities.
+  // Paths for gRPC to read: key and chain in one file, and the certificate authorities.
   std::string identity_path() const;
   std::string client_ca_path() const;
 

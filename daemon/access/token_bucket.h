@@ -1,4 +1,4 @@
-// So many at once, and so many in a second after that.
+// Rate limit: a burst at once, and so many a second after that.
 #pragma once
 
 #include <algorithm>

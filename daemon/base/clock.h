@@ -18,7 +18,7 @@ inline int64_t ClockNs(clockid_t clock) {
 
 // For deadlines and for comparison with times of an agent on the same kernel.
 inline int64_t MonotonicNs() { return ClockNs(CLOCK_MONOTONIC); }
-// For what a person reads.
+// For times that are shown.
 inline int64_t WallNs() { return ClockNs(CLOCK_REALTIME); }
 
 }  // namespace stackd

@@ -5,8 +5,8 @@
 
 namespace stackd {
 
-// Debian builds abseil with it: each lock taken is an edge in a graph of the whole process, and a cycle, though nothing may
-// ever wait in it, ends the program. Before the first use of gRPC.
+// Turns off the search, which Debian's build of abseil has on. Each lock taken is an edge in a graph of the whole process.
+// A cycle ends the program, even one in which no thread can ever wait. To be called before the first use of gRPC.
 inline void TurnOffLockGraph() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
 
 }  // namespace stackd

@@ -61,8 +61,8 @@ class LoopWatch {
   // Since the last sign of life of the oldest turn; 0: there is none.
   int64_t AgeNs(Loop loop) const;
 
-  // Loops that are stuck, as a sentence for each; none: "". Only those `that_hold_up_all`: what one process can hold up,
-  // with a file that does not answer for example, must not have the daemon ended.
+  // Names the stuck loops, a sentence for each; none: "". `that_hold_up_all` leaves out loops that one process can hold up,
+  // for example with a file that does not answer. Such a loop must not have the daemon ended.
   std::string Stuck(bool that_hold_up_all) const;
 
  private:
@@ -71,7 +71,7 @@ class LoopWatch {
   std::array<std::list<int64_t>, kLoops> beats_ns_;  // of the turns
 };
 
-// Those of this process.
+// The loops of this process.
 LoopWatch& DaemonLoops();
 
 }  // namespace stackd

@@ -1,4 +1,4 @@
-// Opens a file whose path somebody else chose.
+// Opens a file whose path another process chose.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace stackd {
 
-// For reading; invalid if it is anything but a regular file. It is looked at before it is opened, because to open a device
-// may do something. `follow_link`: whether its last part may be a symbolic link.
+// Opens for reading; invalid if the path is anything but a regular file. Checks the type before the open, because opening a
+// device may have effects. `follow_link`: whether the last part of the path may be a symbolic link.
 Fd OpenRegularFile(const std::string& path, bool follow_link);
 
 }  // namespace stackd

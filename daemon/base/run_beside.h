@@ -6,8 +6,8 @@
 
 namespace stackd {
 
-// Runs `work` on a thread of its own. Where none can be made (a pod may have so many processes and threads, and who leaks
-// them is what stackd is to explain) it has been done, by this thread, when this returns.
+// Runs `work` on a thread of its own. If no thread can be made, runs it on this thread before it returns. A pod has a limit
+// of threads, and stackd must still explain the process that leaks them.
 template <typename Work>
 std::jthread RunBeside(const Work& work) {
   try {

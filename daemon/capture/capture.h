@@ -1,4 +1,4 @@
-// What one dump copied out of one process: the hand-over from collect to the stages behind it.
+// What one dump copied out of one process: the value that collect hands to the stages after it.
 #pragma once
 
 #include <array>
@@ -105,7 +105,7 @@ inline bool IsUnhandledException(const CrashCapture& crash) {
   return crash.signal_number == 0 && !crash.exception_type.empty();
 }
 
-// Why a dump was taken without anybody having asked. Numbers as in stackd.v1.Hang.Cause.
+// Why the detector asked for a dump. Numbers as in stackd.v1.Hang.Cause.
 enum class HangCause : uint8_t { kHeartbeatMissed = 1, kDeadlock = 2, kSpin = 3, kNoProgress = 4, kNotGone = 5 };
 
 struct HangCapture {
@@ -137,15 +137,15 @@ struct Capture {
   std::vector<WaitedFd> fds;           // that threads wait for, by number
   std::vector<FileLock> file_locks;    // that threads wait for, by fd and kind
   std::shared_ptr<const AddressMap> map;
-  // Of the process, as long as it lives; nullptr where it may not be read. Not stored.
+  // Reads the process, as long as it lives; nullptr where it may not be read. Not stored.
   std::shared_ptr<const MemoryReader> memory;
-  int64_t memory_read_bytes = 0;  // of its memory, from the begin of the dump on, by whatever looked at it
+  int64_t memory_read_bytes = 0;  // of its memory, by all readers, since the dump began
   // A stackd_task_table with its records, as the process wrote it; not stored: ManagedFacts say what it means.
   std::string task_table;
   ManagedFacts managed;
   // What is missing and why, one sentence each.
   std::vector<std::string> notes;
-  // The part of the memory for stacks that this takes; nullptr: none.
+  // This capture's part of the memory for stacks; nullptr: none.
   std::shared_ptr<HeldBytes> held;
 };
 

@@ -21,9 +21,9 @@ struct CollectorCounters {
   std::atomic<int64_t> agents_displaced{0};
   std::atomic<int64_t> dump_requests_refused{0};
   std::atomic<int64_t> crashes_taken{0};
-  // Of those: the process's own handler had been called, and the process ended.
+  // Crashes taken of processes whose own handler had been called, and which ended.
   std::atomic<int64_t> crashes_tentative{0};
-  // Of those: other threads were not asked, since too many crashes came at once.
+  // Crashes taken without the other threads, because too many crashes came at once.
   std::atomic<int64_t> crashes_hurried{0};
   // Records of a process that had said already how it died.
   std::atomic<int64_t> crashes_repeated{0};

@@ -11,9 +11,9 @@ namespace stackd {
 struct JitFrame {
   uint64_t pc_avma = 0;
   uint64_t sp_avma = 0;   // stack pointer in that frame
-  uint64_t cfa_avma = 0;  // its caller's stack pointer behind the return address, which lies in the word below
+  uint64_t cfa_avma = 0;  // its caller's stack pointer, just above the return address
   uint64_t caller_rbp = 0;
-  // It is right whatever a file says of the code, and its caller may lie on another stack.
+  // The frame is right whatever a file says of the code, and its caller may lie on another stack.
   bool overrides = false;
 };
 

@@ -31,7 +31,7 @@ struct ManagedFrame {
 struct ManagedStack {
   Language language = Language::kUnknown;
   std::vector<ManagedFrame> frames;
-  // Native frames whose function begins so run this runtime's functions, one activation each; empty: every frame has an
+  // Prefix of the native functions that run this runtime's functions, one activation each. Empty: every frame has an
   // anchor, directly or by the frame before it.
   std::string interpreter_function;
   std::string problem;  // why frames are missing; empty: none is
@@ -74,7 +74,7 @@ struct NativeTaskStack {
 struct ManagedWait {
   ManagedLockKind kind = ManagedLockKind::kMonitor;
   int32_t waiter_tid = 0;
-  int32_t owner_tid = 0;  // 0: nobody, or not known
+  int32_t owner_tid = 0;  // 0: none, or not known
   uint64_t lock_avma = 0;
   std::string lock;  // "java.util.concurrent.locks.ReentrantLock", "the GIL"
 };

@@ -23,7 +23,7 @@ struct RuntimeFrame {
 
 // Functions of runtimes, innermost first, that stand right before a native frame.
 struct RuntimeCalls {
-  size_t native_frame = 0;  // index into NativeStack::frames; their number: behind the last
+  size_t native_frame = 0;  // index into NativeStack::frames; their number: after the last
   std::vector<RuntimeFrame> frames;
   bool replaces = false;  // the native frame ran them, and was nothing else
 };

@@ -41,7 +41,7 @@ struct NativeFrame {
   // The address to look up for this frame: a return address stands after its call, perhaps in the next function.
   uint64_t lookup_avma() const {
     bool was_called = origin != FrameOrigin::kRegisters && origin != FrameOrigin::kSignalFrame;
-    // Nobody called a trampoline: a handler returns to its first instruction.
+    // A trampoline was not called: the handler returns to its first instruction.
     return was_called && !is_signal_trampoline ? pc_avma - 1 : pc_avma;
   }
 };
@@ -49,8 +49,7 @@ struct NativeFrame {
 struct NativeStack {
   std::vector<NativeFrame> frames;  // innermost first
   StackEnd end;
-  // Of a stack whose middle was not copied: how much of it no frame is known of, and the first frame behind that. 0 bytes:
-  // nothing is missing in the middle.
+  // Size of the gap in a stack whose middle was not copied, and the index of the first frame after it. 0 bytes: no gap.
   uint64_t omitted_bytes = 0;
   size_t omitted_before = 0;
 };

@@ -11,10 +11,10 @@
 
 namespace stackd {
 
-// A pthread_mutex_t of glibc or musl that the futex is a word of, believed because every field of it makes sense.
+// A pthread_mutex_t of glibc or musl that contains the futex; believed because each of its fields makes sense.
 struct PthreadMutex {
   uint32_t futex_offset = 0;  // where in it the futex is
-  int32_t owner_tid = 0;      // 0: nobody, or not kept
+  int32_t owner_tid = 0;      // 0: none, or not kept
   bool keeps_owner = true;    // musl's normal ones do not
   uint32_t count = 0;         // times that the owner has locked a recursive one
   uint32_t users = 0;
@@ -49,7 +49,7 @@ struct FutexWord {
   uint32_t value = 0;
   std::optional<PthreadMutex> mutex;
   std::optional<GlibcRwlock> rwlock;
-  // It is as a mutex of glibc's between two owners, for an instant. Other words that are small and stay may look so, too.
+  // The word looks like a glibc mutex between two owners, for an instant. Other small words that stay may look so too.
   bool changes_hands = false;
   int32_t thread_tid = 0;       // whose control block (glibc's struct pthread) the word lies in; 0: none
   int32_t stdio_owner_tid = 0;  // that has the lock of a stream of glibc's stdio, if the word is one; 0: none
@@ -62,7 +62,7 @@ struct FutexWord {
   bool operator==(const FutexWord&) const = default;
 };
 
-// That a thread waits on a futex.
+// A thread that waits on a futex.
 struct FutexWait {
   int32_t tid = 0;
   uint64_t avma = 0;
@@ -92,11 +92,11 @@ struct LockingProcess {
   bool operator==(const LockingProcess&) const = default;
 };
 
-// Whether the process that locked has the lock still: a flock() belongs to an open file, which other processes may share.
+// Whether the process that locked still has the lock: a flock() belongs to an open file, which other processes may share.
 // Numbers as in stored captures.
 enum class StillHolds : uint8_t { kNotKnown = 0, kYes = 1, kNo = 2 };
 
-// A file lock that threads wait for, and what the kernel says of the one that has it.
+// A file lock that threads wait for, and what the kernel says of its holder.
 struct FileLock {
   int32_t fd = -1;  // that the threads name
   FileLockKind kind = FileLockKind::kFlock;
@@ -104,10 +104,10 @@ struct FileLock {
   bool is_read_lock = false;
   LockingProcess holder;  // that locked it; pid 0: not recorded
   bool is_own = false;    // that is this process
-  bool runs = false;      // a thread of the holder had a core, or wanted one
+  bool runs = false;      // a thread of the holder had a CPU, or wanted one
   StillHolds still_holds = StillHolds::kNotKnown;
   uint32_t more_readers = 0;  // that have locked the file to read as well
-  // Processes of a circle, `holder` first, or none. Each waits for a lock of the next, the last for one of this process.
+  // Processes of a wait cycle, `holder` first, or none. Each waits for a lock of the next, the last for this process's.
   std::vector<LockingProcess> circle;
 
   bool operator==(const FileLock&) const = default;
@@ -125,13 +125,13 @@ struct ThreadWait {
 struct ThreadMotion {
   int32_t tid = 0;
   int64_t run_ns = 0;
-  int64_t runnable_ns = 0;  // waited for a core
+  int64_t runnable_ns = 0;  // waited for a CPU
   uint64_t run_count = 0;
 };
 
-// That a process was told to end.
+// Signs that a process was told to end.
 struct SigtermSigns {
-  // Grows with each SIGTERM that its handler, or sigwait(), has taken; nullopt: it cannot be read now, or nobody counts.
+  // Grows with each SIGTERM that its handler, or sigwait(), has taken; nullopt: cannot be read now, or is not counted.
   std::optional<uint64_t> taken_count;
   bool is_pending = false;  // all its threads block it, or none of them runs
 };

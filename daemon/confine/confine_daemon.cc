@@ -11,8 +11,8 @@
 namespace stackd {
 namespace {
 
-// A list of what is refused, not of what is allowed: gRPC, SQLite and libc may use other calls on the next kernel, and a
-// daemon that dies of that helps no one. Leak checkers need ptrace.
+// Lists what is refused, not what is allowed. gRPC, SQLite and libc may use other calls on the next kernel, and must not
+// die of that. Leak checkers need ptrace.
 constexpr uint32_t kRefused[] = {
 #if !defined(__SANITIZE_ADDRESS__)
     SYS_ptrace,

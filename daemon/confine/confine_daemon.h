@@ -11,16 +11,16 @@ struct Confinement {
   KernelSupport worker;        // what the symbol worker is confined by, or does not start without
 };
 
-// Closes memory, environment and fds of the daemon to other processes of its user, and makes no core: the memory holds what
-// programs have handed over.
+// Closes memory, environment and fds of the daemon to other processes of its user, and turns off core dumps. The memory
+// holds what programs have handed over.
 bool CloseOwnMemory();
 
-// Refuses from now on what the daemon never does, for every thread started later and every program: to trace or write
-// another process, to mount, to load code into the kernel, to change namespaces or the clock. False if the kernel refused.
+// Refuses what the daemon never does: to trace or write another process, to mount, to load kernel modules, to change
+// namespaces or the clock. Binds every thread and program started later. False if the kernel refused.
 bool RefuseWhatIsNeverNeeded();
 
-// Both, before any thread is started, and a line of the log for what is missing. With `runs_programs` without the second:
-// an operator's program may be a debugger, or need the rights of another user.
+// Does both, before any thread is started, and logs what is missing. `runs_programs` leaves out the second: an operator's
+// program may be a debugger, or need the rights of another user.
 Confinement ConfineDaemon(bool runs_programs);
 
 }  // namespace stackd

@@ -35,7 +35,7 @@ long ConnectTo(uint16_t port) {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const long result = connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address));
-  // That nobody listens there is told to those who may ask.
+  // ECONNREFUSED, since no socket listens there, shows that the connect was allowed.
   return result < 0 && errno == ECONNREFUSED ? 0 : result;
 }
 

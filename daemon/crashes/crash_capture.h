@@ -1,4 +1,4 @@
-// From a crash record to the parts of a Capture that come from it, whether it lay in a ring or in a file.
+// Turns a crash record, from a ring or a file, into the parts of a Capture that come from it.
 #pragma once
 
 #include "daemon/capture/capture.h"
@@ -7,10 +7,10 @@
 
 namespace stackd {
 
-// All but `from_spool`.
+// Fills in all but `from_spool`.
 CrashCapture ToCrashCapture(const CrashRecord& record);
 
-// The thread that crashed, always; `capture` gets a note and is partial if its stack is missing.
+// Adds the thread that crashed, always. If its stack is missing, `capture` gets a note and is partial.
 void AddCrashedThread(CrashRecord record, Recording* recording, Capture* capture);
 
 }  // namespace stackd

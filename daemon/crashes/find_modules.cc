@@ -16,7 +16,7 @@
 namespace stackd {
 namespace {
 
-// The path is a line of somebody's maps: absolute, and with links resolved.
+// Opens a path from the maps of another process: absolute, and with links resolved.
 Fd OpenMappedFile(const std::string& path) {
   if (path.empty() || path[0] != '/' || path.ends_with(" (deleted)")) return {};
   return OpenRegularFile(path, /*follow_link=*/false);

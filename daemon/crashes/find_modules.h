@@ -1,8 +1,8 @@
 // Modules of a process that has ended, from files that the daemon can see itself.
 //
-// A path is a process's word: it may lead to any file here. So a file is opened only if it is a regular one, parsed only as
-// ELF, and believed only if it begins as what the process had in memory. Reading it may wait as long as the file's mount
-// does: no thread that others wait for should call this.
+// The path comes from the process, and may lead to any file here. So only a regular file is opened, and it is parsed only
+// as ELF. It is believed only if it begins as what the process had in memory. Reading it may wait as long as the file's
+// mount does: no thread that others wait for should call this.
 #pragma once
 
 #include <string>

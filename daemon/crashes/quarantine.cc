@@ -40,7 +40,7 @@ struct Entry {
   int64_t size_bytes;
 };
 
-// Of the folder, oldest first.
+// Entries of the folder, oldest first.
 std::vector<Entry> EntriesOf(int folder_fd) {
   std::vector<Entry> entries;
   const int fd = openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

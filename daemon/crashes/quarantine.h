@@ -1,7 +1,7 @@
 // Files that may have ended the daemon: attempts at them are noted on disk before they are read.
 //
-// After two attempts that did not end, a file gets a last one when the daemon has run for a while: it may have been ended
-// by something else, several times in a row. If that does not end either, the file is moved out of the way and kept.
+// After two unfinished attempts a file gets a last one when the daemon has run for a while. Something else may have ended
+// the daemon, several times in a row. If the last one does not finish either, the file is moved out of the way and kept.
 #pragma once
 
 #include <memory>
@@ -24,14 +24,14 @@ class Quarantine {
   // Makes DIR/quarantine if it is not there, for this user alone. Fails with one sentence.
   static Result<std::unique_ptr<Quarantine>> Open(const std::string& dir);
 
-  // How often work on the file of this name began without an end. 0 where that is not known.
+  // Number of unfinished attempts on the file of this name; 0 where that is not known.
   int Attempts(const std::string& name) const;
-  // Notes that it begins.
+  // Notes that an attempt begins.
   void Begin(const std::string& name) const;
   void End(const std::string& name) const;
 
-  // Moves the file from its folder to the quarantine, and removes the oldest ones there that are too many. The path of its
-  // new place; "" if it cannot be moved.
+  // Moves the file from its folder to the quarantine, and removes the oldest there above the limits. Returns the new path;
+  // "" if the file cannot be moved.
   std::string Keep(int from_folder_fd, const std::string& name) const;
 
  private:

@@ -22,10 +22,10 @@ namespace {
 constexpr size_t kMaxNames = 65'536;
 constexpr size_t kMaxSetAside = 16;
 constexpr std::string_view kSetAsideSuffix = ".bad";
-// A file can be seen before the kernel counts who makes it as one who may write to it.
+// A file can be seen before the kernel counts its creator as a writer.
 constexpr int64_t kSurelyOpenedNs = 2 * kNsPerSecond;
-// Where the kernel cannot tell whether a file is open: the agent writes for milliseconds, and a process that lives comes
-// back for a new file within seconds.
+// Ages that decide where the kernel cannot tell whether a file is open. The agent writes for milliseconds, and a living
+// process comes back for a new file within seconds.
 constexpr int64_t kSurelyWrittenNs = 30 * kNsPerSecond;
 constexpr int64_t kSurelyAbandonedNs = 600 * kNsPerSecond;
 
@@ -91,7 +91,7 @@ std::vector<std::string> NamesIn(int folder_fd) {
 
 enum class Writers { kNone, kSome, kUnknown };
 
-// The kernel grants a read lease only on a file that nobody has open for writing, whichever namespaces the process is in.
+// Asks for a read lease: the kernel grants one only on a file that no process, in any namespace, has open for writing.
 Writers WritersOf(int fd) {
   if (fcntl(fd, F_SETLEASE, F_RDLCK) == 0) {
     fcntl(fd, F_SETLEASE, F_UNLCK);
@@ -114,22 +114,22 @@ bool InUse(Writers writers, const struct stat& status) {
   return true;
 }
 
-// Where others may write to `dir` anyway (the volume of a pod, in which each container has a user of its own) they may
-// leave crashes here too, and see none of the others': the names are random, and only the owner can list them.
+// Where other users may write to `dir` anyway, they may leave crashes here too: in a pod each container has a user of its
+// own. They see no crash of another user: the names are random, and only the owner can list them.
 mode_t FolderMode(const std::string& dir) {
   struct stat status;
   const bool is_shared = stat(dir.c_str(), &status) == 0 && (status.st_mode & S_IWOTH) != 0;
   return is_shared ? S_ISVTX | 0733 : 0700;
 }
 
-// What an agent of another user made is closed to us and, if we cannot take it over, would keep all crashes from us. What
-// to tell people of that; "" if there is nothing.
+// Moves aside a folder that an agent of another user made: it is closed to the daemon, and would keep all crashes from it.
+// Returns what to tell the operator; "" if there is nothing.
 std::string SetAsideIfForeign(const std::string& path) {
   struct stat status;
   if (lstat(path.c_str(), &status) != 0 || status.st_uid == geteuid() || geteuid() == 0) return "";
   const std::string uid = std::to_string(status.st_uid);
   const std::string aside = path + "." + uid + "." + std::to_string(WallNs());
-  if (rename(path.c_str(), aside.c_str()) != 0) return "";  // the folder cannot be used: that is said
+  if (rename(path.c_str(), aside.c_str()) != 0) return "";  // Open then reports that the folder cannot be used
   return "the folder " + path + " was made by a process of uid " + uid + " and is closed to stackd: it is " + aside +
          " now, and crashes in it are not shown; a stackd that runs before the first process, or \"stackd install-agent\", "
          "makes the folder for all";
@@ -209,8 +209,8 @@ std::optional<Spool::Owner> Spool::OwnerOf(const std::string& name) {
 
 std::vector<std::string> Spool::Names() const {
   std::vector<std::string> names = NamesIn(folder_.get());
-  // An agent that makes a file itself gives it its name when it is whole: of one that was killed in between there may be
-  // enough all the same.
+  // An agent that makes a file itself renames it when it is whole. If the agent was killed before, the file under its first
+  // name may hold enough all the same.
   std::erase_if(names, [](const std::string& name) {
     return name.ends_with(kSetAsideSuffix) || !(name.starts_with('.') || name.ends_with(STACKD_SPOOL_SUFFIX));
   });
@@ -218,7 +218,7 @@ std::vector<std::string> Spool::Names() const {
 }
 
 Result<Spool::File> Spool::Read(const std::string& name) const {
-  // Not blocking: of a FIFO that somebody put there even the opening waits.
+  // O_NONBLOCK, because the open of a FIFO would wait for a writer.
   Fd fd(openat(folder_.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   if (!fd.valid()) {
     if (errno == ENOENT) return Error(Code::kNotFound, "it is not there any more");
@@ -226,7 +226,7 @@ Result<Spool::File> Spool::Read(const std::string& name) const {
     if (errno == ENXIO) return Error(Code::kInvalidArgument, "it is not a file");
     return Error(Code::kUnavailable, std::string("it cannot be opened: ") + strerror(errno));
   }
-  // Asked before the size is: of a file that nobody will write to any more, all is read.
+  // Writers are asked for before the size: a file without writers is then read whole.
   const Writers writers = WritersOf(fd.get());
   struct stat status;
   if (fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return Error(Code::kInvalidArgument, "it is not a file");

@@ -1,7 +1,7 @@
 // The folder of crashes that no daemon took from a ring (agent/include/stackd/spool.h).
 //
-// Each connected process has an empty file there, whose name says whose it is: the daemon chose the name, so what it says
-// holds after the daemon has been started again. A process without one makes a file itself.
+// Each connected process has an empty file there, whose name says whose it is. The daemon chose the name, so it can be
+// trusted after a restart of the daemon too. A process without one makes a file itself.
 #pragma once
 
 #include <sys/types.h>
@@ -27,7 +27,7 @@ struct SpoolImage {
   std::string bytes;
 };
 
-// A file, checked as a record of a ring is. What the process says of itself is its own word.
+// A file, checked as a record of a ring is. What the process says of itself is not verified.
 struct SpoolCrash {
   stackd_hello process;
   int64_t wall_ns = 0;
@@ -36,13 +36,13 @@ struct SpoolCrash {
   std::vector<SpoolImage> images;
 };
 
-// Fails with kUnavailable for a file that nobody finished, kDataLoss for anything else that the agent does not write.
+// Fails with kUnavailable for a file that its agent did not finish, kDataLoss for what no agent writes.
 Result<SpoolCrash> ParseSpoolFile(std::string_view bytes);
 
 // Thread-safe: it has no state but the folder's.
 class Spool {
  public:
-  // To whom the daemon gave a file, and the kernel's word for its user.
+  // The process that the daemon gave a file, and its user as the kernel names it.
   struct Owner {
     std::string process_id;
     uid_t uid;
@@ -54,13 +54,13 @@ class Spool {
   struct File {
     std::string bytes;
     uid_t uid;    // owner of the file
-    bool in_use;  // somebody may still write to it
+    bool in_use;  // a process may still write to it
   };
 
   // Makes DIR/spool if it is not there, and closes it to others if DIR is. Fails with one sentence that says what to
   // change.
   static Result<std::unique_ptr<Spool>> Open(const std::string& dir);
-  // What people should know of how it was opened; "" if nothing.
+  // What an operator should know of the folder's state at Open; "" if nothing.
   const std::string& notice() const { return notice_; }
 
   // An empty file for a process.
@@ -68,19 +68,19 @@ class Spool {
   // nullopt for a name that Create did not choose.
   static std::optional<Owner> OwnerOf(const std::string& name);
 
-  // Of all files that may hold a crash, at most 65,536.
+  // Names of the files that may hold a crash, at most 65,536.
   std::vector<std::string> Names() const;
-  // Fails with kNotFound if it is not there, kInvalidArgument if it cannot be one (no regular file, too large),
-  // kUnavailable if it cannot be read now or by this user.
+  // Fails with kNotFound if it is not there, with kInvalidArgument if it is no regular file or too large. kUnavailable: it
+  // cannot be read now or by this user.
   Result<File> Read(const std::string& name) const;
-  // Cuts off what a process has written beyond what a crash can have, as long as it may still write. True if it had.
+  // Empties a file that is larger than a crash can be, while its process may still write. True if it was.
   bool CutIfTooLarge(const std::string& name) const;
   void Remove(const std::string& name) const;
-  // Keeps it for people under a name that Names does not give.
+  // Keeps it for an operator, under a name that Names does not return.
   void SetAside(const std::string& name) const;
   // Moves it to the quarantine, or removes it if that cannot be. The path of its new place, if it has one.
   std::string MoveTo(const Quarantine& quarantine, const std::string& name) const;
-  // Of those that are kept so, all but the 16 newest.
+  // Removes all files set aside but the 16 newest.
   void RemoveOldSetAside() const;
 
  private:

@@ -154,7 +154,7 @@ bool SpoolIntake::TakeAll() {
     turn.Beat();
     Outcome outcome = Attempt(name);
     soon |= outcome == Outcome::kLookAgainSoon;
-    // Of a full disk it is enough to hear a few times.
+    // A full disk need be logged only a few times.
     if (outcome == Outcome::kNotStored && ++not_stored == kMaxNotStored) break;
   }
   if (refused_ > 0) spool_->RemoveOldSetAside();

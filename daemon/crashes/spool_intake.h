@@ -21,12 +21,12 @@ namespace stackd {
 
 using CrashId = decltype(CrashCapture::id);
 
-// What of a file is to be done.
+// What is to be done with a file.
 struct SpoolFinding {
   enum class Kind {
     kCrash,       // `capture` is to be stored
-    kUnfinished,  // somebody may still write to it
-    kNothing,     // empty, and nobody will write to it
+    kUnfinished,  // a process may still write to it
+    kNothing,     // empty, and no process will write to it
     kRefused,     // for `reason`; of its content if `readable`
     kUnreadable,  // for `reason`, now or to this user
     kGone,
@@ -80,7 +80,7 @@ class SpoolIntake {
   CollectorCounters* const counters_;
   CrashHandler handler_;
 
-  // Of one round through the folder.
+  // State of one round through the folder.
   size_t refused_ = 0;
   std::set<std::string> unreadable_, unreadable_before_;
 

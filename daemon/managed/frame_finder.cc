@@ -8,12 +8,11 @@ FrameFinder::FrameFinder(const NativeStack& native, uint64_t sp_avma) : frame_co
   extents_.reserve(frame_count_);
   for (size_t i = 0; i < frame_count_; ++i) {
     const uint64_t cfa_avma = native.frames[i].cfa_avma;
-    // What begins where it ends holds nothing: the end of a stack, whose frame has no CFA, and the first frame behind a
-    // gap, of which it is not known where it begins.
+    // Two frames have an empty extent: the last of a stack, without a CFA, and the first after a gap, of unknown begin.
     const bool behind_gap = native.omitted_bytes > 0 && i == native.omitted_before;
     if (behind_gap) sp_avma = cfa_avma;
     extents_.push_back({sp_avma, std::max(sp_avma, cfa_avma), i});
-    // Behind a signal's frames it may lie anywhere.
+    // The stack beyond a signal frame may lie anywhere.
     if (cfa_avma != 0) sp_avma = cfa_avma;
   }
   std::ranges::stable_sort(extents_, {}, &Extent::sp_avma);

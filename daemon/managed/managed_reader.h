@@ -14,17 +14,17 @@ namespace stackd {
 // Thread-safe.
 class ManagedReader {
  public:
-  // With readers of all runtimes that stackd knows.
+  // Has a reader for each runtime that stackd knows.
   ManagedReader();
   ~ManagedReader();
 
-  // Fills in `capture->managed`, out of its reports and its threads' traces, which are taken away where nobody looks at
-  // them any more. A process whose memory cannot be read by `deadline_ns` has what its agent wrote, and a note.
-  // `frames_only`: no tasks and no locks.
+  // Fills in `capture->managed`, out of its reports and its threads' traces, and drops these unless a late reader still
+  // needs them. If memory cannot be read by `deadline_ns`, there is only what the agent wrote, and a note. `frames_only`:
+  // no tasks and no locks.
   void Read(int64_t deadline_ns, const std::shared_ptr<Capture>& capture, bool frames_only = false) const;
 
-  // What the threads in `sleeping` wait for now, of those that waited for locks of runtimes when `capture` was read;
-  // nullopt: not known by `deadline_ns`.
+  // What threads in `sleeping` wait for now, of those that waited for locks of runtimes when `capture` was read. nullopt:
+  // the deadline came first, or the memory cannot be read.
   std::optional<std::vector<ManagedWait>> ReadWaits(const std::shared_ptr<const Capture>& capture,
                                                     std::vector<ThreadWait> sleeping, int64_t deadline_ns) const;
 

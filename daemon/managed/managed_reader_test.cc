@@ -39,7 +39,7 @@ TEST(ManagedReader, LetsGoOfTracesThatNobodyLooksAtAnyMore) {
 TEST(ManagedReader, DecodesWhatTheAgentWroteWhenMemoryCouldNotBeReadInTime) {
   const auto capture = CaptureWithPython();
   const auto memory = std::make_shared<MemoryReader>(std::make_shared<ProcessFiles>());
-  // Whoever hangs has all its threads.
+  // Readers that hang take all threads of `memory`.
   struct Gate {
     std::counting_semaphore<> opened{0};
     std::counting_semaphore<> passed{0};

@@ -42,7 +42,7 @@ class Merger {
     } else if (stack_.native.end == StackEnd::kRoot) {
       PutUnplaced(managed.frames);
     } else {
-      // Of a native stack that was not unwound to its end, or is not there at all, these ran beyond.
+      // The native stack is missing, or was not unwound to its end: these frames ran beyond it.
       Put({frame_count(), false}, managed.frames);
     }
   }
@@ -76,7 +76,7 @@ class Merger {
   StackPlace PlaceOf(uint64_t anchor_avma) {
     const StackPlace place = finder_.Find(anchor_avma);
     if (place.native_frame < frame_count() || frame_count() == 0) return place;
-    // Code made at run time that nobody could unwind: the first anchor beyond its caller is its own.
+    // The last frame is code made at run time that could not be unwound: the first anchor beyond is its own.
     const size_t last = frame_count() - 1;
     const bool ends_in_code_without_file = stack_.native.frames[last].cfa_avma == 0 &&
                                            stack_.native.end != StackEnd::kRoot && stack_.locations[last]->frames.empty();
@@ -119,7 +119,7 @@ class Merger {
     const size_t placed = std::min(activations.size(), before_gap - first_call);
     PutEach(activations.first(placed), std::span(calls).subspan(first_call, placed));
     for (const Activation& activation : activations.subspan(placed)) {
-      // Of a native stack that was not unwound to its end, the rest ran beyond.
+      // The native stack was not unwound to its end: the rest ran beyond it.
       if (native.end == StackEnd::kRoot || has_gap) {
         PutUnplaced(activation);
       } else {

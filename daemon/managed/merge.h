@@ -1,8 +1,8 @@
-// Native frames and those of a runtime become one stack, innermost first.
+// Merges native frames and those of a runtime into one stack, innermost first.
 //
 // A frame with an anchor stands in the native frame that holds this address: between the CFA of the frame below and its
-// own. What runs an interpreted function is not shown beside it; the frames of runtimes take its place. Where there are no
-// anchors the native frames of the interpreter's function are counted off, an activation each. What finds no place stands
+// own. The native frames that run an interpreted function are not shown; the frames of runtimes take their place. Without
+// anchors the native frames of the interpreter's function are counted off, an activation each. Frames without a place stand
 // at the end, marked as unplaced: nothing is dropped.
 #pragma once
 
@@ -28,7 +28,7 @@ class ManagedKeys {
   std::string Of(const std::vector<ManagedStack>& managed, uint64_t sp_avma, const NativeStack& native);
 
  private:
-  // Of `text`: equal for equal ones.
+  // Number of `text`: equal for equal texts.
   uint32_t NumberOf(const SharedText& text);
 
   std::unordered_map<std::string_view, uint32_t> numbers_;

@@ -1,6 +1,6 @@
-// A reader for each runtime: what the agent wrote of a thread, what lies in the process's memory and what its files say
-// becomes ManagedFacts. It runs while the process lives (or is held in its crash), right behind the capture; of a crash out
-// of the spool there is no memory, and a reader does what it can without.
+// A reader for each runtime. It makes ManagedFacts of what the agent wrote of a thread, the process's memory and its files.
+// It runs while the process lives (or is held in its crash), right after the capture. A crash out of the spool has no
+// memory, and a reader does what it can without.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@
 
 namespace stackd {
 
-// Of one capture. What a reader may look at stays as it is while it looks: of `capture` threads (tid, name, status,
+// Input of one capture. A reader may look at these parts of `capture`, which stay as they are: threads (tid, name, status,
 // registers, stack, traces), map, crash, process.
 struct RuntimeInput {
   const Capture& capture;
   const ProcessFiles* memory;  // nullptr: it cannot be read
-  // By then a reader has returned, with what it has.
+  // A reader returns by then, with what it has.
   int64_t deadline_ns;
   // What runtimes said of their own end.
   std::span<const RuntimeReport> reports = {};
-  // Wanted are the frames of the threads captured: no tasks, no locks.
+  // Only the frames of the captured threads are wanted: no tasks, no locks.
   bool frames_only = false;
 };
 
@@ -40,11 +40,10 @@ class RuntimeReader {
  public:
   virtual ~RuntimeReader() = default;
 
-  // Adds to `facts`. Nothing where the runtime is not in the process: found out by what is mapped, at a cost of
-  // microseconds.
+  // Adds to `facts`. Adds nothing if the runtime is not in the process, which the mappings tell in microseconds.
   virtual void Read(const RuntimeInput& input, ManagedFacts* facts) = 0;
 
-  // Adds what the threads that sleep wait for now, of its locks.
+  // Adds the locks of the runtime that sleeping threads wait for now.
   virtual void ReadWaits(const WaitInput& /*input*/, std::vector<ManagedWait>* /*waits*/) {}
 };
 

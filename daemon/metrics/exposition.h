@@ -22,7 +22,7 @@ class Exposition {
   void Sample(Labels labels, int64_t value);
   void Sample(Labels labels, double value);
   void Sample(std::span<const Label> labels, int64_t value);
-  // Of a histogram, in seconds.
+  // Writes the samples of a histogram, in seconds.
   void Sample(Labels labels, const DurationHistogram& histogram);
 
   // A family of one sample without labels.

@@ -116,7 +116,7 @@ class HttpServer::State::Connection : public std::enable_shared_from_this<Connec
   }
 
   void OnRead(error_code error) {
-    // Gone, or too slow. Whoever spoke nonsense is told.
+    // The client is gone, or too slow. One that sent no HTTP gets an answer.
     const bool is_nonsense = error.category() == make_error_code(http::error::end_of_stream).category();
     if (error && (!is_nonsense || error == http::error::end_of_stream)) return;
     response_ =
@@ -154,7 +154,8 @@ void HttpServer::State::Accept() {
   });
 }
 
-// Whoever has a request to make has made it before many others come; those that wait are idle, or of a flood.
+// Closes the oldest connection of the host with most. A client with a request sends it before many others connect; a
+// connection that still waits is idle, or part of a flood.
 void HttpServer::State::MakeRoom() {
   std::map<asio::ip::address, size_t> by_host;
   for (const Connection* connection : connections) ++by_host[connection->host()];

@@ -1,5 +1,5 @@
-// GET over HTTP/1.1 for scrapers and probes, on one thread: a few pages, one request per connection, everything bounded. It
-// serves what anybody may see, so nobody is asked who he is.
+// GET over HTTP/1.1 for scrapers and probes, on one thread: a few pages, one request per connection, everything bounded.
+// Its pages are public, so it authenticates no client.
 #pragma once
 
 #include <cstddef>
@@ -27,9 +27,9 @@ struct HttpPage {
 
 struct HttpOptions {
   std::map<std::string, HttpPage> pages;  // by path: "/metrics", or "/process/" for all below it
-  // For one more the oldest is closed of the host that has most.
+  // Above this the oldest connection of the host with most is closed.
   size_t max_connections = 32;
-  // For a request to come whole, and for its answer to be read.
+  // Limit for a request to come whole, and for its answer to be read.
   int64_t timeout_ms = 5'000;
 };
 

@@ -1,5 +1,5 @@
-// All metrics of the daemon, as text. Every number is counted where it happens; here they are given their names. Labels are
-// of small fixed sets: never a pid, a thread, a name of a process or a fingerprint.
+// All metrics of the daemon, as text. Every number is counted where it happens; here it gets its name. Labels come from
+// small fixed sets: never a pid, a thread, a name of a process or a fingerprint.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace stackd {
 
 using Counters = std::map<std::string, int64_t>;
 
-// All must outlive whoever asks for the page.
+// All must outlive the server of the page.
 struct MeasuredParts {
   const Collector* collector;
   const Pipeline* pipeline;

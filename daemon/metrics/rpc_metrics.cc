@@ -25,7 +25,7 @@ const char* TypeOf(const google::protobuf::MethodDescriptor& method) {
 
 }  // namespace
 
-// Of one call. Lives as long as gRPC knows of the call.
+// Counts one call. Lives as long as gRPC knows of the call.
 class RpcMetrics::Interceptor : public grpc::experimental::Interceptor {
  public:
   explicit Interceptor(Method* method) : method_(method), begin_ns_(MonotonicNs()) { ++method_->started; }

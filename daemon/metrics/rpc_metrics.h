@@ -16,10 +16,10 @@
 
 namespace stackd {
 
-// Must outlive the servers. Thread-safe. What it counts of is bounded: a method that no server has is not counted apart.
+// Must outlive the servers. Thread-safe. Bounded: methods that no server has are counted together.
 class RpcMetrics {
  public:
-  // Of the methods of these services ("stackd.v1.Stackd"), which are linked in with their descriptors.
+  // Counts the methods of these services ("stackd.v1.Stackd"), which are linked in with their descriptors.
   explicit RpcMetrics(std::initializer_list<std::string_view> services);
 
   // For ServerBuilder::experimental().SetInterceptorCreators.
@@ -40,7 +40,7 @@ class RpcMetrics {
   class Interceptor;
   class Factory;
 
-  // By "/stackd.v1.Stackd/GetDump"; "" is of all others.
+  // By "/stackd.v1.Stackd/GetDump"; "" has all others.
   std::map<std::string, Method, std::less<>> methods_;
 };
 

@@ -74,7 +74,7 @@ std::vector<Mapping> ParseMaps(std::string_view text) {
 }
 
 std::optional<uint64_t> MappingBias(const Mapping& mapping, const Module& module) {
-  // A copy of memory that no file is behind: the process has it whole, from its lowest address.
+  // A copy of memory without a file: the process has it whole, from its lowest address.
   if (module.is_memory_image() && mapping.file_offset == 0) {
     return mapping.start_avma - module.lowest_svma() / kPageBytes * kPageBytes;
   }

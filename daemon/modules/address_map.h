@@ -27,11 +27,11 @@ struct Mapping {
   std::string path;
   uint64_t device = 0;
   uint64_t inode = 0;
-  // The ELF file behind it; nullptr for anonymous memory (JIT code) or where the file could not be had.
+  // The ELF file that is mapped; nullptr for anonymous memory (JIT code) or where the file could not be had.
   std::shared_ptr<const Module> module;
   // Valid if module: avma - svma.
   uint64_t bias = 0;
-  // Writes go to what is mapped, and other processes may have that as well (MAP_SHARED).
+  // MAP_SHARED: writes go to what is mapped, which other processes may have mapped too.
   bool shared = false;
 };
 
@@ -44,7 +44,7 @@ class AddressMap {
   // The mapping that holds `avma`, or nullptr.
   const Mapping* Find(uint64_t avma) const;
   const std::vector<Mapping>& mappings() const { return mappings_; }
-  // Of no other map that this process ever made, but for copies of this one: what caches of addresses are valid for.
+  // Key for caches of addresses: no other map that this process ever makes has it, except copies of this one.
   uint64_t id() const { return id_; }
 
  private:
@@ -57,9 +57,9 @@ class AddressMap {
 // The text of /proc/PID/maps; lines that make no sense, or overlap the one before, are skipped. Modules are not filled in.
 std::vector<Mapping> ParseMaps(std::string_view text);
 
-// What to add to an address of `module`'s file to get the address where `mapping`, which maps that file (or of which it is
-// the image), has that byte; nullopt if no PT_LOAD holds what is mapped. Wraps around: an executable linked above where it
-// is mapped has a "negative" bias. `mapping.module` need not be set.
+// The bias (avma - svma) of `mapping`, which maps the file of `module` or is what its image was copied from. nullopt if no
+// PT_LOAD holds what is mapped. Wraps around: an executable linked above where it is mapped has a "negative" bias.
+// `mapping.module` need not be set.
 std::optional<uint64_t> MappingBias(const Mapping& mapping, const Module& module);
 
 }  // namespace stackd

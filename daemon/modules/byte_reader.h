@@ -1,4 +1,4 @@
-// Reads little-endian values out of bytes that nobody vouches for.
+// Reads little-endian values out of untrusted bytes.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace stackd {
 
-// A read past the end gives zero and makes ok() false from then on, so that a parser may check once at the end of a record.
+// A read past the end gives zero and makes ok() false from then on. So a parser may check once, at the end of a record.
 class ByteReader {
  public:
   ByteReader() = default;

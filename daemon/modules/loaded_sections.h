@@ -16,7 +16,7 @@ struct NamedSection {
   uint64_t size_bytes;
 };
 
-// Those that are loaded and have bytes in the file; empty where there are none or they make no sense.
+// Sections that are loaded and have bytes in the file; empty where there are none or they make no sense.
 std::vector<NamedSection> LoadedSections(const Module& module);
 
 }  // namespace stackd

@@ -193,8 +193,8 @@ class ModuleParser {
                                    Section{loaded ? header.sh_addr : 0, header.sh_offset, header.sh_size, compressed});
   }
 
-  // Of a file without section headers: was it written as a file is laid out, or as memory is? Only one of the two places
-  // where .eh_frame_hdr would be holds one. Where both layouts are the same it reads as a file.
+  // Whether a file without section headers is laid out as memory is, not as a file. Only one of the two places where
+  // .eh_frame_hdr would be holds one. Where both layouts are the same it reads as a file.
   bool IsLaidOutBySvma() const {
     bool same = std::ranges::all_of(
         module_.segments_, [this](const Segment& segment) { return segment.file_offset == PositionInImage(segment.svma); });

@@ -1,7 +1,7 @@
 // An ELF file that a watched process has mapped, as the daemon holds it: by an open fd, never by path.
 //
-// The file came from a hostile process: nothing in it is trusted, and it is read by pread, never mapped, because a file
-// that its owner cuts short raises SIGBUS in whoever has it mapped.
+// The file came from a hostile process, so nothing in it is trusted. It is read by pread, never mapped: if its owner cuts
+// it short, a process that has it mapped gets SIGBUS.
 #pragma once
 
 #include <sys/stat.h>
@@ -62,27 +62,25 @@ class Module {
   const std::string& build_id() const { return build_id_; }
   // In the file's order; none reaches beyond the end of the address space.
   const std::vector<Segment>& segments() const { return segments_; }
-  // Of all segments; 0 if there are none.
+  // The lowest svma of all segments; 0 if there are none.
   uint64_t lowest_svma() const { return lowest_svma_; }
   int fd() const { return fd_.get(); }
-  // An image copied from memory that must be read as one: laid out by svma (position in the fd == svma - lowest svma, by
-  // whole pages), otherwise than its program headers say of the file, and without section headers. False for a vDSO, whose
-  // image reads as a file.
+  // True for an image copied from memory, without section headers and laid out by svma: position in the fd == svma - lowest
+  // svma, by whole pages. Its program headers still give file offsets. False for a vDSO, whose image reads as a file.
   bool is_memory_image() const { return is_memory_image_; }
 
-  // Sections this stage and unwinding want: ".eh_frame", ".eh_frame_hdr", ".debug_frame", ".text"; from the program headers
-  // (PT_GNU_EH_FRAME) where section headers are missing; ".eh_frame" then ends where its segment ends. And those that
-  // readers of CPython want: ".PyRuntime", ".AsyncioDebug". nullptr if there is none. Every section lies within the file as
-  // it was at Open.
+  // Knows the sections for unwinding (".eh_frame", ".eh_frame_hdr", ".debug_frame", ".text") and for readers of CPython
+  // (".PyRuntime", ".AsyncioDebug"). nullptr if there is none. Without section headers PT_GNU_EH_FRAME is used, and
+  // ".eh_frame" ends where its segment ends. Every section lies within the file as it was at Open.
   const Section* FindSection(std::string_view name) const;
 
   // Exactly `size_bytes` at `file_offset`; fails if the file has fewer or the size is over `limit_bytes`.
   Result<std::vector<uint8_t>> Read(uint64_t file_offset, uint64_t size_bytes, uint64_t limit_bytes = 64 << 20) const;
 
-  // svma of what is mapped from `file_offset`, by the PT_LOAD that holds it; nullopt if none does. (Do not assume
-  // p_vaddr == p_offset.)
+  // svma of what is mapped from `file_offset`, by the PT_LOAD that holds it; nullopt if none does. p_vaddr may differ from
+  // p_offset.
   std::optional<uint64_t> FileOffsetToSvma(uint64_t file_offset) const;
-  // The other way: where in fd() the byte of `svma` is; nullopt if it is not in the file.
+  // Position in fd() of the byte at `svma`; nullopt if it is not in the file.
   std::optional<uint64_t> SvmaToPosition(uint64_t svma) const;
 
  private:

@@ -14,13 +14,13 @@
 
 namespace stackd {
 
-// Thread-safe. Holds a module as long as somebody else does.
+// Thread-safe. Knows a module as long as a user of it holds it.
 class ModuleCache {
  public:
   // The module for a file; `fd` is taken.
   Result<std::shared_ptr<const Module>> Get(Fd fd, const std::string& path);
 
-  // The module for the file with these numbers, as the kernel shows them in maps, if it is there; nullptr else. What a
+  // The module for the file with these numbers, as the kernel shows them in maps; nullptr if it is not held. A file that a
   // process passed under other numbers is not found.
   std::shared_ptr<const Module> Find(uint64_t device, uint64_t inode, const std::string& path);
 

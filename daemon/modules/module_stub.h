@@ -1,4 +1,4 @@
-// A module of which nothing is left but its build-id.
+// A module that is known only by its build-id.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,7 @@
 
 namespace stackd {
 
-// An ELF file with nothing in it but `build_id` (raw bytes) and where its code was, so that a separate debug file can be
-// found for it.
+// Makes an ELF file that has only `build_id` (raw bytes) and the range of its code: enough to find a separate debug file.
 Result<std::shared_ptr<const Module>> MakeModuleStub(const std::string& path, std::string_view build_id, uint64_t code_svma,
                                                      uint64_t code_bytes);
 

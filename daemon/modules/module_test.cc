@@ -42,7 +42,7 @@ std::vector<uint8_t> SectionBytes(const Module& module, const char* name) {
   return module.Read(section->file_offset, section->size_bytes).value();
 }
 
-// Of the C++ library that this test runs with.
+// Path of the C++ library that this test runs with.
 std::string CxxLibraryPath() {
   std::string path;
   dl_iterate_phdr(

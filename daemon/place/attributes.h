@@ -1,4 +1,4 @@
-// What is known of where something ran, by the names of OpenTelemetry's resource attributes ("k8s.pod.name").
+// Where a process ran, by the names of OpenTelemetry's resource attributes ("k8s.pod.name").
 #pragma once
 
 #include <cstddef>
@@ -25,15 +25,15 @@ inline constexpr char kServiceNamespace[] = "service.namespace";
 inline constexpr char kServiceVersion[] = "service.version";
 inline constexpr char kServiceInstance[] = "service.instance.id";
 
-// Part of each process in each dump, and of a thousand of them in a list: that must stay below what clients accept.
+// Bounded, because each process in each dump has them, and a list of a thousand must stay below what clients accept.
 class Attributes {
  public:
   static constexpr size_t kMaxCount = 32;
   static constexpr size_t kMaxValueBytes = 256;
   static constexpr size_t kMaxTotalBytes = 2048;
 
-  // Keeps what is known of the key already. Nothing happens if either is empty, the key is no name, the value too long, or
-  // all of them would be too large: half a value would be another. `value` is made valid UTF-8 without control characters.
+  // Keeps a value that the key already has. Leaves out what is empty, a key that is no name, and a value that is too long
+  // by itself or in total. Values are not cut. `value` is made valid UTF-8 without control characters.
   void Add(std::string_view key, std::string_view value);
 
   // "" if it is not known.

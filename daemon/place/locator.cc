@@ -64,7 +64,7 @@ Attributes Locator::Locate(std::string_view hostname, std::string_view variables
   Attributes attributes;
   Attributes of_process;
   AddResourceAttributes(said("OTEL_RESOURCE_ATTRIBUTES"), &of_process);
-  // What people look for first: there may be no room for all.
+  // The names that operators look for first: there may be no room for all.
   attributes.Add(kServiceName, said("OTEL_SERVICE_NAME"));
   for (const char* key : {kServiceName, kServiceNamespace, kServiceVersion, kServiceInstance}) {
     attributes.Add(key, of_process.Get(key));
@@ -74,7 +74,7 @@ Attributes Locator::Locate(std::string_view hostname, std::string_view variables
   attributes.Add(kOfContainer.key, said(kOfContainer.name));
   AddImage(said("STACKD_CONTAINER_IMAGE"), &attributes);
 
-  // One that calls itself another pod is in another, whatever its host name.
+  // A process that names another pod is in that pod, whatever its host name.
   const std::string pod_name = options_.variable("POD_NAME");
   const bool is_in_this_pod = !options_.hostname.empty() && hostname == options_.hostname &&
                               (!attributes.Has(kPodName) || attributes.Get(kPodName) == pod_name);

@@ -1,8 +1,7 @@
 // Where a process runs: its pod, node, container and service, as far as the daemon's and its own environment tell.
 //
-// Of the daemon's pod the downward API tells, by environment (POD_NAME, ...) and files (/etc/podinfo). A process is in the
-// same pod if it has the same host name. What a process says of itself is taken for its word: checked for form, not for
-// truth.
+// The downward API describes the daemon's pod, by environment (POD_NAME, ...) and files (/etc/podinfo). A process is in the
+// same pod if it has the same host name. What a process says of itself is checked for form, not for truth.
 #pragma once
 
 #include <functional>
@@ -16,7 +15,7 @@ namespace stackd {
 struct LocatorOptions {
   std::string hostname;  // of the daemon
   std::string pod_info_dir = "/etc/podinfo";
-  // Of the daemon; "" for one that is not set.
+  // Reads the daemon's environment; "" for a variable that is not set.
   std::function<std::string(const char* name)> variable;
 };
 
@@ -27,9 +26,9 @@ class Locator {
   // With this process's host name and environment.
   static LocatorOptions OfThisProcess(const std::string& pod_info_dir);
 
-  // Of a process: `variables` as its agent sent them (STACKD_PLACE_VARIABLES in wire.h).
+  // Locates a process: `variables` as its agent sent them (STACKD_PLACE_VARIABLES in wire.h).
   Attributes Locate(std::string_view hostname, std::string_view variables) const;
-  // Of the daemon itself.
+  // Locates the daemon itself.
   Attributes LocateDaemon() const;
 
  private:

@@ -42,7 +42,7 @@ std::optional<uint32_t> Hex(std::string_view digits) {
   return value;
 }
 
-// Of `text` from behind a backslash: appends what it stands for and gives its length; 0: it is none.
+// Appends the byte or character of an escape, whose backslash is before `text`. Returns the escape's length; 0: it is none.
 size_t Unescape(std::string_view text, std::string* result) {
   constexpr std::string_view kLetters = "abfnrtv\\\"", kMeanings = "\a\b\f\n\r\t\v\\\"";
   if (text.empty()) return 0;

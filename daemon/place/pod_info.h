@@ -14,11 +14,11 @@ struct PodInfo {
   Map annotations;
 };
 
-// Lines like `app.kubernetes.io/name="checkout"`, the value quoted as Go does. A line that is none is left out, and so is a
-// value that is too long to be of use: annotations may hold whole manifests.
+// Parses lines like `app.kubernetes.io/name="checkout"`, the value quoted as Go does. Leaves out other lines, and values
+// that are too long to be of use: annotations may hold whole manifests.
 PodInfo::Map ParseDownwardApi(std::string_view text);
 
-// DIR/labels and DIR/annotations; what is not there is empty.
+// Reads DIR/labels and DIR/annotations; a missing file is empty.
 PodInfo ReadPodInfo(const std::string& dir);
 
 }  // namespace stackd

@@ -18,8 +18,8 @@ std::string_view WithoutLastPart(std::string_view name) {
   return dash == std::string_view::npos ? name : name.substr(0, dash);
 }
 
-// Who made the pod. The API server would tell, and is not asked: controllers name pods after themselves, and leave a label
-// that says which of them it was.
+// Names the controller that made the pod, without asking the API server. Controllers name pods after themselves, and leave
+// a label that says which of them it was.
 std::string_view OwnerName(const PodInfo& pod, std::string_view pod_name) {
   if (const auto job = ValueOf(pod.labels, "batch.kubernetes.io/job-name"); !job.empty()) return job;
   if (const auto job = ValueOf(pod.labels, "job-name"); !job.empty()) return job;

@@ -64,7 +64,7 @@ std::vector<LockEdge> EdgesInCircles(std::span<const LockEdge> edges) {
       at->second.walk = walk;
       at = waiters.find(at->second.edge->holder_tid);
     }
-    // Only a walk that comes back to its own steps has closed a circle.
+    // Only a walk that comes back to its own steps has closed a cycle.
     if (at == waiters.end() || at->second.walk != walk) continue;
     const int32_t closed_by = at->first;
     do {

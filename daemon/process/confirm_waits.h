@@ -1,10 +1,10 @@
 // Which threads of a dump still wait for each other.
 //
-// Threads answer first, and locks are read later, one after the other. With two contended locks a thread that waited for
-// one often holds the other by the time that it is read, and then looks like a part of a deadlock. Two equal
-// readings do not do: locks that go back and forth are the same again. So an edge of a circle is believed only if its
-// thread sleeps, and has not run until all locks of the circle were read. Only its owner gives a lock
-// away, and a thread that waits takes none: then all edges were at one moment.
+// Threads answer first, and locks are read later, one after the other. With two contended locks, a thread that waited for
+// one often holds the other by the time that it is read. That looks like a deadlock. Two equal readings do not do: locks
+// that go back and forth are the same again. So an edge of a cycle is believed only if its thread sleeps, and has not run
+// until all locks of the cycle were read. Only its owner releases a lock, and a thread that waits takes none: then all
+// edges existed at one moment.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct ThreadCall {
   SystemCall call;
 };
 
-// By one reading of a lock: `waiter_tid` waits until `holder_tid` gives it away.
+// An edge by one reading of a lock: `waiter_tid` waits until `holder_tid` releases it.
 struct LockEdge {
   int32_t waiter_tid = 0;
   int32_t holder_tid = 0;
@@ -35,11 +35,11 @@ struct LockEdge {
 
 // Edges of `calls`, by `words` (by address). A word that is no known lock may be a tid.
 std::vector<LockEdge> EdgesOf(std::span<const ThreadCall> calls, std::span<const FutexWord> words);
-// The same, and edges of `waits` in the place of others of the same threads: a runtime knows its own locks better.
+// Adds the edges of `waits`, in the place of other edges of the same threads: a runtime knows its own locks better.
 std::vector<LockEdge> EdgesOf(std::span<const ThreadCall> calls, std::span<const FutexWord> words,
                               std::span<const ManagedWait> waits);
 
-// Edges that make circles, also of one thread with itself. Of several edges of one thread the first counts.
+// Edges that form cycles, also of one thread with itself. If a thread has several edges, the first counts.
 std::vector<LockEdge> EdgesInCircles(std::span<const LockEdge> edges);
 
 // How often threads had run, what they slept in after that, and how often they had run then; by tid.
@@ -54,7 +54,7 @@ struct SleepLook {
 enum class StillWaits {
   kYes,       // it has slept in that call from the first reading to the second
   kNo,        // it sleeps in another
-  kNotClear,  // it ran: perhaps on its way back from having been asked
+  kNotClear,  // it ran: perhaps it only returns from the dump's signal handler
 };
 
 StillWaits DoesStillWait(const LockEdge& edge, const SleepLook& look);
@@ -70,11 +70,11 @@ struct CircleProbe {
 
 struct ConfirmedCircles {
   bool has_looked = false;
-  // They wait for something else by now, or that is not clear. Who is in no circle by the last reading is in none of these.
+  // Threads of a cycle of the last reading that wait for something else by now, or for which that is not clear.
   std::set<int32_t> unconfirmed_tids;
 };
 
-// Looks until all that wait in circles by the last reading have waited still, at most until the deadline.
+// Looks until all threads in cycles of the last reading have proved to wait still, at most until the deadline.
 ConfirmedCircles ConfirmCircles(const CircleProbe& probe, int64_t deadline_ns);
 
 }  // namespace stackd

@@ -119,7 +119,7 @@ class HolderSearch {
     return HasFlock(holder, deadline_ns_);
   }
 
-  // A second reading confirms the circle: a long table is not read in one piece, and its parts may be of different moments.
+  // A second reading confirms the cycle: a long table is not read in one piece, and its parts may be of different moments.
   std::vector<LockingProcess> FindCircle(int32_t holder_pid) {
     const std::vector<FileLockLine> way = table_.WayBetween(holder_pid, pid_);
     if (way.empty() || MonotonicNs() >= deadline_ns_) return {};

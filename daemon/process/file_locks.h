@@ -18,7 +18,7 @@ struct LockedFile {
   auto operator<=>(const LockedFile&) const = default;
 };
 
-// A lock, or the wish for one.
+// A lock, or a request that waits for one.
 struct FileLockLine {
   FileLockKind kind = FileLockKind::kFlock;
   bool is_read = false;
@@ -32,7 +32,7 @@ struct FileLockLine {
 
 struct HeldFileLock {
   FileLockLine holder;
-  // Wishes that wait until the lock is released, some of them one behind the other.
+  // Requests that wait until the lock is released, some of them one after the other.
   std::vector<FileLockLine> waiters;
 
   bool operator==(const HeldFileLock&) const = default;

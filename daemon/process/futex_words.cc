@@ -12,7 +12,7 @@
 namespace stackd {
 namespace {
 
-// A mutex that changes hands is nobody's for some nanoseconds, and not believed then.
+// Repeats the read: a mutex that changes hands has no owner for some nanoseconds, and is not believed then.
 constexpr int kLooks = 3;
 constexpr uint32_t kLockedWithWaiters = 2;
 

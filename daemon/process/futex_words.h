@@ -14,11 +14,12 @@ namespace stackd {
 // More in one process are not looked at.
 inline constexpr size_t kMaxFutexWords = 4096;
 
-// By address, each once. Those that cannot be read are missing. May wait (memory_reader.h).
+// Reads the words at `avmas`. Returns them by address, each once, without those that cannot be read. May wait
+// (memory_reader.h).
 std::vector<FutexWord> ReadFutexWords(const ProcessFiles& files, RwlockLayout layout, std::span<const uint64_t> avmas);
 
-// Says of each whether it lies in memory that other processes may have, by the maps of this moment, because addresses are
-// used again. What they say counts more than what a lock says of itself.
+// Sets whether each word lies in memory that other processes may have, by the maps of this moment, because addresses are
+// reused. The maps count more than what a lock says of itself.
 void MarkShared(const ProcessFiles& files, std::vector<FutexWord>* words);
 
 }  // namespace stackd

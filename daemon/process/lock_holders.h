@@ -1,4 +1,4 @@
-// The threads of a capture that have locks or wait for them, looked at once more: words do not tell whether one sleeps.
+// The threads of a capture that have locks or wait for them, looked at again: lock words do not say whether one sleeps.
 #pragma once
 
 #include <span>
@@ -8,14 +8,14 @@
 
 namespace stackd {
 
-// Whether a thread that has a lock, by its word, was captured outside of any system call. It may run, and it may sleep
-// there until a page of its memory comes.
+// Whether a thread that a lock's word names as its holder was captured outside of any system call. It may run, or sleep
+// until a page of its memory comes.
 bool HasHolderOutsideCalls(const Capture& capture);
 
-// Forgets on what threads wait whose word the process did not tell: they did not sleep there when it looked.
+// Removes the waits whose word the process did not tell: the threads did not sleep there when it looked.
 void ForgetUntold(Capture* capture);
 
-// Sets the state of those that `sample` saw asleep where they were captured.
+// Sets the state of the threads that `sample` saw asleep where they were captured.
 void MarkHoldersAsleep(std::span<const ThreadWait> sample, Capture* capture);
 
 }  // namespace stackd

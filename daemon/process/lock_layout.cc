@@ -57,11 +57,11 @@ bool IsKind(uint32_t kind) {
   return (kind & ~kKnownBits) == 0 && (kind & kProtocols) != kProtocols && (kind & kElisions) != kElisions;
 }
 
-// The word of a lock that somebody holds. 0: it says nobody, or makes no sense.
+// The tid of the thread that holds the lock. 0: there is none, or the words make no sense.
 uint32_t HolderOf(const MutexWords& mutex) {
   if ((mutex.kind & (kRobust | kPriorityInherit)) != 0) {
     const uint32_t tid = mutex.lock & FUTEX_TID_MASK;
-    // Of a robust lock whose owner died, `owner` says that its data may be inconsistent.
+    // INT_MAX in a robust lock: its owner died, and its data may be inconsistent.
     const bool agrees = mutex.owner == tid || ((mutex.kind & kRobust) != 0 && mutex.owner == INT_MAX);
     return agrees && IsTid(tid) ? tid : 0;
   }
@@ -126,11 +126,11 @@ std::optional<PthreadMutex> MuslMutexOf(const MuslMutexWords& mutex) {
   if ((mutex.type & ~(kMuslTypeMask | kMuslRobust | kMuslInherit | kMuslShared)) != 0 || type > kErrorcheck) {
     return std::nullopt;
   }
-  // Somebody holds it and somebody waits.
+  // It must be held, and a thread must wait.
   if ((mutex.lock & FUTEX_WAITERS) == 0 || (mutex.zero[0] | mutex.zero[1]) != 0) return std::nullopt;
   if (mutex.waiters < 1 || mutex.waiters > kMaxCount) return std::nullopt;
   if (mutex.count > (type == kMuslRecursive ? kMaxCount : 0)) return std::nullopt;
-  // Of a normal one that is neither robust nor inherits, musl keeps neither the owner nor a list.
+  // For a normal mutex that is neither robust nor inherits, musl keeps neither owner nor list.
   const bool keeps_owner = (mutex.type & ~kMuslShared) != kNormal;
   if (keeps_owner ? !IsTid(owner) || !IsListNode(mutex.previous) || !IsListNode(mutex.next)
                   : owner != EBUSY || (mutex.previous | mutex.next) != 0) {
@@ -175,7 +175,7 @@ std::optional<GlibcRwlock> RwlockOf(const RwlockWords& lock, RwlockWord futex) {
   const bool prefers_writers = lock.flags != 0;
   if (!HasKnownEnd(lock) || lock.zero[0] != 0 || lock.zero[1] != 0 || lock.shared > 1) return std::nullopt;
   if (reader_count > kMaxCount || lock.writers > (prefers_writers ? kMaxCount : 0)) return std::nullopt;
-  // Nobody waits for long unless there is a writer that has the lock, or waits until readers have left it.
+  // Threads wait for long only if a writer has the lock, or waits until readers have left it.
   if ((lock.readers & kWriteLocked) == 0) return std::nullopt;
   if (lock.phase_futex > 3 || lock.writers_futex > 3 || (lock.writers_futex & 1) == 0) return std::nullopt;
   if (write_phase != ((lock.phase_futex & 1) != 0) || write_phase != (lock.current_writer != 0)) return std::nullopt;
@@ -245,7 +245,7 @@ std::optional<GlibcRwlock> RwlockAround(uint64_t avma, std::span<const uint8_t> 
 }
 
 std::optional<PthreadMutex> MutexAt(uint64_t avma, std::span<const uint8_t> memory, size_t offset) {
-  // Whose it may be, the futex word says by where it lies.
+  // The futex word's alignment says whether it may be glibc's or musl's.
   if (avma % alignof(uint64_t) == 0) {
     MutexWords mutex;
     return TakeAt(memory, offset, &mutex) ? MutexOf(mutex) : std::nullopt;

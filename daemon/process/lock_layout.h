@@ -17,14 +17,14 @@
 // and musl's mutex, as its src/internal/pthread_impl.h names the words, and src/thread/pthread_mutex_*.c use them:
 //
 //      0 ..  4  type: 0 normal, 1 recursive, 2 errorcheck; robust 4, priority inheritance 8, shared 128
-//      4 ..  8  lock  <- futex: bit 31 says that threads wait, bit 30 that the owner died; below, its tid, or EBUSY in a
-//      normal one 8 .. 12  waiters
+//      4 ..  8  lock  <- futex: bit 31: threads wait; bit 30: the owner died; below: its tid, or EBUSY in a normal one
+//      8 .. 12  waiters
 //     12 .. 20  0
 //     20 .. 24  count, of a recursive one
 //     24 .. 40  prev, next: in the owner's list; of a normal one 0
 //
-// A futex may be anything: another library's lock, freed memory, a counter. So a lock is believed only if every field of it
-// makes sense and all of them together are a state in which threads wait for long: it is held.
+// A futex may be anything: another library's lock, freed memory, a counter. So a lock is believed only if each field makes
+// sense and all together are a state in which threads wait for long. In such a state the lock is held.
 #pragma once
 
 #include <cstddef>
@@ -45,7 +45,7 @@ inline constexpr int32_t kMaxTid = 1 << 22;
 
 enum class RwlockLayout { kCurrent, kBefore2_25 };
 
-// Of the glibc that is mapped there. Its file names its version up to 2.33, and later ones are current.
+// The layout of the glibc that is mapped there. Its file names its version up to 2.33, and later ones are current.
 RwlockLayout RwlockLayoutOf(const AddressMap& map);
 
 // `memory` holds the word at `offset`, whole, and as much of what is around it as could be read. Nothing of it is kept but

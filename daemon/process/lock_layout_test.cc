@@ -141,7 +141,7 @@ TEST(LockLayout, AMutexWithThreadsOnItsConditionVariableHasMoreUsers) {
 
 constexpr uint32_t kWaiters = 1u << 31, kNormalHeld = EBUSY | kWaiters;
 
-// As a waiter sees it, who sleeps on the second word.
+// Decodes the mutex as a waiter sees it, which sleeps on the second word.
 std::optional<PthreadMutex> DecodeMusl(uint32_t type, uint32_t lock, uint32_t waiters, uint32_t count, uint64_t list) {
   const auto low = static_cast<uint32_t>(list), high = static_cast<uint32_t>(list >> 32);
   return DecodeWords({type, lock, waiters, 0, 0, count, low, high, low, high}, 1).mutex;

@@ -15,10 +15,10 @@ namespace stackd {
 namespace {
 
 constexpr std::string_view kDeleted = " (deleted)";
-// Of all images copied from one process's memory. An executable that was deleted is not among them.
+// Limit for all images copied from one process's memory. An executable that was deleted is not among them.
 constexpr uint64_t kMaxImageBytes = 64ull << 20;
 constexpr uint64_t kCopyBytes = 1ull << 20;
-// With code, of one process: each costs an fd for as long as the process is connected.
+// Limit for files with code of one process: each costs an fd for as long as the process is connected.
 constexpr size_t kMaxFiles = 1024;
 constexpr size_t kMaxNotes = 8;
 constexpr size_t kFirstPageBytes = 4096;
@@ -90,7 +90,7 @@ bool ModuleLoader::SameAsMemory(int fd, const Mapping& mapping) const {
 
 std::shared_ptr<const Module> ModuleLoader::FromFile(Fd fd, const Mapping& first) const {
   struct stat status;
-  // Of anything but a file even the first read might wait for ever.
+  // On anything but a regular file even the first read might wait for ever.
   if (!fd.valid() || fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return nullptr;
   if (!SameAsMemory(fd.get(), first)) return nullptr;
   auto module = cache_->Get(std::move(fd), first.path);

@@ -1,8 +1,8 @@
-// From the maps of a process to an AddressMap whose mappings have their modules.
+// Turns the maps of a process into an AddressMap whose mappings have their modules.
 //
-// The daemon may not see the process's files (another mount namespace), so the process opens each for it; what it sends is
-// compared with the process's memory, since the path may hold another file by now. What has no file (the vDSO, a library
-// deleted since) is copied from memory. Where that may not be read the process is asked (STACKD_SHARE).
+// The daemon may not see the process's files (another mount namespace), so the process opens each for it. What it sends is
+// compared with its memory, since the path may lead to another file by now. What has no file (the vDSO, a library deleted
+// since) is copied from memory. Where that may not be read the process is asked (STACKD_SHARE).
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,11 @@
 
 namespace stackd {
 
-// Of one process. One thread at a time.
+// Loader for one process. One thread at a time.
 class ModuleLoader {
  public:
-  // Asks the process to open files; gives as many results as paths: an invalid fd where there is none, nullopt where it has
-  // not answered by the deadline.
+  // Asks the process to open files. Returns a result for each path: an invalid fd if there is no file, nullopt if the
+  // process has not answered by the deadline.
   using OpenFiles =
       std::function<std::vector<std::optional<Fd>>(const std::vector<std::string>& paths, int64_t deadline_ns)>;
 
@@ -39,9 +39,8 @@ class ModuleLoader {
   ModuleLoader(const ProcessFiles* files, ModuleCache* cache, std::string executable, OpenFiles open_files,
                ReadImage read_image, ByteBudget* images = nullptr);
 
-  // Reads the maps anew. Files that are not there by the deadline are copied from memory if they can be (which has fewer
-  // names), and asked for again next time. `notes` gets a sentence for what an operator should know. Fails if the maps
-  // cannot be read.
+  // Reads the maps anew. Files that have not come by the deadline are copied from memory if possible (with fewer names),
+  // and asked for again next time. `notes` gets sentences for the operator. Fails if the maps cannot be read.
   Result<std::shared_ptr<const AddressMap>> Load(int64_t deadline_ns, std::vector<std::string>* notes);
 
   // Whether the last Load had no answer for some file, or the process ended before its answers could be checked.
@@ -61,7 +60,7 @@ class ModuleLoader {
   std::string PathToOpen(const std::string& mapped_path) const;
   Result<std::vector<uint8_t>> ReadMapped(uint64_t avma, uint64_t size_bytes) const;
   bool SameAsMemory(int fd, const Mapping& mapping) const;
-  // What another process has passed of the same file, so that this one need not be asked.
+  // The module of the same file that another process has passed, so that this one need not be asked.
   std::shared_ptr<const Module> OfAnotherProcess(const MappedFile& file, const Mapping& first) const;
   std::shared_ptr<const Module> FromFile(Fd fd, const Mapping& first) const;
   std::shared_ptr<const Module> FromMemory(const std::vector<Mapping>& mappings, const MappedFile& file,

@@ -1,4 +1,4 @@
-// How often and how long the threads of a process have run, where it has passed its folder: no helper of the agent's tells.
+// How often and how long the threads of a process have run, where it has passed its folder, without its helper.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,7 @@
 
 namespace stackd {
 
-// Of each thread, by tid; kUnavailable where the kernel does not tell, the process has ended, or has more threads than can
-// be looked at.
+// Reads each thread, by tid. kUnavailable: the kernel does not tell, the process has ended, or it has too many threads.
 Result<std::vector<ThreadMotion>> ReadMotions(const ProcessFiles& files);
 
 }  // namespace stackd

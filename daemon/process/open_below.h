@@ -10,7 +10,7 @@ namespace stackd {
 // file on that procfs.
 Fd OpenBelow(const Fd& folder, const char* path, int flags);
 
-// The same for kernels before 5.6, and sandboxes that refuse openat2(): component by component.
+// Like OpenBelow, component by component, for kernels before 5.6 and sandboxes that refuse openat2().
 Fd OpenBelowStepByStep(const Fd& folder, const char* path, int flags);
 
 }  // namespace stackd

@@ -1,4 +1,4 @@
-// What a process says of itself, as data for people.
+// What a process says of itself, as data that is shown.
 #pragma once
 
 #include <sys/types.h>
@@ -13,7 +13,7 @@ namespace stackd {
 // `uid` is the kernel's word. Times that a HELLO does not tell are 0.
 ProcessDescription DescribeProcess(const stackd_hello& hello, uid_t uid, const std::string& id);
 
-// What a person calls the process when it has not named itself.
+// Name to show for a process that has not named itself.
 std::string DefaultName(const std::string& argv0, const std::string& executable);
 
 // What dumps lose at this level, in one sentence; empty: nothing.

@@ -106,7 +106,7 @@ bool ProcessFiles::SetStatus(Fd* stat, Fd* status, Fd* schedstat) {
   return Keep(stat, S_IFREG, &stat_) && Keep(status, S_IFREG, &status_) && Keep(schedstat, S_IFREG, &schedstat_);
 }
 
-// The kernel keeps the inode of a file of procfs as long as somebody has it open.
+// Compares inodes: the kernel keeps the inode of a file of procfs as long as it is open.
 bool ProcessFiles::IsSameProcess(const ProcessFiles& other) const {
   struct stat mine, theirs;
   if (!stat_.valid() || !other.stat_.valid()) return false;

@@ -1,4 +1,4 @@
-// What procfs tells of a process, through fds that the process itself opened and passed: that needs no permission, no
+// What procfs tells of a process, through fds that the process itself opened and passed. That needs no permission, no
 // shared PID namespace and no equal uid.
 #pragma once
 
@@ -30,7 +30,7 @@ class ProcessFiles {
   bool SetMaps(Fd* fd);
   // The folder of the process, of which it passes the files below as well.
   bool SetFolder(Fd* fd);
-  // Its stat alone: then it can be told from others, and that is all.
+  // Its stat alone, which only tells it from other processes.
   bool SetStat(Fd* stat);
   // Its stat, status and schedstat.
   bool SetStatus(Fd* stat, Fd* status, Fd* schedstat);
@@ -41,8 +41,8 @@ class ProcessFiles {
   // Whether both are of one process, by the kernel's word.
   bool IsSameProcess(const ProcessFiles& other) const;
 
-  // Whether a tid means the same thread to both: both see the same procfs, and none is in a PID namespace below the one
-  // that it counts in. False also where that is not known.
+  // Whether a tid means the same thread to both. Both must see the same procfs, and neither may be in a PID namespace below
+  // that procfs's. False also where that is not known.
   bool CountsThreadsAs(const ProcessFiles& other) const;
 
   bool has_memory() const { return memory_->is_there.load(); }
@@ -50,13 +50,13 @@ class ProcessFiles {
 
   // Bytes of its memory, exactly as many; fails once it has ended.
   Result<std::vector<uint8_t>> ReadMemory(uint64_t avma, uint64_t size_bytes) const;
-  // The same, as many as there are up to the first that cannot be read: 0 if that is the first. Nothing is allocated.
+  // Reads up to the first byte that cannot be read, and returns how many. Allocates nothing.
   size_t ReadSome(uint64_t avma, std::span<uint8_t> bytes) const;
   // How many bytes of its memory were read so far.
   int64_t memory_read_bytes() const { return memory_->read_bytes.load(); }
-  // Adds those that it told by itself.
+  // Adds bytes that the process sent by itself.
   void CountMemoryRead(uint64_t bytes) const { memory_->read_bytes.fetch_add(static_cast<int64_t>(bytes)); }
-  // Whether its memory is gone, since it ended or became another program. False if it gave none.
+  // Whether its memory is gone, because it ended or called exec. False if it passed none.
   bool HasNoMemoryLeft() const;
   // The text of its maps, at most 16 MiB (the kernel's default limit of 65,530 mappings, 250 bytes each), by whole lines.
   Result<std::string> ReadMaps() const;

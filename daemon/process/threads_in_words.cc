@@ -15,7 +15,7 @@
 namespace stackd {
 namespace {
 
-// Each costs three files of procfs, 20 us.
+// Each thread costs reading three files of procfs, 20 us.
 constexpr size_t kMaxThreads = 512;
 constexpr size_t kMaxKinds = 8;
 

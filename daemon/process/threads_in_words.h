@@ -1,4 +1,4 @@
-// What the kernel says of the threads of a process that nobody can ask.
+// What the kernel says of the threads of a process that does not answer.
 #pragma once
 
 #include <string>

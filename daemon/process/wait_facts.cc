@@ -16,7 +16,7 @@
 namespace stackd {
 namespace {
 
-// Of one thread.
+// Limits for one thread.
 constexpr uint32_t kMaxPolled = 64;
 constexpr uint32_t kMaxSelected = 1024;
 

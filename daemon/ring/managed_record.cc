@@ -12,7 +12,7 @@ namespace {
 
 // More runtimes are not in one thread.
 constexpr size_t kMaxTraces = 8;
-// Of a name, which each frame of a thread gets a copy of. A multiple of 4, so that no character of UTF-16 or UCS-4 is cut.
+// Limit for a name, since each frame of a thread gets a copy. A multiple of 4: no character of UTF-16 or UCS-4 is cut.
 constexpr size_t kMaxNameBytes = 1024;
 
 template <typename T>

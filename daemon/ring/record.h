@@ -1,5 +1,5 @@
-// The records of ring_abi.h, checked: sizes agree with each other, strings are valid UTF-8. Addresses are whatever the
-// process says.
+// The records of ring_abi.h, checked: sizes agree with each other, strings are valid UTF-8. Addresses are as the process
+// wrote them.
 #pragma once
 
 #include <cstdint>
@@ -84,15 +84,15 @@ struct CrashRecord {
   uint64_t stack_end_avma = 0;
   std::string abort_message;
   std::string exception_type;
-  // Of the thread `tid`; nullopt if what was written of it makes no sense, which must not cost the rest.
+  // Record of the thread `tid`; nullopt if it makes no sense: the rest of the crash is kept all the same.
   std::optional<ThreadRecord> thread;
 };
 
-// What a process says is the state of a thread, if it is a letter, as in procfs; else 0. It goes to people as it is.
+// Returns the state of a thread as the process wrote it, if it is a letter, as in procfs; else 0. It is shown as it is.
 char StateLetter(char state);
 
-// A chain of slots is one piece of memory here: the slots in the order of the chain, without the headers of all but the
-// first. Each parser takes a whole chain of at least one slot.
+// A chain of slots is one piece of memory here: the slots in the order of the chain, with the first one's header only. Each
+// parser takes a whole chain of at least one slot.
 std::optional<ThreadRecord> ParseThread(std::span<const char> chain);
 std::optional<CrashRecord> ParseCrash(std::span<const char> chain);
 // nullopt in the place of an entry that makes no sense; nullopt altogether if there cannot be so many.

@@ -9,7 +9,7 @@ namespace stackd {
 namespace {
 
 constexpr size_t kMaxThreads = 100'000;
-// Of all stacks in one capture, with what runtimes know of them; 10,000 threads of 4 KiB in use take about 10 MiB.
+// Limit for all stacks in one capture, with the traces of runtimes; 10,000 threads of 4 KiB in use take about 10 MiB.
 constexpr size_t kMaxCaptureBytes = 256u << 20;
 
 // One capture leaves room for others.
@@ -55,7 +55,7 @@ void Recording::Fill(ThreadRecord record, ThreadCapture* thread) {
   thread->stack_truncated = (record.flags & STACKD_THREAD_TRUNCATED) != 0;
   thread->stack = StackCopy(record.stack_base_avma, record.stack_words, std::move(record.masks), std::move(record.words),
                             record.outer_base_avma, record.outer_words);
-  // One that the helper read has a status that says why, before or after this; without one it was left asleep on purpose.
+  // A thread that the helper read has a status that says why, before or after this. Else it was left asleep on purpose.
   if (!by_helper || thread->status == ThreadCapture().status) thread->status = ThreadStatus::kCaptured;
   // As it was before that: it had to run to answer.
   if (!by_helper) thread->kernel_state = 0;

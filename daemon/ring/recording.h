@@ -21,7 +21,7 @@ class Recording {
   // Records the dump with this number. Each pointer must outlive it, and `budget` what it gives too; nullptr: no limit.
   Recording(uint32_t seq, CollectorCounters* counters, ByteBudget* budget = nullptr);
 
-  // The thread that crashed. What records say of it later is not taken: it is held in its signal handler.
+  // Adds the thread that crashed. Later records of it are ignored: it is held in its signal handler.
   // Without a record it has no stack: AGENT_FAULT.
   void AddCrashed(uint32_t tid, std::optional<ThreadRecord> record);
 
@@ -37,7 +37,7 @@ class Recording {
 
   // By tid. Leaves nothing.
   std::vector<ThreadCapture> TakeThreads();
-  // The part of the budget that they take.
+  // The part of the budget that the threads take.
   std::shared_ptr<HeldBytes> TakeHeld() { return std::move(held_); }
   void AddNotes(std::vector<std::string>* notes) const;
 
@@ -52,7 +52,7 @@ class Recording {
 
  private:
   bool is_crashed(uint32_t tid) const { return crashed_tid_ == tid; }
-  // Of the memory that one capture may take.
+  // Takes from the memory that one capture may have; false if there is not so much left.
   bool Take(size_t bytes);
   void Fill(ThreadRecord record, ThreadCapture* thread);
 

@@ -19,7 +19,7 @@ class Ring {
   Ring(const Ring&) = delete;
   Ring& operator=(const Ring&) = delete;
 
-  // To be passed to the agent.
+  // The fd to pass to the agent.
   int fd() const { return fd_.get(); }
   uint32_t size_bytes() const { return size_bytes_; }
   uint32_t slot_count() const { return slot_count_; }

@@ -16,12 +16,12 @@
 namespace stackd {
 namespace {
 
-// Long enough for the answer of a single thread that was asked just now; on a machine with few cores more would take the
-// core from the threads that are to answer.
+// Long enough for the answer of a single thread that was asked just now. A longer spin would take the CPU from the threads
+// that are to answer, on a machine with few CPUs.
 constexpr int64_t kSpinNs = 10'000;
 
 constexpr uint32_t kMaxStackWords = kMaxStackBytes / 8;
-// Of the longest record: both stacks of a thread with all their words, behind the slot of a crash.
+// Size of the longest record: both stacks of a thread with all their words, after the slot of a crash.
 constexpr size_t kMaxChainBytes = STACKD_SLOT_BYTES + sizeof(stackd_thread_record) +
                                   2 * 8 * (kMaxStackWords + kMaxStackWords / 64 + 1) + STACKD_SLOT_BYTES;
 
@@ -37,8 +37,8 @@ struct RingReader::Chain {
 
 int RingReader::Drain(Listener* listener) {
   int records = 0;
-  // What lies in the ring, and as much again that is written behind us, is not more slots than this; chains that share
-  // slots would be. The rest stays for the next call.
+  // Bounds the slots: as many as the ring has, and as many again that are written behind this loop. Only chains that share
+  // slots have more. The rest stays for the next call.
   int64_t slots_left = 2 * int64_t{ring_->slot_count()};
   Chain chain;
   for (uint32_t i = 0; i < BitmapWords(ring_->slot_count()) && slots_left > 0; i++) {

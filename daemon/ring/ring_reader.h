@@ -34,7 +34,7 @@ class RingReader {
   // whose records share slots is left for further calls. Returns the number of records, good and corrupt.
   int Drain(Listener* listener);
 
-  // Once the process has ended: takes the crash records that it had not taken back. A record of more than
+  // Takes the crash records that a process which has ended had not taken back. A record of more than
   // STACKD_TENTATIVE_NS before `now_ns` is left; one from the future counts as one of now.
   void TakeTentative(int64_t now_ns, Listener* listener);
 

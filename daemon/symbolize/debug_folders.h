@@ -1,4 +1,4 @@
-// The folders of separate debug files, for whoever may open files: the daemon, not its worker.
+// The folders of separate debug files. The daemon opens them: its worker may open no file.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ class DebugFolders {
  public:
   explicit DebugFolders(std::vector<std::string> dirs) : dirs_(std::move(dirs)) {}
 
-  // An ELF file below one of the folders. Invalid for anything else, and for a path that does not stay below: the worker,
-  // which asks, may be in the hands of a file that it read.
+  // Opens an ELF file below one of the folders. Invalid for anything else, and for a path that does not stay below: a file
+  // may have taken over the worker that asks.
   Fd Open(size_t folder, const std::string& relative_path) const;
 
   size_t size() const { return dirs_.size(); }

@@ -70,7 +70,7 @@ std::pair<uint32_t, size_t> RustEscape(std::string_view text) {
   return {character, end + 1};
 }
 
-// Those of Rust's older mangling that the demangler leaves: of characters that are not ASCII.
+// Replaces escapes of Rust's older mangling that the demangler leaves: characters that are not ASCII.
 std::string WithoutRustEscapes(std::string_view name) {
   std::string plain;
   while (!name.empty()) {

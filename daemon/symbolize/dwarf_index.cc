@@ -267,7 +267,7 @@ void DwarfIndex::ReadLines(Unit& unit) {
     dwarf_lineendsequence(line, &is_end);
     if (!is_end && dwarf_lineno(line, &row.line) == 0 && row.line > 0) row.file = dwarf_linesrc(line, nullptr, nullptr);
     std::vector<LineRow>& out = unit.lines;
-    // Of several rows for one address the last one counts.
+    // If there are several rows for one address, the last one counts.
     if (!out.empty() && out.back().begin_svma == row.begin_svma) out.pop_back();
     if (out.empty() || out.back().file != row.file || out.back().line != row.line) out.push_back(row);
   }

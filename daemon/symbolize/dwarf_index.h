@@ -1,7 +1,7 @@
 // Functions, inlined frames, files and lines from the DWARF of one ELF file.
 //
 // libdw reads; this finds. libdw's own search costs milliseconds per address, also when warm. Here each unit (CU) is read
-// whole on its first hit, into arrays that are then searched in microseconds; units that nobody asks for are never read.
+// whole on its first hit, into arrays that are then searched in microseconds. Units without a hit are never read.
 #pragma once
 
 #include <elfutils/libdw.h>

@@ -46,14 +46,14 @@ class ElfFile {
     }
   }
   std::optional<ElfSection> FindSection(std::string_view name) const;
-  // As the file holds it, compressed or not; empty for SHT_NOBITS and for what lies outside the file.
+  // The section as the file holds it, compressed or not; empty for SHT_NOBITS and for what lies outside the file.
   static std::span<const uint8_t> RawBytes(const ElfSection& section);
 
-  // Unmaps what was read of the file so far; it comes back from the page cache when it is used. Pages of files cost no
-  // memory that others would miss, but the kernel maps far more of them than were touched, and they count as resident.
+  // Unmaps what was read of the file so far; it comes back from the page cache when it is used. The kernel can reclaim such
+  // pages, but it maps far more of them than were touched, and they count as resident.
   void ReleasePages() const;
 
-  // Lowest svma of code. What debug data places below it was thrown away by the linker.
+  // Lowest svma of code. What debug data places below it was discarded by the linker.
   uint64_t first_code_svma() const { return first_code_svma_; }
   // True if it has DWARF, compressed or not.
   bool has_debug_info() const;

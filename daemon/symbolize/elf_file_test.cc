@@ -10,7 +10,7 @@
 namespace stackd {
 namespace {
 
-// Of mappings of the file: what of it is in memory for this process.
+// Resident KiB of this process's mappings of the file.
 uint64_t ResidentKib(const std::string& path) {
   std::ifstream smaps("/proc/self/smaps");
   std::string line;

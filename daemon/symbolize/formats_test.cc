@@ -1,5 +1,5 @@
-// Every way in which compilers, linkers and packagers store symbols and debug data, compared with llvm-symbolizer on the
-// plain file: inline depth, names and lines of every byte of code.
+// Every way in which compilers, linkers and packagers store symbols and debug data. Inline depth, names and lines of every
+// byte of code are compared with llvm-symbolizer on the plain file.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // A symbol worker that was taken over: started and confined as the real one, it serves requests to break out instead.
 //
-// Each attempt is made twice: by a worker that was not confined, where it must be let through, so that the attempt is known
-// to be one; and by a confined one, where it must be refused.
+// Each attempt is made twice. A worker that is not confined must be let through, which proves that the attempt works. A
+// confined worker must be refused.
 #include <errno.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -100,7 +100,7 @@ const Attempt kAttempts[] = {
      }},
     {"trace the daemon",
      [](const Aim& aim) {
-       // That it is not traced yet is told only to those who may ask. To seize it would stop it at its next signal.
+       // ESRCH (it is not traced yet) shows that the call was allowed. To seize it would stop it at its next signal.
        const long result = syscall(SYS_ptrace, PTRACE_PEEKDATA, aim.daemon, aim.secret, &g_word);
        return result < 0 && errno == ESRCH ? 0 : result;
      }},
@@ -118,7 +118,7 @@ const Attempt kAttempts[] = {
     {"open a pidfd", [](const Aim& aim) { return syscall(SYS_pidfd_open, aim.daemon, 0); }},
     {"signal by a pidfd",
      [](const Aim&) {
-       // That there is no such fd is told only to those who may ask.
+       // EBADF (there is no such fd) shows that the call was allowed.
        const long result = syscall(SYS_pidfd_send_signal, -1, 0, nullptr, 0);
        return result < 0 && errno == EBADF ? 0 : result;
      }},
@@ -145,7 +145,7 @@ const Attempt kAttempts[] = {
      }},
     {"start a program",
      [](const Aim&) {
-       // That it is none is told only to those who may start one.
+       // ENOENT shows that the call was allowed.
        const char* const nothing[] = {nullptr};
        const long result = syscall(SYS_execve, "/etc/passwd-that-is-not-there", nothing, nothing);
        return result < 0 && errno == ENOENT ? 0 : result;

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kMaxFiles = 256;
 constexpr uint64_t kMaxTableBytes = 4 << 20;
 constexpr size_t kMaxImports = 1 << 16;
-// Of all files: 16 MiB.
+// Limit for all files: 16 MiB.
 constexpr size_t kMaxKeptImports = 1 << 20;
 constexpr size_t kMaxNameBytes = 256;
 
@@ -125,7 +125,7 @@ std::string ImportedCalls::Name(const std::shared_ptr<const Module>& module, uin
   const auto bytes = module->Read(imports->names_offset + found->name_offset, size_bytes);
   if (!bytes) return "";
   const auto end = std::ranges::find(*bytes, 0);
-  // One that does not end is none.
+  // A name that does not end in time is none.
   return end == bytes->end() ? "" : std::string(bytes->begin(), end);
 }
 

@@ -1,8 +1,8 @@
 // The function that a call leads to in another module, by the name that the caller's file imports it under.
 //
-// Most images have a C library without its symbol table: of its own functions only those are known that others may call. A
-// wait is mostly in one of the others, which the exported one has jumped to: libc.so.6+0x90d90 instead of sem_wait. But
-// who called it has named it.
+// Most images have a C library without its symbol table: only its exported functions have names. A wait is mostly in a
+// local function, which the exported one has jumped to: libc.so.6+0x90d90 instead of sem_wait. But the caller's file names
+// the exported one.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,17 @@ namespace stackd {
 // Thread-safe.
 class ImportedCalls {
  public:
-  // What the call before `return_svma` calls through the procedure linkage table or the global offset table of the module:
-  // "sem_wait". Empty if it is another call, or none.
+  // Names what the call before `return_svma` calls through the module's procedure linkage table (PLT) or global offset
+  // table (GOT): "sem_wait". Empty if it is another call, or none.
   std::string Name(const std::shared_ptr<const Module>& module, uint64_t return_svma);
 
  private:
-  // A slot that the linker fills in, and the name in .dynstr of what it fills in.
+  // A slot that the dynamic linker fills in, and the name in .dynstr of what it fills in.
   struct Import {
     uint64_t slot_svma;
     uint32_t name_offset;
   };
-  // Of one file, in the order of the slots.
+  // Imports of one file, in the order of the slots.
   struct Imports {
     std::vector<Import> imports;
     uint64_t names_offset = 0;

@@ -22,12 +22,12 @@ class ModuleSymbols {
   // decompressed.
   ModuleSymbols(Fd fd, std::string path, const DebugFiles* debug_files, uint64_t image_limit_bytes);
 
-  // From symbol tables: at once.
+  // Uses symbol tables: fast.
   SourceLocation Name(uint64_t svma);
-  // From debug data where there is some: slow on first use, and on the first use of each part.
+  // Uses debug data where there is some: slow on first use, and on the first use of each part.
   SourceLocation Locate(uint64_t svma);
 
-  // Of names given until now.
+  // Best source of the names given until now.
   SymbolQuality quality() const { return quality_; }
   // Gives the memory of the debug data back; it is read again when needed.
   void DropDwarf();

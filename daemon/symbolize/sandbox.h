@@ -8,9 +8,9 @@ namespace stackd {
 // No core files, at most `memory_limit_bytes` of private writable memory, few files.
 void LimitResources(uint64_t memory_limit_bytes);
 
-// From now on this process reads and writes what it has open, and nothing else: no path of any kind, no program, thread or
-// network, no new code, and no signal but to itself. System calls that are not allowed fail with EPERM. What the kernel
-// lacks (AskKernelSupport) is left out; false if it has it and refuses: then nothing of others must be read.
+// Lets this process only read and write what it has open: no path, program, thread or network, no new code, no signal but
+// to itself. System calls that are not allowed fail with EPERM. What the kernel lacks (AskKernelSupport) is left out. False
+// if the kernel has it and refuses: then no file of another process may be read.
 bool ForbidAllButOpenFiles();
 
 }  // namespace stackd

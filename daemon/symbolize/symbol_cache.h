@@ -29,7 +29,7 @@ struct SymbolSlot {
   uint32_t last_use = 0;  // generation of the cache
 };
 
-// A worker is spared a module that reached this: two crashes, or ten times killed by somebody while it read the module.
+// A module with this blame is not given to the worker any more: two crashes, or ten kills from outside while it was read.
 inline constexpr int kMaxBlame = 10;
 inline constexpr int kBlameForCrash = 5;
 inline constexpr int kBlameForKill = 1;
@@ -84,7 +84,7 @@ class SymbolCache {
   uint64_t next_id_ = 1;
   uint32_t generation_ = 1;
   Modules modules_;
-  // Until nobody uses them any more.
+  // Forgotten modules that are still in use.
   std::vector<Modules::node_type> forgotten_;
 };
 

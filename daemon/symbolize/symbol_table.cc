@@ -34,7 +34,7 @@ SymbolTable SymbolTable::Read(const ElfFile& file) {
     if (section.header.sh_type == SHT_SYMTAB && !symtab) symtab = section;
     if (section.header.sh_type == SHT_DYNSYM && !dynsym) dynsym = section;
     const uint64_t flags = section.header.sh_flags;
-    // Of the other data nothing can be locked.
+    // Variables are looked up for the names of locks, and the other data holds no locks.
     const bool is_code = (flags & SHF_EXECINSTR) != 0, is_variable = (flags & SHF_WRITE) != 0 && (flags & SHF_TLS) == 0;
     const bool fits = section.header.sh_size <= UINT64_MAX - section.header.sh_addr;
     if ((flags & SHF_ALLOC) != 0 && (is_code || is_variable) && fits) {

@@ -21,9 +21,9 @@ class SymbolTable {
   // Reads .symtab, or .dynsym where there is no .symtab. `file` must outlive the table.
   static SymbolTable Read(const ElfFile& file);
 
-  // gdb's choice: of aliases the last in the alphabet; a symbol with a size only for addresses inside it; one without a
-  // size (assembly) up to the next symbol, if it is code; never one of another section. Otherwise than gdb, one without a
-  // size is taken for short in a .dynsym, where what follows may be any function that is not exported.
+  // Chooses as gdb does. Of aliases it takes the last in the alphabet. A symbol with a size counts only for addresses
+  // inside it, one without a size (assembly) up to the next symbol, if it is code. Never takes a symbol of another section.
+  // Unlike gdb, takes a symbol without a size in .dynsym for short: functions that are not exported may follow it.
   std::optional<Match> Find(uint64_t svma) const;
 
   // No functions: variables that a stripped program shares with its libraries name no code.

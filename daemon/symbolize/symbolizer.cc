@@ -23,7 +23,7 @@ constexpr int64_t kSilenceLimitNs = 20 * kNsPerSecond;
 constexpr int64_t kPatienceNs = 100 * kNsPerMs;
 // Addresses in one request to a worker. Small, so that modules take turns.
 constexpr size_t kBatch = 64;
-// More addresses than this wait for nobody: a hostile process makes up as many as it likes.
+// No more addresses may wait: a hostile process makes up as many as it likes.
 constexpr size_t kMaxWaiting = 500'000;
 
 std::chrono::steady_clock::time_point TimePoint(int64_t monotonic_ns) {
@@ -213,8 +213,8 @@ struct Symbolizer::State {
     return lane.first.busy_since_ns == 0 || lane.queue.empty() ? INT64_MAX : lane.first.busy_since_ns + kPatienceNs;
   }
 
-  // The next module; nullptr at the end. Ends a worker that idles meanwhile: its own thread does it, so no request ever
-  // meets a worker that is ending; and it waits once, so an idle daemon does not wake up.
+  // Waits for the next module; nullptr at the end. Ends a worker that idles meanwhile. The worker's own thread does it, so
+  // a request never meets a worker that is ending. It waits once, so an idle daemon does not wake up.
   SymbolModule* AwaitWork(Lane& lane, Server& server, std::unique_lock<std::mutex>& lock) {
     const int64_t idle_ns = MonotonicNs() + idle_limit_ns;
     while (!stopping) {

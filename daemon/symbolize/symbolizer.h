@@ -1,7 +1,7 @@
-// Addresses in ELF files in; functions with inlined frames, files and lines out.
+// Turns addresses in ELF files into functions with inlined frames, files and lines.
 //
-// The reading of symbols and DWARF runs in a worker process with a memory limit: a hostile or huge ELF file may kill the
-// worker, which costs names, never frames and never the daemon. It is started again.
+// A worker process with a memory limit reads symbols and DWARF. A hostile or huge ELF file may kill the worker, which costs
+// names, never frames and never the daemon. The worker is then started again.
 #pragma once
 
 #include <cstdint>
@@ -39,12 +39,11 @@ class Symbolizer {
   explicit Symbolizer(SymbolizerOptions options);
   ~Symbolizer();
 
-  // One answer per query, in order, at the latest at `deadline_ns` (CLOCK_MONOTONIC). What is not known by then has the
-  // reason "not named within the deadline" and is looked up in the background, so that a later call knows it.
+  // Returns one answer per query, in order, by `deadline_ns` (CLOCK_MONOTONIC). What is not known by then has the reason
+  // "not named within the deadline". It is looked up in the background, so that a later call knows it.
   std::vector<std::shared_ptr<const SourceLocation>> Symbolize(std::span<const AddressQuery> queries, int64_t deadline_ns);
 
-  // The names of the variables at these addresses, from symbol tables alone, one for each: "" where it is not known by
-  // `deadline_ns`.
+  // Names the variables at these addresses, from symbol tables alone; "" for those that are not known by `deadline_ns`.
   std::vector<std::string> NameVariables(std::span<const AddressQuery> queries, int64_t deadline_ns);
 
   // Looks addresses of the module up anew from now on: there may be debug files that were not there before.

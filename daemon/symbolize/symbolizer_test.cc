@@ -209,7 +209,7 @@ TEST(Symbolizer, RunsItsWorkersWithoutRights) {
   symbolizer.Symbolize(Queries(OpenModule(Sample()), {SvmaOf(Sample(), "main")}), In(30));
   for (pid_t worker : BothWorkers()) {
     std::string proc = "/proc/" + std::to_string(worker);
-    // One that has just started may not have come to its filter yet.
+    // A worker that has just started may not have installed its filter yet.
     std::string status;
     for (int64_t end_ns = In(30); MonotonicNs() < end_ns && status.find("Seccomp:\t2") == std::string::npos;
          sched_yield()) {

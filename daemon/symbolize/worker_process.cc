@@ -22,8 +22,8 @@
 namespace stackd {
 namespace {
 
-// Nothing of the daemon's, which may hold passwords: a mark, and the agent switched off, since /etc/ld.so.preload may name
-// it and the worker is not a program to watch.
+// Makes an environment without the daemon's, which may hold passwords. It has the mark of a worker, and switches off the
+// agent, which /etc/ld.so.preload may name: the worker is not to be watched.
 std::vector<std::string> WorkerEnvironment() { return {std::string(kWorkerEnvironment) + "=1", "STACKD_DISABLE=1"}; }
 
 std::vector<char*> Pointers(std::vector<std::string>& strings) {
@@ -134,7 +134,7 @@ bool WorkerProcess::SendFile(std::string_view request_body) {
   const std::optional<uint32_t> folder = TakeFolder(&request_body);
   if (!folder) return false;
   const Fd file = debug_folders_.Open(*folder, std::string(request_body));
-  // One that asks and takes no answer is not waited for.
+  // A worker that asks but does not read the answer is not waited for.
   return SendWithFd(socket_.get(), "!", file.get(), MSG_DONTWAIT);
 }
 
@@ -227,13 +227,13 @@ void WorkerProcess::EndIdle() {
 
 WorkerEnd WorkerProcess::Ask(const WorkerRequest& request, const OnAnswer& on_answer) {
   while (true) {
-    // A worker that ended while it was idle, killed by somebody, is not this request's fault.
+    // A worker that was killed while it was idle is not this request's fault.
     if (pid_ > 0) {
       pollfd closed{socket_.get(), POLLIN, 0};
       if (poll(&closed, 1, 0) != 0 || !Send(request)) Reap(WorkerEnd::kCrashed);
     }
     if (pid_ < 0 && (!Start() || !Send(request))) {
-      // One that could not give up its rights may have ended before the request came.
+      // A worker that could not give up its rights may have ended before the request came.
       const std::optional<WorkerEnd> cause = pid_ > 0 ? Reap(WorkerEnd::kCrashed) : std::nullopt;
       if (cause == WorkerEnd::kUnconfined) return *cause;
       std::lock_guard lock(mutex_);

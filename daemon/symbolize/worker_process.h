@@ -23,7 +23,7 @@ namespace stackd {
 struct WorkerOptions {
   uint64_t memory_limit_bytes;
   std::vector<std::string> debug_dirs;
-  // Without any answer; then the worker is killed.
+  // Time without any answer after which the worker is killed.
   int64_t silence_limit_ns;
 };
 
@@ -69,10 +69,10 @@ class WorkerProcess {
  private:
   bool Start();
   bool Send(const WorkerRequest& request);
-  // Opens what the worker asks for and sends it. False if it may not, or does not take it.
+  // Opens what the worker asks for and sends the fd. False if the worker may not have it, or does not read it.
   bool SendFile(std::string_view request_body);
   WorkerEnd ReadAnswers(const WorkerRequest& request, const OnAnswer& on_answer);
-  // Waits for the end of a worker whose socket has closed, or that is to be killed, and says what ended it; nullopt if it
+  // Waits for the end of a worker whose socket has closed, or that is to be killed. Returns what ended it; nullopt if it
   // ended as it should, between two requests.
   std::optional<WorkerEnd> Reap(WorkerEnd cause);
   // Kills the worker and returns its wait status; -1 if that is not known.

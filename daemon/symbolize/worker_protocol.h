@@ -1,10 +1,10 @@
-// What the daemon and its symbol worker say to each other over a Unix stream socket. Both are one binary, so there are no
-// versions; but the worker may have been taken over by the file that it read, so the daemon checks every answer.
+// Protocol of the daemon and its symbol worker over a Unix stream socket. Both are one binary, so there are no versions. A
+// file that the worker reads may take it over, so the daemon checks every answer.
 //
 //   daemon -> worker   RequestHeader, path, addresses; with the first byte comes the module's fd
 //   worker -> daemon   for each address, in any order: AnswerHeader, body
 //
-// The worker may open nothing. Before it has answered all it may ask for debug files, one at a time:
+// The worker may open nothing. Before its last answer it may ask for debug files, one at a time:
 //
 //   worker -> daemon   AnswerHeader with kFileRequest for an address; body: number of the folder, path below it
 //   daemon -> worker   one byte; with it comes the file's fd if it is there

@@ -162,7 +162,7 @@ std::optional<Cie> ParseCie(const CfiEntry& entry, CfiFormat format) {
       } else if (letter == 'S') {
         cie.is_signal_frame = true;
       } else {
-        // Its data may be of any size, so that whatever stands behind it cannot be found.
+        // Its data may be of any size, so what follows cannot be found.
         break;
       }
     }

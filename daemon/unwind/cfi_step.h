@@ -1,4 +1,4 @@
-// One frame to its caller by the rules of one row of CFI, with all registers.
+// Steps from a frame to its caller by the rules of one row of CFI, with all registers.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,8 @@ struct CfiStep {
   RegisterFile caller;
 };
 
-// Fails if CFA, stack pointer or return address cannot be had; any other register that cannot is just not known in the
-// caller. `needs_rbp`: fails too if rbp depends on a register that is not known. Operations of expressions are taken from
-// `*steps_left`.
+// Fails if CFA, stack pointer or return address cannot be found; another register that cannot is unknown in the caller.
+// `needs_rbp`: fails too if rbp depends on an unknown register. Operations of expressions are taken from `*steps_left`.
 std::expected<CfiStep, EvaluationError> ApplyRow(const Cie& cie, const CfiRow& row, const RegisterFile& callee,
                                                  const StackCopy& stack, bool needs_rbp, uint64_t* steps_left);
 

@@ -20,8 +20,8 @@ Word WordAt(std::span<const uint8_t> bytes, size_t at) {
   return word;
 }
 
-// Whether the four bytes at `at` may be what a jump adds, or a computation of an address, to the address behind them. Where
-// instructions begin is not known here: rather one place too many.
+// Whether the four bytes at `at` may be the offset of a jump or of an address computation, from the address after them.
+// Where instructions begin is not known here: rather one place too many.
 bool MayBeDistance(std::span<const uint8_t> code, size_t at) {
   if (code[at - 1] == 0xe9) return true;  // jmp
   if (at < 2) return false;

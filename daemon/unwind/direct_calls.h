@@ -11,13 +11,12 @@ namespace stackd {
 
 // Looks in a module for what could lead to a function beside direct calls of it: jumps, computed addresses and pointers.
 // Pointers are in data, relocations and tables of symbols. Where there is none, each activation of the function has a
-// return address behind a direct call of it.
+// return address after a direct call of it.
 //
 // Not thread-safe. Remembers what it found in the last modules that it was asked of.
 class DirectCalls {
  public:
-  // To be called before AreOnlyWayTo() whenever the address map may be another one: a map's modules are looked at up to a
-  // limit.
+  // To be called before AreOnlyWayTo() whenever the address map may have changed: a limit holds for each map's modules.
   void UseMap(uint64_t map_id);
 
   // Whether they are the only way to the function that begins at `svma`. False where there is too much to look at.

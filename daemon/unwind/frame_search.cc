@@ -53,7 +53,7 @@ std::optional<FrameSearch::FoundRegister> FrameSearch::ByCode(const Function& fu
   for (int32_t offset = offsets->nearest; offset <= offsets->farthest; offset += 8) {
     const uint64_t candidate_avma = rsp_avma + static_cast<uint64_t>(int64_t{offset});
     const auto return_address = stack_.Read(candidate_avma - 8);
-    // The right one may lie behind the end of the copy.
+    // The right one may lie beyond the end of the copy.
     if (!return_address && copy_truncated_) return std::nullopt;
     if (!return_address) break;
     if (!IsReturnAddress(*return_address) || NamesAnotherFunction(*return_address, frame.lookup_avma())) continue;
@@ -67,12 +67,12 @@ std::optional<FrameSearch::FoundRegister> FrameSearch::ByCode(const Function& fu
 }
 
 // Looks for the return address of a function that keeps a frame pointer. Where nothing else leads to the function, that is
-// one behind a direct call of it. In recursion, and where an earlier call has left its own, there are several, and none is
+// one after a direct call of it. In recursion, and where an earlier call has left its own, there are several, and none is
 // sure.
 std::optional<FrameSearch::FoundRegister> FrameSearch::ByDirectCalls(const Function& function, const NativeFrame& frame,
                                                                      uint64_t rsp_avma) {
   const UnwindRule rule = knowledge_.resolver.Resolve(map_, frame.lookup_avma());
-  // The right one may lie behind the end of the copy.
+  // The right one may lie beyond the end of the copy.
   if (copy_truncated_ || !IsByRbp(rule.kind)) return std::nullopt;
   std::optional<uint64_t> rbp_avma;
   const uint64_t end_avma = stack_.EndOfPart(rsp_avma);
@@ -100,7 +100,7 @@ std::optional<uint64_t> FrameSearch::CfaOf(const UnwindRule& rule, uint64_t rbp_
   return *word + (rule.kind == RuleKind::kAtRbpPlus8 ? 8 : 0);
 }
 
-// Also where a signal's handler and the first function of a fiber return to, behind no call.
+// True also for the addresses that a signal handler and the first function of a fiber return to, which follow no call.
 bool FrameSearch::IsReturnAddress(uint64_t avma) {
   if (avma == 0 || --code_reads_left_ < 0) return false;
   const RuleKind kind = knowledge_.resolver.Resolve(map_, avma - 1).kind;
@@ -112,7 +112,7 @@ bool FrameSearch::IsReturnAddress(uint64_t avma) {
   return MayFollowCall(map_, avma);
 }
 
-// Also of a call to the middle of it.
+// True also for a call to the middle of the function.
 bool FrameSearch::IsBehindCallOf(const Function& function, uint64_t avma) {
   const Mapping* mapping = avma == 0 ? nullptr : map_.Find(avma - 1);
   const bool is_in_module = mapping != nullptr && mapping->executable && mapping->module == function.mapping.module &&

@@ -21,9 +21,8 @@ struct ModuleKnowledge {
   DirectCalls direct_calls;
 };
 
-// Finds such a frame by what must be true of it, if that is true of one place on the stack only. What calls that have
-// returned left behind can look like a frame. So the right one must always be among those that are looked at, and two that
-// pass are none.
+// Finds such a frame by what must be true of it, if that is true of one place on the stack only. What returned calls left
+// in memory can look like a frame. So the right one must always be among those that are tried, and two that pass are none.
 class FrameSearch {
  public:
   FrameSearch(ModuleKnowledge& knowledge, const StackCopy& stack, bool copy_truncated, const AddressMap& map)
@@ -34,7 +33,7 @@ class FrameSearch {
     // The caller's: kCode or kSearch.
     FrameOrigin origin;
   };
-  // Before each stack: so much is looked at for one at most.
+  // To be called before each stack: resets the limits of what is looked at for one.
   void StartStack() {
     words_left_ = kMaxWordsOfStack;
     code_reads_left_ = kMaxCodeReadsOfStack;

@@ -1,4 +1,4 @@
-// The way on behind the gap in a stack whose middle was not copied.
+// Unwinding across the gap in a stack whose middle was not copied.
 #pragma once
 
 #include <cstddef>
@@ -11,21 +11,20 @@
 
 namespace stackd {
 
-// Whether the second part of the copy is the outermost end of the stack that the first one is the innermost of, and not
-// another stack: nothing else is mapped between them. (The mapping of a main thread's stack may have been read before it
-// grew.)
+// Whether the two parts of the copy are the innermost and the outermost end of one stack: nothing else is mapped between
+// them. (The mapping of a main thread's stack may have been read before it grew.)
 bool HasGap(const StackCopy& stack, const AddressMap& map);
 
-// Finds the way on behind the gap in a stack whose middle was not copied.
+// Finds the first frame after the gap in a stack whose middle was not copied.
 //
-// The outermost end of the stack begins anywhere in a frame. Its words are tried as return addresses, from the lowest up:
-// one is right if the walk from there reaches the thread's first function. What is left in memory of calls that have
-// returned can pass that test too, with one frame too many at the begin. So a word must follow a call, and a call that says
-// whom it calls must say the function of the frame below; and addresses that the innermost end has just before the gap are
+// The outermost end of the stack begins anywhere in a frame. Its words are tried as return addresses, from the lowest up. A
+// word is right if the walk from there reaches the thread's first function. What returned calls left in memory can pass
+// that test too, with one frame too many at the begin. So a word must follow a call. If the next frame's call names a
+// function, that must be the function of the first frame. Addresses that the innermost end has just before the gap are
 // preferred: recursion, which is what fills stacks, has the same ones everywhere.
 class GapCrossing {
  public:
-  // `inner_rbp`: of the last frame before the gap.
+  // `inner_rbp`: rbp of the last frame before the gap.
   GapCrossing(ModuleKnowledge& knowledge, const StackCopy& stack, const AddressMap& map, JitCode* jit, uint64_t inner_rbp)
       : resolver_(knowledge.resolver),
         stack_(stack),
@@ -33,7 +32,7 @@ class GapCrossing {
         inner_rbp_(inner_rbp),
         walk_(knowledge, stack, /*copy_truncated=*/false, map, jit, tried_) {}
 
-  // Frames from the first one behind the gap to the root; empty if there is no way.
+  // Frames from the first one after the gap to the root; empty if none is found.
   std::vector<NativeFrame> Find(std::span<const NativeFrame> inner);
 
  private:

@@ -9,7 +9,7 @@ namespace stackd {
 namespace {
 
 constexpr size_t kTableCacheBytes = 64 << 20;
-// Of the CFI that is compiled for one address map, so that a process that maps many hostile files costs seconds, not hours.
+// Limit for the CFI that is compiled for one address map: a process that maps many hostile files costs seconds, not hours.
 // Two gigabytes of text have less.
 constexpr uint64_t kMaxCfiBytesOfMap = 128 << 20;
 

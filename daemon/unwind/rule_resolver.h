@@ -33,7 +33,7 @@ class RuleResolver {
   // The function that holds `avma`, by its CFI; nullopt if it has none.
   std::optional<UnwindTable::Function> FunctionAt(const Mapping& mapping, uint64_t avma);
 
-  // For what is kSlow.
+  // Finds the row where the rule is kSlow.
   std::optional<UnwindTable::PreciseRow> Interpret(const AddressMap& map, uint64_t avma);
 
  private:
@@ -52,7 +52,7 @@ class RuleResolver {
   std::vector<Slot> slots_;
   uint32_t epoch_ = 0;  // of slots of this map; a new map empties them all at once
   uint64_t map_id_ = 0;
-  // Of the map's modules: held, so that none is compiled twice for it.
+  // Tables of the map's modules, held so that none is compiled twice for it.
   std::unordered_map<const Module*, std::shared_ptr<const UnwindTable>> tables_;
   uint64_t cfi_bytes_of_map_ = 0;
 };

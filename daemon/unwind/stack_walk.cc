@@ -13,8 +13,7 @@ constexpr uint64_t kRbp = Registers::kRbp, kRsp = Registers::kRsp, kRip = Regist
 // What the fast steps keep track of.
 constexpr uint32_t kFastRegisters = 1u << kRbp | 1u << kRsp | 1u << kRip;
 
-// Of the CFI and the operations that are interpreted for one stack, in bytes and operations. Real stacks need some
-// thousand.
+// Limit for what is interpreted for one stack, in bytes of CFI and operations. Real stacks need some thousand.
 constexpr uint64_t kMaxInterpretedOfStack = 4 << 20;
 
 // Stands for a frame pointer that is not known: no frame lies there, since frames are aligned.
@@ -295,8 +294,8 @@ StackWalk::Step StackWalk::WildCallStep() {
   return CallerFrom(value[kRsp], FrameOrigin::kFramePointer);
 }
 
-// Whether no word from `avma` up could be a return address: a zero below is then where the thread began, and not a return
-// address that the agent's filter did not take for one.
+// Whether no word from `avma` up could be a return address. A zero below is then where the thread began, and not a return
+// address that the agent's filter dropped.
 bool StackWalk::IsOutermost(uint64_t avma) const {
   if (copy_truncated_) return false;
   for (uint64_t end_avma = stack_.EndOfPart(avma); avma < end_avma; avma += 8) {

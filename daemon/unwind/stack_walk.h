@@ -1,4 +1,4 @@
-// From one frame to the next, up to the end of a stack.
+// Walks from one frame to the next, up to the end of a stack.
 #pragma once
 
 #include <cstdint>
@@ -38,12 +38,12 @@ class StackWalk {
         jit_(jit),
         frames_(frames) {}
 
-  // From an interrupted instruction. nullopt: do it again with `all_registers`. With them it never is.
+  // Walks from an interrupted instruction. nullopt: to be called again with `all_registers`, which never gives nullopt.
   std::optional<StackEnd> Run(const Registers& registers, bool all_registers, size_t max_frames = kMaxFrames);
-  // From a frame that was called, and of which rip, rsp and rbp alone are known. nullopt: they are not enough.
+  // Walks from a frame that was called, of which only rip, rsp and rbp are known. nullopt: they are not enough.
   std::optional<StackEnd> RunFromCaller(const Registers& registers);
 
-  // Of the last frame, where the copy ended or the frames were too many.
+  // rbp of the last frame, where the copy ended or the frames were too many.
   uint64_t last_rbp() const { return last_rbp_; }
 
  private:
@@ -84,7 +84,7 @@ class StackWalk {
   bool all_registers_ = false;
   uint64_t interpreted_ = 0;
   uint64_t last_rbp_ = 0;
-  // Before a rare step; the fast ones keep their three in local variables.
+  // Registers before a rare step; fast steps keep their three in local variables.
   RegisterFile registers_;
 };
 

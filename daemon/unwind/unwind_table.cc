@@ -16,7 +16,7 @@ constexpr size_t kMaxFdes = 1 << 20;
 constexpr size_t kMaxRows = 4 << 20;
 constexpr size_t kMaxCies = 1 << 14;
 constexpr uint64_t kMaxTextBytes = uint64_t{1} << 32;
-// Of one CIE or FDE that is interpreted.
+// Limit for one CIE or FDE that is interpreted.
 constexpr uint64_t kMaxEntryBytes = 1 << 20;
 // Most entries fit, so that one read is enough.
 constexpr uint64_t kTypicalEntryBytes = 512;
@@ -325,14 +325,14 @@ std::shared_ptr<const UnwindTable> UnwindTable::Compile(CfiSection section, std:
 }
 
 std::shared_ptr<const UnwindTable> UnwindTable::Compile(const Module& module) {
-  // .debug_frame may be in a file that has .eh_frame too, for the code of another compiler; it is second choice, as it is
-  // not what the program itself would use.
+  // A file may have .debug_frame beside .eh_frame, for the code of another compiler. It is second choice: the program
+  // itself would not use it.
   std::shared_ptr<UnwindTable> first;
   for (auto [name, format] :
        {std::pair(".eh_frame", CfiFormat::kEhFrame), std::pair(".debug_frame", CfiFormat::kDebugFrame)}) {
     const Section* found = module.FindSection(name);
     if (found == nullptr) continue;
-    // What is behind the limit is left out, so that a segment without section headers may be of any size.
+    // What is beyond the limit is left out, so that a segment without section headers may be of any size.
     uint64_t size_bytes = std::min(found->size_bytes, kMaxSectionBytes);
     CfiSection section{format, found->svma, found->file_offset, size_bytes, {}};
     auto bytes = module.Read(found->file_offset, size_bytes, kMaxSectionBytes);

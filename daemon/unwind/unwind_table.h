@@ -82,7 +82,7 @@ class UnwindTable {
 
   UnwindRule Find(uint64_t svma) const;
 
-  // By running the CFI; nullopt if there is none for `svma`, or it makes no sense. `module` is the one the table was made
+  // Runs the CFI; nullopt if there is none for `svma`, or it makes no sense. `module` is the one that the table was made
   // of; it may be nullptr if the section is inflated.
   std::optional<PreciseRow> Interpret(const Module* module, uint64_t svma) const;
 
@@ -94,7 +94,7 @@ class UnwindTable {
   std::optional<Function> FunctionAt(uint64_t svma) const;
 
   size_t memory_bytes() const;
-  // Of the CFI that it was compiled from: a measure for the time that took.
+  // Size of the CFI that it was compiled from: a measure for the time that took.
   uint64_t section_bytes() const { return OwnSectionBytes() + (second_ != nullptr ? second_->section_bytes() : 0); }
   size_t row_count() const { return row_begins_.size(); }
   size_t rule_count() const { return rules_.size(); }
@@ -113,8 +113,8 @@ class UnwindTable {
   std::optional<std::vector<uint8_t>> ReadEntry(const Module* module, uint64_t offset) const;
 
   CfiSection section_;
-  // Asked where this one knows nothing: a static program may have .eh_frame of one compiler and .debug_frame of another
-  // (Rust with musl). nullptr: there is none.
+  // Table that is asked where this one knows nothing: a static program may have .eh_frame of one compiler and .debug_frame
+  // of another (Rust with musl). nullptr: there is none.
   std::shared_ptr<const UnwindTable> second_;
   // Everything below is relative to it and fits into 32 bits.
   uint64_t base_svma_ = 0;

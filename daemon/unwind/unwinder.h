@@ -1,5 +1,5 @@
-// Registers, a stack copy and an address map in; return addresses out. No I/O but reading unwind tables of modules on their
-// first use, and what a JitCode does.
+// Unwinds a stack copy: from registers and an address map to return addresses. No I/O but reading unwind tables of modules
+// on their first use, and what a JitCode does.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,15 @@
 
 namespace stackd {
 
-// Thread safety: an Unwinder is used by one thread at a time (it holds a rule cache); tables of modules are shared behind
-// it.
+// Thread safety: an Unwinder is used by one thread at a time, since it holds a rule cache. All share the modules' tables.
 class Unwinder {
  public:
   Unwinder();
   ~Unwinder();
 
   // `copy_truncated`: the stack went on beyond the copy, so running off its end is kTruncated. Where the copy holds both
-  // ends of one stack, the frames behind the gap follow those before it, if the way on can be found. `jit`, if it is given,
-  // is asked of code that no file describes; it may be asked of the same frame twice.
+  // ends of one stack, the frames after the gap follow those before it, if they can be found. `jit`, if it is given, is
+  // asked about code that no file describes; it may be asked about the same frame twice.
   NativeStack Unwind(const Registers& registers, const StackCopy& stack, bool copy_truncated, const AddressMap& map,
                      JitCode* jit = nullptr);
 

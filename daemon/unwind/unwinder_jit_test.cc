@@ -1,4 +1,4 @@
-// Code that no file describes, and somebody who knows it.
+// Code that no file describes, and a runtime that knows it.
 #include <elf.h>
 #include <gtest/gtest.h>
 
@@ -94,7 +94,7 @@ TEST(UnwinderJit, ARuntimeMayOverrideWhatFilesSayAndLeadFromOneStackToAnother) {
   Registers registers;
   registers.value[Registers::kRip] = kLeaf;
   registers.value[Registers::kRsp] = Slot(1);
-  // kLeaf's own words say that kRootFunction has called it, and kByRbp's that nobody has.
+  // kLeaf's own words say that kRootFunction has called it, and kByRbp's that it has no caller.
   const std::vector<uint64_t> words = {0, kRootFunction, 0, kRootFunction, 0};
   const std::vector<uint64_t> own = {kByRbp, 0, kByRbp, 0};
   std::vector<uint64_t> both = words;

@@ -137,7 +137,7 @@ TEST(Unwinder, FindsTheFramesBelowASignalHandler) {
   }
 }
 
-// Of each instruction the first two executions.
+// Captures the first two executions of each instruction.
 constexpr size_t kSeenBits = 22;
 uint8_t* times_seen;
 

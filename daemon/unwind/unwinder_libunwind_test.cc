@@ -18,8 +18,8 @@ TEST(Unwinder, FindsTheFramesThatLibunwindFinds) {
   RemoteUnwinder remote(/*caching=*/true);
   size_t frames = 0;
   for (const OwnStack& stack : stacks.stacks()) {
-    // Exceptions go through libunwind here, and its hand-written register switch (setcontext) has no tables: whoever is
-    // interrupted there has no caller that could be told, and libunwind guesses.
+    // Exceptions go through libunwind here, and its hand-written register switch (setcontext) has no tables. The caller of
+    // code interrupted there cannot be known, and libunwind guesses.
     const Mapping* interrupted = map->Find(stack.registers.value[Registers::kRip]);
     if (interrupted != nullptr && interrupted->path.find("libunwind") != std::string::npos) continue;
     StackCopy copy = FilteredCopy(stack, *map);

@@ -39,7 +39,7 @@ constexpr size_t kMaxTasks = 100'000;
 constexpr int kMaxThreads = 16384;
 constexpr int kMaxAwaits = 256;
 constexpr uint64_t kMaxAwaiters = 256;
-// Of names and stacks.
+// Limit for names and stacks.
 constexpr uint64_t kMaxBytes = 64 << 20;
 constexpr int kTries = 3;
 
@@ -76,7 +76,7 @@ class TaskReader {
       ReadList(thread_avma + asyncio_[kThreadTasks]);
       thread_avma = objects_.Pointer(thread_avma + objects_.offset(CpythonObjects::kThreadNext));
     }
-    // Of threads that have ended.
+    // Tasks of threads that have ended.
     running_task_avma_ = 0;
     ReadList(interpreter_avma + asyncio_[kInterpreterTasks]);
   }
@@ -155,7 +155,7 @@ class TaskReader {
     facts_->tasks.push_back(std::move(task));
   }
 
-  // A string, or the number of one that nobody has named.
+  // The task's string, or its number if the program has not named it.
   std::string TaskName(uint64_t name_avma) {
     const std::string type = objects_.TypeName(name_avma);
     if (type == "int") return "Task-" + std::to_string(objects_.Number(name_avma));
@@ -252,7 +252,7 @@ class TaskReader {
     return frame;
   }
 
-  // Who awaits the task: another one, or a set of them.
+  // Reads what awaits the task: another task, or a set of tasks.
   void ReadAwaiters(uint64_t task_avma, size_t number) {
     const uint64_t awaiter_avma = objects_.Pointer(task_avma + asyncio_[kTaskAwaitedBy]);
     if (awaiter_avma == 0) return;

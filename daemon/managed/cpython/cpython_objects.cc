@@ -11,7 +11,7 @@ namespace stackd {
 namespace {
 
 constexpr uint64_t kCookieValue = 0x7970677562656478;  // "xdebugpy"
-// Of PY_VERSION_HEX, from its release candidates on: earlier ones have other tables.
+// Low 16 bits of PY_VERSION_HEX of the first release candidate: earlier builds have other tables.
 constexpr uint64_t kFirstCandidate = 0xc1;
 
 constexpr size_t kMaxFunctions = 16384;

@@ -10,7 +10,7 @@
 
 namespace stackd {
 
-// Whatever an address leads to may be gone or something else: a read that fails gives zeros or an empty text.
+// The process runs on, so an address may lead to something else. A read that fails gives zeros or an empty text.
 class CpythonObjects {
  public:
   // PY_VERSION_HEX >> 16.
@@ -63,7 +63,7 @@ class CpythonObjects {
   bool Open(uint64_t table_avma);
 
   uint64_t offset(Word word) const { return words_[word]; }
-  // An offset beyond is none.
+  // Larger values are no offsets.
   static bool IsOffset(uint64_t value) { return value < 4 << 20; }
 
   bool ReadBytes(uint64_t avma, void* bytes, size_t size_bytes) const;
@@ -76,12 +76,12 @@ class CpythonObjects {
 
   std::string TypeName(uint64_t object_avma);
   std::string Text(uint64_t text_avma) const;
-  // Of an `int` that is not negative, modulo 2^60.
+  // Value of an `int` that is not negative, modulo 2^60.
   uint64_t Number(uint64_t int_avma) const;
   // nullptr if it is no code object, or there was no room for more of them.
   const Function* FunctionOf(uint64_t code_avma);
 
-  // What is kept of functions.
+  // Memory that the kept functions take.
   uint64_t used_bytes() const { return used_bytes_; }
 
  private:

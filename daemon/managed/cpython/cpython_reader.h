@@ -1,4 +1,4 @@
-// Python frames, as agents write them (agent/runtimes/cpython/cpython.h), and who has and who waits for the global
+// Python frames, as agents write them (agent/runtimes/cpython/cpython.h), and the owner and the waiters of the global
 // interpreter lock.
 #pragma once
 

@@ -19,7 +19,7 @@ ManagedFrame Boundary(uint64_t anchor_avma) {
   return boundary;
 }
 
-// The agent writes the place of an activation on the C stack behind its frames, where it finds it.
+// Anchors the frames of an activation: the agent writes its place on the C stack after its frames, if it finds the place.
 void PlaceActivation(uint64_t anchor_avma, size_t first, std::vector<ManagedFrame>* frames) {
   for (size_t i = first; i < frames->size(); ++i) (*frames)[i].anchor_avma = anchor_avma;
 }
@@ -31,7 +31,7 @@ std::string CpythonName(uint64_t version_hex) {
   constexpr uint64_t kFinal = 0xf;
   const uint64_t level = version_hex >> 4 & 0xf;
   std::string name = "CPython " + part(24) + "." + part(16);
-  // Of versions before 3.11 the agent cannot know more.
+  // Before 3.11 the agent cannot know more of the version.
   if ((version_hex & 0xffff) == 0) return name;
   name += "." + part(8);
   if (level >= 0xa && level < kFinal) {

@@ -11,18 +11,18 @@
 
 namespace stackd {
 
-// "CPython 3.11.7", of a PY_VERSION_HEX; "CPython 3.8" where no more of it is known.
+// Names the version of a PY_VERSION_HEX: "CPython 3.11.7"; "CPython 3.8" where no more is known.
 std::string CpythonName(uint64_t version_hex);
 
 // Why a walk did not reach the last frame; empty: it did.
 std::string WalkProblem(int32_t status);
 
-// Threads mostly run the same functions: of each the names are decoded once, and its line as often as it changes from one
-// frame to the next.
+// Decodes the names of a function once, because threads mostly run the same functions. Decodes its line each time that it
+// changes from one frame to the next.
 class CpythonTraceDecoder {
  public:
-  // Traces of one process that stay where they are as long as this is used. A function whose symbol is not in its own trace
-  // has no name: another thread's may be of what lay there before.
+  // Decodes traces of one process, which stay where they are as long as this is used. A function whose symbol is not in its
+  // own trace has no name: another thread's symbol may be of what lay there before.
   ManagedStack Decode(const ManagedTrace& trace);
 
  private:

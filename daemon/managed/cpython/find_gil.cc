@@ -14,14 +14,14 @@
 namespace stackd {
 namespace {
 
-// struct _gil_runtime_state, the same from 3.8 to 3.14: unsigned long interval, the last holder, int locked, unsigned long
-// switch_number, then a condition variable and its mutex, twice. offsetof() in the headers of each.
+// struct _gil_runtime_state, the same from 3.8 to 3.14, by offsetof() in the headers of each. Its fields: unsigned long
+// interval, the last holder, int locked, unsigned long switch_number, then a condition variable and its mutex, twice.
 constexpr uint64_t kConditionVariables[] = {32, 120};
 // glibc's condition variables: waiters sleep on one of two words, __g_signals; up to 2.40, and from 2.41 on.
 constexpr uint64_t kFutexWords[] = {40, 44, 32, 36};
 // PyThreadState begins with the links of its list and its interpreter; 3.8 to 3.14.
 constexpr uint64_t kInterpreterOfThread = 16;
-// PyThreadState up to its thread_id, and not up to what lies behind its end; 3.8 to 3.14.
+// Bytes of PyThreadState that reach its thread_id and not beyond its end; 3.8 to 3.14.
 constexpr size_t kThreadStateWords = 24;
 constexpr uint64_t kGilBytes = 216;
 constexpr uint64_t kMaxIntervalUs = 1ull << 40;

@@ -1,4 +1,4 @@
-// Who waits for CPython's global interpreter lock.
+// Threads that wait for CPython's global interpreter lock (GIL).
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace stackd {
 
-// Of the threads that sleep on a futex those whose futex is the condition variable of such a lock, as the memory around it
-// shows: its last holder is a thread of one of the `interpreters` (addresses). `holders` are the threads that had it.
-// The owner is named where there is no doubt: of one interpreter and one holder.
+// Finds threads that sleep on the condition variable of a GIL. The memory around their futex shows it: its last holder is a
+// thread of one of the `interpreters` (addresses). `holders` are the threads that had a GIL when they were captured. Names
+// the owner only if there is one interpreter and one holder.
 std::vector<ManagedWait> FindGilWaits(const std::vector<ThreadCapture>& threads, const std::set<uint64_t>& interpreters,
                                       const std::set<int32_t>& holders, const ProcessFiles& memory);
 
-// Who of `input.waits` that waited for such a lock waits for it now, and who has it by its own word.
+// Returns those of `input.waits` for a GIL that still last, each with the owner that the lock names now.
 std::vector<ManagedWait> ReadGilWaits(const WaitInput& input);
 
 }  // namespace stackd

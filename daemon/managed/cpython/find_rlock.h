@@ -1,4 +1,4 @@
-// Who waits for a threading.RLock of CPython's, and who has it: unlike threading.Lock it keeps that.
+// Threads that wait for a threading.RLock of CPython, and its owner, which it keeps (a threading.Lock does not).
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace stackd {
 
-// Finds the threads whose futex belongs to such an object, by its type. A wait that ends after a time has no owner, since
-// no circle is made of it. With musl there is none either.
+// Finds the threads whose futex belongs to such an object, by its type. A wait with a timeout has no owner, since it is
+// part of no cycle. With musl there is no owner either.
 std::vector<ManagedWait> FindRLockWaits(std::span<const ThreadWait> sleeping, const ProcessFiles& memory,
                                         int64_t deadline_ns);
 

@@ -19,8 +19,8 @@ int64_t LineByLnotab(int64_t line, std::string_view table, int64_t position) {
   return line;
 }
 
-// 3.10, co_linetable: a range of code has so many bytes, and its line is so far from that of the range before; -128: it has
-// none.
+// Reads co_linetable of 3.10: for each range of code its size in bytes and the difference from the line before. A
+// difference of -128: the range has no line.
 std::optional<int64_t> LineByRanges(int64_t line, std::string_view table, int64_t position) {
   constexpr int8_t kNoLine = -128;
   int64_t end = 0;
@@ -62,7 +62,8 @@ class Numbers {
   size_t at_ = 0;
 };
 
-// From 3.11 on: a range of code a piece, whose first byte has bit 7 set, its form, and how many units of two bytes it is.
+// Reads co_linetable from 3.11 on: one entry for each range of code. Its first byte has bit 7 set, its form, and its size
+// in units of two bytes.
 std::optional<int64_t> LineByLocations(int64_t line, std::string_view table, int64_t position) {
   enum Form : uint8_t { kOneLine0 = 10, kOneLine2 = 12, kNoColumns = 13, kLong = 14, kNone = 15 };
   Numbers numbers(table);

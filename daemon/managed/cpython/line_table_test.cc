@@ -9,8 +9,8 @@
 namespace stackd {
 namespace {
 
-// One function of every version, as that version compiled it: its table, and what dis.findlinestarts() (to 3.9) or
-// co_lines() say of the first byte of each piece of its code. Line 0: none.
+// One function, as each version compiled it: its table, and the line of the first byte of each piece of its code. The lines
+// are those of dis.findlinestarts() (to 3.9) or co_lines(). Line 0: none.
 struct Compiled {
   uint32_t version;
   uint32_t first_line;

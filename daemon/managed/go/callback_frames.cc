@@ -9,16 +9,16 @@
 namespace stackd {
 namespace {
 
-// Each asks for an unwinding of the whole stack.
+// Each callback costs an unwinding of the whole stack.
 constexpr int kMaxCallbacks = 16;
 
-// In runtime.cgocallback's frame on the goroutine's stack: the address of the arguments, which the C function that called
-// has among its variables. (asm_amd64.s of runtime, the same from Go 1.21 to 1.26)
+// Offset in runtime.cgocallback's frame, on the goroutine's stack, of the address of the arguments. These are variables of
+// the calling C function. (asm_amd64.s of runtime, the same from Go 1.21 to 1.26)
 constexpr uint64_t kArgumentsOffset = 8;
 // How far below those the frame of crosscall2 ends: the C function is a stub of cgo's making.
 constexpr uint64_t kMaxStubBytes = 4096;
-// Where crosscall2 has saved its caller's rbp, from its return address: PUSH_REGS_HOST_TO_ABI0 of runtime/cgo/abi_amd64.h
-// pushes the flags and keeps 28 words, of which that is the third.
+// Distance from crosscall2's return address down to its caller's saved rbp. PUSH_REGS_HOST_TO_ABI0 of
+// runtime/cgo/abi_amd64.h pushes the flags and keeps 28 words, of which rbp is the third.
 constexpr uint64_t kSavedRbpBelowReturn = 8 + 28 * 8 - 2 * 8;
 
 class Finder {

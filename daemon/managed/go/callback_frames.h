@@ -1,5 +1,5 @@
-// Go that was called by C: the functions of C lie on the thread's own stack, those of Go on the goroutine's, on which the
-// thread is. A copy of the one has as much of the other as it leads to, so that both are of one moment.
+// Go that was called by C: frames of C lie on the thread's own stack, frames of Go on the goroutine's, where the thread is.
+// A copy of one stack has the part of the other that it leads to, so both are of one moment.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,9 @@
 namespace stackd {
 
 struct CallbackFrames {
-  // What an unwinder goes by from the innermost function of Go through those of C, in order of sp_avma.
+  // Frames that lead an unwinder from the innermost function of Go through those of C, in order of sp_avma.
   std::vector<JitFrame> frames;
-  // So many of the functions of Go are there: where the thread began in C, those beyond are made up by Go's runtime.
+  // Number of functions of Go that ran: if the thread began in C, those beyond are made up by Go's runtime.
   size_t go_frame_count = 0;
 };
 

@@ -13,7 +13,7 @@ namespace stackd {
 namespace {
 
 constexpr uint64_t kMaxTableBytes = 256 << 20;
-// Of all sections that may hold the description of the module.
+// Limit for all sections that may hold the description of the module.
 constexpr uint64_t kMaxDataBytes = 64 << 20;
 // Places that look like the start of a table. There is one.
 constexpr int kMaxCandidates = 8;

@@ -1,4 +1,4 @@
-// What the file of a Go program says, stripped or not: its version and its functions. And where a process has its code and
+// The version and the functions of a Go program, read from its file, stripped or not. And where a process has its code and
 // the list of its goroutines.
 #pragma once
 
@@ -28,12 +28,12 @@ struct GoPlace {
   bool is_wrapper = false;  // made by the compiler
 };
 
-// What is the same for all processes that run it, whatever they did to their memory. Thread-safe.
+// What is the same for all processes that run the file, whatever they did to their memory. Thread-safe.
 class GoFile {
  public:
   // Fails with a sentence for a Go program that cannot be understood, or not by the deadline.
   static Result<std::shared_ptr<const GoFile>> Open(const std::shared_ptr<const Module>& module, int64_t deadline_ns);
-  // By its section headers alone, some microseconds.
+  // Looks at the section headers alone, in some microseconds.
   static bool IsGo(const Module& module);
 
   // How much memory it takes.
@@ -67,11 +67,11 @@ class GoBinary {
   const Pclntab& functions() const { return *file_->functions_; }
   uint64_t text_svma() const { return text_svma_; }
   uint64_t text_end_svma() const { return text_end_svma_; }
-  // Of runtime.allgs, a slice of pointers.
+  // svma of runtime.allgs, a slice of pointers.
   uint64_t all_goroutines_svma() const { return all_goroutines_svma_; }
 
   std::optional<GoFunction> FindFunction(uint64_t svma) const;
-  // What stands in the line that holds the instruction; empty: no Go code.
+  // Functions and lines of the instruction; empty: no Go code.
   std::vector<GoPlace> Places(uint64_t svma) const;
 
  private:

@@ -6,8 +6,8 @@ namespace stackd {
 namespace {
 
 // Source: DWARF of programs built by go1.21.13, 1.22.12, 1.23.12, 1.24.13, 1.25.5 and 1.26.8 for linux/amd64, structures
-// runtime.g, gobuf and m; the numbers of function kinds from internal/abi/symtab.go. tests/e2e/go_test.py compares
-// what is read by them with runtime.Stack, by the versions that it finds.
+// runtime.g, gobuf and m. The numbers of function kinds are from internal/abi/symtab.go. For the versions that
+// tests/e2e/go_test.py finds it compares what these offsets give with runtime.Stack.
 constexpr GoLayout kLayouts[] = {
     {21, {0, 8, 48, 56, 64, 112, 120, 144, 152, 168, 176, 272, 280, 296}, {0, 72, 192}, 21},
     {22, {0, 8, 48, 56, 64, 112, 120, 144, 152, 168, 176, 272, 280, 296}, {0, 72, 192}, 22},

@@ -19,11 +19,11 @@ struct GoLayout {
   } m;
   // What the function table says of code that only the compiler made: method wrappers.
   uint8_t wrapper_function_id;
-  // Of `g`, as far as anything above lies in it.
+  // Size of the begin of `g` that holds all of the fields above.
   uint32_t g_bytes() const { return g.start_pc + 8; }
 };
 
-// nullptr: nothing is known of it. `version` is as the binary has it: "go1.23.12", "go1.26rc1 X:nodwarf5".
+// nullptr: the version is not known. `version` is as the binary has it: "go1.23.12", "go1.26rc1 X:nodwarf5".
 const GoLayout* FindGoLayout(std::string_view version);
 
 // As the runtime prints it; empty: none, or not known.

@@ -29,7 +29,7 @@ class GoReader : public RuntimeReader {
     std::set<const Module*> seen;
     for (const Mapping& mapping : input.capture.map->mappings()) {
       if (!mapping.executable || mapping.module == nullptr || !seen.insert(mapping.module.get()).second) continue;
-      // Of a program that has ended nothing is left but what it said.
+      // A program that has ended left only its report.
       if (!has_report && IsGo(*mapping.module)) ReadModule(input, mapping, facts);
     }
   }

@@ -29,7 +29,7 @@ enum class GoWalkEnd {
 
 inline constexpr size_t kMaxGoFrames = 4096;
 
-// Of one process at one moment; one thread at a time.
+// Walker for one process at one moment; one thread at a time.
 class GoWalker {
  public:
   GoWalker(const GoBinary& binary, uint64_t bias, int64_t deadline_ns)
@@ -49,13 +49,13 @@ class GoWalker {
       const uint64_t return_avma = frame.sp_avma + *code.frame_bytes;
       const std::optional<uint64_t> return_pc = read(return_avma);
       if (!return_pc) return GoWalkEnd::kUnreadable;
-      // Stacks grow down, and every call pushes a word: it ends.
+      // Stacks grow down, and every call pushes a word, so this loop ends.
       if (return_avma < frame.sp_avma) return GoWalkEnd::kNoCode;
       frame = {*return_pc, return_avma + 8, code.was_injected};
     }
   }
 
-  // Also if that was not looked up in time.
+  // True also if the deadline came before the look-up.
   bool MayBeCode(uint64_t pc_avma) {
     const Code& code = CodeAt(pc_avma);
     return code.known || code.is_late;
@@ -64,14 +64,14 @@ class GoWalker {
  private:
   struct Code {
     bool known = false;
-    bool is_late = false;  // it was not looked up any more
+    bool is_late = false;  // not looked up: the deadline had passed
     bool is_top = false;
     bool moves_stack = false;
     bool was_injected = false;  // by the runtime, into whatever ran: its caller did not call
     std::optional<uint32_t> frame_bytes;
   };
 
-  // Until the next call.
+  // The reference is valid until the next call.
   const Code& CodeAt(uint64_t pc_avma);
 
   const GoBinary& binary_;

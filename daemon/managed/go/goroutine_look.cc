@@ -9,7 +9,7 @@ namespace {
 constexpr uint64_t kMaxUserAvma = 1ull << 47;
 // From the innermost end; a deeper stack is shown without its outer frames.
 constexpr uint64_t kMaxStackBytes = 64 << 10;
-// Of one look. Frames take three times as much at most: a call takes at least a word of a stack.
+// Limit for one look. Frames take three times as much at most: a call takes at least a word of a stack.
 constexpr uint64_t kLookStackBytes = 4 << 20;
 
 template <typename T>
@@ -19,7 +19,7 @@ T Load(std::span<const uint8_t> bytes, size_t position) {
   return value;
 }
 
-// Of a copy of a stack from `base_avma` up.
+// Reader of a copy of a stack from `base_avma` up.
 auto ReaderOf(uint64_t base_avma, std::span<const uint8_t> stack) {
   return [=](uint64_t avma) -> std::optional<uint64_t> {
     const uint64_t position = avma - base_avma;
@@ -95,7 +95,7 @@ size_t GoroutineLook::Look(std::span<const uint64_t> list) {
     seen_.push_back(seen);
   }
   stacks_.Read(memory_);
-  // One that ran in between has a stack which is partly old and partly new.
+  // A goroutine that ran in between has a stack which is partly old and partly new.
   second_look_.Read(memory_);
   for (size_t i = 0; i < parked_.size(); ++i) WalkStack(i, &seen_[parked_[i]]);
   return count;

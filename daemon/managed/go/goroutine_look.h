@@ -1,5 +1,5 @@
-// What goroutines hold and where they are, read out of the memory of a process which runs on: each is looked at before and
-// after its stack.
+// What goroutines hold and where they are, read out of the memory of a process that runs on. Each goroutine is read before
+// and after its stack.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ struct Goroutine {
   uint64_t sp() const { return status == kGoSyscall && syscall_sp != 0 ? syscall_sp : sched_sp; }
 };
 
-// Of one process at one moment; one thread at a time.
+// Reader for one process at one moment; one thread at a time.
 class GoroutineLook {
  public:
   // All must outlive it.
@@ -55,10 +55,9 @@ class GoroutineLook {
     size_t first_frame = 0, frame_count = 0;
   };
 
-  // Returns how many of the list it has looked at, at least one: as many as there is room for their stacks. Dead ones are
-  // not told.
+  // Returns how many of the list it has looked at, at least one: as many as there is room for. seen() leaves out dead ones.
   size_t Look(std::span<const uint64_t> list);
-  // Of the last look.
+  // Goroutines of the last look.
   const std::vector<Seen>& seen() const { return seen_; }
   std::span<const GoFrame> FramesOf(const Seen& seen) const {
     return {frames_.data() + seen.first_frame, seen.frame_count};

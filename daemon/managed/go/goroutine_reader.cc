@@ -15,11 +15,11 @@
 namespace stackd {
 namespace {
 
-// Of more, the first are read.
+// If there are more, the first are read.
 constexpr uint64_t kMaxGoroutines = 250'000;
-// So few that what is read of them stays in the cache of the processor, and its pages are made once.
+// So few that what is read of them stays in the CPU's cache, and its pages are faulted in once.
 constexpr size_t kBatchGoroutines = 256;
-// Of a thread, from the innermost end, to see whether it is as it was.
+// Part of a thread's stack, from the innermost end, that is compared with the copy.
 constexpr uint64_t kMaxStackBytes = 64 << 10;
 constexpr uint64_t kMaxUserAvma = 1ull << 47;
 constexpr int kTries = 3;
@@ -239,8 +239,8 @@ int32_t GoroutineReader::StackOf(std::span<const GoFrame> frames, GoWalkEnd end)
   return number;
 }
 
-// Of a thread all frames are named, each at its place among the native ones; of a goroutine those that the runtime would
-// show, or all if it would show none.
+// Names all frames of a thread, each at its place among the native frames. Of a goroutine it names those that the runtime
+// would show, or all if the runtime would show none.
 std::vector<ManagedFrame> GoroutineReader::Name(std::span<const GoFrame> frames, bool for_thread, std::string* problem) {
   std::vector<ManagedFrame> shown, all;
   std::string_view callee;
@@ -368,7 +368,7 @@ bool GoroutineReader::HasStackStill(const ThreadCapture& thread) const {
   return true;
 }
 
-// As it is now, which may be later than when it was read for the list.
+// Reads the goroutine anew: it may have moved since it was read for the list.
 std::optional<int32_t> GoroutineReader::StackNow(const Goroutine& goroutine) {
   GoroutineLook look(binary_, bias_, *input_.memory, input_.deadline_ns);
   look.Look({&goroutine.g_avma, 1});
@@ -381,9 +381,9 @@ std::optional<int32_t> GoroutineReader::StackNow(const Goroutine& goroutine) {
   return number < 0 ? std::nullopt : std::optional(number);
 }
 
-// The functions of C lie on the thread's own stack, which ends where Go switched to it; what called them is the goroutine
-// that the thread has. We look at it later than the thread was captured: what a thread shows that sleeps in the same place
-// all the while that we look was so at one moment. One that computes is given up.
+// Adds the goroutine that called C. The functions of C lie on the thread's own stack, which ends where Go switched to it.
+// The goroutine is read later than the thread was captured. Both were so at one moment if the thread sleeps in the same
+// place from before the read until after it. A thread that runs is left as it is.
 void GoroutineReader::AddCallerOfC(const ThreadCapture& thread) {
   const auto found = by_tid_.find(thread.tid);
   if (!thread.call || found == by_tid_.end() || is_late()) return;

@@ -14,7 +14,7 @@
 
 namespace stackd {
 
-// Of one process at one moment.
+// Reader for one process at one moment.
 class GoroutineReader {
  public:
   // `input.memory` is not nullptr.
@@ -25,7 +25,7 @@ class GoroutineReader {
 
  private:
   std::string ReadList(std::vector<uint64_t>* list);
-  // Returns those that are to be looked at again: they moved meanwhile.
+  // Returns the goroutines that are to be looked at again: they moved meanwhile.
   std::vector<uint64_t> ReadAll(std::span<const uint64_t> list, bool is_last_try);
   void AddSeen(const GoroutineLook& look, bool is_last_try, std::vector<uint64_t>* moved);
   void Add(const Goroutine& goroutine, std::span<const GoFrame> frames, GoWalkEnd end, bool has_frames);
@@ -45,11 +45,11 @@ class GoroutineReader {
   void AddThread(const ThreadCapture& thread);
   // Whether the thread's stack is as it was copied.
   bool HasStackStill(const ThreadCapture& thread) const;
-  // In facts_->task_stacks, of a goroutine that is still in a call; nullopt if it is not.
+  // Index in facts_->task_stacks of the stack of a goroutine that is still in a call; nullopt if it is not.
   std::optional<int32_t> StackNow(const Goroutine& goroutine);
   void AddCallerOfC(const ThreadCapture& thread);
 
-  // Of names and stacks of one process: what is beyond is counted.
+  // Limit for names and stacks of one process; what is beyond is counted.
   static constexpr uint64_t kMaxBytes = 64 << 20;
 
   const GoBinary& binary_;

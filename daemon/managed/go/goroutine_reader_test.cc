@@ -1,5 +1,4 @@
-// More goroutines than one thread reads alone, of a program that nobody compiled. (Those of real programs are
-// tests/e2e/go_test.py.)
+// More goroutines than one thread reads alone, of a made-up program. (tests/e2e/go_test.py has those of real programs.)
 #include "daemon/managed/go/goroutine_reader.h"
 
 #include <gtest/gtest.h>

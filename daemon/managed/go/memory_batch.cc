@@ -22,7 +22,7 @@ void MemoryBatch::Clear() { pieces_.clear(); }
 void MemoryBatch::Read(const ProcessFiles& memory) {
   by_address_.clear();
   for (uint32_t i = 0; i < pieces_.size(); ++i) {
-    // One that wraps around is never read.
+    // A piece that wraps around is never read.
     if (pieces_[i].avma <= ~uint64_t{0} - pieces_[i].size_bytes) by_address_.push_back(i);
   }
   std::sort(by_address_.begin(), by_address_.end(),

@@ -32,7 +32,7 @@ class Pclntab {
  public:
   // Fails with kInvalidArgument for anything but a table of a known format.
   static Result<Pclntab> Parse(std::vector<uint8_t> bytes);
-  // What Parse would fail with, by the head of the table alone.
+  // Returns what Parse would fail with, by the head of the table alone.
   static std::optional<Status> Check(std::span<const uint8_t> bytes);
 
   uint64_t size_bytes() const { return bytes_.size(); }
@@ -41,11 +41,11 @@ class Pclntab {
   // The first with that name; looks at all of them, up to the deadline.
   std::optional<GoFunction> FindFunctionByName(std::string_view name, int64_t deadline_ns) const;
 
-  // By how many bytes the stack pointer is below the return address there.
+  // Bytes from the stack pointer up to the return address at that instruction.
   std::optional<int32_t> FrameBytes(const GoFunction& function, uint32_t code_offset) const;
   std::string_view File(const GoFunction& function, uint32_t code_offset) const;  // empty: not known
   int32_t Line(const GoFunction& function, uint32_t code_offset) const;           // 0: not known
-  // In the function's inline tree: the innermost function inlined there; -1: none.
+  // Index in the function's inline tree of the innermost function inlined there; -1: none.
   int32_t InlineIndex(const GoFunction& function, uint32_t code_offset) const;
   std::string_view NameAt(uint32_t name_offset) const;
 

@@ -26,8 +26,8 @@ bool IsOfRuntime(std::string_view line) {
 
 bool IsPanic(std::string_view line) { return StartsWithAny(line, {"panic: ", "\tpanic: "}); }
 
-// A program may panic with a text that only begins like one of the runtime, so no more is kept than what is known; what
-// follows are numbers and types of the program.
+// Keeps only the known part of a message: a program may panic with a text that begins like one of the runtime. What follows
+// it are numbers and types of the program.
 std::string PanicWithoutMessage(std::string_view line) {
   constexpr std::string_view kKnown[] = {
       "invalid memory address or nil pointer dereference",
@@ -109,7 +109,7 @@ class Reader {
     Keep(line);
   }
 
-  // Of a fatal error the runtime passes on all but its first line.
+  // Adds the first line of a fatal error, the one line that the runtime does not pass on.
   void SayWhy() {
     if (result_.text.empty()) Keep("fatal error: " + std::string(kElsewhere) + "\n");
   }

@@ -170,7 +170,7 @@ std::optional<CodeCache::ScopeTables> CodeCache::Tables(const CodeBlob& method) 
   return tables;
 }
 
-// Of the first place at or behind `pc_offset`; 0: none.
+// Returns the scope offset of the first PC descriptor at or after `pc_offset`; 0: none.
 uint64_t CodeCache::ScopeOffset(const ScopeTables& tables, uint64_t pc_offset) {
   uint64_t low = 0, high = (tables.pcs_end_avma - tables.pcs_avma) / kPcDescBytes;
   const uint64_t count = high;

@@ -21,9 +21,9 @@ struct CodeBlob {
   uint64_t end_avma = 0;
   // With return address and saved rbp; 0: frames of it have no fixed size.
   uint64_t frame_bytes = 0;
-  // Frames are of that size from there on.
+  // Frames have that size from this address on.
   uint64_t frame_complete_avma = 0;
-  // Of kMethod.
+  // Set for kMethod.
   uint64_t method_avma = 0;
 };
 
@@ -45,8 +45,8 @@ class CodeCache {
   // Innermost first; at least the method itself. `pc_avma` is a return address, or was interrupted: then it is the next
   // place that the VM knows of.
   std::vector<Scope> Scopes(const CodeBlob& method, uint64_t pc_avma);
-  // If the VM made the method's activation return to where it is given up: where it was to return to is in the frame, at
-  // its stack pointer plus so many bytes.
+  // Offset from the frame's stack pointer of the original return address, if the VM has redirected the activation to the
+  // deoptimization handler; else nullopt.
   std::optional<uint64_t> OriginalPcOffset(const CodeBlob& method, uint64_t pc_avma);
 
   uint64_t call_stub_return_avma() const { return call_stub_return_avma_; }

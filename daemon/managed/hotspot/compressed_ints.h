@@ -1,4 +1,4 @@
-// HotSpot's "UNSIGNED5" (compressedStream.hpp; from release 20 on, unsigned5.hpp): an int in one to five bytes, low bits
+// HotSpot's "UNSIGNED5" (compressedStream.hpp; from release 20 on, unsigned5.hpp). An int takes one to five bytes, low bits
 // first, six bits in each byte that another follows. Release 20 left out the byte 0.
 #pragma once
 

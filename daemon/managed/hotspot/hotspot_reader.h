@@ -1,5 +1,5 @@
-// Java in HotSpot, releases 8 to 26: frames, names, lines, threads and locks, out of the process's memory and by the
-// tables that the VM keeps for debuggers. Nothing runs in the VM, and no safepoint is waited for.
+// Java in HotSpot, releases 8 to 26: frames, names, lines, threads and locks. They are read out of the process's memory by
+// the tables that the VM keeps for debuggers. Nothing runs in the VM, and no safepoint is waited for.
 #pragma once
 
 #include <memory>

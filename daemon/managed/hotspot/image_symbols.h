@@ -1,5 +1,5 @@
-// Symbols that a mapped ELF image exports, found in the process's memory by the table that its own linker uses: the GNU
-// hash table, or the older one, which is all that builds of release 11 have.
+// Symbols that a mapped ELF image exports, found in the process's memory. Uses the table of the process's dynamic linker:
+// the GNU hash table, or the older one, which is all that builds of release 11 have.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class ImageSymbols {
  private:
   bool OpenGnuTable(uint64_t table_avma);
   bool OpenOldTable(uint64_t table_avma);
-  // Of a symbol, if it has that name.
+  // Address of the symbol, if it has that name.
   std::optional<uint64_t> AddressOf(uint64_t index, std::string_view name) const;
   std::optional<uint64_t> FindByGnuTable(std::string_view name) const;
   std::optional<uint64_t> FindByOldTable(std::string_view name) const;

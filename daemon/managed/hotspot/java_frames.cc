@@ -24,11 +24,11 @@ constexpr size_t kMaxFound = 8192;
 // Instructions at the begin and the end of compiled methods.
 constexpr uint8_t kPushRbp = 0x55, kPopRbp = 0x5d, kReturn = 0xc3;
 
-// "call" through a register or memory: opcode, and the bits of the byte behind it that say so.
+// "call" through a register or memory: opcode, and the bits of the byte after it that say so.
 constexpr uint8_t kCallRelative = 0xe8, kCallIndirect = 0xff, kCallMask = 0x38, kCallBits = 0x10;
 constexpr size_t kMaxCallBytes = 7;
 
-// Of an indirect call with its opcode, by the byte behind that.
+// Size of an indirect call with its opcode, by the byte after the opcode.
 size_t IndirectCallBytes(uint8_t mod_rm) {
   const bool has_sib = (mod_rm >> 6) != 3 && (mod_rm & 7) == 4;
   switch (mod_rm >> 6) {
@@ -228,9 +228,9 @@ JavaFrames::Step JavaFrames::StubFrame(const CodeBlob& blob, uint64_t pc_avma, u
     boundary.boundary = true;
     return Keep({pc_avma, sp_avma, rbp + 16, stack.Read(rbp).value_or(0)}, {boundary});
   }
-  // Of a virtual thread that was put on this one the innermost frames are here. The last of them returns to a stub that
-  // fetches the next; beyond it is the frame of the method that entered the thread: the entry is its lower end, its saved
-  // rbp and its return address follow.
+  // If a virtual thread is mounted on this one, its innermost frames are here. The last of them returns to a stub that
+  // fetches the next. Beyond it is the frame of the method that entered the virtual thread. The entry is the lower end of
+  // that frame; its saved rbp and its return address follow.
   const uint64_t entry_avma = thread_.continuation_entry_avma;
   if (entry_avma >= sp_avma && entry_avma - sp_avma < kMaxArgumentsBytes && blob.frame_bytes == 0) {
     const uint64_t rbp_avma = entry_avma + layout_.continuation_entry_bytes;

@@ -38,7 +38,7 @@ class JavaFrames : public JitCode {
 
   std::optional<JitFrame> FrameAt(uint64_t pc_avma, uint64_t sp_avma, uint64_t rbp, const StackCopy& stack) override;
 
-  // Of those frames that are in `native`, which this was asked for.
+  // Adds the frames found by FrameAt that are in `native`.
   void Collect(const NativeStack& native, ManagedThread* thread) const;
 
  private:

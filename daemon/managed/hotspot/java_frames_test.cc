@@ -175,7 +175,7 @@ class JavaFramesTest : public testing::Test {
     methods_.emplace(&*memory_, layout_);
     frames_.emplace(&*memory_, layout_, &*code_cache_, &*methods_, &limits_, thread);
   }
-  // Of a stack that has this one frame.
+  // Functions of a stack that has this one frame.
   std::vector<std::string> Functions(const JitFrame& frame) {
     NativeStack native;
     native.frames = {{frame.pc_avma, frame.cfa_avma, FrameOrigin::kRegisters}};

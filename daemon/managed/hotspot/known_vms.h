@@ -1,4 +1,4 @@
-// What was learnt of VMs, from dump to dump: to read a VM's description of itself takes a third of a reading.
+// What was learnt of VMs, kept from dump to dump: a third of a reading is the VM's description of itself.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ struct KnownVm {
   std::string version;
 };
 
-// One libjvm in one process, since that connected: an exec connects anew. It is not known by its file, since its tables lie
-// in memory that the process may write: what one process says of itself must not name the frames of another.
+// One libjvm in one process, since it connected: an exec connects anew. The file is no key, because its tables lie in
+// memory that the process may write. What one process says of itself must not name the frames of another.
 struct VmKey {
   bool operator==(const VmKey&) const = default;
 
@@ -28,7 +28,7 @@ struct VmKey {
   uint64_t libjvm_avma;
 };
 
-// Thread-safe. The VMs that were found last.
+// Cache of the VMs that were found last. Thread-safe.
 class KnownVms {
  public:
   static constexpr size_t kMaxVms = 256;

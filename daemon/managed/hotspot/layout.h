@@ -1,5 +1,5 @@
-// Where HotSpot keeps what the reader needs: offsets of one libjvm, taken from its own tables (vm_structs.h), so that no
-// number in here is of one version. What the tables do not say is in layout.cc, with its source.
+// Where HotSpot keeps what the reader needs: offsets of one libjvm. They are taken from its own tables (vm_structs.h), so
+// no number in here belongs to one version. What the tables do not say is in layout.cc, with its source.
 #pragma once
 
 #include <cstdint>

@@ -27,8 +27,9 @@ constexpr uint64_t kMaxLockStack = 64;
 constexpr int kMaxTries = 20;
 constexpr std::chrono::milliseconds kTryPause(5);
 
-// A monitor's owner: nobody (0), somebody who had it before it was a monitor (1), the collector of monitors (2 and others);
-// a thread, by address or by number; up to release 23 also where on its stack the thread keeps it (objectMonitor.hpp).
+// A monitor's owner: no thread (0), the thread that locked the object before it had a monitor (1), the collector of
+// monitors (2 and others). Else it is a thread, by address or by number. Up to release 23 it may also be the place on the
+// thread's stack where the thread keeps the lock (objectMonitor.hpp).
 constexpr uint64_t kNobody = 0, kSomebody = 1;
 
 // How a thread that may wait was captured.
@@ -78,7 +79,7 @@ class Owners {
     std::ranges::sort(by_stack_, {}, &JavaThread::stack_end_avma);
   }
 
-  // 0: nobody, or not known.
+  // The owner's tid; 0: none, or not known.
   int32_t OfMonitor(uint64_t owner, uint64_t object_avma) {
     if (owner == kNobody) return 0;
     if (owner == kSomebody) return OfLockedObject(object_avma);
@@ -95,7 +96,7 @@ class Owners {
   }
 
  private:
-  // Each thread lists the objects that it has locked, while nobody waits for them.
+  // Each thread lists the objects that it has locked, while no thread waits for them.
   int32_t OfLockedObject(uint64_t object_avma) {
     if (object_avma == 0 || layout_.thread_lock_stack == kNone || layout_.lock_stack_top == kNone ||
         layout_.lock_stack_base == kNone) {
@@ -287,12 +288,12 @@ class LockReader {
     if (blocker == 0) return std::nullopt;
     const uint64_t owner =
         objects_->Reference(blocker, "java.util.concurrent.locks.AbstractOwnableSynchronizer", "exclusiveOwnerThread");
-    // Nobody has it, or it is something else that threads park for.
+    // It has no owner, or it is something else that threads park for.
     if (owner == 0) return std::nullopt;
     ManagedWait wait;
     wait.kind = ManagedLockKind::kMonitor;
     wait.waiter_tid = waiter.tid;
-    // tryLock(timeout) gives up: no circle is made of it. (A monitor's waiter may sleep for a time and look again.)
+    // tryLock(timeout) gives up, so it is part of no cycle. (A monitor's waiter may sleep for a time and look again.)
     wait.owner_tid = sleeper.is_timed ? 0 : owners.OfThreadObject(owner);
     wait.lock_avma = blocker;
     wait.lock = objects_->ClassOf(blocker).value_or("");

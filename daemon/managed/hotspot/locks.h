@@ -1,4 +1,4 @@
-// Which thread waits for a lock of Java's, and who has it: monitors (synchronized), and what is built on
+// Threads that wait for a lock of Java, and its owner: monitors (synchronized), and what is built on
 // java.util.concurrent.locks.AbstractOwnableSynchronizer (ReentrantLock and others).
 #pragma once
 
@@ -18,10 +18,9 @@ namespace stackd::hotspot {
 // Adds names of threads, the virtual threads that they run, and what they wait for. Where a release or a collector keeps
 // objects in another way than this knows, a lock has no name, or is left out.
 //
-// The process runs on. Names and locks are read at a moment at which the VM does not collect, or not told. All locks are
-// looked at twice, and of the waits only those count that were the same both times. That a circle of them is one is for
-// others to confirm (process/confirm_waits.h). A thread that was captured in Java code, or in a system call that is no
-// futex call, did not wait.
+// The process runs on. Names and locks are read at a moment at which the VM does not collect, or left out. All locks are
+// read twice, and only waits that are the same both times count. process/confirm_waits.h confirms cycles of them. A thread
+// that was captured in Java code, or in a system call that is no futex call, did not wait.
 void AddLocks(const RuntimeInput& input, const Layout& layout, const CodeCache& code, ProcessMemory* memory,
               ManagedFacts* facts);
 

@@ -10,10 +10,10 @@ namespace {
 
 constexpr size_t kMaxMethods = 1 << 16;
 constexpr int kMaxLines = 1 << 16;
-// Of a name; the VM allows 64 KiB, and each frame has a copy.
+// Limit for a name: the VM allows 64 KiB, and each frame has a copy.
 constexpr size_t kMaxSymbolBytes = 1024;
 
-// "Hang$$Lambda+0x00007f3c8c001c40", "Hang$$Lambda$14/0x0000000800c03000": where it happens to be.
+// Cuts the address off "Hang$$Lambda+0x00007f3c8c001c40" and "Hang$$Lambda$14/0x0000000800c03000".
 void CutHiddenAddress(std::string* name) {
   for (const char* mark : {"+0x", "/0x"}) {
     const size_t at = name->rfind(mark);
@@ -86,7 +86,7 @@ std::optional<JavaMethod> Methods::Read(uint64_t method_avma) {
   return method;
 }
 
-// The table stands behind the bytecode: steps of bytecode index and line, small ones in one byte (compressedStream.hpp,
+// Reads the table after the bytecode: steps of bytecode index and line, small ones in one byte (compressedStream.hpp,
 // CompressedLineNumberReadStream).
 int32_t Methods::Line(const JavaMethod& method, int64_t bytecode_index) {
   if (!method.has_lines || bytecode_index < 0 || bytecode_index >= method.code_bytes) return 0;

@@ -14,7 +14,7 @@ namespace stackd::hotspot {
 
 // Text of a Symbol, "java/util/ArrayList".
 std::optional<std::string> SymbolText(ProcessMemory* memory, const Layout& layout, uint64_t symbol_avma);
-// "java.util.ArrayList"; of a hidden class without the address that the VM puts behind its name.
+// "java.util.ArrayList"; for a hidden class without the address that the VM puts after its name.
 std::optional<std::string> ClassName(ProcessMemory* memory, const Layout& layout, uint64_t klass_avma);
 // Entry of a constant pool that is a Symbol.
 std::optional<std::string> PoolSymbol(ProcessMemory* memory, const Layout& layout, uint64_t pool_avma, uint32_t index);
@@ -27,7 +27,7 @@ struct JavaMethod {
   bool has_lines = false;
 };
 
-// Of one process and one capture: methods move, and their memory is used again.
+// Methods of one process for one capture: methods move, and their memory is used again.
 class Methods {
  public:
   Methods(ProcessMemory* memory, const Layout& layout) : memory_(memory), layout_(layout) {}

@@ -16,16 +16,16 @@ constexpr uint32_t kMaxFields = 4096;
 constexpr uint32_t kMaxShift = 32;
 constexpr uint64_t kMaxFieldOffset = 1 << 20;
 
-// A field in an Array<u2> (fieldInfo.hpp up to release 20), in words of 2 bytes: flags, name, signature, initial value, and
-// the offset in two halves, shifted over two bits of tag.
+// A field in an Array<u2> (fieldInfo.hpp up to release 20), in words of 2 bytes. They are flags, name, signature, initial
+// value, and the offset in two halves, shifted over two bits of tag.
 constexpr uint32_t kTupleWords = 6, kTupleName = 1, kTupleLow = 4, kTupleHigh = 5, kTupleTagBits = 2;
-// Elements of an Array of u1 or u2 begin behind its length.
+// Elements of an Array of u1 or u2 begin after its length.
 constexpr uint64_t kArrayData = 4;
 // Parts of a field in the stream (fieldInfo.hpp from release 21 on) that are there if the flag is set.
 constexpr uint32_t kHasInitialValue = 1 << 0, kHasGenericSignature = 1 << 2, kHasContentionGroup = 1 << 4;
 
-// Where an array of bytes or characters has its length, which is of 4 bytes: behind the word that each object begins with,
-// and the class. Its elements follow: from release 23 on (JDK-8139457) at once, before at the next whole word.
+// An array of bytes or characters begins with the object's header word and its class. Its length of 4 bytes follows, then
+// its elements: from release 23 on (JDK-8139457) at once, before that at the next whole word.
 constexpr uint64_t kWordBits = 64, kHeaderWord = 8, kWideClass = 8, kNarrowClass = 4, kLengthBytes = 4;
 
 // The VM's command line switches that are bool, as they stand.

@@ -19,9 +19,9 @@ class VmStructs {
   // nullopt if libjvm exports no tables that make sense.
   static std::optional<VmStructs> Read(ProcessMemory* memory, const ImageSymbols& libjvm);
 
-  // "Type.field". Of a member.
+  // Offset of a member, "Type.field".
   std::optional<uint64_t> Offset(std::string_view field) const { return Find(offsets_, field); }
-  // Of a static one: where it is.
+  // Address of a static field.
   std::optional<uint64_t> Address(std::string_view field) const { return Find(addresses_, field); }
   std::optional<uint64_t> TypeBytes(std::string_view type) const { return Find(type_bytes_, type); }
   std::optional<uint64_t> Constant(std::string_view name) const { return Find(constants_, name); }

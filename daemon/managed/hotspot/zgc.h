@@ -1,4 +1,4 @@
-// References of the collector ZGC: addresses with colours in them, which say what the collector has done about a reference.
+// References of the collector ZGC: addresses with colour bits, which say what the collector has done about a reference.
 //
 // With one generation (releases 11 to 23) the heap is mapped once for each colour, so that the word is an address. With two
 // (21 and later) the address stands above the colours.
@@ -12,7 +12,7 @@
 
 namespace stackd::hotspot {
 
-// Where one ZGC of a libjvm has what says how to read its references.
+// Where one ZGC of a libjvm keeps the facts that its references are read by.
 struct ZgcLayout {
   uint64_t heap_avma = 0;  // of a variable that points to the heap
   uint64_t heap_pages = 0, page_bits = 0;
@@ -20,7 +20,7 @@ struct ZgcLayout {
   // An offset in the heap has so many bits: a constant up to release 14, else of a variable.
   std::optional<uint64_t> offset_bits;
   uint64_t globals_avma = 0, offset_mask = 0;  // of a variable that points to pointers to variables; in these pointers
-  // Of two generations.
+  // Set if there are two generations.
   std::optional<uint64_t> good_mask, bad_mask, shift;
 };
 
@@ -31,10 +31,10 @@ class ZgcReferences {
  public:
   static std::optional<ZgcReferences> Open(ProcessMemory* memory, const ZgcLayout& layout);
 
-  // Where the object is: one address for each, whatever the colours are. 0: nothing, or it was moved and the reference not
-  // updated yet: until the collector or the program does so, only the VM can follow it.
+  // Address of the object: the same for all colours. 0: null, or the object was moved and the reference is not updated yet.
+  // Until the collector or the program updates it, only the VM can follow it.
   uint64_t At(uint64_t reference);
-  // As a thread's own words have it: with two generations these have no colours.
+  // Address of the object that a thread's own word refers to: with two generations such words have no colours.
   uint64_t Plain(uint64_t word) const { return (word & offset_mask_) | (offset_mask_ + 1); }
   // Whether any was not updated yet.
   bool has_moved() const { return has_moved_; }

@@ -17,9 +17,9 @@
 namespace stackd {
 namespace {
 
-// Of a name or a place; types of futures can have kilobytes.
+// Limit for a name or a place; types of futures can have kilobytes.
 constexpr size_t kMaxTextBytes = 400;
-// Of one task: more things than a task waits for at once, and stacks deeper than the crate writes.
+// Limits for one task: more things than a task waits for at once, and stacks deeper than the crate writes.
 constexpr size_t kMaxStacks = 64;
 
 const char* StateInWords(uint32_t state) {
@@ -110,7 +110,7 @@ class Reading {
     task.name = Text(*name);
     task.state = state;
     task.created_by = Text(*place);
-    // Of a thread that is not in the dump it says nothing.
+    // A thread that is not in the dump is not named.
     if (record->state == STACKD_TASK_RUNS && tids_.contains(record->tid)) task.tid = record->tid;
     AddStacks(*words, &task);
     facts_.tasks.push_back(std::move(task));

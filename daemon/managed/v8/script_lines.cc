@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMaxScripts = 4096;
 constexpr size_t kMaxPositions = 65536;  // of one script
-// Of one dump. Bundles of tens of megabytes exist; most frames are near their beginning all the same.
+// Limit for one dump. Bundles of tens of megabytes exist; most frames are near their beginning all the same.
 constexpr uint64_t kMaxTextBytes = uint64_t{64} << 20;
 constexpr size_t kChunkBytes = size_t{64} << 10;
 
@@ -52,7 +52,7 @@ class LineCounter {
     ++position_;
   }
 
-  // Of positions at the end of the text.
+  // Handles positions at the end of the text.
   void Finish() {
     if (after_return_) ++ends_;
     for (; next_ != end_ && *next_ == position_; ++next_) (*lines_)[position_] = ends_;

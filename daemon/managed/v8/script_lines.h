@@ -1,5 +1,4 @@
-// From places in scripts to lines, by counting the ends of lines in the script's text where the process has it. The text is
-// looked at and not kept.
+// Turns places in scripts into lines: counts the line ends in the script's text in the process. The text is not kept.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +16,11 @@ class ScriptLines {
   // `position` counts characters of the script.
   void Want(const stackd_v8_script& script, uint32_t position);
 
-  // Counts, each script once, until `deadline_ns`. A script that has been moved or freed since its agent saw it is left
-  // out: its place in memory may be another's.
+  // Counts, each script once, until `deadline_ns`. Leaves out a script that was moved or freed since its agent saw it:
+  // other data may lie in its place.
   void Read(const ProcessFiles& memory, int64_t deadline_ns);
 
-  // From 1; 0: not known.
+  // Line, counted from 1; 0: not known.
   int32_t LineOf(const stackd_v8_script& script, uint32_t position) const;
 
   // Scripts whose text was not where it had been, or that did not fit into the limits.

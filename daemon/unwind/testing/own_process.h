@@ -32,7 +32,7 @@ class OwnStacks {
   OwnStacks(size_t max_stacks, size_t max_bytes);
 
   // Copies from the red zone of the interrupted frame up to `top_avma`; with libgcc's view of it if `with_truth`. Drops the
-  // capture if it does not fit, or if libgcc itself was interrupted: where it has switched to the stack of an exception's
+  // capture if it does not fit, or if libgcc itself was interrupted. After its switch to the stack of an exception's
   // handler its own tables are wrong, and it crashes when it follows them. Signal-safe.
   void Capture(const ucontext_t& context, uint64_t top_avma, bool with_truth);
 

@@ -14,7 +14,7 @@
 
 namespace stackd {
 
-// Of stacks of this process: unwind tables are read from its memory, where the modules are mapped.
+// Unwinder for stacks of this process: unwind tables are read from its memory, where the modules are mapped.
 class RemoteUnwinder {
  public:
   // With `caching`, libunwind keeps what it knows of each PC.

@@ -15,8 +15,8 @@ class CfiBuilder {
  public:
   using Bytes = std::vector<uint8_t>;
 
-  // Code alignment 1, data alignment -8, return address in 16, pointers as 4 bytes relative to their place; at a function's
-  // begin the CFA is rsp+8 and the return address just below it. Gives the CIE's offset.
+  // Adds a CIE and returns its offset. Code alignment 1, data alignment -8, return address in 16, pointers as 4 bytes
+  // relative to their place. At a function's begin the CFA is rsp+8 and the return address just below it.
   uint32_t Cie(const std::string& augmentation = "zR", const Bytes& augmentation_data = {0x1b});
 
   uint32_t Fde(uint32_t cie_offset, uint64_t begin_svma, uint32_t size_bytes, const Bytes& instructions);

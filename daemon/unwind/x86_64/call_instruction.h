@@ -1,4 +1,4 @@
-// Calls in x86-64 code, seen from behind.
+// Calls in x86-64 code, found from the return address.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@ namespace stackd {
 // Opcode of a call that has its target in its last four bytes, relative to its end.
 inline constexpr uint8_t kDirectCall = 0xe8;
 
-// A call has no more, as far as EndsWithCall() knows them.
+// Size of the longest call that EndsWithCall() knows.
 inline constexpr uint32_t kLongestCallBytes = 7;
 
 // Whether the last instruction of `code` may be a call: what stands before a return address. At least kLongestCallBytes.
 bool EndsWithCall(std::span<const uint8_t> code);
 
-// Where a call that ends `code`, which ends at `end_avma`, leads; nullopt if it does not say, or there is none.
+// Target of the call at the end of `code`, which ends at `end_avma`; nullopt if there is none, or it does not say.
 std::optional<uint64_t> TargetOfCall(std::span<const uint8_t> code, uint64_t end_avma);
 
 }  // namespace stackd

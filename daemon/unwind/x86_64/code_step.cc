@@ -75,7 +75,7 @@ class Paths {
       : module_(module), segment_(segment), is_function_(std::move(is_function)), instructions_left_(instructions_left) {}
 
   // To the returns, and to jumps into other functions, which return for this one.
-  // `was_called`: svma stands behind a call.
+  // `was_called`: svma follows a call.
   std::optional<CodeStep> ToReturn(uint64_t svma, bool was_called) {
     const auto at_end = [](const State& state) {
       CodeStep step{.cfa_offset = state.depth->bytes + 8};
@@ -203,8 +203,8 @@ class Paths {
     body_depth_ = body_depths_differ_ ? std::nullopt : depth;
   }
 
-  // At an instruction that no way from the begin reaches: it is behind a jump by a table, or where an exception is caught.
-  // The depth there is that of all calls and such jumps.
+  // Depth at an instruction that no way from the begin reaches: it follows a jump by a table, or catches an exception. The
+  // depth there is that of all calls and such jumps.
   std::optional<Depth> DepthInBody(uint64_t begin_svma, uint64_t goal_svma) {
     State state{begin_svma, Depth{}, std::nullopt, false};
     while (state.svma < goal_svma) {
@@ -219,7 +219,7 @@ class Paths {
     return state.svma == goal_svma ? state.depth : std::nullopt;
   }
 
-  // False if the way does not go on behind it, or is of no use from there on.
+  // False if the way does not go on after the instruction, or is of no use from there on.
   static bool Apply(const Instruction& instruction, bool from_begin, State* state) {
     const bool is_rbp = instruction.value == kRbpNumber;
     // From the begin, it still tells that the depth at the goal depends on data.
@@ -289,7 +289,7 @@ CodeSteps::ModuleCode& CodeSteps::CodeOf(const Module& module) {
     const std::vector<uint8_t> bytes = ReadSegment(module, segment.svma, segment.file_bytes);
     std::ranges::copy(FunctionsNamedIn(bytes, segment.svma), std::back_inserter(code.function_svmas));
   }
-  // That is no program, but made to fill our memory.
+  // No real program has so many: the module is made to fill the daemon's memory.
   if (code.function_svmas.size() > kMaxFunctionsOfModule) code.function_svmas.resize(kMaxFunctionsOfModule);
   code.function_svmas.shrink_to_fit();
   std::ranges::sort(code.function_svmas);

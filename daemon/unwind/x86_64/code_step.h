@@ -1,5 +1,5 @@
-// The way from a function to its caller by what its code does to the stack: for code that no unwind table describes, as
-// musl's and that of other libraries which are built without tables.
+// Finds a function's caller by what its code does to the stack. Used for code that no unwind table describes, as in musl
+// and other libraries that are built without tables.
 #pragma once
 
 #include <cstdint>
@@ -21,21 +21,21 @@ struct CodeStep {
   int32_t slack_bytes = 0;
   // From rsp to where the caller's rbp was saved; nullopt: rbp still is the caller's.
   std::optional<int32_t> rbp_offset;
-  // Found from here, where the function seems to begin, and not by its returns: if the caller names whom it calls, it must
-  // be this.
+  // Set if the step was found from the function's begin, not by its returns. If the caller's call names a function, it must
+  // be the one that begins here.
   std::optional<uint64_t> begin_svma;
 
   bool operator==(const CodeStep&) const = default;
 };
 
 // Follows the code from an instruction to the returns of its function: what is popped on the way is what had been pushed.
-// Where no return is found (a function that ends the program), from the begin of the function to the instruction. All ways
-// that are found must agree, so what comes out is right or nothing, but for code that is made to deceive.
+// Where no return is found (a function that ends the program), follows it from the function's begin to the instruction. All
+// ways that are found must agree. So the result is right or there is none, except for code that is made to deceive.
 //
 // Not thread-safe. Remembers what it found in the last modules that it was asked of.
 class CodeSteps {
  public:
-  // Before each stack: so many instructions are looked at for one at most.
+  // To be called before each stack: at most kMaxInstructionsOfStack instructions are looked at for one.
   void StartStack() { instructions_left_ = kMaxInstructionsOfStack; }
 
   // `svma`: the next instruction of the frame; `lookup_svma`: one within its function, as NativeFrame::lookup_avma().
@@ -69,7 +69,7 @@ class CodeSteps {
 
   ModuleCode& CodeOf(const Module& module);
 
-  // Of the last modules, the latest first.
+  // Code of the last modules, the latest first.
   std::list<ModuleCode> modules_;
   int instructions_left_ = kMaxInstructionsOfStack;
 };

@@ -59,8 +59,8 @@ TEST(CodeSteps, AgreeWithTheUnwindTablesOfACLibrary) {
   printf("%d calls: by returns %d, %d of them wrong; from the begin %d, %d of them wrong\n", asked, to_return,
          wrong_to_return, from_begin, wrong_from_begin);
   EXPECT_GT(to_return, asked * 3 / 4);
-  // Where a function that does not return is called last, and another one begins right behind: what lies where its return
-  // address would be is none.
+  // Wrong where a function ends with a call that does not return, and another begins right after it. The word in the place
+  // of the return address is none there.
   EXPECT_LT(wrong_to_return, to_return / 100);
   // These must be the function that their caller calls.
   EXPECT_LT(wrong_from_begin, from_begin / 4);

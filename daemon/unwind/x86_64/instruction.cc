@@ -91,7 +91,7 @@ class Decoder {
   void ReadOpcode() {
     opcode_ = Take();
     if (opcode_ == 0xc4 || opcode_ == 0xc5 || opcode_ == 0x62) return ReadVectorOpcode();
-    // AMD's XOP has the place of a pop that nobody encodes that way.
+    // AMD's XOP has the place of a pop that no assembler encodes that way.
     if (opcode_ == 0x8f && (Peek() & 0x1f) >= 8) return ReadXopOpcode();
     if (opcode_ != 0x0f) return;
     map_ = Map::k0f;

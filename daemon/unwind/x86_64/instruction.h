@@ -1,5 +1,4 @@
-// x86-64 machine code, as far as an unwinder must understand it: how long an instruction is, where it leads, and what it
-// does to the stack pointer.
+// x86-64 machine code, as far as an unwinder needs it: an instruction's size, where it leads, what it does to rsp.
 //
 // Encoding: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapter 2 and appendix A.
 #pragma once

@@ -35,7 +35,7 @@ std::optional<Line> ParseLine(const std::string& line) {
   return result;
 }
 
-// Those that stackd must know, by objdump's names.
+// Instructions that stackd must know, by objdump's names.
 const std::map<std::string, Kind> kKinds = {{"call", Kind::kCall}, {"ret", Kind::kReturn}, {"push", Kind::kPush},
                                             {"pop", Kind::kPop},   {"je", Kind::kBranch},  {"jne", Kind::kBranch},
                                             {"jb", Kind::kBranch}, {"ja", Kind::kBranch},  {"jle", Kind::kBranch},

@@ -1,4 +1,4 @@
-// A Go program that nobody compiled, for tests: its file, and its memory, which is our own.
+// A Go program for tests, made by no compiler: its file, and its memory, which is the test's own.
 #pragma once
 
 #include <elf.h>
@@ -52,7 +52,7 @@ class GoProgramTest : public testing::Test {
     memcpy(&image_[kBuildInfo], text.data(), text.size());
   }
 
-  // The fourth of main.outer, which was compiled in at `parent` behind its start.
+  // The fourth inlined call of main.outer, compiled in at `parent` bytes after its start.
   void PutInlinedCall(uint32_t name, uint32_t parent) {
     Put(kFunctionData + 0x40 + 3 * 16 + 4, name);
     Put(kFunctionData + 0x40 + 3 * 16 + 8, parent);

@@ -9,8 +9,8 @@
 
 namespace stackd {
 
-// Two functions: main.outer at 0x100 to 0x140, with main.inner inlined at 0x110 to 0x120, and main.leaf (or what it is to
-// be called) up to 0x150.
+// Makes two functions: main.outer at 0x100 to 0x140, with main.inner inlined at 0x110 to 0x120. Up to 0x150 main.leaf, or
+// under the name given.
 class TableMaker {
  public:
   // Where the name of main.inner lies among the names.
