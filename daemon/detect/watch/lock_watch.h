@@ -1,4 +1,4 @@
-// Waits for locks among the sleeping threads of one process: circles, and those who stand in the way of others.
+// Waits for locks among the sleeping threads of one process: circles, and owners that keep others waiting.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct LockView {
   std::set<int32_t> shared_waiters;  // that sleep on words which other processes may have
 };
 
-// Of the threads that sleep. `futexes`: what ReadFutexes gave for the addresses of FutexesOf.
+// Views the locks of threads that sleep. `futexes`: what ReadFutexes gave for the addresses of FutexesOf.
 LockView ViewLocks(const ThreadWatch& threads, std::span<const FutexWord> futexes);
 std::vector<FutexWait> FutexesOf(const ThreadWatch& threads);
 
@@ -46,7 +46,7 @@ struct Deadlock {
 
 class DeadlockWatch {
  public:
-  // Circles that are certain with this look and were not before.
+  // Gives circles that are certain with this look and were not before.
   std::vector<Deadlock> Look(const LockView& view, const ThreadWatch& threads, int64_t now_ns);
   // A circle was seen that the next look may confirm.
   bool HasCandidates() const { return !candidates_.empty(); }

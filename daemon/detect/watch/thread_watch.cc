@@ -8,7 +8,7 @@ namespace {
 
 // To answer a capture takes a thread one run, or some where it is preempted or waits for a page.
 constexpr uint64_t kRunsOfAnAnswer = 4;
-// Of the time that it was not kept from running.
+// Share of the time in which the thread was not kept from running.
 constexpr int64_t kBusyPercent = 95;
 
 bool HasRun(const ThreadMotion& before, const ThreadMotion& now) {
@@ -98,7 +98,7 @@ void ThreadWatch::Learn(std::span<const ThreadWait> waits, int64_t now_ns) {
 bool ThreadWatch::NeedsSample(int64_t now_ns) const {
   return std::ranges::any_of(threads_, [&](const auto& entry) {
     const auto& [tid, thread] = entry;
-    // One that answered a capture may go on with what is known of it.
+    // A thread that answered a capture may go on with what is known of it.
     const bool sleeps = thread.unmoved_since_ns < now_ns || thread.before;
     return sleeps && !thread.was_sampled && tid != helper_tid();
   });
