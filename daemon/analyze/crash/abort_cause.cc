@@ -1,4 +1,4 @@
-// A process that gave itself up, and what it said last.
+// Explains aborts: the last message, an exception or a panic, and the caller of abort().
 #include <algorithm>
 #include <span>
 #include <utility>

@@ -216,7 +216,7 @@ const v1::Frame* InnermostFunction(const CrashScene& scene) {
   return own == frames.end() ? nullptr : &*own;
 }
 
-// What malloc and its like keep between the blocks was overwritten before, by whatever.
+// Blames the heap for a fault in malloc and its like: what they keep between the blocks was overwritten before.
 Verdict WithHeap(const CrashScene& scene, Verdict verdict) {
   constexpr std::string_view kMayGetBadPointers[] = {
       "free", "cfree", "realloc", "int_free", "int_realloc", "malloc_usable_size", "libc_free", "libc_realloc"};

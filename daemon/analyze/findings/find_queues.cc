@@ -56,13 +56,13 @@ bool LeadsOn(const WaitScene& scene, const v1::Thread* thread) {
   return thread != nullptr && IsQueued(scene, *thread) && thread->wait().owner() == Wait::KNOWN;
 }
 
-// In a call that ends by itself, sooner or later.
+// Whether the thread is in a call that ends by itself, sooner or later.
 bool IsInCall(const Wait& wait) {
   const bool uses_file = wait.kind() == Wait::READ || wait.kind() == Wait::WRITE;
   return wait.kind() == Wait::SYSTEM_CALL || (uses_file && wait.fds_size() == 1 && wait.fds(0).name().starts_with('/'));
 }
 
-// It runs, or is about to: out of a call that wakes others, or with a lock that was free.
+// Whether the thread runs, or is about to: out of a call that wakes others, or with a lock that was free.
 bool IsAwake(const v1::Thread& thread) {
   if (!thread.has_wait() || thread.wait().kind() == Wait::SYSTEM_CALL) return true;
   return IsLockWait(thread.wait().kind()) && thread.wait().owner() == Wait::NONE;

@@ -244,7 +244,7 @@ class WaitExplainer {
     if (captured.status == ThreadStatus::kExited || IsStopped(captured)) return;
     Wait& wait = *dump_.mutable_threads(index)->mutable_wait();
     wait.set_kind(static_cast<Wait::Kind>(managed.kind));
-    // It asks again and again until it has it.
+    // The waiter asks again and again until it has the lock.
     wait.set_timed(false);
     const bool is_known = tids_.contains(managed.owner_tid);
     wait.set_owner(is_known ? Wait::KNOWN : managed.owner_tid == 0 ? Wait::NONE : Wait::NOT_KNOWN);

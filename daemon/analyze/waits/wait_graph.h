@@ -1,4 +1,4 @@
-// Who waits for whom, from the words of locks alone.
+// Which thread waits for which, from the words of locks alone.
 #pragma once
 
 #include <cstdint>

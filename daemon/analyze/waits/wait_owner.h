@@ -1,4 +1,4 @@
-// Who must act before a wait ends, as far as the words of the lock say.
+// Which thread must act before a wait ends, as far as the words of the lock say.
 #pragma once
 
 #include <cstdint>

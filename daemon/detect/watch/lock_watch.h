@@ -23,7 +23,7 @@ struct LockWait {
   bool owner_is_gone = false;
 };
 
-// Who waits for whom, without end: waits that the program limited are left out, since they end by themselves.
+// Which thread waits for which, without end. Waits that the program limited are left out, since they end by themselves.
 struct LockView {
   std::vector<WaitEdge> edges;  // joins as well
   std::vector<LockWait> locks;  // joins are none

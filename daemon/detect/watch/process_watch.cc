@@ -211,7 +211,7 @@ void ProcessWatch::EndHeartbeats() {
 
 void ProcessWatch::LookAtHeartbeats(int64_t now_ns, const std::function<bool()>& may_ask) {
   heartbeats_due_ns_ = now_ns + kNoHeartbeatsNs;
-  // It may have had another name.
+  // The process may have had another name, and a rule with it.
   if (RuleFor(RuleTrigger::kHeartbeat) == nullptr) return EndHeartbeats();
   const auto heartbeats = probe_->Heartbeats(description_.id);
   if (!heartbeats) return;
@@ -321,7 +321,7 @@ void ProcessWatch::LookAtThreads(int64_t now_ns, const std::function<int64_t()>&
   const bool is_wanted = RuleFor(RuleTrigger::kDeadlock) != nullptr || RuleFor(RuleTrigger::kSpin) != nullptr ||
                          RuleFor(RuleTrigger::kNoProgress) != nullptr;
   threads_due_ns_ = now_ns + kMaxThreadsNs;
-  // It may have had another name.
+  // The process may have had another name, and a rule with it.
   if (!is_wanted) return EndSuspicionsOfThreads();
   const int64_t begin_cpu_ns = cpu_clock();
   const auto motions = probe_->ReadMotion(description_.id);

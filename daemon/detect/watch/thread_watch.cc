@@ -86,8 +86,8 @@ void ThreadWatch::Learn(std::span<const ThreadWait> waits, int64_t now_ns) {
     }
     thread.before.reset();
   }
-  // A thread that never runs but is no sleeper either, each time: the one that looks. Others are about to run. Where it ran
-  // just before the sample, to register for one, the next sample will tell.
+  // The helper is the thread that never runs and yet is in no sample, each time: it looks at the others. Other threads that
+  // are in none are about to run. Where the helper ran just before, to register for a sample, the next one will tell.
   if (helper_candidates_.empty()) {
     helper_candidates_ = std::move(silent);
   } else if (helper_candidates_.size() > 1) {

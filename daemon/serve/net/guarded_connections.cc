@@ -175,7 +175,7 @@ int64_t GuardedConnectionsEnded() { return g_ended; }
 
 }  // namespace stackd
 
-// The linker binds these functions of all that is linked statically to ours.
+// The linker binds calls of these functions, in all that is linked statically, to those below.
 extern "C" {
 
 // NOLINTBEGIN(bugprone-reserved-identifier): the linker's names.
