@@ -11,7 +11,7 @@
 namespace stackd {
 namespace {
 
-// For one thread of a process: longer, and other processes wait for their looks.
+// Time for one thread of a process: longer, and other processes wait for their looks.
 constexpr int64_t kFunctionsNs = 500 * kNsPerMs;
 // Some milliseconds, where nothing is in the way.
 constexpr int64_t kReadLockWaitsNs = 100 * kNsPerMs;
@@ -119,7 +119,7 @@ Result<std::unique_ptr<HangDetection>> HangDetection::Start(Collector* collector
       &s->probe, DetectorOptions{.rules = std::move(rules),
                                  .on_suspicion = [s](SharedSuspicion suspicion) { s->desk->Add(std::move(suspicion)); },
                                  .on_gone = [s](const std::string& process_id) { s->desk->Forget(process_id); }});
-  // Whoever tells of a dump, or captures, just then may outlive the detection.
+  // A thread that captures just then, or tells of a dump, may outlive the detection.
   s->watch = pipeline->Watch([weak_detector = std::weak_ptr(s->detector),
                               weak_actions = std::weak_ptr(s->actions)](std::shared_ptr<const v1::Dump> dump) {
     const std::string id = IdOf(dump->process());

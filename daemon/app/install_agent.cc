@@ -43,7 +43,7 @@ Result<std::string> Read(const std::string& path) {
 }
 
 Result<void> Write(const std::string& path, std::string_view content) {
-  // Never into a file of somebody else, who could change it later.
+  // Replaces a file of another user, who could change its content later.
   unlink(path.c_str());
   Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0755));
   // The mode is for the processes' users, whatever the umask is.
@@ -97,7 +97,7 @@ Result<void> InstallAgent(const std::string& agent, const std::string& dir) {
   if (failed) return Error(Code::kPermissionDenied, "cannot make the folder " + dir + ": " + failed.message());
   const std::string path = dir + "/" + kAgentFileName;
   if (auto there = Read(path); there && *there == *content) return {};
-  // Of a name that two of these at once do not share.
+  // The name has the pid, so that two installers at once do not share it.
   const std::string temporary = path + "." + std::to_string(getpid());
   Result<void> written = Write(temporary, *content);
   if (written && rename(temporary.c_str(), path.c_str()) != 0) written = FileError("cannot write", path);

@@ -15,8 +15,8 @@ inline constexpr char kAgentFileName[] = "libstackd_agent.so";
 // build. Fails with one sentence if it is in none of these.
 Result<std::string> FindAgent(const std::string& program);
 
-// Makes `dir` (its parents too) and in it a copy of `agent` that everybody may read. What is there already is replaced in
-// one step, or left alone if it is the same: who has it mapped keeps the old one.
+// Makes `dir` (its parents too) and in it a copy of `agent` that all users may read. What is there already is left alone if
+// it is the same, else replaced in one step. A process that has the old one mapped keeps it.
 Result<void> InstallAgent(const std::string& agent, const std::string& dir);
 
 // The exit code if the arguments are `install-agent DIR`; nothing otherwise.

@@ -124,7 +124,7 @@ const char* SymbolsInWords(SymbolQuality quality) {
   return "NONE";
 }
 
-// The files that occur in stacks, by address.
+// Adds the files that occur in stacks, by address.
 void AddModules(const AddressMap& map, const std::vector<const Mapping*>& used_mappings,
                 const std::function<SymbolQuality(const Module&)>& quality, v1::Dump* dump) {
   // A file that is mapped in several parts is one module.
@@ -151,7 +151,7 @@ void AddModules(const AddressMap& map, const std::vector<const Mapping*>& used_m
 class Frequency {
  public:
   void Add(const std::string& text) {
-    // Of a hundred thousand tasks in one place, most are in the state of the one before them.
+    // Among a hundred thousand tasks in one place, most are in the state of the one before them.
     if (counts_.empty() || *counts_[last_].text != text) {
       const auto [entry, is_new] = index_.try_emplace(text, counts_.size());
       if (is_new) counts_.push_back({&entry->first, 0});
@@ -241,7 +241,7 @@ std::vector<Group> MakeGroups(const v1::Dump& dump, const std::vector<std::strin
     return std::make_tuple(IsAgents(dump, a), b.size(), a.smallest_tid) <
            std::make_tuple(IsAgents(dump, b), a.size(), b.smallest_tid);
   });
-  // Whom a hang is about is what the reader looks for.
+  // The thread that hangs is what the reader looks for.
   if (const int32_t tid = dump.hang().tid(); tid != 0) {
     std::ranges::stable_partition(groups, [&](const Group& group) {
       return std::ranges::any_of(group.threads, [&](int thread) { return dump.threads(thread).tid() == tid; });
@@ -250,7 +250,7 @@ std::vector<Group> MakeGroups(const v1::Dump& dump, const std::vector<std::strin
   return groups;
 }
 
-// The stack that most of the group have.
+// The stack that most threads and tasks of the group have.
 int CommonestStack(const v1::Dump& dump, const Group& group, const std::vector<std::string>& fingerprints,
                    const std::vector<int>& users_of_stack) {
   std::vector<int> stacks;
@@ -417,8 +417,8 @@ void AddCrash(const Capture& capture, const std::vector<NamedStack>& stacks, v1:
   NoteHowItWasRecorded(*capture.crash, dump);
 }
 
-// To take a dump of a hundred thousand tasks apart takes as long as to answer with it: whoever lets go of it last, which
-// may be before it answers, does not wait for that.
+// Freeing a dump of a hundred thousand tasks takes as long as to answer with it. The thread that drops it last may not have
+// answered yet, so it does not wait for that.
 constexpr uint64_t kSmallDumpBytes = 1 << 20;
 
 void Free(google::protobuf::Arena* arena) {

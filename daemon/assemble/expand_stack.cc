@@ -118,7 +118,7 @@ StackExpander::Range StackExpander::FrameOf(const RuntimeFrame& runtime) {
   return next;
 }
 
-// Of the functions of one row, for recursion.
+// Identifies the functions of one row, for recursion.
 XXH128_hash_t StackExpander::KeyOf(const Range& range) const {
   std::string key = frames_[range.begin]->module();
   for (size_t i = range.begin; i < range.end; ++i) {
@@ -161,8 +161,8 @@ std::vector<Recursion> StackExpander::RecursionIn(const std::vector<Row>& rows, 
   return FindRecursion(keys, shown);
 }
 
-// Whether the first turn of a runtime's functions is at other lines than the next ones, which are equal: it is not in the
-// call that goes deeper, but in whatever else its function does. (A runtime's frames have no addresses that would tell.)
+// Whether the first turn of a runtime's functions is at other lines than the next ones, which are equal. Then it is not in
+// the call that goes deeper, but in the rest of its function. (A runtime's frames have no addresses that would tell.)
 bool StackExpander::InnermostTurnDiffers(const std::vector<Row>& rows, const Recursion& recursion) const {
   const auto is_of_runtime = [&](const Row& row) { return frames_[row.frames.begin]->origin() == v1::Frame::RUNTIME; };
   if (std::none_of(rows.begin() + static_cast<ptrdiff_t>(recursion.begin),
@@ -196,7 +196,7 @@ std::string StackExpander::Expand(const NamedStack& stack, bool fold, v1::Stack*
   if (fold) recursions = RecursionIn(rows, native, gap_row);
   std::vector<XXH128_hash_t> hashes;
   hashes.reserve(rows.size());
-  // Shared: whoever owns the arena owns the frame.
+  // Shared: the owner of the arena owns the frame.
   const auto add = [&](v1::Frame* frame, size_t k) {
     expanded->mutable_frames()->UnsafeArenaAddAllocated(frame);
     if (!frame->replaced()) hashes.push_back(hashes_[k]);

@@ -1,5 +1,5 @@
-// A stack of program counters and their source locations becomes the stack that people read: each inlined call is a frame,
-// and what runtimes know of their own calls stands between the native frames.
+// Makes the stack that people read of program counters and their source locations. Each inlined call is a frame, and what
+// runtimes know of their own calls stands between the native frames.
 #pragma once
 
 #include <google/protobuf/arena.h>
@@ -22,8 +22,8 @@ std::string Hex(uint64_t value);
 // "libc.so.6" for "/usr/lib/libc.so.6 (deleted)"; "[vdso]" as it stands; "[anon]" for no mapping or one without a name.
 std::string ModuleName(const Mapping* mapping);
 
-// Expands the stacks of one dump. A frame that several stacks go through is made once, and they share it: a dump of many
-// threads has many more frames than places in code.
+// Expands the stacks of one dump. Stacks share the frames that they have in common: a dump of many threads has many more
+// frames than places in code.
 class StackExpander {
  public:
   // Frames are made on `arena`, where the expanded stacks must be too. Both arguments outlive this.
@@ -32,10 +32,10 @@ class StackExpander {
   // Inlined frames come before the function that they are inlined into, as debuggers number them. With `fold`, recursion is
   // shown once and counted. Returns the fingerprint.
   std::string Expand(const NamedStack& stack, bool fold, v1::Stack* expanded);
-  // Of a stack that only a runtime knows.
+  // Expands a stack that only a runtime knows.
   std::string Expand(const std::vector<RuntimeFrame>& frames, bool fold, v1::Stack* expanded);
 
-  // Those that expanded frames lie in, in the order of their first use; one may be there twice.
+  // Mappings that expanded frames lie in, in the order of their first use; one may be there twice.
   const std::vector<const Mapping*>& mappings() const { return mappings_; }
 
  private:

@@ -63,7 +63,7 @@ void AddTasks(const ManagedFacts& facts, int first_task_stack, int first_native_
     v1::Task* task = dump->add_tasks();
     task->set_kind(static_cast<v1::Task::Kind>(raw.kind));
     task->set_id(raw.id);
-    // Of a hundred thousand, an empty text is one to be made all the same.
+    // Even an empty text costs a string, and there may be a hundred thousand tasks.
     if (!raw.name.empty()) task->set_name(ToValidUtf8(raw.name));
     task->set_state(ToValidUtf8(raw.state));
     if (!raw.wait_reason.empty()) task->set_wait_reason(ToValidUtf8(raw.wait_reason));

@@ -22,8 +22,8 @@ std::string InSyscall(std::string_view name) {
   return name.empty() ? "in a system call" : "in a system call (" + std::string(name) + ")";
 }
 
-// The function that makes the system call. What has no name is a part of the C library that the function of the call's name
-// calls for it.
+// The function that makes the system call. What has no name is a part of the C library, called by the function that has the
+// call's name.
 std::string_view Wrapper(const v1::Stack& stack) {
   constexpr int kMaxUnnamed = 3;
   for (int i = 0; i < std::min(stack.frames_size(), kMaxUnnamed + 1); ++i) {

@@ -1,5 +1,5 @@
-// Two dumps of one process, some seconds apart, tell what one cannot: who moved, who used the processor, and whether a
-// process is deadlocked, spinning, stuck, slow, at work or idle.
+// Compares two dumps of one process, some seconds apart. Tells what one dump cannot: which threads moved or used the
+// processor, and whether the process is deadlocked, spinning, stuck, slow, at work or idle.
 #pragma once
 
 #include <vector>
@@ -16,11 +16,11 @@ class DumpComparer {
   // Fails with kFailedPrecondition and reason DIFFERENT_PROCESSES.
   static Result<DumpComparer> Start(const v1::Dump& before, const v1::Dump& after);
 
-  // A dump taken between the two: who was elsewhere then has moved, though it may be back. It is not needed after that, so
-  // that a long series costs the memory of three.
+  // Adds a dump taken between the two: a thread that was elsewhere then has moved, though it may be back. The dump is not
+  // needed after that, so that a long series costs the memory of three.
   void AddBetween(const v1::Dump& between);
 
-  // Whole, however large it is.
+  // The whole comparison, however large it is.
   v1::DumpComparison Finish() const;
 
  private:

@@ -22,8 +22,8 @@ using testing::Not;
 using testing::StartsWith;
 using Comparison = v1::DumpComparison;
 
-// "main/loop@7/futex": functions from the thread's first one, each at an address made of its name and the number behind the
-// "@"; "?" has no name, and "+f" was inlined into the one before it.
+// "main/loop@7/futex": functions from the thread's first one, each at an address made of its name and the number after "@".
+// A function "?" has no name, and "+f" was inlined into the one before it.
 using Path = std::string;
 
 struct ThreadIs {
@@ -111,7 +111,7 @@ void AddFinding(v1::Finding::Kind kind, v1::Finding::Severity severity, const st
   }
 }
 
-// Of dumps that are two seconds apart.
+// Compares dumps that are two seconds apart.
 Comparison Compare(const std::vector<ThreadIs>& before, const std::vector<ThreadIs>& after) {
   const v1::Dump first = DumpAt({}, before), later = DumpAt(std::chrono::seconds(2), after);
   return DumpComparer::Start(first, later)->Finish();

@@ -49,7 +49,7 @@ std::string_view StateInWords(const JudgedThread& thread) {
   }
 }
 
-// As the text of a dump has it.
+// Severities as the text of a dump has them.
 std::string_view SeverityInWords(v1::Finding::Severity severity) {
   switch (severity) {
     case v1::Finding::HANG:

@@ -10,7 +10,7 @@ namespace stackd {
 // pthread_mutex_trylock, std::try_lock, sched_yield, a compare-and-swap.
 bool IsRetry(const std::string& function);
 
-// Whether one of the innermost functions of a stack is one, inlined or not.
+// Whether one of the innermost functions of a stack is a retry, inlined or not.
 bool IsRetrying(const v1::Stack& stack);
 
 }  // namespace stackd

@@ -13,8 +13,8 @@ enum class StackDifference {
   kFunctions,  // other functions
 };
 
-// Functions that the compiler inlined are part of the one around them: a loop that is seen in one of them and then in
-// another has not left its function.
+// Compares two stacks of a thread. An inlined function counts as part of its caller: a loop seen in one inlined function
+// and then in another has not left its function.
 StackDifference DifferenceOf(const v1::Stack& a, const v1::Stack& b);
 
 // How many functions, beginning with the thread's first one, both have in common.

@@ -14,9 +14,9 @@ namespace {
 // handler itself is known: Thread.pause.
 constexpr int64_t kSignalCostNs = 100'000;
 
-// Other dumps in between cost a thread time as well, and nothing here tells of them: the one that stackd takes of a hang by
-// itself, another operator's. Who waits in one circle in both dumps has hardly run, so that much is allowed to such
-// threads.
+// Other dumps in between cost a thread time as well, and nothing here tells of them. They are those that stackd takes of a
+// hang by itself, or another operator's. A thread in one circle in both dumps has hardly run, so that much is allowed to
+// it.
 constexpr int64_t kOtherDumpsNs = 4'000'000;
 
 // The largest time that JSON has.
@@ -27,7 +27,7 @@ int64_t InMostNs(const SecondsAndNanos& time) {
   return std::clamp<int64_t>(time.nanos(), 0, kNsPerSecond - 1);
 }
 
-// Of a Duration. A century is more than any thread has.
+// Nanoseconds of a Duration. A century is more than any thread has.
 int64_t InNs(const google::protobuf::Duration& duration) {
   constexpr int64_t kMost = INT64_MAX / kNsPerSecond - 1;
   return std::clamp<int64_t>(duration.seconds(), 0, kMost) * kNsPerSecond + InMostNs(duration);

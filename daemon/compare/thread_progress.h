@@ -21,7 +21,7 @@ struct ThreadProgress {
   const v1::Stack* stack_after = nullptr;
 
   std::optional<int64_t> cpu_ns;  // used between the two; unset: not known
-  int64_t own_cpu_ns = 0;         // of it, what our own handlers may have used
+  int64_t own_cpu_ns = 0;         // of it, what the agent's handlers may have used
   double core_share = 0;          // of the time between
 
   StackDifference difference = StackDifference::kNone;  // the largest there was to `before`
@@ -31,7 +31,7 @@ struct ThreadProgress {
   size_t inner_functions = 0;                           // how many more it was in, at most
 
   bool has_both_stacks() const { return stack_before != nullptr && stack_after != nullptr; }
-  // It used more of the processor than our handlers did, or is elsewhere.
+  // It used more of the processor than the agent's handlers did, or is elsewhere.
   bool ran() const { return difference != StackDifference::kNone || cpu_ns.value_or(0) > own_cpu_ns; }
   v1::DumpComparison::Change change() const;
   const v1::Thread& last() const { return after != nullptr ? *after : *before; }
@@ -44,10 +44,10 @@ inline bool IsDeadlock(const v1::Finding& finding) {
 // By the dump's own findings: each waits for another of them, or for itself.
 std::set<int32_t> ThreadsInCircles(const v1::Dump& dump);
 
-// Of all threads, by tid.
+// Progress of all threads, by tid.
 std::vector<ThreadProgress> TrackThreads(const v1::Dump& before, const v1::Dump& after);
 
-// Takes into account where they were in a dump between the two.
+// Adds where the threads were in a dump between the two.
 void TrackBetween(const v1::Dump& between, std::vector<ThreadProgress>* threads);
 
 // From the beginning of one dump to the beginning of the other; 0 if the clock was set back.

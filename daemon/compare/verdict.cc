@@ -14,15 +14,15 @@ namespace {
 
 using Comparison = v1::DumpComparison;
 
-// Of a core, used by a thread that does nothing but run.
+// Share of a core that a thread uses which does nothing but run.
 constexpr double kWholeCore = 0.8;
-// The same where it has no core of its own: too many threads want one, or a limit keeps them from it.
+// Likewise for a thread without a core of its own: too many threads want one, or a limit keeps them from it.
 constexpr double kCrowdedCore = 0.2;
-// Two that hinder each other wait for each other part of the time.
+// Likewise for two threads that hinder each other: part of the time they wait for each other.
 constexpr double kLivelockCore = 0.1;
 // A thread that goes round in one function is not deeper in calls of it than this.
 constexpr size_t kFewFunctions = 3;
-// Who used no more looks at a clock or a queue now and then.
+// A thread that used no more looks at a clock or a queue now and then.
 constexpr double kIdleCore = 0.01;
 
 bool IsLock(v1::Wait::Kind kind) {
@@ -46,7 +46,7 @@ bool IsUnknown(v1::Wait::Kind kind) {
   return kind == v1::Wait::KIND_UNSPECIFIED || kind == v1::Wait::FUTEX || kind == v1::Wait::SYSTEM_CALL;
 }
 
-// Nobody waits for these for long while all is well.
+// While all is well no thread waits for these for long.
 bool ShouldEndSoon(v1::Wait::Kind kind) {
   return kind == v1::Wait::WRITE || kind == v1::Wait::CONNECT || kind == v1::Wait::DISK || kind == v1::Wait::STOP;
 }
@@ -144,7 +144,7 @@ class Judge {
   }
 
  private:
-  // By what is known of it alone.
+  // Judges a thread by what is known of it alone.
   Comparison::Verdict Alone(const ThreadProgress& thread) const {
     const auto in_both = [&](const std::set<int32_t>& first, const std::set<int32_t>& second) {
       return first.contains(thread.tid) && second.contains(thread.tid);
@@ -177,14 +177,14 @@ class Judge {
     return looked_only ? Comparison::IDLE : Comparison::WORKING;
   }
 
-  // Who must act for it to go on; nullptr if that is not known.
+  // The thread that must act for it to go on; nullptr if that is not known.
   JudgedThread* OwnerOf(const ThreadProgress& thread) const {
     if (thread.after == nullptr || thread.after->wait().owner() != v1::Wait::KNOWN) return nullptr;
     const auto owner = by_tid_.find(thread.after->wait().owner_tid());
     return owner == by_tid_.end() || owner->second->progress.tid == thread.tid ? nullptr : owner->second;
   }
 
-  // Whoever waits for the GIL wakes every few milliseconds to ask for it, and has not moved by that.
+  // A waiter for the GIL wakes every few milliseconds to ask for it, and has not moved by that.
   bool AsksAgain(const ThreadProgress& thread) const {
     if (!thread.has_both_stacks() || thread.after->wait().kind() != v1::Wait::GIL || !WaitsForTheSame(thread)) return false;
     const JudgedThread* owner = OwnerOf(thread);
@@ -205,7 +205,7 @@ class Judge {
     return WaitsForTheSame(thread) && before.owner() == v1::Wait::KNOWN && before.owner_tid() != after.owner_tid();
   }
 
-  // Walks from owner to owner to one that is held up by nobody: what holds for that one decides for all on the way.
+  // Walks from owner to owner to a thread that no other holds up: what holds for that one decides for all on the way.
   void FollowOwners(JudgedThread* first) {
     std::vector<JudgedThread*> way;
     JudgedThread* thread = first;
@@ -213,7 +213,7 @@ class Judge {
       way.push_back(thread);
       thread = OwnerOf(thread->progress);
     }
-    // Joined on its way, or back where it began: the verdict of that one is there, and in a circle nobody moves.
+    // The walk met a thread that was judged, or came back to its begin: in a circle no thread moves.
     bool moves = LockMoves(*thread), hangs = Hangs(*thread);
     for (auto at = way.rbegin(); at != way.rend(); ++at) {
       JudgedThread* held_up = *at;
@@ -231,7 +231,7 @@ class Judge {
     return owner.progress.ran() || owner.verdict == Comparison::SLOW || (held && LockMoved(owner.progress));
   }
 
-  // Not one that spins: for who waits for its end it may be at work.
+  // A spinning thread does not count: it may be at work for those that wait for its end.
   static bool Hangs(const JudgedThread& owner) {
     return owner.verdict == Comparison::STUCK || owner.verdict == Comparison::DEADLOCKED;
   }

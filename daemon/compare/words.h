@@ -24,8 +24,8 @@ std::string FunctionInWords(const v1::Frame& frame);
 // The function that a thread did not leave; it has been in one.
 std::string KeptFunctionInWords(const ThreadProgress& thread);
 
-// "waits for mutex 0x7f12…, held by thread writer (tid 12)"; empty if it is not known that it waits, or
-// if its state says as much.
+// "waits for mutex 0x7f12…, held by thread writer (tid 12)"; empty if no wait is known, or if the thread's state says as
+// much.
 std::string WaitInWords(const v1::Thread& thread);
 
 // What it did between the dumps, without times, so that threads that did the same have the same words.

@@ -21,7 +21,7 @@ std::string FrameElement(const v1::Frame& frame) {
   return Element(frame.function().empty() ? Place(frame) : frame.function());
 }
 
-// ";outermost;...;innermost". Of a recursion each frame is there once, with its count.
+// ";outermost;...;innermost". A recursion has each of its frames once, with its count.
 std::string FrameElements(const v1::Stack& stack) {
   std::vector<std::string> elements;
   int64_t count = 0;

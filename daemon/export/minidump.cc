@@ -23,8 +23,8 @@
 namespace stackd {
 namespace {
 
-// The file is header, threads, tables, directory. What is large, registers and stacks, is laid out first and written last,
-// straight from the capture; the tables that point to it are small and made in memory in between. An RVA has 32 bits, and
+// The file is header, threads, tables, directory. Registers and stacks are large: they are laid out first and written last,
+// straight from the capture. The tables that point to them are small and made in memory in between. An RVA has 32 bits, and
 // the last GiB of what it reaches is for the tables.
 constexpr uint64_t kThreadsEndRva = 3ull << 30;
 
@@ -75,7 +75,7 @@ PlacedThreads PlaceThreads(const Capture& capture) {
     if (thread.has_stack) captured.push_back(&thread);
   }
   placed.not_captured = static_cast<int64_t>(capture.threads.size() - captured.size());
-  // What the dump is about must have room.
+  // The thread that crashed must have room.
   std::ranges::stable_partition(
       captured, [&](const ThreadCapture* thread) { return capture.crash && thread->tid == capture.crash->tid; });
   for (const ThreadCapture* thread : captured) {
@@ -254,7 +254,7 @@ minidump::Context ContextOf(const Registers& registers) {
   const auto& value = registers.value;
   minidump::Context context{};
   context.flags = minidump::kContextControlAndInteger;
-  // Of every 64-bit program.
+  // The segments of every 64-bit program.
   context.cs = 0x33;
   context.ss = 0x2b;
   context.rax = value[0];

@@ -6,8 +6,8 @@
 
 namespace stackd {
 
-// The threads whose registers were captured, with their stacks as the agent filtered them: a word that points neither into
-// code nor into the stack is zero, and so is such a register. A comment in the file says so, and what is missing.
+// Writes the threads whose registers were captured, with their stacks as the agent filtered them. A word or a register that
+// points neither into code nor into the stack is zero. A comment in the file says so, and what is missing.
 void ExportMinidump(const RawCapture& raw, const Sink& sink);
 
 }  // namespace stackd

@@ -1,5 +1,5 @@
-// The layout of a minidump, as far as stackd writes one: a header, a directory of streams, and data that they point to by
-// "RVA", the offset in the file. Little-endian; numbers may lie on any multiple of 4.
+// The layout of a minidump, as far as stackd writes one. It is a header, a directory of streams, and data that these point
+// to by "RVA", the offset in the file. Little-endian; numbers may lie on any multiple of 4.
 //
 // The general part follows Microsoft's documentation of minidumpapiset.h and, for the registers, of winnt.h
 // (https://learn.microsoft.com/windows/win32/api/minidumpapiset/); what Linux needs beyond that follows Breakpad's

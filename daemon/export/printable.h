@@ -6,8 +6,8 @@
 
 namespace stackd {
 
-// `text` on one line, without what a terminal obeys: control characters (C0, DEL, C1), line and paragraph separators and
-// characters that change the direction of text are written as \xNN or \u{NNNN}; so are bytes that are no UTF-8.
+// Writes `text` on one line, without what a terminal obeys. Control characters (C0, DEL, C1), line and paragraph separators
+// and characters that change the direction of text become \xNN or \u{NNNN}. So do bytes that are no UTF-8.
 std::string Printable(std::string_view text);
 
 }  // namespace stackd

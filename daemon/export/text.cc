@@ -157,7 +157,7 @@ void WriteGroup(const v1::StackGroup& group, const ThreadsByTid& threads, const 
   WriteStack(group.stack(), "  ", out);
 }
 
-// Those that are in no group: which run, or have not said where they wait.
+// Writes the tasks that are in no group: they run, or have not said where they wait.
 void WriteTasksWithoutStack(const v1::Dump& dump, v1::Task::Kind kind, std::string_view heading, Piecewise* out) {
   constexpr int kMaxShown = 20;
   int64_t count = 0;

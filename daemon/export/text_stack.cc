@@ -120,7 +120,7 @@ class StackWriter {
   const std::vector<std::string> lines_;
   const std::string_view indent_;
   Piecewise& out_;
-  // Of the next frame, with those that are not shown.
+  // The number of the next frame, counting those that are not shown.
   uint64_t number_ = 0;
 };
 

@@ -19,8 +19,8 @@ std::string Times(int64_t count);
 // "7.9 MiB of the stack are not shown here: not copied"
 std::string GapInWords(const v1::Stack& stack);
 
-// One line per frame, numbered as debuggers number them, each after `indent`; recursion is folded, a gap in the middle is
-// said, and a stack that is not whole ends with the reason.
+// Writes one line per frame, each after `indent`, numbered as debuggers number them. Folds recursion, tells of a gap in the
+// middle, and ends a stack that is not whole with the reason.
 void WriteStack(const v1::Stack& stack, std::string_view indent, Piecewise* out);
 
 }  // namespace stackd

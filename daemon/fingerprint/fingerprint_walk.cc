@@ -81,7 +81,7 @@ std::string PlainName(const v1::Frame& frame) {
   return IsOfRuntime(frame) ? frame.function() : PlainLibcFunction(PlainFunction(frame.function()));
 }
 
-// The file of the runtime whose functions are in the stack; empty if there are none, or if it is in no file of its own.
+// The file of the runtime whose functions are in the stack. Empty if it has none there, or is in no file of its own.
 std::string_view RuntimeModuleOf(const v1::Stack& stack) {
   v1::Language language = v1::LANGUAGE_UNSPECIFIED;
   for (const v1::Frame& frame : stack.frames()) {
@@ -178,7 +178,7 @@ class Walk {
     }
   }
 
-  // Of used frames, innermost first.
+  // Gives the identities of used frames, innermost first.
   std::vector<std::string> TakeUsed() { return std::move(used_); }
 
  private:
@@ -219,8 +219,9 @@ class Walk {
     return end;
   }
 
-  // A language that has unwound the stack when it tells that nobody caught the exception has it built up again by the
-  // package (_exceptions.py): what did so is not to blame. Returns the frame that names the exception; 0 if there is none.
+  // Skips frames of the package (_exceptions.py) that are not to blame. A language may have unwound the stack before it
+  // tells that an exception was not caught. The package then builds the stack up again. Returns the frame that names the
+  // exception; 0 if there is none.
   int RunReport() {
     const auto named = [](const v1::Frame& frame) {
       return IsOfRuntime(frame) && frame.function().starts_with("unhandled ");

@@ -23,8 +23,8 @@ struct Recursion {
 // By address, not overlapping. `keys[i]` stands for the function of `native.frames[i]`. Repetitions of at most eight frames
 // that occur at least eight times.
 //
-// Where the run goes on behind a gap in the stack, the turns in the gap are reckoned from the distance in memory: a
-// function needs the same number of bytes each time, so the number is right unless the recursion took turns of different
+// Where the run goes on behind a gap in the stack, the turns in the gap are computed from the distance in memory. A
+// function needs the same number of bytes each time. So the number is right unless the recursion took turns of different
 // lengths.
 std::vector<Recursion> FindRecursion(std::span<const XXH128_hash_t> keys, const NativeStack& native);
 

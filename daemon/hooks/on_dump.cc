@@ -44,8 +44,8 @@ std::vector<char*> Pointers(std::vector<std::string>* texts) {
   return pointers;
 }
 
-// 0 or an errno. In a process group of its own, with the signals of a fresh process; all fds of the daemon are
-// close-on-exec.
+// Starts the program in a process group of its own, with the signals of a fresh process; all fds of the daemon are
+// close-on-exec. Returns 0 or an errno.
 int Spawn(const std::string& program, const std::string& argument, std::vector<std::string> environment, int output,
           pid_t* pid) {
   posix_spawn_file_actions_t files;
@@ -81,7 +81,7 @@ bool ReadSome(int fd, std::string* text) {
 
 enum class End { kExited, kTimedOut, kStopped };
 
-// Until the process has ended; what its children do then is their own affair.
+// Waits until the process has ended, and not for its children.
 End Await(int pid_fd, int output, int stop_event, int64_t timeout_ns, std::string* text) {
   const int64_t end_ns = MonotonicNs() + timeout_ns;
   pollfd fds[] = {{pid_fd, POLLIN, 0}, {stop_event, POLLIN, 0}, {output, POLLIN, 0}};
@@ -147,7 +147,7 @@ bool OnDump::MayRun() {
 
 void OnDump::Add(const std::string& dump_name, const std::string& trigger) {
   std::lock_guard lock(mutex_);
-  // What may run is not what can wait: one that takes its 30 s has the others pile up.
+  // A rate alone does not bound what waits: programs that take their 30 s pile up.
   if (static_cast<int64_t>(tasks_.size()) >= options_.burst || !MayRun()) {
     dropped_++;
     return;

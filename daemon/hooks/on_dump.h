@@ -1,8 +1,8 @@
 // Runs a program of the operator's for each stored dump: to send a message, to copy the dump away.
 //
-// No shell, and nothing that a watched process chose: the argument is the dump's name, and the environment adds
-// STACKD_TRIGGER ("CRASH") and STACKD_ADDRESS, where stackctl finds this daemon. One at a time, with a limit of time and of
-// rate: a storm of dumps must not become a storm of programs.
+// Uses no shell, and passes nothing that a watched process chose. The argument is the dump's name. The environment adds
+// STACKD_TRIGGER ("CRASH") and STACKD_ADDRESS, where stackctl finds this daemon. Programs run one at a time, with a limit
+// of time and of rate: a storm of dumps must not become a storm of programs.
 #pragma once
 
 #include <atomic>
@@ -39,7 +39,7 @@ class OnDump {
   // Kills a program that runs.
   ~OnDump();
 
-  // Does not block. Beyond the limits the dump is counted, and that is all.
+  // Does not block. Beyond the limits, counts the dump and does nothing else.
   void Add(const std::string& dump_name, const std::string& trigger);
 
   int64_t runs() const { return runs_.load(); }

@@ -19,7 +19,7 @@ Result<Endpoint> ParseEndpoint(const std::string& url);
 // By name, in lower case.
 using Headers = std::multimap<std::string, std::string>;
 
-// Of OTEL_EXPORTER_OTLP_HEADERS: "key=value,key=value", percent-encoded. Fails with one sentence without any value.
+// Parses OTEL_EXPORTER_OTLP_HEADERS: "key=value,key=value", percent-encoded. Fails with one sentence without any value.
 Result<Headers> ParseHeaders(const std::string& text);
 
 }  // namespace stackd

@@ -80,7 +80,7 @@ struct OtlpExporter::Link {
   std::string target;
   Headers headers;
   std::unique_ptr<collector::LogsService::Stub> stub;
-  // Of the call that runs, with the exporter's mutex.
+  // The call that runs; guarded by the exporter's mutex.
   grpc::ClientContext* running = nullptr;
 };
 

@@ -40,12 +40,12 @@ class OtlpExporter {
   // Tries to send what waits, for at most a second.
   ~OtlpExporter();
 
-  // Does not block, and takes nothing but crashes and hangs. Where too many wait it is dropped, and not one of those before
-  // it: what comes first is the cause more often than what comes last.
+  // Does not block, and takes nothing but crashes and hangs. Where too many wait, drops the new dump and keeps those before
+  // it: what comes first is the cause more often.
   void Add(const v1::Dump& dump);
 
-  // Since start: "sent"; of those that were dropped "queue_full", "refused" (by the collector, for good) and "late" (tried
-  // for too long, or stackd ended); and "waiting".
+  // Since start: "sent"; dropped as "queue_full", "refused" (by the collector, for good) or "late" (tried for too long, or
+  // stackd ended); and "waiting".
   std::map<std::string, int64_t> Counters() const;
 
  private:
@@ -54,7 +54,7 @@ class OtlpExporter {
 
   OtlpExporter(OtlpOptions options, std::unique_ptr<Link> link);
   void Run();
-  // Until it has come to an end, one way or the other.
+  // Tries until the batch is sent or given up.
   void Send(std::vector<Waiting> batch);
   // nullopt: it can be tried again, after `pause_ns`.
   struct Outcome {

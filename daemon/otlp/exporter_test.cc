@@ -153,7 +153,7 @@ TEST_F(ExporterTest, ThePartThatACollectorRefusesIsCounted) {
 }
 
 TEST_F(ExporterTest, TheQueueIsBoundedAndAddingNeverWaits) {
-  port_ = 1;  // nobody
+  port_ = 1;  // no process listens there
   Start({.queue_limit = 10});
   const int64_t begin_ns = MonotonicNs();
   for (int i = 0; i < 1000; ++i) exporter_->Add(Crash("x"));

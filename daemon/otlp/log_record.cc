@@ -67,7 +67,7 @@ void AddResource(const v1::Dump& dump, KeyValues* attributes) {
       Add(key, value, attributes);
     }
   }
-  // What OpenTelemetry's own SDKs say where nobody has said more: a key may stand there once.
+  // OpenTelemetry's own SDKs set these where the process has not. A key may stand there once.
   const auto add_unknown = [&](const std::string& key, const auto& value) {
     if (!known.contains(key)) Add(key, value, attributes);
   };

@@ -16,8 +16,8 @@
 
 namespace stackd {
 
-// A stored crash. Without `capture` its raw copy is to be read from the store: many crashes at once take no more memory
-// than kMaxBytes, and what a daemon left behind that died is the same.
+// A stored crash. Without `capture` its raw copy is to be read from the store. So many crashes at once take no more memory
+// than kMaxBytes, and crashes that a dead daemon left behind need nothing else.
 struct UnfinishedCrash {
   std::string dump_name;
   std::shared_ptr<Capture> capture;

@@ -46,26 +46,26 @@ using Watchers = std::vector<std::shared_ptr<std::function<void(SharedDump)>>>;
 // From here on a second unwinder pays for the thread that runs it.
 constexpr size_t kThreadsPerUnwinder = 128;
 
-// Of the time a request has, this much is kept for what comes behind the capture: threads that never answer must not cost
-// the names of those that did. A dump of 10,000 threads takes 25 ms there: listing those that did not answer, assembling,
+// Part of a request's time that is kept for what comes behind the capture. Threads that never answer must not cost the
+// names of those that did. A dump of 10,000 threads takes 25 ms there: listing those that did not answer, assembling,
 // storing. A caller in a hurry would rather have fewer stacks than no answer.
 int64_t NamingTimeNs(int64_t budget_ns) {
   int64_t least_ns = std::clamp<int64_t>(budget_ns * 5 / 8, 0, 30 * kNsPerMs);
   return std::clamp<int64_t>(budget_ns / 5, least_ns, kNsPerSecond / 2);
 }
 
-// Nobody waits for the names of a crash, but the next crash.
+// Only the next crash waits for the names of a crash.
 constexpr int64_t kNameCrashNs = 10 * kNsPerSecond;
 constexpr int kFinishers = 2;
-// Of those set aside, in the log of a start.
+// At a start, the log names at most so many of the captures that were set aside.
 constexpr size_t kMaxNamedSetAside = 16;
-// What a process that is held in its crash has for the memory of its runtimes, and where other processes wait for it. A
-// whole dump of a JVM takes 20 ms on a free core, and many times that where a pod has little of a busy one. At half of the
-// hold (2 s) the process would write its crash to a file besides.
+// Time to read the memory of the runtimes of a process that is held in its crash; the second where other processes wait for
+// it. A whole dump of a JVM takes 20 ms on a free core, many times that where a pod has little of a busy one. At half of
+// the hold (2 s) the process would write its crash to a file besides.
 constexpr int64_t kReadManagedOfCrashNs = kNsPerSecond / 2;
 constexpr int64_t kReadManagedInAHurryNs = 20 * kNsPerMs;
 
-// A dump that is being made, and who waits for it.
+// A dump that is being made, and its result for all callers that wait for it.
 struct Flight {
   explicit Flight(int64_t deadline) : deadline_ns(deadline) {}
 
@@ -74,9 +74,9 @@ struct Flight {
   std::shared_future<Result<SharedDump>> dump = promise.get_future().share();
 };
 
-// By process and stack limit: a caller that wants deeper stacks is not served with shallow ones. A hang has a dump of its
-// own, which says why it was taken, and so has an exception. Of a stored dump that is named anew: by its name, which looks
-// like no process.
+// Process and stack limit: a caller that wants deeper stacks is not served with shallow ones. A hang has a dump of its own,
+// which says why it was taken, and so has an exception. A stored dump that is named anew stands here by its name, which
+// looks like no process.
 using FlightKey = std::tuple<std::string, uint32_t, Trigger, Quiet>;
 
 // The stacks of a capture, equal ones once.
@@ -102,8 +102,7 @@ uint64_t StackPointerOf(const Capture& capture, size_t thread) {
   return capture.threads[thread].registers.value[Registers::kRsp];
 }
 
-// Two stacks are the same if they went through the same instructions in the same way: where they lie in memory is not
-// part of it.
+// Equal for two stacks that went through the same instructions in the same way, wherever they lie in memory.
 std::string StackKey(const NativeStack& stack) {
   std::string key;
   key.reserve(stack.frames.size() * 9 + 1);
@@ -141,7 +140,7 @@ int CrashedStack(const Capture& capture, const DistinctStacks& distinct) {
   return thread == capture.threads.end() ? -1 : distinct.of_thread[static_cast<size_t>(thread - capture.threads.begin())];
 }
 
-// `held` is given back with the last that has the dump.
+// Gives back `held` with the last that has the dump.
 std::shared_ptr<v1::Dump> Holding(HeldBytes held, std::shared_ptr<v1::Dump> dump) {
   auto both = std::make_shared<std::pair<HeldBytes, std::shared_ptr<v1::Dump>>>(std::move(held), std::move(dump));
   return {both, both->second.get()};
@@ -156,7 +155,7 @@ void Merge(const Capture& capture, DistinctStacks* distinct) {
   }
 }
 
-// Behind those of threads. They were unwound in the process, by whoever ran the task.
+// Adds the stacks of tasks behind those of threads. They were unwound in the process, by the thread that ran the task.
 void AddTaskStacks(const ManagedFacts& managed, DistinctStacks* distinct) {
   for (const NativeTaskStack& task : managed.native_task_stacks) {
     NativeStack native{.frames = {}, .end = task.cut ? StackEnd::kFrameLimit : StackEnd::kRoot};
@@ -189,7 +188,7 @@ void KeepBetter(const EarlierStacks& earlier, std::vector<NamedStack>* stacks) {
   }
 }
 
-// Those that people would be shown.
+// Appends the functions that people would be shown.
 void AppendFunctions(const NamedStack& stack, std::vector<std::string>* functions) {
   auto calls = stack.runtime_calls.begin();
   for (size_t i = 0; i <= stack.locations.size(); ++i) {
@@ -300,7 +299,7 @@ struct Pipeline::State {
                                                         const MayBegin& may_begin) {
     std::lock_guard lock(mutex);
     if (const auto found = flights.find(key); found != flights.end()) return std::pair(found->second, false);
-    // With the lock held: nobody may join what is then refused.
+    // With the lock held: no call may join what is then refused.
     if (may_begin) {
       if (Result<void> may = may_begin(); !may) return std::unexpected(std::move(may.error()));
     }
@@ -429,7 +428,7 @@ void Pipeline::State::NameByCalls(const Capture& capture, NamedStack* stack) {
                                own->module != from->module;
     if (!between_files) continue;
     std::string function = imported_calls.Name(from->module, caller.pc_avma - from->bias);
-    // To read mangled names, which anybody may have written, is for the worker.
+    // The worker alone reads mangled names: the author of a hostile file may have written them.
     if (function.empty() || function.starts_with("_Z") || function.starts_with("_R")) continue;
     auto location = std::make_shared<SourceLocation>();
     location->frames.push_back({.function = ToValidUtf8(function)});
@@ -731,7 +730,8 @@ Result<std::vector<std::string>> Pipeline::FunctionsOf(const std::string& proces
   auto captured = state_->collector->CaptureProcess(process_id, request);
   if (!captured) return std::unexpected(std::move(captured.error()));
   Capture& capture = **captured;
-  // A process may answer for others, too. Before runtimes are asked: who was late with an answer still looks at threads.
+  // Drops other threads of the process that answered, too. Before runtimes are asked: a thread that was late with an answer
+  // still looks at threads.
   std::erase_if(capture.threads, [&](const ThreadCapture& thread) { return thread.tid != tid; });
   state_->managed.Read(request.deadline_ns, *captured, /*frames_only=*/true);
   DistinctStacks distinct = Distinct(capture, state_->Unwind(capture));

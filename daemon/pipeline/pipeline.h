@@ -41,7 +41,8 @@ class Pipeline {
            ByteBudget* dumps = nullptr);
   ~Pipeline();
 
-  // Asked once by a call before it does what it does not share; its error is the call's. Must be quick, and not call back.
+  // Admission check. Asked once per call, and only by a call that starts work, not by those that share it. Its error is the
+  // call's. Must be quick, and not call back.
   using MayBegin = std::function<Result<void>()>;
 
   // A new dump of the process, whole (view FULL), by `request.deadline_ns`. Calls that overlap for one process share one

@@ -232,7 +232,7 @@ TEST_F(PipelineTest, AsksTheCallThatCapturesWhetherItMayAndNotThoseThatShare) {
     for (int i = 0; i < 4; ++i) calls.emplace_back(create);
   }
   EXPECT_EQ(asked, 1);
-  // Nobody is on the way any more, and calls that ended are none to share with.
+  // No call is under way any more, and calls that ended are none to share with.
   Fakes().capture = [](const CaptureRequest&) { return FakeCapture(7, {{kFakeBias}}); };
   create();
   EXPECT_EQ(asked, 2);

@@ -33,7 +33,7 @@ constexpr int64_t kTurnsBeforeGap = 16;
 // Makes the stack that was unwound out of the stack that people read.
 //
 // Recursion is unfolded. More turns than an unwinder would have gone through lay in a part of the stack that was not
-// copied: there a gap takes their place again, with distances from which their number is reckoned anew. For that, frame n
+// copied. There a gap takes their place again, with distances from which their number is computed anew. For that, frame n
 // of the whole stack has the CFA n.
 class Unfolder {
  public:

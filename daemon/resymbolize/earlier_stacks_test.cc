@@ -96,7 +96,7 @@ TEST(EarlierStacks, PutAGapInPlaceOfTurnsThatNoUnwinderWouldHaveGoneThrough) {
   EXPECT_EQ(stack.omitted_before, 32u);
   EXPECT_EQ(stack.omitted_bytes, 8u << 20);
   EXPECT_EQ(stack.frames.back().pc_avma, 0x30u);
-  // From frame to frame there is one step, so that whoever folds it again reckons the same number of turns.
+  // From frame to frame there is one step, so that the next fold computes the same number of turns.
   EXPECT_EQ(stack.frames[33].cfa_avma - stack.frames[1].cfa_avma, 2u * (65'412 - 1));
 }
 

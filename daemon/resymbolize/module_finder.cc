@@ -48,7 +48,7 @@ std::vector<MappedFile> FilesOf(const RawCapture& raw) {
   const std::vector<Mapping>& mappings = raw.capture.map->mappings();
   std::map<std::pair<std::string, std::string>, std::vector<size_t>> by_file;
   for (size_t i = 0; i < mappings.size(); ++i) {
-    // Without a build-id nobody could say whether a file is the right one.
+    // Without a build-id nothing says whether a file is the right one.
     if (!BytesOfHex(raw.build_ids[i]).empty()) by_file[{mappings[i].path, raw.build_ids[i]}].push_back(i);
   }
   std::vector<MappedFile> files;
@@ -127,7 +127,7 @@ ModuleFinder::Found ModuleFinder::Find(const RawCapture& raw) const {
   for (const MappedFile& file : files) {
     auto module = FindModule(raw.capture.process.uid, file.path, file.build_id);
     if (module == nullptr) {
-      // The vDSO is no file that somebody could put here.
+      // The vDSO is no file that an operator could put here.
       if (file.path.starts_with('/')) missing.push_back(&file);
       module = StubOf(file, mappings);
     }

@@ -25,7 +25,7 @@ class ModuleFinder {
   void Learn(int32_t uid, const AddressMap& map);
 
   struct Found {
-    // As that of the capture, with modules where there are any. One whose file was not found is a stub: it has its build-id
+    // As that of the capture, with modules where there are any. A file that was not found is a stub. It has its build-id
     // and its addresses, so that a debug file can be found for it, and no unwind tables.
     std::shared_ptr<const AddressMap> map;
     std::string note;  // one sentence about the files that were not found; empty if all were

@@ -34,7 +34,7 @@ class ModuleFinderTest : public testing::Test {
     return path;
   }
 
-  // Of a process that has mapped `path` twice, as data and as code.
+  // The capture of a process that has mapped `path` twice, as data and as code.
   static RawCapture RawOf(const std::string& path, const std::string& build_id = kBuildIdHex) {
     RawCapture raw;
     raw.capture.process.uid = 1000;

@@ -23,7 +23,7 @@ struct FreeContext {
 };
 using Context = std::unique_ptr<ZSTD_CCtx, FreeContext>;
 
-// Making one costs more than compressing a small dump. Who compresses is mostly a thread that was made for this one dump.
+// Making one costs more than compressing a small dump. A thread that compresses was mostly made for this one dump.
 constexpr size_t kKeptContexts = 2;
 
 class Contexts {

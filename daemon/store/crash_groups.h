@@ -18,7 +18,7 @@ struct GroupTotals {
   int64_t bytes = 0;
 };
 
-// That of its crash or hang; empty if it is neither, or is not finished.
+// The fingerprint of its crash or hang; empty if it is neither, or is not finished.
 const std::string& FingerprintOfEvent(const v1::Dump& dump);
 
 // Counts `dump`, which has a fingerprint, and whose row is `dump_id`.

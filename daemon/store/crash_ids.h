@@ -1,5 +1,5 @@
-// Which crashes the store has taken, also those whose dump is gone: a crash that comes again, from the spool after it came
-// from the process, is the same crash.
+// Which crashes the store has taken, also those whose dump is gone. A crash that came from its process and comes again from
+// the spool is the same crash.
 #pragma once
 
 #include <string>

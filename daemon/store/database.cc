@@ -25,8 +25,8 @@ constexpr int kBusyTimeoutMs = 2000;
 constexpr size_t kMaxCorruptFiles = 8;
 
 // Pages of 16 KiB: contents are blobs of 10 KiB to megabytes, and SQLite keeps a large one as a list of pages. The log is
-// written back after 1,000 of them: only then is anything waited for, so a commit costs no fsync (synchronous=NORMAL; a
-// loss of power may lose the last dumps, the end of the daemon does not).
+// written back after 1,000 of them. Only then is anything waited for, so a commit costs no fsync (synchronous=NORMAL). A
+// loss of power may lose the last dumps, the end of the daemon does not.
 constexpr char kSettings[] =
     "PRAGMA page_size=16384;"
     "PRAGMA auto_vacuum=INCREMENTAL;"
@@ -51,7 +51,7 @@ Result<void> MakePrivateFile(const std::string& file) {
   }
   const Fd fd(open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (fd.valid()) {
-    // Left behind by a file that somebody removed: a new one must not be taken for it.
+    // Left behind by a file that was removed: a new one must not be taken for it.
     unlink((file + "-wal").c_str());
     unlink((file + "-shm").c_str());
   }
@@ -179,7 +179,7 @@ Result<Database> Database::Open(const std::string& file, int64_t max_corrupt_byt
       if (auto made = MakePrivateFile(file); !made) return std::unexpected(made.error());
     }
     sqlite3* opened = nullptr;
-    // No mutex: whoever owns the Database has one.
+    // No mutex: the owner of the Database has one.
     const int create = in_memory ? SQLITE_OPEN_CREATE : 0;
     int result = sqlite3_open_v2(file.c_str(), &opened, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | create, nullptr);
     Database database(file, max_corrupt_bytes, Connection(opened));

@@ -14,8 +14,8 @@ namespace stackd {
 // Thread safety: one thread at a time.
 class Database {
  public:
-  // Opens `file` or makes it. A corrupt one is moved aside, and one sentence about that appended to `problems`; of all that
-  // were moved so, the newest stays, and as many others as have `max_corrupt_bytes` together. Fails with one sentence that
+  // Opens `file` or makes it. A corrupt one is moved aside, and one sentence about that appended to `problems`. Of the
+  // files moved so, the newest stays, and as many others as have `max_corrupt_bytes` together. Fails with one sentence that
   // says what to change.
   static Result<Database> Open(const std::string& file, int64_t max_corrupt_bytes, std::vector<std::string>* problems);
 

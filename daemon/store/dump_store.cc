@@ -40,7 +40,7 @@ constexpr char kGiveBackPages[] = "PRAGMA incremental_vacuum(64)";
 constexpr size_t kMaxRecentDumps = 4;
 constexpr uint64_t kMaxRecentBytes = 4 << 20;
 
-// Of the limits, so much is for dumps that are no crashes, however many crashes there are; and so much for groups.
+// Share of the limits that is for dumps that are no crashes, however many crashes there are; and for groups.
 constexpr int64_t kShareOfOthers = 4;
 constexpr int64_t kShareOfGroups = 8;
 
@@ -199,7 +199,7 @@ struct DumpStore::State {
     std::string data;  // compressed content or raw capture
 
     bool is_crash() const { return dump.trigger() == v1::Dump::CRASH; }
-    // Of a crash or hang that is to be counted; else empty.
+    // The fingerprint of a crash or hang that is to be counted; else empty.
     std::string fingerprint() const { return step == Step::kRaw ? std::string() : FingerprintOfEvent(dump); }
   };
 
@@ -478,8 +478,8 @@ const DumpStore::State::Oldest* DumpStore::State::ToBeEvicted(const Totals& afte
   const bool too_many = after.dumps() > options.max_dumps, too_large = after.bytes() > options.max_bytes;
   if (!too_many && !too_large) return nullptr;
   *reason = too_many ? &Evictions::count : &Evictions::bytes;
-  // A dump that somebody asked for can be asked for again, a crash cannot; but a store full of crashes must not lose what
-  // somebody just asked for.
+  // A crash cannot be had again, a dump on request can. But a store full of crashes must not lose a dump that a caller just
+  // asked for.
   const bool others_have_their_share = too_many ? after.others.dumps <= options.max_dumps / kShareOfOthers
                                                 : after.others.bytes <= options.max_bytes / kShareOfOthers;
   if (crash.id != 0 && (other.id == 0 || others_have_their_share)) return &crash;
@@ -690,7 +690,7 @@ Result<std::string> DumpStore::Newest() const {
   std::string name;
   const Access access(&state_->mutex);
   auto read = state_->Read([&] {
-    // One that is being unwound at this moment is the newest only if there is no other.
+    // A dump that is being unwound at this moment is the newest only if there is no other.
     int result = SQLITE_DONE;
     for (const char* sql : {"SELECT name FROM dumps WHERE finished OR id <= ? ORDER BY id DESC LIMIT 1",
                             "SELECT name FROM dumps WHERE id > ? ORDER BY id DESC LIMIT 1"}) {

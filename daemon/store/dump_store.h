@@ -77,14 +77,14 @@ class DumpStore {
  public:
   // Makes the file if there is none. A corrupt file is moved aside ("….corrupt-1", …) and a new one begun; that is said in
   // Problems(). Dumps whose capture is stored but which were never finished (the daemon died) are there, PARTIAL, with a
-  // note. Fails, with one sentence that says what to change, if no file can be made there at all, or if the file is that of
-  // a newer stackd or of another program: such a file is left as it is.
+  // note. Fails, with one sentence that says what to change, if no file can be made there at all. It fails so, too, if the
+  // file is that of a newer stackd or of another program: such a file is left as it is.
   static Result<std::unique_ptr<DumpStore>> Open(const DumpStoreOptions& options);
   ~DumpStore();
 
-  // `header` holds name, process, trigger, create_time, thread_counts; `raw` the serialized capture (raw_capture.h). A
-  // crash whose id (`header.crash.id`) was stored before, as another dump, is refused by this and by Put: kAlreadyExists
-  // with reason CRASH_ALREADY_STORED, also when that dump is gone.
+  // Stores the serialized capture `raw` (raw_capture.h). `header` holds name, process, trigger, create_time, thread_counts.
+  // Like Put, refuses a crash whose id (`header.crash.id`) was stored before, as another dump, also when that is gone:
+  // kAlreadyExists with reason CRASH_ALREADY_STORED.
   Result<void> PutRaw(const v1::Dump& header, const std::string& raw);
   // Replaces what PutRaw wrote of the dump, but keeps `raw`. Both enforce the limits, a bounded part of the work per call.
   // A full or read-only disk is an error (kUnavailable, STORE_UNAVAILABLE); the store works again once it has space. A
@@ -107,16 +107,16 @@ class DumpStore {
   // The name of the newest dump, of finished ones if there are any; kNotFound if there is none.
   Result<std::string> Newest() const;
   Result<DumpPage> List(const DumpQuery& query) const;
-  // Names of the dumps that daemons before this one left unfinished: those with fewer attempts than kCarefulAttempts, and
-  // those with so many, which may have ended the daemon. The latter get one more, when it has run for a while.
+  // Names of the dumps that daemons before this one left unfinished with fewer attempts than kCarefulAttempts. Those with
+  // so many are suspect, for they may have ended the daemon: they get one more attempt, when it has run for a while.
   static constexpr int64_t kCarefulAttempts = 2;
   std::vector<std::string> Unfinished() const;
   std::vector<std::string> UnfinishedAndSuspect() const;
-  // An attempt to finish a dump begins: noted on disk until the dump is finished or the attempt has ended without that,
-  // since it may end the daemon.
+  // Notes on disk that an attempt to finish a dump begins, since it may end the daemon. The note stays until the dump is
+  // finished or the attempt has ended without that.
   Result<void> NoteAttempt(const std::string& name);
   void EndAttempt(const std::string& name);
-  // Ends all, and notes no more: the daemon is told to end, and may have no time for them.
+  // Ends all attempts, and notes no more: the daemon is told to end, and may have no time for them.
   void EndAttempts();
   // Names of the unfinished dumps that kMaxAttempts attempts did not finish: they are not tried again by themselves.
   static constexpr int64_t kMaxAttempts = 3;

@@ -256,7 +256,7 @@ void SerializeHang(const HangCapture& hang, store::RawHang* raw) {
   raw->set_loop_function(hang.loop_function);
 }
 
-// False for a cause that nobody knows.
+// False for an unknown cause.
 bool ParseHang(const store::RawHang& raw, HangCapture* hang) {
   if (raw.cause() < static_cast<int32_t>(HangCause::kHeartbeatMissed) ||
       raw.cause() > static_cast<int32_t>(HangCause::kNotGone)) {
@@ -490,8 +490,7 @@ Result<std::vector<ThreadCapture>> ParseThreads(const store::RawCapture& raw) {
   return threads;
 }
 
-// Calls `fill` with each record of a table and the thread that it is of; false if the table is cut or a thread is not
-// there.
+// Calls `fill` with each record of a table and its thread. False if the table is cut or a thread is not there.
 template <typename Record, typename Fill>
 bool ForEachOfThreads(std::string_view bytes, std::vector<ThreadCapture>* threads, Fill fill) {
   Table records(bytes);

@@ -50,7 +50,7 @@ class Writer {
     raw_.mutable_frame_flags()->Reserve(count);
   }
 
-  // Of `text` in the table of texts.
+  // The index of `text` in the table of texts.
   uint32_t IndexOf(std::string_view text) {
     const auto [entry, is_new] = index_.try_emplace(text, static_cast<uint32_t>(raw_.texts_size()));
     if (is_new) raw_.add_texts(std::string(text));
@@ -134,7 +134,7 @@ class Writer {
   }
 
   store::RawManaged& raw_;
-  // Of texts in the facts, which outlive this.
+  // By text in the facts, which outlive this.
   std::unordered_map<std::string_view, uint32_t> index_;
   Column functions_, files_, names_, states_, wait_reasons_, creators_;
 };

@@ -7,15 +7,16 @@ namespace stackd {
 namespace {
 
 constexpr int64_t kDaySeconds = 86400;
-// Within one life of the daemon, against a clock that nobody sets.
+// Drift within one life of the daemon, against a clock that is never set.
 constexpr int64_t kMaxDriftSeconds = 3600;
-// Between two lives, or two dumps of a file that an earlier version wrote: a longer pause may be one, or a jump.
+// Drift between two lives, or between two dumps of a file that an earlier version wrote. A longer pause may be one, or a
+// jump.
 constexpr int64_t kMaxPauseSeconds = kDaySeconds;
 constexpr int64_t kTrustedAfterSeconds = kDaySeconds;
 // More often the row is not written.
 constexpr int64_t kWriteEverySeconds = 60;
 
-// When the store was last written to, by the clock of then; nullopt if it was not.
+// Reads when the store was last written to, by the clock of then; nullopt if it was not.
 int ReadSeen(Database* database, int64_t written_id, std::optional<int64_t>* seen_seconds, int64_t* trusted_from_seconds,
              bool* has_row) {
   {

@@ -1,7 +1,7 @@
 // Whether the wall clock can be believed when it says how old a dump is.
 //
-// A clock that is wrong until the network corrects it, or that somebody sets forward, must not delete what happened. So
-// after a jump nothing is too old until the clock has gone on evenly for a day.
+// A clock that is wrong until the network corrects it, or that is set forward, must not delete what happened. So after a
+// jump nothing is too old until the clock has gone on evenly for a day.
 #pragma once
 
 #include <cstdint>

@@ -260,7 +260,7 @@ class FakeAgent {
     return Send(message);
   }
   uint32_t CrashPhase() const { return __atomic_load_n(&ring.header->crash_phase, __ATOMIC_SEQ_CST); }
-  // What the agent writes where nobody took it.
+  // The bytes that the agent writes to a file where no daemon took the crash.
   std::string SpoolBytes(uint32_t first_slot, const stackd_hello& hello = Hello(), const std::string& maps = "") const {
     stackd_spool_header header{};
     header.maps_bytes = static_cast<uint32_t>(maps.size());

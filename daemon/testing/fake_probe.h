@@ -70,7 +70,7 @@ struct FakeProcess {
                      .mutex = PthreadMutex{.owner_tid = owner, .users = 1, .kind = kind},
                      .is_shared = (kind & 128) != 0};
   }
-  // The same, of a thread that is there.
+  // Does the same for a thread that is there.
   void MoveToMutex(int32_t waiter, uint64_t avma, int32_t owner) {
     ThreadMotion motion = threads[waiter].motion;
     AddMutexWait(waiter, avma, owner);
@@ -82,7 +82,7 @@ struct FakeProcess {
     AddThread(owner, ReadCall(fd));
     fds[fd] = {.fd = fd, .name = "tcp 10.0.0.1:4711 -> 10.0.0.2:5432"};
   }
-  // What a dump does to it.
+  // Runs each thread, as a dump does.
   void AnswerCapture() {
     for (auto& [tid, thread] : threads) thread.Run();
   }

@@ -1,4 +1,4 @@
-// Whether a call stands in a loop: what a function that runs one task after the other looks like.
+// Tells whether a call stands in a loop, as in a function that runs one task after the other.
 #pragma once
 
 #include <cstdint>

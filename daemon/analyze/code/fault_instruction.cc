@@ -16,7 +16,7 @@ bool IsPrefix(uint8_t byte) {
   return rex || IsIn(byte, {0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf0, 0xf2, 0xf3});
 }
 
-// Of the opcodes behind 0f: movaps, movntps; behind 66 also movdqa, movntdq.
+// Tells moves that demand alignment from other opcodes after 0f: movaps, movntps; after 66 also movdqa, movntdq.
 bool IsAlignedMove(uint8_t opcode, bool with_66) {
   return IsIn(opcode, {0x28, 0x29, 0x2b}) || (with_66 && IsIn(opcode, {0x6f, 0x7f, 0xe7}));
 }

@@ -9,8 +9,9 @@
 
 namespace stackd {
 
-// Several stacks may lie in one mapping: since glibc 2.42, on Linux 6.13 and later, a guard page is no mapping of its own
-// (MADV_GUARD_INSTALL), so that the kernel joins the stacks of threads that lie side by side.
+// Finds the thread whose stack an address is in. Several stacks may lie in one mapping, since glibc 2.42 on Linux 6.13 and
+// later. There a guard page is no mapping of its own (MADV_GUARD_INSTALL), and the kernel joins stacks that lie side by
+// side.
 class StackOwners {
  public:
   // `capture` must outlive this.
@@ -19,7 +20,7 @@ class StackOwners {
   // The thread to whose stack `avma`, in `mapping`, belongs; nullptr if no thread runs on that mapping.
   const ThreadCapture* Of(const Mapping& mapping, uint64_t avma) const;
 
-  // The first one above `avma` that runs on `mapping`: in whose guard page `avma` is if it is in one.
+  // The first thread above `avma` that runs on `mapping`: if `avma` is in a guard page, it is that thread's.
   const ThreadCapture* FirstAbove(const Mapping& mapping, uint64_t avma) const;
 
  private:

@@ -22,11 +22,11 @@ inline constexpr size_t kSyscallSiteBytesAfter = 2;
 
 // `code` holds kSyscallSiteBytesBefore bytes up to the program counter, then kSyscallSiteBytesAfter.
 //
-// A signal finds a blocked thread with its program counter right after the `syscall` instruction, or, where the kernel will
-// restart the call, right at it.
+// A signal finds a blocked thread with its program counter right after the `syscall` instruction. Where the kernel will
+// restart the call, the program counter is right at it.
 SyscallSite DecodeSyscallSite(std::span<const uint8_t> code);
 
-// The same at `pc_avma`; nullopt if the code cannot be read.
+// Does the same at `pc_avma`; nullopt if the code cannot be read.
 std::optional<SyscallSite> ReadSyscallSite(const AddressMap& map, uint64_t pc_avma);
 
 }  // namespace stackd

@@ -1,4 +1,4 @@
-// A process that gave itself up, and what it said last.
+// Explains aborts: the last message, an exception or a panic, and the caller of abort().
 #include <algorithm>
 #include <span>
 #include <utility>
@@ -75,7 +75,7 @@ std::optional<Verdict> FromMessage(const CrashScene& scene) {
   return Verdict{v1::Crash::ABORT, "abort: " + message};
 }
 
-// Who called abort(); nullptr if it is not seen. The agent has one of its own, which calls the C library's.
+// The function that called abort(); nullptr if it is not seen. The agent has an abort() too, which calls the C library's.
 const v1::Frame* CallerOfAbort(const CrashScene& scene) {
   const auto frames = Innermost(scene);
   const auto is_abort = [](const v1::Frame* frame) { return PlainLibcFunction(frame->function()) == "abort"; };
@@ -107,7 +107,7 @@ std::optional<Verdict> FromException(const CrashScene& scene) {
     if (names_known && !terminated) {
       return Verdict{v1::Crash::ABORT, "abort() while a C++ exception of type " + type + " was being handled"};
     }
-    // Where nobody catches it, the search for a handler is over; here it is still going on.
+    // Without a handler anywhere, the search for one is over. At a noexcept function it is still going on.
     const bool was_stopped = Has(scene, "__gxx_personality_v0") || Has(scene, "__cxa_call_terminate");
     return Verdict{v1::Crash::UNCAUGHT_EXCEPTION,
                    "uncaught C++ exception of type " + type + (was_stopped ? " in a noexcept function" : "")};

@@ -8,8 +8,8 @@
 
 namespace stackd {
 
-// Everything of a Crash but its fingerprint. `capture.crash` is set; `stack` is that of the thread that crashed, with names
-// and recursion folded, or nullptr; `frame_begin_avma` the canonical frame address of its innermost frame, or 0.
+// Fills in a Crash but for its fingerprint. `capture.crash` is set. `stack` is the crashing thread's, with names and
+// recursion folded, or nullptr. `frame_begin_avma` is the canonical frame address of its innermost frame, or 0.
 v1::Crash ExplainCrash(const Capture& capture, const v1::Stack* stack, uint64_t frame_begin_avma = 0);
 
 }  // namespace stackd

@@ -25,8 +25,8 @@ constexpr uint64_t kKernelHalf = uint64_t{1} << 63;
 
 // An instruction touches the stack within this distance of the stack pointer: red zone, calls, probes of large frames.
 constexpr uint64_t kStackAccessBytes = 4096;
-// A stack pointer farther below the stack than the stack is large may be one that somebody set wrong: then it must be known
-// that the frame began in the stack, or nothing else may be near that it could point to.
+// A stack pointer farther below the stack than the stack is large may have been set wrong. It counts as an overflow only if
+// the frame began in the stack, or if the stack is the next memory above.
 constexpr uint64_t kLeastOverrunBytes = 1 << 20, kMostOverrunBytes = 1 << 30;
 
 enum class Access { kUnknown, kRead, kWrite, kJump };
@@ -82,7 +82,7 @@ std::string Recursion(const v1::Stack* stack) {
   const auto& frames = stack->frames();
   const auto deepest = std::ranges::max_element(frames, {}, &v1::Frame::repeat_count);
   if (deepest == frames.end() || deepest->repeat_count() <= 0) return "";
-  // Of a recursion in another language, its own functions are what the reader knows.
+  // Where another language recurses, its own functions are what the reader knows.
   const auto turn_end = deepest + std::clamp<int64_t>(deepest->repeat_length(), 1, frames.end() - deepest);
   const auto of_runtime = std::find_if(deepest, turn_end, IsOfRuntime);
   const std::string& function = (of_runtime == turn_end ? deepest : of_runtime)->function();
@@ -98,7 +98,7 @@ std::optional<Verdict> StackOverflow(const CrashScene& scene, const MemoryPlaces
   const uint64_t frame_bytes = (FrameBeginsIn(scene, *stack) ? scene.frame_begin_avma : stack->start_avma) -
                                std::min(scene.rsp(), stack->start_avma);
   if (frame_bytes > stack_bytes) {
-    // That of a main thread grows, up to a limit that nothing here tells.
+    // A main thread's stack grows, up to a limit that nothing here tells.
     const Mapping* mapping = scene.map.Find(stack->end_avma - 1);
     const bool grows = mapping != nullptr && mapping->path == "[stack]";
     return Verdict{v1::Crash::STACK_OVERFLOW, begin + "one frame of " + BytesInWords(frame_bytes) + " in a stack " +
@@ -216,7 +216,7 @@ const v1::Frame* InnermostFunction(const CrashScene& scene) {
   return own == frames.end() ? nullptr : &*own;
 }
 
-// What malloc and its like keep between the blocks was overwritten before, by whatever.
+// Blames the heap for a fault in malloc and its like: what they keep between the blocks was overwritten before.
 Verdict WithHeap(const CrashScene& scene, Verdict verdict) {
   constexpr std::string_view kMayGetBadPointers[] = {
       "free", "cfree", "realloc", "int_free", "int_realloc", "malloc_usable_size", "libc_free", "libc_realloc"};

@@ -73,7 +73,7 @@ std::string MemoryPlaces::NeighbourInWords(uint64_t avma) const {
 const ThreadCapture* MemoryPlaces::ThreadOfGuard(uint64_t avma) const {
   const Mapping* guard = map_.Find(avma);
   if (guard == nullptr || !guard->path.empty()) return nullptr;
-  // One that is part of the stack's mapping is as good as not mapped for the kernel.
+  // Where a guard page is part of the stack's mapping, the kernel reports it as not mapped.
   if (guard->writable && capture_.crash && capture_.crash->signal_code == SEGV_MAPERR) {
     return owners_.FirstAbove(*guard, avma);
   }

@@ -36,7 +36,7 @@ class MemoryPlaces {
   // The thread into whose stack's guard page `avma` falls.
   const ThreadCapture* ThreadOfGuard(uint64_t avma) const;
 
-  // Of the stack that `thread` runs on, without guard pages. `known` is what the process itself said of it, if it did.
+  // Bounds of the stack that `thread` runs on, without guard pages. `known`: what the process itself said, if it did.
   std::optional<StackBounds> BoundsOfStack(const ThreadCapture& thread, StackBounds known) const;
 
  private:

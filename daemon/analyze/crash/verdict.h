@@ -1,4 +1,4 @@
-// What the parts of the explanation work with and return.
+// Input (`CrashScene`) and result (`Verdict`) that the explainers of crashes share.
 #pragma once
 
 #include <string>
@@ -28,16 +28,16 @@ struct CrashScene {
   uint64_t rsp() const { return thread == nullptr ? 0 : thread->registers.value[Registers::kRsp]; }
 };
 
-// SIGSEGV and SIGBUS that memory is to blame for.
+// Explains a SIGSEGV or SIGBUS that memory is to blame for.
 Verdict ExplainMemoryFault(const CrashScene& scene);
 
-// SIGABRT that the program raised itself.
+// Explains a SIGABRT that the program raised itself.
 Verdict ExplainAbort(const CrashScene& scene);
 
-// On one line and printable.
+// The abort message, on one line and printable.
 std::string AbortMessage(const CrashCapture& crash);
 
-// Demangled; empty if there was none.
+// The exception's type, demangled; empty if there was none.
 std::string ExceptionType(const CrashCapture& crash);
 
 // "0x7f12"

@@ -44,7 +44,7 @@ std::string ExplainSelfDeadlock(WaitScene* scene, const v1::Thread& thread) {
   return scene->NameAndPlace(thread) + " waits for itself: it " + WaitInWords(*scene, wait) + ", which it holds already";
 }
 
-// Who waits for what stands in the details.
+// Which thread waits for what stands in the details.
 std::string ExplainCircle(const WaitScene& scene, const std::vector<WaitEdge>& cycle) {
   std::string text = std::to_string(cycle.size()) + " threads wait for each other in a circle: ";
   for (size_t i = 0; i < cycle.size(); ++i) {

@@ -17,14 +17,14 @@ using Wait = v1::Wait;
 
 // So many waiters for one lock are a queue, whatever its owner does. Fewer are what locks are for.
 constexpr size_t kConvoy = 3;
-// A wait that lasts so long is worth a word, whatever the owner does.
+// A wait that lasts so long is told, whatever the owner does.
 constexpr int64_t kLongSeconds = 1;
 
-// What no dump shows, so that such a circle is not certain.
+// Ways out that no dump shows, so that such a circle is not certain.
 constexpr char kOtherWaysToUnlock[] =
     "a process that shares the open file could unlock it, and a signal could end the wait";
 
-// Owners that wait for owners, one behind the other: of more, a hostile process would have us look at the square.
+// Limit for a chain of owners that wait for owners: the work grows with the square of what a hostile process claims.
 constexpr int kMaxChain = 64;
 
 struct Queue {
@@ -32,7 +32,7 @@ struct Queue {
   std::vector<const v1::Thread*> behind;   // that wait for locks of the waiters
 };
 
-// By what tells locks apart: the address, else the kind and the place in the code.
+// Queues by what tells locks apart: the address, else the kind and the place in the code.
 using Queues = std::map<std::string, Queue>;
 
 std::string LockKey(WaitScene* scene, const v1::Thread& thread) {
@@ -41,7 +41,7 @@ std::string LockKey(WaitScene* scene, const v1::Thread& thread) {
   return std::to_string(wait.kind()) + " " + scene->Place(thread);
 }
 
-// A condition variable; who destroys it waits for those that wait on it.
+// A condition variable that a thread destroys: the thread waits for those that wait on it.
 bool IsToBeDestroyed(const Wait& wait) {
   return wait.kind() == Wait::CONDITION_VARIABLE && wait.owner() == Wait::NOT_RECORDED;
 }
@@ -51,18 +51,18 @@ bool IsQueued(const WaitScene& scene, const v1::Thread& thread) {
   return IsLockWait(thread.wait().kind()) || IsToBeDestroyed(thread.wait());
 }
 
-// A thread that waits for a lock of which it is known who has it.
+// A thread that waits for a lock whose owner is known.
 bool LeadsOn(const WaitScene& scene, const v1::Thread* thread) {
   return thread != nullptr && IsQueued(scene, *thread) && thread->wait().owner() == Wait::KNOWN;
 }
 
-// In a call that ends by itself, sooner or later.
+// Whether the thread is in a call that ends by itself, sooner or later.
 bool IsInCall(const Wait& wait) {
   const bool uses_file = wait.kind() == Wait::READ || wait.kind() == Wait::WRITE;
   return wait.kind() == Wait::SYSTEM_CALL || (uses_file && wait.fds_size() == 1 && wait.fds(0).name().starts_with('/'));
 }
 
-// It runs, or is about to: out of a call that wakes others, or with a lock that was free.
+// Whether the thread runs, or is about to: out of a call that wakes others, or with a lock that was free.
 bool IsAwake(const v1::Thread& thread) {
   if (!thread.has_wait() || thread.wait().kind() == Wait::SYSTEM_CALL) return true;
   return IsLockWait(thread.wait().kind()) && thread.wait().owner() == Wait::NONE;
@@ -229,7 +229,7 @@ class QueueTeller {
     return finding;
   }
 
-  // Of a thread that is in no wait which is known.
+  // Says what a thread does that is in no known wait.
   std::string ActivityOf(const v1::Thread& owner) const {
     const ThreadCapture* captured = scene_.FindCaptured(owner.tid());
     if (captured != nullptr && captured->unmoved_ns >= kLongSeconds * kNsPerSecond) {
@@ -263,7 +263,7 @@ class QueueTeller {
   const Wait& wait_;
 };
 
-// Those that are not the reason for a queue.
+// Finds waits for file locks that no queue has explained.
 void FindFileLocks(WaitScene* scene, std::vector<Finding>* findings) {
   std::map<std::string, Queue> queues;  // by file and owner
   for (const v1::Thread& thread : scene->dump().threads()) {

@@ -8,8 +8,8 @@
 
 namespace stackd {
 
-// Adds a finding for each lock that something is to be said of. Waits that are explained already are left out, and those
-// told of become so, with the owner's.
+// Adds a finding for each lock that something is to be said of. Leaves out waits that are explained already, and marks
+// those that it tells, and the owner's, as explained.
 void FindQueues(WaitScene* scene, std::vector<v1::Finding>* findings);
 
 }  // namespace stackd

@@ -14,10 +14,10 @@ using Wait = v1::Wait;
 // Waits for one certain result. Those that may as well be for work are not told from idling.
 bool IsForResult(Wait::Kind kind) { return kind == Wait::FUTURE || IsLockWait(kind); }
 
-// Whoever waits for it may be waking up: a lock is free for a moment each time that it is passed on.
+// Whether the lock was free. A waiter may then be waking up: a lock is free for a moment each time that it is passed on.
 bool WasFree(const Wait& wait) { return IsLockWait(wait.kind()) && wait.owner() == Wait::NONE; }
 
-// A moment that has lasted for a second is none.
+// A lock that was free for a second is not being passed on.
 bool IsAboutToGoOn(const Wait& wait) { return WasFree(wait) && wait.duration().seconds() < 1; }
 
 bool IsUntold(const WaitScene& scene, const v1::Thread& thread) {

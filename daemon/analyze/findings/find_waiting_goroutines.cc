@@ -26,7 +26,7 @@ bool HasFunction(const v1::Stack* stack, std::string_view prefix) {
          std::ranges::any_of(stack->frames(), [&](const v1::Frame& frame) { return frame.function().starts_with(prefix); });
 }
 
-// That of the agent's package, which runs for the dump.
+// The goroutine of the agent's package, which runs for the dump.
 bool IsAgents(const v1::Stack* stack) { return HasFunction(stack, "stackd.example/go."); }
 
 const v1::Stack* StackOf(const v1::Dump& dump, const v1::Task& task) {

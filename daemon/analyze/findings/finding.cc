@@ -18,7 +18,7 @@ namespace {
 
 using Finding = v1::Finding;
 
-// A dump goes through answers of bounded size, and nobody reads more.
+// Limit for the findings of a dump, which goes through answers of bounded size. No reader needs more.
 constexpr size_t kMaxFindings = 100;
 
 // What made the daemon take the dump, where the waits alone do not show it.

@@ -47,7 +47,7 @@ class WaitScene {
   const ThreadCapture* FindCaptured(int32_t tid) const;
 
  private:
-  // It is in sigwait() or the like.
+  // Whether the thread is in sigwait() or the like.
   bool TakesSignals(int32_t tid) const;
 
   const Capture& capture_;

@@ -6,8 +6,8 @@
 
 namespace stackd {
 
-// `function` without what differs between builds that are the same program to a person: " [clone …]", ".constprop.N",
-// ".isra.N", ".part.N", ".cold", ".lto_priv.N" and Rust's "::h<16 hex digits>" at its end.
+// Cuts what differs between builds that are the same program to a person. These are " [clone …]", ".constprop.N",
+// ".isra.N", ".part.N", ".cold", ".lto_priv.N" and Rust's "::h<16 hex digits>" at the end.
 std::string_view WithoutBuildMarks(std::string_view function);
 
 // "Queue::Pop" for "bool Queue<int>::Pop(int, long) const [clone .cold]": without return type, parameters, template

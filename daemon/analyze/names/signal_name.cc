@@ -6,7 +6,7 @@
 namespace stackd {
 namespace {
 
-// Of a code above 0, whose meaning depends on the signal. Numbers that this C library's headers do not have are Linux's.
+// Names a code above 0, whose meaning depends on the signal. Numbers that this C library's headers do not have are Linux's.
 std::string_view FaultCodeName(int32_t signal_number, int32_t code) {
   static constexpr std::string_view kIll[] = {"ILL_ILLOPC", "ILL_ILLOPN", "ILL_ILLADR", "ILL_ILLTRP",  "ILL_PRVOPC",
                                               "ILL_PRVREG", "ILL_COPROC", "ILL_BADSTK", "ILL_BADIADDR"};

@@ -8,7 +8,7 @@ namespace stackd {
 // As /proc says it: "t" is a tracing stop.
 inline bool IsInDebugger(const ThreadCapture& thread) { return thread.kernel_state == 't'; }
 
-// By the freezer of its cgroup: functions of the kernel where such threads are, with cgroup 2 and 1.
+// Whether the freezer of its cgroup stops the thread: the kernel's functions where such threads are, with cgroup 2 and 1.
 inline bool IsFrozen(const ThreadCapture& thread) {
   return thread.wait_channel == "do_freezer_trap" || thread.wait_channel.ends_with("__refrigerator");
 }

@@ -1,4 +1,4 @@
-// Who has a file lock, in words.
+// The owner of a file lock, in words.
 #pragma once
 
 #include "daemon/analyze/waits/wait_owner.h"

@@ -131,7 +131,7 @@ class OwnerInference {
     }
   }
 
-  // It is held while surplus stacks are unmapped.
+  // Finds the owner of the lock of glibc's stack cache, which is held while surplus stacks are unmapped.
   void StackCache(v1::Thread* waiter) {
     if (!stack_freers_) stack_freers_ = FindStackFreers();
     if (stack_freers_->size() == 1) SetOwner(stack_freers_->front(), "it gives back stacks of ended threads", waiter);
@@ -196,7 +196,7 @@ class OwnerInference {
     if (is_only_one || IsStatic(thread->wait())) SetOwner(tid, "it is in the initializer", thread);
   }
 
-  // Who initializes a static variable is in the function that it belongs to.
+  // Finds the thread that initializes a static variable: it is in the function that the variable belongs to.
   void StaticVariable(const std::string& function, v1::Thread* waiter) {
     if (static_owners_.size() >= kMaxStaticVariables && !static_owners_.contains(function)) return;
     const auto [owner, is_new] = static_owners_.try_emplace(function);

@@ -35,7 +35,7 @@ namespace {
 
 using Wait = v1::Wait;
 
-// Of one wait: as many as are told of a poll.
+// Limit for the fds of one wait: as many as are told of a poll.
 constexpr int kMaxFds = 64;
 
 std::string Hex(uint64_t value) {
@@ -77,7 +77,7 @@ class WaitExplainer {
     return futexes;
   }
 
-  // Of what threads wait on, and of the locks around it.
+  // Addresses of what threads wait on, and of the locks around it.
   std::set<uint64_t> LockAddresses() const {
     std::set<uint64_t> avmas;
     for (const ThreadCapture& thread : capture_.threads) {
@@ -113,7 +113,7 @@ class WaitExplainer {
     const auto [entry, is_new] = call_at_.try_emplace({pc_avma, function});
     if (is_new) {
       const auto site = ReadSyscallSite(*capture_.map, pc_avma);
-      // Of what syscall(2) was called for, functions around it may tell.
+      // Where the code does not tell the number (syscall(2)), a function that waits means futex(2).
       const bool waits = function != nullptr && function->kind != Wait::KIND_UNSPECIFIED;
       if (site && site->in_syscall && (site->number || waits)) {
         entry->second = SystemCall{.number = site->number.value_or(SYS_futex)};
@@ -122,7 +122,7 @@ class WaitExplainer {
     return entry->second;
   }
 
-  // What it calls tells it, where the arguments of futex(2) are not known.
+  // Whether the thread wakes others, by the functions on its stack, where the arguments of futex(2) are not known.
   bool WakesOthers(const v1::Thread& thread) const {
     const v1::Stack* stack = StackOf(thread);
     return stack != nullptr && IsWakeFunction(*stack);
@@ -186,7 +186,7 @@ class WaitExplainer {
     const WaitFunction* function = FunctionOf(thread);
     const std::optional<uint64_t> address = WaitedFutex(call);
     const bool names_another = call.knows(1) && !address;
-    if (names_another) {  // wakes somebody: in the kernel for an instant only
+    if (names_another) {  // wakes other threads: in the kernel for an instant only
       wait->set_kind(Wait::SYSTEM_CALL);
       wait->set_owner(Wait::NONE);
       return;
@@ -244,7 +244,7 @@ class WaitExplainer {
     if (captured.status == ThreadStatus::kExited || IsStopped(captured)) return;
     Wait& wait = *dump_.mutable_threads(index)->mutable_wait();
     wait.set_kind(static_cast<Wait::Kind>(managed.kind));
-    // It asks again and again until it has it.
+    // The waiter asks again and again until it has the lock.
     wait.set_timed(false);
     const bool is_known = tids_.contains(managed.owner_tid);
     wait.set_owner(is_known ? Wait::KNOWN : managed.owner_tid == 0 ? Wait::NONE : Wait::NOT_KNOWN);
@@ -326,7 +326,7 @@ class WaitExplainer {
   std::unordered_map<int32_t, const WaitedFd*> fds_;
   std::vector<std::optional<WaitFunction>> functions_of_stack_;
   std::map<std::pair<uint64_t, const WaitFunction*>, std::optional<SystemCall>> call_at_;
-  // Of each thread: what it waits in, if that is a futex; and its call.
+  // By thread: what it waits in, if that is a futex; and its call.
   std::vector<const WaitFunction*> waiting_on_;
   std::vector<std::optional<SystemCall>> calls_;
   std::unordered_map<int32_t, int> index_of_tid_;

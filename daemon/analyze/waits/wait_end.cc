@@ -22,7 +22,7 @@ bool IsSocketWithoutPeer(std::string_view name) {
                                          "can", "vsock", "bluetooth", "socket"};
   const std::string_view kind = name.substr(0, name.find(' '));
   const bool has_peer = name.find(" -> ") != name.npos;
-  // A unix socket with a name of its own serves whoever knows that.
+  // A unix socket with a name of its own serves any process that knows the name.
   const bool serves = kind == "unix" && name.size() > kind.size();
   return !has_peer && (serves || std::ranges::find(kKinds, kind) != std::end(kKinds));
 }

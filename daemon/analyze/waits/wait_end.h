@@ -14,8 +14,8 @@ enum class WaitEnd {
   kOwed,     // something that is to come soon: an answer, room in a pipe, a lock, the end of a child
 };
 
-// Of a thread in `call` that waits for no lock of its process. `fds`: what is known of those that calls name. Where an fd
-// is not known, anybody outside may end the wait.
+// Tells what ends the wait of a thread in `call` that waits for no lock of its process. `fds`: what is known of those that
+// calls name. An fd that is not known may be anything, so the wait counts as kOutside.
 WaitEnd WaitEndOf(const SystemCall& call, std::span<const WaitedFd> fds);
 
 // The fd that decides WaitEndOf(call); -1 if none does.

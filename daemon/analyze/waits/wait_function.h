@@ -10,7 +10,7 @@
 
 namespace stackd {
 
-// Whose lock it is: what can be known of its owner hangs on it.
+// Library whose lock it is: on it depends what can be known of the owner.
 enum class LockMaker { kUnknown, kLibc, kCxx, kRust, kParkingLot, kAbseil, kFolly, kGo };
 
 struct WaitFunction {
@@ -32,12 +32,12 @@ bool IsWakeFunction(const v1::Stack& stack);
 // "void std::condition_variable::wait<main::{lambda()#1}>(...)": the name by which functions are compared here.
 std::string WaitFunctionName(std::string_view function);
 
-// True for what the C and C++ libraries, Rust's and Go's runtimes have between a program's function and the system call,
-// and around a thread's first function.
+// True for functions of the C and C++ libraries and of Rust's and Go's runtimes. These stand between a program's function
+// and the system call, and around a thread's first function.
 bool IsLibraryFrame(const v1::Frame& frame);
 
-// Which frames of a stack are the program's own: not those of libraries, nor, where a runtime told of its calls, what is
-// native in that runtime.
+// Tells which frames of a stack are the program's own. Frames of libraries are not. Where a runtime told of its calls,
+// native frames of that runtime are not either.
 class ProgramFrames {
  public:
   // `stack` outlives this.

@@ -9,7 +9,7 @@ namespace stackd {
 namespace {
 
 constexpr int kOperation = 1;
-// Of struct pthread and of its field `tid`: glibc 2.17 to 2.41 on x86-64 (nptl/descr.h).
+// Alignment of struct pthread, and place of its field `tid`: glibc 2.17 to 2.41 on x86-64 (nptl/descr.h).
 constexpr uint64_t kDescriptorAlignment = 64;
 constexpr uint64_t kTidOffset = 0x2d0;
 
@@ -32,9 +32,9 @@ std::optional<WaitEdge> EdgeOf(int32_t tid, const SystemCall& call, const FutexW
   if (futex.mutex) return edge_to(futex.mutex->owner_tid, futex.avma - futex.mutex->futex_offset);
   if (futex.stdio_owner_tid != 0) return edge_to(futex.stdio_owner_tid, futex.avma);
   if (futex.rwlock) return edge_to(futex.rwlock->writer_tid, futex.rwlock->avma);
-  // The kernel clears and wakes the word of a thread that ends as one that processes share: pthread_join() waits so, and
-  // nothing else in the C library does on a word that is a tid. Other words that processes share may hold
-  // any small number; where the C library keeps a tid they hardly lie.
+  // The kernel clears the tid of a thread that ends, and wakes that word as a shared futex. pthread_join() waits for it so,
+  // and nothing else in the C library does on a word that is a tid. Other shared words may hold any small number, but
+  // hardly lie where the C library keeps a tid.
   const bool is_private = (operation & FUTEX_PRIVATE_FLAG) != 0;
   if (!is_private && futex.avma % kDescriptorAlignment == kTidOffset % kDescriptorAlignment &&
       futex.value != static_cast<uint32_t>(tid)) {

@@ -1,4 +1,4 @@
-// Who waits for whom, from the words of locks alone.
+// Which thread waits for which, from the words of locks alone.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,13 @@ struct WaitEdge {
   bool operator==(const WaitEdge&) const = default;
 };
 
-// Of a thread in `call`, where `futex` is what it waits on: who must act. `tids` are the threads of the process: an owner
-// that is none of them gives no edge, nor does a lock that does not say who has it, or that processes share.
+// Says which thread must act before a thread in `call`, which waits on `futex`, goes on. `tids` are the threads of the
+// process. There is no edge if the owner is none of these, or if the lock does not say who has it. Neither is there one for
+// a lock that processes share.
 std::optional<WaitEdge> EdgeOf(int32_t tid, const SystemCall& call, const FutexWord& futex, const std::set<int32_t>& tids);
 
-// Each circle of waits, once, beginning with the edge of its lowest tid. A thread waits for one thing, so circles share
-// none.
+// Finds each circle of waits, once, beginning with the edge of its lowest tid. A thread waits for one thing, so no two
+// circles share a thread.
 std::vector<std::vector<WaitEdge>> FindCycles(std::span<const WaitEdge> edges);
 
 }  // namespace stackd

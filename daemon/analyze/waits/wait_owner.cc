@@ -37,7 +37,7 @@ WaitOwner OwnerByTid(const FutexWord& futex, int32_t owner_tid, const std::set<i
               " is no thread of this process: it ended, or this process was forked while it held the lock"};
 }
 
-// For an instant, then: a thread that waits for it is about to get it, or to fall asleep anew.
+// The lock is free for an instant: a thread that waits for it is about to get it, or to fall asleep anew.
 WaitOwner PassedOn(bool is_free) {
   return {Wait::NONE, 0, is_free ? "it was free when it was read" : "it was being passed on when it was read"};
 }
@@ -103,7 +103,7 @@ WaitOwner FindWaitOwner(Wait::Kind kind, LockMaker maker, int32_t tid, const Sys
     case Wait::MUTEX:
     case Wait::RWLOCK_READ:
     case Wait::RWLOCK_WRITE: {
-      // It was awake when it was asked, on its way out of the call or into it.
+      // The thread was awake when it was asked, on its way out of the call or into it.
       if (call != nullptr && !WaitedFutex(*call)) return {Wait::NONE, 0, "whether it still waits is not known"};
       const char* lock = kind == Wait::MUTEX ? "mutex" : "rwlock";
       const bool is_free_of_rust =

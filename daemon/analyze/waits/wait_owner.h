@@ -1,4 +1,4 @@
-// Who must act before a wait ends, as far as the words of the lock say.
+// Which thread must act before a wait ends, as far as the words of the lock say.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct WaitOwner {
   std::string note;
 };
 
-// Of thread `tid` in `call` (nullptr: not known), where `futex` is the word that it waits on (nullptr: it was not read).
-// `tids`: the threads of the process.
+// Finds the owner that thread `tid` in `call` waits for (nullptr: not known). `futex` is the word that it waits on
+// (nullptr: it was not read), `tids` are the threads of the process.
 WaitOwner FindWaitOwner(v1::Wait::Kind kind, LockMaker maker, int32_t tid, const SystemCall* call, const FutexWord* futex,
                         const std::set<int32_t>& tids);
 

@@ -17,8 +17,8 @@ class WaitPlaces {
   // `capture` must outlive this; its map may be nullptr. Looks at `avmas` all at once.
   WaitPlaces(const Capture& capture, const DataSymbolLookup& data_symbols, const std::set<uint64_t>& avmas);
 
-  // Of one of these addresses: "heap", ".bss of bank: g_accounts", "stack of thread writer (tid 12)", "shared memory",
-  // "anonymous memory"; empty if nothing is known to be there.
+  // Says what is at one of these addresses: "heap", ".bss of bank: g_accounts", "stack of thread writer (tid 12)", "shared
+  // memory", "anonymous memory". Empty if nothing is known to be there.
   const std::string& Of(uint64_t avma) const;
 
   // The thread whose stack `avma` is in, as far as that is known; 0: none.

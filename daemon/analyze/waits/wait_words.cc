@@ -161,7 +161,7 @@ bool IsRefused(const Wait& wait) { return wait.owner() == Wait::NOT_KNOWN && wai
 std::string WaitedThing(const Wait& wait) {
   const bool is_named = IsNamedLock(wait.kind()) && !wait.lock_kind().empty();
   std::string thing = is_named ? wait.lock_kind() : ThingName(wait.kind());
-  // Of most processes there is one, and where it lies helps nobody.
+  // Most processes have one GIL, and its address tells the reader nothing.
   const bool has_address = !wait.address().empty() && wait.kind() != Wait::GIL;
   if (has_address) thing += " " + wait.address();
   if (!wait.place().empty()) thing += " (" + PlaceInWords(wait.place()) + ")";

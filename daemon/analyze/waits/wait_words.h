@@ -1,4 +1,4 @@
-// How waits are said.
+// Sentences and phrases for waits.
 #pragma once
 
 #include <string>

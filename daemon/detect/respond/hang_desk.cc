@@ -12,9 +12,9 @@ namespace stackd {
 namespace {
 
 constexpr int64_t kDumpNs = 5 * kNsPerSecond;
-// Whoever asks for the health of a process waits no longer for its dump.
+// A question for the health of a process waits no longer for its dump.
 constexpr int64_t kPatienceNs = 5 * kNsPerSecond;
-// While suspicions wait for room, so often it is looked for.
+// While suspicions wait for room, the queue is asked again so often.
 constexpr auto kLookAgain = std::chrono::milliseconds(250);
 
 const char* InWords(HangCause cause) {

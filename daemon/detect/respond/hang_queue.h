@@ -1,7 +1,7 @@
 // Which suspicion is dumped next, and which is not: cooldowns and limits of rules.
 //
-// A storm must not become a storm of dumps, and yet no hang may be lost in it: what a rule has no room for waits here until
-// it has, or until it is over.
+// Bounds dumps in a storm of hangs without losing a hang. A suspicion that its rule has no room for waits here until there
+// is room, or until the hang is over.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,11 @@ class HangQueue {
   Verdict Add(SharedSuspicion suspicion, int64_t now_ns);
   // The next to dump now, if a rule has room for one: of the process that had the fewest dumps, the oldest.
   SharedSuspicion Take(int64_t now_ns);
-  // The dump of one that was taken failed: it is tried again some time later, and a few times in all. False: no more.
+  // Takes back a suspicion whose dump failed: it is tried again some time later, and a few times in all. False: no more.
   bool Return(SharedSuspicion suspicion, int64_t now_ns);
-  // Those that have waited for `patience_ns`, each once. They stay.
+  // Gives those that have waited for `patience_ns`, each once. They stay.
   std::vector<SharedSuspicion> TakeOverdue(int64_t now_ns, int64_t patience_ns);
-  // The process has gone.
+  // Forgets a process that has gone.
   void Forget(const std::string& process_id);
 
   size_t waiting() const { return waiting_.size(); }

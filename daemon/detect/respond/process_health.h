@@ -1,4 +1,4 @@
-// Which processes are not well, for those who ask by name.
+// Which processes are not well, by display name.
 #pragma once
 
 #include <functional>
@@ -20,9 +20,9 @@ class ProcessHealth {
   // `processes` gives those that are connected.
   explicit ProcessHealth(std::function<std::vector<ProcessDescription>()> processes);
 
-  // Of the connected processes with that display name: ill if one of them is. kUnknown: there is none.
+  // Health of the connected processes with that display name: ill if one of them is. kUnknown: there is none.
   Health Of(const std::string& display_name) const;
-  // The same of each display name that there is.
+  // Health of each display name that there is.
   std::map<std::string, Health> OfAll() const;
   // The process is ill until the suspicion is over.
   void SetIll(SharedSuspicion suspicion);

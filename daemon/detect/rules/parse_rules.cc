@@ -9,7 +9,7 @@
 namespace stackd {
 namespace {
 
-// Who sends SIGTERM is likely to send SIGKILL 30 s later.
+// A sender of SIGTERM is likely to send SIGKILL 30 s later.
 constexpr int64_t kNotGoneNs = 20 * kNsPerSecond;
 
 const std::map<std::string, RuleTrigger> kTriggers = {

@@ -54,10 +54,10 @@ struct Rule {
 
 using Rules = std::vector<std::shared_ptr<const Rule>>;
 
-// What a rule has that does not say how quiet its dump is.
+// The default for a rule that does not say how quiet its dump is.
 Quiet QuietOf(RuleTrigger trigger);
 
-// The first rule for it; nullptr: it is not to be noticed there.
+// The first rule with `trigger` for `process`; nullptr: there is none.
 std::shared_ptr<const Rule> FindRule(const Rules& rules, RuleTrigger trigger, const ProcessDescription& process);
 
 // Without --rules: a dump for each kind of hang, of any process.

@@ -88,8 +88,8 @@ void Detector::Refresh(int64_t now_ns) {
   }
 }
 
-// Questions to some must not take the time of the others: those that do not answer come last, and each after the one that
-// was asked before it.
+// Asks processes that answer before those that do not, and in turn. A process that does not answer must not take the time
+// of the others.
 void Detector::LookAtHeartbeats(int64_t now_ns) {
   const int64_t begin_ns = options_.clock();
   const auto first = watches_.upper_bound(last_asked_);
@@ -107,7 +107,7 @@ void Detector::LookAtHeartbeats(int64_t now_ns) {
   }
 }
 
-// In a circle, so that no process waits for ever where the time is short.
+// Goes round, so that no process waits for ever where the time is short.
 void Detector::LookAtThreads(int64_t now_ns) {
   std::map<std::string, int> captured;
   {
@@ -116,7 +116,7 @@ void Detector::LookAtThreads(int64_t now_ns) {
   }
   for (const auto& [id, told] : captured) {
     const auto watch = watches_.find(id);
-    // Of each capture it is told before and after.
+    // The detector is told of each capture twice, before and after.
     if (watch != watches_.end()) watch->second->Disturb((told + 1) / 2);
   }
   const int64_t begin_ns = options_.clock();

@@ -39,13 +39,13 @@ class Detector {
   int64_t Look(int64_t now_ns);
   // Does so on a thread of its own, until Stop.
   void Start();
-  // After it nobody is suspected any more.
+  // Ends the looks: no process is suspected any more.
   void Stop();
 
-  // The process is going to be captured, by whomever. Gives the threads that have not run, and since when. Neither waits
-  // for a look.
+  // Notes that the process is going to be captured. Gives the threads that have not run, and since when. Like AfterCapture,
+  // does not wait for a look.
   std::map<int32_t, int64_t> BeforeCapture(const std::string& process_id);
-  // It was captured just now.
+  // Notes that it was captured just now.
   void AfterCapture(const std::string& process_id);
 
   std::map<std::string, int64_t> Counters() const;
@@ -61,7 +61,7 @@ class Detector {
   const DetectorOptions options_;
   DetectCounters counters_;
 
-  // Of the thread that looks.
+  // Only the thread that looks uses these.
   std::map<std::string, std::unique_ptr<ProcessWatch>> watches_;
   int64_t refreshed_ns_ = 0;
   int64_t window_begin_ns_ = 0;

@@ -271,7 +271,7 @@ TEST_F(DetectorTest, SamplesKeepADistanceHoweverOftenThreadsSleepAnew) {
     process.sample_cost_ns = cost_ns;
     for (int32_t tid : {20, 21, 22}) process.AddThread(tid, CallOf(SYS_epoll_wait));
     int looks = 0;
-    // At each look somebody has just fallen asleep.
+    // At each look some thread has just fallen asleep.
     Pass(400, [&] { process.threads[20 + (++looks / 4) % 3].Run(); });
     EXPECT_LE(process.samples, cost_ns == 0 ? 101 : 41);
     EXPECT_GE(process.samples, 20);
@@ -526,7 +526,7 @@ TEST_F(DetectorTest, ProcessesThatDoNotAnswerDoNotHideWhatIsWrongWithOthers) {
       process.threads[7].Run();
     }
   };
-  // Whoever's turn it is when the victim hangs.
+  // Varies which process is asked next when the victim hangs.
   for (int64_t seconds : {120, 31, 47, 13, 59}) {
     Pass(seconds, [&] {
       annoy();

@@ -7,8 +7,8 @@
 namespace stackd {
 namespace {
 
-// After a longer pause it was the machine that did not keep time, or somebody had stopped the daemon: what happened
-// meanwhile is held against nobody.
+// After a longer pause the machine did not keep time, or the daemon had been stopped. What happened meanwhile counts
+// against no process.
 constexpr int64_t kLongestPauseNs = kNsPerSecond;
 
 bool IsSame(const Heartbeat& a, const Heartbeat& b) {

@@ -23,7 +23,7 @@ class HeartbeatWatch {
     bool have_beaten = false;        // one at least, since the last look
   };
 
-  // Of a heartbeat that did not come.
+  // Judgement of a heartbeat that did not come.
   enum class Verdict {
     kMissed,
     kExcused,   // its process cannot run: its time begins when it can

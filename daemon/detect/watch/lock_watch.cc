@@ -49,13 +49,13 @@ std::optional<LockWait> LockWaitOf(int32_t tid, const SystemCall& call, const Fu
   return std::nullopt;
 }
 
-// It began when the other one slept already: its number was another thread's when the lock was taken.
+// Whether the owner began when the waiter slept already: the tid was another thread's when the lock was taken.
 bool BeganAfter(int32_t owner_tid, const ThreadWatch::Thread& waiter, const ThreadWatch& threads) {
   const auto owner = threads.threads().find(owner_tid);
   return owner != threads.threads().end() && owner->second.first_seen_ns > waiter.unmoved_since_ns;
 }
 
-// As words of glibc, libstdc++ and Rust are while somebody waits. Other words may look so, too.
+// Whether a word looks as those of glibc, libstdc++ and Rust do while a thread waits. Other words may look so, too.
 bool IsOwnerless(const FutexWord& futex, const SystemCall& call) {
   constexpr uint32_t kLockedWithWaiters = 2, kOnceInProgress = 1, kOnceMask = 3, kGuardPendingWithWaiters = 0x10100;
   constexpr uint32_t kRustWriteLocked = 0x3fffffff;

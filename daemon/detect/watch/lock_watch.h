@@ -1,4 +1,4 @@
-// Waits for locks among the sleeping threads of one process: circles, and those who stand in the way of others.
+// Waits for locks among the sleeping threads of one process: circles, and owners that keep others waiting.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct LockWait {
   bool owner_is_gone = false;
 };
 
-// Who waits for whom, without end: waits that the program limited are left out, since they end by themselves.
+// Which thread waits for which, without end. Waits that the program limited are left out, since they end by themselves.
 struct LockView {
   std::vector<WaitEdge> edges;  // joins as well
   std::vector<LockWait> locks;  // joins are none
@@ -33,7 +33,7 @@ struct LockView {
   std::set<int32_t> shared_waiters;  // that sleep on words which other processes may have
 };
 
-// Of the threads that sleep. `futexes`: what ReadFutexes gave for the addresses of FutexesOf.
+// Views the locks of threads that sleep. `futexes`: what ReadFutexes gave for the addresses of FutexesOf.
 LockView ViewLocks(const ThreadWatch& threads, std::span<const FutexWord> futexes);
 std::vector<FutexWait> FutexesOf(const ThreadWatch& threads);
 
@@ -46,7 +46,7 @@ struct Deadlock {
 
 class DeadlockWatch {
  public:
-  // Circles that are certain with this look and were not before.
+  // Gives circles that are certain with this look and were not before.
   std::vector<Deadlock> Look(const LockView& view, const ThreadWatch& threads, int64_t now_ns);
   // A circle was seen that the next look may confirm.
   bool HasCandidates() const { return !candidates_.empty(); }

@@ -15,10 +15,10 @@ namespace stackd {
 namespace {
 
 constexpr int64_t kHeartbeatsNs = 200 * kNsPerMs;
-// Of a process that has none: it may register one.
+// For a process without heartbeats: it may register one.
 constexpr int64_t kNoHeartbeatsNs = 500 * kNsPerMs;
-// One that left a question without an answer, since it is frozen or for whatever reason, is asked again after that, or
-// after twice as long, up to four times.
+// A process that left a question without an answer, frozen or not, is asked again after this time. If it is silent again,
+// the rest is twice as long, then four times.
 constexpr int64_t kRestNs = 10 * kNsPerSecond;
 constexpr int kMaxRestDoublings = 2;
 constexpr int kMaxLookDoublings = 4;
@@ -26,7 +26,7 @@ constexpr int kMaxLookDoublings = 4;
 constexpr int64_t kSeenNs = kNsPerSecond;
 
 constexpr int64_t kThreadsNs = 2 * kNsPerSecond;
-// Of a process in which nothing has run since the last look: what begins now is still found in 10 s.
+// For a process in which nothing has run since the last look: what begins now is still found in 10 s.
 constexpr int64_t kStillThreadsNs = 5 * kNsPerSecond;
 // To confirm what the last look has seen.
 constexpr int64_t kSoonNs = kNsPerSecond;
@@ -47,10 +47,10 @@ constexpr int64_t kSampleFactor = 500;
 // SIGTERM is looked for so often, by how soon it must be seen.
 constexpr int64_t kMinSigtermNs = 250 * kNsPerMs;
 constexpr int64_t kMaxSigtermNs = 2 * kNsPerSecond;
-// Of a process whose memory cannot be read: that may have taken a while.
+// For a process whose memory cannot be read: the look may have taken a while.
 constexpr int64_t kSlowSigtermNs = 5 * kNsPerSecond;
 
-// Waits for what keeps no owner are looked into after that, by so many threads.
+// Waits for what keeps no owner are looked into after this time, in so many threads.
 constexpr int64_t kInferNs = 2 * kNsPerSecond;
 constexpr int kMaxAskedToInfer = 4;
 constexpr int kMaxTriesToInfer = 3;
@@ -96,7 +96,7 @@ std::string InWords(const LockWait& lock) {
   return text + Thread(lock.owner_tid) + (lock.owner_is_gone ? ", which has ended, held" : " holds");
 }
 
-// It waits for a signal handler, and those hardly bring work.
+// Whether the thread waits for a signal handler, which hardly brings work.
 bool IsInPause(const ThreadWatch::Thread& thread) {
   return thread.wait && thread.wait->call &&
          (thread.wait->call->number == SYS_pause || thread.wait->call->number == SYS_rt_sigsuspend);
@@ -211,7 +211,7 @@ void ProcessWatch::EndHeartbeats() {
 
 void ProcessWatch::LookAtHeartbeats(int64_t now_ns, const std::function<bool()>& may_ask) {
   heartbeats_due_ns_ = now_ns + kNoHeartbeatsNs;
-  // It may have had another name.
+  // The process may have had another name, and a rule with it.
   if (RuleFor(RuleTrigger::kHeartbeat) == nullptr) return EndHeartbeats();
   const auto heartbeats = probe_->Heartbeats(description_.id);
   if (!heartbeats) return;
@@ -272,7 +272,7 @@ bool ProcessWatch::MaySample(int64_t now_ns) const {
     const int64_t cost_ns = helper->second.motion.run_ns - helper_ran_before_ns_;
     rest_ns = std::clamp(cost_ns, kSampleNs / kSampleFactor, kMaxSampleNs / kSampleFactor) * kSampleFactor;
   }
-  // One that does not answer is asked less and less often.
+  // A process that does not answer is asked less and less often.
   rest_ns = std::max(rest_ns, kSampleNs << std::min(failed_samples_, 4));
   return sampled_ns_ == 0 || now_ns - sampled_ns_ >= rest_ns;
 }
@@ -285,7 +285,7 @@ void ProcessWatch::Sample(int64_t now_ns) {
                                   : probe_->SampleWaits(description_.id, kSampleTimeoutNs);
   if (!waits) {
     ++counters_->samples_failed;
-    // Of a dump that goes first it can do nothing.
+    // The process is not to blame if a dump goes first.
     if (waits.error().code != Code::kAborted) ++failed_samples_;
     return;
   }
@@ -321,7 +321,7 @@ void ProcessWatch::LookAtThreads(int64_t now_ns, const std::function<int64_t()>&
   const bool is_wanted = RuleFor(RuleTrigger::kDeadlock) != nullptr || RuleFor(RuleTrigger::kSpin) != nullptr ||
                          RuleFor(RuleTrigger::kNoProgress) != nullptr;
   threads_due_ns_ = now_ns + kMaxThreadsNs;
-  // It may have had another name.
+  // The process may have had another name, and a rule with it.
   if (!is_wanted) return EndSuspicionsOfThreads();
   const int64_t begin_cpu_ns = cpu_clock();
   const auto motions = probe_->ReadMotion(description_.id);
@@ -346,7 +346,7 @@ void ProcessWatch::LookAtThreads(int64_t now_ns, const std::function<int64_t()>&
     has_new_waits_ = false;
     SuspectDeadlocks(view, now_ns);
     SuspectInRuntimes(view, now_ns);
-    // One that does not answer would not say where its threads are either, and take as long again.
+    // A process that does not answer would not say where its threads are either, and take as long again.
     if (failed_samples_ == 0) SuspectSpin(view, now_ns);
     if (failed_samples_ == 0) SuspectInferred(view, now_ns);
     SuspectStandstill(view, now_ns);
@@ -364,7 +364,7 @@ int64_t ProcessWatch::NextThreadsLookNs(int64_t now_ns, int64_t cost_ns, int64_t
   return now_ns + std::min(interval_ns * stretch, kMaxThreadsNs);
 }
 
-// One of a circle does something else: it was let out, by a signal or a timer of the program's.
+// Ends a deadlock if one of its threads does something else: a signal or a timer of the program let that thread out.
 void ProcessWatch::EndDeadlocksThatMoved() {
   std::erase_if(known_deadlocks_, [this](const auto& entry) {
     const KnownDeadlock& known = entry.second;
@@ -536,7 +536,7 @@ std::optional<std::map<int32_t, WaitEnd>> ProcessWatch::WaitEnds(const LockView&
   std::map<int32_t, WaitEnd> ends;
   for (const auto& [tid, thread] : threads_.threads()) {
     if (!thread.wait) continue;
-    // One that is in no call waits for a page.
+    // A thread that is in no call waits for a page.
     const WaitEnd end = thread.wait->call ? WaitEndOf(*thread.wait->call, fds) : WaitEnd::kOwed;
     ends.emplace(tid, view.shared_waiters.contains(tid) ? WaitEnd::kOutside : end);
   }

@@ -71,7 +71,7 @@ class ProcessWatch {
 
   void LookAtSigterm(int64_t now_ns, int64_t stretch);
 
-  // Somebody captures the process, or just did, so often: its threads run for that and for nothing else.
+  // Notes that `captures` are under way or just ended: the threads run for these and for nothing else.
   void Disturb(int captures) {
     disturbed_looks_ = kDisturbedLooks;
     captures_ += captures;
@@ -93,7 +93,7 @@ class ProcessWatch {
   // Whether a thread waits for the lock in a function that such a circle may go through.
   std::optional<bool> WaitsForWhatKeepsNoOwner(int32_t tid);
   void EndInferredThatMoved();
-  // Of a thread that waits so: asks for the circle.
+  // Asks for the circle of a thread that waits so.
   void ReportCircle(const std::pair<const int32_t, uint64_t>& wait, const std::set<int32_t>& still, int64_t now_ns);
   // Circles of waits for locks of Java or Python, which a capture has to prove.
   void SuspectInRuntimes(const LockView& view, int64_t now_ns);
@@ -109,10 +109,10 @@ class ProcessWatch {
   // Whether not even the agent's helper runs. One question in a look.
   enum class Frozen { kNo, kYes, kNotKnown };
   Frozen AskWhetherFrozen(int64_t now_ns, const std::function<bool()>& may_ask);
-  // The same of one that is not to be asked now, by whether any thread has run.
+  // Answers the same by whether any thread has run, for a process that is not to be asked now.
   Frozen SeeWhetherFrozen(int64_t now_ns);
   HeartbeatWatch::Verdict Judge(const Heartbeat& heartbeat, int64_t now_ns, const std::function<bool()>& may_ask);
-  // Nobody asks any more.
+  // Ends what heartbeats made suspect: no rule asks for them any more.
   void EndHeartbeats();
   SharedSuspicion Suspect(HangCapture hang, std::string subject, RuleTrigger trigger, int64_t now_ns,
                           bool is_inferred = false);
@@ -170,7 +170,7 @@ class ProcessWatch {
   std::map<std::pair<int32_t, uint64_t>, int> ownerless_tries_;
   OwnerlessWaits inferred_waits_;
   SharedSuspicion inferred_;
-  // Of the standstill that lasts: it was judged, and what was made of it.
+  // Whether the standstill that lasts was judged, and the suspicion that came of it.
   bool standstill_is_judged_ = false;
   SharedSuspicion standstill_;
 };

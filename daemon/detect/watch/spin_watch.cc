@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kSamples = 5;
 
-// That `tid` has kept waiting since `since_ns`.
+// A wait for a lock of `tid` that has lasted since `since_ns`.
 std::optional<LockWait> LongestKeptWaiting(const LockView& view, const ThreadWatch& threads, int32_t tid,
                                            int64_t since_ns) {
   for (const LockWait& lock : view.locks) {

@@ -8,7 +8,7 @@ namespace {
 
 // To answer a capture takes a thread one run, or some where it is preempted or waits for a page.
 constexpr uint64_t kRunsOfAnAnswer = 4;
-// Of the time that it was not kept from running.
+// Share of the time in which the thread was not kept from running.
 constexpr int64_t kBusyPercent = 95;
 
 bool HasRun(const ThreadMotion& before, const ThreadMotion& now) {
@@ -86,8 +86,8 @@ void ThreadWatch::Learn(std::span<const ThreadWait> waits, int64_t now_ns) {
     }
     thread.before.reset();
   }
-  // A thread that never runs but is no sleeper either, each time: the one that looks. Others are about to run. Where it ran
-  // just before the sample, to register for one, the next sample will tell.
+  // The helper is the thread that never runs and yet is in no sample, each time: it looks at the others. Other threads that
+  // are in none are about to run. Where the helper ran just before, to register for a sample, the next one will tell.
   if (helper_candidates_.empty()) {
     helper_candidates_ = std::move(silent);
   } else if (helper_candidates_.size() > 1) {
@@ -98,7 +98,7 @@ void ThreadWatch::Learn(std::span<const ThreadWait> waits, int64_t now_ns) {
 bool ThreadWatch::NeedsSample(int64_t now_ns) const {
   return std::ranges::any_of(threads_, [&](const auto& entry) {
     const auto& [tid, thread] = entry;
-    // One that answered a capture may go on with what is known of it.
+    // A thread that answered a capture may go on with what is known of it.
     const bool sleeps = thread.unmoved_since_ns < now_ns || thread.before;
     return sleeps && !thread.was_sampled && tid != helper_tid();
   });

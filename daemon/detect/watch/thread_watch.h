@@ -1,6 +1,6 @@
 // Which threads of one process have not run, since when, and what they sleep in.
 //
-// A thread whose count of runs is the same twice has not run between, so a wait that was seen between is the wait of all
+// A thread whose count of runs is the same twice has not run between. So a wait that was seen between is the wait of all
 // that time. Nothing is learned from threads that run.
 #pragma once
 
@@ -22,7 +22,7 @@ class ThreadWatch {
     int64_t first_seen_ns = 0;     // the look that found it
     int64_t unmoved_since_ns = 0;  // no later than this it had stopped to run; the look's time if it has run since
     int64_t busy_since_ns = 0;     // since then it has used a core whenever there was one; 0: it has not
-    // Of the time since unmoved_since_ns.
+    // True if it was sampled since unmoved_since_ns.
     bool was_sampled = false;
     std::optional<ThreadWait> wait;  // nullopt: not sampled, or it ran
     int64_t waits_since_ns = 0;      // of the sample that saw `wait` first
@@ -47,13 +47,13 @@ class ThreadWatch {
   // What the helper saw just now.
   void Learn(std::span<const ThreadWait> waits, int64_t now_ns);
 
-  // Somebody sleeps, and it is not known in what.
+  // Whether some thread sleeps, and it is not known in what.
   bool NeedsSample(int64_t now_ns) const;
   // Since then no thread has run, but to answer captures and samples.
   int64_t StillSinceNs() const;
   const std::map<int32_t, Thread>& threads() const { return threads_; }
   std::set<int32_t> Tids() const;
-  // Of the threads that did not run between the last two looks.
+  // Since when the threads have not run that did not run between the last two looks.
   std::map<int32_t, int64_t> UnmovedSince() const;
   // The agent's own thread; 0: not known. It sleeps but for samples, and cannot see itself asleep.
   int32_t helper_tid() const { return helper_candidates_.size() == 1 ? *helper_candidates_.begin() : 0; }

@@ -14,7 +14,7 @@ namespace {
 
 // Most of them wait, for a capture or a turn.
 constexpr size_t kMaxThreads = 256;
-// Two callers may have that many calls under way: these are for others.
+// Two callers may have so many calls under way: these threads are for others.
 constexpr size_t kKeptThreads = 32;
 
 size_t KeptFrom(const Call& call) { return call.has_many_at_once() ? kKeptThreads : 0; }

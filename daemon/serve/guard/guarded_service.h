@@ -1,4 +1,5 @@
-// stackd.v1.Stackd as it is served: who calls, whether he may, how much of it; then StackdService. Every call is audited.
+// stackd.v1.Stackd as it is served: which caller, whether that caller may, how much of it; then StackdService. Every call
+// is audited.
 #pragma once
 
 #include <functional>
@@ -15,7 +16,7 @@
 
 namespace stackd {
 
-// By callback, so that a caller who does not read his answer holds no thread.
+// Answers by callback, so that a caller who does not read the answer holds no thread.
 class GuardedStackd final : public v1::Stackd::CallbackService {
  public:
   // All must outlive the server.
@@ -61,7 +62,7 @@ class GuardedStackd final : public v1::Stackd::CallbackService {
   template <typename Request, typename Response>
   grpc::ServerUnaryReactor* Forward(grpc::CallbackServerContext* context, Call::Method method, const Request* request,
                                     Response* response, Handler<Request, Response> handler);
-  // Of a method with pages, whose tokens are for this caller only.
+  // Forwards a method with pages, whose tokens are for this caller only.
   template <typename Request, typename Response>
   grpc::ServerUnaryReactor* ForwardList(grpc::CallbackServerContext* context, Call::Method method, const Request* request,
                                         Response* response, Handler<Request, Response> handler);

@@ -1,4 +1,4 @@
-// Ends calls whose answer nobody reads: it holds memory.
+// Ends calls whose answer the caller does not read: it holds memory.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -14,7 +14,7 @@ namespace stackd {
 // Thread-safe.
 class UnreadAnswers {
  public:
-  // From the answer on, until the call is done, which must be told before the context goes.
+  // Watches the call from the answer on until Remove, which must come before the context goes.
   void Add(grpc::CallbackServerContext* context);
   void Remove(grpc::CallbackServerContext* context);
 

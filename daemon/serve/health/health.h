@@ -1,4 +1,4 @@
-// grpc.health.v1.Health, by ourselves: the one built into gRPC has no descriptors, so that grpcurl could not call it.
+// Serves grpc.health.v1.Health. The one built into gRPC has no descriptors, so that grpcurl could not call it.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -21,13 +21,13 @@ namespace stackd {
 
 class HealthWatch;
 
-// Knows "", "liveness", "readiness" and "stackd.v1.Stackd". All serve until Drain; then all but "liveness" do not: a daemon
+// Knows "", "liveness", "readiness" and "stackd.v1.Stackd". All serve until Drain; then all but "liveness" do not. A daemon
 // that finishes its work must not be killed for it. "liveness" does not serve while a loop that all need is stuck.
 //
 // And "process/NAME" for each watched process: it serves unless a heartbeat of it is missed or threads of it are in a
 // deadlock. Drain changes nothing of that: a process must not be killed because its daemon goes.
 //
-// Anybody may ask, but one caller only so often. No call holds a thread.
+// Every host may ask, but one caller only so often. No call holds a thread.
 class HealthService final : public grpc::health::v1::Health::CallbackService {
  public:
   static constexpr int64_t kCallsPerSecond = 100;  // of one caller; a kubelet makes some in a minute
@@ -61,7 +61,7 @@ class HealthService final : public grpc::health::v1::Health::CallbackService {
   bool IsLookedAt(const std::string& service) const;  // its status is not one that is told to the service
   // Must not be called with mutex_: where there are many processes it takes a while.
   ServingStatus StatusOf(const std::string& service);
-  // Until Drain: tells those who watch what is looked at what has changed.
+  // Until Drain: tells clients that watch what is looked at what has changed.
   void LookAgain();
 
   const ProcessHealth* const process_health_;

@@ -28,7 +28,8 @@ HttpAnswer Probes::Process(const std::string& name) {
     looked_ns_ = MonotonicNs();
   }
   const auto found = health_.find(name);
-  // One that is not connected is not known to be ill: its daemon may have just been started, or its agent be switched off.
+  // A process that is not connected is not known to be ill. Its daemon may have just been started, or its agent be switched
+  // off.
   if (found == health_.end()) return {kOk, "unknown: no process of that name is connected\n"};
   if (found->second == Health::kIll) return {kUnavailable, "it is in a deadlock, or misses a heartbeat\n"};
   return {kOk, "ok\n"};

@@ -1,4 +1,4 @@
-// What probes are told over plain HTTP: no HTTP/2, since anybody may ask.
+// What probes are told over plain HTTP: no HTTP/2, since every host may ask.
 //
 //     /livez          200 while the daemon works; 503 with its name while a loop that all need is stuck (base/loop_watch.h)
 //     /readyz         200 until it begins to end
@@ -31,14 +31,14 @@ class Probes {
   HttpAnswer Ready() const;
   HttpAnswer Process(const std::string& name);
 
-  // The three, with "/healthz" as another name of the first. This must outlive the server.
+  // Adds the three, with "/healthz" as another name of the first. This must outlive the server.
   void AddTo(std::map<std::string, HttpPage>* pages);
 
  private:
   const ProcessHealth* const process_health_;
   std::atomic<bool> draining_ = false;
   std::mutex mutex_;
-  // As it was a moment ago: a flood of probes costs one look.
+  // Health as it was a moment ago: a flood of probes costs one look.
   std::map<std::string, Health> health_;
   int64_t looked_ns_ = 0;
 };

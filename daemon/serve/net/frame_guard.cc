@@ -15,7 +15,7 @@ struct FrameLimit {
   const char* sentence;
 };
 
-// By FrameType. A caller has 200 calls a second, and 128 at a time: it may cancel all of those at once, and be told of more
+// By FrameType. A caller has 200 calls a second, and 128 at a time. It may cancel all of those at once, and be told of more
 // that it calls too often. Go's client sends a PING with each answer that it reads, and all send a WINDOW_UPDATE now and
 // then while they read a large one.
 constexpr FrameLimit kLimits[kFrameTypes] = {

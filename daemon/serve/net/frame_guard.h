@@ -1,7 +1,8 @@
 // Counts the frames of HTTP/2 that come by one connection, before gRPC reads them.
 //
-// gRPC 1.51 keeps memory for each call that was begun and reset at once (CVE-2023-44487), and for each CONTINUATION of a
-// header without end: a client that sends them as fast as it can ends the daemon in a second. No client of ours does.
+// gRPC 1.51 keeps memory for each call that was begun and reset at once (CVE-2023-44487). So it does for each CONTINUATION
+// of a header without end. A client that sends them as fast as it can ends the daemon in a second. No client of stackd
+// does.
 #pragma once
 
 #include <array>
@@ -35,7 +36,7 @@ class FrameGuard {
   // gRPC announces 8 KiB for the list of headers; packed it is smaller.
   static constexpr size_t kMaxHeaderBlockBytes = 16 << 10;
   static constexpr int kMaxContinuations = 4;
-  // At a time. gRPC announces 128, and holds a client to them only once it has said that it heard so.
+  // Calls at a time. gRPC announces 128, and holds a client to them only once it has said that it heard so.
   static constexpr size_t kMaxOpenCalls = 256;
 
   FrameGuard();
@@ -53,7 +54,7 @@ class FrameGuard {
  private:
   static constexpr size_t kPrefaceBytes = 24, kFrameHeaderBytes = 9;
 
-  // One way of the connection, cut into frames.
+  // One direction of the connection, cut into frames.
   class Frames {
    public:
     // Takes some of the bytes, at least one, and returns how many. The head of a frame is whole when IsAtHead says so.

@@ -26,14 +26,14 @@ constexpr int64_t kTellEveryNs = kNsPerSecond;
 // One kind of frame of all connections together, in this second: what one connection may do, a thousand of them may not.
 class Crowd {
  public:
-  // Of one connection.
+  // What came by one connection.
   struct Part {
     int64_t second = 0, count = 0;
   };
 
   explicit Crowd(int64_t per_second) : per_second_(per_second) {}
 
-  // `count` of them came by the connection. Whether it takes more than its share of what all may have.
+  // Counts `count` of them that came by the connection. Tells whether it takes more than its share of what all may have.
   bool IsTooMuch(int64_t count, Part* part, int64_t now_ns) {
     if (count == 0) return false;
     std::lock_guard lock(mutex_);
@@ -105,7 +105,7 @@ ino_t InodeOf(int fd) {
   return fstat(fd, &status) == 0 ? status.st_ino : 0;
 }
 
-// Of a socket that is guarded, and still the one that was.
+// The guard that was made for this number; nullptr if there is none. Its inode tells whether the socket is still the same.
 Guarded* Find(int fd) {
   if (fd < 0 || fd >= kMaxGuardedFd) return nullptr;
   return g_by_fd[static_cast<size_t>(fd)].load(std::memory_order_acquire);
@@ -131,7 +131,7 @@ bool MayHave(int fd, const msghdr& message, size_t count) {
   return ForEachPiece(message, count, [&](const uint8_t* bytes, size_t here) { return guarded->Take(bytes, here); });
 }
 
-// gRPC has just sent the `count` bytes.
+// Takes note of the `count` bytes that gRPC has just sent.
 void HasSent(int fd, const msghdr& message, size_t count) {
   Guarded* guarded = Find(fd);
   if (guarded == nullptr) return;
@@ -145,7 +145,7 @@ void HasSent(int fd, const msghdr& message, size_t count) {
 
 void FreeGuarded(void*, void* guarded, CRYPTO_EX_DATA*, int, long, void*) { delete static_cast<Guarded*>(guarded); }
 
-// Of a connection with TLS, made when it is read first; OpenSSL frees it.
+// The guard of a connection with TLS, made when it is read first; OpenSSL frees it.
 Guarded* GuardedOf(SSL* ssl) {
   static const int index = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, FreeGuarded);
   auto* guarded = static_cast<Guarded*>(SSL_get_ex_data(ssl, index));
@@ -175,7 +175,7 @@ int64_t GuardedConnectionsEnded() { return g_ended; }
 
 }  // namespace stackd
 
-// The linker binds these functions of all that is linked statically to ours.
+// The linker binds calls of these functions, in all that is linked statically, to those below.
 extern "C" {
 
 // NOLINTBEGIN(bugprone-reserved-identifier): the linker's names.

@@ -14,14 +14,15 @@ struct ListeningSocket {
   std::string address;
 };
 
-// At "127.0.0.1:7443", "[::1]:7443" or "localhost:7443"; with TLS at any address. Port 0 is any free port. Each failure is
-// one sentence that says what to change.
+// Listens at "127.0.0.1:7443", "[::1]:7443" or "localhost:7443"; with TLS at any address. Port 0 is any free port. Each
+// failure is one sentence that says what to change.
 Result<ListeningSocket> ListenAt(const std::string& listen, bool has_tls);
 
 // The path of the API's socket in `dir`, fit to be bound: short enough, and no daemon behind it.
 Result<std::string> CheckSocketPath(const std::string& dir);
 
-// At a path that CheckSocketPath gave; what a dead daemon left there is replaced. Nobody but its owner may connect.
+// Listens at a path that CheckSocketPath gave; what a dead daemon left there is replaced. Only the socket's owner may
+// connect.
 Result<Fd> ListenAtPath(const std::string& path);
 
 }  // namespace stackd

@@ -29,11 +29,11 @@ namespace {
 // A connection that does nothing costs about 20 KB.
 constexpr size_t kMaxUnixConnections = 1024;
 constexpr size_t kMaxTcpConnections = 2048;
-// So that one machine or user cannot have them all. Not for loopback, where everybody has the same address.
+// Limit for one machine or user, which must not have all of them. Not for loopback, an address that all local users share.
 constexpr size_t kMaxConnectionsOfOne = 512;
 // With no fd left, accept() fails for as long as there are connections to accept.
 constexpr int kPauseMs = 100;
-// Of one user or host. One whose connection is ended has begun up to 1,000 calls by it.
+// Connections of one user or host. One whose connection is ended has begun up to 1,000 calls by it.
 constexpr double kConnectionsPerSecond = 100, kMostConnectionsAtOnce = 2048;
 constexpr int kCostOfAnEnded = 64;
 constexpr size_t kMaxSources = 4096;
@@ -50,7 +50,7 @@ ino_t InodeOf(const std::string& path) {
   return lstat(path.c_str(), &status) == 0 ? status.st_ino : 0;
 }
 
-// " uid:1000" of who is at the other end of a connection from this machine; "" where the kernel does not tell.
+// " uid:1000", the user at the other end of a connection from this machine; "" where the kernel does not tell.
 std::string OwnerOf(const sockaddr_storage& peer, int fd) {
   const std::optional<uid_t> owner = OwnerOfPeer(peer, fd);
   return owner ? " uid:" + std::to_string(*owner) : "";

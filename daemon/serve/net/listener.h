@@ -1,5 +1,5 @@
-// Accepts connections for gRPC: knows who is at the other end of the Unix socket, which gRPC does not tell, and bounds how
-// many there are.
+// Accepts connections for gRPC. Knows which user is at the other end of the Unix socket, which gRPC does not tell, and
+// bounds how many connections there are.
 #pragma once
 
 #include <grpcpp/server.h>
@@ -25,7 +25,7 @@ class Listener {
  public:
   using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
 
-  // `unix_path`: of `unix_socket`, removed at the end.
+  // `unix_path` is that of `unix_socket`, removed at the end.
   Listener(Fd unix_socket, std::string unix_path);
   ~Listener();
 
@@ -36,7 +36,7 @@ class Listener {
   // Accepts nothing more. Before the server is shut down.
   void Stop();
 
-  // Who made the connection that gRPC calls "fd:N".
+  // The user that made the connection that gRPC calls "fd:N".
   std::optional<UnixPeer> PeerOf(const std::string& grpc_peer) const;
 
  private:
@@ -45,7 +45,7 @@ class Listener {
     ino_t inode = 0;
     std::string from;
   };
-  // Of a connection: whose it may be.
+  // The user that a connection's number belongs to.
   struct Number {
     UnixPeer peer;           // the last one
     bool is_shared = false;  // by all who have no role
@@ -54,23 +54,23 @@ class Listener {
   void Run();
   void AcceptUnix();
   void AcceptTcp();
-  // A duplicate of `fd` whose number never was one of another user: a call that outlives its connection must not be taken
-  // for one of whoever got the number next. Users without a role share theirs, for there may be very many: taken for
-  // another one of them nobody gains anything.
+  // Duplicates `fd` to a number that never was another user's. A call that outlives its connection must not be taken for
+  // one of the user that got the number next. Users without a role share their numbers, for there may be very many: taken
+  // for each other they gain nothing.
   Fd WithNumberOf(const UnixPeer& peer, Fd fd);
-  // Of a user or a host: how many connections it may make.
+  // Limit for the connections that a user or a host may make.
   struct Source {
     TokenBucket connections;
     EndedCount ended;     // by their guards
     int64_t charged = 0;  // of those
   };
 
-  // Whether there is room for another one. `from`: a user or a host; `is_anybody`: it does not tell callers apart.
+  // Whether there is room for another connection. `from`: a user or a host; `is_anybody`: it does not tell callers apart.
   bool Admit(std::map<int, Connection>* connections, int fd, const std::string& from, bool is_anybody);
-  // Whether `from` may make another connection now. Whose connections were ended may make few.
+  // Whether `from` may make another connection now. A source whose connections were ended may make few.
   bool Charge(const std::string& from);
   Source& SourceOf(const std::string& from);
-  // One line a second.
+  // Writes one line a second.
   void Refuse(const char* why, const std::string& from);
   void TellRefused();
 
@@ -84,7 +84,7 @@ class Listener {
   grpc::Server* server_ = nullptr;
   std::function<bool(const UnixPeer&)> has_role_;
   std::thread thread_;
-  // Of the thread.
+  // Used by the thread alone.
   std::map<int, Connection> unix_connections_, tcp_connections_;
   std::map<std::string, Source> sources_;
   int64_t refused_ = 0;  // and not told yet

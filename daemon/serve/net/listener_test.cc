@@ -92,7 +92,7 @@ class ListenerTest : public testing::Test {
     return fd;
   }
 
-  // gRPC speaks first to whom it has got.
+  // gRPC sends first on a connection that was handed to it.
   static bool IsServed(const Fd& fd) {
     pollfd ready{fd.get(), POLLIN, 0};
     char byte;

@@ -3,7 +3,7 @@
 namespace stackd {
 namespace {
 
-// Whoever asks here shows no certificate, and needs none.
+// A caller here shows no certificate, and needs none.
 constexpr bool kAnyAddress = true;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Where health and metrics are served: to anybody, since a kubelet and a scraper come from other machines and show no
+// Where health and metrics are served to every host: a kubelet and a scraper come from other machines and show no
 // certificate. Nothing of a dump is served there.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace stackd {
 
-// At ":7444" (all addresses, of both IP versions where the machine has both), "10.0.0.7:7444" or "[::1]:7444". `flag` is
-// for the sentence of a failure: "--health-listen".
+// Listens at ":7444" (all addresses, of both IP versions where the machine has both), "10.0.0.7:7444" or "[::1]:7444".
+// `flag` is for the sentence of a failure: "--health-listen".
 Result<ListeningSocket> ListenForAnybody(const std::string& flag, const std::string& listen);
 
 }  // namespace stackd

@@ -1,4 +1,4 @@
-// One call, from the look at who makes it until its answer has left.
+// One call, from the look at its caller until its answer has left.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -26,22 +26,22 @@ class Call {
     bool is_stream = false;
   };
 
-  // `deadline`: the caller's; time_point::max() if he has none.
+  // `deadline`: the caller's; time_point::max() if it has none.
   Call(AccessControl* access, std::shared_ptr<const AccessRules> rules, Grant grant, Method method, Deadline deadline);
   // Writes the audit.
   ~Call();
 
-  // Whether the caller may, and may now.
+  // Whether the caller has the role, and may call now.
   grpc::Status Admit();
 
   Deadline deadline() const { return deadline_; }
-  // So that there is room for those who have few.
+  // Tells callers with many calls, so that there is room for those that have few.
   bool has_many_at_once() const { return at_once_ > kFewCalls; }
   const std::string& caller() const { return grant_.caller; }
 
-  // Before a capture that no other call causes as well.
+  // Charges a capture, before one that no other call causes as well.
   Result<void> ChargeCapture();
-  // When to come again after ChargeCapture failed; 0: it did not.
+  // How long to wait after ChargeCapture failed; 0: it did not fail.
   int64_t retry_after_ns() const { return retry_after_ns_; }
 
   // Before an answer is built that may be large: waits a while, and fails if the caller leaves too much unread. It is given
@@ -49,11 +49,11 @@ class Call {
   grpc::Status TakeTurn();
   std::shared_ptr<void> ReleaseTurn() { return std::move(turn_); }
 
-  // What the caller is told, with how much memory that takes until he has read it.
+  // Notes what the caller is told, with the memory that takes until the caller has read it.
   grpc::Status Answered(grpc::Status status, size_t size_bytes = 0);
 
  private:
-  // More than a person makes, and his dashboard.
+  // More calls than a person and a dashboard make.
   static constexpr int kFewCalls = 8;
 
   AccessControl* const access_;

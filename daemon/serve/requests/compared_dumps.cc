@@ -17,7 +17,7 @@ std::string ProcessOf(const std::string& dump_name) {
   return end == std::string::npos ? "" : dump_name.substr(0, end);
 }
 
-// Of a process, newest first.
+// Lists the dumps of a process, newest first.
 Result<std::vector<std::string>> Listed(const DumpStore& store, const std::string& process) {
   std::vector<std::string> names;
   if (process.empty()) return names;
@@ -31,7 +31,7 @@ Result<std::vector<std::string>> Listed(const DumpStore& store, const std::strin
   return names;
 }
 
-// Nothing goes with the dump `name`, perhaps because it is not there itself.
+// The error for a dump `name` that nothing goes with, perhaps because it is not there itself.
 Result<ComparedDumps> NothingToCompare(const DumpStore& store, const std::string& name, const char* earlier_or_later) {
   if (auto found = store.Find(name); !found) return std::unexpected(found.error());
   return Error(Code::kNotFound,
@@ -40,7 +40,7 @@ Result<ComparedDumps> NothingToCompare(const DumpStore& store, const std::string
                "DUMP_NOT_FOUND");
 }
 
-// Those between two places of a list that is newest first, oldest first, thinned out evenly.
+// The dumps between two places of a list that is newest first: oldest first, thinned out evenly.
 std::vector<std::string> Between(const std::vector<std::string>& names, size_t newer, size_t older) {
   std::vector<std::string> between;
   const size_t count = older - newer - 1, wanted = std::min(count, kMaxBetween);

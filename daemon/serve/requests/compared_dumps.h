@@ -16,8 +16,9 @@ struct ComparedDumps {
   std::vector<std::string> between;  // of the same process, at most 8, spread over all that there are
 };
 
-// Empty names as in CompareDumpsRequest. Names that are given are not looked for: it may be that the store never took them.
-// Fails with DUMP_NOT_FOUND where there is none to choose, with BAD_NAME where both are the same dump.
+// Chooses dumps for names that are empty, as in CompareDumpsRequest. Names that are given are not looked for: the store may
+// never have taken these dumps. Fails with DUMP_NOT_FOUND where there is none to choose, with BAD_NAME where both are the
+// same dump.
 Result<ComparedDumps> ChooseComparedDumps(const DumpStore& store, const std::string& before, const std::string& after);
 
 }  // namespace stackd

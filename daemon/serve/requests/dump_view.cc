@@ -77,7 +77,7 @@ class AnswerStacks {
     }
   }
 
-  // The same for the other stacks of a task: those that do not fit are not among them any more.
+  // Does so for the other stacks of a task, and drops those that do not fit.
   void ReferOthers(v1::Task* task) {
     const std::vector<int32_t> old(task->other_stacks().begin(), task->other_stacks().end());
     task->clear_other_stacks();
@@ -90,7 +90,7 @@ class AnswerStacks {
   }
 
   int32_t without_stack() const { return without_stack_; }
-  // One did not fit: what refers to a stack that is not there yet has none.
+  // Whether a stack did not fit: what refers to a stack that is not there yet has none.
   bool full() const { return full_; }
 
  private:
@@ -112,8 +112,8 @@ int32_t AddThreads(const v1::Dump& dump, Budget* budget, AnswerStacks* stacks, v
   return dump.threads_size() - answer->threads_size();
 }
 
-// Those of small groups first: the largest say the same a thousand times. Each with its stack, until one does not fit.
-// Returns how many were left out.
+// Adds tasks of small groups first: the largest say the same a thousand times. Each comes with its stack, until one does
+// not fit. Returns how many were left out.
 int64_t AddTasks(const v1::Dump& dump, Budget* budget, AnswerStacks* stacks, v1::Dump* answer) {
   std::vector<int64_t> users(static_cast<size_t>(dump.stacks_size()));
   const auto users_of = [&](const v1::Task& task) -> int64_t* {

@@ -7,11 +7,10 @@
 
 namespace stackd {
 
-// Stock clients refuse messages above 4 MiB; the rest is for framing and for the margin that nobody has measured.
+// Stock clients refuse messages above 4 MiB. The rest is for framing, and a margin whose need was not measured.
 inline constexpr size_t kAnswerBudgetBytes = 3584u << 10;
 
-// Everything but groups, threads, stacks, modules, lines, and what a crash's fingerprint is made of. Findings are their
-// sentences.
+// Cuts groups, threads, stacks, modules, lines, and what a crash's fingerprint is made of. Findings are their sentences.
 v1::Dump BasicView(const v1::Dump& dump);
 
 // `dump` as `view` says (UNSPECIFIED means FULL), at most about `budget_bytes` large: the largest groups first, then

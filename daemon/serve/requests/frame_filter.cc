@@ -55,7 +55,7 @@ class StackFilter {
   }
 
  private:
-  // Of frames that are repeated, those that are left are repeated.
+  // Adds the shown frames of one turn of a recursion: they are repeated as the whole turn is.
   void AddTurn(int begin, int length) {
     const bool is_repeated = stack_.frames(begin).repeat_count() > 0;
     const int first_shown = shown_.frames_size();
@@ -102,7 +102,7 @@ google::protobuf::FieldMask CopiedFields() {
   return mask;
 }
 
-// A dump as it is shown. What the filter leaves as it is remains the dump's own: to copy a hundred thousand tasks takes
+// A dump as it is shown. What the filter leaves as it is remains the dump's own. To copy a hundred thousand tasks takes
 // longer than all the rest of the answer.
 class ShownDump {
  public:

@@ -1,5 +1,5 @@
-// Page tokens of ListProcesses. A token holds the place of the last process that was given, not a count, so that processes
-// which come and go between two pages shift nothing.
+// Page tokens of ListProcesses. A token holds the place of the last process that was given, not a count. So processes that
+// come and go between two pages shift nothing.
 #pragma once
 
 #include <cstdint>

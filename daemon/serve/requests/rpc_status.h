@@ -24,7 +24,7 @@ struct ErrorSubject {
 // RetryInfo where trying again helps.
 grpc::Status ToGrpcStatus(const Status& status, const ErrorSubject& subject = {});
 
-// That of its ErrorInfo; empty if it has none.
+// The reason in its ErrorInfo; empty if it has none.
 std::string ReasonOf(const grpc::Status& status);
 
 }  // namespace stackd
