@@ -34,8 +34,9 @@
 #include "daemon/detect/respond/process_health.h"
 #include "daemon/detect/rules/rules.h"
 #include "daemon/hooks/on_dump.h"
+#include "daemon/http/http_server.h"
+#include "daemon/http/pages.h"
 #include "daemon/log/log.h"
-#include "daemon/metrics/http_server.h"
 #include "daemon/metrics/page.h"
 #include "daemon/otlp/exporter.h"
 #include "daemon/pipeline/pipeline.h"
@@ -151,24 +152,24 @@ struct HttpService {
   std::unique_ptr<HttpServer> server;
 };
 
-Result<HttpService> StartHttp(const std::string& flag, const std::string& listen, std::map<std::string, HttpPage> pages) {
+Result<HttpService> StartHttp(const std::string& flag, const std::string& listen, HttpPages pages) {
   if (listen.empty()) return HttpService{};
   auto listens = ListenForAnybody(flag, listen);
   if (!listens) return std::unexpected(listens.error());
-  auto server = HttpServer::Start(std::move(listens->fd), {.pages = std::move(pages)});
+  auto server = HttpServer::Start(std::move(listens->fd), {.handler = ServePages(std::move(pages))});
   if (!server) return std::unexpected(server.error());
   return HttpService{listens->address, std::move(*server)};
 }
 
 // On a thread of its own: it must not wait for the store, as the page of metrics does.
 Result<HttpService> StartHealth(const Config& config, Probes* probes) {
-  std::map<std::string, HttpPage> pages;
+  HttpPages pages;
   probes->AddTo(&pages);
   return StartHttp("--health-listen", config.health_listen, std::move(pages));
 }
 
 Result<HttpService> StartMetrics(const Config& config, const MeasuredParts& parts, Probes* probes) {
-  std::map<std::string, HttpPage> pages;
+  HttpPages pages;
   probes->AddTo(&pages);
   pages["/metrics"] = {kMetricsContentType,
                        [parts](const std::string&) { return HttpAnswer{.body = RenderMetrics(parts)}; }};
@@ -299,7 +300,9 @@ int Run(const Config& config, const Locator& locator) {
                                .calls = &calls},
                               {.address = config.listen,
                                .tls = {.cert = config.tls_cert, .key = config.tls_key, .client_ca = config.tls_client_ca},
-                               .access_file = config.access});
+                               .access_file = config.access,
+                               .web_address = config.web_listen,
+                               .web_hosts = config.web_hosts});
   if (!server) return Fail(server.error().message);
   // What a former daemon left first: the spool may hold the same crashes.
   pipeline.FinishWhatWasLeft();
@@ -314,6 +317,7 @@ int Run(const Config& config, const Locator& locator) {
   Log(LogLevel::kInfo, "stackd is ready",
       {{"version", kVersion},
        {"addresses", addresses},
+       LogField::IfKnown("web", (*server)->web_url()),
        LogField::IfKnown("health", health->address),
        LogField::IfKnown("metrics", metrics->address),
        {"store", config.store},

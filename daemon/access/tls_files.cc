@@ -99,13 +99,23 @@ Result<void> TlsFeed::Check(const Pem& pem) const {
 }
 
 Result<void> TlsFeed::Give(const Pem& pem) {
-  ++generation_;
-  Result<Fd> identity = InMemory(pem.key + "\n" + pem.cert, generation_);
-  Result<Fd> client_ca = InMemory(pem.client_ca, generation_);
+  const int64_t generation = generation_ + 1;
+  Result<Fd> identity = InMemory(pem.key + "\n" + pem.cert, generation);
+  Result<Fd> client_ca = InMemory(pem.client_ca, generation);
   if (!identity) return std::unexpected(identity.error());
   if (!client_ca) return std::unexpected(client_ca.error());
+  {
+    std::lock_guard lock(mutex_);
+    generation_ = generation;
+    given_ = pem;
+  }
   if (Result<void> replaced = Replace(&identity_, std::move(*identity)); !replaced) return replaced;
   return Replace(&client_ca_, std::move(*client_ca));
+}
+
+std::pair<int64_t, TlsFeed::Pem> TlsFeed::Current() const {
+  std::lock_guard lock(mutex_);
+  return {generation_, given_};
 }
 
 Result<bool> TlsFeed::ReadAndGive() {

@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 
 #include "daemon/access/each_second.h"
 #include "daemon/base/fd.h"
@@ -28,16 +30,18 @@ class TlsFeed {
   // and are logged.
   static Result<std::unique_ptr<TlsFeed>> Start(const TlsFiles& files);
 
+  struct Pem {
+    std::string cert, key, client_ca;
+    bool operator==(const Pem&) const = default;
+  };
+  // What holds now, and a number that changes with it. Thread-safe.
+  std::pair<int64_t, Pem> Current() const;
+
   // Paths for gRPC to read: key and chain in one file, and the certificate authorities.
   std::string identity_path() const;
   std::string client_ca_path() const;
 
  private:
-  struct Pem {
-    std::string cert, key, client_ca;
-    bool operator==(const Pem&) const = default;
-  };
-
   explicit TlsFeed(TlsFiles files) : files_(std::move(files)) {}
   Result<Pem> Read() const;
   Result<void> Check(const Pem& pem) const;
@@ -50,7 +54,9 @@ class TlsFeed {
   // What was given, or has a fault and need not be looked at again. Not what could not be handed on.
   Pem seen_;
   Fd identity_, client_ca_;
+  mutable std::mutex mutex_;  // of the two below
   int64_t generation_ = 0;
+  Pem given_;
   std::string last_fault_;
   std::unique_ptr<EachSecond> each_second_;
 };

@@ -100,6 +100,13 @@ std::expected<Config, ConfigExit> ParseConfig(int argc, const char* const* argv)
   app.add_option("--metrics-listen", config.metrics_listen,
                  "Address and port of /metrics for Prometheus, HTTP, open to all; like :7445 [none]")
       ->envname("STACKD_METRICS_LISTEN");
+  app.add_option("--web-listen", config.web_listen,
+                 "Address and port of the page for browsers, and of the API as JSON over HTTP; other than loopback only with "
+                 "--tls-...; like 127.0.0.1:7446 [none]")
+      ->envname("STACKD_WEB_LISTEN");
+  app.add_option("--web-host", config.web_hosts,
+                 "Name by which a proxy serves the page, like stackd.ops.example; may be given more than once")
+      ->envname("STACKD_WEB_HOST");
   app.add_option(
          "--otlp-endpoint", config.otlp_endpoint,
          "OpenTelemetry collector that crashes and hangs are sent to by OTLP/gRPC; like http://localhost:4317 [none]")
@@ -167,8 +174,16 @@ std::expected<Config, ConfigExit> ParseConfig(int argc, const char* const* argv)
   if (tls_files != 0 && tls_files != 3) {
     return Mistake("--tls-cert, --tls-key and --tls-client-ca go together: callers must show a certificate, too");
   }
-  if (tls_files != 0 && config.listen == "none")
-    return Mistake("--tls-cert needs --listen: there is no TLS on a Unix socket");
+  for (std::string* none : {&config.listen, &config.web_listen, &config.health_listen, &config.metrics_listen,
+                            &config.otlp_endpoint}) {
+    if (*none == "none") none->clear();
+  }
+  if (tls_files != 0 && config.listen.empty() && config.web_listen.empty()) {
+    return Mistake("--tls-cert needs --listen or --web-listen: there is no TLS on a Unix socket");
+  }
+  if (!config.web_hosts.empty() && config.web_listen.empty()) {
+    return Mistake("--web-host needs --web-listen: without it there is no page");
+  }
   if (ring_bytes < kMinRingBytes || ring_bytes > kMaxRingBytes) {
     return Mistake("--ring-bytes must be between " + std::to_string(kMinRingBytes) + " and " +
                    std::to_string(kMaxRingBytes) + ", not " + ring);
@@ -179,9 +194,6 @@ std::expected<Config, ConfigExit> ParseConfig(int argc, const char* const* argv)
   config.hang_detection = !no_hang_detection;
   config.ring_bytes = static_cast<uint32_t>(ring_bytes);
   if (config.store.empty()) config.store = config.dir + "/store.db";
-  for (std::string* none : {&config.listen, &config.health_listen, &config.metrics_listen, &config.otlp_endpoint}) {
-    if (*none == "none") none->clear();
-  }
   return config;
 }
 

@@ -1,45 +1,45 @@
-// GET over HTTP/1.1 for scrapers and probes, on one thread: a few pages, one request per connection, everything bounded.
-// Its pages are public, so it authenticates no client.
+// HTTP/1.1 on one thread, one request per connection, everything bounded. What a request means is the handler's to say.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
-#include <string>
 
 #include "daemon/base/fd.h"
 #include "daemon/base/result.h"
+#include "daemon/http/http_message.h"
+#include "daemon/http/server_tls.h"
 
 namespace stackd {
 
-struct HttpAnswer {
-  unsigned status = 200;
-  std::string body;
-};
-
-struct HttpPage {
-  std::string content_type;
-  // Called on the server's thread, with what follows the path of a page that ends with "/", decoded; else with "".
-  std::function<HttpAnswer(const std::string& rest)> answer;
-};
+// Called on the server's thread for each request, with the way back. It must not block.
+using HttpHandler = std::function<void(HttpRequest request, std::shared_ptr<HttpReply> reply)>;
 
 struct HttpOptions {
-  std::map<std::string, HttpPage> pages;  // by path: "/metrics", or "/process/" for all below it
-  // Above this the oldest connection of the host with most is closed.
+  HttpHandler handler;
+  // One more closes the oldest connection that has sent no request yet, of the host that has most of these.
   size_t max_connections = 32;
-  // Limit for a request to come whole, and for its answer to be read.
-  int64_t timeout_ms = 5'000;
+  // Bounds the time for a request to come whole.
+  int64_t request_timeout_ms = 5'000;
+  // Bounds the time for an answer, or for one piece of it, to be read.
+  int64_t answer_timeout_ms = 5'000;
+  // Bodies of requests are read up to this size. 0: they are left unread.
+  uint64_t max_body_bytes = 0;
+  // Stand in every answer.
+  HttpFields fields = {};
+  // Where set, connections speak TLS, and clients show a certificate that it admits. Outlives the server.
+  ServerTls* tls = nullptr;
 };
 
 class HttpServer {
  public:
   // `listening`: a TCP socket. Fails with one sentence.
   static Result<std::unique_ptr<HttpServer>> Start(Fd listening, HttpOptions options);
+  // Closes all connections, and waits until the handler has dropped all replies.
   ~HttpServer();
 
-  // Since start.
+  // Counts since start.
   int64_t requests() const;
   int64_t displaced_connections() const;
 

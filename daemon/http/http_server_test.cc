@@ -1,4 +1,4 @@
-#include "daemon/metrics/http_server.h"
+#include "daemon/http/http_server.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -7,10 +7,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <future>
 #include <string>
 #include <vector>
 
 #include "daemon/base/clock.h"
+#include "daemon/http/pages.h"
 
 namespace stackd {
 namespace {
@@ -19,7 +22,7 @@ constexpr int kPatienceMs = 10'000;
 
 class HttpServerTest : public testing::Test {
  protected:
-  void Start(HttpOptions options) {
+  void Start(HttpOptions options, HttpPages pages = {}) {
     Fd listening(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     address_.sin_family = AF_INET;
     address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -27,7 +30,8 @@ class HttpServerTest : public testing::Test {
     ASSERT_EQ(bind(listening.get(), reinterpret_cast<sockaddr*>(&address_), size_bytes), 0);
     ASSERT_EQ(listen(listening.get(), 64), 0);
     getsockname(listening.get(), reinterpret_cast<sockaddr*>(&address_), &size_bytes);
-    options.pages["/page"] = {"text/x-page", [](const std::string&) { return HttpAnswer{200, "hello\n"}; }};
+    pages["/page"] = {"text/x-page", [](const std::string&) { return HttpAnswer{200, "hello\n"}; }};
+    if (!options.handler) options.handler = ServePages(std::move(pages));
     auto started = HttpServer::Start(std::move(listening), std::move(options));
     ASSERT_TRUE(started) << started.error().message;
     server_ = std::move(*started);
@@ -98,7 +102,7 @@ TEST_F(HttpServerTest, AHeaderHasABoundedSize) {
 }
 
 TEST_F(HttpServerTest, ARequestThatDoesNotComeWholeInTimeIsGivenUp) {
-  Start({.pages = {}, .timeout_ms = 200});
+  Start({.request_timeout_ms = 200});
   const Fd silent = Connect(), slow = Connect();
   const int64_t begin_ns = MonotonicNs();
   // A byte now and then gains it no time.
@@ -112,9 +116,9 @@ TEST_F(HttpServerTest, ARequestThatDoesNotComeWholeInTimeIsGivenUp) {
 }
 
 TEST_F(HttpServerTest, PagesBelowAPathGetTheRestOfIt) {
-  HttpOptions options;
-  options.pages["/below/"] = {"text/plain", [](const std::string& rest) { return HttpAnswer{503, "<" + rest + ">"}; }};
-  Start(std::move(options));
+  HttpPages pages;
+  pages["/below/"] = {"text/plain", [](const std::string& rest) { return HttpAnswer{503, "<" + rest + ">"}; }};
+  Start({}, std::move(pages));
   const std::string answer = Ask("GET /below/a%20b%2fc%zz?x=1 HTTP/1.1\r\n\r\n");
   EXPECT_TRUE(answer.starts_with("HTTP/1.1 503")) << answer;
   EXPECT_TRUE(answer.ends_with("<a b/c%zz>")) << answer;
@@ -130,7 +134,7 @@ TEST_F(HttpServerTest, HeadIsAnsweredWithoutTheBody) {
 }
 
 TEST_F(HttpServerTest, IdleConnectionsMakeRoomForAnother) {
-  Start({.pages = {}, .max_connections = 4, .timeout_ms = 60'000});
+  Start({.max_connections = 4, .request_timeout_ms = 60'000});
   std::vector<Fd> idle;
   for (int i = 0; i < 4; ++i) idle.push_back(Connect());
   EXPECT_EQ(StatusOf("GET /page HTTP/1.1\r\n\r\n"), "HTTP/1.1 200");
@@ -142,9 +146,9 @@ TEST_F(HttpServerTest, IdleConnectionsMakeRoomForAnother) {
 }
 
 TEST_F(HttpServerTest, AnAnswerThatNobodyReadsIsGivenUp) {
-  HttpOptions options{.pages = {}, .max_connections = 1, .timeout_ms = 300};
-  options.pages["/large"] = {"text/plain", [](const std::string&) { return HttpAnswer{200, std::string(32 << 20, 'x')}; }};
-  Start(std::move(options));
+  HttpPages pages;
+  pages["/large"] = {"text/plain", [](const std::string&) { return HttpAnswer{200, std::string(32 << 20, 'x')}; }};
+  Start({.max_connections = 1, .answer_timeout_ms = 300}, std::move(pages));
   const Fd fd = Connect();
   const std::string request = "GET /large HTTP/1.1\r\n\r\n";
   ASSERT_EQ(write(fd.get(), request.data(), request.size()), static_cast<ssize_t>(request.size()));
@@ -154,6 +158,78 @@ TEST_F(HttpServerTest, AnAnswerThatNobodyReadsIsGivenUp) {
     status = StatusOf("GET /page HTTP/1.1\r\n\r\n");
   }
   EXPECT_EQ(status, "HTTP/1.1 200") << "its place is free again";
+}
+
+// Answers on another thread, in pieces, as long as the client is there.
+class Pieces {
+ public:
+  void Serve(const std::shared_ptr<HttpReply>& reply) {
+    reply->Begin({200, "", {{"Content-Type", "text/plain"}}}, [this] { gone_.set_value(); },
+                 [this, reply](bool ok) { Next(reply, ok ? 3 : 0); });
+  }
+  bool IsGone() { return gone_.get_future().wait_for(std::chrono::milliseconds(kPatienceMs)) == std::future_status::ready; }
+  bool ends_ = true;
+
+ private:
+  void Next(const std::shared_ptr<HttpReply>& reply, int left) {
+    if (left > 0) return reply->Write("piece" + std::to_string(left), [=, this](bool ok) { Next(reply, ok ? left - 1 : 0); });
+    if (ends_) return reply->End();
+    open_ = reply;
+  }
+
+  std::promise<void> gone_;
+  std::shared_ptr<HttpReply> open_;
+};
+
+TEST_F(HttpServerTest, AnAnswerComesInPieces) {
+  Pieces pieces;
+  Start({.handler = [&](const HttpRequest&, const std::shared_ptr<HttpReply>& reply) { pieces.Serve(reply); }});
+  const std::string answer = Ask("GET / HTTP/1.1\r\n\r\n");
+  EXPECT_NE(answer.find("Transfer-Encoding: chunked\r\n"), std::string::npos) << answer;
+  EXPECT_TRUE(answer.ends_with("\r\n\r\n6\r\npiece3\r\n6\r\npiece2\r\n6\r\npiece1\r\n0\r\n\r\n")) << answer;
+}
+
+TEST_F(HttpServerTest, TheHandlerIsToldOfAClientThatGoesBeforeTheEnd) {
+  Pieces pieces;
+  pieces.ends_ = false;
+  Start({.handler = [&](const HttpRequest&, const std::shared_ptr<HttpReply>& reply) { pieces.Serve(reply); }});
+  {
+    const Fd fd = Connect();
+    const std::string request = "GET / HTTP/1.1\r\n\r\n";
+    ASSERT_EQ(write(fd.get(), request.data(), request.size()), static_cast<ssize_t>(request.size()));
+    char first = 0;
+    ASSERT_EQ(read(fd.get(), &first, 1), 1);
+  }
+  EXPECT_TRUE(pieces.IsGone());
+}
+
+TEST_F(HttpServerTest, ABodyIsReadUpToItsLimit) {
+  const auto echo = [](const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) {
+    reply->Send({200, request.method + " " + std::string(request.Field("x-name")) + " " + request.body}, nullptr);
+  };
+  Start({.handler = echo, .max_body_bytes = 10});
+  EXPECT_TRUE(Ask("POST / HTTP/1.1\r\nX-Name: me\r\nContent-Length: 10\r\n\r\n0123456789").ends_with("POST me 0123456789"));
+  EXPECT_TRUE(Ask("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n").ends_with("POST  abc"));
+  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nContent-Length: 11\r\n\r\n0123456789x"), "HTTP/1.1 413");
+  EXPECT_EQ(StatusOf("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nb\r\n0123456789x\r\n0\r\n\r\n"), "HTTP/1.1 413");
+}
+
+TEST_F(HttpServerTest, ARequestAtWorkIsNotDisplaced) {
+  std::promise<std::shared_ptr<HttpReply>> at_work;
+  Start({.handler = [&](const HttpRequest&, std::shared_ptr<HttpReply> reply) { at_work.set_value(std::move(reply)); },
+         .max_connections = 1});
+  const Fd fd = Connect();
+  const std::string request = "GET / HTTP/1.1\r\n\r\n";
+  ASSERT_EQ(write(fd.get(), request.data(), request.size()), static_cast<ssize_t>(request.size()));
+  const std::shared_ptr<HttpReply> reply = at_work.get_future().get();
+  EXPECT_EQ(Ask(request), "") << "there is no room";
+  reply->Send({200, "done"}, nullptr);
+  EXPECT_TRUE(ReadAll(fd).ends_with("done"));
+}
+
+TEST_F(HttpServerTest, AReplyThatIsDroppedClosesTheConnection) {
+  Start({.handler = [](const HttpRequest&, const std::shared_ptr<HttpReply>&) {}});
+  EXPECT_EQ(Ask("GET / HTTP/1.1\r\n\r\n"), "");
 }
 
 TEST_F(HttpServerTest, ItEndsWhileConnectionsAreOpen) {

@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstring>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "daemon/access/access_control.h"
@@ -28,6 +29,7 @@
 #include "daemon/serve/net/listener.h"
 #include "daemon/serve/role_verifier.h"
 #include "daemon/serve/service/service.h"
+#include "daemon/serve/web/web_front.h"
 
 namespace stackd {
 namespace {
@@ -129,6 +131,24 @@ struct Server::State {
     g_audit.compare_exchange_strong(mine, nullptr);
   }
 
+  Result<void> StartWeb(ListeningSocket listens, const std::vector<std::string>& hosts) {
+    if (tls != nullptr) {
+      web_tls = std::make_unique<ServerTls>(
+          [feed = tls.get()] {
+            auto [generation, pem] = feed->Current();
+            return TlsIdentity{generation, pem.key + "\n" + pem.cert, pem.client_ca};
+          },
+          [access = &access](const HttpPeer& peer) {
+            return AdmitCertificate(access, {.has_certificate = true, .uris = peer.uris, .dns_names = peer.dns_names});
+          });
+    }
+    auto started = WebFront::Start(std::move(listens.fd), &stackd, &access, web_tls.get(), hosts);
+    if (!started) return std::unexpected(started.error());
+    web = std::move(*started);
+    web_url = (tls == nullptr ? "http://" : "https://") + listens.address + "/";
+    return {};
+  }
+
   AccessControl access;
   std::unique_ptr<TlsFeed> tls;
   Listener listener;
@@ -136,6 +156,9 @@ struct Server::State {
   GuardedStackd guarded{&stackd, &access, &listener};
   HealthService health;
   std::vector<std::string> addresses;
+  std::string web_url;
+  std::unique_ptr<ServerTls> web_tls;
+  std::unique_ptr<WebFront> web;
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<EachSecond> each_second;
 };
@@ -150,17 +173,19 @@ Result<std::unique_ptr<Server>> Server::Start(const ServedParts& parts, const Li
   if (!access_file) return std::unexpected(access_file.error());
   const Result<std::string> socket_path = CheckSocketPath(parts.dir);
   if (!socket_path) return std::unexpected(socket_path.error());
-  ListeningSocket tcp;
   std::unique_ptr<TlsFeed> tls;
-  if (!listening.address.empty()) {
-    if (!listening.tls.empty()) {
-      auto started = TlsFeed::Start(listening.tls);
-      if (!started) return std::unexpected(started.error());
-      tls = std::move(*started);
-    }
-    Result<ListeningSocket> listens = ListenAt(listening.address, /*has_tls=*/tls != nullptr);
+  if (!listening.tls.empty() && (!listening.address.empty() || !listening.web_address.empty())) {
+    auto started = TlsFeed::Start(listening.tls);
+    if (!started) return std::unexpected(started.error());
+    tls = std::move(*started);
+  }
+  ListeningSocket tcp, web;
+  for (const auto& [flag, address, socket] : {std::tuple("--listen", &listening.address, &tcp),
+                                              std::tuple("--web-listen", &listening.web_address, &web)}) {
+    if (address->empty()) continue;
+    Result<ListeningSocket> listens = ListenAt(flag, *address, /*has_tls=*/tls != nullptr);
     if (!listens) return std::unexpected(listens.error());
-    tcp = std::move(*listens);
+    *socket = std::move(*listens);
   }
   Result<Fd> unix_socket = ListenAtPath(*socket_path);
   if (!unix_socket) return std::unexpected(unix_socket.error());
@@ -185,7 +210,12 @@ Result<std::unique_ptr<Server>> Server::Start(const ServedParts& parts, const Li
                                grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
                                Credentials(tls.get(), &state->access)),
                            /*has_tls=*/tls != nullptr);
-    state->tls = std::move(tls);
+  }
+  state->tls = std::move(tls);
+  if (web.fd.valid()) {
+    if (Result<void> started = state->StartWeb(std::move(web), listening.web_hosts); !started) {
+      return std::unexpected(started.error());
+    }
   }
   g_audit = &state->access.audit;
   state->server = builder.BuildAndStart();
@@ -204,6 +234,7 @@ Result<std::unique_ptr<Server>> Server::Start(const ServedParts& parts, const Li
 }
 
 const std::vector<std::string>& Server::addresses() const { return state_->addresses; }
+const std::string& Server::web_url() const { return state_->web_url; }
 
 void Server::Drain(int64_t timeout_ns) {
   // It may set the mode of the socket, whose place another daemon may have from here on.
@@ -212,6 +243,7 @@ void Server::Drain(int64_t timeout_ns) {
   state_->health.Drain();
   state_->stackd.EndStreams();
   state_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::nanoseconds(timeout_ns));
+  state_->web.reset();
 }
 
 }  // namespace stackd

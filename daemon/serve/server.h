@@ -17,6 +17,9 @@ struct Listening {
   std::string address;      // empty: on the Unix socket only
   TlsFiles tls;             // empty: `address` must be a loopback one
   std::string access_file;  // empty: the built-in roles
+  // Of the page and the API over HTTP; empty: not there. With `tls` as the address above.
+  std::string web_address = {};
+  std::vector<std::string> web_hosts = {};  // see BrowserCheck
 };
 
 class Server {
@@ -28,6 +31,8 @@ class Server {
 
   // "unix:/run/stackd/api.sock", "127.0.0.1:7443"
   const std::vector<std::string>& addresses() const;
+  // "http://127.0.0.1:7446/"; "": it is not served.
+  const std::string& web_url() const;
 
   // Accepts nothing more, ends streams, and waits at most `timeout_ns` for calls that run; then cancels them.
   void Drain(int64_t timeout_ns);

@@ -10,46 +10,16 @@ import subprocess
 import time
 import unittest
 
+from access_fixture import ACCESS, AccessFixture, own_address
 from authority import Authority
 from grpc_peer import grpc, needs_grpcio, reason, text_field, unary
-from harness import CANNOT_CONNECT, FAILURE, LIMIT_S, OK, STACKCTL, STACKD, Daemon, Outcome, StackdTest, eventually, free_port
+from harness import CANNOT_CONNECT, FAILURE, LIMIT_S, OK, STACKCTL, STACKD, Daemon, Outcome, eventually, free_port
 
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "stackd", "bin")
 GRPCURL = shutil.which("grpcurl") or shutil.which("grpcurl", path=CACHE)
 
-ACCESS = """access:
-  - {uri: "spiffe://test/ops/*", role: admin}
-  - {dns: oncall.test, role: dump}
-  - {dns: dashboard.test, role: read}
-"""
 
-
-def own_address():
-    """An address of this machine that is not loopback, or None."""
-    asked = subprocess.run(["hostname", "-I"], capture_output=True, text=True)
-    return next((a for a in asked.stdout.split() if "." in a and not a.startswith("127.")), None)
-
-
-class AccessTest(StackdTest):
-    def setUp(self):
-        super().setUp()
-        # Users other than root pass through it.
-        self.dir.chmod(0o755)
-        self.tls = self.dir / "tls"
-        self.authority = Authority(self.tls, "authority")
-        self.server = self.authority.issue("server", "DNS:localhost,IP:127.0.0.1")
-        self.admin = self.authority.issue("admin", "URI:spiffe://test/ops/alice")
-        self.oncall = self.authority.issue("oncall", "DNS:oncall.test")
-        self.dashboard = self.authority.issue("dashboard", "DNS:dashboard.test")
-
-    def write_access(self, text):
-        path = self.dir / "access.yaml"
-        path.write_text(text)
-        return path
-
-    def tls_flags(self):
-        return ["--tls-cert", self.server.crt, "--tls-key", self.server.key, "--tls-client-ca", self.authority.own.crt]
-
+class AccessTest(AccessFixture):
     def start_with_tls(self, access=ACCESS):
         return self.start_daemon(extra_args=[*self.tls_flags(), "--access", self.write_access(access), "--log-format", "json"])
 
@@ -59,20 +29,6 @@ class AccessTest(StackdTest):
 
     def remote(self, daemon, certificate, *args, **kwargs):
         return daemon.ctl(*self.client(certificate, **kwargs), *args, address=f"localhost:{daemon.port}")
-
-    def calls(self, daemon):
-        """The audit."""
-        lines = [json.loads(line) for line in daemon.log_path.read_text().splitlines() if line.startswith("{")]
-        return [line for line in lines if line["msg"] == "call"]
-
-    def assert_audited(self, daemon, **expected):
-        def find():
-            return next((c for c in self.calls(daemon) if all(c.get(k) == v for k, v in expected.items())), None)
-
-        try:
-            return eventually("the call is audited", find, 5)
-        except AssertionError:
-            self.fail(f"{expected} is not in {self.calls(daemon)}")
 
     def test_roles_of_certificates_are_cumulative(self):
         daemon = self.start_with_tls()

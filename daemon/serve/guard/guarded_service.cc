@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "daemon/serve/guard/export_call.h"
-#include "daemon/serve/requests/rpc_status.h"
+#include "daemon/serve/guard/watch_call.h"
 
 namespace stackd {
 namespace {
@@ -42,16 +42,6 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   grpc::CallbackServerContext* const context_;
   const std::unique_ptr<Call> call_;
 };
-
-class RefusedWatch final : public grpc::ServerWriteReactor<v1::WatchDumpsResponse> {
- public:
-  explicit RefusedWatch(grpc::Status status) { Finish(std::move(status)); }
-  void OnDone() override { delete this; }
-};
-
-grpc::Status TooBusy() {
-  return ToGrpcStatus({Code::kResourceExhausted, "too many calls are under way; try again", "TOO_MANY_CALLS"});
-}
 
 std::vector<std::string> Property(const grpc::AuthContext& auth, const char* name) {
   std::vector<std::string> values;
@@ -88,17 +78,17 @@ std::unique_ptr<Call> GuardedStackd::NewCall(grpc::CallbackServerContext* contex
 }
 
 template <typename Request, typename Response>
-grpc::ServerUnaryReactor* GuardedStackd::Answer(grpc::CallbackServerContext* context, Call::Method method, const Request*,
-                                                Response* response, std::function<grpc::Status(Call&)> handle) {
-  auto* reactor = new UnaryCall(&unread_, context, NewCall(context, std::move(method)));
+grpc::ServerUnaryReactor* GuardedStackd::Forward(grpc::CallbackServerContext* context, const Request* request,
+                                                 Response* response, ServiceMethod<Request, Response> method) {
+  auto* reactor = new UnaryCall(&unread_, context, NewCall(context, MethodOf(*request)));
   grpc::Status admitted = reactor->call().Admit();
   if (!admitted.ok()) {
     reactor->End(std::move(admitted));
     return reactor;
   }
-  const auto work = [reactor, response, handle = std::move(handle)] {
+  const auto work = [this, reactor, request, response, method] {
     Call& call = reactor->call();
-    grpc::Status status = handle(call);
+    grpc::Status status = HandleCall(service_, method, access_->page_seal, call, *request, response);
     status = call.Answered(std::move(status), status.ok() ? MemoryOf(*response) : 0);
     const std::shared_ptr<void> turn = call.ReleaseTurn();
     reactor->End(std::move(status));
@@ -108,88 +98,52 @@ grpc::ServerUnaryReactor* GuardedStackd::Answer(grpc::CallbackServerContext* con
   return reactor;
 }
 
-template <typename Request, typename Response>
-grpc::ServerUnaryReactor* GuardedStackd::Forward(grpc::CallbackServerContext* context, Call::Method method,
-                                                 const Request* request, Response* response,
-                                                 Handler<Request, Response> handler) {
-  return Answer(context, std::move(method), request, response,
-                [this, request, response, handler](Call& call) { return (service_->*handler)(call, *request, response); });
-}
-
-template <typename Request, typename Response>
-grpc::ServerUnaryReactor* GuardedStackd::ForwardList(grpc::CallbackServerContext* context, Call::Method method,
-                                                     const Request* request, Response* response,
-                                                     Handler<Request, Response> handler) {
-  const std::string list = method.name;
-  return Answer(context, std::move(method), request, response, [this, list, request, response, handler](Call& call) {
-    Request opened = *request;
-    if (!request->page_token().empty()) {
-      Result<std::string> token = access_->page_seal.Open(call.caller(), list, request->page_token());
-      if (!token) return ToGrpcStatus(token.error(), {.field = "page_token"});
-      opened.set_page_token(*token);
-    }
-    grpc::Status status = (service_->*handler)(call, opened, response);
-    if (!response->next_page_token().empty()) {
-      response->set_next_page_token(access_->page_seal.Close(call.caller(), list, response->next_page_token()));
-    }
-    return status;
-  });
-}
-
 grpc::ServerUnaryReactor* GuardedStackd::ListProcesses(grpc::CallbackServerContext* context,
                                                        const v1::ListProcessesRequest* request,
                                                        v1::ListProcessesResponse* response) {
-  return ForwardList(context, {.name = "ListProcesses", .role = Role::kRead}, request, response,
-                     &StackdService::ListProcesses);
+  return Forward(context, request, response, &StackdService::ListProcesses);
 }
 
 grpc::ServerUnaryReactor* GuardedStackd::GetProcess(grpc::CallbackServerContext* context,
                                                     const v1::GetProcessRequest* request, v1::Process* response) {
-  return Forward(context, {.name = "GetProcess", .resource = request->name(), .role = Role::kRead}, request, response,
-                 &StackdService::GetProcess);
+  return Forward(context, request, response, &StackdService::GetProcess);
 }
 
 grpc::ServerUnaryReactor* GuardedStackd::CreateDump(grpc::CallbackServerContext* context,
                                                     const v1::CreateDumpRequest* request, v1::Dump* response) {
-  return Forward(context, {.name = "CreateDump", .resource = request->process(), .role = Role::kDump}, request, response,
-                 &StackdService::CreateDump);
+  return Forward(context, request, response, &StackdService::CreateDump);
 }
 
 grpc::ServerUnaryReactor* GuardedStackd::GetDump(grpc::CallbackServerContext* context, const v1::GetDumpRequest* request,
                                                  v1::Dump* response) {
-  return Forward(context, {.name = "GetDump", .resource = request->name(), .role = Role::kRead}, request, response,
-                 &StackdService::GetDump);
+  return Forward(context, request, response, &StackdService::GetDump);
 }
 
 grpc::ServerUnaryReactor* GuardedStackd::ListDumps(grpc::CallbackServerContext* context,
                                                    const v1::ListDumpsRequest* request, v1::ListDumpsResponse* response) {
-  return ForwardList(context, {.name = "ListDumps", .resource = request->parent(), .role = Role::kRead}, request, response,
-                     &StackdService::ListDumps);
+  return Forward(context, request, response, &StackdService::ListDumps);
 }
 
 grpc::ServerUnaryReactor* GuardedStackd::DeleteDump(grpc::CallbackServerContext* context,
                                                     const v1::DeleteDumpRequest* request,
                                                     google::protobuf::Empty* response) {
-  return Forward(context, {.name = "DeleteDump", .resource = request->name(), .role = Role::kAdmin}, request, response,
-                 &StackdService::DeleteDump);
+  return Forward(context, request, response, &StackdService::DeleteDump);
 }
 
 grpc::ServerWriteReactor<v1::WatchDumpsResponse>* GuardedStackd::WatchDumps(grpc::CallbackServerContext* context,
                                                                             const v1::WatchDumpsRequest* request) {
-  std::shared_ptr<Call> call =
-      NewCall(context, {.name = "WatchDumps", .resource = request->parent(), .role = Role::kRead, .is_stream = true});
-  grpc::Status admitted = call->Admit();
-  if (!admitted.ok()) return new RefusedWatch(std::move(admitted));
-  return service_->WatchDumps(*request, [call](const grpc::Status& status) { call->Answered(status); });
+  auto reactor = std::make_unique<WatchCall>(NewCall(context, MethodOf(*request)));
+  if (grpc::Status admitted = reactor->call().Admit(); !admitted.ok()) {
+    reactor->Finish(std::move(admitted));
+  } else {
+    reactor->Begin(service_->WatchDumps(*request, reactor.get()));
+  }
+  return reactor.release();
 }
 
 grpc::ServerWriteReactor<v1::ExportDumpResponse>* GuardedStackd::ExportDump(grpc::CallbackServerContext* context,
                                                                             const v1::ExportDumpRequest* request) {
-  // Registers and stacks as they were copied hold more than names.
-  const Role role = request->format() == v1::ExportDumpRequest::MINIDUMP ? Role::kAdmin : Role::kRead;
-  const std::string name = role == Role::kAdmin ? "ExportDump as a minidump" : "ExportDump";
-  auto* reactor = new ExportCall(
-      context, NewCall(context, {.name = name, .resource = request->name(), .role = role, .is_stream = true}));
+  auto* reactor = new ExportCall(context, NewCall(context, MethodOf(*request)));
   grpc::Status admitted = reactor->call().Admit();
   if (!admitted.ok()) {
     reactor->End(std::move(admitted));
@@ -205,33 +159,29 @@ grpc::ServerWriteReactor<v1::ExportDumpResponse>* GuardedStackd::ExportDump(grpc
 
 grpc::ServerUnaryReactor* GuardedStackd::ResymbolizeDump(grpc::CallbackServerContext* context,
                                                          const v1::ResymbolizeDumpRequest* request, v1::Dump* response) {
-  return Forward(context, {.name = "ResymbolizeDump", .resource = request->name(), .role = Role::kDump}, request, response,
-                 &StackdService::ResymbolizeDump);
+  return Forward(context, request, response, &StackdService::ResymbolizeDump);
 }
 
 grpc::ServerUnaryReactor* GuardedStackd::CompareDumps(grpc::CallbackServerContext* context,
                                                       const v1::CompareDumpsRequest* request,
                                                       v1::DumpComparison* response) {
-  return Forward(context, {.name = "CompareDumps", .resource = request->after(), .role = Role::kRead}, request, response,
-                 &StackdService::CompareDumps);
+  return Forward(context, request, response, &StackdService::CompareDumps);
 }
 
 grpc::ServerUnaryReactor* GuardedStackd::ListStackGroups(grpc::CallbackServerContext* context,
                                                          const v1::ListStackGroupsRequest* request,
                                                          v1::ListStackGroupsResponse* response) {
-  return ForwardList(context, {.name = "ListStackGroups", .role = Role::kRead}, request, response,
-                     &StackdService::ListStackGroups);
+  return Forward(context, request, response, &StackdService::ListStackGroups);
 }
 
 grpc::ServerUnaryReactor* GuardedStackd::GetStackGroup(grpc::CallbackServerContext* context,
                                                        const v1::GetStackGroupRequest* request, v1::CrashGroup* response) {
-  return Forward(context, {.name = "GetStackGroup", .resource = request->name(), .role = Role::kRead}, request, response,
-                 &StackdService::GetStackGroup);
+  return Forward(context, request, response, &StackdService::GetStackGroup);
 }
 
 grpc::ServerUnaryReactor* GuardedStackd::GetDaemon(grpc::CallbackServerContext* context,
                                                    const v1::GetDaemonRequest* request, v1::Daemon* response) {
-  return Forward(context, {.name = "GetDaemon", .role = Role::kRead}, request, response, &StackdService::GetDaemon);
+  return Forward(context, request, response, &StackdService::GetDaemon);
 }
 
 }  // namespace stackd

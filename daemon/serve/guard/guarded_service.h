@@ -2,11 +2,11 @@
 // is audited.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "daemon/access/access_control.h"
+#include "daemon/serve/guard/handle_call.h"
 #include "daemon/serve/guard/unread_answers.h"
 #include "daemon/serve/guard/work_threads.h"
 #include "daemon/serve/net/listener.h"
@@ -50,22 +50,12 @@ class GuardedStackd final : public v1::Stackd::CallbackService {
                                       v1::Daemon* response) override;
 
  private:
-  template <typename Request, typename Response>
-  using Handler = grpc::Status (StackdService::*)(Call&, const Request&, Response*);
-
   std::unique_ptr<Call> NewCall(grpc::CallbackServerContext* context, Call::Method method);
   Peer PeerOf(const grpc::CallbackServerContext& context) const;
 
   template <typename Request, typename Response>
-  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, Call::Method method, const Request* request,
-                                   Response* response, std::function<grpc::Status(Call&)> handle);
-  template <typename Request, typename Response>
-  grpc::ServerUnaryReactor* Forward(grpc::CallbackServerContext* context, Call::Method method, const Request* request,
-                                    Response* response, Handler<Request, Response> handler);
-  // Forwards a method with pages, whose tokens are for this caller only.
-  template <typename Request, typename Response>
-  grpc::ServerUnaryReactor* ForwardList(grpc::CallbackServerContext* context, Call::Method method, const Request* request,
-                                        Response* response, Handler<Request, Response> handler);
+  grpc::ServerUnaryReactor* Forward(grpc::CallbackServerContext* context, const Request* request, Response* response,
+                                    ServiceMethod<Request, Response> method);
 
   StackdService* const service_;
   AccessControl* const access_;

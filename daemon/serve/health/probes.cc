@@ -35,7 +35,7 @@ HttpAnswer Probes::Process(const std::string& name) {
   return {kOk, "ok\n"};
 }
 
-void Probes::AddTo(std::map<std::string, HttpPage>* pages) {
+void Probes::AddTo(HttpPages* pages) {
   for (const char* path : {"/livez", "/healthz"}) {
     (*pages)[path] = {kText, [this](const std::string&) { return Live(); }};
   }

@@ -14,7 +14,7 @@
 #include <string>
 
 #include "daemon/detect/respond/process_health.h"
-#include "daemon/metrics/http_server.h"
+#include "daemon/http/pages.h"
 
 namespace stackd {
 
@@ -32,7 +32,7 @@ class Probes {
   HttpAnswer Process(const std::string& name);
 
   // Adds the three, with "/healthz" as another name of the first. This must outlive the server.
-  void AddTo(std::map<std::string, HttpPage>* pages);
+  void AddTo(HttpPages* pages);
 
  private:
   const ProcessHealth* const process_health_;

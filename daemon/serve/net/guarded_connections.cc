@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "daemon/base/clock.h"
+#include "daemon/http/server_tls.h"
 #include "daemon/log/log.h"
 #include "daemon/serve/net/frame_guard.h"
 
@@ -155,6 +156,8 @@ Guarded* GuardedOf(SSL* ssl) {
   return made.release();
 }
 
+bool IsGuarded(const SSL* ssl) { return SSL_is_server(ssl) && !IsOfServerTls(ssl); }
+
 }  // namespace
 
 bool GuardConnection(int fd, EndedCount ended) {
@@ -200,7 +203,7 @@ ssize_t __wrap_sendmsg(int fd, const msghdr* message, int flags) {
 
 int __wrap_SSL_read(SSL* ssl, void* bytes, int size) {
   const int count = __real_SSL_read(ssl, bytes, size);
-  if (count <= 0 || !SSL_is_server(ssl)) return count;
+  if (count <= 0 || !stackd::IsGuarded(ssl)) return count;
   stackd::Guarded* guarded = stackd::GuardedOf(ssl);
   if (guarded != nullptr) {
     std::lock_guard lock(guarded->mutex);
@@ -213,7 +216,7 @@ int __wrap_SSL_read(SSL* ssl, void* bytes, int size) {
 
 int __wrap_SSL_write(SSL* ssl, const void* bytes, int size) {
   const int count = __real_SSL_write(ssl, bytes, size);
-  stackd::Guarded* guarded = count > 0 && SSL_is_server(ssl) ? stackd::GuardedOf(ssl) : nullptr;
+  stackd::Guarded* guarded = count > 0 && stackd::IsGuarded(ssl) ? stackd::GuardedOf(ssl) : nullptr;
   if (guarded != nullptr) {
     std::lock_guard lock(guarded->mutex);
     guarded->guard.LookAtAnswers(static_cast<const uint8_t*>(bytes), static_cast<size_t>(count));

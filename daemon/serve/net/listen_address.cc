@@ -16,15 +16,14 @@
 namespace stackd {
 namespace {
 
-std::unexpected<Status> NotUnderstood(const std::string& listen) {
-  return Error(
-      Code::kInvalidArgument,
-      "--listen \"" + listen + "\" is not understood: write it like 127.0.0.1:7443, or none for the Unix socket only");
+std::unexpected<Status> NotUnderstood(const std::string& flag, const std::string& listen) {
+  return Error(Code::kInvalidArgument,
+               flag + " \"" + listen + "\" is not understood: write it like 127.0.0.1:7443, or none to leave it out");
 }
 
-std::unexpected<Status> NotLoopback(const std::string& listen) {
+std::unexpected<Status> NotLoopback(const std::string& flag, const std::string& listen) {
   return Error(Code::kInvalidArgument,
-               "--listen " + listen +
+               flag + " " + listen +
                    ": anything but a loopback address needs mutual TLS: give --tls-cert, --tls-key and --tls-client-ca");
 }
 
@@ -37,19 +36,19 @@ struct Address {
   bool is_loopback = false;
 };
 
-Result<uint16_t> PortOf(const std::string& listen, size_t colon) {
+Result<uint16_t> PortOf(const std::string& flag, const std::string& listen, size_t colon) {
   const std::string_view text = std::string_view(listen).substr(colon + 1);
   uint16_t port = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  if (error != std::errc() || end != text.data() + text.size()) return NotUnderstood(listen);
+  if (error != std::errc() || end != text.data() + text.size()) return NotUnderstood(flag, listen);
   return port;
 }
 
-Result<Address> ParseAddress(const std::string& listen) {
+Result<Address> ParseAddress(const std::string& flag, const std::string& listen) {
   const size_t colon = listen.rfind(':');
-  if (colon == std::string::npos || colon == 0) return NotUnderstood(listen);
+  if (colon == std::string::npos || colon == 0) return NotUnderstood(flag, listen);
   std::string host = listen.substr(0, colon);
-  const Result<uint16_t> port = PortOf(listen, colon);
+  const Result<uint16_t> port = PortOf(flag, listen, colon);
   if (!port) return std::unexpected(port.error());
   if (host == "localhost") host = "127.0.0.1";
 
@@ -63,9 +62,9 @@ Result<Address> ParseAddress(const std::string& listen) {
     return address;
   }
   // A name may stand for other addresses tomorrow.
-  if (host.size() < 2 || host.front() != '[' || host.back() != ']') return NotUnderstood(listen);
+  if (host.size() < 2 || host.front() != '[' || host.back() != ']') return NotUnderstood(flag, listen);
   auto* v6 = reinterpret_cast<sockaddr_in6*>(&address.bytes);
-  if (inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &v6->sin6_addr) != 1) return NotUnderstood(listen);
+  if (inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &v6->sin6_addr) != 1) return NotUnderstood(flag, listen);
   v6->sin6_family = AF_INET6;
   v6->sin6_port = htons(*port);
   address.size_bytes = sizeof(*v6);
@@ -104,10 +103,10 @@ sockaddr_un PathAddress(const std::string& path) {
 
 }  // namespace
 
-Result<ListeningSocket> ListenAt(const std::string& listen, bool has_tls) {
-  Result<Address> wanted = ParseAddress(listen);
+Result<ListeningSocket> ListenAt(const std::string& flag, const std::string& listen, bool has_tls) {
+  Result<Address> wanted = ParseAddress(flag, listen);
   if (!wanted) return std::unexpected(wanted.error());
-  if (!wanted->is_loopback && !has_tls) return NotLoopback(listen);
+  if (!wanted->is_loopback && !has_tls) return NotLoopback(flag, listen);
   ListeningSocket socket_there{.fd = Fd(socket(wanted->bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
                                .address = {}};
   const int fd = socket_there.fd.get();
@@ -117,7 +116,7 @@ Result<ListeningSocket> ListenAt(const std::string& listen, bool has_tls) {
   auto* address = reinterpret_cast<sockaddr*>(&wanted->bytes);
   if (fd < 0 || bind(fd, address, wanted->size_bytes) != 0 || ::listen(fd, kBacklog) != 0) {
     const std::string reason = errno == EADDRINUSE ? "another program listens there; choose another port" : strerror(errno);
-    return Error(Code::kUnavailable, "cannot listen on " + listen + ": " + reason);
+    return Error(Code::kUnavailable, flag + ": cannot listen on " + listen + ": " + reason);
   }
   sockaddr_storage bound{};
   socklen_t size_bytes = sizeof(bound);

@@ -15,8 +15,8 @@ struct ListeningSocket {
 };
 
 // Listens at "127.0.0.1:7443", "[::1]:7443" or "localhost:7443"; with TLS at any address. Port 0 is any free port. Each
-// failure is one sentence that says what to change.
-Result<ListeningSocket> ListenAt(const std::string& listen, bool has_tls);
+// failure is one sentence that says what to change, of the flag that gave the address.
+Result<ListeningSocket> ListenAt(const std::string& flag, const std::string& listen, bool has_tls);
 
 // The path of the API's socket in `dir`, fit to be bound: short enough, and no daemon behind it.
 Result<std::string> CheckSocketPath(const std::string& dir);

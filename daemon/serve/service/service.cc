@@ -291,9 +291,9 @@ grpc::Status StackdService::DeleteDump(Call&, const v1::DeleteDumpRequest& reque
   return grpc::Status::OK;
 }
 
-grpc::ServerWriteReactor<v1::WatchDumpsResponse>* StackdService::WatchDumps(const v1::WatchDumpsRequest& request,
-                                                                            std::function<void(const grpc::Status&)> done) {
-  return watchers_.Start(request, std::move(done));
+std::expected<std::shared_ptr<DumpWatch>, grpc::Status> StackdService::WatchDumps(const v1::WatchDumpsRequest& request,
+                                                                                  DumpStream* stream) {
+  return watchers_.Open(request, stream);
 }
 
 grpc::Status StackdService::ExportDump(Call&, const v1::ExportDumpRequest& request, const Sink& sink) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <deque>
+#include <expected>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -45,9 +46,9 @@ class StackdService {
                                v1::ListStackGroupsResponse* response);
   grpc::Status GetStackGroup(Call& call, const v1::GetStackGroupRequest& request, v1::CrashGroup* response);
   grpc::Status GetDaemon(Call& call, const v1::GetDaemonRequest& request, v1::Daemon* response);
-  // The reactor of a new call, which deletes itself; `done` is called with its status when it has.
-  grpc::ServerWriteReactor<v1::WatchDumpsResponse>* WatchDumps(const v1::WatchDumpsRequest& request,
-                                                               std::function<void(const grpc::Status&)> done);
+  // See DumpWatchers::Open.
+  std::expected<std::shared_ptr<DumpWatch>, grpc::Status> WatchDumps(const v1::WatchDumpsRequest& request,
+                                                                     DumpStream* stream);
 
  private:
   using SharedDump = std::shared_ptr<const v1::Dump>;

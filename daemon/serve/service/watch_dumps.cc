@@ -12,8 +12,6 @@
 namespace stackd {
 namespace {
 
-using Reactor = grpc::ServerWriteReactor<v1::WatchDumpsResponse>;
-
 constexpr size_t kMaxWatches = 64;
 constexpr int32_t kPageSize = 1000;
 
@@ -24,16 +22,11 @@ bool IsOfParent(const v1::Dump& dump, const std::string& parent) {
   return parent.empty() || parent == "processes/-" || dump.name().starts_with(parent + "/dumps/");
 }
 
-struct Backlog {
-  std::deque<v1::Dump> dumps;  // oldest first
-  bool more = false;           // newer ones were left out
-};
-
 // The oldest `limit` dumps that were stored after the dump named `after`, which may be gone by now.
-Result<Backlog> DumpsAfter(const DumpStore& store, const std::string& parent, const std::string& after, size_t limit) {
+Result<DumpWatch::Backlog> DumpsAfter(const DumpStore& store, const std::string& parent, const std::string& after, size_t limit) {
   const bool is_stored = store.Get(after).has_value();
   DumpQuery query{.parent = parent, .page_size = kPageSize};
-  Backlog backlog;
+  DumpWatch::Backlog backlog;
   while (true) {
     Result<DumpPage> page = store.List(query);
     if (!page) return std::unexpected(page.error());
@@ -51,155 +44,87 @@ Result<Backlog> DumpsAfter(const DumpStore& store, const std::string& parent, co
   }
 }
 
-class FailedCall : public Reactor {
- public:
-  FailedCall(grpc::Status status, DumpWatchers::Done done) : status_(std::move(status)), done_(std::move(done)) {
-    Finish(status_);
-  }
-  void OnDone() override {
-    done_(status_);
-    delete this;
-  }
-
- private:
-  const grpc::Status status_;
-  const DumpWatchers::Done done_;
-};
-
 }  // namespace
 
-// One stream: a bounded queue, and at most one write under way.
-//
-// Called by the pipeline (Push), by gRPC (Written, Cancel) and at the end of the daemon (End). gRPC may call back from
-// within StartWrite and Finish, so these are called without the lock.
-class DumpWatch {
- public:
-  DumpWatch(Reactor* reactor, std::string parent, size_t queue_limit)
-      : reactor_(reactor), parent_(std::move(parent)), queue_limit_(queue_limit) {}
+void DumpWatch::Push(const v1::Dump& dump) {
+  if (!IsOfParent(dump, parent_)) return;
+  std::unique_lock lock(mutex_);
+  Add(BasicView(dump));
+  Advance(std::move(lock));
+}
 
-  void Push(const v1::Dump& dump) {
-    if (!IsOfParent(dump, parent_)) return;
-    std::unique_lock lock(mutex_);
-    Add(BasicView(dump));
-    Advance(std::move(lock));
+void DumpWatch::Begin() {
+  std::unique_lock lock(mutex_);
+  std::set<std::string> known;
+  std::deque<v1::Dump> live = std::exchange(queue_, {});
+  for (v1::Dump& dump : backlog_.dumps) {
+    known.insert(dump.name());
+    Add(std::move(dump));
   }
-
-  // Puts what was stored before this watch in front of what came since; writing begins.
-  void Begin(Backlog backlog) {
-    std::unique_lock lock(mutex_);
-    std::set<std::string> known;
-    std::deque<v1::Dump> live = std::exchange(queue_, {});
-    for (v1::Dump& dump : backlog.dumps) {
-      known.insert(dump.name());
-      Add(std::move(dump));
-    }
-    if (backlog.more) EndForSlowness();
-    for (v1::Dump& dump : live) {
-      if (!known.contains(dump.name())) Add(std::move(dump));
-    }
-    busy_ = false;
-    Advance(std::move(lock));
+  if (backlog_.more) EndForSlowness();
+  for (v1::Dump& dump : live) {
+    if (!known.contains(dump.name())) Add(std::move(dump));
   }
+  backlog_ = {};
+  busy_ = false;
+  Advance(std::move(lock));
+}
 
-  void Written(bool ok) {
-    std::unique_lock lock(mutex_);
-    busy_ = false;
-    if (!ok) EndNow(grpc::Status::CANCELLED);
-    Advance(std::move(lock));
+void DumpWatch::Written(bool ok) {
+  std::unique_lock lock(mutex_);
+  busy_ = false;
+  if (!ok) EndNow(grpc::Status::CANCELLED);
+  Advance(std::move(lock));
+}
+
+void DumpWatch::End(grpc::Status status) {
+  std::unique_lock lock(mutex_);
+  EndNow(std::move(status));
+  Advance(std::move(lock));
+}
+
+void DumpWatch::Add(v1::Dump dump) {
+  if (ending_) return;
+  if (queue_.size() >= queue_limit_) {
+    EndForSlowness();
+  } else {
+    queue_.push_back(std::move(dump));
   }
+}
 
-  grpc::Status final_status() {
-    std::lock_guard lock(mutex_);
-    return status_;
+// Sends what is queued all the same, and says from where to go on.
+void DumpWatch::EndForSlowness() {
+  ending_ = true;
+  std::string last = queue_.empty() ? "" : queue_.back().name();
+  status_ = ToGrpcStatus(
+      {Code::kResourceExhausted,
+       "dumps came faster than this stream was read; call again with \"after\": \"" + last + "\"", "WATCH_TOO_SLOW"},
+      {.metadata = {{"after", last}}});
+}
+
+void DumpWatch::EndNow(grpc::Status status) {
+  if (!ending_) status_ = std::move(status);
+  ending_ = true;
+  queue_.clear();
+}
+
+void DumpWatch::Advance(std::unique_lock<std::mutex> lock) {
+  if (busy_ || finished_) return;
+  if (!queue_.empty()) {
+    busy_ = true;
+    *response_.mutable_dump() = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    stream_->Write(response_);
+  } else if (ending_) {
+    finished_ = true;
+    grpc::Status status = status_;
+    lock.unlock();
+    stream_->Finish(std::move(status));
   }
-
-  void End(grpc::Status status) {
-    std::unique_lock lock(mutex_);
-    EndNow(std::move(status));
-    Advance(std::move(lock));
-  }
-
- private:
-  void Add(v1::Dump dump) {
-    if (ending_) return;
-    if (queue_.size() >= queue_limit_) {
-      EndForSlowness();
-    } else {
-      queue_.push_back(std::move(dump));
-    }
-  }
-
-  // What is queued is still sent, and says from where to go on.
-  void EndForSlowness() {
-    ending_ = true;
-    std::string last = queue_.empty() ? "" : queue_.back().name();
-    status_ = ToGrpcStatus(
-        {Code::kResourceExhausted,
-         "dumps came faster than this stream was read; call again with \"after\": \"" + last + "\"", "WATCH_TOO_SLOW"},
-        {.metadata = {{"after", last}}});
-  }
-
-  void EndNow(grpc::Status status) {
-    if (!ending_) status_ = std::move(status);
-    ending_ = true;
-    queue_.clear();
-  }
-
-  void Advance(std::unique_lock<std::mutex> lock) {
-    if (busy_ || finished_) return;
-    if (!queue_.empty()) {
-      busy_ = true;
-      *response_.mutable_dump() = std::move(queue_.front());
-      queue_.pop_front();
-      lock.unlock();
-      reactor_->StartWrite(&response_);
-    } else if (ending_) {
-      finished_ = true;
-      grpc::Status status = status_;
-      lock.unlock();
-      reactor_->Finish(std::move(status));
-    }
-  }
-
-  // Valid until Finish was called.
-  Reactor* const reactor_;
-  const std::string parent_;
-  const size_t queue_limit_;
-
-  std::mutex mutex_;
-  std::deque<v1::Dump> queue_;
-  v1::WatchDumpsResponse response_;
-  bool busy_ = true;  // until Begin
-  bool ending_ = false;
-  bool finished_ = false;
-  grpc::Status status_;
-};
+}
 
 namespace {
-
-class WatchCall : public Reactor {
- public:
-  WatchCall(std::string parent, size_t queue_limit, DumpWatchers::Done done)
-      : watch_(std::make_shared<DumpWatch>(this, std::move(parent), queue_limit)), done_(std::move(done)) {}
-
-  void Subscribe(Pipeline* pipeline) {
-    subscription_ = pipeline->Watch([watch = watch_](std::shared_ptr<const v1::Dump> dump) { watch->Push(*dump); });
-  }
-
-  const std::shared_ptr<DumpWatch>& watch() const { return watch_; }
-
-  void OnWriteDone(bool ok) override { watch_->Written(ok); }
-  void OnCancel() override { watch_->End(grpc::Status::CANCELLED); }
-  void OnDone() override {
-    done_(watch_->final_status());
-    delete this;
-  }
-
- private:
-  std::shared_ptr<DumpWatch> watch_;
-  const DumpWatchers::Done done_;
-  std::shared_ptr<void> subscription_;
-};
 
 Status BadName(const std::string& field, const std::string& form) {
   return {Code::kInvalidArgument, "\"" + field + "\" must be empty or like " + form, "BAD_NAME"};
@@ -218,9 +143,10 @@ bool DumpWatchers::Add(const std::shared_ptr<DumpWatch>& watch) {
   return true;
 }
 
-Reactor* DumpWatchers::Start(const v1::WatchDumpsRequest& request, Done done) {
-  const auto failed = [&](const Status& status, const ErrorSubject& subject = {}) {
-    return new FailedCall(ToGrpcStatus(status, subject), std::move(done));
+std::expected<std::shared_ptr<DumpWatch>, grpc::Status> DumpWatchers::Open(const v1::WatchDumpsRequest& request,
+                                                                           DumpStream* stream) {
+  const auto failed = [](const Status& status, const ErrorSubject& subject = {}) {
+    return std::unexpected(ToGrpcStatus(status, subject));
   };
   if (!request.parent().empty() && !request.parent().starts_with("processes/")) {
     return failed(BadName("parent", "processes/7-123"), {.field = "parent"});
@@ -228,26 +154,20 @@ Reactor* DumpWatchers::Start(const v1::WatchDumpsRequest& request, Done done) {
   if (!request.after().empty() && request.after().find("/dumps/") == std::string::npos) {
     return failed(BadName("after", "processes/7-123/dumps/20261121T031415926Z-1"), {.field = "after"});
   }
-  auto call = std::make_unique<WatchCall>(request.parent(), queue_limit_, done);
-  if (!Add(call->watch())) {
+  auto watch = std::make_shared<DumpWatch>(stream, request.parent(), queue_limit_);
+  if (!Add(watch)) {
     return failed({Code::kResourceExhausted, "too many calls watch dumps already", "TOO_MANY_WATCHES"});
   }
   // Before the backlog is read, so that no dump falls between the two.
-  call->Subscribe(pipeline_);
-  Backlog backlog;
+  watch->subscription_ = pipeline_->Watch([weak = std::weak_ptr(watch)](std::shared_ptr<const v1::Dump> dump) {
+    if (const auto alive = weak.lock()) alive->Push(*dump);
+  });
   if (!request.after().empty()) {
-    Result<Backlog> found = DumpsAfter(*store_, request.parent(), request.after(), queue_limit_);
-    if (!found) {
-      return failed({Code::kUnavailable, found.error().message, "STORE_UNAVAILABLE"});
-    }
-    backlog = std::move(*found);
+    Result<DumpWatch::Backlog> found = DumpsAfter(*store_, request.parent(), request.after(), queue_limit_);
+    if (!found) return failed({Code::kUnavailable, found.error().message, "STORE_UNAVAILABLE"});
+    watch->backlog_ = std::move(*found);
   }
-  WatchCall* reactor = call.release();
-  std::shared_ptr<DumpWatch> watch = reactor->watch();
-  // Headers tell the caller that from now on it misses nothing.
-  reactor->StartSendInitialMetadata();
-  watch->Begin(std::move(backlog));
-  return reactor;
+  return watch;
 }
 
 void DumpWatchers::EndAll() {

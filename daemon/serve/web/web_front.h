@@ -1,0 +1,41 @@
+// What --web-listen serves: the page for a browser, and the API as JSON below it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/access/access_control.h"
+#include "daemon/base/fd.h"
+#include "daemon/base/result.h"
+#include "daemon/http/http_server.h"
+#include "daemon/http/pages.h"
+#include "daemon/http/server_tls.h"
+#include "daemon/serve/service/service.h"
+#include "daemon/serve/web/browser_check.h"
+#include "daemon/serve/web/connect_service.h"
+
+namespace stackd {
+
+class WebFront {
+ public:
+  // `tls`: nullptr for none. Names in `hosts`: see BrowserCheck. All pointers must outlive it. Fails with one sentence.
+  static Result<std::unique_ptr<WebFront>> Start(Fd listening, StackdService* service, AccessControl* access,
+                                                 ServerTls* tls, std::vector<std::string> hosts);
+
+ private:
+  WebFront(StackdService* service, AccessControl* access, bool has_tls, std::vector<std::string> hosts);
+
+  void Serve(HttpRequest request, const std::shared_ptr<HttpReply>& reply);
+  void Refuse(const HttpRequest& request, const std::string& why, HttpReply* reply);
+
+  AccessControl* const access_;
+  const bool has_tls_;
+  const BrowserCheck check_;
+  const HttpPages pages_;
+  ConnectService connect_;
+  // Ends first: its handler uses the rest.
+  std::unique_ptr<HttpServer> server_;
+};
+
+}  // namespace stackd
