@@ -28,6 +28,7 @@ import stand_in
 DEPLOY = ROOT / "deploy"
 GUIDES = [DEPLOY / "README.md", DEPLOY / "SECURITY.md", DEPLOY / "kubernetes/README.md"]
 RUNBOOKS = sorted((DEPLOY / "runbooks").glob("*.md"))
+MANUALS = {ROOT / "daemon/stackd.md": 8, ROOT / "daemon/stackd-rules.md": 5, ROOT / "client/stackctl.md": 1}
 
 # What a command must have printed, by a part of the command. A block that has none of them must only end well.
 EXPECTED = {
@@ -82,7 +83,7 @@ def manual_examples():
     """And those of the client in the text of manuals and guides."""
     commands = documents.indented_commands(ROOT / "client/stackctl.md", "client/stackctl.md", ("stackctl",))
     commands += documents.indented_commands(ROOT / "daemon/stackd.md", "daemon/stackd.md", ("grpcurl",))
-    for path in (*GUIDES, *RUNBOOKS, ROOT / "daemon/stackd.md"):
+    for path in (*GUIDES, *RUNBOOKS, ROOT / "daemon/stackd.md", ROOT / "daemon/stackd-rules.md"):
         commands += documents.inline_commands(path, str(path.relative_to(ROOT)), "stackctl ")
     return commands
 
@@ -288,8 +289,8 @@ class GuideTest(DocumentedTest):
         """Its files, and its lines that start the daemon and a program, as one script."""
         manual = ROOT / "daemon/stackd.md"
         self.prepare_certificates("IP:127.0.0.1")
-        for name in ("access", "rules"):
-            (self.scratch / f"{name}-of-manual.yaml").write_text(documents.indented_from(manual, f"{name}:"))
+        for name, its_manual in (("access", manual), ("rules", ROOT / "daemon/stackd-rules.md")):
+            (self.scratch / f"{name}-of-manual.yaml").write_text(documents.indented_from(its_manual, f"{name}:"))
         blocks = documents.indented_commands(manual, str(manual), ("stackd", "stackctl", "STACKD_DIR="))
         commands = [block.text.strip() for block in blocks]
         lines = [command for command in commands if "[" not in command and not command.endswith(" FILE")]
@@ -431,7 +432,7 @@ class ManifestsInDocumentsTest(unittest.TestCase):
 class LinkTest(unittest.TestCase):
 
     def test_each_link_leads_somewhere(self):
-        for path in [*GUIDES, *RUNBOOKS, DEPLOY / "DESIGN.md", ROOT / "README.md"]:
+        for path in [*GUIDES, *RUNBOOKS, *MANUALS, DEPLOY / "DESIGN.md", ROOT / "README.md"]:
             text = path.read_text()
             for target in re.findall(r"\]\(([^)]+)\)", text):
                 if target.startswith("http"):
@@ -452,6 +453,32 @@ class LinkTest(unittest.TestCase):
         for name, rule in alerts.items():
             self.assertEqual(f"https://runbooks.example/stackd/{name}.md", rule["annotations"]["runbook_url"])
             self.assertTrue((DEPLOY / f"runbooks/{name}.md").read_text().startswith(f"# {name}: "))
+
+
+class ManualPagesTest(unittest.TestCase):
+    """The manuals as man(1) shows them on a terminal of 80 columns."""
+
+    def test_each_is_understood_and_fits(self):
+        if not shutil.which("go-md2man") or not shutil.which("man"):
+            self.skipTest("there is no go-md2man or no man")
+        for manual, section in MANUALS.items():
+            with self.subTest(manual.name), tempfile.TemporaryDirectory() as folder:
+                made = subprocess.run(["/usr/bin/python3", DEPLOY / "release/man_page.py", manual, str(section), "2026-01-01", "0.1.0"],
+                                      capture_output=True, text=True, check=True).stdout
+                page = pathlib.Path(folder) / f"{manual.stem}.{section}"
+                page.write_text(made)
+                shown = subprocess.run(["man", "--warnings=w", "--local-file", page], capture_output=True, text=True, check=True,
+                                       env={**os.environ, "MANWIDTH": "80", "LC_ALL": "C.UTF-8"})
+                self.assertEqual("", shown.stderr)
+                text = shown.stdout
+                self.assertIn(f"{manual.stem}({section})", text)
+                words = " ".join(text.split())
+                for row in re.findall(r"^\| `(--?[\w-]+)", manual.read_text(), re.M):
+                    self.assertIn(f" {row}", words)
+                # Code stays as it is, and has the indent of a page besides.
+                code = {line.strip() for line in manual.read_text().splitlines() if line.startswith("    ")}
+                wide = [line for line in text.splitlines() if len(line) > 80 and line.strip() not in code]
+                self.assertEqual([], wide)
 
 
 if __name__ == "__main__":

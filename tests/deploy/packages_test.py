@@ -98,7 +98,7 @@ class ReleaseTest(unittest.TestCase):
         self.assertRegex(said, r"#\d+ .*nanosleep.*libc\.so\.6")
         self.assertRegex(said, r"#\d+ .*\(sleep")
         self.assertLess(took, FIRST_DUMP_S)
-        for page in ("man8/stackd.8", "man1/stackctl.1"):
+        for page in ("man8/stackd.8", "man5/stackd-rules.5", "man1/stackctl.1"):
             # minbase leaves no manuals out: they are read where `man` is.
             text = gzip.decompress((root / f"usr/share/man/{page}.gz").read_bytes()).decode()
             self.assertIn(".TH " + pathlib.Path(page).stem.upper(), text.upper().replace('"', ""))
