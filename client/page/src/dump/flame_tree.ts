@@ -82,21 +82,39 @@ export interface FlameBox {
   // Parts of the whole width.
   left: number;
   width: number;
+  depth: number;
+  // More than 0: this many children of `node` that are too narrow to be drawn alone.
+  narrowCount: number;
 }
 
-// What is drawn of `focus`: its ancestors over the whole width, itself, and below it what is not narrower than `minWidth`.
+// Boxes of the children of `box`, widest first; the narrow ones as one.
+function childBoxes(box: FlameBox, whole: number, minWidth: number): FlameBox[] {
+  const boxes: FlameBox[] = [];
+  const { children } = box.node;
+  const depth = box.depth + 1;
+  let left = box.left;
+  for (const node of children) {
+    const width = node.count / whole;
+    if (width < minWidth) break;
+    boxes.push({ node, left, width, depth, narrowCount: 0 });
+    left += width;
+  }
+  const narrowCount = children.length - boxes.length;
+  const width = children.slice(boxes.length).reduce((sum, node) => sum + node.count, 0) / whole;
+  if (narrowCount > 0 && width >= minWidth) boxes.push({ node: box.node, left, width, depth, narrowCount });
+  return boxes;
+}
+
+// What is drawn of `focus`: its ancestors over the whole width, itself, and what is below it.
 export function boxesOf(focus: FlameNode, minWidth: number): FlameBox[] {
   const boxes: FlameBox[] = [];
-  for (let node = focus.parent; node !== undefined; node = node.parent) boxes.unshift({ node, left: 0, width: 1 });
-  const left: FlameBox[] = [{ node: focus, left: 0, width: 1 }];
+  const whole = { left: 0, width: 1, narrowCount: 0 };
+  for (let node = focus.parent; node !== undefined; node = node.parent)
+    boxes.unshift({ ...whole, node, depth: node.depth });
+  const left: FlameBox[] = [{ ...whole, node: focus, depth: focus.depth }];
   for (let box = left.pop(); box !== undefined; box = left.pop()) {
     boxes.push(box);
-    let at = box.left;
-    for (const node of box.node.children) {
-      const width = focus.count === 0 ? 0 : node.count / focus.count;
-      if (width >= minWidth) left.push({ node, left: at, width });
-      at += width;
-    }
+    if (box.narrowCount === 0) left.push(...childBoxes(box, Math.max(1, focus.count), minWidth));
   }
   return boxes;
 }

@@ -33,16 +33,25 @@ interface BoxProps {
 }
 
 function Box({ box, root, top, isMatch, isAbove, onZoom }: BoxProps) {
-  const { node } = box;
+  const { node, narrowCount } = box;
+  const style = { left: `${box.left * 100}%`, width: `${box.width * 100}%`, top: `${top}px` };
+  if (narrowCount > 0) {
+    const text = `${grouped(narrowCount)} too narrow to draw`;
+    return (
+      <div class="box narrow" title={text} style={style}>
+        {text}
+      </div>
+    );
+  }
   const classes = ['box', node.language.toLowerCase(), isMatch && 'match', isAbove && 'above'];
   return (
     <button
       type="button"
       class={classes.filter((name) => name).join(' ')}
-      data-depth={node.depth}
+      data-depth={box.depth}
       tabIndex={node === root ? 0 : -1}
       title={titleOf(node, root)}
-      style={{ left: `${box.left * 100}%`, width: `${box.width * 100}%`, top: `${top}px` }}
+      style={style}
       onClick={() => onZoom(node)}
     >
       {box.width > 0.01 ? label(node.name, 160) : ''}
@@ -81,13 +90,13 @@ export function Flame(props: { index: DumpIndex; shape: string; onShape: (shape:
   const root = useMemo(() => flameTreeOf(index.dump.groups ?? [], counted, language), [index, counted, language]);
   const [zoomed, setZoomed] = useState(root);
   const focus = rootOf(zoomed) === root ? zoomed : root;
-  const boxes = useMemo(() => boxesOf(focus, MIN_WIDTH).filter((box) => box.node.depth < MAX_ROWS), [focus]);
+  const boxes = useMemo(() => boxesOf(focus, MIN_WIDTH).filter((box) => box.depth < MAX_ROWS), [focus]);
   const languages = useMemo(() => languagesOf(index), [index]);
   const sought = search.toLowerCase();
   const matches = (node: FlameNode) =>
     sought !== '' && `${node.name}\n${node.place}\n${node.module}`.toLowerCase().includes(sought);
-  const rows = boxes.reduce((most, box) => Math.max(most, box.node.depth + 1), 1);
-  const topOf = (node: FlameNode) => (isIcicle ? node.depth : rows - 1 - node.depth) * ROW_PX;
+  const rows = boxes.reduce((most, box) => Math.max(most, box.depth + 1), 1);
+  const topOf = (box: FlameBox) => (isIcicle ? box.depth : rows - 1 - box.depth) * ROW_PX;
   const matchCount = useMemo(() => (sought === '' ? 0 : countOfMatches(root, matches)), [root, sought]);
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key === 'Escape' && focus !== root) {
@@ -144,9 +153,9 @@ export function Flame(props: { index: DumpIndex; shape: string; onShape: (shape:
             <Box
               box={box}
               root={root}
-              top={topOf(box.node)}
+              top={topOf(box)}
               isMatch={matches(box.node)}
-              isAbove={box.node.depth < focus.depth}
+              isAbove={box.depth < focus.depth}
               onZoom={setZoomed}
             />
           ))}
