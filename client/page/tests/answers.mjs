@@ -13,7 +13,10 @@ export function dumpWhere(recorded, test) {
   return Object.values(recorded.full).find(test) ?? notFound('such dump in the recording');
 }
 
-function listDumps(recorded, { parent = '', filter = '', trigger = 'TRIGGER_UNSPECIFIED', pageSize = 100, pageToken = '' }) {
+function listDumps(
+  recorded,
+  { parent = '', filter = '', trigger = 'TRIGGER_UNSPECIFIED', pageSize = 100, pageToken = '' },
+) {
   const matches = recorded.dumps.filter(
     (dump) =>
       (parent === '' || dump.process.name === parent) &&
@@ -37,7 +40,9 @@ export function answersOf(recorded = RECORDED) {
     GetDump: (request) => getDump(recorded, request),
     CreateDump: ({ process }) => dumpWhere(recorded, (dump) => dump.process.name === process),
     CompareDumps: () => recorded.comparison,
-    ListStackGroups: ({ kind, filter = '' }) => ({ stackGroups: recorded.groups[kind].filter((group) => JSON.stringify(group).includes(filter)) }),
+    ListStackGroups: ({ kind, filter = '' }) => ({
+      stackGroups: recorded.groups[kind].filter((group) => JSON.stringify(group).includes(filter)),
+    }),
     GetStackGroup: ({ name }) => recorded.group[name] ?? notFound(`group ${name}`),
     GetDaemon: () => recorded.daemon,
   };

@@ -33,7 +33,7 @@ export async function withPage(
   const server = await serve(DIST, answers, prefix);
   const context = await (await launched()).newContext({ viewport: { width, height: 900 }, colorScheme: scheme });
   const page = await context.newPage();
-  page.setDefaultTimeout(20_000);
+  page.setDefaultTimeout(15_000);
   const wrong = [];
   page.on('pageerror', (error) => wrong.push(`error: ${error.stack}`));
   page.on('console', (message) => {

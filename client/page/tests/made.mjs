@@ -36,44 +36,40 @@ const ROOT = [
   frame('clone3', 'clone3.S', 81, 'libc.so.6'),
 ];
 
+// Frames as short as they can be: 10,000 stacks have to fit into an answer of 4 MiB.
+const shortStack = (i) => ({ frames: [{ function: `work_${i}`, module: 'many' }], end: 'ROOT' });
+const longStack = () => ({
+  frames: [
+    ...LOCKING,
+    ...Array.from({ length: 14 }, (_, i) => frame(`step_${i}(int)`, 'steps.cc', i + 1, 'many')),
+    ...ROOT,
+  ],
+  end: 'ROOT',
+});
+
 // A dump of `count` threads, no two of which have the same stack if `areDistinct`.
 export function manyThreads(count, areDistinct) {
-  const stacks = [];
-  const threads = [];
-  const groups = [];
-  for (let i = 0; i < (areDistinct ? count : 1); i += 1) {
-    const frames = [
-      ...LOCKING,
-      frame(`work_${i}(int)`, 'work.cc', i + 1, 'many'),
-      ...Array.from({ length: areDistinct ? 4 : 12 }, (_, k) =>
-        frame(`step_${k}_${i % 97}()`, 'steps.cc', k + 1, 'many'),
-      ),
-      ...ROOT,
-    ];
-    stacks.push({ frames, end: 'ROOT' });
-  }
-  for (let i = 0; i < count; i += 1) {
-    threads.push({
-      tid: 1000 + i,
-      name: `worker-${i}`,
-      status: 'CAPTURED',
-      state: 'in a system call (futex)',
-      stack: areDistinct ? i : 0,
-      readAsleep: true,
-      wait: { kind: 'CONDITION_VARIABLE', owner: 'NONE', explanation: 'waits on a condition variable' },
-    });
-  }
-  for (let i = 0; i < stacks.length; i += 1) {
-    const tids = areDistinct ? [1000 + i] : threads.map((thread) => thread.tid);
-    groups.push({
-      threadCount: tids.length,
+  const stacks = Array.from({ length: areDistinct ? count : 1 }, (_, i) => (areDistinct ? shortStack(i) : longStack()));
+  const wait = { kind: 'CONDITION_VARIABLE', owner: 'NONE', explanation: 'waits on a condition variable' };
+  const threads = Array.from({ length: count }, (_, i) => ({
+    tid: 1000 + i,
+    name: `worker-${i}`,
+    status: 'CAPTURED',
+    state: 'in futex',
+    stack: areDistinct ? i : 0,
+    ...(areDistinct ? {} : { readAsleep: true, wait }),
+  }));
+  const groups = stacks.map((stack, i) => {
+    const members = areDistinct ? [threads[i]] : threads;
+    return {
+      threadCount: members.length,
       fingerprint: String(i).padStart(32, '0'),
-      tids,
-      threadNames: tids.slice(0, 20).map((tid) => `worker-${tid - 1000}`),
-      stack: stacks[i],
-      states: ['in a system call (futex)'],
-    });
-  }
+      tids: members.map(({ tid }) => tid),
+      threadNames: members.slice(0, 20).map(({ name }) => name),
+      stack,
+      states: ['in futex'],
+    };
+  });
   return {
     name: 'processes/77-1/dumps/20261123T204248698Z-1',
     process: { ...PROCESS, name: 'processes/77-1', displayName: 'many', threadCount: count },

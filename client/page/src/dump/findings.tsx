@@ -11,9 +11,7 @@ export function isHarmless(finding: Finding): boolean {
 
 export function SeverityMark(props: { severity: string | undefined }) {
   const severity = props.severity ?? 'SEVERITY_UNSPECIFIED';
-  return (
-    <strong class={`severity ${severity.toLowerCase()}`}>{severity === 'HANG' ? 'HANG' : enumInWords(severity)}</strong>
-  );
+  return <strong class={`severity ${severity.toLowerCase()}`}>{enumInWords(severity)}</strong>;
 }
 
 function OneFinding(props: { finding: Finding }) {

@@ -3,6 +3,8 @@ import type { Frame, Language, StackGroup } from '../messages';
 import { nameOfFrame, placeOfFrame } from './program_frame';
 
 export interface FlameNode {
+  // Of no other node.
+  id: number;
   name: string;
   place: string;
   module: string;
@@ -15,8 +17,11 @@ export interface FlameNode {
 
 export type Counted = 'threads' | 'tasks' | 'threads and tasks';
 
+let nodeCount = 0;
 function newNode(frame: Frame | undefined, parent: FlameNode | undefined): FlameNode {
+  nodeCount += 1;
   return {
+    id: nodeCount,
     name: frame === undefined ? 'all' : nameOfFrame(frame),
     place: frame === undefined ? '' : placeOfFrame(frame),
     module: frame?.module ?? '',

@@ -1,5 +1,5 @@
 // Flame graph and icicle: the same boxes, grown from below or from above.
-import { useMemo, useState } from 'preact/hooks';
+import { useEffect, useMemo, useState } from 'preact/hooks';
 import type { Language } from '../messages';
 import { label } from '../text/printable';
 import { grouped, languageInWords } from '../text/wording';
@@ -98,12 +98,13 @@ export function Flame(props: { index: DumpIndex; shape: string; onShape: (shape:
   const rows = boxes.reduce((most, box) => Math.max(most, box.depth + 1), 1);
   const topOf = (box: FlameBox) => (isIcicle ? box.depth : rows - 1 - box.depth) * ROW_PX;
   const matchCount = useMemo(() => (sought === '' ? 0 : countOfMatches(root, matches)), [root, sought]);
-  const onKeyDown = (event: KeyboardEvent) => {
-    if (event.key === 'Escape' && focus !== root) {
-      event.stopPropagation();
-      setZoomed(root);
-    } else moveFocus(event, isIcicle);
-  };
+  const isZoomed = focus !== root;
+  useEffect(() => {
+    if (!isZoomed) return;
+    const zoomOut = (event: KeyboardEvent) => event.key === 'Escape' && setZoomed(root);
+    addEventListener('keydown', zoomOut);
+    return () => removeEventListener('keydown', zoomOut);
+  }, [isZoomed, root]);
   return (
     <>
       <div class="tools">
@@ -128,7 +129,7 @@ export function Flame(props: { index: DumpIndex; shape: string; onShape: (shape:
             onPick={setLanguage}
           />
         )}
-        {focus !== root && (
+        {isZoomed && (
           <button type="button" onClick={() => setZoomed(root)}>
             Zoom out (Esc)
           </button>
@@ -147,10 +148,11 @@ export function Flame(props: { index: DumpIndex; shape: string; onShape: (shape:
           role="group"
           aria-label={`${isIcicle ? 'Icicle' : 'Flame graph'} of ${grouped(root.count)} ${counted}: arrows move, Enter zooms`}
           style={{ height: `${rows * ROW_PX}px` }}
-          onKeyDown={onKeyDown}
+          onKeyDown={(event) => moveFocus(event, isIcicle)}
         >
           {boxes.map((box) => (
             <Box
+              key={`${box.node.id} ${box.narrowCount}`}
               box={box}
               root={root}
               top={topOf(box)}

@@ -24,7 +24,9 @@ export function Modules(props: { modules: Module[] }) {
               <td>
                 <Text value={module.path} />
               </td>
-              <td>{(module.symbols ?? '').replaceAll('_', ' ')}</td>
+              <td>
+                <Text value={module.symbols} max={40} />
+              </td>
               <td class="code">
                 <Text value={module.buildId} max={64} />
               </td>

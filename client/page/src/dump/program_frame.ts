@@ -8,8 +8,23 @@ const LIBRARY_MODULE =
 const LIBRARY_SCOPE =
   /^<?&?_*(std::|gthread_|gnu_cxx::|core::|alloc::|rust_|parking_lot::|lock_api::|parking_lot_core::|runtime\.|absl::)/;
 const OF_RUNTIME = new Set(['RUNTIME', 'RUNTIME_UNPLACED']);
+// Functions, or files, of a language's own library.
+const OWN_LIBRARY: Record<string, RegExp> = {
+  GO: /^(runtime|internal|sync|syscall|time|net|os|io)[./]/,
+  JAVA: /^(java|javax|jdk|sun)\./,
+};
+const OWN_FILES: Record<string, RegExp> = {
+  PYTHON: /\/lib\/python3[^/]*\/(asyncio|concurrent|queue|selectors|socket|ssl|subprocess|threading)\b/,
+  JAVASCRIPT: /^node:/,
+};
+
+function isOfOwnLibrary(frame: Frame): boolean {
+  const { language = '', function: name = '', file = '' } = frame;
+  return (OWN_LIBRARY[language]?.test(name) ?? false) || (OWN_FILES[language]?.test(file) ?? false);
+}
 
 export function isProgramFrame(frame: Frame): boolean {
+  if (isOfOwnLibrary(frame)) return false;
   if (OF_RUNTIME.has(frame.origin ?? '')) return true;
   if (!frame.function || frame.replaced) return false;
   return !LIBRARY_MODULE.test(frame.module ?? '') && !LIBRARY_SCOPE.test(frame.function);

@@ -7,6 +7,7 @@ import {
   enumInWords,
   grouped,
   placeInWords,
+  secondsOf,
   timeInWords,
   triggerInWords,
 } from '../text/wording';
@@ -38,7 +39,7 @@ export function countsInWords(dump: Dump): string {
     listed > 0 && captured === listed
       ? `${count(listed, 'thread')}, all captured${asleep}`
       : [`${count(listed, 'thread')}, ${grouped(captured)} captured${asleep}`, ...missing].join(', ');
-  const pause = dump.pause?.max ? `; longest pause ${durationInWords(dump.pause.max)}` : '';
+  const pause = secondsOf(dump.pause?.max) > 0 ? `; longest pause ${durationInWords(dump.pause?.max)}` : '';
   return `${all}, in ${durationInWords(dump.captureDuration)}${pause}`;
 }
 
@@ -76,7 +77,7 @@ function HangBox(props: { hang: Hang; findings: Finding[] }) {
     ['rule', hang.rule],
   ];
   return (
-    <section class="verdict hang" aria-label="Hang">
+    <section class={isSaidBelow ? '' : 'verdict hang'} aria-label="Hang">
       {!isSaidBelow && (
         <p class="said">
           <strong>Hangs:</strong> <Sentence value={hang.explanation} />

@@ -37,7 +37,7 @@ function OneTask(props: { index: DumpIndex; task: Task }) {
           {task.createdBy && (
             <p class="dim">
               created by <Text value={task.createdBy} />
-              {task.creatorId && ` (${task.creatorId})`}
+              {task.creatorId && ` in ${enumInWords(task.kind)} ${task.creatorId}`}
             </p>
           )}
           <Frames stack={stack} />

@@ -14,8 +14,10 @@ export interface PlacedNode extends GraphNode, Point {
   height: number;
 }
 
+// Its own point is the middle of its label.
 export interface PlacedEdge extends GraphEdge, Point {
   lines: string[];
+  width: number;
   points: Point[];
 }
 
@@ -52,7 +54,7 @@ export function placed(graph: WaitGraph): Placed {
     layered.setEdge(
       edge.from,
       edge.to,
-      { lines, width: widthOf(['', ...lines]) + 8, height: lines.length * LINE_HEIGHT + 6, labelpos: 'c' },
+      { lines, width: widthOf(['', ...lines]) + 8, height: 40, labelpos: 'c' },
       String(i),
     );
   });
@@ -68,15 +70,27 @@ export function placed(graph: WaitGraph): Placed {
   };
 }
 
-// A smooth line through the points of an edge.
-export function pathOf(points: Point[]): string {
-  const [first, ...rest] = points;
+// The points of an edge, with the one of its label drawn out to a level line as long as the label.
+function withLevelLabel(edge: PlacedEdge): Point[] {
+  const { points, x, y, width } = edge;
+  const first = points[0]?.x ?? 0;
+  const half = (width / 2) * Math.sign((points.at(-1)?.x ?? 0) - first);
+  if (half === 0) return points;
+  const isBefore = (point: Point) => (point.x - x) * half < -half * half;
+  const isBehind = (point: Point) => (point.x - x) * half > half * half;
+  return [...points.filter(isBefore), { x: x - half, y }, { x: x + half, y }, ...points.filter(isBehind)];
+}
+
+// A line through the points of an edge, level at each of them.
+export function pathOf(edge: PlacedEdge): string {
+  const [first, ...rest] = withLevelLabel(edge);
   if (first === undefined) return '';
   let path = `M${first.x},${first.y}`;
-  rest.forEach((point, i) => {
-    const next = rest[i + 1];
-    if (next === undefined) path += `L${point.x},${point.y}`;
-    else path += `Q${point.x},${point.y} ${(point.x + next.x) / 2},${(point.y + next.y) / 2}`;
-  });
+  let last = first;
+  for (const point of rest) {
+    const middle = (last.x + point.x) / 2;
+    path += `C${middle},${last.y} ${middle},${point.y} ${point.x},${point.y}`;
+    last = point;
+  }
   return path;
 }

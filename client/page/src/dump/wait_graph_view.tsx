@@ -8,12 +8,13 @@ import { type PlacedEdge, type PlacedNode, pathOf, placed } from './wait_graph_l
 
 const LINE_HEIGHT = 15;
 
-function Lines(props: { lines: string[]; y: number; class: string }) {
-  const top = props.y - ((props.lines.length - 1) * LINE_HEIGHT) / 2;
+// Lines around the origin, `step` apart.
+function Lines(props: { lines: string[]; step: number; class: string }) {
+  const top = -((props.lines.length - 1) * props.step) / 2;
   return (
     <>
       {props.lines.map((line, i) => (
-        <text class={i === 0 ? props.class : `${props.class} second`} x={0} y={top + i * LINE_HEIGHT}>
+        <text class={i === 0 ? props.class : `${props.class} second`} x={0} y={top + i * props.step}>
           {line}
         </text>
       ))}
@@ -30,21 +31,21 @@ function NodeShape(props: { node: PlacedNode; addressOf: (tid: number) => string
       transform={`translate(${node.x},${node.y})`}
     >
       <rect x={-node.width / 2} y={-node.height / 2} width={node.width} height={node.height} rx={node.isLock ? 0 : 6} />
-      <Lines lines={node.lines} y={0} class="name" />
+      <Lines lines={node.lines} step={LINE_HEIGHT} class="name" />
     </g>
   );
   return tid === undefined ? shape : <a href={props.addressOf(tid)}>{shape}</a>;
 }
 
+// The lock stands above the line, and below it where the thread waits.
 function EdgeShape(props: { edge: PlacedEdge }) {
   const { edge } = props;
-  const width = Math.max(0, ...edge.lines.map((line) => line.length)) * 7.25;
+  const lines = edge.lines.length === 1 ? [...edge.lines, ''] : edge.lines;
   return (
     <g class={edge.isInCircle ? 'edge circle' : 'edge'}>
-      <path d={pathOf(edge.points)} marker-end={edge.isInCircle ? 'url(#arrow-circle)' : 'url(#arrow)'} />
+      <path d={pathOf(edge)} marker-end={edge.isInCircle ? 'url(#arrow-circle)' : 'url(#arrow)'} />
       <g transform={`translate(${edge.x},${edge.y})`}>
-        <rect class="behind" x={-width / 2} y={-edge.lines.length * 8} width={width} height={edge.lines.length * 16} />
-        <Lines lines={edge.lines} y={0} class="lock" />
+        <Lines lines={lines} step={20} class="lock" />
       </g>
     </g>
   );

@@ -37,7 +37,7 @@ function DumpRow(props: { dump: Dump; isPicked: boolean; onPick: () => void }) {
       <td>
         <input type="checkbox" aria-label={`Compare ${id}`} checked={props.isPicked} onChange={props.onPick} />
       </td>
-      <td>
+      <td class="taken">
         <a data-row href={addressOfDump(dump.name ?? '')}>
           {timeInWords(dump.createTime)}
         </a>

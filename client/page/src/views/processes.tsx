@@ -24,8 +24,7 @@ interface Seen {
   dumps: Dump[];
 }
 
-async function load(signal: AbortSignal): Promise<Seen> {
-  const newest = call('ListDumps', { pageSize: 200 }, signal);
+async function listProcesses(signal: AbortSignal): Promise<{ processes: Process[]; isCut: boolean }> {
   const processes: Process[] = [];
   let pageToken = '';
   for (let page = 0; page < MAX_PAGES; page += 1) {
@@ -34,7 +33,12 @@ async function load(signal: AbortSignal): Promise<Seen> {
     pageToken = answer.nextPageToken ?? '';
     if (pageToken === '') break;
   }
-  return { processes, isCut: pageToken !== '', dumps: (await newest).dumps ?? [] };
+  return { processes, isCut: pageToken !== '' };
+}
+
+async function load(signal: AbortSignal): Promise<Seen> {
+  const [listed, newest] = await Promise.all([listProcesses(signal), call('ListDumps', { pageSize: 200 }, signal)]);
+  return { ...listed, dumps: newest.dumps ?? [] };
 }
 
 interface Row {
@@ -43,7 +47,7 @@ interface Row {
   isGone: boolean;
 }
 
-const RANKS: Record<string, number> = { HANG: 0, SUSPICIOUS: 1 };
+const RANKS: Record<string, number> = { HANG: 0, CRASH: 1, SUSPICIOUS: 2 };
 
 function rowsOf(seen: Seen): Row[] {
   const newest = new Map<string, Dump>();
@@ -61,7 +65,7 @@ function rowsOf(seen: Seen): Row[] {
     const isRecent = Date.now() - millisecondsOf(dump.createTime) < RECENT_MS;
     if (!here.has(name) && dump.crash && isRecent) rows.push({ process: dump.process ?? {}, dump, isGone: true });
   }
-  const rank = (row: Row) => RANKS[verdictOf(row.dump).severity] ?? 2;
+  const rank = (row: Row) => RANKS[verdictOf(row.dump).severity] ?? 3;
   const newestFirst = (row: Row) => -(millisecondsOf(row.dump?.createTime) || 0);
   return rows.sort((a, b) => rank(a) - rank(b) || newestFirst(a) - newestFirst(b));
 }
@@ -125,18 +129,19 @@ function ProcessRow(props: { row: Row }) {
 }
 
 function Headline(props: { rows: Row[] }) {
-  const bad = props.rows.filter((row) => verdictOf(row.dump).severity === 'HANG');
-  const doubtful = props.rows.filter((row) => verdictOf(row.dump).severity === 'SUSPICIOUS');
-  const crashed = bad.filter((row) => row.dump?.crash);
+  const countOf = (severity: string) => props.rows.filter((row) => verdictOf(row.dump).severity === severity).length;
+  const hangs = countOf('HANG');
+  const crashes = countOf('CRASH');
+  const doubtful = countOf('SUSPICIOUS');
   const parts = [
-    bad.length > crashed.length && `${count(bad.length - crashed.length, 'process', 'processes')} with a hang`,
-    crashed.length > 0 && `${count(crashed.length, 'crash', 'crashes')} in the last day`,
-    doubtful.length > 0 && `${grouped(doubtful.length)} suspicious`,
+    hangs > 0 && `${count(hangs, 'process', 'processes')} with a hang`,
+    crashes > 0 && `${count(crashes, 'crash', 'crashes')} in the last day`,
+    doubtful > 0 && `${grouped(doubtful)} suspicious`,
   ].filter((part) => part);
   return parts.length === 0 ? (
     <p class="well">No hang and no crash is known.</p>
   ) : (
-    <p class={bad.length > 0 ? 'headline hang' : 'headline suspicious'}>{parts.join(', ')}.</p>
+    <p class={hangs + crashes > 0 ? 'headline hang' : 'headline suspicious'}>{parts.join(', ')}.</p>
   );
 }
 

@@ -23,7 +23,12 @@ function FingerprintFrames(props: { group: CrashGroup }) {
             <span class="module">
               (<Text value={frame.module} max={80} />)
             </span>
-            {!frame.used && <span class="mark"> skipped: {frame.rule}</span>}
+            {!frame.used && (
+              <span class="mark">
+                {' '}
+                skipped: <Text value={frame.rule} max={80} />
+              </span>
+            )}
           </li>
         ))}
       </ol>
@@ -86,7 +91,7 @@ function Group(props: { group: CrashGroup }) {
         <div>
           <dt>fingerprint</dt>
           <dd class="code">
-            <Text value={group.fingerprint} /> ({group.fingerprintRule})
+            <Text value={group.fingerprint} /> (<Text value={group.fingerprintRule} max={40} />)
           </dd>
         </div>
         <div>

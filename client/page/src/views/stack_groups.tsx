@@ -1,5 +1,6 @@
 // Equal crashes and equal hangs over time.
 import { call } from '../api';
+import { SeverityMark } from '../dump/findings';
 import type { CrashGroup, Dump } from '../messages';
 import { formatRoute, type Route, replaceQuery } from '../route';
 import { grouped, millisecondsOf } from '../text/wording';
@@ -93,7 +94,7 @@ function GroupRow(props: { group: CrashGroup; places: Set<string> | undefined })
   return (
     <tr>
       <td>
-        <strong class="severity hang">{group.kind === 'HANG' ? 'hang' : 'crash'}</strong>
+        <SeverityMark severity={group.kind === 'HANG' ? 'HANG' : 'CRASH'} />
       </td>
       <td class="wide">
         <a data-row href={formatRoute(['groups', group.fingerprint ?? ''])}>
@@ -113,7 +114,7 @@ function GroupRow(props: { group: CrashGroup; places: Set<string> | undefined })
       <td>
         <Timeline dumps={group.dumps ?? []} first={first} last={Date.now()} />
       </td>
-      <td>
+      <td class="where">
         <ProcessCounts group={group} />
         <Places places={props.places} />
       </td>

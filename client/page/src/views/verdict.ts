@@ -9,7 +9,7 @@ export interface Verdict {
 }
 
 export function verdictOf(dump: Dump | undefined): Verdict {
-  if (dump?.crash) return { severity: 'HANG', sentence: `crashed: ${dump.crash.explanation ?? ''}` };
+  if (dump?.crash) return { severity: 'CRASH', sentence: dump.crash.explanation ?? '' };
   if (dump?.hang) return { severity: 'HANG', sentence: dump.hang.explanation ?? '' };
   const worst = dump?.findings?.find((finding) => !isHarmless(finding));
   return worst === undefined
