@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
+import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { chromium } from 'playwright-core';
 import { serve } from './server.mjs';
@@ -26,12 +27,9 @@ export async function closeBrowser() {
 }
 
 // Runs `test` with a page at `address` that is answered by `answers`.
-export async function withPage(
-  { answers, address = '', prefix = '/', scheme = 'light', width = 1280, expectErrors = false },
-  test,
-) {
+export async function withPage({ answers, address = '', prefix = '/', width = 1280, expectErrors = false }, test) {
   const server = await serve(DIST, answers, prefix);
-  const context = await (await launched()).newContext({ viewport: { width, height: 900 }, colorScheme: scheme });
+  const context = await (await launched()).newContext({ viewport: { width, height: 900 } });
   const page = await context.newPage();
   page.setDefaultTimeout(15_000);
   const wrong = [];
@@ -60,21 +58,34 @@ export async function withPage(
   }
 }
 
-// Fails where axe finds something serious.
-export async function assertAccessible(page, what) {
+// Fails where axe finds something serious, by all rules or by those that are named.
+export async function assertAccessible(page, what, ...rules) {
   await page.evaluate(AXE);
-  const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));
+  const options = { resultTypes: ['violations'], ...(rules.length > 0 ? { runOnly: rules } : {}) };
+  const { violations } = await page.evaluate((given) => axe.run(document, given), options);
   const serious = violations.filter(({ impact }) => impact === 'serious' || impact === 'critical');
-  const said = serious.map(
-    ({ id, help, nodes }) =>
-      `${id}: ${help}: ${nodes
-        .slice(0, 3)
-        .map((node) => node.html.slice(0, 200))
-        .join(' | ')}`,
+  const htmlOf = ({ nodes }) => nodes.slice(0, 3).map((node) => node.html.slice(0, 200));
+  assert.deepEqual(
+    serious.map((violation) => `${violation.id}: ${violation.help}: ${htmlOf(violation).join(' | ')}`),
+    [],
+    what,
   );
-  assert.deepEqual(said, [], what);
 }
 
 export async function picture(page, name) {
   if (PICTURES !== undefined) await page.screenshot({ path: join(PICTURES, `${name}.png`), fullPage: false });
+}
+
+// A test of one view in light, which is then judged in both colour schemes.
+export function viewTest(name, answers, address, run) {
+  test(name, () =>
+    withPage({ answers, address }, async (page) => {
+      await run(page);
+      await assertAccessible(page, name);
+      await picture(page, `${name.replaceAll(' ', '-')}-light`);
+      await page.emulateMedia({ colorScheme: 'dark' });
+      await assertAccessible(page, `${name}, dark`, 'color-contrast');
+      await picture(page, `${name.replaceAll(' ', '-')}-dark`);
+    }),
+  );
 }

@@ -163,6 +163,12 @@ test('a lock without an owner is a node where threads hang on it', () => {
   assert.deepEqual(waitGraphOf(indexed([thread(1, wait)], [])).nodes, []);
 });
 
+test('threads that wait for others to end are no picture by themselves', () => {
+  const join = { kind: 'JOIN', owner: 'KNOWN', ownerTid: 2 };
+  assert.deepEqual(waitGraphOf(indexed([thread(1, join), thread(2)], [])).edges, []);
+  assert.equal(waitGraphOf(indexed([thread(1, join), thread(2, mutex(3, '0xa'))], [])).edges.length, 2);
+});
+
 test('stacks of two dumps are equal from the outermost frame on', () => {
   assert.equal(equalFrames(frames('a', 'c', 'd'), frames('b', 'c', 'd')), 2);
   assert.equal(equalFrames(frames('a'), []), 0);

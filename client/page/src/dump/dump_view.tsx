@@ -61,10 +61,14 @@ function Actions(props: { dump: Dump; route: Route }) {
   const frames = route.query.get('frames') ?? 'ALL_FRAMES';
   return (
     <div class="tools">
-      <DumpButton process={dump.process?.name ?? ''} title={`${dump.process?.displayName ?? 'process'} again`} />
-      <a class="button" href={formatRoute(['compare', process, '-', id])}>
-        Compare with the one before
-      </a>
+      {!dump.crash && (
+        <>
+          <DumpButton process={dump.process?.name ?? ''} title={`${dump.process?.displayName ?? 'process'} again`} />
+          <a class="button" href={formatRoute(['compare', process, '-', id])}>
+            Compare with the one before
+          </a>
+        </>
+      )}
       <CopyButton what="text" text={() => textOf(name)} />
       <button type="button" onClick={() => saveAs(`${process}-${id}.json`, JSON.stringify(dump))}>
         Save JSON
@@ -94,7 +98,7 @@ function Parts(props: { index: DumpIndex; route: Route }) {
   const pick = (tid: number) => replaceQuery(route, { tab: 'groups', tid: String(tid), q: '' });
   return (
     <>
-      <Findings findings={dump.findings} />
+      <Findings findings={dump.findings} isCrash={dump.crash !== undefined} />
       <WaitGraphSection index={index} addressOf={(tid) => addressOfDump(dump.name ?? '', { tid: String(tid) })} />
       <Tabs label="Parts of the dump" tabs={tabs} current={tab} onPick={(id) => replaceQuery(route, { tab: id })}>
         {tab === 'groups' && (

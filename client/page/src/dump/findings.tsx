@@ -37,10 +37,12 @@ function OneFinding(props: { finding: Finding }) {
   );
 }
 
-export function Findings(props: { findings: Finding[] | undefined }) {
+// `isCrash`: the process has ended, so that no thread hangs any more is nothing to say.
+export function Findings(props: { findings: Finding[] | undefined; isCrash?: boolean }) {
   const findings = props.findings ?? [];
   const serious = findings.filter((finding) => !isHarmless(finding));
   const harmless = findings.filter(isHarmless);
+  if (props.isCrash && findings.length === 0) return null;
   return (
     <section aria-labelledby="findings">
       <h2 id="findings">Findings</h2>
@@ -51,7 +53,7 @@ export function Findings(props: { findings: Finding[] | undefined }) {
           ))}
         </ul>
       ) : (
-        <p class="well">No thread is known to hang.</p>
+        !props.isCrash && <p class="well">No thread is known to hang.</p>
       )}
       {harmless.map((finding) => (
         <p class="dim">

@@ -48,6 +48,8 @@ function Members(props: { index: DumpIndex; group: StackGroup }) {
 
 function OneGroup(props: { index: DumpIndex; group: StackGroup; isOpen: boolean; isPicked: boolean }) {
   const { index, group } = props;
+  const { crash } = index.dump;
+  const hasCrashed = crash?.tid !== undefined && (group.tids ?? []).includes(crash.tid);
   const [isOpen, setOpen] = useState(props.isOpen);
   const details = useRef<HTMLDetailsElement>(null);
   useEffect(() => {
@@ -59,7 +61,10 @@ function OneGroup(props: { index: DumpIndex; group: StackGroup; isOpen: boolean;
   return (
     <details ref={details} class="group" open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary data-row>
-        <span class="members-count">{membersInWords(group)}</span>
+        <span class="members-count">
+          {membersInWords(group)}
+          {hasCrashed && <strong class="severity crash"> crashed</strong>}
+        </span>
         <Text class="function" value={placeOfGroup(group)} max={160} />
         <Text class="names" value={namesInWords(group)} max={200} />
         <Text class="dim" value={waitsOfGroup(index, group)} max={200} />
@@ -94,10 +99,12 @@ export function Groups(props: {
     return groups.filter((group) => textOf(group).includes(sought));
   }, [groups, search]);
   const picked = index.groups.get(pickedTid);
-  // What was picked comes first: it may stand behind thousands.
+  // What was picked, or has crashed, comes first: it may stand behind thousands.
+  const first = picked ?? index.groups.get(index.dump.crash?.tid ?? 0);
   const ordered = useMemo(
-    () => (picked === undefined ? found : [picked, ...found.filter((group) => group !== picked)]),
-    [found, picked],
+    () =>
+      first === undefined || !found.includes(first) ? found : [first, ...found.filter((group) => group !== first)],
+    [found, first],
   );
   const list = useGrowing(ordered, 60);
   const omitted = index.dump.omittedGroupCount ?? 0;

@@ -38,6 +38,7 @@ interface Waiting {
   lock: string;
   where: string;
   isInCircle: boolean;
+  isJoin: boolean;
 }
 
 const WITHOUT_OWNER: Record<string, string> = {
@@ -65,7 +66,12 @@ function waitingOf(
 ): Waiting | undefined {
   const { tid = 0, wait } = thread;
   if (wait === undefined || thread.isAgent) return undefined;
-  const base = { tid, lock: lockInWords(wait, ''), where: placeInProgram(stackOf(index, tid)) };
+  const base = {
+    tid,
+    isJoin: wait.kind === 'JOIN',
+    lock: lockInWords(wait, ''),
+    where: placeInProgram(stackOf(index, tid)),
+  };
   if (wait.owner === 'KNOWN')
     return { ...base, to: `t${wait.ownerTid}`, isInCircle: inCircle.has(`${tid} ${wait.ownerTid}`) };
   if (WITHOUT_OWNER[wait.owner ?? ''] === undefined || !concerned.has(tid)) return undefined;
@@ -87,6 +93,7 @@ function waitingThreads(index: DumpIndex): Waiting[] {
     if (known.has(`${tid} t${ownerTid}`)) continue;
     known.add(`${tid} t${ownerTid}`);
     found.push({
+      isJoin: false,
       tid,
       to: `t${ownerTid}`,
       lock: edge.lock ?? '',
@@ -94,7 +101,8 @@ function waitingThreads(index: DumpIndex): Waiting[] {
       isInCircle: inCircle.has(`${tid} ${ownerTid}`),
     });
   }
-  return found;
+  // A thread that waits for others to end is what most programs have.
+  return serious.length === 0 && found.every((waiting) => waiting.isJoin) ? [] : found;
 }
 
 // Waits of threads that nothing waits for, by what they wait for and where; each of the others alone.
