@@ -3,7 +3,7 @@
 #
 #   deploy/install-deps.sh            packages of the build
 #   deploy/install-deps.sh --tests    and of tests/run.sh: debugger, servers to dump, a second compiler, grpcurl and the like
-#   deploy/install-deps.sh --dev      only what tests/dev formats and lints with; --tests has it too
+#   deploy/install-deps.sh --dev      only what tests/dev formats, lints and builds the book with; --tests has it too
 #   deploy/install-deps.sh --list     prints the package names and installs nothing (with --tests: all of them)
 #
 # Where everything is there it asks dpkg once and returns. As root it installs; as another user it names the one command
@@ -243,6 +243,26 @@ install_dev_tools() {
   else
     say "install-deps: some of them could not be installed; tests/dev and its tests leave them out"
   fi
+}
+
+# What tests/dev docs builds the book with.
+BOOK_TOOLS=(mkdocs==1.6.1 mkdocs-material==9.8.2 grpcio-tools==1.85.1)
+MERMAID=mermaid@11.17.2
+install_book_tools() {
+  local folder="${CACHE_BIN%/bin}/book-tools" wanted="${BOOK_TOOLS[*]} $MERMAID" temporary
+  if [[ -e $folder/installed && $(<"$folder/installed") == "$wanted" ]]; then return; fi
+  say "install-deps: installing $wanted into $folder"
+  temporary=$(mktemp -d)
+  if { /usr/bin/python3 -m venv "$folder" && "$folder/bin/pip" install --quiet "${BOOK_TOOLS[@]}"; } >&2; then
+    # One file of the package. Without it the book's diagrams are drawn where its reader is online.
+    if (cd "$temporary" && npm pack --silent "$MERMAID" && tar -xzf mermaid-*.tgz package/dist/mermaid.min.js) >&2; then
+      mv "$temporary/package/dist/mermaid.min.js" "$folder/"
+      printf '%s\n' "$wanted" >"$folder/installed"
+    fi
+  else
+    say "install-deps: they could not be installed; tests/dev docs and its test are left out"
+  fi
+  rm -rf "$temporary"
 }
 
 # One Node.js of each release line that the agent knows, beside the one that is installed.
@@ -511,7 +531,10 @@ main() {
   local missing
   mapfile -t missing < <(missing_of "${packages[@]}")
   if ((${#missing[@]})); then install_packages "${missing[@]}"; fi
-  if [[ -n $only_dev || -n $with_tests ]]; then install_dev_tools; fi
+  if [[ -n $only_dev || -n $with_tests ]]; then
+    install_dev_tools
+    install_book_tools
+  fi
   if [[ -n $with_tests ]]; then
     install_grpcurl
     install_from_go helm "helm.sh/helm/v3/cmd/helm@$HELM_VERSION"

@@ -49,11 +49,7 @@ strip_programs() {
 
 # make_manual SOURCE SECTION: the manual, as a page of man.
 make_manual() {
-  local name
-  name=$(basename "$1" .md)
-  # The first line is the title; a | in a table is written \| for other readers of Markdown.
-  sed -e "1s/.*/% $name $2 \"$DATE\" \"stackd $VERSION\" \"stackd\"/" "$1" | go-md2man | sed -e 's/\\\\|/|/g' | gzip -9n \
-    >"$WORK/$name.$2.gz"
+  /usr/bin/python3 -B "$HERE/man_page.py" "$1" "$2" "$DATE" "$VERSION" | gzip -9n >"$WORK/$(basename "$1" .md).$2.gz"
 }
 
 # What every package has: its licence, and those of what is linked into the programs.
@@ -109,6 +105,7 @@ make_deb_of_stackd() {
   install_file "$HERE/stackd/sysusers.conf" usr/lib/sysusers.d/stackd.conf 644
   install_file "$HERE/stackd/default" etc/default/stackd 644
   install_file "$WORK/stackd.8.gz" usr/share/man/man8/stackd.8.gz 644
+  install_file "$WORK/stackd-rules.5.gz" usr/share/man/man5/stackd-rules.5.gz 644
   install_licences stackd linked
   make_deb stackd "$(depends "$WORK/bin/stackd"), passwd" "stacks of hung and crashed processes, without privileges" \
     "The daemon: takes the stacks of processes that carry the agent (libstackd-agent), names and stores them, serves them over gRPC."
@@ -223,6 +220,7 @@ build() {
 
   strip_programs
   make_manual "$ROOT/daemon/stackd.md" 8
+  make_manual "$ROOT/daemon/stackd-rules.md" 5
   make_manual "$ROOT/client/stackctl.md" 1
   make_deb_of_stackd
   make_deb_of_stackctl

@@ -1,7 +1,17 @@
-"""Commands and manifests as documents show them."""
+"""Which documents there are, and commands and manifests as they show them."""
 
 import dataclasses
+import pathlib
 import re
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+GUIDES = [DEPLOY / "README.md", DEPLOY / "SECURITY.md", DEPLOY / "kubernetes/README.md"]
+RUNBOOKS = sorted((DEPLOY / "runbooks").glob("*.md"))
+# What is read first, and the pages of the book that are nothing else.
+PAGES = [ROOT / "README.md", ROOT / "proto/README.md", *sorted((DEPLOY / "docs").glob("*.md"))]
+# Each with its section.
+MANUALS = {ROOT / "daemon/stackd.md": 8, ROOT / "daemon/stackd-rules.md": 5, ROOT / "client/stackctl.md": 1}
 
 
 @dataclasses.dataclass

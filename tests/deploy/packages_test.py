@@ -84,6 +84,14 @@ class ReleaseTest(unittest.TestCase):
         here.write_text(unit.read_text().replace("/usr/bin/stackd", str(tree / "usr/bin/stackd")).replace("man:stackd(8)", ""))
         self.assertEqual("", run("systemd-analyze", "verify", here))
 
+    def test_each_program_has_its_manual(self):
+        tree = self.dir / "manuals"
+        for package in ("stackd_*.deb", "stackctl_*.deb"):
+            run("dpkg-deb", "-x", self.one(package), tree)
+        for page in ("man8/stackd.8", "man5/stackd-rules.5", "man1/stackctl.1"):
+            text = gzip.decompress((tree / f"usr/share/man/{page}.gz").read_bytes()).decode()
+            self.assertIn(".TH " + pathlib.Path(page).stem.upper(), text.upper().replace('"', ""))
+
     def test_help_begins_with_examples(self):
         self.assertIn("Examples:", run(BUILD, "--help").splitlines()[2])
 
@@ -98,10 +106,6 @@ class ReleaseTest(unittest.TestCase):
         self.assertRegex(said, r"#\d+ .*nanosleep.*libc\.so\.6")
         self.assertRegex(said, r"#\d+ .*\(sleep")
         self.assertLess(took, FIRST_DUMP_S)
-        for page in ("man8/stackd.8", "man1/stackctl.1"):
-            # minbase leaves no manuals out: they are read where `man` is.
-            text = gzip.decompress((root / f"usr/share/man/{page}.gz").read_bytes()).decode()
-            self.assertIn(".TH " + pathlib.Path(page).stem.upper(), text.upper().replace('"', ""))
         completion = (root / "usr/share/bash-completion/completions/stackctl").read_text()
         self.assertIn("resymbolize", completion)
         self.assertTrue((root / "usr/share/doc/stackctl/third-party/libc6-dev").exists(), "the licence of glibc is there")

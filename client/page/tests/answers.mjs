@@ -1,0 +1,54 @@
+// Answers of a daemon: those that record.py recorded, told apart as a daemon tells them apart.
+import { readFileSync } from 'node:fs';
+import { Refusal } from './server.mjs';
+
+export const RECORDED = JSON.parse(readFileSync(new URL('answers.json', import.meta.url), 'utf8'));
+
+export function notFound(what) {
+  throw new Refusal(404, 'not_found', `there is no ${what}`);
+}
+
+// Dumps of a recording of which `test` is true, as the one that is named by it.
+export function dumpWhere(recorded, test) {
+  return Object.values(recorded.full).find(test) ?? notFound('such dump in the recording');
+}
+
+function listDumps(
+  recorded,
+  { parent = '', filter = '', trigger = 'TRIGGER_UNSPECIFIED', pageSize = 100, pageToken = '' },
+) {
+  const matches = recorded.dumps.filter(
+    (dump) =>
+      (parent === '' || dump.process.name === parent) &&
+      dump.process.displayName.includes(filter) &&
+      (trigger === 'TRIGGER_UNSPECIFIED' || dump.trigger === trigger),
+  );
+  const begin = Number(pageToken);
+  const end = begin + pageSize;
+  return { dumps: matches.slice(begin, end), nextPageToken: end < matches.length ? String(end) : '' };
+}
+
+function getDump(recorded, { name, view }) {
+  if (view === 'DUMP_VIEW_TEXT') return { name, lines: recorded.text };
+  return recorded.full[name] ?? notFound(`dump ${name}`);
+}
+
+export function answersOf(recorded = RECORDED) {
+  return {
+    ListProcesses: () => ({ processes: recorded.processes }),
+    ListDumps: (request) => listDumps(recorded, request),
+    GetDump: (request) => getDump(recorded, request),
+    CreateDump: ({ process }) => dumpWhere(recorded, (dump) => dump.process.name === process),
+    CompareDumps: () => recorded.comparison,
+    ListStackGroups: ({ kind, filter = '' }) => ({
+      stackGroups: recorded.groups[kind].filter((group) => JSON.stringify(group).includes(filter)),
+    }),
+    GetStackGroup: ({ name }) => recorded.group[name] ?? notFound(`group ${name}`),
+    GetDaemon: () => recorded.daemon,
+  };
+}
+
+export function addressOf(dump) {
+  const [, process, , id] = dump.name.split('/');
+  return `#/dumps/${process}/${id}`;
+}
