@@ -62,21 +62,29 @@ stop() {
 
 port_in_use() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
-start_daemon() {
-  local pid port=$FIRST_PORT
-  if pid=$(running stackd); then
-    step "the daemon runs already (pid $pid, port $(cat "$DIR/port"))"
-    return
-  fi
+free_port() {
+  local port=$1
   while port_in_use "$port"; do
     step "port $port is in use, trying the next"
     port=$((port + 1))
   done
-  setsid "$STACKD" --dir "$DIR" --listen "127.0.0.1:$port" --store "$DIR/store.db" \
+  echo "$port"
+}
+
+start_daemon() {
+  local pid web_port port=$FIRST_PORT
+  if pid=$(running stackd); then
+    step "the daemon runs already (pid $pid, port $(cat "$DIR/port"))"
+    return
+  fi
+  port=$(free_port "$port")
+  web_port=$(free_port "$((port + 1))")
+  setsid "$STACKD" --dir "$DIR" --listen "127.0.0.1:$port" --web-listen "127.0.0.1:$web_port" --store "$DIR/store.db" \
     </dev/null >"$DIR/stackd.log" 2>&1 &
   pid=$!
   echo "$pid" >"$DIR/stackd.pid"
   echo "$port" >"$DIR/port"
+  echo "$web_port" >"$DIR/web-port"
   until ctl ps >/dev/null 2>&1; do
     alive "$pid" || die "the daemon ended at once: $(tail -n 3 "$DIR/stackd.log")"
     sleep 0.02
@@ -115,6 +123,8 @@ print_next_commands() {
   local port
   port=$(cat "$DIR/port")
   cat <<END
+
+In a browser: http://localhost:$(cat "$DIR/web-port")/
 
 What to type next:
 

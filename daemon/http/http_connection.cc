@@ -221,7 +221,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   Parser parser_;
   Response response_;
 
-  // Of an answer in pieces.
+  // State of an answer in pieces.
   std::optional<http::response_serializer<http::string_body>> serializer_;
   std::string piece_;
   std::function<void()> gone_;

@@ -36,7 +36,7 @@ namespace {
 
 // The largest request, a name or two, has a few hundred bytes.
 constexpr int kMaxRequestBytes = 256 << 10;
-// Of reflection, whose calls hold one each; the rest needs none of them.
+// Threads for reflection, whose calls hold one each; the rest needs none of them.
 constexpr int kMaxThreads = 32;
 constexpr size_t kMaxBufferBytes = 128u << 20;
 constexpr int kMaxStreamsPerConnection = 128;
@@ -49,7 +49,7 @@ constexpr int kMaxIdleMs = 300'000;
 constexpr int kMaxAgeMs = 1'800'000;
 constexpr unsigned kLookAtTlsFilesSeconds = 1;
 
-// Of the server that was started last; gRPC has one log for all.
+// The audit of the server that was started last; gRPC has one log for all.
 std::atomic<Audit*> g_audit = nullptr;
 
 // What gRPC says when it refuses a certificate, before there is any call: "Handshake failed with fatal error SSL_ERROR_SSL:

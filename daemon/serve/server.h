@@ -17,7 +17,7 @@ struct Listening {
   std::string address;      // empty: on the Unix socket only
   TlsFiles tls;             // empty: `address` must be a loopback one
   std::string access_file;  // empty: the built-in roles
-  // Of the page and the API over HTTP; empty: not there. With `tls` as the address above.
+  // Where the page and the API as JSON are served; empty: not there. With `tls` as the address above.
   std::string web_address = {};
   std::vector<std::string> web_hosts = {};  // see BrowserCheck
 };

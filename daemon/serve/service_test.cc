@@ -164,7 +164,7 @@ TEST_F(ServiceTest, ListsProcessesNewestFirstPageByPage) {
     ASSERT_TRUE(stub_->ListProcesses(&context, request, &page).ok());
     for (const v1::Process& process : page.processes()) pids.push_back(process.pid());
     request.set_page_token(page.next_page_token());
-    // One that comes between two pages shifts nothing.
+    // A process that comes between two pages shifts nothing.
     processes.push_back(FakeProcess(100 + pages, "late"));
     Processes(processes);
     ++pages;

@@ -262,7 +262,7 @@ class HostileClientTest(WebTest):
 
 
 class RolesTest(AccessFixture):
-    """Of the same roles as over gRPC."""
+    """Callers have the roles that they have over gRPC."""
 
     def serve(self, *extra_args, host="127.0.0.1"):
         self.port = free_port()

@@ -351,7 +351,7 @@ Result<v1::DumpComparison> StackdService::Compare(const ComparedDumps& names) co
   Result<DumpComparer> comparer = DumpComparer::Start(*shown_before, *shown_after);
   if (!comparer) return std::unexpected(comparer.error());
   for (const std::string& name : names.between) {
-    // One that was deleted a moment ago is none.
+    // A dump that was deleted a moment ago is none.
     if (Result<SharedDump> between = FindDump(name)) comparer->AddBetween(*WithFrames(*between, v1::ALL_FRAMES));
   }
   return comparer->Finish();

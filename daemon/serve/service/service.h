@@ -78,7 +78,7 @@ class StackdService {
   std::timed_mutex comparing_;
 
   mutable std::mutex mutex_;
-  // The last few that the store did not take: whoever made one can still export it.
+  // The last few that the store did not take: the caller that made one can still export it.
   std::deque<SharedDump> unstored_;
 };
 

@@ -30,7 +30,7 @@ std::optional<ConnectCodec> CodecOf(std::string_view content_type);
 Result<void> ParseMessage(const ConnectCodec& codec, const std::string& body, google::protobuf::Message* message);
 std::string SerializeMessage(const ConnectCodec& codec, const google::protobuf::Message& message);
 
-// Of a stream, each message and the end stand behind a byte of flags and their length.
+// In a stream each message, and the end, stands behind a byte of flags and its length.
 Result<std::string_view> OpenEnvelope(std::string_view body);
 std::string MessageEnvelope(std::string_view message);
 std::string EndEnvelope(const grpc::Status& status);
