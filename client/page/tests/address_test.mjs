@@ -15,20 +15,21 @@ test('it works under a path prefix', () =>
     assert.deepEqual(server.calls, ['GetDump']);
     await page.getByRole('link', { name: 'Processes' }).click();
     await page.getByRole('button', { name: 'Dump orders' }).waitFor();
-    assert.match(page.url(), /\/proxy\/stackd\/#\/processes$/);
+    await page.waitForURL(/\/proxy\/stackd\/#\/processes$/);
   }));
 
 test('what is looked at is in the address, and the address brings it back', () =>
   withPage({ answers, address: addressOf(dump) }, async (page) => {
     await page.getByRole('tab', { name: 'Flame graph' }).click();
     await page.getByRole('button', { name: 'As flame graph' }).click();
+    await page.waitForURL(/shape=flame/);
     const address = page.url();
     await page.goto('about:blank');
     await page.goto(address);
     await page.getByRole('button', { name: 'As icicle' }).waitFor();
     await page.getByRole('tab', { name: 'Stacks' }).click();
     await page.getByRole('searchbox').fill('Settle');
-    assert.match(page.url(), /q=Settle/);
+    await page.waitForURL(/q=Settle/);
     await page.reload();
     await page.getByRole('searchbox').waitFor();
     assert.equal(await page.getByRole('searchbox').inputValue(), 'Settle');

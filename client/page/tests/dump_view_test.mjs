@@ -43,7 +43,7 @@ test('a node of the wait graph leads to the stack of its thread', () =>
     await page.locator('.wait-graph .node.circle').first().click();
     const open = page.locator('details.group[open]').first();
     await open.getByText('orders::Transfer').first().waitFor();
-    assert.match(page.url(), /tid=\d+/);
+    await page.waitForURL(/tid=\d+/);
     assert.equal(await page.evaluate(() => document.activeElement?.tagName), 'SUMMARY');
   }));
 

@@ -50,7 +50,7 @@ viewTest('comparison', answers, '#/dumps', async (page) => {
   for (const box of await page.getByRole('checkbox').all()) await box.check();
   await page.getByText('Compare these two').click();
   await page.getByRole('region', { name: 'Verdict' }).waitFor();
-  assert.match(page.url(), new RegExp(`#/compare/${process}/`));
+  await page.waitForURL(new RegExp(`#/compare/${process}/`));
   const threads = page.locator('details.compared');
   assert.equal(await threads.count(), RECORDED.comparison.threads.length);
   await threads.first().locator('summary').click();
