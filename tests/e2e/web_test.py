@@ -3,19 +3,50 @@
 import base64
 import http.client
 import json
+import pathlib
+import shutil
 import socket
 import ssl
 import struct
 import subprocess
 import threading
 
+import nodes
 from access_fixture import ACCESS, AccessFixture, own_address
+from built import built
 from grpcurl_test import GRPCURL, resource
-from harness import LIMIT_S, STACKD, StackdTest, eventually, free_port
+from harness import LIMIT_S, ROOT, STACKD, StackdTest, eventually, free_port
 
 JSON = "application/json"
 STREAM = "application/connect+json"
+# Connect's number of the code, which is gRPC's.
+NOT_FOUND = 5
 UNARY = ["GetDaemon", "ListProcesses", "GetProcess", "GetDump", "ListDumps", "CompareDumps", "ListStackGroups"]
+
+
+CONNECT_CLIENT = pathlib.Path(__file__).parent / "connect_client"
+
+
+def connect_client():
+    """A folder with call.mjs, its packages, and the code that Connect's generator makes of our proto. None without npm."""
+    if not shutil.which("npm") or not nodes.found():
+        return None
+
+    def make(folder):
+        shutil.copytree(CONNECT_CLIENT, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("node_modules"))
+        (folder / "gen").mkdir()
+        for command in (["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"],
+                        ["protoc", "--plugin=node_modules/.bin/protoc-gen-es", "--es_out=gen", f"-I{ROOT}/proto",
+                         "stackd/v1/stackd.proto"]):
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=240)
+            if done.returncode != 0:
+                raise AssertionError(f"{command[0]}: {done.stderr[-2000:]}")
+
+    files = [path for path in sorted(CONNECT_CLIENT.iterdir()) if path.is_file()]
+    return built("connect-client", [*files, ROOT / "proto/stackd/v1/stackd.proto"], make)
+
+
+PREPARE = [connect_client]
 
 
 class Answer:
@@ -93,6 +124,28 @@ class AnswersTest(WebTest):
                 self.assertEqual(*answers)
         renamed = self.call("ResymbolizeDump", json.dumps({"name": created[0]["name"]}))
         self.assertEqual((200, created[0]["name"]), (renamed.status, renamed.json().get("name")))
+
+    def test_connect_web_gets_the_same_answers(self):
+        folder = connect_client()
+        if folder is None:
+            self.skipTest("no npm, or no Node.js")
+        daemon, _ = self.serve_victim()
+        for kind in ("json", "binary"):
+            with self.subTest(kind):
+                done = subprocess.run([nodes.found()[-1].path, folder / "call.mjs", f"http://127.0.0.1:{self.port}", kind],
+                                      capture_output=True, text=True, check=False, timeout=60)
+                self.assertEqual(0, done.returncode, done.stderr)
+                told = json.loads(done.stdout)
+                # Nothing has crashed: there is no group.
+                self.assertEqual(NOT_FOUND, told["answers"].pop("GetStackGroup")["code"])
+                for method, answer in told["answers"].items():
+                    ours = self.call(method).json()
+                    for one in (answer, ours):
+                        one.pop("counters", None)
+                    self.assertEqual(ours, answer, method)
+                self.assertIn("needs admin", told["refused"])
+                self.assertEqual([told["second"], told["first"]], [told["watched"], told["renamed"]])
+                self.assertIn("waiting_threads", told["exported"])
 
     def test_curl_needs_nothing_but_a_body_and_a_type(self):
         _, victim = self.serve_victim()

@@ -20,17 +20,17 @@ using testing::HasSubstr;
 
 TEST(ListenAddress, WithoutTlsIsLoopbackOnly) {
   for (const char* listen : {"127.0.0.1:0", "localhost:0", "127.9.9.9:0", "[::1]:0"}) {
-    EXPECT_TRUE(ListenAt(listen, /*has_tls=*/false).has_value()) << listen;
+    EXPECT_TRUE(ListenAt("--listen", listen, /*has_tls=*/false).has_value()) << listen;
   }
   for (const char* listen : {"0.0.0.0:7443", "10.0.0.1:7443", "[2001:db8::1]:1", "[::]:7443"}) {
-    auto there = ListenAt(listen, /*has_tls=*/false);
+    auto there = ListenAt("--listen", listen, /*has_tls=*/false);
     ASSERT_FALSE(there.has_value()) << listen;
     EXPECT_THAT(there.error().message, HasSubstr("needs mutual TLS: give --tls-cert, --tls-key and --tls-client-ca"));
   }
 }
 
 TEST(ListenAddress, WithTlsIsAnyAddress) {
-  auto there = ListenAt("0.0.0.0:0", /*has_tls=*/true);
+  auto there = ListenAt("--listen", "0.0.0.0:0", /*has_tls=*/true);
   ASSERT_TRUE(there.has_value()) << there.error().message;
   EXPECT_THAT(there->address, testing::MatchesRegex("0.0.0.0:[1-9][0-9]*"));
 }
@@ -38,16 +38,16 @@ TEST(ListenAddress, WithTlsIsAnyAddress) {
 TEST(ListenAddress, SaysHowToWriteOne) {
   for (const char* listen :
        {"7443", ":7443", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", "127.0.0.1:", "[zz]:1", "example.com:80"}) {
-    auto there = ListenAt(listen, /*has_tls=*/true);
+    auto there = ListenAt("--listen", listen, /*has_tls=*/true);
     ASSERT_FALSE(there.has_value()) << listen;
     EXPECT_THAT(there.error().message, HasSubstr("write it like 127.0.0.1:7443"));
   }
 }
 
 TEST(ListenAddress, SaysThatThePortIsTaken) {
-  auto first = ListenAt("127.0.0.1:0", /*has_tls=*/false);
+  auto first = ListenAt("--listen", "127.0.0.1:0", /*has_tls=*/false);
   ASSERT_TRUE(first.has_value()) << first.error().message;
-  auto second = ListenAt(first->address, /*has_tls=*/false);
+  auto second = ListenAt("--listen", first->address, /*has_tls=*/false);
   ASSERT_FALSE(second.has_value());
   EXPECT_THAT(second.error().message, HasSubstr("another program listens there"));
 }
