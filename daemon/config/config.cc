@@ -100,9 +100,10 @@ std::expected<Config, ConfigExit> ParseConfig(int argc, const char* const* argv)
   app.add_option("--metrics-listen", config.metrics_listen,
                  "Address and port of /metrics for Prometheus, HTTP, open to all; like :7445 [none]")
       ->envname("STACKD_METRICS_LISTEN");
-  app.add_option("--web-listen", config.web_listen,
-                 "Address and port of the page for browsers, and of the API as JSON over HTTP; other than loopback only with "
-                 "--tls-...; like 127.0.0.1:7446 [none]")
+  app.add_option(
+         "--web-listen", config.web_listen,
+         "Address and port of the page for browsers, and of the API as JSON over HTTP; other than loopback only with "
+         "--tls-...; like 127.0.0.1:7446 [none]")
       ->envname("STACKD_WEB_LISTEN");
   app.add_option("--web-host", config.web_hosts,
                  "Name by which a proxy serves the page, like stackd.ops.example; may be given more than once")
@@ -174,8 +175,8 @@ std::expected<Config, ConfigExit> ParseConfig(int argc, const char* const* argv)
   if (tls_files != 0 && tls_files != 3) {
     return Mistake("--tls-cert, --tls-key and --tls-client-ca go together: callers must show a certificate, too");
   }
-  for (std::string* none : {&config.listen, &config.web_listen, &config.health_listen, &config.metrics_listen,
-                            &config.otlp_endpoint}) {
+  for (std::string* none :
+       {&config.listen, &config.web_listen, &config.health_listen, &config.metrics_listen, &config.otlp_endpoint}) {
     if (*none == "none") none->clear();
   }
   if (tls_files != 0 && config.listen.empty() && config.web_listen.empty()) {

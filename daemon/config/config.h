@@ -22,8 +22,8 @@ struct Config {
   std::string metrics_listen;  // for a scraper; empty: not there
   std::string web_listen;      // of the page and the API as JSON; empty: not there
   std::vector<std::string> web_hosts;
-  std::string otlp_endpoint;   // of a collector; empty: nothing is sent
-  std::string otlp_ca;         // a file; empty: the system's
+  std::string otlp_endpoint;  // of a collector; empty: nothing is sent
+  std::string otlp_ca;        // a file; empty: the system's
   std::string pod_info = "/etc/podinfo";
   std::string store;  // a file, or ":memory:"
   int64_t store_max_bytes = 256ll << 20;

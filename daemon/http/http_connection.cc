@@ -247,7 +247,8 @@ class Connection<Stream>::Reply final : public HttpReply {
     });
   }
   void Begin(HttpAnswer head, std::function<void()> gone, Written written) override {
-    Post([head = std::move(head), gone = std::move(gone), written = std::move(written)](Connection* connection, bool) mutable {
+    Post([head = std::move(head), gone = std::move(gone), written = std::move(written)](Connection* connection,
+                                                                                        bool) mutable {
       connection->BeginPieces(std::move(head), std::move(gone), std::move(written));
     });
   }

@@ -164,15 +164,17 @@ TEST_F(HttpServerTest, AnAnswerThatNobodyReadsIsGivenUp) {
 class Pieces {
  public:
   void Serve(const std::shared_ptr<HttpReply>& reply) {
-    reply->Begin({200, "", {{"Content-Type", "text/plain"}}}, [this] { gone_.set_value(); },
-                 [this, reply](bool ok) { Next(reply, ok ? 3 : 0); });
+    reply->Begin(
+        {200, "", {{"Content-Type", "text/plain"}}}, [this] { gone_.set_value(); },
+        [this, reply](bool ok) { Next(reply, ok ? 3 : 0); });
   }
   bool IsGone() { return gone_.get_future().wait_for(std::chrono::milliseconds(kPatienceMs)) == std::future_status::ready; }
   bool ends_ = true;
 
  private:
   void Next(const std::shared_ptr<HttpReply>& reply, int left) {
-    if (left > 0) return reply->Write("piece" + std::to_string(left), [=, this](bool ok) { Next(reply, ok ? left - 1 : 0); });
+    if (left > 0)
+      return reply->Write("piece" + std::to_string(left), [=, this](bool ok) { Next(reply, ok ? left - 1 : 0); });
     if (ends_) return reply->End();
     open_ = reply;
   }

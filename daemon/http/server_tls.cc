@@ -47,8 +47,8 @@ HttpPeer PeerOfCertificate(void* x509) {
   HttpPeer peer;
   if (x509 == nullptr) return peer;
   peer.has_certificate = true;
-  auto* names = static_cast<GENERAL_NAMES*>(
-      X509_get_ext_d2i(static_cast<X509*>(x509), NID_subject_alt_name, nullptr, nullptr));
+  auto* names =
+      static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(static_cast<X509*>(x509), NID_subject_alt_name, nullptr, nullptr));
   for (int i = 0; i < sk_GENERAL_NAME_num(names); ++i) {
     const GENERAL_NAME* name = sk_GENERAL_NAME_value(names, i);
     if (name->type != GEN_URI && name->type != GEN_DNS) continue;

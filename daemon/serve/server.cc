@@ -180,8 +180,8 @@ Result<std::unique_ptr<Server>> Server::Start(const ServedParts& parts, const Li
     tls = std::move(*started);
   }
   ListeningSocket tcp, web;
-  for (const auto& [flag, address, socket] : {std::tuple("--listen", &listening.address, &tcp),
-                                              std::tuple("--web-listen", &listening.web_address, &web)}) {
+  for (const auto& [flag, address, socket] :
+       {std::tuple("--listen", &listening.address, &tcp), std::tuple("--web-listen", &listening.web_address, &web)}) {
     if (address->empty()) continue;
     Result<ListeningSocket> listens = ListenAt(flag, *address, /*has_tls=*/tls != nullptr);
     if (!listens) return std::unexpected(listens.error());

@@ -193,7 +193,7 @@ class AnswersTest(WebTest):
     def test_a_wrong_request_is_told_what_to_change(self):
         self.serve_victim()
         for request, fields, status, code, words in (
-                ('{"nam": "x"}', {}, 400, "invalid_argument", 'Cannot find field'),
+                ('{"title": "x"}', {}, 400, "invalid_argument", 'Cannot find field'),
                 ("nonsense", {}, 400, "invalid_argument", "is no stackd.v1.GetDumpRequest in JSON"),
                 ('{"name": "x"}', {}, 400, "invalid_argument", '"x" is not the name of a dump'),
                 ('{"name": "processes/1-2/dumps/x"}', {}, 404, "not_found", "processes/1-2/dumps/x"),

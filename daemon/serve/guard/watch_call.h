@@ -28,9 +28,7 @@ class WatchCall final : public grpc::ServerWriteReactor<v1::WatchDumpsResponse>,
   }
 
   void Write(const v1::WatchDumpsResponse& response) override { StartWrite(&response); }
-  void Finish(grpc::Status status) override {
-    ServerWriteReactor::Finish(call_->Answered(std::move(status)));
-  }
+  void Finish(grpc::Status status) override { ServerWriteReactor::Finish(call_->Answered(std::move(status))); }
 
   void OnWriteDone(bool ok) override { watch_->Written(ok); }
   void OnCancel() override {

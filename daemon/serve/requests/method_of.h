@@ -48,9 +48,7 @@ inline Call::Method MethodOf(const v1::CompareDumpsRequest& request) {
   return {.name = "CompareDumps", .resource = request.after(), .role = Role::kRead};
 }
 
-inline Call::Method MethodOf(const v1::ListStackGroupsRequest&) {
-  return {.name = "ListStackGroups", .role = Role::kRead};
-}
+inline Call::Method MethodOf(const v1::ListStackGroupsRequest&) { return {.name = "ListStackGroups", .role = Role::kRead}; }
 
 inline Call::Method MethodOf(const v1::GetStackGroupRequest& request) {
   return {.name = "GetStackGroup", .resource = request.name(), .role = Role::kRead};

@@ -23,7 +23,8 @@ bool IsOfParent(const v1::Dump& dump, const std::string& parent) {
 }
 
 // The oldest `limit` dumps that were stored after the dump named `after`, which may be gone by now.
-Result<DumpWatch::Backlog> DumpsAfter(const DumpStore& store, const std::string& parent, const std::string& after, size_t limit) {
+Result<DumpWatch::Backlog> DumpsAfter(const DumpStore& store, const std::string& parent, const std::string& after,
+                                      size_t limit) {
   const bool is_stored = store.Get(after).has_value();
   DumpQuery query{.parent = parent, .page_size = kPageSize};
   DumpWatch::Backlog backlog;
@@ -97,8 +98,8 @@ void DumpWatch::EndForSlowness() {
   ending_ = true;
   std::string last = queue_.empty() ? "" : queue_.back().name();
   status_ = ToGrpcStatus(
-      {Code::kResourceExhausted,
-       "dumps came faster than this stream was read; call again with \"after\": \"" + last + "\"", "WATCH_TOO_SLOW"},
+      {Code::kResourceExhausted, "dumps came faster than this stream was read; call again with \"after\": \"" + last + "\"",
+       "WATCH_TOO_SLOW"},
       {.metadata = {{"after", last}}});
 }
 

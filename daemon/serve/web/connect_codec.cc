@@ -26,10 +26,22 @@ struct ConnectCode {
 
 // By the number of gRPC's code, from 1 on (connectrpc.com/docs/protocol, "Error codes").
 constexpr ConnectCode kCodes[] = {
-    {"canceled", 499},      {"unknown", 500},        {"invalid_argument", 400},  {"deadline_exceeded", 504},
-    {"not_found", 404},     {"already_exists", 409}, {"permission_denied", 403}, {"resource_exhausted", 429},
-    {"failed_precondition", 400}, {"aborted", 409},  {"out_of_range", 400},      {"unimplemented", 501},
-    {"internal", 500},      {"unavailable", 503},    {"data_loss", 500},         {"unauthenticated", 401},
+    {"canceled", 499},
+    {"unknown", 500},
+    {"invalid_argument", 400},
+    {"deadline_exceeded", 504},
+    {"not_found", 404},
+    {"already_exists", 409},
+    {"permission_denied", 403},
+    {"resource_exhausted", 429},
+    {"failed_precondition", 400},
+    {"aborted", 409},
+    {"out_of_range", 400},
+    {"unimplemented", 501},
+    {"internal", 500},
+    {"unavailable", 503},
+    {"data_loss", 500},
+    {"unauthenticated", 401},
 };
 
 const ConnectCode& CodeOf(const grpc::Status& status) {
@@ -110,8 +122,8 @@ Result<void> ParseMessage(const ConnectCodec& codec, const std::string& body, go
   }
   const auto parsed = google::protobuf::util::JsonStringToMessage(body, message);
   if (parsed.ok()) return {};
-  return Error(Code::kInvalidArgument, "the body is no " + message->GetDescriptor()->full_name() + " in JSON: " +
-                                           std::string(parsed.message()));
+  return Error(Code::kInvalidArgument,
+               "the body is no " + message->GetDescriptor()->full_name() + " in JSON: " + std::string(parsed.message()));
 }
 
 std::string SerializeMessage(const ConnectCodec& codec, const google::protobuf::Message& message) {

@@ -11,13 +11,15 @@ namespace {
 constexpr ConnectCodec kJson{.is_json = true, .is_stream = false}, kProto{.is_json = false, .is_stream = false};
 
 TEST(ConnectCodecTest, TheContentTypeTellsHowMessagesAreWritten) {
-  for (const char* type : {"application/json", "application/proto", "application/connect+json", "application/connect+proto"}) {
+  for (const char* type :
+       {"application/json", "application/proto", "application/connect+json", "application/connect+proto"}) {
     const auto codec = CodecOf(type);
     ASSERT_TRUE(codec) << type;
     EXPECT_EQ(codec->ContentType(), type);
   }
   EXPECT_TRUE(CodecOf("application/json; charset=utf-8"));
-  for (const char* type : {"", "text/plain", "application/x-www-form-urlencoded", "application/jsonx", "application/grpc"}) {
+  for (const char* type :
+       {"", "text/plain", "application/x-www-form-urlencoded", "application/jsonx", "application/grpc"}) {
     EXPECT_FALSE(CodecOf(type)) << type;
   }
 }
@@ -34,7 +36,7 @@ TEST(ConnectCodecTest, AMessageIsReadAsItWasWritten) {
 }
 
 TEST(ConnectCodecTest, AWrongBodyIsNamed) {
-  for (const char* body : {"", "{", "[]", "{\"nam\": \"x\"}", "{\"view\": \"NONSENSE\"}", "{\"name\": 7}x"}) {
+  for (const char* body : {"", "{", "[]", "{\"title\": \"x\"}", "{\"view\": \"NONSENSE\"}", "{\"name\": 7}x"}) {
     v1::GetDumpRequest request;
     const Result<void> parsed = ParseMessage(kJson, body, &request);
     ASSERT_FALSE(parsed) << body;
@@ -51,18 +53,17 @@ TEST(ConnectCodecTest, AnEnvelopeIsOpened) {
   const std::string envelope = MessageEnvelope("{}");
   EXPECT_EQ(envelope, std::string("\0\0\0\0\2{}", 7));
   EXPECT_EQ(OpenEnvelope(envelope).value(), "{}");
-  for (const std::string& wrong : {std::string(), std::string("\0\0\0", 3), std::string("\0\0\0\0\3{}", 7),
-                                   std::string("\0\0\0\0\1{}", 7), std::string("\0\xff\xff\xff\xff{}", 7),
-                                   std::string("\1\0\0\0\2{}", 7)}) {
+  for (const std::string& wrong :
+       {std::string(), std::string("\0\0\0", 3), std::string("\0\0\0\0\3{}", 7), std::string("\0\0\0\0\1{}", 7),
+        std::string("\0\xff\xff\xff\xff{}", 7), std::string("\1\0\0\0\2{}", 7)}) {
     EXPECT_FALSE(OpenEnvelope(wrong));
   }
   EXPECT_EQ(EndEnvelope(grpc::Status::OK), std::string("\2\0\0\0\2{}", 7));
 }
 
 TEST(ConnectCodecTest, AnErrorHasItsCodeAndDetails) {
-  const HttpAnswer answer =
-      ErrorAnswer(ToGrpcStatus({Code::kNotFound, "there is no \"x\"", "DUMP_NOT_FOUND"},
-                               {.resource_type = "stackd.v1.Dump", .resource_name = "x"}));
+  const HttpAnswer answer = ErrorAnswer(ToGrpcStatus({Code::kNotFound, "there is no \"x\"", "DUMP_NOT_FOUND"},
+                                                     {.resource_type = "stackd.v1.Dump", .resource_name = "x"}));
   EXPECT_EQ(answer.status, 404u);
   EXPECT_TRUE(answer.body.starts_with("{\"code\":\"not_found\",\"message\":\"there is no \\\"x\\\"\",\"details\":["))
       << answer.body;

@@ -46,8 +46,8 @@ bool ConnectExport::Flush() {
 }
 
 grpc::Status ConnectExport::Send(const std::function<grpc::Status(const Sink& sink)>& make) {
-  const bool is_there = AwaitWritten(
-      [&](HttpReply::Written written) { reply_->Begin(StreamHead(codec_), [] {}, std::move(written)); });
+  const bool is_there =
+      AwaitWritten([&](HttpReply::Written written) { reply_->Begin(StreamHead(codec_), [] {}, std::move(written)); });
   if (!is_there) return grpc::Status::CANCELLED;
   grpc::Status status = make([this](std::string_view bytes) { return Add(bytes); });
   if (status.ok() && !Flush()) {

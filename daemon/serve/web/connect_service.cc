@@ -61,9 +61,8 @@ ConnectService::ConnectService(StackdService* service, AccessControl* access)
 
 template <typename Request, typename Response>
 void ConnectService::AddUnary(ServiceMethod<Request, Response> method) {
-  routes_[MethodOf(Request()).name] = {.is_stream = false, .serve = [this, method](Incoming incoming) {
-                                         AnswerUnary(std::move(incoming), method);
-                                       }};
+  routes_[MethodOf(Request()).name] = {
+      .is_stream = false, .serve = [this, method](Incoming incoming) { AnswerUnary(std::move(incoming), method); }};
 }
 
 void ConnectService::Serve(HttpRequest request, std::shared_ptr<HttpReply> reply) {
@@ -79,7 +78,8 @@ void ConnectService::Serve(HttpRequest request, std::shared_ptr<HttpReply> reply
   if (!codec || codec->is_stream != is_stream) {
     const char* const types =
         is_stream ? "application/connect+json, application/connect+proto" : "application/json, application/proto";
-    return reply->Send({415, std::string("Content-Type must be one of ") + types + "\n", {{"Accept-Post", types}}}, nullptr);
+    return reply->Send({415, std::string("Content-Type must be one of ") + types + "\n", {{"Accept-Post", types}}},
+                       nullptr);
   }
   grpc::Status fault = CheckHead(request);
   const auto deadline = DeadlineOf(request);

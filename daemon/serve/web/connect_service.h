@@ -1,5 +1,5 @@
-// Every method of the API over HTTP/1.1, by the Connect protocol: what curl and browsers speak. Same roles, limits and audit
-// as over gRPC.
+// Every method of the API over HTTP/1.1, by the Connect protocol: what curl and browsers speak. Same roles, limits and
+// audit as over gRPC.
 #pragma once
 
 #include <functional>

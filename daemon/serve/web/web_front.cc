@@ -64,15 +64,14 @@ void WebFront::Serve(HttpRequest request, const std::shared_ptr<HttpReply>& repl
 Result<std::unique_ptr<WebFront>> WebFront::Start(Fd listening, StackdService* service, AccessControl* access,
                                                   ServerTls* tls, std::vector<std::string> hosts) {
   std::unique_ptr<WebFront> front(new WebFront(service, access, tls != nullptr, std::move(hosts)));
-  auto server = HttpServer::Start(std::move(listening), {.handler =
-                                                             [front = front.get()](HttpRequest request, auto reply) {
-                                                               front->Serve(std::move(request), reply);
-                                                             },
-                                                         .max_connections = kMaxConnections,
-                                                         .answer_timeout_ms = kAnswerMs,
-                                                         .max_body_bytes = kMaxBodyBytes,
-                                                         .fields = SecurityFields(),
-                                                         .tls = tls});
+  auto server = HttpServer::Start(
+      std::move(listening),
+      {.handler = [front = front.get()](HttpRequest request, auto reply) { front->Serve(std::move(request), reply); },
+       .max_connections = kMaxConnections,
+       .answer_timeout_ms = kAnswerMs,
+       .max_body_bytes = kMaxBodyBytes,
+       .fields = SecurityFields(),
+       .tls = tls});
   if (!server) return std::unexpected(server.error());
   front->server_ = std::move(*server);
   return front;
