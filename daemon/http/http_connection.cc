@@ -227,16 +227,16 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   std::function<void()> gone_;
 };
 
-// Hands over to the server's thread. The server waits for it: its work guard keeps that thread.
+// Hands over to the server's thread, which alone uses the connection and destroys it. Its work guard keeps that thread.
 template <typename Stream>
 class Connection<Stream>::Reply final : public HttpReply {
  public:
   Reply(std::shared_ptr<Connection> connection, bool is_head)
       : connection_(std::move(connection)), is_head_(is_head), guard_(connection_->stream_.get_executor()) {}
 
-  // Closes what has no answer. Without one nothing holds the connection but this.
+  // Closes a connection that has no answer.
   ~Reply() override {
-    Post([](Connection* connection, bool) {
+    asio::post(guard_.get_executor(), [connection = std::move(connection_)] {
       if (!connection->has_answer_) connection->Close();
     });
   }
@@ -269,7 +269,7 @@ class Connection<Stream>::Reply final : public HttpReply {
     });
   }
 
-  const std::shared_ptr<Connection> connection_;
+  std::shared_ptr<Connection> connection_;
   const bool is_head_;
   const asio::executor_work_guard<typename Stream::executor_type> guard_;
 };

@@ -11,7 +11,8 @@ namespace {
 
 constexpr size_t kMaxConnections = 64;
 constexpr uint64_t kMaxBodyBytes = 64 << 10;
-constexpr int64_t kAnswerMs = 30'000;
+// A dump of 4 MiB is several times that as JSON, and a port-forward may be slow.
+constexpr int64_t kAnswerMs = 120'000;
 
 // Nothing that the page loads, calls or is framed by may be of another site.
 const HttpFields& SecurityFields() {
