@@ -173,9 +173,11 @@ Examples:
 Examples:
   stackctl export -f json --to dump.json
   stackctl export NAME -f folded | flamegraph.pl > stacks.svg
+  stackctl export NAME -f pprof --to stacks.pb.gz && go tool pprof -top stacks.pb.gz
+  stackctl export NAME -f speedscope --to stacks.speedscope.json
   stackctl export NAME -f minidump --to crash.dmp)");
   take_name(export_command, "NAME", "processes/.../dumps/...; the newest if left out");
-  AddFormat(export_command, options, {"text", "json", "folded", "minidump"});
+  AddFormat(export_command, options, {"text", "json", "folded", "pprof", "speedscope", "minidump"});
   export_command->add_option("--to", options->to, "File to write; - is standard output")->type_name("FILE");
 
   CLI::App* resymbolize = add("resymbolize", R"(Unwind and name a stored dump anew, when debug files have arrived.

@@ -27,7 +27,7 @@ struct Options {
   int pid = 0;              // dump: of a process without an agent; 0: `name` says which
   int samples = 1;          // dump: how many to take
   int64_t every_ms = 1000;  // dump: from the beginning of one to that of the next
-  std::string format;       // dump, show, export: "text", "json", "folded"; export: "minidump"
+  std::string format;       // dump, show, export: "text", "json", "folded"; export: and "pprof", "speedscope", "minidump"
   std::string quiet = "prefer";  // dump: "prefer", "only", "never"
   std::string to = "-";
   bool all = false;

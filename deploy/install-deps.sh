@@ -42,7 +42,7 @@ TEST_PACKAGES=(
   clang-14 libclang-rt-14-dev
   cmake make musl-tools
   umoci skopeo runc crun # the image: deploy/image/build.sh; and pods of it
-  prometheus python3-yaml patchelf
+  prometheus python3-yaml python3-jsonschema patchelf
   debootstrap go-md2man dpkg-dev openssl # the release: deploy/release/build.sh; and a bare Debian to install it on
   # Programs that sandbox themselves or others, and servers that give up privileges: sandbox_*_test.
   chromium bubblewrap firejail openssh-server openssh-client vsftpd dropbear-bin unbound bind9 haproxy dovecot-imapd varnish
@@ -263,6 +263,22 @@ install_book_tools() {
     say "install-deps: they could not be installed; tests/dev docs and its test are left out"
   fi
   rm -rf "$temporary"
+}
+
+# A viewer of exported dumps, its schema, and what opens it in Chromium.
+SPEEDSCOPE=(speedscope@1.25.0 playwright-core@1.65.1)
+install_speedscope() {
+  local folder="${CACHE_BIN%/bin}/speedscope"
+  if [[ -e $folder/installed && $(<"$folder/installed") == "${SPEEDSCOPE[*]}" ]]; then return; fi
+  if ! command -v npm >/dev/null; then
+    say "install-deps: there is no npm to fetch ${SPEEDSCOPE[*]} with; tests that open exported dumps are skipped"
+    return 0
+  fi
+  say "install-deps: installing ${SPEEDSCOPE[*]} into $folder"
+  mkdir -p "$folder"
+  { npm install --silent --no-audit --no-fund --prefix "$folder" "${SPEEDSCOPE[@]}" &&
+    printf '%s\n' "${SPEEDSCOPE[*]}" >"$folder/installed"; } >&2 ||
+    say "install-deps: they could not be installed; tests that open exported dumps are skipped"
 }
 
 # One Node.js of each release line that the agent knows, beside the one that is installed.
@@ -546,6 +562,7 @@ main() {
     install_python_peers
     install_grpc_peers
     install_nodes
+    install_speedscope
     add_rust_for_musl
     fetch_source glibc "${GLIBC_FOLDERS[@]}"
     fetch_source nodejs "${NODE_FOLDERS[@]}"

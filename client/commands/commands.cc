@@ -25,6 +25,8 @@ v1::ExportDumpRequest::Format FormatOf(const Options& options) {
   if (options.json || options.format == "json") return v1::ExportDumpRequest::JSON;
   if (options.format == "minidump") return v1::ExportDumpRequest::MINIDUMP;
   if (options.format == "folded") return v1::ExportDumpRequest::FOLDED;
+  if (options.format == "pprof") return v1::ExportDumpRequest::PPROF;
+  if (options.format == "speedscope") return v1::ExportDumpRequest::SPEEDSCOPE;
   return options.all ? v1::ExportDumpRequest::TEXT_BY_THREAD : v1::ExportDumpRequest::TEXT;
 }
 

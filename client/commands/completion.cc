@@ -18,7 +18,7 @@ constexpr char kBash[] = R"sh(_stackctl() {
     -o|--output) COMPREPLY=($(compgen -W "text json" -- "$cur")); return ;;
     -f|--format)
       local formats="text json folded"
-      [[ $command == export ]] && formats+=" minidump"
+      [[ $command == export ]] && formats+=" pprof speedscope minidump"
       COMPREPLY=($(compgen -W "$formats" -- "$cur")); return ;;
     --to) COMPREPLY=($(compgen -f -- "$cur")); return ;;
     --explain) COMPREPLY=($(compgen -W "$(stackctl groups 2>/dev/null | awk 'NR > 1 {print $4}')" -- "$cur")); return ;;
@@ -69,7 +69,7 @@ complete -c stackctl -n "__fish_seen_subcommand_from list" -l crashes -l hangs
 complete -c stackctl -n "__fish_seen_subcommand_from dump" -l samples -l every -l pid -x
 complete -c stackctl -s o -l output -x -a "text json"
 complete -c stackctl -s f -l format -x -a "text json folded"
-complete -c stackctl -n "__fish_seen_subcommand_from export" -s f -l format -x -a minidump
+complete -c stackctl -n "__fish_seen_subcommand_from export" -s f -l format -x -a "pprof speedscope minidump"
 )sh";
 
 std::string Replaced(std::string text, const std::string& from, const std::string& to) {

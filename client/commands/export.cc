@@ -19,8 +19,10 @@ int CannotWrite(const std::string& path) {
 }  // namespace
 
 int RunExport(Api& api, const Options& options) {
-  if (options.to == "-" && FormatOf(options) == v1::ExportDumpRequest::MINIDUMP && isatty(STDOUT_FILENO)) {
-    Complain("a minidump is not text: name a file with --to FILE, or redirect the output");
+  const v1::ExportDumpRequest::Format format = FormatOf(options);
+  const bool is_text = format != v1::ExportDumpRequest::MINIDUMP && format != v1::ExportDumpRequest::PPROF;
+  if (options.to == "-" && !is_text && isatty(STDOUT_FILENO)) {
+    Complain("the format " + options.format + " is not text: name a file with --to FILE, or redirect the output");
     return kUsage;
   }
   if (options.to == "-") return RunShow(api, options);

@@ -22,6 +22,10 @@ void ExportTextByThread(const v1::Dump& dump, const Sink& sink);
 void ExportJson(const v1::Dump& dump, const Sink& sink);
 // "process;thread;outermost;...;innermost count" lines.
 void ExportFolded(const v1::Dump& dump, const Sink& sink);
+// pprof's profile.proto in gzip: a sample for each thread and each task, with labels.
+void ExportPprof(const v1::Dump& dump, const Sink& sink);
+// JSON for www.speedscope.app: profiles of threads and of tasks, with a weight for each stack.
+void ExportSpeedscope(const v1::Dump& dump, const Sink& sink);
 
 // The stack of one thread as the text formats show it; "" if it has none.
 void ExportStack(const v1::Dump& dump, int32_t tid, const Sink& sink);

@@ -7,6 +7,8 @@
 namespace stackd {
 namespace {
 
+constexpr size_t kMaxNameBytes = 4 << 10;
+
 struct CodePoint {
   uint32_t value;
   size_t size_bytes;  // 0: the text does not begin with well-formed UTF-8
@@ -66,6 +68,14 @@ std::string Printable(std::string_view text) {
     text.remove_prefix(size_bytes);
   }
   return printable;
+}
+
+std::string PrintableBeginning(std::string_view text) {
+  if (text.size() <= kMaxNameBytes) return Printable(text);
+  size_t end = kMaxNameBytes;
+  // Not in the middle of a letter.
+  while (end > kMaxNameBytes - 3 && (text[end] & 0xc0) == 0x80) --end;
+  return Printable(text.substr(0, end)) + "…";
 }
 
 }  // namespace stackd

@@ -163,6 +163,10 @@ TEST_F(StackctlTest, ExportsToAFileThatIsWholeOrNotThere) {
   std::string file = dir_ + "/stacks.folded";
   EXPECT_EQ(Run("export -f folded --to " + file).exit_code, 0);
   EXPECT_THAT(Read(file), HasSubstr("f30;f20 2\n"));
+  EXPECT_EQ(Run("export -f pprof --to " + file).exit_code, 0);
+  EXPECT_THAT(Read(file), StartsWith("\x1f\x8b"));
+  EXPECT_EQ(Run("export -f speedscope --to " + file).exit_code, 0);
+  EXPECT_THAT(Read(file), HasSubstr(R"("name":"f20")"));
   EXPECT_FALSE(std::filesystem::exists(file + ".part"));
   EXPECT_EQ(Run("export processes/7-100/dumps/20261121T031415926Z-1 --to " + dir_ + "/none").exit_code, 3);
   EXPECT_FALSE(std::filesystem::exists(dir_ + "/none"));

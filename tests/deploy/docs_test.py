@@ -219,7 +219,8 @@ class GuideTest(DocumentedTest):
     def test_the_commands_of_the_guides(self):
         self.assertGreater(sum(len(self.run_document(path)) for path in GUIDES), 8)
         self.judge_what_the_cluster_got()
-        for name, least in {"dump.json": 1000, "dump.folded": 100, "dump.dmp": 1000}.items():
+        for name, least in {"dump.json": 1000, "dump.folded": 100, "dump.dmp": 1000, "dump.pb.gz": 500,
+                            "dump.speedscope.json": 1000}.items():
             self.assertGreater((self.scratch / name).stat().st_size, least)
         json.loads((self.scratch / "dump.json").read_text())
         self.assertEqual(b"MDMP", (self.scratch / "dump.dmp").read_bytes()[:4])

@@ -111,6 +111,10 @@ void (*Exporter(v1::ExportDumpRequest::Format format))(const v1::Dump&, const Si
       return ExportJson;
     case v1::ExportDumpRequest::FOLDED:
       return ExportFolded;
+    case v1::ExportDumpRequest::PPROF:
+      return ExportPprof;
+    case v1::ExportDumpRequest::SPEEDSCOPE:
+      return ExportSpeedscope;
     default:
       return nullptr;
   }
@@ -299,7 +303,8 @@ std::expected<std::shared_ptr<DumpWatch>, grpc::Status> StackdService::WatchDump
 grpc::Status StackdService::ExportDump(Call&, const v1::ExportDumpRequest& request, const Sink& sink) {
   auto exporter = Exporter(request.format());
   if (exporter == nullptr && request.format() != v1::ExportDumpRequest::MINIDUMP) {
-    return BadField("format", "format must be TEXT, TEXT_BY_THREAD, JSON, FOLDED or MINIDUMP", "BAD_FORMAT");
+    return BadField("format", "format must be TEXT, TEXT_BY_THREAD, JSON, FOLDED, PPROF, SPEEDSCOPE or MINIDUMP",
+                    "BAD_FORMAT");
   }
   if (!v1::FrameFilter_IsValid(request.frames())) return BadFrames();
   struct Slot {
