@@ -22,7 +22,7 @@ MUTATIONS = [
              "filter->length[STACKD_CODE_INTERVALS] = stack.end - stack.start;",
              "filter->length[STACKD_CODE_INTERVALS] = 0;"),
     Mutation("agent/crash/crash.c",
-             "if (process == 1 && stackd_is_sent(info)", "if (process != 1 && stackd_is_sent(info)",
+             "if (stackd_kept_pid() == 1 && stackd_is_sent(info)", "if (stackd_kept_pid() != 1 && stackd_is_sent(info)",
              cases=("//tests/safety:crash_test",)),
     Mutation("agent/dump/dump.c",
              "(error == 0 && (status.state == 'Z' || status.state == 'X'))) {\n    entry->status = STACKD_STATUS_EXITED;",
