@@ -5,6 +5,7 @@
 
 #include "agent/capture/context.h"
 #include "agent/crash/crash.h"
+#include "agent/crash/crash_link.h"
 #include "agent/crash/spool_writer.h"
 #include "agent/dump/dump.h"
 #include "agent/dump/dump_handler.h"
@@ -161,7 +162,7 @@ static void run_dump(struct stackd_job* job) {
   options.max_stack_bytes = __atomic_load_n(&header->max_stack_bytes, __ATOMIC_RELAXED) & ~7u;
   options.only_tid = __atomic_load_n(&header->only_tid, __ATOMIC_RELAXED);
   options.quiet = __atomic_load_n(&header->quiet, __ATOMIC_RELAXED);
-  options.skip_tid = stackd_crash_winner();
+  options.skip_tid = stackd_crash_recording_tid();
   bool whole = options.only_tid == 0;
   if (whole) stackd_requests_count_begin();
   stackd_dump_run(job, &options);

@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 
 #include "agent/crash/crash.h"
+#include "agent/crash/crash_link.h"
 #include "agent/crash/crash_record.h"
 #include "agent/crash/spool_writer.h"
 #include "agent/dump/dump.h"

@@ -20,7 +20,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "agent/crash/crash.h"
+#include "agent/crash/crash_link.h"
 #include "agent/helper/helper_thread.h"
 #include "agent/helper/life.h"
 #include "agent/helper/requests.h"
