@@ -8,6 +8,7 @@
 #include "agent/signals/dump_signal.h"
 #include "agent/sys/fork_reset.h"
 #include "agent/sys/futex_word.h"
+#include "agent/sys/large.h"
 
 #define MS 1000000ull
 /* Threads that crash together wait a little longer than the one whose crash is recorded. */
@@ -37,7 +38,7 @@ static struct {
   uint64_t begin_ns;
 } crash;
 
-static char spare_stack[SPARE_STACK_BYTES] __attribute__((aligned(16)));
+static STACKD_LARGE char spare_stack[SPARE_STACK_BYTES] __attribute__((aligned(16)));
 
 void stackd_record_once_init(const struct stackd_own_fd* maps, const struct stackd_own_fd* spare) {
   maps_fd = maps;

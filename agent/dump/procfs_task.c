@@ -7,6 +7,7 @@
 #include "agent/capture/interrupted_syscall.h"
 #include "agent/capture/syscall_arguments.h"
 #include "agent/sys/kernel.h"
+#include "agent/sys/large.h"
 #include "agent/sys/private_fd.h"
 #include "agent/sys/text.h"
 
@@ -24,7 +25,7 @@ struct linux_dirent64 {
 
 int stackd_proc_list(int folder_fd, bool (*visit)(void* context, uint32_t number), void* context) {
   /* Not readdir(): that allocates, in a process whose allocator may be what hangs. */
-  static char buffer[32 << 10] __attribute__((aligned(8)));
+  static STACKD_LARGE char buffer[32 << 10] __attribute__((aligned(8)));
   long error = stackd_syscall6(SYS_lseek, folder_fd, 0, SEEK_SET, 0, 0, 0);
   if (error < 0) return (int)error;
   for (;;) {

@@ -28,6 +28,7 @@
 #include "agent/sys/filtered.h"
 #include "agent/sys/fork_reset.h"
 #include "agent/sys/kernel.h"
+#include "agent/sys/large.h"
 
 #define MS 1000000ull
 #define RETRY_FIRST_NS (100 * MS)
@@ -95,7 +96,7 @@ static void open_file(const struct stackd_open_file* request) {
 }
 
 static void read_image(const struct stackd_read_image* request) {
-  static struct stackd_image reply;
+  static STACKD_LARGE struct stackd_image reply;
   memset(&reply, 0, sizeof(reply));
   reply.header.type = STACKD_MSG_IMAGE;
   reply.header.size_bytes = sizeof(reply);
@@ -108,13 +109,13 @@ static void read_image(const struct stackd_read_image* request) {
 }
 
 static void describe_fds(const struct stackd_describe_fds* request) {
-  static struct stackd_fd_names names;
+  static STACKD_LARGE struct stackd_fd_names names;
   stackd_fd_names(request, &names);
   stackd_connection_answer(&connection, &names.header, -1);
 }
 
 static void answer_waits(const struct stackd_ask_waits* request) {
-  static struct stackd_wait_words words;
+  static STACKD_LARGE struct stackd_wait_words words;
   stackd_wait_words(request, &words);
   stackd_connection_answer(&connection, &words.header, -1);
 }
