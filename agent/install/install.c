@@ -17,6 +17,7 @@
 #include "agent/dump/thread_table.h"
 #include "agent/helper/heartbeat.h"
 #include "agent/helper/helper_thread.h"
+#include "agent/helper/introduction.h"
 #include "agent/helper/life.h"
 #include "agent/helper/process.h"
 #include "agent/helper/requests.h"

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "agent/crash/crash_link.h"
-#include "agent/helper/helper_thread.h"
+#include "agent/helper/introduction.h"
 #include "agent/helper/life.h"
 #include "agent/helper/requests.h"
 #include "agent/install/install.h"
