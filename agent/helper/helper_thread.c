@@ -9,8 +9,8 @@
 #include "agent/crash/spool_writer.h"
 #include "agent/dump/dump.h"
 #include "agent/dump/dump_handler.h"
-#include "agent/dump/motion.h"
 #include "agent/dump/sample.h"
+#include "agent/dump/sched_stats.h"
 #include "agent/helper/connection.h"
 #include "agent/helper/heartbeat.h"
 #include "agent/helper/helper_state.h"
@@ -101,7 +101,7 @@ static void run_command(uint32_t seq) {
       stackd_sample_run(&job);
       break;
     case STACKD_COMMAND_MOTION:
-      stackd_motion_run(&job);
+      stackd_sched_stats_run(&job);
       break;
     default:
       break;

@@ -1,4 +1,4 @@
-#include "agent/dump/motion.h"
+#include "agent/dump/sched_stats.h"
 
 #include <string.h>
 
@@ -52,7 +52,7 @@ static bool look_at(void* context, uint32_t tid) {
   return !look->cut;
 }
 
-void stackd_motion_run(struct stackd_job* job) {
+void stackd_sched_stats_run(struct stackd_job* job) {
   struct look look = {.job = job, .task_fd = stackd_task_open(), .helper_tid = (uint32_t)stackd_gettid()};
   int error = look.task_fd < 0 ? look.task_fd : stackd_proc_list(look.task_fd, look_at, &look);
   if (look.task_fd >= 0) stackd_own_fd_drop(look.task_fd);
