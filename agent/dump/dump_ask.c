@@ -138,19 +138,19 @@ static bool computes(const struct stackd_dump* dump, struct stackd_thread_entry*
   uint64_t now_ns = stackd_monotonic_ns();
   uint64_t passed_ns = now_ns - entry->looked_ns;
   if (entry->is_running && passed_ns < STACKD_DUMP_COMPUTES_NS) return false;
-  struct stackd_task_turns now;
-  int fd = stackd_task_open_turns(dump->task_fd, entry->tid);
-  int error = fd < 0 ? fd : stackd_task_read_turns(fd, &now);
+  struct stackd_task_schedstat now;
+  int fd = stackd_task_open_schedstat(dump->task_fd, entry->tid);
+  int error = fd < 0 ? fd : stackd_task_read_schedstat(fd, &now);
   if (fd >= 0) stackd_own_fd_drop(fd);
   if (error != 0) return true;
   uint64_t cpu_ns = cpu_ns_of(entry->tid);
   if (entry->is_running) {
-    if (now.turns == entry->turns && cpu_ns - entry->cpu_ns >= passed_ns / 2) return true;
-    if (now.turns != entry->turns || cpu_ns != entry->cpu_ns) entry->has_run = 1;
+    if (now.run_count == entry->run_count && cpu_ns - entry->cpu_ns >= passed_ns / 2) return true;
+    if (now.run_count != entry->run_count || cpu_ns != entry->cpu_ns) entry->has_run = 1;
   }
   if (now_ns - dump->begin_ns >= (entry->has_run ? RUNS_AGAIN_NS : NEVER_RUNS_NS)) return true;
   entry->is_running = 1;
-  entry->turns = now.turns;
+  entry->run_count = now.run_count;
   entry->cpu_ns = cpu_ns;
   entry->looked_ns = now_ns;
   return false;

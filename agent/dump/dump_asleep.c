@@ -74,7 +74,7 @@ bool stackd_dump_lacks_room(const struct stackd_dump* dump, uint32_t tid, uint64
 /* Whether a thread that sleeps there is to be left asleep. */
 static bool is_to_sleep_on(const struct stackd_dump* dump, const struct stackd_quiet_look* look) {
   const struct stackd_syscall* call = &look->sleep.call;
-  if (dump->options->quiet == STACKD_QUIET_NEVER || look->turns_fd < 0 || (call->known & STACKD_SYSCALL_KNOWN) == 0)
+  if (dump->options->quiet == STACKD_QUIET_NEVER || look->schedstat_fd < 0 || (call->known & STACKD_SYSCALL_KNOWN) == 0)
     return false;
   bool is_restarted = stackd_call_is_restarted(call) && !stackd_dump_lacks_room(dump, look->tid, look->sleep.rsp);
   if (dump->options->quiet == STACKD_QUIET_PREFER && is_restarted) return false;
