@@ -215,23 +215,86 @@ STACKD_HANDLER static void fill(const struct stackd_capture* capture, const stru
   record->syscall = capture->call;
 }
 
+/* What is copied of a stack: decided before anything of it is read. */
+struct copy_plan {
+  struct stackd_interval inner; /* from rsp up, as much as was asked for */
+  struct stackd_interval whole; /* the same without that bound */
+  struct stackd_interval outer; /* the thread's own stack, if `inner` is another; else empty */
+  bool foreign;                 /* it is another */
+  bool both_ends;               /* where slots or the bound cut `inner`, the end of `whole` is copied too */
+  uint32_t flags;               /* stackd_thread_flags */
+};
+
+STACKD_HANDLER static struct copy_plan plan_copy(const struct stackd_capture* capture) {
+  struct copy_plan plan;
+  struct span span = choose_span(capture);
+  if (span.end < span.start) span.end = span.start; /* rsp is at an end of the address space */
+  plan.whole = (struct stackd_interval){span.start, span.end};
+  plan.inner = plan.whole;
+  plan.outer = outer_stack(capture, &span);
+  plan.foreign = span.foreign;
+  plan.both_ends = capture->crash_slots != 0 && !span.foreign;
+  plan.flags = capture->flags;
+  if (span.foreign) plan.flags |= STACKD_THREAD_FOREIGN_SP;
+  if (span.end - span.start > capture->max_stack_bytes) {
+    plan.inner.end = span.start + capture->max_stack_bytes;
+    /* What follows a fiber's stack may be the heap: a copy that was cut there was cut after its root. */
+    if (!span.foreign) plan.flags |= STACKD_THREAD_TRUNCATED;
+  }
+  return plan;
+}
+
+struct copied {
+  struct progress inner;
+  struct progress outer;
+  uint64_t outer_base;
+  uint32_t flags; /* stackd_thread_flags */
+};
+
+/* Copies the outermost end of a stack whose middle is left out. */
+STACKD_HANDLER static bool copy_far_end(const struct stackd_capture* capture, const struct copy_plan* plan,
+                                        const struct stackd_filter* filter, struct stackd_ring_writer* writer,
+                                        uint32_t reserve_slots, struct copied* copied) {
+  uint64_t copied_until = plan->inner.start + 8ull * copied->inner.stack_words;
+  copied->outer_base = plan->whole.end - STACKD_CRASH_OUTER_BYTES;
+  if (copied->outer_base < copied_until) copied->outer_base = copied_until;
+  copied->flags &= ~(uint32_t)STACKD_THREAD_TRUNCATED;
+  copied->flags |= STACKD_THREAD_BOTH_ENDS;
+  struct stackd_interval range = {copied->outer_base, plan->whole.end};
+  return copy_stack(capture, filter, range, may_read_in_place(capture), writer, reserve_slots, &copied->outer);
+}
+
 /* Copies the part of the thread's own stack that the first one leads to. */
-STACKD_HANDLER static bool copy_outer(const struct stackd_capture* capture, const struct stackd_filter* filter,
-                                      struct stackd_interval outer, uint64_t lowest, struct stackd_ring_writer* writer,
-                                      uint32_t* flags, uint64_t* base, struct progress* progress) {
-  *base = (lowest - BELOW_OUTER_BYTES) & ~7ull;
-  if (*base < outer.start) *base = outer.start;
-  struct stackd_interval range = {*base, outer.end & ~7ull};
+STACKD_HANDLER static bool copy_outer(const struct stackd_capture* capture, const struct copy_plan* plan,
+                                      const struct stackd_filter* filter, struct stackd_ring_writer* writer,
+                                      struct copied* copied) {
+  uint64_t base = (copied->inner.lowest_outer - BELOW_OUTER_BYTES) & ~7ull;
+  if (base < plan->outer.start) base = plan->outer.start;
+  struct stackd_interval range = {base, plan->outer.end & ~7ull};
   if (range.end - range.start > capture->max_stack_bytes) {
     range.end = range.start + capture->max_stack_bytes;
-    *flags |= STACKD_THREAD_TRUNCATED;
+    copied->flags |= STACKD_THREAD_TRUNCATED;
   }
-  return copy_stack(capture, filter, range, may_read_in_place(capture), writer, 0, progress);
+  copied->outer_base = base;
+  return copy_stack(capture, filter, range, may_read_in_place(capture), writer, 0, &copied->outer);
+}
+
+/* False if slots ran out: the copy ends there. */
+STACKD_HANDLER static bool copy_planned(const struct stackd_capture* capture, const struct copy_plan* plan,
+                                        const struct stackd_filter* filter, struct stackd_ring_writer* writer,
+                                        struct copied* copied) {
+  *copied = (struct copied){{0, 0, ~0ull}, {0, 0, ~0ull}, 0, plan->flags};
+  uint32_t managed_slots = stackd_managed_crash_slots(capture->crash_slots);
+  bool fits = copy_stack(capture, filter, plan->inner, may_read_in_place(capture) && !plan->foreign, writer,
+                         managed_slots + (plan->both_ends ? OUTER_SLOTS : 0), &copied->inner);
+  if (plan->both_ends && (!fits || (plan->flags & STACKD_THREAD_TRUNCATED) != 0))
+    return copy_far_end(capture, plan, filter, writer, managed_slots, copied);
+  if (fits && copied->inner.lowest_outer != ~0ull) return copy_outer(capture, plan, filter, writer, copied);
+  return fits;
 }
 
 /* Only the thread itself stands still while this looks, or one that sleeps in a call. */
-__attribute__((noinline)) STACKD_HANDLER static bool write_managed(const struct stackd_capture* capture,
-                                                                   const struct span* span,
+__attribute__((noinline)) STACKD_HANDLER static bool write_managed(const struct stackd_capture* capture, uint64_t stack_end,
                                                                    struct stackd_ring_writer* writer, uint32_t* words) {
   *words = 0;
   bool by_helper = (capture->flags & STACKD_THREAD_BY_HELPER) != 0;
@@ -242,7 +305,7 @@ __attribute__((noinline)) STACKD_HANDLER static bool write_managed(const struct 
   thread.thread_self = capture->thread_self;
   thread.regs = capture->regs;
   thread.stack_start = capture->regs[STACKD_REG_RSP];
-  thread.stack_end = span->end;
+  thread.stack_end = stack_end;
   thread.budget = NULL;
   thread.pages = NULL;
   thread.begin_ns = capture->begin_ns;
@@ -251,66 +314,40 @@ __attribute__((noinline)) STACKD_HANDLER static bool write_managed(const struct 
   return stackd_managed_write(writer, &thread, words);
 }
 
+/* Nothing points into a stack that is not copied. */
+__attribute__((noinline)) STACKD_HANDLER static void fill_without_stack(const struct stackd_capture* capture,
+                                                                        struct stackd_thread_record* record) {
+  struct stackd_interval none = {0, 0};
+  struct stackd_filter filter;
+  stackd_filter_init(&filter, capture->ranges, none, none);
+  fill(capture, &filter, record);
+}
+
 /* Fills in `record`, which `writer` has begun. `*next`, if not NULL, is set to its slot before anything is read that may
  * fault. False if slots ran out. */
-STACKD_HANDLER static bool write(const struct stackd_capture* capture, struct stackd_ring_writer* writer,
-                                 struct stackd_thread_record* record, uint32_t* next) {
-  uint32_t flags = capture->flags;
-  struct span span = choose_span(capture);
-  if (span.end < span.start) span.end = span.start; /* rsp is at an end of the address space */
-  struct stackd_interval outer = outer_stack(capture, &span);
-  struct stackd_interval whole = {span.start, span.end};
-  struct span whole_span = span;
-  if (span.end - span.start > capture->max_stack_bytes) {
-    span.end = span.start + capture->max_stack_bytes;
-    flags |= STACKD_THREAD_TRUNCATED;
-  }
-  bool both_ends = capture->crash_slots != 0 && !span.foreign;
-  if (span.foreign) {
-    /* What follows a fiber's stack may be the heap: a copy that was cut there was cut after its root. */
-    flags |= STACKD_THREAD_FOREIGN_SP;
-    flags &= ~(uint32_t)STACKD_THREAD_TRUNCATED;
-  }
+STACKD_HANDLER static bool copy_plan_write(const struct copy_plan* plan, const struct stackd_capture* capture,
+                                           struct stackd_ring_writer* writer, struct stackd_thread_record* record,
+                                           uint32_t* next) {
   struct stackd_filter filter;
-  stackd_filter_init(&filter, capture->ranges, both_ends ? whole : (struct stackd_interval){span.start, span.end}, outer);
+  stackd_filter_init(&filter, capture->ranges, plan->both_ends ? plan->whole : plan->inner, plan->outer);
   fill(capture, &filter, record);
   if (next != NULL) __atomic_store_n(next, writer->first_slot, __ATOMIC_RELEASE);
 
-  bool in_place = may_read_in_place(capture);
-  struct progress progress = {0, 0, ~0ull};
-  uint32_t managed_slots = stackd_managed_crash_slots(capture->crash_slots);
-  bool fits = copy_stack(capture, &filter, (struct stackd_interval){span.start, span.end}, in_place && !span.foreign,
-                         writer, managed_slots + (both_ends ? OUTER_SLOTS : 0), &progress);
-  struct progress outer_progress = {0, 0, ~0ull};
-  uint64_t outer_base = 0;
-  bool complete = fits;
-  if (both_ends && (!fits || (flags & STACKD_THREAD_TRUNCATED) != 0)) {
-    uint64_t copied_until = span.start + 8ull * progress.stack_words;
-    outer_base = whole.end - STACKD_CRASH_OUTER_BYTES;
-    if (outer_base < copied_until) outer_base = copied_until;
-    complete = copy_stack(capture, &filter, (struct stackd_interval){outer_base, whole.end}, in_place, writer,
-                          managed_slots, &outer_progress);
-    flags &= ~(uint32_t)STACKD_THREAD_TRUNCATED;
-    flags |= complete ? STACKD_THREAD_BOTH_ENDS : STACKD_THREAD_BOTH_ENDS | STACKD_THREAD_TRUNCATED;
-  } else if (fits && progress.lowest_outer != ~0ull) {
-    complete = copy_outer(capture, &filter, outer, progress.lowest_outer, writer, &flags, &outer_base, &outer_progress);
-  }
+  struct copied copied;
+  bool complete = copy_planned(capture, plan, &filter, writer, &copied);
   if (!complete && capture->crash_slots == 0) return false;
-  if (!complete) flags |= STACKD_THREAD_TRUNCATED;
-
-  if (progress.stack_words == 0) {
-    flags |= STACKD_THREAD_NO_STACK;
-    struct stackd_interval none = {0, 0}; /* nothing points into it */
-    stackd_filter_init(&filter, capture->ranges, none, none);
-    fill(capture, &filter, record);
+  if (!complete) copied.flags |= STACKD_THREAD_TRUNCATED;
+  if (copied.inner.stack_words == 0) {
+    copied.flags |= STACKD_THREAD_NO_STACK;
+    fill_without_stack(capture, record);
   }
-  record->flags = flags;
-  record->stack_base = span.start;
-  record->stack_words = progress.stack_words;
-  record->payload_words = progress.payload_words + outer_progress.payload_words;
-  record->outer_base = outer_base;
-  record->outer_words = outer_progress.stack_words;
-  complete = write_managed(capture, &whole_span, writer, &record->managed_words);
+  record->flags = copied.flags;
+  record->stack_base = plan->inner.start;
+  record->stack_words = copied.inner.stack_words;
+  record->payload_words = copied.inner.payload_words + copied.outer.payload_words;
+  record->outer_base = copied.outer_base;
+  record->outer_words = copied.outer.stack_words;
+  complete = write_managed(capture, plan->whole.end, writer, &record->managed_words);
   if (!complete && capture->crash_slots == 0) return false;
   uint64_t elapsed_ns = stackd_clock_ns(CLOCK_MONOTONIC) - capture->begin_ns;
   record->handler_ns = elapsed_ns < UINT32_MAX ? (uint32_t)elapsed_ns : UINT32_MAX;
@@ -324,7 +361,8 @@ int stackd_capture_begin(const struct stackd_capture* capture, struct stackd_rin
     stackd_ring_count_drop(capture->ring, STACKD_DROP_NO_SLOT);
     return -ENOSPC;
   }
-  if (!write(capture, writer, record, NULL)) {
+  struct copy_plan plan = plan_copy(capture);
+  if (!copy_plan_write(&plan, capture, writer, record, NULL)) {
     /* The helper asks again when there is room: a whole stack later is better than half of one now. */
     stackd_ring_abandon(writer);
     stackd_ring_count_drop(capture->ring, STACKD_DROP_NO_SLOT);
@@ -344,7 +382,9 @@ void stackd_capture_write_crash(const struct stackd_capture* capture, uint32_t* 
   struct stackd_ring_writer writer;
   struct stackd_thread_record* record = stackd_ring_begin_crash(&writer, capture->ring, STACKD_RECORD_THREAD,
                                                                 sizeof(struct stackd_thread_record), capture->crash_slots);
-  if (record != NULL) write(capture, &writer, record, next);
+  if (record == NULL) return;
+  struct copy_plan plan = plan_copy(capture);
+  copy_plan_write(&plan, capture, &writer, record, next);
 }
 
 void stackd_capture_write_registers(const struct stackd_capture* capture, uint32_t* next) {
@@ -352,9 +392,6 @@ void stackd_capture_write_registers(const struct stackd_capture* capture, uint32
   struct stackd_thread_record* record =
       stackd_ring_begin_crash(&writer, capture->ring, STACKD_RECORD_THREAD, sizeof(struct stackd_thread_record), 1);
   if (record == NULL) return;
-  struct stackd_interval none = {0, 0};
-  struct stackd_filter filter;
-  stackd_filter_init(&filter, capture->ranges, none, none);
-  fill(capture, &filter, record);
+  fill_without_stack(capture, record);
   __atomic_store_n(next, writer.first_slot, __ATOMIC_RELEASE);
 }

@@ -3,6 +3,7 @@
 #include <ucontext.h>
 
 #include "agent/sys/fork_reset.h"
+#include "agent/sys/large.h"
 
 #define ENTRIES 64
 /* A thread's entries are among so many. */
@@ -12,7 +13,7 @@
 
 enum state { FREE = 0, CLAIMED = 1, ACTIVE = 2, RETURNED = 3 };
 
-static struct stackd_active_fault entries[ENTRIES];
+static STACKD_LARGE struct stackd_active_fault entries[ENTRIES];
 static STACKD_AT_FORK uint64_t entered;
 
 STACKD_HANDLER static struct stackd_active_fault* entry_of(uint32_t tid, uint32_t index) {

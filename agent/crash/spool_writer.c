@@ -8,6 +8,7 @@
 #include "agent/maps/maps_line.h"
 #include "agent/sys/fork_reset.h"
 #include "agent/sys/kernel.h"
+#include "agent/sys/large.h"
 #include "stackd/spool.h"
 
 /* What one crash needs if the filter drops nothing: 64 KiB and 16 KiB of stack. */
@@ -20,7 +21,7 @@
 #define ID_DIGITS 32
 #define FOLDER_BYTES (STACKD_PATH_BYTES - 64)
 
-static struct own_memory {
+static STACKD_LARGE struct own_memory {
   union {
     struct stackd_ring_header header;
     char bytes[STACKD_HEADER_BYTES];

@@ -7,6 +7,7 @@
 #include "agent/capture/interrupted_syscall.h"
 #include "agent/capture/syscall_arguments.h"
 #include "agent/sys/kernel.h"
+#include "agent/sys/large.h"
 #include "agent/sys/private_fd.h"
 #include "agent/sys/text.h"
 
@@ -24,7 +25,7 @@ struct linux_dirent64 {
 
 int stackd_proc_list(int folder_fd, bool (*visit)(void* context, uint32_t number), void* context) {
   /* Not readdir(): that allocates, in a process whose allocator may be what hangs. */
-  static char buffer[32 << 10] __attribute__((aligned(8)));
+  static STACKD_LARGE char buffer[32 << 10] __attribute__((aligned(8)));
   long error = stackd_syscall6(SYS_lseek, folder_fd, 0, SEEK_SET, 0, 0, 0);
   if (error < 0) return (int)error;
   for (;;) {
@@ -130,11 +131,11 @@ int stackd_task_read_sleep(int task_fd, uint32_t tid, struct stackd_task_sleep* 
   return 0;
 }
 
-int stackd_task_open_turns(int task_fd, uint32_t tid) { return open_file(task_fd, tid, "schedstat"); }
+int stackd_task_open_schedstat(int task_fd, uint32_t tid) { return open_file(task_fd, tid, "schedstat"); }
 
-int stackd_task_read_turns(int turns_fd, struct stackd_task_turns* out) {
+int stackd_task_read_schedstat(int schedstat_fd, struct stackd_task_schedstat* out) {
   char text[96];
-  ssize_t length = stackd_pread(turns_fd, text, sizeof(text) - 1, 0);
+  ssize_t length = stackd_pread(schedstat_fd, text, sizeof(text) - 1, 0);
   if (length < 0) return (int)length;
   text[length] = '\0';
   uint64_t values[3];
@@ -144,7 +145,7 @@ int stackd_task_read_turns(int turns_fd, struct stackd_task_turns* out) {
     values[i] = stackd_take_number(&at, 10);
     if (at == before) return -ENOENT;
   }
-  *out = (struct stackd_task_turns){values[0], values[1], values[2]};
+  *out = (struct stackd_task_schedstat){values[0], values[1], values[2]};
   return 0;
 }
 

@@ -38,18 +38,18 @@ int stackd_task_read_status(int task_fd, uint32_t tid, struct stackd_task_status
 /* 0; -EAGAIN if it is running. */
 int stackd_task_read_sleep(int task_fd, uint32_t tid, struct stackd_task_sleep* out);
 
-/* An fd for stackd_task_read_turns(), or a negative errno. The caller drops it (private_fd.h). */
-int stackd_task_open_turns(int task_fd, uint32_t tid);
+/* An fd for stackd_task_read_schedstat(), or a negative errno. The caller drops it (private_fd.h). */
+int stackd_task_open_schedstat(int task_fd, uint32_t tid);
 
-struct stackd_task_turns {
+struct stackd_task_schedstat {
   uint64_t cpu_ns;
   uint64_t runnable_ns; /* that it waited for a processor */
-  uint64_t turns;       /* how often it was given one */
+  uint64_t run_count;   /* how often it was given one */
 };
 
 /* As of now, however often it is read. 0 or a negative errno: -ENOENT also where the kernel was built without
  * CONFIG_SCHED_INFO. */
-int stackd_task_read_turns(int turns_fd, struct stackd_task_turns* out);
+int stackd_task_read_schedstat(int schedstat_fd, struct stackd_task_schedstat* out);
 
 /* The thread's name and its wait channel, "" where they cannot be read. */
 void stackd_task_read_name(int task_fd, uint32_t tid, char name[16]);

@@ -12,12 +12,12 @@ int stackd_quiet_begin(struct stackd_quiet_look* look, int task_fd, uint32_t tid
   look->tid = tid;
   look->cpu_ns = 0;
   /* In this order. A thread that was seen asleep is given a processor again before it writes to its stack. */
-  look->turns_fd = stackd_task_open_turns(task_fd, tid);
-  struct stackd_task_turns turns;
-  if (look->turns_fd >= 0 && stackd_task_read_turns(look->turns_fd, &turns) != 0) stackd_quiet_end(look);
-  if (look->turns_fd >= 0) {
-    look->turns = turns.turns;
-    look->cpu_ns = turns.cpu_ns;
+  look->schedstat_fd = stackd_task_open_schedstat(task_fd, tid);
+  struct stackd_task_schedstat stats;
+  if (look->schedstat_fd >= 0 && stackd_task_read_schedstat(look->schedstat_fd, &stats) != 0) stackd_quiet_end(look);
+  if (look->schedstat_fd >= 0) {
+    look->run_count = stats.run_count;
+    look->cpu_ns = stats.cpu_ns;
   }
   int error = stackd_task_read_sleep(task_fd, tid, &look->sleep);
   if (error != 0) stackd_quiet_end(look);
@@ -25,18 +25,18 @@ int stackd_quiet_begin(struct stackd_quiet_look* look, int task_fd, uint32_t tid
 }
 
 bool stackd_quiet_is_whole(const struct stackd_quiet_look* look) {
-  if (look->turns_fd < 0) {
+  if (look->schedstat_fd < 0) {
     struct stackd_task_sleep now;
     return stackd_task_read_sleep(look->task_fd, look->tid, &now) == 0 && now.rsp == look->sleep.rsp &&
            now.rip == look->sleep.rip;
   }
-  struct stackd_task_turns now;
-  return stackd_task_read_turns(look->turns_fd, &now) == 0 && now.turns == look->turns;
+  struct stackd_task_schedstat now;
+  return stackd_task_read_schedstat(look->schedstat_fd, &now) == 0 && now.run_count == look->run_count;
 }
 
 void stackd_quiet_end(struct stackd_quiet_look* look) {
-  if (look->turns_fd >= 0) stackd_own_fd_drop(look->turns_fd);
-  look->turns_fd = -1;
+  if (look->schedstat_fd >= 0) stackd_own_fd_drop(look->schedstat_fd);
+  look->schedstat_fd = -1;
 }
 
 bool stackd_call_is_restarted(const struct stackd_syscall* call) {

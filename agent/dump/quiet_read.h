@@ -13,8 +13,8 @@
 struct stackd_quiet_look {
   int task_fd;
   uint32_t tid;
-  int turns_fd;   /* < 0: the kernel does not tell how often a thread runs */
-  uint64_t turns; /* how often it has been given a processor */
+  int schedstat_fd;   /* < 0: the kernel does not tell how often a thread runs */
+  uint64_t run_count; /* how often it has been given a processor */
   uint64_t cpu_ns;
   struct stackd_task_sleep sleep;
 };
@@ -22,7 +22,8 @@ struct stackd_quiet_look {
 /* 0 if the thread sleeps: then the caller ends the look. -EAGAIN if it runs; -ENOENT or -ESRCH if it is gone. */
 int stackd_quiet_begin(struct stackd_quiet_look* look, int task_fd, uint32_t tid);
 
-/* Whether the thread has not run since stackd_quiet_begin(); without turns, whether it sleeps in the same place again. */
+/* Whether the thread has not run since stackd_quiet_begin(); without that number, whether it sleeps in the same place
+ * again. */
 bool stackd_quiet_is_whole(const struct stackd_quiet_look* look);
 
 /* Closes what the look has open. */

@@ -35,9 +35,9 @@ struct stackd_thread_entry {
   uint8_t deferred;    /* not asked yet: it blocked the signal, or was to be read asleep and ran */
   uint8_t read_asleep; /* by the helper: whether it takes the signal is not known */
   uint8_t refusals;    /* answers NO_SLOT */
-  uint8_t is_running;  /* it was seen to run, at `looked_ns`: then it had these turns and this CPU time */
+  uint8_t is_running;  /* it was seen to run, at `looked_ns`: then it had this run count and this CPU time */
   uint8_t has_run;     /* since then */
-  uint64_t turns;
+  uint64_t run_count;
   uint64_t cpu_ns;
   uint64_t looked_ns;
 };

@@ -5,25 +5,23 @@
 
 #include "agent/capture/context.h"
 #include "agent/crash/crash.h"
+#include "agent/crash/crash_link.h"
 #include "agent/crash/spool_writer.h"
 #include "agent/dump/dump.h"
 #include "agent/dump/dump_handler.h"
-#include "agent/dump/motion.h"
 #include "agent/dump/sample.h"
-#include "agent/dump/thread_table.h"
-#include "agent/helper/bell.h"
+#include "agent/dump/sched_stats.h"
 #include "agent/helper/connection.h"
-#include "agent/helper/describe_fds.h"
 #include "agent/helper/heartbeat.h"
+#include "agent/helper/helper_state.h"
+#include "agent/helper/introduction.h"
 #include "agent/helper/life.h"
+#include "agent/helper/messages.h"
 #include "agent/helper/requests.h"
 #include "agent/helper/task_source.h"
-#include "agent/helper/wait_words.h"
 #include "agent/maps/code_ranges.h"
-#include "agent/maps/mapped_file.h"
 #include "agent/runtimes/runtimes.h"
 #include "agent/signals/sigterm.h"
-#include "agent/signals/wake_signal.h"
 #include "agent/sys/filtered.h"
 #include "agent/sys/fork_reset.h"
 #include "agent/sys/kernel.h"
@@ -32,12 +30,8 @@
 #define RETRY_FIRST_NS (100 * MS)
 /* An agent is back within two seconds of the daemon. */
 #define RETRY_MAX_NS (1000 * MS)
-/* Between two looks for a daemon where no helper does. */
-#define OCCASION_NS (1000 * MS)
 /* So long after its last work the helper leaves a process that has no thread of its own. */
 #define LEAVE_NS (5000 * MS)
-/* From when on the child of a fork looks that did not at its start: most have called exec or ended by then. */
-#define CHILD_LOOKS_NS (20 * MS)
 /* After a dump the next command is often near (continuous dumps): watching for it so long saves two context switches. */
 #define SPIN_NS 50000u
 #define QUIESCE_NS (100 * MS)
@@ -46,12 +40,6 @@
  * long after its own start the helper looks unasked. */
 static const uint64_t kLooksNs[] = {250 * MS, 1000 * MS, 4000 * MS, 15000 * MS};
 #define LOOKS (sizeof(kLooksNs) / sizeof(kLooksNs[0]))
-
-static const struct stackd_settings* settings;
-static struct stackd_process_files* files;
-static bool has_bell;
-
-static struct stackd_connection connection = {.socket = {-1, 0, 0}, .spool = {-1, 0, 0}};
 
 static uint64_t started_ns;
 static size_t looks_done;
@@ -62,106 +50,33 @@ static int spool_in_use;
 static struct stackd_own_fd former_spool = {-1, 0, 0};
 static struct stackd_crash_link crash_link;
 
-/* The state of the connection, with which a helper that is started again goes on. */
-static enum { NOT_CONNECTED, INTRODUCED, REGISTERED } stage;
-static struct stackd_own_fd bell = {-1, 0, 0};
 static struct stackd_own_fd wake_ends[2] = {{-1, 0, 0}, {-1, 0, 0}};
 static uint32_t seen_seq;
 static uint64_t leaves_at_ns; /* UINT64_MAX: not before the next work */
-static bool memory_is_passed; /* on this connection, by HELLO or MEMORY */
 static bool has_left;         /* the daemon wakes the process, as before the first dump */
 static uint64_t retry_ns = RETRY_FIRST_NS;
-static STACKD_AT_FORK uint64_t next_look_ns; /* for a daemon, where no helper runs */
-
-/* In the child of a fork: its parent found no daemon a moment ago. */
-static STACKD_AT_FORK bool looks_in_vain;
-
-static const struct stackd_hello* description; /* the last, in the child of a fork its parent's; NULL: none yet */
-static bool is_whole;
-
-static void open_file(const struct stackd_open_file* request) {
-  struct stackd_file reply;
-  memset(&reply, 0, sizeof(reply));
-  reply.header.type = STACKD_MSG_FILE;
-  reply.header.size_bytes = sizeof(reply);
-  reply.request_id = request->request_id;
-  char path[STACKD_PATH_BYTES];
-  stackd_copy_string(path, sizeof(path), request->path);
-  int fd = stackd_mapped_file_open(stackd_own_fd_get(&files->maps), path);
-  if (fd < 0) reply.error = fd;
-  stackd_connection_answer(&connection, &reply.header, fd);
-  if (fd >= 0) stackd_own_fd_drop(fd);
-}
-
-static void read_image(const struct stackd_read_image* request) {
-  static struct stackd_image reply;
-  memset(&reply, 0, sizeof(reply));
-  reply.header.type = STACKD_MSG_IMAGE;
-  reply.header.size_bytes = sizeof(reply);
-  reply.request_id = request->request_id;
-  reply.error =
-      settings->share == STACKD_SHARE_STACKS
-          ? -EPERM
-          : stackd_mapped_file_read(stackd_own_fd_get(&files->maps), request->avma, reply.bytes, request->size_bytes);
-  stackd_connection_answer(&connection, &reply.header, -1);
-}
-
-static void describe_fds(const struct stackd_describe_fds* request) {
-  static struct stackd_fd_names names;
-  stackd_fd_names(request, &names);
-  stackd_connection_answer(&connection, &names.header, -1);
-}
-
-static void answer_waits(const struct stackd_ask_waits* request) {
-  static struct stackd_wait_words words;
-  stackd_wait_words(request, &words);
-  stackd_connection_answer(&connection, &words.header, -1);
-}
-
-static void describe_tasks(const struct stackd_describe_tasks* request) {
-  unsigned limit_ms = request->limit_ms < STACKD_MAX_TASK_LIMIT_MS ? request->limit_ms : STACKD_MAX_TASK_LIMIT_MS;
-  int fd = stackd_task_table(limit_ms);
-  struct stackd_tasks reply;
-  memset(&reply, 0, sizeof(reply));
-  reply.header.type = STACKD_MSG_TASKS;
-  reply.header.size_bytes = sizeof(reply);
-  reply.request_id = request->request_id;
-  if (fd < 0) reply.error = fd;
-  stackd_connection_answer(&connection, &reply.header, fd);
-  if (fd >= 0) stackd_own_fd_drop(fd);
-}
 
 static void put_off_leave(void) {
-  bool may_leave = has_bell && !settings->dumps_under_filter;
+  bool may_leave = stackd_helper.has_bell && !stackd_helper.settings->dumps_under_filter;
   leaves_at_ns = may_leave ? stackd_monotonic_ns() + LEAVE_NS : UINT64_MAX;
 }
 
-static bool needs_memory(void) { return settings->shares_as_needed && stackd_runtimes_need_memory(); }
-
-/* Where a runtime was found since HELLO, that did not come with memory. */
-static void pass_memory_if_needed(void) {
-  int mem = stackd_own_fd_get(&files->mem);
-  if (memory_is_passed || mem < 0 || !needs_memory()) return;
-  struct stackd_message_header message = {STACKD_MSG_MEMORY, sizeof(message)};
-  memory_is_passed = stackd_connection_send_fd(&connection.socket, &message, mem) == 0;
-}
-
 static void look_at_maps(void) {
-  stackd_dump_look_at_maps(&connection.ring, stackd_own_fd_get(&files->maps));
-  pass_memory_if_needed();
-  __atomic_store_n(&connection.ring.header->memory_passed, memory_is_passed, __ATOMIC_RELAXED);
+  stackd_dump_look_at_maps(&stackd_helper.connection.ring, stackd_own_fd_get(&stackd_helper.files->maps));
+  stackd_helper_pass_memory();
+  __atomic_store_n(&stackd_helper.connection.ring.header->memory_passed, stackd_helper.memory_is_passed, __ATOMIC_RELAXED);
 }
 
 static void run_dump(struct stackd_job* job) {
   look_at_maps();
-  const struct stackd_ring_header* header = connection.ring.header;
+  const struct stackd_ring_header* header = stackd_helper.connection.ring.header;
   struct stackd_dump_options options;
-  options.dump_signal = settings->dump_signal;
-  options.maps_fd = stackd_own_fd_get(&files->maps);
+  options.dump_signal = stackd_helper.settings->dump_signal;
+  options.maps_fd = stackd_own_fd_get(&stackd_helper.files->maps);
   options.max_stack_bytes = __atomic_load_n(&header->max_stack_bytes, __ATOMIC_RELAXED) & ~7u;
   options.only_tid = __atomic_load_n(&header->only_tid, __ATOMIC_RELAXED);
   options.quiet = __atomic_load_n(&header->quiet, __ATOMIC_RELAXED);
-  options.skip_tid = stackd_crash_winner();
+  options.skip_tid = stackd_crash_recording_tid();
   bool whole = options.only_tid == 0;
   if (whole) stackd_requests_count_begin();
   stackd_dump_run(job, &options);
@@ -169,12 +84,12 @@ static void run_dump(struct stackd_job* job) {
 }
 
 static void run_command(uint32_t seq) {
-  const struct stackd_ring_header* header = connection.ring.header;
+  const struct stackd_ring_header* header = stackd_helper.connection.ring.header;
   struct stackd_job job;
   memset(&job, 0, sizeof(job));
-  job.ring = &connection.ring;
+  job.ring = &stackd_helper.connection.ring;
   job.seq = seq;
-  job.socket_fd = stackd_own_fd_get(&connection.socket);
+  job.socket_fd = stackd_own_fd_get(&stackd_helper.connection.socket);
   job.is_to_hurry = stackd_helper_is_to_hurry();
   job.deadline_ns = __atomic_load_n(&header->deadline_ns, __ATOMIC_RELAXED);
   switch (__atomic_load_n(&header->command, __ATOMIC_RELAXED)) {
@@ -186,7 +101,7 @@ static void run_command(uint32_t seq) {
       stackd_sample_run(&job);
       break;
     case STACKD_COMMAND_MOTION:
-      stackd_motion_run(&job);
+      stackd_sched_stats_run(&job);
       break;
     default:
       break;
@@ -195,7 +110,7 @@ static void run_command(uint32_t seq) {
 
 /* Runs commands until none has come for SPIN_NS; then says that it sleeps. */
 static void run_commands(void) {
-  struct stackd_ring_header* header = connection.ring.header;
+  struct stackd_ring_header* header = stackd_helper.connection.ring.header;
   uint64_t spin_until_ns = 0;
   for (;;) {
     uint32_t seq = __atomic_load_n(&header->command_seq, __ATOMIC_ACQUIRE);
@@ -217,33 +132,6 @@ static uint64_t until_look_ns(void) {
   return elapsed_ns < kLooksNs[looks_done] ? kLooksNs[looks_done] - elapsed_ns : 0;
 }
 
-static void obey(const union stackd_message* message) {
-  if (message->header.type != STACKD_MSG_KICK) put_off_leave();
-  switch (message->header.type) {
-    case STACKD_MSG_OPEN_FILE:
-      open_file(&message->open_file);
-      break;
-    case STACKD_MSG_READ_IMAGE:
-      read_image(&message->read_image);
-      break;
-    case STACKD_MSG_DESCRIBE_FDS:
-    case STACKD_MSG_DESCRIBE_EPOLLS:
-      describe_fds(&message->describe_fds);
-      break;
-    case STACKD_MSG_ASK_WAITS:
-      answer_waits(&message->ask_waits);
-      break;
-    case STACKD_MSG_DESCRIBE_TASKS:
-      describe_tasks(&message->describe_tasks);
-      break;
-    case STACKD_MSG_DUMP_READ:
-      stackd_requests_count_read();
-      break;
-    default:
-      break;
-  }
-}
-
 /* How long to wait for a message before there is something to do unasked. */
 static uint64_t until_due_ns(void) {
   uint64_t look_ns = until_look_ns();
@@ -262,20 +150,18 @@ static bool is_with_one_thread(void) {
 }
 
 static bool has_work(void) {
-  struct pollfd socket = {stackd_own_fd_get(&connection.socket), POLLIN, 0};
+  struct pollfd socket = {stackd_own_fd_get(&stackd_helper.connection.socket), POLLIN, 0};
   const struct timespec no_time = {0, 0};
-  bool is_asked = __atomic_load_n(&connection.ring.header->command_seq, __ATOMIC_SEQ_CST) != seen_seq;
+  bool is_asked = __atomic_load_n(&stackd_helper.connection.ring.header->command_seq, __ATOMIC_SEQ_CST) != seen_seq;
   return is_asked || socket.fd < 0 || stackd_ppoll(&socket, 1, &no_time) != 0;
 }
-
-static void send_bell(void);
 
 static void come_back(void) {
   has_left = false;
   put_off_leave();
   stackd_helper_silence();
   struct stackd_message_header awake = {STACKD_MSG_AWAKE, sizeof(awake)};
-  stackd_connection_send(&connection.socket, &awake);
+  stackd_connection_send(&stackd_helper.connection.socket, &awake);
   stackd_crash_helper_has_tried();
 }
 
@@ -287,8 +173,7 @@ static bool leave(void) {
   stackd_helper_begin_leave();
   has_left = true;
   stackd_crash_helper_leaves();
-  send_bell();
-  if (bell.fd >= 0 && !has_work() && stackd_helper_leave()) return true;
+  if (stackd_helper_send_bell() && !has_work() && stackd_helper_leave()) return true;
   stackd_helper_stay();
   come_back();
   return false;
@@ -305,128 +190,27 @@ static bool do_what_is_due(void) {
 
 /* Until the connection is over (-ENOTCONN), or the helper is to end (-EINTR), or leaves (-ESHUTDOWN). */
 static int serve(void) {
-  struct stackd_ring_header* header = connection.ring.header;
+  struct stackd_ring_header* header = stackd_helper.connection.ring.header;
   for (;;) {
     run_commands();
     /* Sequentially consistent on both sides: either the daemon sees us asleep and kicks, or we see its command. */
     __atomic_store_n(&header->helper_sleeping, 1, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&header->command_seq, __ATOMIC_SEQ_CST) == seen_seq) {
       union stackd_message message;
-      int error = stackd_connection_receive(&connection, &message, until_due_ns());
+      int error = stackd_connection_receive(&stackd_helper.connection, &message, until_due_ns());
       if (error == -ENOTCONN || error == -EINTR) return error;
       if (error == -ETIMEDOUT && do_what_is_due()) return -ESHUTDOWN;
-      if (error == 0) obey(&message);
+      if (error == 0) {
+        if (message.header.type != STACKD_MSG_KICK) put_off_leave();
+        stackd_helper_answer(&message);
+      }
     }
     __atomic_store_n(&header->helper_sleeping, 0, __ATOMIC_RELAXED);
   }
 }
 
-static void send_bell(void) {
-  int end = stackd_bell_make(&bell);
-  stackd_wake_signal_set_fd(bell.fd);
-  if (end < 0) return;
-  struct stackd_bell message;
-  memset(&message, 0, sizeof(message));
-  message.header.type = STACKD_MSG_BELL;
-  message.header.size_bytes = sizeof(message);
-  message.signal = stackd_wake_signal();
-  message.sigterm_count_avma = (uint64_t)&stackd_sigterm_count;
-  stackd_connection_send_fd(&connection.socket, &message.header, end);
-  stackd_close(end);
-}
-
-bool stackd_helper_has_daemon(void) { return stage != NOT_CONNECTED; }
-
-void stackd_helper_change_wake_signal(void) { stackd_bell_set_signal(&bell); }
-
-void stackd_helper_silence(void) {
-  stackd_wake_signal_set_fd(-1);
-  stackd_own_fd_close(&bell);
-}
-
-/* `is_start`: of the process, which may end soon. */
-static const struct stackd_hello* describe(bool is_start) {
-  struct stackd_hello* hello = stackd_requests_new_hello();
-  hello->header.type = STACKD_MSG_HELLO;
-  hello->header.size_bytes = sizeof(*hello);
-  hello->abi_version = STACKD_ABI_VERSION;
-  hello->dump_signal = settings->dump_signal;
-  hello->share = needs_memory() ? STACKD_SHARE_MEMORY : settings->share;
-  if (settings->shares_as_needed) hello->flags |= STACKD_HELLO_SHARES_AS_NEEDED;
-  if (has_bell) hello->flags |= STACKD_HELLO_HAS_BELL;
-  if (is_start) {
-    stackd_process_describe_briefly(description, hello);
-  } else {
-    stackd_process_describe(hello);
-  }
-  description = hello;
-  is_whole = !is_start;
-  /* The program may have closed them since. */
-  stackd_process_files_open(files);
-  stackd_spool_set_process(hello);
-  return hello;
-}
-
-static int introduce(bool is_start) {
-  __atomic_store_n(&next_look_ns, stackd_monotonic_ns() + OCCASION_NS, __ATOMIC_RELAXED);
-  int error = stackd_connection_open(&connection, settings);
-  if (error != 0) {
-    /* A crash starts the helper, which describes the process then. */
-    if (stackd_helper_tid() != 0 && !is_whole) describe(false);
-    return error;
-  }
-  error = stackd_connection_say_hello(&connection, describe(is_start), settings, files);
-  if (error != 0) return error;
-  memory_is_passed = description->share == STACKD_SHARE_MEMORY;
-  stage = INTRODUCED;
-  if (has_bell && stackd_helper_tid() == 0) send_bell();
-  return 0;
-}
-
-static void stand_in_and_introduce(bool is_start) {
-  uint64_t mask;
-  if (!stackd_helper_stand_in(&mask)) return;
-  if (stage == INTRODUCED && stackd_connection_is_over(&connection)) {
-    stackd_connection_close(&connection);
-    stage = NOT_CONNECTED;
-  }
-  if (stage == NOT_CONNECTED) introduce(is_start);
-  /* The ring goes with the connection, which is the helper's to do. */
-  bool is_lost = stage == REGISTERED && stackd_connection_is_over(&connection);
-  stackd_helper_step_back(mask);
-  if (is_lost) stackd_helper_start();
-}
-
-void stackd_helper_introduce(void) { stand_in_and_introduce(false); }
-
-void stackd_helper_introduce_at_start(void) { stand_in_and_introduce(true); }
-
-void stackd_helper_introduce_child(void) {
-  if (!looks_in_vain) {
-    stand_in_and_introduce(description != NULL);
-    return;
-  }
-  __atomic_store_n(&next_look_ns, stackd_monotonic_ns() + CHILD_LOOKS_NS, __ATOMIC_RELAXED);
-}
-
-void stackd_helper_before_change(void) {
-  uint64_t mask;
-  /* A helper that runs, or ran, has looked. */
-  if (is_whole || !stackd_helper_stand_in(&mask)) return;
-  describe(false);
-  stackd_helper_step_back(mask);
-}
-
-bool stackd_helper_has_occasion(void) {
-  if (stackd_helper_tid() != 0 || stackd_is_filtered()) return false;
-  uint64_t now_ns = stackd_monotonic_ns();
-  uint64_t due_ns = __atomic_load_n(&next_look_ns, __ATOMIC_RELAXED);
-  return now_ns >= due_ns && __atomic_compare_exchange_n(&next_look_ns, &due_ns, now_ns + OCCASION_NS, false,
-                                                         __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-}
-
 static struct stackd_heartbeat_cell* ring_heartbeats(void) {
-  return (struct stackd_heartbeat_cell*)((char*)connection.ring.header + STACKD_HEARTBEATS_OFFSET);
+  return (struct stackd_heartbeat_cell*)((char*)stackd_helper.connection.ring.header + STACKD_HEARTBEATS_OFFSET);
 }
 
 static void drop_ring(void) {
@@ -438,17 +222,17 @@ static void drop_ring(void) {
   while (!stackd_handler_quiesce(QUIESCE_NS) || stackd_crash_is_using_link()) {
     stackd_pause_ns(QUIESCE_NS);
   }
-  stackd_unmap(connection.ring.header, connection.ring_bytes);
+  stackd_unmap(stackd_helper.connection.ring.header, stackd_helper.connection.ring_bytes);
 }
 
 /* The spool file that came with this connection takes the place of the one before, if there is one. */
 static void use_spool(void) {
-  if (connection.spool.fd < 0) return;
+  if (stackd_helper.connection.spool.fd < 0) return;
   stackd_own_fd_close(&former_spool);
   former_spool = spools[spool_in_use];
   spool_in_use ^= 1;
-  spools[spool_in_use] = connection.spool;
-  connection.spool = STACKD_NO_FD;
+  spools[spool_in_use] = stackd_helper.connection.spool;
+  stackd_helper.connection.spool = STACKD_NO_FD;
   stackd_crash_set_spool(&spools[spool_in_use]);
 }
 
@@ -471,51 +255,52 @@ static void make_wake_pair(void) {
 
 static void begin_connection(void) {
   make_wake_pair();
-  stage = REGISTERED;
+  stackd_helper.stage = STACKD_REGISTERED;
   seen_seq = 0;
   put_off_leave();
   retry_ns = RETRY_FIRST_NS;
-  stackd_handler_set_ring(&connection.ring);
+  stackd_handler_set_ring(&stackd_helper.connection.ring);
   stackd_heartbeat_set_ring(ring_heartbeats());
-  __atomic_store_n(&connection.ring.header->sigterm_count_avma, (uint64_t)&stackd_sigterm_count, __ATOMIC_RELAXED);
+  __atomic_store_n(&stackd_helper.connection.ring.header->sigterm_count_avma, (uint64_t)&stackd_sigterm_count,
+                   __ATOMIC_RELAXED);
   use_spool();
-  crash_link = (struct stackd_crash_link){&connection.ring, connection.socket};
+  crash_link = (struct stackd_crash_link){&stackd_helper.connection.ring, stackd_helper.connection.socket};
   stackd_crash_set_link(&crash_link);
-  stackd_requests_go_by(connection.socket);
+  stackd_requests_go_by(stackd_helper.connection.socket);
   stackd_crash_helper_has_tried();
   close_former_spool();
 }
 
 static void end_connection(void) {
-  stage = NOT_CONNECTED;
+  stackd_helper.stage = STACKD_NOT_CONNECTED;
   stackd_requests_go_by(STACKD_NO_FD);
   drop_ring();
-  stackd_connection_close(&connection);
+  stackd_connection_close(&stackd_helper.connection);
 }
 
 static void look_around_first(void) {
   started_ns = stackd_monotonic_ns();
   looks_done = 0;
   /* Before all else: the helper may be told to end at once, for a filter that allows no look later. */
-  if (!is_whole) describe(false);
+  stackd_helper_describe_whole();
   if (stackd_process_has_filter()) stackd_read_memory_by_file_first();
-  if (settings->crash_signals != 0) stackd_spool_touch_all();
-  stackd_code_ranges_refresh(stackd_own_fd_get(&files->maps));
-  stackd_managed_find_runtimes(stackd_own_fd_get(&files->maps));
+  if (stackd_helper.settings->crash_signals != 0) stackd_spool_touch_all();
+  stackd_code_ranges_refresh(stackd_own_fd_get(&stackd_helper.files->maps));
+  stackd_managed_find_runtimes(stackd_own_fd_get(&stackd_helper.files->maps));
 }
 
 /* 0 when there is a ring, or a negative errno. */
 static int connect_and_register(void) {
-  int error = stage == NOT_CONNECTED ? introduce(false) : 0;
+  int error = stackd_helper.stage == STACKD_NOT_CONNECTED ? stackd_helper_connect(false) : 0;
   if (error != 0) return error;
   struct stackd_message_header awake = {STACKD_MSG_AWAKE, sizeof(awake)};
   /* Before it, so that a dump that waits for AWAKE has both. */
-  pass_memory_if_needed();
-  if (has_bell) stackd_connection_send(&connection.socket, &awake);
-  error = stackd_connection_complete(&connection);
+  stackd_helper_pass_memory();
+  if (stackd_helper.has_bell) stackd_connection_send(&stackd_helper.connection.socket, &awake);
+  error = stackd_connection_complete(&stackd_helper.connection);
   if (error == 0 || error == -EINTR) return error;
-  stackd_connection_close(&connection);
-  stage = NOT_CONNECTED;
+  stackd_connection_close(&stackd_helper.connection);
+  stackd_helper.stage = STACKD_NOT_CONNECTED;
   return error;
 }
 
@@ -525,8 +310,8 @@ void stackd_helper_run(void) {
   if (started_ns == 0) look_around_first();
   if (has_left) come_back();
   while (__atomic_load_n(stackd_helper_is_to_end(), __ATOMIC_SEQ_CST) == 0) {
-    if (stage != REGISTERED) {
-      bool was_introduced = stage == INTRODUCED;
+    if (stackd_helper.stage != STACKD_REGISTERED) {
+      bool was_introduced = stackd_helper.stage == STACKD_INTRODUCED;
       int error = connect_and_register();
       if (error == -EINTR) return;
       /* The daemon that it was introduced to may have ended long ago, and another be there. */
@@ -545,28 +330,22 @@ void stackd_helper_run(void) {
   }
 }
 
-void stackd_helper_prepare(const struct stackd_settings* use_settings, struct stackd_process_files* use_files,
-                           bool use_bell) {
-  settings = use_settings;
-  files = use_files;
-  has_bell = use_bell;
+void stackd_helper_prepare(const struct stackd_settings* settings, struct stackd_process_files* files, bool use_bell) {
+  stackd_helper.settings = settings;
+  stackd_helper.files = files;
+  stackd_helper.has_bell = use_bell;
 }
 
 void stackd_helper_reset_after_fork(void) {
   stackd_helper_life_reset_after_fork();
   stackd_requests_reset_after_fork();
   stackd_task_source_reset_after_fork();
-  looks_in_vain = stage == NOT_CONNECTED && stackd_monotonic_ns() < next_look_ns;
-  STACKD_RESET(is_whole, false);
+  stackd_helper_introduction_reset_after_fork();
   STACKD_RESET(has_left, false);
   STACKD_RESET(started_ns, 0);
-  STACKD_RESET(stage, NOT_CONNECTED);
   STACKD_RESET(retry_ns, RETRY_FIRST_NS);
   /* A filter of system calls, which the child has too, may forbid to close them. */
   if (stackd_is_filtered()) return;
-  /* The ring is not mapped here (MADV_DONTFORK); the socket is the parent's. */
-  stackd_connection_close(&connection);
-  stackd_own_fd_close(&bell);
   for (int i = 0; i < 2; i++) stackd_own_fd_close(&wake_ends[i]);
   for (int i = 0; i < 2; i++) stackd_own_fd_close(&spools[i]);
   stackd_own_fd_close(&former_spool);

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 
-#include "agent/crash/crash.h"
+#include "agent/crash/crash_link.h"
 #include "agent/helper/clone.h"
 #include "agent/signals/dump_signal.h"
 #include "agent/sys/filtered.h"

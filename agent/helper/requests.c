@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "agent/crash/crash.h"
+#include "agent/crash/crash_link.h"
 #include "agent/helper/connection.h"
 #include "agent/helper/life.h"
 #include "agent/helper/task_source.h"

@@ -162,10 +162,10 @@ static int read_thread(int task_fd, const struct stackd_wait_question* question,
   int error = stackd_task_read_status(task_fd, tid, &status);
   if (error != 0) return error;
   answer->count = (unsigned char)status.state;
-  struct stackd_task_turns turns;
-  int fd = stackd_task_open_turns(task_fd, tid);
+  struct stackd_task_schedstat stats;
+  int fd = stackd_task_open_schedstat(task_fd, tid);
   /* Kernels without this file have the thread. */
-  if (fd >= 0 && stackd_task_read_turns(fd, &turns) == 0) answer->number = turns.turns;
+  if (fd >= 0 && stackd_task_read_schedstat(fd, &stats) == 0) answer->number = stats.run_count;
   if (fd >= 0) stackd_own_fd_drop(fd);
   return 0;
 }

@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 
 #include "agent/crash/crash.h"
+#include "agent/crash/crash_link.h"
 #include "agent/crash/crash_record.h"
 #include "agent/crash/spool_writer.h"
 #include "agent/dump/dump.h"
@@ -16,6 +17,7 @@
 #include "agent/dump/thread_table.h"
 #include "agent/helper/heartbeat.h"
 #include "agent/helper/helper_thread.h"
+#include "agent/helper/introduction.h"
 #include "agent/helper/life.h"
 #include "agent/helper/process.h"
 #include "agent/helper/requests.h"

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "agent/sys/kernel.h"
+#include "agent/sys/large.h"
 #include "agent/sys/private_fd.h"
 #include "agent/sys/text.h"
 
@@ -35,7 +36,7 @@ struct lines {
 };
 
 /* Holds the longest path and what stands in front of it. */
-static char text[2 * 4096];
+static STACKD_LARGE char text[2 * 4096];
 
 /* As struct stat has it: makedev() is a function of glibc alone. */
 static uint64_t device_number(uint64_t major_number, uint64_t minor_number) {
@@ -103,7 +104,7 @@ static bool has_code(int maps_fd, const struct mapping* of) {
 /* --- Files --- */
 
 static bool begins_as(int fd, const struct mapping* code) {
-  static char in_file[PAGE_BYTES], in_memory[PAGE_BYTES];
+  static STACKD_LARGE char in_file[PAGE_BYTES], in_memory[PAGE_BYTES];
   ssize_t got = stackd_pread(fd, in_file, sizeof(in_file), (off_t)code->file_offset);
   return got > 0 && stackd_read_memory(stackd_getpid(), code->start, in_memory, (size_t)got) == got &&
          memcmp(in_file, in_memory, (size_t)got) == 0;

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "agent/helper/helper_thread.h"
+#include "agent/helper/introduction.h"
 #include "agent/install/install.h"
 #include "agent/sys/process_id.h"
 

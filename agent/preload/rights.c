@@ -20,8 +20,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "agent/crash/crash.h"
-#include "agent/helper/helper_thread.h"
+#include "agent/crash/crash_link.h"
+#include "agent/helper/introduction.h"
 #include "agent/helper/life.h"
 #include "agent/helper/requests.h"
 #include "agent/install/install.h"

@@ -3,7 +3,8 @@
  * real-time signal), and its crash would not be seen. The program's action becomes the chain target (sigchain.h) and is
  * what the program gets when it asks.
  *
- * And for SIGTERM, which is only counted (sigterm.h): the action is the program's own, with a door in place of the handler.
+ * And for SIGTERM, which is only counted (sigterm.h): the action is the program's own, with a trampoline in place of the
+ * handler.
  */
 #include <signal.h>
 #include <stdbool.h>
@@ -51,7 +52,7 @@ static int set_counted(const struct sigaction* action, struct sigaction* old) {
   struct sigaction counted;
   if (action != NULL) {
     counted = *action;
-    counted.sa_handler = stackd_sigterm_door_to(action->sa_handler);
+    counted.sa_handler = stackd_sigterm_trampoline_to(action->sa_handler);
     action = &counted;
   }
   int result = stackd_preload_real_sigaction(SIGTERM, action, old);
@@ -61,7 +62,7 @@ static int set_counted(const struct sigaction* action, struct sigaction* old) {
 
 /* By a function of signal()'s kind, which keeps its own ways with flags and mask. */
 static sighandler_t set_counted_by(signal_fn* set, sighandler_t handler) {
-  return stackd_sigterm_behind(set(SIGTERM, stackd_sigterm_door_to(handler)));
+  return stackd_sigterm_behind(set(SIGTERM, stackd_sigterm_trampoline_to(handler)));
 }
 
 STACKD_EXPORT int sigaction(int signal_number, const struct sigaction* restrict action, struct sigaction* restrict old) {
@@ -119,7 +120,7 @@ STACKD_EXPORT sighandler_t bsd_signal(int signal_number, sighandler_t handler) {
 
 STACKD_EXPORT sighandler_t ssignal(int signal_number, sighandler_t handler) { return signal(signal_number, handler); }
 
-/* Would give a door back. */
+/* Would give a trampoline back. */
 STACKD_EXPORT sighandler_t sigset(int signal_number, sighandler_t handler) {
   signal_fn* set = STACKD_BEHIND(real_sigset, "sigset");
   return is_counted(signal_number) ? set_counted_by(set, handler) : set(signal_number, handler);

@@ -2,6 +2,7 @@
 
 #include <stddef.h>
 
+#include "agent/sys/large.h"
 #include "agent/sys/syscalls.h"
 
 #define MAX_SETS 16u
@@ -19,7 +20,7 @@ struct stackd_page_copies {
   unsigned char bytes[PAGES][STACKD_PAGE_BYTES];
 };
 
-static struct stackd_page_copies sets[MAX_SETS];
+static STACKD_LARGE struct stackd_page_copies sets[MAX_SETS];
 static uint32_t set_count;
 
 struct stackd_page_copies* stackd_page_copies_take(void) {

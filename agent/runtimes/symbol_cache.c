@@ -2,6 +2,8 @@
 
 #include <stddef.h>
 
+#include "agent/sys/large.h"
+
 #define COPIES 64u
 /* Where one of a key may lie. */
 #define PLACES 4u
@@ -10,7 +12,7 @@
 
 _Static_assert(sizeof(struct stackd_symbol_copy) == 1024, "");
 
-static struct stackd_symbol_copy all[COPIES];
+static STACKD_LARGE struct stackd_symbol_copy all[COPIES];
 
 STACKD_HANDLER static bool is_young(const struct stackd_symbol_copy* copy, uint64_t now_ns) {
   /* Another thread may have begun later than this one, and be ahead of it. */

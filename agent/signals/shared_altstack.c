@@ -6,6 +6,7 @@
 #include <sys/auxv.h>
 
 #include "agent/signals/altstack.h"
+#include "agent/sys/large.h"
 #include "agent/sys/syscalls.h"
 
 #ifndef AT_MINSIGSTKSZ
@@ -24,7 +25,7 @@
  * and then looks: then neither has it. Of more stacks than there is room for it is not known whether they are shared. */
 #define PLACES 4096u
 #define TRIES 16u
-static struct place {
+static STACKD_LARGE struct place {
   uint64_t owner; /* pthread_self(); 0: free */
   uint64_t low;
 } places[PLACES];

@@ -3,6 +3,7 @@
 #include <ucontext.h>
 
 #include "agent/sys/fork_reset.h"
+#include "agent/sys/large.h"
 #include "agent/sys/process_id.h"
 
 #define SIGNALS 65
@@ -17,10 +18,9 @@ struct node {
   struct stackd_action action;
 };
 
-static struct chain {
-  uint32_t current;
-  struct node nodes[NODES];
-} chains[SIGNALS];
+static uint32_t current[SIGNALS];
+/* Ordered so that the first actions of all signals lie together: a start touches no more. */
+static STACKD_LARGE struct node nodes[NODES][SIGNALS];
 
 static uint32_t being_written;
 
@@ -43,10 +43,10 @@ STACKD_HANDLER static void end_writing(uint64_t before) {
 
 void stackd_chain_reset_after_fork(void) { STACKD_RESET(being_written, 0); }
 
-STACKD_HANDLER static void publish(struct chain* chain, const struct stackd_action* action) {
-  uint32_t ticket = chain->current + 1;
+STACKD_HANDLER static void publish(int signal_number, const struct stackd_action* action) {
+  uint32_t ticket = current[signal_number] + 1;
   if (ticket == 0) ticket = 1;
-  struct node* node = &chain->nodes[ticket % NODES];
+  struct node* node = &nodes[ticket % NODES][signal_number];
   __atomic_store_n(&node->ticket, 0, __ATOMIC_RELAXED);
   __atomic_thread_fence(__ATOMIC_RELEASE);
   __atomic_store_n(&node->action.handler, action->handler, __ATOMIC_RELAXED);
@@ -54,16 +54,16 @@ STACKD_HANDLER static void publish(struct chain* chain, const struct stackd_acti
   __atomic_store_n(&node->action.restorer, action->restorer, __ATOMIC_RELAXED);
   __atomic_store_n(&node->action.mask, action->mask, __ATOMIC_RELAXED);
   __atomic_store_n(&node->ticket, ticket, __ATOMIC_RELEASE);
-  __atomic_store_n(&chain->current, ticket, __ATOMIC_RELEASE);
+  __atomic_store_n(&current[signal_number], ticket, __ATOMIC_RELEASE);
 }
 
 /* Returns the ticket, 0 if nothing was set yet. */
-STACKD_HANDLER static uint32_t read_current(struct chain* chain, struct stackd_action* action) {
+STACKD_HANDLER static uint32_t read_current(int signal_number, struct stackd_action* action) {
   *action = (struct stackd_action){STACKD_ACTION_DEFAULT, 0, 0, 0};
   for (int i = 0; i < MAX_TRIES; i++) {
-    uint32_t ticket = __atomic_load_n(&chain->current, __ATOMIC_ACQUIRE);
+    uint32_t ticket = __atomic_load_n(&current[signal_number], __ATOMIC_ACQUIRE);
     if (ticket == 0) return 0;
-    const struct node* node = &chain->nodes[ticket % NODES];
+    const struct node* node = &nodes[ticket % NODES][signal_number];
     if (__atomic_load_n(&node->ticket, __ATOMIC_ACQUIRE) != ticket) continue;
     action->handler = __atomic_load_n(&node->action.handler, __ATOMIC_RELAXED);
     action->flags = __atomic_load_n(&node->action.flags, __ATOMIC_RELAXED);
@@ -81,17 +81,15 @@ void stackd_chain_set(int signal_number, const struct sigaction* action) {
                                  *(const uint64_t*)&action->sa_mask};
   stored.mask &= ~(1ull << (SIGKILL - 1) | 1ull << (SIGSTOP - 1));
   uint64_t mask = begin_writing();
-  publish(&chains[signal_number], &stored);
+  publish(signal_number, &stored);
   end_writing(mask);
 }
 
-bool stackd_chain_is_taken(int signal_number) {
-  return __atomic_load_n(&chains[signal_number].current, __ATOMIC_ACQUIRE) != 0;
-}
+bool stackd_chain_is_taken(int signal_number) { return __atomic_load_n(&current[signal_number], __ATOMIC_ACQUIRE) != 0; }
 
 void stackd_chain_get(int signal_number, struct sigaction* out) {
   struct stackd_action action;
-  read_current(&chains[signal_number], &action);
+  read_current(signal_number, &action);
   out->sa_sigaction = (void (*)(int, siginfo_t*, void*))action.handler;
   out->sa_flags = (int)action.flags;
   out->sa_restorer = (void (*)(void))action.restorer;
@@ -105,9 +103,8 @@ STACKD_HANDLER static void set_default(int signal_number) {
 }
 
 struct stackd_action stackd_chain_deliver(int signal_number) {
-  struct chain* chain = &chains[signal_number];
   struct stackd_action action;
-  uint32_t ticket = read_current(chain, &action);
+  uint32_t ticket = read_current(signal_number, &action);
   bool once = (action.flags & (uint32_t)SA_RESETHAND) != 0 && action.handler != STACKD_ACTION_DEFAULT;
   if (once && stackd_is_other_process()) {
     /* The next one ends the child, and the parent still has its handler. */
@@ -116,7 +113,7 @@ struct stackd_action stackd_chain_deliver(int signal_number) {
     struct stackd_action reset = action;
     reset.handler = STACKD_ACTION_DEFAULT;
     uint64_t mask = begin_writing();
-    if (chain->current == ticket) publish(chain, &reset);
+    if (current[signal_number] == ticket) publish(signal_number, &reset);
     end_writing(mask);
   }
   return action;
@@ -124,7 +121,7 @@ struct stackd_action stackd_chain_deliver(int signal_number) {
 
 struct stackd_action stackd_chain_peek(int signal_number) {
   struct stackd_action action;
-  read_current(&chains[signal_number], &action);
+  read_current(signal_number, &action);
   return action;
 }
 

@@ -78,7 +78,7 @@ stackd_syscall Call(uint32_t number, uint64_t operation = 0, uint64_t timeout = 
 TEST_F(QuietReadTest, ThreadThatSleepsOnIsWhole) {
   const Sleeper sleeper;
   const LookAsleep look(task_fd_, sleeper.tid());
-  EXPECT_GE(look.turns_fd, 0);
+  EXPECT_GE(look.schedstat_fd, 0);
   EXPECT_EQ(look.sleep.call.number, static_cast<uint32_t>(SYS_read));
   EXPECT_TRUE(stackd_quiet_is_whole(&look));
 }
@@ -88,7 +88,7 @@ TEST_F(QuietReadTest, ThreadThatRanAndSleepsInTheSamePlaceIsTorn) {
   const LookAsleep before(task_fd_, sleeper.tid());
   sleeper.Wake();
   std::optional<LookAsleep> after;
-  while (!after || after->turns == before.turns) after.emplace(task_fd_, sleeper.tid());
+  while (!after || after->run_count == before.run_count) after.emplace(task_fd_, sleeper.tid());
   EXPECT_EQ(after->sleep.rsp, before.sleep.rsp);
   EXPECT_EQ(after->sleep.rip, before.sleep.rip);
   EXPECT_FALSE(stackd_quiet_is_whole(&before));

@@ -16,8 +16,8 @@ SECTION = ".text.stackd_handler"
 FILTERS = ["stackd_filter_avx2", "stackd_filter_scalar"]
 ROOTS = ["stackd_on_dump_signal", "stackd_on_wake_signal", "stackd_on_crash_signal", "stackd_crash_before_end", "stackd_crash_before_jump"] + FILTERS
 # What stands in front of the program's handlers of SIGTERM, one piece of code for each.
-DOORS = "stackd_sigterm_doors"
-DOOR = [r"endbr64", r"incq +0x[0-9a-f]+\(%rip\).*<stackd_sigterm_count>", r"jmp +\*0x[0-9a-f]+\(%rip\).*<stackd_sigterm_handlers.*>"]
+TRAMPOLINES = "stackd_sigterm_trampolines"
+TRAMPOLINE = [r"endbr64", r"incq +0x[0-9a-f]+\(%rip\).*<stackd_sigterm_count>", r"jmp +\*0x[0-9a-f]+\(%rip\).*<stackd_sigterm_handlers.*>"]
 # The filter, chosen at install; the program's own handler for signals that are not ours; what a new thread begins with.
 CALLS_FILTER = {"copy_stack"}
 MAY_CALL_INDIRECTLY = CALLS_FILTER | {"stackd_chain_run", "stackd_clone_thread"}
@@ -122,11 +122,11 @@ class HandlerClosure(unittest.TestCase):
         self.assertGreaterEqual(found, 2)
         self.assertLessEqual(found, 5)
 
-    def test_a_door_counts_and_jumps_and_does_nothing_else(self):
-        code = [i for i in self.functions[DOORS].instructions if not re.match(r"(nop|xchg +%ax,%ax|data16|cs nop)", i)]
-        self.assertEqual(len(code), 16 * len(DOOR))
+    def test_a_trampoline_counts_and_jumps_and_does_nothing_else(self):
+        code = [i for i in self.functions[TRAMPOLINES].instructions if not re.match(r"(nop|xchg +%ax,%ax|data16|cs nop)", i)]
+        self.assertEqual(len(code), 16 * len(TRAMPOLINE))
         for i, instruction in enumerate(code):
-            self.assertRegex(instruction, DOOR[i % len(DOOR)])
+            self.assertRegex(instruction, TRAMPOLINE[i % len(TRAMPOLINE)])
         jumps = [re.search(r"# ([0-9a-f]+)", i)[1] for i in code if i.startswith("jmp")]
         self.assertEqual([int(at, 16) - int(jumps[0], 16) for at in jumps], list(range(0, 16 * 8, 8)))
 

@@ -25,7 +25,7 @@
 
 namespace {
 
-constexpr int kHandlers = 24;  // more than the agent has doors for
+constexpr int kHandlers = 24;  // more than the agent has trampolines for
 
 struct KernelAction {
   void* handler;

@@ -101,7 +101,7 @@ class StartCost(unittest.TestCase):
             plain.wait()
             more_kb = private_kb - plain_kb
             print(f"private memory besides the ring: {more_kb} KiB more than without the agent")
-            self.assertLess(more_kb, 256)
+            self.assertLess(more_kb, 240)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "agent/runtimes/cpython/cpython_layout.h"
+#include "agent/sys/large.h"
 
 #define MAX_INTERPRETERS 64
 #define MAX_THREADS 16384
@@ -33,7 +34,7 @@ static const struct runtime* published;
 
 /* Where the state of a thread was last seen, by a hash of its pthread_t. Without hints each thread of a dump would go
  * through the list of all. A hint is believed only when the state that it leads to is that thread's and in the list. */
-static uint64_t hints[HINTS];
+static STACKD_LARGE uint64_t hints[HINTS];
 
 /* --- Finding (not in a handler) --- */
 

@@ -1,4 +1,4 @@
-#include "agent/dump/motion.h"
+#include "agent/dump/sched_stats.h"
 
 #include <string.h>
 
@@ -28,10 +28,10 @@ static bool write_batch(struct look* look) {
   return true;
 }
 
-static bool read_turns(int task_fd, uint32_t tid, struct stackd_task_turns* turns) {
-  int fd = stackd_task_open_turns(task_fd, tid);
+static bool read_schedstat(int task_fd, uint32_t tid, struct stackd_task_schedstat* stats) {
+  int fd = stackd_task_open_schedstat(task_fd, tid);
   if (fd < 0) return false;
-  int error = stackd_task_read_turns(fd, turns);
+  int error = stackd_task_read_schedstat(fd, stats);
   stackd_own_fd_drop(fd);
   return error == 0;
 }
@@ -43,16 +43,16 @@ static bool look_at(void* context, uint32_t tid) {
     return false;
   }
   look->listed++;
-  struct stackd_task_turns turns = {0, 0, 0};
+  struct stackd_task_schedstat stats = {0, 0, 0};
   bool is_helper = tid == look->helper_tid;
-  if (!is_helper && !read_turns(look->task_fd, tid, &turns)) return true;
+  if (!is_helper && !read_schedstat(look->task_fd, tid, &stats)) return true;
   look->batch.entries[look->batch.entry_count++] =
-      (struct stackd_motion_entry){tid, is_helper, turns.cpu_ns, turns.runnable_ns, turns.turns};
+      (struct stackd_motion_entry){tid, is_helper, stats.cpu_ns, stats.runnable_ns, stats.run_count};
   if (look->batch.entry_count == STACKD_MOTION_ENTRIES && !write_batch(look)) look->cut = true;
   return !look->cut;
 }
 
-void stackd_motion_run(struct stackd_job* job) {
+void stackd_sched_stats_run(struct stackd_job* job) {
   struct look look = {.job = job, .task_fd = stackd_task_open(), .helper_tid = (uint32_t)stackd_gettid()};
   int error = look.task_fd < 0 ? look.task_fd : stackd_proc_list(look.task_fd, look_at, &look);
   if (look.task_fd >= 0) stackd_own_fd_drop(look.task_fd);
