@@ -71,7 +71,7 @@ MUTATIONS = [
              "is_only_here = at_same_place != initializers_->end();"),
     Mutation("daemon/base/text.cc",
              "if (first == 0xe0 && byte(1) < 0xa0) return 0;", "if (first == 0xe0 && byte(1) <= 0xa0) return 0;"),
-    Mutation("daemon/collect/agent.cc",
+    Mutation("daemon/collect/agent_session.cc",
              "recording->listed > threads) {", "recording->listed < threads) {"),
     Mutation("daemon/compare/stack_difference.cc",
              "calls_a.size() == calls_b.size() && common + 1 == shorter)", "common + 1 == shorter)"),

@@ -1,4 +1,4 @@
-#include "daemon/collect/destroy_elsewhere.h"
+#include "daemon/collect/deferred_close.h"
 
 #include <pthread.h>
 

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <thread>
 
-#include "daemon/collect/agent.h"
+#include "daemon/collect/agent_session.h"
 
 namespace stackd {
 

@@ -1,4 +1,4 @@
-#include "daemon/collect/crash_desk.h"
+#include "daemon/collect/crash_intake.h"
 
 #include <string>
 #include <utility>
@@ -6,7 +6,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/loop_watch.h"
-#include "daemon/collect/destroy_elsewhere.h"
+#include "daemon/collect/deferred_close.h"
 
 namespace stackd {
 namespace {

@@ -16,7 +16,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "daemon/collect/agent.h"
+#include "daemon/collect/agent_session.h"
 #include "daemon/collect/collector.h"
 
 namespace stackd {

@@ -1,4 +1,4 @@
-#include "daemon/collect/agent.h"
+#include "daemon/collect/agent_session.h"
 
 #include <errno.h>
 #include <fcntl.h>

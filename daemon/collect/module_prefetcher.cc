@@ -1,4 +1,4 @@
-#include "daemon/collect/preloader.h"
+#include "daemon/collect/module_prefetcher.h"
 
 #include <algorithm>
 #include <chrono>
@@ -6,7 +6,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/loop_watch.h"
-#include "daemon/collect/destroy_elsewhere.h"
+#include "daemon/collect/deferred_close.h"
 
 namespace stackd {
 namespace {
