@@ -149,9 +149,9 @@ std::array<uint64_t, 2> NewCrashId(int64_t wall_ns) {
 
 }  // namespace
 
-Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessDescription process, ProcessFiles files,
-             std::unique_ptr<Ring> ring, ModuleCache* modules, CollectorCounters* counters,
-             std::unique_ptr<HeldSpoolFile> spool_file, MemoryBudgets* budgets)
+AgentSession::AgentSession(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessDescription process,
+                           ProcessFiles files, std::unique_ptr<Ring> ring, ModuleCache* modules,
+                           CollectorCounters* counters, std::unique_ptr<HeldSpoolFile> spool_file, MemoryBudgets* budgets)
     : socket_(std::move(socket)),
       peer_uid_(peer_uid),
       id_(process.id),
@@ -195,7 +195,7 @@ Agent::Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessDescri
   }
 }
 
-ProcessDescription Agent::Describe() const {
+ProcessDescription AgentSession::Describe() const {
   int32_t threads = thread_count_.load();
   if (threads == 0) threads = files_->ThreadCount();
   std::lock_guard lock(description_mutex_);
@@ -204,7 +204,7 @@ ProcessDescription Agent::Describe() const {
   return description;
 }
 
-Result<std::vector<ThreadMotion>> Agent::ReadMotion(bool gives_way) {
+Result<std::vector<ThreadMotion>> AgentSession::ReadMotion(bool gives_way) {
   if (files_->has_folder()) {
     auto motions = ReadMotions(*files_);
     if (motions) thread_count_.store(static_cast<int32_t>(motions->size()));
@@ -219,7 +219,7 @@ Result<std::vector<ThreadMotion>> Agent::ReadMotion(bool gives_way) {
   return std::vector{*motion};
 }
 
-Result<std::vector<ThreadMotion>> Agent::AskMotion(bool gives_way) {
+Result<std::vector<ThreadMotion>> AgentSession::AskMotion(bool gives_way) {
   const auto unavailable = [](const char* why) { return Error(Code::kUnavailable, why); };
   if (!TakesCommands()) return unavailable("no thread of the agent is there to look at its threads");
   const int64_t deadline_ns = MonotonicNs() + kAskMotionNs;
@@ -242,13 +242,13 @@ Result<std::vector<ThreadMotion>> Agent::AskMotion(bool gives_way) {
   return motions;
 }
 
-void Agent::RememberThreads(const std::set<int32_t>& tids) {
+void AgentSession::RememberThreads(const std::set<int32_t>& tids) {
   std::lock_guard lock(threads_mutex_);
   std::erase_if(thread_names_, [&](const auto& entry) { return !tids.contains(entry.first); });
   for (const int32_t tid : tids) thread_names_.try_emplace(tid);
 }
 
-void Agent::RememberThreads(const std::vector<ThreadCapture>& threads) {
+void AgentSession::RememberThreads(const std::vector<ThreadCapture>& threads) {
   std::lock_guard lock(threads_mutex_);
   thread_names_.clear();
   for (const ThreadCapture& thread : threads) {
@@ -256,7 +256,7 @@ void Agent::RememberThreads(const std::vector<ThreadCapture>& threads) {
   }
 }
 
-std::map<int32_t, std::string> Agent::KnownThreads() const {
+std::map<int32_t, std::string> AgentSession::KnownThreads() const {
   std::map<int32_t, std::string> threads;
   if (!files_->has_folder()) {
     std::lock_guard lock(threads_mutex_);
@@ -268,20 +268,20 @@ std::map<int32_t, std::string> Agent::KnownThreads() const {
   return threads;
 }
 
-std::vector<int64_t> Agent::ReadProcessMotion() const {
+std::vector<int64_t> AgentSession::ReadProcessMotion() const {
   const auto ticks = files_->RunTicks();
   const auto first = files_->FirstMotion(first_tid_);
   if (!ticks || !first) return {};
   return {*ticks, first->run_ns, static_cast<int64_t>(first->run_count)};
 }
 
-char Agent::StateOf(int32_t tid) const {
+char AgentSession::StateOf(int32_t tid) const {
   if (tid == 0 || tid == first_tid_) return files_->State();
   const auto look = files_->LookAt(tid);
   return look ? look->state : 0;
 }
 
-bool Agent::MayAskForDump() {
+bool AgentSession::MayAskForDump() {
   int64_t now_ns = MonotonicNs();
   if (dump_requests_paid_ns_ > now_ns + (kDumpRequestBurst - 1) * kDumpRequestNs) {
     counters_->dump_requests_refused++;
@@ -291,7 +291,7 @@ bool Agent::MayAskForDump() {
   return true;
 }
 
-bool Agent::OnMessage(ReceivedMessage* message, AgentWish* wish) {
+bool AgentSession::OnMessage(ReceivedMessage* message, AgentRequest* request) {
   switch (message->type()) {
     case STACKD_MSG_FILE: {
       auto file = message->As<stackd_file>();
@@ -331,12 +331,12 @@ bool Agent::OnMessage(ReceivedMessage* message, AgentWish* wish) {
       task_tables_.OnAnswer(message);
       return true;
     case STACKD_MSG_DUMP_REQUEST:
-      *wish = MayAskForDump() ? AgentWish::kDump : AgentWish::kNothing;
+      *request = MayAskForDump() ? AgentRequest::kDump : AgentRequest::kNothing;
       return true;
     case STACKD_MSG_REPORT_FILE:
       return KeepReportFile(message);
     case STACKD_MSG_CRASH:
-      *wish = AgentWish::kCrash;
+      *request = AgentRequest::kCrash;
       return true;
     case STACKD_MSG_BELL:
       KeepBell(message);
@@ -348,20 +348,20 @@ bool Agent::OnMessage(ReceivedMessage* message, AgentWish* wish) {
       KeepMemory(message);
       return true;
     case STACKD_MSG_AWAKE:
-      if (!is_awake_.exchange(true)) *wish = AgentWish::kPreload;
+      if (!is_awake_.exchange(true)) *request = AgentRequest::kPrefetch;
       return true;
     case STACKD_MSG_FILTERED:
       if (const auto filtered = message->As<stackd_filtered>()) SetFiltered(filtered->filtered != 0);
       return true;
     case STACKD_MSG_FAULT:
-      *wish = AgentWish::kModules;
+      *request = AgentRequest::kModules;
       return true;
     default:
       return true;
   }
 }
 
-bool Agent::KeepReportFile(ReceivedMessage* message) {
+bool AgentSession::KeepReportFile(ReceivedMessage* message) {
   auto report = message->As<stackd_report_file>();
   // Only a file in memory has seals: no other can make its reader wait.
   if (!report || message->fds.empty() || fcntl(message->fds.front().get(), F_GET_SEALS) < 0) return false;
@@ -373,7 +373,7 @@ bool Agent::KeepReportFile(ReceivedMessage* message) {
   return true;
 }
 
-std::optional<RuntimeReport> Agent::ReadReport() {
+std::optional<RuntimeReport> AgentSession::ReadReport() {
   std::lock_guard lock(report_mutex_);
   if (!report_file_.valid()) return std::nullopt;
   RuntimeReport report = report_;
@@ -386,7 +386,7 @@ std::optional<RuntimeReport> Agent::ReadReport() {
   return report;
 }
 
-void Agent::OnClosed() {
+void AgentSession::OnClosed() {
   closed_ns_.store(MonotonicNs());
   connected_.store(false);
   {
@@ -401,7 +401,7 @@ void Agent::OnClosed() {
   reader_.Interrupt();
 }
 
-void Agent::KeepBell(ReceivedMessage* message) {
+void AgentSession::KeepBell(ReceivedMessage* message) {
   const auto bell = message->As<stackd_bell>();
   if (!bell || message->fds.empty() || !IsDatagramSocket(message->fds.front())) return;
   std::lock_guard lock(bell_mutex_);
@@ -410,13 +410,13 @@ void Agent::KeepBell(ReceivedMessage* message) {
   wake_signal_ = bell->signal;
 }
 
-void Agent::KeepMemory(ReceivedMessage* message) {
+void AgentSession::KeepMemory(ReceivedMessage* message) {
   if (!shares_as_needed_ || message->fds.empty() || !files_->SetMemory(&message->fds.front())) return;
   std::lock_guard lock(description_mutex_);
   description_.share = Share::kMemory;
 }
 
-void Agent::AwaitMemory() const {
+void AgentSession::AwaitMemory() const {
   const bool is_passed = __atomic_load_n(&ring_->header()->memory_passed, __ATOMIC_RELAXED) != 0;
   const int64_t deadline_ns = MonotonicNs() + kMemoryArrivesNs;
   while (is_passed && shares_as_needed_ && !files_->has_memory() && connected() && MonotonicNs() < deadline_ns) {
@@ -424,37 +424,37 @@ void Agent::AwaitMemory() const {
   }
 }
 
-Share Agent::share() const {
+Share AgentSession::share() const {
   std::lock_guard lock(description_mutex_);
   return description_.share;
 }
 
-void Agent::Wake() {
+void AgentSession::Wake() {
   if (is_awake_.load() || is_filtered_.load()) return;
   std::lock_guard lock(bell_mutex_);
   const char byte = 0;
   if (bell_.valid()) send(bell_.get(), &byte, sizeof(byte), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-bool Agent::StaysAsleep() {
+bool AgentSession::StaysAsleep() {
   if (is_awake() || is_filtered_.load()) return false;
   std::lock_guard lock(bell_mutex_);
   return files_->HoldsBack(wake_signal_);
 }
 
-void Agent::AwaitAwake(int64_t deadline_ns) {
+void AgentSession::AwaitAwake(int64_t deadline_ns) {
   deadline_ns = std::min(deadline_ns, MonotonicNs() + kWakesNs);
   while (!is_awake() && !is_filtered_.load() && connected() && MonotonicNs() < deadline_ns) usleep(kLookForAwakeUs);
 }
 
-void Agent::SetFiltered(bool filtered) {
+void AgentSession::SetFiltered(bool filtered) {
   is_filtered_.store(filtered);
   std::lock_guard lock(description_mutex_);
   std::erase(description_.limits, kFilteredLimit);
   if (filtered) description_.limits.emplace_back(kFilteredLimit);
 }
 
-std::vector<std::optional<Fd>> Agent::OpenFiles(const std::vector<std::string>& paths, int64_t deadline_ns) {
+std::vector<std::optional<Fd>> AgentSession::OpenFiles(const std::vector<std::string>& paths, int64_t deadline_ns) {
   std::unique_lock lock(files_mutex_);
   opened_files_.clear();
   opened_files_.resize(paths.size());
@@ -483,7 +483,7 @@ std::vector<std::optional<Fd>> Agent::OpenFiles(const std::vector<std::string>& 
   return std::move(opened_files_);
 }
 
-Result<std::vector<uint8_t>> Agent::ReadImage(uint64_t avma, uint64_t size_bytes, int64_t deadline_ns) {
+Result<std::vector<uint8_t>> AgentSession::ReadImage(uint64_t avma, uint64_t size_bytes, int64_t deadline_ns) {
   if (share() != Share::kNames || !TellsWaits() || is_filtered_.load()) {
     return Error(Code::kFailedPrecondition, "the process shares no memory");
   }
@@ -492,7 +492,7 @@ Result<std::vector<uint8_t>> Agent::ReadImage(uint64_t avma, uint64_t size_bytes
   return bytes;
 }
 
-void Agent::LoadModules(int64_t deadline_ns, std::vector<std::string>* notes) {
+void AgentSession::LoadModules(int64_t deadline_ns, std::vector<std::string>* notes) {
   auto map = loader_.Load(deadline_ns, notes);
   if (map) {
     std::lock_guard lock(map_mutex_);
@@ -505,7 +505,7 @@ void Agent::LoadModules(int64_t deadline_ns, std::vector<std::string>* notes) {
   SetSharedWord(&ring_->header()->modules_known, 1);
 }
 
-bool Agent::LoadModulesOfCrash(int64_t deadline_ns, std::vector<std::string>* notes) {
+bool AgentSession::LoadModulesOfCrash(int64_t deadline_ns, std::vector<std::string>* notes) {
   const WantsCapture wanted(&captures_wanted_);
   std::unique_lock lock(capture_mutex_, std::defer_lock);
   // A live dump that runs ends as soon as it sees the crash.
@@ -516,12 +516,12 @@ bool Agent::LoadModulesOfCrash(int64_t deadline_ns, std::vector<std::string>* no
   return !loader_.awaits_files() || !connected() || is_filtered_.load();
 }
 
-std::shared_ptr<const AddressMap> Agent::Map() const {
+std::shared_ptr<const AddressMap> AgentSession::Map() const {
   std::lock_guard lock(map_mutex_);
   return map_;
 }
 
-void Agent::LoadModulesEarly() {
+void AgentSession::LoadModulesEarly() {
   std::unique_lock lock(capture_mutex_, std::try_to_lock);
   if (!lock.owns_lock() || Map() != nullptr || !connected() || !is_awake() || IsStopped()) return;
   std::vector<std::string> notes;
@@ -532,9 +532,9 @@ void Agent::LoadModulesEarly() {
 }
 
 // Sorts the records of a ring.
-class Agent::RingListener : public RingReader::Listener {
+class AgentSession::RingListener : public RingReader::Listener {
  public:
-  explicit RingListener(Agent* agent) : agent_(agent) {}
+  explicit RingListener(AgentSession* agent) : agent_(agent) {}
 
   void OnThread(ThreadRecord record) override {
     if (agent_->recording_ != nullptr) return agent_->recording_->OnThread(std::move(record));
@@ -561,14 +561,14 @@ class Agent::RingListener : public RingReader::Listener {
   std::vector<CrashRecord> TakeCrashes() { return std::move(crashes_); }
 
  private:
-  Agent* const agent_;
+  AgentSession* const agent_;
   std::vector<CrashRecord> crashes_;
 };
 
-void Agent::SetCrashPhase(uint32_t phase) { SetSharedWord(&ring_->header()->crash_phase, phase); }
+void AgentSession::SetCrashPhase(uint32_t phase) { SetSharedWord(&ring_->header()->crash_phase, phase); }
 
 // With ring_mutex_.
-void Agent::KeepCrash(CrashRecord record) {
+void AgentSession::KeepCrash(CrashRecord record) {
   if (crashed_.load()) {
     counters_->crashes_repeated++;
     return;
@@ -579,14 +579,14 @@ void Agent::KeepCrash(CrashRecord record) {
   SetCrashPhase(STACKD_CRASH_TAKEN);
 }
 
-void Agent::Drain() {
+void AgentSession::Drain() {
   std::lock_guard lock(ring_mutex_);
   RingListener listener(this);
   reader_.Drain(&listener);
   for (CrashRecord& crash : listener.TakeCrashes()) KeepCrash(std::move(crash));
 }
 
-bool Agent::TakeCrash() {
+bool AgentSession::TakeCrash() {
   bool ended = !connected();
   Drain();
   std::lock_guard lock(ring_mutex_);
@@ -612,11 +612,11 @@ bool Agent::TakeCrash() {
   return crashed_.load() && !std::exchange(crash_claimed_, true);
 }
 
-void Agent::ReleaseCrash() { SetCrashPhase(STACKD_CRASH_STORED); }
+void AgentSession::ReleaseCrash() { SetCrashPhase(STACKD_CRASH_STORED); }
 
-void Agent::SayDumpIsRead() { SendMessage(socket_.get(), {STACKD_MSG_DUMP_READ, sizeof(stackd_message_header)}); }
+void AgentSession::SayDumpIsRead() { SendMessage(socket_.get(), {STACKD_MSG_DUMP_READ, sizeof(stackd_message_header)}); }
 
-void Agent::SendCommand(uint32_t command, const CaptureRequest& request) {
+void AgentSession::SendCommand(uint32_t command, const CaptureRequest& request) {
   stackd_ring_header* header = ring_->header();
   header->command = command;
   header->only_tid = static_cast<uint32_t>(request.only_tid);
@@ -629,12 +629,12 @@ void Agent::SendCommand(uint32_t command, const CaptureRequest& request) {
   SendMessage(socket_.get(), kick.header);
 }
 
-bool Agent::IsStopped() const {
+bool AgentSession::IsStopped() const {
   const char state = files_->State();
   return state == 'T' || state == 't';
 }
 
-void Agent::Record(const CaptureRequest& request, const std::function<bool()>& in_a_hurry, Recording* recording) {
+void AgentSession::Record(const CaptureRequest& request, const std::function<bool()>& in_a_hurry, Recording* recording) {
   stackd_ring_header* header = ring_->header();
   int64_t begin_ns = MonotonicNs();
   int64_t look_for_stop_ns = begin_ns + std::min(kLookForStopNs, (request.deadline_ns - begin_ns) / 4);
@@ -668,7 +668,7 @@ void Agent::Record(const CaptureRequest& request, const std::function<bool()>& i
   }
 }
 
-void Agent::AccountForTheRest(const CaptureRequest& request, Recording* recording, Capture* capture) {
+void AgentSession::AccountForTheRest(const CaptureRequest& request, Recording* recording, Capture* capture) {
   const char process_state = files_->State();
   const bool is_stopped = process_state == 'T' || process_state == 't';
   for (const auto& [tid, name] : KnownThreads()) {
@@ -707,13 +707,13 @@ void Agent::AccountForTheRest(const CaptureRequest& request, Recording* recordin
   capture->notes.push_back(Number(unknown) + " more threads are not known: they began since its threads were listed last");
 }
 
-int Agent::Failure() const {
+int AgentSession::Failure() const {
   const int32_t failure = __atomic_load_n(&ring_->header()->failure, __ATOMIC_RELAXED);
   // The process may have written anything there.
   return failure >= 0 ? 0 : failure < -kMaxErrno ? EPROTO : -failure;
 }
 
-void Agent::CountDrops() {
+void AgentSession::CountDrops() {
   std::atomic<int64_t>* const totals[] = {&counters_->ring_dropped_no_slot, &counters_->ring_dropped_late,
                                           &counters_->ring_dropped_agent_fault, &counters_->ring_dropped_crash};
   for (size_t reason = 0; reason < std::size(totals); reason++) {
@@ -725,8 +725,8 @@ void Agent::CountDrops() {
   }
 }
 
-void Agent::RunDump(const CaptureRequest& request, const std::function<bool()>& in_a_hurry, Recording* recording,
-                    Capture* capture) {
+void AgentSession::RunDump(const CaptureRequest& request, const std::function<bool()>& in_a_hurry, Recording* recording,
+                           Capture* capture) {
   if (!has_handler_) {
     capture->notes.push_back(
         "its threads were not asked, since it has no agent for native code: what follows is what its "
@@ -794,7 +794,7 @@ void Agent::RunDump(const CaptureRequest& request, const std::function<bool()>& 
   }
 }
 
-Result<std::shared_ptr<Capture>> Agent::CaptureThreads(CaptureRequest request) {
+Result<std::shared_ptr<Capture>> AgentSession::CaptureThreads(CaptureRequest request) {
   request.deadline_ns = std::min(request.deadline_ns, MonotonicNs() + kMaxCaptureNs);
   std::optional<WantsCapture> wanted(std::in_place, &captures_wanted_);
   std::unique_lock lock(capture_mutex_, std::defer_lock);
@@ -840,7 +840,7 @@ Result<std::shared_ptr<Capture>> Agent::CaptureThreads(CaptureRequest request) {
   return capture;
 }
 
-void Agent::AddTasks(int64_t deadline_ns, Capture* capture) {
+void AgentSession::AddTasks(int64_t deadline_ns, Capture* capture) {
   if (!connected() || !task_tables_.has_tasks() || IsStopped() || is_filtered_.load()) return;
   const int64_t now_ns = MonotonicNs();
   const int64_t left_ns = std::clamp(deadline_ns - now_ns, kWaitFactsGraceNs, kAskTasksNs + kTellTasksNs);
@@ -852,7 +852,7 @@ void Agent::AddTasks(int64_t deadline_ns, Capture* capture) {
   }
 }
 
-void Agent::AddWaits(int64_t deadline_ns, Capture* capture) {
+void AgentSession::AddWaits(int64_t deadline_ns, Capture* capture) {
   if (!connected()) return;
   deadline_ns = std::max(deadline_ns, MonotonicNs() + kWaitFactsGraceNs);
   AddWaitFacts(deadline_ns, capture);
@@ -862,7 +862,7 @@ void Agent::AddWaits(int64_t deadline_ns, Capture* capture) {
   if (capture->trigger != Trigger::kCrash) AddFileLocks(MonotonicNs() + kFileLocksNs, capture);
 }
 
-void Agent::AddWaitFacts(int64_t deadline_ns, Capture* capture) {
+void AgentSession::AddWaitFacts(int64_t deadline_ns, Capture* capture) {
   std::vector<ThreadCall> in_memory;
   for (ThreadCapture& thread : capture->threads) {
     if (!thread.call) continue;
@@ -892,23 +892,23 @@ void Agent::AddWaitFacts(int64_t deadline_ns, Capture* capture) {
     capture->notes.push_back("its threads wait for more than " + std::to_string(kMaxPolledFds) +
                              " fds: the others are not named");
   }
-  DropEndedCircles(std::move(in_memory), deadline_ns, capture);
+  DropEndedCycles(std::move(in_memory), deadline_ns, capture);
   if (TellsWaits() && facts->futex_count <= kMaxFutexWords) ForgetUntold(capture);
   LookAtHolders(deadline_ns, capture);
 }
 
-void Agent::LookAtHolders(int64_t deadline_ns, Capture* capture) {
+void AgentSession::LookAtHolders(int64_t deadline_ns, Capture* capture) {
   if (!HasHolderOutsideCalls(*capture)) return;
   if (const auto sample = SampleWaits(deadline_ns, /*gives_way=*/true)) MarkHoldersAsleep(*sample, capture);
 }
 
-bool Agent::TellsWaits() const {
+bool AgentSession::TellsWaits() const {
   const bool may_be_asked = has_handler_ && !is_goroutine_ && !files_->has_memory();
   const Share level = share();
   return may_be_asked && (level == Share::kStacks || level == Share::kNames);
 }
 
-Result<WaitFacts> Agent::ReadFacts(RwlockLayout layout, std::vector<ThreadCall> calls, int64_t deadline_ns) {
+Result<WaitFacts> AgentSession::ReadFacts(RwlockLayout layout, std::vector<ThreadCall> calls, int64_t deadline_ns) {
   constexpr std::string_view kWhat = "what locks its threads wait for, and who has them, ";
   if (TellsWaits()) {
     if (is_filtered_.load() || IsStopped()) {
@@ -930,7 +930,7 @@ Result<WaitFacts> Agent::ReadFacts(RwlockLayout layout, std::vector<ThreadCall> 
                                        "process");
 }
 
-Result<std::shared_ptr<Capture>> Agent::Outline() const {
+Result<std::shared_ptr<Capture>> AgentSession::Outline() const {
   auto map = Map();
   if (map == nullptr) return Error(Code::kUnavailable, "what processes/" + id_ + " has mapped is not known yet");
   auto outline = std::make_shared<Capture>();
@@ -940,12 +940,12 @@ Result<std::shared_ptr<Capture>> Agent::Outline() const {
   return outline;
 }
 
-void Agent::DropEndedCircles(std::vector<ThreadCall> calls, int64_t deadline_ns, Capture* capture) {
+void AgentSession::DropEndedCycles(std::vector<ThreadCall> calls, int64_t deadline_ns, Capture* capture) {
   if (EdgesInCircles(EdgesOf(calls, capture->futexes)).empty()) return;
   ConfirmWaits(std::move(calls), {}, deadline_ns, capture);
 }
 
-void Agent::DropEndedCirclesOfRuntimes(const LookAtLocks& look, int64_t deadline_ns, Capture* capture) {
+void AgentSession::DropEndedCyclesOfRuntimes(const LookAtLocks& look, int64_t deadline_ns, Capture* capture) {
   std::vector<ThreadCall> calls;
   for (const ThreadCapture& thread : capture->threads) {
     if (thread.call) calls.push_back({thread.tid, *thread.call});
@@ -957,7 +957,7 @@ void Agent::DropEndedCirclesOfRuntimes(const LookAtLocks& look, int64_t deadline
   }
 }
 
-void Agent::DropWaitsThatEnded(Capture* capture) {
+void AgentSession::DropWaitsThatEnded(Capture* capture) {
   std::set<int32_t> agents;
   std::vector<LockEdge> waits;  // each thread for itself: that is a circle
   for (const ThreadCapture& thread : capture->threads) {
@@ -988,7 +988,8 @@ void Agent::DropWaitsThatEnded(Capture* capture) {
   }
 }
 
-void Agent::ConfirmWaits(std::vector<ThreadCall> calls, const LookAtLocks& look, int64_t deadline_ns, Capture* capture) {
+void AgentSession::ConfirmWaits(std::vector<ThreadCall> calls, const LookAtLocks& look, int64_t deadline_ns,
+                                Capture* capture) {
   // In a stopped process nobody goes on.
   if (IsStopped()) return;
   const int64_t now_ns = MonotonicNs();
@@ -1028,7 +1029,7 @@ void Agent::ConfirmWaits(std::vector<ThreadCall> calls, const LookAtLocks& look,
   }
 }
 
-void Agent::AddFdNames(int64_t deadline_ns, Capture* capture) {
+void AgentSession::AddFdNames(int64_t deadline_ns, Capture* capture) {
   std::vector<int32_t> fds;
   for (const ThreadCapture& thread : capture->threads) {
     fds.insert(fds.end(), thread.waited_fds.begin(), thread.waited_fds.end());
@@ -1036,7 +1037,7 @@ void Agent::AddFdNames(int64_t deadline_ns, Capture* capture) {
   if (!fds.empty() && !is_filtered_.load()) capture->fds = fd_names_.Ask(fds, deadline_ns);
 }
 
-void Agent::AddFileLocks(int64_t deadline_ns, Capture* capture) {
+void AgentSession::AddFileLocks(int64_t deadline_ns, Capture* capture) {
   std::vector<FileLockWait> waits;
   for (const ThreadCapture& thread : capture->threads) {
     const auto kind = thread.call ? WaitedFileLock(*thread.call) : std::nullopt;
@@ -1055,7 +1056,7 @@ void Agent::AddFileLocks(int64_t deadline_ns, Capture* capture) {
   if (read) capture->file_locks = std::move(*locks);
 }
 
-int32_t Agent::PidForDaemon() const {
+int32_t AgentSession::PidForDaemon() const {
   if (const int32_t pid = files_->PidInOwnProcfs(); pid != 0) return pid;
   // Another process may have connected for one without handlers.
   if (!has_handler_) return 0;
@@ -1064,9 +1065,9 @@ int32_t Agent::PidForDaemon() const {
   return getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) == 0 ? peer.pid : 0;
 }
 
-bool Agent::TakesCommands() const { return has_handler_ && !is_goroutine_ && is_awake() && !is_filtered_.load(); }
+bool AgentSession::TakesCommands() const { return has_handler_ && !is_goroutine_ && is_awake() && !is_filtered_.load(); }
 
-Result<std::vector<ThreadWait>> Agent::SampleWaits(int64_t deadline_ns, bool gives_way) {
+Result<std::vector<ThreadWait>> AgentSession::SampleWaits(int64_t deadline_ns, bool gives_way) {
   if (!has_handler_ || is_goroutine_ || !is_awake()) return std::vector<ThreadWait>{};
   if (is_filtered_.load()) {
     return Error(Code::kFailedPrecondition,
@@ -1090,7 +1091,7 @@ Result<std::vector<ThreadWait>> Agent::SampleWaits(int64_t deadline_ns, bool giv
 }
 
 template <typename T>
-Result<int> Agent::Look(uint32_t command, int64_t deadline_ns, bool gives_way, T** listener, T* look) {
+Result<int> AgentSession::Look(uint32_t command, int64_t deadline_ns, bool gives_way, T** listener, T* look) {
   {
     std::lock_guard lock(ring_mutex_);
     *listener = look;
@@ -1106,7 +1107,7 @@ Result<int> Agent::Look(uint32_t command, int64_t deadline_ns, bool gives_way, T
   return failure;
 }
 
-Result<int> Agent::AwaitLook(int64_t deadline_ns, bool gives_way) {
+Result<int> AgentSession::AwaitLook(int64_t deadline_ns, bool gives_way) {
   for (;;) {
     // In this order, as in Record().
     const uint32_t doorbell = reader_.Doorbell();
@@ -1126,7 +1127,7 @@ Result<int> Agent::AwaitLook(int64_t deadline_ns, bool gives_way) {
   }
 }
 
-void Agent::SetSampleLimit(std::string why) {
+void AgentSession::SetSampleLimit(std::string why) {
   static constexpr std::string_view kLimit = "what its threads sleep in cannot be read";
   std::lock_guard lock(description_mutex_);
   std::erase_if(description_.limits, [](const std::string& limit) { return limit.starts_with(kLimit); });
@@ -1135,7 +1136,7 @@ void Agent::SetSampleLimit(std::string why) {
                                 "): deadlocks and standstills of it are not noticed");
 }
 
-Result<std::vector<FutexWord>> Agent::ReadFutexes(std::vector<FutexWait> waits) {
+Result<std::vector<FutexWord>> AgentSession::ReadFutexes(std::vector<FutexWait> waits) {
   const auto map = Map();
   const RwlockLayout layout = map == nullptr ? RwlockLayout::kCurrent : RwlockLayoutOf(*map);
   const int64_t deadline_ns = MonotonicNs() + kReadFutexesNs;
@@ -1153,7 +1154,8 @@ Result<std::vector<FutexWord>> Agent::ReadFutexes(std::vector<FutexWait> waits) 
   return std::move(*words);
 }
 
-bool Agent::HasThreadAndMemory(int32_t tid, const Agent& waiter, const SharedMemory& memory, int64_t deadline_ns) const {
+bool AgentSession::HasThreadAndMemory(int32_t tid, const AgentSession& waiter, const SharedMemory& memory,
+                                      int64_t deadline_ns) const {
   if (!connected() || !files_->CountsThreadsAs(*waiter.files_) || StateOf(tid) == 0) return false;
   auto found = std::make_shared<bool>(false);
   const bool read = memory_->Run(deadline_ns, [found, memory](const ProcessFiles& files) {
@@ -1166,7 +1168,7 @@ bool Agent::HasThreadAndMemory(int32_t tid, const Agent& waiter, const SharedMem
   return read && *found;
 }
 
-Result<SigtermSigns> Agent::ReadSigtermSigns() {
+Result<SigtermSigns> AgentSession::ReadSigtermSigns() {
   const auto is_pending = files_->HasPendingSigterm();
   if (!is_pending) return Error(Code::kUnavailable, "processes/" + id_ + " has ended, or passed no folder");
   SigtermSigns signs{.is_pending = *is_pending};
@@ -1192,7 +1194,7 @@ Result<SigtermSigns> Agent::ReadSigtermSigns() {
   return signs;
 }
 
-void Agent::Finish(Recording* recording, Capture* capture) {
+void AgentSession::Finish(Recording* recording, Capture* capture) {
   AwaitMemory();
   capture->map = Map();
   if (capture->map == nullptr) capture->map = std::make_shared<const AddressMap>(std::vector<Mapping>{});
@@ -1206,7 +1208,7 @@ void Agent::Finish(Recording* recording, Capture* capture) {
   if (!loss.empty()) capture->notes.push_back(std::move(loss));
 }
 
-std::shared_ptr<Capture> Agent::CaptureReport(RuntimeReport report) {
+std::shared_ptr<Capture> AgentSession::CaptureReport(RuntimeReport report) {
   auto capture = std::make_shared<Capture>();
   capture->trigger = Trigger::kCrash;
   capture->begin_wall_ns = WallNs();
@@ -1224,8 +1226,8 @@ std::shared_ptr<Capture> Agent::CaptureReport(RuntimeReport report) {
   return capture;
 }
 
-std::shared_ptr<Capture> Agent::CaptureCrash(int64_t deadline_ns, std::vector<std::string> notes,
-                                             const std::function<bool()>& in_a_hurry) {
+std::shared_ptr<Capture> AgentSession::CaptureCrash(int64_t deadline_ns, std::vector<std::string> notes,
+                                                    const std::function<bool()>& in_a_hurry) {
   if (crash_report_) return CaptureReport(*std::exchange(crash_report_, std::nullopt));
   CrashRecord crash;
   {

@@ -1,7 +1,7 @@
 // One connected process: its fds, its ring, its modules, and the captures made of it.
 //
 // Three kinds of threads meet here: the collector's server thread reads the socket (OnMessage, OnClosed), the thread that
-// serves a request captures (CaptureThreads), and those of the CrashDesk take a crash. Each member says whose it is.
+// serves a request captures (CaptureThreads), and those of the CrashIntake take a crash. Each member says whose it is.
 #pragma once
 
 #include <sys/types.h>
@@ -44,15 +44,15 @@
 namespace stackd {
 
 // What a message asks of the collector.
-enum class AgentWish { kNothing, kDump, kCrash, kModules, kPreload };
+enum class AgentRequest { kNothing, kDump, kCrash, kModules, kPrefetch };
 
-class Agent {
+class AgentSession {
  public:
   // `peer_uid` is the kernel's word; everything in `hello` is the process's, and so is what `process` was made of.
   // `spool_file`, which may be nullptr, is let go when nothing more is to come out of the ring.
-  Agent(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessDescription process, ProcessFiles files,
-        std::unique_ptr<Ring> ring, ModuleCache* modules, CollectorCounters* counters,
-        std::unique_ptr<HeldSpoolFile> spool_file, MemoryBudgets* budgets);
+  AgentSession(Fd socket, uid_t peer_uid, const stackd_hello& hello, ProcessDescription process, ProcessFiles files,
+               std::unique_ptr<Ring> ring, ModuleCache* modules, CollectorCounters* counters,
+               std::unique_ptr<HeldSpoolFile> spool_file, MemoryBudgets* budgets);
 
   int socket_fd() const { return socket_.get(); }
   const std::string& id() const { return id_; }
@@ -65,8 +65,8 @@ class Agent {
   bool IsProcessOf(const ProcessFiles& files) const { return files_->IsSameProcess(files); }
 
   // Server thread. False: the message makes no sense, drop the connection. What of its fds is not taken stays in it.
-  // A dump is a wish only of a process that has not asked too often.
-  bool OnMessage(ReceivedMessage* message, AgentWish* wish);
+  // A dump is a request only of a process that has not asked too often.
+  bool OnMessage(ReceivedMessage* message, AgentRequest* request);
   void OnClosed();
 
   // Any thread; one at a time, the next waits. See Collector::CaptureProcess.
@@ -78,7 +78,7 @@ class Agent {
   // else it would be said that no thread is left to act in a process that is at work.
   void DropWaitsThatEnded(Capture* capture);
   // Any thread. See Collector::ConfirmWaits.
-  void DropEndedCirclesOfRuntimes(const LookAtLocks& look, int64_t deadline_ns, Capture* capture);
+  void DropEndedCyclesOfRuntimes(const LookAtLocks& look, int64_t deadline_ns, Capture* capture);
   // Any thread. Loads the modules that are mapped now, if nobody has, so that they are known when the process has ended.
   void LoadModulesEarly();
 
@@ -96,7 +96,7 @@ class Agent {
   Result<SigtermSigns> ReadSigtermSigns();
   std::vector<Heartbeat> Heartbeats() const { return ReadHeartbeats(*ring_); }
   // Whether thread `tid`, as `waiter` counts threads, is of this process, and this process has mapped `memory`.
-  bool HasThreadAndMemory(int32_t tid, const Agent& waiter, const SharedMemory& memory, int64_t deadline_ns) const;
+  bool HasThreadAndMemory(int32_t tid, const AgentSession& waiter, const SharedMemory& memory, int64_t deadline_ns) const;
   // Its pid as the daemon counts; 0: not known for certain.
   int32_t PidForDaemon() const;
   // `tid` 0: of the process.
@@ -169,7 +169,7 @@ class Agent {
   // Whether what may not be read is told by the process itself.
   bool TellsWaits() const;
   // Takes calls that make circles from threads that have gone on, or of which that is not clear.
-  void DropEndedCircles(std::vector<ThreadCall> calls, int64_t deadline_ns, Capture* capture);
+  void DropEndedCycles(std::vector<ThreadCall> calls, int64_t deadline_ns, Capture* capture);
   // Reads the locks of `capture` anew, while its threads sleep; those of runtimes by `look`, if there is one.
   void ConfirmWaits(std::vector<ThreadCall> calls, const LookAtLocks& look, int64_t deadline_ns, Capture* capture);
   void AddFdNames(int64_t deadline_ns, Capture* capture);
@@ -232,7 +232,7 @@ class Agent {
   std::mutex report_mutex_;
   Fd report_file_;
   RuntimeReport report_;  // without its text
-  // Of the crash desk: a crash that no handler saw.
+  // Of the crash intake: a crash that no handler saw.
   std::optional<RuntimeReport> crash_report_;
 
   FdNames fd_names_;

@@ -123,14 +123,14 @@ std::optional<CrashCapture> ExceptionIn(const ReceivedMessage& message) {
 // What came with a message and was not taken.
 void Discard(ReceivedMessage message) {
   std::erase_if(message.fds, [](const Fd& fd) { return !fd.valid(); });
-  if (!message.fds.empty()) DestroyElsewhere(std::make_shared<std::vector<Fd>>(std::move(message.fds)));
+  if (!message.fds.empty()) DeferClose(std::make_shared<std::vector<Fd>>(std::move(message.fds)));
 }
 
 }  // namespace
 
 struct Collector::State {
   // A connection that is not registered: it has not said hello, or a moment ago only.
-  struct Stranger {
+  struct PendingConnection {
     Fd socket;
     int64_t since_ns;
     std::vector<ReceivedMessage> messages = {};  // HELLO, and BELL
@@ -138,7 +138,7 @@ struct Collector::State {
   };
 
   // A second connection of a process, of the package of its runtime.
-  struct Companion {
+  struct RuntimeConnection {
     Fd socket;
     int agent_fd;
   };
@@ -149,8 +149,8 @@ struct Collector::State {
   std::unique_ptr<Spool> spool;  // nullptr: the folder cannot be used
   std::unique_ptr<Quarantine> quarantine;
   std::shared_ptr<SpoolIntake> spool_intake;
-  CrashDesk crash_desk;
-  Preloader preloader;
+  CrashIntake crash_intake;
+  ModulePrefetcher prefetcher;
   std::vector<std::string> problems;
   Fd dir_lock;
   Fd listener;
@@ -160,12 +160,12 @@ struct Collector::State {
 
   // Of the server thread.
   bool listener_rests = false;
-  std::unordered_map<int, Stranger> strangers;
-  std::unordered_map<int, std::shared_ptr<Agent>> by_socket;
-  std::unordered_map<int, Companion> companions;  // one of each agent
+  std::unordered_map<int, PendingConnection> pending;
+  std::unordered_map<int, std::shared_ptr<AgentSession>> by_socket;
+  std::unordered_map<int, RuntimeConnection> runtimes;  // one of each agent
 
   mutable std::mutex mutex;
-  std::vector<std::shared_ptr<Agent>> agents;  // oldest first
+  std::vector<std::shared_ptr<AgentSession>> agents;  // oldest first
 
   // Processes that asked for a dump of themselves.
   std::mutex requests_mutex;
@@ -185,36 +185,36 @@ struct Collector::State {
 
   void Serve();
   void Accept();
-  void Dismiss(int fd);
+  void Drop(int fd);
   size_t CountSilent() const;
-  void DismissOldest();
-  void Greet(int fd);
-  // Whether the stranger that sent this is to stay one.
-  bool KeepsWaiting(Stranger* stranger, ReceivedMessage* message) const;
+  void DropOldest();
+  void ReadFirstMessage(int fd);
+  // Whether the connection that sent this is to stay one.
+  bool KeepsWaiting(PendingConnection* connection, ReceivedMessage* message) const;
   // With what it has said so far.
-  void RegisterStranger(int fd);
+  void RegisterPending(int fd);
   void RegisterDue();
   // Until the next of them is due, -1 if none is.
   int UntilDueMs() const;
   // Takes the socket if it registers the process.
   void Register(Fd* socket, ReceivedMessage* message);
   // Takes the socket if its process is registered.
-  void Accompany(Fd* socket, ReceivedMessage* message);
-  void ReadCompanion(int fd);
-  void CloseCompanion(int fd);
+  void AttachRuntime(Fd* socket, ReceivedMessage* message);
+  void ReadRuntime(int fd);
+  void CloseRuntime(int fd);
   bool MakeRoomFor(uid_t uid);
   // The file is held until the returned handle is gone. Leaves `fd` invalid if there is none.
   std::unique_ptr<HeldSpoolFile> MakeSpoolFile(const Spool::Owner& owner, Fd* fd);
   void Reject(int fd, const std::string& reason);
   void Read(int fd);
   // False: the connection is closed.
-  bool Obey(int fd, ReceivedMessage message);
+  bool HandleMessage(int fd, ReceivedMessage message);
   void Close(int fd);
-  void CloseSilentStrangers();
+  void DropSilent();
   std::string NewId(const stackd_hello& hello) const;
-  std::shared_ptr<Agent> Find(const std::string& id) const;
+  std::shared_ptr<AgentSession> Find(const std::string& id) const;
   // Finds, among the connected processes, those that have what threads of the capture wait for.
-  void NameOwnersElsewhere(const Agent& waiter, Capture* capture) const;
+  void NameOwnersElsewhere(const AgentSession& waiter, Capture* capture) const;
   // Gives processes that have file locks the names by which they are connected.
   void NameLockingProcesses(Capture* capture) const;
   void QueueDumpRequest(OwnDumpRequest request);
@@ -233,34 +233,34 @@ void Collector::State::Accept() {
       return;
     }
     // An agent says hello at once: the oldest is the least likely to be one.
-    if (CountSilent() >= kMaxWaitingForHello) DismissOldest();
+    if (CountSilent() >= kMaxWaitingForHello) DropOldest();
     if (!Watch(fd.get())) {
       counters.agents_rejected++;
       continue;
     }
     int number = fd.get();
-    strangers[number] = {std::move(fd), MonotonicNs()};
+    pending[number] = {std::move(fd), MonotonicNs()};
   }
 }
 
-void Collector::State::Dismiss(int fd) {
-  auto it = strangers.find(fd);
+void Collector::State::Drop(int fd) {
+  auto it = pending.find(fd);
   // By itself a socket leaves epoll only when its last copy is closed, and a child process may have one for a moment.
   epoll_ctl(epoll.get(), EPOLL_CTL_DEL, fd, nullptr);
-  DestroyElsewhere(std::make_shared<Fd>(std::move(it->second.socket)));
-  strangers.erase(it);
+  DeferClose(std::make_shared<Fd>(std::move(it->second.socket)));
+  pending.erase(it);
 }
 
 size_t Collector::State::CountSilent() const {
   return static_cast<size_t>(
-      std::ranges::count_if(strangers, [](const auto& entry) { return entry.second.messages.empty(); }));
+      std::ranges::count_if(pending, [](const auto& entry) { return entry.second.messages.empty(); }));
 }
 
 // Agents that have said hello stay.
-void Collector::State::DismissOldest() {
+void Collector::State::DropOldest() {
   auto since = [](const auto& entry) { return entry.second.messages.empty() ? entry.second.since_ns : INT64_MAX; };
   counters.agents_rejected++;
-  Dismiss(std::ranges::min_element(strangers, {}, since)->first);
+  Drop(std::ranges::min_element(pending, {}, since)->first);
 }
 
 void Collector::State::Reject(int fd, const std::string& reason) {
@@ -286,13 +286,13 @@ std::string Collector::State::NewId(const stackd_hello& hello) const {
 // gets one of those.
 bool Collector::State::MakeRoomFor(uid_t uid) {
   // A process that has ended keeps its place until its ring was looked through.
-  if (by_socket.size() + crash_desk.ended_count() < options.max_processes) return true;
+  if (by_socket.size() + crash_intake.ended_count() < options.max_processes) return true;
   std::map<uid_t, size_t> held{{uid, 0}};
   for (const auto& [fd, agent] : by_socket) held[agent->peer_uid()]++;
   auto most = std::ranges::max_element(held, {}, [](const auto& entry) { return entry.second; });
   if (most->second <= held[uid] + 1) return false;
   auto newest = std::find_if(agents.rbegin(), agents.rend(),
-                             [&](const std::shared_ptr<Agent>& agent) { return agent->peer_uid() == most->first; });
+                             [&](const std::shared_ptr<AgentSession>& agent) { return agent->peer_uid() == most->first; });
   counters.agents_displaced++;
   Close((*newest)->socket_fd());
   return true;
@@ -345,15 +345,16 @@ void Collector::State::Register(Fd* socket, ReceivedMessage* message) {
   int fd = socket->get();
   ProcessDescription process = DescribeProcess(*hello, peer.uid, id);
   if (options.locate) process.resource_attributes = options.locate(process.hostname, PlaceBehind(*message));
-  auto agent = std::make_shared<Agent>(std::move(*socket), peer.uid, *hello, std::move(process), std::move(files),
-                                       std::move(*ring), &modules, &counters, std::move(spool_file), options.budgets);
+  auto agent =
+      std::make_shared<AgentSession>(std::move(*socket), peer.uid, *hello, std::move(process), std::move(files),
+                                     std::move(*ring), &modules, &counters, std::move(spool_file), options.budgets);
   by_socket[fd] = agent;
-  if (agent->is_awake()) preloader.Add(agent);
+  if (agent->is_awake()) prefetcher.Add(agent);
   std::lock_guard lock(mutex);
   agents.push_back(std::move(agent));
 }
 
-void Collector::State::Accompany(Fd* socket, ReceivedMessage* message) {
+void Collector::State::AttachRuntime(Fd* socket, ReceivedMessage* message) {
   ProcessFiles files;
   ucred peer{};
   socklen_t peer_bytes = sizeof(peer);
@@ -362,35 +363,35 @@ void Collector::State::Accompany(Fd* socket, ReceivedMessage* message) {
   for (const auto& [agent_fd, agent] : by_socket) {
     if (agent->peer_uid() != peer.uid || !agent->IsProcessOf(files)) continue;
     const bool has_one =
-        std::ranges::any_of(companions, [&](const auto& entry) { return entry.second.agent_fd == agent_fd; });
-    AgentWish wish;
-    if (has_one || !agent->OnMessage(message, &wish)) return;
+        std::ranges::any_of(runtimes, [&](const auto& entry) { return entry.second.agent_fd == agent_fd; });
+    AgentRequest request;
+    if (has_one || !agent->OnMessage(message, &request)) return;
     const int fd = socket->get();
-    companions[fd] = {std::move(*socket), agent_fd};
+    runtimes[fd] = {std::move(*socket), agent_fd};
     return;
   }
 }
 
-void Collector::State::CloseCompanion(int fd) {
-  auto it = companions.find(fd);
+void Collector::State::CloseRuntime(int fd) {
+  auto it = runtimes.find(fd);
   epoll_ctl(epoll.get(), EPOLL_CTL_DEL, fd, nullptr);
-  DestroyElsewhere(std::make_shared<Fd>(std::move(it->second.socket)));
-  companions.erase(it);
+  DeferClose(std::make_shared<Fd>(std::move(it->second.socket)));
+  runtimes.erase(it);
 }
 
-void Collector::State::ReadCompanion(int fd) {
-  Agent& agent = *by_socket[companions[fd].agent_fd];
+void Collector::State::ReadRuntime(int fd) {
+  AgentSession& agent = *by_socket[runtimes[fd].agent_fd];
   ReceivedMessage message;
   ReceiveOutcome outcome = ReceiveMessage(fd, &message);
   if (outcome == ReceiveOutcome::kNothing) return;
   bool keep = outcome == ReceiveOutcome::kMessage;
-  AgentWish wish = AgentWish::kNothing;
+  AgentRequest request = AgentRequest::kNothing;
   if (keep && (message.type() == STACKD_MSG_NAME || message.type() == STACKD_MSG_DUMP_REQUEST)) {
-    keep = agent.OnMessage(&message, &wish);
+    keep = agent.OnMessage(&message, &request);
   }
-  if (wish == AgentWish::kDump) QueueDumpRequest({agent.id(), ExceptionIn(message)});
+  if (request == AgentRequest::kDump) QueueDumpRequest({agent.id(), ExceptionIn(message)});
   Discard(std::move(message));
-  if (!keep) CloseCompanion(fd);
+  if (!keep) CloseRuntime(fd);
 }
 
 std::unique_ptr<HeldSpoolFile> Collector::State::MakeSpoolFile(const Spool::Owner& owner, Fd* fd) {
@@ -402,53 +403,53 @@ std::unique_ptr<HeldSpoolFile> Collector::State::MakeSpoolFile(const Spool::Owne
   return std::make_unique<HeldSpoolFile>(spool_intake, std::move(file->name));
 }
 
-void Collector::State::Greet(int fd) {
+void Collector::State::ReadFirstMessage(int fd) {
   ReceivedMessage message;
   ReceiveOutcome outcome = ReceiveMessage(fd, &message);
   if (outcome == ReceiveOutcome::kNothing) return;
-  if (outcome != ReceiveOutcome::kMessage) return Dismiss(fd);
-  Stranger& stranger = strangers[fd];
-  if (message.type() == STACKD_MSG_REPORT_FILE && stranger.messages.empty()) {
-    Accompany(&stranger.socket, &message);
+  if (outcome != ReceiveOutcome::kMessage) return Drop(fd);
+  PendingConnection& connection = pending[fd];
+  if (message.type() == STACKD_MSG_REPORT_FILE && connection.messages.empty()) {
+    AttachRuntime(&connection.socket, &message);
     Discard(std::move(message));
-    if (stranger.socket.valid()) return Dismiss(fd);
-    strangers.erase(fd);
+    if (connection.socket.valid()) return Drop(fd);
+    pending.erase(fd);
     return;
   }
-  const bool waits = KeepsWaiting(&stranger, &message);
-  stranger.messages.push_back(std::move(message));
-  if (!waits) RegisterStranger(fd);
+  const bool waits = KeepsWaiting(&connection, &message);
+  connection.messages.push_back(std::move(message));
+  if (!waits) RegisterPending(fd);
 }
 
-bool Collector::State::KeepsWaiting(Stranger* stranger, ReceivedMessage* message) const {
-  if (!stranger->messages.empty()) return message->type() == STACKD_MSG_BELL && stranger->messages.size() == 1;
+bool Collector::State::KeepsWaiting(PendingConnection* connection, ReceivedMessage* message) const {
+  if (!connection->messages.empty()) return message->type() == STACKD_MSG_BELL && connection->messages.size() == 1;
   const auto hello = message->As<stackd_hello>();
   if (message->type() != STACKD_MSG_HELLO || !hello || (hello->flags & STACKD_HELLO_HAS_BELL) == 0) return false;
-  if (strangers.size() - CountSilent() >= kMaxToRegister) return false;
-  stranger->due_ns = MonotonicNs() + kRegisterAfterNs;
+  if (pending.size() - CountSilent() >= kMaxToRegister) return false;
+  connection->due_ns = MonotonicNs() + kRegisterAfterNs;
   return true;
 }
 
-void Collector::State::RegisterStranger(int fd) {
-  Stranger stranger = std::move(strangers[fd]);
-  strangers.erase(fd);
-  Register(&stranger.socket, &stranger.messages.front());
-  Discard(std::move(stranger.messages.front()));
-  if (stranger.socket.valid()) {
-    // As in Dismiss().
+void Collector::State::RegisterPending(int fd) {
+  PendingConnection connection = std::move(pending[fd]);
+  pending.erase(fd);
+  Register(&connection.socket, &connection.messages.front());
+  Discard(std::move(connection.messages.front()));
+  if (connection.socket.valid()) {
+    // As in Drop().
     epoll_ctl(epoll.get(), EPOLL_CTL_DEL, fd, nullptr);
-    DestroyElsewhere(std::make_shared<Fd>(std::move(stranger.socket)));
+    DeferClose(std::make_shared<Fd>(std::move(connection.socket)));
     return;
   }
-  for (size_t i = 1; i < stranger.messages.size(); i++) {
-    if (!Obey(fd, std::move(stranger.messages[i]))) return;
+  for (size_t i = 1; i < connection.messages.size(); i++) {
+    if (!HandleMessage(fd, std::move(connection.messages[i]))) return;
   }
 }
 
 int Collector::State::UntilDueMs() const {
   int64_t first_ns = INT64_MAX;
-  for (const auto& [fd, stranger] : strangers) {
-    if (stranger.due_ns != 0) first_ns = std::min(first_ns, stranger.due_ns);
+  for (const auto& [fd, connection] : pending) {
+    if (connection.due_ns != 0) first_ns = std::min(first_ns, connection.due_ns);
   }
   if (first_ns == INT64_MAX) return -1;
   return static_cast<int>(std::max<int64_t>(0, first_ns - MonotonicNs()) / kNsPerMs + 1);
@@ -457,27 +458,27 @@ int Collector::State::UntilDueMs() const {
 void Collector::State::RegisterDue() {
   const int64_t now_ns = MonotonicNs();
   std::vector<int> due;
-  for (const auto& [fd, stranger] : strangers) {
-    if (stranger.due_ns != 0 && stranger.due_ns <= now_ns) due.push_back(fd);
+  for (const auto& [fd, connection] : pending) {
+    if (connection.due_ns != 0 && connection.due_ns <= now_ns) due.push_back(fd);
   }
   // In the order in which they came.
-  std::ranges::sort(due, {}, [&](int fd) { return strangers[fd].due_ns; });
-  for (int fd : due) RegisterStranger(fd);
+  std::ranges::sort(due, {}, [&](int fd) { return pending[fd].due_ns; });
+  for (int fd : due) RegisterPending(fd);
 }
 
 void Collector::State::Close(int fd) {
   auto it = by_socket.find(fd);
-  std::shared_ptr<Agent> agent = it->second;
+  std::shared_ptr<AgentSession> agent = it->second;
   by_socket.erase(it);
   {
     std::lock_guard lock(mutex);
     std::erase(agents, agent);
   }
-  auto companion = std::ranges::find_if(companions, [&](const auto& entry) { return entry.second.agent_fd == fd; });
-  if (companion != companions.end()) CloseCompanion(companion->first);
+  auto runtime = std::ranges::find_if(runtimes, [&](const auto& entry) { return entry.second.agent_fd == fd; });
+  if (runtime != runtimes.end()) CloseRuntime(runtime->first);
   epoll_ctl(epoll.get(), EPOLL_CTL_DEL, fd, nullptr);  // a capture may keep the agent, and so the socket, for a moment
   agent->OnClosed();
-  crash_desk.OnEnded(std::move(agent));
+  crash_intake.OnEnded(std::move(agent));
 }
 
 void Collector::State::Read(int fd) {
@@ -486,43 +487,43 @@ void Collector::State::Read(int fd) {
     ReceiveOutcome outcome = ReceiveMessage(fd, &message);
     if (outcome == ReceiveOutcome::kNothing) return;
     if (outcome != ReceiveOutcome::kMessage) return Close(fd);
-    if (!Obey(fd, std::move(message))) return;
+    if (!HandleMessage(fd, std::move(message))) return;
   }
 }
 
-bool Collector::State::Obey(int fd, ReceivedMessage message) {
+bool Collector::State::HandleMessage(int fd, ReceivedMessage message) {
   // Not a reference of its own: the last one must not be dropped by this thread.
-  Agent& agent = *by_socket[fd];
-  AgentWish wish = AgentWish::kNothing;
-  const bool keep = agent.OnMessage(&message, &wish);
-  if (wish == AgentWish::kDump) QueueDumpRequest({agent.id(), ExceptionIn(message)});
+  AgentSession& agent = *by_socket[fd];
+  AgentRequest request = AgentRequest::kNothing;
+  const bool keep = agent.OnMessage(&message, &request);
+  if (request == AgentRequest::kDump) QueueDumpRequest({agent.id(), ExceptionIn(message)});
   Discard(std::move(message));
   if (!keep) {
     Close(fd);
     return false;
   }
-  if (wish == AgentWish::kCrash) crash_desk.OnCrash(by_socket[fd]);
-  if (wish == AgentWish::kModules) preloader.AddUrgent(by_socket[fd]);
-  if (wish == AgentWish::kPreload) preloader.Add(by_socket[fd]);
+  if (request == AgentRequest::kCrash) crash_intake.OnCrash(by_socket[fd]);
+  if (request == AgentRequest::kModules) prefetcher.AddUrgent(by_socket[fd]);
+  if (request == AgentRequest::kPrefetch) prefetcher.Add(by_socket[fd]);
   return true;
 }
 
-void Collector::State::CloseSilentStrangers() {
+void Collector::State::DropSilent() {
   int64_t since_ns = MonotonicNs() - kHelloTimeoutNs;
   std::vector<int> silent;
-  for (const auto& [fd, stranger] : strangers) {
-    if (stranger.since_ns < since_ns) silent.push_back(fd);
+  for (const auto& [fd, connection] : pending) {
+    if (connection.since_ns < since_ns) silent.push_back(fd);
   }
   for (int fd : silent) {
     counters.agents_rejected++;
-    Dismiss(fd);
+    Drop(fd);
   }
 }
 
 void Collector::State::Serve() {
   for (;;) {
     epoll_event events[64];
-    int timeout_ms = listener_rests ? kListenerRestMs : strangers.empty() ? -1 : 1000;
+    int timeout_ms = listener_rests ? kListenerRestMs : pending.empty() ? -1 : 1000;
     if (const int due_ms = UntilDueMs(); due_ms >= 0) timeout_ms = timeout_ms < 0 ? due_ms : std::min(timeout_ms, due_ms);
     int count = epoll_wait(epoll.get(), events, std::size(events), timeout_ms);
     LoopWatch::Turn turn(Loop::kAgents);
@@ -533,28 +534,28 @@ void Collector::State::Serve() {
       if (fd == stop_event.get()) return;
       if (fd == listener.get()) {
         Accept();
-      } else if (strangers.contains(fd)) {
-        Greet(fd);
+      } else if (pending.contains(fd)) {
+        ReadFirstMessage(fd);
       } else if (by_socket.contains(fd)) {
         Read(fd);
-      } else if (companions.contains(fd)) {
-        ReadCompanion(fd);
+      } else if (runtimes.contains(fd)) {
+        ReadRuntime(fd);
       }
     }
     RegisterDue();
-    CloseSilentStrangers();
+    DropSilent();
   }
 }
 
-std::shared_ptr<Agent> Collector::State::Find(const std::string& id) const {
+std::shared_ptr<AgentSession> Collector::State::Find(const std::string& id) const {
   std::lock_guard lock(mutex);
-  auto it = std::ranges::find(agents, id, &Agent::id);
+  auto it = std::ranges::find(agents, id, &AgentSession::id);
   return it == agents.end() ? nullptr : *it;
 }
 
-void Collector::State::NameOwnersElsewhere(const Agent& waiter, Capture* capture) const {
+void Collector::State::NameOwnersElsewhere(const AgentSession& waiter, Capture* capture) const {
   const int64_t deadline_ns = MonotonicNs() + kNameOwnersNs;
-  std::vector<std::shared_ptr<Agent>> others;
+  std::vector<std::shared_ptr<AgentSession>> others;
   for (FutexWord& word : capture->futexes) {
     const int32_t tid = HolderOf(word);
     const bool is_own = std::ranges::find(capture->threads, tid, &ThreadCapture::tid) != capture->threads.end();
@@ -582,7 +583,7 @@ void Collector::State::NameLockingProcesses(Capture* capture) const {
   }
   if (unnamed.empty()) return;
   const int64_t deadline_ns = MonotonicNs() + kNameOwnersNs;
-  std::vector<std::shared_ptr<Agent>> connected;
+  std::vector<std::shared_ptr<AgentSession>> connected;
   {
     std::lock_guard lock(mutex);
     connected = agents;
@@ -688,7 +689,7 @@ Collector::~Collector() {
 }
 
 std::vector<ProcessDescription> Collector::Processes() const {
-  std::vector<std::shared_ptr<Agent>> agents;
+  std::vector<std::shared_ptr<AgentSession>> agents;
   {
     std::lock_guard lock(state_->mutex);
     agents = state_->agents;
@@ -699,7 +700,7 @@ std::vector<ProcessDescription> Collector::Processes() const {
 }
 
 Result<std::shared_ptr<Capture>> Collector::CaptureProcess(const std::string& process_id, const CaptureRequest& request) {
-  std::shared_ptr<Agent> agent = state_->Find(process_id);
+  std::shared_ptr<AgentSession> agent = state_->Find(process_id);
   if (agent == nullptr) return NotConnected(process_id);
   auto capture = agent->CaptureThreads(request);
   if (capture) {
@@ -710,15 +711,15 @@ Result<std::shared_ptr<Capture>> Collector::CaptureProcess(const std::string& pr
 }
 
 Result<std::shared_ptr<Capture>> Collector::Outline(const std::string& process_id) const {
-  std::shared_ptr<Agent> agent = state_->Find(process_id);
+  std::shared_ptr<AgentSession> agent = state_->Find(process_id);
   if (agent == nullptr) return NotConnected(process_id);
   return agent->Outline();
 }
 
 void Collector::ConfirmWaits(const std::string& process_id, const LookAtLocks& look, int64_t deadline_ns,
                              Capture* capture) {
-  if (std::shared_ptr<Agent> agent = state_->Find(process_id)) {
-    if (!capture->managed.waits.empty()) agent->DropEndedCirclesOfRuntimes(look, deadline_ns, capture);
+  if (std::shared_ptr<AgentSession> agent = state_->Find(process_id)) {
+    if (!capture->managed.waits.empty()) agent->DropEndedCyclesOfRuntimes(look, deadline_ns, capture);
     if (!capture->crash) agent->DropWaitsThatEnded(capture);
     return;
   }
@@ -726,17 +727,17 @@ void Collector::ConfirmWaits(const std::string& process_id, const LookAtLocks& l
 }
 
 void Collector::SayDumpIsRead(const std::string& process_id) {
-  if (std::shared_ptr<Agent> agent = state_->Find(process_id)) agent->SayDumpIsRead();
+  if (std::shared_ptr<AgentSession> agent = state_->Find(process_id)) agent->SayDumpIsRead();
 }
 
 Result<std::vector<ThreadMotion>> Collector::ReadMotion(const std::string& process_id) const {
-  std::shared_ptr<Agent> agent = state_->Find(process_id);
+  std::shared_ptr<AgentSession> agent = state_->Find(process_id);
   if (agent == nullptr) return NotConnected(process_id);
   return agent->ReadMotion(/*gives_way=*/true);
 }
 
 Result<std::vector<ThreadWait>> Collector::SampleWaits(const std::string& process_id, int64_t deadline_ns) {
-  std::shared_ptr<Agent> agent = state_->Find(process_id);
+  std::shared_ptr<AgentSession> agent = state_->Find(process_id);
   if (agent == nullptr) return NotConnected(process_id);
   state_->counters.wait_samples++;
   return agent->SampleWaits(deadline_ns, /*gives_way=*/true);
@@ -744,37 +745,37 @@ Result<std::vector<ThreadWait>> Collector::SampleWaits(const std::string& proces
 
 Result<std::vector<FutexWord>> Collector::ReadFutexes(const std::string& process_id,
                                                       std::span<const FutexWait> waits) const {
-  std::shared_ptr<Agent> agent = state_->Find(process_id);
+  std::shared_ptr<AgentSession> agent = state_->Find(process_id);
   if (agent == nullptr) return NotConnected(process_id);
   return agent->ReadFutexes({waits.begin(), waits.end()});
 }
 
 Result<std::vector<WaitedFd>> Collector::DescribeFds(const std::string& process_id, std::span<const int32_t> fds,
                                                      int64_t deadline_ns) const {
-  std::shared_ptr<Agent> agent = state_->Find(process_id);
+  std::shared_ptr<AgentSession> agent = state_->Find(process_id);
   if (agent == nullptr) return NotConnected(process_id);
   return agent->DescribeFds(fds, deadline_ns);
 }
 
 Result<SigtermSigns> Collector::ReadSigtermSigns(const std::string& process_id) const {
-  std::shared_ptr<Agent> agent = state_->Find(process_id);
+  std::shared_ptr<AgentSession> agent = state_->Find(process_id);
   if (agent == nullptr) return NotConnected(process_id);
   return agent->ReadSigtermSigns();
 }
 
 Result<std::vector<Heartbeat>> Collector::Heartbeats(const std::string& process_id) const {
-  std::shared_ptr<Agent> agent = state_->Find(process_id);
+  std::shared_ptr<AgentSession> agent = state_->Find(process_id);
   if (agent == nullptr) return NotConnected(process_id);
   return agent->Heartbeats();
 }
 
 std::vector<int64_t> Collector::ReadProcessMotion(const std::string& process_id) const {
-  std::shared_ptr<Agent> agent = state_->Find(process_id);
+  std::shared_ptr<AgentSession> agent = state_->Find(process_id);
   return agent == nullptr ? std::vector<int64_t>{} : agent->ReadProcessMotion();
 }
 
 char Collector::StateOf(const std::string& process_id, int32_t tid) const {
-  std::shared_ptr<Agent> agent = state_->Find(process_id);
+  std::shared_ptr<AgentSession> agent = state_->Find(process_id);
   return agent == nullptr ? 0 : agent->StateOf(tid);
 }
 
@@ -790,7 +791,7 @@ void Collector::EndAttempts() {
 }
 
 void Collector::OnCrash(CrashHandler handler) {
-  state_->crash_desk.Start(handler);
+  state_->crash_intake.Start(handler);
   if (state_->spool_intake == nullptr) return;
   // A file does not tell where its process ran, but on which host.
   state_->spool_intake->Start([handler = std::move(handler), locate = state_->options.locate](
@@ -800,7 +801,7 @@ void Collector::OnCrash(CrashHandler handler) {
   });
 }
 
-bool Collector::HurriesCrashes() const { return state_->crash_desk.InAHurry(); }
+bool Collector::HurriesCrashes() const { return state_->crash_intake.InAHurry(); }
 
 std::vector<std::string> Collector::Problems() const { return state_->problems; }
 

@@ -24,7 +24,7 @@ constexpr int64_t kHurriedLoadNs = 50 * kNsPerMs;
 
 }  // namespace
 
-CrashDesk::~CrashDesk() {
+CrashIntake::~CrashIntake() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -34,46 +34,46 @@ CrashDesk::~CrashDesk() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void CrashDesk::Start(CrashHandler handler) {
+void CrashIntake::Start(CrashHandler handler) {
   handler_ = std::move(handler);
   threads_.emplace_back([this] { RunTaking(); });
   for (int i = 0; i < kCapturers; i++) threads_.emplace_back([this] { RunCapturing(); });
 }
 
-void CrashDesk::Look(std::shared_ptr<Agent> agent, bool ended) {
+void CrashIntake::Look(std::shared_ptr<AgentSession> agent, bool ended) {
   std::lock_guard lock(mutex_);
   if (!ended && !said_.insert(agent.get()).second) return;
   to_take_.push_back({std::move(agent), ended, MonotonicNs()});
   to_take_changed_.notify_one();
 }
 
-void CrashDesk::OnCrash(std::shared_ptr<Agent> agent) { Look(std::move(agent), /*ended=*/false); }
+void CrashIntake::OnCrash(std::shared_ptr<AgentSession> agent) { Look(std::move(agent), /*ended=*/false); }
 
-void CrashDesk::OnEnded(std::shared_ptr<Agent> agent) {
+void CrashIntake::OnEnded(std::shared_ptr<AgentSession> agent) {
   ended_count_++;
   Look(std::move(agent), /*ended=*/true);
 }
 
-bool CrashDesk::InAHurry() const {
+bool CrashIntake::InAHurry() const {
   std::lock_guard lock(mutex_);
   if (to_capture_.empty()) return false;
   return to_capture_.size() > kMaxPatientlyWaiting || MonotonicNs() - to_capture_.front().since_ns > kMaxPatientWaitNs;
 }
 
-void CrashDesk::Close(Case done) {
+void CrashIntake::Close(Case done) {
   if (done.ended) ended_count_--;
   // Its files may be those of a process that has ended meanwhile.
-  DestroyElsewhere(std::move(done.agent));
+  DeferClose(std::move(done.agent));
 }
 
-bool CrashDesk::TakeOrClose(Case* next) {
+bool CrashIntake::TakeOrClose(Case* next) {
   const LoopWatch::Turn turn(Loop::kCrashes);
   const bool crashed = next->agent->TakeCrash();
   if (!crashed) Close(std::move(*next));
   return crashed;
 }
 
-void CrashDesk::RunTaking() {
+void CrashIntake::RunTaking() {
   std::unique_lock lock(mutex_);
   for (;;) {
     to_take_changed_.wait(lock, [this] { return stopping_ || !to_take_.empty(); });
@@ -91,7 +91,7 @@ void CrashDesk::RunTaking() {
   }
 }
 
-void CrashDesk::RunCapturing() {
+void CrashIntake::RunCapturing() {
   std::unique_lock lock(mutex_);
   for (;;) {
     to_capture_changed_.wait(lock, [this] { return stopping_ || !to_capture_.empty(); });

@@ -10,6 +10,6 @@
 namespace stackd {
 
 // Drops the reference. Does not block.
-void DestroyElsewhere(std::shared_ptr<void> object);
+void DeferClose(std::shared_ptr<void> object);
 
 }  // namespace stackd

@@ -17,9 +17,9 @@ constexpr int64_t kPauseNs = 2 * kNsPerMs;
 
 }  // namespace
 
-Preloader::Preloader() : thread_([this] { Run(); }) {}
+ModulePrefetcher::ModulePrefetcher() : thread_([this] { Run(); }) {}
 
-Preloader::~Preloader() {
+ModulePrefetcher::~ModulePrefetcher() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -28,23 +28,23 @@ Preloader::~Preloader() {
   thread_.join();
 }
 
-void Preloader::Add(std::weak_ptr<Agent> agent) {
+void ModulePrefetcher::Add(std::weak_ptr<AgentSession> agent) {
   std::lock_guard lock(mutex_);
   tasks_.push_back({std::move(agent), MonotonicNs() + kDelayNs});
   changed_.notify_one();
 }
 
-void Preloader::AddUrgent(std::weak_ptr<Agent> agent) {
+void ModulePrefetcher::AddUrgent(std::weak_ptr<AgentSession> agent) {
   std::lock_guard lock(mutex_);
   urgent_.push_back(std::move(agent));
   changed_.notify_one();
 }
 
-void Preloader::Run() {
+void ModulePrefetcher::Run() {
   std::unique_lock lock(mutex_);
   int64_t rests_until_ns = 0;
   while (!stopping_) {
-    std::weak_ptr<Agent> next;
+    std::weak_ptr<AgentSession> next;
     if (!urgent_.empty()) {
       next = std::move(urgent_.front());
       urgent_.pop_front();
@@ -62,7 +62,7 @@ void Preloader::Run() {
     if (auto agent = next.lock()) {
       const LoopWatch::Turn turn(Loop::kModules);
       agent->LoadModulesEarly();
-      DestroyElsewhere(std::move(agent));
+      DeferClose(std::move(agent));
     }
     lock.lock();
     rests_until_ns = MonotonicNs() + kPauseNs;

@@ -16,19 +16,19 @@
 namespace stackd {
 
 // Thread-safe.
-class Preloader {
+class ModulePrefetcher {
  public:
-  Preloader();
-  ~Preloader();
+  ModulePrefetcher();
+  ~ModulePrefetcher();
 
   // They do not block. In a second: a process that ends at once is spared.
-  void Add(std::weak_ptr<Agent> agent);
+  void Add(std::weak_ptr<AgentSession> agent);
   // Now: one of its threads waits for that.
-  void AddUrgent(std::weak_ptr<Agent> agent);
+  void AddUrgent(std::weak_ptr<AgentSession> agent);
 
  private:
   struct Task {
-    std::weak_ptr<Agent> agent;
+    std::weak_ptr<AgentSession> agent;
     int64_t due_ns;
   };
 
@@ -37,7 +37,7 @@ class Preloader {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Task> tasks_;
-  std::deque<std::weak_ptr<Agent>> urgent_;
+  std::deque<std::weak_ptr<AgentSession>> urgent_;
   bool stopping_ = false;
   std::thread thread_;
 };
