@@ -117,9 +117,9 @@ void TakeOwners(std::span<const ManagedWait> waits_now, std::vector<ManagedWait>
   }
 }
 
-ProcessFiles::Ask AskerOf(std::shared_ptr<WaitQuestions> questions) {
+ProcessFiles::Ask AskerOf(std::shared_ptr<AgentQuestions> questions) {
   return [questions = std::move(questions)](const stackd_wait_question& question) -> std::optional<stackd_wait_answer> {
-    const auto answers = questions->Ask(std::span(&question, 1), MonotonicNs() + kAskThreadNs);
+    const auto answers = questions->AskWaits(std::span(&question, 1), MonotonicNs() + kAskThreadNs);
     return answers.front() && answers.front()->error == 0 ? answers.front() : std::nullopt;
   };
 }
@@ -167,14 +167,15 @@ AgentSession::AgentSession(Fd socket, uid_t peer_uid, const stackd_hello& hello,
       has_handler_((hello.flags & STACKD_HELLO_NO_HANDLER) == 0),
       is_goroutine_((hello.flags & STACKD_HELLO_GOROUTINE) != 0),
       is_awake_((hello.flags & STACKD_HELLO_HAS_BELL) == 0),
-      fd_names_(socket_.get()),
-      image_questions_(socket_.get()),
-      wait_questions_(std::make_shared<WaitQuestions>(socket_.get())),
-      asked_waits_(wait_questions_.get(), files_.get()),
+      questions_(std::make_shared<AgentQuestions>(socket_.get())),
+      asked_waits_(questions_.get(), files_.get()),
       task_tables_(socket_.get()),
       loader_(
           files_.get(), modules, FieldText(hello.exe),
-          [this](const std::vector<std::string>& paths, int64_t deadline_ns) { return OpenFiles(paths, deadline_ns); },
+          [this](const std::vector<std::string>& paths, int64_t deadline_ns) {
+            if (is_filtered_.load()) return std::vector<std::optional<Fd>>(paths.size());
+            return questions_->OpenFiles(paths, deadline_ns);
+          },
           [this](uint64_t avma, uint64_t size_bytes, int64_t deadline_ns) {
             return ReadImage(avma, size_bytes, deadline_ns);
           },
@@ -182,7 +183,7 @@ AgentSession::AgentSession(Fd socket, uid_t peer_uid, const stackd_hello& hello,
       reader_(ring_.get()),
       spool_file_(std::move(spool_file)) {
   description_.connect_wall_ns = WallNs();
-  if (has_handler_ && !is_goroutine_) files_->AskBy(AskerOf(wait_questions_));
+  if (has_handler_ && !is_goroutine_) files_->AskBy(AskerOf(questions_));
   if (description_.share != Share::kStacks && description_.share != Share::kNames && !files_->has_memory()) {
     description_.limits.push_back(
         "its memory cannot be read, since it may not open its own /proc/self/mem (not dumpable): the vDSO and files "
@@ -294,15 +295,8 @@ bool AgentSession::MayAskForDump() {
 bool AgentSession::OnMessage(ReceivedMessage* message, AgentRequest* request) {
   switch (message->type()) {
     case STACKD_MSG_FILE: {
-      auto file = message->As<stackd_file>();
-      if (!file) return false;
-      std::lock_guard lock(files_mutex_);
-      auto awaited = awaited_files_.find(file->request_id);
-      if (awaited == awaited_files_.end()) return true;  // after its deadline
-      Fd& opened = opened_files_[awaited->second].emplace();
-      if (file->error == 0 && !message->fds.empty()) opened = std::move(message->fds.front());
-      awaited_files_.erase(awaited);
-      if (awaited_files_.empty()) files_changed_.notify_all();
+      if (!message->As<stackd_file>()) return false;
+      questions_->OnAnswer(message);
       return true;
     }
     case STACKD_MSG_NAME: {
@@ -316,13 +310,9 @@ bool AgentSession::OnMessage(ReceivedMessage* message, AgentRequest* request) {
       return true;
     }
     case STACKD_MSG_FD_NAMES:
-      fd_names_.OnAnswer(*message);
-      return true;
     case STACKD_MSG_IMAGE:
-      image_questions_.OnAnswer(*message);
-      return true;
     case STACKD_MSG_WAIT_WORDS:
-      wait_questions_->OnAnswer(*message);
+      questions_->OnAnswer(message);
       return true;
     case STACKD_MSG_HAS_TASKS:
       task_tables_.OnHasTasks();
@@ -389,14 +379,7 @@ std::optional<RuntimeReport> AgentSession::ReadReport() {
 void AgentSession::OnClosed() {
   closed_ns_.store(MonotonicNs());
   connected_.store(false);
-  {
-    std::lock_guard lock(files_mutex_);
-    awaited_files_.clear();
-    files_changed_.notify_all();
-  }
-  fd_names_.OnClosed();
-  image_questions_.OnClosed();
-  wait_questions_->OnClosed();
+  questions_->OnClosed();
   task_tables_.OnClosed();
   reader_.Interrupt();
 }
@@ -454,40 +437,11 @@ void AgentSession::SetFiltered(bool filtered) {
   if (filtered) description_.limits.emplace_back(kFilteredLimit);
 }
 
-std::vector<std::optional<Fd>> AgentSession::OpenFiles(const std::vector<std::string>& paths, int64_t deadline_ns) {
-  std::unique_lock lock(files_mutex_);
-  opened_files_.clear();
-  opened_files_.resize(paths.size());
-  awaited_files_.clear();
-  if (is_filtered_.load()) return std::move(opened_files_);
-  for (size_t i = 0; i < paths.size(); i++) {
-    stackd_open_file request{};
-    request.header = {STACKD_MSG_OPEN_FILE, sizeof(request)};
-    if (paths[i].size() >= sizeof(request.path)) {
-      opened_files_[i].emplace();
-      continue;
-    }
-    request.request_id = next_file_request_++;
-    paths[i].copy(request.path, paths[i].size());
-    awaited_files_[request.request_id] = i;
-    while (!SendMessage(socket_.get(), request.header)) {
-      // Its queue is full: answers of the helper make room.
-      auto until = std::chrono::milliseconds(5);
-      if (!connected() || MonotonicNs() >= deadline_ns) break;
-      files_changed_.wait_for(lock, until);
-    }
-  }
-  auto left = std::chrono::nanoseconds(std::max<int64_t>(0, deadline_ns - MonotonicNs()));
-  files_changed_.wait_for(lock, left, [this] { return awaited_files_.empty() || !connected(); });
-  awaited_files_.clear();
-  return std::move(opened_files_);
-}
-
 Result<std::vector<uint8_t>> AgentSession::ReadImage(uint64_t avma, uint64_t size_bytes, int64_t deadline_ns) {
   if (share() != Share::kNames || !TellsWaits() || is_filtered_.load()) {
     return Error(Code::kFailedPrecondition, "the process shares no memory");
   }
-  auto bytes = image_questions_.Read(avma, size_bytes, deadline_ns);
+  auto bytes = questions_->ReadImage(avma, size_bytes, deadline_ns);
   if (bytes) files_->CountMemoryRead(size_bytes);
   return bytes;
 }
@@ -1034,7 +988,7 @@ void AgentSession::AddFdNames(int64_t deadline_ns, Capture* capture) {
   for (const ThreadCapture& thread : capture->threads) {
     fds.insert(fds.end(), thread.waited_fds.begin(), thread.waited_fds.end());
   }
-  if (!fds.empty() && !is_filtered_.load()) capture->fds = fd_names_.Ask(fds, deadline_ns);
+  if (!fds.empty() && !is_filtered_.load()) capture->fds = questions_->DescribeFds(fds, deadline_ns);
 }
 
 void AgentSession::AddFileLocks(int64_t deadline_ns, Capture* capture) {

@@ -7,7 +7,6 @@
 #include <sys/types.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -22,14 +21,12 @@
 #include "daemon/base/result.h"
 #include "daemon/capture/capture.h"
 #include "daemon/capture/counters.h"
+#include "daemon/collect/agent_questions.h"
 #include "daemon/collect/asked_waits.h"
 #include "daemon/collect/collector.h"
-#include "daemon/collect/fd_names.h"
 #include "daemon/collect/heartbeats.h"
-#include "daemon/collect/image_questions.h"
 #include "daemon/collect/message_socket.h"
 #include "daemon/collect/task_tables.h"
-#include "daemon/collect/wait_questions.h"
 #include "daemon/collect/wait_sample.h"
 #include "daemon/crashes/spool_intake.h"
 #include "daemon/process/confirm_waits.h"
@@ -91,7 +88,7 @@ class AgentSession {
   Result<std::vector<ThreadWait>> SampleWaits(int64_t deadline_ns, bool gives_way);
   Result<std::vector<FutexWord>> ReadFutexes(std::vector<FutexWait> waits);
   std::vector<WaitedFd> DescribeFds(std::span<const int32_t> fds, int64_t deadline_ns) {
-    return fd_names_.Ask(fds, deadline_ns);
+    return questions_->DescribeFds(fds, deadline_ns);
   }
   Result<SigtermSigns> ReadSigtermSigns();
   std::vector<Heartbeat> Heartbeats() const { return ReadHeartbeats(*ring_); }
@@ -135,7 +132,6 @@ class AgentSession {
   // What the process's runtime wrote when it ended; with the end of the connection it is whole.
   std::optional<RuntimeReport> ReadReport();
   std::shared_ptr<Capture> CaptureReport(RuntimeReport report);
-  std::vector<std::optional<Fd>> OpenFiles(const std::vector<std::string>& paths, int64_t deadline_ns);
   Result<std::vector<uint8_t>> ReadImage(uint64_t avma, uint64_t size_bytes, int64_t deadline_ns);
   void LoadModules(int64_t deadline_ns, std::vector<std::string>* notes);
   void SendCommand(uint32_t command, const CaptureRequest& request);
@@ -221,13 +217,6 @@ class AgentSession {
   // Of the server thread: when the process will have asked for no more dumps than it may.
   int64_t dump_requests_paid_ns_ = 0;
 
-  // Files that the process was asked to open: written by the capturing thread, answered by the server thread.
-  std::mutex files_mutex_;
-  std::condition_variable files_changed_;
-  uint32_t next_file_request_ = 1;
-  std::map<uint32_t, size_t> awaited_files_;  // request id -> index into opened_files_
-  std::vector<std::optional<Fd>> opened_files_;
-
   // Written by the server thread, read behind the end of the connection.
   std::mutex report_mutex_;
   Fd report_file_;
@@ -235,9 +224,7 @@ class AgentSession {
   // Of the crash intake: a crash that no handler saw.
   std::optional<RuntimeReport> crash_report_;
 
-  FdNames fd_names_;
-  ImageQuestions image_questions_;
-  const std::shared_ptr<WaitQuestions> wait_questions_;  // shared with what reads memory
+  const std::shared_ptr<AgentQuestions> questions_;  // shared with what reads memory
   const AskedWaits asked_waits_;
   TaskTables task_tables_;
 
