@@ -2,7 +2,6 @@
 
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "daemon/base/clock.h"
 #include "daemon/base/loop_watch.h"
@@ -18,8 +17,8 @@ constexpr size_t kMaxPatientlyWaiting = 16;
 constexpr int64_t kMaxPatientWaitNs = 200 * kNsPerMs;
 // What a crash has for its modules and the other threads, of the 2 s that its process is held for.
 constexpr int64_t kCaptureNs = kNsPerSecond / 2;
-// Of that, for modules where other crashes wait. Who has not said what it has mapped by then has its next turn after the
-// others: most likely one of them has said the same.
+// The part of that for modules, where other crashes wait. A process that has not said by then what it has mapped has its
+// next turn after the others. Most likely one of them has said the same.
 constexpr int64_t kHurriedLoadNs = 50 * kNsPerMs;
 
 }  // namespace
@@ -40,18 +39,18 @@ void CrashIntake::Start(CrashHandler handler) {
   for (int i = 0; i < kCapturers; i++) threads_.emplace_back([this] { RunCapturing(); });
 }
 
-void CrashIntake::Look(std::shared_ptr<AgentSession> agent, bool ended) {
+void CrashIntake::Look(std::shared_ptr<CrashCapturer> crash, bool ended) {
   std::lock_guard lock(mutex_);
-  if (!ended && !said_.insert(agent.get()).second) return;
-  to_take_.push_back({std::move(agent), ended, MonotonicNs()});
+  if (!ended && !said_.insert(crash.get()).second) return;
+  to_take_.push_back({std::move(crash), ended, MonotonicNs()});
   to_take_changed_.notify_one();
 }
 
-void CrashIntake::OnCrash(std::shared_ptr<AgentSession> agent) { Look(std::move(agent), /*ended=*/false); }
+void CrashIntake::OnCrash(std::shared_ptr<CrashCapturer> crash) { Look(std::move(crash), /*ended=*/false); }
 
-void CrashIntake::OnEnded(std::shared_ptr<AgentSession> agent) {
+void CrashIntake::OnEnded(std::shared_ptr<CrashCapturer> crash) {
   ended_count_++;
-  Look(std::move(agent), /*ended=*/true);
+  Look(std::move(crash), /*ended=*/true);
 }
 
 bool CrashIntake::InAHurry() const {
@@ -63,12 +62,12 @@ bool CrashIntake::InAHurry() const {
 void CrashIntake::Close(Case done) {
   if (done.ended) ended_count_--;
   // Its files may be those of a process that has ended meanwhile.
-  DeferClose(std::move(done.agent));
+  DeferClose(std::move(done.crash));
 }
 
 bool CrashIntake::TakeOrClose(Case* next) {
   const LoopWatch::Turn turn(Loop::kCrashes);
-  const bool crashed = next->agent->TakeCrash();
+  const bool crashed = next->crash->TakeCrash();
   if (!crashed) Close(std::move(*next));
   return crashed;
 }
@@ -81,7 +80,7 @@ void CrashIntake::RunTaking() {
     Case next = std::move(to_take_.front());
     to_take_.pop_front();
     // Before the ring is looked at: what the process says from now on is to be looked at again.
-    if (!next.ended) said_.erase(next.agent.get());
+    if (!next.ended) said_.erase(next.crash.get());
     lock.unlock();
     bool crashed = TakeOrClose(&next);
     lock.lock();
@@ -102,14 +101,14 @@ void CrashIntake::RunCapturing() {
     const LoopWatch::Turn turn(Loop::kCrashCaptures);
     const int64_t begin_ns = MonotonicNs();
     std::vector<std::string> notes;
-    const bool loaded = next.agent->LoadModulesOfCrash(begin_ns + (InAHurry() ? kHurriedLoadNs : kCaptureNs), &notes);
+    const bool loaded = next.crash->LoadModulesOfCrash(begin_ns + (InAHurry() ? kHurriedLoadNs : kCaptureNs), &notes);
     if (!loaded && MonotonicNs() - next.since_ns < kCaptureNs) {
       lock.lock();
       to_capture_.push_back(std::move(next));
       continue;
     }
-    auto capture = next.agent->CaptureCrash(begin_ns + kCaptureNs, std::move(notes), [this] { return InAHurry(); });
-    if (capture != nullptr) handler_(std::move(capture), [&] { next.agent->ReleaseCrash(); });
+    auto capture = next.crash->CaptureCrash(begin_ns + kCaptureNs, std::move(notes), [this] { return InAHurry(); });
+    if (capture != nullptr) handler_(std::move(capture), [&] { next.crash->ReleaseCrash(); });
     Close(std::move(next));
     lock.lock();
   }

@@ -1,8 +1,7 @@
 // Lets go of what a process has handed over, on a thread of its own.
 //
-// Closing an fd may wait for as long as the process likes: a TCP socket lingers, a file of a FUSE mount is flushed by its
-// server, and a Unix socket closes all that was sent through it and not read. The thread that serves all processes must not
-// be the one that waits.
+// Closing an fd may wait for as long as the process likes. A TCP socket lingers. The server of a FUSE mount flushes a file.
+// A Unix socket closes what was sent through it and not read. The thread that serves all processes must not wait.
 #pragma once
 
 #include <memory>

@@ -28,15 +28,15 @@ ModulePrefetcher::~ModulePrefetcher() {
   thread_.join();
 }
 
-void ModulePrefetcher::Add(std::weak_ptr<AgentSession> agent) {
+void ModulePrefetcher::Add(std::weak_ptr<CrashCapturer> process) {
   std::lock_guard lock(mutex_);
-  tasks_.push_back({std::move(agent), MonotonicNs() + kDelayNs});
+  tasks_.push_back({std::move(process), MonotonicNs() + kDelayNs});
   changed_.notify_one();
 }
 
-void ModulePrefetcher::AddUrgent(std::weak_ptr<AgentSession> agent) {
+void ModulePrefetcher::AddUrgent(std::weak_ptr<CrashCapturer> process) {
   std::lock_guard lock(mutex_);
-  urgent_.push_back(std::move(agent));
+  urgent_.push_back(std::move(process));
   changed_.notify_one();
 }
 
@@ -44,7 +44,7 @@ void ModulePrefetcher::Run() {
   std::unique_lock lock(mutex_);
   int64_t rests_until_ns = 0;
   while (!stopping_) {
-    std::weak_ptr<AgentSession> next;
+    std::weak_ptr<CrashCapturer> next;
     if (!urgent_.empty()) {
       next = std::move(urgent_.front());
       urgent_.pop_front();
@@ -55,14 +55,14 @@ void ModulePrefetcher::Run() {
       changed_.wait_for(lock, std::chrono::nanoseconds(wait_ns));
       continue;
     } else {
-      next = std::move(tasks_.front().agent);
+      next = std::move(tasks_.front().process);
       tasks_.pop_front();
     }
     lock.unlock();
-    if (auto agent = next.lock()) {
+    if (auto process = next.lock()) {
       const LoopWatch::Turn turn(Loop::kModules);
-      agent->LoadModulesEarly();
-      DeferClose(std::move(agent));
+      process->PrefetchModules();
+      DeferClose(std::move(process));
     }
     lock.lock();
     rests_until_ns = MonotonicNs() + kPauseNs;

@@ -1,7 +1,7 @@
-// Loads the modules of processes before anybody asks for a dump.
+// Loads the modules of processes before a dump is asked for.
 //
-// A process that has ended shows no maps and opens no files: of one that dies without being held (its own handler ends it,
-// or somebody kills it in the middle) there would be addresses and no names.
+// A process that has ended shows no maps and opens no files. One that dies without being held, since its own handler ends
+// it or it is killed in the middle, would have addresses and no names.
 #pragma once
 
 #include <condition_variable>
@@ -11,7 +11,7 @@
 #include <mutex>
 #include <thread>
 
-#include "daemon/collect/agent_session.h"
+#include "daemon/collect/crash_capturer.h"
 
 namespace stackd {
 
@@ -22,13 +22,13 @@ class ModulePrefetcher {
   ~ModulePrefetcher();
 
   // They do not block. In a second: a process that ends at once is spared.
-  void Add(std::weak_ptr<AgentSession> agent);
+  void Add(std::weak_ptr<CrashCapturer> process);
   // Now: one of its threads waits for that.
-  void AddUrgent(std::weak_ptr<AgentSession> agent);
+  void AddUrgent(std::weak_ptr<CrashCapturer> process);
 
  private:
   struct Task {
-    std::weak_ptr<AgentSession> agent;
+    std::weak_ptr<CrashCapturer> process;
     int64_t due_ns;
   };
 
@@ -37,7 +37,7 @@ class ModulePrefetcher {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Task> tasks_;
-  std::deque<std::weak_ptr<AgentSession>> urgent_;
+  std::deque<std::weak_ptr<CrashCapturer>> urgent_;
   bool stopping_ = false;
   std::thread thread_;
 };
