@@ -63,7 +63,7 @@ bool AskedWaits::AskOnce(std::vector<Subject>* subjects, size_t round, int64_t d
     asked.push_back(&subject);
   }
   if (questions.empty()) return false;
-  const auto answers = questions_->Ask(questions, deadline_ns);
+  const auto answers = questions_->AskWaits(questions, deadline_ns);
   bool is_any_open = false;
   for (size_t i = 0; i < asked.size(); i++) {
     Subject& subject = *asked[i];
@@ -134,7 +134,7 @@ WaitFacts AskedWaits::Facts(RwlockLayout layout, std::span<const ThreadCall> cal
 
 std::optional<uint64_t> AskedWaits::SigtermCount(int64_t deadline_ns) const {
   const stackd_wait_question question{.kind = STACKD_ASK_SIGTERM};
-  const auto answers = questions_->Ask(std::span(&question, 1), deadline_ns);
+  const auto answers = questions_->AskWaits(std::span(&question, 1), deadline_ns);
   if (!answers.front() || answers.front()->error != 0) return std::nullopt;
   return answers.front()->number;
 }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "daemon/capture/waits.h"
-#include "daemon/collect/wait_questions.h"
+#include "daemon/collect/agent_questions.h"
 #include "daemon/process/lock_layout.h"
 #include "daemon/process/process_files.h"
 #include "daemon/process/wait_facts.h"
@@ -17,7 +17,7 @@ namespace stackd {
 // Both belong to the process, and must outlive this. `files` counts what was told of its memory.
 class AskedWaits {
  public:
-  AskedWaits(WaitQuestions* questions, const ProcessFiles* files) : questions_(questions), files_(files) {}
+  AskedWaits(AgentQuestions* questions, const ProcessFiles* files) : questions_(questions), files_(files) {}
 
   // As ReadWaitFacts and ReadFutexWords. A thread that is on its way back into its call, as after a signal, is asked for
   // again until the deadline.
@@ -38,7 +38,7 @@ class AskedWaits {
   void Ask(std::vector<Subject>* subjects, int64_t deadline_ns) const;
   bool AskOnce(std::vector<Subject>* subjects, size_t round, int64_t deadline_ns) const;
 
-  WaitQuestions* const questions_;
+  AgentQuestions* const questions_;
   const ProcessFiles* const files_;
 };
 

@@ -1,40 +1,23 @@
-// Processes in which no thread of the agent runs, until the daemon wakes them.
+// Processes in which no thread of the agent runs until the daemon wakes one.
 #include <fcntl.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <filesystem>
-#include <functional>
 #include <memory>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "daemon/base/clock.h"
-#include "daemon/collect/collector.h"
-#include "daemon/testing/fake_agent.h"
+#include "daemon/collect/testing/collector_fixture.h"
 
 namespace stackd {
 namespace {
 
-using testing::Contains;
-using testing::HasSubstr;
+constexpr char kId[] = "5-1000";
 
-constexpr int64_t kLongNs = 10 * kNsPerSecond;
-
-bool Eventually(const std::function<bool()>& holds, int64_t timeout_ns) {
-  for (int64_t until_ns = MonotonicNs() + timeout_ns; MonotonicNs() < until_ns; usleep(1000)) {
-    if (holds()) return true;
-  }
-  return holds();
-}
-
-class AsleepTest : public testing::Test {
+class AsleepTest : public CollectorFixture {
  protected:
   AsleepTest() {
     // In all threads of this process, which is the one that the agents here say they are.
@@ -42,16 +25,9 @@ class AsleepTest : public testing::Test {
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGURG);
     pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
-    char path[] = "/tmp/asleep.XXXXXX";
-    dir_ = mkdtemp(path);
-    auto started = Collector::Start({.dir = dir_, .ring_bytes = 256u << 10});
-    if (started) collector_ = std::move(*started);
+    Start();
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends) == 0) bell_ = Fd(ends[0]), daemons_end_ = Fd(ends[1]);
-  }
-  ~AsleepTest() override {
-    collector_.reset();
-    std::filesystem::remove_all(dir_);
   }
 
   static stackd_hello AsleepHello(int32_t pid) {
@@ -78,14 +54,19 @@ class AsleepTest : public testing::Test {
     return poll(&look, 1, timeout_ms) == 1;
   }
 
-  bool AwaitProcesses(size_t count) {
-    return Eventually([&] { return collector_->Processes().size() == count; }, kLongNs);
+  // Says hello as a process that sleeps, and waits until it is registered.
+  void Register(FakeAgent* agent) {
+    ASSERT_TRUE(SayHello(agent, 5));
+    ASSERT_EQ(agent->Answer(), "");
+    ASSERT_TRUE(AwaitProcesses(1));
   }
 
-  static CaptureRequest In(int64_t ns) { return {.deadline_ns = MonotonicNs() + ns}; }
+  // Captures while `helper` does the agent's part.
+  Result<std::shared_ptr<Capture>> CaptureWhile(const std::function<void()>& helper) {
+    const std::jthread thread(helper);
+    return collector_->CaptureProcess(kId, In(kLongNs));
+  }
 
-  std::string dir_;
-  std::unique_ptr<Collector> collector_;
   Fd bell_, daemons_end_;
 };
 
@@ -106,8 +87,8 @@ TEST_F(AsleepTest, AProcessThatEndsAtOnceIsNeverRegistered) {
   ASSERT_TRUE(SayHello(&last, 5));
   EXPECT_EQ(last.Answer(), "");
   EXPECT_TRUE(AwaitProcesses(1));
-  EXPECT_LT(collector_->Counters()["agents_accepted"], 300);
-  EXPECT_EQ(collector_->Counters()["agents_rejected"], 0);
+  EXPECT_LT(Counter("agents_accepted"), 300);
+  EXPECT_EQ(Counter("agents_rejected"), 0);
 }
 
 TEST_F(AsleepTest, AThousandThatComeAtOnceAreAllRegistered) {
@@ -123,16 +104,12 @@ TEST_F(AsleepTest, AThousandThatComeAtOnceAreAllRegistered) {
 
 TEST_F(AsleepTest, ADumpWakesIt) {
   FakeAgent agent(dir_);
-  ASSERT_TRUE(SayHello(&agent, 5));
-  ASSERT_EQ(agent.Answer(), "");
-  ASSERT_TRUE(AwaitProcesses(1));
-  std::thread helper([&] {
+  ASSERT_NO_FATAL_FAILURE(Register(&agent));
+  const auto capture = CaptureWhile([&] {
     if (!HasRung(10'000)) return;
     Awake(&agent);
     if (uint32_t seq = agent.AwaitCommand()) agent.AnswerDump(seq, 3);
   });
-  auto capture = collector_->CaptureProcess("5-1000", In(kLongNs));
-  helper.join();
   ASSERT_TRUE(capture.has_value());
   EXPECT_EQ((*capture)->threads.size(), 3u);
   EXPECT_FALSE((*capture)->partial);
@@ -143,15 +120,13 @@ TEST_F(AsleepTest, OneWhoseBellComesLateIsWokenForADumpThatWaits) {
   ASSERT_TRUE(agent.Send(AsleepHello(5), OwnFiles()));
   ASSERT_TRUE(AwaitProcesses(1)) << "it is not waited for";
   ASSERT_EQ(agent.Answer(), "");
-  std::thread helper([&] {
-    if (!Eventually([&] { return collector_->Counters()["captures"] == 1; }, kLongNs)) return;
+  const auto capture = CaptureWhile([&] {
+    if (!Eventually([&] { return Counter("captures") == 1; })) return;
     SendBell(&agent);
     if (!HasRung(10'000)) return;
     Awake(&agent);
     if (uint32_t seq = agent.AwaitCommand()) agent.AnswerDump(seq, 3);
   });
-  auto capture = collector_->CaptureProcess("5-1000", In(kLongNs));
-  helper.join();
   ASSERT_TRUE(capture.has_value());
   EXPECT_EQ((*capture)->threads.size(), 3u);
 }
@@ -162,7 +137,7 @@ TEST_F(AsleepTest, OneThatFallsAsleepWhileItIsAskedIsWokenAgain) {
   Awake(&agent);
   ASSERT_EQ(agent.Answer(), "");
   ASSERT_TRUE(AwaitProcesses(1));
-  std::thread helper([&] {
+  const auto capture = CaptureWhile([&] {
     const uint32_t seq = agent.AwaitCommand();
     if (seq == 0 || HasRung(0)) return;
     SendBell(&agent);
@@ -170,8 +145,6 @@ TEST_F(AsleepTest, OneThatFallsAsleepWhileItIsAskedIsWokenAgain) {
     Awake(&agent);
     agent.AnswerDump(seq, 3);
   });
-  auto capture = collector_->CaptureProcess("5-1000", In(kLongNs));
-  helper.join();
   ASSERT_TRUE(capture.has_value());
   EXPECT_EQ((*capture)->threads.size(), 3u);
   EXPECT_FALSE((*capture)->partial);
@@ -183,21 +156,17 @@ TEST_F(AsleepTest, OneThatWakesByItselfIsRegisteredAtOnce) {
   Awake(&agent);
   EXPECT_EQ(agent.Answer(), "");
   ASSERT_TRUE(AwaitProcesses(1));
-  std::thread helper([&] {
+  const auto capture = CaptureWhile([&] {
     if (uint32_t seq = agent.AwaitCommand()) agent.AnswerDump(seq, 2);
   });
-  auto capture = collector_->CaptureProcess("5-1000", In(kLongNs));
-  helper.join();
   ASSERT_TRUE(capture.has_value());
   EXPECT_EQ((*capture)->threads.size(), 2u);
 }
 
 TEST_F(AsleepTest, ItIsNotAskedWhatItSleepsIn) {
   FakeAgent agent(dir_);
-  ASSERT_TRUE(SayHello(&agent, 5));
-  ASSERT_EQ(agent.Answer(), "");
-  ASSERT_TRUE(AwaitProcesses(1));
-  auto sample = collector_->SampleWaits("5-1000", MonotonicNs() + kLongNs);
+  ASSERT_NO_FATAL_FAILURE(Register(&agent));
+  auto sample = collector_->SampleWaits(kId, MonotonicNs() + kLongNs);
   ASSERT_TRUE(sample.has_value());
   EXPECT_TRUE(sample->empty());
   EXPECT_FALSE(HasRung(0));
@@ -206,11 +175,9 @@ TEST_F(AsleepTest, ItIsNotAskedWhatItSleepsIn) {
 TEST_F(AsleepTest, OneThatBlocksTheSignalIsNotWaitedForAndTheDumpSaysSo) {
   kill(getpid(), SIGURG);
   FakeAgent agent(dir_);
-  ASSERT_TRUE(SayHello(&agent, 5));
-  ASSERT_EQ(agent.Answer(), "");
-  ASSERT_TRUE(AwaitProcesses(1));
+  ASSERT_NO_FATAL_FAILURE(Register(&agent));
   const int64_t begin_ns = MonotonicNs();
-  auto capture = collector_->CaptureProcess("5-1000", In(kLongNs));
+  auto capture = collector_->CaptureProcess(kId, In(kLongNs));
   EXPECT_LT(MonotonicNs() - begin_ns, kLongNs / 2);
   ASSERT_TRUE(capture.has_value());
   EXPECT_TRUE((*capture)->partial);
@@ -221,14 +188,12 @@ TEST_F(AsleepTest, OneThatBlocksTheSignalIsNotWaitedForAndTheDumpSaysSo) {
 
 TEST_F(AsleepTest, OneWithAFilterIsNotAskedAndSaysWhy) {
   FakeAgent agent(dir_);
-  ASSERT_TRUE(SayHello(&agent, 5));
-  ASSERT_EQ(agent.Answer(), "");
-  ASSERT_TRUE(AwaitProcesses(1));
+  ASSERT_NO_FATAL_FAILURE(Register(&agent));
   stackd_filtered filtered{.header = {STACKD_MSG_FILTERED, sizeof(filtered)}, .filtered = 1, .pad = 0};
   ASSERT_TRUE(agent.Send(filtered));
-  ASSERT_TRUE(Eventually([&] { return !collector_->Processes().front().limits.empty(); }, kLongNs));
+  ASSERT_TRUE(Eventually([&] { return !collector_->Processes().front().limits.empty(); }));
   const int64_t begin_ns = MonotonicNs();
-  auto capture = collector_->CaptureProcess("5-1000", In(kLongNs));
+  auto capture = collector_->CaptureProcess(kId, In(kLongNs));
   EXPECT_LT(MonotonicNs() - begin_ns, kLongNs / 2);
   ASSERT_TRUE(capture.has_value());
   EXPECT_TRUE((*capture)->partial);
@@ -238,7 +203,7 @@ TEST_F(AsleepTest, OneWithAFilterIsNotAskedAndSaysWhy) {
   // It could not put the filter in place.
   filtered.filtered = 0;
   ASSERT_TRUE(agent.Send(filtered));
-  EXPECT_TRUE(Eventually([&] { return collector_->Processes().front().limits.empty(); }, kLongNs));
+  EXPECT_TRUE(Eventually([&] { return collector_->Processes().front().limits.empty(); }));
 }
 
 TEST_F(AsleepTest, ABellThatIsNoSocketOfDatagramsIsNotRung) {
@@ -252,7 +217,7 @@ TEST_F(AsleepTest, ABellThatIsNoSocketOfDatagramsIsNotRung) {
   ASSERT_TRUE(agent.Send(AsleepHello(5), OwnFiles()) && agent.Send(bell, fds));
   ASSERT_EQ(agent.Answer(), "");
   ASSERT_TRUE(AwaitProcesses(1));
-  auto capture = collector_->CaptureProcess("5-1000", In(300 * kNsPerMs));
+  auto capture = collector_->CaptureProcess(kId, In(300 * kNsPerMs));
   char byte;
   EXPECT_EQ(read(read_end.get(), &byte, 1), -1);
 }

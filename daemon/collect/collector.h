@@ -5,56 +5,19 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "daemon/base/byte_budget.h"
 #include "daemon/base/result.h"
 #include "daemon/capture/capture.h"
+#include "daemon/collect/capture_request.h"
 #include "daemon/crashes/crash_handler.h"
 
 namespace stackd {
 
-// Where a process runs, from its host name and what its agent sent of its environment (STACKD_PLACE_VARIABLES).
-using Locate =
-    std::function<std::map<std::string, std::string, std::less<>>(std::string_view hostname, std::string_view variables)>;
-
-struct CollectorOptions {
-  std::string dir;                 // stackd.sock is made here
-  uint32_t ring_bytes = 1u << 20;  // of each process
-  uint32_t max_processes = 1024;   // more are refused, and counted
-  Locate locate = {};              // empty: nobody knows
-  // What it may use of the daemon's memory; nullptr: as much as it likes. Outlives all that it captures.
-  MemoryBudgets* budgets = nullptr;
-};
-
-struct CaptureRequest {
-  Trigger trigger = Trigger::kRequest;
-  int64_t deadline_ns = 0;  // CLOCK_MONOTONIC
-  uint32_t max_stack_bytes = 256u << 10;
-  int32_t only_tid = 0;  // only this thread; 0: all
-  Quiet quiet = Quiet::kPrefer;
-  std::optional<HangCapture> hang;  // with Trigger::kHang
-  // With Trigger::kCrash: an exception that nobody catches. Its id is made when it is captured.
-  std::optional<CrashCapture> exception;
-  // For ThreadCapture::unmoved_ns: tids and since when each has not run (CLOCK_MONOTONIC).
-  std::map<int32_t, int64_t> unmoved_since_ns;
-};
-
-// What a process asks for: a dump of itself.
-struct OwnDumpRequest {
-  std::string process_id;
-  std::optional<CrashCapture> exception;  // that nobody catches, if that is why
-};
-
-// What the threads in `sleeping` wait for now, of locks that runtimes know; nullopt: not known by the deadline.
-using LookAtLocks =
-    std::function<std::optional<std::vector<ManagedWait>>(const std::vector<ThreadWait>& sleeping, int64_t deadline_ns)>;
-
-// Of the rings of all connected processes.
+// The rings of all connected processes, together.
 struct RingUsage {
   int64_t agents = 0;
   int64_t capacity_bytes = 0;
@@ -64,8 +27,7 @@ struct RingUsage {
 // Thread-safe. Owns the agents' connections and a thread that serves them.
 class Collector {
  public:
-  // Fails with one sentence that says what to change: the folder is not writable, another daemon serves it, the path is too
-  // long for a socket. A socket left behind by a dead daemon is replaced.
+  // Fails with one sentence that says what to change in the folder or its path (served_dir.h), or in the size of the rings.
   static Result<std::unique_ptr<Collector>> Start(CollectorOptions options);
   ~Collector();
 
@@ -88,21 +50,21 @@ class Collector {
   // What follows is for noticing hangs, and costs the process's own threads nothing. All fail with kNotFound if the process
   // is not connected.
 
-  // Of every thread, from procfs: nothing in the process runs for it. kUnavailable where the kernel does not tell.
+  // How often and how long each thread has run. kUnavailable where the kernel does not tell.
   Result<std::vector<ThreadMotion>> ReadMotion(const std::string& process_id) const;
   // What the process's threads sleep in; its helper looks. Waits for a capture that runs (kDeadlineExceeded) and ends for
-  // one that begins (kAborted); kUnavailable if the process is stopped; kFailedPrecondition if it may not look, which its
-  // limits say then.
+  // one that begins (kAborted). kUnavailable: the process is stopped. kFailedPrecondition: it may not look, as its limits
+  // say then.
   Result<std::vector<ThreadWait>> SampleWaits(const std::string& process_id, int64_t deadline_ns);
-  // Of the futexes that these threads wait on, at most 4,096; those that cannot be read are missing. kUnavailable if no
-  // memory can be read, or not within 100 ms.
+  // The futexes that these threads wait on, at most 4,096; what cannot be read is missing. kUnavailable if no memory can be
+  // read, or not within 100 ms.
   Result<std::vector<FutexWord>> ReadFutexes(const std::string& process_id, std::span<const FutexWait> waits) const;
   // What these fds are, by number. One that the process did not name by the deadline has no name.
   Result<std::vector<WaitedFd>> DescribeFds(const std::string& process_id, std::span<const int32_t> fds,
                                             int64_t deadline_ns) const;
-  // Whether it was told to end. Takes up to 100 ms where the kernel holds up whoever reads its memory.
+  // Whether it was told to end. Takes up to 100 ms where the kernel holds up readers of its memory.
   Result<SigtermSigns> ReadSigtermSigns(const std::string& process_id) const;
-  // Those registered now.
+  // The heartbeats that are registered now.
   Result<std::vector<Heartbeat>> Heartbeats(const std::string& process_id) const;
   // 'R', 'S', 'D', 'T', ...; 0: not known. `tid` 0: the process.
   char StateOf(const std::string& process_id, int32_t tid) const;
@@ -114,14 +76,14 @@ class Collector {
   // To be called once.
   void OnDumpRequest(std::function<void(const OwnDumpRequest&)> handler);
 
-  // `handler` is called on threads of the collector, up to five at a time, and other crashes wait for it: it should store
-  // and leave the rest for later. Takes in the spool. To be called once; crashes wait for it, as long as processes do.
+  // Has `handler` called on threads of the collector, up to five at a time. Other crashes wait for it: it should store and
+  // leave the rest for later. Takes in the spool. To be called once; crashes wait for that, as long as processes do.
   void OnCrash(CrashHandler handler);
 
   // The daemon is told to end: what is not done in time is not to blame for that.
   void EndAttempts();
 
-  // So many crashes wait, or one for so long, that whoever handles one is to be quick.
+  // So many crashes wait, or one for so long, that their handler is to be quick.
   bool HurriesCrashes() const;
 
   RingUsage Rings() const;

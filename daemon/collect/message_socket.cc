@@ -10,7 +10,7 @@ namespace stackd {
 namespace {
 
 // As many as one message can carry (the kernel's SCM_MAX_FD). What does not fit the kernel closes on the spot, and that may
-// wait (destroy_elsewhere.h).
+// wait (deferred_close.h).
 constexpr size_t kMaxFds = 253;
 constexpr size_t kMaxMessageBytes = 8192;
 constexpr size_t kMaxSentFds = 3;

@@ -87,7 +87,8 @@ void TaskTables::OnAnswer(ReceivedMessage* message) {
   if (tasks->error < 0 && tasks->error >= -kMaxErrno) {
     answer_->error = -tasks->error;
   } else if (tasks->error != 0 || message->fds.empty() || fcntl(message->fds.front().get(), F_GET_SEALS) < 0) {
-    // Only a file in memory has seals: no other is taken, since it could make whoever reads or closes it wait.
+    // Only a file in memory has seals: no other is taken, since it could make its reader wait, or the thread that closes
+    // it.
     answer_->error = EPROTO;
   } else {
     answer_->file = std::move(message->fds.front());

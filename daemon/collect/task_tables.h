@@ -12,7 +12,7 @@
 
 namespace stackd {
 
-// Of one process. What it answers is looked at by who reads the table (daemon/managed/task_table). Thread-safe.
+// Belongs to one process. daemon/managed/task_table checks what it answers. Thread-safe.
 class TaskTables {
  public:
   explicit TaskTables(int socket_fd) : socket_fd_(socket_fd) {}
@@ -24,7 +24,7 @@ class TaskTables {
   // helper thread is late too is not waited for beyond `deadline_ns`.
   Result<std::string> Ask(int64_t asking_until_ns, int64_t deadline_ns);
 
-  // Of the thread that reads the socket. What of an answer's fds is not taken stays in it.
+  // The server thread. What of an answer's fds is not taken stays in it.
   void OnHasTasks();
   void OnAnswer(ReceivedMessage* message);
   void OnClosed();

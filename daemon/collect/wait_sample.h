@@ -14,7 +14,7 @@ namespace stackd {
 // One thread at a time.
 class WaitSample {
  public:
-  // Of the sample with this number.
+  // Takes records of the sample with this number.
   explicit WaitSample(uint32_t seq) : seq_(seq) {}
 
   void OnWait(const WaitRecord& record) {

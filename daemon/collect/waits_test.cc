@@ -1,122 +1,18 @@
-// What collect finds out about the waits of a process: with an agent that does as it is told, and whose memory, threads and
-// fds are this test's own.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <linux/futex.h>
+// What a capture says of the waits of its threads.
 #include <poll.h>
-#include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/select.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 
-#include <atomic>
-#include <condition_variable>
-#include <filesystem>
 #include <functional>
-#include <future>
-#include <mutex>
-#include <set>
-#include <thread>
+#include <string>
 
-#include "daemon/base/clock.h"
-#include "daemon/capture/waited_on.h"
-#include "daemon/collect/collector.h"
+#include "daemon/collect/testing/waits_fixture.h"
 #include "daemon/process/futex_words.h"
-#include "daemon/process/memory_reader.h"
-#include "daemon/process/wait_facts.h"
-#include "daemon/testing/fake_agent.h"
 
 namespace stackd {
 namespace {
-
-using ::testing::Contains;
-using ::testing::Each;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::SizeIs;
-
-constexpr int64_t kLongNs = 20 * kNsPerSecond;
-constexpr char kId[] = "5-1000";
-
-stackd_syscall Call(uint32_t number, std::vector<uint64_t> arguments) {
-  stackd_syscall call{.number = number, .known = STACKD_SYSCALL_KNOWN | ((1u << arguments.size()) - 1), .arguments = {}};
-  std::ranges::copy(arguments, call.arguments);
-  return call;
-}
-template <typename Word>
-stackd_syscall FutexWait(const Word* word) {
-  return Call(SYS_futex, {reinterpret_cast<uint64_t>(word), FUTEX_WAIT_PRIVATE});
-}
-
-// A mutex of glibc's that thread `owner` holds and somebody waits for.
-struct alignas(8) Mutex {
-  uint32_t lock = 2, count = 0;
-  uint32_t owner;
-  uint32_t users = 1, kind = 0, more[5] = {};
-};
-
-std::string MakeDir() {
-  std::string name = "/tmp/waits-XXXXXX";
-  EXPECT_NE(mkdtemp(name.data()), nullptr);
-  EXPECT_EQ(chmod(name.c_str(), 0755), 0);
-  return name;
-}
-
-class WaitsTest : public testing::Test {
- protected:
-  WaitsTest() : dir_(MakeDir()) {
-    auto started = Collector::Start({.dir = dir_, .ring_bytes = 256u << 10});
-    EXPECT_TRUE(started.has_value());
-    collector_ = std::move(*started);
-    collector_->OnCrash([](std::shared_ptr<Capture>, const std::function<void()>& release) { release(); });
-  }
-  ~WaitsTest() override {
-    agent_.reset();
-    collector_.reset();
-    std::filesystem::remove_all(dir_);
-  }
-
-  void Connect(const stackd_hello& hello = Hello(5), const std::vector<Fd>& files = OwnFiles()) {
-    agent_ = std::make_unique<FakeAgent>(dir_);
-    ASSERT_EQ(agent_->Register(hello, files), "");
-    while (collector_->Processes().empty()) sched_yield();
-  }
-
-  // Captures a process whose threads, of tids from 1, are in `calls`; then `after` is done by its helper.
-  std::shared_ptr<Capture> CaptureOf(const std::vector<stackd_syscall>& calls, const std::function<void()>& after = [] {}) {
-    std::atomic<bool> is_over = false;
-    std::thread helper([&] {
-      uint32_t seq = agent_->AwaitCommand();
-      agent_->Begin(seq, static_cast<uint32_t>(calls.size()));
-      uint32_t tid = 0;
-      for (const stackd_syscall& call : calls) {
-        tid++;
-        while (!agent_->WriteThread(seq, tid, call)) sched_yield();
-      }
-      agent_->Finish(seq);
-      after();
-      agent_->AnswerFilesUntil(is_over);
-    });
-    request_.deadline_ns = MonotonicNs() + kLongNs;
-    const int64_t begin_ns = MonotonicNs();
-    auto capture = collector_->CaptureProcess(kId, request_);
-    took_ns_ = MonotonicNs() - begin_ns;
-    is_over = true;
-    helper.join();
-    EXPECT_TRUE(capture.has_value());
-    return capture ? *capture : nullptr;
-  }
-
-  const std::string dir_;
-  std::unique_ptr<Collector> collector_;
-  std::unique_ptr<FakeAgent> agent_;
-  CaptureRequest request_;
-  int64_t took_ns_ = 0;
-};
 
 // --- Dumps: locks ---
 
@@ -135,7 +31,7 @@ TEST_F(WaitsTest, EachFutexIsReadOnceWithTheLockThatItIs) {
   Connect();
   const Mutex mutex{.owner = 3};
   alignas(8) const uint32_t other[16] = {77};
-  auto capture = CaptureOf({FutexWait(&mutex), FutexWait(&mutex), FutexWait(&other), Call(SYS_read, {7})},
+  auto capture = CaptureOf({FutexCall(&mutex), FutexCall(&mutex), FutexCall(&other), Call(SYS_read, {7})},
                            [&] { agent_->AnswerFds(1); });
   ASSERT_EQ(capture->futexes.size(), 2u);
   const bool mutex_first = capture->futexes[0].avma == reinterpret_cast<uint64_t>(&mutex);
@@ -149,13 +45,6 @@ TEST_F(WaitsTest, EachFutexIsReadOnceWithTheLockThatItIs) {
   EXPECT_THAT(capture->notes, Each(Not(HasSubstr("lock"))));
 }
 
-std::shared_ptr<const ProcessFiles> OwnProcess() {
-  auto files = std::make_shared<ProcessFiles>();
-  std::vector<Fd> own = OwnFiles();
-  EXPECT_TRUE(files->SetMemory(&own[0]) && files->SetMaps(&own[1]) && files->SetFolder(&own[2]));
-  return files;
-}
-
 TEST_F(WaitsTest, AFutexIsSharedWhereItsMemoryIsWhateverItsLockSays) {
   Connect();
   constexpr int32_t kSharedKind = 128;
@@ -163,7 +52,7 @@ TEST_F(WaitsTest, AFutexIsSharedWhereItsMemoryIsWhateverItsLockSays) {
   void* pages = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(pages, MAP_FAILED);
   const auto* shared = new (pages) Mutex{.owner = 3};
-  const auto capture = CaptureOf({FutexWait(&own), FutexWait(shared)});
+  const auto capture = CaptureOf({FutexCall(&own), FutexCall(shared)});
   ASSERT_EQ(capture->futexes.size(), 2u);
   for (const FutexWord& word : capture->futexes) {
     EXPECT_EQ(word.is_shared, word.avma == reinterpret_cast<uint64_t>(shared));
@@ -178,13 +67,13 @@ TEST_F(WaitsTest, AFutexThatIsTheLockOfAStreamIsTheThreadsThatHasIt) {
   ASSERT_NE(stream, nullptr);
   flockfile(stream);
   auto* lock = reinterpret_cast<int*>(stream->_lock);
-  EXPECT_EQ(CaptureOf({FutexWait(lock)})->futexes.at(0).stdio_owner_tid, 0) << "nobody waits";
+  EXPECT_EQ(CaptureOf({FutexCall(lock)})->futexes.at(0).stdio_owner_tid, 0) << "nobody waits";
   lock[0] = 2;
   // As older versions of glibc count, and as newer ones do.
   const int count = lock[1];
   for (const int held : {1, 0}) {
     lock[1] = held;
-    const auto capture = CaptureOf({FutexWait(lock)});
+    const auto capture = CaptureOf({FutexCall(lock)});
     ASSERT_EQ(capture->futexes.size(), 1u);
     EXPECT_EQ(capture->futexes[0].stdio_owner_tid, gettid()) << held;
   }
@@ -194,17 +83,11 @@ TEST_F(WaitsTest, AFutexThatIsTheLockOfAStreamIsTheThreadsThatHasIt) {
   fclose(stream);
 }
 
-TEST(ProcessFiles, AProcessCountsThreadsAsItself) {
-  const auto files = OwnProcess();
-  EXPECT_TRUE(files->CountsThreadsAs(*files));
-  EXPECT_FALSE(files->CountsThreadsAs(ProcessFiles()));
-}
-
 TEST_F(WaitsTest, AFutexInTheControlBlockOfAThreadIsThatThreads) {
   Connect();
   // Where glibc 2.43 has the word that joining waits on, and its last words.
   const auto block = reinterpret_cast<uint64_t>(pthread_self());
-  const auto capture = CaptureOf({FutexWait(reinterpret_cast<const void*>(block + 0x628))});
+  const auto capture = CaptureOf({FutexCall(reinterpret_cast<const void*>(block + 0x628))});
   ASSERT_EQ(capture->futexes.size(), 1u);
   EXPECT_EQ(capture->futexes[0].thread_tid, gettid());
 }
@@ -213,8 +96,8 @@ TEST_F(WaitsTest, AFutexThatCannotBeReadIsMissingAndTheOthersAreNot) {
   Connect();
   const Mutex mutex{.owner = 3};
   auto capture =
-      CaptureOf({FutexWait(reinterpret_cast<uint32_t*>(16)), FutexWait(&mutex),
-                 FutexWait(reinterpret_cast<uint32_t*>(~7ull)), FutexWait(reinterpret_cast<const char*>(&mutex) + 1)});
+      CaptureOf({FutexCall(reinterpret_cast<uint32_t*>(16)), FutexCall(&mutex),
+                 FutexCall(reinterpret_cast<uint32_t*>(~7ull)), FutexCall(reinterpret_cast<const char*>(&mutex) + 1)});
   ASSERT_EQ(capture->futexes.size(), 1u);
   EXPECT_EQ(capture->futexes[0].avma, reinterpret_cast<uint64_t>(&mutex));
 }
@@ -226,7 +109,7 @@ TEST_F(WaitsTest, ALockAtEitherEndOfAMappingIsRead) {
   ASSERT_EQ(mprotect(pages + page, page, PROT_READ | PROT_WRITE), 0);
   auto* first = new (pages + page) Mutex{.owner = 3};
   auto* last = new (pages + 2 * page - sizeof(Mutex)) Mutex{.owner = 3};
-  auto capture = CaptureOf({FutexWait(first), FutexWait(last)});
+  auto capture = CaptureOf({FutexCall(first), FutexCall(last)});
   ASSERT_EQ(capture->futexes.size(), 2u);
   EXPECT_TRUE(capture->futexes[0].mutex.has_value());
   EXPECT_TRUE(capture->futexes[1].mutex.has_value());
@@ -237,7 +120,7 @@ TEST_F(WaitsTest, MoreFutexesThanTheLimitAreLeftOut) {
   Connect();
   std::vector<uint32_t> words(kMaxFutexWords + 100, 1);
   std::vector<stackd_syscall> calls;
-  for (uint32_t& word : words) calls.push_back(FutexWait(&word));
+  for (uint32_t& word : words) calls.push_back(FutexCall(&word));
   auto capture = CaptureOf(calls);
   EXPECT_EQ(capture->threads.size(), words.size());
   EXPECT_EQ(capture->futexes.size(), kMaxFutexWords);
@@ -251,116 +134,23 @@ TEST_F(WaitsTest, AProcessWhoseMemoryCannotBeReadIsCapturedWithoutLocksAndSaysSo
   files.erase(files.begin());
   Connect(hello, files);
   const Mutex mutex{.owner = 3};
-  auto capture = CaptureOf({FutexWait(&mutex)});
+  auto capture = CaptureOf({FutexCall(&mutex)});
   EXPECT_THAT(capture->futexes, IsEmpty());
   EXPECT_THAT(capture->notes, Contains(HasSubstr("not dumpable")));
   EXPECT_EQ(capture->threads.size(), 1u);
 }
 
-// --- Dumps: who waits still ---
-
-ThreadCall WaitsFor(int32_t tid, uint64_t avma) {
-  return {tid, SystemCall{.number = SYS_futex, .known_arguments = 3, .arguments = {avma, FUTEX_WAIT_PRIVATE}}};
-}
-
-std::vector<int32_t> TidsInCircles(const std::vector<ThreadCall>& calls, const std::vector<FutexWord>& words) {
-  std::vector<int32_t> tids;
-  for (const LockEdge& edge : EdgesInCircles(EdgesOf(calls, words))) tids.push_back(edge.waiter_tid);
-  std::ranges::sort(tids);
-  return tids;
-}
-
-TEST(ConfirmWaits, OnlyCirclesAreLookedAtAgain) {
-  const std::vector<FutexWord> words = {{.avma = 8, .value = 2, .mutex = PthreadMutex{.owner_tid = 3}},
-                                        {.avma = 16, .value = 4},
-                                        {.avma = 24, .value = 2, .mutex = PthreadMutex{.owner_tid = 5}},
-                                        {.avma = 32, .value = 3, .rwlock = GlibcRwlock{.avma = 32, .writer_tid = 1}}};
-  EXPECT_THAT(TidsInCircles({WaitsFor(1, 8), WaitsFor(3, 24), WaitsFor(4, 8)}, words), IsEmpty()) << "a chain";
-  EXPECT_THAT(TidsInCircles({WaitsFor(1, 8), WaitsFor(3, 32), WaitsFor(9, 8)}, words), ElementsAre(1, 3))
-      << "who waits for a circle is no part of it";
-  EXPECT_THAT(TidsInCircles({WaitsFor(1, 8), WaitsFor(3, 16), WaitsFor(4, 32)}, words), ElementsAre(1, 3, 4)) << "a tid";
-  EXPECT_THAT(TidsInCircles({WaitsFor(3, 8), WaitsFor(5, 24)}, words), ElementsAre(3, 5)) << "each for itself";
-  EXPECT_THAT(TidsInCircles({{3, SystemCall{.number = SYS_read}}, WaitsFor(5, 99)}, words), IsEmpty());
-}
-
-TEST(ConfirmWaits, OfAWaitThatARuntimeKnowsTheFutexSaysNothing) {
-  const std::vector<FutexWord> words = {{.avma = 8, .value = 2, .mutex = PthreadMutex{.owner_tid = 3}},
-                                        {.avma = 24, .value = 2, .mutex = PthreadMutex{.owner_tid = 1}}};
-  const std::vector<ThreadCall> calls = {WaitsFor(1, 8), WaitsFor(3, 24)};
-  const auto tids = [&](const std::vector<ManagedWait>& waits) {
-    std::set<int32_t> found;
-    for (const LockEdge& edge : EdgesInCircles(EdgesOf(calls, words, waits))) found.insert(edge.waiter_tid);
-    return found;
-  };
-  EXPECT_THAT(tids({}), ElementsAre(1, 3));
-  EXPECT_THAT(tids({{.waiter_tid = 3, .owner_tid = 7}}), IsEmpty()) << "it waits for another thread";
-  EXPECT_THAT(tids({{.waiter_tid = 3, .owner_tid = 7}, {.waiter_tid = 7, .owner_tid = 1}}), ElementsAre(1, 3, 7))
-      << "through locks of both kinds";
-}
-
-TEST(ConfirmWaits, AThreadWaitsStillIfItHasNotRunAndSleepsInTheSameCall) {
-  const LockEdge waiter = {.waiter_tid = 7, .holder_tid = 9, .futex_avma = 8};
-  const std::vector<ThreadMotion> first = {{.tid = 7, .run_count = 3}}, later = {{.tid = 7, .run_count = 4}};
-  const std::vector<ThreadWait> same = {{.tid = 7, .call = WaitsFor(7, 8).call}},
-                                other = {{.tid = 7, .call = WaitsFor(7, 16).call}};
-  EXPECT_EQ(DoesStillWait(waiter, SleepLook(first, same, first)), StillWaits::kYes);
-  EXPECT_EQ(DoesStillWait(waiter, SleepLook(first, same, later)), StillWaits::kNotClear);
-  EXPECT_EQ(DoesStillWait(waiter, SleepLook(first, other, first)), StillWaits::kNo);
-  EXPECT_EQ(DoesStillWait(waiter, SleepLook(first, {}, first)), StillWaits::kNotClear) << "it runs";
-  EXPECT_EQ(DoesStillWait(waiter, SleepLook({}, same, {})), StillWaits::kYes) << "where the kernel does not count";
-  const LockEdge of_runtime = {.waiter_tid = 7, .holder_tid = 9};
-  EXPECT_EQ(DoesStillWait(of_runtime, SleepLook(first, other, first)), StillWaits::kYes);
-  EXPECT_EQ(DoesStillWait(of_runtime, SleepLook(first, other, later)), StillWaits::kNotClear);
-}
-
-// Threads 1 and 2 hand two locks of a runtime back and forth: each reading is torn, and looks like a circle.
-class TornReadings : public testing::Test {
- protected:
-  CircleProbe Probe() {
-    CircleProbe probe;
-    probe.read_motion = [this] {
-      if (runs_) ++runs;
-      return std::vector<ThreadMotion>{{.tid = 1, .run_count = runs}, {.tid = 2, .run_count = 5}};
-    };
-    probe.sample = [this]() -> Result<std::vector<ThreadWait>> {
-      return std::vector<ThreadWait>{{.tid = 1, .call = WaitsFor(1, 8).call}, {.tid = 2, .call = WaitsFor(2, 16).call}};
-    };
-    probe.read_locks = [this](const std::vector<ThreadWait>&) -> std::optional<std::vector<LockEdge>> {
-      if (++readings == stands_still_at) runs_ = false;
-      return std::vector<LockEdge>{{.waiter_tid = 1, .holder_tid = 2}, {.waiter_tid = 2, .holder_tid = 1}};
-    };
-    probe.is_connected = [] { return true; };
-    return probe;
-  }
-
-  int readings = 0, stands_still_at = 0;
-  uint64_t runs = 0;
-  bool runs_ = true;
-};
-
-TEST_F(TornReadings, AreNoCircleHoweverOftenTheyAreEqual) {
-  const ConfirmedCircles confirmed = ConfirmCircles(Probe(), MonotonicNs() + 20 * kNsPerMs);
-  EXPECT_TRUE(confirmed.has_looked);
-  EXPECT_GT(readings, 1);
-  EXPECT_THAT(confirmed.unconfirmed_tids, ElementsAre(1));
-}
-
-TEST_F(TornReadings, AreOneWhenNoThreadHasRunFromTheFirstCountToTheSecond) {
-  stands_still_at = 2;
-  const ConfirmedCircles confirmed = ConfirmCircles(Probe(), MonotonicNs() + kNsPerSecond);
-  EXPECT_THAT(confirmed.unconfirmed_tids, IsEmpty());
-  EXPECT_EQ(readings, 2);
-}
+// --- Dumps: cycles ---
 
 // Threads 1 and 2 wait for each other when they are asked. `later`: what the helper sees of thread 2 afterwards.
 class ConfirmedWaitsTest : public WaitsTest {
  protected:
   std::shared_ptr<Capture> CaptureOfCircle(const stackd_syscall& later) {
-    return CaptureOf({FutexWait(&of_2_), FutexWait(&of_1_)}, [&] {
+    return CaptureOf({FutexCall(&of_2_), FutexCall(&of_1_)}, [&] {
       const uint32_t seq = agent_->AwaitCommand();
       EXPECT_EQ(agent_->ring.header->command, static_cast<uint32_t>(STACKD_COMMAND_SAMPLE));
       agent_->Begin(seq, 2);
-      agent_->WriteWaits(seq, {{.tid = 1, .syscall = FutexWait(&of_2_)}, {.tid = 2, .syscall = later}});
+      agent_->WriteWaits(seq, {{.tid = 1, .syscall = FutexCall(&of_2_)}, {.tid = 2, .syscall = later}});
       agent_->Finish(seq);
     });
   }
@@ -370,7 +160,7 @@ class ConfirmedWaitsTest : public WaitsTest {
 
 TEST_F(ConfirmedWaitsTest, ACircleOfThreadsThatSleepOnStays) {
   Connect();
-  auto capture = CaptureOfCircle(FutexWait(&of_1_));
+  auto capture = CaptureOfCircle(FutexCall(&of_1_));
   EXPECT_TRUE(capture->threads[0].call.has_value());
   EXPECT_TRUE(capture->threads[1].call.has_value());
   EXPECT_THAT(capture->futexes, SizeIs(2));
@@ -500,6 +290,10 @@ TEST_F(WaitsTest, AnswersThatMakeNoSenseAreNone) {
     agent_->AnswerFds(1);
   });
   EXPECT_THAT(capture->fds, ElementsAre(WaitedFd{.fd = 7, .name = "fd 7"})) << "and the connection still stands";
+  capture = CaptureOf({Call(SYS_read, {7})}, [&] {
+    agent_->AnswerFds(1, [&](stackd_fd_names* answer) { agent_->SendFile(answer->request_id, 0, {}); });
+  });
+  EXPECT_THAT(capture->fds, ElementsAre(WaitedFd{.fd = 7, .name = "fd 7"})) << "the number of another kind of question";
 }
 
 TEST_F(WaitsTest, AProcessThatEndsBeforeItNamesItsFdsIsWholeWithoutNames) {
@@ -550,405 +344,6 @@ TEST_F(WaitsTest, OfOneThreadThatDoesNotAnswerNoOtherIsAccountedFor) {
   ASSERT_EQ((*capture)->threads.size(), 1u);
   EXPECT_EQ((*capture)->threads[0].tid, gettid());
   EXPECT_EQ((*capture)->threads[0].status, ThreadStatus::kTimedOut);
-}
-
-// --- Samples ---
-
-TEST_F(WaitsTest, ASampleGivesWhatEachThreadSleepsIn) {
-  Connect();
-  std::thread helper([&] {
-    const uint32_t seq = agent_->AwaitCommand();
-    EXPECT_EQ(agent_->ring.header->command, static_cast<uint32_t>(STACKD_COMMAND_SAMPLE));
-    EXPECT_EQ(agent_->ring.header->only_tid, 0u);
-    agent_->Begin(seq, 3);
-    agent_->WriteWaits(seq + 1, {{.tid = 9}});
-    agent_->WriteWaits(seq, {{.tid = 1, .rsp = 0x7000, .rip = 0x4000, .syscall = Call(SYS_read, {7})}, {.tid = 2}});
-    agent_->WriteWaits(seq, {{.tid = 3}});
-    agent_->Finish(seq);
-  });
-  auto waits = collector_->SampleWaits(kId, MonotonicNs() + kLongNs);
-  helper.join();
-  ASSERT_TRUE(waits.has_value()) << waits.error().message;
-  ASSERT_EQ(waits->size(), 3u) << "those of another sample are not taken";
-  EXPECT_EQ((*waits)[0].tid, 1);
-  EXPECT_EQ((*waits)[0].rsp_avma, 0x7000u);
-  EXPECT_EQ((*waits)[0].rip_avma, 0x4000u);
-  EXPECT_EQ((*waits)[0].call->number, static_cast<uint32_t>(SYS_read));
-  EXPECT_FALSE((*waits)[1].call.has_value());
-  EXPECT_EQ(collector_->Counters()["captures"], 0);
-}
-
-TEST_F(WaitsTest, AProcessThatMayNotLookAtItsThreadsSaysSoAmongItsLimits) {
-  Connect();
-  const auto limits = [&] { return collector_->Processes()[0].limits; };
-  const auto sample = [&](int32_t failure) {
-    std::thread helper([&] {
-      const uint32_t seq = agent_->AwaitCommand();
-      agent_->ring.header->failure = failure;
-      agent_->Begin(seq, 3);
-      agent_->WriteWaits(seq, {{.tid = 1}});
-      agent_->Finish(seq);
-    });
-    auto waits = collector_->SampleWaits(kId, MonotonicNs() + kLongNs);
-    helper.join();
-    return waits;
-  };
-  const std::vector<std::string> before = limits();
-  for (int32_t failure : {-EACCES, INT32_MIN, -EACCES}) {
-    auto waits = sample(failure);
-    ASSERT_FALSE(waits.has_value());
-    EXPECT_EQ(waits.error().code, Code::kFailedPrecondition);
-    EXPECT_EQ(limits().size(), before.size() + 1);
-  }
-  EXPECT_EQ(
-      limits().back(),
-      "what its threads sleep in cannot be read (Permission denied): deadlocks and standstills of it are not noticed");
-  EXPECT_TRUE(sample(0).has_value());
-  EXPECT_EQ(limits(), before);
-}
-
-TEST_F(WaitsTest, ADumpOfAProcessThatCannotListItsThreadsEndsAtOnceAndSaysWhy) {
-  Connect();
-  std::thread helper([&] {
-    const uint32_t seq = agent_->AwaitCommand();
-    agent_->ring.header->failure = -EMFILE;
-    agent_->Finish(seq);
-  });
-  const int64_t begin_ns = MonotonicNs();
-  auto capture = collector_->CaptureProcess(kId, {.deadline_ns = MonotonicNs() + kLongNs});
-  helper.join();
-  EXPECT_LT(MonotonicNs() - begin_ns, kLongNs / 4);
-  ASSERT_TRUE(capture.has_value());
-  EXPECT_TRUE((*capture)->partial);
-  EXPECT_THAT((*capture)->notes, Contains("its agent could not list its threads: Too many open files"));
-}
-
-TEST_F(WaitsTest, ASampleGivesWayToADump) {
-  Connect();
-  std::promise<void> sampling;
-  std::thread helper([&] {
-    const uint32_t sample_seq = agent_->AwaitCommand();
-    sampling.set_value();
-    const uint32_t seq = agent_->AwaitCommand();
-    EXPECT_EQ(agent_->ring.header->command, static_cast<uint32_t>(STACKD_COMMAND_DUMP));
-    EXPECT_EQ(__atomic_load_n(&agent_->ring.header->cancel_seq, __ATOMIC_SEQ_CST), sample_seq);
-    agent_->AnswerDump(seq, 2);
-  });
-  Result<std::vector<ThreadWait>> waits;
-  std::thread detector([&] { waits = collector_->SampleWaits(kId, MonotonicNs() + kLongNs); });
-  sampling.get_future().wait();
-  const int64_t begin_ns = MonotonicNs();
-  auto capture = collector_->CaptureProcess(kId, {.deadline_ns = MonotonicNs() + kLongNs});
-  EXPECT_LT(MonotonicNs() - begin_ns, kLongNs / 4);
-  helper.join();
-  detector.join();
-  ASSERT_TRUE(capture.has_value());
-  EXPECT_EQ((*capture)->threads.size(), 2u);
-  ASSERT_FALSE(waits.has_value());
-  EXPECT_EQ(waits.error().code, Code::kAborted);
-}
-
-TEST_F(WaitsTest, ASampleWaitsForADumpThatRuns) {
-  Connect();
-  std::promise<void> dumping;
-  std::promise<void> finish;
-  std::thread helper([&] {
-    const uint32_t seq = agent_->AwaitCommand();
-    dumping.set_value();
-    finish.get_future().wait();
-    agent_->AnswerDump(seq, 2);
-  });
-  std::thread dump([&] { collector_->CaptureProcess(kId, {.deadline_ns = MonotonicNs() + kLongNs}); });
-  dumping.get_future().wait();
-  auto waits = collector_->SampleWaits(kId, MonotonicNs() + 10 * kNsPerMs);
-  finish.set_value();
-  helper.join();
-  dump.join();
-  ASSERT_FALSE(waits.has_value());
-  EXPECT_EQ(waits.error().code, Code::kDeadlineExceeded);
-}
-
-TEST_F(WaitsTest, ASampleOfAProcessThatDoesNotAnswerEndsByItsDeadline) {
-  Connect();
-  auto waits = collector_->SampleWaits(kId, MonotonicNs() + 10 * kNsPerMs);
-  ASSERT_FALSE(waits.has_value());
-  EXPECT_EQ(waits.error().code, Code::kDeadlineExceeded);
-}
-
-TEST_F(WaitsTest, ASampleOfAProcessThatEndsIsNotFound) {
-  Connect();
-  std::thread helper([&] {
-    agent_->AwaitCommand();
-    agent_->Close();
-  });
-  auto waits = collector_->SampleWaits(kId, MonotonicNs() + kLongNs);
-  helper.join();
-  ASSERT_FALSE(waits.has_value());
-  EXPECT_EQ(waits.error().code, Code::kNotFound);
-}
-
-TEST_F(WaitsTest, OfAProcessThatIsNotThereNothingIsKnown) {
-  EXPECT_EQ(collector_->ReadMotion("9-9").error().code, Code::kNotFound);
-  EXPECT_EQ(collector_->SampleWaits("9-9", MonotonicNs()).error().code, Code::kNotFound);
-  EXPECT_EQ(collector_->ReadFutexes("9-9", {}).error().code, Code::kNotFound);
-  EXPECT_EQ(collector_->Heartbeats("9-9").error().code, Code::kNotFound);
-  EXPECT_EQ(collector_->StateOf("9-9", 0), 0);
-}
-
-// --- Where the memory may not be read ---
-
-stackd_wait_answer LockAnswer(const Mutex& mutex) {
-  stackd_wait_answer answer{};
-  answer.count = sizeof(mutex);
-  memcpy(answer.lock, &mutex, sizeof(mutex));
-  return answer;
-}
-
-class AskedWaitsTest : public WaitsTest {
- protected:
-  AskedWaitsTest() {
-    stackd_hello hello = Hello(5);
-    hello.flags = STACKD_HELLO_HAS_MAPS | STACKD_HELLO_HAS_PROC;
-    hello.share = STACKD_SHARE_STACKS;
-    std::vector<Fd> files;
-    files.push_back(OpenProc("maps"));
-    files.push_back(OpenProc(""));
-    Connect(hello, files);
-  }
-
-  const Mutex mutex_{.owner = 3};
-};
-
-TEST_F(AskedWaitsTest, TheProcessTellsWhoHasItsLocks) {
-  std::vector<stackd_wait_question> asked;
-  agent_->answer_wait = [&](const stackd_wait_question& question) {
-    asked.push_back(question);
-    return LockAnswer(mutex_);
-  };
-  const auto capture = CaptureOf({FutexWait(&mutex_), FutexWait(&mutex_)});
-  ASSERT_THAT(capture->futexes, SizeIs(1));
-  EXPECT_EQ(capture->futexes[0].avma, reinterpret_cast<uint64_t>(&mutex_));
-  EXPECT_EQ(capture->futexes[0].mutex->owner_tid, 3);
-  ASSERT_THAT(asked, SizeIs(1)) << "each futex once";
-  EXPECT_EQ(asked[0].kind, STACKD_ASK_LOCK);
-  EXPECT_EQ(capture->process.share, Share::kStacks);
-  EXPECT_EQ(capture->memory_read_bytes, static_cast<int64_t>(sizeof(mutex_)));
-  EXPECT_EQ(capture->memory, nullptr);
-  EXPECT_THAT(capture->notes, Contains(HasSubstr("STACKD_SHARE=stacks")));
-}
-
-class LateMemoryTest : public WaitsTest {
- protected:
-  void ConnectWith(uint32_t more_flags) {
-    stackd_hello hello = Hello(5);
-    hello.flags = STACKD_HELLO_HAS_MAPS | more_flags;
-    hello.share = STACKD_SHARE_NAMES;
-    std::vector<Fd> maps;
-    maps.push_back(OpenProc("maps"));
-    Connect(hello, maps);
-  }
-
-  void PassMemory() {
-    std::vector<Fd> memory;
-    memory.push_back(OpenProc("mem"));
-    agent_->Send(stackd_message_header{STACKD_MSG_MEMORY, sizeof(stackd_message_header)}, memory);
-    agent_->ring.header->memory_passed = 1;
-  }
-
-  const Mutex mutex_{.owner = 3};
-};
-
-TEST_F(LateMemoryTest, WhoChoseNoLevelMaySendItWhenARuntimeIsFound) {
-  ConnectWith(STACKD_HELLO_SHARES_AS_NEEDED);
-  const auto before = CaptureOf({FutexWait(&mutex_)});
-  EXPECT_EQ(before->process.share, Share::kNames);
-  EXPECT_EQ(before->memory, nullptr);
-  EXPECT_THAT(before->notes, Not(Contains(HasSubstr("STACKD_SHARE"))));
-  PassMemory();
-  const auto capture = CaptureOf({FutexWait(&mutex_)});
-  EXPECT_EQ(capture->process.share, Share::kMemory);
-  EXPECT_NE(capture->memory, nullptr);
-  ASSERT_THAT(capture->futexes, SizeIs(1));
-  EXPECT_EQ(capture->futexes[0].mutex->owner_tid, 3);
-}
-
-TEST_F(LateMemoryTest, WhoChoseALevelKeepsIt) {
-  ConnectWith(0);
-  PassMemory();
-  const auto capture = CaptureOf({FutexWait(&mutex_)});
-  EXPECT_EQ(capture->process.share, Share::kNames);
-  EXPECT_EQ(capture->memory, nullptr);
-}
-
-TEST_F(AskedWaitsTest, AThreadThatIsNotBackInItsCallIsAskedForAgain) {
-  std::vector<int32_t> asked;
-  agent_->answer_wait = [&](const stackd_wait_question& question) {
-    asked.push_back(question.tid);
-    return asked.size() < 3 ? stackd_wait_answer{.error = -EAGAIN} : LockAnswer(mutex_);
-  };
-  const auto capture = CaptureOf({FutexWait(&mutex_), FutexWait(&mutex_)});
-  EXPECT_THAT(capture->futexes, SizeIs(1));
-  EXPECT_THAT(asked, ElementsAre(1, 2, 1)) << "any of those that wait";
-}
-
-TEST_F(AskedWaitsTest, AFutexThatNobodyWaitsOnAnyMoreIsMissing) {
-  agent_->answer_wait = [](const stackd_wait_question&) { return stackd_wait_answer{.error = -EAGAIN}; };
-  EXPECT_THAT(CaptureOf({FutexWait(&mutex_)})->futexes, IsEmpty());
-}
-
-TEST_F(AskedWaitsTest, AnAnswerWithoutSenseIsNone) {
-  for (const auto& [count, offset] : {std::pair{9999u, 0u}, {64u, 60u}, {64u, 4000u}, {3u, 0u}, {0u, 0u}}) {
-    agent_->answer_wait = [=](const stackd_wait_question&) {
-      return stackd_wait_answer{.count = count, .word_offset = offset};
-    };
-    EXPECT_THAT(CaptureOf({FutexWait(&mutex_)})->futexes, IsEmpty()) << count << " " << offset;
-  }
-}
-
-TEST_F(AskedWaitsTest, TheProcessTellsWhichFdsItPolls) {
-  agent_->answer_wait = [](const stackd_wait_question& question) {
-    stackd_wait_answer answer{.count = question.kind == STACKD_ASK_FD_TABLE ? 3u : 0u};
-    answer.fds[0] = 4;
-    answer.fds[1] = -7;
-    answer.fds[2] = 9;
-    return answer;
-  };
-  const auto capture = CaptureOf({Call(SYS_poll, {4096, 3, 0})});
-  EXPECT_THAT(capture->threads[0].waited_fds, ElementsAre(4, 9));
-}
-
-TEST_F(AskedWaitsTest, LocksAreAskedForBetweenDumps) {
-  std::atomic<bool> is_over = false;
-  agent_->answer_wait = [&](const stackd_wait_question&) { return LockAnswer(mutex_); };
-  std::thread helper([&] { agent_->AnswerFilesUntil(is_over); });
-  const stackd::FutexWait waits[] = {{1, reinterpret_cast<uint64_t>(&mutex_)}};
-  auto words = collector_->ReadFutexes(kId, waits);
-  // It waits for no longer than the detector may.
-  for (int64_t until_ns = MonotonicNs() + kLongNs; words && words->empty() && MonotonicNs() < until_ns;) {
-    words = collector_->ReadFutexes(kId, waits);
-  }
-  is_over = true;
-  helper.join();
-  ASSERT_TRUE(words.has_value());
-  ASSERT_THAT(*words, SizeIs(1));
-  EXPECT_EQ((*words)[0].mutex->owner_tid, 3);
-}
-
-TEST_F(AskedWaitsTest, AProcessThatDoesNotAnswerHasNoLocksAndItsDumpEnds) {
-  EXPECT_THAT(CaptureOf({FutexWait(&mutex_)})->futexes, IsEmpty());
-  EXPECT_LT(took_ns_, kLongNs);
-}
-
-// --- Motion, futexes, states ---
-
-TEST_F(WaitsTest, MotionTellsAThreadThatRunsFromOneThatSleeps) {
-  Connect();
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool stop = false;
-  std::promise<int32_t> sleeper_tid;
-  std::thread sleeper([&] {
-    std::unique_lock lock(mutex);
-    sleeper_tid.set_value(gettid());
-    changed.wait(lock, [&] { return stop; });
-  });
-  const int32_t sleeping = sleeper_tid.get_future().get();
-  while (collector_->StateOf(kId, sleeping) != 'S') sched_yield();
-  const auto motion_of = [&](int32_t tid) {
-    auto motions = collector_->ReadMotion(kId);
-    EXPECT_TRUE(motions.has_value());
-    auto motion = std::ranges::find(*motions, tid, &ThreadMotion::tid);
-    EXPECT_NE(motion, motions->end());
-    return *motion;
-  };
-  const ThreadMotion asleep = motion_of(sleeping), awake = motion_of(gettid());
-  for (int64_t until_ns = MonotonicNs() + 20 * kNsPerMs; MonotonicNs() < until_ns;) sched_yield();
-  EXPECT_EQ(motion_of(sleeping).run_count, asleep.run_count);
-  EXPECT_EQ(motion_of(sleeping).run_ns, asleep.run_ns);
-  EXPECT_GT(motion_of(gettid()).run_ns, awake.run_ns);
-  EXPECT_GT(asleep.run_count, 0u);
-  {
-    std::lock_guard lock(mutex);
-    stop = true;
-    changed.notify_all();
-  }
-  sleeper.join();
-}
-
-TEST_F(WaitsTest, MotionOfAProcessThatPassedNoFolderIsUnavailable) {
-  stackd_hello hello = Hello(5);
-  hello.flags = STACKD_HELLO_HAS_MEM;
-  std::vector<Fd> files;
-  files.push_back(OpenProc("mem"));
-  Connect(hello, files);
-  EXPECT_EQ(collector_->ReadMotion(kId).error().code, Code::kUnavailable);
-  EXPECT_EQ(collector_->StateOf(kId, 0), 0);
-}
-
-TEST_F(WaitsTest, FutexesCanBeReadBetweenDumps) {
-  Connect();
-  const Mutex mutex{.owner = 3};
-  const stackd::FutexWait waits[] = {
-      {1, reinterpret_cast<uint64_t>(&mutex)}, {2, 8}, {3, reinterpret_cast<uint64_t>(&mutex)}};
-  auto words = collector_->ReadFutexes(kId, waits);
-  ASSERT_TRUE(words.has_value());
-  ASSERT_EQ(words->size(), 1u);
-  EXPECT_EQ((*words)[0].mutex->owner_tid, 3);
-}
-
-TEST_F(WaitsTest, FutexesOfAProcessWhoseMemoryCannotBeReadAreUnavailable) {
-  stackd_hello hello = Hello(5);
-  hello.flags = 0;
-  Connect(hello, {});
-  EXPECT_EQ(collector_->ReadFutexes(kId, {}).error().code, Code::kUnavailable);
-}
-
-TEST(MemoryReader, GivesUpReadsThatHangAndLaterAllOfThem) {
-  MemoryReader reader(OwnProcess());
-  auto gate = std::make_shared<std::promise<void>>();
-  auto open = std::make_shared<std::shared_future<void>>(gate->get_future());
-  int gave_up = 0;
-  for (int i = 0; i < 4; i++) {
-    gave_up += !reader.Run(MonotonicNs() + kNsPerMs, [open](const ProcessFiles&) { open->wait(); });
-  }
-  EXPECT_EQ(gave_up, 4);
-  EXPECT_FALSE(reader.Run(MonotonicNs() + kLongNs, [](const ProcessFiles&) {})) << "at once";
-  gate->set_value();
-  bool works = false;
-  for (int64_t until_ns = MonotonicNs() + kLongNs; !works && MonotonicNs() < until_ns; sched_yield()) {
-    works = reader.Run(MonotonicNs() + kLongNs, [](const ProcessFiles&) {});
-  }
-  EXPECT_TRUE(works);
-}
-
-// --- Heartbeats ---
-
-TEST_F(WaitsTest, HeartbeatsAreThoseRegisteredNow) {
-  Connect();
-  EXPECT_THAT(*collector_->Heartbeats(kId), IsEmpty());
-  stackd_heartbeat_cell& loop = agent_->heartbeat(3);
-  loop.beats = 17;
-  loop.tid = 12;
-  strcpy(loop.name, "event-loop");
-  EXPECT_THAT(*collector_->Heartbeats(kId), IsEmpty()) << "without a limit it is free";
-  loop.limit_ms = 5000;
-  agent_->heartbeat(63).limit_ms = 1;
-  memset(agent_->heartbeat(63).name, 0xff, 48);
-  agent_->heartbeat(63).name[0] = '\n';
-  auto heartbeats = collector_->Heartbeats(kId);
-  ASSERT_TRUE(heartbeats.has_value());
-  ASSERT_EQ(heartbeats->size(), 2u);
-  EXPECT_EQ((*heartbeats)[0].name, "event-loop");
-  EXPECT_EQ((*heartbeats)[0].tid, 12);
-  EXPECT_EQ((*heartbeats)[0].limit_ns, 5 * kNsPerSecond);
-  EXPECT_EQ((*heartbeats)[0].beats, 17u);
-  EXPECT_EQ((*heartbeats)[0].cell, 3u);
-  EXPECT_EQ((*heartbeats)[1].name, std::string(48, '?'));
-  EXPECT_EQ((*heartbeats)[1].limit_ns, 10 * kNsPerMs) << "no limit is shorter";
-  EXPECT_EQ((*heartbeats)[1].beats, 0u);
-  EXPECT_EQ((*heartbeats)[1].cell, 63u);
-  loop.limit_ms = 0;
-  EXPECT_THAT(*collector_->Heartbeats(kId), SizeIs(1));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "daemon/collect/preloader.h"
+#include "daemon/collect/module_prefetcher.h"
 
 #include <algorithm>
 #include <chrono>
@@ -6,7 +6,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/loop_watch.h"
-#include "daemon/collect/destroy_elsewhere.h"
+#include "daemon/collect/deferred_close.h"
 
 namespace stackd {
 namespace {
@@ -17,9 +17,9 @@ constexpr int64_t kPauseNs = 2 * kNsPerMs;
 
 }  // namespace
 
-Preloader::Preloader() : thread_([this] { Run(); }) {}
+ModulePrefetcher::ModulePrefetcher() : thread_([this] { Run(); }) {}
 
-Preloader::~Preloader() {
+ModulePrefetcher::~ModulePrefetcher() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -28,23 +28,23 @@ Preloader::~Preloader() {
   thread_.join();
 }
 
-void Preloader::Add(std::weak_ptr<Agent> agent) {
+void ModulePrefetcher::Add(std::weak_ptr<CrashCapturer> process) {
   std::lock_guard lock(mutex_);
-  tasks_.push_back({std::move(agent), MonotonicNs() + kDelayNs});
+  tasks_.push_back({std::move(process), MonotonicNs() + kDelayNs});
   changed_.notify_one();
 }
 
-void Preloader::AddUrgent(std::weak_ptr<Agent> agent) {
+void ModulePrefetcher::AddUrgent(std::weak_ptr<CrashCapturer> process) {
   std::lock_guard lock(mutex_);
-  urgent_.push_back(std::move(agent));
+  urgent_.push_back(std::move(process));
   changed_.notify_one();
 }
 
-void Preloader::Run() {
+void ModulePrefetcher::Run() {
   std::unique_lock lock(mutex_);
   int64_t rests_until_ns = 0;
   while (!stopping_) {
-    std::weak_ptr<Agent> next;
+    std::weak_ptr<CrashCapturer> next;
     if (!urgent_.empty()) {
       next = std::move(urgent_.front());
       urgent_.pop_front();
@@ -55,14 +55,14 @@ void Preloader::Run() {
       changed_.wait_for(lock, std::chrono::nanoseconds(wait_ns));
       continue;
     } else {
-      next = std::move(tasks_.front().agent);
+      next = std::move(tasks_.front().process);
       tasks_.pop_front();
     }
     lock.unlock();
-    if (auto agent = next.lock()) {
+    if (auto process = next.lock()) {
       const LoopWatch::Turn turn(Loop::kModules);
-      agent->LoadModulesEarly();
-      DestroyElsewhere(std::move(agent));
+      process->PrefetchModules();
+      DeferClose(std::move(process));
     }
     lock.lock();
     rests_until_ns = MonotonicNs() + kPauseNs;

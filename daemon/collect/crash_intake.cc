@@ -1,12 +1,11 @@
-#include "daemon/collect/crash_desk.h"
+#include "daemon/collect/crash_intake.h"
 
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "daemon/base/clock.h"
 #include "daemon/base/loop_watch.h"
-#include "daemon/collect/destroy_elsewhere.h"
+#include "daemon/collect/deferred_close.h"
 
 namespace stackd {
 namespace {
@@ -18,13 +17,13 @@ constexpr size_t kMaxPatientlyWaiting = 16;
 constexpr int64_t kMaxPatientWaitNs = 200 * kNsPerMs;
 // What a crash has for its modules and the other threads, of the 2 s that its process is held for.
 constexpr int64_t kCaptureNs = kNsPerSecond / 2;
-// Of that, for modules where other crashes wait. Who has not said what it has mapped by then has its next turn after the
-// others: most likely one of them has said the same.
+// The part of that for modules, where other crashes wait. A process that has not said by then what it has mapped has its
+// next turn after the others. Most likely one of them has said the same.
 constexpr int64_t kHurriedLoadNs = 50 * kNsPerMs;
 
 }  // namespace
 
-CrashDesk::~CrashDesk() {
+CrashIntake::~CrashIntake() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -34,46 +33,46 @@ CrashDesk::~CrashDesk() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void CrashDesk::Start(CrashHandler handler) {
+void CrashIntake::Start(CrashHandler handler) {
   handler_ = std::move(handler);
   threads_.emplace_back([this] { RunTaking(); });
   for (int i = 0; i < kCapturers; i++) threads_.emplace_back([this] { RunCapturing(); });
 }
 
-void CrashDesk::Look(std::shared_ptr<Agent> agent, bool ended) {
+void CrashIntake::Look(std::shared_ptr<CrashCapturer> crash, bool ended) {
   std::lock_guard lock(mutex_);
-  if (!ended && !said_.insert(agent.get()).second) return;
-  to_take_.push_back({std::move(agent), ended, MonotonicNs()});
+  if (!ended && !said_.insert(crash.get()).second) return;
+  to_take_.push_back({std::move(crash), ended, MonotonicNs()});
   to_take_changed_.notify_one();
 }
 
-void CrashDesk::OnCrash(std::shared_ptr<Agent> agent) { Look(std::move(agent), /*ended=*/false); }
+void CrashIntake::OnCrash(std::shared_ptr<CrashCapturer> crash) { Look(std::move(crash), /*ended=*/false); }
 
-void CrashDesk::OnEnded(std::shared_ptr<Agent> agent) {
+void CrashIntake::OnEnded(std::shared_ptr<CrashCapturer> crash) {
   ended_count_++;
-  Look(std::move(agent), /*ended=*/true);
+  Look(std::move(crash), /*ended=*/true);
 }
 
-bool CrashDesk::InAHurry() const {
+bool CrashIntake::InAHurry() const {
   std::lock_guard lock(mutex_);
   if (to_capture_.empty()) return false;
   return to_capture_.size() > kMaxPatientlyWaiting || MonotonicNs() - to_capture_.front().since_ns > kMaxPatientWaitNs;
 }
 
-void CrashDesk::Close(Case done) {
+void CrashIntake::Close(Case done) {
   if (done.ended) ended_count_--;
   // Its files may be those of a process that has ended meanwhile.
-  DestroyElsewhere(std::move(done.agent));
+  DeferClose(std::move(done.crash));
 }
 
-bool CrashDesk::TakeOrClose(Case* next) {
+bool CrashIntake::TakeOrClose(Case* next) {
   const LoopWatch::Turn turn(Loop::kCrashes);
-  const bool crashed = next->agent->TakeCrash();
+  const bool crashed = next->crash->TakeCrash();
   if (!crashed) Close(std::move(*next));
   return crashed;
 }
 
-void CrashDesk::RunTaking() {
+void CrashIntake::RunTaking() {
   std::unique_lock lock(mutex_);
   for (;;) {
     to_take_changed_.wait(lock, [this] { return stopping_ || !to_take_.empty(); });
@@ -81,7 +80,7 @@ void CrashDesk::RunTaking() {
     Case next = std::move(to_take_.front());
     to_take_.pop_front();
     // Before the ring is looked at: what the process says from now on is to be looked at again.
-    if (!next.ended) said_.erase(next.agent.get());
+    if (!next.ended) said_.erase(next.crash.get());
     lock.unlock();
     bool crashed = TakeOrClose(&next);
     lock.lock();
@@ -91,7 +90,7 @@ void CrashDesk::RunTaking() {
   }
 }
 
-void CrashDesk::RunCapturing() {
+void CrashIntake::RunCapturing() {
   std::unique_lock lock(mutex_);
   for (;;) {
     to_capture_changed_.wait(lock, [this] { return stopping_ || !to_capture_.empty(); });
@@ -102,14 +101,14 @@ void CrashDesk::RunCapturing() {
     const LoopWatch::Turn turn(Loop::kCrashCaptures);
     const int64_t begin_ns = MonotonicNs();
     std::vector<std::string> notes;
-    const bool loaded = next.agent->LoadModulesOfCrash(begin_ns + (InAHurry() ? kHurriedLoadNs : kCaptureNs), &notes);
+    const bool loaded = next.crash->LoadModulesOfCrash(begin_ns + (InAHurry() ? kHurriedLoadNs : kCaptureNs), &notes);
     if (!loaded && MonotonicNs() - next.since_ns < kCaptureNs) {
       lock.lock();
       to_capture_.push_back(std::move(next));
       continue;
     }
-    auto capture = next.agent->CaptureCrash(begin_ns + kCaptureNs, std::move(notes), [this] { return InAHurry(); });
-    if (capture != nullptr) handler_(std::move(capture), [&] { next.agent->ReleaseCrash(); });
+    auto capture = next.crash->CaptureCrash(begin_ns + kCaptureNs, std::move(notes), [this] { return InAHurry(); });
+    if (capture != nullptr) handler_(std::move(capture), [&] { next.crash->ReleaseCrash(); });
     Close(std::move(next));
     lock.lock();
   }

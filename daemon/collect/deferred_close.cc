@@ -1,4 +1,4 @@
-#include "daemon/collect/destroy_elsewhere.h"
+#include "daemon/collect/deferred_close.h"
 
 #include <pthread.h>
 
@@ -14,7 +14,7 @@ void* Destroy(void* object) {
 
 }  // namespace
 
-void DestroyElsewhere(std::shared_ptr<void> object) {
+void DeferClose(std::shared_ptr<void> object) {
   auto* reference = new std::shared_ptr<void>(std::move(object));
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);

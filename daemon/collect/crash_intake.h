@@ -16,20 +16,20 @@
 #include <unordered_set>
 #include <vector>
 
-#include "daemon/collect/agent.h"
-#include "daemon/collect/collector.h"
+#include "daemon/collect/crash_capturer.h"
+#include "daemon/crashes/crash_handler.h"
 
 namespace stackd {
 
 // Thread-safe.
-class CrashDesk {
+class CrashIntake {
  public:
-  CrashDesk() = default;
-  ~CrashDesk();
+  CrashIntake() = default;
+  ~CrashIntake();
 
   // The process says that it crashed, or its connection has ended. They do not block. What comes before Start waits.
-  void OnCrash(std::shared_ptr<Agent> agent);
-  void OnEnded(std::shared_ptr<Agent> agent);
+  void OnCrash(std::shared_ptr<CrashCapturer> crash);
+  void OnEnded(std::shared_ptr<CrashCapturer> crash);
   // Processes that have ended and that the desk is not done with.
   size_t ended_count() const { return ended_count_.load(); }
 
@@ -41,12 +41,12 @@ class CrashDesk {
 
  private:
   struct Case {
-    std::shared_ptr<Agent> agent;
+    std::shared_ptr<CrashCapturer> crash;
     bool ended;
     int64_t since_ns;
   };
 
-  void Look(std::shared_ptr<Agent> agent, bool ended);
+  void Look(std::shared_ptr<CrashCapturer> crash, bool ended);
   void RunTaking();
   void RunCapturing();
   // True if there is a crash to capture; else it is closed.
@@ -59,8 +59,8 @@ class CrashDesk {
   std::condition_variable to_take_changed_;
   std::condition_variable to_capture_changed_;
   std::deque<Case> to_take_;
-  // Those in to_take_ that have not ended: a process that says it again and again is in there once.
-  std::unordered_set<const Agent*> said_;
+  // What of to_take_ has not ended: a process that says again and again that it crashed is in there once.
+  std::unordered_set<const CrashCapturer*> said_;
   std::deque<Case> to_capture_;
   bool stopping_ = false;
 
