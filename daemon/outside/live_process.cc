@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "daemon/base/regular_file.h"
-#include "daemon/outside/obstacles.h"
 #include "daemon/outside/procfs_text.h"
 #include "daemon/process/process_description.h"
 #include "stackd/ring_abi.h"
@@ -38,7 +37,8 @@ Result<LiveProcess> LiveProcess::Open(const std::string& proc, int32_t pid) {
   process.memory_ = open_file("/mem", 0);
   process.maps_ = open_file("/maps", 0);
   // Before a thread is looked at: what would be refused is said with its reason.
-  for (Obstacle& obstacle : FindObstacles(proc, pid)) {
+  process.obstacles_ = FindObstacles(proc, pid);
+  for (const Obstacle& obstacle : process.obstacles_) {
     if (obstacle.effect != Obstacle::kNothingIsRead) continue;
     return Error(obstacle.code, obstacle.text + ": " + obstacle.way_out);
   }
@@ -46,7 +46,7 @@ Result<LiveProcess> LiveProcess::Open(const std::string& proc, int32_t pid) {
   Fd memory(dup(process.memory_.get())), maps(dup(process.maps_.get()));
   const bool is_procfs = process.files_->SetFolder(&folder) && process.files_->SetMaps(&maps) &&
                          process.files_->SetMemory(&memory);
-  if (!is_procfs) return Error(Code::kUnavailable, "process " + std::to_string(pid) + " has ended");
+  if (!is_procfs) return Error(Code::kNotFound, "process " + std::to_string(pid) + " has just ended");
   return process;
 }
 

@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "daemon/base/fd.h"
 #include "daemon/base/result.h"
 #include "daemon/capture/capture.h"
+#include "daemon/outside/obstacles.h"
 #include "daemon/process/process_files.h"
 
 namespace stackd {
@@ -28,6 +30,8 @@ class LiveProcess {
   int memory_fd() const { return memory_.get(); }
   // The folder of its threads.
   int tasks_fd() const { return tasks_.get(); }
+  // What was in the way of more when it was opened.
+  const std::vector<Obstacle>& obstacles() const { return obstacles_; }
   // "/proc/1234"
   const std::string& path() const { return path_; }
 
@@ -41,6 +45,7 @@ class LiveProcess {
   std::string path_;
   int32_t pid_ = 0;
   Fd maps_, memory_, tasks_;
+  std::vector<Obstacle> obstacles_;
   std::shared_ptr<ProcessFiles> files_;
 };
 

@@ -171,7 +171,7 @@ std::optional<Obstacle> NoStops(const Look& look) {
     const std::string text = ReadProcfsText(look.proc + "/" + Number(tracer) + "/comm");
     const std::string by = text.empty() ? "" : " (" + text.substr(0, text.find('\n')) + ")";
     return obstacle("threads that run are not stopped: process " + Number(tracer) + by + " traces " + look.name(),
-                    "end that, or dump with --no-ptrace");
+                    "those that sleep or are stopped are read all the same");
   }
   const int scope = atoi(ReadProcfsText(look.proc + "/sys/kernel/yama/ptrace_scope").c_str());
   if (scope >= 1 && !HasCapability(look.own_status, CAP_SYS_PTRACE)) {

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "daemon/base/clock.h"
-#include "daemon/outside/obstacles.h"
 #include "daemon/process/module_loader.h"
 #include "daemon/ring/recording.h"
 
@@ -22,15 +21,14 @@ std::vector<std::optional<Fd>> OpenAll(const LiveProcess& process, const std::ve
 
 }  // namespace
 
-OutsideCapture::OutsideCapture(LiveProcess process, const std::string& proc)
+OutsideCapture::OutsideCapture(LiveProcess process)
     : process_(std::make_shared<const LiveProcess>(std::move(process))),
-      proc_(proc),
       memory_(std::make_shared<const MemoryReader>(process_->files())) {}
 
 Result<std::unique_ptr<OutsideCapture>> OutsideCapture::Open(const std::string& proc, int32_t pid) {
   auto process = LiveProcess::Open(proc, pid);
   if (!process) return std::unexpected(process.error());
-  return std::unique_ptr<OutsideCapture>(new OutsideCapture(std::move(*process), proc));
+  return std::unique_ptr<OutsideCapture>(new OutsideCapture(std::move(*process)));
 }
 
 void OutsideCapture::LoadModules(int64_t deadline_ns, Capture* capture) {
@@ -92,8 +90,8 @@ Result<std::shared_ptr<Capture>> OutsideCapture::Read(const OutsideRequest& requ
   LoadModules(request.deadline_ns, capture.get());
   ReadThreads(request, capture.get());
   if (request.may_stop) {
-    for (const Obstacle& obstacle : FindObstacles(proc_, process_->pid())) {
-      if (obstacle.effect == Obstacle::kNoStops) capture->notes.push_back(obstacle.text + ": " + obstacle.way_out);
+    for (const Obstacle& obstacle : process_->obstacles()) {
+      capture->notes.push_back(obstacle.text + ": " + obstacle.way_out);
     }
   }
   waits_->Add(request.deadline_ns, capture.get());

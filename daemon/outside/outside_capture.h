@@ -38,13 +38,12 @@ class OutsideCapture {
   }
 
  private:
-  OutsideCapture(LiveProcess process, const std::string& proc);
+  explicit OutsideCapture(LiveProcess process);
 
   void LoadModules(int64_t deadline_ns, Capture* capture);
   void ReadThreads(const OutsideRequest& request, Capture* capture);
 
   const std::shared_ptr<const LiveProcess> process_;
-  const std::string proc_;
   const std::shared_ptr<const MemoryReader> memory_;
   ModuleCache modules_;
   // Shared with what reads memory, which may be late.

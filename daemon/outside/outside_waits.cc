@@ -8,8 +8,11 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/capture/waited_on.h"
+#include "daemon/modules/address_map.h"
 #include "daemon/outside/fd_descriptions.h"
+#include "daemon/outside/procfs_text.h"
 #include "daemon/process/file_lock_holders.h"
+#include "daemon/process/file_lock_procfs.h"
 #include "daemon/process/futex_words.h"
 #include "daemon/process/lock_holders.h"
 #include "daemon/process/lock_layout.h"
@@ -22,6 +25,7 @@ namespace {
 // A capture that is late as it is has still so long for what its threads wait for.
 constexpr int64_t kGraceNs = 20 * kNsPerMs;
 constexpr int64_t kFdNamesNs = 200 * kNsPerMs;
+constexpr int64_t kNameOwnersNs = 100 * kNsPerMs;
 constexpr int64_t kFileLocksNs = 500 * kNsPerMs;
 constexpr int64_t kReadFutexesNs = 100 * kNsPerMs;
 constexpr int64_t kMinConfirmNs = 100 * kNsPerMs;
@@ -37,6 +41,24 @@ std::vector<ThreadCall> CallsOf(const Capture& capture) {
     if (thread.call) calls.push_back({thread.tid, *thread.call});
   }
   return calls;
+}
+
+// Whether a number of a thread means the same to it as to /proc here: it is in no PID namespace below that.
+bool HasOnePid(const std::string& status) {
+  return !status.empty() && FieldOfStatus(status, "NSpid").find('\t') == std::string_view::npos;
+}
+
+// The process that has thread `tid`, as `waiter_pid` counts threads, and has mapped `memory`; 0: none is known.
+int32_t ProcessWithThreadAndMemory(int32_t waiter_pid, int32_t tid, const SharedMemory& memory) {
+  const auto status_of = [](int32_t id) { return ReadProcfsText("/proc/" + std::to_string(id) + "/status"); };
+  const std::string status = status_of(tid);
+  if (!OwnProcfsCountsAsDaemon() || !HasOnePid(status) || !HasOnePid(status_of(waiter_pid))) return 0;
+  const auto pid = static_cast<int32_t>(NumberIn(status, "Tgid"));
+  const std::vector<Mapping> mappings = ParseMaps(ReadProcfsText("/proc/" + std::to_string(pid) + "/maps"));
+  const bool has_memory = std::ranges::any_of(mappings, [&](const Mapping& mapping) {
+    return mapping.shared && SharedMemory{mapping.device, mapping.inode} == memory;
+  });
+  return has_memory ? pid : 0;
 }
 
 // Objects have moved, and locks have changed hands, since `waits` were read. A thread that waits no more has no owner.
@@ -78,6 +100,30 @@ void OutsideWaits::Add(int64_t deadline_ns, Capture* capture) const {
                                     });
   if (is_told) capture->fds = std::move(*described);
   AddFileLocks(MonotonicNs() + kFileLocksNs, capture);
+  NameOwnersElsewhere(MonotonicNs() + kNameOwnersNs, capture);
+}
+
+void OutsideWaits::NameOwnersElsewhere(int64_t deadline_ns, Capture* capture) const {
+  std::vector<FutexWord*> words;
+  for (FutexWord& word : capture->futexes) {
+    const int32_t tid = HolderOf(word);
+    const bool is_own = std::ranges::find(capture->threads, tid, &ThreadCapture::tid) != capture->threads.end();
+    if (word.is_shared && tid != 0 && !is_own && word.shared_memory != SharedMemory{}) words.push_back(&word);
+  }
+  if (words.empty()) return;
+  // Of tid and memory; to the process, or 0.
+  auto asked = std::make_shared<std::vector<std::pair<int32_t, SharedMemory>>>();
+  auto pids = std::make_shared<std::vector<int32_t>>(words.size());
+  for (const FutexWord* word : words) asked->emplace_back(HolderOf(*word), word->shared_memory);
+  const bool read = memory_->Run(deadline_ns, [=, pid = process_->pid()](const ProcessFiles&) {
+    for (size_t i = 0; i < asked->size() && MonotonicNs() < deadline_ns; i++) {
+      (*pids)[i] = ProcessWithThreadAndMemory(pid, (*asked)[i].first, (*asked)[i].second);
+    }
+  });
+  for (size_t i = 0; read && i < words.size(); i++) {
+    words[i]->owner_pid = (*pids)[i];
+    words[i]->owner_process_name = (*pids)[i] == 0 ? "" : NameOfProcess((*pids)[i]);
+  }
 }
 
 void OutsideWaits::AddFacts(int64_t deadline_ns, Capture* capture) const {

@@ -35,6 +35,8 @@ class OutsideWaits {
  private:
   void AddFacts(int64_t deadline_ns, Capture* capture) const;
   void AddFileLocks(int64_t deadline_ns, Capture* capture) const;
+  // Finds the processes that have locks in memory which they share with this one.
+  void NameOwnersElsewhere(int64_t deadline_ns, Capture* capture) const;
   void ConfirmCircles(std::vector<ThreadCall> calls, const LookAtLocks& look, int64_t deadline_ns, Capture* capture) const;
   void DropWaitsThatEnded(Capture* capture) const;
   CircleProbe Probe(int64_t deadline_ns) const;

@@ -11,7 +11,7 @@
 namespace stackd {
 namespace {
 
-constexpr size_t kMaxTextBytes = 64u << 10;
+constexpr size_t kMaxTextBytes = 1u << 20;
 
 }  // namespace
 

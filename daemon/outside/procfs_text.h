@@ -7,7 +7,7 @@
 
 namespace stackd {
 
-// At most 64 KiB; empty if it cannot be read.
+// At most 1 MiB; empty if it cannot be read.
 std::string ReadProcfsText(const std::string& path);
 
 // What stands behind "NAME:" up to the end of the line, without blanks before it; empty: there is no such line.

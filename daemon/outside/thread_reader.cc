@@ -63,6 +63,17 @@ StatusRecord RecordOf(int32_t tid) {
   return record;
 }
 
+std::string WaitChannel(const LiveProcess& process, uint32_t tid) {
+  char channel[32] = "";
+  stackd_task_read_wait_channel(process.tasks_fd(), tid, channel);
+  return FieldText(channel);
+}
+
+// Where the kernel keeps threads of a frozen cgroup, of either version.
+bool IsFreezer(const std::string& channel) {
+  return channel == "do_freezer_trap" || channel.ends_with("__refrigerator");
+}
+
 class Taker : public RingReader::Listener {
  public:
   explicit Taker(Recording* recording) : recording_(recording) {}
@@ -138,9 +149,8 @@ struct ThreadReader::AgentView {
   }
 };
 
-ThreadReader::ThreadReader(const LiveProcess& process, uint32_t max_stack_bytes, std::unique_ptr<Ring> ring)
+ThreadReader::ThreadReader(const LiveProcess& process, std::unique_ptr<Ring> ring)
     : process_(process),
-      max_stack_bytes_(max_stack_bytes),
       ring_(std::move(ring)),
       reader_(ring_.get()),
       agent_(std::make_unique<AgentView>()) {}
@@ -150,7 +160,7 @@ ThreadReader::~ThreadReader() { stackd_read_memory_by(nullptr); }
 Result<std::unique_ptr<ThreadReader>> ThreadReader::Start(const LiveProcess& process, uint32_t max_stack_bytes) {
   auto ring = Ring::Create(kRingBytes);
   if (!ring) return std::unexpected(ring.error());
-  std::unique_ptr<ThreadReader> reader(new ThreadReader(process, max_stack_bytes, std::move(*ring)));
+  std::unique_ptr<ThreadReader> reader(new ThreadReader(process, std::move(*ring)));
   AgentView& agent = *reader->agent_;
   agent.pid = process.pid();
   agent.tasks_fd = process.tasks_fd();
@@ -167,7 +177,9 @@ Result<std::unique_ptr<ThreadReader>> ThreadReader::Start(const LiveProcess& pro
     stackd_read_memory_by(&memory_file);
   }
   if (const int error = stackd_code_ranges_refresh(process.maps_fd()); error < 0) {
-    return Error(Code::kUnavailable, std::string("what is mapped cannot be read: ") + strerror(-error));
+    const std::string name = "process " + std::to_string(process.pid());
+    if (error == -ESRCH) return Error(Code::kNotFound, name + " has just ended");
+    return Error(Code::kPermissionDenied, "what " + name + " has mapped cannot be read: " + strerror(-error));
   }
   stackd_managed_find_runtimes(process.maps_fd());
   return reader;
@@ -196,13 +208,11 @@ void ThreadReader::AddState(int32_t tid, Recording* recording) const {
   stackd_task_status status;
   if (stackd_task_read_status(process_.tasks_fd(), record.tid, &status) != 0) return;
   record.kernel_state = StateLetter(status.state);
-  if (status.state == 'D') {
-    record.status = STACKD_STATUS_UNINTERRUPTIBLE;
-    char channel[32] = "";
-    stackd_task_read_wait_channel(process_.tasks_fd(), record.tid, channel);
-    record.wait_channel = FieldText(channel);
-  } else if (status.state == 'T' || status.state == 't') {
+  record.wait_channel = WaitChannel(process_, record.tid);
+  if (status.state == 'T' || status.state == 't' || IsFreezer(record.wait_channel)) {
     record.status = STACKD_STATUS_STOPPED;
+  } else if (status.state == 'D') {
+    record.status = STACKD_STATUS_UNINTERRUPTIBLE;
   } else {
     return;
   }
@@ -261,7 +271,8 @@ void ThreadReader::ReadRunning(std::span<const int32_t> tids, int64_t deadline_n
 void ThreadReader::ReadAll(bool may_stop, int64_t deadline_ns, Recording* recording) {
   const char state = process_.files()->State();
   const std::string status = ReadProcfsText(process_.path() + "/status");
-  looks_at_states_ = state == 'T' || state == 't' || NumberIn(status, "TracerPid") != 0;
+  looks_at_states_ = state == 'T' || state == 't' || NumberIn(status, "TracerPid") != 0 ||
+                     IsFreezer(WaitChannel(process_, static_cast<uint32_t>(process_.pid())));
   std::vector<int32_t> running;
   const std::vector<int32_t> tids = process_.files()->Tids();
   recording->listed = static_cast<uint32_t>(tids.size());
@@ -284,7 +295,6 @@ void ThreadReader::ReadAll(bool may_stop, int64_t deadline_ns, Recording* record
         break;
     }
   }
-  running_ = std::ssize(running);
   if (may_stop && !running.empty()) return ReadRunning(running, deadline_ns, recording);
   for (const int32_t tid : running) AddReason(tid, ThreadStatus::kRunning, recording);
 }

@@ -43,7 +43,7 @@ class ThreadReader {
   struct AgentView;
   enum class Sight { kRead, kRuns, kEnded, kNoRoom };
 
-  ThreadReader(const LiveProcess& process, uint32_t max_stack_bytes, std::unique_ptr<Ring> ring);
+  ThreadReader(const LiveProcess& process, std::unique_ptr<Ring> ring);
 
   Sight ReadAsleep(int32_t tid, int tries, Recording* recording);
   void ReadRunning(std::span<const int32_t> tids, int64_t deadline_ns, Recording* recording);
@@ -55,13 +55,12 @@ class ThreadReader {
   void Take(Recording* recording);
 
   const LiveProcess& process_;
-  const uint32_t max_stack_bytes_;
   const std::unique_ptr<Ring> ring_;
   RingReader reader_;
   const std::unique_ptr<AgentView> agent_;
   // The process is stopped or traced, or a part of it.
   bool looks_at_states_ = false;
-  int64_t running_ = 0, refused_ = 0, too_long_ = 0;
+  int64_t refused_ = 0, too_long_ = 0;
 };
 
 }  // namespace stackd
