@@ -123,8 +123,10 @@ Obstacle Refused(const Look& look, int error) {
   }
   const int scope = atoi(ReadProcfsText(look.proc + "/sys/kernel/yama/ptrace_scope").c_str());
   if (scope >= 3) return because("kernel.yama.ptrace_scope is 3, which forbids it to all", "give it an agent");
-  struct stat folder;
-  const bool is_root_s = stat(look.path.c_str(), &folder) == 0 && static_cast<int64_t>(folder.st_uid) != uids.effective;
+  struct stat file;
+  // All its files but the folder itself belong to root then.
+  const bool is_root_s =
+      stat((look.path + "/status").c_str(), &file) == 0 && static_cast<int64_t>(file.st_uid) != uids.effective;
   if (is_root_s && !may_trace) {
     return because("it is not dumpable: it has changed its user, has more rights than its caller, or has asked for "
                    "that (prctl PR_SET_DUMPABLE)",

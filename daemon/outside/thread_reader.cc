@@ -63,10 +63,12 @@ StatusRecord RecordOf(int32_t tid) {
   return record;
 }
 
-std::string WaitChannel(const LiveProcess& process, uint32_t tid) {
+std::string WaitChannel(const LiveProcess& process, uint32_t tid, char state) {
   char channel[32] = "";
   stackd_task_read_wait_channel(process.tasks_fd(), tid, channel);
-  return FieldText(channel);
+  // Some kernels have the freezer's function in its caller, where a thread sleeps for no other reason.
+  const bool is_freezer = state == 'S' && strcmp(channel, "get_signal") == 0;
+  return is_freezer ? "do_freezer_trap" : FieldText(channel);
 }
 
 // Where the kernel keeps threads of a frozen cgroup, of either version.
@@ -208,7 +210,7 @@ void ThreadReader::AddState(int32_t tid, Recording* recording) const {
   stackd_task_status status;
   if (stackd_task_read_status(process_.tasks_fd(), record.tid, &status) != 0) return;
   record.kernel_state = StateLetter(status.state);
-  record.wait_channel = WaitChannel(process_, record.tid);
+  record.wait_channel = WaitChannel(process_, record.tid, status.state);
   if (status.state == 'T' || status.state == 't' || IsFreezer(record.wait_channel)) {
     record.status = STACKD_STATUS_STOPPED;
   } else if (status.state == 'D') {
@@ -272,7 +274,7 @@ void ThreadReader::ReadAll(bool may_stop, int64_t deadline_ns, Recording* record
   const char state = process_.files()->State();
   const std::string status = ReadProcfsText(process_.path() + "/status");
   looks_at_states_ = state == 'T' || state == 't' || NumberIn(status, "TracerPid") != 0 ||
-                     IsFreezer(WaitChannel(process_, static_cast<uint32_t>(process_.pid())));
+                     IsFreezer(WaitChannel(process_, static_cast<uint32_t>(process_.pid()), state));
   std::vector<int32_t> running;
   const std::vector<int32_t> tids = process_.files()->Tids();
   recording->listed = static_cast<uint32_t>(tids.size());
