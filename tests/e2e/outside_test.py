@@ -18,6 +18,7 @@ import unittest
 
 import elf_variants
 import oracle
+import quiet_test
 import servers
 import tier
 from gdb_comparison import BELOW_A_FIBER, NO_UNWIND_TABLES, GdbComparison
@@ -31,6 +32,7 @@ _LIBC = ctypes.CDLL(None)
 UID, OTHER_UID = 20021, 20022
 COUNTED_SIGNAL = 40
 KILLS = 500 if tier.FULL else 100
+DUMPS_OF_PATHS = 500 if tier.FULL else 20
 QUIET_DUMPS, QUIET_SERIES = 200, 100
 # Of a reader, from its start to the end of its reading: behind that it has no hold of the process.
 READING_S = 0.08
@@ -117,6 +119,26 @@ class OutsideRightTest(WithoutAgent, GdbComparison):
 
 class OutsideHangTest(WithoutAgent, HangVictimsTest):
     """Each victim of hang_victims_test has the same verdict: the cases are its own."""
+
+
+class OutsideOneMomentTest(StackdTest):
+    """A stack is of one moment, of a thread asleep as of one that runs."""
+
+    def test_of_threads_that_wake_and_sleep_all_the_time(self):
+        victim = self.start_victim("call_paths", quiet_test.THREADS, preload=False)
+        stacks, faults = 0, []
+        for _ in range(DUMPS_OF_PATHS):
+            dump = Outside().dump(victim.pid)
+            for tid, thread in dump.threads.items():
+                if tid == victim.pid or dump.stack(tid) is None or "Sleep" not in str(dump.functions(tid)):
+                    continue
+                stacks += 1
+                functions = [name for name in map(quiet_test.plain, dump.functions(tid)) if name != "Step"]
+                if fault := quiet_test.fault_of(functions):
+                    faults.append(f"{fault}, asleep {thread.get('readAsleep', False)}: {' '.join(functions)}")
+        self.assertGreater(stacks, DUMPS_OF_PATHS * quiet_test.THREADS / 4)
+        self.assertFalse(faults, f"{len(faults)} of {stacks}:\n" + "\n".join(faults[:10]))
+        print(f"outside: {stacks} stacks of threads that come and go, each of one moment", file=sys.stderr)
 
 
 class OutsideSameTest(StackdTest):
