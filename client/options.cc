@@ -72,19 +72,19 @@ void AddSamples(CLI::App* dump, Options* options) {
 }
 
 void AddPid(CLI::App* dump, Options* options, CLI::Option* process) {
-  CLI::Option* pid =
-      dump->add_option("--pid", options->pid,
-                       "A process as ps shows it here, with or without an agent, if you may read its memory")
-          ->check(CLI::Validator(
-              [](const std::string& text) {
-                const bool is_number = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-                return is_number && text.find_first_not_of('0') != std::string::npos
-                           ? std::string()
-                           : "\"" + text + "\" is not the number of a process";
-              },
-              ""))
-          ->excludes(process)
-          ->type_name("N");
+  CLI::Option* pid = dump->add_option("--pid", options->pid,
+                                      "A process as ps shows it here, with or without an agent, if you may read its memory")
+                         ->check(CLI::Validator(
+                             [](const std::string& text) {
+                               const bool is_number =
+                                   !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+                               return is_number && text.find_first_not_of('0') != std::string::npos
+                                          ? std::string()
+                                          : "\"" + text + "\" is not the number of a process";
+                             },
+                             ""))
+                         ->excludes(process)
+                         ->type_name("N");
   dump->add_flag("--no-daemon", options->no_daemon, "With --pid: read the process here, and ask no daemon")->needs(pid);
   dump->add_flag("--no-ptrace", options->no_ptrace,
                  "With --pid, without an agent: stop no thread; those that run have no stack")

@@ -1,3 +1,5 @@
+#include "daemon/pipeline/outside_dump.h"
+
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -12,7 +14,6 @@
 #include "daemon/base/clock.h"
 #include "daemon/compare/compare.h"
 #include "daemon/export/export.h"
-#include "daemon/pipeline/outside_dump.h"
 #include "daemon/serve/requests/frame_filter.h"
 
 namespace stackd {
@@ -24,8 +25,8 @@ using SharedDump = std::shared_ptr<const v1::Dump>;
 
 Result<SharedDump> Take(OutsideDump* outside, const Options& options) {
   const int64_t timeout_ms = options.timeout_ms > 0 ? options.timeout_ms : kDefaultTimeoutMs;
-  return outside->Take({.deadline_ns = MonotonicNs() + timeout_ms * kNsPerMs,
-                        .may_stop = !options.no_ptrace && options.quiet != "only"});
+  return outside->Take(
+      {.deadline_ns = MonotonicNs() + timeout_ms * kNsPerMs, .may_stop = !options.no_ptrace && options.quiet != "only"});
 }
 
 // False: it could not be written.

@@ -333,7 +333,7 @@ std::vector<Finding> CheckOutside(const std::string& proc, int pid) {
   for (const Obstacle& obstacle : FindObstacles(proc, pid)) {
     const std::string text = "dump --pid: " + obstacle.text;
     findings.push_back(obstacle.effect == Obstacle::kNothingIsRead ? Bad(text, obstacle.way_out)
-                                                                  : Remark(text, obstacle.way_out));
+                                                                   : Remark(text, obstacle.way_out));
   }
   if (!findings.empty()) return findings;
   return {Good("dump --pid may read it without an agent: threads asleep where they sleep, those that run by ptrace")};

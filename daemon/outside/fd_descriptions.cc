@@ -21,7 +21,7 @@ namespace stackd {
 namespace {
 
 constexpr size_t kMaxFds = 256;
-// Of the process's fds, when the other end of a pipe is looked for, or an epoll instance is looked into.
+// Limits how many fds of the process are looked at for the other end of a pipe, or for what an epoll instance watches.
 constexpr size_t kMaxLookedAt = 1024;
 
 std::string LinkOf(const std::string& path, int32_t fd) {

@@ -44,8 +44,8 @@ Result<LiveProcess> LiveProcess::Open(const std::string& proc, int32_t pid) {
   }
   process.files_ = std::make_shared<ProcessFiles>();
   Fd memory(dup(process.memory_.get())), maps(dup(process.maps_.get()));
-  const bool is_procfs = process.files_->SetFolder(&folder) && process.files_->SetMaps(&maps) &&
-                         process.files_->SetMemory(&memory);
+  const bool is_procfs =
+      process.files_->SetFolder(&folder) && process.files_->SetMaps(&maps) && process.files_->SetMemory(&memory);
   if (!is_procfs) return Error(Code::kNotFound, "process " + std::to_string(pid) + " has just ended");
   return process;
 }
@@ -55,11 +55,11 @@ std::string LiveProcess::id() const { return std::to_string(pid_) + "-" + std::t
 ProcessDescription LiveProcess::Describe() const {
   stackd_hello hello{};
   hello.abi_version = STACKD_ABI_VERSION;
-  // Who chose the process may read all of it.
+  // The user who chose the process may read all of it.
   hello.share = STACKD_SHARE_MEMORY;
   hello.pid = pid_;
   hello.start_ticks = files_->StartTicks();
-  // Of this process, which mostly runs where the other does.
+  // The host name of this process, which mostly runs where the other does.
   gethostname(hello.hostname, sizeof(hello.hostname) - 1);
   // Up to its first NUL.
   ReadProcfsText(path_ + "/cmdline").copy(hello.argv0, sizeof(hello.argv0) - 1);

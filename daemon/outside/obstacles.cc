@@ -83,7 +83,7 @@ std::optional<Obstacle> NoSuchProcess(const Look& look) {
   return std::nullopt;
 }
 
-// One that is not of this machine's kind; nullopt also where the file cannot be read.
+// A program of another machine; nullopt also where the file cannot be read.
 std::optional<Obstacle> OtherMachine(const Look& look) {
   const Fd file(open((look.path + "/exe").c_str(), O_RDONLY | O_CLOEXEC));
   Elf64_Ehdr header{};
@@ -128,9 +128,10 @@ Obstacle Refused(const Look& look, int error) {
   const bool is_root_s =
       stat((look.path + "/status").c_str(), &file) == 0 && static_cast<int64_t>(file.st_uid) != uids.effective;
   if (is_root_s && !may_trace) {
-    return because("it is not dumpable: it has changed its user, has more rights than its caller, or has asked for "
-                   "that (prctl PR_SET_DUMPABLE)",
-                   "run stackctl as root");
+    return because(
+        "it is not dumpable: it has changed its user, has more rights than its caller, or has asked for "
+        "that (prctl PR_SET_DUMPABLE)",
+        "run stackctl as root");
   }
   if ((MaskIn(look.status, "CapPrm") & ~MaskIn(look.own_status, "CapPrm")) != 0 && !may_trace) {
     return because("it has capabilities that stackctl has not", "run stackctl as root");
@@ -163,7 +164,7 @@ std::optional<Obstacle> NoStops(const Look& look) {
   const auto obstacle = [](std::string text, std::string way_out) {
     return Obstacle{Obstacle::kNoStops, Code::kPermissionDenied, std::move(text), std::move(way_out)};
   };
-  // No process has the number 0: whoever may call at all hears so.
+  // No process has the number 0: a caller who may use ptrace at all gets ESRCH.
   if (ptrace(PTRACE_DETACH, 0, nullptr, nullptr) != 0 && errno != ESRCH) {
     return obstacle("threads that run are not stopped: ptrace is refused here (" + std::string(strerror(errno)) +
                         ", a filter of system calls)",
@@ -177,7 +178,8 @@ std::optional<Obstacle> NoStops(const Look& look) {
   }
   const int scope = atoi(ReadProcfsText(look.proc + "/sys/kernel/yama/ptrace_scope").c_str());
   if (scope >= 1 && !HasCapability(look.own_status, CAP_SYS_PTRACE)) {
-    return obstacle("threads that run are not stopped: kernel.yama.ptrace_scope is " + Number(scope), "run stackctl as root");
+    return obstacle("threads that run are not stopped: kernel.yama.ptrace_scope is " + Number(scope),
+                    "run stackctl as root");
   }
   return std::nullopt;
 }
@@ -192,7 +194,8 @@ std::vector<Obstacle> FindObstacles(const std::string& proc, int32_t pid) {
   if (auto obstacle = OtherMachine(look)) return {*obstacle};
   if (const int error = TryToRead(look); error != 0) {
     if (error == ENOENT || error == ESRCH) {
-      return {{Obstacle::kNothingIsRead, Code::kNotFound, look.name() + " has just ended", "see whether it was started anew"}};
+      return {
+          {Obstacle::kNothingIsRead, Code::kNotFound, look.name() + " has just ended", "see whether it was started anew"}};
     }
     return {Refused(look, error)};
   }

@@ -103,15 +103,16 @@ TEST_F(ObstaclesTest, NameWhatIsNoProcess) {
 
 TEST_F(ObstaclesTest, NameTheMachine) {
   std::string header(64, '\0');
-  header.replace(0, 5, std::string("\x7f" "ELF\x01", 5));
+  header.replace(0, 5,
+                 std::string("\x7f"
+                             "ELF\x01",
+                             5));
   header[18] = 3;  // EM_386
   std::ofstream(dir_ + "/7/exe") << header;
   EXPECT_THAT(First().text, HasSubstr("is not read: 32-bit"));
 }
 
-TEST_F(ObstaclesTest, NameWhatElseItMayBe) {
-  EXPECT_THAT(First().way_out, HasSubstr("seccomp"));
-}
+TEST_F(ObstaclesTest, NameWhatElseItMayBe) { EXPECT_THAT(First().way_out, HasSubstr("seccomp")); }
 
 }  // namespace
 }  // namespace stackd

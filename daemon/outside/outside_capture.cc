@@ -48,7 +48,7 @@ void OutsideCapture::LoadModules(int64_t deadline_ns, Capture* capture) {
 }
 
 void OutsideCapture::ReadThreads(const OutsideRequest& request, Capture* capture) {
-  // Whoever reads memory of a process may wait for it: then the dump goes on without the threads.
+  // A reader of the process's memory may have to wait. Then the dump goes on without the threads.
   auto counters = std::make_shared<CollectorCounters>();
   auto recording = std::make_shared<Recording>(ThreadReader::kSeq, counters.get());
   const int64_t begin_ns = MonotonicNs();

@@ -22,7 +22,7 @@ struct OutsideRequest {
   bool may_stop = true;
 };
 
-// Of one process; a program has one of these, as of ThreadReader.
+// Reads one process. A program has one of these, as of ThreadReader.
 class OutsideCapture {
  public:
   // Fails with one sentence that names what is in the way, and the way out. `proc` is "/proc".

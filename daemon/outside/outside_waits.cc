@@ -94,10 +94,9 @@ void OutsideWaits::Add(int64_t deadline_ns, Capture* capture) const {
     fds.insert(fds.end(), thread.waited_fds.begin(), thread.waited_fds.end());
   }
   auto described = std::make_shared<std::vector<WaitedFd>>();
-  const bool is_told = memory_->Run(std::min(deadline_ns, MonotonicNs() + kFdNamesNs),
-                                    [=, path = process_->path(), fds = std::move(fds)](const ProcessFiles&) {
-                                      *described = DescribeFds(path, fds);
-                                    });
+  const bool is_told = memory_->Run(
+      std::min(deadline_ns, MonotonicNs() + kFdNamesNs),
+      [=, path = process_->path(), fds = std::move(fds)](const ProcessFiles&) { *described = DescribeFds(path, fds); });
   if (is_told) capture->fds = std::move(*described);
   AddFileLocks(MonotonicNs() + kFileLocksNs, capture);
   NameOwnersElsewhere(MonotonicNs() + kNameOwnersNs, capture);
@@ -111,7 +110,7 @@ void OutsideWaits::NameOwnersElsewhere(int64_t deadline_ns, Capture* capture) co
     if (word.is_shared && tid != 0 && !is_own && word.shared_memory != SharedMemory{}) words.push_back(&word);
   }
   if (words.empty()) return;
-  // Of tid and memory; to the process, or 0.
+  // Pairs of tid and memory, and for each the process, or 0.
   auto asked = std::make_shared<std::vector<std::pair<int32_t, SharedMemory>>>();
   auto pids = std::make_shared<std::vector<int32_t>>(words.size());
   for (const FutexWord* word : words) asked->emplace_back(HolderOf(*word), word->shared_memory);
@@ -136,9 +135,8 @@ void OutsideWaits::AddFacts(int64_t deadline_ns, Capture* capture) const {
   if (in_memory.empty()) return;
   auto facts = std::make_shared<WaitFacts>();
   const RwlockLayout layout = RwlockLayoutOf(*capture->map);
-  const bool read = memory_->Run(deadline_ns, [=](const ProcessFiles& files) {
-    *facts = ReadWaitFacts(files, layout, in_memory, deadline_ns);
-  });
+  const bool read = memory_->Run(
+      deadline_ns, [=](const ProcessFiles& files) { *facts = ReadWaitFacts(files, layout, in_memory, deadline_ns); });
   if (!read) {
     capture->notes.push_back(std::string(kWhat) + "could not be read in time");
     return;
@@ -196,9 +194,8 @@ void OutsideWaits::ConfirmCircles(std::vector<ThreadCall> calls, const LookAtLoc
   CircleProbe probe = Probe(deadline_ns);
   probe.read_locks = [&](const std::vector<ThreadWait>& sample) -> std::optional<std::vector<LockEdge>> {
     auto words = std::make_shared<std::vector<FutexWord>>();
-    const bool read = memory_->Run(MonotonicNs() + kReadFutexesNs, [=](const ProcessFiles& files) {
-      *words = ReadFutexWords(files, layout, avmas);
-    });
+    const bool read = memory_->Run(MonotonicNs() + kReadFutexesNs,
+                                   [=](const ProcessFiles& files) { *words = ReadFutexWords(files, layout, avmas); });
     auto waits_now = look ? look(sample, deadline_ns) : std::vector<ManagedWait>{};
     if (!read || !waits_now) return std::nullopt;
     capture->futexes = std::move(*words);

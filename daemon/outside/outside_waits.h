@@ -1,5 +1,5 @@
-// What the threads of a process wait for, read by its pid: futex words, owners of locks, fds, file locks; and whether those
-// that wait in a circle wait still.
+// What the threads of a process wait for, read by its pid: futex words, owners of locks, fds, file locks. Also whether
+// those that wait in a circle wait still.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ class OutsideWaits {
   // What the threads in `sleeping` wait for now, of locks that runtimes know; nullopt: not known by the deadline.
   using LookAtLocks =
       std::function<std::optional<std::vector<ManagedWait>>(const std::vector<ThreadWait>& sleeping, int64_t deadline_ns)>;
-  // Looks whether threads that wait in circles for locks of runtimes wait still, and, where every thread waits on a futex,
-  // whether they did so at one moment; half a second at most. Why: process/README.md.
+  // Looks whether threads that wait in circles for locks of runtimes wait still. Where every thread waits on a futex, looks
+  // whether they did so at one moment. Takes half a second at most. process/README.md says why.
   void Confirm(const LookAtLocks& look, int64_t deadline_ns, Capture* capture) const;
 
  private:

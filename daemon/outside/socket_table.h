@@ -13,7 +13,7 @@ using SocketNames = std::map<uint64_t, std::string>;
 
 // Adds those of the text of /proc/net/tcp, tcp6, udp or udp6. `kind` is "tcp" or "udp".
 void AddInternetSockets(std::string_view text, std::string_view kind, SocketNames* names);
-// The same of /proc/net/unix.
+// Adds those of the text of /proc/net/unix.
 void AddUnixSockets(std::string_view text, SocketNames* names);
 
 }  // namespace stackd

@@ -1,8 +1,8 @@
 // One thread of another process, stopped by ptrace for as long as this lives.
 //
 // The thread that stops another is its tracer, and when a tracer ends, for whatever reason, the kernel lets all its tracees
-// run on. A signal that met the thread while it was stopped stays with it: no wait of ours takes the stop (WNOWAIT), so
-// the kernel still has the signal when the tracer dies, and it is passed on when the tracer lets go.
+// run on. A signal that met the thread stays with it. No wait here takes the stop (WNOWAIT), so the kernel still has the
+// signal when the tracer dies. When the tracer lets go, the signal is passed on.
 #pragma once
 
 #include <sys/user.h>

@@ -52,9 +52,7 @@ void FillRegisters(const user_regs_struct& from, uint64_t* to) {
   std::copy(std::begin(values), std::end(values), to);
 }
 
-std::string Count(int64_t count, const char* noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
-}
+std::string Count(int64_t count, const char* noun) { return std::to_string(count) + " " + noun + (count == 1 ? "" : "s"); }
 
 StatusRecord RecordOf(int32_t tid) {
   StatusRecord record;
@@ -72,9 +70,7 @@ std::string WaitChannel(const LiveProcess& process, uint32_t tid, char state) {
 }
 
 // Where the kernel keeps threads of a frozen cgroup, of either version.
-bool IsFreezer(const std::string& channel) {
-  return channel == "do_freezer_trap" || channel.ends_with("__refrigerator");
-}
+bool IsFreezer(const std::string& channel) { return channel == "do_freezer_trap" || channel.ends_with("__refrigerator"); }
 
 class Taker : public RingReader::Listener {
  public:
@@ -152,10 +148,7 @@ struct ThreadReader::AgentView {
 };
 
 ThreadReader::ThreadReader(const LiveProcess& process, std::unique_ptr<Ring> ring)
-    : process_(process),
-      ring_(std::move(ring)),
-      reader_(ring_.get()),
-      agent_(std::make_unique<AgentView>()) {}
+    : process_(process), ring_(std::move(ring)), reader_(ring_.get()), agent_(std::make_unique<AgentView>()) {}
 
 ThreadReader::~ThreadReader() { stackd_read_memory_by(nullptr); }
 

@@ -1,5 +1,5 @@
-// Reads the threads of another process into records, with the agent's own code: what of a stack is copied, which of its
-// words pass the pointer filter, and what runtimes know of it is as if the process had an agent.
+// Reads the threads of another process into records, by the agent's own code. What of a stack is copied, which words pass
+// the pointer filter, and what runtimes know of it is as if the process had an agent.
 //
 // A thread that sleeps is read where it sleeps, and looked at again afterwards. One that runs is stopped, alone, for
 // some microseconds.
@@ -23,7 +23,7 @@ namespace stackd {
 // The agent's code keeps what it knows of a process for as long as the program runs: a program has one reader.
 class ThreadReader {
  public:
-  // Of its records.
+  // The number that its records have.
   static constexpr uint32_t kSeq = 1;
 
   // Looks at what is mapped, and for runtimes. `process` must outlive it.

@@ -369,8 +369,7 @@ Result<SharedDump> Pipeline::State::MakeAnew(const std::string& name, int64_t de
     if (mapping.module != nullptr) symbolizer->Forget(*mapping.module);
   }
   const EarlierStacks earlier(*stored);
-  std::shared_ptr<v1::Dump> dump =
-      stages.MakeDump(**capture, deadline_ns, name.substr(name.rfind('/') + 1), &earlier).dump;
+  std::shared_ptr<v1::Dump> dump = stages.MakeDump(**capture, deadline_ns, name.substr(name.rfind('/') + 1), &earlier).dump;
   dump->add_notes("unwound and named anew at " + TimeInWords(WallNs()));
   Result<PackedDump> packed = DumpStore::Pack(dump);
   Result<void> replaced = packed ? store->Replace(std::move(*packed)) : std::unexpected(packed.error());

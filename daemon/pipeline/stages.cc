@@ -243,7 +243,7 @@ std::vector<std::string> Stages::NameVariables(const std::vector<DataAddress>& a
 }
 
 MadeDump Stages::MakeDump(const Capture& capture, int64_t deadline_ns, const std::string& id,
-                                                const EarlierStacks* earlier) {
+                          const EarlierStacks* earlier) {
   const int64_t begin_ns = MonotonicNs();
   std::vector<NativeStack> unwound = Unwind(capture);
   if (earlier != nullptr) KeepLonger(*earlier, capture, &unwound);

@@ -34,7 +34,7 @@ COUNTED_SIGNAL = 40
 KILLS = 500 if tier.FULL else 100
 DUMPS_OF_PATHS = 500 if tier.FULL else 20
 QUIET_DUMPS, QUIET_SERIES = 200, 100
-# Of a reader, from its start to the end of its reading: behind that it has no hold of the process.
+# How long a reader takes from its start to the end of its reading. Behind that it has no hold of the process.
 READING_S = 0.08
 
 
