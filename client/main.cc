@@ -9,6 +9,7 @@
 #include "client/exit_code.h"
 #include "client/output.h"
 #include "daemon/base/lock_graph.h"
+#include "daemon/symbolize/symbolizer.h"
 
 namespace stackd {
 namespace {
@@ -37,6 +38,9 @@ Command Find(const std::string& name) {
 
 int main(int argc, char** argv) {
   using namespace stackd;
+  // dump --pid names functions in a process of its own.
+  const int worker_exit_code = RunSymbolizeWorkerIfAsked(argc, argv);
+  if (worker_exit_code >= 0) return worker_exit_code;
   auto options = ParseOptions(argc, argv);
   if (!options) {
     fputs(options.error().text.c_str(), options.error().exit_code == 0 ? stdout : stderr);

@@ -71,6 +71,26 @@ void AddSamples(CLI::App* dump, Options* options) {
       ->type_name("DURATION");
 }
 
+void AddPid(CLI::App* dump, Options* options, CLI::Option* process) {
+  CLI::Option* pid = dump->add_option("--pid", options->pid,
+                                      "A process as ps shows it here, with or without an agent, if you may read its memory")
+                         ->check(CLI::Validator(
+                             [](const std::string& text) {
+                               const bool is_number =
+                                   !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+                               return is_number && text.find_first_not_of('0') != std::string::npos
+                                          ? std::string()
+                                          : "\"" + text + "\" is not the number of a process";
+                             },
+                             ""))
+                         ->excludes(process)
+                         ->type_name("N");
+  dump->add_flag("--no-daemon", options->no_daemon, "With --pid: read the process here, and ask no daemon")->needs(pid);
+  dump->add_flag("--no-ptrace", options->no_ptrace,
+                 "With --pid, without an agent: stop no thread; those that run have no stack")
+      ->needs(pid);
+}
+
 void AddFormat(CLI::App* command, Options* options, std::vector<std::string> formats) {
   std::string help = formats[0];
   for (size_t i = 1; i < formats.size(); ++i) help += (i + 1 < formats.size() ? ", " : " or ") + formats[i];
@@ -102,21 +122,12 @@ Examples:
   stackctl dump checkout -o json   by name, as JSON
   stackctl dump checkout --samples 3 --every 1s
                                    is it deadlocked, spinning, slow or idle?
-  stackctl dump --pid 1234         goroutines of a Go program that has no agent)");
+  stackctl dump --pid 1234         a process that has no agent, read from outside
+  stackctl dump --pid 1 --no-daemon
+                                   the same where there is no daemon, as in a debug container)");
   CLI::Option* process =
       take_name(dump, "PROCESS", "A pid, a name or processes/...; may be left out when there is only one");
-  dump->add_option("--pid", options->pid,
-                   "A process without an agent: what its runtime keeps in memory, if you may read it; no native stacks")
-      ->check(CLI::Validator(
-          [](const std::string& text) {
-            const bool is_number = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-            return is_number && text.find_first_not_of('0') != std::string::npos
-                       ? std::string()
-                       : "\"" + text + "\" is not the number of a process";
-          },
-          ""))
-      ->excludes(process)
-      ->type_name("N");
+  AddPid(dump, options, process);
   dump->add_option("--quiet", options->quiet,
                    "Signal no thread in a call that a signal could end (prefer, the default), no thread at all (only: "
                    "those that run "
@@ -194,8 +205,11 @@ Examples:
 
 Examples:
   stackctl doctor                  the daemon, its folder, the processes it knows
-  stackctl doctor 1234             and why process 1234 is not among them)");
-  take_name(doctor, "PID", "A process that should be listed and is not");
+  stackctl doctor --pid 1234       why process 1234 is not among them, and what dump --pid may read of it)");
+  CLI::Option* doctor_process = take_name(doctor, "PID", "A process that should be listed and is not");
+  doctor->add_option("--pid", options->name, "The same: besides, what dump --pid may read of it")
+      ->excludes(doctor_process)
+      ->type_name("N");
 
   add("version", "Print the versions of stackctl and of the daemon.");
 

@@ -24,7 +24,9 @@ struct Options {
   bool crashes = false;     // list: only these
   bool hangs = false;       // list, groups: only these
   std::string explain;      // groups: a fingerprint; empty if none was given
-  int pid = 0;              // dump: of a process without an agent; 0: `name` says which
+  int pid = 0;              // dump: of a process with or without an agent; 0: `name` says which
+  bool no_daemon = false;   // dump --pid: the daemon is not asked
+  bool no_ptrace = false;   // dump --pid: threads that run are not stopped
   int samples = 1;          // dump: how many to take
   int64_t every_ms = 1000;  // dump: from the beginning of one to that of the next
   std::string format;       // dump, show, export: "text", "json", "folded"; export: and "pprof", "speedscope", "minidump"

@@ -5,6 +5,7 @@
 
 #include "agent/maps/crash_maps.h"
 #include "agent/runtimes/runtimes.h"
+#include "agent/sys/target.h"
 
 #define RED_ZONE_BYTES 128
 /* The lowest address that leads to an outer stack may be of a variable. Below it lie registers that were saved when that
@@ -75,14 +76,17 @@ STACKD_HANDLER static struct stackd_interval outer_stack(const struct stackd_cap
   if (mapping.end == 0) return none;
   /* The kernel joins an alternate stack with the stack above it if that has no mapping as its guard. */
   bool joined = span->end > mapping.start && span->end <= self;
-  if (joined) return (struct stackd_interval){stackd_guard_end(span->end, self), self};
+  if (joined) {
+    uint64_t start = stackd_target_is_other() ? span->end : stackd_guard_end(span->end, self);
+    return (struct stackd_interval){start, self};
+  }
   bool apart = span->start >= mapping.end || span->end <= mapping.start;
   return apart ? (struct stackd_interval){mapping.start, self} : none;
 }
 
 /* The running thread's own stack. */
 STACKD_HANDLER static bool may_read_in_place(const struct stackd_capture* capture) {
-  return (capture->flags & STACKD_THREAD_BY_HELPER) == 0 && !capture->by_kernel_only;
+  return (capture->flags & STACKD_THREAD_BY_HELPER) == 0 && !capture->by_kernel_only && !stackd_target_is_other();
 }
 
 /* Hands out a stack in pieces. */
@@ -105,7 +109,7 @@ STACKD_HANDLER static uint32_t read_chunk(const struct source* source, uint64_t 
   if (got >= 0) return (uint32_t)got & ~7u;
   if (got != -EPERM && got != -ENOSYS) return 0;
   /* A seccomp policy forbids the call. The mapping was there when the helper looked last. */
-  if (source->ranges == NULL) return 0;
+  if (source->ranges == NULL || stackd_target_is_other()) return 0;
   struct stackd_interval mapping = stackd_writable_mapping(source->ranges, address);
   if (mapping.end <= address) return 0;
   uint64_t available = mapping.end - address;
@@ -309,8 +313,9 @@ __attribute__((noinline)) STACKD_HANDLER static bool write_managed(const struct 
   thread.budget = NULL;
   thread.pages = NULL;
   thread.begin_ns = capture->begin_ns;
-  /* The helper looks at a thread that sleeps, by its own clock. */
-  thread.begin_cpu_ns = by_helper ? stackd_clock_ns(CLOCK_THREAD_CPUTIME_ID) : capture->cpu_ns;
+  /* Who looks at another thread does so by its own clock. */
+  bool by_other = by_helper || stackd_target_is_other();
+  thread.begin_cpu_ns = by_other ? stackd_clock_ns(CLOCK_THREAD_CPUTIME_ID) : capture->cpu_ns;
   return stackd_managed_write(writer, &thread, words);
 }
 

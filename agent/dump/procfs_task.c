@@ -9,6 +9,7 @@
 #include "agent/sys/kernel.h"
 #include "agent/sys/large.h"
 #include "agent/sys/private_fd.h"
+#include "agent/sys/target.h"
 #include "agent/sys/text.h"
 
 int stackd_task_open(void) {
@@ -101,9 +102,9 @@ int stackd_task_read_status(int task_fd, uint32_t tid, struct stackd_task_status
 static uint32_t number_of(uint32_t number, uint64_t rip, uint64_t rsp) {
   if (number != SYS_restart_syscall) return number;
   uint8_t code[STACKD_CALL_CODE_BYTES];
-  if (stackd_read_memory(stackd_getpid(), rip - sizeof(code), code, sizeof(code)) != sizeof(code)) return number;
+  if (stackd_read_memory(stackd_target_pid(), rip - sizeof(code), code, sizeof(code)) != sizeof(code)) return number;
   int first = stackd_syscall_number_in(code);
-  if (first < 0) first = stackd_syscall_number_on_stack(stackd_getpid(), false, rip, rsp, 0);
+  if (first < 0) first = stackd_syscall_number_on_stack(stackd_target_pid(), false, rip, rsp, 0);
   return first >= 0 ? (uint32_t)first : number;
 }
 

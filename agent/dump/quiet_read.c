@@ -6,6 +6,7 @@
 
 #include "agent/sys/kernel.h"
 #include "agent/sys/private_fd.h"
+#include "agent/sys/target.h"
 
 int stackd_quiet_begin(struct stackd_quiet_look* look, int task_fd, uint32_t tid) {
   look->task_fd = task_fd;
@@ -100,7 +101,7 @@ static uint64_t find_head_offset(uint64_t head) {
   uint64_t words[MAX_HEAD_OFFSET / 8];
   /* Backwards in pages: the lowest may not be there. */
   for (uint64_t size_bytes = sizeof(words); size_bytes >= 512; size_bytes /= 2) {
-    if (stackd_read_memory(stackd_getpid(), head - size_bytes, words, size_bytes) != (long)size_bytes) continue;
+    if (stackd_read_memory(stackd_target_pid(), head - size_bytes, words, size_bytes) != (long)size_bytes) continue;
     for (uint64_t offset = 24; offset <= size_bytes; offset += 8) {
       if (is_descriptor(words + (size_bytes - offset) / 8, head - offset)) return offset;
     }
@@ -116,6 +117,6 @@ uint64_t stackd_quiet_thread_self(uint32_t tid) {
   if (head_offset == 0) return 0;
   uint64_t words[3];
   uint64_t self = head - head_offset;
-  bool is_read = stackd_read_memory(stackd_getpid(), self, words, sizeof(words)) == sizeof(words);
+  bool is_read = stackd_read_memory(stackd_target_pid(), self, words, sizeof(words)) == sizeof(words);
   return is_read && is_descriptor(words, self) ? self : 0;
 }

@@ -5,6 +5,7 @@
 
 #include "agent/maps/maps_line.h"
 #include "agent/sys/kernel.h"
+#include "agent/sys/target.h"
 
 /* Nothing here trusts what it reads: an object may be unmapped at any moment, or be no object. */
 #define MAX_PROGRAM_HEADERS 64
@@ -14,7 +15,7 @@
 #define MAX_NAME_BYTES 128
 
 static bool read_at(uint64_t address, void* out, size_t size_bytes) {
-  return stackd_read_memory(stackd_getpid(), address, out, size_bytes) == (long)size_bytes;
+  return stackd_read_memory(stackd_target_pid(), address, out, size_bytes) == (long)size_bytes;
 }
 
 /* The loader adds the bias to most addresses in a dynamic section, but not to all of every object. */

@@ -2,6 +2,8 @@
 
 #include <stddef.h>
 
+#include "agent/sys/target.h"
+
 #define MAX_TEXT_BYTES 1024u
 #define MAX_TABLE_BYTES (32u << 10)
 #define CHUNK_BYTES 256u
@@ -91,7 +93,8 @@ void stackd_managed_begin(struct stackd_managed_writer* writer, uint32_t runtime
 void stackd_managed_say_if_blind(struct stackd_managed_writer* writer, const struct stackd_managed_thread* thread,
                                  uint32_t runtime, uint64_t version) {
   bool copy;
-  if (stackd_managed_read(thread, (uint64_t)&any_found, &copy, sizeof(copy))) return;
+  uint64_t readable = stackd_target_is_other() ? thread->stack_start : (uint64_t)&any_found;
+  if (stackd_managed_read(thread, readable, &copy, sizeof(copy))) return;
   if (thread->budget != NULL && thread->budget->spent) return; /* said at the end */
   stackd_managed_begin(writer, runtime, 0, STACKD_WALK_UNREADABLE, version, 0);
 }

@@ -21,6 +21,18 @@ std::string DirOf(const std::string& address) {
   return dir == nullptr || *dir == '\0' ? "/run/stackd" : dir;
 }
 
+Result<std::vector<v1::Process>> AllProcesses(Api& api) {
+  v1::ListProcessesRequest request;
+  std::vector<v1::Process> processes;
+  do {
+    auto page = api.ListProcesses(request);
+    if (!page) return std::unexpected(page.error());
+    processes.insert(processes.end(), page->processes().begin(), page->processes().end());
+    request.set_page_token(page->next_page_token());
+  } while (!request.page_token().empty());
+  return processes;
+}
+
 v1::ExportDumpRequest::Format FormatOf(const Options& options) {
   if (options.json || options.format == "json") return v1::ExportDumpRequest::JSON;
   if (options.format == "minidump") return v1::ExportDumpRequest::MINIDUMP;

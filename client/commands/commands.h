@@ -1,6 +1,9 @@
 // One function per command; each prints its result and returns the exit code (exit_code.h).
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "client/api.h"
 #include "client/options.h"
 
@@ -25,6 +28,12 @@ int Failed(const Status& status);
 
 // The daemon's folder: that of its Unix socket at `address`, else what STACKD_DIR says.
 std::string DirOf(const std::string& address);
+
+// dump --pid of a process that the daemon does not know, or is not asked for: read by this program.
+int RunOutsideDump(const Options& options);
+
+// All that the daemon knows, page by page.
+Result<std::vector<v1::Process>> AllProcesses(Api& api);
 
 // Several dumps of one process, and what has changed between them: dump --samples.
 int RunSamples(Api& api, const Options& options);

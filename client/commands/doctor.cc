@@ -16,18 +16,6 @@ void Append(std::vector<Finding> more, std::vector<Finding>* findings) {
   findings->insert(findings->end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
-Result<std::vector<v1::Process>> AllProcesses(Api& api) {
-  v1::ListProcessesRequest request;
-  std::vector<v1::Process> processes;
-  do {
-    auto page = api.ListProcesses(request);
-    if (!page) return std::unexpected(page.error());
-    processes.insert(processes.end(), page->processes().begin(), page->processes().end());
-    request.set_page_token(page->next_page_token());
-  } while (!request.page_token().empty());
-  return processes;
-}
-
 const char* GradeName(Finding::Grade grade) {
   return grade == Finding::kGood ? "ok" : grade == Finding::kRemark ? "note" : "FAIL";
 }
@@ -86,6 +74,7 @@ int RunDoctor(Api& api, const Options& options) {
       if (daemon) findings.push_back(Bad("no process with pid " + options.name + " is connected", ""));
       Append(CheckProcess("/proc", pid, dir), &findings);
     }
+    Append(CheckOutside("/proc", pid), &findings);
   }
   if (!Print(options.json ? JsonText(findings) : Text(findings))) return kFailure;
   if (!daemon) return ExitCodeOf(daemon.error());

@@ -1,33 +1,10 @@
-#include <unistd.h>
-
 #include "client/commands/commands.h"
+#include "client/commands/process_checks.h"
 #include "client/exit_code.h"
 #include "client/output.h"
-#include "client/stand_in.h"
-#include "client/unregistered_process.h"
-#include "daemon/base/clock.h"
 
 namespace stackd {
 namespace {
-
-constexpr int64_t kListedNs = 2 * kNsPerSecond;
-constexpr useconds_t kLookAgainUs = 10'000;
-
-// A daemon welcomes a process a moment before it lists it.
-Result<void> AwaitListed(Api& api, const v1::GetProcessRequest& request, const std::string& dir) {
-  const int64_t deadline_ns = MonotonicNs() + kListedNs;
-  while (true) {
-    auto listed = api.GetProcess(request);
-    if (listed) return {};
-    if (listed.error().code != Code::kNotFound) return std::unexpected(listed.error());
-    if (MonotonicNs() >= deadline_ns) {
-      return Error(Code::kFailedPrecondition, "the daemon at " + api.address() +
-                                                  " is not the one whose agents register in " + dir +
-                                                  ": say with STACKD_DIR where its own do");
-    }
-    usleep(kLookAgainUs);
-  }
-}
 
 int DumpNamed(Api& api, const Options& options) {
   if (options.samples > 1) return RunSamples(api, options);
@@ -53,18 +30,12 @@ int DumpNamed(Api& api, const Options& options) {
 
 int RunDump(Api& api, const Options& options) {
   if (options.pid == 0) return DumpNamed(api, options);
-  auto process = UnregisteredProcess::Open("/proc", options.pid);
-  if (!process) return Failed(process.error());
+  // With an agent it can say more than its memory does. Without a daemon there is nothing to ask.
+  const auto processes = options.no_daemon ? Result<std::vector<v1::Process>>() : AllProcesses(api);
+  const v1::Process* known = processes ? FindConnected("/proc", options.pid, *processes) : nullptr;
+  if (known == nullptr) return RunOutsideDump(options);
   Options named = options;
-  named.name = process->name();
-  v1::GetProcessRequest request;
-  request.set_name(named.name);
-  // With an agent it can say more than its memory does.
-  if (api.GetProcess(request)) return DumpNamed(api, named);
-  const std::string dir = DirOf(options.address);
-  auto stand_in = StandIn::Register(std::move(*process), dir);
-  if (!stand_in) return Failed(stand_in.error());
-  if (auto listed = AwaitListed(api, request, dir); !listed) return Failed(listed.error());
+  named.name = known->name();
   return DumpNamed(api, named);
 }
 

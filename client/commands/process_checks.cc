@@ -12,6 +12,7 @@
 #include <span>
 #include <string_view>
 
+#include "daemon/outside/obstacles.h"
 #include "stackd/wire.h"
 
 namespace stackd {
@@ -325,6 +326,17 @@ std::vector<Finding> CheckProcess(const std::string& proc, int pid, const std::s
     if (auto finding = CheckPendingLimit(*limits)) findings.push_back(*finding);
   }
   return findings;
+}
+
+std::vector<Finding> CheckOutside(const std::string& proc, int pid) {
+  std::vector<Finding> findings;
+  for (const Obstacle& obstacle : FindObstacles(proc, pid)) {
+    const std::string text = "dump --pid: " + obstacle.text;
+    findings.push_back(obstacle.effect == Obstacle::kNothingIsRead ? Bad(text, obstacle.way_out)
+                                                                   : Remark(text, obstacle.way_out));
+  }
+  if (!findings.empty()) return findings;
+  return {Good("dump --pid may read it without an agent: threads asleep where they sleep, those that run by ptrace")};
 }
 
 }  // namespace stackd

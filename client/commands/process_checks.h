@@ -17,4 +17,7 @@ const v1::Process* FindConnected(const std::string& proc, int pid, const std::ve
 // copy for tests.
 std::vector<Finding> CheckProcess(const std::string& proc, int pid, const std::string& dir);
 
+// What dump --pid may read of it without an agent.
+std::vector<Finding> CheckOutside(const std::string& proc, int pid);
+
 }  // namespace stackd

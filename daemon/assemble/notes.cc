@@ -33,7 +33,8 @@ void NoteMissingThreads(const v1::ThreadCounts& counts, std::vector<std::string>
   note(counts.stopped(), "cannot answer while stopped by a signal or a debugger");
   note(counts.signal_blocked(), counts.signal_blocked() == 1 ? "blocks the dump signal" : "block the dump signal");
   note(counts.running(),
-       "ran or could not be read asleep, and the dump was to send no signal: one with --quiet prefer has more");
+       "ran or could not be read asleep, and were not interrupted: one with --quiet prefer, or without --no-ptrace, has "
+       "more");
   note(counts.exited(), "exited during the dump");
 }
 

@@ -15,6 +15,7 @@
 #include "daemon/base/histogram.h"
 #include "daemon/base/result.h"
 #include "daemon/collect/collector.h"
+#include "daemon/pipeline/stages.h"
 #include "daemon/store/dump_store.h"
 #include "daemon/symbolize/symbolizer.h"
 #include "stackd/v1/stackd.pb.h"
@@ -24,12 +25,11 @@ namespace stackd {
 class Finisher;
 
 // What Counters() does not tell apart, since start.
-struct PipelineMeasures {
+struct PipelineMeasures : StageMeasures {
   enum Outcome { kComplete, kPartial, kFailed, kOutcomes };
 
   std::array<std::array<std::atomic<int64_t>, kOutcomes>, 5> captures{};  // by Trigger
-  std::array<std::atomic<int64_t>, 8> stacks_by_end{};                    // by StackEnd: each time one was unwound
-  DurationHistogram capture, unwind, symbolize;                           // of dumps
+  DurationHistogram capture;                                              // of dumps
 };
 
 // Thread-safe.

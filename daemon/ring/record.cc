@@ -16,16 +16,6 @@ constexpr uint32_t kMaxStackWords = kMaxStackBytes / 8;
 
 int64_t ClockTime(uint64_t time_ns) { return static_cast<int64_t>(std::min<uint64_t>(time_ns, INT64_MAX)); }
 
-std::optional<SystemCall> ParseCall(const stackd_syscall& raw) {
-  if ((raw.known & STACKD_SYSCALL_KNOWN) == 0) return std::nullopt;
-  SystemCall call{.number = raw.number, .known_arguments = raw.known & ((1u << STACKD_SYSCALL_ARGUMENTS) - 1)};
-  static_assert(STACKD_SYSCALL_ARGUMENTS == std::tuple_size_v<decltype(call.arguments)>);
-  for (int i = 0; i < STACKD_SYSCALL_ARGUMENTS; i++) {
-    if (call.knows(i)) call.arguments[static_cast<size_t>(i)] = raw.arguments[i];
-  }
-  return call;
-}
-
 // What follows the stack; nullopt if the payload does not hold what the header promises.
 std::optional<std::span<const char>> ParseStack(std::span<const char> payload, ThreadRecord* record) {
   size_t available = payload.size() / 8;
@@ -84,6 +74,16 @@ std::optional<ThreadRecord> ParseThreadBody(std::span<const char> bytes) {
 }
 
 }  // namespace
+
+std::optional<SystemCall> ParseCall(const stackd_syscall& raw) {
+  if ((raw.known & STACKD_SYSCALL_KNOWN) == 0) return std::nullopt;
+  SystemCall call{.number = raw.number, .known_arguments = raw.known & ((1u << STACKD_SYSCALL_ARGUMENTS) - 1)};
+  static_assert(STACKD_SYSCALL_ARGUMENTS == std::tuple_size_v<decltype(call.arguments)>);
+  for (int i = 0; i < STACKD_SYSCALL_ARGUMENTS; i++) {
+    if (call.knows(i)) call.arguments[static_cast<size_t>(i)] = raw.arguments[i];
+  }
+  return call;
+}
 
 char StateLetter(char state) { return (state | 0x20) >= 'a' && (state | 0x20) <= 'z' ? state : '\0'; }
 

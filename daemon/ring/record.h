@@ -91,6 +91,9 @@ struct CrashRecord {
 // Returns the state of a thread as the process wrote it, if it is a letter, as in procfs; else 0. It is shown as it is.
 char StateLetter(char state);
 
+// nullopt: in none, or it is not known.
+std::optional<SystemCall> ParseCall(const stackd_syscall& raw);
+
 // A chain of slots is one piece of memory here: the slots in the order of the chain, with the first one's header only. Each
 // parser takes a whole chain of at least one slot.
 std::optional<ThreadRecord> ParseThread(std::span<const char> chain);

@@ -18,6 +18,7 @@ from go_rows import go_rows
 from java_rows import java_rows
 from many_rows import many_rows
 from node_rows import node_rows
+from outside_rows import outside_rows
 from pause_rows import pause_rows
 from python_rows import python_rows
 from roundtrip_rows import roundtrip_rows
@@ -29,6 +30,7 @@ from throughput_rows import throughput_rows
 
 MEASUREMENTS = {
     "dump": dump_rows,
+    "outside": outside_rows,
     "stages": stage_rows,
     "gap": gap_rows,
     "curve": curve_rows,

@@ -123,5 +123,5 @@ def cpu_seconds(pids):
     return total_ns / 1e9
 
 
-__all__ = ["AGENT", "BENCH", "REPEAT", "ROOT", "Daemon", "Victim", "children", "cpu_seconds", "eu_stack", "gdb", "has",
+__all__ = ["AGENT", "BENCH", "REPEAT", "ROOT", "STACKCTL", "Daemon", "Victim", "children", "cpu_seconds", "eu_stack", "gdb", "has",
            "kib_of", "numbers_from", "program", "say", "seconds_of", "stackctl", "stand"]

@@ -4,6 +4,7 @@
 
 #include "agent/runtimes/cpython/cpython_layout.h"
 #include "agent/sys/large.h"
+#include "agent/sys/target.h"
 
 #define MAX_INTERPRETERS 64
 #define MAX_THREADS 16384
@@ -53,7 +54,7 @@ static uint32_t version_of(const struct stackd_loaded_object* object) {
   struct stackd_loaded_symbol version = stackd_loaded_symbol(object, "Py_Version");
   unsigned long version_hex = 0;
   if (version.address != 0) {
-    stackd_read_memory(stackd_getpid(), version.address, &version_hex, sizeof(version_hex));
+    stackd_read_memory(stackd_target_pid(), version.address, &version_hex, sizeof(version_hex));
     return (uint32_t)version_hex;
   }
   for (size_t i = 0; i < sizeof(kAdded) / sizeof(kAdded[0]); i++) {

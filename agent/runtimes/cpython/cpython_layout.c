@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "agent/sys/syscalls.h"
+#include "agent/sys/target.h"
 
 /* offsetof() in the headers of each release, with Py_BUILD_CORE: 3.8.18, 3.9.18, 3.10.13, 3.11.7, 3.12.1; those of 3.13 and
  * 3.14 tell themselves (below). tests/languages/python/layout.c prints them, and python_test.LayoutTest compares with the
@@ -245,7 +246,7 @@ const struct stackd_cpython_layout* stackd_cpython_layout(uint32_t version_hex, 
   for (size_t i = 0; i < sizeof(kPlaces) / sizeof(kPlaces[0]); i++) {
     uint64_t words[OFFSET_WORDS];
     if (kPlaces[i].version != version) continue;
-    if (stackd_read_memory(stackd_getpid(), runtime, words, sizeof(words)) != (long)sizeof(words)) return NULL;
+    if (stackd_read_memory(stackd_target_pid(), runtime, words, sizeof(words)) != (long)sizeof(words)) return NULL;
     if (words[0] != COOKIE || words[VERSION_WORD] != version_hex || words[FREE_THREADED_WORD] != 0) return NULL;
     memset(own, 0, sizeof(*own));
     own->version = (uint16_t)version;

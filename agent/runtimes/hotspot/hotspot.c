@@ -5,6 +5,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "agent/sys/target.h"
+
 /* An interpreted frame, in words from its frame pointer: frame_x86.hpp of HotSpot, the same from release 9 to 26. */
 #define SENDER_SP (-1)
 #define METHOD (-3)
@@ -47,7 +49,7 @@ static const struct layout* published;
 static bool read_own(uint64_t address, void* out, uint32_t size_bytes) {
   struct stackd_managed_thread self;
   memset(&self, 0, sizeof(self));
-  self.pid = stackd_getpid();
+  self.pid = stackd_target_pid();
   return stackd_managed_read(&self, address, out, size_bytes);
 }
 

@@ -5,6 +5,7 @@
 
 #include "agent/runtimes/v8/v8.h"
 #include "agent/sys/syscalls.h"
+#include "agent/sys/target.h"
 #include "agent/sys/text.h"
 
 /* glibc's struct pthread: the first 32 keys' data, a pair of words each, the second of which is the value. Tried out before
@@ -44,7 +45,7 @@ STACKD_HANDLER const struct stackd_v8_layout* stackd_v8_found(void) {
 }
 
 static bool read_at(uint64_t address, void* out, size_t size_bytes) {
-  return stackd_read_memory(stackd_getpid(), address, out, size_bytes) == (long)size_bytes;
+  return stackd_read_memory(stackd_target_pid(), address, out, size_bytes) == (long)size_bytes;
 }
 
 static bool variable(const struct stackd_loaded_object* object, const char* name, int32_t* value) {

@@ -1,0 +1,313 @@
+#include "daemon/outside/thread_reader.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/run_beside.h"
+#include "daemon/base/text.h"
+#include "daemon/outside/procfs_text.h"
+#include "daemon/outside/stopped_thread.h"
+
+extern "C" {
+#include "agent/capture/capture.h"
+#include "agent/capture/syscall_arguments.h"
+#include "agent/dump/procfs_task.h"
+#include "agent/dump/quiet_read.h"
+#include "agent/maps/code_ranges.h"
+#include "agent/runtimes/runtimes.h"
+#include "agent/sys/private_fd.h"
+#include "agent/sys/target.h"
+}
+
+namespace stackd {
+namespace {
+
+// Records are taken out of the ring one by one: there is room for one with all that it may have.
+constexpr uint32_t kRingBytes = 2u << 20;
+// A thread that moved while its stack was copied is copied again.
+constexpr int kTries = 3;
+// A thread that has a core, or gets one soon, stops within microseconds.
+constexpr int64_t kMaxStopNs = 250 * kNsPerMs;
+
+// What rax holds in a call that a stop has interrupted and that the kernel makes again (linux/errno.h).
+bool IsRestarted(uint64_t rax) {
+  const auto error = -static_cast<int64_t>(rax);
+  return (error >= 512 && error <= 514) || error == 516;
+}
+
+void FillRegisters(const user_regs_struct& from, uint64_t* to) {
+  const uint64_t values[STACKD_REGISTERS] = {from.rax, from.rdx, from.rcx, from.rbx, from.rsi, from.rdi,
+                                             from.rbp, from.rsp, from.r8,  from.r9,  from.r10, from.r11,
+                                             from.r12, from.r13, from.r14, from.r15, from.rip};
+  std::copy(std::begin(values), std::end(values), to);
+}
+
+std::string Count(int64_t count, const char* noun) { return std::to_string(count) + " " + noun + (count == 1 ? "" : "s"); }
+
+StatusRecord RecordOf(int32_t tid) {
+  StatusRecord record;
+  record.seq = ThreadReader::kSeq;
+  record.tid = static_cast<uint32_t>(tid);
+  return record;
+}
+
+std::string WaitChannel(const LiveProcess& process, uint32_t tid, char state) {
+  char channel[32] = "";
+  stackd_task_read_wait_channel(process.tasks_fd(), tid, channel);
+  // Some kernels have the freezer's function in its caller, where a thread sleeps for no other reason.
+  const bool is_freezer = state == 'S' && strcmp(channel, "get_signal") == 0;
+  return is_freezer ? "do_freezer_trap" : FieldText(channel);
+}
+
+// Where the kernel keeps threads of a frozen cgroup, of either version.
+bool IsFreezer(const std::string& channel) { return channel == "do_freezer_trap" || channel.ends_with("__refrigerator"); }
+
+class Taker : public RingReader::Listener {
+ public:
+  explicit Taker(Recording* recording) : recording_(recording) {}
+  void OnThread(ThreadRecord record) override { recording_->OnThread(std::move(record)); }
+  void OnStatus(StatusRecord record) override { recording_->OnStatus(std::move(record)); }
+  void OnCrash(CrashRecord) override {}
+  void OnWait(WaitRecord) override {}
+  void OnMotion(MotionRecord) override {}
+  void OnCorrupt(const char* what) override { recording_->OnCorrupt(what); }
+
+ private:
+  Recording* const recording_;
+};
+
+}  // namespace
+
+// What the agent's code is given: the ring as its writers see it, and the process in place of its own.
+struct ThreadReader::AgentView {
+  stackd_ring ring;
+  int32_t pid;
+  int tasks_fd;
+  uint32_t max_stack_bytes;
+
+  stackd_capture Begin(int32_t tid) const {
+    stackd_capture capture{};
+    capture.ring = &ring;
+    capture.ranges = stackd_code_ranges_current();
+    capture.filter = stackd_filter_choose();
+    capture.seq = ThreadReader::kSeq;
+    capture.tid = static_cast<uint32_t>(tid);
+    capture.pid = pid;
+    capture.max_stack_bytes = max_stack_bytes;
+    capture.begin_ns = static_cast<uint64_t>(MonotonicNs());
+    stackd_task_read_name(tasks_fd, capture.tid, capture.name);
+    return capture;
+  }
+
+  // 0; -EAGAIN if the thread ran meanwhile; -ENOSPC.
+  int WriteAsleep(const stackd_quiet_look& look) const {
+    stackd_capture capture = Begin(static_cast<int32_t>(look.tid));
+    capture.flags = STACKD_THREAD_BY_HELPER;
+    capture.cpu_ns = look.cpu_ns;
+    capture.thread_self = stackd_quiet_thread_self(look.tid);
+    capture.regs[STACKD_REG_RSP] = look.sleep.rsp;
+    capture.regs[STACKD_REG_RIP] = look.sleep.rip;
+    capture.call = look.sleep.call;
+    stackd_ring_writer writer;
+    if (const int error = stackd_capture_begin(&capture, &writer); error != 0) return error;
+    if (!stackd_quiet_is_whole(&look)) {
+      stackd_ring_abandon(&writer);
+      return -EAGAIN;
+    }
+    stackd_ring_commit(&writer);
+    return 0;
+  }
+
+  int WriteStopped(int32_t tid, const user_regs_struct& registers, int64_t since_ns) const {
+    stackd_capture capture = Begin(tid);
+    capture.begin_ns = static_cast<uint64_t>(since_ns);
+    capture.by_kernel_only = true;
+    capture.thread_self = registers.fs_base;
+    FillRegisters(registers, capture.regs);
+    stackd_task_turns turns;
+    const int turns_fd = stackd_task_open_turns(tasks_fd, capture.tid);
+    if (turns_fd >= 0 && stackd_task_read_turns(turns_fd, &turns) == 0) capture.cpu_ns = turns.cpu_ns;
+    if (turns_fd >= 0) stackd_own_fd_drop(turns_fd);
+    if (static_cast<int64_t>(registers.orig_rax) >= 0 && IsRestarted(registers.rax)) {
+      const uint64_t arguments[STACKD_SYSCALL_ARGUMENTS] = {registers.rdi, registers.rsi, registers.rdx,
+                                                            registers.r10, registers.r8,  registers.r9};
+      stackd_syscall_keep(static_cast<uint32_t>(registers.orig_rax), arguments, &capture.call);
+    }
+    return stackd_capture_write(&capture);
+  }
+};
+
+ThreadReader::ThreadReader(const LiveProcess& process, std::unique_ptr<Ring> ring)
+    : process_(process), ring_(std::move(ring)), reader_(ring_.get()), agent_(std::make_unique<AgentView>()) {}
+
+ThreadReader::~ThreadReader() { stackd_read_memory_by(nullptr); }
+
+Result<std::unique_ptr<ThreadReader>> ThreadReader::Start(const LiveProcess& process, uint32_t max_stack_bytes) {
+  auto ring = Ring::Create(kRingBytes);
+  if (!ring) return std::unexpected(ring.error());
+  std::unique_ptr<ThreadReader> reader(new ThreadReader(process, std::move(*ring)));
+  AgentView& agent = *reader->agent_;
+  agent.pid = process.pid();
+  agent.tasks_fd = process.tasks_fd();
+  agent.max_stack_bytes = max_stack_bytes;
+  if (!stackd_ring_attach(&agent.ring, reader->ring_->header(), reader->ring_->size_bytes())) {
+    return Error(Code::kInternal, "a ring of this program is none");
+  }
+  stackd_target_set(process.pid());
+  // Where process_vm_readv is refused, as some filters of system calls have it, the file tells the same.
+  static stackd_own_fd memory_file;
+  struct stat status;
+  if (fstat(process.memory_fd(), &status) == 0) {
+    memory_file = {process.memory_fd(), status.st_dev, status.st_ino};
+    stackd_read_memory_by(&memory_file);
+  }
+  if (const int error = stackd_code_ranges_refresh(process.maps_fd()); error < 0) {
+    const std::string name = "process " + std::to_string(process.pid());
+    if (error == -ESRCH) return Error(Code::kNotFound, name + " has just ended");
+    return Error(Code::kPermissionDenied, "what " + name + " has mapped cannot be read: " + strerror(-error));
+  }
+  stackd_managed_find_runtimes(process.maps_fd());
+  return reader;
+}
+
+void ThreadReader::Take(Recording* recording) {
+  Taker taker(recording);
+  reader_.Drain(&taker);
+}
+
+void ThreadReader::AddReason(int32_t tid, ThreadStatus reason, Recording* recording) const {
+  StatusRecord record = RecordOf(tid);
+  record.status = static_cast<uint8_t>(reason);
+  stackd_task_status status;
+  if (reason != ThreadStatus::kExited && stackd_task_read_status(process_.tasks_fd(), record.tid, &status) == 0) {
+    record.kernel_state = StateLetter(status.state);
+  }
+  char name[16] = "";
+  stackd_task_read_name(process_.tasks_fd(), record.tid, name);
+  record.name = FieldText(name);
+  recording->OnStatus(std::move(record));
+}
+
+void ThreadReader::AddState(int32_t tid, Recording* recording) const {
+  StatusRecord record = RecordOf(tid);
+  stackd_task_status status;
+  if (stackd_task_read_status(process_.tasks_fd(), record.tid, &status) != 0) return;
+  record.kernel_state = StateLetter(status.state);
+  record.wait_channel = WaitChannel(process_, record.tid, status.state);
+  if (status.state == 'T' || status.state == 't' || IsFreezer(record.wait_channel)) {
+    record.status = STACKD_STATUS_STOPPED;
+  } else if (status.state == 'D') {
+    record.status = STACKD_STATUS_UNINTERRUPTIBLE;
+  } else {
+    return;
+  }
+  recording->OnStatus(std::move(record));
+}
+
+ThreadReader::Sight ThreadReader::ReadAsleep(int32_t tid, int tries, Recording* recording) {
+  for (int i = 0; i < tries; i++) {
+    stackd_quiet_look look;
+    int error = stackd_quiet_begin(&look, process_.tasks_fd(), static_cast<uint32_t>(tid));
+    if (error == -ENOENT || error == -ESRCH) return Sight::kEnded;
+    if (error != 0) continue;
+    const bool in_call = (look.sleep.call.known & STACKD_SYSCALL_KNOWN) != 0;
+    const bool may_be_more = looks_at_states_ || !in_call || stackd_call_may_be_uninterruptible(&look.sleep.call);
+    error = agent_->WriteAsleep(look);
+    stackd_quiet_end(&look);
+    if (error == -ENOSPC) return Sight::kNoRoom;
+    if (error != 0) continue;
+    if (may_be_more) AddState(tid, recording);
+    Take(recording);
+    return Sight::kRead;
+  }
+  return Sight::kRuns;
+}
+
+void ThreadReader::ReadStopped(int32_t tid, int64_t deadline_ns, Recording* recording) {
+  // It may have fallen asleep meanwhile, in a call that a stop could end.
+  const Sight sight = ReadAsleep(tid, 1, recording);
+  if (sight == Sight::kRead) return;
+  if (sight == Sight::kEnded) return AddReason(tid, ThreadStatus::kExited, recording);
+  const int64_t begin_ns = MonotonicNs();
+  std::optional<StoppedThread> stopped(std::in_place, tid, std::min(deadline_ns, begin_ns + kMaxStopNs));
+  const StopOutcome outcome = stopped->outcome();
+  const auto registers = outcome == StopOutcome::kStopped ? stopped->ReadRegisters() : std::nullopt;
+  const bool read = registers && agent_->WriteStopped(tid, *registers, begin_ns) == 0;
+  stopped.reset();
+  if (read) return Take(recording);
+  if (outcome == StopOutcome::kTraced) refused_++;
+  if (outcome == StopOutcome::kTooLong) too_long_++;
+  AddReason(tid, outcome == StopOutcome::kEnded ? ThreadStatus::kExited : ThreadStatus::kRunning, recording);
+}
+
+void ThreadReader::ReadRunning(std::span<const int32_t> tids, int64_t deadline_ns, Recording* recording) {
+  // On a thread of its own. With its end the kernel lets go of those that did not stop in time.
+  std::jthread tracer = RunBeside([&] {
+    for (const int32_t tid : tids) {
+      if (MonotonicNs() < deadline_ns) {
+        ReadStopped(tid, deadline_ns, recording);
+      } else {
+        AddReason(tid, ThreadStatus::kTimedOut, recording);
+      }
+    }
+  });
+}
+
+void ThreadReader::ReadAll(bool may_stop, int64_t deadline_ns, Recording* recording) {
+  const char state = process_.files()->State();
+  const std::string status = ReadProcfsText(process_.path() + "/status");
+  looks_at_states_ = state == 'T' || state == 't' || NumberIn(status, "TracerPid") != 0 ||
+                     IsFreezer(WaitChannel(process_, static_cast<uint32_t>(process_.pid()), state));
+  std::vector<int32_t> running;
+  const std::vector<int32_t> tids = process_.files()->Tids();
+  recording->listed = static_cast<uint32_t>(tids.size());
+  for (const int32_t tid : tids) {
+    if (MonotonicNs() >= deadline_ns) {
+      AddReason(tid, ThreadStatus::kTimedOut, recording);
+      continue;
+    }
+    switch (ReadAsleep(tid, kTries, recording)) {
+      case Sight::kRead:
+        break;
+      case Sight::kRuns:
+        running.push_back(tid);
+        break;
+      case Sight::kEnded:
+        AddReason(tid, ThreadStatus::kExited, recording);
+        break;
+      case Sight::kNoRoom:
+        AddReason(tid, ThreadStatus::kRingFull, recording);
+        break;
+    }
+  }
+  if (may_stop && !running.empty()) return ReadRunning(running, deadline_ns, recording);
+  for (const int32_t tid : running) AddReason(tid, ThreadStatus::kRunning, recording);
+}
+
+void ThreadReader::AddNotes(std::vector<std::string>* notes) const {
+  if (too_long_ > 0) notes->push_back(Count(too_long_, "thread") + " that ran did not stop to be read in time");
+  if (refused_ > 0) notes->push_back(Count(refused_, "thread") + " that ran could not be stopped to be read");
+}
+
+std::vector<ThreadWait> ThreadReader::SampleWaits(int64_t deadline_ns) const {
+  std::vector<ThreadWait> sample;
+  for (const int32_t tid : process_.files()->Tids()) {
+    if (MonotonicNs() >= deadline_ns) break;
+    stackd_task_sleep sleep;
+    if (stackd_task_read_sleep(process_.tasks_fd(), static_cast<uint32_t>(tid), &sleep) != 0) continue;
+    sample.push_back({.tid = tid, .rsp_avma = sleep.rsp, .rip_avma = sleep.rip, .call = ParseCall(sleep.call)});
+  }
+  return sample;
+}
+
+}  // namespace stackd

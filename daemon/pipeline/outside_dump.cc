@@ -1,0 +1,41 @@
+#include "daemon/pipeline/outside_dump.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "daemon/base/clock.h"
+#include "daemon/pipeline/dump_id.h"
+
+namespace stackd {
+namespace {
+
+// Of the time that a dump has: kept for what comes behind the capture.
+int64_t NamingTimeNs(int64_t budget_ns) { return std::clamp<int64_t>(budget_ns / 2, 0, 5 * kNsPerSecond); }
+
+}  // namespace
+
+Result<std::unique_ptr<OutsideDump>> OutsideDump::Open(int32_t pid) {
+  auto capture = OutsideCapture::Open("/proc", pid);
+  if (!capture) return std::unexpected(capture.error());
+  return std::unique_ptr<OutsideDump>(new OutsideDump(std::move(*capture)));
+}
+
+Result<std::shared_ptr<const v1::Dump>> OutsideDump::Take(const OutsideRequest& request) {
+  OutsideRequest first = request;
+  first.deadline_ns -= NamingTimeNs(request.deadline_ns - MonotonicNs());
+  auto capture = capture_->Read(first);
+  if (!capture) return std::unexpected(capture.error());
+  managed_.Read(first.deadline_ns, *capture);
+  const auto look = [&](const std::vector<ThreadWait>& sleeping, int64_t deadline_ns) {
+    return managed_.ReadWaits(*capture, sleeping, deadline_ns);
+  };
+  capture_->ConfirmWaits(look, first.deadline_ns, capture->get());
+  DumpIds ids;
+  std::shared_ptr<v1::Dump> dump =
+      stages_.MakeDump(**capture, request.deadline_ns, ids.Next((*capture)->begin_wall_ns)).dump;
+  dump->set_stored(false);
+  return dump;
+}
+
+}  // namespace stackd
