@@ -3,7 +3,7 @@ import type { Frame, Language, StackGroup } from '../messages';
 import { nameOfFrame, placeOfFrame } from './program_frame';
 
 export interface FlameNode {
-  // Of no other node.
+  // Number that no other node has.
   id: number;
   name: string;
   place: string;
