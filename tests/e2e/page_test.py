@@ -11,7 +11,8 @@ import unittest
 
 import nodes
 from built import built
-from harness import ROOT
+from harness import PROGRAMS, ROOT, Daemon, Victim
+from ports import free_port
 
 PAGE = ROOT / "client/page"
 CHROMIUM = "/usr/bin/chromium"
@@ -50,7 +51,7 @@ class PageTest(unittest.TestCase):
 
     limit_s = 900  # of Chromium, on a machine that does much else
 
-    def check(self, file, takes_chromium=True):
+    def check(self, file, takes_chromium=True, **environment):
         """Runs one file of tests by Node's own runner, on a copy of the page beside its packages."""
         if not shutil.which("npm") or not node():
             self.skipTest(f"no npm, or no Node.js of {NODE_MAJOR} or later")
@@ -61,7 +62,7 @@ class PageTest(unittest.TestCase):
             shutil.copytree(PAGE, folder, ignore=shutil.ignore_patterns("node_modules"))
             (folder / "node_modules").symlink_to(packages())
             path = f"{pathlib.Path(node()).parent}:{os.environ['PATH']}"
-            done = subprocess.run([node(), "--test", f"tests/{file}"], cwd=folder, env={**os.environ, "PATH": path},
+            done = subprocess.run([node(), "--test", f"tests/{file}"], cwd=folder, env={**os.environ, "PATH": path, **environment},
                                   stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         print(done.stdout[-3000:])
         passed = re.search(r"^(?:#|ℹ) pass (\d+)$", done.stdout, re.MULTILINE)
@@ -94,6 +95,15 @@ class PageTest(unittest.TestCase):
 
     def test_10000_threads(self):
         self.check("large_test.mjs")
+
+    def test_a_real_daemon_serves_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            port = free_port()
+            daemon = Daemon(folder, extra_args=["--web-listen", f"127.0.0.1:{port}"]).start()
+            self.addCleanup(daemon.kill)
+            orders = Victim([PROGRAMS / "demo_orders"], directory=folder, env={"STACKD_NAME": "orders"})
+            self.addCleanup(orders.kill)
+            self.check("with_daemon.mjs", STACKD_PAGE_URL=f"http://127.0.0.1:{port}/")
 
     def test_its_messages_are_those_of_the_proto(self):
         """Each field of an interface in messages.ts is one of the message of that name, so that none is read in vain."""

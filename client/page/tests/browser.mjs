@@ -26,9 +26,10 @@ export async function closeBrowser() {
   await (await running)?.close();
 }
 
-// Runs `test` with a page at `address` that is answered by `answers`.
-export async function withPage({ answers, address = '', prefix = '/', width = 1280, expectErrors = false }, test) {
-  const server = await serve(DIST, answers, prefix);
+// Runs `test` with a page at `address` that is answered by `answers`, or by the daemon at `url`.
+export async function withPage({ answers, url, address = '', prefix = '/', width = 1280, expectErrors = false }, test) {
+  const server =
+    url === undefined ? await serve(DIST, answers, prefix) : { url, origin: new URL(url).origin, close() {} };
   const context = await (await launched()).newContext({ viewport: { width, height: 900 } });
   const page = await context.newPage();
   page.setDefaultTimeout(15_000);
