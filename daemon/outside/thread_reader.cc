@@ -134,10 +134,10 @@ struct ThreadReader::AgentView {
     capture.by_kernel_only = true;
     capture.thread_self = registers.fs_base;
     FillRegisters(registers, capture.regs);
-    stackd_task_turns turns;
-    const int turns_fd = stackd_task_open_turns(tasks_fd, capture.tid);
-    if (turns_fd >= 0 && stackd_task_read_turns(turns_fd, &turns) == 0) capture.cpu_ns = turns.cpu_ns;
-    if (turns_fd >= 0) stackd_own_fd_drop(turns_fd);
+    stackd_task_schedstat stats;
+    const int stats_fd = stackd_task_open_schedstat(tasks_fd, capture.tid);
+    if (stats_fd >= 0 && stackd_task_read_schedstat(stats_fd, &stats) == 0) capture.cpu_ns = stats.cpu_ns;
+    if (stats_fd >= 0) stackd_own_fd_drop(stats_fd);
     if (static_cast<int64_t>(registers.orig_rax) >= 0 && IsRestarted(registers.rax)) {
       const uint64_t arguments[STACKD_SYSCALL_ARGUMENTS] = {registers.rdi, registers.rsi, registers.rdx,
                                                             registers.r10, registers.r8,  registers.r9};
