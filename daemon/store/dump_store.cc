@@ -19,7 +19,7 @@
 #include "daemon/store/crash_ids.h"
 #include "daemon/store/database.h"
 #include "daemon/store/dump_name.h"
-#include "daemon/store/page_token.h"
+#include "daemon/store/page_builder.h"
 #include "daemon/store/retention_clock.h"
 
 namespace stackd {

@@ -1,4 +1,4 @@
-#include "daemon/store/page_token.h"
+#include "daemon/store/page_builder.h"
 
 #include <xxhash.h>
 
