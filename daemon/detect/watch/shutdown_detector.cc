@@ -1,4 +1,4 @@
-#include "daemon/detect/watch/sigterm_watch.h"
+#include "daemon/detect/watch/shutdown_detector.h"
 
 #include <utility>
 

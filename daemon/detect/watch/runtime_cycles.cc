@@ -1,4 +1,4 @@
-#include "daemon/detect/watch/runtime_circles.h"
+#include "daemon/detect/watch/runtime_cycles.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "daemon/detect/watch/spin_watch.h"
+#include "daemon/detect/watch/spin_detector.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "daemon/detect/watch/heartbeat_watch.h"
+#include "daemon/detect/watch/heartbeat_detector.h"
 
 #include <utility>
 
