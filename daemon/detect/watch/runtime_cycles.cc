@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kMaxTries = 3;
 
-// Objects move: their addresses are no part of what a circle is known by.
+// Objects move: their addresses are no part of what a cycle is known by.
 std::vector<WaitEdge> EdgesOf(const LockView& view, std::span<const ManagedWait> waits) {
   std::vector<WaitEdge> edges;
   for (const ManagedWait& wait : waits) edges.push_back({wait.waiter_tid, wait.owner_tid, 0});
@@ -24,38 +24,38 @@ bool AllSleep(const std::set<int32_t>& tids, const ThreadWatch& threads) {
 
 }  // namespace
 
-void RuntimeCircles::Look(const LockView& view, std::span<const ManagedWait> waits, const ThreadWatch& threads,
-                          int64_t now_ns) {
+void RuntimeCycles::Look(const LockView& view, std::span<const ManagedWait> waits, const ThreadWatch& threads,
+                         int64_t now_ns) {
   std::set<std::string> seen;
-  for (const std::vector<WaitEdge>& cycle : FindCycles(EdgesOf(view, waits))) {
-    // Circles of the C library's locks alone are the deadlock watch's.
-    if (std::ranges::none_of(cycle, [](const WaitEdge& edge) { return edge.lock_avma == 0; })) continue;
-    const std::string key = KeyOf(cycle);
+  for (const std::vector<WaitEdge>& edges : FindCycles(EdgesOf(view, waits))) {
+    // Cycles of the C library's locks alone are the deadlock watch's.
+    if (std::ranges::none_of(edges, [](const WaitEdge& edge) { return edge.lock_avma == 0; })) continue;
+    const std::string key = KeyOf(edges);
     seen.insert(key);
-    Circle& circle = circles_.try_emplace(key, Circle{.since_ns = now_ns}).first->second;
-    for (const WaitEdge& edge : cycle) circle.tids.insert(edge.waiter_tid);
+    Cycle& cycle = cycles_.try_emplace(key, Cycle{.since_ns = now_ns}).first->second;
+    for (const WaitEdge& edge : edges) cycle.tids.insert(edge.waiter_tid);
   }
-  std::erase_if(circles_, [&](const auto& entry) {
-    const Circle& circle = entry.second;
-    if (seen.contains(entry.first) || !AllSleep(circle.tids, threads)) return false;
-    if (circle.suspicion != nullptr) circle.suspicion->over = true;
+  std::erase_if(cycles_, [&](const auto& entry) {
+    const Cycle& cycle = entry.second;
+    if (seen.contains(entry.first) || !AllSleep(cycle.tids, threads)) return false;
+    if (cycle.suspicion != nullptr) cycle.suspicion->over = true;
     return true;
   });
 }
 
-std::vector<RuntimeCircles::Circle*> RuntimeCircles::Unproven() {
-  std::vector<Circle*> unproven;
-  for (auto& [key, circle] : circles_) {
-    if (circle.suspicion == nullptr && circle.tries < kMaxTries) unproven.push_back(&circle);
+std::vector<RuntimeCycles::Cycle*> RuntimeCycles::Unproven() {
+  std::vector<Cycle*> unproven;
+  for (auto& [key, cycle] : cycles_) {
+    if (cycle.suspicion == nullptr && cycle.tries < kMaxTries) unproven.push_back(&cycle);
   }
   return unproven;
 }
 
-void RuntimeCircles::End() {
-  for (const auto& [key, circle] : circles_) {
-    if (circle.suspicion != nullptr) circle.suspicion->over = true;
+void RuntimeCycles::End() {
+  for (const auto& [key, cycle] : cycles_) {
+    if (cycle.suspicion != nullptr) cycle.suspicion->over = true;
   }
-  circles_.clear();
+  cycles_.clear();
 }
 
 }  // namespace stackd

@@ -5,25 +5,32 @@
 #include <optional>
 
 #include "daemon/capture/waits.h"
+#include "daemon/detect/watch/watched_process.h"
 
 namespace stackd {
 
-class SigtermWatch {
+class ShutdownDetector {
  public:
-  struct Survivor {
-    int64_t since_ns;  // no later than this it was told
-    bool has_taken;    // false: it does not even take the signal
-  };
+  explicit ShutdownDetector(const WatchedProcess* process) : process_(*process) {}
 
-  // A look. Gives, once for each time that it is told to end, that it is there `after_ns` later. What was taken before the
-  // first look does not count: it may have been the parent that was told.
-  std::optional<Survivor> Look(const SigtermSigns& signs, int64_t now_ns, int64_t after_ns);
+  int64_t due_ns() const { return due_ns_; }
+  // `stretch` is a factor for the time to the next look, 1 or more.
+  void Look(int64_t now_ns, int64_t stretch);
+  // The process is gone.
+  void EndSuspicions() { EndSuspicion(&suspicion_); }
 
  private:
+  // Notes what has come of SIGTERM. What was taken before the first look does not count: it may have been the parent that
+  // was told.
+  void Note(const SigtermSigns& signs, int64_t now_ns);
+
+  const WatchedProcess& process_;
+  int64_t due_ns_ = 0;
   std::optional<uint64_t> taken_count_;
   bool was_pending_ = false;
-  bool has_taken_ = false;  // what told_ns_ is of
-  int64_t told_ns_ = 0;     // 0: it was not told, or that was reported
+  bool has_taken_ = false;     // what told_ns_ is of
+  int64_t told_ns_ = 0;        // no later than this it was told; 0: it was not, or that was reported
+  SharedSuspicion suspicion_;  // the last
 };
 
 }  // namespace stackd

@@ -2,33 +2,25 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "daemon/detect/watch/lock_watch.h"
+#include "daemon/detect/watch/thread_detector.h"
 #include "daemon/detect/watch/thread_watch.h"
+#include "daemon/detect/watch/watched_process.h"
 
 namespace stackd {
 
-struct Spin {
-  int32_t tid = 0;
-  std::string function;  // innermost
-  LockWait kept_waiting;
-  int64_t duration_ns = 0;
-};
-
-class SpinWatch {
+class SpinDetector : public ThreadDetector {
  public:
-  // Takes one sample of one thread at most.
-  using FunctionsOf = std::function<std::optional<std::vector<std::string>>(int32_t tid)>;
+  SpinDetector(const WatchedProcess* process, const ThreadWatch* threads) : process_(*process), threads_(*threads) {}
 
-  std::optional<Spin> Look(const LockView& view, const ThreadWatch& threads, int64_t now_ns, int64_t after_ns,
-                           const FunctionsOf& functions_of);
-  // Samples are being taken: the next look should come soon.
-  bool IsSampling() const;
+  bool NeedsLocks(int64_t now_ns) override;
+  // Takes one sample of one thread at most.
+  void Look(const ThreadLook& look) override;
+  bool IsConfirming() override;
+  void EndSuspicions() override {}
 
  private:
   struct Suspect {
@@ -36,6 +28,10 @@ class SpinWatch {
     int samples = 0;
     int64_t rests_until_ns = 0;  // it was judged: left alone until then
   };
+  void Report(int32_t tid, const std::string& function, const LockWait& kept_waiting, int64_t now_ns) const;
+
+  const WatchedProcess& process_;
+  const ThreadWatch& threads_;
   std::map<int32_t, Suspect> suspects_;
 };
 
