@@ -28,7 +28,7 @@
 #include "daemon/managed/managed_reader.h"
 #include "daemon/managed/merge.h"
 #include "daemon/pipeline/dump_id.h"
-#include "daemon/pipeline/finisher.h"
+#include "daemon/pipeline/crash_backlog.h"
 #include "daemon/pipeline/frame_budget.h"
 #include "daemon/resymbolize/earlier_stacks.h"
 #include "daemon/resymbolize/module_finder.h"

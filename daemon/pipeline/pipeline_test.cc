@@ -15,7 +15,7 @@
 #include "daemon/assemble/assemble.h"
 #include "daemon/base/clock.h"
 #include "daemon/pipeline/dump_id.h"
-#include "daemon/pipeline/finisher.h"
+#include "daemon/pipeline/crash_backlog.h"
 #include "daemon/store/raw_capture.h"
 #include "daemon/testing/fake_stages.h"
 

@@ -1,4 +1,4 @@
-#include "daemon/pipeline/finisher.h"
+#include "daemon/pipeline/crash_backlog.h"
 
 #include <chrono>
 #include <utility>
