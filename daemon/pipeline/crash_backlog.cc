@@ -52,12 +52,12 @@ size_t BytesOf(const Capture& capture) {
 
 }  // namespace
 
-Finisher::Finisher(int threads, std::function<void(UnfinishedCrash)> finish)
+CrashBacklog::CrashBacklog(int threads, std::function<void(UnfinishedCrash)> finish)
     : finish_(std::move(finish)), later_from_ns_(MonotonicNs() + kLaterNs) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
-Finisher::~Finisher() {
+CrashBacklog::~CrashBacklog() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -67,7 +67,7 @@ Finisher::~Finisher() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-bool Finisher::Add(UnfinishedCrash crash) {
+bool CrashBacklog::Add(UnfinishedCrash crash) {
   std::lock_guard lock(mutex_);
   size_t bytes = crash.capture == nullptr ? 0 : BytesOf(*crash.capture);
   const bool keeps = bytes_ == 0 || bytes_ + bytes <= kMaxBytes;
@@ -82,24 +82,24 @@ bool Finisher::Add(UnfinishedCrash crash) {
   return keeps;
 }
 
-size_t Finisher::waiting() const {
+size_t CrashBacklog::waiting() const {
   std::lock_guard lock(mutex_);
   return crashes_.size();
 }
 
-bool Finisher::InAStorm() const {
+bool CrashBacklog::InAStorm() const {
   if (crashes_.size() <= kCalmWaiting) return false;
   const int64_t now_ns = MonotonicNs();
   return now_ns - last_added_ns_ < kJustNowNs && now_ns - crashes_.front().since_ns < kMaxPutOffNs;
 }
 
-void Finisher::AddLater(UnfinishedCrash crash) {
+void CrashBacklog::AddLater(UnfinishedCrash crash) {
   std::lock_guard lock(mutex_);
   later_.push_back(std::move(crash));
   changed_.notify_one();
 }
 
-void Finisher::AwaitWork(std::unique_lock<std::mutex>& lock) {
+void CrashBacklog::AwaitWork(std::unique_lock<std::mutex>& lock) {
   const auto has_work = [this] { return stopping_ || !crashes_.empty(); };
   while (!has_work()) {
     if (later_.empty()) {
@@ -113,7 +113,7 @@ void Finisher::AwaitWork(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-void Finisher::Run() {
+void CrashBacklog::Run() {
   std::unique_lock lock(mutex_);
   for (;;) {
     AwaitWork(lock);

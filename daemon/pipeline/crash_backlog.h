@@ -25,16 +25,16 @@ struct UnfinishedCrash {
 
 // Thread-safe. In a storm of crashes it waits until that is over, for two seconds at most: the CPUs are for those whose
 // processes are held.
-class Finisher {
+class CrashBacklog {
  public:
   static constexpr size_t kMaxBytes = 64u << 20;
 
   // `finish` is called on `threads` threads.
-  Finisher(int threads, std::function<void(UnfinishedCrash)> finish);
+  CrashBacklog(int threads, std::function<void(UnfinishedCrash)> finish);
   // What is not begun stays in the store, for the next daemon.
-  ~Finisher();
+  ~CrashBacklog();
 
-  // Does not block. Done when the finisher has lived for so long, and nothing else is to be done: it may end the daemon.
+  // Does not block. Done when the backlog has lived for so long, and nothing else is to be done: it may end the daemon.
   static constexpr int64_t kLaterNs = 10'000'000'000;
   void AddLater(UnfinishedCrash crash);
 
