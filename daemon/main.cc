@@ -305,7 +305,7 @@ int Run(const Config& config, const Locator& locator) {
                                .web_hosts = config.web_hosts});
   if (!server) return Fail(server.error().message);
   // What a former daemon left first: the spool may hold the same crashes.
-  pipeline.FinishWhatWasLeft();
+  pipeline.ResumeUnfinished();
   (*collector)->OnCrash([&pipeline](std::shared_ptr<Capture> capture, const std::function<void()>& release) {
     pipeline.AddCrash(std::move(capture), release);
   });

@@ -16,7 +16,7 @@ constexpr int64_t kFunctionsNs = 500 * kNsPerMs;
 // Some milliseconds, where nothing is in the way.
 constexpr int64_t kReadLockWaitsNs = 100 * kNsPerMs;
 // To look for a circle in the stacks of a whole process.
-constexpr int64_t kFindCircleNs = kNsPerSecond;
+constexpr int64_t kFindCycleNs = kNsPerSecond;
 
 class CollectorProbe final : public ProcessProbe {
  public:
@@ -53,11 +53,11 @@ class CollectorProbe final : public ProcessProbe {
                                                  std::span<const ThreadWait> sleeping) override {
     return pipeline_->ReadLockWaits(process_id, {sleeping.begin(), sleeping.end()}, MonotonicNs() + kReadLockWaitsNs);
   }
-  Result<std::optional<CircleInStacks>> FindCircle(const std::string& process_id) override {
-    auto finding = pipeline_->FindDeadlock(process_id, MonotonicNs() + kFindCircleNs);
+  Result<std::optional<CycleInStacks>> FindCycle(const std::string& process_id) override {
+    auto finding = pipeline_->FindDeadlock(process_id, MonotonicNs() + kFindCycleNs);
     if (!finding) return std::unexpected(finding.error());
     if (!*finding) return std::nullopt;
-    CircleInStacks circle{.explanation = (*finding)->explanation()};
+    CycleInStacks circle{.explanation = (*finding)->explanation()};
     if ((*finding)->kind() == v1::Finding::OWNER_UNKNOWN) {
       circle.explanation += ", and each other thread waits as well";
       circle.tids.assign((*finding)->tids().begin(), (*finding)->tids().end());

@@ -32,8 +32,9 @@ Result<std::shared_ptr<const v1::Dump>> OutsideDump::Take(const OutsideRequest& 
   };
   capture_->ConfirmWaits(look, first.deadline_ns, capture->get());
   DumpIds ids;
+  StageTimes times;
   std::shared_ptr<v1::Dump> dump =
-      stages_.MakeDump(**capture, request.deadline_ns, ids.Next((*capture)->begin_wall_ns)).dump;
+      stages_.Run(**capture, request.deadline_ns, ids.Next((*capture)->begin_wall_ns), &times).dump;
   dump->set_stored(false);
   return dump;
 }

@@ -7,7 +7,7 @@
 #include "daemon/base/result.h"
 #include "daemon/managed/managed_reader.h"
 #include "daemon/outside/outside_capture.h"
-#include "daemon/pipeline/stages.h"
+#include "daemon/pipeline/dump_stages.h"
 #include "daemon/symbolize/symbolizer.h"
 #include "stackd/v1/stackd.pb.h"
 
@@ -28,8 +28,8 @@ class OutsideDump {
 
   const std::unique_ptr<OutsideCapture> capture_;
   Symbolizer symbolizer_;
-  StageMeasures measures_;
-  Stages stages_;
+  PipelineMeasures measures_;
+  DumpStages stages_;
   const ManagedReader managed_;
 };
 

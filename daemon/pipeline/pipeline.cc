@@ -3,29 +3,24 @@
 #include <time.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <future>
 #include <mutex>
 #include <set>
-#include <span>
-#include <string_view>
 #include <thread>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "daemon/analyze/crash/crash_cause.h"
 #include "daemon/assemble/assemble.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/run_beside.h"
-#include "daemon/base/text.h"
 #include "daemon/log/log.h"
 #include "daemon/managed/managed_reader.h"
+#include "daemon/pipeline/crash_backlog.h"
 #include "daemon/pipeline/dump_id.h"
-#include "daemon/pipeline/finisher.h"
-#include "daemon/pipeline/stages.h"
+#include "daemon/pipeline/dump_stages.h"
+#include "daemon/pipeline/dump_watchers.h"
+#include "daemon/pipeline/single_flight.h"
 #include "daemon/resymbolize/earlier_stacks.h"
 #include "daemon/resymbolize/module_finder.h"
 #include "daemon/store/raw_capture.h"
@@ -34,7 +29,6 @@ namespace stackd {
 namespace {
 
 using SharedDump = std::shared_ptr<const v1::Dump>;
-using Watchers = std::vector<std::shared_ptr<std::function<void(SharedDump)>>>;
 
 // Part of a request's time that is kept for what comes behind the capture. Threads that never answer must not cost the
 // names of those that did. A dump of 10,000 threads takes 25 ms there: listing those that did not answer, assembling,
@@ -46,7 +40,7 @@ int64_t NamingTimeNs(int64_t budget_ns) {
 
 // Only the next crash waits for the names of a crash.
 constexpr int64_t kNameCrashNs = 10 * kNsPerSecond;
-constexpr int kFinishers = 2;
+constexpr int kBacklogThreads = 2;
 // At a start, the log names at most so many of the captures that were set aside.
 constexpr size_t kMaxNamedSetAside = 16;
 // Time to read the memory of the runtimes of a process that is held in its crash; the second where other processes wait for
@@ -55,19 +49,11 @@ constexpr size_t kMaxNamedSetAside = 16;
 constexpr int64_t kReadManagedOfCrashNs = kNsPerSecond / 2;
 constexpr int64_t kReadManagedInAHurryNs = 20 * kNsPerMs;
 
-// A dump that is being made, and its result for all callers that wait for it.
-struct Flight {
-  explicit Flight(int64_t deadline) : deadline_ns(deadline) {}
-
-  const int64_t deadline_ns;
-  std::promise<Result<SharedDump>> promise;
-  std::shared_future<Result<SharedDump>> dump = promise.get_future().share();
-};
-
 // Process and stack limit: a caller that wants deeper stacks is not served with shallow ones. A hang has a dump of its own,
-// which says why it was taken, and so has an exception. A stored dump that is named anew stands here by its name, which
-// looks like no process.
-using FlightKey = std::tuple<std::string, uint32_t, Trigger, Quiet>;
+// which says why it was taken, and so has an exception.
+using DumpKey = std::tuple<std::string, uint32_t, Trigger, Quiet>;
+
+constexpr char kLate[] = "another call is making this dump and was not done by this call's deadline; it will be stored";
 
 LogField ContainerOf(const v1::Dump& dump) {
   const auto& place = dump.process().resource_attributes();
@@ -89,6 +75,25 @@ void LogCrash(const v1::Dump& dump, bool stored) {
        {"stored", stored ? 1 : 0}});
 }
 
+void LogDump(const v1::Dump& dump, bool stored, const StageTimes& times) {
+  Log(LogLevel::kInfo, stored ? "dump stored" : "dump made",
+      {{"process", dump.process().display_name()},
+       ContainerOf(dump),
+       {"dump", dump.name()},
+       {"threads", dump.thread_counts().listed()},
+       {"captured", dump.thread_counts().captured()},
+       {"stacks", dump.stacks_size()},
+       {"groups", dump.groups_size()},
+       {"capture_us", times.capture_ns / 1000},
+       {"runtimes_us", times.runtimes_ns / 1000},
+       {"unwind_us", times.unwind_ns / 1000},
+       {"name_us", times.name_ns / 1000},
+       {"assemble_us", times.assemble_ns / 1000},
+       {"analyze_us", times.analyze_ns / 1000},
+       {"pack_us", times.pack_ns / 1000},
+       {"store_us", times.store_ns / 1000}});
+}
+
 // What is stored of a dump before its stacks are unwound.
 v1::Dump HeaderOf(const Capture& capture, const std::string& id) {
   v1::Dump header = DumpHeader(capture, id);
@@ -104,90 +109,51 @@ std::string TimeInWords(int64_t wall_ns) {
   return {text, strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S UTC", &utc)};
 }
 
-class ScopedCount {
- public:
-  explicit ScopedCount(std::atomic<int64_t>* count) : count_(count) { ++*count_; }
-  ~ScopedCount() { --*count_; }
-
- private:
-  std::atomic<int64_t>* count_;
-};
-
 }  // namespace
 
 struct Pipeline::State {
-  State(Symbolizer* symbolizer_of_all, std::vector<std::string> file_dirs, ByteBudget* dumps)
-      : symbolizer(symbolizer_of_all), modules(std::move(file_dirs)), stages(symbolizer, dumps, &measures) {}
-
-  Collector* collector;
-  Symbolizer* const symbolizer;
-  DumpStore* store;
-  ModuleFinder modules;
-  ManagedReader managed;
-
-  std::mutex mutex;
-  DumpIds ids;
-  std::map<FlightKey, std::shared_ptr<Flight>> flights;
-  std::timed_mutex naming_anew;  // taken without the lock above
-  Watchers watchers;
-  std::function<std::map<int32_t, int64_t>(const std::string&)> before_capture;
-
-  std::atomic<int64_t> running = 0, by_request = 0, by_hang = 0, by_crash = 0, by_self = 0, shared = 0, failed = 0,
-                       named_anew = 0, partial = 0;
-  std::atomic<int64_t> crashes_known = 0, crashes_reread = 0, set_aside = 0;
-  PipelineMeasures measures;
-  Stages stages;
-
-  std::atomic<int64_t>& Captures(Trigger trigger, PipelineMeasures::Outcome outcome) {
-    return measures.captures[static_cast<size_t>(trigger)][outcome];
-  }
-  std::atomic<int64_t> unstored = 0, unwound = 0, incomplete = 0, frames = 0, unnamed = 0;
+  State(Collector* a_collector, Symbolizer* a_symbolizer, DumpStore* a_store, std::vector<std::string> file_dirs,
+        ByteBudget* dumps)
+      : collector(a_collector),
+        symbolizer(a_symbolizer),
+        store(a_store),
+        modules(std::move(file_dirs)),
+        stages(a_symbolizer, dumps, &counters.measures) {}
 
   std::string NextId(int64_t wall_ns) {
     std::lock_guard lock(mutex);
     return ids.Next(wall_ns);
   }
 
-  // The dump that is being made, or a new one that the caller must make and Land, if it may.
-  Result<std::pair<std::shared_ptr<Flight>, bool>> Join(const FlightKey& key, int64_t deadline_ns,
-                                                        const MayBegin& may_begin) {
-    std::lock_guard lock(mutex);
-    if (const auto found = flights.find(key); found != flights.end()) return std::pair(found->second, false);
-    // With the lock held: no call may join what is then refused.
-    if (may_begin) {
-      if (Result<void> may = may_begin(); !may) return std::unexpected(std::move(may.error()));
-    }
-    return std::pair(flights.emplace(key, std::make_shared<Flight>(deadline_ns)).first->second, true);
-  }
-
-  std::function<std::map<int32_t, int64_t>(const std::string&)> BeforeCapture() {
-    std::lock_guard lock(mutex);
-    return before_capture;
-  }
-
-  void Land(const FlightKey& key) {
-    std::lock_guard lock(mutex);
-    flights.erase(key);
-  }
-
-  // What came of a call, or of the one that it shared, whose deadline that is.
-  struct Shared {
-    Result<SharedDump> dump;
-    int64_t deadline_ns;
-  };
-  Shared Share(const FlightKey& key, int64_t deadline_ns, const MayBegin& may_begin,
-               const std::function<Result<SharedDump>()>& make);
   Result<SharedDump> Make(const std::string& process_id, const CaptureRequest& request);
-  // What runtimes know of the process just captured, and which of the circles that their locks make are some.
+  // Captures the process. Counts a failure.
+  Result<std::shared_ptr<Capture>> TakeCapture(const std::string& process_id, CaptureRequest request);
+  // Reads what runtimes know of the process just captured, and which of the cycles that their locks make are some.
   void ReadManaged(int64_t deadline_ns, const std::shared_ptr<Capture>& capture) const;
   // `packed` is the dump. True if it is stored now.
   bool Store(const std::shared_ptr<v1::Dump>& dump, Result<PackedDump> packed, const Result<void>& raw_stored);
+  // Logs a crash, and tells the watchers of what is stored.
+  void Publish(const std::shared_ptr<v1::Dump>& dump, bool stored) const;
   void FinishCrash(UnfinishedCrash crash);
   bool FinishCrash(const Capture& capture, const std::string& id, const Result<void>& raw_stored);
   Result<std::shared_ptr<Capture>> ReadCapture(const std::string& dump_name);
-  Result<SharedDump> MakeAnew(const std::string& name, int64_t deadline_ns);
-  void Count(const Capture& capture, const v1::Dump& dump, const std::vector<NamedStack>& stacks);
-  void Tell(const SharedDump& dump);
+  Result<SharedDump> Resymbolize(const std::string& name, int64_t deadline_ns);
+
+  Collector* const collector;
+  Symbolizer* const symbolizer;
+  DumpStore* const store;
+  ModuleFinder modules;
+  ManagedReader managed;
+  PipelineCounters counters;
+  DumpStages stages;
+  DumpWatchers watchers;
+  SingleFlight<DumpKey, SharedDump> dumps{kLate};
+  SingleFlight<std::string, SharedDump> resymbolized{kLate};  // by the dump's name
+  std::timed_mutex resymbolizing;
+
+  std::mutex mutex;  // of the fields below
+  DumpIds ids;
+  std::function<std::map<int32_t, int64_t>(const std::string&)> before_capture;
 };
 
 bool Pipeline::State::Store(const std::shared_ptr<v1::Dump>& dump, Result<PackedDump> packed,
@@ -199,38 +165,16 @@ bool Pipeline::State::Store(const std::shared_ptr<v1::Dump>& dump, Result<Packed
       Log(LogLevel::kWarning, "raw capture not stored", {{"dump", dump->name()}, {"err", raw_stored.error().message}});
     return true;
   }
-  ++unstored;
+  ++counters.dumps_unstored;
   dump->set_stored(false);
   dump->add_notes("this dump is not stored, and this answer is the only copy: " + stored.error().message);
   Log(LogLevel::kError, "dump not stored", {{"dump", dump->name()}, {"err", stored.error().message}});
   return false;
 }
 
-void Pipeline::State::Count(const Capture& capture, const v1::Dump& dump, const std::vector<NamedStack>& stacks) {
-  std::atomic<int64_t>* by_trigger[] = {nullptr, &by_request, &by_hang, &by_crash, &by_self};
-  ++*by_trigger[static_cast<int>(capture.trigger)];
-  const bool is_partial = dump.state() == v1::Dump::PARTIAL;
-  if (is_partial) ++partial;
-  ++Captures(capture.trigger, is_partial ? PipelineMeasures::kPartial : PipelineMeasures::kComplete);
-  measures.capture.Observe(capture.duration_ns);
-  for (const ThreadCapture& thread : capture.threads) unwound += thread.has_stack ? 1 : 0;
-  for (const NamedStack& stack : stacks) {
-    if (stack.native.end != StackEnd::kRoot) ++incomplete;
-    frames += static_cast<int64_t>(stack.native.frames.size());
-    unnamed += std::count_if(stack.locations.begin(), stack.locations.end(), [](const auto& location) {
-      return location->frames.empty() || location->frames.back().function.empty();
-    });
-  }
-}
-
-void Pipeline::State::Tell(const SharedDump& dump) {
-  Watchers current;
-  {
-    std::lock_guard lock(mutex);
-    current = watchers;
-  }
-  // Called without the lock, so that a watcher may end its own watching.
-  for (const auto& watcher : current) (*watcher)(dump);
+void Pipeline::State::Publish(const std::shared_ptr<v1::Dump>& dump, bool stored) const {
+  if (dump->has_crash()) LogCrash(*dump, stored);
+  if (stored) watchers.Notify(dump);
 }
 
 void Pipeline::State::ReadManaged(int64_t deadline_ns, const std::shared_ptr<Capture>& capture) const {
@@ -241,67 +185,55 @@ void Pipeline::State::ReadManaged(int64_t deadline_ns, const std::shared_ptr<Cap
   collector->ConfirmWaits(capture->process.id, look, deadline_ns, capture.get());
 }
 
+Result<std::shared_ptr<Capture>> Pipeline::State::TakeCapture(const std::string& process_id, CaptureRequest request) {
+  std::unique_lock lock(mutex);
+  const auto notice = before_capture;
+  lock.unlock();
+  if (notice) request.unmoved_since_ns = notice(process_id);
+  Result<std::shared_ptr<Capture>> capture = collector->CaptureProcess(process_id, request);
+  if (!capture) counters.CountFailed(request.trigger);
+  return capture;
+}
+
 Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const CaptureRequest& request) {
-  const int64_t start_ns = MonotonicNs();
+  Stopwatch stopwatch;
+  StageTimes times;
   CaptureRequest capture_request = request;
-  capture_request.deadline_ns -= NamingTimeNs(request.deadline_ns - start_ns);
-  if (auto notice = BeforeCapture()) capture_request.unmoved_since_ns = notice(process_id);
-  Result<std::shared_ptr<Capture>> captured = collector->CaptureProcess(process_id, capture_request);
-  if (!captured) {
-    ++failed;
-    ++Captures(request.trigger, PipelineMeasures::kFailed);
-    return std::unexpected(std::move(captured.error()));
-  }
+  capture_request.deadline_ns -= NamingTimeNs(request.deadline_ns - MonotonicNs());
+  const Result<std::shared_ptr<Capture>> captured = TakeCapture(process_id, capture_request);
+  if (!captured) return std::unexpected(captured.error());
   const Capture& capture = **captured;
-  const int64_t captured_ns = MonotonicNs();
+  times.capture_ns = stopwatch.LapNs();
   // A thread that never answers costs the frames of runtimes no more than half of the time that is left.
   const int64_t half_ns = (request.deadline_ns - MonotonicNs()) / 2;
   ReadManaged(std::max(capture_request.deadline_ns, MonotonicNs() + half_ns), *captured);
   if (request.trigger == Trigger::kSelf || request.exception) collector->SayDumpIsRead(process_id);
-  const int64_t read_ns = MonotonicNs();
+  times.runtimes_ns = stopwatch.LapNs();
   if (capture.map != nullptr) modules.Learn(capture.process.uid, *capture.map);
   const std::string id = NextId(capture.begin_wall_ns);
 
   // The raw copy is on its way to the disk while this thread unwinds.
   Result<void> raw_stored;
   std::jthread raw_writer = RunBeside([&] { raw_stored = store->PutRaw(HeaderOf(capture, id), SerializeRaw(capture)); });
-  MadeDump made = stages.MakeDump(capture, request.deadline_ns, id);
-  const std::shared_ptr<v1::Dump>& dump = made.dump;
-  const int64_t assembled_ns = MonotonicNs();
-  Result<PackedDump> packed = DumpStore::Pack(dump);
-  const int64_t packed_ns = MonotonicNs();
+  const MadeDump made = stages.Run(capture, request.deadline_ns, id, &times);
+  stopwatch.LapNs();
+  Result<PackedDump> packed = DumpStore::Pack(made.dump);
+  times.pack_ns = stopwatch.LapNs();
   if (raw_writer.joinable()) raw_writer.join();
-  bool stored = Store(dump, std::move(packed), raw_stored);
-  const int64_t stored_ns = MonotonicNs();
-  Count(capture, *dump, made.stacks);
-  Log(LogLevel::kInfo, stored ? "dump stored" : "dump made",
-      {{"process", dump->process().display_name()},
-       ContainerOf(*dump),
-       {"dump", dump->name()},
-       {"threads", dump->thread_counts().listed()},
-       {"captured", dump->thread_counts().captured()},
-       {"stacks", dump->stacks_size()},
-       {"groups", dump->groups_size()},
-       {"capture_us", (captured_ns - start_ns) / 1000},
-       {"runtimes_us", (read_ns - captured_ns) / 1000},
-       {"unwind_us", made.unwind_us},
-       {"name_us", made.name_us},
-       {"assemble_us", made.assemble_us},
-       {"analyze_us", made.analyze_us},
-       {"pack_us", (packed_ns - assembled_ns) / 1000},
-       {"store_us", (stored_ns - packed_ns) / 1000}});
-  if (capture.crash) LogCrash(*dump, stored);
-  if (stored) Tell(dump);
-  return dump;
+  const bool stored = Store(made.dump, std::move(packed), raw_stored);
+  times.store_ns = stopwatch.LapNs();
+  counters.Count(capture, *made.dump, made.stacks);
+  LogDump(*made.dump, stored, times);
+  Publish(made.dump, stored);
+  return made.dump;
 }
 
 bool Pipeline::State::FinishCrash(const Capture& capture, const std::string& id, const Result<void>& raw_stored) {
-  MadeDump made = stages.MakeDump(capture, MonotonicNs() + kNameCrashNs, id);
-  v1::Dump& dump = *made.dump;
-  bool stored = Store(made.dump, DumpStore::Pack(made.dump), raw_stored);
-  Count(capture, dump, made.stacks);
-  if (capture.crash) LogCrash(dump, stored);
-  if (stored) Tell(made.dump);
+  StageTimes times;
+  const MadeDump made = stages.Run(capture, MonotonicNs() + kNameCrashNs, id, &times);
+  const bool stored = Store(made.dump, DumpStore::Pack(made.dump), raw_stored);
+  counters.Count(capture, *made.dump, made.stacks);
+  Publish(made.dump, stored);
   return stored;
 }
 
@@ -321,7 +253,7 @@ void Pipeline::State::FinishCrash(UnfinishedCrash crash) {
   // Before a byte of it is looked at. A store that cannot note it says so when the dump is to be stored.
   (void)store->NoteAttempt(crash.dump_name);
   if (crash.capture == nullptr) {
-    ++crashes_reread;
+    ++counters.crashes_reread;
     auto capture = ReadCapture(crash.dump_name);
     if (!capture) {
       store->EndAttempt(crash.dump_name);
@@ -334,33 +266,12 @@ void Pipeline::State::FinishCrash(UnfinishedCrash crash) {
   if (!stored) store->EndAttempt(crash.dump_name);
 }
 
-Pipeline::State::Shared Pipeline::State::Share(const FlightKey& key, int64_t deadline_ns, const MayBegin& may_begin,
-                                               const std::function<Result<SharedDump>()>& make) {
-  auto joined = Join(key, deadline_ns, may_begin);
-  if (!joined) return {std::unexpected(std::move(joined.error())), deadline_ns};
-  auto& [flight, is_first] = *joined;
-  if (is_first) {
-    Result<SharedDump> dump = make();
-    Land(key);
-    flight->promise.set_value(dump);
-    return {std::move(dump), deadline_ns};
-  }
-  ++shared;
-  std::chrono::nanoseconds left(std::max<int64_t>(0, deadline_ns - MonotonicNs()));
-  if (flight->dump.wait_for(left) != std::future_status::ready) {
-    return {Error(Code::kDeadlineExceeded,
-                  "another call is making this dump and was not done by this call's deadline; it will be stored"),
-            deadline_ns};
-  }
-  return {flight->dump.get(), flight->deadline_ns};
-}
-
-Result<SharedDump> Pipeline::State::MakeAnew(const std::string& name, int64_t deadline_ns) {
-  std::unique_lock turn(naming_anew, std::chrono::nanoseconds(std::max<int64_t>(0, deadline_ns - MonotonicNs())));
+Result<SharedDump> Pipeline::State::Resymbolize(const std::string& name, int64_t deadline_ns) {
+  std::unique_lock turn(resymbolizing, std::chrono::nanoseconds(std::max<int64_t>(0, deadline_ns - MonotonicNs())));
   if (!turn) {
     return Error(Code::kDeadlineExceeded, "other dumps are being named anew and were not done by this call's deadline");
   }
-  const int64_t start_ns = MonotonicNs();
+  Stopwatch stopwatch;
   Result<v1::Dump> stored = store->Get(name);
   if (!stored) return std::unexpected(std::move(stored.error()));
   auto capture = ReadCapture(name);
@@ -369,27 +280,25 @@ Result<SharedDump> Pipeline::State::MakeAnew(const std::string& name, int64_t de
     if (mapping.module != nullptr) symbolizer->Forget(*mapping.module);
   }
   const EarlierStacks earlier(*stored);
-  std::shared_ptr<v1::Dump> dump = stages.MakeDump(**capture, deadline_ns, name.substr(name.rfind('/') + 1), &earlier).dump;
+  StageTimes times;
+  const auto dump = stages.Run(**capture, deadline_ns, name.substr(name.rfind('/') + 1), &times, &earlier).dump;
   dump->add_notes("unwound and named anew at " + TimeInWords(WallNs()));
   Result<PackedDump> packed = DumpStore::Pack(dump);
   Result<void> replaced = packed ? store->Replace(std::move(*packed)) : std::unexpected(packed.error());
   if (!replaced) return std::unexpected(std::move(replaced.error()));
-  ++named_anew;
+  ++counters.dumps_resymbolized;
   Log(LogLevel::kInfo, "dump named anew",
-      {{"process", dump->process().display_name()}, {"dump", name}, {"took_us", (MonotonicNs() - start_ns) / 1000}});
+      {{"process", dump->process().display_name()}, {"dump", name}, {"took_us", stopwatch.LapNs() / 1000}});
   return dump;
 }
 
 Pipeline::Pipeline(Collector* collector, Symbolizer* symbolizer, DumpStore* store, std::vector<std::string> file_dirs,
                    ByteBudget* dumps)
-    : state_(std::make_shared<State>(symbolizer, std::move(file_dirs), dumps)) {
-  state_->collector = collector;
-  state_->store = store;
-  finisher_ = std::make_unique<Finisher>(
-      kFinishers, [state = state_.get()](UnfinishedCrash crash) { state->FinishCrash(std::move(crash)); });
-}
+    : state_(std::make_unique<State>(collector, symbolizer, store, std::move(file_dirs), dumps)),
+      backlog_(std::make_unique<CrashBacklog>(
+          kBacklogThreads, [state = state_.get()](UnfinishedCrash crash) { state->FinishCrash(std::move(crash)); })) {}
 
-Pipeline::~Pipeline() { finisher_.reset(); }
+Pipeline::~Pipeline() = default;
 
 void Pipeline::AddCrash(std::shared_ptr<Capture> capture, const std::function<void()>& release) {
   const int64_t read_managed_ns = state_->collector->HurriesCrashes() ? kReadManagedInAHurryNs : kReadManagedOfCrashNs;
@@ -399,11 +308,11 @@ void Pipeline::AddCrash(std::shared_ptr<Capture> capture, const std::function<vo
   Result<void> raw_stored = state_->store->PutRaw(header, SerializeRaw(*capture));
   if (raw_stored) {
     release();
-    finisher_->Add({header.name(), std::move(capture)});
+    backlog_->Add({header.name(), std::move(capture)});
     return;
   }
   if (raw_stored.error().code == Code::kAlreadyExists) {
-    ++state_->crashes_known;
+    ++state_->counters.crashes_known;
     release();
     return;
   }
@@ -412,11 +321,11 @@ void Pipeline::AddCrash(std::shared_ptr<Capture> capture, const std::function<vo
   if (!capture->crash->from_spool && state_->FinishCrash(*capture, id, raw_stored)) release();
 }
 
-void Pipeline::FinishWhatWasLeft() {
-  for (std::string& name : state_->store->Unfinished()) finisher_->Add({std::move(name), nullptr});
-  for (std::string& name : state_->store->UnfinishedAndSuspect()) finisher_->AddLater({std::move(name), nullptr});
+void Pipeline::ResumeUnfinished() {
+  for (std::string& name : state_->store->Unfinished()) backlog_->Add({std::move(name), nullptr});
+  for (std::string& name : state_->store->UnfinishedAndSuspect()) backlog_->AddLater({std::move(name), nullptr});
   const std::vector<std::string> set_aside = state_->store->SetAside();
-  state_->set_aside = std::ssize(set_aside);
+  state_->counters.captures_set_aside = std::ssize(set_aside);
   for (size_t i = 0; i < std::min(set_aside.size(), kMaxNamedSetAside); ++i) {
     Log(LogLevel::kWarning, "a stored capture ended stackd more than once: it is set aside and not tried again",
         {{"dump", set_aside[i]}, {"count", std::ssize(set_aside)}});
@@ -425,12 +334,12 @@ void Pipeline::FinishWhatWasLeft() {
 
 Result<SharedDump> Pipeline::CreateDump(const std::string& process_id, const CaptureRequest& request,
                                         const MayBegin& may_begin) {
-  ScopedCount running(&state_->running);
+  ScopedCount running(&state_->counters.dumps_running);
   const Trigger reason = request.hang || request.exception ? request.trigger : Trigger::kRequest;
-  const FlightKey key(process_id, request.max_stack_bytes, reason, request.quiet);
+  const DumpKey key(process_id, request.max_stack_bytes, reason, request.quiet);
   while (true) {
     auto [dump, deadline_ns] =
-        state_->Share(key, request.deadline_ns, may_begin, [&] { return state_->Make(process_id, request); });
+        state_->dumps.Do(key, request.deadline_ns, may_begin, [&] { return state_->Make(process_id, request); });
     // What another call had no time for, this one may have.
     bool cut_short = dump && (*dump)->state() == v1::Dump::PARTIAL && deadline_ns < request.deadline_ns - kNsPerSecond;
     if (!cut_short) return dump;
@@ -446,7 +355,7 @@ Result<std::vector<std::string>> Pipeline::FunctionsOf(const std::string& proces
   // still looks at threads.
   std::erase_if(capture.threads, [&](const ThreadCapture& thread) { return thread.tid != tid; });
   state_->managed.Read(request.deadline_ns, *captured, /*frames_only=*/true);
-  return state_->stages.FunctionsOf(capture, deadline_ns);
+  return state_->stages.Functions(capture, deadline_ns);
 }
 
 Result<std::optional<v1::Finding>> Pipeline::FindDeadlock(const std::string& process_id, int64_t deadline_ns) {
@@ -456,13 +365,14 @@ Result<std::optional<v1::Finding>> Pipeline::FindDeadlock(const std::string& pro
   auto captured = state_->collector->CaptureProcess(process_id, request);
   if (!captured) return std::unexpected(std::move(captured.error()));
   state_->ReadManaged(request.deadline_ns, *captured);
-  const auto made = state_->stages.MakeDump(**captured, deadline_ns, /*id=*/"");
-  for (v1::Finding finding : made.dump->findings()) {
+  StageTimes times;
+  const auto dump = state_->stages.Run(**captured, deadline_ns, /*id=*/"", &times).dump;
+  for (v1::Finding finding : dump->findings()) {
     if (finding.severity() != v1::Finding::HANG) continue;
     if (finding.kind() == v1::Finding::DEADLOCK || finding.kind() == v1::Finding::SELF_DEADLOCK) return finding;
     if (finding.kind() != v1::Finding::OWNER_UNKNOWN) continue;
     const std::set<int32_t> waiters(finding.tids().begin(), finding.tids().end());
-    for (const v1::Thread& thread : made.dump->threads()) {
+    for (const v1::Thread& thread : dump->threads()) {
       if (!thread.is_agent() && !waiters.contains(thread.tid())) finding.add_tids(thread.tid());
     }
     return finding;
@@ -480,11 +390,9 @@ Result<std::vector<ManagedWait>> Pipeline::ReadLockWaits(const std::string& proc
 }
 
 Result<SharedDump> Pipeline::Resymbolize(const std::string& name, int64_t deadline_ns, const MayBegin& may_begin) {
-  ScopedCount running(&state_->running);
-  return state_
-      ->Share({name, 0, Trigger::kRequest, Quiet::kNever}, deadline_ns, may_begin,
-              [&] { return state_->MakeAnew(name, deadline_ns); })
-      .dump;
+  ScopedCount running(&state_->counters.dumps_running);
+  return state_->resymbolized.Do(name, deadline_ns, may_begin, [&] { return state_->Resymbolize(name, deadline_ns); })
+      .result;
 }
 
 void Pipeline::BeforeCapture(std::function<std::map<int32_t, int64_t>(const std::string&)> notice) {
@@ -493,40 +401,16 @@ void Pipeline::BeforeCapture(std::function<std::map<int32_t, int64_t>(const std:
 }
 
 std::shared_ptr<void> Pipeline::Watch(std::function<void(SharedDump)> watcher) {
-  auto entry = std::make_shared<std::function<void(SharedDump)>>(std::move(watcher));
-  {
-    std::lock_guard lock(state_->mutex);
-    state_->watchers.push_back(entry);
-  }
-  return std::shared_ptr<void>(entry.get(), [entry, weak = std::weak_ptr<State>(state_)](void*) {
-    std::shared_ptr<State> state = weak.lock();
-    if (state == nullptr) return;
-    std::lock_guard lock(state->mutex);
-    std::erase(state->watchers, entry);
-  });
+  return state_->watchers.Add(std::move(watcher));
 }
 
-const PipelineMeasures& Pipeline::Measures() const { return state_->measures; }
+const PipelineMeasures& Pipeline::Measures() const { return state_->counters.measures; }
 
 std::map<std::string, int64_t> Pipeline::Counters() const {
-  return {{"dumps_request", state_->by_request},
-          {"dumps_hang", state_->by_hang},
-          {"dumps_crash", state_->by_crash},
-          {"dumps_self", state_->by_self},
-          {"dumps_shared", state_->shared},
-          {"dumps_failed", state_->failed},
-          {"dumps_partial", state_->partial},
-          {"dumps_unstored", state_->unstored},
-          {"dumps_running", state_->running},
-          {"crashes_known", state_->crashes_known},
-          {"crashes_reread", state_->crashes_reread},
-          {"captures_set_aside", state_->set_aside},
-          {"crashes_waiting", static_cast<int64_t>(finisher_->waiting())},
-          {"stacks_unwound", state_->unwound},
-          {"stacks_incomplete", state_->incomplete},
-          {"frames", state_->frames},
-          {"frames_unnamed", state_->unnamed},
-          {"dumps_named_anew", state_->named_anew}};
+  std::map<std::string, int64_t> counters = state_->counters.ByName();
+  counters["dumps_shared"] = state_->dumps.joined() + state_->resymbolized.joined();
+  counters["crashes_waiting"] = static_cast<int64_t>(backlog_->waiting());
+  return counters;
 }
 
 }  // namespace stackd

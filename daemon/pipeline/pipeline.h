@@ -2,8 +2,6 @@
 // goes the same way, but its process is let go once the raw copy is stored.
 #pragma once
 
-#include <array>
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -12,25 +10,17 @@
 #include <string>
 #include <vector>
 
-#include "daemon/base/histogram.h"
+#include "daemon/base/byte_budget.h"
 #include "daemon/base/result.h"
 #include "daemon/collect/collector.h"
-#include "daemon/pipeline/stages.h"
+#include "daemon/pipeline/pipeline_counters.h"
 #include "daemon/store/dump_store.h"
 #include "daemon/symbolize/symbolizer.h"
 #include "stackd/v1/stackd.pb.h"
 
 namespace stackd {
 
-class Finisher;
-
-// What Counters() does not tell apart, since start.
-struct PipelineMeasures : StageMeasures {
-  enum Outcome { kComplete, kPartial, kFailed, kOutcomes };
-
-  std::array<std::array<std::atomic<int64_t>, kOutcomes>, 5> captures{};  // by Trigger
-  DurationHistogram capture;                                              // of dumps
-};
+class CrashBacklog;
 
 // Thread-safe.
 class Pipeline {
@@ -68,7 +58,7 @@ class Pipeline {
   // knows is released and nothing else.
   void AddCrash(std::shared_ptr<Capture> capture, const std::function<void()>& release);
   // Finishes, in the background, the dumps that a daemon left behind whose stacks were stored and not unwound.
-  void FinishWhatWasLeft();
+  void ResumeUnfinished();
   // Unwinds and names a stored dump anew, from its raw capture and with the files that are there now, and replaces it. What
   // it knew already stays. One dump at a time, for it has all of it in memory; calls that overlap for one dump share the
   // work. Fails with reason DUMP_NOT_FOUND or RAW_CAPTURE_GONE.
@@ -88,8 +78,8 @@ class Pipeline {
 
  private:
   struct State;
-  std::shared_ptr<State> state_;
-  std::unique_ptr<Finisher> finisher_;
+  std::unique_ptr<State> state_;
+  std::unique_ptr<CrashBacklog> backlog_;  // ends first
 };
 
 }  // namespace stackd

@@ -138,17 +138,10 @@ std::shared_ptr<const Module> ModuleLoader::FromMemory(const std::vector<Mapping
   return {image_and_memory, image_and_memory->first.get()};
 }
 
-Result<std::shared_ptr<const AddressMap>> ModuleLoader::Load(int64_t deadline_ns, std::vector<std::string>* notes) {
-  deadline_ns_ = deadline_ns;
-  auto text = files_->ReadMaps();
-  if (!text) return std::unexpected(text.error());
-  std::vector<Mapping> mappings = ParseMaps(*text);
-  for (Mapping& mapping : mappings) mapping.path = ToValidUtf8(mapping.path);
-
-  std::vector<MappedFile> files = FilesWithCode(mappings);
+ModuleLoader::Modules ModuleLoader::LoadFiles(const std::vector<Mapping>& mappings, const std::vector<MappedFile>& files) {
   std::vector<std::string> paths;
   std::vector<const MappedFile*> asked;
-  std::map<FileKey, std::shared_ptr<const Module>> loaded;
+  Modules loaded;
   for (const MappedFile& file : files) {
     if (auto it = known_.find(file.key); it != known_.end()) {
       loaded.insert(*it);
@@ -159,7 +152,7 @@ Result<std::shared_ptr<const AddressMap>> ModuleLoader::Load(int64_t deadline_ns
       asked.push_back(&file);
     }
   }
-  std::vector<std::optional<Fd>> fds = open_files_(paths, deadline_ns);
+  std::vector<std::optional<Fd>> fds = open_files_(paths, deadline_ns_);
   awaited_.clear();
   for (size_t i = 0; i < asked.size(); i++) {
     const Mapping& first = mappings[asked[i]->mappings.front()];
@@ -171,34 +164,50 @@ Result<std::shared_ptr<const AddressMap>> ModuleLoader::Load(int64_t deadline_ns
       awaited_.insert(asked[i]->key);
     }
   }
+  return loaded;
+}
+
+std::vector<std::string> ModuleLoader::CopyImages(const std::vector<Mapping>& mappings,
+                                                  const std::vector<MappedFile>& files, Modules* loaded) {
   // One process leaves room for others.
   uint64_t budget_bytes = images_budget_ == nullptr
                               ? kMaxImageBytes
                               : std::min(kMaxImageBytes, static_cast<uint64_t>(images_budget_->limit_bytes() / 2));
-  for (const auto& [key, module] : loaded) {
+  for (const auto& [key, module] : *loaded) {
     if (images_.contains(key)) budget_bytes -= std::min(budget_bytes, module->identity().size_bytes);
   }
   std::vector<std::string> without_code;
   for (const MappedFile& file : files) {
-    if (loaded.contains(file.key)) continue;
+    if (loaded->contains(file.key)) continue;
     auto module = FromMemory(mappings, file, &budget_bytes);
     if (module == nullptr) {
       without_code.push_back(std::get<2>(file.key));
       continue;
     }
-    loaded[file.key] = module;
+    (*loaded)[file.key] = module;
     images_.insert(file.key);
   }
+  return without_code;
+}
+
+Result<std::shared_ptr<const AddressMap>> ModuleLoader::Load(int64_t deadline_ns, std::vector<std::string>* notes) {
+  deadline_ns_ = deadline_ns;
+  auto text = files_->ReadMaps();
+  if (!text) return std::unexpected(text.error());
+  std::vector<Mapping> mappings = ParseMaps(*text);
+  for (Mapping& mapping : mappings) mapping.path = ToValidUtf8(mapping.path);
+  const std::vector<MappedFile> files = FilesWithCode(mappings);
+  Modules loaded = LoadFiles(mappings, files);
+  const std::vector<std::string> without_code = CopyImages(mappings, files, &loaded);
   // It ended while it was asked: what it passed could not be compared with anything.
-  if (files_->HasNoMemoryLeft()) {
-    for (const MappedFile& file : files) {
-      if (!loaded.contains(file.key)) awaited_.insert(file.key);
-    }
-  }
+  const bool has_ended = files_->HasNoMemoryLeft();
   NoteMissing(without_code, notes);
   for (const MappedFile& file : files) {
-    auto it = loaded.find(file.key);
-    if (it == loaded.end()) continue;
+    const auto it = loaded.find(file.key);
+    if (it == loaded.end()) {
+      if (has_ended) awaited_.insert(file.key);
+      continue;
+    }
     for (size_t i : file.mappings) {
       auto bias = MappingBias(mappings[i], *it->second);
       if (!bias) continue;

@@ -56,7 +56,14 @@ class ModuleLoader {
     std::vector<size_t> mappings;
   };
 
+  using Modules = std::map<FileKey, std::shared_ptr<const Module>>;
+
   std::vector<MappedFile> FilesWithCode(const std::vector<Mapping>& mappings) const;
+  // Gives the modules that are known, that another process has passed, or that this one passes when it is asked.
+  Modules LoadFiles(const std::vector<Mapping>& mappings, const std::vector<MappedFile>& files);
+  // Adds images of the other files from memory. Gives the paths of those that have none.
+  std::vector<std::string> CopyImages(const std::vector<Mapping>& mappings, const std::vector<MappedFile>& files,
+                                      Modules* loaded);
   std::string PathToOpen(const std::string& mapped_path) const;
   Result<std::vector<uint8_t>> ReadMapped(uint64_t avma, uint64_t size_bytes) const;
   bool SameAsMemory(int fd, const Mapping& mapping) const;
@@ -74,7 +81,7 @@ class ModuleLoader {
   ReadImage read_image_;
   ByteBudget* images_budget_;
   int64_t deadline_ns_ = 0;  // of the Load that runs
-  std::map<FileKey, std::shared_ptr<const Module>> known_;
+  Modules known_;
   std::set<FileKey> images_;   // those of known_ that were copied from memory
   std::set<FileKey> awaited_;  // not answered for: none of known_
 };

@@ -126,6 +126,16 @@ int DeleteRow(Database* database, int64_t id, int64_t bytes, GroupTotals* totals
   return database->Run("DELETE FROM stack_groups WHERE id = ?").Bind(1, id).Step();
 }
 
+v1::CrashGroup ParseGroup(const std::string& data) {
+  v1::CrashGroup group;
+  // A damaged one begins anew: its crashes are worth more than an error that every later crash would meet.
+  if (!group.ParseFromString(data)) group.Clear();
+  if (group.kind() == v1::CrashGroup::KIND_UNSPECIFIED) group.set_kind(v1::CrashGroup::CRASH);
+  std::stable_sort(group.mutable_processes()->begin(), group.mutable_processes()->end(),
+                   [](const auto& a, const auto& b) { return a.crash_count() > b.crash_count(); });
+  return group;
+}
+
 }  // namespace
 
 const std::string& FingerprintOfEvent(const v1::Dump& dump) {
@@ -180,14 +190,35 @@ int EvictGroups(Database* database, int64_t max_bytes, GroupTotals* totals) {
   return SQLITE_DONE;
 }
 
-v1::CrashGroup ParseGroup(const std::string& data) {
-  v1::CrashGroup group;
-  // A damaged one begins anew: its crashes are worth more than an error that every later crash would meet.
-  if (!group.ParseFromString(data)) group.Clear();
-  if (group.kind() == v1::CrashGroup::KIND_UNSPECIFIED) group.set_kind(v1::CrashGroup::CRASH);
-  std::stable_sort(group.mutable_processes()->begin(), group.mutable_processes()->end(),
-                   [](const auto& a, const auto& b) { return a.crash_count() > b.crash_count(); });
-  return group;
+int ReadGroupTotals(Database* database, GroupTotals* totals) {
+  auto query = database->Run("SELECT count(*), total(length(data)) FROM stack_groups");
+  const int result = query.Step();
+  if (result == SQLITE_ROW) *totals = {query.Integer(0), query.Integer(1)};
+  return result;
+}
+
+int FindGroup(Database* database, const std::string& fingerprint, v1::CrashGroup* group, bool* found) {
+  const bool of_newest = fingerprint.empty();
+  auto query = database->Run(of_newest ? "SELECT data FROM stack_groups ORDER BY last_dump_id DESC"
+                                       : "SELECT data FROM stack_groups WHERE fingerprint = ?");
+  if (!of_newest) query.BindText(1, fingerprint);
+  int result;
+  while (!*found && (result = query.Step()) == SQLITE_ROW) {
+    *group = ParseGroup(query.Bytes(0));
+    *found = !of_newest || group->kind() == v1::CrashGroup::CRASH;
+  }
+  return *found ? SQLITE_DONE : result;
+}
+
+int ListGroups(Database* database, int64_t before_id, const std::function<int(int64_t id, v1::CrashGroup)>& take) {
+  auto query = database->Run("SELECT id, data FROM stack_groups WHERE id < ? ORDER BY id DESC");
+  query.Bind(1, before_id);
+  int result;
+  while ((result = query.Step()) == SQLITE_ROW) {
+    result = take(query.Integer(0), ParseGroup(query.Bytes(1)));
+    if (result != SQLITE_ROW) break;
+  }
+  return result;
 }
 
 bool GroupHolds(const v1::CrashGroup& group, std::string_view part) {

@@ -1,9 +1,10 @@
 // Equal crashes and equal hangs over time: one row for each fingerprint, which counts them and outlives their dumps.
 //
-// The functions that write are called in a transaction, and give SQLITE_DONE or an error.
+// Functions that return int give SQLITE_DONE or an error. Those that write are called in a transaction.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -30,8 +31,13 @@ int UncountEvent(Database* database, const std::string& fingerprint, const std::
 // Removes the groups that were not seen for longest, until the others hold at most `max_bytes`; a bounded number a call.
 int EvictGroups(Database* database, int64_t max_bytes, GroupTotals* totals);
 
-// What a row says, without the names of the dumps.
-v1::CrashGroup ParseGroup(const std::string& data);
+int ReadGroupTotals(Database* database, GroupTotals* totals);
+
+// Reads the group of the fingerprint; of the newest crash if that is empty. `group` is without the names of the dumps.
+int FindGroup(Database* database, const std::string& fingerprint, v1::CrashGroup* group, bool* found);
+
+// Calls `take` with the groups below `before_id`, newest first, as long as it gives SQLITE_ROW; else gives what it gave.
+int ListGroups(Database* database, int64_t before_id, const std::function<int(int64_t id, v1::CrashGroup)>& take);
 
 // True if `part` is found in what people know a group by.
 bool GroupHolds(const v1::CrashGroup& group, std::string_view part);

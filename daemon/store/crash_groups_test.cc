@@ -2,128 +2,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sqlite3.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <set>
-#include <string>
-
 #include "daemon/base/clock.h"
-#include "daemon/store/dump_store.h"
+#include "daemon/store/testing/store_fixture.h"
 
 namespace stackd {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
-std::string CrashId(int number) {
-  char id[33];
-  snprintf(id, sizeof(id), "%032x", number);
-  return id;
-}
-
-std::string FingerprintNumber(int number) {
-  char id[33];
-  snprintf(id, sizeof(id), "f%031x", number);
-  return id;
-}
-
-std::string DumpName(int number) { return "processes/7-100/dumps/d" + std::to_string(number); }
-
-v1::Dump MakeRequest(int number) {
-  v1::Dump dump;
-  dump.set_name(DumpName(number));
-  dump.mutable_process()->set_display_name("checkout");
-  dump.set_trigger(v1::Dump::REQUEST);
-  dump.mutable_create_time()->set_seconds(WallNs() / kNsPerSecond);
-  return dump;
-}
-
-// The crash `number`, of the group `group`.
-v1::Dump MakeCrash(int number, int group = 1) {
-  v1::Dump dump = MakeRequest(number);
-  dump.set_trigger(v1::Dump::CRASH);
-  v1::Crash* crash = dump.mutable_crash();
-  crash->set_id(CrashId(number));
-  crash->set_explanation("null dereference in load number " + std::to_string(number));
-  crash->set_fingerprint(FingerprintNumber(group));
-  crash->set_fingerprint_rule("crash-1");
-  v1::FingerprintFrame* skipped = crash->add_fingerprint_frames();
-  skipped->set_function("abort");
-  skipped->set_rule("noise: abort");
-  v1::FingerprintFrame* used = crash->add_fingerprint_frames();
-  used->set_function("load" + std::to_string(group));
-  used->set_module("checkout");
-  used->set_used(true);
-  return dump;
-}
-
-v1::Dump MakeHang(int number, int group) {
-  v1::Dump dump = MakeRequest(number);
-  dump.set_trigger(v1::Dump::HANG);
-  v1::Hang* hang = dump.mutable_hang();
-  hang->set_explanation("2 threads wait for each other");
-  hang->set_fingerprint(FingerprintNumber(group));
-  hang->set_fingerprint_rule("hang-1");
-  v1::FingerprintFrame* used = hang->add_fingerprint_frames();
-  used->set_function("pay");
-  used->set_used(true);
-  return dump;
-}
-
-// What is known before the stacks are unwound.
-v1::Dump Unfinished(v1::Dump dump) {
-  for (auto clear : {&v1::Crash::clear_fingerprint, &v1::Crash::clear_fingerprint_rule,
-                     &v1::Crash::clear_fingerprint_frames, &v1::Crash::clear_explanation}) {
-    (dump.mutable_crash()->*clear)();
-  }
-  return dump;
-}
-
-class CrashGroupsTest : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string pattern = std::string(testing::TempDir()) + "/groups-XXXXXX";
-    folder_ = mkdtemp(pattern.data());
-    file_ = folder_ + "/store.db";
-  }
-  void TearDown() override { EXPECT_EQ(system(("rm -rf '" + folder_ + "'").c_str()), 0); }
-
-  std::unique_ptr<DumpStore> Open(DumpStoreOptions options = {}) {
-    options.file = file_;
-    auto store = DumpStore::Open(options);
-    EXPECT_TRUE(store) << store.error().message;
-    return store ? std::move(*store) : nullptr;
-  }
-
-  std::string folder_;
-  std::string file_;
-};
-
-// A crash on its usual way.
-void Store(DumpStore* store, const v1::Dump& crash) {
-  const auto raw = store->PutRaw(Unfinished(crash), "raw");
-  ASSERT_TRUE(raw) << raw.error().message;
-  const auto put = store->Put(crash);
-  ASSERT_TRUE(put) << put.error().message;
-}
+using CrashGroupsTest = StoreTest;
 
 Result<void> Replace(DumpStore* store, const v1::Dump& dump) {
   auto packed = DumpStore::Pack(std::make_shared<v1::Dump>(dump));
   return store->Replace(std::move(*packed));
 }
-
-std::vector<std::string> Names(std::initializer_list<int> numbers) {
-  std::vector<std::string> names;
-  for (int number : numbers) names.push_back(DumpName(number));
-  return names;
-}
-
-std::vector<std::string> DumpsOf(const v1::CrashGroup& group) { return {group.dumps().begin(), group.dumps().end()}; }
 
 // --- Hangs ---
 
@@ -464,47 +360,6 @@ TEST_F(CrashGroupsTest, DoNotLetADumpComeBackThatIsGone) {
   EXPECT_EQ(store->GetGroup("")->crash_count(), 1);
 }
 
-// --- Retention ---
-
-TEST_F(CrashGroupsTest, KeepCrashesLongerThanDumpsThatCanBeHadAgain) {
-  auto store = Open({.max_dumps = 12});
-  for (int i = 0; i < 6; ++i) Store(store.get(), MakeCrash(i, i));
-  for (int i = 100; i < 120; ++i) ASSERT_TRUE(store->Put(MakeRequest(i)));
-  EXPECT_EQ(store->dump_count(), 12);
-  EXPECT_EQ(store->List({.trigger = v1::Dump::CRASH})->dumps.size(), 6u);
-  EXPECT_TRUE(store->Get(DumpName(119)));
-}
-
-TEST_F(CrashGroupsTest, LeaveAShareToDumpsOnRequest) {
-  auto store = Open({.max_dumps = 12});
-  for (int i = 100; i < 103; ++i) ASSERT_TRUE(store->Put(MakeRequest(i)));
-  for (int i = 0; i < 50; ++i) Store(store.get(), MakeCrash(i, i));
-  EXPECT_EQ(store->dump_count(), 12);
-  EXPECT_EQ(store->List({.trigger = v1::Dump::REQUEST})->dumps.size(), 3u);
-  EXPECT_TRUE(store->Get(DumpName(49)));
-  EXPECT_EQ(store->Get(DumpName(0)).error().reason, "DUMP_NOT_FOUND");
-}
-
-TEST_F(CrashGroupsTest, GoWithTheirAgeLikeOtherDumps) {
-  auto store = Open({.max_age_seconds = 3600});
-  v1::Dump old = MakeCrash(1);
-  old.mutable_create_time()->set_seconds(WallNs() / kNsPerSecond - 3700);
-  Store(store.get(), old);
-  Store(store.get(), MakeCrash(2));
-  EXPECT_EQ(DumpsOf(*store->GetGroup("")), Names({2}));
-  EXPECT_EQ(store->GetGroup("")->crash_count(), 2);
-}
-
-TEST_F(CrashGroupsTest, ShrinkToASmallerNumberOfDumps) {
-  {
-    auto store = Open({.crashes_per_group = 10});
-    for (int i = 0; i < 20; ++i) Store(store.get(), MakeCrash(i));
-  }
-  auto store = Open({.crashes_per_group = 1});
-  Store(store.get(), MakeCrash(20));
-  EXPECT_EQ(DumpsOf(*store->GetGroup("")), Names({0, 20}));
-}
-
 TEST_F(CrashGroupsTest, ListDumpsWithOneTrigger) {
   auto store = Open();
   ASSERT_TRUE(store->Put(MakeRequest(1)));
@@ -516,89 +371,6 @@ TEST_F(CrashGroupsTest, ListDumpsWithOneTrigger) {
   EXPECT_EQ(crashes->dumps[0].crash().fingerprint_frames_size(), 0) << "lists are small";
   EXPECT_EQ(store->List({.parent = "processes/7-100", .trigger = v1::Dump::REQUEST})->dumps.size(), 1u);
   EXPECT_EQ(store->List({.trigger = v1::Dump::HANG})->dumps.size(), 0u);
-}
-
-// --- Files of earlier versions ---
-
-// As version 1 of the tables was, with a dump on request and one that a program asked for.
-void MakeVersion1(const std::string& file) {
-  sqlite3* connection;
-  ASSERT_EQ(sqlite3_open(file.c_str(), &connection), SQLITE_OK);
-  constexpr char kTables[] =
-      "PRAGMA page_size=16384; PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL; BEGIN;"
-      "CREATE TABLE dumps(id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, process TEXT NOT NULL,"
-      " display_name TEXT NOT NULL, create_seconds INTEGER NOT NULL, finished INTEGER NOT NULL,"
-      " content_bytes INTEGER NOT NULL, raw_bytes INTEGER NOT NULL, header BLOB NOT NULL);"
-      "CREATE INDEX dumps_by_process ON dumps(process, id);"
-      "CREATE TABLE contents(id INTEGER PRIMARY KEY, data BLOB NOT NULL);"
-      "CREATE TABLE raw_captures(id INTEGER PRIMARY KEY, data BLOB NOT NULL);"
-      "CREATE TABLE store(id INTEGER NOT NULL); INSERT INTO store VALUES(4711);"
-      "PRAGMA application_id=1400138596; PRAGMA user_version=1; COMMIT;";
-  ASSERT_EQ(sqlite3_exec(connection, kTables, nullptr, nullptr, nullptr), SQLITE_OK) << sqlite3_errmsg(connection);
-  for (int i = 1; i <= 2; ++i) {
-    v1::Dump dump = MakeRequest(i);
-    if (i == 2) dump.set_trigger(v1::Dump::SELF);
-    auto packed = DumpStore::Pack(std::make_shared<v1::Dump>(dump));
-    ASSERT_TRUE(packed);
-    sqlite3_stmt* put;
-    ASSERT_EQ(
-        sqlite3_prepare_v2(connection, "INSERT INTO dumps VALUES(?1, ?2, 'processes/7-100', 'checkout', ?3, 1, ?4, 0, ?5)",
-                           -1, &put, nullptr),
-        SQLITE_OK);
-    sqlite3_bind_int(put, 1, i);
-    sqlite3_bind_text(put, 2, dump.name().c_str(), -1, SQLITE_TRANSIENT);
-    sqlite3_bind_int64(put, 3, dump.create_time().seconds());
-    sqlite3_bind_int64(put, 4, static_cast<int64_t>(packed->content.size()));
-    sqlite3_bind_blob64(put, 5, packed->header.data(), packed->header.size(), SQLITE_TRANSIENT);
-    ASSERT_EQ(sqlite3_step(put), SQLITE_DONE);
-    sqlite3_finalize(put);
-    ASSERT_EQ(sqlite3_prepare_v2(connection, "INSERT INTO contents VALUES(?1, ?2)", -1, &put, nullptr), SQLITE_OK);
-    sqlite3_bind_int(put, 1, i);
-    sqlite3_bind_blob64(put, 2, packed->content.data(), packed->content.size(), SQLITE_TRANSIENT);
-    ASSERT_EQ(sqlite3_step(put), SQLITE_DONE);
-    sqlite3_finalize(put);
-  }
-  sqlite3_close(connection);
-}
-
-int64_t UserVersion(const std::string& file) {
-  sqlite3* connection;
-  EXPECT_EQ(sqlite3_open(file.c_str(), &connection), SQLITE_OK);
-  sqlite3_stmt* query;
-  EXPECT_EQ(sqlite3_prepare_v2(connection, "PRAGMA user_version", -1, &query, nullptr), SQLITE_OK);
-  EXPECT_EQ(sqlite3_step(query), SQLITE_ROW);
-  const int64_t version = sqlite3_column_int64(query, 0);
-  sqlite3_finalize(query);
-  sqlite3_close(connection);
-  return version;
-}
-
-TEST_F(CrashGroupsTest, AreAddedToAFileOfVersion1) {
-  MakeVersion1(file_);
-  {
-    auto store = Open();
-    EXPECT_TRUE(store->Problems().empty());
-    EXPECT_EQ(store->dump_count(), 2);
-    EXPECT_EQ(store->Get(DumpName(1))->process().display_name(), "checkout");
-    EXPECT_EQ(store->List({.trigger = v1::Dump::SELF})->dumps.at(0).name(), DumpName(2));
-    EXPECT_EQ(store->List({.trigger = v1::Dump::REQUEST})->dumps.at(0).name(), DumpName(1));
-    Store(store.get(), MakeCrash(3));
-    EXPECT_EQ(store->GetGroup("")->crash_count(), 1);
-  }
-  EXPECT_EQ(UserVersion(file_), 3);
-  EXPECT_EQ(Open()->dump_count(), 3);
-}
-
-TEST_F(CrashGroupsTest, LeaveAFileOfVersion1AsItIsWhenItCannotBeChanged) {
-  MakeVersion1(file_);
-  sqlite3* other;
-  ASSERT_EQ(sqlite3_open(file_.c_str(), &other), SQLITE_OK);
-  ASSERT_EQ(sqlite3_exec(other, "BEGIN IMMEDIATE", nullptr, nullptr, nullptr), SQLITE_OK);
-  EXPECT_FALSE(DumpStore::Open({.file = file_})) << "another program has it locked";
-  sqlite3_exec(other, "ROLLBACK", nullptr, nullptr, nullptr);
-  sqlite3_close(other);
-  EXPECT_EQ(UserVersion(file_), 1);
-  EXPECT_EQ(Open()->dump_count(), 2);
 }
 
 // --- The daemon's end ---

@@ -56,8 +56,8 @@ struct FakeProcess {
   std::optional<Status> sample_error;
   int functions_asked = 0;
   std::vector<ManagedWait> lock_waits;
-  std::optional<CircleInStacks> circle;
-  int circles_asked = 0;
+  std::optional<CycleInStacks> circle;
+  int cycles_asked = 0;
 
   void AddThread(int32_t tid, std::optional<SystemCall> call) {
     threads[tid] = {{.tid = tid, .run_ns = 1000, .run_count = 1}, std::move(call)};
@@ -169,8 +169,8 @@ class FakeProbe final : public ProcessProbe {
     }
     return result;
   }
-  Result<std::optional<CircleInStacks>> FindCircle(const std::string& id) override {
-    ++processes.at(id).circles_asked;
+  Result<std::optional<CycleInStacks>> FindCycle(const std::string& id) override {
+    ++processes.at(id).cycles_asked;
     return processes.at(id).circle;
   }
 

@@ -10,11 +10,11 @@ namespace stackd {
 namespace {
 
 // A sender of SIGTERM is likely to send SIGKILL 30 s later.
-constexpr int64_t kNotGoneNs = 20 * kNsPerSecond;
+constexpr int64_t kShutdownNs = 20 * kNsPerSecond;
 
 const std::map<std::string, RuleTrigger> kTriggers = {
-    {"heartbeat", RuleTrigger::kHeartbeat},    {"deadlock", RuleTrigger::kDeadlock}, {"spin", RuleTrigger::kSpin},
-    {"no_progress", RuleTrigger::kNoProgress}, {"not_gone", RuleTrigger::kNotGone},  {"crash", RuleTrigger::kCrash}};
+    {"heartbeat", RuleTrigger::kHeartbeat}, {"deadlock", RuleTrigger::kDeadlock},        {"spin", RuleTrigger::kSpin},
+    {"no_progress", RuleTrigger::kStall},   {"not_gone", RuleTrigger::kShutdownTimeout}, {"crash", RuleTrigger::kCrash}};
 
 void ReadFilters(YamlReader* reader, const YAML::Node& node, Rule* rule) {
   if (!node.IsSequence()) return reader->Fault(node.Mark(), "filters must be a list, like \"- process: web*\"");
@@ -51,9 +51,9 @@ void ReadTrigger(YamlReader* reader, const YAML::Node& node, Rule* rule) {
                                                               }}});
   if (!node.IsMap()) return;
   if (!has_type) return reader->Fault(node.Mark(), "the trigger needs a type: " + JoinNames(YamlReader::Names(kTriggers)));
-  if (rule->trigger == RuleTrigger::kNotGone && after.IsNull()) rule->after_ns = kNotGoneNs;
-  const bool has_time = rule->trigger == RuleTrigger::kSpin || rule->trigger == RuleTrigger::kNoProgress ||
-                        rule->trigger == RuleTrigger::kNotGone;
+  if (rule->trigger == RuleTrigger::kShutdownTimeout && after.IsNull()) rule->after_ns = kShutdownNs;
+  const bool has_time = rule->trigger == RuleTrigger::kSpin || rule->trigger == RuleTrigger::kStall ||
+                        rule->trigger == RuleTrigger::kShutdownTimeout;
   if (!after.IsNull() && is_known && !has_time) {
     const char* reason =
         rule->trigger == RuleTrigger::kHeartbeat ? "the program gives each heartbeat its limit" : "it is noticed at once";

@@ -24,7 +24,7 @@ std::shared_ptr<const Rule> FindRule(const Rules& rules, RuleTrigger trigger, co
 }
 
 Quiet QuietOf(RuleTrigger trigger) {
-  const bool is_of_sleepers = trigger == RuleTrigger::kDeadlock || trigger == RuleTrigger::kNoProgress;
+  const bool is_of_sleepers = trigger == RuleTrigger::kDeadlock || trigger == RuleTrigger::kStall;
   return is_of_sleepers ? Quiet::kOnly : Quiet::kPrefer;
 }
 
@@ -40,7 +40,7 @@ Rules BuiltInRules() {
   add("heartbeat", RuleTrigger::kHeartbeat);
   add("deadlock", RuleTrigger::kDeadlock);
   add("spin", RuleTrigger::kSpin);
-  add("no_progress", RuleTrigger::kNoProgress);
+  add("no_progress", RuleTrigger::kStall);
   return rules;
 }
 

@@ -31,7 +31,7 @@
 
 namespace stackd {
 
-enum class RuleTrigger : uint8_t { kHeartbeat, kDeadlock, kSpin, kNoProgress, kNotGone, kCrash };
+enum class RuleTrigger : uint8_t { kHeartbeat, kDeadlock, kSpin, kStall, kShutdownTimeout, kCrash };
 inline constexpr size_t kRuleTriggers = 6;
 
 struct Rule {
@@ -40,7 +40,7 @@ struct Rule {
   std::string process;
   std::string executable;
   RuleTrigger trigger = RuleTrigger::kDeadlock;
-  int64_t after_ns = 60 * kNsPerSecond;  // of kSpin, kNoProgress and kNotGone
+  int64_t after_ns = 60 * kNsPerSecond;  // of kSpin, kStall and kShutdownTimeout
   std::string run;                       // path of a program; empty: none
   // Threads that wait are read where they sleep. Of one that spins, or does not beat, only a signal shows the stack.
   Quiet quiet = Quiet::kOnly;

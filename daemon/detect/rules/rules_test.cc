@@ -61,7 +61,7 @@ TEST(Rules, AreReadWithAllTheirParts) {
   EXPECT_EQ(rule.name, "stuck checkout");
   EXPECT_EQ(rule.process, "checkout*");
   EXPECT_EQ(rule.executable, "/usr/bin/*");
-  EXPECT_EQ(rule.trigger, RuleTrigger::kNoProgress);
+  EXPECT_EQ(rule.trigger, RuleTrigger::kStall);
   EXPECT_EQ(rule.after_ns, 120 * kNsPerSecond);
   EXPECT_EQ(rule.run, "/usr/local/bin/page");
   EXPECT_EQ(rule.count, 5);
@@ -91,9 +91,9 @@ TEST(Rules, SayWhetherADumpMayInterrupt) {
 TEST(Rules, TheFirstThatFitsIsTaken) {
   const auto rules = ParseRules(kGood, "r.yaml");
   ASSERT_TRUE(rules.has_value());
-  EXPECT_EQ(FindRule(*rules, RuleTrigger::kNoProgress, Process("checkout-7"))->name, "stuck checkout");
-  EXPECT_EQ(FindRule(*rules, RuleTrigger::kNoProgress, Process("cart")), nullptr);
-  EXPECT_EQ(FindRule(*rules, RuleTrigger::kNoProgress, Process("checkout-7", "/opt/x")), nullptr);
+  EXPECT_EQ(FindRule(*rules, RuleTrigger::kStall, Process("checkout-7"))->name, "stuck checkout");
+  EXPECT_EQ(FindRule(*rules, RuleTrigger::kStall, Process("cart")), nullptr);
+  EXPECT_EQ(FindRule(*rules, RuleTrigger::kStall, Process("checkout-7", "/opt/x")), nullptr);
   EXPECT_EQ(FindRule(*rules, RuleTrigger::kDeadlock, Process("cart", "/opt/x"))->name, "deadlocks anywhere");
   EXPECT_EQ(FindRule(*rules, RuleTrigger::kSpin, Process("cart")), nullptr);
 }
@@ -105,18 +105,17 @@ TEST(Rules, ProcessesThatDoNotEndAreNoticedBeforeTheyAreKilled) {
 )",
                                 "r.yaml");
   ASSERT_TRUE(rules.has_value()) << rules.error()[0];
-  EXPECT_EQ((*rules)[0]->trigger, RuleTrigger::kNotGone);
+  EXPECT_EQ((*rules)[0]->trigger, RuleTrigger::kShutdownTimeout);
   EXPECT_EQ((*rules)[0]->after_ns, 20 * kNsPerSecond);
   EXPECT_EQ((*rules)[1]->after_ns, 3 * kNsPerSecond);
 }
 
 TEST(Rules, BuiltInOnesCoverEachKindOfHangThatIsOneByItself) {
-  for (RuleTrigger trigger :
-       {RuleTrigger::kHeartbeat, RuleTrigger::kDeadlock, RuleTrigger::kSpin, RuleTrigger::kNoProgress}) {
+  for (RuleTrigger trigger : {RuleTrigger::kHeartbeat, RuleTrigger::kDeadlock, RuleTrigger::kSpin, RuleTrigger::kStall}) {
     ASSERT_NE(FindRule(BuiltInRules(), trigger, Process("any")), nullptr);
   }
   EXPECT_EQ(FindRule(BuiltInRules(), RuleTrigger::kCrash, Process("any")), nullptr);
-  EXPECT_EQ(FindRule(BuiltInRules(), RuleTrigger::kNotGone, Process("any")), nullptr);
+  EXPECT_EQ(FindRule(BuiltInRules(), RuleTrigger::kShutdownTimeout, Process("any")), nullptr);
 }
 
 TEST(Rules, FaultsNameTheirPlace) {

@@ -62,7 +62,7 @@ int64_t Detector::Look(int64_t now_ns) {
 
   int64_t next_ns = refreshed_ns_ + kRefreshNs;
   for (const auto& [id, watch] : watches_) {
-    next_ns = std::min({next_ns, watch->heartbeats_due_ns(), watch->threads_due_ns(), watch->sigterm_due_ns()});
+    next_ns = std::min({next_ns, watch->heartbeats().due_ns(), watch->threads_due_ns(), watch->shutdown().due_ns()});
   }
   return next_ns;
 }
@@ -97,8 +97,8 @@ void Detector::LookAtHeartbeats(int64_t now_ns) {
     auto next = first;
     for (size_t i = 0; i < watches_.size(); ++i, ++next) {
       if (next == watches_.end()) next = watches_.begin();
-      if (next->second->heartbeats_due_ns() > now_ns || next->second->answers() != answers) continue;
-      next->second->LookAtHeartbeats(now_ns, [&] {
+      if (next->second->heartbeats().due_ns() > now_ns || next->second->answers() != answers) continue;
+      next->second->heartbeats().Look(now_ns, [&] {
         if (options_.clock() - begin_ns >= kJudgeShareNs) return false;
         last_asked_ = next->first;
         return true;
@@ -124,7 +124,7 @@ void Detector::LookAtThreads(int64_t now_ns) {
   for (size_t i = 0; i < watches_.size() && options_.clock() - begin_ns < kThreadsShareNs; ++i, ++next) {
     if (next == watches_.end()) next = watches_.begin();
     auto& [id, watch] = *next;
-    if (watch->sigterm_due_ns() <= now_ns) watch->LookAtSigterm(now_ns, stretch_);
+    if (watch->shutdown().due_ns() <= now_ns) watch->shutdown().Look(now_ns, stretch_);
     if (watch->threads_due_ns() > now_ns) continue;
     watch->LookAtThreads(now_ns, options_.cpu_clock, stretch_);
     last_looked_ = id;
@@ -170,8 +170,8 @@ std::map<std::string, int64_t> Detector::Counters() const {
           {"hangs_heartbeat", counters_.heartbeats_missed},
           {"hangs_deadlock", counters_.deadlocks},
           {"hangs_spin", counters_.spins},
-          {"hangs_no_progress", counters_.no_progress},
-          {"hangs_not_gone", counters_.not_gone},
+          {"hangs_no_progress", counters_.stalls},
+          {"hangs_not_gone", counters_.shutdown_timeouts},
           {"hangs_stopped", counters_.stopped},
           {"heartbeat_last_s", counters_.last_beat_wall_ns / kNsPerSecond}};
 }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "daemon/base/clock.h"
+#include "daemon/detect/watch/words.h"
 
 namespace stackd {
 namespace {
@@ -68,6 +69,14 @@ bool IsOwnerless(const FutexWord& futex, const SystemCall& call) {
 }
 
 }  // namespace
+
+std::string InWords(const LockWait& lock) {
+  char avma[32];
+  snprintf(avma, sizeof(avma), "0x%llx", static_cast<unsigned long long>(lock.lock_avma));
+  const std::string text = ThreadInWords(lock.waiter_tid) + " waits for the lock " + avma + ", which ";
+  if (lock.owner_tid == 0) return text + "readers hold";
+  return text + ThreadInWords(lock.owner_tid) + (lock.owner_is_gone ? ", which has ended, held" : " holds");
+}
 
 std::vector<FutexWait> FutexesOf(const ThreadWatch& threads) {
   std::vector<FutexWait> waits;

@@ -23,6 +23,9 @@ struct LockWait {
   bool owner_is_gone = false;
 };
 
+// "thread 12 waits for the lock 0x7f00, which thread 13 holds"
+std::string InWords(const LockWait& lock);
+
 // Which thread waits for which, without end. Waits that the program limited are left out, since they end by themselves.
 struct LockView {
   std::vector<WaitEdge> edges;  // joins as well

@@ -14,7 +14,7 @@
 namespace stackd {
 
 // Threads that wait for each other in a circle, or one for itself, as one capture shows them.
-struct CircleInStacks {
+struct CycleInStacks {
   std::string explanation;
   std::vector<int32_t> tids;
   // It is not known which of them has the lock that others wait for: they are all threads of the process.
@@ -41,7 +41,7 @@ class ProcessProbe {
   virtual Result<std::vector<ManagedWait>> ReadLockWaits(const std::string& process_id,
                                                          std::span<const ThreadWait> sleeping) = 0;
   // A circle without doubt, by all that a capture tells; nullopt: there is none. No thread runs for it.
-  virtual Result<std::optional<CircleInStacks>> FindCircle(const std::string& process_id) = 0;
+  virtual Result<std::optional<CycleInStacks>> FindCycle(const std::string& process_id) = 0;
 };
 
 }  // namespace stackd

@@ -20,4 +20,6 @@ std::string DurationInWords(int64_t ns) {
   return text;
 }
 
+std::string ThreadInWords(int32_t tid) { return "thread " + std::to_string(tid); }
+
 }  // namespace stackd

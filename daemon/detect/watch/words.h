@@ -1,4 +1,4 @@
-// Times in sentences.
+// Times and threads in sentences.
 #pragma once
 
 #include <cstdint>
@@ -8,5 +8,8 @@ namespace stackd {
 
 // "250 ms", "5.2 s", "60 s", "10 min"
 std::string DurationInWords(int64_t ns);
+
+// "thread 12"
+std::string ThreadInWords(int32_t tid);
 
 }  // namespace stackd
