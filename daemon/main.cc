@@ -264,7 +264,7 @@ int Run(const Config& config, const Locator& locator) {
   RpcMetrics calls({"stackd.v1.Stackd", "grpc.health.v1.Health"});
   const Attributes place = locator.LocateDaemon();
   Probes probes(&process_health);
-  // Before the API: whoever finds that finds all.
+  // Before the API: a caller that finds that finds all.
   auto health = StartHealth(config, &probes);
   if (!health) return Fail(health.error().message);
   auto metrics = StartMetrics(config,

@@ -1,5 +1,5 @@
-// Reads the threads of another process into records, by the agent's own code. What of a stack is copied, which words pass
-// the pointer filter, and what runtimes know of it is as if the process had an agent.
+// Reads the threads of another process into records, by the agent's own code. Stack copies, the pointer filter and what
+// runtimes know are as if the process had an agent.
 //
 // A thread that sleeps is read where it sleeps, and looked at again afterwards. One that runs is stopped, alone, for
 // some microseconds.

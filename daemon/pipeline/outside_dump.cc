@@ -10,7 +10,7 @@
 namespace stackd {
 namespace {
 
-// Of the time that a dump has: kept for what comes behind the capture.
+// The part of the time of a dump that is kept for what comes after the capture.
 int64_t NamingTimeNs(int64_t budget_ns) { return std::clamp<int64_t>(budget_ns / 2, 0, 5 * kNsPerSecond); }
 
 }  // namespace

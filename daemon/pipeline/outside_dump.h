@@ -13,7 +13,7 @@
 
 namespace stackd {
 
-// Of one process; a program has one of these, as of OutsideCapture.
+// Reads one process. A program has one of these, as of OutsideCapture.
 class OutsideDump {
  public:
   // Fails as OutsideCapture::Open.

@@ -1,5 +1,7 @@
-/* liar: a thread whose stack is written to all the time, with addresses of code and of itself, and that runs and sleeps in
- * turns; a thread whose stack pointer is at an address without memory; one whose stack has no byte left above it. */
+/* liar: a program with three threads that lie about their stacks.
+ * 1. Its stack is written to all the time, with addresses of code and of itself. It runs and sleeps in turns.
+ * 2. Its stack pointer is at an address without memory.
+ * 3. Its stack has no byte left above it. */
 #include <sys/mman.h>
 
 #include "tests/programs/victim.h"
