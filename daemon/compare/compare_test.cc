@@ -162,6 +162,20 @@ TEST(Compare, DoesNotTakeTheDumpsOwnHandlerForWork) {
   EXPECT_EQ(ChangeOf(Compare({{1, "main/wait"}}, {{1, "main/wait", microseconds(130)}}), 1), Comparison::SAME_FRAMES);
 }
 
+TEST(Compare, TakesACallThatIsToBeMadeAgainForTheSameReadAsleep) {
+  const auto change = [](const std::string& state, const char* address_before, const char* address_after) {
+    v1::Dump before = DumpAt({}, {{.tid = 1, .path = "main/wait", .state = state}});
+    v1::Dump after = DumpAt(std::chrono::seconds(2), {{.tid = 1, .path = "main/wait", .state = state}});
+    before.mutable_stacks(0)->mutable_frames(0)->set_address(address_before);
+    after.mutable_stacks(0)->mutable_frames(0)->set_address(address_after);
+    return ChangeOf(DumpComparer::Start(before, after)->Finish(), 1);
+  };
+  EXPECT_EQ(change("in a system call (futex)", "0x7f12a412b", "0x7f12a4129"), Comparison::UNCHANGED);
+  EXPECT_EQ(change("in a system call (futex)", "0x7f12a4129", "0x7f12a412b"), Comparison::UNCHANGED);
+  EXPECT_EQ(change("in a system call (futex)", "0x7f12a4128", "0x7f12a412b"), Comparison::SAME_FRAMES);
+  EXPECT_EQ(change("running", "0x7f12a412b", "0x7f12a4129"), Comparison::SAME_FRAMES);
+}
+
 TEST(Compare, KnowsFunctionsWithoutNamesByTheirCallers) {
   EXPECT_EQ(ChangeOf(Compare({{1, "?@1/?@2"}}, {{1, "?@1/?@3"}}), 1), Comparison::SAME_FRAMES);
   EXPECT_EQ(ChangeOf(Compare({{1, "?@1/?@2"}}, {{1, "?@4/?@2"}}), 1), Comparison::MOVED);

@@ -1,6 +1,8 @@
 #include "daemon/compare/stack_difference.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <cstdlib>
 #include <vector>
 
 namespace stackd {
@@ -19,6 +21,16 @@ bool SamePlace(const v1::Frame& a, const v1::Frame& b) {
   return a.address() == b.address() && a.repeat_count() == b.repeat_count();
 }
 
+// The instruction `syscall` has two bytes.
+constexpr uint64_t kSyscallBytes = 2;
+
+uint64_t AddressOf(const v1::Frame& frame) { return strtoull(frame.address().c_str(), nullptr, 16); }
+
+bool SameCall(const v1::Frame& a, const v1::Frame& b) {
+  const uint64_t one = AddressOf(a), other = AddressOf(b);
+  return one + kSyscallBytes == other || other + kSyscallBytes == one;
+}
+
 // `innermost`: both stacks have the same callers. Where functions have no names, what one call leads to is one function.
 bool SameFunction(const v1::Frame& a, const v1::Frame& b, bool innermost) {
   if (a.address() == b.address()) return true;
@@ -28,13 +40,14 @@ bool SameFunction(const v1::Frame& a, const v1::Frame& b, bool innermost) {
 
 }  // namespace
 
-StackDifference DifferenceOf(const v1::Stack& a, const v1::Stack& b) {
+StackDifference DifferenceOf(const v1::Stack& a, const v1::Stack& b, bool in_system_call) {
   const auto calls_a = Calls(a), calls_b = Calls(b);
   if (calls_a.size() != calls_b.size()) return StackDifference::kFunctions;
   bool same_places = true;
   for (size_t i = 0; i < calls_a.size(); ++i) {
     if (!SameFunction(*calls_a[i], *calls_b[i], i == 0)) return StackDifference::kFunctions;
-    same_places = same_places && SamePlace(*calls_a[i], *calls_b[i]);
+    const bool same_call = i == 0 && in_system_call && SameCall(*calls_a[i], *calls_b[i]);
+    same_places = same_places && (same_call || SamePlace(*calls_a[i], *calls_b[i]));
   }
   return same_places ? StackDifference::kNone : StackDifference::kPlaces;
 }

@@ -15,7 +15,11 @@ enum class StackDifference {
 
 // Compares two stacks of a thread. An inlined function counts as part of its caller: a loop seen in one inlined function
 // and then in another has not left its function.
-StackDifference DifferenceOf(const v1::Stack& a, const v1::Stack& b);
+//
+// `in_system_call`: the thread is in one in both. Where the dump's signal interrupted the call, its innermost address is
+// that of the call's instruction, to which the kernel returns. Where the thread was read asleep, it is the next one. Both
+// are one place.
+StackDifference DifferenceOf(const v1::Stack& a, const v1::Stack& b, bool in_system_call);
 
 // How many functions, beginning with the thread's first one, both have in common.
 size_t CommonFunctions(const v1::Stack& a, const v1::Stack& b);

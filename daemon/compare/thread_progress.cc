@@ -41,6 +41,8 @@ const v1::Stack* StackOf(const v1::Dump& dump, const v1::Thread& thread) {
 
 bool IsRunning(const v1::Thread& thread) { return thread.state() == "running"; }
 
+bool InSystemCall(const v1::Thread& thread) { return thread.state().starts_with("in a system call"); }
+
 void CompareCpu(int64_t between_ns, ThreadProgress* thread) {
   if (!thread->before->has_cpu_time() || !thread->after->has_cpu_time()) return;
   thread->cpu_ns = InNs(thread->after->cpu_time()) - InNs(thread->before->cpu_time());
@@ -51,7 +53,7 @@ void CompareCpu(int64_t between_ns, ThreadProgress* thread) {
 
 void CompareStacks(ThreadProgress* thread) {
   const v1::Stack &before = *thread->stack_before, &after = *thread->stack_after;
-  thread->difference = DifferenceOf(before, after);
+  thread->difference = DifferenceOf(before, after, InSystemCall(*thread->before) && InSystemCall(*thread->after));
   thread->always_running = IsRunning(*thread->before) && IsRunning(*thread->after);
   thread->retries = IsRetrying(before) || IsRetrying(after);
   thread->common_functions = CommonFunctions(before, after);
@@ -71,7 +73,8 @@ void Compare(int64_t between_ns, ThreadProgress* thread) {
 
 void CompareBetween(const v1::Thread& between, const v1::Stack& stack, ThreadProgress* thread) {
   const size_t functions = std::max(thread->common_functions + thread->inner_functions, FunctionCount(stack));
-  thread->difference = std::max(thread->difference, DifferenceOf(*thread->stack_before, stack));
+  const bool in_system_call = InSystemCall(*thread->before) && InSystemCall(between);
+  thread->difference = std::max(thread->difference, DifferenceOf(*thread->stack_before, stack, in_system_call));
   thread->always_running = thread->always_running && IsRunning(between);
   thread->retries = thread->retries || IsRetrying(stack);
   thread->common_functions = std::min(thread->common_functions, CommonFunctions(*thread->stack_before, stack));

@@ -31,7 +31,7 @@ std::string MovedInWords(const ThreadProgress& thread) {
   if (from != to) return "moved from " + from + " to " + to + (wait.empty() ? "" : "; " + wait);
   if (!wait.empty()) return "moved; " + wait + (WaitsForTheSame(thread) ? ", as before" : "");
   return "moved; in " + to +
-         (DifferenceOf(*thread.stack_before, *thread.stack_after) == StackDifference::kFunctions
+         (DifferenceOf(*thread.stack_before, *thread.stack_after, /*in_system_call=*/false) == StackDifference::kFunctions
               ? " in both dumps, called by others"
               : " again");
 }

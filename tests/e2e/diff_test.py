@@ -60,6 +60,14 @@ class DiffTest(StackdTest):
         self.assertIn("DEADLOCK", self.kinds(comparison))
         self.assertIn("): deadlocked: ", text)
 
+    def test_deadlocked_read_asleep_and_then_by_signal(self):
+        """As the dump that the daemon takes by itself, and the first that a person asks for."""
+        victim = self.start("deadlock")
+        names = [self.daemon.ctl_json("dump", victim.pid, "--quiet", quiet)["name"] for quiet in ("only", "never")]
+        comparison = self.daemon.ctl_json("diff", *names)
+        self.assertEqual(self.changes(comparison, "one", "two"), {"UNCHANGED"})
+        self.assertEqual(comparison.get("verdict"), "DEADLOCKED", comparison)
+
     def test_stuck(self):
         comparison, text = self.sample(self.start("stuck"))
         self.assertEqual(self.changes(comparison, "owner", "waiter"), {"UNCHANGED"})
