@@ -23,6 +23,8 @@ struct Shared {
   std::atomic<int> taken;
 };
 
+constexpr int kMaxQueued = 100;
+
 Shared* shared;
 
 // A child that spins, and counts the signals that it takes.
@@ -88,8 +90,10 @@ TEST_F(StoppedThreadTest, LosesNoSignalWhenItsTracerEnds) {
   std::atomic<bool> is_done = false;
   int sent = 0;
   std::thread sender([&] {
-    // Queued: each counts.
-    while (!is_done) sent += kill(child_, SIGRTMIN + 5) == 0 ? 1 : 0;
+    // Queued: each counts, as long as the queue has room (RLIMIT_SIGPENDING).
+    while (!is_done) {
+      if (sent - shared->taken < kMaxQueued) sent += kill(child_, SIGRTMIN + 5) == 0 ? 1 : 0;
+    }
   });
   for (int i = 0; i < 200; i++) {
     const pid_t tracer = fork();
