@@ -30,6 +30,7 @@ using Written = HttpReply::Written;
 
 // Headers of a scraper or a browser have some hundred bytes.
 constexpr uint32_t kMaxHeaderBytes = 8 << 10;
+constexpr auto kEndOfTls = std::chrono::seconds(1);
 // Bodies are read in pieces of this size.
 constexpr size_t kMaxBodyPieceBytes = 64 << 10;
 
@@ -148,7 +149,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   void ExpectToBeRead() { tcp().expires_after(std::chrono::milliseconds(limits_.answer_ms)); }
 
   void SendWhole(HttpAnswer answer, bool is_head, std::shared_ptr<void> kept) {
-    has_answer_ = true;
+    will_end_ = true;
     response_ = ToResponse(std::move(answer), *limits_.fields);
     response_.prepare_payload();
     // The length of the body that a GET would have had stays.
@@ -162,7 +163,6 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
 
   void BeginPieces(HttpAnswer head, std::function<void()> gone, Written written) {
     if (has_left_) return written(false);
-    has_answer_ = true;
     response_ = ToResponse(std::move(head), *limits_.fields);
     response_.chunked(true);
     serializer_.emplace(response_);
@@ -191,6 +191,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   }
 
   void EndPieces() {
+    will_end_ = true;
     if (has_left_) return;
     ExpectToBeRead();
     asio::async_write(stream_, http::make_chunk_last(), [self = this->shared_from_this()](error_code error, size_t) {
@@ -200,10 +201,13 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
 
   void EndConnection() {
     has_ended_ = true;
+    is_idle_ = true;
     error_code ignored;
     // The wait for the client's end.
     tcp().socket().cancel(ignored);
     if constexpr (std::is_same_v<Stream, TlsStream>) {
+      // A client need not say that it has read the end.
+      tcp().expires_after(kEndOfTls);
       stream_.async_shutdown([self = this->shared_from_this()](error_code) { self->Close(); });
     } else {
       tcp().socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
@@ -215,7 +219,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   std::shared_ptr<asio::ssl::context> context_;
   Stream stream_;
   bool has_left_ = false;
-  bool has_answer_ = false;
+  bool will_end_ = false;  // all of the answer is there to be sent
   bool has_ended_ = false;
   beast::flat_buffer buffer_{kMaxHeaderBytes + kMaxBodyPieceBytes};
   Parser parser_;
@@ -234,10 +238,10 @@ class Connection<Stream>::Reply final : public HttpReply {
   Reply(std::shared_ptr<Connection> connection, bool is_head)
       : connection_(std::move(connection)), is_head_(is_head), guard_(connection_->stream_.get_executor()) {}
 
-  // Closes a connection that has no answer.
+  // Closes a connection whose answer is not whole.
   ~Reply() override {
     asio::post(guard_.get_executor(), [connection = std::move(connection_)] {
-      if (!connection->has_answer_) connection->Close();
+      if (!connection->will_end_) connection->Close();
     });
   }
 

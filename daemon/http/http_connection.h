@@ -42,7 +42,7 @@ class HttpConnection {
                       std::shared_ptr<boost::asio::ssl::context> context);
 
   const boost::asio::ip::address& host() const { return host_; }
-  // Whether its request has not come yet.
+  // Whether its request has not come yet, or its answer has left: then it may be closed to make room.
   bool is_idle() const { return is_idle_; }
 
   virtual void Close() = 0;

@@ -1,5 +1,10 @@
 #include "daemon/http/http_server.h"
 
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
@@ -22,6 +27,18 @@ using boost::system::error_code;
 
 // Waits so long for the next try where there are no file descriptors to accept with.
 constexpr auto kRest = std::chrono::milliseconds(100);
+
+// Finds a client whose machine has gone, also where nothing is written. Programs that the daemon starts do not get the fd.
+void SetOptions(int fd) {
+  const int on = 1, idle_s = 60, interval_s = 20, probes = 1;
+  const unsigned unacknowledged_ms = 80'000;
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s));
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms, sizeof(unacknowledged_ms));
+  fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
 
 }  // namespace
 
@@ -75,6 +92,7 @@ void HttpServer::State::Accept() {
 }
 
 void HttpServer::State::Open(asio::ip::tcp::socket socket) {
+  SetOptions(socket.native_handle());
   const HttpConnection::Limits limits{.request_ms = options.request_timeout_ms,
                                       .answer_ms = options.answer_timeout_ms,
                                       .body_bytes = options.max_body_bytes,

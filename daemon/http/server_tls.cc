@@ -6,6 +6,8 @@
 #include <boost/asio/ssl/verify_context.hpp>
 #include <utility>
 
+#include "daemon/log/log.h"
+
 namespace stackd {
 namespace {
 
@@ -29,6 +31,8 @@ std::shared_ptr<ssl::context> MakeContext(const TlsIdentity& identity) {
   for (const error_code& error : errors) {
     if (error) return nullptr;
   }
+  // As gRPC does: a file that holds no more than the issuing authority is enough.
+  X509_STORE_set_flags(SSL_CTX_get_cert_store(context->native_handle()), X509_V_FLAG_PARTIAL_CHAIN);
   SSL_CTX_set_ex_data(context->native_handle(), MarkIndex(), context.get());
   // A session that is resumed would skip the look at the certificate.
   SSL_CTX_set_session_cache_mode(context->native_handle(), SSL_SESS_CACHE_OFF);
@@ -69,8 +73,12 @@ std::shared_ptr<ssl::context> ServerTls::Context() {
   TlsIdentity identity = identity_();
   if (identity.generation == generation_) return context_;
   generation_ = identity.generation;
-  context_ = MakeContext(identity);
-  if (context_ == nullptr) return nullptr;
+  std::shared_ptr<ssl::context> renewed = MakeContext(identity);
+  if (renewed == nullptr) {
+    Log(LogLevel::kWarning, "the web server cannot use the files of TLS, so those before are used");
+    return context_;
+  }
+  context_ = std::move(renewed);
   context_->set_verify_mode(ssl::verify_peer | ssl::verify_fail_if_no_peer_cert);
   context_->set_verify_callback([admits = admits_](bool verified, ssl::verify_context& verification) {
     X509_STORE_CTX* store = verification.native_handle();

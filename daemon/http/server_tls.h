@@ -30,7 +30,7 @@ class ServerTls {
   // verified; false ends it.
   ServerTls(std::function<TlsIdentity()> identity, std::function<bool(const HttpPeer&)> admits);
 
-  // The context of a new connection; nullptr if the identity has a fault.
+  // The context of a new connection. An identity with a fault changes nothing; nullptr if the first has one.
   std::shared_ptr<boost::asio::ssl::context> Context();
 
  private:

@@ -38,9 +38,9 @@ bool BrowserCheck::Knows(std::string_view host) const {
   return host == "localhost" || IsAddress(host) || std::find(hosts.begin(), hosts.end(), host) != hosts.end();
 }
 
-std::string BrowserCheck::Refuses(const HttpRequest& request, bool has_tls) const {
+std::string BrowserCheck::Refuses(const HttpRequest& request) const {
   const std::string_view host = request.Field("host");
-  if (!has_tls && !Knows(WithoutPort(host))) {
+  if (!Knows(WithoutPort(host))) {
     return "the host " + Shown(host) + " is not known here: call localhost or an address, or give the name by --web-host";
   }
   const std::string_view site = request.Field("sec-fetch-site");

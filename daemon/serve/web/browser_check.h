@@ -15,8 +15,8 @@ struct BrowserCheck {
   // Returns why the request is refused, as one sentence; "": it is not.
   //
   // Host: a name that an attacker binds to our address (DNS rebinding) makes that page the same origin. Such a name is not
-  // known here. Origin: a browser names the site that a request is from. Over TLS the certificate binds the name.
-  std::string Refuses(const HttpRequest& request, bool has_tls) const;
+  // known here. Origin: a browser names the site that a request is from.
+  std::string Refuses(const HttpRequest& request) const;
 
  private:
   bool Knows(std::string_view host) const;

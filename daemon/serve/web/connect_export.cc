@@ -38,11 +38,14 @@ bool ConnectExport::Add(std::string_view bytes) {
 }
 
 bool ConnectExport::Flush() {
+  if (is_late_ || is_gone_) return false;
   if (response_.data().empty()) return true;
   const std::string piece = MessageEnvelope(SerializeMessage(codec_, response_));
   response_.clear_data();
-  return std::chrono::steady_clock::now() < end_ &&
-         AwaitWritten([&](HttpReply::Written written) { reply_->Write(piece, std::move(written)); });
+  is_late_ = std::chrono::steady_clock::now() >= end_;
+  if (is_late_) return false;
+  is_gone_ = !AwaitWritten([&](HttpReply::Written written) { reply_->Write(piece, std::move(written)); });
+  return !is_gone_;
 }
 
 grpc::Status ConnectExport::Send(const std::function<grpc::Status(const Sink& sink)>& make) {
@@ -51,7 +54,8 @@ grpc::Status ConnectExport::Send(const std::function<grpc::Status(const Sink& si
   if (!is_there) return grpc::Status::CANCELLED;
   grpc::Status status = make([this](std::string_view bytes) { return Add(bytes); });
   if (status.ok() && !Flush()) {
-    status = ToGrpcStatus({Code::kDeadlineExceeded, "the export was not read in time", "EXPORT_UNREAD"});
+    status = is_late_ ? ToGrpcStatus({Code::kDeadlineExceeded, "the export was not read in time", "EXPORT_UNREAD"})
+                      : grpc::Status::CANCELLED;
   }
   FinishStream(reply_, status);
   return status;

@@ -31,6 +31,7 @@ class ConnectExport {
   const ConnectCodec codec_;
   const std::chrono::steady_clock::time_point end_;
   v1::ExportDumpResponse response_;
+  bool is_late_ = false, is_gone_ = false;
 };
 
 }  // namespace stackd

@@ -125,12 +125,16 @@ void ConnectService::AnswerUnary(Incoming incoming, ServiceMethod<Request, Respo
 void ConnectService::Watch(Incoming incoming) {
   v1::WatchDumpsRequest request;
   const Result<void> parsed = ParseStreamMessage(incoming.codec, incoming.request.body, &request);
-  std::unique_ptr<Call> call = NewCall(incoming, MethodOf(request));
+  const std::shared_ptr<Call> call = NewCall(incoming, MethodOf(request));
   grpc::Status status = call->Admit();
   if (status.ok() && !parsed) status = call->Answered(InvalidArgument(parsed.error().message));
   if (!status.ok()) return EndStream(incoming.reply, incoming.codec, status);
-  auto stream = std::make_shared<ConnectWatch>(std::move(call), incoming.reply, incoming.codec);
-  stream->Begin(service_->WatchDumps(request, stream.get()));
+  // Reads the store, where the stream begins with dumps of before.
+  const auto work = [this, request, call, reply = incoming.reply, codec = incoming.codec] {
+    auto stream = std::make_shared<ConnectWatch>(call, reply, codec);
+    stream->Begin(service_->WatchDumps(request, stream.get()));
+  };
+  if (!Work(*call, work)) EndStream(incoming.reply, incoming.codec, call->Answered(TooBusy()));
 }
 
 void ConnectService::Export(Incoming incoming) {

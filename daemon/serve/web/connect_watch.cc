@@ -6,7 +6,7 @@
 
 namespace stackd {
 
-ConnectWatch::ConnectWatch(std::unique_ptr<Call> call, std::shared_ptr<HttpReply> reply, const ConnectCodec& codec)
+ConnectWatch::ConnectWatch(std::shared_ptr<Call> call, std::shared_ptr<HttpReply> reply, const ConnectCodec& codec)
     : call_(std::move(call)), reply_(std::move(reply)), codec_(codec) {}
 
 void ConnectWatch::Begin(std::expected<std::shared_ptr<DumpWatch>, grpc::Status> watch) {

@@ -14,7 +14,7 @@ namespace stackd {
 // Kept alive by itself from Begin to Finish.
 class ConnectWatch final : public DumpStream, public std::enable_shared_from_this<ConnectWatch> {
  public:
-  ConnectWatch(std::unique_ptr<Call> call, std::shared_ptr<HttpReply> reply, const ConnectCodec& codec);
+  ConnectWatch(std::shared_ptr<Call> call, std::shared_ptr<HttpReply> reply, const ConnectCodec& codec);
 
   // Ends the call with the error that is there in place of a watch.
   void Begin(std::expected<std::shared_ptr<DumpWatch>, grpc::Status> watch);
@@ -23,7 +23,7 @@ class ConnectWatch final : public DumpStream, public std::enable_shared_from_thi
   void Finish(grpc::Status status) override;
 
  private:
-  const std::unique_ptr<Call> call_;
+  const std::shared_ptr<Call> call_;
   const std::shared_ptr<HttpReply> reply_;
   const ConnectCodec codec_;
   std::shared_ptr<DumpWatch> watch_;

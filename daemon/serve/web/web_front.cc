@@ -40,12 +40,8 @@ HttpPages PagesOfFiles() {
 
 }  // namespace
 
-WebFront::WebFront(StackdService* service, AccessControl* access, bool has_tls, std::vector<std::string> hosts)
-    : access_(access),
-      has_tls_(has_tls),
-      check_{.hosts = std::move(hosts)},
-      pages_(PagesOfFiles()),
-      connect_(service, access) {}
+WebFront::WebFront(StackdService* service, AccessControl* access, std::vector<std::string> hosts)
+    : access_(access), check_{.hosts = std::move(hosts)}, pages_(PagesOfFiles()), connect_(service, access) {}
 
 void WebFront::Refuse(const HttpRequest& request, const std::string& why, HttpReply* reply) {
   access_->audit.Write({.caller = request.peer.is_loopback ? "loopback" : "unknown",
@@ -57,14 +53,14 @@ void WebFront::Refuse(const HttpRequest& request, const std::string& why, HttpRe
 }
 
 void WebFront::Serve(HttpRequest request, const std::shared_ptr<HttpReply>& reply) {
-  if (const std::string why = check_.Refuses(request, has_tls_); !why.empty()) return Refuse(request, why, reply.get());
+  if (const std::string why = check_.Refuses(request); !why.empty()) return Refuse(request, why, reply.get());
   if (request.Path().starts_with(ConnectService::kPath)) return connect_.Serve(std::move(request), reply);
   reply->Send(AnswerPage(pages_, request), nullptr);
 }
 
 Result<std::unique_ptr<WebFront>> WebFront::Start(Fd listening, StackdService* service, AccessControl* access,
                                                   ServerTls* tls, std::vector<std::string> hosts) {
-  std::unique_ptr<WebFront> front(new WebFront(service, access, tls != nullptr, std::move(hosts)));
+  std::unique_ptr<WebFront> front(new WebFront(service, access, std::move(hosts)));
   auto server = HttpServer::Start(
       std::move(listening),
       {.handler = [front = front.get()](HttpRequest request, auto reply) { front->Serve(std::move(request), reply); },

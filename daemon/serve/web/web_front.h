@@ -24,13 +24,12 @@ class WebFront {
                                                  ServerTls* tls, std::vector<std::string> hosts);
 
  private:
-  WebFront(StackdService* service, AccessControl* access, bool has_tls, std::vector<std::string> hosts);
+  WebFront(StackdService* service, AccessControl* access, std::vector<std::string> hosts);
 
   void Serve(HttpRequest request, const std::shared_ptr<HttpReply>& reply);
   void Refuse(const HttpRequest& request, const std::string& why, HttpReply* reply);
 
   AccessControl* const access_;
-  const bool has_tls_;
   const BrowserCheck check_;
   const HttpPages pages_;
   ConnectService connect_;
