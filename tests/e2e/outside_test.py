@@ -16,6 +16,8 @@ import sys
 import time
 import unittest
 
+import pytest
+
 import elf_variants
 import oracle
 import quiet_test
@@ -117,6 +119,7 @@ class OutsideRightTest(WithoutAgent, GdbComparison):
         self.assertTrue(frames and all(f.get("file") for f in frames if f.get("function") == "recurse"))
 
 
+@pytest.mark.thorough
 class OutsideHangTest(WithoutAgent, HangVictimsTest):
     """Each victim of hang_victims_test has the same verdict: the cases are its own."""
 
