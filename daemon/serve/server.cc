@@ -193,6 +193,10 @@ Result<std::unique_ptr<Server>> Server::Start(const ServedParts& parts, const Li
   grpc::EnableDefaultHealthCheckService(false);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   auto state = std::make_unique<State>(parts, std::move(*access_file), std::move(*unix_socket), *socket_path);
+  // At once: callers that find the socket may connect already.
+  const auto set_mode = [path = *socket_path](const AccessRules& rules) { SetSocketMode(path, rules); };
+  set_mode(*state->access.file->Current());
+  state->access.file->OnChange(set_mode);
   grpc::ServerBuilder builder;
   SetLimits(&builder);
   builder.RegisterService(&state->guarded);
@@ -220,9 +224,6 @@ Result<std::unique_ptr<Server>> Server::Start(const ServedParts& parts, const Li
   g_audit = &state->access.audit;
   state->server = builder.BuildAndStart();
   if (state->server == nullptr) return Error(Code::kUnavailable, "gRPC cannot be started; the log says why");
-  const auto set_mode = [path = *socket_path](const AccessRules& rules) { SetSocketMode(path, rules); };
-  set_mode(*state->access.file->Current());
-  state->access.file->OnChange(set_mode);
   state->listener.Start(state->server.get(), [file = state->access.file.get()](const UnixPeer& peer) {
     return file->Current()->For({.unix_peer = peer}, geteuid()).role != Role::kNone;
   });

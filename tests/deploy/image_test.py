@@ -27,7 +27,7 @@ MUSL = pathlib.Path("/lib/ld-musl-x86_64.so.1")
 CONTENTS = re.compile(r"(etc/(passwd|group|nsswitch\.conf|ssl/certs/ca-certificates\.crt)|usr/bin/(stackd|stackctl)"
                       r"|usr/lib/stackd/libstackd_agent\.so|lib64/ld-linux-x86-64\.so\.2"
                       r"|lib/x86_64-linux-gnu/lib(c|m|gcc_s|stdc\+\+)\.so\.[0-9]+|usr/share/doc/[a-z0-9.+-]+/copyright)$")
-LIMIT_BYTES = 60_000_000
+LIMIT_BYTES = 64_000_000
 
 SEGFAULT = 128 + signal.SIGSEGV
 

@@ -370,12 +370,11 @@ PREPARE = [build_rust]
 
 def handler_calls():
     """The numbers of the system calls that the crash handler may make, by its written list."""
-    text = re.sub(r"\s*\n \* ?", " ", (ROOT / "agent/sys/syscalls.h").read_text())
-    listed = [re.search(rf"{start}[^:]*:([^.]*)\.", text).group(1)
-              for start in ("The calls that a dump handler makes", "A crash handler makes these too")]
+    text = (ROOT / "agent/sys/syscalls.h").read_text()
+    listed = re.search(r"The calls that a dump handler makes(.*?)\*/", text, re.DOTALL).group(1)
     header = pathlib.Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h").read_text()
     numbers = dict(re.findall(r"#define __NR_(\w+) (\d+)", header))
-    return [numbers[name] for name in re.findall(r"\w+", " ".join(listed)) if name in numbers]
+    return [numbers[name] for name in re.findall(r"\w+", listed) if name in numbers]
 
 
 if __name__ == "__main__":
