@@ -20,6 +20,8 @@ constexpr int64_t kCaptureNs = kNsPerSecond / 2;
 // The part of that for modules, where other crashes wait. A process that has not said by then what it has mapped has its
 // next turn after the others. Most likely one of them has said the same.
 constexpr int64_t kHurriedLoadNs = 50 * kNsPerMs;
+// Where many crashes wait the processors are busy, and agents answer late. Without files a crash has no names.
+constexpr int64_t kHurriedModulesNs = 3 * kNsPerSecond / 2;
 
 }  // namespace
 
@@ -102,7 +104,7 @@ void CrashIntake::RunCapturing() {
     const int64_t begin_ns = MonotonicNs();
     std::vector<std::string> notes;
     const bool loaded = next.crash->LoadModulesOfCrash(begin_ns + (InAHurry() ? kHurriedLoadNs : kCaptureNs), &notes);
-    if (!loaded && MonotonicNs() - next.since_ns < kCaptureNs) {
+    if (!loaded && MonotonicNs() - next.since_ns < (InAHurry() ? kHurriedModulesNs : kCaptureNs)) {
       lock.lock();
       to_capture_.push_back(std::move(next));
       continue;
