@@ -11,14 +11,15 @@ struct look {
   uint32_t helper_tid;
   uint32_t listed;
   bool cut;
-  struct stackd_motion_record batch;
+  struct stackd_schedstat_record batch;
 };
 
 /* False if the ring has no room and the reader makes none. */
 static bool write_batch(struct look* look) {
   if (look->batch.entry_count == 0) return true;
   struct stackd_ring_writer writer;
-  struct stackd_motion_record* record = stackd_job_begin_record(look->job, &writer, STACKD_RECORD_MOTION, sizeof(*record));
+  struct stackd_schedstat_record* record =
+      stackd_job_begin_record(look->job, &writer, STACKD_RECORD_SCHEDSTAT, sizeof(*record));
   if (record == NULL) return false;
   record->seq = look->job->seq;
   record->entry_count = look->batch.entry_count;
@@ -47,8 +48,8 @@ static bool look_at(void* context, uint32_t tid) {
   bool is_helper = tid == look->helper_tid;
   if (!is_helper && !read_schedstat(look->task_fd, tid, &stats)) return true;
   look->batch.entries[look->batch.entry_count++] =
-      (struct stackd_motion_entry){tid, is_helper, stats.cpu_ns, stats.runnable_ns, stats.run_count};
-  if (look->batch.entry_count == STACKD_MOTION_ENTRIES && !write_batch(look)) look->cut = true;
+      (struct stackd_schedstat_entry){tid, is_helper, stats.cpu_ns, stats.runnable_ns, stats.run_count};
+  if (look->batch.entry_count == STACKD_SCHEDSTAT_ENTRIES && !write_batch(look)) look->cut = true;
   return !look->cut;
 }
 

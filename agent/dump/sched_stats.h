@@ -4,7 +4,7 @@
 
 #include "agent/dump/command.h"
 
-/* Writes MOTION records; a thread that ends meanwhile has no entry. Cut by deadline or
+/* Writes SCHEDSTAT records; a thread that ends meanwhile has no entry. Cut by deadline or
  * cancellation it is never done. NOT SIGNAL-SAFE; helper thread only. */
 void stackd_sched_stats_run(struct stackd_job* job);
 

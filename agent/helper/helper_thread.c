@@ -100,7 +100,7 @@ static void run_command(uint32_t seq) {
     case STACKD_COMMAND_SAMPLE:
       stackd_sample_run(&job);
       break;
-    case STACKD_COMMAND_MOTION:
+    case STACKD_COMMAND_SCHEDSTAT:
       stackd_sched_stats_run(&job);
       break;
     default:

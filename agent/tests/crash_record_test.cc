@@ -31,7 +31,7 @@ class Threads : public RingReader::Listener {
   void OnStatus(StatusRecord) override { others++; }
   void OnCrash(CrashRecord) override { others++; }
   void OnWait(WaitRecord) override { others++; }
-  void OnMotion(MotionRecord) override { others++; }
+  void OnSchedStats(SchedStatRecord) override { others++; }
   void OnCorrupt(const char*) override { others++; }
   int count = 0;
   int others = 0;

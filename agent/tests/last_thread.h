@@ -16,7 +16,7 @@ class LastThread : public RingReader::Listener {
   void OnStatus(StatusRecord) override { FAIL(); }
   void OnCrash(CrashRecord) override { FAIL(); }
   void OnWait(WaitRecord) override { FAIL(); }
-  void OnMotion(MotionRecord) override { FAIL(); }
+  void OnSchedStats(SchedStatRecord) override { FAIL(); }
   void OnCorrupt(const char* what) override { FAIL() << what; }
   std::optional<ThreadRecord> thread;
 };

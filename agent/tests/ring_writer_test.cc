@@ -68,7 +68,7 @@ class Collected : public RingReader::Listener {
   void OnStatus(StatusRecord) override { torn++; }
   void OnCrash(CrashRecord) override { torn++; }
   void OnWait(WaitRecord) override { torn++; }
-  void OnMotion(MotionRecord) override { torn++; }
+  void OnSchedStats(SchedStatRecord) override { torn++; }
   void OnCorrupt(const char*) override { torn++; }
 
   std::map<uint32_t, std::vector<uint64_t>> records;

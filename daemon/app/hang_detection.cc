@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kFunctionsNs = 500 * kNsPerMs;
 // Some milliseconds, where nothing is in the way.
 constexpr int64_t kReadLockWaitsNs = 100 * kNsPerMs;
-// To look for a circle in the stacks of a whole process.
+// To look for a cycle in the stacks of a whole process.
 constexpr int64_t kFindCycleNs = kNsPerSecond;
 
 class CollectorProbe final : public ProcessProbe {
@@ -23,8 +23,8 @@ class CollectorProbe final : public ProcessProbe {
   CollectorProbe(Collector* collector, Pipeline* pipeline) : collector_(collector), pipeline_(pipeline) {}
 
   std::vector<ProcessDescription> Processes() override { return collector_->Processes(); }
-  Result<std::vector<ThreadMotion>> ReadMotion(const std::string& process_id) override {
-    return collector_->ReadMotion(process_id);
+  Result<std::vector<ThreadSchedStat>> ReadSchedStats(const std::string& process_id) override {
+    return collector_->ReadSchedStats(process_id);
   }
   Result<std::vector<ThreadWait>> SampleWaits(const std::string& process_id, int64_t timeout_ns) override {
     return collector_->SampleWaits(process_id, MonotonicNs() + timeout_ns);
@@ -42,8 +42,8 @@ class CollectorProbe final : public ProcessProbe {
   Result<SigtermSigns> ReadSigtermSigns(const std::string& process_id) override {
     return collector_->ReadSigtermSigns(process_id);
   }
-  std::vector<int64_t> ReadProcessMotion(const std::string& process_id) override {
-    return collector_->ReadProcessMotion(process_id);
+  std::vector<int64_t> ReadProcessSchedStats(const std::string& process_id) override {
+    return collector_->ReadProcessSchedStats(process_id);
   }
   char StateOf(const std::string& process_id, int32_t tid) override { return collector_->StateOf(process_id, tid); }
   Result<std::vector<std::string>> FunctionsOf(const std::string& process_id, int32_t tid) override {
@@ -57,14 +57,14 @@ class CollectorProbe final : public ProcessProbe {
     auto finding = pipeline_->FindDeadlock(process_id, MonotonicNs() + kFindCycleNs);
     if (!finding) return std::unexpected(finding.error());
     if (!*finding) return std::nullopt;
-    CycleInStacks circle{.explanation = (*finding)->explanation()};
+    CycleInStacks cycle{.explanation = (*finding)->explanation()};
     if ((*finding)->kind() == v1::Finding::OWNER_UNKNOWN) {
-      circle.explanation += ", and each other thread waits as well";
-      circle.tids.assign((*finding)->tids().begin(), (*finding)->tids().end());
-      circle.owner_is_unknown = true;
+      cycle.explanation += ", and each other thread waits as well";
+      cycle.tids.assign((*finding)->tids().begin(), (*finding)->tids().end());
+      cycle.owner_is_unknown = true;
     }
-    for (const v1::Finding::Edge& edge : (*finding)->edges()) circle.tids.push_back(edge.waiter_tid());
-    return circle;
+    for (const v1::Finding::Edge& edge : (*finding)->edges()) cycle.tids.push_back(edge.waiter_tid());
+    return cycle;
   }
 
  private:

@@ -108,7 +108,7 @@ struct FileLock {
   StillHolds still_holds = StillHolds::kNotKnown;
   uint32_t more_readers = 0;  // that have locked the file to read as well
   // Processes of a wait cycle, `holder` first, or none. Each waits for a lock of the next, the last for this process's.
-  std::vector<LockingProcess> circle;
+  std::vector<LockingProcess> cycle;
 
   bool operator==(const FileLock&) const = default;
 };
@@ -122,7 +122,7 @@ struct ThreadWait {
 };
 
 // How often and how long a thread has run, from procfs. A thread whose `run_count` is the same twice has not run between.
-struct ThreadMotion {
+struct ThreadSchedStat {
   int32_t tid = 0;
   int64_t run_ns = 0;
   int64_t runnable_ns = 0;  // waited for a CPU

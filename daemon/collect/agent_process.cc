@@ -82,7 +82,6 @@ AgentProcess::AgentProcess(Fd socket, uid_t peer_uid, const stackd_hello& hello,
       id_(description.id),
       first_tid_(hello.pid),
       dump_signal_(hello.dump_signal),
-      has_handler_((hello.flags & STACKD_HELLO_NO_HANDLER) == 0),
       is_goroutine_((hello.flags & STACKD_HELLO_GOROUTINE) != 0),
       shares_as_needed_((hello.flags & STACKD_HELLO_SHARES_AS_NEEDED) != 0),
       files_(std::make_shared<ProcessFiles>(std::move(files))),
@@ -91,7 +90,7 @@ AgentProcess::AgentProcess(Fd socket, uid_t peer_uid, const stackd_hello& hello,
       waker_(files_.get(), (hello.flags & STACKD_HELLO_HAS_BELL) != 0),
       description_(std::move(description)) {
   description_.connect_wall_ns = WallNs();
-  if (has_handler_ && !is_goroutine_) files_->AskBy(AskerOf(questions_));
+  if (!is_goroutine_) files_->AskBy(AskerOf(questions_));
   if (description_.share != Share::kStacks && description_.share != Share::kNames && !files_->has_memory()) {
     description_.limits.push_back(
         "its memory cannot be read, since it may not open its own /proc/self/mem (not dumpable): the vDSO and files "
@@ -117,15 +116,13 @@ char AgentProcess::StateOf(int32_t tid) const {
 
 int32_t AgentProcess::PidForDaemon() const {
   if (const int32_t pid = files_->PidInOwnProcfs(); pid != 0) return pid;
-  // Another process may have connected for one without handlers.
-  if (!has_handler_) return 0;
   ucred peer{};
   socklen_t peer_bytes = sizeof(peer);
   return getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) == 0 ? peer.pid : 0;
 }
 
 bool AgentProcess::TellsWaits() const {
-  const bool may_be_asked = has_handler_ && !is_goroutine_ && !files_->has_memory();
+  const bool may_be_asked = !is_goroutine_ && !files_->has_memory();
   const Share level = share();
   return may_be_asked && (level == Share::kStacks || level == Share::kNames);
 }
@@ -158,9 +155,9 @@ Share AgentProcess::share() const {
   return description_.share;
 }
 
-std::vector<int64_t> AgentProcess::ReadProcessMotion() const {
+std::vector<int64_t> AgentProcess::ReadProcessSchedStats() const {
   const auto ticks = files_->RunTicks();
-  const auto first = FirstMotion();
+  const auto first = FirstSchedStat();
   if (!ticks || !first) return {};
   return {*ticks, first->run_ns, static_cast<int64_t>(first->run_count)};
 }

@@ -78,8 +78,6 @@ class AgentProcess {
   uid_t peer_uid() const { return peer_uid_; }
   const std::string& id() const { return id_; }
   int32_t dump_signal() const { return dump_signal_; }
-  // Else no command is sent to it: its memory is read, and that is all.
-  bool has_handler() const { return has_handler_; }
   // Whether a goroutine obeys commands, and of commands DUMP alone.
   bool is_goroutine() const { return is_goroutine_; }
   // Whether it shares more when a runtime needs it, since its owner chose no level.
@@ -100,7 +98,7 @@ class AgentProcess {
   // Its pid as the daemon counts; 0: not known for certain.
   int32_t PidForDaemon() const;
   // Whether its helper looks at its threads when it is told to.
-  bool TakesCommands() const { return has_handler_ && !is_goroutine_ && waker_.answers(); }
+  bool TakesCommands() const { return !is_goroutine_ && waker_.answers(); }
   // Whether what may not be read is told by the process itself.
   bool TellsWaits() const;
   // Whether thread `tid`, as `waiter` counts threads, is of this process, and this process has mapped `memory`.
@@ -109,9 +107,9 @@ class AgentProcess {
   ProcessDescription Describe() const;
   Share share() const;
   // How long its first thread has run; nullopt: not known.
-  std::optional<ThreadMotion> FirstMotion() const { return files_->FirstMotion(first_tid_); }
+  std::optional<ThreadSchedStat> FirstSchedStat() const { return files_->FirstSchedStat(first_tid_); }
   // Numbers that change when a thread of the process has run for long enough; empty: not known. The process takes no part.
-  std::vector<int64_t> ReadProcessMotion() const;
+  std::vector<int64_t> ReadProcessSchedStats() const;
 
   // The threads of the last look or dump.
   void RememberThreads(const std::set<int32_t>& tids);
@@ -137,7 +135,6 @@ class AgentProcess {
   const std::string id_;
   const int32_t first_tid_;
   const int32_t dump_signal_;
-  const bool has_handler_;
   const bool is_goroutine_;
   const bool shares_as_needed_;
   const std::shared_ptr<ProcessFiles> files_;

@@ -37,9 +37,9 @@ class AgentRing::Listener : public RingReader::Listener {
     counters_->ring_records++;
     if (sinks_.sample != nullptr) sinks_.sample->OnWait(record);
   }
-  void OnMotion(MotionRecord record) override {
+  void OnSchedStats(SchedStatRecord record) override {
     counters_->ring_records++;
-    if (sinks_.motion_look != nullptr) sinks_.motion_look->OnMotion(record);
+    if (sinks_.schedstat_look != nullptr) sinks_.schedstat_look->OnSchedStats(record);
   }
   void OnCorrupt(const char* what) override {
     counters_->ring_corrupt_records++;

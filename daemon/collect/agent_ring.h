@@ -57,7 +57,7 @@ class AgentRing {
   struct Sinks {
     Recording* recording = nullptr;
     WaitSample* sample = nullptr;
-    MotionLook* motion_look = nullptr;
+    SchedStatLook* schedstat_look = nullptr;
   };
   // How far the process is with the command.
   struct Progress {

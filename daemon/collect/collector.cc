@@ -129,8 +129,8 @@ void Collector::SayDumpIsRead(const std::string& process_id) {
   if (const auto session = state_->sessions.Find(process_id)) session->SayDumpIsRead();
 }
 
-Result<std::vector<ThreadMotion>> Collector::ReadMotion(const std::string& process_id) const {
-  return state_->With(process_id, [](AgentSession& s) { return s.parts().sampler.ReadMotion(/*gives_way=*/true); });
+Result<std::vector<ThreadSchedStat>> Collector::ReadSchedStats(const std::string& process_id) const {
+  return state_->With(process_id, [](AgentSession& s) { return s.parts().sampler.ReadSchedStats(/*gives_way=*/true); });
 }
 
 Result<std::vector<ThreadWait>> Collector::SampleWaits(const std::string& process_id, int64_t deadline_ns) {
@@ -164,9 +164,9 @@ Result<std::vector<Heartbeat>> Collector::Heartbeats(const std::string& process_
   });
 }
 
-std::vector<int64_t> Collector::ReadProcessMotion(const std::string& process_id) const {
+std::vector<int64_t> Collector::ReadProcessSchedStats(const std::string& process_id) const {
   const auto session = state_->sessions.Find(process_id);
-  return session == nullptr ? std::vector<int64_t>{} : session->process().ReadProcessMotion();
+  return session == nullptr ? std::vector<int64_t>{} : session->process().ReadProcessSchedStats();
 }
 
 char Collector::StateOf(const std::string& process_id, int32_t tid) const {

@@ -41,7 +41,7 @@ class Collector {
   Result<std::shared_ptr<Capture>> CaptureProcess(const std::string& process_id, const CaptureRequest& request);
   // A capture without threads: what is mapped, and the memory. kUnavailable while what is mapped is not known.
   Result<std::shared_ptr<Capture>> Outline(const std::string& process_id) const;
-  // Looks whether threads of `capture` that wait in circles for locks of runtimes wait still, half a second at most. Waits
+  // Looks whether threads of `capture` that wait in cycles for locks of runtimes wait still, half a second at most. Waits
   // of those that do not, or of which that is not clear, have no owner then. Likewise where every thread waits on a futex.
   void ConfirmWaits(const std::string& process_id, const LookAtLocks& look, int64_t deadline_ns, Capture* capture);
   // The process that asked for a dump of itself may go on, or end: what of it was to be read is read.
@@ -51,7 +51,7 @@ class Collector {
   // is not connected.
 
   // How often and how long each thread has run. kUnavailable where the kernel does not tell.
-  Result<std::vector<ThreadMotion>> ReadMotion(const std::string& process_id) const;
+  Result<std::vector<ThreadSchedStat>> ReadSchedStats(const std::string& process_id) const;
   // What the process's threads sleep in; its helper looks. Waits for a capture that runs (kDeadlineExceeded) and ends for
   // one that begins (kAborted). kUnavailable: the process is stopped. kFailedPrecondition: it may not look, as its limits
   // say then.
@@ -70,7 +70,7 @@ class Collector {
   char StateOf(const std::string& process_id, int32_t tid) const;
   // Numbers that change when a thread of the process has run for long enough; empty: not known. Whether it is frozen
   // shows there: the process takes no part.
-  std::vector<int64_t> ReadProcessMotion(const std::string& process_id) const;
+  std::vector<int64_t> ReadProcessSchedStats(const std::string& process_id) const;
 
   // `handler` is called for each process that asks for a dump of itself: on threads of the collector, up to four at a time.
   // To be called once.

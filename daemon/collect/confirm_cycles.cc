@@ -26,16 +26,18 @@ void TakeOwners(std::span<const ManagedWait> waits_now, std::vector<ManagedWait>
 
 }  // namespace
 
-CircleProbe WaitCollector::Probe(int64_t deadline_ns, bool gives_way) const {
-  CircleProbe probe;
-  probe.read_motion = [this, gives_way] { return sampler_->ReadMotion(gives_way).value_or(std::vector<ThreadMotion>{}); };
+CycleProbe WaitCollector::Probe(int64_t deadline_ns, bool gives_way) const {
+  CycleProbe probe;
+  probe.read_sched_stats = [this, gives_way] {
+    return sampler_->ReadSchedStats(gives_way).value_or(std::vector<ThreadSchedStat>{});
+  };
   probe.sample = [=, this] { return sampler_->SampleWaits(deadline_ns, gives_way); };
   probe.is_connected = [this] { return process_->connected(); };
   return probe;
 }
 
 void WaitCollector::DropEndedCycles(std::vector<ThreadCall> calls, int64_t deadline_ns, Capture* capture) {
-  if (EdgesInCircles(EdgesOf(calls, capture->futexes)).empty()) return;
+  if (EdgesInCycles(EdgesOf(calls, capture->futexes)).empty()) return;
   Confirm(std::move(calls), {}, deadline_ns, capture);
 }
 
@@ -45,7 +47,7 @@ void WaitCollector::DropEndedCyclesOfRuntimes(const LookAtLocks& look, int64_t d
     if (thread.call) calls.push_back({thread.tid, *thread.call});
   }
   // Cycles of futexes alone are confirmed by now.
-  const auto in_cycles = EdgesInCircles(EdgesOf(calls, capture->futexes, capture->managed.waits));
+  const auto in_cycles = EdgesInCycles(EdgesOf(calls, capture->futexes, capture->managed.waits));
   if (std::ranges::any_of(in_cycles, [](const LockEdge& edge) { return edge.futex_avma == 0; })) {
     Confirm(std::move(calls), look, deadline_ns, capture);
   }
@@ -64,14 +66,14 @@ void WaitCollector::DropWaitsThatEnded(Capture* capture) {
   if (waits.empty() || process_->IsStopped()) return;
   const int64_t deadline_ns = MonotonicNs() + kMaxConfirmWaitsNs;
   std::set<int32_t> now;
-  CircleProbe probe = Probe(deadline_ns, /*gives_way=*/true);
-  probe.read_motion = [&now, read = probe.read_motion] {
-    auto motions = read();
-    for (const ThreadMotion& motion : motions) now.insert(motion.tid);
-    return motions;
+  CycleProbe probe = Probe(deadline_ns, /*gives_way=*/true);
+  probe.read_sched_stats = [&now, read = probe.read_sched_stats] {
+    auto sched_stats = read();
+    for (const ThreadSchedStat& sched_stat : sched_stats) now.insert(sched_stat.tid);
+    return sched_stats;
   };
   probe.read_locks = [&](const std::vector<ThreadWait>&) { return std::optional(waits); };
-  const auto [has_looked, unconfirmed_tids] = ConfirmCircles(probe, deadline_ns);
+  const auto [has_looked, unconfirmed_tids] = ConfirmCycles(probe, deadline_ns);
   const bool has_more = std::ranges::any_of(now, [&](int32_t tid) {
     return !agents.contains(tid) && std::ranges::find(waits, tid, &LockEdge::waiter_tid) == waits.end();
   });
@@ -90,7 +92,7 @@ void WaitCollector::Confirm(std::vector<ThreadCall> calls, const LookAtLocks& lo
     if (const auto futex = WaitedFutex(thread.call)) futexes.push_back({thread.tid, *futex});
   }
   std::vector<ManagedWait>& waits = capture->managed.waits;
-  CircleProbe probe = Probe(deadline_ns, /*gives_way=*/!capture->crash.has_value());
+  CycleProbe probe = Probe(deadline_ns, /*gives_way=*/!capture->crash.has_value());
   probe.read_locks = [&](const std::vector<ThreadWait>& sample) -> std::optional<std::vector<LockEdge>> {
     auto words = reader_->ReadFutexes(futexes);
     auto waits_now = look ? look(sample, deadline_ns) : std::vector<ManagedWait>{};
@@ -99,8 +101,8 @@ void WaitCollector::Confirm(std::vector<ThreadCall> calls, const LookAtLocks& lo
     TakeOwners(*waits_now, &waits);
     return EdgesOf(calls, capture->futexes, waits);
   };
-  const auto before = EdgesInCircles(EdgesOf(calls, capture->futexes, waits));
-  auto [has_looked, unconfirmed_tids] = ConfirmCircles(probe, deadline_ns);
+  const auto before = EdgesInCycles(EdgesOf(calls, capture->futexes, waits));
+  auto [has_looked, unconfirmed_tids] = ConfirmCycles(probe, deadline_ns);
   if (!has_looked) {
     capture->notes.push_back(
         "threads wait for each other in a circle by one reading of their locks; it could not be confirmed by a second");

@@ -22,11 +22,10 @@ void CrashCapturer::PrefetchModules() {
   CaptureTurns::Turn turn = parts_->turns.Take(/*deadline_ns=*/0);
   if (!turn.owns_lock() || parts_->modules.Map() != nullptr) return;
   if (!process_->connected() || !process_->waker().is_awake() || process_->IsStopped()) return;
-  std::vector<std::string> notes;
-  parts_->modules.Load(MonotonicNs() + kPrefetchNs, &notes);
+  parts_->modules.Load(MonotonicNs() + kPrefetchNs);
   turn.unlock();
   // A process that is stopped before its first dump has threads by these.
-  (void)parts_->sampler.ReadMotion(/*gives_way=*/true);
+  (void)parts_->sampler.ReadSchedStats(/*gives_way=*/true);
 }
 
 bool CrashCapturer::TakeCrash() {
@@ -37,19 +36,18 @@ bool CrashCapturer::TakeCrash() {
   return parts_->crash.Claim();
 }
 
-bool CrashCapturer::LoadModulesOfCrash(int64_t deadline_ns, std::vector<std::string>* notes) {
+bool CrashCapturer::LoadModulesOfCrash(int64_t deadline_ns) {
   const CaptureTurns::Wanted wanted(&parts_->turns);
   // A live dump that runs ends as soon as it sees the crash.
   const CaptureTurns::Turn turn = parts_->turns.Take(deadline_ns);
   if (!turn.owns_lock()) return !process_->connected();
   ProcessModules& modules = parts_->modules;
   if ((modules.Map() != nullptr && !modules.awaits_files()) || !process_->connected()) return true;
-  modules.Load(deadline_ns, notes);
+  modules.Load(deadline_ns);
   return !modules.awaits_files() || !process_->connected() || process_->waker().is_filtered();
 }
 
-std::shared_ptr<Capture> CrashCapturer::CaptureCrash(int64_t deadline_ns, std::vector<std::string> notes,
-                                                     const std::function<bool()>& in_a_hurry) {
+std::shared_ptr<Capture> CrashCapturer::CaptureCrash(int64_t deadline_ns, const std::function<bool()>& in_a_hurry) {
   if (auto report = parts_->crash.TakeReport()) return CaptureReport(std::move(*report));
   CrashRecord crash = std::move(*parts_->crash.TakeRecord());
   const int64_t now_ns = MonotonicNs();
@@ -58,7 +56,6 @@ std::shared_ptr<Capture> CrashCapturer::CaptureCrash(int64_t deadline_ns, std::v
   capture->trigger = Trigger::kCrash;
   capture->begin_wall_ns = WallNs() - std::min(age_ns, kMaxAgeNs);
   capture->dump_signal = process_->dump_signal();
-  capture->notes = std::move(notes);
   capture->crash = ToCrashCapture(crash);
 
   const int64_t read_before_bytes = process_->files().memory_read_bytes();

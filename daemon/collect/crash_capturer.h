@@ -29,11 +29,10 @@ class CrashCapturer {
   // After TakeCrash gave true: loads the modules that are mapped, if they are not known. False: the process is still there
   // and has not answered by the deadline, so the caller is to try again while it is held. Else the crash may have other
   // names than its like.
-  bool LoadModulesOfCrash(int64_t deadline_ns, std::vector<std::string>* notes);
-  // Once, after that, with its notes. Asks the other threads if the process is still there and `in_a_hurry` is false.
+  bool LoadModulesOfCrash(int64_t deadline_ns);
+  // Once, after that. Asks the other threads if the process is still there and `in_a_hurry` is false.
   // nullptr: the process has ended, what it had mapped is not known, and its file says all: that is to be taken in.
-  std::shared_ptr<Capture> CaptureCrash(int64_t deadline_ns, std::vector<std::string> notes,
-                                        const std::function<bool()>& in_a_hurry);
+  std::shared_ptr<Capture> CaptureCrash(int64_t deadline_ns, const std::function<bool()>& in_a_hurry);
   // The crash is on disk: lets the process die.
   void ReleaseCrash() { parts_->crash.Release(); }
 

@@ -102,14 +102,13 @@ void CrashIntake::RunCapturing() {
     lock.unlock();
     const LoopWatch::Turn turn(Loop::kCrashCaptures);
     const int64_t begin_ns = MonotonicNs();
-    std::vector<std::string> notes;
-    const bool loaded = next.crash->LoadModulesOfCrash(begin_ns + (InAHurry() ? kHurriedLoadNs : kCaptureNs), &notes);
+    const bool loaded = next.crash->LoadModulesOfCrash(begin_ns + (InAHurry() ? kHurriedLoadNs : kCaptureNs));
     if (!loaded && MonotonicNs() - next.since_ns < (InAHurry() ? kHurriedModulesNs : kCaptureNs)) {
       lock.lock();
       to_capture_.push_back(std::move(next));
       continue;
     }
-    auto capture = next.crash->CaptureCrash(begin_ns + kCaptureNs, std::move(notes), [this] { return InAHurry(); });
+    auto capture = next.crash->CaptureCrash(begin_ns + kCaptureNs, [this] { return InAHurry(); });
     if (capture != nullptr) handler_(std::move(capture), [&] { next.crash->ReleaseCrash(); });
     Close(std::move(next));
     lock.lock();

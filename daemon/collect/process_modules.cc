@@ -28,23 +28,24 @@ RwlockLayout ProcessModules::LockLayout() const {
   return map == nullptr ? RwlockLayout::kCurrent : RwlockLayoutOf(*map);
 }
 
-void ProcessModules::Load(int64_t deadline_ns, std::vector<std::string>* notes) {
-  auto map = loader_.Load(deadline_ns, notes);
+void ProcessModules::Load(int64_t deadline_ns) {
+  notes_.clear();
+  auto map = loader_.Load(deadline_ns, &notes_);
   if (map) {
     std::lock_guard lock(mutex_);
     map_ = *map;
   } else {
     // The former map serves for the stacks of a process that has just ended.
-    notes->push_back("its memory map could not be read: " + map.error().message);
+    notes_.push_back("its memory map could not be read: " + map.error().message);
   }
   // Also if it could not be had: no thread of the process is to wait for it any more.
   SetSharedWord(&ring_->header()->modules_known, 1);
 }
 
-void ProcessModules::LoadIfChanged(int64_t deadline_ns, std::vector<std::string>* notes) {
+void ProcessModules::LoadIfChanged(int64_t deadline_ns) {
   const uint32_t generation = __atomic_load_n(&ring_->header()->maps_generation, __ATOMIC_ACQUIRE);
   if (generation == generation_) return;
-  Load(deadline_ns, notes);
+  Load(deadline_ns);
   generation_ = generation;
 }
 

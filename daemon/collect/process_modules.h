@@ -29,9 +29,11 @@ class ProcessModules {
 
   // The thread that has the turn (CaptureTurns).
   // Loads what is mapped now. Without an answer what was mapped before stays, and a note says so.
-  void Load(int64_t deadline_ns, std::vector<std::string>* notes);
+  void Load(int64_t deadline_ns);
   // The same, if the process has mapped something since the last call of this.
-  void LoadIfChanged(int64_t deadline_ns, std::vector<std::string>* notes);
+  void LoadIfChanged(int64_t deadline_ns);
+  // What the last load missed, a sentence each.
+  const std::vector<std::string>& notes() const { return notes_; }
   // Whether the process has not sent all files so far.
   bool awaits_files() const { return loader_.awaits_files(); }
 
@@ -42,6 +44,7 @@ class ProcessModules {
   const AgentProcess* const process_;
   Ring* const ring_;
   ModuleLoader loader_;
+  std::vector<std::string> notes_;
   uint32_t generation_ = 0;  // of the map, as the process counts
 
   mutable std::mutex mutex_;  // guards map_

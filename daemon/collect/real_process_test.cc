@@ -138,7 +138,7 @@ TEST_F(RealProcessTest, AStoppedProcessHasEachThreadReportedAsStoppedInTime) {
   std::string id = AwaitThreads(victim.pid(), 22);
   ASSERT_FALSE(id.empty());
   // Which threads it has it tells by itself: as the detector asks it, every few seconds.
-  ASSERT_TRUE(collector_->ReadMotion(id).has_value());
+  ASSERT_TRUE(collector_->ReadSchedStats(id).has_value());
   kill(victim.pid(), SIGSTOP);
   int status;
   ASSERT_EQ(waitpid(victim.pid(), &status, WUNTRACED), victim.pid());

@@ -64,7 +64,7 @@ void SessionTable::NameFileLockers(Capture* capture) const {
   std::multimap<int32_t, LockingProcess*> unnamed;
   for (FileLock& lock : capture->file_locks) {
     if (lock.holder.pid > 0) unnamed.emplace(lock.holder.pid, &lock.holder);
-    for (LockingProcess& process : lock.circle) unnamed.emplace(process.pid, &process);
+    for (LockingProcess& process : lock.cycle) unnamed.emplace(process.pid, &process);
   }
   if (unnamed.empty()) return;
   const int64_t deadline_ns = MonotonicNs() + kNameProcessesNs;

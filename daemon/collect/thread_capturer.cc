@@ -11,7 +11,6 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/process/process_description.h"
-#include "daemon/process/threads_in_words.h"
 
 namespace stackd {
 namespace {
@@ -124,20 +123,11 @@ void ThreadCapturer::Prepare(int64_t deadline_ns, Capture* capture) {
   // What a process that had just come, and had no CPU, did not pass in time is asked for again, for a shorter time.
   const bool has_map = parts_->modules.Map() != nullptr;
   if ((has_map && !parts_->modules.awaits_files()) || process_->IsStopped() || stays_asleep) return;
-  parts_->modules.Load(std::min(deadline_ns, begin_ns + (has_map ? kLoadAgainNs : kLoadModulesNs)), &capture->notes);
+  parts_->modules.Load(std::min(deadline_ns, begin_ns + (has_map ? kLoadAgainNs : kLoadModulesNs)));
 }
 
 void ThreadCapturer::RunDump(const CaptureRequest& request, const std::function<bool()>& in_a_hurry, Recording* recording,
                              Capture* capture) {
-  if (!process_->has_handler()) {
-    capture->notes.push_back(
-        "its threads were not asked, since it has no agent for native code: what follows is what its "
-        "runtime keeps in memory");
-    if (const std::string threads = ThreadsInWords(process_->files()); !threads.empty()) {
-      capture->notes.push_back("its threads, as the kernel lists them: " + threads);
-    }
-    return;
-  }
   if (const bool is_filtered = process_->waker().is_filtered(); is_filtered || process_->waker().StaysAsleep()) {
     AccountForTheRest(request, recording, capture);
     capture->partial = true;
@@ -152,11 +142,19 @@ void ThreadCapturer::RunDump(const CaptureRequest& request, const std::function<
 
   const size_t answered = recording->size();
   if (!recording->done && !recording->ended) AccountForTheRest(request, recording, capture);
-  if (!recording->ended && !recording->stopped && !recording->hurried) {
-    parts_->modules.LoadIfChanged(std::max(request.deadline_ns, MonotonicNs() + 10 * kNsPerMs), &capture->notes);
-  }
+  if (!recording->ended && !recording->stopped && !recording->hurried) LoadModulesAgain(request.deadline_ns);
   capture->partial = !recording->done || recording->listed > recording->size();
   if (std::string note = OutcomeNote(*recording, answered); !note.empty()) capture->notes.push_back(std::move(note));
+}
+
+void ThreadCapturer::LoadModulesAgain(int64_t deadline_ns) {
+  const int64_t now_ns = MonotonicNs();
+  if (!parts_->modules.awaits_files()) {
+    parts_->modules.LoadIfChanged(std::max(deadline_ns, now_ns + 10 * kNsPerMs));
+    return;
+  }
+  // The agent has done with the threads, and has time for files now. The rest of the time is for what threads wait for.
+  parts_->modules.Load(now_ns + std::max<int64_t>(0, deadline_ns - now_ns) / 2);
 }
 
 void ThreadCapturer::Record(const CaptureRequest& request, const std::function<bool()>& in_a_hurry, Recording* recording) {
@@ -234,6 +232,8 @@ void ThreadCapturer::Finish(Recording* recording, Capture* capture) {
   if (process_->files().has_memory()) capture->memory = process_->memory();
   capture->threads = recording->TakeThreads();
   capture->held = recording->TakeHeld();
+  const std::vector<std::string>& missing = parts_->modules.notes();
+  capture->notes.insert(capture->notes.end(), missing.begin(), missing.end());
   recording->AddNotes(&capture->notes);
   capture->process = process_->Describe();
   // A process that shares as needed has nothing that would be missing.

@@ -35,6 +35,8 @@ class ThreadCapturer {
  private:
   // Wakes the agent, and loads the modules unless they are known.
   void Prepare(int64_t deadline_ns, Capture* capture);
+  // After the threads: loads what was mapped meanwhile, and asks again for files that have not come.
+  void LoadModulesAgain(int64_t deadline_ns);
   // Reads the ring until the dump is over, for whatever reason.
   void Record(const CaptureRequest& request, const std::function<bool()>& in_a_hurry, Recording* recording);
   // Gives a status to each thread that is known and has no record. How many are not known is noted.

@@ -8,58 +8,57 @@
 #include <utility>
 
 #include "daemon/base/clock.h"
-#include "daemon/process/motion_reader.h"
+#include "daemon/process/schedstat_reader.h"
 
 namespace stackd {
 namespace {
 
 // A thread costs the helper 5 us; then it may wait for a CPU.
-constexpr int64_t kAskMotionNs = 300 * kNsPerMs;
+constexpr int64_t kAskSchedStatsNs = 300 * kNsPerMs;
 
 std::unexpected<Status> Unavailable(const char* why) { return Error(Code::kUnavailable, why); }
 
 }  // namespace
 
-Result<std::vector<ThreadMotion>> ThreadSampler::ReadMotion(bool gives_way) {
+Result<std::vector<ThreadSchedStat>> ThreadSampler::ReadSchedStats(bool gives_way) {
   const ProcessFiles& files = process_->files();
   if (files.has_folder()) {
-    auto motions = ReadMotions(files);
-    if (motions) process_->SetThreadCount(motions->size());
-    return motions;
+    auto sched_stats = ListSchedStats(files);
+    if (sched_stats) process_->SetThreadCount(sched_stats->size());
+    return sched_stats;
   }
   const int32_t thread_count = files.ThreadCount();
   if (thread_count == 0) return Unavailable("its threads cannot be listed: it has ended, or passed no file");
   process_->SetThreadCount(static_cast<size_t>(thread_count));
-  if (thread_count > 1) return AskMotion(gives_way);
-  const auto motion = process_->FirstMotion();
-  if (!motion || motion->run_count == 0) return Unavailable("the kernel does not tell how long threads run");
-  return std::vector{*motion};
+  if (thread_count > 1) return AskSchedStats(gives_way);
+  const auto sched_stat = process_->FirstSchedStat();
+  if (!sched_stat || sched_stat->run_count == 0) return Unavailable("the kernel does not tell how long threads run");
+  return std::vector{*sched_stat};
 }
 
-Result<std::vector<ThreadMotion>> ThreadSampler::AskMotion(bool gives_way) {
+Result<std::vector<ThreadSchedStat>> ThreadSampler::AskSchedStats(bool gives_way) {
   if (!process_->TakesCommands()) return Unavailable("no thread of the agent is there to look at its threads");
-  const int64_t deadline_ns = MonotonicNs() + kAskMotionNs;
+  const int64_t deadline_ns = MonotonicNs() + kAskSchedStatsNs;
   const auto turn = turns_->Take(deadline_ns);
   if (!turn.owns_lock()) return Error(Code::kAborted, "a dump of processes/" + process_->id() + " was running");
   if (process_->IsStopped()) return Unavailable("it is stopped");
-  MotionLook look(ring_->next_seq());
-  const auto failure = Run(STACKD_COMMAND_MOTION, deadline_ns, gives_way, {.motion_look = &look});
+  SchedStatLook look(ring_->next_seq());
+  const auto failure = Run(STACKD_COMMAND_SCHEDSTAT, deadline_ns, gives_way, {.schedstat_look = &look});
   if (!failure) return std::unexpected(failure.error());
-  std::vector<ThreadMotion> motions = look.Take();
+  std::vector<ThreadSchedStat> sched_stats = look.Take();
   // Every thread has run once, or it could not be here.
-  const bool told = std::ranges::any_of(motions, [](const ThreadMotion& motion) { return motion.run_count != 0; });
+  const bool told =
+      std::ranges::any_of(sched_stats, [](const ThreadSchedStat& sched_stat) { return sched_stat.run_count != 0; });
   if (*failure != 0 || !told) return Unavailable("the kernel does not tell how long threads run");
   std::set<int32_t> tids;
-  for (const ThreadMotion& motion : motions) tids.insert(motion.tid);
+  for (const ThreadSchedStat& sched_stat : sched_stats) tids.insert(sched_stat.tid);
   if (look.helper_tid() != 0) tids.insert(look.helper_tid());
   process_->RememberThreads(tids);
-  return motions;
+  return sched_stats;
 }
 
 Result<std::vector<ThreadWait>> ThreadSampler::SampleWaits(int64_t deadline_ns, bool gives_way) {
-  if (!process_->has_handler() || process_->is_goroutine() || !process_->waker().is_awake()) {
-    return std::vector<ThreadWait>{};
-  }
+  if (process_->is_goroutine() || !process_->waker().is_awake()) return std::vector<ThreadWait>{};
   const std::string name = "processes/" + process_->id();
   if (process_->waker().is_filtered()) {
     return Error(Code::kFailedPrecondition,

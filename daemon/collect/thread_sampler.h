@@ -19,13 +19,13 @@ class ThreadSampler {
   ThreadSampler(AgentProcess* process, AgentRing* ring, CaptureTurns* turns, const CrashClaim* crash)
       : process_(process), ring_(ring), turns_(turns), crash_(crash) {}
 
-  // From procfs, or where that shows one thread only by the helper. See Collector::ReadMotion.
-  Result<std::vector<ThreadMotion>> ReadMotion(bool gives_way);
+  // From procfs, or where that shows one thread only by the helper. See Collector::ReadSchedStats.
+  Result<std::vector<ThreadSchedStat>> ReadSchedStats(bool gives_way);
   // See Collector::SampleWaits.
   Result<std::vector<ThreadWait>> SampleWaits(int64_t deadline_ns, bool gives_way);
 
  private:
-  Result<std::vector<ThreadMotion>> AskMotion(bool gives_way);
+  Result<std::vector<ThreadSchedStat>> AskSchedStats(bool gives_way);
   // With the turn: has the process run a command that is no dump; or says why not, an errno.
   Result<int> Run(uint32_t command, int64_t deadline_ns, bool gives_way, AgentRing::Sinks sinks);
   Result<int> Await(int64_t deadline_ns, bool gives_way);

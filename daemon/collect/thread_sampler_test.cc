@@ -1,4 +1,4 @@
-// What a Collector tells of a process between dumps: samples, motion, futexes, heartbeats.
+// What a Collector tells of a process between dumps: samples, schedstat, futexes, heartbeats.
 #include <string.h>
 
 #include <condition_variable>
@@ -148,16 +148,16 @@ TEST_F(WaitsTest, ASampleOfAProcessThatEndsIsNotFound) {
 }
 
 TEST_F(WaitsTest, OfAProcessThatIsNotThereNothingIsKnown) {
-  EXPECT_EQ(collector_->ReadMotion("9-9").error().code, Code::kNotFound);
+  EXPECT_EQ(collector_->ReadSchedStats("9-9").error().code, Code::kNotFound);
   EXPECT_EQ(collector_->SampleWaits("9-9", MonotonicNs()).error().code, Code::kNotFound);
   EXPECT_EQ(collector_->ReadFutexes("9-9", {}).error().code, Code::kNotFound);
   EXPECT_EQ(collector_->Heartbeats("9-9").error().code, Code::kNotFound);
   EXPECT_EQ(collector_->StateOf("9-9", 0), 0);
 }
 
-// --- Motion, futexes, states ---
+// --- SchedStat, futexes, states ---
 
-TEST_F(WaitsTest, MotionTellsAThreadThatRunsFromOneThatSleeps) {
+TEST_F(WaitsTest, SchedStatTellsAThreadThatRunsFromOneThatSleeps) {
   Connect();
   std::mutex mutex;
   std::condition_variable changed;
@@ -170,18 +170,18 @@ TEST_F(WaitsTest, MotionTellsAThreadThatRunsFromOneThatSleeps) {
   });
   const int32_t sleeping = sleeper_tid.get_future().get();
   while (collector_->StateOf(kId, sleeping) != 'S') sched_yield();
-  const auto motion_of = [&](int32_t tid) {
-    auto motions = collector_->ReadMotion(kId);
-    EXPECT_TRUE(motions.has_value());
-    auto motion = std::ranges::find(*motions, tid, &ThreadMotion::tid);
-    EXPECT_NE(motion, motions->end());
-    return *motion;
+  const auto sched_stat_of = [&](int32_t tid) {
+    auto sched_stats = collector_->ReadSchedStats(kId);
+    EXPECT_TRUE(sched_stats.has_value());
+    auto sched_stat = std::ranges::find(*sched_stats, tid, &ThreadSchedStat::tid);
+    EXPECT_NE(sched_stat, sched_stats->end());
+    return *sched_stat;
   };
-  const ThreadMotion asleep = motion_of(sleeping), awake = motion_of(gettid());
+  const ThreadSchedStat asleep = sched_stat_of(sleeping), awake = sched_stat_of(gettid());
   for (int64_t until_ns = MonotonicNs() + 20 * kNsPerMs; MonotonicNs() < until_ns;) sched_yield();
-  EXPECT_EQ(motion_of(sleeping).run_count, asleep.run_count);
-  EXPECT_EQ(motion_of(sleeping).run_ns, asleep.run_ns);
-  EXPECT_GT(motion_of(gettid()).run_ns, awake.run_ns);
+  EXPECT_EQ(sched_stat_of(sleeping).run_count, asleep.run_count);
+  EXPECT_EQ(sched_stat_of(sleeping).run_ns, asleep.run_ns);
+  EXPECT_GT(sched_stat_of(gettid()).run_ns, awake.run_ns);
   EXPECT_GT(asleep.run_count, 0u);
   {
     std::lock_guard lock(mutex);
@@ -191,13 +191,13 @@ TEST_F(WaitsTest, MotionTellsAThreadThatRunsFromOneThatSleeps) {
   sleeper.join();
 }
 
-TEST_F(WaitsTest, MotionOfAProcessThatPassedNoFolderIsUnavailable) {
+TEST_F(WaitsTest, SchedStatOfAProcessThatPassedNoFolderIsUnavailable) {
   stackd_hello hello = Hello(5);
   hello.flags = STACKD_HELLO_HAS_MEM;
   std::vector<Fd> files;
   files.push_back(OpenProc("mem"));
   Connect(hello, files);
-  EXPECT_EQ(collector_->ReadMotion(kId).error().code, Code::kUnavailable);
+  EXPECT_EQ(collector_->ReadSchedStats(kId).error().code, Code::kUnavailable);
   EXPECT_EQ(collector_->StateOf(kId, 0), 0);
 }
 

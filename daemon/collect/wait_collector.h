@@ -63,7 +63,7 @@ class WaitCollector {
   void AddFileLocks(int64_t deadline_ns, Capture* capture);
 
   // In confirm_cycles.cc.
-  CircleProbe Probe(int64_t deadline_ns, bool gives_way) const;
+  CycleProbe Probe(int64_t deadline_ns, bool gives_way) const;
   // Takes calls that make cycles of futexes from threads that have gone on, or of which that is not clear.
   void DropEndedCycles(std::vector<ThreadCall> calls, int64_t deadline_ns, Capture* capture);
   // Reads the locks of `capture` anew, while its threads sleep; locks of runtimes by `look`, if there is one.

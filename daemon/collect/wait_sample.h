@@ -36,27 +36,27 @@ class WaitSample {
 };
 
 // The records of one look at how often and how long each thread has run.
-class MotionLook {
+class SchedStatLook {
  public:
-  explicit MotionLook(uint32_t seq) : seq_(seq) {}
+  explicit SchedStatLook(uint32_t seq) : seq_(seq) {}
 
-  void OnMotion(const MotionRecord& record) {
-    if (record.seq != seq_ || motions_.size() >= kMaxThreads) return;
+  void OnSchedStats(const SchedStatRecord& record) {
+    if (record.seq != seq_ || sched_stats_.size() >= kMaxThreads) return;
     if (record.is_helper) helper_tid_ = static_cast<int32_t>(record.tid);
     if (record.is_helper) return;
-    motions_.push_back({.tid = static_cast<int32_t>(record.tid),
-                        .run_ns = record.run_ns,
-                        .runnable_ns = record.runnable_ns,
-                        .run_count = record.run_count});
+    sched_stats_.push_back({.tid = static_cast<int32_t>(record.tid),
+                            .run_ns = record.run_ns,
+                            .runnable_ns = record.runnable_ns,
+                            .run_count = record.run_count});
   }
 
   // 0: not seen.
   int32_t helper_tid() const { return helper_tid_; }
   // By tid, without the helper, which runs for the look. Leaves nothing.
-  std::vector<ThreadMotion> Take() {
+  std::vector<ThreadSchedStat> Take() {
     // The kernel lists them as they began, and tids wrap around.
-    std::ranges::sort(motions_, {}, &ThreadMotion::tid);
-    return std::move(motions_);
+    std::ranges::sort(sched_stats_, {}, &ThreadSchedStat::tid);
+    return std::move(sched_stats_);
   }
 
  private:
@@ -64,7 +64,7 @@ class MotionLook {
 
   const uint32_t seq_;
   int32_t helper_tid_ = 0;
-  std::vector<ThreadMotion> motions_;
+  std::vector<ThreadSchedStat> sched_stats_;
 };
 
 }  // namespace stackd

@@ -145,7 +145,7 @@ TEST_F(WaitsTest, AProcessWhoseMemoryCannotBeReadIsCapturedWithoutLocksAndSaysSo
 // Threads 1 and 2 wait for each other when they are asked. `later`: what the helper sees of thread 2 afterwards.
 class ConfirmedWaitsTest : public WaitsTest {
  protected:
-  std::shared_ptr<Capture> CaptureOfCircle(const stackd_syscall& later) {
+  std::shared_ptr<Capture> CaptureOfCycle(const stackd_syscall& later) {
     return CaptureOf({FutexCall(&of_2_), FutexCall(&of_1_)}, [&] {
       const uint32_t seq = agent_->AwaitCommand();
       EXPECT_EQ(agent_->ring.header->command, static_cast<uint32_t>(STACKD_COMMAND_SAMPLE));
@@ -158,9 +158,9 @@ class ConfirmedWaitsTest : public WaitsTest {
   const Mutex of_1_{.owner = 1}, of_2_{.owner = 2};
 };
 
-TEST_F(ConfirmedWaitsTest, ACircleOfThreadsThatSleepOnStays) {
+TEST_F(ConfirmedWaitsTest, ACycleOfThreadsThatSleepOnStays) {
   Connect();
-  auto capture = CaptureOfCircle(FutexCall(&of_1_));
+  auto capture = CaptureOfCycle(FutexCall(&of_1_));
   EXPECT_TRUE(capture->threads[0].call.has_value());
   EXPECT_TRUE(capture->threads[1].call.has_value());
   EXPECT_THAT(capture->futexes, SizeIs(2));
@@ -168,7 +168,7 @@ TEST_F(ConfirmedWaitsTest, ACircleOfThreadsThatSleepOnStays) {
 
 TEST_F(ConfirmedWaitsTest, WhoHasGoneOnWhenLocksAreReadDoesNotWait) {
   Connect();
-  auto capture = CaptureOfCircle(Call(SYS_clock_nanosleep, {0, 0}));
+  auto capture = CaptureOfCycle(Call(SYS_clock_nanosleep, {0, 0}));
   EXPECT_TRUE(capture->threads[0].call.has_value());
   EXPECT_FALSE(capture->threads[1].call.has_value());
 }

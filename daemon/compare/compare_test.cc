@@ -291,7 +291,7 @@ TEST(Compare, CallsSlowWhoWaitsForALockThatWentFromHandToHand) {
   EXPECT_EQ(VerdictOf(comparison, 1), Comparison::SLOW);
 }
 
-TEST(Compare, EndsWhereWaitsGoInACircleOrToThemselves) {
+TEST(Compare, EndsWhereWaitsGoInACycleOrToThemselves) {
   const std::vector<ThreadIs> threads{{1, "main/lock", {}, Mutex("0xb", 2)},
                                       {2, "main/lock", {}, Mutex("0xc", 3)},
                                       {3, "main/lock", {}, Mutex("0xb", 2)},

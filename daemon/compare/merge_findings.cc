@@ -25,7 +25,7 @@ int Rank(const v1::Finding& finding) {
 }
 
 // A deadlock whose threads run is none: locks changed hands while the dump looked at them.
-bool CircleRan(const v1::Finding& finding, const std::set<int32_t>& ran) {
+bool CycleRan(const v1::Finding& finding, const std::set<int32_t>& ran) {
   if (!IsDeadlock(finding)) return false;
   return std::ranges::any_of(finding.edges(), [&](const auto& edge) { return ran.contains(edge.waiter_tid()); });
 }
@@ -44,7 +44,7 @@ std::vector<v1::Finding> MergeFindings(const v1::Dump& before, const v1::Dump& a
     merged.push_back(finding);
     const bool in_both = IsIn(finding, before);
     merged.back().add_details(in_both ? "it is in both dumps" : "it is in the later dump only");
-    if (in_both && CircleRan(finding, ran)) Withdraw("but a thread of the circle ran in between", &merged.back());
+    if (in_both && CycleRan(finding, ran)) Withdraw("but a thread of the circle ran in between", &merged.back());
   }
   for (const v1::Finding& finding : before.findings()) {
     if (IsIn(finding, after)) continue;

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kSignalCostNs = 100'000;
 
 // Other dumps in between cost a thread time as well, and nothing here tells of them. They are those that stackd takes of a
-// hang by itself, or another operator's. A thread in one circle in both dumps has hardly run, so that much is allowed to
+// hang by itself, or another operator's. A thread in one cycle in both dumps has hardly run, so that much is allowed to
 // it.
 constexpr int64_t kOtherDumpsNs = 4'000'000;
 
@@ -101,7 +101,7 @@ int64_t TimeBetweenNs(const v1::Dump& before, const v1::Dump& after) {
   return std::max<int64_t>(0, whole + InMostNs(after.create_time()) - InMostNs(before.create_time()));
 }
 
-std::set<int32_t> ThreadsInCircles(const v1::Dump& dump) {
+std::set<int32_t> ThreadsInCycles(const v1::Dump& dump) {
   std::set<int32_t> tids;
   for (const v1::Finding& finding : dump.findings()) {
     if (!IsDeadlock(finding)) continue;
@@ -123,13 +123,13 @@ std::vector<ThreadProgress> TrackThreads(const v1::Dump& before, const v1::Dump&
     progress.stack_after = StackOf(after, thread);
   }
   const int64_t between_ns = TimeBetweenNs(before, after);
-  const std::set<int32_t> in_circle_before = ThreadsInCircles(before), in_circle_after = ThreadsInCircles(after);
+  const std::set<int32_t> in_cycle_before = ThreadsInCycles(before), in_cycle_after = ThreadsInCycles(after);
   std::vector<ThreadProgress> threads;
   threads.reserve(by_tid.size());
   for (auto& [tid, thread] : by_tid) {
     thread.tid = tid;
     Compare(between_ns, &thread);
-    if (in_circle_before.contains(tid) && in_circle_after.contains(tid)) thread.own_cpu_ns += kOtherDumpsNs;
+    if (in_cycle_before.contains(tid) && in_cycle_after.contains(tid)) thread.own_cpu_ns += kOtherDumpsNs;
     threads.push_back(thread);
   }
   return threads;

@@ -42,7 +42,7 @@ inline bool IsDeadlock(const v1::Finding& finding) {
 }
 
 // By the dump's own findings: each waits for another of them, or for itself.
-std::set<int32_t> ThreadsInCircles(const v1::Dump& dump);
+std::set<int32_t> ThreadsInCycles(const v1::Dump& dump);
 
 // Progress of all threads, by tid.
 std::vector<ThreadProgress> TrackThreads(const v1::Dump& before, const v1::Dump& after);

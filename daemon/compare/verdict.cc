@@ -103,7 +103,7 @@ struct Found {
 };
 
 Found FoundIn(const v1::Dump& dump) {
-  Found found{.deadlocked = ThreadsInCircles(dump)};
+  Found found{.deadlocked = ThreadsInCycles(dump)};
   for (const v1::Finding& finding : dump.findings()) {
     if (IsDeadlock(finding)) continue;
     if (finding.severity() == v1::Finding::HANG) {
@@ -213,7 +213,7 @@ class Judge {
       way.push_back(thread);
       thread = OwnerOf(thread->progress);
     }
-    // The walk met a thread that was judged, or came back to its begin: in a circle no thread moves.
+    // The walk met a thread that was judged, or came back to its begin: in a cycle no thread moves.
     bool moves = LockMoves(*thread), hangs = Hangs(*thread);
     for (auto at = way.rbegin(); at != way.rend(); ++at) {
       JudgedThread* held_up = *at;

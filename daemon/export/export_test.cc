@@ -187,7 +187,7 @@ void AddFinding(v1::Finding::Kind kind, v1::Finding::Severity severity, const st
   for (const std::string& detail : details) finding->add_details(detail);
 }
 
-// Two threads in a circle, and a thousand that are idle, two of them otherwise than the rest.
+// Two threads in a cycle, and a thousand that are idle, two of them otherwise than the rest.
 v1::Dump MakeHangDump() {
   v1::Dump dump = MakeDump();
   dump.set_trigger(v1::Dump::HANG);

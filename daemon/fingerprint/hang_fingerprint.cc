@@ -14,7 +14,7 @@ namespace {
 // Raised with any change of what is used or hashed: fingerprints of different rules do not compare.
 constexpr std::string_view kRule = "hang-1";
 
-// The threads of the circle that the thread concerned is in; else that thread alone.
+// The threads of the cycle that the thread concerned is in; else that thread alone.
 std::set<int32_t> ThreadsOf(const v1::Dump& dump) {
   const int32_t concerned = dump.hang().tid();
   for (const v1::Finding& finding : dump.findings()) {
@@ -32,7 +32,7 @@ void AddHangFingerprint(const std::string& loop_function, v1::Dump* dump) {
   v1::Hang* hang = dump->mutable_hang();
   FingerprintStart start{.at = FingerprintStart::At::kWait};
   if (!loop_function.empty()) start = {.at = FingerprintStart::At::kLoop, .loop_function = loop_function};
-  // By what they are made of: threads come in any order, and a circle may hold equal ones in any number.
+  // By what they are made of: threads come in any order, and a cycle may hold equal ones in any number.
   std::set<std::pair<std::vector<std::string>, int>> stacks;
   const std::set<int32_t> tids = ThreadsOf(*dump);
   std::vector<FingerprintFrames> looked_at;

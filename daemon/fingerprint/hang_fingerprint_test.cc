@@ -36,7 +36,7 @@ v1::Dump HangOf(v1::Hang::Cause cause, int32_t tid) {
   return dump;
 }
 
-void AddCircle(const std::vector<int32_t>& tids, v1::Dump* dump) {
+void AddCycle(const std::vector<int32_t>& tids, v1::Dump* dump) {
   v1::Finding* finding = dump->add_findings();
   finding->set_kind(v1::Finding::DEADLOCK);
   for (int32_t tid : tids) finding->add_edges()->set_waiter_tid(tid);
@@ -64,11 +64,11 @@ v1::Dump Deadlock() {
   AddThread(12, kPays, &dump);
   AddThread(13, kBooks, &dump);
   AddThread(14, {"__poll", "serve"}, &dump);
-  AddCircle({12, 13}, &dump);
+  AddCycle({12, 13}, &dump);
   return dump;
 }
 
-TEST(HangFingerprint, OfACircleIsOfTheStacksOfAllItsThreads) {
+TEST(HangFingerprint, OfACycleIsOfTheStacksOfAllItsThreads) {
   const v1::Hang hang = Fingerprinted(Deadlock());
   EXPECT_EQ(hang.fingerprint_rule(), "hang-1");
   EXPECT_EQ(hang.fingerprint(), "856c407ddd810d016e3e3cfc45cb12d4") << "whoever changes this gives the rule a new name";
@@ -83,18 +83,18 @@ TEST(HangFingerprint, DoesNotDependOnTheOrderOrNumbersOfThreads) {
   AddThread(901, kBooks, &other);
   AddThread(903, {"__futex_wait", "serve"}, &other);
   AddThread(904, kPays, &other);
-  AddCircle({904, 901}, &other);
+  AddCycle({904, 901}, &other);
   EXPECT_EQ(Fingerprinted(other).fingerprint(), Fingerprinted(Deadlock()).fingerprint());
 }
 
-TEST(HangFingerprint, CountsEqualThreadsOfACircleOnce) {
+TEST(HangFingerprint, CountsEqualThreadsOfACycleOnce) {
   v1::Dump two = HangOf(v1::Hang::DEADLOCK, 1), five = two;
   for (int tid = 1; tid <= 5; ++tid) {
     if (tid <= 2) AddThread(tid, kPays, &two);
     AddThread(tid, kPays, &five);
   }
-  AddCircle({1, 2}, &two);
-  AddCircle({1, 2, 3, 4, 5}, &five);
+  AddCycle({1, 2}, &two);
+  AddCycle({1, 2, 3, 4, 5}, &five);
   EXPECT_EQ(Fingerprinted(two).fingerprint(), Fingerprinted(five).fingerprint());
 }
 
@@ -102,14 +102,14 @@ TEST(HangFingerprint, DiffersWithWhatTheThreadsDo) {
   v1::Dump other = HangOf(v1::Hang::DEADLOCK, 12);
   AddThread(12, kPays, &other);
   AddThread(13, kPays, &other);
-  AddCircle({12, 13}, &other);
+  AddCycle({12, 13}, &other);
   EXPECT_NE(Fingerprinted(other).fingerprint(), Fingerprinted(Deadlock()).fingerprint());
   v1::Dump slow = Deadlock();
   slow.mutable_hang()->set_cause(v1::Hang::NO_PROGRESS);
   EXPECT_NE(Fingerprinted(slow).fingerprint(), Fingerprinted(Deadlock()).fingerprint());
 }
 
-TEST(HangFingerprint, OfNoCircleIsOfTheThreadConcerned) {
+TEST(HangFingerprint, OfNoCycleIsOfTheThreadConcerned) {
   v1::Dump dump = HangOf(v1::Hang::HEARTBEAT_MISSED, 14);
   dump.mutable_hang()->set_heartbeat("event-loop");
   AddThread(12, kPays, &dump);

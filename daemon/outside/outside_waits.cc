@@ -16,7 +16,7 @@
 #include "daemon/process/futex_words.h"
 #include "daemon/process/lock_holders.h"
 #include "daemon/process/lock_layout.h"
-#include "daemon/process/motion_reader.h"
+#include "daemon/process/schedstat_reader.h"
 #include "daemon/process/wait_facts.h"
 
 namespace stackd {
@@ -78,9 +78,9 @@ bool OutsideWaits::IsStopped() const {
   return state == 'T' || state == 't';
 }
 
-CircleProbe OutsideWaits::Probe(int64_t deadline_ns) const {
-  CircleProbe probe;
-  probe.read_motion = [this] { return ReadMotions(*process_->files()).value_or(std::vector<ThreadMotion>{}); };
+CycleProbe OutsideWaits::Probe(int64_t deadline_ns) const {
+  CycleProbe probe;
+  probe.read_sched_stats = [this] { return ListSchedStats(*process_->files()).value_or(std::vector<ThreadSchedStat>{}); };
   probe.sample = [this, deadline_ns] { return Result<std::vector<ThreadWait>>(threads_->SampleWaits(deadline_ns)); };
   probe.is_connected = [this] { return process_->files()->State() != 0; };
   return probe;
@@ -154,8 +154,8 @@ void OutsideWaits::AddFacts(int64_t deadline_ns, Capture* capture) const {
     polled_fds += polled->second.size();
     thread.waited_fds = std::move(polled->second);
   }
-  if (!EdgesInCircles(EdgesOf(in_memory, capture->futexes)).empty()) {
-    ConfirmCircles(std::move(in_memory), {}, deadline_ns, capture);
+  if (!EdgesInCycles(EdgesOf(in_memory, capture->futexes)).empty()) {
+    ConfirmCycles(std::move(in_memory), {}, deadline_ns, capture);
   }
   if (HasHolderOutsideCalls(*capture)) MarkHoldersAsleep(threads_->SampleWaits(deadline_ns), capture);
 }
@@ -179,8 +179,8 @@ void OutsideWaits::AddFileLocks(int64_t deadline_ns, Capture* capture) const {
   if (read) capture->file_locks = std::move(*locks);
 }
 
-void OutsideWaits::ConfirmCircles(std::vector<ThreadCall> calls, const LookAtLocks& look, int64_t deadline_ns,
-                                  Capture* capture) const {
+void OutsideWaits::ConfirmCycles(std::vector<ThreadCall> calls, const LookAtLocks& look, int64_t deadline_ns,
+                                 Capture* capture) const {
   // In a stopped process no thread goes on.
   if (IsStopped()) return;
   const int64_t now_ns = MonotonicNs();
@@ -191,7 +191,7 @@ void OutsideWaits::ConfirmCircles(std::vector<ThreadCall> calls, const LookAtLoc
   }
   const RwlockLayout layout = RwlockLayoutOf(*capture->map);
   std::vector<ManagedWait>& waits = capture->managed.waits;
-  CircleProbe probe = Probe(deadline_ns);
+  CycleProbe probe = Probe(deadline_ns);
   probe.read_locks = [&](const std::vector<ThreadWait>& sample) -> std::optional<std::vector<LockEdge>> {
     auto words = std::make_shared<std::vector<FutexWord>>();
     const bool read = memory_->Run(MonotonicNs() + kReadFutexesNs,
@@ -202,7 +202,7 @@ void OutsideWaits::ConfirmCircles(std::vector<ThreadCall> calls, const LookAtLoc
     TakeOwners(*waits_now, &waits);
     return EdgesOf(calls, capture->futexes, waits);
   };
-  auto [has_looked, unconfirmed_tids] = stackd::ConfirmCircles(probe, deadline_ns);
+  auto [has_looked, unconfirmed_tids] = stackd::ConfirmCycles(probe, deadline_ns);
   if (!has_looked) {
     capture->notes.push_back(
         "threads wait for each other in a circle by one reading of their locks; it could not be confirmed by a second");
@@ -216,7 +216,7 @@ void OutsideWaits::ConfirmCircles(std::vector<ThreadCall> calls, const LookAtLoc
 }
 
 void OutsideWaits::DropWaitsThatEnded(Capture* capture) const {
-  std::vector<LockEdge> waits;  // each thread for itself: that is a circle
+  std::vector<LockEdge> waits;  // each thread for itself: that is a cycle
   for (const ThreadCapture& thread : capture->threads) {
     if (thread.status == ThreadStatus::kExited) continue;
     const auto futex = thread.call ? WaitedFutex(*thread.call) : std::nullopt;
@@ -225,9 +225,9 @@ void OutsideWaits::DropWaitsThatEnded(Capture* capture) const {
   }
   if (waits.empty() || IsStopped()) return;
   const int64_t deadline_ns = MonotonicNs() + kMaxConfirmNs;
-  CircleProbe probe = Probe(deadline_ns);
+  CycleProbe probe = Probe(deadline_ns);
   probe.read_locks = [&](const std::vector<ThreadWait>&) { return std::optional(waits); };
-  const auto [has_looked, unconfirmed_tids] = stackd::ConfirmCircles(probe, deadline_ns);
+  const auto [has_looked, unconfirmed_tids] = stackd::ConfirmCycles(probe, deadline_ns);
   const std::vector<int32_t> now = process_->files()->Tids();
   const bool has_more = std::ranges::any_of(
       now, [&](int32_t tid) { return std::ranges::find(waits, tid, &LockEdge::waiter_tid) == waits.end(); });
@@ -238,10 +238,10 @@ void OutsideWaits::DropWaitsThatEnded(Capture* capture) const {
 
 void OutsideWaits::Confirm(const LookAtLocks& look, int64_t deadline_ns, Capture* capture) const {
   std::vector<ThreadCall> calls = CallsOf(*capture);
-  // Circles of futexes alone are confirmed by now.
-  const auto in_circles = EdgesInCircles(EdgesOf(calls, capture->futexes, capture->managed.waits));
-  if (std::ranges::any_of(in_circles, [](const LockEdge& edge) { return edge.futex_avma == 0; })) {
-    ConfirmCircles(std::move(calls), look, deadline_ns, capture);
+  // Cycles of futexes alone are confirmed by now.
+  const auto in_cycles = EdgesInCycles(EdgesOf(calls, capture->futexes, capture->managed.waits));
+  if (std::ranges::any_of(in_cycles, [](const LockEdge& edge) { return edge.futex_avma == 0; })) {
+    ConfirmCycles(std::move(calls), look, deadline_ns, capture);
   }
   DropWaitsThatEnded(capture);
 }

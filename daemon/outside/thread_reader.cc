@@ -79,7 +79,7 @@ class Taker : public RingReader::Listener {
   void OnStatus(StatusRecord record) override { recording_->OnStatus(std::move(record)); }
   void OnCrash(CrashRecord) override {}
   void OnWait(WaitRecord) override {}
-  void OnMotion(MotionRecord) override {}
+  void OnSchedStats(SchedStatRecord) override {}
   void OnCorrupt(const char* what) override { recording_->OnCorrupt(what); }
 
  private:

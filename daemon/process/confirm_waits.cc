@@ -12,9 +12,9 @@ namespace {
 
 constexpr int64_t kFirstPauseNs = kNsPerMs;
 
-std::unordered_map<int32_t, uint64_t> RunCounts(std::span<const ThreadMotion> motions) {
+std::unordered_map<int32_t, uint64_t> RunCounts(std::span<const ThreadSchedStat> sched_stats) {
   std::unordered_map<int32_t, uint64_t> counts;
-  for (const ThreadMotion& motion : motions) counts.emplace(motion.tid, motion.run_count);
+  for (const ThreadSchedStat& sched_stat : sched_stats) counts.emplace(sched_stat.tid, sched_stat.run_count);
   return counts;
 }
 
@@ -48,14 +48,14 @@ std::vector<LockEdge> EdgesOf(std::span<const ThreadCall> calls, std::span<const
   return edges;
 }
 
-std::vector<LockEdge> EdgesInCircles(std::span<const LockEdge> edges) {
+std::vector<LockEdge> EdgesInCycles(std::span<const LockEdge> edges) {
   struct Waiter {
     const LockEdge* edge;
     size_t walk = 0;  // that met it first
   };
   std::unordered_map<int32_t, Waiter> waiters;
   for (const LockEdge& edge : edges) waiters.emplace(edge.waiter_tid, Waiter{&edge});
-  std::vector<LockEdge> in_circles;
+  std::vector<LockEdge> in_cycles;
   size_t walk = 0;
   for (auto& [start, first] : waiters) {
     ++walk;
@@ -68,15 +68,15 @@ std::vector<LockEdge> EdgesInCircles(std::span<const LockEdge> edges) {
     if (at == waiters.end() || at->second.walk != walk) continue;
     const int32_t closed_by = at->first;
     do {
-      in_circles.push_back(*at->second.edge);
+      in_cycles.push_back(*at->second.edge);
       at = waiters.find(at->second.edge->holder_tid);
     } while (at->first != closed_by);
   }
-  return in_circles;
+  return in_cycles;
 }
 
-SleepLook::SleepLook(std::span<const ThreadMotion> before, std::span<const ThreadWait> sample,
-                     std::span<const ThreadMotion> after)
+SleepLook::SleepLook(std::span<const ThreadSchedStat> before, std::span<const ThreadWait> sample,
+                     std::span<const ThreadSchedStat> after)
     : runs_before(RunCounts(before)), runs_after(RunCounts(after)) {
   for (const ThreadWait& wait : sample) {
     if (wait.call) sleeping.emplace(wait.tid, *wait.call);
@@ -90,20 +90,20 @@ StillWaits DoesStillWait(const LockEdge& edge, const SleepLook& look) {
   return HasRunBetween(edge.waiter_tid, look) ? StillWaits::kNotClear : StillWaits::kYes;
 }
 
-ConfirmedCircles ConfirmCircles(const CircleProbe& probe, int64_t deadline_ns) {
-  ConfirmedCircles result;
+ConfirmedCycles ConfirmCycles(const CycleProbe& probe, int64_t deadline_ns) {
+  ConfirmedCycles result;
   std::set<int32_t> ended, not_clear;
   for (int64_t pause_ns = kFirstPauseNs;; pause_ns *= 2) {
-    const auto before = probe.read_motion();
+    const auto before = probe.read_sched_stats();
     const auto sample = probe.sample();
     auto edges = sample && !sample->empty() ? probe.read_locks(*sample) : std::nullopt;
-    const auto after = probe.read_motion();
+    const auto after = probe.read_sched_stats();
     if (edges) {
       result.has_looked = true;
       not_clear.clear();
       std::erase_if(*edges, [&](const LockEdge& edge) { return ended.contains(edge.waiter_tid); });
       const SleepLook look(before, *sample, after);
-      for (const LockEdge& edge : EdgesInCircles(*edges)) {
+      for (const LockEdge& edge : EdgesInCycles(*edges)) {
         const StillWaits still = DoesStillWait(edge, look);
         if (still == StillWaits::kNo) ended.insert(edge.waiter_tid);
         if (still == StillWaits::kNotClear) not_clear.insert(edge.waiter_tid);

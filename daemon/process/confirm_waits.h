@@ -40,11 +40,12 @@ std::vector<LockEdge> EdgesOf(std::span<const ThreadCall> calls, std::span<const
                               std::span<const ManagedWait> waits);
 
 // Edges that form cycles, also of one thread with itself. If a thread has several edges, the first counts.
-std::vector<LockEdge> EdgesInCircles(std::span<const LockEdge> edges);
+std::vector<LockEdge> EdgesInCycles(std::span<const LockEdge> edges);
 
 // How often threads had run, what they slept in after that, and how often they had run then; by tid.
 struct SleepLook {
-  SleepLook(std::span<const ThreadMotion> before, std::span<const ThreadWait> sample, std::span<const ThreadMotion> after);
+  SleepLook(std::span<const ThreadSchedStat> before, std::span<const ThreadWait> sample,
+            std::span<const ThreadSchedStat> after);
 
   // Without these where the kernel does not tell.
   std::unordered_map<int32_t, uint64_t> runs_before, runs_after;
@@ -59,22 +60,22 @@ enum class StillWaits {
 
 StillWaits DoesStillWait(const LockEdge& edge, const SleepLook& look);
 
-// The process, as ConfirmCircles looks at it.
-struct CircleProbe {
-  std::function<std::vector<ThreadMotion>()> read_motion;
+// The process, as ConfirmCycles looks at it.
+struct CycleProbe {
+  std::function<std::vector<ThreadSchedStat>()> read_sched_stats;
   std::function<Result<std::vector<ThreadWait>>()> sample;
   // Locks as they are now, of threads that sleep as the sample has it; nullopt: they cannot be read now.
   std::function<std::optional<std::vector<LockEdge>>(const std::vector<ThreadWait>& sample)> read_locks;
   std::function<bool()> is_connected;
 };
 
-struct ConfirmedCircles {
+struct ConfirmedCycles {
   bool has_looked = false;
   // Threads of a cycle of the last reading that wait for something else by now, or for which that is not clear.
   std::set<int32_t> unconfirmed_tids;
 };
 
 // Looks until all threads in cycles of the last reading have proved to wait still, at most until the deadline.
-ConfirmedCircles ConfirmCircles(const CircleProbe& probe, int64_t deadline_ns);
+ConfirmedCycles ConfirmCycles(const CycleProbe& probe, int64_t deadline_ns);
 
 }  // namespace stackd

@@ -20,24 +20,24 @@ ThreadCall WaitsFor(int32_t tid, uint64_t avma) {
   return {tid, SystemCall{.number = SYS_futex, .known_arguments = 3, .arguments = {avma, FUTEX_WAIT_PRIVATE}}};
 }
 
-std::vector<int32_t> TidsInCircles(const std::vector<ThreadCall>& calls, const std::vector<FutexWord>& words) {
+std::vector<int32_t> TidsInCycles(const std::vector<ThreadCall>& calls, const std::vector<FutexWord>& words) {
   std::vector<int32_t> tids;
-  for (const LockEdge& edge : EdgesInCircles(EdgesOf(calls, words))) tids.push_back(edge.waiter_tid);
+  for (const LockEdge& edge : EdgesInCycles(EdgesOf(calls, words))) tids.push_back(edge.waiter_tid);
   std::ranges::sort(tids);
   return tids;
 }
 
-TEST(ConfirmWaits, OnlyCirclesAreLookedAtAgain) {
+TEST(ConfirmWaits, OnlyCyclesAreLookedAtAgain) {
   const std::vector<FutexWord> words = {{.avma = 8, .value = 2, .mutex = PthreadMutex{.owner_tid = 3}},
                                         {.avma = 16, .value = 4},
                                         {.avma = 24, .value = 2, .mutex = PthreadMutex{.owner_tid = 5}},
                                         {.avma = 32, .value = 3, .rwlock = GlibcRwlock{.avma = 32, .writer_tid = 1}}};
-  EXPECT_THAT(TidsInCircles({WaitsFor(1, 8), WaitsFor(3, 24), WaitsFor(4, 8)}, words), IsEmpty()) << "a chain";
-  EXPECT_THAT(TidsInCircles({WaitsFor(1, 8), WaitsFor(3, 32), WaitsFor(9, 8)}, words), ElementsAre(1, 3))
+  EXPECT_THAT(TidsInCycles({WaitsFor(1, 8), WaitsFor(3, 24), WaitsFor(4, 8)}, words), IsEmpty()) << "a chain";
+  EXPECT_THAT(TidsInCycles({WaitsFor(1, 8), WaitsFor(3, 32), WaitsFor(9, 8)}, words), ElementsAre(1, 3))
       << "who waits for a circle is no part of it";
-  EXPECT_THAT(TidsInCircles({WaitsFor(1, 8), WaitsFor(3, 16), WaitsFor(4, 32)}, words), ElementsAre(1, 3, 4)) << "a tid";
-  EXPECT_THAT(TidsInCircles({WaitsFor(3, 8), WaitsFor(5, 24)}, words), ElementsAre(3, 5)) << "each for itself";
-  EXPECT_THAT(TidsInCircles({{3, SystemCall{.number = SYS_read}}, WaitsFor(5, 99)}, words), IsEmpty());
+  EXPECT_THAT(TidsInCycles({WaitsFor(1, 8), WaitsFor(3, 16), WaitsFor(4, 32)}, words), ElementsAre(1, 3, 4)) << "a tid";
+  EXPECT_THAT(TidsInCycles({WaitsFor(3, 8), WaitsFor(5, 24)}, words), ElementsAre(3, 5)) << "each for itself";
+  EXPECT_THAT(TidsInCycles({{3, SystemCall{.number = SYS_read}}, WaitsFor(5, 99)}, words), IsEmpty());
 }
 
 TEST(ConfirmWaits, OfAWaitThatARuntimeKnowsTheFutexSaysNothing) {
@@ -46,7 +46,7 @@ TEST(ConfirmWaits, OfAWaitThatARuntimeKnowsTheFutexSaysNothing) {
   const std::vector<ThreadCall> calls = {WaitsFor(1, 8), WaitsFor(3, 24)};
   const auto tids = [&](const std::vector<ManagedWait>& waits) {
     std::set<int32_t> found;
-    for (const LockEdge& edge : EdgesInCircles(EdgesOf(calls, words, waits))) found.insert(edge.waiter_tid);
+    for (const LockEdge& edge : EdgesInCycles(EdgesOf(calls, words, waits))) found.insert(edge.waiter_tid);
     return found;
   };
   EXPECT_THAT(tids({}), ElementsAre(1, 3));
@@ -57,7 +57,7 @@ TEST(ConfirmWaits, OfAWaitThatARuntimeKnowsTheFutexSaysNothing) {
 
 TEST(ConfirmWaits, AThreadWaitsStillIfItHasNotRunAndSleepsInTheSameCall) {
   const LockEdge waiter = {.waiter_tid = 7, .holder_tid = 9, .futex_avma = 8};
-  const std::vector<ThreadMotion> first = {{.tid = 7, .run_count = 3}}, later = {{.tid = 7, .run_count = 4}};
+  const std::vector<ThreadSchedStat> first = {{.tid = 7, .run_count = 3}}, later = {{.tid = 7, .run_count = 4}};
   const std::vector<ThreadWait> same = {{.tid = 7, .call = WaitsFor(7, 8).call}},
                                 other = {{.tid = 7, .call = WaitsFor(7, 16).call}};
   EXPECT_EQ(DoesStillWait(waiter, SleepLook(first, same, first)), StillWaits::kYes);
@@ -70,14 +70,14 @@ TEST(ConfirmWaits, AThreadWaitsStillIfItHasNotRunAndSleepsInTheSameCall) {
   EXPECT_EQ(DoesStillWait(of_runtime, SleepLook(first, other, later)), StillWaits::kNotClear);
 }
 
-// Threads 1 and 2 hand two locks of a runtime back and forth: each reading is torn, and looks like a circle.
+// Threads 1 and 2 hand two locks of a runtime back and forth: each reading is torn, and looks like a cycle.
 class TornReadings : public testing::Test {
  protected:
-  CircleProbe Probe() {
-    CircleProbe probe;
-    probe.read_motion = [this] {
+  CycleProbe Probe() {
+    CycleProbe probe;
+    probe.read_sched_stats = [this] {
       if (runs_) ++runs;
-      return std::vector<ThreadMotion>{{.tid = 1, .run_count = runs}, {.tid = 2, .run_count = 5}};
+      return std::vector<ThreadSchedStat>{{.tid = 1, .run_count = runs}, {.tid = 2, .run_count = 5}};
     };
     probe.sample = [this]() -> Result<std::vector<ThreadWait>> {
       return std::vector<ThreadWait>{{.tid = 1, .call = WaitsFor(1, 8).call}, {.tid = 2, .call = WaitsFor(2, 16).call}};
@@ -95,8 +95,8 @@ class TornReadings : public testing::Test {
   bool runs_ = true;
 };
 
-TEST_F(TornReadings, AreNoCircleHoweverOftenTheyAreEqual) {
-  const ConfirmedCircles confirmed = ConfirmCircles(Probe(), MonotonicNs() + 20 * kNsPerMs);
+TEST_F(TornReadings, AreNoCycleHoweverOftenTheyAreEqual) {
+  const ConfirmedCycles confirmed = ConfirmCycles(Probe(), MonotonicNs() + 20 * kNsPerMs);
   EXPECT_TRUE(confirmed.has_looked);
   EXPECT_GT(readings, 1);
   EXPECT_THAT(confirmed.unconfirmed_tids, ElementsAre(1));
@@ -104,7 +104,7 @@ TEST_F(TornReadings, AreNoCircleHoweverOftenTheyAreEqual) {
 
 TEST_F(TornReadings, AreOneWhenNoThreadHasRunFromTheFirstCountToTheSecond) {
   stands_still_at = 2;
-  const ConfirmedCircles confirmed = ConfirmCircles(Probe(), MonotonicNs() + kNsPerSecond);
+  const ConfirmedCycles confirmed = ConfirmCycles(Probe(), MonotonicNs() + kNsPerSecond);
   EXPECT_THAT(confirmed.unconfirmed_tids, IsEmpty());
   EXPECT_EQ(readings, 2);
 }

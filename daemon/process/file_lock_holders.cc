@@ -15,7 +15,7 @@ namespace stackd {
 namespace {
 
 // No sentence names more processes.
-constexpr size_t kMaxCircle = 8;
+constexpr size_t kMaxCycle = 8;
 constexpr size_t kMaxSearched = 1024;
 
 // One reading of /proc/locks.
@@ -68,7 +68,7 @@ class LockTable {
     for (auto step = reached_from.find(to); step != reached_from.end(); step = reached_from.find(step->second.first)) {
       way.insert(way.begin(), step->second.second);
     }
-    return way.size() < kMaxCircle ? way : std::vector<FileLockLine>();
+    return way.size() < kMaxCycle ? way : std::vector<FileLockLine>();
   }
 
  private:
@@ -91,7 +91,7 @@ class HolderSearch {
     lock.runs = HasRunningThread(holder->pid);
     lock.still_holds = StillHoldsLock(*holder);
     lock.more_readers = table_.CountMoreReaders(*holder);
-    if (!lock.is_own && lock.still_holds == StillHolds::kYes) lock.circle = FindCircle(holder->pid);
+    if (!lock.is_own && lock.still_holds == StillHolds::kYes) lock.cycle = FindCycle(holder->pid);
     return lock;
   }
 
@@ -120,17 +120,17 @@ class HolderSearch {
   }
 
   // A second reading confirms the cycle: a long table is not read in one piece, and its parts may be of different moments.
-  std::vector<LockingProcess> FindCircle(int32_t holder_pid) {
+  std::vector<LockingProcess> FindCycle(int32_t holder_pid) {
     const std::vector<FileLockLine> way = table_.WayBetween(holder_pid, pid_);
     if (way.empty() || MonotonicNs() >= deadline_ns_) return {};
     const auto holds = [&](const FileLockLine& line) { return StillHoldsLock(line) == StillHolds::kYes; };
     if (!std::ranges::all_of(way, holds)) return {};
     if (LockTable(ReadFileLocks()).WayBetween(holder_pid, pid_) != way) return {};
-    std::vector<LockingProcess> circle{Describe(holder_pid)};
+    std::vector<LockingProcess> cycle{Describe(holder_pid)};
     for (const FileLockLine& step : way) {
-      if (step.pid != pid_) circle.push_back(Describe(step.pid));
+      if (step.pid != pid_) cycle.push_back(Describe(step.pid));
     }
-    return circle;
+    return cycle;
   }
 
   static LockingProcess Describe(int32_t pid) { return {pid, NameOfProcess(pid)}; }

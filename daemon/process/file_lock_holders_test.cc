@@ -122,7 +122,7 @@ TEST_F(FileLockHoldersTest, AnotherProcessIsFoundByItsOpenFile) {
   EXPECT_THAT(
       locks,
       ElementsAre(FileLock{
-          .fd = fd, .holder = {child.pid(), NameOfProcess(getpid())}, .still_holds = StillHolds::kYes, .circle = {}}));
+          .fd = fd, .holder = {child.pid(), NameOfProcess(getpid())}, .still_holds = StillHolds::kYes, .cycle = {}}));
   EXPECT_FALSE(NameOfProcess(child.pid()).empty());
 }
 
@@ -220,7 +220,7 @@ TEST_F(FileLockHoldersTest, ReadersAreCounted) {
   EXPECT_EQ(locks[0].more_readers, 2u);
 }
 
-TEST_F(FileLockHoldersTest, ProcessesThatWaitForEachOtherAreACircle) {
+TEST_F(FileLockHoldersTest, ProcessesThatWaitForEachOtherAreACycle) {
   const LockFile mine, its;
   const int fd = Keep(its.Open());
   const Fd held = mine.Open();
@@ -235,10 +235,10 @@ TEST_F(FileLockHoldersTest, ProcessesThatWaitForEachOtherAreACircle) {
   std::vector<FileLock> locks;
   for (const int64_t deadline_ns = MonotonicNs() + kLongNs; MonotonicNs() < deadline_ns; usleep(1000)) {
     locks = Find({{fd, kFlock}});
-    if (locks.empty() || !locks[0].circle.empty()) break;
+    if (locks.empty() || !locks[0].cycle.empty()) break;
   }
   ASSERT_THAT(locks, SizeIs(1));
-  EXPECT_THAT(locks[0].circle, ElementsAre(LockingProcess{child.pid(), NameOfProcess(getpid())}));
+  EXPECT_THAT(locks[0].cycle, ElementsAre(LockingProcess{child.pid(), NameOfProcess(getpid())}));
 }
 
 TEST_F(FileLockHoldersTest, ProcessThatWorksRuns) {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/base/clock.h"
 #include "daemon/base/text.h"
 
 namespace stackd {
@@ -199,13 +200,13 @@ Result<std::shared_ptr<const AddressMap>> ModuleLoader::Load(int64_t deadline_ns
   const std::vector<MappedFile> files = FilesWithCode(mappings);
   Modules loaded = LoadFiles(mappings, files);
   const std::vector<std::string> without_code = CopyImages(mappings, files, &loaded);
-  // It ended while it was asked: what it passed could not be compared with anything.
-  const bool has_ended = files_->HasNoMemoryLeft();
+  // It ended while it was asked, and what it passed could not be compared with anything; or no time was left to ask.
+  const bool is_unanswered = files_->HasNoMemoryLeft() || MonotonicNs() >= deadline_ns;
   NoteMissing(without_code, notes);
   for (const MappedFile& file : files) {
     const auto it = loaded.find(file.key);
     if (it == loaded.end()) {
-      if (has_ended) awaited_.insert(file.key);
+      if (is_unanswered) awaited_.insert(file.key);
       continue;
     }
     for (size_t i : file.mappings) {

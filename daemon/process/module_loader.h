@@ -43,7 +43,7 @@ class ModuleLoader {
   // and asked for again next time. `notes` gets sentences for the operator. Fails if the maps cannot be read.
   Result<std::shared_ptr<const AddressMap>> Load(int64_t deadline_ns, std::vector<std::string>* notes);
 
-  // Whether the last Load had no answer for some file, or the process ended before its answers could be checked.
+  // Whether the next Load may get files that the last one missed: no answer came in time, or the process ended.
   bool awaits_files() const { return !awaited_.empty(); }
 
  private:

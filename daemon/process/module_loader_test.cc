@@ -57,6 +57,13 @@ std::vector<std::optional<Fd>> OpenAll(const std::vector<std::string>& paths) {
   return fds;
 }
 
+// A process that has an answer for each path, and none of the files.
+std::vector<std::optional<Fd>> NoFiles(const std::vector<std::string>& paths, int64_t) {
+  std::vector<std::optional<Fd>> fds(paths.size());
+  for (auto& fd : fds) fd.emplace();
+  return fds;
+}
+
 class ModuleLoaderTest : public testing::Test {
  protected:
   Copy process_;
@@ -67,7 +74,7 @@ class ModuleLoaderTest : public testing::Test {
 
 TEST_F(ModuleLoaderTest, HasAllFilesThatTheProcessPasses) {
   ModuleLoader loader(&files_, &cache_, "", [](const auto& paths, int64_t) { return OpenAll(paths); }, NoImage);
-  ASSERT_TRUE(loader.Load(MonotonicNs(), &notes_));
+  ASSERT_TRUE(loader.Load(MonotonicNs() + 60 * kNsPerSecond, &notes_));
   EXPECT_FALSE(loader.awaits_files());
   EXPECT_THAT(notes_, testing::IsEmpty());
 }
@@ -80,22 +87,21 @@ TEST_F(ModuleLoaderTest, AwaitsFilesOfAProcessThatEndsBeforeTheyAreCompared) {
         return OpenAll(paths);
       },
       NoImage);
-  ASSERT_TRUE(loader.Load(MonotonicNs(), &notes_));
+  ASSERT_TRUE(loader.Load(MonotonicNs() + 60 * kNsPerSecond, &notes_));
   EXPECT_TRUE(loader.awaits_files());
   EXPECT_THAT(notes_, Contains(HasSubstr("could not be had")));
 }
 
 TEST_F(ModuleLoaderTest, AwaitsNoFileThatALivingProcessDoesNotHave) {
-  ModuleLoader loader(
-      &files_, &cache_, "",
-      [](const auto& paths, int64_t) {
-        std::vector<std::optional<Fd>> fds(paths.size());
-        for (auto& fd : fds) fd.emplace();
-        return fds;
-      },
-      NoImage);
-  ASSERT_TRUE(loader.Load(MonotonicNs(), &notes_));
+  ModuleLoader loader(&files_, &cache_, "", NoFiles, NoImage);
+  ASSERT_TRUE(loader.Load(MonotonicNs() + 60 * kNsPerSecond, &notes_));
   EXPECT_FALSE(loader.awaits_files());
+}
+
+TEST_F(ModuleLoaderTest, AwaitsWhatItHadNoTimeToAskFor) {
+  ModuleLoader loader(&files_, &cache_, "", NoFiles, NoImage);
+  ASSERT_TRUE(loader.Load(MonotonicNs(), &notes_));
+  EXPECT_TRUE(loader.awaits_files());
 }
 
 }  // namespace

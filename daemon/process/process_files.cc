@@ -73,14 +73,14 @@ std::optional<uint64_t> NumberAfter(const std::string& status, std::string_view 
 }
 
 // What a schedstat file says of the thread `tid`; nullopt: it is empty.
-std::optional<ThreadMotion> MotionIn(const std::string& schedstat, int32_t tid) {
+std::optional<ThreadSchedStat> SchedStatIn(const std::string& schedstat, int32_t tid) {
   if (schedstat.empty()) return std::nullopt;
-  ThreadMotion motion{.tid = tid};
+  ThreadSchedStat sched_stat{.tid = tid};
   char* at = nullptr;
-  motion.run_ns = strtoll(schedstat.c_str(), &at, 10);
-  motion.runnable_ns = strtoll(at, &at, 10);
-  motion.run_count = strtoull(at, &at, 10);
-  return motion;
+  sched_stat.run_ns = strtoll(schedstat.c_str(), &at, 10);
+  sched_stat.runnable_ns = strtoll(at, &at, 10);
+  sched_stat.run_count = strtoull(at, &at, 10);
+  return sched_stat;
 }
 
 }  // namespace
@@ -192,8 +192,8 @@ std::vector<int32_t> ProcessFiles::Tids() const {
 
 Fd ProcessFiles::OpenTasks() const { return OpenBelow(folder_, "task", O_PATH | O_DIRECTORY); }
 
-std::optional<ThreadMotion> ProcessFiles::MotionOf(int32_t tid) const {
-  return MotionIn(ReadInFolder("task/" + std::to_string(tid) + "/schedstat"), tid);
+std::optional<ThreadSchedStat> ProcessFiles::SchedStatOf(int32_t tid) const {
+  return SchedStatIn(ReadInFolder("task/" + std::to_string(tid) + "/schedstat"), tid);
 }
 
 std::string ProcessFiles::ReadInFolder(const std::string& path) const {
@@ -209,7 +209,9 @@ int32_t ProcessFiles::ThreadCount() const {
   return static_cast<int32_t>(NumberAfter(ReadStatus(), "\nThreads:").value_or(0));
 }
 
-std::optional<ThreadMotion> ProcessFiles::FirstMotion(int32_t tid) const { return MotionIn(ReadText(schedstat_), tid); }
+std::optional<ThreadSchedStat> ProcessFiles::FirstSchedStat(int32_t tid) const {
+  return SchedStatIn(ReadText(schedstat_), tid);
+}
 
 std::optional<int64_t> ProcessFiles::RunTicks() const {
   const std::string stat = ReadStat();
@@ -220,9 +222,9 @@ std::optional<int64_t> ProcessFiles::RunTicks() const {
 
 std::optional<ProcessFiles::ThreadLook> ProcessFiles::LookAt(int32_t tid) const {
   if (folder_.valid()) {
-    const auto motion = MotionOf(tid);
+    const auto sched_stat = SchedStatOf(tid);
     const char state = StateIn(ReadInFolder("task/" + std::to_string(tid) + "/stat"));
-    const ThreadLook look{.state = state, .run_count = motion ? motion->run_count : 0};
+    const ThreadLook look{.state = state, .run_count = sched_stat ? sched_stat->run_count : 0};
     return look.state == 0 ? std::nullopt : std::optional(look);
   }
   const auto answer = ask_ ? ask_({.kind = STACKD_ASK_THREAD, .tid = tid}) : std::nullopt;

@@ -67,14 +67,14 @@ class ProcessFiles {
   // How many threads it has; 0 if unknown.
   int32_t ThreadCount() const;
   // How often and how long the first thread has run; it is called `tid`.
-  std::optional<ThreadMotion> FirstMotion(int32_t tid) const;
+  std::optional<ThreadSchedStat> FirstSchedStat(int32_t tid) const;
   // How long all its threads together have run, in ticks of the clock. As long as it does not change, no thread
   // has run for longer than a tick.
   std::optional<int64_t> RunTicks() const;
   // The folder of its threads; invalid if it has passed none.
   Fd OpenTasks() const;
   // How often and how long thread `tid` has run, by its folder.
-  std::optional<ThreadMotion> MotionOf(int32_t tid) const;
+  std::optional<ThreadSchedStat> SchedStatOf(int32_t tid) const;
   // 'R', 'S', 'D', 'T', ... of its first thread; 0 if unknown.
   char State() const;
   struct ThreadLook {

@@ -149,16 +149,16 @@ std::optional<std::vector<WaitRecord>> ParseWaits(std::span<const char> chain) {
   return records;
 }
 
-std::optional<std::vector<MotionRecord>> ParseMotions(std::span<const char> chain) {
-  stackd_motion_record raw;
+std::optional<std::vector<SchedStatRecord>> ParseSchedStats(std::span<const char> chain) {
+  stackd_schedstat_record raw;
   memcpy(&raw, chain.data(), sizeof(raw));
-  if (raw.entry_count > STACKD_MOTION_ENTRIES) return std::nullopt;
+  if (raw.entry_count > STACKD_SCHEDSTAT_ENTRIES) return std::nullopt;
   // A time that makes no sense must not become one before the start.
   constexpr uint64_t kMaxNs = INT64_MAX;
-  std::vector<MotionRecord> records;
+  std::vector<SchedStatRecord> records;
   records.reserve(raw.entry_count);
   for (uint32_t i = 0; i < raw.entry_count; i++) {
-    const stackd_motion_entry& entry = raw.entries[i];
+    const stackd_schedstat_entry& entry = raw.entries[i];
     records.push_back({.seq = raw.seq,
                        .tid = entry.tid,
                        .is_helper = entry.is_helper != 0,

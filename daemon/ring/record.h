@@ -58,8 +58,8 @@ struct WaitRecord {
   std::optional<SystemCall> call;  // nullopt: in a page fault or in none
 };
 
-// One entry of a MOTION record.
-struct MotionRecord {
+// One entry of a SCHEDSTAT record.
+struct SchedStatRecord {
   uint32_t seq = 0;
   uint32_t tid = 0;
   bool is_helper = false;
@@ -102,6 +102,6 @@ std::optional<CrashRecord> ParseCrash(std::span<const char> chain);
 std::optional<std::vector<std::optional<StatusRecord>>> ParseStatuses(std::span<const char> chain);
 // nullopt if there cannot be so many.
 std::optional<std::vector<WaitRecord>> ParseWaits(std::span<const char> chain);
-std::optional<std::vector<MotionRecord>> ParseMotions(std::span<const char> chain);
+std::optional<std::vector<SchedStatRecord>> ParseSchedStats(std::span<const char> chain);
 
 }  // namespace stackd

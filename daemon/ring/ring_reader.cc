@@ -116,10 +116,10 @@ void RingReader::Deliver(const Chain& chain, Listener* listener) {
       for (WaitRecord& record : *records) listener->OnWait(record);
       return;
     }
-    case STACKD_RECORD_MOTION: {
-      auto records = ParseMotions(chain.bytes);
-      if (!records) return listener->OnCorrupt("a motion record with too many entries");
-      for (MotionRecord& record : *records) listener->OnMotion(record);
+    case STACKD_RECORD_SCHEDSTAT: {
+      auto records = ParseSchedStats(chain.bytes);
+      if (!records) return listener->OnCorrupt("a schedstat record with too many entries");
+      for (SchedStatRecord& record : *records) listener->OnSchedStats(record);
       return;
     }
     case STACKD_RECORD_CRASH:

@@ -22,7 +22,7 @@ class RingReader {
     virtual void OnStatus(StatusRecord record) = 0;
     virtual void OnCrash(CrashRecord record) = 0;
     virtual void OnWait(WaitRecord record) = 0;
-    virtual void OnMotion(MotionRecord record) = 0;
+    virtual void OnSchedStats(SchedStatRecord record) = 0;
     // A record that made no sense; its slots are free again.
     virtual void OnCorrupt(const char* what) = 0;
   };

@@ -35,14 +35,14 @@ struct Records : RingReader::Listener {
   void OnStatus(StatusRecord record) override { statuses.push_back(std::move(record)); }
   void OnCrash(CrashRecord record) override { crashes.push_back(std::move(record)); }
   void OnWait(WaitRecord record) override { waits.push_back(record); }
-  void OnMotion(MotionRecord record) override { motions.push_back(record); }
+  void OnSchedStats(SchedStatRecord record) override { sched_stats.push_back(record); }
   void OnCorrupt(const char* what) override { corrupt.emplace_back(what); }
 
   std::vector<ThreadRecord> threads;
   std::vector<CrashRecord> crashes;
   std::vector<StatusRecord> statuses;
   std::vector<WaitRecord> waits;
-  std::vector<MotionRecord> motions;
+  std::vector<SchedStatRecord> sched_stats;
   std::vector<std::string> corrupt;
 };
 
@@ -329,38 +329,38 @@ TEST_F(RingReaderTest, MoreWaitsThanASlotHoldsAreCorrupt) {
   }
 }
 
-stackd_motion_record Motions(uint32_t entry_count) {
-  stackd_motion_record record{};
-  record.slot = {STACKD_NO_SLOT, STACKD_RECORD_MOTION};
+stackd_schedstat_record SchedStats(uint32_t entry_count) {
+  stackd_schedstat_record record{};
+  record.slot = {STACKD_NO_SLOT, STACKD_RECORD_SCHEDSTAT};
   record.seq = 7;
   record.entry_count = entry_count;
   return record;
 }
 
-TEST_F(RingReaderTest, GivesMotions) {
-  stackd_motion_record record = Motions(STACKD_MOTION_ENTRIES);
+TEST_F(RingReaderTest, GivesSchedStats) {
+  stackd_schedstat_record record = SchedStats(STACKD_SCHEDSTAT_ENTRIES);
   record.entries[0] = {.tid = 11, .run_ns = 5, .runnable_ns = 6, .run_count = 7};
   record.entries[62] = {.tid = 12, .is_helper = 1, .run_ns = ~0ull, .runnable_ns = ~0ull, .run_count = ~0ull};
   Forge(0, record);
   Records records = Drain();
-  ASSERT_EQ(records.motions.size(), size_t{STACKD_MOTION_ENTRIES});
-  const MotionRecord& first = records.motions[0];
+  ASSERT_EQ(records.sched_stats.size(), size_t{STACKD_SCHEDSTAT_ENTRIES});
+  const SchedStatRecord& first = records.sched_stats[0];
   EXPECT_EQ(first.seq, 7u);
   EXPECT_EQ(first.tid, 11u);
   EXPECT_EQ(first.run_ns, 5);
   EXPECT_EQ(first.runnable_ns, 6);
   EXPECT_EQ(first.run_count, 7u);
   EXPECT_FALSE(first.is_helper);
-  EXPECT_TRUE(records.motions[62].is_helper);
-  EXPECT_EQ(records.motions[62].run_ns, INT64_MAX) << "no time before the start";
-  EXPECT_EQ(records.motions[62].runnable_ns, INT64_MAX);
+  EXPECT_TRUE(records.sched_stats[62].is_helper);
+  EXPECT_EQ(records.sched_stats[62].run_ns, INT64_MAX) << "no time before the start";
+  EXPECT_EQ(records.sched_stats[62].runnable_ns, INT64_MAX);
 }
 
-TEST_F(RingReaderTest, MoreMotionsThanASlotHoldsAreCorrupt) {
-  for (uint32_t count : {STACKD_MOTION_ENTRIES + 1u, ~0u}) {
-    Forge(0, Motions(count));
+TEST_F(RingReaderTest, MoreSchedStatsThanASlotHoldsAreCorrupt) {
+  for (uint32_t count : {STACKD_SCHEDSTAT_ENTRIES + 1u, ~0u}) {
+    Forge(0, SchedStats(count));
     Records records = Drain();
-    EXPECT_THAT(records.motions, IsEmpty());
+    EXPECT_THAT(records.sched_stats, IsEmpty());
     EXPECT_EQ(records.corrupt.size(), 1u) << count;
   }
 }

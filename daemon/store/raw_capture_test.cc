@@ -98,7 +98,7 @@ Capture MakeCapture() {
        .runs = true,
        .still_holds = StillHolds::kNo,
        .more_readers = 3,
-       .circle = {{17, "holder"}, {18, ""}}}};
+       .cycle = {{17, "holder"}, {18, ""}}}};
   auto executable = Module::Open(Fd(open("/proc/self/exe", O_RDONLY | O_CLOEXEC)), "/proc/self/exe");
   Mapping code{.start_avma = 0x400000,
                .end_avma = 0x500000,

@@ -79,7 +79,7 @@ void Serialize(const FileLock& lock, store::RawFileLock* raw) {
   raw->set_runs(lock.runs);
   raw->set_still_holds(static_cast<int32_t>(lock.still_holds));
   raw->set_more_readers(lock.more_readers);
-  for (const LockingProcess& process : lock.circle) serialize(process, raw->add_circle());
+  for (const LockingProcess& process : lock.cycle) serialize(process, raw->add_cycle());
 }
 
 // nullopt for a number that stands for nothing.
@@ -98,8 +98,8 @@ std::optional<FileLock> ParseFileLock(const store::RawFileLock& raw) {
                 .runs = raw.runs(),
                 .still_holds = static_cast<StillHolds>(raw.still_holds()),
                 .more_readers = raw.more_readers(),
-                .circle = {}};
-  for (const store::RawLockingProcess& process : raw.circle()) lock.circle.push_back({process.pid(), process.name()});
+                .cycle = {}};
+  for (const store::RawLockingProcess& process : raw.cycle()) lock.cycle.push_back({process.pid(), process.name()});
   return lock;
 }
 

@@ -30,12 +30,12 @@ inline SystemCall ReadCall(int32_t fd) {
 }
 
 struct FakeThread {
-  ThreadMotion motion;
+  ThreadSchedStat sched_stat;
   std::optional<SystemCall> call;  // nullopt: it runs, and a sample does not see it
 
   void Run() {
-    ++motion.run_count;
-    motion.run_ns += 50'000;
+    ++sched_stat.run_count;
+    sched_stat.run_ns += 50'000;
   }
 };
 
@@ -56,7 +56,7 @@ struct FakeProcess {
   std::optional<Status> sample_error;
   int functions_asked = 0;
   std::vector<ManagedWait> lock_waits;
-  std::optional<CycleInStacks> circle;
+  std::optional<CycleInStacks> cycle;
   int cycles_asked = 0;
 
   void AddThread(int32_t tid, std::optional<SystemCall> call) {
@@ -72,9 +72,9 @@ struct FakeProcess {
   }
   // Does the same for a thread that is there.
   void MoveToMutex(int32_t waiter, uint64_t avma, int32_t owner) {
-    ThreadMotion motion = threads[waiter].motion;
+    ThreadSchedStat sched_stat = threads[waiter].sched_stat;
     AddMutexWait(waiter, avma, owner);
-    threads[waiter].motion = motion;
+    threads[waiter].sched_stat = sched_stat;
     threads[waiter].Run();
   }
   // `owner` waits for an answer from elsewhere.
@@ -103,10 +103,10 @@ class FakeProbe final : public ProcessProbe {
     for (const auto& [id, process] : processes) result.push_back(process.description);
     return result;
   }
-  Result<std::vector<ThreadMotion>> ReadMotion(const std::string& id) override {
-    on_read_motion();
-    std::vector<ThreadMotion> result;
-    for (const auto& [tid, thread] : processes.at(id).threads) result.push_back(thread.motion);
+  Result<std::vector<ThreadSchedStat>> ReadSchedStats(const std::string& id) override {
+    on_read_sched_stats();
+    std::vector<ThreadSchedStat> result;
+    for (const auto& [tid, thread] : processes.at(id).threads) result.push_back(thread.sched_stat);
     return result;
   }
   Result<std::vector<ThreadWait>> SampleWaits(const std::string& id, int64_t) override {
@@ -123,7 +123,7 @@ class FakeProbe final : public ProcessProbe {
     const auto helper = process.threads.find(process.helper_tid);
     if (helper != process.threads.end()) {
       helper->second.Run();
-      helper->second.motion.run_ns += process.sample_cost_ns;
+      helper->second.sched_stat.run_ns += process.sample_cost_ns;
     }
     return result;
   }
@@ -147,12 +147,12 @@ class FakeProbe final : public ProcessProbe {
   }
   Result<std::vector<Heartbeat>> Heartbeats(const std::string& id) override { return processes.at(id).heartbeats; }
   Result<SigtermSigns> ReadSigtermSigns(const std::string& id) override { return processes.at(id).sigterm; }
-  std::vector<int64_t> ReadProcessMotion(const std::string& id) override {
+  std::vector<int64_t> ReadProcessSchedStats(const std::string& id) override {
     int64_t run_ns = 0, run_count = 0;
-    const auto motions = ReadMotion(id);
-    for (const ThreadMotion& motion : *motions) {
-      run_ns += motion.run_ns;
-      run_count += static_cast<int64_t>(motion.run_count);
+    const auto sched_stats = ReadSchedStats(id);
+    for (const ThreadSchedStat& sched_stat : *sched_stats) {
+      run_ns += sched_stat.run_ns;
+      run_count += static_cast<int64_t>(sched_stat.run_count);
     }
     return {run_ns, run_count};
   }
@@ -171,11 +171,11 @@ class FakeProbe final : public ProcessProbe {
   }
   Result<std::optional<CycleInStacks>> FindCycle(const std::string& id) override {
     ++processes.at(id).cycles_asked;
-    return processes.at(id).circle;
+    return processes.at(id).cycle;
   }
 
   std::map<std::string, FakeProcess> processes;
-  std::function<void()> on_read_motion = [] {};
+  std::function<void()> on_read_sched_stats = [] {};
   std::function<void(const std::string& id)> on_sample = [](const std::string&) {};
 };
 

@@ -78,13 +78,13 @@ def cost_rows(what, processes, threads, awake=0, period_ms=1000, limit=None):
 
 def look_rows():
     say("detection: one look at a process of 1,000 threads")
-    motion, sample, reader, helper = [], [], [], []
+    sched_stats, sample, reader, helper = [], [], [], []
     for _ in range(REPEAT):
         figures = numbers_from("look_loop", AGENT, 50, BENCH / "pool_program", 999, 0, 1000)
-        for values, ns in zip((motion, sample, reader, helper), figures):
+        for values, ns in zip((sched_stats, sample, reader, helper), figures):
             values.append(ns / 1e6)
     return [
-        Row("have 1,000 threads run? (ReadMotion), CPU time of the daemon", Figure(motion, "ms")),
+        Row("have 1,000 threads run? (ReadSchedStats), CPU time of the daemon", Figure(sched_stats, "ms")),
         Row("what do 1,000 threads wait for? (SampleWaits), until it is known", Figure(sample, "ms")),
         Row("CPU time of the daemon for that", Figure(reader, "ms")),
         Row("CPU time of the agent's thread for that", Figure(helper, "ms")),

@@ -2,8 +2,8 @@
 //
 //   look_loop AGENT ROUNDS PROGRAM [ARGUMENT...]
 //
-// Prints "MOTION_CPU_NS SAMPLE_NS SAMPLE_CPU_NS HELPER_CPU_NS": medians of the CPU time of a ReadMotion, of the time of a
-// SampleWaits and of its CPU time here. The last is the CPU time that the process's helper uses for one.
+// Prints "SCHEDSTAT_CPU_NS SAMPLE_NS SAMPLE_CPU_NS HELPER_CPU_NS": medians of the CPU time of a ReadSchedStats, of the time
+// of a SampleWaits and of its CPU time here. The last is the CPU time that the process's helper uses for one.
 #include <time.h>
 #include <unistd.h>
 
@@ -52,12 +52,12 @@ long long Median(std::vector<int64_t> values) {
 }
 
 size_t CountAwake(Collector* collector, const std::string& process_id) {
-  auto motion = collector->ReadMotion(process_id);
-  if (!motion) Fail("ReadMotion: " + motion.error().message);
+  auto sched_stat = collector->ReadSchedStats(process_id);
+  if (!sched_stat) Fail("ReadSchedStats: " + sched_stat.error().message);
   auto waits = collector->SampleWaits(process_id, MonotonicNs() + 10 * kNsPerSecond);
   if (!waits) Fail("SampleWaits: " + waits.error().message);
   // The agent's own thread looks.
-  return motion->size() - std::min(motion->size(), waits->size() + 1);
+  return sched_stat->size() - std::min(sched_stat->size(), waits->size() + 1);
 }
 
 void AwaitAllAsleep(Collector* collector, const std::string& process_id) {
@@ -73,24 +73,24 @@ int Run(const std::string& agent, int rounds, const std::vector<std::string>& co
   auto collector = Collector::Start({.dir = dir.path()});
   if (!collector) Fail(collector.error().message);
   UnderAgent program(collector->get(), dir.path(), agent, command);
-  std::vector<int64_t> motion_cpu_ns, sample_ns, sample_cpu_ns;
+  std::vector<int64_t> schedstat_cpu_ns, sample_ns, sample_cpu_ns;
   AwaitAllAsleep(collector->get(), program.process_id());
   int64_t helper_before_ns = HelperCpuNs(program.pid());
   for (int i = 0; i < rounds; ++i) {
-    int64_t motion_begin_cpu_ns = CpuNs();
-    auto motion = (*collector)->ReadMotion(program.process_id());
+    int64_t schedstat_begin_cpu_ns = CpuNs();
+    auto sched_stat = (*collector)->ReadSchedStats(program.process_id());
     int64_t sample_begin_cpu_ns = CpuNs();
     int64_t sample_begin_ns = MonotonicNs();
     auto waits = (*collector)->SampleWaits(program.process_id(), sample_begin_ns + 10 * kNsPerSecond);
     sample_ns.push_back(MonotonicNs() - sample_begin_ns);
     sample_cpu_ns.push_back(CpuNs() - sample_begin_cpu_ns);
-    motion_cpu_ns.push_back(sample_begin_cpu_ns - motion_begin_cpu_ns);
-    if (!motion || !waits || waits->size() + 1 < motion->size()) Fail("not all threads were seen");
+    schedstat_cpu_ns.push_back(sample_begin_cpu_ns - schedstat_begin_cpu_ns);
+    if (!sched_stat || !waits || waits->size() + 1 < sched_stat->size()) Fail("not all threads were seen");
     // As far apart as in use, where all threads sleep in between.
     usleep(20'000);
   }
   int64_t helper_cpu_ns = (HelperCpuNs(program.pid()) - helper_before_ns) / rounds;
-  printf("%lld %lld %lld %lld\n", Median(motion_cpu_ns), Median(sample_ns), Median(sample_cpu_ns),
+  printf("%lld %lld %lld %lld\n", Median(schedstat_cpu_ns), Median(sample_ns), Median(sample_cpu_ns),
          static_cast<long long>(helper_cpu_ns));
   return 0;
 }

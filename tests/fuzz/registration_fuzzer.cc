@@ -401,7 +401,7 @@ void WatchForHangs(Collector* collector, const std::string& id) {
       Check(heartbeat.limit_ns >= 10 * kNsPerMs && heartbeat.cell < STACKD_MAX_HEARTBEATS);
     }
   }
-  collector->ReadMotion(id);
+  collector->ReadSchedStats(id);
 }
 
 // A capture agrees with itself and comes in time, whatever the collector was given.

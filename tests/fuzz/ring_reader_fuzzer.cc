@@ -32,7 +32,7 @@ struct Checker : RingReader::Listener {
     statuses++;
   }
   void OnWait(WaitRecord record) override { CheckCall(record.call); }
-  void OnMotion(MotionRecord) override {}
+  void OnSchedStats(SchedStatRecord) override {}
   void OnCorrupt(const char* what) override { Check(what != nullptr); }
 
   static void CheckThread(const ThreadRecord& record) {

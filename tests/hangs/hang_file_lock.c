@@ -159,7 +159,7 @@ static void only_thread(void) {
   take_flock(&fd);
 }
 
-/* --- circles --- */
+/* --- cycles --- */
 
 static void take_other_then_first(void) {
   flock_file(open_file(other_path), LOCK_EX);
@@ -167,7 +167,7 @@ static void take_other_then_first(void) {
   flock(open_file(path), LOCK_EX);
 }
 
-static void circle(void) {
+static void cycle(void) {
   static int fd;
   make_file(path);
   make_file(other_path);
@@ -217,7 +217,7 @@ static void open_file_lock(void) {
 }
 
 static const hang_mode kModes[] = {
-    {"child_works", child_works},         {"circle", circle},
+    {"child_works", child_works},         {"circle", cycle},
     {"held_by_child", held_by_child},     {"held_by_itself", held_by_itself},
     {"held_by_readers", held_by_readers}, {"held_without_agent", held_without_agent},
     {"locker_ended", locker_ended},       {"only_thread", only_thread},

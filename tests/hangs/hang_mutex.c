@@ -12,7 +12,7 @@ static pthread_mutex_t accounts_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t orders_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t stock_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* --- circles --- */
+/* --- cycles --- */
 
 typedef struct place {
   pthread_mutex_t* own;
@@ -77,7 +77,7 @@ static void cycle_recursive(void) { cycle_of(PTHREAD_MUTEX_RECURSIVE, PTHREAD_MU
 static void cycle_errorcheck(void) { cycle_of(PTHREAD_MUTEX_ERRORCHECK, PTHREAD_MUTEX_STALLED, PTHREAD_PRIO_NONE); }
 static void cycle_adaptive(void) { cycle_of(PTHREAD_MUTEX_ADAPTIVE_NP, PTHREAD_MUTEX_STALLED, PTHREAD_PRIO_NONE); }
 static void cycle_robust(void) { cycle_of(PTHREAD_MUTEX_NORMAL, PTHREAD_MUTEX_ROBUST, PTHREAD_PRIO_NONE); }
-/* The kernel sees this circle as well: it refuses the last lock, and the C library has that thread wait for ever. */
+/* The kernel sees this cycle as well: it refuses the last lock, and the C library has that thread wait for ever. */
 static void cycle_priority_inheritance(void) {
   cycle_of(PTHREAD_MUTEX_NORMAL, PTHREAD_MUTEX_STALLED, PTHREAD_PRIO_INHERIT);
 }

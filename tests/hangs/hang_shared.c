@@ -134,7 +134,7 @@ VICTIM_NOINLINE static void* take_stock(void* unused) {
   return unused;
 }
 
-static void circle_of_processes(void) {
+static void cycle_of_processes(void) {
   share(PTHREAD_PROCESS_SHARED);
   lock_orders();
   start_child(lock_stock_then_orders, 1);
@@ -173,7 +173,7 @@ VICTIM_NOINLINE static void* take_stock_then_orders(void* both_have_one) {
   return NULL;
 }
 
-static void circle(void) {
+static void cycle(void) {
   static pthread_barrier_t both_have_one;
   share(PTHREAD_PROCESS_SHARED);
   pthread_barrier_init(&both_have_one, NULL, 2);
@@ -199,8 +199,8 @@ static void self_in_own_memory(void) {
 }
 
 static const hang_mode kModes[] = {
-    {"child_ended_with_it", child_ended_with_it},   {"circle", circle},
-    {"circle_of_processes", circle_of_processes},   {"held_by_child", held_by_child},
+    {"child_ended_with_it", child_ended_with_it},   {"circle", cycle},
+    {"circle_of_processes", cycle_of_processes},    {"held_by_child", held_by_child},
     {"held_by_own_thread", held_by_own_thread},     {"namespace_holds", namespace_holds},
     {"namespace_waits", namespace_waits},           {"private_kind_held_by_child", private_kind_held_by_child},
     {"rwlock_held_by_child", rwlock_held_by_child}, {"self_in_own_memory", self_in_own_memory},

@@ -74,8 +74,8 @@ enum stackd_command {
   /* What each thread sleeps in, without a signal and without its taking part: WAIT records. Threads that run have none, and
    * the helper is one of them; `threads_listed` counts all. */
   STACKD_COMMAND_SAMPLE = 2,
-  /* How often and how long each thread has run: MOTION records. */
-  STACKD_COMMAND_MOTION = 3,
+  /* How often and how long each thread has run: SCHEDSTAT records. */
+  STACKD_COMMAND_SCHEDSTAT = 3,
 };
 
 /* Whether a dump may interrupt system calls. An agent that does not know it signals every thread. */
@@ -205,11 +205,11 @@ STACKD_ABI_ASSERT(STACKD_HEARTBEATS_OFFSET + STACKD_MAX_HEARTBEATS * sizeof(stru
                   STACKD_HEADER_BYTES);
 
 enum stackd_record_kind {
-  STACKD_RECORD_THREAD = 1, /* stackd_thread_record, then the stack */
-  STACKD_RECORD_STATUS = 2, /* stackd_status_record; one slot */
-  STACKD_RECORD_CRASH = 3,  /* stackd_crash_record in the first slot, then all slots of a THREAD record */
-  STACKD_RECORD_WAIT = 4,   /* stackd_wait_record; one slot */
-  STACKD_RECORD_MOTION = 5, /* stackd_motion_record; one slot */
+  STACKD_RECORD_THREAD = 1,    /* stackd_thread_record, then the stack */
+  STACKD_RECORD_STATUS = 2,    /* stackd_status_record; one slot */
+  STACKD_RECORD_CRASH = 3,     /* stackd_crash_record in the first slot, then all slots of a THREAD record */
+  STACKD_RECORD_WAIT = 4,      /* stackd_wait_record; one slot */
+  STACKD_RECORD_SCHEDSTAT = 5, /* stackd_schedstat_record; one slot */
 };
 
 /* Starts every slot. */
@@ -412,24 +412,24 @@ struct stackd_wait_record {
 STACKD_ABI_ASSERT(sizeof(struct stackd_wait_record) <= STACKD_SLOT_BYTES);
 
 /* /proc/PID/task/TID/schedstat. Of the helper, which runs for the command, all is 0. */
-struct stackd_motion_entry {
+struct stackd_schedstat_entry {
   uint32_t tid;
   uint32_t is_helper;
   uint64_t run_ns;
   uint64_t runnable_ns; /* waited for a processor */
   uint64_t run_count;
 };
-STACKD_ABI_ASSERT(sizeof(struct stackd_motion_entry) == 32);
+STACKD_ABI_ASSERT(sizeof(struct stackd_schedstat_entry) == 32);
 
-#define STACKD_MOTION_ENTRIES 63
+#define STACKD_SCHEDSTAT_ENTRIES 63
 
-struct stackd_motion_record {
+struct stackd_schedstat_record {
   struct stackd_slot_header slot;
   uint32_t seq;
   uint32_t entry_count;
-  struct stackd_motion_entry entries[STACKD_MOTION_ENTRIES];
+  struct stackd_schedstat_entry entries[STACKD_SCHEDSTAT_ENTRIES];
 };
-STACKD_ABI_ASSERT(sizeof(struct stackd_motion_record) <= STACKD_SLOT_BYTES);
+STACKD_ABI_ASSERT(sizeof(struct stackd_schedstat_record) <= STACKD_SLOT_BYTES);
 
 enum stackd_crash_flags {
   /* The program's handler had been called for it and did not recover: this is the fault that it was called for. */

@@ -100,9 +100,6 @@ enum stackd_hello_flags {
   STACKD_HELLO_HAS_MEM = 1u << 0,
   STACKD_HELLO_HAS_MAPS = 1u << 1,
   STACKD_HELLO_HAS_PROC = 1u << 2,
-  /* No handler of stackd's runs in this process, and no thread of it looks at the ring for commands. A dump of it can say
-   * only what its memory says. Of the ring it uses the heartbeats. */
-  STACKD_HELLO_NO_HANDLER = 1u << 3,
   /* Commands are obeyed by a goroutine, as soon as one gets to run, and of commands DUMP alone. */
   STACKD_HELLO_GOROUTINE = 1u << 4,
   /* BELL follows at once. No command is obeyed before AWAKE. A process that ends or calls exec soon after this, as most

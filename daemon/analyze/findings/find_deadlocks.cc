@@ -45,7 +45,7 @@ std::string ExplainSelfDeadlock(WaitScene* scene, const v1::Thread& thread) {
 }
 
 // Which thread waits for what stands in the details.
-std::string ExplainCircle(const WaitScene& scene, const std::vector<WaitEdge>& cycle) {
+std::string ExplainCycle(const WaitScene& scene, const std::vector<WaitEdge>& cycle) {
   std::string text = std::to_string(cycle.size()) + " threads wait for each other in a circle: ";
   for (size_t i = 0; i < cycle.size(); ++i) {
     if (i == kMaxToldEdges) return text + " and " + std::to_string(cycle.size() - kMaxToldEdges) + " more";
@@ -54,12 +54,12 @@ std::string ExplainCircle(const WaitScene& scene, const std::vector<WaitEdge>& c
   return text;
 }
 
-// The threads that are not in a circle but wait for one that is, directly or not; by the lowest tid of the circle.
+// The threads that are not in a cycle but wait for one that is, directly or not; by the lowest tid of the cycle.
 std::map<int32_t, std::vector<int32_t>> WaitersBehind(const std::vector<WaitEdge>& edges,
-                                                      const std::map<int32_t, int32_t>& circle_of) {
+                                                      const std::map<int32_t, int32_t>& cycle_of) {
   std::map<int32_t, int32_t> owner_of;
   for (const WaitEdge& edge : edges) owner_of.emplace(edge.waiter_tid, edge.owner_tid);
-  std::map<int32_t, int32_t> leads_to = circle_of;  // 0: to no circle
+  std::map<int32_t, int32_t> leads_to = cycle_of;  // 0: to no cycle
   std::map<int32_t, std::vector<int32_t>> behind;
   for (const WaitEdge& edge : edges) {
     std::vector<int32_t> path;
@@ -68,22 +68,22 @@ std::map<int32_t, std::vector<int32_t>> WaitersBehind(const std::vector<WaitEdge
       path.push_back(tid);
       tid = owner_of[tid];
     }
-    const int32_t circle = leads_to.contains(tid) ? leads_to[tid] : 0;
+    const int32_t cycle = leads_to.contains(tid) ? leads_to[tid] : 0;
     for (int32_t on_path : path) {
-      leads_to[on_path] = circle;
-      if (circle != 0) behind[circle].push_back(on_path);
+      leads_to[on_path] = cycle;
+      if (cycle != 0) behind[cycle].push_back(on_path);
     }
   }
   return behind;
 }
 
-Finding DescribeCircle(WaitScene* scene, const std::vector<WaitEdge>& cycle, const std::vector<int32_t>& behind) {
+Finding DescribeCycle(WaitScene* scene, const std::vector<WaitEdge>& cycle, const std::vector<int32_t>& behind) {
   Finding finding;
   const bool is_self = cycle.size() == 1;
   finding.set_kind(is_self ? Finding::SELF_DEADLOCK : Finding::DEADLOCK);
   finding.set_severity(Finding::HANG);
   finding.set_explanation(is_self ? ExplainSelfDeadlock(scene, *scene->Find(cycle[0].waiter_tid))
-                                  : ExplainCircle(*scene, cycle));
+                                  : ExplainCycle(*scene, cycle));
   for (const WaitEdge& edge : cycle) {
     const v1::Thread& thread = *scene->Find(edge.waiter_tid);
     const Wait& wait = thread.wait();
@@ -118,14 +118,14 @@ Finding DescribeCircle(WaitScene* scene, const std::vector<WaitEdge>& cycle, con
 void FindDeadlocks(WaitScene* scene, std::vector<Finding>* findings) {
   const std::vector<WaitEdge> edges = EdgesOf(scene->dump());
   const std::vector<std::vector<WaitEdge>> cycles = FindCycles(edges);
-  std::map<int32_t, int32_t> circle_of;
+  std::map<int32_t, int32_t> cycle_of;
   for (const auto& cycle : cycles) {
-    for (const WaitEdge& edge : cycle) circle_of[edge.waiter_tid] = cycle[0].waiter_tid;
+    for (const WaitEdge& edge : cycle) cycle_of[edge.waiter_tid] = cycle[0].waiter_tid;
   }
-  const auto behind = WaitersBehind(edges, circle_of);
+  const auto behind = WaitersBehind(edges, cycle_of);
   for (const auto& cycle : cycles) {
     const auto waiters = behind.find(cycle[0].waiter_tid);
-    findings->push_back(DescribeCircle(scene, cycle, waiters == behind.end() ? std::vector<int32_t>() : waiters->second));
+    findings->push_back(DescribeCycle(scene, cycle, waiters == behind.end() ? std::vector<int32_t>() : waiters->second));
   }
 }
 

@@ -1,4 +1,4 @@
-// Threads that wait for each other in a circle.
+// Threads that wait for each other in a cycle.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace stackd {
 
-// Adds a finding for each circle, with those that wait behind it.
+// Adds a finding for each cycle, with those that wait behind it.
 void FindDeadlocks(WaitScene* scene, std::vector<v1::Finding>* findings);
 
 }  // namespace stackd

@@ -20,7 +20,7 @@ constexpr size_t kConvoy = 3;
 // A wait that lasts so long is told, whatever the owner does.
 constexpr int64_t kLongSeconds = 1;
 
-// Ways out that no dump shows, so that such a circle is not certain.
+// Ways out that no dump shows, so that such a cycle is not certain.
 constexpr char kOtherWaysToUnlock[] =
     "a process that shares the open file could unlock it, and a signal could end the wait";
 
@@ -102,14 +102,14 @@ class QueueTeller {
   std::optional<Finding> TellFileLock() {
     const ThreadCapture* captured = scene_.FindCaptured(queue_.waiters[0]->tid());
     const FileLock* lock = captured == nullptr ? nullptr : FindFileLock(scene_.capture(), *captured);
-    const bool is_circle = lock != nullptr && !lock->circle.empty();
-    if (lock != nullptr && !is_circle && HolderRuns(*lock) && !IsWorthAWord()) return std::nullopt;
+    const bool is_cycle = lock != nullptr && !lock->cycle.empty();
+    if (lock != nullptr && !is_cycle && HolderRuns(*lock) && !IsWorthAWord()) return std::nullopt;
     std::string text = Subject() + "a file lock";
     if (wait_.fds_size() > 0 && !wait_.fds(0).name().empty()) text += " of " + wait_.fds(0).name();
     text +=
         wait_.owner_note().empty() ? "; who has it, this process cannot tell (see /proc/locks)" : "; " + wait_.owner_note();
     Finding finding = Start(Finding::OWNER_UNKNOWN, Finding::SUSPICIOUS, std::move(text));
-    if (is_circle) {
+    if (is_cycle) {
       finding.set_kind(Finding::DEADLOCK);
       finding.add_details("no wait of this circle of processes ends by itself, as far as can be seen");
       finding.add_details(kOtherWaysToUnlock);

@@ -58,7 +58,7 @@ TEST(Finding, ThreadsBehindADeadlockBelongToIt) {
   EXPECT_THAT(scene.dump().findings(0).tids(), ElementsAre(101, 102, 103, 104));
 }
 
-TEST(Finding, CircleThroughAJoinIsADeadlock) {
+TEST(Finding, CycleThroughAJoinIsADeadlock) {
   HangScene scene;
   scene.AddLocker(101, "a", "Work", 0x5000);
   scene.AddThread(102, "b", {"__pthread_clockjoin_ex@libc.so.6", "Stop"});
@@ -71,7 +71,7 @@ TEST(Finding, CircleThroughAJoinIsADeadlock) {
   EXPECT_THAT(scene.dump().findings(0).details(), Contains(HasSubstr("waits for thread a (tid 101) to end")));
 }
 
-TEST(Finding, CircleThatATimeoutBreaksIsSuspiciousOnly) {
+TEST(Finding, CycleThatATimeoutBreaksIsSuspiciousOnly) {
   HangScene scene;
   scene.AddLocker(101, "a", "Transfer", 0x5000);
   scene.AddThread(102, "b", {"___pthread_mutex_clocklock64@libc.so.6", "Audit"});
@@ -197,7 +197,7 @@ TEST(Finding, ManyThatWaitForTheGilAreAConvoyBehindThePythonFunctionThatHasIt) {
   EXPECT_EQ(scene.wait(201).waiter_count(), 12);
 }
 
-TEST(Finding, MonitorsAndMutexesMakeOneCircle) {
+TEST(Finding, MonitorsAndMutexesMakeOneCycle) {
   HangScene scene;
   scene.AddThread(101, "a", {"futex_wait@libc.so.6", "Unsafe_Park@libjvm.so"});
   scene.SetFutexCall(101, 0x9000);

@@ -69,16 +69,16 @@ class Shuffle {
     return known->second.owner_tid;
   }
 
-  // Tells for each circle who waits for which owner.
-  std::set<std::map<int32_t, int32_t>> Circles() const {
-    std::set<std::map<int32_t, int32_t>> circles;
+  // Tells for each cycle who waits for which owner.
+  std::set<std::map<int32_t, int32_t>> Cycles() const {
+    std::set<std::map<int32_t, int32_t>> cycles;
     for (const auto& [tid, thread] : threads_) {
       std::map<int32_t, int32_t> passed;
       int32_t next = tid;
       while (OwnerOf(next) != 0 && passed.emplace(next, OwnerOf(next)).second) next = OwnerOf(next);
-      if (next == tid && !passed.empty()) circles.insert(passed);
+      if (next == tid && !passed.empty()) cycles.insert(passed);
     }
-    return circles;
+    return cycles;
   }
 
   bool AnyWaitsFor(int32_t owner_tid) const {
@@ -115,7 +115,7 @@ void ExpectOwnersOf(const Shuffle& shuffle, HangScene* scene) {
   }
 }
 
-void ExpectCirclesOf(const Shuffle& shuffle, const v1::Dump& dump) {
+void ExpectCyclesOf(const Shuffle& shuffle, const v1::Dump& dump) {
   std::set<std::map<int32_t, int32_t>> found;
   for (const Finding& finding : dump.findings()) {
     const auto edges = EdgesOf(finding);
@@ -125,12 +125,12 @@ void ExpectCirclesOf(const Shuffle& shuffle, const v1::Dump& dump) {
     EXPECT_EQ(finding.severity(), Finding::HANG);
     EXPECT_TRUE(found.insert(edges).second) << "twice: " << finding.explanation();
   }
-  EXPECT_EQ(found, shuffle.Circles());
+  EXPECT_EQ(found, shuffle.Cycles());
 }
 
 TEST(Mutation, VerdictsFollowOwnersAndStatesThatWereShuffled) {
   std::mt19937 random(17);
-  int circle_count = 0;
+  int cycle_count = 0;
   int harmless_count = 0;
   for (int i = 0; i < kShuffles && !testing::Test::HasFailure(); ++i) {
     SCOPED_TRACE("shuffle " + std::to_string(i));
@@ -139,16 +139,16 @@ TEST(Mutation, VerdictsFollowOwnersAndStatesThatWereShuffled) {
     shuffle.Fill(&scene);
     scene.Explain();
     ExpectOwnersOf(shuffle, &scene);
-    ExpectCirclesOf(shuffle, scene.dump());
-    const bool hangs = !shuffle.Circles().empty() || shuffle.AnyWaitsFor(kEndedTid);
-    circle_count += shuffle.Circles().empty() ? 0 : 1;
+    ExpectCyclesOf(shuffle, scene.dump());
+    const bool hangs = !shuffle.Cycles().empty() || shuffle.AnyWaitsFor(kEndedTid);
+    cycle_count += shuffle.Cycles().empty() ? 0 : 1;
     harmless_count += hangs ? 0 : 1;
     for (const Finding& finding : scene.dump().findings()) {
       EXPECT_TRUE(hangs || finding.severity() != Finding::HANG) << finding.explanation();
     }
   }
   // Shuffles of one sort alone would prove nothing.
-  EXPECT_GT(circle_count, kShuffles / 10);
+  EXPECT_GT(cycle_count, kShuffles / 10);
   EXPECT_GT(harmless_count, kShuffles / 10);
 }
 

@@ -38,10 +38,10 @@ std::string OtherInWords(const FileLock& lock) {
   std::string text = (is_certain ? "held by " : "taken by ") + ProcessInWords(lock.holder);
   if (!is_certain) text += "; whether it has it still is not known";
   if (lock.more_readers > 0) text += ", and by " + std::to_string(lock.more_readers) + " more to read";
-  for (size_t i = 1; i < lock.circle.size(); ++i) {
-    text += ", which waits for a file lock of " + ProcessInWords(lock.circle[i]);
+  for (size_t i = 1; i < lock.cycle.size(); ++i) {
+    text += ", which waits for a file lock of " + ProcessInWords(lock.cycle[i]);
   }
-  return lock.circle.empty() ? text : text + ", which waits for a file lock of this process";
+  return lock.cycle.empty() ? text : text + ", which waits for a file lock of this process";
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ HangScene Scene(FileLock lock, int32_t command = 0) {
   return scene;
 }
 
-const FileLock kOfBackup{.holder = {12, "back\nup"}, .still_holds = StillHolds::kYes, .circle = {}};
+const FileLock kOfBackup{.holder = {12, "back\nup"}, .still_holds = StillHolds::kYes, .cycle = {}};
 
 TEST(FileLockOwner, AnotherProcessIsNamed) {
   HangScene scene = Scene(kOfBackup);
@@ -72,10 +72,10 @@ TEST(FileLockOwner, HolderThatWorksGivesNoFindingUnlessTheWaitIsLong) {
   EXPECT_THAT(scene.Finding(Finding::OWNER_UNKNOWN).tids(), ElementsAre(101));
 }
 
-TEST(FileLockOwner, CircleOfProcessesIsADeadlockThatIsNotCertain) {
+TEST(FileLockOwner, CycleOfProcessesIsADeadlockThatIsNotCertain) {
   FileLock lock = kOfBackup;
   lock.runs = true;
-  lock.circle = {lock.holder, {13, ""}};
+  lock.cycle = {lock.holder, {13, ""}};
   const Finding finding = Scene(lock).Finding(Finding::DEADLOCK);
   EXPECT_EQ(finding.severity(), Finding::SUSPICIOUS);
   EXPECT_THAT(finding.explanation(),
@@ -85,7 +85,7 @@ TEST(FileLockOwner, CircleOfProcessesIsADeadlockThatIsNotCertain) {
 }
 
 TEST(FileLockOwner, ProcessThatHasItItselfHangsForCertainOnlyWithoutOthers) {
-  FileLock lock{.holder = {kScenePid, "bank"}, .is_own = true, .still_holds = StillHolds::kYes, .circle = {}};
+  FileLock lock{.holder = {kScenePid, "bank"}, .is_own = true, .still_holds = StillHolds::kYes, .cycle = {}};
   HangScene scene = Scene(lock);
   EXPECT_EQ(scene.wait(101).owner(), Wait::NOT_RECORDED);
   EXPECT_EQ(scene.wait(101).owner_note(), "held by this process itself, through another open file");
@@ -106,7 +106,7 @@ TEST(FileLockOwner, ProcessThatHasItItselfHangsForCertainOnlyWithoutOthers) {
 }
 
 TEST(FileLockOwner, LocksOfOpenFilesHaveNoProcess) {
-  FileLock lock{.kind = FileLockKind::kRecord, .held_as = FileLockKind::kOpenFile, .circle = {}};
+  FileLock lock{.kind = FileLockKind::kRecord, .held_as = FileLockKind::kOpenFile, .cycle = {}};
   HangScene scene = Scene(lock, F_SETLKW);
   EXPECT_EQ(scene.wait(101).owner(), Wait::NOT_RECORDED);
   EXPECT_THAT(scene.wait(101).owner_note(), HasSubstr("for which the kernel records no process"));
@@ -126,7 +126,7 @@ TEST(FileLockOwner, LockOfAnotherKindOrFileIsNotTaken) {
 }
 
 TEST(FileLockOwner, ProcessOfAnotherMachineHasNoNumberHere) {
-  FileLock lock{.circle = {}};
+  FileLock lock{.cycle = {}};
   EXPECT_THAT(Scene(lock).wait(101).owner_note(), HasSubstr("a process that this kernel does not know"));
 }
 

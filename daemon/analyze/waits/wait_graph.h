@@ -26,8 +26,8 @@ struct WaitEdge {
 // a lock that processes share.
 std::optional<WaitEdge> EdgeOf(int32_t tid, const SystemCall& call, const FutexWord& futex, const std::set<int32_t>& tids);
 
-// Finds each circle of waits, once, beginning with the edge of its lowest tid. A thread waits for one thing, so no two
-// circles share a thread.
+// Finds each cycle of waits, once, beginning with the edge of its lowest tid. A thread waits for one thing, so no two
+// cycles share a thread.
 std::vector<std::vector<WaitEdge>> FindCycles(std::span<const WaitEdge> edges);
 
 }  // namespace stackd

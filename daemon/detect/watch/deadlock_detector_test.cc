@@ -40,13 +40,13 @@ TEST_F(DeadlockDetectorTest, ADeadlockIsFoundOnceWithinTenSeconds) {
   }
 }
 
-TEST_F(DeadlockDetectorTest, ACircleOfLocksThatRuntimesKnowIsADeadlockThatACaptureProves) {
+TEST_F(DeadlockDetectorTest, ACycleOfLocksThatRuntimesKnowIsADeadlockThatACaptureProves) {
   Start();
   FakeProcess& process = AddIdle();
   for (int32_t tid : {11, 12}) process.AddThread(tid, FutexCall(0xa0 + 16 * static_cast<uint64_t>(tid)));
   process.lock_waits = {{ManagedLockKind::kMonitor, 11, 12, 0x7000, "Account"},
                         {ManagedLockKind::kMonitor, 12, 11, 0x8000, "Order"}};
-  process.circle = CycleInStacks{"2 threads wait for each other in a circle", {11, 12}};
+  process.cycle = CycleInStacks{"2 threads wait for each other in a circle", {11, 12}};
   const int64_t begin_ns = now_ns_;
   // A monitor's waiter wakes to look whether it is free, and waits on.
   Pass(30, [&] { process.threads[11].Run(); });
@@ -63,7 +63,7 @@ TEST_F(DeadlockDetectorTest, ACircleOfLocksThatRuntimesKnowIsADeadlockThatACaptu
   EXPECT_TRUE(found_[0]->over);
 }
 
-TEST_F(DeadlockDetectorTest, ACircleOfSuchLocksThatNoCaptureProvesIsNone) {
+TEST_F(DeadlockDetectorTest, ACycleOfSuchLocksThatNoCaptureProvesIsNone) {
   Start();
   FakeProcess& process = AddIdle();
   process.AddMutexWait(11, 0xa0, 12);
@@ -82,7 +82,7 @@ TEST_F(DeadlockDetectorTest, AThreadThatWaitsForItselfIsADeadlock) {
   EXPECT_EQ(found_[0]->hang.explanation, "thread 11 waits for a lock that it holds itself");
 }
 
-TEST_F(DeadlockDetectorTest, ACircleWhoseThreadsRunBetweenTwoLooksIsNone) {
+TEST_F(DeadlockDetectorTest, ACycleWhoseThreadsRunBetweenTwoLooksIsNone) {
   Start();
   FakeProcess& process = AddDeadlock();
   Pass(60, [&] { process.threads[12].Run(); });
@@ -172,11 +172,11 @@ FakeProcess& AddOnceWait(FakeProcess* process) {
   process->AddThread(11, FutexCall(0xa0));
   process->futexes[0xa0] = {.avma = 0xa0, .value = 1};
   process->functions = {"futex_wait_simple", "__pthread_once_slow", "ReadSettings"};
-  process->circle = CycleInStacks{"thread 11 waits for itself", {11}};
+  process->cycle = CycleInStacks{"thread 11 waits for itself", {11}};
   return *process;
 }
 
-TEST_F(DeadlockDetectorTest, ACircleThatOnlyStacksTellIsFoundInTenSecondsAndOnce) {
+TEST_F(DeadlockDetectorTest, ACycleThatOnlyStacksTellIsFoundInTenSecondsAndOnce) {
   Start();
   FakeProcess& process = AddOnceWait(&AddIdle());
   Pass(10);
@@ -203,20 +203,20 @@ TEST_F(DeadlockDetectorTest, AWordThatOnlyLooksLikeAOnceFlagCostsOneLookAtItsThr
   EXPECT_THAT(found_, IsEmpty());
 }
 
-TEST_F(DeadlockDetectorTest, AnInitializerThatTakesLongIsNoCircle) {
+TEST_F(DeadlockDetectorTest, AnInitializerThatTakesLongIsNoCycle) {
   Start();
   FakeProcess& process = AddOnceWait(&AddIdle());
-  process.circle.reset();
+  process.cycle.reset();
   Pass(100);
   EXPECT_EQ(process.cycles_asked, 1);
   EXPECT_THAT(found_, IsEmpty());
 }
 
-TEST_F(DeadlockDetectorTest, ACircleOfThreadsThatHaveRunSinceIsNotBelieved) {
+TEST_F(DeadlockDetectorTest, ACycleOfThreadsThatHaveRunSinceIsNotBelieved) {
   Start();
   FakeProcess& process = AddOnceWait(&AddIdle());
   process.AddThread(12, CallOf(SYS_epoll_wait));
-  process.circle = CycleInStacks{"2 threads wait for each other", {11, 12}};
+  process.cycle = CycleInStacks{"2 threads wait for each other", {11, 12}};
   Pass(100, [&] { process.threads[12].Run(); });
   EXPECT_EQ(process.cycles_asked, 1);
   EXPECT_THAT(found_, IsEmpty());
@@ -228,7 +228,7 @@ TEST_F(DeadlockDetectorTest, AWaitForALockOfUnknownOwnerIsFoundIfEachThreadHasSl
   FakeProcess& process = AddOnceWait(&AddIdle());
   process.futexes[0xa0].value = 2;
   process.functions = {"syscall", "std::sys::sync::mutex::futex::Mutex::lock_contended", "bank::transfer"};
-  process.circle = CycleInStacks{"thread 11 waits for a mutex, and each other thread waits as well", {11}, true};
+  process.cycle = CycleInStacks{"thread 11 waits for a mutex, and each other thread waits as well", {11}, true};
   Pass(10);
   ASSERT_THAT(found_, SizeIs(1));
   EXPECT_TRUE(found_[0]->is_inferred);
@@ -238,13 +238,13 @@ TEST_F(DeadlockDetectorTest, AWaitForALockOfUnknownOwnerIsNothingBesideAThreadTh
   Start();
   FakeProcess& process = AddOnceWait(&AddIdle());
   process.AddThread(12, CallOf(SYS_epoll_wait));
-  process.circle = CycleInStacks{"thread 11 waits for a mutex, and each other thread waits as well", {11, 12}, true};
+  process.cycle = CycleInStacks{"thread 11 waits for a mutex, and each other thread waits as well", {11, 12}, true};
   Pass(100, [&] { process.threads[12].Run(); });
   EXPECT_EQ(process.cycles_asked, 1);
   EXPECT_THAT(found_, IsEmpty());
 }
 
-TEST_F(DeadlockDetectorTest, AThreadThatWouldHoldALockOfSharedMemoryIsInNoCircle) {
+TEST_F(DeadlockDetectorTest, AThreadThatWouldHoldALockOfSharedMemoryIsInNoCycle) {
   Start();
   FakeProcess& process = AddIdle();
   process.AddMutexWait(11, 0xa0, 11, /*kind=*/128);

@@ -162,7 +162,7 @@ void Detector::AfterCapture(const std::string& process_id) {
 }
 
 std::map<std::string, int64_t> Detector::Counters() const {
-  return {{"hang_looks", counters_.motion_looks},
+  return {{"hang_looks", counters_.schedstat_looks},
           {"hang_looks_cpu_us", cpu_ns_ / 1000},
           {"hang_samples", counters_.samples},
           {"hang_samples_failed", counters_.samples_failed},

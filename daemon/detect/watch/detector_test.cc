@@ -116,7 +116,7 @@ TEST_F(DetectorTest, WithoutARuleForItNothingIsLookedAt) {
 TEST_F(DetectorTest, LooksThatCostMuchComeLessOften) {
   Start();
   FakeProcess& process = AddIdle();
-  probe_.on_read_motion = [this] { cpu_ns_ += 10 * kNsPerMs; };
+  probe_.on_read_sched_stats = [this] { cpu_ns_ += 10 * kNsPerMs; };
   Pass(600, [&] { process.threads[7].Run(); });
   EXPECT_LE(cpu_ns_, 600 * kNsPerSecond / 1000 + 10 * kNsPerMs);
 }
@@ -125,7 +125,7 @@ TEST_F(DetectorTest, LooksThatConfirmWaitForWhatTheyCostToo) {
   Start();
   AddDeadlock();
   std::vector<int64_t> looks_ns;
-  probe_.on_read_motion = [&] {
+  probe_.on_read_sched_stats = [&] {
     cpu_ns_ += 50 * kNsPerMs;
     looks_ns.push_back(now_ns_);
   };
@@ -137,7 +137,7 @@ TEST_F(DetectorTest, LooksThatConfirmWaitForWhatTheyCostToo) {
 TEST_F(DetectorTest, LooksAtManyProcessesComeLessOften) {
   Start();
   for (int i = 0; i < 100; ++i) AddIdle(std::to_string(i));
-  probe_.on_read_motion = [this] { cpu_ns_ += kNsPerMs; };
+  probe_.on_read_sched_stats = [this] { cpu_ns_ += kNsPerMs; };
   Pass(600, [&] {
     for (auto& [id, process] : probe_.processes) process.threads[7].Run();
   });

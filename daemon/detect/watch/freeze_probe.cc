@@ -21,7 +21,7 @@ Frozen FreezeProbe::Ask(int64_t now_ns, const std::function<bool()>& may_ask) {
   if (!may_ask()) return Frozen::kNotKnown;
   asked_ns_ = now_ns;
   ProcessProbe& probe = process_->probe;
-  const auto before = probe.ReadProcessMotion(process_->id());
+  const auto before = probe.ReadProcessSchedStats(process_->id());
   const auto waits = probe.SampleWaits(process_->id(), kTimeoutNs);
   if (waits) {
     unanswered_ = 0;
@@ -29,20 +29,20 @@ Frozen FreezeProbe::Ask(int64_t now_ns, const std::function<bool()>& may_ask) {
   }
   // A dump went first.
   if (waits.error().code == Code::kAborted) return answer_ = Frozen::kNotKnown;
-  auto after = probe.ReadProcessMotion(process_->id());
+  auto after = probe.ReadProcessSchedStats(process_->id());
   answer_ = after.empty() || before.empty() ? Frozen::kNotKnown : before != after ? Frozen::kNo : Frozen::kYes;
   rests_until_ns_ = now_ns + (kRestNs << std::min(unanswered_++, kMaxRestDoublings));
-  seen_motion_ = std::move(after);
+  seen_sched_stat_ = std::move(after);
   seen_ns_ = now_ns;
   return answer_;
 }
 
 Frozen FreezeProbe::SeeWhetherItRuns(int64_t now_ns) {
-  auto motion = process_->probe.ReadProcessMotion(process_->id());
-  if (motion.empty()) return Frozen::kNotKnown;
-  const auto before = std::exchange(seen_motion_, std::move(motion));
+  auto sched_stat = process_->probe.ReadProcessSchedStats(process_->id());
+  if (sched_stat.empty()) return Frozen::kNotKnown;
+  const auto before = std::exchange(seen_sched_stat_, std::move(sched_stat));
   const int64_t elapsed_ns = now_ns - std::exchange(seen_ns_, now_ns);
-  const bool has_run = !before.empty() && before != seen_motion_;
+  const bool has_run = !before.empty() && before != seen_sched_stat_;
   return elapsed_ns <= kSeenNs && has_run ? Frozen::kNo : Frozen::kNotKnown;
 }
 

@@ -33,7 +33,7 @@ class FreezeProbe {
   Frozen answer_ = Frozen::kNotKnown;
   int unanswered_ = 0;          // in a row
   int64_t rests_until_ns_ = 0;  // it is not asked again before
-  std::vector<int64_t> seen_motion_;
+  std::vector<int64_t> seen_sched_stat_;
   int64_t seen_ns_ = 0;
 };
 

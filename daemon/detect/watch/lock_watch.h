@@ -1,4 +1,4 @@
-// Waits for locks among the sleeping threads of one process: circles, and owners that keep others waiting.
+// Waits for locks among the sleeping threads of one process: cycles, and owners that keep others waiting.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ struct LockView {
 LockView ViewLocks(const ThreadWatch& threads, std::span<const FutexWord> futexes);
 std::vector<FutexWait> FutexesOf(const ThreadWatch& threads);
 
-// A circle that two looks have seen, a second or more apart, and none of whose threads ran between.
+// A cycle that two looks have seen, a second or more apart, and none of whose threads ran between.
 struct Deadlock {
   std::vector<WaitEdge> edges;
   std::string key;  // equal for equal edges
@@ -49,9 +49,9 @@ struct Deadlock {
 
 class DeadlockWatch {
  public:
-  // Gives circles that are certain with this look and were not before.
+  // Gives cycles that are certain with this look and were not before.
   std::vector<Deadlock> Look(const LockView& view, const ThreadWatch& threads, int64_t now_ns);
-  // A circle was seen that the next look may confirm.
+  // A cycle was seen that the next look may confirm.
   bool HasCandidates() const { return !candidates_.empty(); }
 
  private:

@@ -14,14 +14,14 @@ using testing::SizeIs;
 
 constexpr int64_t kSecond = kNsPerSecond;
 
-// A circle of two, as a look at `now_ns` sees it that samples too.
-struct Circle {
+// A cycle of two, as a look at `now_ns` sees it that samples too.
+struct Cycle {
   ThreadWatch threads;
   uint64_t runs = 1;
 
   LockView LookAt(int64_t now_ns) {
-    const std::vector<ThreadMotion> motions = {{.tid = 11, .run_count = runs}, {.tid = 12, .run_count = 1}};
-    threads.Update(motions, now_ns, false, 0);
+    const std::vector<ThreadSchedStat> sched_stats = {{.tid = 11, .run_count = runs}, {.tid = 12, .run_count = 1}};
+    threads.Update(sched_stats, now_ns, false, 0);
     threads.Learn(std::vector<ThreadWait>{{11, 1, 1, FutexCall(0xa0)}, {12, 1, 1, FutexCall(0xb0)}}, now_ns);
     const std::vector<FutexWord> futexes = {{.avma = 0xa0, .value = 2, .mutex = PthreadMutex{.owner_tid = 12}},
                                             {.avma = 0xb0, .value = 2, .mutex = PthreadMutex{.owner_tid = 11}}};
@@ -30,32 +30,32 @@ struct Circle {
 };
 
 TEST(DeadlockWatch, IsCertainWithTheSecondLookASecondLater) {
-  Circle circle;
+  Cycle cycle;
   DeadlockWatch watch;
-  EXPECT_THAT(watch.Look(circle.LookAt(kSecond), circle.threads, kSecond), IsEmpty());
+  EXPECT_THAT(watch.Look(cycle.LookAt(kSecond), cycle.threads, kSecond), IsEmpty());
   EXPECT_TRUE(watch.HasCandidates());
-  EXPECT_THAT(watch.Look(circle.LookAt(kSecond * 3 / 2), circle.threads, kSecond * 3 / 2), IsEmpty());
-  EXPECT_THAT(watch.Look(circle.LookAt(2 * kSecond), circle.threads, 2 * kSecond), SizeIs(1));
+  EXPECT_THAT(watch.Look(cycle.LookAt(kSecond * 3 / 2), cycle.threads, kSecond * 3 / 2), IsEmpty());
+  EXPECT_THAT(watch.Look(cycle.LookAt(2 * kSecond), cycle.threads, 2 * kSecond), SizeIs(1));
   EXPECT_FALSE(watch.HasCandidates());
 }
 
-TEST(DeadlockWatch, BeginsAnewWithAThreadThatRanThoughTheCircleLooksTheSame) {
-  Circle circle;
+TEST(DeadlockWatch, BeginsAnewWithAThreadThatRanThoughTheCycleLooksTheSame) {
+  Cycle cycle;
   DeadlockWatch watch;
   for (int64_t second = 1; second < 60; second += 5) {
-    ++circle.runs;
-    EXPECT_THAT(watch.Look(circle.LookAt(second * kSecond), circle.threads, second * kSecond), IsEmpty());
+    ++cycle.runs;
+    EXPECT_THAT(watch.Look(cycle.LookAt(second * kSecond), cycle.threads, second * kSecond), IsEmpty());
   }
 }
 
 TEST(ViewLocks, TellsWhoHasALock) {
   ThreadWatch threads;
-  std::vector<ThreadMotion> motions;
+  std::vector<ThreadSchedStat> sched_stats;
   std::vector<ThreadWait> waits;
   std::vector<FutexWord> futexes;
   const auto add = [&](int32_t tid, uint64_t operation, FutexWord futex) {
     futex.avma = 0x1000u + 0x10u * static_cast<uint64_t>(tid);
-    motions.push_back({.tid = tid});
+    sched_stats.push_back({.tid = tid});
     waits.push_back({tid, 1, 1, FutexCall(futex.avma, operation)});
     futexes.push_back(futex);
   };
@@ -68,7 +68,7 @@ TEST(ViewLocks, TellsWhoHasALock) {
   add(7, FUTEX_WAIT_PRIVATE, {.value = 1});                             // some word
   add(9, FUTEX_WAIT_BITSET, {.value = 1});                              // pthread_join of 1: where a tid lies in glibc
   add(10, FUTEX_WAIT_PRIVATE, {.value = 2, .stdio_owner_tid = 3});
-  threads.Update(motions, 1, false, 0);
+  threads.Update(sched_stats, 1, false, 0);
   threads.Learn(waits, 1);
   const LockView view = ViewLocks(threads, futexes);
   const auto owner_of = [&](int32_t tid) {
@@ -95,9 +95,9 @@ TEST(ViewLocks, AThreadThatBeganAfterTheWaitDoesNotHaveTheLock) {
   const auto owner_is_gone = [&](int64_t owner_came_ns) {
     ThreadWatch threads;
     for (int64_t now_ns : {kSecond, 2 * kSecond}) {
-      std::vector<ThreadMotion> motions = {{.tid = 11, .run_count = 1}};
-      if (owner_came_ns <= now_ns) motions.push_back({.tid = 12, .run_count = 1});
-      threads.Update(motions, now_ns, false, 0);
+      std::vector<ThreadSchedStat> sched_stats = {{.tid = 11, .run_count = 1}};
+      if (owner_came_ns <= now_ns) sched_stats.push_back({.tid = 12, .run_count = 1});
+      threads.Update(sched_stats, now_ns, false, 0);
       threads.Learn(std::vector<ThreadWait>{{11, 1, 1, FutexCall(0xa0)}}, now_ns);
     }
     return ViewLocks(threads, futexes).locks.at(0).owner_is_gone;

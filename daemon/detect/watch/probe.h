@@ -13,7 +13,7 @@
 
 namespace stackd {
 
-// Threads that wait for each other in a circle, or one for itself, as one capture shows them.
+// Threads that wait for each other in a cycle, or one for itself, as one capture shows them.
 struct CycleInStacks {
   std::string explanation;
   std::vector<int32_t> tids;
@@ -26,21 +26,21 @@ class ProcessProbe {
  public:
   virtual ~ProcessProbe() = default;
   virtual std::vector<ProcessDescription> Processes() = 0;
-  virtual Result<std::vector<ThreadMotion>> ReadMotion(const std::string& process_id) = 0;
+  virtual Result<std::vector<ThreadSchedStat>> ReadSchedStats(const std::string& process_id) = 0;
   virtual Result<std::vector<ThreadWait>> SampleWaits(const std::string& process_id, int64_t timeout_ns) = 0;
   virtual Result<std::vector<FutexWord>> ReadFutexes(const std::string& process_id, std::span<const FutexWait> waits) = 0;
   virtual Result<std::vector<WaitedFd>> DescribeFds(const std::string& process_id, std::span<const int32_t> fds,
                                                     int64_t timeout_ns) = 0;
   virtual Result<std::vector<Heartbeat>> Heartbeats(const std::string& process_id) = 0;
   virtual Result<SigtermSigns> ReadSigtermSigns(const std::string& process_id) = 0;
-  virtual std::vector<int64_t> ReadProcessMotion(const std::string& process_id) = 0;
+  virtual std::vector<int64_t> ReadProcessSchedStats(const std::string& process_id) = 0;
   virtual char StateOf(const std::string& process_id, int32_t tid) = 0;
   // Names of the functions on the thread's stack, innermost first; one that is not known is empty. The thread runs for it.
   virtual Result<std::vector<std::string>> FunctionsOf(const std::string& process_id, int32_t tid) = 0;
   // What the threads in `sleeping` wait for now, of locks that runtimes know (Java's, Python's).
   virtual Result<std::vector<ManagedWait>> ReadLockWaits(const std::string& process_id,
                                                          std::span<const ThreadWait> sleeping) = 0;
-  // A circle without doubt, by all that a capture tells; nullopt: there is none. No thread runs for it.
+  // A cycle without doubt, by all that a capture tells; nullopt: there is none. No thread runs for it.
   virtual Result<std::optional<CycleInStacks>> FindCycle(const std::string& process_id) = 0;
 };
 

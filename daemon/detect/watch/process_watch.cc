@@ -38,7 +38,7 @@ ProcessWatch::~ProcessWatch() {
 std::optional<int64_t> ProcessWatch::HelperRanNs() const {
   const auto helper = threads_.threads().find(threads_.helper_tid());
   if (helper == threads_.threads().end()) return std::nullopt;
-  return helper->second.motion.run_ns - helper_ran_before_ns_;
+  return helper->second.sched_stat.run_ns - helper_ran_before_ns_;
 }
 
 bool ProcessWatch::MaySample(int64_t now_ns) const {
@@ -86,19 +86,19 @@ void ProcessWatch::LookAtThreads(int64_t now_ns, const std::function<int64_t()>&
     return;
   }
   const int64_t begin_cpu_ns = cpu_clock();
-  const auto motions = process_.probe.ReadMotion(process_.id());
-  if (!motions) {
+  const auto sched_stats = process_.probe.ReadSchedStats(process_.id());
+  if (!sched_stats) {
     // A dump went first, its agent is about to begin, or it had no processor in time.
     const int64_t rest_ns = std::min(kThreadsNs << std::min(failed_looks_++, kMaxLookDoublings), kMaxThreadsNs);
-    threads_due_ns_ = now_ns + (motions.error().code == Code::kAborted ? kSoonNs : rest_ns);
+    threads_due_ns_ = now_ns + (sched_stats.error().code == Code::kAborted ? kSoonNs : rest_ns);
     return;
   }
   failed_looks_ = 0;
-  ++process_.counters.motion_looks;
-  threads_.Update(*motions, now_ns, disturbed_looks_ > 0, std::exchange(captures_, 0));
+  ++process_.counters.schedstat_looks;
+  threads_.Update(*sched_stats, now_ns, disturbed_looks_ > 0, std::exchange(captures_, 0));
   if (disturbed_looks_ > 0) --disturbed_looks_;
   Judge(now_ns);
-  const int64_t helper_cost_ns = static_cast<int64_t>(motions->size()) * kHelperNsPerThread;
+  const int64_t helper_cost_ns = static_cast<int64_t>(sched_stats->size()) * kHelperNsPerThread;
   threads_due_ns_ = NextThreadsLookNs(now_ns, cpu_clock() - begin_cpu_ns + helper_cost_ns, stretch);
 }
 

@@ -28,13 +28,13 @@ class RuntimeCycles {
     SharedSuspicion suspicion;
   };
 
-  // Finds circles among the locks of `view` and those of runtimes (`waits`). What was suspected is over where all threads
+  // Finds cycles among the locks of `view` and those of runtimes (`waits`). What was suspected is over where all threads
   // of a cycle sleep and make none.
   void Look(const LockView& view, std::span<const ManagedWait> waits, const ThreadWatch& threads, int64_t now_ns);
   // Cycles that are neither proven nor given up.
   std::vector<Cycle*> Unproven();
   bool HasUnproven() { return !Unproven().empty(); }
-  // Ends all: circles are not looked for any more.
+  // Ends all: cycles are not looked for any more.
   void End();
 
  private:

@@ -18,7 +18,7 @@ TEST_F(SpinDetectorTest, AThreadThatSpinsWhileOthersWaitForItsLockIsFound) {
   process.AddMutexWait(11, 0xa0, 12);
   process.functions = {"spin_until", "worker", "main"};
   int64_t before_ns = now_ns_;
-  const auto burn = [&] { process.threads[12].motion.run_ns += now_ns_ - std::exchange(before_ns, now_ns_); };
+  const auto burn = [&] { process.threads[12].sched_stat.run_ns += now_ns_ - std::exchange(before_ns, now_ns_); };
   Pass(60, burn);
   ASSERT_THAT(found_, IsEmpty());
   Pass(20, burn);
@@ -35,7 +35,7 @@ TEST_F(SpinDetectorTest, AThreadThatComputesIsLeftAloneUnlessItKeepsOthersWaitin
   process.AddThread(12, std::nullopt);
   process.functions = {"multiply", "main"};
   int64_t before_ns = now_ns_;
-  Pass(300, [&] { process.threads[12].motion.run_ns += now_ns_ - std::exchange(before_ns, now_ns_); });
+  Pass(300, [&] { process.threads[12].sched_stat.run_ns += now_ns_ - std::exchange(before_ns, now_ns_); });
   EXPECT_THAT(found_, IsEmpty());
   EXPECT_EQ(process.functions_asked, 0);
 }
@@ -47,7 +47,7 @@ TEST_F(SpinDetectorTest, AThreadThatGoesOnToOtherFunctionsDoesNotSpin) {
   process.AddMutexWait(11, 0xa0, 12);
   int64_t before_ns = now_ns_;
   Pass(300, [&] {
-    process.threads[12].motion.run_ns += now_ns_ - std::exchange(before_ns, now_ns_);
+    process.threads[12].sched_stat.run_ns += now_ns_ - std::exchange(before_ns, now_ns_);
     process.functions = {"step" + std::to_string(now_ns_), "main"};
   });
   EXPECT_THAT(found_, IsEmpty());

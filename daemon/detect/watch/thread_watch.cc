@@ -11,7 +11,7 @@ constexpr uint64_t kRunsOfAnAnswer = 4;
 // Share of the time in which the thread was not kept from running.
 constexpr int64_t kBusyPercent = 95;
 
-bool HasRun(const ThreadMotion& before, const ThreadMotion& now) {
+bool HasRun(const ThreadSchedStat& before, const ThreadSchedStat& now) {
   // A thread that nothing else wants to run in place of counts no new run.
   return before.run_count != now.run_count || before.run_ns != now.run_ns;
 }
@@ -21,7 +21,7 @@ bool IsSame(const ThreadWait& a, const ThreadWait& b) {
          (!a.call || (a.call->number == b.call->number && a.call->arguments == b.call->arguments));
 }
 
-bool WasBusy(const ThreadMotion& before, const ThreadMotion& now, int64_t elapsed_ns) {
+bool WasBusy(const ThreadSchedStat& before, const ThreadSchedStat& now, int64_t elapsed_ns) {
   const int64_t ran_ns = now.run_ns - before.run_ns;
   const int64_t queued_ns = std::clamp<int64_t>(now.runnable_ns - before.runnable_ns, 0, elapsed_ns / 10 * 9);
   return elapsed_ns > 0 && ran_ns >= (elapsed_ns - queued_ns) / 100 * kBusyPercent;
@@ -29,25 +29,25 @@ bool WasBusy(const ThreadMotion& before, const ThreadMotion& now, int64_t elapse
 
 }  // namespace
 
-void ThreadWatch::Update(std::span<const ThreadMotion> motions, int64_t now_ns, bool was_disturbed, int captures) {
+void ThreadWatch::Update(std::span<const ThreadSchedStat> sched_stats, int64_t now_ns, bool was_disturbed, int captures) {
   const uint64_t answers = kRunsOfAnAnswer * static_cast<uint64_t>(captures);
   std::map<int32_t, Thread> threads;
-  for (const ThreadMotion& motion : motions) {
-    Thread& thread = threads[motion.tid];
-    auto known = threads_.find(motion.tid);
+  for (const ThreadSchedStat& sched_stat : sched_stats) {
+    Thread& thread = threads[sched_stat.tid];
+    auto known = threads_.find(sched_stat.tid);
     if (known == threads_.end()) {
-      thread.motion = motion;
+      thread.sched_stat = sched_stat;
       thread.first_seen_ns = thread.unmoved_since_ns = now_ns;
       continue;
     }
     thread = std::move(known->second);
-    const ThreadMotion before = std::exchange(thread.motion, motion);
-    if (!WasBusy(before, motion, now_ns - looked_ns_)) {
+    const ThreadSchedStat before = std::exchange(thread.sched_stat, sched_stat);
+    if (!WasBusy(before, sched_stat, now_ns - looked_ns_)) {
       thread.busy_since_ns = 0;
     } else if (thread.busy_since_ns == 0) {
       thread.busy_since_ns = looked_ns_;
     }
-    if (!HasRun(before, motion)) continue;
+    if (!HasRun(before, sched_stat)) continue;
     if (!was_disturbed) {
       thread.before.reset();
     } else if (thread.before) {
@@ -81,7 +81,7 @@ void ThreadWatch::Learn(std::span<const ThreadWait> waits, int64_t now_ns) {
     const std::optional<ThreadWait>& earlier = earlier_waits[wait.tid];
     if (!earlier || !IsSame(*earlier, wait)) thread.waits_since_ns = now_ns;
     if (thread.before && IsSame(thread.before->wait, wait) &&
-        thread.motion.run_count - thread.before->run_count <= thread.before->allowed_runs) {
+        thread.sched_stat.run_count - thread.before->run_count <= thread.before->allowed_runs) {
       thread.unmoved_since_ns = thread.before->unmoved_since_ns;
     }
     thread.before.reset();

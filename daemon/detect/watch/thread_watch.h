@@ -18,7 +18,7 @@ namespace stackd {
 class ThreadWatch {
  public:
   struct Thread {
-    ThreadMotion motion;
+    ThreadSchedStat sched_stat;
     int64_t first_seen_ns = 0;     // the look that found it
     int64_t unmoved_since_ns = 0;  // no later than this it had stopped to run; the look's time if it has run since
     int64_t busy_since_ns = 0;     // since then it has used a core whenever there was one; 0: it has not
@@ -41,9 +41,9 @@ class ThreadWatch {
     }
   };
 
-  // A look at the motion. `was_disturbed`: the process was captured not long ago, so that each thread ran for that;
+  // A look at the schedstat. `was_disturbed`: the process was captured not long ago, so that each thread ran for that;
   // `captures` have begun since the last look.
-  void Update(std::span<const ThreadMotion> motions, int64_t now_ns, bool was_disturbed, int captures);
+  void Update(std::span<const ThreadSchedStat> sched_stats, int64_t now_ns, bool was_disturbed, int captures);
   // What the helper saw just now.
   void Learn(std::span<const ThreadWait> waits, int64_t now_ns);
 

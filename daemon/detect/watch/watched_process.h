@@ -17,7 +17,7 @@ namespace stackd {
 
 // What looks have cost and found, for all processes.
 struct DetectCounters {
-  std::atomic<int64_t> motion_looks{0};
+  std::atomic<int64_t> schedstat_looks{0};
   std::atomic<int64_t> samples{0};
   std::atomic<int64_t> samples_failed{0};
   std::atomic<int64_t> heartbeats_missed{0};

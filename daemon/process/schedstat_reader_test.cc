@@ -1,4 +1,4 @@
-#include "daemon/process/motion_reader.h"
+#include "daemon/process/schedstat_reader.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -65,10 +65,10 @@ uint64_t RunsByKernel(int32_t tid) {
 }
 
 // Where a test begins, its one thread, and what a sanitizer's runtime has.
-class MotionReaderTest : public testing::Test {
+class SchedStatReaderTest : public testing::Test {
  protected:
   // A sanitizer's own thread begins with the first of the program.
-  MotionReaderTest() {
+  SchedStatReaderTest() {
     std::thread([] {}).join();
     others_ = Tids();
   }
@@ -83,32 +83,32 @@ class MotionReaderTest : public testing::Test {
   std::set<int32_t> others_;
 };
 
-TEST_F(MotionReaderTest, TellsWhatTheKernelTells) {
+TEST_F(SchedStatReaderTest, TellsWhatTheKernelTells) {
   const auto files = OwnFiles();
   Sleepers sleepers(300);
   for (int look = 0; look < 3; ++look) {
-    const auto motions = ReadMotions(*files);
-    ASSERT_TRUE(motions.has_value());
-    ASSERT_THAT(*motions, SizeIs(300 + others_.size()));
-    EXPECT_TRUE(std::ranges::is_sorted(*motions, {}, &ThreadMotion::tid));
-    for (const ThreadMotion& motion : *motions) {
-      if (others_.contains(motion.tid)) continue;
-      ASSERT_EQ(motion.run_count, RunsByKernel(motion.tid));
+    const auto sched_stats = ListSchedStats(*files);
+    ASSERT_TRUE(sched_stats.has_value());
+    ASSERT_THAT(*sched_stats, SizeIs(300 + others_.size()));
+    EXPECT_TRUE(std::ranges::is_sorted(*sched_stats, {}, &ThreadSchedStat::tid));
+    for (const ThreadSchedStat& sched_stat : *sched_stats) {
+      if (others_.contains(sched_stat.tid)) continue;
+      ASSERT_EQ(sched_stat.run_count, RunsByKernel(sched_stat.tid));
     }
   }
 }
 
-TEST_F(MotionReaderTest, ThreadsThatEndedAreNotThere) {
+TEST_F(SchedStatReaderTest, ThreadsThatEndedAreNotThere) {
   const auto files = OwnFiles();
   {
     Sleepers sleepers(10);
-    EXPECT_THAT(*ReadMotions(*files), SizeIs(10 + others_.size()));
+    EXPECT_THAT(*ListSchedStats(*files), SizeIs(10 + others_.size()));
   }
-  EXPECT_THAT(*ReadMotions(*files), SizeIs(others_.size()));
+  EXPECT_THAT(*ListSchedStats(*files), SizeIs(others_.size()));
 }
 
-TEST_F(MotionReaderTest, WhoPassedNoFolderHasNone) {
-  EXPECT_EQ(ReadMotions(ProcessFiles()).error().code, Code::kUnavailable);
+TEST_F(SchedStatReaderTest, WhoPassedNoFolderHasNone) {
+  EXPECT_EQ(ListSchedStats(ProcessFiles()).error().code, Code::kUnavailable);
 }
 
 }  // namespace

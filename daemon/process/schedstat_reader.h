@@ -10,6 +10,6 @@
 namespace stackd {
 
 // Reads each thread, by tid. kUnavailable: the kernel does not tell, the process has ended, or it has too many threads.
-Result<std::vector<ThreadMotion>> ReadMotions(const ProcessFiles& files);
+Result<std::vector<ThreadSchedStat>> ListSchedStats(const ProcessFiles& files);
 
 }  // namespace stackd
