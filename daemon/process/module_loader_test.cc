@@ -36,16 +36,24 @@ class Copy {
   }
 
   ProcessFiles Files() const {
-    const std::string folder = "/proc/" + std::to_string(pid_);
-    ProcessFiles files;
-    Fd memory(open((folder + "/mem").c_str(), O_RDONLY | O_CLOEXEC));
-    Fd maps(open((folder + "/maps").c_str(), O_RDONLY | O_CLOEXEC));
+    ProcessFiles files = FilesWithoutMemory();
+    Fd memory = OpenFile("mem");
     EXPECT_TRUE(files.SetMemory(&memory));
+    return files;
+  }
+
+  ProcessFiles FilesWithoutMemory() const {
+    ProcessFiles files;
+    Fd maps = OpenFile("maps");
     EXPECT_TRUE(files.SetMaps(&maps));
     return files;
   }
 
  private:
+  Fd OpenFile(const std::string& name) const {
+    return Fd(open(("/proc/" + std::to_string(pid_) + "/" + name).c_str(), O_RDONLY | O_CLOEXEC));
+  }
+
   pid_t pid_;
 };
 
@@ -99,7 +107,8 @@ TEST_F(ModuleLoaderTest, AwaitsNoFileThatALivingProcessDoesNotHave) {
 }
 
 TEST_F(ModuleLoaderTest, AwaitsWhatItHadNoTimeToAskFor) {
-  ModuleLoader loader(&files_, &cache_, "", NoFiles, NoImage);
+  const ProcessFiles files = process_.FilesWithoutMemory();
+  ModuleLoader loader(&files, &cache_, "", NoFiles, NoImage);
   ASSERT_TRUE(loader.Load(MonotonicNs(), &notes_));
   EXPECT_TRUE(loader.awaits_files());
 }
