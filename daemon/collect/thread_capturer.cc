@@ -142,14 +142,15 @@ void ThreadCapturer::RunDump(const CaptureRequest& request, const std::function<
 
   const size_t answered = recording->size();
   if (!recording->done && !recording->ended) AccountForTheRest(request, recording, capture);
-  if (!recording->ended && !recording->stopped && !recording->hurried) LoadModulesAgain(request.deadline_ns);
+  if (!recording->ended && !recording->stopped && !recording->hurried)
+    LoadModulesAgain(request.deadline_ns, recording->done);
   capture->partial = !recording->done || recording->listed > recording->size();
   if (std::string note = OutcomeNote(*recording, answered); !note.empty()) capture->notes.push_back(std::move(note));
 }
 
-void ThreadCapturer::LoadModulesAgain(int64_t deadline_ns) {
+void ThreadCapturer::LoadModulesAgain(int64_t deadline_ns, bool answers) {
   const int64_t now_ns = MonotonicNs();
-  if (!parts_->modules.awaits_files()) {
+  if (!parts_->modules.awaits_files() || !answers) {
     parts_->modules.LoadIfChanged(std::max(deadline_ns, now_ns + 10 * kNsPerMs));
     return;
   }

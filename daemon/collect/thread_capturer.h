@@ -35,8 +35,9 @@ class ThreadCapturer {
  private:
   // Wakes the agent, and loads the modules unless they are known.
   void Prepare(int64_t deadline_ns, Capture* capture);
-  // After the threads: loads what was mapped meanwhile, and asks again for files that have not come.
-  void LoadModulesAgain(int64_t deadline_ns);
+  // After the threads: loads what was mapped meanwhile, and asks a process that `answers` again for
+  // files that have not come.
+  void LoadModulesAgain(int64_t deadline_ns, bool answers);
   // Reads the ring until the dump is over, for whatever reason.
   void Record(const CaptureRequest& request, const std::function<bool()>& in_a_hurry, Recording* recording);
   // Gives a status to each thread that is known and has no record. How many are not known is noted.
