@@ -98,6 +98,59 @@ TEST_F(CaptureTest, ACallerWhoseTurnDoesNotComeIsToldSo) {
   helper.join();
 }
 
+// A process that shares no memory, so that names come from its files alone.
+class FilesTest : public CollectorFixture {
+ protected:
+  FilesTest() {
+    StartAndStoreCrashes();
+    agent_ = std::make_unique<FakeAgent>(dir_);
+    stackd_hello hello = Hello(5);
+    hello.flags = STACKD_HELLO_HAS_MAPS;
+    std::vector<Fd> maps;
+    maps.push_back(OpenProc("maps"));
+    EXPECT_EQ(agent_->Register(hello, maps), "");
+    EXPECT_TRUE(AwaitProcesses(1));
+  }
+
+  // Captures a process that passes no file before its threads have answered, and calls `answer_file` for those that it is
+  // asked for afterwards.
+  std::shared_ptr<Capture> CaptureOfABusyProcess(const std::function<void(const stackd_open_file&)>& answer_file) {
+    std::thread helper([&] {
+      agent_->AnswerDump(agent_->AwaitCommand([](const stackd_open_file&) {}), 1);
+      while (auto received = agent_->Receive()) {
+        if (received->type() == STACKD_MSG_OPEN_FILE) answer_file(received->As<stackd_open_file>());
+      }
+    });
+    auto capture = collector_->CaptureProcess("5-1000", In(kLongNs));
+    shutdown(agent_->fd(), SHUT_RDWR);
+    helper.join();
+    EXPECT_TRUE(capture.has_value());
+    return capture ? *capture : nullptr;
+  }
+
+  std::unique_ptr<FakeAgent> agent_;
+};
+
+TEST_F(FilesTest, FilesThatCameTooLateAreAskedForAfterTheThreads) {
+  const auto capture = CaptureOfABusyProcess([this](const stackd_open_file& request) {
+    std::vector<Fd> file;
+    file.emplace_back(open(request.path, O_RDONLY | O_CLOEXEC));
+    agent_->SendFile(request.request_id, 0, file);
+  });
+  const auto code_avma = reinterpret_cast<uint64_t>(&OpenProc);
+  const Mapping* mapping = capture->map->Find(code_avma);
+  ASSERT_NE(mapping, nullptr);
+  EXPECT_NE(mapping->module, nullptr) << "its own code has no module";
+  EXPECT_THAT(capture->notes, Not(Contains(HasSubstr(mapping->path + " could not be had"))));
+}
+
+TEST_F(FilesTest, AProcessThatPassesNoFileIsNotWaitedForLong) {
+  const int64_t begin_ns = MonotonicNs();
+  const auto capture = CaptureOfABusyProcess([](const stackd_open_file&) {});
+  EXPECT_LT(MonotonicNs() - begin_ns, kLongNs / 2);
+  EXPECT_THAT(capture->notes, Contains(HasSubstr("could not be had")));
+}
+
 using GoroutineTest = CollectorFixture;
 
 TEST_F(GoroutineTest, AProcessWhoseGoroutinesDoNotRunIsNotWaitedFor) {

@@ -142,8 +142,9 @@ void ThreadCapturer::RunDump(const CaptureRequest& request, const std::function<
 
   const size_t answered = recording->size();
   if (!recording->done && !recording->ended) AccountForTheRest(request, recording, capture);
-  if (!recording->ended && !recording->stopped && !recording->hurried)
+  if (!recording->ended && !recording->stopped && !recording->hurried) {
     LoadModulesAgain(request.deadline_ns, recording->done);
+  }
   capture->partial = !recording->done || recording->listed > recording->size();
   if (std::string note = OutcomeNote(*recording, answered); !note.empty()) capture->notes.push_back(std::move(note));
 }
@@ -154,8 +155,10 @@ void ThreadCapturer::LoadModulesAgain(int64_t deadline_ns, bool answers) {
     parts_->modules.LoadIfChanged(std::max(deadline_ns, now_ns + 10 * kNsPerMs));
     return;
   }
-  // The agent has done with the threads, and has time for files now. The rest of the time is for what threads wait for.
-  parts_->modules.Load(now_ns + std::max<int64_t>(0, deadline_ns - now_ns) / 2);
+  // The agent has done with the threads, and has time for files now. The rest of the time is for what threads wait for. No
+  // longer than the first load: a crash of the process would wait for its turn.
+  const int64_t left_ns = std::max<int64_t>(0, deadline_ns - now_ns);
+  parts_->modules.Load(now_ns + std::min(left_ns / 2, kLoadModulesNs));
 }
 
 void ThreadCapturer::Record(const CaptureRequest& request, const std::function<bool()>& in_a_hurry, Recording* recording) {

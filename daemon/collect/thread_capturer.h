@@ -35,8 +35,7 @@ class ThreadCapturer {
  private:
   // Wakes the agent, and loads the modules unless they are known.
   void Prepare(int64_t deadline_ns, Capture* capture);
-  // After the threads: loads what was mapped meanwhile, and asks a process that `answers` again for
-  // files that have not come.
+  // Loads what was mapped while the threads answered. Asks a process that `answers` again for files that have not come.
   void LoadModulesAgain(int64_t deadline_ns, bool answers);
   // Reads the ring until the dump is over, for whatever reason.
   void Record(const CaptureRequest& request, const std::function<bool()>& in_a_hurry, Recording* recording);
