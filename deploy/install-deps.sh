@@ -54,7 +54,7 @@ TEST_PACKAGES=(
   perl ruby php-cli lua5.4 luajit gawk erlang-base guile-3.0 sbcl clisp swi-prolog-nox tcl expect pari-gp m4
   gfortran nasm flex bison valgrind strace qemu-system-x86
   ffmpeg sox flac gnuplot-nox graphviz ghostscript poppler-utils vim-tiny tmux parallel sqlite3 gnupg rsync socat tini
-  sysbench stress-ng iperf3 mosquitto mosquitto-clients knot bind9-dnsutils slapd ldap-utils tor
+  sysbench stress-ng iperf3 mosquitto mosquitto-clients knot bind9-dnsutils slapd ldap-utils tor privoxy
 )
 
 # Linters. The formatters and the others come from elsewhere, in pinned releases: install_dev_tools.
@@ -63,7 +63,7 @@ DEV_PACKAGES=(shellcheck codespell python3-venv)
 # Packages with a service. A machine that tests them should not start to serve. PACKAGE, or PACKAGE:UNIT where the unit has
 # another name.
 SERVICES=(redis-server postgresql nginx-light:nginx memcached prometheus openssh-server:ssh vsftpd unbound bind9:named haproxy
-  dovecot-imapd:dovecot varnish varnish:varnishncsa cron mosquitto knot slapd tor iperf3 supervisor)
+  dovecot-imapd:dovecot varnish varnish:varnishncsa cron mosquitto knot slapd tor privoxy iperf3 supervisor)
 
 say() { printf '%s\n' "$*" >&2; }
 

@@ -94,12 +94,12 @@ static int send_signal(struct stackd_dump* dump, uint32_t tid, uint32_t index) {
   return error;
 }
 
-/* With PREFER a signal meets a thread in a call only if that ran a moment before. With NEVER it meets it each time: a
- * timeout that began anew in each dump would never end. */
+/* With PREFER a signal meets a thread in a call only if that ran a moment before. So little of its timeout had passed,
+ * however long that is. With NEVER it meets it each time: a timeout that began anew in each dump would never end. */
 static void prepare_to_interrupt(struct stackd_dump* dump) {
   if (dump->may_interrupt) return;
   dump->may_interrupt = true;
-  stackd_repeat_prepare(dump->options->quiet == STACKD_QUIET_NEVER ? 0 : STACKD_REPEAT_ANEW_S);
+  stackd_repeat_prepare(dump->options->quiet == STACKD_QUIET_NEVER ? 0 : STACKD_REPEAT_EACH_S);
 }
 
 void stackd_dump_send_question(struct stackd_dump* dump, uint32_t index) {

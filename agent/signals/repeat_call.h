@@ -9,6 +9,8 @@
 
 /* A call that is made again with its whole timeout may end so much too late. */
 #define STACKD_REPEAT_ANEW_S 60
+/* Each timeout begins anew: for signals that meet no thread that has been in its call for long. */
+#define STACKD_REPEAT_EACH_S UINT32_MAX
 
 /* Looks at what handlers the program has, for the calls of stackd_repeat_call() that come next. A timeout of
  * `begins_anew_s` seconds at most begins anew if it is not known how much of it is left. The call then ends later by what

@@ -69,6 +69,15 @@ TEST_F(RepeatCallTest, TimeoutsUpToAMinuteBeginAgain) {
   EXPECT_FALSE(IsRepeated(SYS_semtimedop, {0, 0, 0, 8}));
 }
 
+TEST_F(RepeatCallTest, EachTimeoutBeginsAnewWhereTheThreadRanAMomentBefore) {
+  stackd_repeat_prepare(STACKD_REPEAT_EACH_S);
+  EXPECT_TRUE(IsRepeated(SYS_poll, {0, 0, 300'000}));
+  EXPECT_TRUE(IsRepeated(SYS_poll, {0, 0, 0x7fff'ffff}));
+  timespec day = {86'400, 0};
+  EXPECT_TRUE(IsRepeated(SYS_semtimedop, {0, 0, 0, AddressOf(&day)}));
+  EXPECT_FALSE(IsRepeated(SYS_semtimedop, {0, 0, 0, 8}));
+}
+
 TEST_F(RepeatCallTest, NoTimeoutBeginsAnewWhereNoneMay) {
   stackd_repeat_prepare(0);
   timespec second = {1, 0};

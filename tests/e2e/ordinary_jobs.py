@@ -206,6 +206,14 @@ jq '.end.sum_sent.bytes >= 40000000' j; kill $s; wait $s; echo $?""", "true"),
     Job("mosquitto", "mosquitto mosquitto_pub mosquitto_sub", """printf 'listener %s 127.0.0.1\\nallow_anonymous true\\n' $PORT >c
 mosquitto -c c >/dev/null 2>&1 & m=$!; until mosquitto_pub -p $PORT -t t -r -q 1 -m kept 2>/dev/null; do sleep 0.1; done
 mosquitto_sub -p $PORT -t t -C 1; for i in 1 2 3 4 5; do mosquitto_pub -p $PORT -t u -q 2 -m $i; done; kill $m; wait $m; echo $?""", "kept", quick=True),
+    # Takes an interrupted poll() for the end of a connection. The timeout of its calls is five minutes.
+    Job("privoxy", "privoxy ab python3", """head -c 4000 /dev/zero | tr '\\0' x >page
+python3 -u -m http.server 0 --bind 127.0.0.1 >log 2>/dev/null & w=$!
+until u=$(sed -n 's/.* port \\([0-9]*\\).*/\\1/p' log) && [ "$u" ]; do sleep 0.1; done
+printf 'confdir /etc/privoxy\\nlisten-address 127.0.0.1:%s\\ntoggle 0\\n' $PORT >c; privoxy --no-daemon c >/dev/null 2>&1 & p=$!
+until ab -q -n 1 -X 127.0.0.1:$PORT http://127.0.0.1:$u/page >/dev/null 2>&1; do sleep 0.1; done
+ab -q -n 3000 -c 20 -X 127.0.0.1:$PORT http://127.0.0.1:$u/page | grep -E '^(Complete|Failed|HTML)'
+kill $p $w; wait $p; echo $?""", "12000000 bytes"),
     Job("knot", "knotd dig", """cat >c <<END
 server:
   rundir: $PWD

@@ -8,6 +8,9 @@
 //   eintr_matrix --woken FLAGS  sleeps in pause(), until SIGUSR1 calls a handler with these sa_flags and all signals
 //   blocked. That one
 //                        stays until the agent's signal waits for the thread. Prints "woken" when pause() has returned
+//   eintr_matrix --in-turns  pairs of threads hand on a byte, and wait for it in poll() of five minutes. After a line
+//   prints how
+//                        many of these calls a signal has ended
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/aio_abi.h>
@@ -38,6 +41,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <string>
@@ -357,6 +361,37 @@ void PauseUntilWoken(int flags) {
   End(0);
 }
 
+std::atomic<int> ended_by_signal{0};
+
+// Runs for 0.3 ms between its calls, so that a dump finds it now running, now asleep.
+void HandOn(int from_fd, int to_fd) {
+  for (;;) {
+    pollfd fd = {from_fd, POLLIN, 0};
+    if (poll(&fd, 1, 300'000) < 0 && errno == EINTR) ended_by_signal++;
+    char byte;
+    if (read(from_fd, &byte, 1) != 1) End(1);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(300);
+    while (std::chrono::steady_clock::now() < end) {
+    }
+    if (write(to_fd, &byte, 1) != 1) End(1);
+  }
+}
+
+void PollInTurns() {
+  for (int i = 0; i < 20; i++) {
+    int there[2], back[2];
+    if (pipe(there) != 0 || pipe(back) != 0 || write(there[1], "", 1) != 1) End(1);
+    std::thread(HandOn, there[0], back[1]).detach();
+    std::thread(HandOn, back[0], there[1]).detach();
+  }
+  puts("ready");
+  fflush(stdout);
+  getchar();
+  printf("%d\n", ended_by_signal.load());
+  fflush(stdout);
+  End(0);
+}
+
 void CallFromTheOnlyThread(const char* name) {
   auto call = std::find_if(calls.begin(), calls.end(), [name](const Call& each) { return each.name == name; });
   if (call == calls.end()) {
@@ -390,6 +425,7 @@ int main(int argc, char** argv) {
     End(0);
   }
   if (argc > 2 && strcmp(argv[1], "--woken") == 0) PauseUntilWoken(atoi(argv[2]));
+  if (argc > 1 && strcmp(argv[1], "--in-turns") == 0) PollInTurns();
   if (argc > 1) CallFromTheOnlyThread(argv[1]);
   CallFromEachThread();
 }

@@ -93,6 +93,17 @@ class Eintr(unittest.TestCase):
     def test_quiet_only_interrupts_nothing(self):
         self.assertEqual(set(), self.interrupted("only", CAPTURES))
 
+    def test_long_timeouts_of_threads_that_run_and_sleep_in_turns_end_early_in_no_dump(self):
+        with stand.Stand() as place:
+            program = place.start([MATRIX, "--in-turns"], "turns", stdin=-1)
+            self.assertEqual("ready\n", program.stdout.readline())
+            place.ask("wait turns")
+            figures = stand.counts(place.ask("hammer 5 turns prefer"))
+            self.assertGreater(figures["captures"], 20, figures)
+            out, err = program.communicate("\n", timeout=30)
+            self.assertEqual((0, "0\n"), (program.returncode, out), err)
+            print(figures)
+
     def see_first_dump(self, place, number, call):
         """Has a program without threads dumped while it is in that call."""
         name = f"alone-{number}"
