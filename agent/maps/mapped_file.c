@@ -12,8 +12,9 @@
 
 #define MS 1000000ull
 #define PAGE_BYTES 4096u
-/* A daemon that copies an image asks for one page after another. */
+/* A daemon asks for one file after another, and of an image for one page after another. */
 #define BELIEVED_NS (100 * MS)
+#define MAX_LISTED 256
 
 static const char kVdso[] = "[vdso]";
 
@@ -84,12 +85,61 @@ static bool next(struct lines* lines, struct mapping* out) {
   }
 }
 
-static bool find_code(int maps_fd, const char* path, struct mapping* out) {
-  struct lines lines = {maps_fd, 0, 0, 0};
-  while (next(&lines, out)) {
-    if (out->executable && out->inode != 0 && strcmp(out->path, path) == 0) return true;
+/* A mapping with code of a file. */
+struct code {
+  uint64_t path_hash;
+  uint64_t device;
+  uint64_t inode;
+  uint64_t start;
+  uint64_t file_offset;
+};
+
+/* The daemon asks for all files of a process, one after another. With thousands of threads each look at maps takes long. */
+static STACKD_LARGE struct {
+  struct code code[MAX_LISTED];
+  size_t count;
+} listed;
+static uint64_t listed_until_ns;
+
+/* FNV-1a, 64 bits. Two paths with one hash are told apart by the file that is opened. */
+static uint64_t hash_of(const char* path) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (; *path != '\0'; path++) hash = (hash ^ (unsigned char)*path) * 0x100000001b3u;
+  return hash;
+}
+
+static bool find_listed(uint64_t path_hash, struct code* out) {
+  for (size_t i = 0; i < listed.count; i++) {
+    if (listed.code[i].path_hash != path_hash) continue;
+    *out = listed.code[i];
+    return true;
   }
   return false;
+}
+
+/* What the list has no room for is found all the same, by a look at maps for each. */
+static bool list_and_find(int maps_fd, uint64_t path_hash, struct code* out) {
+  struct lines lines = {maps_fd, 0, 0, 0};
+  struct mapping mapping;
+  bool is_found = false;
+  listed.count = 0;
+  while (next(&lines, &mapping)) {
+    if (!mapping.executable || mapping.inode == 0) continue;
+    struct code code = {hash_of(mapping.path), mapping.device, mapping.inode, mapping.start, mapping.file_offset};
+    if (listed.count < MAX_LISTED) listed.code[listed.count++] = code;
+    if (is_found || code.path_hash != path_hash) continue;
+    *out = code;
+    is_found = true;
+  }
+  return is_found;
+}
+
+static bool find_code(int maps_fd, const char* path, struct code* out) {
+  uint64_t path_hash = hash_of(path);
+  uint64_t now_ns = stackd_clock_ns(CLOCK_MONOTONIC);
+  if (now_ns < listed_until_ns && find_listed(path_hash, out)) return true;
+  listed_until_ns = now_ns + BELIEVED_NS;
+  return list_and_find(maps_fd, path_hash, out);
 }
 
 static bool has_code(int maps_fd, const struct mapping* of) {
@@ -103,7 +153,7 @@ static bool has_code(int maps_fd, const struct mapping* of) {
 
 /* --- Files --- */
 
-static bool begins_as(int fd, const struct mapping* code) {
+static bool begins_as(int fd, const struct code* code) {
   static STACKD_LARGE char in_file[PAGE_BYTES], in_memory[PAGE_BYTES];
   ssize_t got = stackd_pread(fd, in_file, sizeof(in_file), (off_t)code->file_offset);
   return got > 0 && stackd_read_memory(stackd_getpid(), code->start, in_memory, (size_t)got) == got &&
@@ -111,13 +161,13 @@ static bool begins_as(int fd, const struct mapping* code) {
 }
 
 /* maps shows other numbers than fstat of files of overlay file systems, and of btrfs. Their code must be the same. */
-static bool is_mapped_file(int fd, const struct stat* status, const struct mapping* code) {
+static bool is_mapped_file(int fd, const struct stat* status, const struct code* code) {
   return (status->st_dev == code->device && status->st_ino == code->inode) || begins_as(fd, code);
 }
 
 int stackd_mapped_file_open(int maps_fd, const char* path) {
   const bool is_executable = strcmp(path, "/proc/self/exe") == 0;
-  struct mapping code;
+  struct code code = {0};
   if (!is_executable && !find_code(maps_fd, path, &code)) return -EPERM;
   int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (is_executable ? 0 : O_NOFOLLOW);
   int fd = stackd_own_fd_hold(stackd_open(path, flags), STACKD_FD_FILE);

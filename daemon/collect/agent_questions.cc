@@ -53,8 +53,10 @@ class AgentQuestions::Round {
     agent_->awaited_[question.request_id] = {this, answer_type, std::move(take)};
     awaited_count_++;
     awaits_room_ = true;
-    while (!refused_ && !agent_->closed_ && !SendMessage(agent_->socket_fd_, question.header)) {
+    while (!refused_ && !agent_->closed_) {
+      // No later: the agent would have to answer what is no longer awaited before it gets to the next question.
       if (MonotonicNs() >= deadline_ns_) return false;
+      if (SendMessage(agent_->socket_fd_, question.header)) break;
       // The agent's queue is full: its answers make room.
       agent_->changed_.wait_for(lock, kAwaitRoom);
     }
