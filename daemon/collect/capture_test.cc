@@ -106,6 +106,7 @@ class FilesTest : public CollectorFixture {
     agent_ = std::make_unique<FakeAgent>(dir_);
     stackd_hello hello = Hello(5);
     hello.flags = STACKD_HELLO_HAS_MAPS;
+    hello.share = STACKD_SHARE_NAMES;
     std::vector<Fd> maps;
     maps.push_back(OpenProc("maps"));
     EXPECT_EQ(agent_->Register(hello, maps), "");
@@ -144,10 +145,11 @@ TEST_F(FilesTest, FilesThatCameTooLateAreAskedForAfterTheThreads) {
   EXPECT_THAT(capture->notes, Not(Contains(HasSubstr(mapping->path + " could not be had"))));
 }
 
-TEST_F(FilesTest, AProcessThatPassesNoFileIsNotWaitedForLong) {
+TEST_F(FilesTest, AProcessThatPassesNoFileIsNotWaitedForLongNorAskedForMore) {
   const int64_t begin_ns = MonotonicNs();
   const auto capture = CaptureOfABusyProcess([](const stackd_open_file&) {});
   EXPECT_LT(MonotonicNs() - begin_ns, kLongNs / 2);
+  EXPECT_EQ(agent_->images_asked, 0) << "it would have to answer them before it gets to its files";
   EXPECT_THAT(capture->notes, Contains(HasSubstr("could not be had")));
 }
 

@@ -121,6 +121,7 @@ class FakeAgent {
     ssize_t got = recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC);
     if (got <= 0) return std::nullopt;
     received.bytes.resize(static_cast<size_t>(got));
+    if (received.type() == STACKD_MSG_READ_IMAGE) ++images_asked;
     if (cmsghdr* rights = CMSG_FIRSTHDR(&header)) {
       for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= rights->cmsg_len; i++) {
         int number;
@@ -162,6 +163,9 @@ class FakeAgent {
   uint32_t AwaitCommand() {
     return AwaitCommand([this](const stackd_open_file& request) { SendFile(request.request_id, -ENOENT, {}); });
   }
+
+  // How often it was asked for a part of an image.
+  std::atomic<int> images_asked = 0;
 
   // How it answers questions about waits; not set: not at all.
   std::function<stackd_wait_answer(const stackd_wait_question&)> answer_wait;
