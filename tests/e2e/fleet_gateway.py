@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 
@@ -33,6 +32,15 @@ def build_gateway():
     inputs = [MODULE, go_programs.version_of("local")]
     return built("stackd-gateway", inputs, lambda folder: run_go("build", "-trimpath", "-o", folder, "./cmd/stackd-gateway",
                                                                  timeout=600)) / "stackd-gateway"
+
+
+def generate(folder):
+    """Runs the module's generate.sh into a folder."""
+    environment = go_programs.environment_of("local")
+    environment["PATH"] = f"{os.path.dirname(go_programs.go_command())}:{environment['PATH']}"
+    done = subprocess.run([MODULE / "generate.sh", folder], env=environment, capture_output=True, text=True, timeout=500)
+    if done.returncode != 0:
+        raise AssertionError(done.stderr)
 
 
 class Gateway:
@@ -126,6 +134,3 @@ def paths_of(dump):
         paths.append((paths[parent] + " > " if parent >= 0 else "") + node["function"])
     return dict(zip(paths, dump.get("nodes", [])))
 
-
-def has_go():
-    return shutil.which("go") is not None or os.path.exists("/usr/local/go/bin/go")

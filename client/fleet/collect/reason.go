@@ -58,7 +58,7 @@ func ofConnection(err error) stackdv1.Unreachable_Reason {
 	)
 	switch {
 	case errors.As(err, &verify), errors.As(err, &alert), errors.As(err, &header), errors.As(err, &authority),
-		errors.As(err, &host), errors.As(err, &invalid), errors.Is(err, errNotTLS):
+		errors.As(err, &host), errors.As(err, &invalid), errors.Is(err, errNotTLS), errors.Is(err, errNotAccepted):
 		return stackdv1.Unreachable_TLS
 	case errors.As(err, &name):
 		return stackdv1.Unreachable_NO_CONNECTION
@@ -79,7 +79,7 @@ func ofConnection(err error) stackdv1.Unreachable_Reason {
 func cause(err error) error {
 	for {
 		inner := errors.Unwrap(err)
-		if inner == nil {
+		if inner == nil || inner == errNotAccepted {
 			return err
 		}
 		var dial *net.OpError

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"time"
 )
 
@@ -104,7 +105,8 @@ func dialTLS(ctx context.Context, dialer *net.Dialer, network, address string, s
 	if err != nil {
 		return nil, err
 	}
-	encrypted := tls.Client(plain, config)
+	below := &afterHandshake{Conn: plain}
+	encrypted := tls.Client(below, config)
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	if err := encrypted.HandshakeContext(ctx); err != nil {
@@ -115,5 +117,26 @@ func dialTLS(ctx context.Context, dialer *net.Dialer, network, address string, s
 		}
 		return nil, err
 	}
+	below.began.Store(true)
 	return encrypted, nil
+}
+
+var errNotAccepted = errors.New("the daemon ended the connection after the TLS handshake: does it accept the gateway's certificate?")
+
+// afterHandshake is the connection below TLS. It tells an end right after the handshake from a later one: in TLS 1.3 a server
+// refuses a certificate when the handshake is over for the client.
+type afterHandshake struct {
+	net.Conn
+	began, heard atomic.Bool
+}
+
+func (a *afterHandshake) Read(into []byte) (int, error) {
+	n, err := a.Conn.Read(into)
+	switch {
+	case n > 0 && a.began.Load():
+		a.heard.Store(true)
+	case err != nil && a.began.Load() && !a.heard.Load() && !errors.Is(err, net.ErrClosed):
+		return n, fmt.Errorf("%w (%v)", errNotAccepted, err)
+	}
+	return n, err
 }

@@ -69,7 +69,7 @@ func ParseRules(data []byte) (*Rules, error) {
 	decoder.KnownFields(true)
 	rules := &Rules{}
 	if err := decoder.Decode(rules); err != nil {
-		return nil, err
+		return nil, errors.New(strings.Join(strings.Fields(err.Error()), " "))
 	}
 	for i, rule := range rules.Access {
 		if (rule.URI == "") == (rule.DNS == "") || rule.Role == nil {

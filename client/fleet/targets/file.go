@@ -117,7 +117,7 @@ func ParseFile(data []byte) ([]Target, error) {
 		return nil, errors.New("the file is empty: a list without targets is []")
 	}
 	if err := yaml.Unmarshal(data, &groups); err != nil {
-		return nil, fmt.Errorf("this is not the form of file_sd: %w", err)
+		return nil, fmt.Errorf("this is not the form of file_sd: %s", strings.Join(strings.Fields(err.Error()), " "))
 	}
 	var targets []Target
 	for _, group := range groups {

@@ -79,10 +79,10 @@ func parse(args []string, out io.Writer) (options, error) {
 		flags.PrintDefaults()
 		return o, err
 	}
-	if err == nil {
-		err = o.check(flags.Args())
+	if err != nil {
+		return o, errors.New(strings.Replace(err.Error(), "flag provided but not defined: -", "there is no option --", 1))
 	}
-	return o, err
+	return o, o.check(flags.Args())
 }
 
 func (o options) check(rest []string) error {
