@@ -123,7 +123,7 @@ func dialTLS(ctx context.Context, dialer *net.Dialer, network, address string, s
 
 var errNotAccepted = errors.New("the daemon ended the connection after the TLS handshake: does it accept the gateway's certificate?")
 
-// afterHandshake is the connection below TLS. It tells an end right after the handshake from a later one: in TLS 1.3 a server
+// afterHandshake is the connection below TLS. It tells an end right after the handshake from a later one. In TLS 1.3 a server
 // refuses a certificate when the handshake is over for the client.
 type afterHandshake struct {
 	net.Conn
