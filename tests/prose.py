@@ -23,6 +23,8 @@ NO_ROLE = re.compile(r"\b(nobody|somebody|whoever|anybody|everybody|no one|someo
 HE = re.compile(r"\b(he|his|him)\b", re.IGNORECASE)
 
 SLASHES = (".c", ".h", ".cc", ".hpp", ".go", ".rs", ".java", ".js", ".ts", ".proto", ".S")
+# Made from protos, whose comments are looked at there.
+GENERATED = "client/fleet/api/"
 HASHES = (".py", ".sh", ".bzl", ".yaml", ".yml", ".toml", "BUILD", "tests/dev", ".ci/run")
 # A name such as stackd begins a sentence in small letters too; "..." and "e.g." end none.
 SENTENCE_END = re.compile(r"(?<=[.!?])[\"')\]*]*\s+(?=[\"'(\[*]*[A-Z0-9])|(?<=[\w)\"'][\w)\"'][.!?])(?<!etc\.)\s+(?=[a-z])")
@@ -161,7 +163,7 @@ def tree(paths):
                             check=True).stdout.decode().split("\0")
     for path in sorted(set(listed)):
         file = ROOT / path
-        if path.endswith((".md", *SLASHES, *HASHES)) and file.is_file() and not file.is_symlink():
+        if path.endswith((".md", *SLASHES, *HASHES)) and not path.startswith(GENERATED) and file.is_file() and not file.is_symlink():
             yield path, file.read_text()
 
 

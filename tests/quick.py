@@ -45,6 +45,7 @@ CASES = {
     "diff_test.DiffTest.test_deadlocked",
     # The API, the client, what is deployed
     "grpcurl_test.GrpcurlTest.test_text_view_is_lines_for_people",
+    "fleet_test.FleetTest.test_pods_come_and_go_without_a_restart",
     "web_test.AnswersTest.test_curl_needs_nothing_but_a_body_and_a_type",
     "web_test.BrowserTest.test_other_sites_and_names_that_were_rebound_are_refused_and_audited",
     "bad_input_test.RequestTest.test_usage_errors_of_the_client",

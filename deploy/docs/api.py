@@ -1,4 +1,4 @@
-"""The API's reference, from the comments in its proto."""
+"""The API's reference, from the comments in its protos."""
 
 import pathlib
 import subprocess
@@ -7,26 +7,39 @@ import tempfile
 
 from google.protobuf import descriptor_pb2
 
-PROTO = "proto/stackd/v1/stackd.proto"
+# Each with the title of its page.
+PROTOS = {"proto/stackd/v1/stackd.proto": "API: stackd.v1", "proto/stackd/v1/fleet.proto": "API: stackd.v1.Fleet"}
 # Numbers of fields in descriptor.proto, which paths of comments are made of.
 MESSAGE, ENUM, SERVICE, SYNTAX = 4, 5, 6, 12
 FIELD, NESTED_MESSAGE, NESTED_ENUM = 2, 3, 4
 METHOD = VALUE = 2
 
 
-def described(root):
-    """The proto as a FileDescriptorProto, with its comments."""
+def described(root, proto):
+    """A proto as a FileDescriptorProto, with its comments."""
     with tempfile.TemporaryDirectory() as folder:
         made = pathlib.Path(folder) / "set"
         subprocess.run([sys.executable, "-m", "grpc_tools.protoc", f"--proto_path={root}/proto", "--include_source_info", f"--descriptor_set_out={made}",
-                        root / PROTO], check=True)
+                        root / proto], check=True)
         return descriptor_pb2.FileDescriptorSet.FromString(made.read_bytes()).file[0]
+
+
+def names(message, scope):
+    """The full names of a message and of the types in it."""
+    own = f".{scope}.{message.name}"
+    yield own
+    yield from (f"{own}.{enum.name}" for enum in message.enum_type)
+    for nested in message.nested_type:
+        yield from names(nested, own[1:])
 
 
 class Reference:
 
-    def __init__(self, file):
+    def __init__(self, file, title):
         self.file = file
+        self.title = title
+        self.own = {name for message in file.message_type for name in names(message, file.package)}
+        self.own |= {f".{file.package}.{enum.name}" for enum in file.enum_type}
         self.comments = {tuple(place.path): place.leading_comments or place.trailing_comments
                          for place in file.source_code_info.location}
         self.lines = []
@@ -53,7 +66,7 @@ class Reference:
         name = field.type_name.removeprefix(f".{self.file.package}.")
         if not field.type_name:
             name = descriptor_pb2.FieldDescriptorProto.Type.Name(field.type).removeprefix("TYPE_").lower()
-        elif name != field.type_name:
+        elif field.type_name in self.own:
             name = f"[{name}](#{name.lower().replace('.', '')})"
         else:
             name = name.removeprefix(".")
@@ -92,7 +105,7 @@ class Reference:
             self.lines += [f"Takes [{asked}](#{asked.lower()}), answers with {stream}{linked}.", ""]
 
     def page(self):
-        self.lines += ["# API: stackd.v1", "", self.comment(SYNTAX), ""]
+        self.lines += [f"# {self.title}", "", self.comment(SYNTAX), ""]
         for index, service in enumerate(self.file.service):
             self.add_service(service, (SERVICE, index))
         self.lines += ["## Messages", ""]
@@ -103,5 +116,5 @@ class Reference:
         return "\n".join(self.lines)
 
 
-def page(root):
-    return Reference(described(root)).page()
+def page(root, proto):
+    return Reference(described(root, proto), PROTOS[proto]).page()

@@ -75,7 +75,7 @@ def on_config(config):
 
 def on_files(files, config):
     pages = {path: (ROOT / path).read_text() for path in tracked("**/*.md")}
-    pages[page_of(api.PROTO)] = api.page(ROOT)
+    pages |= {page_of(proto): api.page(ROOT, proto) for proto in api.PROTOS}
     for page, text in list(pages.items()):
         for _, path in linked(page, text):
             if path.endswith(SHOWN_AS_THEY_ARE):

@@ -1,0 +1,3 @@
+package main
+
+const version = "0.1.0"

@@ -1,0 +1,192 @@
+package collect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"stackd.example/fleet/api/stackdv1"
+	"stackd.example/fleet/merge"
+	"stackd.example/fleet/targets"
+)
+
+const (
+	// A target that has not answered for so long no longer counts as one that is asked: hung pods do not keep the rest waiting.
+	slowAfter = 500 * time.Millisecond
+	// All calls at once, those to slow targets too: each may hold an answer in memory.
+	maxCalls = 1024
+	// Notes of an answer, and what its unreachable targets may take.
+	maxNotes            = 50
+	maxUnreachableBytes = 1 << 20
+)
+
+// Collector makes fleet dumps.
+type Collector struct {
+	Daemons *Daemons
+	// Targets that are asked at once.
+	Parallel int
+}
+
+// Progress is told after each change, by one goroutine.
+type Progress struct {
+	Selected, Asked, Answered int
+	// All so far, in the order in which they became so.
+	Unreachable []*stackdv1.Unreachable
+}
+
+// outcome is what became of one target.
+type outcome struct {
+	target targets.Target
+	fleet  *merge.Fleet
+	notes  []string
+	reason reason
+}
+
+// Collect asks the targets until the context ends. Each of them is in the answer, as answered or as unreachable.
+func (c *Collector) Collect(ctx context.Context, all []targets.Target, request *stackdv1.CreateFleetDumpRequest,
+	tell func(Progress)) *stackdv1.FleetDump {
+	begin := time.Now()
+	asked := make(chan struct{}, len(all))
+	outcomes := make(chan outcome, len(all))
+	go c.askAll(ctx, all, request, asked, outcomes)
+
+	var sum merge.Fleet
+	var notes []string
+	left := make(map[string]targets.Target, len(all))
+	for _, target := range all {
+		left[target.Address] = target
+	}
+	progress := Progress{Selected: len(all)}
+	tell(progress)
+	giveUp := ctx.Done()
+	var grace <-chan time.Time
+	for len(left) > 0 {
+		select {
+		case <-asked:
+			progress.Asked++
+			// Told with the next outcome: it comes within the time of one question.
+			continue
+		case one := <-outcomes:
+			delete(left, one.target.Address)
+			if one.fleet != nil {
+				sum.Merge(one.fleet)
+				notes = append(notes, one.notes...)
+				progress.Answered++
+			} else {
+				progress.Unreachable = append(progress.Unreachable, unreachable(one.target, one.reason))
+			}
+		case <-giveUp:
+			// What ended at this moment is taken.
+			giveUp, grace = nil, time.After(200*time.Millisecond)
+			continue
+		case <-grace:
+			for _, target := range left {
+				progress.Unreachable = append(progress.Unreachable, unreachable(target, reasonOf(ctx, context.DeadlineExceeded)))
+			}
+			clear(left)
+		}
+		tell(progress)
+	}
+	return answerOf(&sum, request, progress, notes, begin)
+}
+
+func unreachable(target targets.Target, why reason) *stackdv1.Unreachable {
+	return &stackdv1.Unreachable{Target: target.Name(), Reason: why.kind, Explanation: why.explanation}
+}
+
+func answerOf(sum *merge.Fleet, request *stackdv1.CreateFleetDumpRequest, progress Progress, notes []string,
+	begin time.Time) *stackdv1.FleetDump {
+	dump := &stackdv1.FleetDump{
+		Request: request, CreateTime: timestamppb.New(begin), Duration: durationpb.New(time.Since(begin)),
+		Selected: int32(progress.Selected), Answered: int32(progress.Answered), Unreachable: slices.Clone(progress.Unreachable),
+		State: stackdv1.FleetDump_PARTIAL,
+	}
+	slices.SortFunc(dump.Unreachable, func(a, b *stackdv1.Unreachable) int {
+		return cmp.Or(strings.Compare(a.Target, b.Target), strings.Compare(a.Explanation, b.Explanation))
+	})
+	dump.OmittedUnreachableCount = int32(len(dump.Unreachable))
+	for i, bytes := 0, 0; i < len(dump.Unreachable); i++ {
+		if bytes += proto.Size(dump.Unreachable[i]) + 10; bytes > maxUnreachableBytes {
+			dump.Unreachable = dump.Unreachable[:i]
+		}
+	}
+	dump.OmittedUnreachableCount -= int32(len(dump.Unreachable))
+	slices.Sort(notes)
+	dump.Notes = notes[:min(len(notes), maxNotes)]
+	if more := len(notes) - maxNotes; more > 0 {
+		dump.Notes = append(dump.Notes, fmt.Sprintf("and %d more such notes", more))
+	}
+	if len(notes) == 0 && len(dump.Unreachable) == 0 && sum.Complete() {
+		dump.State = stackdv1.FleetDump_COMPLETE
+	}
+	sum.Fill(dump)
+	return dump
+}
+
+// askAll begins with each target in turn, as slots become free.
+func (c *Collector) askAll(ctx context.Context, all []targets.Target, request *stackdv1.CreateFleetDumpRequest,
+	asked chan<- struct{}, outcomes chan<- outcome) {
+	slots := make(chan struct{}, c.Parallel)
+	calls := make(chan struct{}, maxCalls)
+	for i, target := range all {
+		if !take(ctx, slots) || !take(ctx, calls) {
+			for _, late := range all[i:] {
+				outcomes <- outcome{target: late, reason: reason{stackdv1.Unreachable_NOT_ASKED, "the time was over before its turn came"}}
+			}
+			return
+		}
+		asked <- struct{}{}
+		release := sync.OnceFunc(func() { <-slots })
+		slow := time.AfterFunc(slowAfter, release)
+		go func() {
+			outcomes <- c.askOne(ctx, target, request)
+			slow.Stop()
+			release()
+			<-calls
+		}()
+	}
+}
+
+func take(ctx context.Context, slots chan<- struct{}) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	select {
+	case slots <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// askOne also builds the target's own tree: that work is done beside the others'.
+func (c *Collector) askOne(ctx context.Context, target targets.Target, request *stackdv1.CreateFleetDumpRequest) (result outcome) {
+	result.target = target
+	// An answer that the code was not made for is this target's, not the end of the gateway.
+	defer func() {
+		if fault := recover(); fault != nil {
+			result.fleet = nil
+			result.reason = reason{stackdv1.Unreachable_FAILED, said(fmt.Errorf("a fault of the gateway: %v at %s", fault, debug.Stack()))}
+		}
+	}()
+	got, err := c.Daemons.ask(ctx, target, request)
+	if len(got.pods) == 0 {
+		result.reason = reasonOf(ctx, err)
+		return result
+	}
+	result.notes = got.notes
+	result.fleet = &merge.Fleet{}
+	for _, pod := range got.pods {
+		result.fleet.Merge(merge.FromPod(pod))
+	}
+	return result
+}

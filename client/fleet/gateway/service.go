@@ -1,0 +1,196 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"stackd.example/fleet/api/stackdv1"
+	"stackd.example/fleet/collect"
+	"stackd.example/fleet/targets"
+)
+
+const (
+	defaultTimeout = 5 * time.Second
+	maxTimeout     = 60 * time.Second
+	// What is left of a caller's deadline for merging and sending, at least.
+	sendTime = 300 * time.Millisecond
+	// Between two messages of progress.
+	progressPause = 200 * time.Millisecond
+	// In one of them; the dump names all.
+	maxNewlyUnreachable = 1000
+
+	defaultPage = 1000
+	maxPage     = 10_000
+)
+
+// Service answers the calls of stackd.v1.Fleet.
+type Service struct {
+	sources []targets.Source
+	flights flights
+}
+
+// NewService returns a service of the targets that the sources know.
+func NewService(sources []targets.Source, collector *collect.Collector) *Service {
+	return &Service{sources: sources, flights: flights{collector: collector, running: map[string]*flight{}}}
+}
+
+func (s *Service) list(ctx context.Context, selector string) (targets.List, error) {
+	chosen, err := targets.ParseSelector(selector)
+	if err != nil {
+		return targets.List{}, failure(connect.CodeInvalidArgument, "BAD_SELECTOR", err.Error(), nil)
+	}
+	list, err := targets.ListAll(ctx, s.sources)
+	if err != nil {
+		return list, failure(connect.CodeUnavailable, "TARGETS_UNAVAILABLE", err.Error(), nil)
+	}
+	list.Targets = chosen.Select(list.Targets)
+	return list, nil
+}
+
+// ListTargets pages by name: a page goes on behind the last name of the one before.
+func (s *Service) ListTargets(ctx context.Context, request *connect.Request[stackdv1.ListTargetsRequest]) (
+	*connect.Response[stackdv1.ListTargetsResponse], error) {
+	size := int(request.Msg.GetPageSize())
+	if size < 0 {
+		return nil, failure(connect.CodeInvalidArgument, "BAD_PAGE_SIZE", "page_size is negative", nil)
+	}
+	if size == 0 {
+		size = defaultPage
+	}
+	list, err := s.list(ctx, request.Msg.GetSelector())
+	if err != nil {
+		return nil, err
+	}
+	response := &stackdv1.ListTargetsResponse{TotalSize: int32(len(list.Targets)), Problems: list.Problems}
+	rest := list.Targets
+	if token := request.Msg.GetPageToken(); token != "" {
+		name, address, found := strings.Cut(token, " ")
+		if !found {
+			return nil, failure(connect.CodeInvalidArgument, "BAD_PAGE_TOKEN", "page_token is none that was given out", nil)
+		}
+		rest = rest[sort.Search(len(rest), func(i int) bool {
+			return rest[i].Name() > name || rest[i].Name() == name && rest[i].Address > address
+		}):]
+	}
+	page := rest[:min(size, maxPage, len(rest))]
+	for _, target := range page {
+		response.Targets = append(response.Targets, &stackdv1.Target{Name: target.Name(), Address: target.Address, Labels: target.Labels})
+	}
+	if len(page) < len(rest) {
+		last := page[len(page)-1]
+		response.NextPageToken = last.Name() + " " + last.Address
+	}
+	return connect.NewResponse(response), nil
+}
+
+// ends returns when answers are no longer waited for, and when at the latest the caller needs its own.
+func ends(ctx context.Context, request *stackdv1.CreateFleetDumpRequest) (end, latest time.Time, err error) {
+	timeout := defaultTimeout
+	if asked := request.GetTimeout(); asked != nil {
+		if !asked.IsValid() || asked.AsDuration() < 0 {
+			return end, latest, failure(connect.CodeInvalidArgument, "BAD_TIMEOUT", "timeout is not a time span", nil)
+		}
+		if asked.AsDuration() > 0 {
+			timeout = min(asked.AsDuration(), maxTimeout)
+		}
+	}
+	now := time.Now()
+	end, latest = now.Add(timeout), now.Add(maxTimeout)
+	if deadline, has := ctx.Deadline(); has {
+		left := deadline.Sub(now)
+		latest = deadline.Add(-max(left/10, min(sendTime, left/2)))
+		if latest.Before(end) {
+			end = latest
+		}
+	}
+	return end, latest, nil
+}
+
+// CreateFleetDump begins a fleet dump, or joins an equal one, and tells how it goes on.
+func (s *Service) CreateFleetDump(ctx context.Context, request *connect.Request[stackdv1.CreateFleetDumpRequest],
+	stream *connect.ServerStream[stackdv1.CreateFleetDumpResponse]) error {
+	if len(request.Msg.GetProcess()) > 1024 {
+		return failure(connect.CodeInvalidArgument, "BAD_NAME", "process is longer than 1024 bytes", nil)
+	}
+	end, latest, err := ends(ctx, request.Msg)
+	if err != nil {
+		return err
+	}
+	list, err := s.list(ctx, request.Msg.GetSelector())
+	if err != nil {
+		return err
+	}
+	if len(list.Targets) == 0 {
+		return failure(connect.CodeFailedPrecondition, "NO_TARGET",
+			fmt.Sprintf("no target fits the selector %q; ListTargets shows those that are known", request.Msg.GetSelector()), nil)
+	}
+	joined := s.flights.join(list.Targets, request.Msg, end, latest)
+	if joined == nil {
+		return failure(connect.CodeResourceExhausted, "TOO_MANY_CALLS",
+			fmt.Sprintf("%d fleet dumps are made already: wait for one of them", maxFlights), nil)
+	}
+	defer s.flights.leave(joined)
+	return follow(ctx, joined, stream)
+}
+
+func follow(ctx context.Context, one *flight, stream *connect.ServerStream[stackdv1.CreateFleetDumpResponse]) error {
+	told := 0
+	for {
+		progress, dump, changed := one.look()
+		if dump != nil {
+			return stream.Send(&stackdv1.CreateFleetDumpResponse{Step: &stackdv1.CreateFleetDumpResponse_FleetDump{FleetDump: dump}})
+		}
+		if progress.Selected > 0 {
+			until := min(told+maxNewlyUnreachable, len(progress.Unreachable))
+			message := &stackdv1.FleetProgress{Selected: int32(progress.Selected), Asked: int32(progress.Asked),
+				Answered: int32(progress.Answered), Unreachable: int32(len(progress.Unreachable)), NewlyUnreachable: progress.Unreachable[told:until]}
+			told = until
+			if err := stream.Send(&stackdv1.CreateFleetDumpResponse{Step: &stackdv1.CreateFleetDumpResponse_Progress{Progress: message}}); err != nil {
+				return err
+			}
+		}
+		if err := awaitChange(ctx, changed, one.done); err != nil {
+			return err
+		}
+	}
+}
+
+// awaitChange returns at the next change, but not before a pause is over; at once when all is done.
+func awaitChange(ctx context.Context, changed, done <-chan struct{}) error {
+	pause := time.NewTimer(progressPause)
+	defer pause.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-done:
+		return nil
+	case <-pause.C:
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-done:
+	case <-changed:
+	}
+	return nil
+}
+
+// GetFleetDump returns a dump that this gateway has made.
+func (s *Service) GetFleetDump(_ context.Context, request *connect.Request[stackdv1.GetFleetDumpRequest]) (
+	*connect.Response[stackdv1.FleetDump], error) {
+	name := request.Msg.GetName()
+	if name != "" && !strings.HasPrefix(name, "fleetDumps/") {
+		return nil, failure(connect.CodeInvalidArgument, "BAD_NAME", "the name of a fleet dump begins with fleetDumps/", nil)
+	}
+	dump := s.flights.find(name)
+	if dump == nil {
+		return nil, failure(connect.CodeNotFound, "FLEET_DUMP_NOT_FOUND",
+			"this gateway has no such fleet dump, or not any more: it keeps the last ones, in memory", nil)
+	}
+	return connect.NewResponse(dump), nil
+}
