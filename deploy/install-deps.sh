@@ -45,7 +45,8 @@ TEST_PACKAGES=(
   prometheus python3-yaml python3-jsonschema patchelf
   debootstrap go-md2man dpkg-dev openssl # the release: deploy/release/build.sh; and a bare Debian to install it on
   # Programs that sandbox themselves or others, and servers that give up privileges: sandbox_*_test.
-  chromium bubblewrap firejail openssh-server openssh-client vsftpd dropbear-bin unbound bind9 haproxy dovecot-imapd varnish
+  chromium firefox-esr bubblewrap firejail openssh-server openssh-client vsftpd dropbear-bin unbound bind9 haproxy dovecot-imapd
+  varnish postfix
   libseccomp-dev libcap2-bin cron file man-db groff-base
   # Servers that busy_servers_test loads: of mariadb what has no service.
   mariadb-server-core mariadb-client-core supervisor
@@ -63,7 +64,7 @@ DEV_PACKAGES=(shellcheck codespell python3-venv)
 # Packages with a service. A machine that tests them should not start to serve. PACKAGE, or PACKAGE:UNIT where the unit has
 # another name.
 SERVICES=(redis-server postgresql nginx-light:nginx memcached prometheus openssh-server:ssh vsftpd unbound bind9:named haproxy
-  dovecot-imapd:dovecot varnish varnish:varnishncsa cron mosquitto knot slapd tor privoxy iperf3 supervisor)
+  dovecot-imapd:dovecot varnish varnish:varnishncsa postfix cron mosquitto knot slapd tor privoxy iperf3 supervisor)
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -345,7 +346,7 @@ fetch_source() {
 }
 
 # Programs whose packages would take the place of others that the machine has: unpacked, not installed.
-UNPACKED_PACKAGES=(chrony)
+UNPACKED_PACKAGES=(chrony ntpsec)
 unpack_packages() {
   local package folder temporary
   for package in "${UNPACKED_PACKAGES[@]}"; do

@@ -1,10 +1,12 @@
 #include "agent/crash/tentative.h"
 
+#include "agent/sys/fork_reset.h"
+
 #define INTERVAL_NS 100000000ull
 #define MIN_SLOTS 4
 
 static uint64_t last_ns;
-static uint32_t known; /* to active faults */
+static STACKD_AT_FORK uint32_t known; /* to active faults; each process looks at it as it ends */
 
 bool stackd_tentative_is_any(void) { return __atomic_load_n(&known, __ATOMIC_RELAXED) != 0; }
 

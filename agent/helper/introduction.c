@@ -18,15 +18,13 @@
 #define MS 1000000ull
 /* Between two looks for a daemon where no helper does. */
 #define OCCASION_NS (1000 * MS)
-/* From when on the child of a fork looks that did not at its start: most have called exec or ended by then. */
-#define CHILD_LOOKS_NS (20 * MS)
 
 struct stackd_helper_state stackd_helper = {.connection = {.socket = {-1, 0, 0}, .spool = {-1, 0, 0}}};
 
 static struct stackd_own_fd bell = {-1, 0, 0};
 static STACKD_AT_FORK uint64_t next_look_ns; /* for a daemon, where no helper runs */
 
-/* In the child of a fork: its parent found no daemon a moment ago. */
+/* In the child of a fork: its parent found no daemon within the last second. */
 static STACKD_AT_FORK bool looks_in_vain;
 
 static const struct stackd_hello* description; /* the last, in the child of a fork its parent's; NULL: none yet */
@@ -128,11 +126,7 @@ void stackd_helper_introduce(void) { stand_in_and_introduce(false); }
 void stackd_helper_introduce_at_start(void) { stand_in_and_introduce(true); }
 
 void stackd_helper_introduce_child(void) {
-  if (!looks_in_vain) {
-    stand_in_and_introduce(description != NULL);
-    return;
-  }
-  __atomic_store_n(&next_look_ns, stackd_monotonic_ns() + CHILD_LOOKS_NS, __ATOMIC_RELAXED);
+  if (!looks_in_vain) stand_in_and_introduce(description != NULL);
 }
 
 void stackd_helper_before_change(void) {
@@ -152,7 +146,9 @@ bool stackd_helper_has_occasion(void) {
 }
 
 void stackd_helper_introduction_reset_after_fork(void) {
-  looks_in_vain = stackd_helper.stage == STACKD_NOT_CONNECTED && stackd_monotonic_ns() < next_look_ns;
+  /* The parent has looked before the fork, if it had not within the last second: the child looks when its parent would
+   * have. Not asked here: the clock, whose pages would have to be mapped for it. */
+  looks_in_vain = stackd_helper.stage == STACKD_NOT_CONNECTED;
   STACKD_RESET(is_whole, false);
   STACKD_RESET(stackd_helper.stage, STACKD_NOT_CONNECTED);
   /* A filter of system calls, which the child has too, may forbid to close them. */

@@ -68,6 +68,10 @@ class AltstackTest(StackdTest):
         self.check_small_stacks({"prefer": ("CAPTURED", True), "only": ("CAPTURED", True), "never": ("AGENT_FAULT", True)},
                                 "futex", env={"STACKD_CRASH_SIGNALS": "none"})
 
+    def test_threads_that_run_with_hardly_any_stack(self):
+        """A signal has the alternate stack, and they are signalled however they are dumped; without a signal they are not read."""
+        self.check_small_stacks({"prefer": ("CAPTURED", False), "only": ("RUNNING", False), "never": ("CAPTURED", False)}, "running")
+
     def check_small_stacks(self, expected, *args, **how):
         """`expected`: of each way to dump, the status of such threads, and whether they are read asleep."""
         daemon = self.start_daemon()

@@ -1,5 +1,5 @@
 """Programs that are started with some of the fds 0, 1 and 2 closed end as they do without the agent. Nothing of the agent's is
-where they look."""
+where they look. By default each is started once in each way, and a thousand times by `tests/run.sh --all`."""
 
 import concurrent.futures
 import itertools
@@ -10,10 +10,12 @@ import shutil
 import signal
 import unittest
 
+import pytest
+
 from harness import AGENT, LIMIT_S, StackdTest
-from tier import FULL
 
 TEXT = "one\ntwo\nthree\n"
+TIMES = 1000
 SUBSETS = [set(closed) for count in range(4) for closed in itertools.combinations(range(3), count)]
 
 PROGRAMS = [
@@ -46,6 +48,7 @@ PROGRAMS = [
 
 
 class ClosedFdsTest(StackdTest):
+    limit_s = 3600  # of the longest of those that are started a thousand times
 
     def setUp(self):
         super().setUp()
@@ -64,7 +67,7 @@ class ClosedFdsTest(StackdTest):
                    (os.POSIX_SPAWN_OPEN, 2, str(err), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
                    *((os.POSIX_SPAWN_CLOSE, fd) for fd in sorted(closed))]
         environment = self.environment | ({"LD_PRELOAD": str(AGENT), "STACKD_DIR": str(directory)} if directory else {})
-        program = shutil.which(command[0], path=self.environment["PATH"])
+        program = self.find(command)
         pid = os.posix_spawn(program, [program, *command[1:]], environment, file_actions=actions, setsid=True)
         pidfd = os.pidfd_open(pid)
         try:
@@ -77,24 +80,49 @@ class ClosedFdsTest(StackdTest):
         # Numbers of processes and threads.
         return status, *(re.sub(r"[0-9A-F]{3,}", "N", path.read_text(errors="replace")) for path in (out, err))
 
-    def test_each_program_ends_as_alone(self):
+    def find(self, command):
+        return shutil.which(command[0], path=self.environment["PATH"])
+
+    def compare(self, commands, times):
+        """Starts each in each way, so many times with and without a daemon."""
         daemon = self.start_daemon()
         os.chdir(self.dir)
         self.addCleanup(os.chdir, os.path.dirname(__file__))
-        programs = [command for command in PROGRAMS if shutil.which(command[0], path=self.environment["PATH"])]
-        self.assertGreaterEqual(len(programs), 20, "deploy/install-deps.sh --tests installs them")
-        starts = [(command, closed) for command in programs for closed in SUBSETS]
 
-        def compare(start):
+        def differences(start):
             command, closed = start
             alone = self.end_of(command, closed, None)
             return [(command, closed, which, alone, end) for which, directory in
-                    [("no daemon", self.dir / "absent"), ("a daemon", daemon.dir)] * (3 if FULL else 1)
+                    [("no daemon", self.dir / "absent"), ("a daemon", daemon.dir)] * times
                     if (end := self.end_of(command, closed, directory)) != alone]
 
+        starts = [(command, closed) for command in commands for closed in SUBSETS]
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
-            differ = [difference for differences in pool.map(compare, starts) for difference in differences]
-        self.assertEqual([], differ, "(program, closed, with, alone, under the agent)")
+            differ = [difference for found in pool.map(differences, starts) for difference in found]
+        self.assertEqual([], differ[:20], f"{len(differ)} of (program, closed, with, alone, under the agent)")
+
+    def test_each_program_ends_as_alone(self):
+        programs = [command for command in PROGRAMS if self.find(command)]
+        self.assertGreaterEqual(len(programs), 20, "deploy/install-deps.sh --tests installs them")
+        self.compare(programs, 1)
+
+
+def a_thousand_times(command):
+    @pytest.mark.thorough
+    def case(self):
+        if not self.find(command):
+            self.skipTest(f"no {command[0]}: deploy/install-deps.sh --tests installs it")
+        self.compare([command], TIMES)
+
+    return case
+
+
+def add_cases():
+    for command in PROGRAMS:
+        setattr(ClosedFdsTest, f"test_{os.path.basename(command[0])}_a_thousand_times", a_thousand_times(command))
+
+
+add_cases()
 
 
 if __name__ == "__main__":

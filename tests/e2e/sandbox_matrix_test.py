@@ -6,7 +6,9 @@ agent's own thread may have fewer than the program's, never more.
 """
 
 import os
+import pathlib
 import re
+import shutil
 import subprocess
 import unittest
 
@@ -14,6 +16,22 @@ from harness import PROGRAMS, ROOT, eventually
 from side_by_side import ALONE, DAEMON, NO_DAEMON, SideBySideTest
 
 NOBODY = 65534
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "stackd"
+PLAYWRIGHT = """
+const { chromium } = require('playwright-core');
+(async () => {
+  const browser = await chromium.launch({ executablePath: process.argv[2] });
+  const page = await browser.newPage();
+  await page.setContent(`<button onclick="this.textContent = 'six times seven is ' + 6 * 7">?</button>`);
+  await page.click('button');
+  console.log('ready');
+  process.stdin.once('data', async (line) => {
+    console.log(line.toString().trim() + ': ' + (await page.textContent('button')));
+    await browser.close();
+    process.exit(0);
+  });
+})();
+"""
 
 # What is run by a program that changes privileges: it waits for a line, as long as the test looks at it.
 SHELL = ["sh", "-c", 'echo ready; read answer; echo "$answer $(id -u) $(id -g)"; exit 7']
@@ -206,6 +224,33 @@ class SandboxTest(SideBySideTest):
     def test_chromium_in_its_sandbox(self):
         need_user_namespaces(self)
         self.browse("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
+
+    def test_chromium_through_playwright(self):
+        """It speaks to the browser by fds 3 and 4, and waits while the page is there. Not dumped, as above."""
+        self.kinds = (ALONE, NO_DAEMON, DAEMON)
+        self.need("node", "chromium")
+        modules = CACHE / "speedscope/node_modules"
+        if not modules.is_dir():
+            self.skipTest("no playwright-core: deploy/install-deps.sh --tests installs it")
+        program = self.dir / "page.js"
+        program.write_text(PLAYWRIGHT)
+        self.environment["NODE_PATH"] = str(modules)
+        end = self.side_by_side(["node", program, shutil.which("chromium")], during=answer)
+        self.assertEqual((0, "ready\nhello: six times seven is 42\n"), (end.status, end.out), end)
+
+    def test_firefox(self):
+        """A picture of a page. What it says of what it misses on this machine is not compared."""
+        self.need("firefox-esr")
+        page = self.dir / "page.html"
+        page.write_text("<body><script>document.body.textContent = 'six times seven is ' + 6 * 7</script></body>")
+
+        def prepare():
+            (self.work / "profile").mkdir()
+
+        end = self.side_by_side(["sh", "-c", 'firefox-esr --headless --no-remote --profile profile --window-size=300,200 '
+                                 f'--screenshot "$PWD/page.png" "file://{page}" >said 2>&1; echo $?; sha256sum page.png'],
+                                prepare=prepare, dumped=True)
+        self.assertRegex(end.out, r"^0\n[0-9a-f]{64}  page.png\n$")
 
     def test_man(self):
         self.need("man", "groff")

@@ -12,19 +12,30 @@ import pwd
 import re
 import shutil
 import signal
+import smtplib
 import socket
 import struct
 import subprocess
 import unittest
 import urllib.request
 
-from harness import free_port
+from harness import eventually, free_port
 from side_by_side import SideBySideTest, accepts, without_numbers
 
 UNPACKED = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "stackd/unpacked"
 
+NTP_PORT = 123
+NOBODY = 65534
+MAILS = 5
+POSTFIX_FOLDER = pathlib.Path("/usr/lib/postfix")
+POSTFIX_MASTER = pathlib.Path("/usr/share/postfix/master.cf.dist")
+
 # Longer than any of them takes to answer on a busy machine.
 ANSWER_S = 30
+
+
+def count_in(folder):
+    return len(list(folder.iterdir())) if folder.is_dir() else 0
 
 
 def ask_name(port, name):
@@ -304,6 +315,53 @@ service imap-login {{
             client.logout()
         return said
 
+    def test_postfix(self):
+        """Its first process hands nothing of its environment on that it is not told to. It says nothing but to a log that is not
+        there."""
+        self.need("postfix")
+
+        def prepare():
+            self.owned_by("postfix", "data")
+            self.owned_by("nobody", "mail")
+            (self.work / "queue").mkdir()
+            self.write("main.cf", f"""
+compatibility_level = 3.6
+import_environment = MAIL_CONFIG TZ LD_PRELOAD STACKD_DIR
+export_environment = TZ LD_PRELOAD STACKD_DIR
+queue_directory = {self.work}/queue
+data_directory = {self.work}/data
+inet_interfaces = 127.0.0.1
+inet_protocols = ipv4
+myhostname = host.test
+mydestination =
+alias_maps =
+alias_database =
+biff = no
+virtual_mailbox_domains = test
+virtual_mailbox_base = {self.work}/mail
+virtual_mailbox_maps = static:box/
+virtual_uid_maps = static:{NOBODY}
+virtual_gid_maps = static:{NOBODY}
+virtual_minimum_uid = 1000
+""")
+            master = POSTFIX_MASTER.read_text()
+            # As it is delivered, with most of its processes in the queue's folder as their root.
+            self.write("master.cf", re.sub(r"(?m)^smtp      inet", f"127.0.0.1:{self.port} inet", master))
+            subprocess.run(["postfix", "-c", self.work, "check"], check=True)
+
+        end = self.serve([POSTFIX_FOLDER / "sbin/master", "-c", self.work, "-d"], self.send_mail, prepare=prepare, dumped=True)
+        self.assertEqual([5, 10], end.notes)
+
+    def send_mail(self):
+        """How many mails have come, once these have."""
+        box = self.work / "mail/box/new"
+        before = count_in(box)
+        with smtplib.SMTP("127.0.0.1", self.port, timeout=ANSWER_S) as client:
+            for number in range(MAILS):
+                client.sendmail("one@test", ["two@test"], f"Subject: mail {number}\r\n\r\n{'well ' * 100}\r\n")
+        eventually("all mails have come", lambda: count_in(box) == before + MAILS)
+        return before + MAILS
+
     def test_chrony(self):
         """Under its own list of system calls."""
         chronyd = shutil.which("chronyd", path="/usr/sbin") or UNPACKED / "chrony/usr/sbin/chronyd"
@@ -322,6 +380,20 @@ user nobody
 
         self.serve([chronyd, "-x", "-d", "-F", "1", "-f", self.work / "chrony.conf"], self.ask_time, prepare=prepare,
                    ready=self.ask_time, dumped=False)
+
+    def test_ntpsec(self):
+        """It can serve at no other port. It sets no clock."""
+        ntpd = UNPACKED / "ntpsec/usr/sbin/ntpd"
+        self.need(ntpd)
+        self.port = NTP_PORT
+        # Not compared: what it says of the machine.
+        self.tidy = lambda text: ""
+
+        def prepare():
+            self.write("ntp.conf", "disable ntp\ninterface ignore wildcard\ninterface listen 127.0.0.1\nrefclock local\n")
+
+        self.serve([ntpd, "-n", "-u", "nobody:nogroup", "-c", self.work / "ntp.conf"], self.ask_time, prepare=prepare,
+                   ready=lambda: self.ask_time() is not None, dumped=True)
 
     def ask_time(self):
         """The stratum that it answers with."""

@@ -1,10 +1,11 @@
-/* forks_among_threads FORKS: forks again and again while other threads have what locks the C library has, and waits for
- * each child, which ends at once. Prints "ready" when all have; "hung" for one that does not. */
+/* forks_among_threads FORKS: forks again and again while other threads have what locks the C library has. Each child
+ * allocates memory and ends. Prints "ready" when all have; "hung" for one that does not. */
 #include <dlfcn.h>
 #include <link.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <unwind.h>
 
 #include "tests/programs/victim.h"
 
@@ -22,6 +23,19 @@ static void* load(void* unused) {
     if (library != NULL) dlclose(library);
   }
   return unused;
+}
+
+/* What a throw does before a frame that catches is found. The library is loaded anew each time, and what it calls is looked
+ * up when it calls. musl has none. */
+static void* throw(void* unused) {
+  for (;;) {
+    void* library = dlopen("libgcc_s.so.1", RTLD_LAZY);
+    if (library == NULL) return unused;
+    __typeof__(_Unwind_RaiseException)* raise_exception = dlsym(library, "_Unwind_RaiseException");
+    struct _Unwind_Exception exception = {0};
+    if (raise_exception != NULL) raise_exception(&exception);
+    dlclose(library);
+  }
 }
 
 static void* iterate(void* unused) {
@@ -57,15 +71,18 @@ static int ends(pid_t child) {
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
-  void* (*const routines[])(void*) = {load, iterate, allocate, print};
-  for (int i = 0; i < 4; i++) {
+  void* (*const routines[])(void*) = {load, throw, iterate, allocate, print};
+  for (size_t i = 0; i < sizeof routines / sizeof routines[0]; i++) {
     pthread_t thread;
     victim_check(pthread_create(&thread, NULL, routines[i], NULL) == 0, "pthread_create");
   }
   for (int i = 0; i < atoi(argv[1]); i++) {
     pid_t child = fork();
     victim_check(child >= 0, "fork");
-    if (child == 0) _exit(0);
+    if (child == 0) {
+      free(malloc(MAX_BLOCK_BYTES));
+      _exit(0);
+    }
     if (ends(child)) continue;
     kill(child, SIGKILL);
     puts("hung");

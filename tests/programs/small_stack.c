@@ -1,6 +1,6 @@
-/* small_stack [futex]: threads on the smallest stacks that there are, asleep with 1 KiB left above the guard page. One has
- * an alternate stack of its own, one has not. They sleep in read(), or in a futex, which a signal does not end. Answers a
- * line from stdin and ends with 7. */
+/* small_stack [futex|running]: threads on the smallest stacks that there are, with 1 KiB left above the guard page. One has
+ * an alternate stack of its own, one has not. They sleep in read(), or in a futex, which a signal does not end, or run.
+ * Answers a line from stdin and ends with 7. */
 #include <alloca.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -15,18 +15,24 @@ enum { LEFT_BYTES = 1024, GUARD_BYTES = 4096 };
 static int go_on[2];
 static int word; /* not 0: the threads may go on */
 static int by_a_futex;
+static int by_running;
 
 typedef struct small_stack {
   char* lowest;
   int with_alternate;
   pid_t tid;
+  int is_deep;
 } small_stack;
 
-static VICTIM_NOINLINE void wait_deep(const small_stack* stack) {
+static VICTIM_NOINLINE void wait_deep(small_stack* stack) {
   char here;
   size_t above = (size_t)(&here - stack->lowest);
   volatile char* filled = alloca(above - LEFT_BYTES);
   filled[0] = 1;
+  __atomic_store_n(&stack->is_deep, 1, __ATOMIC_RELEASE);
+  while (by_running) {
+    if (__atomic_load_n(&word, __ATOMIC_ACQUIRE) != 0) return;
+  }
   /* By hand: no frame of the C library fits below. */
   char byte;
   long number = by_a_futex ? SYS_futex : SYS_read;
@@ -56,6 +62,7 @@ static void* sleep_deep(void* argument) {
 
 int main(int argc, char** argv) {
   by_a_futex = argc > 1 && strcmp(argv[1], "futex") == 0;
+  by_running = argc > 1 && strcmp(argv[1], "running") == 0;
   static small_stack stacks[2] = {{.with_alternate = 0}, {.with_alternate = 1}};
   pthread_t threads[2];
   size_t bytes = (size_t)PTHREAD_STACK_MIN;
@@ -68,8 +75,8 @@ int main(int argc, char** argv) {
     pthread_attr_init(&attributes);
     victim_check(pthread_attr_setstack(&attributes, stacks[i].lowest, bytes) == 0, "pthread_attr_setstack");
     victim_check(pthread_create(&threads[i], &attributes, sleep_deep, &stacks[i]) == 0, "pthread_create");
-    while (__atomic_load_n(&stacks[i].tid, __ATOMIC_ACQUIRE) == 0) usleep(50);
-    victim_await_syscall(stacks[i].tid, by_a_futex ? SYS_futex : SYS_read);
+    while (__atomic_load_n(&stacks[i].is_deep, __ATOMIC_ACQUIRE) == 0) usleep(50);
+    if (!by_running) victim_await_syscall(stacks[i].tid, by_a_futex ? SYS_futex : SYS_read);
   }
   printf("ready %d %d\n", stacks[0].tid, stacks[1].tid);
   fflush(stdout);

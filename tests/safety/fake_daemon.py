@@ -235,6 +235,8 @@ class FakeDaemon:
         self.thread.start()
 
     def close(self):
+        if self.listener.fileno() < 0:
+            return
         self.listener.shutdown(socket.SHUT_RDWR)
         self.thread.join(10)
         self.listener.close()
