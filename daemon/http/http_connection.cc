@@ -92,7 +92,9 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     tcp().expires_after(std::chrono::milliseconds(limits_.request_ms));
     if constexpr (std::is_same_v<Stream, TlsStream>) {
       stream_.async_handshake(asio::ssl::stream_base::server, [self = this->shared_from_this()](error_code error) {
-        if (!error) self->ReadHeader();
+        if (!error) return self->ReadHeader();
+        if (error.category() != asio::error::get_ssl_category()) return;
+        self->owner_->OnFailedHandshake(self->stream_.native_handle(), error.value());
       });
     } else {
       ReadHeader();

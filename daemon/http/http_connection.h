@@ -7,6 +7,7 @@
 
 #include "daemon/http/http_message.h"
 
+struct ssl_st;
 namespace boost::asio::ssl {
 class context;
 }
@@ -30,6 +31,8 @@ class HttpConnection {
     // The connection has ended, or has been closed.
     virtual void Remove(HttpConnection* connection) = 0;
     virtual void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) = 0;
+    // With an error of OpenSSL, as ERR_get_error() gives it.
+    virtual void OnFailedHandshake(const ssl_st* connection, int openssl_error) = 0;
 
    protected:
     ~Owner() = default;

@@ -8,16 +8,20 @@
 #include <algorithm>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/network_v6.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <future>
 #include <list>
 #include <map>
 #include <thread>
 #include <utility>
 
+#include "daemon/base/clock.h"
 #include "daemon/http/http_connection.h"
+#include "daemon/log/log.h"
 
 namespace stackd {
 namespace {
@@ -40,30 +44,46 @@ void SetOptions(int fd) {
   fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
+// Of IPv6 the network: one host has as many addresses as it likes in it.
+asio::ip::address SourceOf(const asio::ip::address& host) {
+  if (!host.is_v6() || host.to_v6().is_v4_mapped()) return host;
+  return asio::ip::network_v6(host.to_v6(), 64).network();
+}
+
 }  // namespace
 
 struct HttpServer::State final : HttpConnection::Owner {
   explicit State(HttpOptions server_options) : options(std::move(server_options)) {}
   ~State() {
     asio::post(io, [this] {
-      is_ending = true;
-      error_code ignored;
-      acceptor.close(ignored);
-      rest.cancel();
+      StopAccepting();
       while (!connections.empty()) connections.front()->Close();
     });
     if (thread.joinable()) thread.join();
   }
 
+  void Drain(int64_t deadline_ns);
+  void StopAccepting();
+
   void Accept();
+  bool Admit(const asio::ip::tcp::socket& socket);
   bool MakeRoom();
   void Open(asio::ip::tcp::socket socket);
 
   void Add(HttpConnection* connection) override { connections.push_back(connection); }
-  void Remove(HttpConnection* connection) override { connections.remove(connection); }
+  void Remove(HttpConnection* connection) override {
+    connections.remove(connection);
+    TellIfDrained();
+  }
+  void TellIfDrained() {
+    if (is_ending && connections.empty() && !std::exchange(is_drained, true)) drained.set_value();
+  }
   void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override {
     ++requests;
     options.handler(std::move(request), std::move(reply));
+  }
+  void OnFailedHandshake(const ssl_st* connection, int openssl_error) override {
+    options.tls->OnFailedHandshake(connection, openssl_error);
   }
 
   const HttpOptions options;
@@ -71,8 +91,11 @@ struct HttpServer::State final : HttpConnection::Owner {
   asio::io_context io{1};
   asio::ip::tcp::acceptor acceptor{io};
   asio::steady_timer rest{io};
-  bool is_ending = false;  // of the thread
-  std::atomic<int64_t> requests{0}, displaced{0};
+  int64_t told_refused_ns = 0;  // of the thread, as are the next two
+  bool is_ending = false;       // accepts nothing more
+  bool is_drained = false;      // and has no connection left
+  std::promise<void> drained;
+  std::atomic<int64_t> requests{0}, displaced{0}, refused{0};
   std::thread thread;
 };
 
@@ -86,9 +109,45 @@ void HttpServer::State::Accept() {
       });
       return;
     }
-    if (connections.size() < options.max_connections || MakeRoom()) Open(std::move(socket));
+    if (Admit(socket) && (connections.size() < options.max_connections || MakeRoom())) Open(std::move(socket));
     Accept();
   });
+}
+
+bool HttpServer::State::Admit(const asio::ip::tcp::socket& socket) {
+  error_code error;
+  const asio::ip::address host = socket.remote_endpoint(error).address();
+  if (error || host.is_loopback()) return !error;
+  const asio::ip::address source = SourceOf(host);
+  const auto is_its = [&](const HttpConnection* connection) { return SourceOf(connection->host()) == source; };
+  const auto of_it = static_cast<size_t>(std::count_if(connections.begin(), connections.end(), is_its));
+  if (of_it < options.max_connections_of_one) return true;
+  ++refused;
+  if (const int64_t now_ns = MonotonicNs(); now_ns - told_refused_ns >= kNsPerSecond) {
+    told_refused_ns = now_ns;
+    Log(LogLevel::kWarning, "a connection is refused: its host has too many",
+        {{"from", source.to_string()}, {"refused_since_start", refused.load()}});
+  }
+  return false;
+}
+
+void HttpServer::State::StopAccepting() {
+  is_ending = true;
+  error_code ignored;
+  acceptor.close(ignored);
+  rest.cancel();
+}
+
+void HttpServer::State::Drain(int64_t deadline_ns) {
+  asio::post(io, [this] {
+    StopAccepting();
+    const std::list<HttpConnection*> all = connections;
+    for (HttpConnection* connection : all) {
+      if (connection->is_idle()) connection->Close();
+    }
+    TellIfDrained();
+  });
+  drained.get_future().wait_for(std::chrono::nanoseconds(std::max<int64_t>(0, deadline_ns - MonotonicNs())));
 }
 
 void HttpServer::State::Open(asio::ip::tcp::socket socket) {
@@ -142,5 +201,8 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Start(Fd listening, HttpOptions 
 
 int64_t HttpServer::requests() const { return state_->requests; }
 int64_t HttpServer::displaced_connections() const { return state_->displaced; }
+int64_t HttpServer::refused_connections() const { return state_->refused; }
+
+void HttpServer::Drain(int64_t deadline_ns) { state_->Drain(deadline_ns); }
 
 }  // namespace stackd

@@ -20,6 +20,8 @@ struct HttpOptions {
   HttpHandler handler;
   // One more closes the oldest connection that has sent no request yet, of the host that has most of these.
   size_t max_connections = 32;
+  // Limit for one host, so that it cannot have all. Not for loopback, which all local users share, and port-forwards.
+  size_t max_connections_of_one = 16;
   // Bounds the time for a request to come whole.
   int64_t request_timeout_ms = 5'000;
   // Bounds the time for an answer, or for one piece of it, to be read.
@@ -39,9 +41,13 @@ class HttpServer {
   // Closes all connections, and waits until the handler has dropped all replies.
   ~HttpServer();
 
+  // Accepts nothing more, and waits until what was asked is answered, or until the deadline.
+  void Drain(int64_t deadline_ns);
+
   // Counts since start.
   int64_t requests() const;
   int64_t displaced_connections() const;
+  int64_t refused_connections() const;
 
  private:
   struct State;

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -9,6 +10,8 @@
 
 #include <chrono>
 #include <future>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,10 +25,10 @@ constexpr int kPatienceMs = 10'000;
 
 class HttpServerTest : public testing::Test {
  protected:
-  void Start(HttpOptions options, HttpPages pages = {}) {
+  void Start(HttpOptions options, HttpPages pages = {}, in_addr host = {htonl(INADDR_LOOPBACK)}) {
     Fd listening(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     address_.sin_family = AF_INET;
-    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address_.sin_addr = host;
     socklen_t size_bytes = sizeof(address_);
     ASSERT_EQ(bind(listening.get(), reinterpret_cast<sockaddr*>(&address_), size_bytes), 0);
     ASSERT_EQ(listen(listening.get(), 64), 0);
@@ -168,18 +171,23 @@ class Pieces {
         {200, "", {{"Content-Type", "text/plain"}}}, [this] { gone_.set_value(); },
         [this, reply](bool ok) { Next(reply, ok ? 3 : 0); });
   }
-  bool IsGone() { return gone_.get_future().wait_for(std::chrono::milliseconds(kPatienceMs)) == std::future_status::ready; }
+  // Whether the client has gone, of which this hears in either order: that it goes, and that no more can be written.
+  bool IsGone() { return IsSet(&gone_) && IsSet(&all_written_); }
   bool ends_ = true;
 
  private:
+  static bool IsSet(std::promise<void>* promise) {
+    return promise->get_future().wait_for(std::chrono::milliseconds(kPatienceMs)) == std::future_status::ready;
+  }
   void Next(const std::shared_ptr<HttpReply>& reply, int left) {
     if (left > 0)
       return reply->Write("piece" + std::to_string(left), [=, this](bool ok) { Next(reply, ok ? left - 1 : 0); });
     if (ends_) return reply->End();
     open_ = reply;
+    all_written_.set_value();
   }
 
-  std::promise<void> gone_;
+  std::promise<void> gone_, all_written_;
   std::shared_ptr<HttpReply> open_;
 };
 
@@ -227,6 +235,74 @@ TEST_F(HttpServerTest, ARequestAtWorkIsNotDisplaced) {
   EXPECT_EQ(Ask(request), "") << "there is no room";
   reply->Send({200, "done"}, nullptr);
   EXPECT_TRUE(ReadAll(fd).ends_with("done"));
+}
+
+// An address of this machine that is not loopback's.
+std::optional<in_addr> OutsideAddress() {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return std::nullopt;
+  std::optional<in_addr> found;
+  for (const ifaddrs* one = all; one != nullptr && !found; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET) continue;
+    const in_addr address = reinterpret_cast<const sockaddr_in*>(one->ifa_addr)->sin_addr;
+    if ((ntohl(address.s_addr) >> 24) != IN_LOOPBACKNET) found = address;
+  }
+  freeifaddrs(all);
+  return found;
+}
+
+TEST_F(HttpServerTest, AHostHasItsShareOfTheConnections) {
+  const auto host = OutsideAddress();
+  if (!host) GTEST_SKIP() << "no address but loopback's";
+  std::vector<std::shared_ptr<HttpReply>> at_work;
+  Start({.handler = [&](const HttpRequest&, std::shared_ptr<HttpReply> reply) { at_work.push_back(std::move(reply)); },
+         .max_connections = 8,
+         .max_connections_of_one = 2},
+        {}, *host);
+  const Fd one = Connect(), two = Connect();
+  EXPECT_EQ(ReadAll(Connect()), "");
+  EXPECT_EQ(server_->refused_connections(), 1);
+  server_.reset();
+}
+
+TEST_F(HttpServerTest, LoopbackMayHaveAllConnections) {
+  Start({.max_connections = 8, .max_connections_of_one = 2});
+  std::vector<Fd> idle;
+  for (int i = 0; i < 7; ++i) idle.push_back(Connect());
+  EXPECT_EQ(StatusOf("GET /page HTTP/1.1\r\n\r\n"), "HTTP/1.1 200");
+  EXPECT_EQ(server_->refused_connections() + server_->displaced_connections(), 0);
+}
+
+TEST_F(HttpServerTest, ADrainWaitsForWhatIsAtWorkAndAcceptsNothingMore) {
+  std::promise<std::shared_ptr<HttpReply>> at_work;
+  Start({.handler = [&](const HttpRequest&, std::shared_ptr<HttpReply> reply) { at_work.set_value(std::move(reply)); }});
+  const Fd idle = Connect(), fd = Connect();
+  const std::string request = "GET / HTTP/1.1\r\n\r\n";
+  ASSERT_EQ(write(fd.get(), request.data(), request.size()), static_cast<ssize_t>(request.size()));
+  std::shared_ptr<HttpReply> reply = at_work.get_future().get();
+  std::future<void> drained =
+      std::async(std::launch::async, [&] { server_->Drain(MonotonicNs() + kPatienceMs * kNsPerMs); });
+  EXPECT_EQ(ReadAll(idle), "");
+  const Fd late(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_NE(connect(late.get(), reinterpret_cast<sockaddr*>(&address_), sizeof(address_)), 0);
+  EXPECT_EQ(drained.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  reply->Send({200, "done"}, nullptr);
+  reply.reset();
+  EXPECT_TRUE(ReadAll(fd).ends_with("done"));
+  EXPECT_EQ(drained.wait_for(std::chrono::milliseconds(kPatienceMs / 2)), std::future_status::ready);
+}
+
+TEST_F(HttpServerTest, ADrainEndsAtItsDeadline) {
+  std::promise<std::shared_ptr<HttpReply>> at_work;
+  Start({.handler = [&](const HttpRequest&, std::shared_ptr<HttpReply> reply) { at_work.set_value(std::move(reply)); }});
+  const Fd fd = Connect();
+  const std::string request = "GET / HTTP/1.1\r\n\r\n";
+  ASSERT_EQ(write(fd.get(), request.data(), request.size()), static_cast<ssize_t>(request.size()));
+  std::shared_ptr<HttpReply> reply = at_work.get_future().get();
+  server_->Drain(MonotonicNs() + 50 * kNsPerMs);
+  reply.reset();
+  server_.reset();
+  EXPECT_EQ(ReadAll(fd), "");
 }
 
 TEST_F(HttpServerTest, AReplyThatIsDroppedClosesTheConnection) {

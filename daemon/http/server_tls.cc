@@ -1,5 +1,6 @@
 #include "daemon/http/server_tls.h"
 
+#include <openssl/err.h>
 #include <openssl/x509v3.h>
 
 #include <boost/asio/ssl/context.hpp>
@@ -65,8 +66,16 @@ HttpPeer PeerOfCertificate(void* x509) {
   return peer;
 }
 
-ServerTls::ServerTls(std::function<TlsIdentity()> identity, std::function<bool(const HttpPeer&)> admits)
-    : identity_(std::move(identity)), admits_(std::move(admits)) {}
+ServerTls::ServerTls(std::function<TlsIdentity()> identity, std::function<bool(const HttpPeer&)> admits,
+                     std::function<void(std::string reason)> refused)
+    : identity_(std::move(identity)), admits_(std::move(admits)), refused_(std::move(refused)) {}
+
+void ServerTls::OnFailedHandshake(const ssl_st* connection, int openssl_error) const {
+  // `admits` knows of those it refused.
+  if (SSL_get_verify_result(connection) == X509_V_ERR_APPLICATION_VERIFICATION) return;
+  const char* const reason = ERR_reason_error_string(static_cast<unsigned long>(openssl_error));
+  refused_(reason == nullptr ? "unknown" : reason);
+}
 
 std::shared_ptr<ssl::context> ServerTls::Context() {
   std::lock_guard lock(mutex_);
@@ -83,7 +92,9 @@ std::shared_ptr<ssl::context> ServerTls::Context() {
   context_->set_verify_callback([admits = admits_](bool verified, ssl::verify_context& verification) {
     X509_STORE_CTX* store = verification.native_handle();
     if (!verified || X509_STORE_CTX_get_error_depth(store) != 0) return verified;
-    return admits(PeerOfCertificate(X509_STORE_CTX_get_current_cert(store)));
+    const bool is_admitted = admits(PeerOfCertificate(X509_STORE_CTX_get_current_cert(store)));
+    if (!is_admitted) X509_STORE_CTX_set_error(store, X509_V_ERR_APPLICATION_VERIFICATION);
+    return is_admitted;
   });
   return context_;
 }

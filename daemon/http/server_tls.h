@@ -27,15 +27,20 @@ struct TlsIdentity {
 class ServerTls {
  public:
   // `identity` is asked for each connection. `admits` is called in the handshake with the client's certificate, already
-  // verified; false ends it.
-  ServerTls(std::function<TlsIdentity()> identity, std::function<bool(const HttpPeer&)> admits);
+  // verified; false ends it. `refused` is told why another handshake failed: "certificate verify failed".
+  ServerTls(std::function<TlsIdentity()> identity, std::function<bool(const HttpPeer&)> admits,
+            std::function<void(std::string reason)> refused);
 
   // The context of a new connection. An identity with a fault changes nothing; nullptr if the first has one.
   std::shared_ptr<boost::asio::ssl::context> Context();
 
+  // After a handshake that failed with an error of OpenSSL.
+  void OnFailedHandshake(const ssl_st* connection, int openssl_error) const;
+
  private:
   const std::function<TlsIdentity()> identity_;
   const std::function<bool(const HttpPeer&)> admits_;
+  const std::function<void(std::string reason)> refused_;
   std::mutex mutex_;
   int64_t generation_ = -1;
   std::shared_ptr<boost::asio::ssl::context> context_;

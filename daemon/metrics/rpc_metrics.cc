@@ -25,32 +25,32 @@ const char* TypeOf(const google::protobuf::MethodDescriptor& method) {
 
 }  // namespace
 
-// Counts one call. Lives as long as gRPC knows of the call.
+RpcMetrics::Counted::Counted(Method* method) : method_(method), begin_ns_(MonotonicNs()) { ++method_->started; }
+
+RpcMetrics::Counted::~Counted() {
+  if (!has_ended_) End(grpc::StatusCode::CANCELLED);
+}
+
+void RpcMetrics::Counted::End(grpc::StatusCode code) {
+  has_ended_ = true;
+  const auto index = static_cast<size_t>(code);
+  ++method_->handled[index < kCodes ? index : static_cast<size_t>(grpc::StatusCode::UNKNOWN)];
+  method_->duration.Observe(MonotonicNs() - begin_ns_);
+}
+
+// Lives as long as gRPC knows of the call.
 class RpcMetrics::Interceptor : public grpc::experimental::Interceptor {
  public:
-  explicit Interceptor(Method* method) : method_(method), begin_ns_(MonotonicNs()) { ++method_->started; }
-  // No status was sent: the caller had gone.
-  ~Interceptor() override {
-    if (!handled_) Count(grpc::StatusCode::CANCELLED);
-  }
+  explicit Interceptor(Method* method) : counted_(method) {}
 
   void Intercept(InterceptorBatchMethods* batch) override {
     if (batch->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS))
-      Count(batch->GetSendStatus().error_code());
+      counted_.End(batch->GetSendStatus().error_code());
     batch->Proceed();
   }
 
  private:
-  void Count(grpc::StatusCode code) {
-    handled_ = true;
-    const auto index = static_cast<size_t>(code);
-    ++method_->handled[index < kCodes ? index : static_cast<size_t>(grpc::StatusCode::UNKNOWN)];
-    method_->duration.Observe(MonotonicNs() - begin_ns_);
-  }
-
-  Method* const method_;
-  const int64_t begin_ns_;
-  bool handled_ = false;
+  Counted counted_;
 };
 
 class RpcMetrics::Factory : public grpc::experimental::ServerInterceptorFactoryInterface {
@@ -58,14 +58,21 @@ class RpcMetrics::Factory : public grpc::experimental::ServerInterceptorFactoryI
   explicit Factory(RpcMetrics* metrics) : metrics_(metrics) {}
 
   grpc::experimental::Interceptor* CreateServerInterceptor(grpc::experimental::ServerRpcInfo* call) override {
-    auto method = metrics_->methods_.find(std::string_view(call->method()));
-    if (method == metrics_->methods_.end()) method = metrics_->methods_.find(std::string_view());
-    return new Interceptor(&method->second);
+    return new Interceptor(metrics_->Find(call->method()));
   }
 
  private:
   RpcMetrics* const metrics_;
 };
+
+RpcMetrics::Method* RpcMetrics::Find(std::string_view path) {
+  const auto method = methods_.find(path);
+  return method == methods_.end() ? &methods_.find(std::string_view())->second : &method->second;
+}
+
+std::unique_ptr<RpcMetrics::Counted> RpcMetrics::Begin(std::string_view path) {
+  return std::make_unique<Counted>(Find(path));
+}
 
 RpcMetrics::RpcMetrics(std::initializer_list<std::string_view> services) {
   const auto add = [this](const std::string& path, std::string service, std::string name, const char* type) {

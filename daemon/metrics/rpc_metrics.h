@@ -1,4 +1,4 @@
-// Calls of the gRPC servers, counted by an interceptor, by the names that other gRPC servers use (grpc_server_*).
+// Calls of the API, counted by the names that other gRPC servers use (grpc_server_*).
 #pragma once
 
 #include <grpcpp/support/server_interceptor.h>
@@ -25,6 +25,11 @@ class RpcMetrics {
   // For ServerBuilder::experimental().SetInterceptorCreators.
   std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeInterceptors();
 
+  // Counts one call from now until `End`, or until it goes, which is taken for a caller that has gone.
+  class Counted;
+  // For a call that no gRPC server serves. `path`: "/stackd.v1.Stackd/GetDump".
+  std::unique_ptr<Counted> Begin(std::string_view path);
+
   void Write(Exposition* out) const;
 
  private:
@@ -40,8 +45,25 @@ class RpcMetrics {
   class Interceptor;
   class Factory;
 
+  Method* Find(std::string_view path);
+
   // By "/stackd.v1.Stackd/GetDump"; "" has all others.
   std::map<std::string, Method, std::less<>> methods_;
+};
+
+class RpcMetrics::Counted {
+ public:
+  explicit Counted(Method* method);
+  ~Counted();
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+  void End(grpc::StatusCode code);
+
+ private:
+  Method* const method_;
+  const int64_t begin_ns_;
+  bool has_ended_ = false;
 };
 
 }  // namespace stackd

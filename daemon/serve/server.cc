@@ -52,6 +52,12 @@ constexpr unsigned kLookAtTlsFilesSeconds = 1;
 // The audit of the server that was started last; gRPC has one log for all.
 std::atomic<Audit*> g_audit = nullptr;
 
+void AuditFailedHandshake(Audit* audit, std::string reason) {
+  audit->Write(
+      {.caller = "unauthenticated", .method = "TLS handshake", .status = "UNAUTHENTICATED", .reason = std::move(reason)},
+      MonotonicNs());
+}
+
 // What gRPC says when it refuses a certificate, before there is any call: "Handshake failed with fatal error SSL_ERROR_SSL:
 // error:0A000086:SSL routines::certificate verify failed."
 bool AuditHandshake(std::string_view message) {
@@ -59,9 +65,7 @@ bool AuditHandshake(std::string_view message) {
   if (audit == nullptr || !message.starts_with("Handshake failed")) return false;
   std::string_view reason = message.substr(message.rfind(':') + 1);
   if (reason.ends_with('.')) reason.remove_suffix(1);
-  audit->Write(
-      {.caller = "unauthenticated", .method = "TLS handshake", .status = "UNAUTHENTICATED", .reason = std::string(reason)},
-      MonotonicNs());
+  AuditFailedHandshake(audit, std::string(reason));
   return true;
 }
 
@@ -131,7 +135,7 @@ struct Server::State {
     g_audit.compare_exchange_strong(mine, nullptr);
   }
 
-  Result<void> StartWeb(ListeningSocket listens, const std::vector<std::string>& hosts) {
+  Result<void> StartWeb(ListeningSocket listens, RpcMetrics* calls, const std::vector<std::string>& hosts) {
     if (tls != nullptr) {
       web_tls = std::make_unique<ServerTls>(
           [feed = tls.get()] {
@@ -140,9 +144,10 @@ struct Server::State {
           },
           [access = &access](const HttpPeer& peer) {
             return AdmitCertificate(access, {.has_certificate = true, .uris = peer.uris, .dns_names = peer.dns_names});
-          });
+          },
+          [audit = &access.audit](std::string reason) { AuditFailedHandshake(audit, std::move(reason)); });
     }
-    auto started = WebFront::Start(std::move(listens.fd), &stackd, &access, web_tls.get(), hosts);
+    auto started = WebFront::Start(std::move(listens.fd), &stackd, &access, calls, web_tls.get(), hosts);
     if (!started) return std::unexpected(started.error());
     web = std::move(*started);
     web_url = (tls == nullptr ? "http://" : "https://") + listens.address + "/";
@@ -217,7 +222,7 @@ Result<std::unique_ptr<Server>> Server::Start(const ServedParts& parts, const Li
   }
   state->tls = std::move(tls);
   if (web.fd.valid()) {
-    if (Result<void> started = state->StartWeb(std::move(web), listening.web_hosts); !started) {
+    if (Result<void> started = state->StartWeb(std::move(web), parts.calls, listening.web_hosts); !started) {
       return std::unexpected(started.error());
     }
   }
@@ -243,7 +248,9 @@ void Server::Drain(int64_t timeout_ns) {
   state_->listener.Stop();
   state_->health.Drain();
   state_->stackd.EndStreams();
+  const int64_t deadline_ns = MonotonicNs() + timeout_ns;
   state_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::nanoseconds(timeout_ns));
+  if (state_->web != nullptr) state_->web->Drain(deadline_ns);
   state_->web.reset();
 }
 

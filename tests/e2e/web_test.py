@@ -10,6 +10,7 @@ import ssl
 import struct
 import subprocess
 import threading
+import urllib.request
 
 import nodes
 from access_fixture import ACCESS, AccessFixture, own_address
@@ -176,6 +177,18 @@ class AnswersTest(WebTest):
         self.assertEqual(b"", response.read())
         self.assertEqual(daemon.ctl("export", name, "-f", "json").out, data.decode())
 
+    def test_calls_are_counted_as_those_over_grpc(self):
+        metrics_port = free_port()
+        self.serve("--metrics-listen", f"127.0.0.1:{metrics_port}")
+        self.assertEqual(200, self.call("ListDumps").status)
+        self.assertEqual(404, self.call("GetDump", json.dumps({"name": "processes/1-2/dumps/x"})).status)
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=LIMIT_S) as page:
+            counted = page.read().decode()
+        for method, code in (("ListDumps", "OK"), ("GetDump", "NotFound")):
+            line = (f'grpc_server_handled_total{{grpc_type="unary",grpc_service="stackd.v1.Stackd",grpc_method="{method}",'
+                    f'grpc_code="{code}"}} 1\n')
+            self.assertIn(line, counted)
+
     def test_a_watch_tells_of_each_dump_and_ends_with_its_client_or_the_daemon(self):
         daemon, victim = self.serve_victim()
         connection, response = self.open_stream("WatchDumps", {})
@@ -255,7 +268,7 @@ class BrowserTest(WebTest):
             with self.subTest(fields):
                 for answer in (self.call("CreateDump", "{}", fields), self.ask("GET", "/", None, fields)):
                     self.assertEqual((403, "permission_denied"), (answer.status, answer.json()["code"]))
-        self.audited(daemon, method="HTTP request", status="PERMISSION_DENIED", reason="OTHER_SITE")
+        self.audited(daemon, method="HTTP request", status="PERMISSION_DENIED", reason="OTHER_SITE", caller="loopback")
         # What a form or a script of another site may send without being asked first.
         for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
             self.assertEqual(415, self.call("CreateDump", "{}", {"Content-Type": kind}).status)
@@ -357,6 +370,7 @@ class RolesTest(AccessFixture):
             with self.assertRaises((ssl.SSLError, ConnectionError)):
                 self.https(certificate, "GetDaemon")
         self.assert_audited(daemon, caller="dns:elsewhere.test", method="TLS handshake", status="PERMISSION_DENIED")
+        self.assert_audited(daemon, caller="unauthenticated", method="TLS handshake", reason="peer did not return a certificate")
 
     def test_a_renewed_certificate_is_shown_without_a_restart(self):
         self.serve(*self.tls_flags(), "--access", self.write_access(ACCESS))

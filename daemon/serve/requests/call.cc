@@ -50,6 +50,7 @@ Call::~Call() {
                         .reason = ReasonOf(status_),
                         .duration_ns = now_ns - start_ns_},
                        now_ns);
+  if (on_end_) on_end_(status_.error_code());
 }
 
 grpc::Status Call::Admit() {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "daemon/access/access_control.h"
 #include "daemon/base/result.h"
@@ -30,6 +31,9 @@ class Call {
   Call(AccessControl* access, std::shared_ptr<const AccessRules> rules, Grant grant, Method method, Deadline deadline);
   // Writes the audit.
   ~Call();
+
+  // `end` is told the status at the end.
+  void OnEnd(std::function<void(grpc::StatusCode)> end) { on_end_ = std::move(end); }
 
   // Whether the caller has the role, and may call now.
   grpc::Status Admit();
@@ -67,6 +71,7 @@ class Call {
   int64_t retry_after_ns_ = 0;
   size_t answer_bytes_ = 0;
   std::shared_ptr<void> turn_;
+  std::function<void(grpc::StatusCode)> on_end_;
   grpc::Status status_ = grpc::Status::CANCELLED;
 };
 

@@ -18,14 +18,6 @@ constexpr size_t kMaxThreads = 64;
 // Threads for callers who have few calls under way.
 constexpr size_t kKeptThreads = 8;
 
-Peer ToPeer(const HttpPeer& http) {
-  return {.unix_peer = {},
-          .has_certificate = http.has_certificate,
-          .uris = http.uris,
-          .dns_names = http.dns_names,
-          .is_loopback = http.is_loopback};
-}
-
 grpc::Status InvalidArgument(const std::string& message) { return {grpc::StatusCode::INVALID_ARGUMENT, message}; }
 
 // Why the head of a request is refused; ok: it is not.
@@ -42,8 +34,8 @@ grpc::Status CheckHead(const HttpRequest& request) {
 
 }  // namespace
 
-ConnectService::ConnectService(StackdService* service, AccessControl* access)
-    : service_(service), access_(access), threads_(kMaxThreads) {
+ConnectService::ConnectService(StackdService* service, AccessControl* access, RpcMetrics* calls)
+    : service_(service), access_(access), calls_(calls), threads_(kMaxThreads) {
   AddUnary(&StackdService::ListProcesses);
   AddUnary(&StackdService::GetProcess);
   AddUnary(&StackdService::CreateDump);
@@ -91,8 +83,23 @@ void ConnectService::Serve(HttpRequest request, std::shared_ptr<HttpReply> reply
 
 std::unique_ptr<Call> ConnectService::NewCall(const Incoming& incoming, Call::Method method) {
   auto rules = access_->file->Current();
-  Grant grant = rules->For(ToPeer(incoming.request.peer), geteuid());
-  return std::make_unique<Call>(access_, std::move(rules), std::move(grant), std::move(method), incoming.deadline);
+  Grant grant = CallerOf(incoming.request, *rules);
+  const std::string path = std::string(kPath) + method.name;
+  auto call = std::make_unique<Call>(access_, std::move(rules), std::move(grant), std::move(method), incoming.deadline);
+  if (calls_ != nullptr) {
+    call->OnEnd([counted = std::shared_ptr(calls_->Begin(path))](grpc::StatusCode code) { counted->End(code); });
+  }
+  return call;
+}
+
+Grant ConnectService::CallerOf(const HttpRequest& request, const AccessRules& rules) {
+  const HttpPeer& peer = request.peer;
+  return rules.For({.unix_peer = {},
+                    .has_certificate = peer.has_certificate,
+                    .uris = peer.uris,
+                    .dns_names = peer.dns_names,
+                    .is_loopback = peer.is_loopback},
+                   geteuid());
 }
 
 bool ConnectService::Work(const Call& call, std::function<void()> work) {

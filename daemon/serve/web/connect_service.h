@@ -10,6 +10,7 @@
 
 #include "daemon/access/access_control.h"
 #include "daemon/http/http_message.h"
+#include "daemon/metrics/rpc_metrics.h"
 #include "daemon/serve/guard/handle_call.h"
 #include "daemon/serve/guard/work_threads.h"
 #include "daemon/serve/requests/call.h"
@@ -20,11 +21,14 @@ namespace stackd {
 
 class ConnectService {
  public:
-  // Both must outlive it.
-  ConnectService(StackdService* service, AccessControl* access);
+  // `calls`: nullptr: calls are not counted. All must outlive it.
+  ConnectService(StackdService* service, AccessControl* access, RpcMetrics* calls);
 
   // "/stackd.v1.Stackd/": all paths below are its.
   static constexpr std::string_view kPath = "/stackd.v1.Stackd/";
+
+  // Who calls, by the rules of `access`.
+  static Grant CallerOf(const HttpRequest& request, const AccessRules& rules);
 
   // Never blocks. A reply may come on any thread, after this has returned.
   void Serve(HttpRequest request, std::shared_ptr<HttpReply> reply);
@@ -55,6 +59,7 @@ class ConnectService {
 
   StackdService* const service_;
   AccessControl* const access_;
+  RpcMetrics* const calls_;
   std::map<std::string, Route, std::less<>> routes_;  // by method: "GetDump"
   WorkThreads threads_;
 };

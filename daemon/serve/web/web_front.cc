@@ -40,11 +40,13 @@ HttpPages PagesOfFiles() {
 
 }  // namespace
 
-WebFront::WebFront(StackdService* service, AccessControl* access, std::vector<std::string> hosts)
-    : access_(access), check_{.hosts = std::move(hosts)}, pages_(PagesOfFiles()), connect_(service, access) {}
+WebFront::WebFront(StackdService* service, AccessControl* access, RpcMetrics* calls, std::vector<std::string> hosts)
+    : access_(access), check_{.hosts = std::move(hosts)}, pages_(PagesOfFiles()), connect_(service, access, calls) {}
 
 void WebFront::Refuse(const HttpRequest& request, const std::string& why, HttpReply* reply) {
-  access_->audit.Write({.caller = request.peer.is_loopback ? "loopback" : "unknown",
+  Grant grant = ConnectService::CallerOf(request, *access_->file->Current());
+  access_->audit.Write({.caller = std::move(grant.caller),
+                        .role = grant.role,
                         .method = "HTTP request",
                         .status = "PERMISSION_DENIED",
                         .reason = "OTHER_SITE"},
@@ -59,12 +61,13 @@ void WebFront::Serve(HttpRequest request, const std::shared_ptr<HttpReply>& repl
 }
 
 Result<std::unique_ptr<WebFront>> WebFront::Start(Fd listening, StackdService* service, AccessControl* access,
-                                                  ServerTls* tls, std::vector<std::string> hosts) {
-  std::unique_ptr<WebFront> front(new WebFront(service, access, std::move(hosts)));
+                                                  RpcMetrics* calls, ServerTls* tls, std::vector<std::string> hosts) {
+  std::unique_ptr<WebFront> front(new WebFront(service, access, calls, std::move(hosts)));
   auto server = HttpServer::Start(
       std::move(listening),
       {.handler = [front = front.get()](HttpRequest request, auto reply) { front->Serve(std::move(request), reply); },
        .max_connections = kMaxConnections,
+       .max_connections_of_one = kMaxConnections / 2,
        .answer_timeout_ms = kAnswerMs,
        .max_body_bytes = kMaxBodyBytes,
        .fields = SecurityFields(),

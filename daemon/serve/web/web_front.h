@@ -1,6 +1,7 @@
 // What --web-listen serves: the page for a browser, and the API as JSON below it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "daemon/http/http_server.h"
 #include "daemon/http/pages.h"
 #include "daemon/http/server_tls.h"
+#include "daemon/metrics/rpc_metrics.h"
 #include "daemon/serve/service/service.h"
 #include "daemon/serve/web/browser_check.h"
 #include "daemon/serve/web/connect_service.h"
@@ -19,12 +21,16 @@ namespace stackd {
 
 class WebFront {
  public:
-  // `tls`: nullptr for none. Names in `hosts`: see BrowserCheck. All pointers must outlive it. Fails with one sentence.
+  // `calls`: nullptr: calls are not counted. `tls`: nullptr for none. Names in `hosts`: see BrowserCheck. All pointers must
+  // outlive it. Fails with one sentence.
   static Result<std::unique_ptr<WebFront>> Start(Fd listening, StackdService* service, AccessControl* access,
-                                                 ServerTls* tls, std::vector<std::string> hosts);
+                                                 RpcMetrics* calls, ServerTls* tls, std::vector<std::string> hosts);
+
+  // Accepts nothing more, and waits until what was asked is answered, or until the deadline.
+  void Drain(int64_t deadline_ns) { server_->Drain(deadline_ns); }
 
  private:
-  WebFront(StackdService* service, AccessControl* access, std::vector<std::string> hosts);
+  WebFront(StackdService* service, AccessControl* access, RpcMetrics* calls, std::vector<std::string> hosts);
 
   void Serve(HttpRequest request, const std::shared_ptr<HttpReply>& reply);
   void Refuse(const HttpRequest& request, const std::string& why, HttpReply* reply);
