@@ -153,7 +153,6 @@ func TestEachTargetIsAnsweredOrUnreachableWithItsReason(t *testing.T) {
 		"HTML": {serve(t, http.HandlerFunc(func(writer http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(writer, "<html>welcome</html>")
 		})), "BAD_ANSWER"},
-		"elsewhere": {serve(t, http.RedirectHandler("http://169.254.169.254/", http.StatusFound)), "BAD_ANSWER"},
 		"hung": {(&daemon{dump: func(ctx context.Context, _ string) (*stackdv1.Dump, error) {
 			until(ctx)
 			return nil, ctx.Err()
@@ -200,6 +199,35 @@ func TestEachTargetIsAnsweredOrUnreachableWithItsReason(t *testing.T) {
 				t.Errorf("%q", explanation)
 			}
 		})
+	}
+}
+
+func TestAMessageWhoseSizeIsALieIsNotReadToItsEnd(t *testing.T) {
+	var sent atomic.Int64
+	address := serve(t, http.HandlerFunc(func(writer http.ResponseWriter, _ *http.Request) {
+		writer.Header().Set("Content-Type", "application/grpc+proto")
+		writer.Write([]byte{0, 0x40, 0, 0, 0})
+		for {
+			n, err := writer.Write(make([]byte, 64<<10))
+			sent.Add(int64(n))
+			if err != nil {
+				return
+			}
+		}
+	}))
+	dump := collected(t, 30*time.Second, 1, address)
+	if dump.Unreachable[0].Reason != stackdv1.Unreachable_TOO_LARGE || sent.Load() > 4*maxAnswerBytes {
+		t.Errorf("%v after %d bytes", dump.Unreachable[0], sent.Load())
+	}
+}
+
+func TestARedirectIsNotFollowed(t *testing.T) {
+	var visits atomic.Int32
+	elsewhere := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { visits.Add(1) }))
+	dump := collected(t, 30*time.Second, 1, serve(t, http.RedirectHandler("http://"+elsewhere+"/", http.StatusTemporaryRedirect)),
+		serve(t, http.RedirectHandler("http://"+elsewhere+"/", http.StatusFound)))
+	if visits.Load() != 0 || !strings.Contains(fmt.Sprint(reasonsOf(dump)), "BAD_ANSWER") {
+		t.Errorf("%d visits: %v", visits.Load(), reasonsOf(dump))
 	}
 }
 
