@@ -27,11 +27,17 @@ def run_go(*args, **kwargs):
     return done
 
 
-def build_gateway():
-    """The program; PREPARE of a test that runs it."""
+def build(program):
     inputs = [MODULE, go_programs.version_of("local")]
-    return built("stackd-gateway", inputs, lambda folder: run_go("build", "-trimpath", "-o", folder, "./cmd/stackd-gateway",
-                                                                 timeout=600)) / "stackd-gateway"
+    return built(program, inputs, lambda folder: run_go("build", "-trimpath", "-o", folder, f"./cmd/{program}", timeout=600)) / program
+
+
+def build_gateway():
+    return build("stackd-gateway")
+
+
+def build_plugin():
+    return build("kubectl-stackd")
 
 
 def generate(folder):

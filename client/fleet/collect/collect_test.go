@@ -52,6 +52,14 @@ func (d *daemon) CreateDump(ctx context.Context, request *connect.Request[stackd
 	return connect.NewResponse(dump), nil
 }
 
+func (d *daemon) GetDump(_ context.Context, request *connect.Request[stackdv1.GetDumpRequest]) (*connect.Response[stackdv1.Dump], error) {
+	dump := goodDump(strings.TrimSuffix(request.Msg.GetName(), "/dumps/d1"))
+	if request.Msg.GetView() != stackdv1.DumpView_DUMP_VIEW_FULL {
+		dump.Groups = nil
+	}
+	return connect.NewResponse(dump), nil
+}
+
 func processes(names ...string) *stackdv1.ListProcessesResponse {
 	response := &stackdv1.ListProcessesResponse{}
 	for _, name := range names {
@@ -99,7 +107,7 @@ func collected(t *testing.T, timeout time.Duration, parallel int, addresses ...s
 	for i, address := range addresses {
 		all = append(all, targets.Target{Address: address, Labels: map[string]string{"pod": fmt.Sprintf("pod-%d", i)}})
 	}
-	collector := &Collector{Daemons: daemons, Parallel: parallel}
+	collector := &Collector{Asker: daemons, Parallel: parallel}
 	return collector.Collect(ctx, all, &stackdv1.CreateFleetDumpRequest{}, func(Progress) {})
 }
 
@@ -284,6 +292,18 @@ func TestWhoseTurnDoesNotComeIsNamed(t *testing.T) {
 	got := fmt.Sprint(reasonsOf(dump))
 	if len(dump.Unreachable) != 3 || !strings.Contains(got, "TIMED_OUT") || !strings.Contains(got, "NOT_ASKED") {
 		t.Errorf("%v", got)
+	}
+}
+
+func TestADaemonOfAnOlderReleaseIsAskedForTheWholeDump(t *testing.T) {
+	address := (&daemon{dump: func(_ context.Context, process string) (*stackdv1.Dump, error) {
+		dump := goodDump(process)
+		dump.Groups = nil
+		dump.ThreadCounts = &stackdv1.ThreadCounts{Listed: 4, Captured: 4}
+		return dump, nil
+	}}).serve(t)
+	if dump := collected(t, 20*time.Second, 1, address); dump.State != stackdv1.FleetDump_COMPLETE || dump.Counts.Threads != 4 {
+		t.Errorf("%v", dump)
 	}
 }
 

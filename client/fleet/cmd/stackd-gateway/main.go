@@ -17,6 +17,7 @@ import (
 	"stackd.example/fleet/collect"
 	"stackd.example/fleet/gateway"
 	"stackd.example/fleet/targets"
+	"stackd.example/fleet/version"
 )
 
 const usage = `stackd-gateway: one answer for the processes of many pods.
@@ -24,12 +25,12 @@ const usage = `stackd-gateway: one answer for the processes of many pods.
 Examples:
   stackd-gateway --targets-file targets.json
       Daemons of a file in the form of Prometheus' file_sd, for callers of this machine.
-  stackd-gateway --targets-dns dns:///stackd.shop.svc:7443 --listen 0.0.0.0:7445 \
+  stackd-gateway --targets-dns dns:///stackd.shop.svc:7443 --listen 0.0.0.0:7447 \
       --tls-cert tls.crt --tls-key tls.key --tls-client-ca callers.crt --access access.yaml \
       --daemon-tls-cert tls.crt --daemon-tls-key tls.key --daemon-tls-ca daemons.crt --daemon-tls-name stackd
       All pods of a headless Service. Callers and daemons are told apart by their certificates.
-  grpcurl -plaintext -d '{}' 127.0.0.1:7445 stackd.v1.Fleet/ListTargets
-  grpcurl -plaintext -d '{"selector": "workload=checkout"}' 127.0.0.1:7445 stackd.v1.Fleet/CreateFleetDump
+  grpcurl -plaintext -d '{}' 127.0.0.1:7447 stackd.v1.Fleet/ListTargets
+  grpcurl -plaintext -d '{"selector": "workload=checkout"}' 127.0.0.1:7447 stackd.v1.Fleet/CreateFleetDump
 
 Options:
 `
@@ -59,7 +60,7 @@ func parse(args []string, out io.Writer) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("stackd-gateway", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	flags.StringVar(&o.listen, "listen", "127.0.0.1:7445", "`HOST:PORT` to serve gRPC, gRPC-Web and Connect on; beyond loopback with TLS only")
+	flags.StringVar(&o.listen, "listen", "127.0.0.1:7447", "`HOST:PORT` to serve gRPC, gRPC-Web and Connect on; beyond loopback with TLS only")
 	flags.Var(&o.files, "targets-file", "`FILE` of daemons in the form of file_sd; * in its last part stands for any characters; may be repeated")
 	flags.Var(&o.names, "targets-dns", "`dns:///HOST:PORT`: each address of the name is a daemon; may be repeated")
 	flags.StringVar(&o.access, "access", "", "`FILE` of roles by certificate, in the form of the daemon's --access")
@@ -125,7 +126,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, "stackd-gateway: %v; see --help\n", err)
 		os.Exit(2)
 	case o.version:
-		fmt.Println("stackd-gateway " + version)
+		fmt.Println("stackd-gateway " + version.Version)
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
@@ -155,7 +156,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	log.Info("serving", "address", listener.Addr().String())
-	service := gateway.NewService(sources, &collect.Collector{Daemons: daemons, Parallel: o.parallel})
+	service := gateway.NewService(sources, &collect.Collector{Asker: daemons, Parallel: o.parallel})
 	return gateway.Serve(ctx, listener, service, access, o.callers, log)
 }
 
