@@ -20,7 +20,7 @@ from access_fixture import ACCESS, AccessFixture
 from authority import Authority
 from fleet_gateway import Gateway, paths_of, unreachable_of
 from grpcurl_test import GRPCURL
-from harness import ROOT, STACKCTL, StackdTest, eventually, free_port
+from harness import ROOT, StackdTest, eventually, free_port
 
 PREPARE = (fleet_gateway.build_gateway, fleet_gateway.build_plugin)
 SHOP = {"namespace": "shop", "workload": "checkout"}
@@ -351,96 +351,6 @@ class ServedTest(StackdTest):
         known = set(re.findall(r"-([a-z-]+) ", subprocess.run([bin_dir / "stackd-gateway", "--help"], capture_output=True, text=True).stdout))
         self.assertGreater(len(options), 7)
         self.assertEqual(set(), {option.removeprefix("--") for option in options} - known)
-
-
-# In place of kubectl: `get pods` prints a list, `exec` runs what the container would, on the pod's own daemon.
-KUBECTL = """#!/bin/sh
-echo "$@" >>{folder}/kubectl.calls
-while case $1 in --*) true ;; *) false ;; esac; do shift; done
-if [ "$1" = get ]; then exec cat {folder}/pods.json; fi
-pod=$3
-shift 6
-if [ -e {folder}/$pod.sh ]; then . {folder}/$pod.sh; fi
-exec {stackctl} --address unix:{folder}/$pod/api.sock "$@"
-"""
-
-
-@unittest.skipUnless(fleet_gateway.go_is_here(), "there is no Go 1.26 or later")
-class KubectlTest(StackdTest):
-    """The plugin, with a stand-in of kubectl: no cluster can run here."""
-
-    def setUp(self):
-        super().setUp()
-        self.bin = self.dir / "bin"
-        self.bin.mkdir()
-        (self.bin / "kubectl-stackd").symlink_to(fleet_gateway.build_plugin())
-        (self.bin / "kubectl").write_text(KUBECTL.format(folder=self.dir, stackctl=STACKCTL))
-        (self.bin / "kubectl").chmod(0o755)
-        self.pods = []
-
-    def add_pod(self, name, *program, container="stackd", script=None):
-        self.pods.append({"metadata": {"name": name, "namespace": "shop", "labels": {"app": "checkout", "pod-template-hash": "7d9f"},
-                                       "ownerReferences": [{"kind": "ReplicaSet", "name": "checkout-7d9f"}]},
-                          "spec": {"nodeName": "a", "containers": [{"name": "app"}], "initContainers": [{"name": container}]},
-                          "status": {"phase": "Running"}})
-        (self.dir / "pods.json").write_text(json.dumps({"items": self.pods}))
-        if script:
-            (self.dir / f"{name}.sh").write_text(script)
-        if program:
-            folder = self.dir / name
-            folder.mkdir()
-            daemon = self.start_daemon(folder)
-            daemon.await_process(self.start_victim(*program, directory=folder).pid)
-
-    def plugin(self, *args):
-        return subprocess.run([self.bin / "kubectl-stackd", *args], env={**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}"},
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200)
-
-    def test_pods_are_asked_by_exec(self):
-        self.add_pod("checkout-7d9f-a", "waiting_threads", "2")
-        self.add_pod("checkout-7d9f-b", "two_locks", "normal")
-        whole = self.plugin("-n", "shop", "-l", "app=checkout", "--context", "prod", "--timeout", "60s")
-        self.assertEqual(0, whole.returncode, whole.stderr + whole.stdout)
-        self.assertIn("DEADLOCK in 1 pod: # threads wait for each other in a circle: thread first, thread second", whole.stdout)
-        calls = (self.dir / "kubectl.calls").read_text().splitlines()
-        self.assertEqual("--context=prod get pods --output=json --namespace=shop --selector=app=checkout", calls[0])
-        self.assertTrue(all(call.startswith("--context=prod exec --namespace=shop checkout-7d9f-") for call in calls[1:]), calls)
-        one = self.plugin("checkout-7d9f-a", "-o", "json", "--timeout", "60s")
-        self.assertEqual(0, one.returncode, one.stderr)
-        dump = json.loads(one.stdout)
-        self.assertEqual(("1", 1), (dump["counts"]["pods"], dump["selected"]))
-        self.assertIn("wait_for_work", {node["function"] for node in dump["nodes"]})
-
-    def test_what_goes_wrong_is_named(self):
-        self.add_pod("well", "waiting_threads", "2")
-        scripts = {"hung": ("sleep 1000", "TIMED_OUT"), "loud": ("exec cat /dev/zero", "TOO_LARGE"),
-                   "garbage": ("echo '<html>'; exit 0", "BAD_ANSWER"), "no-daemon": ("", "NO_CONNECTION"),
-                   "forbidden": ("echo 'Error from server (Forbidden): pods is forbidden' >&2; exit 1", "PERMISSION_DENIED"),
-                   "liar": ("""echo '{"processes": [{"name": "--help"}]}'; exit 0""", "BAD_ANSWER"),
-                   "empty": ("echo '{}'; exit 0", "NO_PROCESS")}
-        for name, (script, _) in scripts.items():
-            self.add_pod(name, script=script)
-        self.add_pod("without", container="other")
-        done = self.plugin("-o", "json", "--timeout", "15s")
-        self.assertEqual(5, done.returncode, done.stderr)
-        dump = json.loads(done.stdout)
-        self.assertEqual({f"shop/{name}": reason for name, (_, reason) in scripts.items()}, unreachable_of(dump))
-        self.assertEqual("1", dump["counts"]["pods"])
-        self.assertIn("1 pods have no container stackd and are left out, as shop/without", done.stderr)
-
-    def test_usage(self):
-        self.add_pod("other", container="other")
-        for code, words, args in ((2, "there is no option", ["--nonsense"]), (2, "-o is text or json", ["-o", "yaml"]),
-                                  (3, "no pod has a container stackd", []), (1, "there is no pod gone", ["gone"])):
-            with self.subTest(words):
-                done = self.plugin(*args)
-                self.assertEqual(code, done.returncode, done.stderr)
-                self.assertIn(words, done.stderr)
-        shown = self.plugin("--help")
-        self.assertLess(shown.stdout.index("Examples:"), shown.stdout.index("Options:"))
-        (self.bin / "kubectl").unlink()
-        alone = subprocess.run([self.bin / "kubectl-stackd"], env={"PATH": str(self.bin)}, capture_output=True, text=True, timeout=60)
-        self.assertEqual((1, "kubectl stackd: kubectl is not in PATH\n"), (alone.returncode, alone.stderr))
 
 
 class ModuleTest(unittest.TestCase):
