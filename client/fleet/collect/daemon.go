@@ -57,7 +57,7 @@ func (d *Daemons) Ask(ctx context.Context, target targets.Target, request *stack
 	listed, err := client.ListProcesses(ctx, connect.NewRequest(&stackdv1.ListProcessesRequest{
 		PageSize: maxProcesses, Filter: request.GetProcess()}))
 	if err != nil {
-		return Answer{}, err
+		return Answer{}, d.explained(err)
 	}
 	var all Answer
 	if listed.Msg.GetNextPageToken() != "" || len(listed.Msg.GetProcesses()) > maxProcesses {
@@ -96,6 +96,15 @@ func (d *Daemons) Ask(ctx context.Context, target targets.Target, request *stack
 		all.Notes = append(all.Notes, target.Name()+": the time was over before all of its processes were dumped")
 	}
 	return all, nil
+}
+
+// explained names the cause that net/http hides where a connection ends before its first use. With TLS that is a certificate
+// which the daemon does not accept.
+func (d *Daemons) explained(err error) error {
+	if d.scheme == "https" && strings.Contains(err.Error(), "client conn could not be established") {
+		return errNotAccepted
+	}
+	return err
 }
 
 func (d *Daemons) dump(ctx context.Context, client stackdv1connect.StackdClient, process string,
