@@ -20,7 +20,7 @@ COPIES = [
     ("agent/go/stackd.go", r'^const Version = "(.+)"'),
     ("agent/go/other.go", r'^const Version = "(.+)"'),
     ("agent/go/README.md", r"stackd\.example/go@v(\S+)"),
-    ("client/fleet/cmd/stackd-gateway/version.go", r'^const version = "(.+)"'),
+    ("client/fleet/version/version.go", r'^const Version = "(.+)"'),
     ("agent/java/pom.xml", r"<artifactId>stackd</artifactId>\n *<version>(.+)</version>"),
     ("agent/java/README.md", r"Version (\S+)\. "),
     ("agent/node/package.json", r'^  "version": "(.+)"'),

@@ -22,7 +22,7 @@ from fleet_gateway import Gateway, paths_of, unreachable_of
 from grpcurl_test import GRPCURL
 from harness import ROOT, StackdTest, eventually, free_port
 
-PREPARE = (fleet_gateway.build_gateway,)
+PREPARE = (fleet_gateway.build_gateway, fleet_gateway.build_plugin)
 SHOP = {"namespace": "shop", "workload": "checkout"}
 
 
@@ -305,7 +305,7 @@ class ServedTest(StackdTest):
         faulty.write_text("<html>")
         for code, sentence, args in (
                 (2, "which daemons?", []),
-                (2, "needs mutual TLS", ["--targets-file", gateway.file, "--listen", "0.0.0.0:7445"]),
+                (2, "needs mutual TLS", ["--targets-file", gateway.file, "--listen", "0.0.0.0:7447"]),
                 (2, "go together", ["--targets-file", gateway.file, "--tls-cert", "x"]),
                 (2, "--nonsense", ["--nonsense"]),
                 (1, "there is no such file", ["--targets-file", "/nonexistent.json"]),
@@ -324,13 +324,13 @@ class ServedTest(StackdTest):
         """deploy/docs/fleet.md, from nothing to the first fleet dump."""
         daemon = self.start_daemon()
         daemon.await_process(self.start_victim("two_locks", "normal").pid)
-        first, secured = [block.text for block in documents.fenced(ROOT / "deploy/docs/fleet.md", "fleet.md") if block.language == "sh"]
+        first, plugin, secured = [block.text for block in documents.fenced(ROOT / "deploy/docs/fleet.md", "fleet.md") if block.language == "sh"]
         bin_dir = self.dir / "bin"
         bin_dir.mkdir()
         (bin_dir / "stackd-gateway").symlink_to(fleet_gateway.build_gateway())
         (bin_dir / "grpcurl").symlink_to(GRPCURL)
         port = free_port()
-        script = first.replace("127.0.0.1:7443", f"127.0.0.1:{daemon.port}").replace("127.0.0.1:7445", f"127.0.0.1:{port}")
+        script = first.replace("127.0.0.1:7443", f"127.0.0.1:{daemon.port}").replace("127.0.0.1:7447", f"127.0.0.1:{port}")
         script = script.replace("stackd-gateway ", f"stackd-gateway --listen 127.0.0.1:{port} ")
         # A person types more slowly than a shell.
         lines = script.splitlines()
@@ -343,6 +343,10 @@ class ServedTest(StackdTest):
         self.assertIn('"targets/checkout-1"', done.stdout)
         self.assertIn("DEADLOCK in 1 pod: # threads wait for each other in a circle: thread first, thread second", done.stdout)
 
+        for line in plugin.splitlines():
+            # What the plugin would be called with; PATH has no kubectl, which it says then.
+            said = subprocess.run([fleet_gateway.build_plugin(), *line.split()[2:]], env={"PATH": ""}, capture_output=True, text=True)
+            self.assertIn("kubectl is not in PATH", said.stderr)
         options = set(re.findall(r"--[a-z-]+", secured))
         known = set(re.findall(r"-([a-z-]+) ", subprocess.run([bin_dir / "stackd-gateway", "--help"], capture_output=True, text=True).stdout))
         self.assertGreater(len(options), 7)

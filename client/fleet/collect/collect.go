@@ -29,9 +29,21 @@ const (
 	maxUnreachableBytes = 1 << 20
 )
 
+// Answer is what one target gave.
+type Answer struct {
+	Pods []merge.Pod
+	// What is missing, one sentence each.
+	Notes []string
+}
+
+// Asker dumps the processes of one target that a request means. Without an error and without pods there is no process.
+type Asker interface {
+	Ask(ctx context.Context, target targets.Target, request *stackdv1.CreateFleetDumpRequest) (Answer, error)
+}
+
 // Collector makes fleet dumps.
 type Collector struct {
-	Daemons *Daemons
+	Asker Asker
 	// Targets that are asked at once.
 	Parallel int
 }
@@ -178,14 +190,14 @@ func (c *Collector) askOne(ctx context.Context, target targets.Target, request *
 			result.reason = reason{stackdv1.Unreachable_FAILED, said(fmt.Errorf("a fault of the gateway: %v at %s", fault, debug.Stack()))}
 		}
 	}()
-	got, err := c.Daemons.ask(ctx, target, request)
-	if len(got.pods) == 0 {
+	got, err := c.Asker.Ask(ctx, target, request)
+	if len(got.Pods) == 0 {
 		result.reason = reasonOf(ctx, err)
 		return result
 	}
-	result.notes = got.notes
+	result.notes = got.Notes
 	result.fleet = &merge.Fleet{}
-	for _, pod := range got.pods {
+	for _, pod := range got.Pods {
 		result.fleet.Merge(merge.FromPod(pod))
 	}
 	return result

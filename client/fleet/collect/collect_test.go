@@ -52,6 +52,14 @@ func (d *daemon) CreateDump(ctx context.Context, request *connect.Request[stackd
 	return connect.NewResponse(dump), nil
 }
 
+func (d *daemon) GetDump(_ context.Context, request *connect.Request[stackdv1.GetDumpRequest]) (*connect.Response[stackdv1.Dump], error) {
+	dump := goodDump(strings.TrimSuffix(request.Msg.GetName(), "/dumps/d1"))
+	if request.Msg.GetView() != stackdv1.DumpView_DUMP_VIEW_FULL {
+		dump.Groups = nil
+	}
+	return connect.NewResponse(dump), nil
+}
+
 func processes(names ...string) *stackdv1.ListProcessesResponse {
 	response := &stackdv1.ListProcessesResponse{}
 	for _, name := range names {
@@ -99,7 +107,7 @@ func collected(t *testing.T, timeout time.Duration, parallel int, addresses ...s
 	for i, address := range addresses {
 		all = append(all, targets.Target{Address: address, Labels: map[string]string{"pod": fmt.Sprintf("pod-%d", i)}})
 	}
-	collector := &Collector{Daemons: daemons, Parallel: parallel}
+	collector := &Collector{Asker: daemons, Parallel: parallel}
 	return collector.Collect(ctx, all, &stackdv1.CreateFleetDumpRequest{}, func(Progress) {})
 }
 
@@ -153,7 +161,6 @@ func TestEachTargetIsAnsweredOrUnreachableWithItsReason(t *testing.T) {
 		"HTML": {serve(t, http.HandlerFunc(func(writer http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(writer, "<html>welcome</html>")
 		})), "BAD_ANSWER"},
-		"elsewhere": {serve(t, http.RedirectHandler("http://169.254.169.254/", http.StatusFound)), "BAD_ANSWER"},
 		"hung": {(&daemon{dump: func(ctx context.Context, _ string) (*stackdv1.Dump, error) {
 			until(ctx)
 			return nil, ctx.Err()
@@ -200,6 +207,35 @@ func TestEachTargetIsAnsweredOrUnreachableWithItsReason(t *testing.T) {
 				t.Errorf("%q", explanation)
 			}
 		})
+	}
+}
+
+func TestAMessageWhoseSizeIsALieIsNotReadToItsEnd(t *testing.T) {
+	var sent atomic.Int64
+	address := serve(t, http.HandlerFunc(func(writer http.ResponseWriter, _ *http.Request) {
+		writer.Header().Set("Content-Type", "application/grpc+proto")
+		writer.Write([]byte{0, 0x40, 0, 0, 0})
+		for {
+			n, err := writer.Write(make([]byte, 64<<10))
+			sent.Add(int64(n))
+			if err != nil {
+				return
+			}
+		}
+	}))
+	dump := collected(t, 30*time.Second, 1, address)
+	if dump.Unreachable[0].Reason != stackdv1.Unreachable_TOO_LARGE || sent.Load() > 4*maxAnswerBytes {
+		t.Errorf("%v after %d bytes", dump.Unreachable[0], sent.Load())
+	}
+}
+
+func TestARedirectIsNotFollowed(t *testing.T) {
+	var visits atomic.Int32
+	elsewhere := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { visits.Add(1) }))
+	dump := collected(t, 30*time.Second, 1, serve(t, http.RedirectHandler("http://"+elsewhere+"/", http.StatusTemporaryRedirect)),
+		serve(t, http.RedirectHandler("http://"+elsewhere+"/", http.StatusFound)))
+	if visits.Load() != 0 || !strings.Contains(fmt.Sprint(reasonsOf(dump)), "BAD_ANSWER") {
+		t.Errorf("%d visits: %v", visits.Load(), reasonsOf(dump))
 	}
 }
 
@@ -256,6 +292,18 @@ func TestWhoseTurnDoesNotComeIsNamed(t *testing.T) {
 	got := fmt.Sprint(reasonsOf(dump))
 	if len(dump.Unreachable) != 3 || !strings.Contains(got, "TIMED_OUT") || !strings.Contains(got, "NOT_ASKED") {
 		t.Errorf("%v", got)
+	}
+}
+
+func TestADaemonOfAnOlderReleaseIsAskedForTheWholeDump(t *testing.T) {
+	address := (&daemon{dump: func(_ context.Context, process string) (*stackdv1.Dump, error) {
+		dump := goodDump(process)
+		dump.Groups = nil
+		dump.ThreadCounts = &stackdv1.ThreadCounts{Listed: 4, Captured: 4}
+		return dump, nil
+	}}).serve(t)
+	if dump := collected(t, 20*time.Second, 1, address); dump.State != stackdv1.FleetDump_COMPLETE || dump.Counts.Threads != 4 {
+		t.Errorf("%v", dump)
 	}
 }
 

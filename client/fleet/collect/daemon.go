@@ -34,79 +34,102 @@ type Daemons struct {
 	scheme string
 }
 
-// answer is what one target gave.
-type answer struct {
-	pods  []merge.Pod
-	notes []string
-}
-
 var (
 	processName = regexp.MustCompile(`^processes/[0-9]{1,10}-[0-9]{1,20}(-[0-9]{1,10})?$`)
 	dumpID      = regexp.MustCompile(`^[0-9A-Za-z_-]{1,64}$`)
 )
 
+// IsProcessName is whether a daemon may have given this name to a process.
+func IsProcessName(name string) bool { return processName.MatchString(name) }
+
+// IsDumpName is whether a daemon may have given this name to a dump of the process.
+func IsDumpName(process, name string) bool {
+	id, found := strings.CutPrefix(name, process+"/dumps/")
+	return found && dumpID.MatchString(id)
+}
+
 var errBadAnswer = errors.New("what answers does not keep to the API")
 
-// ask dumps each process of a target that fits the request.
-func (d *Daemons) ask(ctx context.Context, target targets.Target, request *stackdv1.CreateFleetDumpRequest) (answer, error) {
+// Ask dumps each process of a target that fits the request.
+func (d *Daemons) Ask(ctx context.Context, target targets.Target, request *stackdv1.CreateFleetDumpRequest) (Answer, error) {
 	client := stackdv1connect.NewStackdClient(d.client, d.scheme+"://"+target.Address, connect.WithGRPC(),
 		connect.WithReadMaxBytes(maxAnswerBytes), connect.WithAcceptCompression("gzip", nil, nil))
 	listed, err := client.ListProcesses(ctx, connect.NewRequest(&stackdv1.ListProcessesRequest{
 		PageSize: maxProcesses, Filter: request.GetProcess()}))
 	if err != nil {
-		return answer{}, err
+		return Answer{}, d.explained(err)
 	}
-	var all answer
+	var all Answer
 	if listed.Msg.GetNextPageToken() != "" || len(listed.Msg.GetProcesses()) > maxProcesses {
-		all.notes = append(all.notes, fmt.Sprintf("%s has more than %d processes: the rest is left out", target.Name(), maxProcesses))
+		all.Notes = append(all.Notes, fmt.Sprintf("%s has more than %d processes: the rest is left out", target.Name(), maxProcesses))
 	}
 	var failed error
 	byPod := map[string]int{}
 	for _, process := range listed.Msg.GetProcesses()[:min(len(listed.Msg.GetProcesses()), maxProcesses)] {
 		if !processName.MatchString(process.GetName()) {
-			return answer{}, fmt.Errorf("%w: a process is named %.40q", errBadAnswer, process.GetName())
+			return Answer{}, fmt.Errorf("%w: a process is named %.40q", errBadAnswer, process.GetName())
 		}
 		dump, err := d.dump(ctx, client, process.GetName(), request)
 		if errors.Is(err, errBadAnswer) {
-			return answer{}, err
+			return Answer{}, err
 		}
 		if err != nil {
 			failed = err
 			if ctx.Err() != nil {
 				break
 			}
-			all.notes = append(all.notes, fmt.Sprintf("%s: %s was not dumped: %s", target.Name(), process.GetName(), reasonOf(ctx, err).explanation))
+			all.Notes = append(all.Notes, fmt.Sprintf("%s: %s was not dumped: %s", target.Name(), process.GetName(), reasonOf(ctx, err).explanation))
 			continue
 		}
 		pod := podOf(target, dump)
 		if _, known := byPod[pod]; !known {
-			byPod[pod] = len(all.pods)
-			all.pods = append(all.pods, merge.Pod{Name: pod, Target: target.Name()})
+			byPod[pod] = len(all.Pods)
+			all.Pods = append(all.Pods, merge.Pod{Name: pod, Target: target.Name()})
 		}
-		at := &all.pods[byPod[pod]]
+		at := &all.Pods[byPod[pod]]
 		at.Dumps = append(at.Dumps, dump)
 	}
-	if len(all.pods) == 0 {
-		return answer{}, failed
+	if len(all.Pods) == 0 {
+		return Answer{}, failed
 	}
 	if failed != nil && ctx.Err() != nil {
-		all.notes = append(all.notes, target.Name()+": the time was over before all of its processes were dumped")
+		all.Notes = append(all.Notes, target.Name()+": the time was over before all of its processes were dumped")
 	}
 	return all, nil
+}
+
+// explained names the cause that net/http hides where a connection ends before its first use. With TLS that is a certificate
+// which the daemon does not accept.
+func (d *Daemons) explained(err error) error {
+	if d.scheme == "https" && strings.Contains(err.Error(), "client conn could not be established") {
+		return errNotAccepted
+	}
+	return err
 }
 
 func (d *Daemons) dump(ctx context.Context, client stackdv1connect.StackdClient, process string,
 	request *stackdv1.CreateFleetDumpRequest) (*stackdv1.Dump, error) {
 	made, err := client.CreateDump(ctx, connect.NewRequest(&stackdv1.CreateDumpRequest{
-		Process: process, View: stackdv1.DumpView_DUMP_VIEW_FULL, Frames: request.GetFrames(), Quiet: request.GetQuiet()}))
+		Process: process, View: stackdv1.DumpView_DUMP_VIEW_GROUPS, Frames: request.GetFrames(), Quiet: request.GetQuiet()}))
 	if err != nil {
 		return nil, err
 	}
-	id, found := strings.CutPrefix(made.Msg.GetName(), process+"/dumps/")
-	if !found || !dumpID.MatchString(id) {
+	if !IsDumpName(process, made.Msg.GetName()) {
 		return nil, fmt.Errorf("%w: the dump of %s is named %.60q", errBadAnswer, process, made.Msg.GetName())
 	}
-	return made.Msg, nil
+	if len(made.Msg.GetGroups()) > 0 || made.Msg.GetThreadCounts().GetCaptured() == 0 {
+		return made.Msg, nil
+	}
+	// A daemon of an older release does not know the view.
+	whole, err := client.GetDump(ctx, connect.NewRequest(&stackdv1.GetDumpRequest{
+		Name: made.Msg.GetName(), View: stackdv1.DumpView_DUMP_VIEW_FULL, Frames: request.GetFrames()}))
+	if err != nil {
+		return nil, err
+	}
+	if whole.Msg.GetName() != made.Msg.GetName() {
+		return nil, fmt.Errorf("%w: asked for %s, it gives %.60q", errBadAnswer, made.Msg.GetName(), whole.Msg.GetName())
+	}
+	return whole.Msg, nil
 }
 
 // podOf believes discovery first. A daemon of a whole node says of each process which pod it is in.

@@ -22,12 +22,24 @@ type reason struct {
 	explanation string
 }
 
+// Refusal is an error of an Asker that knows its reason.
+type Refusal struct {
+	Reason      stackdv1.Unreachable_Reason
+	Explanation string
+}
+
+func (r *Refusal) Error() string { return r.Explanation }
+
 // What a daemon says may be anything: one line of it is shown.
 const maxSaidBytes = 300
 
 func reasonOf(ctx context.Context, err error) reason {
 	if err == nil {
 		return reason{stackdv1.Unreachable_NO_PROCESS, "its daemon is well, and no process that was asked for is connected to it"}
+	}
+	var refusal *Refusal
+	if errors.As(err, &refusal) && ctx.Err() == nil {
+		return reason{refusal.Reason, said(refusal)}
 	}
 	if errors.Is(err, errBadAnswer) {
 		return reason{stackdv1.Unreachable_BAD_ANSWER, said(err)}

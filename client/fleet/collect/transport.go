@@ -132,11 +132,20 @@ type afterHandshake struct {
 
 func (a *afterHandshake) Read(into []byte) (int, error) {
 	n, err := a.Conn.Read(into)
-	switch {
-	case n > 0 && a.began.Load():
+	if n > 0 && a.began.Load() {
 		a.heard.Store(true)
-	case err != nil && a.began.Load() && !a.heard.Load() && !errors.Is(err, net.ErrClosed):
-		return n, fmt.Errorf("%w (%v)", errNotAccepted, err)
 	}
-	return n, err
+	return n, a.explained(err)
+}
+
+func (a *afterHandshake) Write(data []byte) (int, error) {
+	n, err := a.Conn.Write(data)
+	return n, a.explained(err)
+}
+
+func (a *afterHandshake) explained(err error) error {
+	if err == nil || !a.began.Load() || a.heard.Load() || errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return fmt.Errorf("%w (%v)", errNotAccepted, err)
 }

@@ -113,27 +113,27 @@ func TestRulesAreReadAgainAndFaultyOnesChangeNothing(t *testing.T) {
 }
 
 func TestOtherSitesAreNotLocal(t *testing.T) {
-	for host, want := range map[string]bool{"localhost:7445": true, "127.0.0.1:7445": true, "[::1]:7445": true, "127.0.0.1": true,
-		"rebound.example:7445": false, "10.0.0.1:7445": false, "localhost.example": false, "": false} {
+	for host, want := range map[string]bool{"localhost:7447": true, "127.0.0.1:7447": true, "[::1]:7447": true, "127.0.0.1": true,
+		"rebound.example:7447": false, "10.0.0.1:7447": false, "localhost.example": false, "": false} {
 		if got := isLocal(&http.Request{Host: host, Header: http.Header{}}); got != want {
 			t.Errorf("Host %q: %v", host, got)
 		}
 	}
-	for origin, want := range map[string]bool{"http://127.0.0.1:7445": true, "http://evil.example": false, "null": false} {
-		if got := isLocal(&http.Request{Host: "127.0.0.1:7445", Header: http.Header{"Origin": {origin}}}); got != want {
+	for origin, want := range map[string]bool{"http://127.0.0.1:7447": true, "http://evil.example": false, "null": false} {
+		if got := isLocal(&http.Request{Host: "127.0.0.1:7447", Header: http.Header{"Origin": {origin}}}); got != want {
 			t.Errorf("Origin %q: %v", origin, got)
 		}
 	}
 }
 
 func TestOnlyLoopbackIsServedWithoutTLS(t *testing.T) {
-	for address, want := range map[string]bool{"127.0.0.1:7445": true, "localhost:7445": true, "[::1]:0": true, "0.0.0.0:7445": false,
-		":7445": false, "10.0.0.1:7445": false, "gateway:7445": false, "7445": false} {
+	for address, want := range map[string]bool{"127.0.0.1:7447": true, "localhost:7447": true, "[::1]:0": true, "0.0.0.0:7447": false,
+		":7447": false, "10.0.0.1:7447": false, "gateway:7447": false, "7447": false} {
 		if err := CheckListen(address, CallerTLS{}); (err == nil) != want {
 			t.Errorf("%s: %v", address, err)
 		}
 	}
-	if err := CheckListen("0.0.0.0:7445", CallerTLS{Certificate: "a", Key: "b", Authority: "c"}); err != nil {
+	if err := CheckListen("0.0.0.0:7447", CallerTLS{Certificate: "a", Key: "b", Authority: "c"}); err != nil {
 		t.Error(err)
 	}
 }

@@ -79,7 +79,7 @@ func gatewayOf(t *testing.T, daemon *slowDaemon) (stackdv1connect.FleetClient, *
 	if err != nil {
 		t.Fatal(err)
 	}
-	service := NewService([]targets.Source{all}, &collect.Collector{Daemons: daemons, Parallel: 8})
+	service := NewService([]targets.Source{all}, &collect.Collector{Asker: daemons, Parallel: 8})
 	server := cleartext(t, handler(service, access, slog.New(slog.DiscardHandler)))
 	return stackdv1connect.NewFleetClient(server.Client(), server.URL), service
 }

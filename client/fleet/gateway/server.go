@@ -156,7 +156,7 @@ func (c *limitedConnection) Close() error {
 func CheckListen(address string, security CallerTLS) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return fmt.Errorf("--listen %s: write like 127.0.0.1:7445", address)
+		return fmt.Errorf("--listen %s: write like 127.0.0.1:7447", address)
 	}
 	if security.enabled() || host == "localhost" {
 		return nil

@@ -38,9 +38,23 @@ std::string HowToGetTheRest(const v1::Dump& dump) {
          "\"}' 127.0.0.1:7443 stackd.v1.Stackd/ExportDump";
 }
 
-int32_t AddGroups(const v1::Dump& dump, Budget* budget, v1::Dump* answer) {
+// A group without what only one process has.
+v1::StackGroup WithoutIds(const v1::StackGroup& group) {
+  v1::StackGroup shared;
+  shared.set_thread_count(group.thread_count());
+  shared.set_fingerprint(group.fingerprint());
+  *shared.mutable_stack() = group.stack();
+  *shared.mutable_states() = group.states();
+  shared.set_task_count(group.task_count());
+  shared.set_is_agent(group.is_agent());
+  for (v1::Frame& frame : *shared.mutable_stack()->mutable_frames()) frame.clear_address();
+  return shared;
+}
+
+int32_t AddGroups(const v1::Dump& dump, bool with_ids, Budget* budget, v1::Dump* answer) {
   int32_t omitted = 0;
-  for (const v1::StackGroup& group : dump.groups()) {
+  for (const v1::StackGroup& stored : dump.groups()) {
+    const v1::StackGroup group = with_ids ? stored : WithoutIds(stored);
     // The first that does not fit ends it: skipping large ones for small ones would break "largest first".
     if (omitted == 0 && budget->Take(group.ByteSizeLong())) {
       *answer->add_groups() = group;
@@ -211,7 +225,7 @@ void AddContent(const v1::Dump& dump, Budget* budget, v1::Dump* answer) {
   for (const v1::FingerprintFrame& frame : dump.hang().fingerprint_frames()) {
     if (budget->Take(frame.ByteSizeLong())) *answer->mutable_hang()->add_fingerprint_frames() = frame;
   }
-  int32_t groups = AddGroups(dump, budget, answer);
+  int32_t groups = AddGroups(dump, true, budget, answer);
   int32_t threads = AddThreads(dump, budget, &stacks, answer);
   AddModules(dump, budget, answer);
   AddReports(dump, budget, answer);
@@ -223,6 +237,14 @@ void AddContent(const v1::Dump& dump, Budget* budget, v1::Dump* answer) {
                     std::to_string(threads) + " threads" + (tasks > 0 ? ", " + std::to_string(tasks) + " tasks" : "") +
                     " and the stacks of " + std::to_string(stacks.without_stack()) +
                     " more are left out to keep this answer below 4 MiB; " + HowToGetTheRest(dump));
+}
+
+void AddGroupsAlone(const v1::Dump& dump, Budget* budget, v1::Dump* answer) {
+  AddFindings(dump, budget, answer);
+  answer->set_omitted_group_count(AddGroups(dump, false, budget, answer));
+  if (answer->omitted_group_count() == 0) return;
+  answer->add_notes(std::to_string(answer->omitted_group_count()) + " of " + std::to_string(dump.groups_size()) +
+                    " groups are left out to keep this answer below 4 MiB; " + HowToGetTheRest(dump));
 }
 
 }  // namespace
@@ -257,6 +279,7 @@ v1::Dump ViewOf(const v1::Dump& dump, v1::DumpView view, size_t budget_bytes) {
   v1::Dump answer = BasicView(dump);
   size_t spent_bytes = answer.ByteSizeLong() + kReserveBytes;
   Budget budget(budget_bytes > spent_bytes ? budget_bytes - spent_bytes : 0);
+  if (view == v1::DUMP_VIEW_GROUPS) AddGroupsAlone(dump, &budget, &answer);
   if (view == v1::DUMP_VIEW_TEXT) AddText(dump, &budget, &answer);
   if (view == v1::DUMP_VIEW_FULL || view == v1::DUMP_VIEW_UNSPECIFIED) AddContent(dump, &budget, &answer);
   return answer;

@@ -13,7 +13,7 @@ inline constexpr size_t kAnswerBudgetBytes = 3584u << 10;
 // Cuts groups, threads, stacks, modules, lines, and what a crash's fingerprint is made of. Findings are their sentences.
 v1::Dump BasicView(const v1::Dump& dump);
 
-// `dump` as `view` says (UNSPECIFIED means FULL), at most about `budget_bytes` large: the largest groups first, then
+// Gives `dump` as `view` says (UNSPECIFIED means FULL), at most about `budget_bytes` large: the largest groups first, then
 // threads, then the stacks they refer to. What was left out is counted in omitted_group_count, and a note says how to get
 // it.
 v1::Dump ViewOf(const v1::Dump& dump, v1::DumpView view, size_t budget_bytes = kAnswerBudgetBytes);

@@ -41,6 +41,37 @@ TEST(DumpView, BasicHasNoStacks) {
             0);
 }
 
+TEST(DumpView, GroupsHaveStacksAndCountsAndNoIds) {
+  v1::Dump dump = DumpOf(3);
+  v1::StackGroup* group = dump.mutable_groups(0);
+  group->add_tids(7);
+  group->add_thread_names("worker");
+  group->add_task_ids(8);
+  group->set_task_count(1);
+  group->add_states("running");
+  group->mutable_stack()->mutable_frames(0)->set_address("0x7f00");
+  dump.add_findings()->add_tids(7);
+  const v1::Dump groups = ViewOf(dump, v1::DUMP_VIEW_GROUPS);
+  ASSERT_EQ(groups.groups_size(), 3);
+  const v1::StackGroup& first = groups.groups(0);
+  EXPECT_EQ(first.thread_count(), 3);
+  EXPECT_EQ(first.task_count(), 1);
+  EXPECT_EQ(first.states(0), "running");
+  EXPECT_EQ(first.stack().frames(0).function(), dump.groups(0).stack().frames(0).function());
+  EXPECT_EQ(first.tids_size() + first.thread_names_size() + first.task_ids_size(), 0);
+  EXPECT_EQ(first.stack().frames(0).address(), "");
+  EXPECT_EQ(groups.findings(0).tids_size(), 1);
+  EXPECT_EQ(groups.threads_size() + groups.stacks_size() + groups.modules_size() + groups.lines_size(), 0);
+}
+
+TEST(DumpView, GroupsThatDoNotFitAreCounted) {
+  const v1::Dump groups = ViewOf(DumpOf(100), v1::DUMP_VIEW_GROUPS, 50'000);
+  EXPECT_LT(groups.ByteSizeLong(), 50'000u);
+  EXPECT_GT(groups.groups_size(), 10);
+  EXPECT_EQ(groups.groups_size() + groups.omitted_group_count(), 100);
+  EXPECT_THAT(groups.notes(), Contains(HasSubstr("groups are left out")));
+}
+
 TEST(DumpView, LeavesOutTasksOfTheLargestGroupsFirstAndCountsAll) {
   v1::Dump dump;
   for (int i = 0; i < 2; ++i) dump.add_stacks()->add_frames()->set_function(i == 0 ? "main.wait" : "main.serve");

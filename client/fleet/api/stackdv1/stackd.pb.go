@@ -63,6 +63,9 @@ const (
 	DumpView_DUMP_VIEW_FULL DumpView = 2
 	// BASIC and `lines`: the dump as text.
 	DumpView_DUMP_VIEW_TEXT DumpView = 3
+	// BASIC, findings with their threads, and `groups` without ids of threads and tasks: what many dumps are merged of. A daemon
+	// from before this view gives BASIC.
+	DumpView_DUMP_VIEW_GROUPS DumpView = 4
 )
 
 // Enum value maps for DumpView.
@@ -72,12 +75,14 @@ var (
 		1: "DUMP_VIEW_BASIC",
 		2: "DUMP_VIEW_FULL",
 		3: "DUMP_VIEW_TEXT",
+		4: "DUMP_VIEW_GROUPS",
 	}
 	DumpView_value = map[string]int32{
 		"DUMP_VIEW_UNSPECIFIED": 0,
 		"DUMP_VIEW_BASIC":       1,
 		"DUMP_VIEW_FULL":        2,
 		"DUMP_VIEW_TEXT":        3,
+		"DUMP_VIEW_GROUPS":      4,
 	}
 )
 
@@ -5744,12 +5749,13 @@ const file_stackd_v1_stackd_proto_rawDesc = "" +
 	"SPEEDSCOPE\x10\a\"(\n" +
 	"\x12ExportDumpResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\"\x12\n" +
-	"\x10GetDaemonRequest*b\n" +
+	"\x10GetDaemonRequest*x\n" +
 	"\bDumpView\x12\x19\n" +
 	"\x15DUMP_VIEW_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fDUMP_VIEW_BASIC\x10\x01\x12\x12\n" +
 	"\x0eDUMP_VIEW_FULL\x10\x02\x12\x12\n" +
-	"\x0eDUMP_VIEW_TEXT\x10\x03*g\n" +
+	"\x0eDUMP_VIEW_TEXT\x10\x03\x12\x14\n" +
+	"\x10DUMP_VIEW_GROUPS\x10\x04*g\n" +
 	"\bLanguage\x12\x18\n" +
 	"\x14LANGUAGE_UNSPECIFIED\x10\x00\x12\t\n" +
 	"\x05C_CPP\x10\x01\x12\b\n" +

@@ -1,3 +1,0 @@
-package main
-
-const version = "0.1.0"
