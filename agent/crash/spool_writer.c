@@ -33,7 +33,7 @@ static const struct stackd_ring own_ring = {&own.header, OWN_SLOTS, 0};
 
 static char folder[FOLDER_BYTES]; /* "" if $STACKD_DIR is too long */
 static uint32_t folder_length;
-static const struct stackd_hello* _Atomic described;
+static STACKD_AT_FORK const struct stackd_hello* _Atomic described;
 
 /* One crash at a time; static because the stack may be short, touched because memory may be. */
 static char chunk[CHUNK_BYTES];

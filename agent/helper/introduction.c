@@ -24,11 +24,13 @@ struct stackd_helper_state stackd_helper = {.connection = {.socket = {-1, 0, 0},
 static struct stackd_own_fd bell = {-1, 0, 0};
 static STACKD_AT_FORK uint64_t next_look_ns; /* for a daemon, where no helper runs */
 
-/* In the child of a fork: its parent found no daemon within the last second. */
+/* In the child of a fork: its parent found no daemon within the last second. The clock is not asked, whose pages would have
+ * to be mapped for it: the parent has looked before the fork where that was due. */
 static STACKD_AT_FORK bool looks_in_vain;
 
-static const struct stackd_hello* description; /* the last, in the child of a fork its parent's; NULL: none yet */
-static bool is_whole;
+static STACKD_AT_FORK const struct stackd_hello*
+    description; /* the last, in the child of a fork its parent's; NULL: none yet */
+static STACKD_AT_FORK bool is_whole;
 
 static bool needs_memory(void) { return stackd_helper.settings->shares_as_needed && stackd_runtimes_need_memory(); }
 
@@ -90,8 +92,7 @@ void stackd_helper_describe_whole(void) {
   if (!is_whole) describe(false);
 }
 
-int stackd_helper_connect(bool is_start) {
-  __atomic_store_n(&next_look_ns, stackd_monotonic_ns() + OCCASION_NS, __ATOMIC_RELAXED);
+static int say_hello(bool is_start) {
   int error = stackd_connection_open(&stackd_helper.connection, stackd_helper.settings);
   if (error != 0) {
     /* A crash starts the helper, which describes the process then. */
@@ -105,6 +106,11 @@ int stackd_helper_connect(bool is_start) {
   stackd_helper.stage = STACKD_INTRODUCED;
   if (stackd_helper.has_bell && stackd_helper_tid() == 0) stackd_helper_send_bell();
   return 0;
+}
+
+int stackd_helper_connect(bool is_start) {
+  __atomic_store_n(&next_look_ns, stackd_monotonic_ns() + OCCASION_NS, __ATOMIC_RELAXED);
+  return say_hello(is_start);
 }
 
 static void stand_in_and_introduce(bool is_start) {
@@ -126,7 +132,11 @@ void stackd_helper_introduce(void) { stand_in_and_introduce(false); }
 void stackd_helper_introduce_at_start(void) { stand_in_and_introduce(true); }
 
 void stackd_helper_introduce_child(void) {
-  if (!looks_in_vain) stand_in_and_introduce(description != NULL);
+  uint64_t mask;
+  if (looks_in_vain || !stackd_helper_stand_in(&mask)) return;
+  /* The next look is due when it is for its parent. */
+  say_hello(description != NULL);
+  stackd_helper_step_back(mask);
 }
 
 void stackd_helper_before_change(void) {
@@ -146,8 +156,6 @@ bool stackd_helper_has_occasion(void) {
 }
 
 void stackd_helper_introduction_reset_after_fork(void) {
-  /* The parent has looked before the fork, if it had not within the last second: the child looks when its parent would
-   * have. Not asked here: the clock, whose pages would have to be mapped for it. */
   looks_in_vain = stackd_helper.stage == STACKD_NOT_CONNECTED;
   STACKD_RESET(is_whole, false);
   STACKD_RESET(stackd_helper.stage, STACKD_NOT_CONNECTED);

@@ -18,7 +18,7 @@
 #define LOOK_NS (5 * MS)
 #define LEAVES_NS 20000u
 
-static struct stackd_lock lock;
+static STACKD_AT_FORK struct stackd_lock lock;
 static void (*allowed)(void); /* what it does; NULL: it may not be started yet */
 static bool is_wanted;        /* from the first start on */
 static uint32_t holds;

@@ -17,11 +17,11 @@
 /* For a daemon that is stopped: the others answer, or are not there, within a millisecond. */
 #define FIRST_TRY_NS (500 * MS)
 
-static struct stackd_lock lock;
+static STACKD_AT_FORK struct stackd_lock lock;
 static struct stackd_own_fd socket_in_use = {-1, 0, 0};
 static char process_name[64];
-static struct stackd_hello hellos[2];
-static int next_hello;
+static STACKD_AT_FORK struct stackd_hello hellos[2];
+static STACKD_AT_FORK int next_hello;
 
 /* Counts of dumps, which only grow; the last two are futex words. */
 static uint32_t dumps_begun;

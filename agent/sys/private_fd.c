@@ -31,24 +31,27 @@ static void unguard(int fd) {
   }
 }
 
-static bool is_of_kind(int fd, enum stackd_fd_kind kind) {
+static bool is_of_kind(int fd, enum stackd_fd_kind kind, const struct stat* status) {
   if (kind == STACKD_FD_PROC) {
     struct statfs system;
     return stackd_syscall6(SYS_fstatfs, fd, (long)&system, 0, 0, 0, 0) == 0 && system.f_type == PROC_FILE_SYSTEM;
   }
-  struct stat status;
-  if (stackd_fstat(fd, &status) != 0) return false;
-  return kind == STACKD_FD_SOCKET ? S_ISSOCK(status.st_mode) : S_ISREG(status.st_mode);
+  return kind == STACKD_FD_SOCKET ? S_ISSOCK(status->st_mode) : S_ISREG(status->st_mode);
 }
 
-/* By number alone: inode 0. */
-int stackd_own_fd_hold(int fd, enum stackd_fd_kind kind) {
-  if (fd < 0) return fd;
+/* By number alone: inode 0. `status` is that of the file, where its kind is not PROC. */
+static bool hold(int fd, enum stackd_fd_kind kind, struct stat* status) {
   struct stackd_own_fd held = {fd, 0, 0};
   guard(&held);
-  if (is_of_kind(fd, kind)) return fd;
+  if ((kind == STACKD_FD_PROC || stackd_fstat(fd, status) == 0) && is_of_kind(fd, kind, status)) return true;
   unguard(fd);
-  return -EBADF;
+  return false;
+}
+
+int stackd_own_fd_hold(int fd, enum stackd_fd_kind kind) {
+  struct stat status;
+  if (fd < 0) return fd;
+  return hold(fd, kind, &status) ? fd : -EBADF;
 }
 
 void stackd_own_fd_drop(int fd) {
@@ -86,8 +89,8 @@ int stackd_own_fd_next_guarded(unsigned first, unsigned last) {
 
 struct stackd_own_fd stackd_own_fd_take(int fd, enum stackd_fd_kind kind) {
   struct stat status;
-  if (stackd_own_fd_hold(fd, kind) < 0) return STACKD_NO_FD;
-  if (stackd_fstat(fd, &status) != 0) {
+  if (fd < 0 || !hold(fd, kind, &status)) return STACKD_NO_FD;
+  if (kind == STACKD_FD_PROC && stackd_fstat(fd, &status) != 0) {
     unguard(fd);
     return STACKD_NO_FD;
   }

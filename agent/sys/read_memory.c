@@ -5,7 +5,10 @@
 
 static const struct stackd_own_fd* _Atomic memory_file;
 
-void stackd_read_memory_by(const struct stackd_own_fd* file) { atomic_store(&memory_file, file); }
+void stackd_read_memory_by(const struct stackd_own_fd* file) {
+  /* Most often it is known: what is not written, the child of a fork need not copy. */
+  if (atomic_load(&memory_file) != file) atomic_store(&memory_file, file);
+}
 
 static atomic_int file_first;
 

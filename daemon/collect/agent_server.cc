@@ -227,7 +227,7 @@ void AgentServer::AttachRuntime(Fd* socket, ReceivedMessage* message) {
   ProcessFiles files;
   ucred peer{};
   socklen_t peer_bytes = sizeof(peer);
-  if (message->fds.size() < 2 || !(files.SetStat(&message->fds[1]) || files.SetFolder(&message->fds[1]))) return;
+  if (message->fds.size() < 2 || !files.SetStat(&message->fds[1])) return;
   if (getsockopt(socket->get(), SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) != 0) return;
   for (const auto& [agent_fd, agent] : by_socket_) {
     if (agent->process().peer_uid() != peer.uid || !agent->process().files().IsSameProcess(files)) continue;

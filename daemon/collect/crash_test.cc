@@ -228,14 +228,14 @@ Fd ReportFile(const std::string& text) {
   return file;
 }
 
-bool SendReport(FakeAgent* agent, const std::string& text, Fd folder = {}) {
+bool SendReport(FakeAgent* agent, const std::string& text, Fd stat = {}) {
   stackd_report_file message{};
   message.header = {STACKD_MSG_REPORT_FILE, sizeof(message)};
   message.language = static_cast<uint32_t>(Language::kGo);
   strcpy(message.title, "Go traceback");
   std::vector<Fd> files;
   files.push_back(ReportFile(text));
-  if (folder.valid()) files.push_back(std::move(folder));
+  if (stat.valid()) files.push_back(std::move(stat));
   return agent->Send(message, files);
 }
 
@@ -273,9 +273,12 @@ bool IsClosed(const FakeAgent& agent) {
 
 TEST_F(CrashTest, AReportMayComeByASecondConnectionOfItsProcess) {
   StartAndHandle();
-  FakeAgent agent(dir_), companion(dir_), other(dir_);
+  FakeAgent agent(dir_), with_folder(dir_), companion(dir_), other(dir_);
   ASSERT_EQ(agent.Register(), "");
-  ASSERT_TRUE(SendReport(&companion, "panic: no\n", OpenProc("", O_DIRECTORY)));
+  // A folder would lead to other files.
+  ASSERT_TRUE(SendReport(&with_folder, "panic: no\n", OpenProc("", O_DIRECTORY)));
+  EXPECT_TRUE(IsClosed(with_folder));
+  ASSERT_TRUE(SendReport(&companion, "panic: no\n", OpenProc("stat")));
   stackd_name name{.header = {STACKD_MSG_NAME, sizeof(name)}, .name = "orders"};
   ASSERT_TRUE(companion.Send(name));
   ASSERT_TRUE(Eventually([&] {
@@ -283,10 +286,10 @@ TEST_F(CrashTest, AReportMayComeByASecondConnectionOfItsProcess) {
     return processes.size() == 1 && processes[0].display_name == "orders";
   }));
   // A report of another process, or a second one of this, is refused.
-  ASSERT_TRUE(SendReport(&other, "panic: another\n", Fd(open("/proc/1", O_RDONLY | O_DIRECTORY | O_CLOEXEC))));
+  ASSERT_TRUE(SendReport(&other, "panic: another\n", Fd(open("/proc/1/stat", O_RDONLY | O_CLOEXEC))));
   EXPECT_TRUE(IsClosed(other));
   FakeAgent second(dir_);
-  ASSERT_TRUE(SendReport(&second, "panic: another\n", OpenProc("", O_DIRECTORY)));
+  ASSERT_TRUE(SendReport(&second, "panic: another\n", OpenProc("stat")));
   EXPECT_TRUE(IsClosed(second));
   EXPECT_THAT(collector_->Processes(), SizeIs(1));
   agent.Close();

@@ -36,8 +36,8 @@
  *
  * A process may have an agent for native code and the package of a runtime besides. Then the package has a connection of
  * its own, which begins with REPORT_FILE + fds [report, stat] and may go on with NAME and DUMP_REQUEST. The daemon knows by
- * uid and stat which process it is (by proc, of older packages). The package gets no answer. The connection is closed where
- * that process is not connected, or not any more; then the package tries again.
+ * uid and stat which process it is. The package gets no answer. The connection is closed where that process is not
+ * connected, or not any more; then the package tries again.
  *
  * Both sides check size and type of every message; an unknown type is ignored, so that later versions may add some.
  */
