@@ -134,7 +134,7 @@ Result<std::unique_ptr<HangDetection>> HangDetection::Start(Collector* collector
   });
   pipeline->BeforeCapture([weak = std::weak_ptr(s->detector)](const std::string& process_id) {
     const auto detector = weak.lock();
-    return detector == nullptr ? std::map<int32_t, int64_t>() : detector->BeforeCapture(process_id);
+    return detector == nullptr ? std::map<int32_t, ThreadPast>() : detector->BeforeCapture(process_id);
   });
   s->detector->Start();
   return std::unique_ptr<HangDetection>(new HangDetection(std::move(state)));

@@ -51,7 +51,7 @@ class ProcessWatch {
     disturbed_looks_ = kDisturbedLooks;
     captures_ += captures;
   }
-  std::map<int32_t, int64_t> UnmovedSince() const { return threads_.UnmovedSince(); }
+  std::map<int32_t, ThreadWatch::Past> Pasts() const { return threads_.Pasts(); }
 
  private:
   void Judge(int64_t now_ns);
