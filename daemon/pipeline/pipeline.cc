@@ -389,6 +389,14 @@ Result<std::vector<ManagedWait>> Pipeline::ReadLockWaits(const std::string& proc
   return std::move(*waits);
 }
 
+Result<ManagedFacts> Pipeline::ReadGoroutines(const std::string& process_id, int64_t deadline_ns) {
+  auto outline = state_->collector->Outline(process_id);
+  if (!outline) return std::unexpected(std::move(outline.error()));
+  auto facts = state_->managed.ReadGoroutines(*outline, deadline_ns);
+  if (!facts) return Error(Code::kUnavailable, "the goroutines of processes/" + process_id + " could not be read in time");
+  return std::move(*facts);
+}
+
 Result<SharedDump> Pipeline::Resymbolize(const std::string& name, int64_t deadline_ns, const MayBegin& may_begin) {
   ScopedCount running(&state_->counters.dumps_running);
   return state_->resymbolized.Do(name, deadline_ns, may_begin, [&] { return state_->Resymbolize(name, deadline_ns); })

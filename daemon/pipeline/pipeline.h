@@ -53,6 +53,9 @@ class Pipeline {
   Result<std::vector<ManagedWait>> ReadLockWaits(const std::string& process_id, std::vector<ThreadWait> sleeping,
                                                  int64_t deadline_ns);
 
+  // Goroutines, and which of them are stuck, without a capture.
+  Result<ManagedFacts> ReadGoroutines(const std::string& process_id, int64_t deadline_ns);
+
   // A crash, as CrashHandler has it (collect). Stores it and calls `release`; the rest is done in the background. If the
   // store does not take it `release` is not called, and what comes of it is told but not stored. A crash that the store
   // knows is released and nothing else.
