@@ -15,6 +15,8 @@ namespace {
 constexpr int64_t kFunctionsNs = 500 * kNsPerMs;
 // Some milliseconds, where nothing is in the way.
 constexpr int64_t kReadLockWaitsNs = 100 * kNsPerMs;
+// To read all goroutines of a process, and to look at those that wait for locks for a tenth of a second.
+constexpr int64_t kReadGoroutinesNs = kNsPerSecond;
 // To look for a cycle in the stacks of a whole process.
 constexpr int64_t kFindCycleNs = kNsPerSecond;
 
@@ -52,6 +54,15 @@ class CollectorProbe final : public ProcessProbe {
   Result<std::vector<ManagedWait>> ReadLockWaits(const std::string& process_id,
                                                  std::span<const ThreadWait> sleeping) override {
     return pipeline_->ReadLockWaits(process_id, {sleeping.begin(), sleeping.end()}, MonotonicNs() + kReadLockWaitsNs);
+  }
+  Result<Goroutines> ReadStuckGoroutines(const std::string& process_id) override {
+    auto facts = pipeline_->ReadGoroutines(process_id, MonotonicNs() + kReadGoroutinesNs);
+    if (!facts) return std::unexpected(facts.error());
+    return Goroutines{.is_go = !facts->runtimes.empty(),
+                      .has_memory = std::ranges::any_of(
+                          facts->runtimes, [](const RuntimeDescription& runtime) { return runtime.problem.empty(); }),
+                      .count = facts->tasks.size(),
+                      .stuck = std::move(facts->stuck_goroutines)};
   }
   Result<std::optional<CycleInStacks>> FindCycle(const std::string& process_id) override {
     auto finding = pipeline_->FindDeadlock(process_id, MonotonicNs() + kFindCycleNs);
@@ -134,7 +145,7 @@ Result<std::unique_ptr<HangDetection>> HangDetection::Start(Collector* collector
   });
   pipeline->BeforeCapture([weak = std::weak_ptr(s->detector)](const std::string& process_id) {
     const auto detector = weak.lock();
-    return detector == nullptr ? std::map<int32_t, int64_t>() : detector->BeforeCapture(process_id);
+    return detector == nullptr ? std::map<int32_t, ThreadPast>() : detector->BeforeCapture(process_id);
   });
   s->detector->Start();
   return std::unique_ptr<HangDetection>(new HangDetection(std::move(state)));

@@ -54,6 +54,7 @@ struct ThreadCapture {
   std::optional<SystemCall> call;   // that it is in; nullopt: in none, or it is not known
   std::vector<int32_t> waited_fds;  // that it polls, reads, ...: see Capture::fds
   int64_t unmoved_ns = -1;          // time for which it had not run before the capture; -1: not known
+  int64_t absent_ns = -1;           // so long before the capture it had not begun; -1: not known
   // As the agent wrote them; not stored: ManagedFacts say what they mean.
   std::vector<ManagedTrace> traces;
 };

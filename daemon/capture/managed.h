@@ -97,6 +97,8 @@ struct ManagedFacts {
   std::vector<ManagedStack> task_stacks;            // distinct
   std::vector<NativeTaskStack> native_task_stacks;  // distinct
   std::vector<ManagedTask> tasks;
+  // Ids of goroutines that wait for locks which no other one has, as far as the code of their functions tells.
+  std::vector<uint64_t> stuck_goroutines;
   std::vector<ManagedWait> waits;
   std::vector<RuntimeReport> reports;
   std::vector<std::string> notes;  // what is missing and why, one sentence each

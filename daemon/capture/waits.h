@@ -129,6 +129,14 @@ struct ThreadSchedStat {
   uint64_t run_count = 0;
 };
 
+// What was seen of a thread before a capture. Times in CLOCK_MONOTONIC.
+struct ThreadPast {
+  std::optional<int64_t> unmoved_since_ns;  // it has not run since
+  std::optional<int64_t> absent_at_ns;      // it had not begun then, when others were there
+
+  bool operator==(const ThreadPast&) const = default;
+};
+
 // Signs that a process was told to end.
 struct SigtermSigns {
   // Grows with each SIGTERM that its handler, or sigwait(), has taken; nullopt: cannot be read now, or is not counted.

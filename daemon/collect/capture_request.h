@@ -40,8 +40,8 @@ struct CaptureRequest {
   std::optional<HangCapture> hang;  // with Trigger::kHang
   // With Trigger::kCrash: an exception that no code catches. Its id is made when it is captured.
   std::optional<CrashCapture> exception;
-  // For ThreadCapture::unmoved_ns: tids and since when each has not run (CLOCK_MONOTONIC).
-  std::map<int32_t, int64_t> unmoved_since_ns;
+  // For ThreadCapture::unmoved_ns and absent_ns, by tid.
+  std::map<int32_t, ThreadPast> past;
 };
 
 // What a process asks for: a dump of itself.

@@ -101,8 +101,13 @@ Result<std::shared_ptr<Capture>> ThreadCapturer::CaptureThreads(CaptureRequest r
   Finish(&recording, capture.get());
   if (recording.done && request.only_tid == 0) process_->RememberThreads(capture->threads);
   for (ThreadCapture& thread : capture->threads) {
-    auto since = request.unmoved_since_ns.find(thread.tid);
-    if (since != request.unmoved_since_ns.end()) thread.unmoved_ns = std::max<int64_t>(0, begin_ns - since->second);
+    const auto past = request.past.find(thread.tid);
+    if (past == request.past.end()) continue;
+    const auto ago_ns = [&](std::optional<int64_t> then_ns) {
+      return then_ns ? std::max<int64_t>(0, begin_ns - *then_ns) : -1;
+    };
+    thread.unmoved_ns = ago_ns(past->second.unmoved_since_ns);
+    thread.absent_ns = ago_ns(past->second.absent_at_ns);
   }
   turn.unlock();
   wanted.reset();

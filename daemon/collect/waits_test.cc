@@ -309,7 +309,9 @@ TEST_F(WaitsTest, AHangSaysWhatItWasAndForHowLongNobodyHadMoved) {
   Connect();
   request_.trigger = Trigger::kHang;
   request_.hang = HangCapture{.cause = HangCause::kDeadlock, .explanation = "two threads", .tid = 2};
-  request_.unmoved_since_ns = {{1, MonotonicNs() - 60 * kNsPerSecond}, {2, MonotonicNs() + kLongNs}, {4, 0}};
+  request_.past = {{1, {.unmoved_since_ns = MonotonicNs() - 60 * kNsPerSecond}},
+                   {2, {.unmoved_since_ns = MonotonicNs() + kLongNs, .absent_at_ns = MonotonicNs() - 9 * kNsPerSecond}},
+                   {4, {.unmoved_since_ns = 0}}};
   auto capture = CaptureOf({{}, {}, {}});
   EXPECT_EQ(capture->trigger, Trigger::kHang);
   ASSERT_TRUE(capture->hang.has_value());
@@ -319,6 +321,8 @@ TEST_F(WaitsTest, AHangSaysWhatItWasAndForHowLongNobodyHadMoved) {
   EXPECT_LT(capture->threads[0].unmoved_ns, 60 * kNsPerSecond + kLongNs);
   EXPECT_EQ(capture->threads[1].unmoved_ns, 0) << "not less than nothing";
   EXPECT_EQ(capture->threads[2].unmoved_ns, -1);
+  EXPECT_EQ(capture->threads[0].absent_ns, -1);
+  EXPECT_GE(capture->threads[1].absent_ns, 9 * kNsPerSecond);
 }
 
 TEST_F(WaitsTest, OneThreadCanBeCapturedAlone) {

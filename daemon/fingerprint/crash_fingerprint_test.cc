@@ -167,6 +167,21 @@ TEST(CrashFingerprint, KeepsTheAllocatorsFunctionThatTheProgramCalled) {
                           "(malloc_printerr: allocator)", "(_int_free: allocator)", "free", "f"));
 }
 
+// Whether free() looks up the arena in a function of its own is the compiler's choice.
+TEST(CrashFingerprint, OfAFaultInFreeIsThatOfItsAbort) {
+  EXPECT_EQ(FingerprintOf({"arena_for_chunk", "free", "f", "main"}),
+            FingerprintOf({"abort", "malloc_printerr", "_int_free", "free", "f", "main"}));
+}
+
+// As GCC leaves a function of which it has split off a part, and put that back.
+TEST(CrashFingerprint, TakesAFunctionAndItsPartForOne) {
+  v1::Stack stack = StackOf({"f.part.0", "f", "main"});
+  EXPECT_NE(CrashWith(stack).fingerprint(), FingerprintOf({"f", "main"})) << "a call of itself";
+  stack.mutable_frames(0)->set_origin(v1::Frame::INLINED);
+  EXPECT_EQ(CrashWith(stack).fingerprint(), FingerprintOf({"f", "main"}));
+  EXPECT_THAT(Explained(CrashWith(stack)), ElementsAre("(f.part.0: part-of-its-caller)", "f", "main"));
+}
+
 TEST(CrashFingerprint, IsTheSameOnEveryProcessor) {
   EXPECT_EQ(FingerprintOf({"__memcpy_avx_unaligned_erms", "f"}), FingerprintOf({"__memmove_sse2_unaligned", "f"}));
   EXPECT_EQ(FingerprintOf({"__strlen_avx2", "f"}), FingerprintOf({"__strlen_evex", "f"}));

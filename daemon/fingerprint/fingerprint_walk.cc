@@ -33,7 +33,8 @@ constexpr NoiseRule kNoise[] = {
     {"fortify", {"__fortify_fail*", "__stack_chk_fail*", "__chk_fail"}},
     {"allocator",
      {"malloc_printerr", "_int_free*", "_int_malloc", "_int_realloc", "_int_memalign", "munmap_chunk", "mremap_chunk",
-      "malloc_consolidate", "unlink_chunk*", "sysmalloc*", "systrim*", "tcache_*", "__malloc_assert", "__libc_malloc_*"}},
+      "malloc_consolidate", "unlink_chunk*", "sysmalloc*", "systrim*", "tcache_*", "__malloc_assert", "__libc_malloc_*",
+      "arena_for_chunk", "heap_for_ptr"}},
     {"terminate",
      {"std::terminate", "std::unexpected", "__cxxabiv1::__terminate", "__cxxabiv1::__unexpected",
       "__gnu_cxx::__verbose_terminate_handler", "__cxa_throw", "__cxa_rethrow", "__cxa_call_terminate",
@@ -73,6 +74,9 @@ bool Matches(std::string_view function, const NoiseRule& rule) {
 
 // What carries a runtime's functions differs from version to version of the runtime.
 constexpr std::string_view kRuntimeItself = "runtime-itself";
+
+// A part of a function that the compiler made a function of its own (f.part.0), and put back into the first.
+constexpr std::string_view kPart = "part-of-its-caller";
 
 // What a package does to have the stack of an exception dumped that is over: native code around functions of the language.
 constexpr std::string_view kReport = "report-of-the-exception";
@@ -172,6 +176,8 @@ class Walk {
         Skip(i, kRoot.name);
       } else if (Matches(plain, kPlumbing)) {
         Skip(i, kPlumbing.name);
+      } else if (IsPartOfCaller(i)) {
+        Skip(i, kPart);
       } else {
         UseIfRoom(i);
       }
@@ -187,6 +193,10 @@ class Walk {
     if (frames_[i].replaced()) return true;
     const bool in_its_file = !runtime_module_.empty() && frames_[i].module() == runtime_module_;
     return in_its_file && i > first_to_blame && !IsOfRuntime(frames_[i]);
+  }
+
+  bool IsPartOfCaller(int i) const {
+    return frames_[i].origin() == v1::Frame::INLINED && i + 1 < count_ && PlainName(frames_[i]) == PlainName(frames_[i + 1]);
   }
 
   // Returns the first frame that may be to blame.

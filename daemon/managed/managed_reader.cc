@@ -80,4 +80,18 @@ std::optional<std::vector<ManagedWait>> ManagedReader::ReadWaits(const std::shar
   return std::move(*waits);
 }
 
+std::optional<ManagedFacts> ManagedReader::ReadGoroutines(const std::shared_ptr<const Capture>& outline,
+                                                          int64_t deadline_ns) const {
+  const auto facts = std::make_shared<ManagedFacts>();
+  const auto read = [=, readers = readers_](const ProcessFiles* memory) {
+    for (const auto& reader : *readers) reader->ReadGoroutines({*outline, memory, deadline_ns}, facts.get());
+  };
+  if (outline->memory == nullptr) {
+    read(nullptr);
+  } else if (!outline->memory->Run(deadline_ns, [read](const ProcessFiles& memory) { read(&memory); })) {
+    return std::nullopt;
+  }
+  return std::move(*facts);
+}
+
 }  // namespace stackd

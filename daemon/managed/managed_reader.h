@@ -28,6 +28,10 @@ class ManagedReader {
   std::optional<std::vector<ManagedWait>> ReadWaits(const std::shared_ptr<const Capture>& capture,
                                                     std::vector<ThreadWait> sleeping, int64_t deadline_ns) const;
 
+  // Reads goroutines of a process without a capture of its threads. Without memory there is only the runtime, which says
+  // so. nullopt: the deadline came first.
+  std::optional<ManagedFacts> ReadGoroutines(const std::shared_ptr<const Capture>& outline, int64_t deadline_ns) const;
+
  private:
   std::shared_ptr<const std::vector<std::unique_ptr<RuntimeReader>>> readers_;
 };

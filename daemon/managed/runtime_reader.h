@@ -43,6 +43,9 @@ class RuntimeReader {
   // Adds to `facts`. Adds nothing if the runtime is not in the process, which the mappings tell in microseconds.
   virtual void Read(const RuntimeInput& input, ManagedFacts* facts) = 0;
 
+  // Adds goroutines as Read() does, and nothing else. `input` has a process without a capture of its threads.
+  virtual void ReadGoroutines(const RuntimeInput& /*input*/, ManagedFacts* /*facts*/) {}
+
   // Adds the locks of the runtime that sleeping threads wait for now.
   virtual void ReadWaits(const WaitInput& /*input*/, std::vector<ManagedWait>* /*waits*/) {}
 };

@@ -153,7 +153,7 @@ struct Pipeline::State {
 
   std::mutex mutex;  // of the fields below
   DumpIds ids;
-  std::function<std::map<int32_t, int64_t>(const std::string&)> before_capture;
+  std::function<std::map<int32_t, ThreadPast>(const std::string&)> before_capture;
 };
 
 bool Pipeline::State::Store(const std::shared_ptr<v1::Dump>& dump, Result<PackedDump> packed,
@@ -189,7 +189,7 @@ Result<std::shared_ptr<Capture>> Pipeline::State::TakeCapture(const std::string&
   std::unique_lock lock(mutex);
   const auto notice = before_capture;
   lock.unlock();
-  if (notice) request.unmoved_since_ns = notice(process_id);
+  if (notice) request.past = notice(process_id);
   Result<std::shared_ptr<Capture>> capture = collector->CaptureProcess(process_id, request);
   if (!capture) counters.CountFailed(request.trigger);
   return capture;
@@ -389,13 +389,21 @@ Result<std::vector<ManagedWait>> Pipeline::ReadLockWaits(const std::string& proc
   return std::move(*waits);
 }
 
+Result<ManagedFacts> Pipeline::ReadGoroutines(const std::string& process_id, int64_t deadline_ns) {
+  auto outline = state_->collector->Outline(process_id);
+  if (!outline) return std::unexpected(std::move(outline.error()));
+  auto facts = state_->managed.ReadGoroutines(*outline, deadline_ns);
+  if (!facts) return Error(Code::kUnavailable, "the goroutines of processes/" + process_id + " could not be read in time");
+  return std::move(*facts);
+}
+
 Result<SharedDump> Pipeline::Resymbolize(const std::string& name, int64_t deadline_ns, const MayBegin& may_begin) {
   ScopedCount running(&state_->counters.dumps_running);
   return state_->resymbolized.Do(name, deadline_ns, may_begin, [&] { return state_->Resymbolize(name, deadline_ns); })
       .result;
 }
 
-void Pipeline::BeforeCapture(std::function<std::map<int32_t, int64_t>(const std::string&)> notice) {
+void Pipeline::BeforeCapture(std::function<std::map<int32_t, ThreadPast>(const std::string&)> notice) {
   std::lock_guard lock(state_->mutex);
   state_->before_capture = std::move(notice);
 }

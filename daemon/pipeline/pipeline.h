@@ -53,6 +53,9 @@ class Pipeline {
   Result<std::vector<ManagedWait>> ReadLockWaits(const std::string& process_id, std::vector<ThreadWait> sleeping,
                                                  int64_t deadline_ns);
 
+  // Goroutines, and which of them are stuck, without a capture.
+  Result<ManagedFacts> ReadGoroutines(const std::string& process_id, int64_t deadline_ns);
+
   // A crash, as CrashHandler has it (collect). Stores it and calls `release`; the rest is done in the background. If the
   // store does not take it `release` is not called, and what comes of it is told but not stored. A crash that the store
   // knows is released and nothing else.
@@ -65,8 +68,8 @@ class Pipeline {
   Result<std::shared_ptr<const v1::Dump>> Resymbolize(const std::string& name, int64_t deadline_ns,
                                                       const MayBegin& may_begin = {});
 
-  // `notice` is called before each capture that CreateDump makes, and gives `unmoved_since_ns` of its request.
-  void BeforeCapture(std::function<std::map<int32_t, int64_t>(const std::string& process_id)> notice);
+  // `notice` is called before each capture that CreateDump makes, and gives `past` of its request.
+  void BeforeCapture(std::function<std::map<int32_t, ThreadPast>(const std::string& process_id)> notice);
 
   // Calls `watcher` with every dump stored from now on, until the returned handle is destroyed.
   std::shared_ptr<void> Watch(std::function<void(std::shared_ptr<const v1::Dump>)> watcher);

@@ -144,14 +144,16 @@ TEST_F(PipelineTest, AnExceptionHasADumpOfItsOwnThatIsOfACrash) {
 }
 
 TEST_F(PipelineTest, HasItsRequestsSayWhichThreadsHaveNotRun) {
-  std::map<int32_t, int64_t> asked_with;
+  std::map<int32_t, ThreadPast> asked_with;
   Fakes().capture = [&](const CaptureRequest& request) {
-    asked_with = request.unmoved_since_ns;
+    asked_with = request.past;
     return FakeCapture(7, {{kFakeBias}});
   };
-  pipeline_->BeforeCapture([](const std::string& id) { return std::map<int32_t, int64_t>{{7, id == "7-100" ? 5 : 0}}; });
+  pipeline_->BeforeCapture([](const std::string& id) {
+    return std::map<int32_t, ThreadPast>{{7, {.unmoved_since_ns = id == "7-100" ? 5 : 0}}};
+  });
   ASSERT_TRUE(Create().has_value());
-  EXPECT_THAT(asked_with, testing::ElementsAre(std::pair(7, 5)));
+  EXPECT_THAT(asked_with, testing::ElementsAre(std::pair(7, ThreadPast{.unmoved_since_ns = 5})));
 }
 
 TEST_F(PipelineTest, NamesTheFunctionsOfOneThreadAndStoresNothing) {

@@ -29,6 +29,7 @@ class Writer {
       raw->set_cut(stack.cut);
     }
     for (const ManagedTask& task : facts.tasks) Write(task, raw_.add_tasks());
+    raw_.mutable_stuck_goroutines()->Assign(facts.stuck_goroutines.begin(), facts.stuck_goroutines.end());
     for (const ManagedWait& wait : facts.waits) Write(wait, raw_.add_waits());
     for (const RuntimeReport& report : facts.reports) Write(report, raw_.add_reports());
     for (const std::string& note : facts.notes) raw_.add_notes(IndexOf(note));
@@ -160,6 +161,7 @@ class Reader {
       facts->native_task_stacks.push_back({{stack.return_avmas().begin(), stack.return_avmas().end()}, stack.cut()});
     }
     for (const store::RawTask& task : raw_.tasks()) facts->tasks.push_back(Task(task, *facts));
+    facts->stuck_goroutines.assign(raw_.stuck_goroutines().begin(), raw_.stuck_goroutines().end());
     for (const store::RawManagedWait& wait : raw_.waits()) facts->waits.push_back(Wait(wait));
     for (const store::RawReport& report : raw_.reports()) {
       facts->reports.push_back({LanguageOf(report.language()), Text(report.title()), report.text()});

@@ -53,12 +53,13 @@ struct WaitedFdRecord {
 };
 static_assert(sizeof(WaitedFdRecord) == 8 && std::has_unique_object_representations_v<WaitedFdRecord>);
 
-struct UnmovedRecord {
+// A time before the capture.
+struct AgeRecord {
   uint32_t thread;
   uint32_t reserved;
-  int64_t unmoved_ns;
+  int64_t age_ns;
 };
-static_assert(sizeof(UnmovedRecord) == 16 && std::has_unique_object_representations_v<UnmovedRecord>);
+static_assert(sizeof(AgeRecord) == 16 && std::has_unique_object_representations_v<AgeRecord>);
 
 void SerializeWaits(const std::vector<ThreadCapture>& threads, store::RawCapture* raw) {
   for (uint32_t i = 0; i < threads.size(); i++) {
@@ -76,10 +77,8 @@ void SerializeWaits(const std::vector<ThreadCapture>& threads, store::RawCapture
       const WaitedFdRecord record{i, fd};
       AppendRecord(record, raw->mutable_waited_fds());
     }
-    if (thread.unmoved_ns >= 0) {
-      const UnmovedRecord record{i, 0, thread.unmoved_ns};
-      AppendRecord(record, raw->mutable_unmoved());
-    }
+    if (thread.unmoved_ns >= 0) AppendRecord(AgeRecord{i, 0, thread.unmoved_ns}, raw->mutable_unmoved());
+    if (thread.absent_ns >= 0) AppendRecord(AgeRecord{i, 0, thread.absent_ns}, raw->mutable_absent());
   }
 }
 
@@ -123,8 +122,11 @@ bool ParseWaits(const store::RawCapture& raw, std::vector<ThreadCapture>* thread
          ForEachOfThreads<WaitedFdRecord>(
              raw.waited_fds(), threads,
              [](const WaitedFdRecord& record, ThreadCapture* thread) { thread->waited_fds.push_back(record.fd); }) &&
-         ForEachOfThreads<UnmovedRecord>(raw.unmoved(), threads, [](const UnmovedRecord& record, ThreadCapture* thread) {
-           thread->unmoved_ns = record.unmoved_ns;
+         ForEachOfThreads<AgeRecord>(
+             raw.unmoved(), threads,
+             [](const AgeRecord& record, ThreadCapture* thread) { thread->unmoved_ns = record.age_ns; }) &&
+         ForEachOfThreads<AgeRecord>(raw.absent(), threads, [](const AgeRecord& record, ThreadCapture* thread) {
+           thread->absent_ns = record.age_ns;
          });
 }
 

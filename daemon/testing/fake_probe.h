@@ -58,6 +58,8 @@ struct FakeProcess {
   std::vector<ManagedWait> lock_waits;
   std::optional<CycleInStacks> cycle;
   int cycles_asked = 0;
+  Goroutines goroutines;
+  int goroutines_asked = 0;
 
   void AddThread(int32_t tid, std::optional<SystemCall> call) {
     threads[tid] = {{.tid = tid, .run_ns = 1000, .run_count = 1}, std::move(call)};
@@ -168,6 +170,10 @@ class FakeProbe final : public ProcessProbe {
       if (std::ranges::find(sleeping, wait.waiter_tid, &ThreadWait::tid) != sleeping.end()) result.push_back(wait);
     }
     return result;
+  }
+  Result<Goroutines> ReadStuckGoroutines(const std::string& id) override {
+    ++processes.at(id).goroutines_asked;
+    return processes.at(id).goroutines;
   }
   Result<std::optional<CycleInStacks>> FindCycle(const std::string& id) override {
     ++processes.at(id).cycles_asked;

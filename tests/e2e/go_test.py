@@ -580,35 +580,6 @@ class GoTest(StackdTest):
                 victim.kill()
 
     # What is to be said where none of the program's goroutines runs.
-    HANG_IN_LOCKS = {"mutex_cycle": "2 goroutines wait in main.transfer at main.go:", "mutex_self": "main.lockTwice",
-                     "read_recursion": r"sync.RWMutex.RLock"}
-    ARE_WELL = ("blocked_for_life", "hot_mutex", "idle_pool", "timers")
-
-    def suspicions(self, daemon, pid):
-        return [f for f in daemon.dump(pid).resource["findings"] if f["severity"] != "HARMLESS"]
-
-    def test_goroutines_that_wait_for_locks_are_told_where_none_runs(self):
-        daemon = self.start_daemon()
-        for toolchain, version in self.toolchains:
-            path = self.build(toolchain, "hangs")
-            for mode, place in self.HANG_IN_LOCKS.items():
-                with self.subTest(go=version, mode=mode):
-                    victim = self.start_victim(path, mode)
-                    daemon.await_process(victim.pid)
-                    # A thread of the runtime's may look for work at first.
-                    finding, = eventually("it is told", lambda pid=victim.pid: self.suspicions(daemon, pid))
-                    self.assertEqual(("OWNER_UNKNOWN", "SUSPICIOUS"), (finding["kind"], finding["severity"]))
-                    self.assertIn("owner unknown: Go's locks keep none", finding["explanation"])
-                    self.assertRegex("\n".join(finding["details"]), place)
-                    victim.kill()
-            for mode in self.ARE_WELL:
-                with self.subTest(go=version, mode=mode):
-                    victim = self.start_victim(path, mode)
-                    daemon.await_process(victim.pid)
-                    for _ in range(tier.DUMPS_OF_GOROUTINES):
-                        self.assertEqual([], self.suspicions(daemon, victim.pid))
-                    victim.kill()
-
     def test_threads_of_gos_runtime_wait_in_functions_that_are_known(self):
         daemon = self.start_daemon()
         toolchain, _ = self.toolchains[-1]

@@ -158,6 +158,11 @@ SYNC_VICTIMS = [
            {"early-1": Wait("BARRIER", NONE, place="three_come"), "early-2": Wait("BARRIER", waiter_count=2)}),
     Victim("hang_sync", "malloc_in_handler", {"allocator": Wait("INTERNAL_LOCK", says="malloc")},
            (Finding("SELF_DEADLOCK", HANG, threads=("allocator",), says=("malloc", "signal handler")),)),
+    Victim("hang_sync", "time_zone_in_handler", {"clock": Wait("INTERNAL_LOCK")},
+           (Finding("SELF_DEADLOCK", HANG, threads=("clock",), says=("tzset", "signal handler")),)),
+    Victim("hang_sync", "time_zone_after_fork", {"hang_sync": Wait("INTERNAL_LOCK", NOT_RECORDED)},
+           (Finding("NOBODY_TO_WAKE", HANG, threads=("hang_sync",), says=("no thread of the process runs", "tzset_lock")),),
+           then="in_child"),
     Victim("hang_sync", "stack_cache_in_munmap",
            {f"creator-{i}": Wait("INTERNAL_LOCK", says="stack") for i in (1, 2, 3)},
            (Finding("LOCK_CONVOY|OWNER_BLOCKED", SUSPICIOUS, threads=("creator-1", "creator-2", "creator-3", "unmapper"),
@@ -215,6 +220,11 @@ CPP_VICTIMS = [
     # Nothing records who is to set a future: that it is a task of the same pool is a suspicion.
     Victim("hang_cpp", "starved_pool", {f"worker-{i}": Wait("FUTURE") for i in range(3)},
            (Finding("STARVED_POOL", "HANG|SUSPICIOUS", threads=("worker-0", "worker-1", "worker-2"), says=("WorkerLoop",)),)),
+    # That another task of the pool is to act is recorded nowhere, and a pool that has nothing to do looks the same.
+    Victim("hang_cpp", "latch_pool", {f"worker-{i}": Wait("ATOMIC", NONE) for i in range(3)}),
+    Victim("hang_cpp", "condition_pool", {f"worker-{i}": Wait("CONDITION_VARIABLE", NONE) for i in range(3)}),
+    Victim("hang_cpp", "stop_not_heard",
+           {"worker": Wait("CONDITION_VARIABLE", NONE), "stopper": Wait("JOIN", KNOWN, by="worker")}),
     # No pool: two plain threads.
     Victim("hang_cpp", "two_futures", {"first": Wait("FUTURE"), "second": Wait("FUTURE")},
            (Finding("NOBODY_TO_WAKE", SUSPICIOUS, threads=("first", "second"), says=("as far as can be seen",)),)),
@@ -257,6 +267,8 @@ RUST_VICTIMS = [
            rust_unknown("reader")),
     Victim("hang_rust", "once_recursion", {"loader": Wait("ONCE")},
            (Finding("SELF_DEADLOCK", HANG, threads=("loader",), says=("once|one-time", "load")),)),
+    # Who could send is recorded nowhere.
+    Victim("hang_rust", "channel_self", {"selfish": Wait("CONDITION_VARIABLE|FUTEX|ATOMIC")}),
     Victim("hang_parking_lot", "locks",
            {"there": Wait("MUTEX", NOT_RECORDED, says="parking_lot"), "back": Wait("MUTEX", NOT_RECORDED),
             "consumer": Wait("CONDITION_VARIABLE", NONE)},
@@ -398,6 +410,8 @@ MANAGED_VICTIMS = [
     # What is to bring the result, the work or the news is recorded nowhere.
     Victim("hang_python", "pool_nested", {}),
     Victim("hang_python", "queue_join", {"joiner": Wait("SEMAPHORE", NONE)}),
+    Victim("hang_python", "tls_silent", {"connector": Wait("READ", NONE, fd="unix|socket")}),
+    Victim("hang_python", "sqlite_busy", {"writer": Wait("SLEEP", NONE, timed=True)}),
     Victim("hang_python", "condition_lost", {"waiter": Wait("SEMAPHORE", NONE)}),
     Victim("HangJava", "monitor_cycle", *circle_of({waiter: (owner, MONITOR) for waiter, owner in cycle(3)})),
     Victim("HangJava", "monitor_and_lock",
@@ -406,6 +420,10 @@ MANAGED_VICTIMS = [
     # A lock that readers have keeps the number of them.
     Victim("HangJava", "read_then_write", {"upgrader": Wait("CONDITION_VARIABLE|FUTEX")}),
     Victim("HangJava", "pool_nested", {}),
+    # Which thread runs an initializer only HotSpot's own structures tell.
+    Victim("HangJava", "class_initialization", {}),
+    # Who has taken the connections, and who could give one back, is recorded nowhere.
+    Victim("HangJava", "connection_pool", {f"query-{i}": Wait("CONDITION_VARIABLE") for i in range(2)}),
 ]
 
 MANAGED_IDLE = [

@@ -4,10 +4,12 @@ threads and fingerprint are the same. So has one under an init, whatever its lan
     pid 1: java 21.0.8 segv           27 threads
 """
 
+import functools
 import os
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -18,8 +20,9 @@ import jdks
 import nodes
 import pythons
 import tier
+from built import built
 from crashes import CrashTest, crashes, environment, run_to_end, whole_crash
-from crash_victims_test import C_DEATHS, RUST_DEATHS, build_rust
+from crash_victims_test import C_DEATHS, CPP_DEATHS, RUST_DEATHS, build_rust
 from harness import LIMIT_S, PROGRAMS, ROOT, eventually
 from java_test import classes
 
@@ -31,7 +34,39 @@ LANGUAGES = ROOT / "tests/languages"
 # A signal that a process sends itself does not reach it as process 1; these are the deaths by a fault, and those of abort().
 ENDS_AS_PID_1 = [death.name for death in C_DEATHS if death.cause != "SENT"]
 
+# What ends a program of Go's by its own runtime.
+GO_ENDS = ("nil", "index", "panic", "overflow", "maps", "memory")
+
 FEW_ENDS = ("null_pointer", "call_abort", "free_of_no_block", "failed_assertion", "breakpoint")
+
+
+@functools.cache
+def shared_library(name, compiler, source):
+    """A library that faults in code of C or C++, built once."""
+
+    def compile_into(folder):
+        subprocess.run([compiler, "-O2", "-g", "-shared", "-fPIC", "-o", folder / name, source], check=True)
+
+    return built(f"pid-1-{name}", [source, compiler], compile_into) / name
+
+
+def node_addon():
+    return shared_library("faults.node", "gcc", LANGUAGES / "node/faults.c")
+
+
+def java_library():
+    return shared_library("libnative.so", "g++", LANGUAGES / "java/native.cc")
+
+
+def prepare():
+    node_addon()
+    java_library()
+    for toolchain, _ in tier.versions(go_programs.toolchains()):
+        for cgo in (False, True):
+            go_programs.kept(toolchain, "ends", cgo=cgo)
+
+
+PREPARE = [prepare]
 
 
 def without_numbers(text):
@@ -117,6 +152,10 @@ class Pid1Test(CrashTest):
         for name in ENDS_AS_PID_1 if tier.FULL else FEW_ENDS:
             self.check(f"C {name}", [PROGRAMS / "crash_deaths", name, "await"])
 
+    def test_cpp(self):
+        for death in CPP_DEATHS if tier.FULL else CPP_DEATHS[::3]:
+            self.check(f"C++ {death.name}", [PROGRAMS / "crash_cpp", death.name, "await"])
+
     def test_rust(self):
         program = build_rust()
         if program is None:
@@ -132,20 +171,28 @@ class Pid1Test(CrashTest):
     def test_node(self):
         for node in tier.versions(nodes.found()):
             self.check(f"{node} abort", [node.path, LANGUAGES / "node/victim.js", "abort"])
+            self.check(f"{node} segv", [node.path, LANGUAGES / "node/victim.js", "segv", node_addon()])
             self.check(f"{node} memory", [node.path, "--max-old-space-size=32", LANGUAGES / "node/victim.js", "memory"])
 
     def test_java(self):
         for jdk in tier.versions(jdks.found()):
             java = [jdk.java, "-Xmx64m", "-cp", classes()]
             self.check(f"{jdk} segv", [*java, "Dies", "segv"])
+            self.check(f"{jdk} library", [*java, "Dies", "library", java_library()])
             self.check(f"{jdk} exhaust", [*java, "-XX:+CrashOnOutOfMemoryError", "Dies", "exhaust"])
 
     def test_go(self):
-        toolchain, version = go_programs.toolchains()[-1]
-        program = go_programs.build(toolchain, "ends", self.dir / "ends", cgo=True)
-        # Go ends by a system call of its own, at which nothing holds it. Whether its memory could still be read, and with it the
-        # callers of the function, is a matter of time everywhere.
-        self.check(f"{version} c", [program, "c"], compared=what_happened)
+        """Go ends by a system call of its own, at which nothing holds it. Whether its memory could still be read, and with it
+        the callers of the function, is a matter of time everywhere."""
+        for toolchain, version in tier.versions(go_programs.toolchains()):
+            self.check(f"{version} c", [go_programs.kept(toolchain, "ends", cgo=True), "c"], compared=what_happened)
+            # By its own runtime, which tells since Go 1.23.
+            if version < "go1.23":
+                continue
+            for cgo in (False, True) if tier.FULL else (False,):
+                for word in GO_ENDS if tier.FULL else GO_ENDS[::2]:
+                    self.check(f"{version} {word}{' with cgo' if cgo else ''}", [go_programs.kept(toolchain, "ends", cgo=cgo), word],
+                               compared=what_happened)
 
 
 if __name__ == "__main__":

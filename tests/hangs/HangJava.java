@@ -3,6 +3,7 @@ import java.net.Socket;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.CyclicBarrier;
 import java.util.concurrent.ExecutorService;
@@ -124,6 +125,55 @@ public class HangJava {
     Thread.sleep(200);
   }
 
+  static final CyclicBarrier BOTH_BEGAN = new CyclicBarrier(2);
+
+  private static void awaitOther() {
+    try {
+      BOTH_BEGAN.await();
+    } catch (Exception error) {
+      throw new IllegalStateException(error);
+    }
+  }
+
+  static class Prices {
+    static int of;
+
+    static {
+      awaitOther();
+      of = Taxes.on + 1;
+    }
+  }
+
+  static class Taxes {
+    static int on;
+
+    static {
+      awaitOther();
+      on = Prices.of + 1;
+    }
+  }
+
+  private static void classInitialization() throws Exception {
+    start("prices-first", () -> System.exit(Prices.of));
+    start("taxes-first", () -> System.exit(Taxes.on));
+    while (BOTH_BEGAN.getNumberWaiting() != 0) Thread.sleep(1);
+  }
+
+  /** All connections are taken by threads that want a second one. */
+  private static void connectionPool() throws Exception {
+    ArrayBlockingQueue<Integer> connections = new ArrayBlockingQueue<>(2, false, Arrays.asList(1, 2));
+    CyclicBarrier bothHaveOne = new CyclicBarrier(2);
+    for (int i = 0; i < 2; i++) {
+      start("query-" + i, () -> {
+        int first = connections.take();
+        bothHaveOne.await();
+        int second = connections.take();
+        connections.add(first + second);
+      });
+    }
+    awaitStates(Thread.State.WAITING);
+  }
+
   // --- that are well ---
 
   private static void idlePool() throws Exception {
@@ -170,6 +220,8 @@ public class HangJava {
       case "monitor_and_lock": monitorAndLock(); break;
       case "owner_reads": ownerReads(); break;
       case "read_then_write": readThenWrite(); break;
+      case "class_initialization": classInitialization(); break;
+      case "connection_pool": connectionPool(); break;
       case "pool_nested": poolNested(); break;
       case "idle_pool": idlePool(); break;
       case "conditions": conditions(); break;

@@ -132,6 +132,67 @@ class Pool {
   std::vector<victim_thread*> workers_;
 };
 
+// Each task of the pool waits at a latch for another that no worker is left to do. A pool with nothing to do looks so, too.
+void LatchPool() {
+  static constexpr int kWorkers = 3;
+  static Pool pool(kWorkers);
+  static std::latch all_busy(kWorkers);
+  static std::latch parts_done(kWorkers);
+  for (int i = 0; i < kWorkers; ++i) {
+    pool.Submit([] {
+      all_busy.arrive_and_wait();
+      pool.Submit([] {
+        parts_done.count_down();
+        return 1;
+      });
+      hang_pass();
+      parts_done.wait();
+      return 1;
+    });
+  }
+  hang_await_passed(kWorkers);
+  pool.AwaitAllBlocked();
+}
+
+// Likewise by a condition variable.
+void ConditionPool() {
+  static constexpr int kWorkers = 3;
+  static Pool pool(kWorkers);
+  static std::latch all_busy(kWorkers);
+  static std::mutex mutex;
+  static std::condition_variable part_done;
+  static int parts_done = 0;
+  for (int i = 0; i < kWorkers; ++i) {
+    pool.Submit([] {
+      all_busy.arrive_and_wait();
+      pool.Submit([] {
+        std::lock_guard hold(mutex);
+        ++parts_done;
+        part_done.notify_all();
+        return 1;
+      });
+      hang_pass();
+      std::unique_lock hold(mutex);
+      part_done.wait(hold, [] { return parts_done == kWorkers; });
+      return 1;
+    });
+  }
+  hang_await_passed(kWorkers);
+  pool.AwaitAllBlocked();
+}
+
+// A wait that does not know of the stop that its thread was asked for, and a thread that waits for its end.
+void StopThatIsNotHeard() {
+  static std::mutex mutex;
+  static std::condition_variable work_came;
+  victim_thread* worker = Thread("worker", [] {
+    std::unique_lock hold(mutex);
+    for (;;) work_came.wait(hold);
+  });
+  victim_await_syscall(worker->tid, SYS_futex);
+  BlockedThread("stopper", [worker] { pthread_join(worker->handle, nullptr); });
+}
+
 // Each task of the pool needs another, and no worker is left to do it.
 void StarvedPool() {
   static constexpr int kWorkers = 3;
@@ -305,11 +366,14 @@ constexpr hang_mode kModes[] = {
     {"gate_and_sleep", GateAndSleep},
     {"gate_of_async_and_sigwait", GateOfAsyncAndSigwait},
     {"idle_pool", IdlePool},
+    {"condition_pool", ConditionPool},
     {"latch", Latch},
+    {"latch_pool", LatchPool},
     {"own_gates_and_sigwait", OwnGatesAndSigwait},
     {"semaphore", Semaphore},
     {"shared_mutex_cycle", SharedMutexCycle},
     {"starved_pool", StarvedPool},
+    {"stop_not_heard", StopThatIsNotHeard},
     {"static_variables_cycle", StaticVariablesCycle},
     {"transfer_cycle", TransferCycle},
     {"two_futures", TwoFutures},

@@ -261,6 +261,38 @@ static void fork_with_lock(void) {
   fflush(stdout);
 }
 
+/* --- a number that is used again, in a PID namespace of its own --- */
+
+/* The kernel gives the next thread the number behind this one. */
+static void give_next(pid_t tid) {
+  FILE* last = fopen("/proc/sys/kernel/ns_last_pid", "w");
+  victim_check(last != NULL && fprintf(last, "%d", (int)tid - 1) > 0 && fclose(last) == 0, "ns_last_pid");
+}
+
+VICTIM_NOINLINE static void* read_answer(void* unused) {
+  char answer;
+  victim_check(read(answers[0], &answer, 1) >= 0, "read");
+  VICTIM_NOT_A_TAIL_CALL();
+  return unused;
+}
+
+/* A thread ends with the lock that others wait for. On request another one begins, with its number. */
+static void use_number_again(void* (*body)(void*), long number) {
+  victim_check(socketpair(AF_UNIX, SOCK_STREAM, 0, answers) == 0, "socketpair");
+  victim_thread* leaver = hang_thread("leaver", leave_without_unlock, NULL);
+  pid_t tid = leaver->tid;
+  pthread_join(leaver->handle, NULL);
+  add_waiters(2);
+  hang_ready();
+  char line[64];
+  victim_check(fgets(line, sizeof line, stdin) != NULL, "fgets");
+  give_next(tid);
+  victim_check(hang_thread_in(number, "innocent", body, NULL)->tid == tid, "the number was not used again");
+}
+
+static void tid_reused(void) { use_number_again(read_answer, SYS_read); }
+static void tid_reused_by_waiter(void) { use_number_again(take_accounts, SYS_futex); }
+
 static const hang_mode kModes[] = {
     {"abandoned", abandoned},
     {"chain", chain},
@@ -283,6 +315,8 @@ static const hang_mode kModes[] = {
     {"self_normal", self_normal},
     {"self_recursive", self_recursive},
     {"self_robust", self_robust},
+    {"tid_reused", tid_reused},
+    {"tid_reused_by_waiter", tid_reused_by_waiter},
 };
 
 int main(int argc, char** argv) { return hang_run(argc, argv, kModes, sizeof kModes / sizeof kModes[0]); }

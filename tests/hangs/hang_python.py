@@ -6,13 +6,17 @@ A mode brings its threads where they hang. "ready" comes when each of them is in
 
 import concurrent.futures
 import ctypes
+import os
 import queue
 import socket
+import sqlite3
+import ssl
 import sys
+import tempfile
 import threading
 import time
 
-FUTEX, RECVFROM, SLEEP = 202, 45, 230
+READ, RECVFROM, FUTEX, SLEEP = 0, 45, 202, 230
 
 _LIBC = ctypes.CDLL(None)
 _started = []
@@ -154,6 +158,30 @@ def condition_lost():
     thread("waiter", wait)
 
 
+def tls_silent():
+    """A peer that does not say hello."""
+    server, client = socket.socketpair()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    lock = threading.Lock()
+
+    def connect():
+        with lock:
+            context.wrap_socket(client)
+
+    thread("connector", connect, call=READ)
+    tls_silent.server = server
+
+
+def sqlite_busy():
+    """A connection that has its database locked, and one that tries again for an hour."""
+    path = os.path.join(tempfile.mkdtemp(dir=os.environ.get("STACKD_DIR")), "orders.db")
+    owner = sqlite3.connect(path, isolation_level=None)
+    owner.execute("BEGIN EXCLUSIVE")
+    thread("writer", lambda: sqlite3.connect(path, timeout=3600, isolation_level=None).execute("BEGIN EXCLUSIVE"), call=SLEEP)
+    sqlite_busy.owner = owner
+
+
 # --- programs that are well ---
 
 
@@ -189,7 +217,7 @@ def events():
 
 
 MODES = (rlock_cycle_2, rlock_cycle_5, rlock_owner_reads, rlock_timed_waiters, rlock_and_join, pool_nested,
-         queue_join, condition_lost, idle_pool, idle_queue, condition_of_rlock, events)
+         queue_join, condition_lost, tls_silent, sqlite_busy, idle_pool, idle_queue, condition_of_rlock, events)
 
 if __name__ == "__main__":
     next(mode for mode in MODES if mode.__name__ == sys.argv[1])()

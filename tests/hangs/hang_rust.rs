@@ -148,6 +148,15 @@ fn once_recursion() {
     await_blocked("loader", FUTEX);
 }
 
+/// Receives on a channel to which it alone could send.
+fn channel_self() {
+    named("selfish", || {
+        let (_sender, receiver) = channel::<String>();
+        let _ = receiver.recv();
+    });
+    await_blocked("selfish", FUTEX);
+}
+
 /// A pool as it should be: workers wait for work with a condition variable and on channels, one is parked.
 fn idle_workers() {
     let queue: Arc<(Mutex<Vec<u32>>, Condvar)> = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
@@ -177,8 +186,9 @@ fn idle_workers() {
 }
 
 fn main() {
-    let modes: [(&str, fn()); 8] = [
+    let modes: [(&str, fn()); 9] = [
         ("busy", busy),
+        ("channel_self", channel_self),
         ("idle_workers", idle_workers),
         ("mutex_cycle", mutex_cycle),
         ("mutex_owner_asleep", mutex_owner_asleep),

@@ -300,6 +300,49 @@ static void malloc_in_handler(void) {
   victim_await_syscall(thread->tid, SYS_futex);
 }
 
+static void read_clock_in_handler(int unused) {
+  (void)unused;
+  time_t now = 0;
+  localtime(&now);
+}
+
+/* Is interrupted while the C library has its lock and reads the time zone. */
+VICTIM_NOINLINE static void* read_time_zone(void* unused) {
+  hang_block_syscall(SYS_openat);
+  tzset();
+  VICTIM_NOT_A_TAIL_CALL();
+  return unused;
+}
+
+static victim_thread* start_reading_time_zone(void) {
+  victim_check(setenv("TZ", "Europe/Berlin", 1) == 0, "setenv");
+  return hang_thread_in(SYS_openat, "clock", read_time_zone, NULL);
+}
+
+static void time_zone_in_handler(void) {
+  victim_check(signal(SIGUSR1, read_clock_in_handler) != SIG_ERR, "signal");
+  victim_thread* thread = start_reading_time_zone();
+  pthread_kill(thread->handle, SIGUSR1);
+  victim_await_syscall(thread->tid, SYS_futex);
+}
+
+/* The child has the lock as it was, and not the thread that could release it. */
+static void time_zone_after_fork(void) {
+  start_reading_time_zone();
+  pid_t child = fork();
+  victim_check(child >= 0, "fork");
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    read_clock_in_handler(0);
+    _exit(1);
+  }
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%d/syscall", (int)child);
+  victim_await_syscall_file(path, SYS_futex);
+  printf("child %d\n", (int)child);
+  fflush(stdout);
+}
+
 /* More than the C library keeps of the stacks of ended threads: the next one who joins unmaps, with the lock of the list.
  */
 #define LARGE_STACK_BYTES ((size_t)64 << 20)
@@ -354,6 +397,8 @@ static const hang_mode kModes[] = {
     {"rwlock_writer_asleep", rwlock_writer_asleep},
     {"semaphore", semaphore},
     {"stack_cache_in_munmap", stack_cache_in_munmap},
+    {"time_zone_after_fork", time_zone_after_fork},
+    {"time_zone_in_handler", time_zone_in_handler},
 };
 
 int main(int argc, char** argv) { return hang_run(argc, argv, kModes, sizeof kModes / sizeof kModes[0]); }

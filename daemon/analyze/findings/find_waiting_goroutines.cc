@@ -13,6 +13,7 @@ namespace {
 using Finding = v1::Finding;
 
 constexpr size_t kMaxPlaces = 5;
+constexpr char kHowStuck[] = "none of the others is in a function that locks or unlocks (inferred from their code)";
 
 bool IsForLock(const v1::Task& task) {
   constexpr std::string_view kReasons[] = {"sync.Mutex.Lock", "sync.RWMutex.RLock", "sync.RWMutex.Lock"};
@@ -73,13 +74,19 @@ void FindWaitingGoroutines(const WaitScene& scene, std::vector<Finding>* finding
     const std::string place = PlaceOf(stack);
     ++places[(place.empty() ? "" : "in " + place + " ") + "(" + PrintableText(task.wait_reason()) + ")"];
   }
+  const bool is_stuck = !scene.capture().managed.stuck_goroutines.empty();
   runs = runs || SomeThreadRuns(scene);
-  if (waiting == 0 || (runs && !is_long)) return;
+  if (waiting == 0 || (runs && !is_long && !is_stuck)) return;
   Finding& finding = findings->emplace_back();
-  finding.set_kind(Finding::OWNER_UNKNOWN);
-  finding.set_severity(Finding::SUSPICIOUS);
-  finding.set_explanation(GoroutinesInWords(waiting, "wait") + " for a lock; owner unknown: Go's locks keep none");
-  if (!runs) finding.add_details("no goroutine runs: the one that has the lock waits as well");
+  finding.set_kind(is_stuck ? Finding::DEADLOCK : Finding::OWNER_UNKNOWN);
+  finding.set_severity(is_stuck ? Finding::HANG : Finding::SUSPICIOUS);
+  if (is_stuck) {
+    finding.set_explanation(GoroutinesInWords(waiting, "wait") + " for locks that no other goroutine has: " + kHowStuck);
+    finding.add_details("the goroutine that has such a lock waits among them, or has ended without a call to Unlock");
+  } else {
+    finding.set_explanation(GoroutinesInWords(waiting, "wait") + " for a lock; owner unknown: Go's locks keep none");
+    if (!runs) finding.add_details("no goroutine runs: the one that has the lock waits as well");
+  }
   size_t told = 0;
   for (const auto& [place, count] : places) {
     if (told++ == kMaxPlaces) break;

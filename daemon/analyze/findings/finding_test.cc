@@ -475,6 +475,20 @@ TEST(Finding, GoroutinesThatWaitForALockAreToldWhereNoneRuns) {
               testing::ElementsAre(HasSubstr("no goroutine runs"), "2 goroutines wait in main.transfer (sync.Mutex.Lock)"));
 }
 
+// As the reader of goroutines says, another one may run.
+TEST(Finding, GoroutinesThatWaitForLocksWhichNoOtherHasHang) {
+  HangScene scene;
+  AddGoroutine(&scene, "waiting", "sync.Mutex.Lock", {"sync.(*Mutex).Lock", "main.transfer"});
+  AddGoroutine(&scene, "runnable", "", {"main.read"});
+  scene.capture().managed.stuck_goroutines = {1};
+  scene.Explain();
+  const Finding finding = scene.Finding(Finding::DEADLOCK);
+  EXPECT_EQ(finding.severity(), Finding::HANG);
+  EXPECT_THAT(finding.explanation(), HasSubstr("1 goroutine waits for locks that no other goroutine has"));
+  EXPECT_THAT(finding.explanation(), HasSubstr("(inferred from their code)"));
+  EXPECT_THAT(finding.details(), testing::Contains("1 goroutine waits in main.transfer (sync.Mutex.Lock)"));
+}
+
 TEST(Finding, AGoroutineThatWaitsForALockWhileAnotherRunsIsToldIfThatLasts) {
   HangScene scene;
   AddGoroutine(&scene, "waiting", "sync.RWMutex.Lock", {"sync.(*RWMutex).Lock", "main.write"});

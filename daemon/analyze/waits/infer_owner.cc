@@ -54,6 +54,15 @@ std::set<std::string> LibraryFunctions(const v1::Stack& stack, int begin) {
 
 bool AnyAllocator(const std::set<std::string>& names) { return std::ranges::any_of(names, IsAllocator); }
 
+// Functions of glibc that take the lock of the time zone, and those that are called with it.
+bool AnyTakesTimeZone(const std::set<std::string>& names) {
+  return names.contains("tz_convert") || names.contains("tzset");
+}
+bool AnyHasTimeZone(const std::set<std::string>& names) {
+  return std::ranges::any_of(
+      names, [](const std::string& name) { return name == "tzset_internal" || name.starts_with("tzfile_"); });
+}
+
 bool IsGuard(std::string_view name) { return name == "cxa_guard_acquire"; }
 
 // Functions that call an initializer.
@@ -121,10 +130,11 @@ class OwnerInference {
       if (stack.frames(i).origin() != v1::Frame::SIGNAL_FRAME) continue;
       const std::set<std::string> interrupted = LibraryFunctions(stack, i);
       const bool allocators = AnyAllocator(names) && AnyAllocator(interrupted);
+      const bool time_zones = AnyTakesTimeZone(names) && AnyHasTimeZone(interrupted);
       const auto same = std::ranges::find_if(
           interrupted, [&](const std::string& name) { return names.contains(name) && !name.starts_with("lll_"); });
-      if (!allocators && same == interrupted.end()) continue;
-      const std::string what = allocators ? "malloc" : *same;
+      if (!allocators && !time_zones && same == interrupted.end()) continue;
+      const std::string what = allocators ? "malloc" : time_zones ? "tzset" : *same;
       SetOwner(thread->tid(), what + " was called in a signal handler that interrupted " + what + " in the same thread",
                thread);
       return;

@@ -20,6 +20,7 @@
 #include "daemon/analyze/waits/file_lock_owner.h"
 #include "daemon/analyze/waits/infer_owner.h"
 #include "daemon/analyze/waits/python_lock.h"
+#include "daemon/analyze/waits/reused_tid.h"
 #include "daemon/analyze/waits/wait_function.h"
 #include "daemon/analyze/waits/wait_graph.h"
 #include "daemon/analyze/waits/wait_owner.h"
@@ -62,6 +63,7 @@ class WaitExplainer {
     waiting_on_.assign(dump_.threads_size(), nullptr);
     calls_.resize(dump_.threads_size());
     for (int i = 0; i < count; ++i) Describe(i);
+    DropReusedOwners(capture_, &dump_);
     for (const ManagedWait& wait : capture_.managed.waits) DescribeManaged(wait);
     InferOwners(waiting_on_, places_, &dump_);
     CountWaiters();

@@ -97,6 +97,17 @@ TEST_F(DeadlockDetectorTest, AWaitWithATimeLimitIsNoDeadlock) {
   EXPECT_THAT(found_, IsEmpty());
 }
 
+// The number of an owner that ended with its lock is used again, by a thread that asks for the lock as well.
+TEST_F(DeadlockDetectorTest, AThreadWithTheNumberOfAnOwnerThatEndedDoesNotWaitForItself) {
+  Start();
+  FakeProcess& process = AddIdle();
+  process.AddMutexWait(11, 0xa0, 12);
+  Pass(20);
+  process.AddMutexWait(12, 0xa0, 12);
+  Pass(30);
+  EXPECT_THAT(found_, IsEmpty());
+}
+
 TEST_F(DeadlockDetectorTest, ADumpDoesNotMakeADeadlockLookNew) {
   Start();
   FakeProcess& process = AddDeadlock();
@@ -107,7 +118,7 @@ TEST_F(DeadlockDetectorTest, ADumpDoesNotMakeADeadlockLookNew) {
   Pass(100);
   EXPECT_THAT(found_, SizeIs(1));
   EXPECT_FALSE(found_[0]->over);
-  EXPECT_LT(detector_->BeforeCapture("7-1").at(11), now_ns_ - 100 * kNsPerSecond);
+  EXPECT_LT(*detector_->BeforeCapture("7-1").at(11).unmoved_since_ns, now_ns_ - 100 * kNsPerSecond);
 }
 
 TEST_F(DeadlockDetectorTest, ALookBetweenTheTwoHalvesOfADumpMakesNoDifference) {
@@ -115,7 +126,7 @@ TEST_F(DeadlockDetectorTest, ALookBetweenTheTwoHalvesOfADumpMakesNoDifference) {
   FakeProcess& process = AddDeadlock();
   Pass(10);
   ASSERT_THAT(found_, SizeIs(1));
-  EXPECT_GT(now_ns_ - detector_->BeforeCapture("7-1").at(11), 5 * kNsPerSecond);
+  EXPECT_GT(now_ns_ - *detector_->BeforeCapture("7-1").at(11).unmoved_since_ns, 5 * kNsPerSecond);
   // The look comes before the capture, and what tells of its end after the next.
   const int64_t looks_before = detector_->Counters().at("hang_looks");
   while (detector_->Counters().at("hang_looks") == looks_before) now_ns_ = detector_->Look(now_ns_);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
+#include <optional>
 #include <utility>
 
 #include "daemon/base/loop_watch.h"
@@ -21,6 +23,17 @@ constexpr int64_t kWindowNs = 10 * kNsPerSecond;
 constexpr int64_t kWindowShareNs = kWindowNs / 100;
 constexpr int64_t kMaxStretch = 16;
 constexpr int64_t kMinRestNs = 10 * kNsPerMs;
+
+bool SomeBeganWhileOthersSlept(const std::map<int32_t, ThreadWatch::Past>& pasts) {
+  constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+  int64_t asleep_since_ns = kNever;
+  std::optional<int64_t> last_absent_ns;
+  for (const auto& [tid, seen] : pasts) {
+    asleep_since_ns = std::min(asleep_since_ns, seen.past.unmoved_since_ns.value_or(kNever));
+    last_absent_ns = std::max(last_absent_ns, seen.past.absent_at_ns);
+  }
+  return last_absent_ns && *last_absent_ns >= asleep_since_ns;
+}
 
 }  // namespace
 
@@ -84,7 +97,7 @@ void Detector::Refresh(int64_t now_ns) {
     watch.reset();
     options_.on_gone(id);
     std::lock_guard lock(mutex_);
-    unmoved_since_.erase(id);
+    pasts_.erase(id);
   }
 }
 
@@ -128,9 +141,9 @@ void Detector::LookAtThreads(int64_t now_ns) {
     if (watch->threads_due_ns() > now_ns) continue;
     watch->LookAtThreads(now_ns, options_.cpu_clock, stretch_);
     last_looked_ = id;
-    std::map<int32_t, int64_t> unmoved = watch->UnmovedSince();
+    std::map<int32_t, ThreadWatch::Past> pasts = watch->Pasts();
     std::lock_guard lock(mutex_);
-    unmoved_since_[id] = std::move(unmoved);
+    pasts_[id] = std::move(pasts);
   }
 }
 
@@ -149,11 +162,33 @@ void Detector::Account(int64_t now_ns, int64_t used_cpu_ns) {
   window_cpu_ns_ = 0;
 }
 
-std::map<int32_t, int64_t> Detector::BeforeCapture(const std::string& process_id) {
-  std::lock_guard lock(mutex_);
+std::map<int32_t, ThreadPast> Detector::BeforeCapture(const std::string& process_id) {
+  std::unique_lock lock(mutex_);
   ++captured_[process_id];
-  const auto found = unmoved_since_.find(process_id);
-  return found == unmoved_since_.end() ? std::map<int32_t, int64_t>() : found->second;
+  const auto found = pasts_.find(process_id);
+  if (found == pasts_.end()) return {};
+  std::map<int32_t, ThreadWatch::Past> pasts = found->second;
+  lock.unlock();
+  if (SomeBeganWhileOthersSlept(pasts)) LookAgain(process_id, &pasts);
+  std::map<int32_t, ThreadPast> told;
+  for (const auto& [tid, seen] : pasts) told.emplace(tid, seen.past);
+  return told;
+}
+
+// A thread may have run since the last look, and may be behind the younger one now.
+void Detector::LookAgain(const std::string& process_id, std::map<int32_t, ThreadWatch::Past>* pasts) const {
+  std::map<int32_t, ThreadSchedStat> now;
+  const auto sched_stats = probe_->ReadSchedStats(process_id);
+  if (sched_stats) {
+    for (const ThreadSchedStat& sched_stat : *sched_stats) now.emplace(sched_stat.tid, sched_stat);
+  }
+  for (auto& [tid, seen] : *pasts) {
+    const auto found = now.find(tid);
+    if (found == now.end()) seen.past.absent_at_ns.reset();
+    const bool has_run = found == now.end() || found->second.run_count != seen.sched_stat.run_count ||
+                         found->second.run_ns != seen.sched_stat.run_ns;
+    if (has_run) seen.past.unmoved_since_ns.reset();
+  }
 }
 
 void Detector::AfterCapture(const std::string& process_id) {

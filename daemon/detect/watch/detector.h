@@ -42,9 +42,9 @@ class Detector {
   // Ends the looks: no process is suspected any more.
   void Stop();
 
-  // Notes that the process is going to be captured. Gives the threads that have not run, and since when. Like AfterCapture,
-  // does not wait for a look.
-  std::map<int32_t, int64_t> BeforeCapture(const std::string& process_id);
+  // Notes that the process is going to be captured. Gives what is known of its threads by the last look. Looks again where
+  // a thread may have the number of one that ended. Like AfterCapture, does not wait for the thread that looks.
+  std::map<int32_t, ThreadPast> BeforeCapture(const std::string& process_id);
   // Notes that it was captured just now.
   void AfterCapture(const std::string& process_id);
 
@@ -56,6 +56,7 @@ class Detector {
   void LookAtHeartbeats(int64_t now_ns);
   void LookAtThreads(int64_t now_ns);
   void Account(int64_t now_ns, int64_t used_cpu_ns);
+  void LookAgain(const std::string& process_id, std::map<int32_t, ThreadWatch::Past>* pasts) const;
 
   ProcessProbe* const probe_;
   const DetectorOptions options_;
@@ -74,7 +75,7 @@ class Detector {
   std::condition_variable stopped_;
   bool stopping_ = false;
   std::map<std::string, int> captured_;  // how often it was told of each
-  std::map<std::string, std::map<int32_t, int64_t>> unmoved_since_;
+  std::map<std::string, std::map<int32_t, ThreadWatch::Past>> pasts_;
   std::atomic<int64_t> cpu_ns_{0};
   std::thread thread_;
 };

@@ -21,6 +21,50 @@ TEST_F(DetectorTest, WhatWasSuspectedIsOverWhenTheProcessHasGone) {
   EXPECT_THAT(detector_->BeforeCapture("7-1"), IsEmpty());
 }
 
+// A thread sleeps at a lock, and one begins later.
+TEST_F(DetectorTest, ACaptureIsToldWhichThreadBeganWhileAnotherSlept) {
+  for (bool has_run_since : {false, true}) {
+    probe_.processes.clear();
+    Start();
+    FakeProcess& process = AddIdle();
+    process.AddMutexWait(11, 0xa0, 4711);
+    Pass(20);
+    process.AddReader(4711);
+    const int64_t began_ns = now_ns_;
+    Pass(20);
+    if (has_run_since) process.threads[11].Run();
+    const auto past = detector_->BeforeCapture("7-1");
+    const std::optional<int64_t> absent_ns = past.at(4711).absent_at_ns, unmoved_ns = past.at(11).unmoved_since_ns;
+    EXPECT_LE(absent_ns, began_ns);
+    EXPECT_GT(absent_ns, began_ns - 10 * kNsPerSecond);
+    EXPECT_EQ(unmoved_ns.has_value(), !has_run_since) << "behind the last look";
+    EXPECT_LT(unmoved_ns, absent_ns);
+    EXPECT_EQ(past.at(11).absent_at_ns, std::nullopt) << "it was there before the first look";
+  }
+}
+
+TEST_F(DetectorTest, WithoutYoungerThreadsNoLookGoesBeforeACapture) {
+  Start();
+  AddDeadlock();
+  Pass(20);
+  int looks = 0;
+  probe_.on_read_sched_stats = [&] { ++looks; };
+  EXPECT_TRUE(detector_->BeforeCapture("7-1").at(11).unmoved_since_ns);
+  EXPECT_EQ(looks, 0);
+}
+
+TEST_F(DetectorTest, ANumberThatWasUsedAgainBetweenTwoLooksIsAnotherThread) {
+  Start();
+  FakeProcess& process = AddIdle();
+  process.AddThread(4711, CallOf(SYS_read));
+  for (int i = 0; i < 9; ++i) process.threads[4711].Run();
+  Pass(20);
+  EXPECT_EQ(detector_->BeforeCapture("7-1").at(4711).absent_at_ns, std::nullopt);
+  process.AddThread(4711, CallOf(SYS_read));
+  Pass(20);
+  EXPECT_TRUE(detector_->BeforeCapture("7-1").at(4711).absent_at_ns);
+}
+
 TEST_F(DetectorTest, AnIdleProcessIsSampledOnce) {
   Start();
   FakeProcess& process = AddIdle();

@@ -50,10 +50,25 @@ std::optional<LockWait> LockWaitOf(int32_t tid, const SystemCall& call, const Fu
   return std::nullopt;
 }
 
-// Whether the owner began when the waiter slept already: the tid was another thread's when the lock was taken.
-bool BeganAfter(int32_t owner_tid, const ThreadWatch::Thread& waiter, const ThreadWatch& threads) {
-  const auto owner = threads.threads().find(owner_tid);
-  return owner != threads.threads().end() && owner->second.first_seen_ns > waiter.unmoved_since_ns;
+// A thread that sleeps until the word changes.
+struct Sleeper {
+  int32_t tid;
+  const ThreadWatch::Thread* thread;
+  const FutexWord* futex;
+};
+
+// Locks whose owner began when a thread slept there already: the tid was another thread's when the lock was taken. A writer
+// that began later may have an rwlock, since it goes before readers that wait.
+std::set<uint64_t> LocksOfReusedTids(std::span<const LockWait> locks, std::span<const Sleeper> sleepers,
+                                     const ThreadWatch& threads) {
+  std::set<uint64_t> avmas;
+  for (const LockWait& lock : locks) {
+    const auto owner = threads.threads().find(lock.owner_tid);
+    const auto sleeper = std::ranges::find(sleepers, lock.waiter_tid, &Sleeper::tid);
+    if (owner == threads.threads().end() || sleeper == sleepers.end() || sleeper->futex->rwlock) continue;
+    if (owner->second.BeganWhileSleeping(*sleeper->thread)) avmas.insert(lock.lock_avma);
+  }
+  return avmas;
 }
 
 // Whether a word looks as those of glibc, libstdc++ and Rust do while a thread waits. Other words may look so, too.
@@ -92,6 +107,7 @@ LockView ViewLocks(const ThreadWatch& threads, std::span<const FutexWord> futexe
   for (const FutexWord& futex : futexes) by_avma.emplace(futex.avma, &futex);
   const std::set<int32_t> tids = threads.Tids();
   LockView view;
+  std::vector<Sleeper> sleepers;
   for (const auto& [tid, thread] : threads.threads()) {
     if (!thread.wait || !thread.wait->call) continue;
     const SystemCall& call = *thread.wait->call;
@@ -99,14 +115,15 @@ LockView ViewLocks(const ThreadWatch& threads, std::span<const FutexWord> futexe
     if (!avma || HasTimeLimit(call)) continue;
     const auto futex = by_avma.find(*avma);
     if (futex == by_avma.end()) continue;
+    sleepers.push_back({tid, &thread, futex->second});
     if (IsOwnerless(*futex->second, call)) view.ownerless.emplace(tid, *avma);
     if (futex->second->is_shared) view.shared_waiters.insert(tid);
     if (auto edge = EdgeOf(tid, call, *futex->second, tids)) view.edges.push_back(*edge);
-    if (auto lock = LockWaitOf(tid, call, *futex->second, tids)) {
-      lock->owner_is_gone = lock->owner_is_gone || BeganAfter(lock->owner_tid, thread, threads);
-      view.locks.push_back(*lock);
-    }
+    if (auto lock = LockWaitOf(tid, call, *futex->second, tids)) view.locks.push_back(*lock);
   }
+  const std::set<uint64_t> reused = LocksOfReusedTids(view.locks, sleepers, threads);
+  std::erase_if(view.edges, [&](const WaitEdge& edge) { return reused.contains(edge.lock_avma); });
+  for (LockWait& lock : view.locks) lock.owner_is_gone = lock.owner_is_gone || reused.contains(lock.lock_avma);
   return view;
 }
 

@@ -21,6 +21,14 @@ struct CycleInStacks {
   bool owner_is_unknown = false;
 };
 
+// Goroutines of a process.
+struct Goroutines {
+  bool is_go = false;
+  bool has_memory = false;  // the process lets it be read
+  size_t count = 0;
+  std::vector<uint64_t> stuck;  // ids, as in ManagedFacts
+};
+
 // As the members of Collector with these names: tests have processes that do not exist.
 class ProcessProbe {
  public:
@@ -40,6 +48,8 @@ class ProcessProbe {
   // What the threads in `sleeping` wait for now, of locks that runtimes know (Java's, Python's).
   virtual Result<std::vector<ManagedWait>> ReadLockWaits(const std::string& process_id,
                                                          std::span<const ThreadWait> sleeping) = 0;
+  // Goroutines that wait for locks which no other has. Costs the process nothing.
+  virtual Result<Goroutines> ReadStuckGoroutines(const std::string& process_id) = 0;
   // A cycle without doubt, by all that a capture tells; nullopt: there is none. No thread runs for it.
   virtual Result<std::optional<CycleInStacks>> FindCycle(const std::string& process_id) = 0;
 };

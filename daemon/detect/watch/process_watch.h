@@ -11,6 +11,7 @@
 #include "daemon/detect/rules/rules.h"
 #include "daemon/detect/watch/deadlock_detector.h"
 #include "daemon/detect/watch/freeze_probe.h"
+#include "daemon/detect/watch/goroutine_detector.h"
 #include "daemon/detect/watch/heartbeat_detector.h"
 #include "daemon/detect/watch/inferred_deadlock_detector.h"
 #include "daemon/detect/watch/lock_watch.h"
@@ -51,7 +52,7 @@ class ProcessWatch {
     disturbed_looks_ = kDisturbedLooks;
     captures_ += captures;
   }
-  std::map<int32_t, int64_t> UnmovedSince() const { return threads_.UnmovedSince(); }
+  std::map<int32_t, ThreadWatch::Past> Pasts() const { return threads_.Pasts(); }
 
  private:
   void Judge(int64_t now_ns);
@@ -72,7 +73,8 @@ class ProcessWatch {
   SpinDetector spins_{&process_, &threads_};
   InferredDeadlockDetector inferred_{&process_, &threads_, &deadlocks_};
   StallDetector stalls_{&process_, &threads_, &deadlocks_, &freeze_};
-  const std::array<ThreadDetector*, 4> detectors_{&deadlocks_, &spins_, &inferred_, &stalls_};
+  GoroutineDetector goroutines_{&process_, &threads_};
+  const std::array<ThreadDetector*, 5> detectors_{&deadlocks_, &spins_, &inferred_, &stalls_, &goroutines_};
 
   int64_t threads_due_ns_ = 0;
   int failed_looks_ = 0;  // at threads, in a row

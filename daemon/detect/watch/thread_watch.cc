@@ -16,6 +16,11 @@ bool HasRun(const ThreadSchedStat& before, const ThreadSchedStat& now) {
   return before.run_count != now.run_count || before.run_ns != now.run_ns;
 }
 
+// No thread gets younger: this is another one, with a number that was used again.
+bool IsAnother(const ThreadSchedStat& before, const ThreadSchedStat& now) {
+  return now.run_count < before.run_count || now.run_ns < before.run_ns;
+}
+
 bool IsSame(const ThreadWait& a, const ThreadWait& b) {
   return a.rsp_avma == b.rsp_avma && a.rip_avma == b.rip_avma && a.call.has_value() == b.call.has_value() &&
          (!a.call || (a.call->number == b.call->number && a.call->arguments == b.call->arguments));
@@ -35,9 +40,10 @@ void ThreadWatch::Update(std::span<const ThreadSchedStat> sched_stats, int64_t n
   for (const ThreadSchedStat& sched_stat : sched_stats) {
     Thread& thread = threads[sched_stat.tid];
     auto known = threads_.find(sched_stat.tid);
-    if (known == threads_.end()) {
+    if (known == threads_.end() || IsAnother(known->second.sched_stat, sched_stat)) {
       thread.sched_stat = sched_stat;
-      thread.first_seen_ns = thread.unmoved_since_ns = now_ns;
+      thread.unmoved_since_ns = now_ns;
+      if (!threads_.empty()) thread.absent_at_ns = looked_ns_;
       continue;
     }
     thread = std::move(known->second);
@@ -119,12 +125,15 @@ std::set<int32_t> ThreadWatch::Tids() const {
   return tids;
 }
 
-std::map<int32_t, int64_t> ThreadWatch::UnmovedSince() const {
-  std::map<int32_t, int64_t> since;
+std::map<int32_t, ThreadWatch::Past> ThreadWatch::Pasts() const {
+  std::map<int32_t, Past> pasts;
   for (const auto& [tid, thread] : threads_) {
-    if (thread.unmoved_since_ns < looked_ns_) since.emplace(tid, thread.unmoved_since_ns);
+    Past& seen = pasts[tid];
+    seen.sched_stat = thread.sched_stat;
+    seen.past.absent_at_ns = thread.absent_at_ns;
+    if (thread.unmoved_since_ns < looked_ns_) seen.past.unmoved_since_ns = thread.unmoved_since_ns;
   }
-  return since;
+  return pasts;
 }
 
 }  // namespace stackd

@@ -19,9 +19,9 @@ class ThreadWatch {
  public:
   struct Thread {
     ThreadSchedStat sched_stat;
-    int64_t first_seen_ns = 0;     // the look that found it
-    int64_t unmoved_since_ns = 0;  // no later than this it had stopped to run; the look's time if it has run since
-    int64_t busy_since_ns = 0;     // since then it has used a core whenever there was one; 0: it has not
+    std::optional<int64_t> absent_at_ns;  // the last look without it; nullopt: it was there at the first
+    int64_t unmoved_since_ns = 0;         // no later than this it had stopped to run; the look's time if it has run since
+    int64_t busy_since_ns = 0;            // since then it has used a core whenever there was one; 0: it has not
     // True if it was sampled since unmoved_since_ns.
     bool was_sampled = false;
     std::optional<ThreadWait> wait;  // nullopt: not sampled, or it ran
@@ -39,6 +39,8 @@ class ThreadWatch {
     bool HasWaitedSince(int64_t since_ns) const {
       return wait && waits_since_ns <= since_ns && unmoved_since_ns <= since_ns;
     }
+    // It began when `other` slept already, which has not run since.
+    bool BeganWhileSleeping(const Thread& other) const { return absent_at_ns && other.unmoved_since_ns <= *absent_at_ns; }
   };
 
   // A look at the schedstat. `was_disturbed`: the process was captured not long ago, so that each thread ran for that;
@@ -53,8 +55,12 @@ class ThreadWatch {
   int64_t StillSinceNs() const;
   const std::map<int32_t, Thread>& threads() const { return threads_; }
   std::set<int32_t> Tids() const;
-  // Since when the threads have not run that did not run between the last two looks.
-  std::map<int32_t, int64_t> UnmovedSince() const;
+  // What is known of the time up to the last look.
+  struct Past {
+    ThreadPast past;
+    ThreadSchedStat sched_stat;  // at the last look
+  };
+  std::map<int32_t, Past> Pasts() const;
   // The agent's own thread; 0: not known. It sleeps but for samples, and cannot see itself asleep.
   int32_t helper_tid() const { return helper_candidates_.size() == 1 ? *helper_candidates_.begin() : 0; }
 

@@ -201,13 +201,10 @@ bool GoBinary::FindGoroutines() {
   const GoFunction& walk = file_->for_each_goroutine_;
   if (walk.end <= walk.entry || walk.end - walk.entry > kMaxFunctionBytes) return false;
   const uint64_t svma = text_svma_ + walk.entry;
-  const auto position = file_->module_->SvmaToPosition(svma);
-  if (!position) return false;
-  auto code = file_->module_->Read(*position, walk.end - walk.entry);
-  if (!code) return false;
+  const std::vector<uint8_t> code = ReadCode(walk);
   std::set<uint64_t> loaded;
-  for (size_t at = 0; at + 7 <= code->size(); ++at) {
-    const uint8_t* bytes = code->data() + at;
+  for (size_t at = 0; at + 7 <= code.size(); ++at) {
+    const uint8_t* bytes = code.data() + at;
     // mov disp32(%rip), %r64
     if ((bytes[0] & 0xfb) != 0x48 || bytes[1] != 0x8b || (bytes[2] & 0xc7) != 0x05) continue;
     int32_t displacement;
@@ -225,6 +222,13 @@ bool GoBinary::FindGoroutines() {
 std::optional<GoFunction> GoBinary::FindFunction(uint64_t svma) const {
   if (svma < text_svma_ || svma >= text_end_svma_) return std::nullopt;
   return functions().FindFunction(static_cast<uint32_t>(svma - text_svma_));
+}
+
+std::vector<uint8_t> GoBinary::ReadCode(const GoFunction& function) const {
+  if (function.end <= function.entry) return {};
+  const auto position = file_->module_->SvmaToPosition(text_svma_ + function.entry);
+  if (!position) return {};
+  return file_->module_->Read(*position, function.end - function.entry).value_or(std::vector<uint8_t>());
 }
 
 std::vector<GoPlace> GoBinary::Places(uint64_t svma) const {

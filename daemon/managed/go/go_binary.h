@@ -71,6 +71,8 @@ class GoBinary {
   uint64_t all_goroutines_svma() const { return all_goroutines_svma_; }
 
   std::optional<GoFunction> FindFunction(uint64_t svma) const;
+  // Machine code of the function, from the file; empty if it cannot be read.
+  std::vector<uint8_t> ReadCode(const GoFunction& function) const;
   // Functions and lines of the instruction; empty: no Go code.
   std::vector<GoPlace> Places(uint64_t svma) const;
 

@@ -34,6 +34,8 @@ class GoReader : public RuntimeReader {
     }
   }
 
+  void ReadGoroutines(const RuntimeInput& input, ManagedFacts* facts) override { Read(input, facts); }
+
  private:
   static bool AddReports(const RuntimeInput& input, ManagedFacts* facts) {
     bool has_report = false;

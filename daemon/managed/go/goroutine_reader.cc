@@ -118,6 +118,10 @@ std::string GoroutineReader::Read() {
   }
   FindThreads();
   AddThreads();
+  const bool has_all = problem.empty() && unread_ == 0 && moving_ == 0 && without_room_ == 0 && senseless_ == 0;
+  if (has_all && !is_cut_ && !input_.capture.crash) {
+    StuckGoroutines(binary_, bias_, *input_.memory, input_.deadline_ns).Find(places_of_tasks_, lock_waiters_, facts_);
+  }
   return problem;
 }
 
@@ -150,7 +154,8 @@ std::string GoroutineReader::ReadList(std::vector<uint64_t>* list) {
   if (!bytes) return "its list of goroutines could not be read";
   list->resize(count);
   memcpy(list->data(), bytes->data(), 8 * count);
-  if (count < slice->length) {
+  is_cut_ = count < slice->length;
+  if (is_cut_) {
     facts_->notes.push_back("only the first " + std::to_string(count) + " of " + std::to_string(slice->length) +
                             " goroutines were read");
   }
@@ -216,6 +221,8 @@ void GoroutineReader::Add(const Goroutine& goroutine, std::span<const GoFrame> f
   if (has_frames) task.stack = StackOf(frames, end);
   task.created_by = CreatorAt(goroutine.go_pc);
   task.creator_id = goroutine.parent_id;
+  places_of_tasks_.push_back({facts_->tasks.size(), goroutine.sp(), goroutine.stack_hi});
+  if (waits && IsLockWait(task.wait_reason)) lock_waiters_.push_back({goroutine, facts_->tasks.size()});
   if (goroutine.m_avma != 0) on_threads_.push_back({goroutine, facts_->tasks.size()});
   facts_->tasks.push_back(std::move(task));
 }

@@ -10,6 +10,7 @@
 
 #include "daemon/base/fd.h"
 #include "daemon/managed/go/goroutine_look.h"
+#include "daemon/managed/go/stuck_goroutines.h"
 #include "daemon/managed/runtime_reader.h"
 
 namespace stackd {
@@ -69,9 +70,12 @@ class GoroutineReader {
     Goroutine goroutine;
     size_t task;
   };
+  std::vector<TaskPlace> places_of_tasks_;
+  std::vector<LockWaiter> lock_waiters_;
   std::vector<Running> on_threads_;             // that run, or are in a call
   std::unordered_map<int32_t, size_t> by_tid_;  // places in on_threads_
   uint64_t used_bytes_ = 0;
+  bool is_cut_ = false;  // the list was too long
   int64_t unread_ = 0, sensible_ = 0, senseless_ = 0, moving_ = 0, without_room_ = 0, called_by_c_ = 0;
 };
 
