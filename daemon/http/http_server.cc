@@ -44,7 +44,7 @@ void SetOptions(int fd) {
   fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
-// Of IPv6 the network: one host has as many addresses as it likes in it.
+// Takes the network of an IPv6 address: one host has as many addresses as it likes in it.
 asio::ip::address SourceOf(const asio::ip::address& host) {
   if (!host.is_v6() || host.to_v6().is_v4_mapped()) return host;
   return asio::ip::network_v6(host.to_v6(), 64).network();
