@@ -184,7 +184,8 @@ class FleetAccessTest(AccessFixture):
     def start_pod_with_tls(self, server, access=ACCESS):
         self.server = server
         daemon = self.start_daemon(extra_args=[*self.tls_flags(), "--access", self.write_access(access)])
-        daemon.await_process(self.start_victim("waiting_threads", 2).pid)
+        self.victim = self.start_victim("waiting_threads", 2)
+        daemon.await_process(self.victim.pid)
         return daemon
 
     def start_gateway(self, daemon, *args):
@@ -219,7 +220,9 @@ class FleetAccessTest(AccessFixture):
         for new, old in ((better.crt, mine.crt), (better.key, mine.key)):
             new.rename(old)
         daemon.restart()
-        self.assertEqual("COMPLETE", ask()["state"])
+        daemon.await_process(self.victim.pid)
+        better_known = ask()
+        self.assertEqual("COMPLETE", better_known["state"], better_known["lines"])
         # One of another authority.
         stranger = Authority(self.dir / "other", "stranger").issue("forged", "DNS:oncall.test")
         for new, old in ((stranger.crt, mine.crt), (stranger.key, mine.key)):

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 
 	"stackd.example/fleet/api/stackdv1"
 	"stackd.example/fleet/api/stackdv1/stackdv1connect"
@@ -45,7 +46,15 @@ func (d *daemon) CreateDump(ctx context.Context, request *connect.Request[stackd
 	if make == nil {
 		make = func(_ context.Context, process string) (*stackdv1.Dump, error) { return goodDump(process), nil }
 	}
-	dump, err := make(ctx, request.Msg.GetProcess())
+	process := request.Msg.GetProcess()
+	if process == "" {
+		only, err := d.onlyProcess(ctx)
+		if err != nil {
+			return nil, err
+		}
+		process = only
+	}
+	dump, err := make(ctx, process)
 	if err != nil {
 		return nil, err
 	}
@@ -58,6 +67,28 @@ func (d *daemon) GetDump(_ context.Context, request *connect.Request[stackdv1.Ge
 		dump.Groups = nil
 	}
 	return connect.NewResponse(dump), nil
+}
+
+// onlyProcess is the one that is meant where none is named.
+func (d *daemon) onlyProcess(ctx context.Context) (string, error) {
+	listed, err := d.ListProcesses(ctx, nil)
+	if err != nil {
+		return "", err
+	}
+	all := listed.Msg.GetProcesses()
+	if len(all) == 1 {
+		return all[0].GetName(), nil
+	}
+	reason := "PROCESS_AMBIGUOUS"
+	if len(all) == 0 {
+		reason = "NO_PROCESS"
+	}
+	failed := connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("%d processes", len(all)))
+	detail, err := connect.NewErrorDetail(&errdetails.ErrorInfo{Reason: reason, Domain: "stackd"})
+	if err == nil {
+		failed.AddDetail(detail)
+	}
+	return "", failed
 }
 
 func processes(names ...string) *stackdv1.ListProcessesResponse {
@@ -169,8 +200,15 @@ func TestEachTargetIsAnsweredOrUnreachableWithItsReason(t *testing.T) {
 			return processes("processes/../../etc"), nil
 		}}).serve(t), "BAD_ANSWER"},
 		"wrong dump": {(&daemon{dump: func(context.Context, string) (*stackdv1.Dump, error) {
-			return goodDump("processes/8-80"), nil
+			return goodDump("processes/x"), nil
 		}}).serve(t), "BAD_ANSWER"},
+		"dump of another": {(&daemon{
+			list: func(context.Context) (*stackdv1.ListProcessesResponse, error) {
+				return processes("processes/7-70", "processes/9-90"), nil
+			},
+			dump: func(context.Context, string) (*stackdv1.Dump, error) {
+				return goodDump("processes/8-80"), nil
+			}}).serve(t), "BAD_ANSWER"},
 		"no process": {(&daemon{list: func(context.Context) (*stackdv1.ListProcessesResponse, error) {
 			return processes(), nil
 		}}).serve(t), "NO_PROCESS"},

@@ -42,18 +42,31 @@ var (
 // IsProcessName is whether a daemon may have given this name to a process.
 func IsProcessName(name string) bool { return processName.MatchString(name) }
 
-// IsDumpName is whether a daemon may have given this name to a dump of the process.
+// IsDumpName is whether a daemon may have given this name to a dump of the process; of any, where that is empty.
 func IsDumpName(process, name string) bool {
-	id, found := strings.CutPrefix(name, process+"/dumps/")
-	return found && dumpID.MatchString(id)
+	of, id, found := strings.Cut(name, "/dumps/")
+	return found && dumpID.MatchString(id) && (of == process || process == "" && IsProcessName(of))
 }
 
 var errBadAnswer = errors.New("what answers does not keep to the API")
 
-// Ask dumps each process of a target that fits the request.
+// Ask dumps each process of a target that fits the request. Most pods have one process: it needs one call.
 func (d *Daemons) Ask(ctx context.Context, target targets.Target, request *stackdv1.CreateFleetDumpRequest) (Answer, error) {
 	client := stackdv1connect.NewStackdClient(d.client, d.scheme+"://"+target.Address, connect.WithGRPC(),
 		connect.WithReadMaxBytes(maxAnswerBytes), connect.WithAcceptCompression("gzip", nil, nil))
+	if request.GetProcess() == "" {
+		dump, err := d.dump(ctx, client, "", request)
+		switch reason := ReasonIn(err); {
+		case reason == "NO_PROCESS":
+			return Answer{}, nil
+		case reason == "PROCESS_AMBIGUOUS":
+			// There are several: each is asked for.
+		case err != nil:
+			return Answer{}, d.explained(err)
+		default:
+			return Answer{Pods: []merge.Pod{{Name: podOf(target, dump), Target: target.Name(), Dumps: []*stackdv1.Dump{dump}}}}, nil
+		}
+	}
 	listed, err := client.ListProcesses(ctx, connect.NewRequest(&stackdv1.ListProcessesRequest{
 		PageSize: maxProcesses, Filter: request.GetProcess()}))
 	if err != nil {

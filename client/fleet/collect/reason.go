@@ -121,9 +121,6 @@ func ofStatus(err error) reason {
 	if !connect.IsWireError(err) {
 		return ofClient(code, said(status.Unwrap()))
 	}
-	if code == connect.CodeFailedPrecondition && strings.Contains(status.Message(), "no agent is connected") {
-		return reasonOf(context.Background(), nil)
-	}
 	kind, known := statusReasons[code]
 	if !known {
 		kind = stackdv1.Unreachable_FAILED

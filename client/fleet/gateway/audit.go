@@ -10,6 +10,7 @@ import (
 
 	"stackd.example/fleet/api/stackdv1"
 	"stackd.example/fleet/api/stackdv1/stackdv1connect"
+	"stackd.example/fleet/collect"
 )
 
 // What each call needs. What is not here needs to read.
@@ -111,7 +112,7 @@ func (g guard) write(ctx context.Context, procedure, resource string, err error,
 	attributes := []slog.Attr{slog.String("caller", caller.Name), slog.String("role", caller.Role.String()),
 		slog.String("method", procedure[strings.LastIndexByte(procedure, '/')+1:]), slog.String("resource", resource),
 		slog.String("status", status)}
-	if reason := reasonIn(err); reason != "" {
+	if reason := collect.ReasonIn(err); reason != "" {
 		attributes = append(attributes, slog.String("reason", reason))
 	}
 	g.log.LogAttrs(ctx, level, "call", append(attributes, slog.Int64("ms", time.Since(begin).Milliseconds()))...)

@@ -15,19 +15,3 @@ func failure(code connect.Code, reason, sentence string, metadata map[string]str
 	}
 	return failed
 }
-
-// reasonIn is the reason of a failure, for the audit.
-func reasonIn(err error) string {
-	var failed *connect.Error
-	if !errors.As(err, &failed) {
-		return ""
-	}
-	for _, detail := range failed.Details() {
-		if value, err := detail.Value(); err == nil {
-			if info, ok := value.(*errdetails.ErrorInfo); ok {
-				return info.GetReason()
-			}
-		}
-	}
-	return ""
-}

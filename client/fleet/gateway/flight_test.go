@@ -194,7 +194,7 @@ func TestTooManyDumpsAreRefused(t *testing.T) {
 	}
 	await(t, "all are made", func() bool { return daemon.asked.Load() == maxFlights })
 	_, err := create(context.Background(), client, &stackdv1.CreateFleetDumpRequest{})
-	if connect.CodeOf(err) != connect.CodeResourceExhausted || reasonIn(err) != "TOO_MANY_CALLS" {
+	if connect.CodeOf(err) != connect.CodeResourceExhausted || collect.ReasonIn(err) != "TOO_MANY_CALLS" {
 		t.Errorf("%v", err)
 	}
 	close(daemon.let)
