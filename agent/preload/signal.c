@@ -14,6 +14,7 @@
 #include "agent/preload/preload.h"
 #include "agent/signals/sigchain.h"
 #include "agent/signals/sigterm.h"
+#include "agent/sys/filtered.h"
 
 typedef sighandler_t signal_fn(int, sighandler_t);
 
@@ -71,8 +72,9 @@ STACKD_EXPORT int sigaction(int signal_number, const struct sigaction* restrict 
   if (!stackd_has_taken(signal_number)) return stackd_preload_real_sigaction(signal_number, action, old);
   struct sigaction before;
   stackd_chain_get(signal_number, &before);
-  if (action != NULL && stackd_is_other_process()) {
-    /* A child of vfork() has signals of its own, but this memory is its parent's. */
+  if (action != NULL && !stackd_is_filtered() && stackd_is_other_process()) {
+    /* A child of vfork() has signals of its own, but this memory is its parent's. Under a filter it is not told from its
+     * parent, since that takes a system call. */
     if (stackd_preload_real_sigaction(signal_number, action, NULL) != 0) return -1;
   } else if (action != NULL) {
     struct sigaction stored = as_given_back(signal_number, action);

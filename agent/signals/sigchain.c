@@ -2,6 +2,7 @@
 
 #include <ucontext.h>
 
+#include "agent/sys/filtered.h"
 #include "agent/sys/fork_reset.h"
 #include "agent/sys/large.h"
 #include "agent/sys/process_id.h"
@@ -10,6 +11,7 @@
 #define NODES 8
 #define MAX_TRIES 100 /* each was disturbed by as many writes as there are nodes */
 #define RETRY_NS 50000
+#define MAX_SPINS 10000
 
 /* Writers take turns. One fills the next node and then publishes it: `current` is the ticket of the node that counts, 0
  * before the first. A node is used again after NODES more writes; a reader notices by the ticket. */
@@ -24,21 +26,40 @@ static STACKD_LARGE struct node nodes[NODES][SIGNALS];
 
 static uint32_t being_written;
 
-/* No signal may come between: its handler may write too. Returns the signal mask to restore. */
-STACKD_HANDLER static uint64_t begin_writing(void) {
+/* Under a filter of the program's no system call is made. A writer that this thread has interrupted does not go on before
+ * it returns, so it is not waited for without end. What it sets then comes after. */
+STACKD_HANDLER static void begin_writing_under_filter(void) {
+  for (int i = 0; i < MAX_SPINS; i++) {
+    if (__atomic_exchange_n(&being_written, 1, __ATOMIC_ACQUIRE) == 0) return;
+    __builtin_ia32_pause();
+  }
+}
+
+struct writing {
+  uint64_t mask_before;
+  bool is_blocked;
+};
+
+/* No signal may come between: its handler may write too. */
+STACKD_HANDLER static struct writing begin_writing(void) {
+  struct writing writing = {0, !stackd_is_filtered()};
+  if (!writing.is_blocked) {
+    begin_writing_under_filter();
+    return writing;
+  }
   uint64_t all = ~0ull;
-  uint64_t before = 0;
-  stackd_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&before, 8, 0, 0);
+  stackd_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, (long)&writing.mask_before, 8, 0, 0);
   while (__atomic_exchange_n(&being_written, 1, __ATOMIC_ACQUIRE) != 0) {
     struct timespec pause = {0, RETRY_NS};
     stackd_futex_wait(&being_written, 1, &pause, FUTEX_PRIVATE_FLAG);
   }
-  return before;
+  return writing;
 }
 
-STACKD_HANDLER static void end_writing(uint64_t before) {
+STACKD_HANDLER static void end_writing(struct writing writing) {
   __atomic_store_n(&being_written, 0, __ATOMIC_RELEASE);
-  stackd_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&before, 0, 8, 0, 0);
+  if (!writing.is_blocked) return;
+  stackd_syscall6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&writing.mask_before, 0, 8, 0, 0);
 }
 
 void stackd_chain_reset_after_fork(void) { STACKD_RESET(being_written, 0); }
@@ -80,9 +101,9 @@ void stackd_chain_set(int signal_number, const struct sigaction* action) {
   struct stackd_action stored = {(uint64_t)action->sa_sigaction, (uint32_t)action->sa_flags, (uint64_t)action->sa_restorer,
                                  *(const uint64_t*)&action->sa_mask};
   stored.mask &= ~(1ull << (SIGKILL - 1) | 1ull << (SIGSTOP - 1));
-  uint64_t mask = begin_writing();
+  struct writing writing = begin_writing();
   publish(signal_number, &stored);
-  end_writing(mask);
+  end_writing(writing);
 }
 
 bool stackd_chain_is_taken(int signal_number) { return __atomic_load_n(&current[signal_number], __ATOMIC_ACQUIRE) != 0; }
@@ -112,9 +133,9 @@ struct stackd_action stackd_chain_deliver(int signal_number) {
   } else if (once) {
     struct stackd_action reset = action;
     reset.handler = STACKD_ACTION_DEFAULT;
-    uint64_t mask = begin_writing();
+    struct writing writing = begin_writing();
     if (current[signal_number] == ticket) publish(signal_number, &reset);
-    end_writing(mask);
+    end_writing(writing);
   }
   return action;
 }

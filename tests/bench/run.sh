@@ -2,7 +2,7 @@
 # Builds stackd, measures it beside its peers in the same run, and prints one table. README.md says how to read it.
 #
 #   tests/bench/run.sh              everything
-#   tests/bench/run.sh NAME...      some of it: dump outside stages gap curve many throughput roundtrip pause agent daemon
+#   tests/bench/run.sh NAME...      some of it: dump outside stages gap curve many throughput roundtrip pause start agent daemon
 #                                   debug-data crash detection agent-parts python go node java
 #   tests/bench/run.sh findings     what is said of hung programs, by stackd and by others: a table of its own
 #   STACKD_BENCH_REPEAT=3           repetitions, 7 unless said

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <seccomp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,9 +39,9 @@ static void* work(void* number) {
 }
 
 static void put_filter(uint32_t action, int on_all_threads) {
-  static const char* const own[] = {"read",           "write",        "close",           "futex",   "exit",
-                                    "exit_group",     "rt_sigreturn", "restart_syscall", "madvise", "munmap",
-                                    "rt_sigprocmask", "rseq",         "set_robust_list"};
+  static const char* const own[] = {
+      "read",    "write",  "close",          "futex",        "exit", "exit_group",     "rt_sigreturn", "restart_syscall",
+      "madvise", "munmap", "rt_sigprocmask", "rt_sigaction", "rseq", "set_robust_list"};
   scmp_filter_ctx filter = seccomp_init(action);
   check(filter != NULL, "seccomp_init");
   for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
@@ -62,6 +63,8 @@ int main(int argc, char** argv) {
     check(errno == 0, "pthread_create");
   }
   put_filter(kills ? SCMP_ACT_KILL_PROCESS : SCMP_ACT_ERRNO(EPERM), with_threads);
+  struct sigaction ignore = {.sa_handler = SIG_IGN};
+  if (sigaction(SIGFPE, &ignore, NULL) != 0) return 5;
   say("ready\n");
 
   char line[64];
