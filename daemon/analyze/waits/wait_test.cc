@@ -347,6 +347,21 @@ TEST(Wait, RunningThreadHasNone) {
   EXPECT_FALSE(scene.dump().threads(0).has_wait());
 }
 
+TEST(Wait, LocaltimeInAHandlerThatInterruptedTheReadingOfTheTimeZoneWaitsForItself) {
+  for (bool has_lock : {true, false}) {
+    HangScene scene;
+    scene.AddThread(101, "clock",
+                    {"futex_wait@libc.so.6", "__GI___lll_lock_wait_private@libc.so.6", "__tz_convert@libc.so.6", "OnSignal",
+                     "!<signal handler called>@libc.so.6", "__GI___open64_nocancel@libc.so.6",
+                     has_lock ? "__tzfile_read@libc.so.6" : "_IO_new_file_fopen@libc.so.6", "ReadTimeZone"});
+    scene.SetFutexCall(101, 0x8000);
+    scene.AddWord(0x8000, 2);
+    scene.Explain();
+    EXPECT_EQ(scene.wait(101).owner() == Wait::KNOWN, has_lock);
+    EXPECT_EQ(scene.Finding(v1::Finding::SELF_DEADLOCK).severity() == v1::Finding::HANG, has_lock);
+  }
+}
+
 TEST(Wait, MallocInAHandlerThatInterruptedMallocWaitsForItself) {
   HangScene scene;
   scene.AddThread(101, "w",
