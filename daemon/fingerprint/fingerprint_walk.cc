@@ -196,7 +196,8 @@ class Walk {
   }
 
   bool IsPartOfCaller(int i) const {
-    return frames_[i].origin() == v1::Frame::INLINED && i + 1 < count_ && PlainName(frames_[i]) == PlainName(frames_[i + 1]);
+    return frames_[i].origin() == v1::Frame::INLINED && i + 1 < count_ &&
+           PlainName(frames_[i]) == PlainName(frames_[i + 1]);
   }
 
   // Returns the first frame that may be to blame.
