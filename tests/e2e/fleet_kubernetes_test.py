@@ -134,7 +134,7 @@ class KubectlTest(StackdTest):
         dump = json.loads(done.stdout)
         self.assertEqual({f"shop/{name}": reason for name, (_, reason) in scripts.items()}, unreachable_of(dump))
         self.assertEqual("1", dump["counts"]["pods"])
-        self.assertIn("1 pods have no container stackd and are left out, as shop/without", done.stderr)
+        self.assertIn("left out are pods without a container stackd: 1, as shop/without", done.stderr)
 
     def test_usage(self):
         self.add_pod("other", container="other")

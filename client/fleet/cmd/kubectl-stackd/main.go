@@ -160,7 +160,7 @@ func run(ctx context.Context, o *options) int {
 		return exitNoPod
 	}
 	if len(without) > 0 {
-		complain(fmt.Errorf("%d pods have no container %s and are left out, as %s", len(without), o.kubectl.Container, without[0]))
+		complain(fmt.Errorf("left out are pods without a container %s: %d, as %s", o.kubectl.Container, len(without), without[0]))
 	}
 	o.request.Selector = strings.Join(append(strings.Fields(o.pods.Selector), o.pods.Names...), " ")
 	collector := collect.Collector{Asker: &o.kubectl, Parallel: o.parallel}
