@@ -182,12 +182,16 @@ class AnswersTest(WebTest):
         self.serve("--metrics-listen", f"127.0.0.1:{metrics_port}")
         self.assertEqual(200, self.call("ListDumps").status)
         self.assertEqual(404, self.call("GetDump", json.dumps({"name": "processes/1-2/dumps/x"})).status)
-        with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=LIMIT_S) as page:
-            counted = page.read().decode()
-        for method, code in (("ListDumps", "OK"), ("GetDump", "NotFound")):
-            line = (f'grpc_server_handled_total{{grpc_type="unary",grpc_service="stackd.v1.Stackd",grpc_method="{method}",'
-                    f'grpc_code="{code}"}} 1\n')
-            self.assertIn(line, counted)
+        lines = [f'grpc_server_handled_total{{grpc_type="unary",grpc_service="stackd.v1.Stackd",grpc_method="{method}",'
+                 f'grpc_code="{code}"}} 1\n' for method, code in (("ListDumps", "OK"), ("GetDump", "NotFound"))]
+
+        def all_counted():
+            with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=LIMIT_S) as page:
+                counted = page.read().decode()
+            return all(line in counted for line in lines)
+
+        # A call ends after its answer has left.
+        eventually("both calls are counted", all_counted)
 
     def test_a_watch_tells_of_each_dump_and_ends_with_its_client_or_the_daemon(self):
         daemon, victim = self.serve_victim()
