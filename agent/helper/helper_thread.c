@@ -309,7 +309,9 @@ void stackd_helper_run(void) {
   stackd_helper_silence();
   if (started_ns == 0) look_around_first();
   if (has_left) come_back();
-  while (__atomic_load_n(stackd_helper_is_to_end(), __ATOMIC_SEQ_CST) == 0) {
+  /* A daemon that is there gets one answer from each helper, however soon it is to end. */
+  bool goes_on = stackd_helper.stage != STACKD_NOT_CONNECTED;
+  for (; goes_on || __atomic_load_n(stackd_helper_is_to_end(), __ATOMIC_SEQ_CST) == 0; goes_on = false) {
     if (stackd_helper.stage != STACKD_REGISTERED) {
       bool was_introduced = stackd_helper.stage == STACKD_INTRODUCED;
       int error = connect_and_register();

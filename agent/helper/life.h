@@ -60,7 +60,8 @@ void stackd_helper_rest(uint64_t duration_ns);
  * milliseconds. */
 void stackd_helper_wake_by(const struct stackd_own_fd* read_end, const struct stackd_own_fd* write_end);
 
-/* Waits for `events` of `fd`. 0; -ETIMEDOUT after `timeout_ns` (UINT64_MAX: never); -EINTR if it is to end. */
+/* Waits for `events` of `fd`. 0; -ETIMEDOUT after `timeout_ns` (UINT64_MAX: never); -EINTR if it is to end. The first call
+ * of each helper gives 0 also then, if the events are there. */
 int stackd_helper_poll(int fd, short events, uint64_t timeout_ns);
 
 #endif /* STACKD_LIFE_H_ */

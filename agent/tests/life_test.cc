@@ -12,6 +12,7 @@ extern "C" {
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,7 +26,9 @@ namespace {
 constexpr int kDumpSignal = 34;
 
 std::atomic<int> runs{0};
+std::atomic<int> messages_taken{0};
 int waits_for = -1;
+int asks = -1;
 stackd_own_fd wake_ends[2];
 
 struct stat StatusOf(int fd) {
@@ -34,10 +37,13 @@ struct stat StatusOf(int fd) {
   return status;
 }
 
-// Waits for something that does not come, as the helper does.
+// Takes messages until it is to end, as the helper does.
 void WaitForEnd() {
   runs++;
-  while (stackd_helper_poll(waits_for, POLLIN, UINT64_MAX) != -EINTR) continue;
+  char message;
+  while (stackd_helper_poll(waits_for, POLLIN, UINT64_MAX) != -EINTR) {
+    messages_taken += recv(waits_for, &message, sizeof(message), MSG_DONTWAIT) == 1;
+  }
 }
 
 size_t CountThreads() {
@@ -54,6 +60,7 @@ class LifeTest : public testing::Test {
     int ends[2];
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
     waits_for = ends[0];
+    asks = ends[1];
     stackd_keep_pid();
     stackd_dump_signal_init(kDumpSignal);
     int pipe_ends[2];
@@ -106,6 +113,27 @@ TEST_F(LifeTest, ManyThreadsMayHoldItAtOnce) {
   for (auto& thread : threads) thread.join();
   EXPECT_FALSE(met);
   EXPECT_NE(stackd_helper_tid(), 0u);
+}
+
+TEST_F(LifeTest, OneThatIsToEndBeforeItRunsStillTakesAMessage) {
+  // On one processor it does not run before its starter waits for its end.
+  cpu_set_t before;
+  cpu_set_t one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  ASSERT_EQ(stackd_helper_start(), 0);
+  stackd_helper_hold();
+  for (int life = 0; life < 20; life++) {
+    const int taken = messages_taken;
+    ASSERT_EQ(send(asks, "x", 1, 0), 1);
+    stackd_helper_release();
+    stackd_helper_hold();
+    EXPECT_EQ(messages_taken, taken + 1);
+  }
+  stackd_helper_release();
+  ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
 }
 
 TEST_F(LifeTest, AChildHasNoneUntilItStartsOne) {
