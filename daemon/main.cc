@@ -152,28 +152,28 @@ struct HttpService {
   std::unique_ptr<HttpServer> server;
 };
 
-Result<HttpService> StartHttp(const std::string& flag, const std::string& listen, HttpPages pages) {
+Result<HttpService> StartHttp(const std::string& flag, const std::string& listen, HttpPages pages, HttpCounters* counters) {
   if (listen.empty()) return HttpService{};
   auto listens = ListenForAnybody(flag, listen);
   if (!listens) return std::unexpected(listens.error());
-  auto server = HttpServer::Start(std::move(listens->fd), {.handler = ServePages(std::move(pages))});
+  auto server = HttpServer::Start(std::move(listens->fd), {.handler = ServePages(std::move(pages)), .counters = counters});
   if (!server) return std::unexpected(server.error());
   return HttpService{listens->address, std::move(*server)};
 }
 
 // On a thread of its own: it must not wait for the store, as the page of metrics does.
-Result<HttpService> StartHealth(const Config& config, Probes* probes) {
+Result<HttpService> StartHealth(const Config& config, Probes* probes, HttpCounters* counters) {
   HttpPages pages;
   probes->AddTo(&pages);
-  return StartHttp("--health-listen", config.health_listen, std::move(pages));
+  return StartHttp("--health-listen", config.health_listen, std::move(pages), counters);
 }
 
-Result<HttpService> StartMetrics(const Config& config, const MeasuredParts& parts, Probes* probes) {
+Result<HttpService> StartMetrics(const Config& config, const MeasuredParts& parts, Probes* probes, HttpCounters* counters) {
   HttpPages pages;
   probes->AddTo(&pages);
   pages["/metrics"] = {kMetricsContentType,
                        [parts](const std::string&) { return HttpAnswer{.body = RenderMetrics(parts)}; }};
-  return StartHttp("--metrics-listen", config.metrics_listen, std::move(pages));
+  return StartHttp("--metrics-listen", config.metrics_listen, std::move(pages), counters);
 }
 
 // Whatever still runs some time after `is_ending` holds nothing that is not on disk already. At the start, because at the
@@ -265,21 +265,24 @@ int Run(const Config& config, const Locator& locator) {
   const Attributes place = locator.LocateDaemon();
   Probes probes(&process_health);
   // Before the API: a caller that finds that finds all.
-  auto health = StartHealth(config, &probes);
+  HttpCounters health_counters, metrics_counters, web_counters;
+  auto health = StartHealth(config, &probes, &health_counters);
   if (!health) return Fail(health.error().message);
-  auto metrics = StartMetrics(config,
-                              {.collector = collector->get(),
-                               .pipeline = &pipeline,
-                               .store = store->get(),
-                               .symbolizer = &symbolizer,
-                               .calls = &calls,
-                               .place = place,
-                               .confinement = confinement,
-                               .hangs = hang_counters,
-                               .on_dump = on_dump_counters,
-                               .otlp = otlp_counters,
-                               .memory = [&budgets] { return RefusalsOf(budgets); }},
-                              &probes);
+  auto metrics =
+      StartMetrics(config,
+                   {.collector = collector->get(),
+                    .pipeline = &pipeline,
+                    .store = store->get(),
+                    .symbolizer = &symbolizer,
+                    .calls = &calls,
+                    .place = place,
+                    .confinement = confinement,
+                    .hangs = hang_counters,
+                    .on_dump = on_dump_counters,
+                    .otlp = otlp_counters,
+                    .memory = [&budgets] { return RefusalsOf(budgets); },
+                    .http = {{"health", &health_counters}, {"metrics", &metrics_counters}, {"web", &web_counters}}},
+                   &probes, &metrics_counters);
   if (!metrics) return Fail(metrics.error().message);
   auto server = Server::Start({.collector = collector->get(),
                                .pipeline = &pipeline,
@@ -297,7 +300,8 @@ int Run(const Config& config, const Locator& locator) {
                                      return counters;
                                    },
                                .resource_attributes = place.values(),
-                               .calls = &calls},
+                               .calls = &calls,
+                               .web = &web_counters},
                               {.address = config.listen,
                                .tls = {.cert = config.tls_cert, .key = config.tls_key, .client_ca = config.tls_client_ca},
                                .access_file = config.access,

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "daemon/access/access_rules.h"
-#include "daemon/access/token_bucket.h"
 #include "daemon/base/result.h"
+#include "daemon/base/token_bucket.h"
 
 namespace stackd {
 

@@ -6,7 +6,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/network_v6.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -20,6 +19,7 @@
 #include <utility>
 
 #include "daemon/base/clock.h"
+#include "daemon/base/token_bucket.h"
 #include "daemon/http/http_connection.h"
 #include "daemon/log/log.h"
 
@@ -31,6 +31,7 @@ using boost::system::error_code;
 
 // Waits so long for the next try where there are no file descriptors to accept with.
 constexpr auto kRest = std::chrono::milliseconds(100);
+constexpr size_t kMaxSources = 4096;
 
 // Finds a client whose machine has gone, also where nothing is written. Programs that the daemon starts do not get the fd.
 void SetOptions(int fd) {
@@ -67,6 +68,8 @@ struct HttpServer::State final : HttpConnection::Owner {
 
   void Accept();
   bool Admit(const asio::ip::tcp::socket& socket);
+  bool MakesTooMany(const asio::ip::address& source);
+  void Refuse(const asio::ip::address& source, const char* why);
   bool MakeRoom();
   void Open(asio::ip::tcp::socket socket);
 
@@ -79,7 +82,7 @@ struct HttpServer::State final : HttpConnection::Owner {
     if (is_ending && connections.empty() && !std::exchange(is_drained, true)) drained.set_value();
   }
   void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) override {
-    ++requests;
+    ++options.counters->requests;
     options.handler(std::move(request), std::move(reply));
   }
   void OnFailedHandshake(const ssl_st* connection, int openssl_error) override {
@@ -87,7 +90,8 @@ struct HttpServer::State final : HttpConnection::Owner {
   }
 
   const HttpOptions options;
-  std::list<HttpConnection*> connections;  // the oldest first; of the thread
+  std::map<asio::ip::address, TokenBucket> buckets;  // of the thread
+  std::list<HttpConnection*> connections;            // the oldest first; of the thread
   asio::io_context io{1};
   asio::ip::tcp::acceptor acceptor{io};
   asio::steady_timer rest{io};
@@ -95,7 +99,6 @@ struct HttpServer::State final : HttpConnection::Owner {
   bool is_ending = false;       // accepts nothing more
   bool is_drained = false;      // and has no connection left
   std::promise<void> drained;
-  std::atomic<int64_t> requests{0}, displaced{0}, refused{0};
   std::thread thread;
 };
 
@@ -121,14 +124,30 @@ bool HttpServer::State::Admit(const asio::ip::tcp::socket& socket) {
   const asio::ip::address source = SourceOf(host);
   const auto is_its = [&](const HttpConnection* connection) { return SourceOf(connection->host()) == source; };
   const auto of_it = static_cast<size_t>(std::count_if(connections.begin(), connections.end(), is_its));
-  if (of_it < options.max_connections_of_one) return true;
-  ++refused;
-  if (const int64_t now_ns = MonotonicNs(); now_ns - told_refused_ns >= kNsPerSecond) {
-    told_refused_ns = now_ns;
-    Log(LogLevel::kWarning, "a connection is refused: its host has too many",
-        {{"from", source.to_string()}, {"refused_since_start", refused.load()}});
+  if (of_it >= options.max_connections_of_one) {
+    Refuse(source, "a connection is refused: its host has too many");
+  } else if (MakesTooMany(source)) {
+    Refuse(source, "a connection is refused: its host makes too many in a second");
+  } else {
+    return true;
   }
   return false;
+}
+
+// Handshakes are what a connection costs, and one thread makes all.
+bool HttpServer::State::MakesTooMany(const asio::ip::address& source) {
+  const int64_t now_ns = MonotonicNs();
+  BoundSources(&buckets, kMaxSources, now_ns, [](const TokenBucket& bucket) { return bucket; });
+  const TokenBucket full(options.connections_per_second, options.burst_of_connections);
+  return buckets.try_emplace(source, full).first->second.TakeOrWaitNs(now_ns) != 0;
+}
+
+void HttpServer::State::Refuse(const asio::ip::address& source, const char* why) {
+  ++options.counters->refused;
+  const int64_t now_ns = MonotonicNs();
+  if (now_ns - told_refused_ns < kNsPerSecond) return;
+  told_refused_ns = now_ns;
+  Log(LogLevel::kWarning, why, {{"from", source.to_string()}, {"refused_since_start", options.counters->refused.load()}});
 }
 
 void HttpServer::State::StopAccepting() {
@@ -165,7 +184,7 @@ void HttpServer::State::Open(asio::ip::tcp::socket socket) {
 
 // A client with a request to make has made it before many others come. Connections without one are idle, or of a flood.
 bool HttpServer::State::MakeRoom() {
-  ++displaced;
+  ++options.counters->displaced;
   std::map<asio::ip::address, size_t> idle_by_host;
   for (const HttpConnection* connection : connections) {
     if (connection->is_idle()) ++idle_by_host[connection->host()];
@@ -198,10 +217,6 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Start(Fd listening, HttpOptions 
   state->thread = std::thread([io = &state->io] { io->run(); });
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(state)));
 }
-
-int64_t HttpServer::requests() const { return state_->requests; }
-int64_t HttpServer::displaced_connections() const { return state_->displaced; }
-int64_t HttpServer::refused_connections() const { return state_->refused; }
 
 void HttpServer::Drain(int64_t deadline_ns) { state_->Drain(deadline_ns); }
 

@@ -35,6 +35,7 @@ class HttpServerTest : public testing::Test {
     getsockname(listening.get(), reinterpret_cast<sockaddr*>(&address_), &size_bytes);
     pages["/page"] = {"text/x-page", [](const std::string&) { return HttpAnswer{200, "hello\n"}; }};
     if (!options.handler) options.handler = ServePages(std::move(pages));
+    options.counters = &counters_;
     auto started = HttpServer::Start(std::move(listening), std::move(options));
     ASSERT_TRUE(started) << started.error().message;
     server_ = std::move(*started);
@@ -67,6 +68,7 @@ class HttpServerTest : public testing::Test {
   std::string StatusOf(const std::string& request) { return Ask(request).substr(0, 12); }
 
   sockaddr_in address_{};
+  HttpCounters counters_;
   std::unique_ptr<HttpServer> server_;
 };
 
@@ -77,7 +79,7 @@ TEST_F(HttpServerTest, APageIsServed) {
   EXPECT_NE(answer.find("Content-Type: text/x-page\r\n"), std::string::npos) << answer;
   EXPECT_TRUE(answer.ends_with("\r\n\r\nhello\n")) << answer;
   EXPECT_EQ(StatusOf("GET /page?x=1 HTTP/1.0\r\n\r\n"), "HTTP/1.1 200");
-  EXPECT_EQ(server_->requests(), 2);
+  EXPECT_EQ(counters_.requests, 2);
 }
 
 TEST_F(HttpServerTest, WhatIsNoGetOfAPageIsRefused) {
@@ -141,7 +143,7 @@ TEST_F(HttpServerTest, IdleConnectionsMakeRoomForAnother) {
   std::vector<Fd> idle;
   for (int i = 0; i < 4; ++i) idle.push_back(Connect());
   EXPECT_EQ(StatusOf("GET /page HTTP/1.1\r\n\r\n"), "HTTP/1.1 200");
-  EXPECT_EQ(server_->displaced_connections(), 1);
+  EXPECT_EQ(counters_.displaced, 1);
   EXPECT_EQ(ReadAll(idle[0]), "") << "the oldest has gone";
   const std::string request = "GET /page HTTP/1.1\r\n\r\n";
   ASSERT_EQ(write(idle[3].get(), request.data(), request.size()), static_cast<ssize_t>(request.size()));
@@ -261,16 +263,25 @@ TEST_F(HttpServerTest, AHostHasItsShareOfTheConnections) {
         {}, *host);
   const Fd one = Connect(), two = Connect();
   EXPECT_EQ(ReadAll(Connect()), "");
-  EXPECT_EQ(server_->refused_connections(), 1);
+  EXPECT_EQ(counters_.refused, 1);
   server_.reset();
 }
 
-TEST_F(HttpServerTest, LoopbackMayHaveAllConnections) {
-  Start({.max_connections = 8, .max_connections_of_one = 2});
+TEST_F(HttpServerTest, AHostThatMakesTooManyConnectionsIsRefused) {
+  const auto host = OutsideAddress();
+  if (!host) GTEST_SKIP() << "no address but loopback's";
+  Start({.connections_per_second = 1e-3, .burst_of_connections = 2}, {}, *host);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(StatusOf("GET /page HTTP/1.1\r\n\r\n"), "HTTP/1.1 200");
+  EXPECT_EQ(ReadAll(Connect()), "");
+  EXPECT_EQ(counters_.refused, 1);
+}
+
+TEST_F(HttpServerTest, LoopbackMayMakeAndHaveAllConnections) {
+  Start({.max_connections = 8, .max_connections_of_one = 2, .connections_per_second = 1e-3, .burst_of_connections = 2});
   std::vector<Fd> idle;
   for (int i = 0; i < 7; ++i) idle.push_back(Connect());
   EXPECT_EQ(StatusOf("GET /page HTTP/1.1\r\n\r\n"), "HTTP/1.1 200");
-  EXPECT_EQ(server_->refused_connections() + server_->displaced_connections(), 0);
+  EXPECT_EQ(counters_.refused + counters_.displaced, 0);
 }
 
 TEST_F(HttpServerTest, ADrainWaitsForWhatIsAtWorkAndAcceptsNothingMore) {

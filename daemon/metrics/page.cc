@@ -99,6 +99,17 @@ void WriteMemory(const Counters& refused, Exposition* out) {
             refused, {{"images", "images"}, {"stacks", "stacks"}, {"dumps", "dumps"}}, out);
 }
 
+void WriteHttp(const std::map<std::string, const HttpCounters*>& servers, Exposition* out) {
+  out->Family("counter", "stackd_http_requests_total", "Requests over HTTP, by the port that they came to.");
+  for (const auto& [server, counters] : servers) out->Sample({{"server", server}}, counters->requests.load());
+  out->Family("counter", "stackd_http_connections_dropped_total",
+              "Connections without an answer: closed to make room for others, or of a host with too many.");
+  for (const auto& [server, counters] : servers) {
+    out->Sample({{"server", server}, {"reason", "displaced"}}, counters->displaced.load());
+    out->Sample({{"server", server}, {"reason", "host_has_too_many"}}, counters->refused.load());
+  }
+}
+
 void WriteCrashes(const Counters& counters, Exposition* out) {
   out->Counter("stackd_crashes_total", "Crashes that were taken from processes, or from files that they left.",
                Of(counters, "crashes_taken") + Of(counters, "spool_taken"));
@@ -207,6 +218,7 @@ std::string RenderMetrics(const MeasuredParts& parts) {
       parts.otlp ? parts.otlp() : Counters(),
       {{"sent", "sent"}, {"dropped_queue_full", "queue_full"}, {"dropped_refused", "refused"}, {"dropped_late", "late"}},
       &out);
+  WriteHttp(parts.http, &out);
   parts.calls->Write(&out);
   WriteOwnProcess(&out);
   return out.Take();

@@ -9,6 +9,7 @@
 
 #include "daemon/collect/collector.h"
 #include "daemon/confine/confine_daemon.h"
+#include "daemon/http/http_server.h"
 #include "daemon/metrics/rpc_metrics.h"
 #include "daemon/pipeline/pipeline.h"
 #include "daemon/place/attributes.h"
@@ -32,6 +33,7 @@ struct MeasuredParts {
   std::function<Counters()> on_dump = {};  // "runs", "failures", "dropped"; empty: no program is run
   std::function<Counters()> otlp = {};     // as OtlpExporter has them; empty: nothing is exported
   std::function<Counters()> memory = {};   // "images", "stacks", "dumps" that had no room; empty: there is no limit
+  std::map<std::string, const HttpCounters*> http = {};  // of "health", "metrics", "web"
 };
 
 inline constexpr char kMetricsContentType[] = "text/plain; version=0.0.4; charset=utf-8";

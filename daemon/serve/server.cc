@@ -135,7 +135,7 @@ struct Server::State {
     g_audit.compare_exchange_strong(mine, nullptr);
   }
 
-  Result<void> StartWeb(ListeningSocket listens, RpcMetrics* calls, const std::vector<std::string>& hosts) {
+  Result<void> StartWeb(ListeningSocket listens, const ServedParts& parts, const std::vector<std::string>& hosts) {
     if (tls != nullptr) {
       web_tls = std::make_unique<ServerTls>(
           [feed = tls.get()] {
@@ -147,7 +147,7 @@ struct Server::State {
           },
           [audit = &access.audit](std::string reason) { AuditFailedHandshake(audit, std::move(reason)); });
     }
-    auto started = WebFront::Start(std::move(listens.fd), &stackd, &access, calls, web_tls.get(), hosts);
+    auto started = WebFront::Start(std::move(listens.fd), &stackd, &access, parts.calls, parts.web, web_tls.get(), hosts);
     if (!started) return std::unexpected(started.error());
     web = std::move(*started);
     web_url = (tls == nullptr ? "http://" : "https://") + listens.address + "/";
@@ -222,7 +222,7 @@ Result<std::unique_ptr<Server>> Server::Start(const ServedParts& parts, const Li
   }
   state->tls = std::move(tls);
   if (web.fd.valid()) {
-    if (Result<void> started = state->StartWeb(std::move(web), parts.calls, listening.web_hosts); !started) {
+    if (Result<void> started = state->StartWeb(std::move(web), parts, listening.web_hosts); !started) {
       return std::unexpected(started.error());
     }
   }

@@ -184,6 +184,7 @@ class AnswersTest(WebTest):
         self.assertEqual(404, self.call("GetDump", json.dumps({"name": "processes/1-2/dumps/x"})).status)
         lines = [f'grpc_server_handled_total{{grpc_type="unary",grpc_service="stackd.v1.Stackd",grpc_method="{method}",'
                  f'grpc_code="{code}"}} 1\n' for method, code in (("ListDumps", "OK"), ("GetDump", "NotFound"))]
+        lines.append('stackd_http_requests_total{server="web"} 2\n')
 
         def all_counted():
             with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=LIMIT_S) as page:

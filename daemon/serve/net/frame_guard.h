@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <unordered_set>
 
-#include "daemon/access/token_bucket.h"
+#include "daemon/base/token_bucket.h"
 
 namespace stackd {
 

@@ -144,12 +144,7 @@ bool Listener::Admit(std::map<int, Connection>* connections, int fd, const std::
 }
 
 Listener::Source& Listener::SourceOf(const std::string& from) {
-  if (const int64_t now_ns = MonotonicNs(); sources_.size() >= kMaxSources) {
-    for (auto source = sources_.begin(); source != sources_.end();) {
-      source = source->second.connections.IsFull(now_ns) ? sources_.erase(source) : std::next(source);
-    }
-    if (sources_.size() >= kMaxSources) sources_.clear();
-  }
+  BoundSources(&sources_, kMaxSources, MonotonicNs(), [](const Source& source) { return source.connections; });
   return sources_
       .try_emplace(from, Source{.connections = TokenBucket(kConnectionsPerSecond, kMostConnectionsAtOnce),
                                 .ended = std::make_shared<std::atomic<int64_t>>(0)})

@@ -15,8 +15,8 @@
 #include <thread>
 
 #include "daemon/access/access_rules.h"
-#include "daemon/access/token_bucket.h"
 #include "daemon/base/fd.h"
+#include "daemon/base/token_bucket.h"
 #include "daemon/serve/net/guarded_connections.h"
 
 namespace stackd {

@@ -10,6 +10,7 @@
 #include "daemon/base/loop_watch.h"
 #include "daemon/collect/collector.h"
 #include "daemon/detect/respond/process_health.h"
+#include "daemon/http/http_server.h"
 #include "daemon/metrics/rpc_metrics.h"
 #include "daemon/pipeline/pipeline.h"
 #include "daemon/store/dump_store.h"
@@ -31,6 +32,7 @@ struct ServedParts {
   std::function<std::map<std::string, int64_t>()> more_counters = {};
   std::map<std::string, std::string, std::less<>> resource_attributes = {};  // of the daemon
   RpcMetrics* calls = nullptr;                                               // nullptr: calls are not counted
+  HttpCounters* web = nullptr;                                               // needed where a page is served
 };
 
 }  // namespace stackd

@@ -61,7 +61,8 @@ void WebFront::Serve(HttpRequest request, const std::shared_ptr<HttpReply>& repl
 }
 
 Result<std::unique_ptr<WebFront>> WebFront::Start(Fd listening, StackdService* service, AccessControl* access,
-                                                  RpcMetrics* calls, ServerTls* tls, std::vector<std::string> hosts) {
+                                                  RpcMetrics* calls, HttpCounters* counters, ServerTls* tls,
+                                                  std::vector<std::string> hosts) {
   std::unique_ptr<WebFront> front(new WebFront(service, access, calls, std::move(hosts)));
   auto server = HttpServer::Start(
       std::move(listening),
@@ -71,7 +72,8 @@ Result<std::unique_ptr<WebFront>> WebFront::Start(Fd listening, StackdService* s
        .answer_timeout_ms = kAnswerMs,
        .max_body_bytes = kMaxBodyBytes,
        .fields = SecurityFields(),
-       .tls = tls});
+       .tls = tls,
+       .counters = counters});
   if (!server) return std::unexpected(server.error());
   front->server_ = std::move(*server);
   return front;

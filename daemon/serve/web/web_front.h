@@ -24,7 +24,8 @@ class WebFront {
   // `calls`: nullptr: calls are not counted. `tls`: nullptr for none. Names in `hosts`: see BrowserCheck. All pointers must
   // outlive it. Fails with one sentence.
   static Result<std::unique_ptr<WebFront>> Start(Fd listening, StackdService* service, AccessControl* access,
-                                                 RpcMetrics* calls, ServerTls* tls, std::vector<std::string> hosts);
+                                                 RpcMetrics* calls, HttpCounters* counters, ServerTls* tls,
+                                                 std::vector<std::string> hosts);
 
   // Accepts nothing more, and waits until what was asked is answered, or until the deadline.
   void Drain(int64_t deadline_ns) { server_->Drain(deadline_ns); }
