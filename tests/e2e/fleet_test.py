@@ -14,6 +14,8 @@ import time
 import unittest
 import urllib.request
 
+import pytest
+
 import documents
 import fleet_gateway
 import hostile_daemons
@@ -400,6 +402,14 @@ class ModuleTest(unittest.TestCase):
     def test_its_unit_tests_pass(self):
         done = fleet_gateway.run_go("test", "-count=1", "./...", timeout=500)
         self.assertEqual(4, done.stdout.count("ok  \t"), done.stdout)
+
+    @pytest.mark.thorough
+    @unittest.skipUnless(fleet_gateway.go_is_here(), "there is no Go 1.26 or later")
+    def test_its_fuzzers_find_nothing(self):
+        for package, target in (("merge", "FuzzMerge"), ("targets", "FuzzSelector"), ("targets", "FuzzFile"), ("gateway", "FuzzRules")):
+            with self.subTest(target):
+                done = fleet_gateway.run_go("test", "-run", "^$", "-fuzz", f"^{target}$", "-fuzztime", "15s", f"./{package}", timeout=200)
+                self.assertRegex(done.stdout, r"execs: [1-9]")
 
     @unittest.skipUnless(fleet_gateway.go_is_here() and shutil.which("protoc"), "there is no Go 1.26 or no protoc")
     def test_what_is_checked_in_is_what_the_protos_generate(self):
