@@ -6,10 +6,12 @@
 #   deploy/image/build.sh --output /tmp/image      there
 #   skopeo copy oci:stackd-image/oci:0.1.0 docker://registry.example/stackd:0.1.0
 #   skopeo copy oci:stackd-image/oci:0.1.0 docker-archive:stackd.tar:stackd:0.1.0    for docker load, ctr images import
+#   deploy/image/build.sh --gateway --output /tmp/gateway       the image of stackd-gateway, which needs Go 1.26 or later
 #
 # Options:
 #   --output DIR    what an earlier run left in it is replaced: oci/ and stackd.spdx.json
 #   --no-build      takes the programs that are in bazel-bin
+#   --gateway       stackd-gateway alone, for a Deployment of its own
 #   --help
 #
 # The same sources and packages give the same digest, which is printed with the size. The time in the image is that of the last
@@ -17,7 +19,7 @@
 #
 # The image has stackd, stackctl, the shared libraries of stackd, CA certificates, the licences of all that is linked in,
 # and user 64532. It has the agent: one library for glibc from 2.17 on and for musl, which stackd install-agent copies. It
-# has nothing else: no shell.
+# has nothing else: no shell. The image of the gateway has that program, certificates, licences and the user.
 set -euo pipefail
 
 ROOT=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
@@ -75,6 +77,34 @@ install_licences() {
   done <"$WORK/packages"
 }
 
+install_stackd() {
+  mapfile -t LIBRARIES < <(libraries_of "$BIN/daemon/stackd")
+  python3 "$HERE/linked_packages.py" "$BIN" "${LIBRARIES[@]}" /usr/sbin/update-ca-certificates >"$WORK/packages"
+  install_programs
+  install_libraries
+  install_licences
+}
+
+# With EndpointSlices as a source. It is linked statically, and says itself which modules are in it.
+install_gateway() {
+  local module=$ROOT/client/fleet/kubernetes program=$TREE/usr/bin/stackd-gateway name folder file
+  PATH=$PATH:/usr/local/go/bin
+  command -v go >/dev/null || fail "go is missing: the gateway is built with Go 1.26 or later"
+  (cd "$module" && CGO_ENABLED=0 GOFLAGS=-buildvcs=false go build -trimpath -ldflags="-s -w" -o "$program" ./cmd/stackd-gateway >&2)
+  chmod 755 "$program"
+  go version -m "$program" | awk '$1 == "dep" && $2 !~ /^stackd[.]example/ {print $2, $3, "-", "go"}' >"$WORK/modules"
+  while read -r name _; do
+    folder=$(cd "$module" && go list -m -f '{{.Dir}}' "$name")
+    for file in "$folder"/{LICENSE,LICENCE,COPYING,NOTICE}*; do
+      if [[ -f $file ]]; then install_file "$file" "usr/share/doc/$name/${file##*/}" 644; fi
+    done
+  done <"$WORK/modules"
+  install_file "$(go env GOROOT)/LICENSE" usr/share/doc/go/LICENSE 644
+  { cat "$WORK/modules" && printf 'stdlib %s - go\n' "$(go env GOVERSION)" &&
+    dpkg-query -W -f '${Package} ${Version} ${source:Package} contained\n' ca-certificates; } >"$WORK/packages"
+  install_file /usr/share/doc/ca-certificates/copyright usr/share/doc/ca-certificates/copyright 644
+}
+
 install_user() {
   install -d -m 755 "$TREE/etc"
   printf 'root:x:0:0:root:/:/usr/sbin/nologin\nstackd:x:%s:%s:stackd:/nonexistent:/usr/sbin/nologin\n' $USER_ID $USER_ID \
@@ -83,7 +113,7 @@ install_user() {
   # Without it the C library asks the network for names of hosts before it reads the file of them.
   printf 'hosts: files dns\n' >"$TREE/etc/nsswitch.conf"
   chmod 644 "$TREE"/etc/{passwd,group,nsswitch.conf}
-  (cd "$TREE" && mkdir -p "${OWN_FOLDERS[@]}")
+  ((${#OWN_FOLDERS[@]} == 0)) || (cd "$TREE" && mkdir -p "${OWN_FOLDERS[@]}")
 }
 
 # Times, owners and order are the same wherever and whenever this runs.
@@ -93,7 +123,8 @@ make_layer() {
     --mode=u+rw,go-w) folder excluded=()
   for folder in "${OWN_FOLDERS[@]}"; do excluded+=(--exclude="./$folder"); done
   tar -C "$TREE" "${same[@]}" --owner=0 --group=0 "${excluded[@]}" -cf "$WORK/layer.tar" .
-  tar -C "$TREE" "${same[@]}" --owner=$USER_ID --group=$USER_ID -rf "$WORK/layer.tar" "${OWN_FOLDERS[@]/#/./}"
+  ((${#OWN_FOLDERS[@]} == 0)) ||
+    tar -C "$TREE" "${same[@]}" --owner=$USER_ID --group=$USER_ID -rf "$WORK/layer.tar" "${OWN_FOLDERS[@]/#/./}"
 }
 
 make_image() {
@@ -103,9 +134,9 @@ make_image() {
   umoci new --image "$image"
   umoci raw add-layer --no-history --image "$image" "$WORK/layer.tar"
   umoci config --no-history --image "$image" --created "$created" --os linux --architecture amd64 \
-    --config.user $USER_ID:$USER_ID --config.entrypoint /usr/bin/stackd --config.workingdir / \
+    --config.user $USER_ID:$USER_ID --config.entrypoint "/usr/bin/$PROGRAM" --config.workingdir / \
     --config.env PATH=/usr/bin --config.env SSL_CERT_FILE="$CERTIFICATES" \
-    --config.label $label.title=stackd --config.label $label.version="$VERSION" \
+    --config.label $label.title="$PROGRAM" --config.label $label.version="$VERSION" \
     --config.label $label.revision="$REVISION" --config.label $label.created="$created" \
     --config.label $label.description="Stacks of hung and crashed processes, without privileges"
   umoci gc --layout "$WORK/oci"
@@ -117,29 +148,25 @@ digest_of() {
 
 build() {
   command -v umoci >/dev/null || fail "umoci is missing: apt-get install umoci (deploy/install-deps.sh --tests does)"
-  if [[ -z $NO_BUILD ]]; then
+  if [[ -z $NO_BUILD && $PROGRAM == stackd ]]; then
     (cd "$ROOT" && bazel build -c opt //daemon:stackd //client:stackctl //agent:libstackd_agent.so >&2)
   fi
   umask 022
   WORK=$(mktemp -d)
   trap 'rm -rf "$WORK"' EXIT
   TREE=$WORK/root
-  mkdir "$TREE"
+  mkdir -p "$TREE/usr/bin"
   VERSION=$(sed -n 's/.*kVersion\[\] = "\(.*\)".*/\1/p' "$ROOT/daemon/config/version.h")
   REVISION=$(git -C "$ROOT" rev-parse HEAD 2>/dev/null || echo unknown)
   EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$ROOT" log -1 --format=%ct 2>/dev/null || echo 0)}
   CERTIFICATES=/etc/ssl/certs/ca-certificates.crt
-  mapfile -t LIBRARIES < <(libraries_of "$BIN/daemon/stackd")
-  python3 "$HERE/linked_packages.py" "$BIN" "${LIBRARIES[@]}" /usr/sbin/update-ca-certificates >"$WORK/packages"
 
-  install_programs
-  install_libraries
+  if [[ $PROGRAM == stackd ]]; then install_stackd; else install_gateway; fi
   install_certificates
-  install_licences
   install_user
   make_layer
   make_image >&2
-  python3 "$HERE/sbom.py" "$VERSION" "$REVISION" "$EPOCH" <"$WORK/packages" >"$WORK/stackd.spdx.json"
+  python3 "$HERE/sbom.py" "$PROGRAM" "$VERSION" "$REVISION" "$EPOCH" <"$WORK/packages" >"$WORK/stackd.spdx.json"
 
   mkdir -p "$OUTPUT"
   rm -rf "$OUTPUT/oci"
@@ -158,6 +185,7 @@ build() {
 main() {
   OUTPUT=$PWD/stackd-image
   NO_BUILD=
+  PROGRAM=stackd
   while (($#)); do
     case $1 in
       --output)
@@ -166,6 +194,10 @@ main() {
         shift
         ;;
       --no-build) NO_BUILD=1 ;;
+      --gateway)
+        PROGRAM=stackd-gateway
+        OWN_FOLDERS=()
+        ;;
       -h | --help)
         sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "$0"
         return

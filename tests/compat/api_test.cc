@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "daemon/store/raw_capture.pb.h"
+#include "stackd/v1/fleet.pb.h"
 #include "stackd/v1/stackd.pb.h"
 
 namespace stackd {
@@ -154,10 +155,15 @@ constexpr char kWhatToDo[] =
     "new names and numbers.";
 
 constexpr char kApi[] = "tests/compat/released/stackd_v1.txtpb";
+constexpr char kFleet[] = "tests/compat/released/fleet_v1.txtpb";
 constexpr char kCapture[] = "tests/compat/released/raw_capture.txtpb";
 const pb::FileDescriptor& Api() { return *v1::Dump::descriptor()->file(); }
 
 TEST(ApiTest, KeepsWhatTheLastReleaseHas) { EXPECT_EQ("", Lines(Problems(kApi, Api()))) << kWhatToDo; }
+
+TEST(ApiTest, TheFleetKeepsWhatTheLastReleaseHas) {
+  EXPECT_EQ("", Lines(Problems(kFleet, *v1::FleetDump::descriptor()->file()))) << kWhatToDo;
+}
 
 TEST(ApiTest, StoredCapturesKeepWhatTheLastReleaseHas) {
   EXPECT_EQ("", Lines(Problems(kCapture, *store::RawCapture::descriptor()->file()))) << kWhatToDo;

@@ -18,4 +18,5 @@ write() {
     grep -v '^ *json_name: ' >"$out/$3.txtpb"
 }
 write proto stackd/v1/stackd.proto stackd_v1
+write proto stackd/v1/fleet.proto fleet_v1
 write . daemon/store/raw_capture.proto raw_capture

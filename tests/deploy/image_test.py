@@ -12,6 +12,7 @@ import unittest
 
 import pytest
 
+import fleet_gateway
 from harness import AGENT, LIMIT_S, ROOT
 from pod import SIDECAR_UID, PodTestCase, build_image, missing, read_image
 
@@ -111,6 +112,47 @@ class ImageTest(unittest.TestCase):
     def test_help_begins_with_examples(self):
         told = run(ROOT / "deploy/image/build.sh", "--help").stdout
         self.assertLess(told.index("Examples:"), told.index("Options:"))
+
+
+@unittest.skipUnless(fleet_gateway.go_is_here() and shutil.which("umoci"), "there is no Go 1.26 or later, or no umoci")
+class GatewayImageTest(unittest.TestCase):
+    """The image of stackd-gateway: one program, linked statically."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = pathlib.Path(tempfile.mkdtemp(prefix="stackd-image-test-"))
+        cls.addClassCleanup(shutil.rmtree, cls.dir, ignore_errors=True)
+        cls.said = [build_image(cls.dir / name, "--gateway") for name in ("first", "second")]
+        cls.configuration, layers = read_image(cls.dir / "first/oci")
+        cls.addClassCleanup(layers[0].close)
+        cls.layer = layers[0]
+        cls.names = {member.name.removeprefix("./") for member in cls.layer if not member.isdir()}
+
+    def test_it_is_the_same_each_time_and_has_one_program(self):
+        self.assertEqual(self.said[0]["digest"], self.said[1]["digest"])
+        self.assertEqual((f"{SIDECAR_UID}:{SIDECAR_UID}", ["/usr/bin/stackd-gateway"]),
+                         (self.configuration["config"]["User"], self.configuration["config"]["Entrypoint"]))
+        self.assertEqual({"usr/bin/stackd-gateway"}, {name for name in self.names if not name.startswith(("etc/", "usr/share/doc/"))})
+        for member in self.layer:
+            self.assertEqual((0, 0, 0), (member.uid, member.gid, member.mode & 0o7022), member.name)
+
+    def test_the_program_runs_without_libraries(self):
+        program = self.dir / "stackd-gateway"
+        program.write_bytes(self.layer.extractfile("./usr/bin/stackd-gateway").read())
+        program.chmod(0o755)
+        self.assertNotIn("INTERP", run("readelf", "-lW", program).stdout)
+        self.assertRegex(run(program, "--version").stdout, r"^stackd-gateway \d+\.\d+\.\d+")
+        self.assertIn("--targets-service", run(program).stderr + run(program, "--help").stdout.replace(" -t", " --t"))
+
+    def test_bill_of_materials_is_valid_and_each_module_has_its_licence(self):
+        packages = json.loads((self.dir / "first/stackd.spdx.json").read_text())["packages"]
+        modules = [one["name"] for one in packages if "pkg:golang/" in json.dumps(one) and one["name"] != "stdlib"]
+        self.assertLess({"connectrpc.com/connect", "k8s.io/client-go", "google.golang.org/protobuf"}, set(modules))
+        self.assertEqual([], [module for module in modules if not any(name.startswith(f"usr/share/doc/{module}/") for name in self.names)])
+        validator = TOOLS / "pyspdxtools"
+        if validator.exists():
+            validated = run(validator, "-i", self.dir / "first/stackd.spdx.json")
+            self.assertEqual((0, ""), (validated.returncode, validated.stdout), validated.stderr)
 
 
 class AgentObjectTest(unittest.TestCase):

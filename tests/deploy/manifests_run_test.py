@@ -12,8 +12,13 @@ import subprocess
 import unittest
 import urllib.request
 
+import endpoint_slices
+import fleet_gateway
 import manifests
 from harness import LIMIT_S, STACKCTL, STACKD, StackdTest, accepts, die_with_parent, eventually, free_port
+
+
+PREPARE = (fleet_gateway.build_gateway_of_cluster,)
 
 
 def pod_address():
@@ -37,7 +42,7 @@ class ManifestsRunTest(StackdTest):
         """The same argument or value, with this test's folders and ports."""
         for volume, folder in self.folders.items():
             text = text.replace(volume, str(folder))
-        for port in (7443, 7444, 7445):
+        for port in (7443, 7444, 7445, 7447):
             if text.endswith(f":{port}"):
                 text = text.removesuffix(str(port)) + str(self.ports.setdefault(port, free_port()))
         return text
@@ -53,7 +58,7 @@ class ManifestsRunTest(StackdTest):
             folder.mkdir(exist_ok=True)
             self.folders[mount["mountPath"]] = folder
             if "configMap" in volume:
-                data = next(o["data"] for o in objects if o["metadata"]["name"] == volume["configMap"]["name"])
+                data = next(o["data"] for o in objects if (o["kind"], o["metadata"]["name"]) == ("ConfigMap", volume["configMap"]["name"]))
                 for name, text in data.items():
                     (folder / name).write_text(text)
             if "secret" in volume:
@@ -121,6 +126,38 @@ class ManifestsRunTest(StackdTest):
                 for folder in self.folders.values():
                     shutil.rmtree(folder)
         self.assertGreater(len(tried), 4)
+
+    @unittest.skipUnless(fleet_gateway.go_is_here(), "there is no Go 1.26 or later")
+    def test_the_gateway_of_each_manifest_starts_and_becomes_ready_by_its_api_server(self):
+        gateways = {where: pod for where, pod in manifests.pods().items() if where.endswith("Deployment stackd-gateway")}
+        self.assertEqual(2, len(gateways), list(gateways))
+        server = endpoint_slices.ApiServer(self)
+        server.add("checkout-7d9f8b6c5d-bbbbb", 7443)
+        (self.dir / "kubeconfig").write_text(server.kubeconfig())
+        for where, pod in gateways.items():
+            with self.subTest(where):
+                container = pod["spec"]["containers"][0]
+                self.mount(pod, container, manifests.rendered()[where.split(":")[0]])
+                args = [self.here(arg.replace("$(POD_NAMESPACE)", "shop")) for arg in container["args"] if "=billing/" not in arg]
+                self.assertIn("--targets-service=shop/stackd", args)
+                with open(self.dir / "gateway.log", "w") as log:
+                    process = subprocess.Popen([fleet_gateway.build_gateway_of_cluster(), *args, "--kubeconfig", self.dir / "kubeconfig"],
+                                               stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=die_with_parent)
+                self.addCleanup(process.wait)
+                self.addCleanup(process.kill)
+                eventually("it is ready", lambda: self.answers(process, container["readinessProbe"]))
+                self.assertTrue(self.answers(process, container["livenessProbe"]))
+                process.terminate()
+                self.assertEqual(0, process.wait(LIMIT_S))
+                for folder in self.folders.values():
+                    shutil.rmtree(folder)
+
+    def answers(self, process, probe):
+        self.assertIsNone(process.poll(), (self.dir / "gateway.log").read_text())
+        try:
+            return self.probe(pod_address() or "127.0.0.1", probe) == 200
+        except OSError:
+            return False
 
     def test_a_program_of_a_manifest_comes_to_its_daemon(self):
         pod = manifests.mutate(manifests.policy_in(manifests.rendered()["kubernetes/inject"]), manifests.PROGRAM)

@@ -143,6 +143,8 @@ class PrivilegeTest(unittest.TestCase):
                 gain(pod)
                 self.assertRegex("\n".join(privileges.of_pod(pod)), re.escape(sentence))
         for document, sentence in (({"kind": "ClusterRole", "metadata": {}}, "is a ClusterRole"),
+                                   ({"kind": "Role", "rules": []}, "is a Role with the rules []"),
+                                   ({"kind": "RoleBinding", "roleRef": {"kind": "ClusterRole"}}, "binds a ClusterRole"),
                                    ({"kind": "PersistentVolume", "spec": {"hostPath": {"path": "/"}}}, "host path /")):
             self.assertEqual([sentence], [s[-len(sentence):] for s in privileges.of_document(document)])
 
@@ -342,6 +344,7 @@ class HelmTest(unittest.TestCase):
 
     def test_a_bad_combination_fails_with_a_sentence(self):
         image = "image.repository=registry.example/stackd"
+        gateway = ["gateway.enabled=true", "gateway.image.repository=x", "api.listen=0.0.0.0:7443", "api.tls.secretName=x", "access=x"]
         cases = {
             "image.repository is empty": [],
             "set api.tls.secretName": [image, "api.listen=0.0.0.0:7443"],
@@ -353,6 +356,11 @@ class HelmTest(unittest.TestCase):
             "Name the namespaces": [image, "injection.enabled=true", "rules=x"],
             "Choose one": [image, "injection.enabled=true", "node.enabled=true"],
             "Name their ports": [image, "networkPolicy.enabled=true"],
+            "gateway.image.repository is empty": [image, "gateway.enabled=true"],
+            "which no gateway reaches": [image, "gateway.enabled=true", "gateway.image.repository=x"],
+            "would not know the gateway": [image, *gateway],
+            "no caller would have a role": [image, *gateway, "gateway.tls.secretName=x"],
+            "give them two ports": [image, *gateway, "gateway.tls.secretName=x", "gateway.access=x", "gateway.port=7445"],
         }
         for sentence, values in cases.items():
             with self.subTest(sentence):

@@ -5,9 +5,14 @@ CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 # Volumes that show nothing of the node.
 VOLUMES = {"emptyDir", "downwardAPI", "configMap", "secret", "persistentVolumeClaim"}
 
-# What the manifests are made of. No role, no account: stackd does not talk to the API server.
+# What the manifests are made of. The daemon has no role and no account: it does not talk to the API server.
 KINDS = {"Deployment", "DaemonSet", "ConfigMap", "NetworkPolicy", "PersistentVolumeClaim", "MutatingAdmissionPolicy",
-         "MutatingAdmissionPolicyBinding", "PodMonitor", "PrometheusRule", "PersistentVolume"}
+         "MutatingAdmissionPolicyBinding", "PodMonitor", "PrometheusRule", "PersistentVolume", "Service", "ServiceAccount", "Role",
+         "RoleBinding", "PodDisruptionBudget"}
+
+# The one component that asks the API server, and all that it may ask: which pods there are, in namespaces that are named.
+WITH_ACCOUNT = "gateway"
+RULES = [{"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]}]
 
 # The one path of a host in all manifests, and the one object that may name it. An administrator applies it before
 # deploy/kubernetes/node, since the pods of a node share nothing else. No pod has a host path.
@@ -18,6 +23,10 @@ def of_document(document):
     """What this document should not have, a sentence each."""
     if document["kind"] not in KINDS:
         yield f"is a {document['kind']}"
+    if document["kind"] == "Role" and document["rules"] != RULES:
+        yield f"is a Role with the rules {document['rules']}"
+    if document["kind"] == "RoleBinding" and document["roleRef"]["kind"] != "Role":
+        yield f"binds a {document['roleRef']['kind']}"
     if document["kind"] == "PersistentVolume":
         path = document["spec"].get("hostPath", {}).get("path")
         if (document["kind"], path) not in HOST_PATHS:
@@ -30,7 +39,8 @@ def of_pod(pod):
     for field in ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"):
         if spec.get(field):
             yield f"has {field}"
-    if spec.get("automountServiceAccountToken") is not False:
+    has_account = pod["metadata"].get("labels", {}).get("app.kubernetes.io/component") == WITH_ACCOUNT
+    if spec.get("automountServiceAccountToken") is not has_account:
         yield "mounts a service account's token"
     if spec.get("securityContext", {}).get("sysctls"):
         yield "sets sysctls"

@@ -12,6 +12,9 @@ import subprocess
 import tempfile
 import time
 import unittest
+import urllib.request
+
+import pytest
 
 import documents
 import fleet_gateway
@@ -20,7 +23,8 @@ from access_fixture import ACCESS, AccessFixture
 from authority import Authority
 from fleet_gateway import Gateway, paths_of, unreachable_of
 from grpcurl_test import GRPCURL
-from harness import ROOT, StackdTest, eventually, free_port
+from harness import LIMIT_S, ROOT, StackdTest, eventually, free_port
+from metrics_test import Metrics
 
 PREPARE = (fleet_gateway.build_gateway, fleet_gateway.build_plugin)
 SHOP = {"namespace": "shop", "workload": "checkout"}
@@ -300,6 +304,39 @@ class ServedTest(StackdTest):
         self.assertEqual(403, post({"Content-Type": "application/json", "Host": "rebound.example"})[0])
         self.assertEqual(415, post({"Content-Type": "text/plain"})[0])
 
+    def test_metrics_and_probes_are_on_a_port_of_their_own(self):
+        port = free_port()
+        gateway = Gateway(self.dir, {"pod-a": ("127.0.0.1:1", {})}, "--metrics-listen", f"127.0.0.1:{port}")
+        self.addCleanup(gateway.kill)
+        gateway.start()
+
+        def page(path):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=LIMIT_S) as answer:
+                return answer.read().decode()
+
+        self.assertEqual(("ok\n", "ok\n"), (page("/livez"), page("/readyz")))
+        before = Metrics(page("/metrics"))
+        self.assertEqual({"pod-a": "NO_CONNECTION"}, unreachable_of(gateway.dump()))
+        # A call is counted when its answer is out already.
+        eventually("the call is counted", lambda: "grpc_server_handling_seconds_count" in page("/metrics"))
+        text = page("/metrics")
+        after = Metrics(text)
+        self.assertEqual(set(), {name for name in before.names() if name.startswith("stackd_")} - after.names())
+        moved = {"stackd_gateway_targets_asked_total": {}, "stackd_gateway_targets_unreachable_total": {"reason": "no_connection"},
+                 "stackd_gateway_fleet_dumps_total": {"state": "partial"}}
+        for name, labels in moved.items():
+            self.assertEqual((0, 1), (before.get(name, **labels), after.get(name, **labels)), name)
+        self.assertEqual(1, after.get("stackd_gateway_discovery_targets", source=str(gateway.file)))
+        labels = {name for _, pairs in after.values for name, _ in pairs}
+        self.assertFalse(labels & {"pod", "target", "caller", "selector"}, "labels without a bound")
+        gateway.file.write_text("<html>")
+        eventually("what is known becomes old", lambda: Metrics(page("/metrics")).get(
+            "stackd_gateway_discovery_age_seconds", source=str(gateway.file)) > 0.5)
+        promtool = shutil.which("promtool")
+        if promtool:
+            done = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, timeout=LIMIT_S)
+            self.assertEqual((0, ""), (done.returncode, done.stdout + done.stderr))
+
     def test_it_ends_in_order_and_says_what_is_wrong(self):
         gateway = self.start_gateway()
         self.assertEqual(0, gateway.stop())
@@ -365,6 +402,14 @@ class ModuleTest(unittest.TestCase):
     def test_its_unit_tests_pass(self):
         done = fleet_gateway.run_go("test", "-count=1", "./...", timeout=500)
         self.assertEqual(4, done.stdout.count("ok  \t"), done.stdout)
+
+    @pytest.mark.thorough
+    @unittest.skipUnless(fleet_gateway.go_is_here(), "there is no Go 1.26 or later")
+    def test_its_fuzzers_find_nothing(self):
+        for package, target in (("merge", "FuzzMerge"), ("targets", "FuzzSelector"), ("targets", "FuzzFile"), ("gateway", "FuzzRules")):
+            with self.subTest(target):
+                done = fleet_gateway.run_go("test", "-run", "^$", "-fuzz", f"^{target}$", "-fuzztime", "15s", f"./{package}", timeout=200)
+                self.assertRegex(done.stdout, r"execs: [1-9]")
 
     @unittest.skipUnless(fleet_gateway.go_is_here() and shutil.which("protoc"), "there is no Go 1.26 or no protoc")
     def test_what_is_checked_in_is_what_the_protos_generate(self):

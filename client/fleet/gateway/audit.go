@@ -16,20 +16,22 @@ import (
 // What each call needs. What is not here needs to read.
 var needed = map[string]Role{stackdv1connect.FleetCreateFleetDumpProcedure: Dump}
 
-// guard refuses calls of callers that have not the role for them, and writes a line of the log for each call. Never a stack.
+// guard refuses calls of callers that have not the role for them, counts each, and writes a line of the log. Never a stack.
 type guard struct {
-	log *slog.Logger
+	log      *slog.Logger
+	measures *measures
 }
 
 // WrapUnary is for calls with one answer.
 func (g guard) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
-		begin := time.Now()
+		begin, end := time.Now(), g.measures.begin(request.Spec())
 		var response connect.AnyResponse
 		err := allowed(ctx, request.Spec().Procedure)
 		if err == nil {
 			response, err = next(ctx, request)
 		}
+		end(err)
 		g.write(ctx, request.Spec().Procedure, resourceOf(request.Any()), err, begin)
 		return response, err
 	}
@@ -43,12 +45,13 @@ func (g guard) WrapStreamingClient(next connect.StreamingClientFunc) connect.Str
 // WrapStreamingHandler is for calls with a stream of answers.
 func (g guard) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, stream connect.StreamingHandlerConn) error {
-		begin := time.Now()
+		begin, end := time.Now(), g.measures.begin(stream.Spec())
 		read := &readRequest{StreamingHandlerConn: stream}
 		err := allowed(ctx, stream.Spec().Procedure)
 		if err == nil {
 			err = next(ctx, read)
 		}
+		end(err)
 		g.write(ctx, stream.Spec().Procedure, read.resource, err, begin)
 		return err
 	}
@@ -101,8 +104,9 @@ func (g guard) write(ctx context.Context, procedure, resource string, err error,
 	caller := callerOf(ctx)
 	level, status := slog.LevelInfo, "OK"
 	if err != nil {
-		status = strings.ToUpper(connect.CodeOf(err).String())
-		if code := connect.CodeOf(err); code == connect.CodePermissionDenied || code == connect.CodeResourceExhausted {
+		code := codeOf(err)
+		status = strings.ToUpper(code.String())
+		if code == connect.CodePermissionDenied || code == connect.CodeResourceExhausted {
 			level = slog.LevelWarn
 		}
 	}

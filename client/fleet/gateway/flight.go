@@ -57,6 +57,7 @@ func (f *flight) look() (collect.Progress, *stackdv1.FleetDump, <-chan struct{})
 // flights are all that are made, and the dumps of the last ones.
 type flights struct {
 	collector *collect.Collector
+	measures  *measures
 
 	mutex   sync.Mutex
 	running map[string]*flight
@@ -77,6 +78,7 @@ func (f *flights) join(all []targets.Target, request *stackdv1.CreateFleetDumpRe
 		defer running.mutex.Unlock()
 		if running.waiting > 0 {
 			running.waiting++
+			f.measures.shared.Inc()
 			return running
 		}
 	}
@@ -99,6 +101,8 @@ func (f *flights) fly(ctx context.Context, one *flight, all []targets.Target, re
 		one.set(func() { one.progress = progress })
 	})
 	one.cancel()
+	last, _, _ := one.look()
+	f.measures.count(dump, last)
 	dump.Name = "fleetDumps/" + newID()
 	dump.Lines = merge.Lines(dump)
 	f.mutex.Lock()
@@ -116,6 +120,12 @@ func (f *flights) leave(one *flight) {
 	if one.waiting--; one.waiting == 0 {
 		one.cancel()
 	}
+}
+
+func (f *flights) count() int {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	return len(f.running)
 }
 
 func (f *flights) keep(dump *stackdv1.FleetDump) {

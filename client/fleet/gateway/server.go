@@ -59,7 +59,7 @@ func Serve(ctx context.Context, listener net.Listener, service *Service, access 
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	server.Protocols.SetHTTP1(true)
-	listener = limited(listener, maxConnections)
+	listener = limited(listener, maxConnections, service.measures.refusedConnections.Inc)
 	if security.enabled() {
 		config, err := security.config()
 		if err != nil {
@@ -76,6 +76,7 @@ func Serve(ctx context.Context, listener net.Listener, service *Service, access 
 	ended := make(chan struct{})
 	context.AfterFunc(ctx, func() {
 		defer close(ended)
+		service.ending.Store(true)
 		ending, cancel := context.WithTimeout(context.Background(), maxTimeout)
 		defer cancel()
 		if server.Shutdown(ending) != nil {
@@ -94,7 +95,7 @@ func Serve(ctx context.Context, listener net.Listener, service *Service, access 
 }
 
 func handler(service *Service, access *Access, log *slog.Logger) http.Handler {
-	guarded := connect.WithHandlerOptions(connect.WithInterceptors(guard{log}), connect.WithReadMaxBytes(maxRequestBytes),
+	guarded := connect.WithHandlerOptions(connect.WithInterceptors(guard{log, service.measures}), connect.WithReadMaxBytes(maxRequestBytes),
 		connect.WithRecover(func(_ context.Context, spec connect.Spec, _ http.Header, fault any) error {
 			log.Error("a fault of the gateway", "method", spec.Procedure, "fault", fmt.Sprint(fault))
 			return connect.NewError(connect.CodeInternal, errors.New("a fault of the gateway: its log has more"))
@@ -116,14 +117,15 @@ func handler(service *Service, access *Access, log *slog.Logger) http.Handler {
 	})
 }
 
-// limited refuses connections beyond a number at once, so that strangers cannot take all memory.
-func limited(inner net.Listener, limit int) net.Listener {
-	return &limitedListener{Listener: inner, slots: make(chan struct{}, limit)}
+// limited refuses connections beyond a number at once, and tells each, so that strangers cannot take all memory.
+func limited(inner net.Listener, limit int, refused func()) net.Listener {
+	return &limitedListener{Listener: inner, slots: make(chan struct{}, limit), refused: refused}
 }
 
 type limitedListener struct {
 	net.Listener
-	slots chan struct{}
+	slots   chan struct{}
+	refused func()
 }
 
 func (l *limitedListener) Accept() (net.Conn, error) {
@@ -136,6 +138,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		case l.slots <- struct{}{}:
 			return &limitedConnection{Conn: connection, slots: l.slots}, nil
 		default:
+			l.refused()
 			connection.Close()
 		}
 	}

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"sort"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"stackd.example/fleet/api/stackdv1"
 	"stackd.example/fleet/collect"
@@ -30,13 +32,34 @@ const (
 
 // Service answers the calls of stackd.v1.Fleet.
 type Service struct {
-	sources []targets.Source
-	flights flights
+	sources  []targets.Source
+	flights  flights
+	measures *measures
+	// The targets were known once; the end has begun.
+	hasKnown, ending atomic.Bool
 }
 
 // NewService returns a service of the targets that the sources know.
 func NewService(sources []targets.Source, collector *collect.Collector) *Service {
-	return &Service{sources: sources, flights: flights{collector: collector, running: map[string]*flight{}}}
+	measures := newMeasures()
+	service := &Service{measures: measures, flights: flights{collector: collector, measures: measures, running: map[string]*flight{}}}
+	var watched discovery
+	for _, source := range sources {
+		one := targets.Watch(source)
+		watched = append(watched, one)
+		service.sources = append(service.sources, one)
+	}
+	measures.registry.MustRegister(watched, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "stackd_gateway_fleet_dumps_running",
+		Help: "Fleet dumps that are being made."}, func() float64 { return float64(service.flights.count()) }))
+	return service
+}
+
+func (s *Service) listAll(ctx context.Context) (targets.List, error) {
+	list, err := targets.ListAll(ctx, s.sources)
+	if err == nil {
+		s.hasKnown.Store(true)
+	}
+	return list, err
 }
 
 func (s *Service) list(ctx context.Context, selector string) (targets.List, error) {
@@ -44,7 +67,7 @@ func (s *Service) list(ctx context.Context, selector string) (targets.List, erro
 	if err != nil {
 		return targets.List{}, failure(connect.CodeInvalidArgument, "BAD_SELECTOR", err.Error(), nil)
 	}
-	list, err := targets.ListAll(ctx, s.sources)
+	list, err := s.listAll(ctx)
 	if err != nil {
 		return list, failure(connect.CodeUnavailable, "TARGETS_UNAVAILABLE", err.Error(), nil)
 	}

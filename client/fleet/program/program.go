@@ -30,6 +30,8 @@ Examples:
       --tls-cert tls.crt --tls-key tls.key --tls-client-ca callers.crt --access access.yaml \
       --daemon-tls-cert tls.crt --daemon-tls-key tls.key --daemon-tls-ca daemons.crt --daemon-tls-name stackd
       All pods of a headless Service. Callers and daemons are told apart by their certificates.
+  stackd-gateway --targets-file targets.json --metrics-listen 0.0.0.0:7445
+      /metrics for Prometheus, /livez and /readyz for probes.
   grpcurl -plaintext -d '{}' 127.0.0.1:7447 stackd.v1.Fleet/ListTargets
   grpcurl -plaintext -d '{"selector": "workload=checkout"}' 127.0.0.1:7447 stackd.v1.Fleet/CreateFleetDump
 
@@ -38,6 +40,7 @@ Options:
 
 type options struct {
 	listen   string
+	metrics  string
 	files    list
 	names    list
 	access   string
@@ -72,6 +75,7 @@ func parse(args []string, out io.Writer, finders []Finder) (options, error) {
 	flags := flag.NewFlagSet("stackd-gateway", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.StringVar(&o.listen, "listen", "127.0.0.1:7447", "`HOST:PORT` to serve gRPC, gRPC-Web and Connect on; beyond loopback with TLS only")
+	flags.StringVar(&o.metrics, "metrics-listen", "none", "`HOST:PORT` to serve /metrics, /livez and /readyz on, over plain HTTP; none: nowhere")
 	flags.Var(&o.files, "targets-file", "`FILE` of daemons in the form of file_sd; * in its last part stands for any characters; may be repeated")
 	flags.Var(&o.names, "targets-dns", "`dns:///HOST:PORT`: each address of the name is a daemon; may be repeated")
 	flags.StringVar(&o.access, "access", "", "`FILE` of roles by certificate, in the form of the daemon's --access")
@@ -177,8 +181,23 @@ func run(ctx context.Context, o options, finders []Finder) error {
 	if err != nil {
 		return err
 	}
-	log.Info("serving", "address", listener.Addr().String())
 	service := gateway.NewService(sources, &collect.Collector{Asker: daemons, Parallel: o.parallel})
+	if o.metrics != "none" {
+		metrics, err := net.Listen("tcp", o.metrics)
+		if err != nil {
+			return fmt.Errorf("--metrics-listen: %w", err)
+		}
+		log.Info("serving metrics", "address", metrics.Addr().String())
+		// Probes and scrapers are answered until the last call has ended.
+		until, stop := context.WithCancel(context.Background())
+		defer stop()
+		go func() {
+			if err := gateway.ServeMetrics(until, metrics, service, log); err != nil {
+				log.Error("--metrics-listen: " + err.Error())
+			}
+		}()
+	}
+	log.Info("serving", "address", listener.Addr().String())
 	return gateway.Serve(ctx, listener, service, access, o.callers, log)
 }
 

@@ -22,6 +22,12 @@ import (
 	"k8s.io/kubernetes/pkg/apis/networking"
 	_ "k8s.io/kubernetes/pkg/apis/networking/install"
 	networkvalidation "k8s.io/kubernetes/pkg/apis/networking/validation"
+	"k8s.io/kubernetes/pkg/apis/policy"
+	_ "k8s.io/kubernetes/pkg/apis/policy/install"
+	policyvalidation "k8s.io/kubernetes/pkg/apis/policy/validation"
+	"k8s.io/kubernetes/pkg/apis/rbac"
+	_ "k8s.io/kubernetes/pkg/apis/rbac/install"
+	rbacvalidation "k8s.io/kubernetes/pkg/apis/rbac/validation"
 )
 
 // validate says what an API server would refuse: a JSON list of objects, a line for each fault.
@@ -80,6 +86,25 @@ func refusals(object runtime.Object) field.ErrorList {
 	case *core.PersistentVolumeClaim:
 		o.Namespace = "default"
 		return corevalidation.ValidatePersistentVolumeClaim(o, corevalidation.ValidationOptionsForPersistentVolumeClaimCreate())
+	case *core.Service:
+		o.Namespace = "default"
+		// The API server has allocated it by then, or seen that there is to be none.
+		if o.Spec.ClusterIP != "" {
+			o.Spec.ClusterIPs = []string{o.Spec.ClusterIP}
+		}
+		return corevalidation.ValidateServiceCreate(o)
+	case *core.ServiceAccount:
+		o.Namespace = "default"
+		return corevalidation.ValidateServiceAccount(o)
+	case *rbac.Role:
+		o.Namespace = "default"
+		return rbacvalidation.ValidateRole(o)
+	case *rbac.RoleBinding:
+		o.Namespace = "default"
+		return rbacvalidation.ValidateRoleBinding(o)
+	case *policy.PodDisruptionBudget:
+		o.Namespace = "default"
+		return policyvalidation.ValidatePodDisruptionBudget(o, policyvalidation.PodDisruptionBudgetValidationOptions{})
 	case *apps.Deployment:
 		o.Namespace = "default"
 		return appsvalidation.ValidateDeployment(o, podutil.GetValidationOptionsFromPodTemplate(&o.Spec.Template, nil))

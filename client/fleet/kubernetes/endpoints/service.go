@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -57,6 +58,7 @@ func Watch(ctx context.Context, config *rest.Config, service string) (*Service, 
 	listWatch := cache.NewFilteredListWatchFromClient(client, "endpointslices", namespace, func(options *metav1.ListOptions) {
 		options.LabelSelector = discovery.LabelServiceName + "=" + found.name
 	})
+	listWatch.WatchFuncWithContext = found.noting(listWatch.WatchFuncWithContext)
 	informer := cache.NewSharedInformer(listWatch, &discovery.EndpointSlice{}, 0)
 	if err := errors.Join(informer.SetWatchErrorHandler(func(_ *cache.Reflector, fault error) { found.note(fault) }),
 		informer.SetTransform(slimmed)); err != nil {
@@ -109,6 +111,15 @@ func slimmed(object any) (any, error) {
 	return object, nil
 }
 
+// noting remembers why a watch cannot begin, and forgets it when one does. The informer tries again by itself, and tells not all.
+func (s *Service) noting(inner cache.WatchFuncWithContext) cache.WatchFuncWithContext {
+	return func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+		begun, err := inner(ctx, options)
+		s.note(err)
+		return begun, err
+	}
+}
+
 func (s *Service) note(fault error) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -117,13 +128,18 @@ func (s *Service) note(fault error) {
 
 func (s *Service) String() string { return "service " + s.namespace + "/" + s.name }
 
-// Targets returns the endpoints of now. While the API server is away these are the last ones.
+func (s *Service) lastFault() error {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.fault
+}
+
+// Targets returns the endpoints of now. While the API server is away these are the last ones, with an error that says so.
 func (s *Service) Targets(context.Context) ([]targets.Target, error) {
+	fault := s.lastFault()
 	if !s.hasSynced() {
-		s.mutex.Lock()
-		defer s.mutex.Unlock()
-		if s.fault != nil {
-			return nil, fmt.Errorf("the API server has not listed them: %w", s.fault)
+		if fault != nil {
+			return nil, fmt.Errorf("the API server has not listed them: %w", fault)
 		}
 		return nil, errors.New("the API server has not listed them yet")
 	}
@@ -144,6 +160,9 @@ func (s *Service) Targets(context.Context) ([]targets.Target, error) {
 				all = append(all, target)
 			}
 		}
+	}
+	if fault != nil {
+		return all, fmt.Errorf("the API server does not answer, these are the last ones it listed: %w", fault)
 	}
 	if without > 0 {
 		return all, fmt.Errorf("%d slices have no port named %s: name it so in the Service, or write the number as in %s/%s:7443",

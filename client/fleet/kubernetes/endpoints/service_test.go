@@ -84,12 +84,23 @@ func TestTheLastEndpointsStayWhileTheServerIsAway(t *testing.T) {
 	service := watched(t, server, "shop/stackd")
 	awaitCount(t, service, 2)
 	server.refuse(http.StatusServiceUnavailable)
-	if found, err := service.Targets(context.Background()); err != nil || len(found) != 2 {
-		t.Errorf("%v %v", found, err)
+	awaitFault := func(wanted bool) {
+		t.Helper()
+		for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			found, err := service.Targets(context.Background())
+			if len(found) < 2 || time.Now().After(end) {
+				t.Fatalf("%v %v", found, err)
+			}
+			if (err != nil) == wanted {
+				return
+			}
+		}
 	}
+	awaitFault(true)
 	server.set("stackd-b", sliceOf(3))
 	server.refuse(0)
 	awaitCount(t, service, 3)
+	awaitFault(false)
 }
 
 func TestWhoMayNotListIsToldSo(t *testing.T) {

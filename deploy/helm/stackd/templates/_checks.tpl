@@ -29,8 +29,29 @@
 {{- end -}}
 {{- end -}}
 
+{{- define "stackd.checkGateway" -}}
+{{- if not .Values.gateway.image.repository -}}
+{{- fail "gateway.image.repository is empty: there is no public image of stackd-gateway. Make one with deploy/image/build.sh --gateway, push it, and set gateway.image.repository to where it is." -}}
+{{- end -}}
+{{- if include "stackd.loopback" . -}}
+{{- fail (printf "gateway.enabled is true and api.listen is %s, which no gateway reaches: set api.listen to 0.0.0.0:7443, with api.tls.secretName and access." .Values.api.listen) -}}
+{{- end -}}
+{{- if not .Values.gateway.tls.secretName -}}
+{{- fail "gateway.enabled is true and gateway.tls.secretName is empty: callers and daemons would not know the gateway. Name a Secret with tls.crt, tls.key and ca.crt." -}}
+{{- end -}}
+{{- if not .Values.gateway.access -}}
+{{- fail "gateway.enabled is true and gateway.access is empty: no caller would have a role. Say in gateway.access who may ask." -}}
+{{- end -}}
+{{- if eq (int .Values.gateway.port) (int .Values.gateway.metricsPort) -}}
+{{- fail (printf "gateway.port and gateway.metricsPort are both %d: give them two ports." (int .Values.gateway.port)) -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "stackd.checkInstall" -}}
 {{- include "stackd.check" . -}}
+{{- if .Values.gateway.enabled -}}
+{{- include "stackd.checkGateway" . -}}
+{{- end -}}
 {{- if .Values.injection.enabled -}}
 {{- if semverCompare "<1.36.0-0" .Capabilities.KubeVersion.Version -}}
 {{- fail (printf "injection.enabled is true, but this cluster is %s: MutatingAdmissionPolicy is there from 1.36. Add the sidecar with deploy/kubernetes/sidecar, or with the templates of this chart (deploy/helm/example-app)." .Capabilities.KubeVersion.Version) -}}

@@ -3,10 +3,14 @@
 {{- end -}}
 
 {{- define "stackd.image" -}}
-{{- if .Values.image.digest -}}
-{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- include "stackd.imageOf" (dict "image" .Values.image "version" .Chart.AppVersion) -}}
+{{- end -}}
+
+{{- define "stackd.imageOf" -}}
+{{- if .image.digest -}}
+{{ .image.repository }}@{{ .image.digest }}
 {{- else -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ .image.repository }}:{{ .image.tag | default .version }}
 {{- end -}}
 {{- end -}}
 
@@ -16,6 +20,12 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end -}}
+
+{{- define "stackd.gatewayLabels" -}}
+app.kubernetes.io/name: stackd
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: gateway
 {{- end -}}
 
 {{- define "stackd.loopback" -}}
