@@ -435,13 +435,14 @@ fetch_bare_debians() {
 
 # fetch_bare_debian FILE SUITE
 fetch_bare_debian() {
-  local file="${CACHE_BIN%/bin}/$1.tar" temporary mirror
+  local file="${CACHE_BIN%/bin}/$1.tar" temporary mirror more=()
+  if [[ -v BARE_DEBIAN_HAS[$1] ]]; then more=(--include="${BARE_DEBIAN_HAS[$1]}"); fi # which may not be empty
   if [[ -e $file ]]; then return; fi
   say "install-deps: fetching a bare Debian $2 into $file"
   temporary=$(mktemp -d)
   # shellcheck disable=SC2016 # $(SITE) is apt's
   mirror=$(apt-get indextargets --format '$(SITE)' 'Identifier: Packages' | awk '/\/debian\/*$/ && !n++')
-  if [[ -n $mirror ]] && debootstrap --variant=minbase --include="${BARE_DEBIAN_HAS[$1]-}" "$2" "$temporary/root" "$mirror" \
+  if [[ -n $mirror ]] && debootstrap --variant=minbase "${more[@]}" "$2" "$temporary/root" "$mirror" \
     >"$temporary/log" 2>&1; then
     rm -rf "$temporary"/root/var/{cache/apt/archives,lib/apt/lists}/*
     tar -C "$temporary/root" -cf "$temporary/tar" . && mkdir -p "${file%/*}" && mv "$temporary/tar" "$file"
