@@ -21,6 +21,11 @@ def go_command():
     return shutil.which("go") or ("/usr/local/go/bin/go" if os.path.exists("/usr/local/go/bin/go") else None)
 
 
+def has_c():
+    """Whether there is a C compiler for programs with cgo."""
+    return shutil.which("gcc") is not None
+
+
 def environment_of(toolchain, cgo=False):
     return {**os.environ, "GOTOOLCHAIN": toolchain, "CGO_ENABLED": "1" if cgo else "0", "GOFLAGS": ""}
 

@@ -231,6 +231,15 @@ std::vector<uint8_t> GoBinary::ReadCode(const GoFunction& function) const {
   return file_->module_->Read(*position, function.end - function.entry).value_or(std::vector<uint8_t>());
 }
 
+std::shared_ptr<const GoLockReleases> GoBinary::LockReleases(int64_t deadline_ns) const {
+  const std::lock_guard lock(file_->releases_mutex_);
+  // Where the code begins is read from the process, which may say what it likes.
+  if (file_->releases_ == nullptr || file_->releases_->text_svma() != text_svma_) {
+    file_->releases_ = GoLockReleases::Find(*file_->module_, functions(), text_svma_, deadline_ns);
+  }
+  return file_->releases_;
+}
+
 std::vector<GoPlace> GoBinary::Places(uint64_t svma) const {
   std::vector<GoPlace> places;
   const std::optional<GoFunction> function = FindFunction(svma);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "daemon/base/result.h"
 #include "daemon/base/shared_text.h"
 #include "daemon/managed/go/go_layout.h"
+#include "daemon/managed/go/lock_releases.h"
 #include "daemon/managed/go/pclntab.h"
 #include "daemon/modules/loaded_sections.h"
 #include "daemon/modules/module.h"
@@ -53,6 +55,8 @@ class GoFile {
   GoFunction for_each_goroutine_;
   // Where the last process had the description of its code; the next is likely to have it there, which is checked.
   mutable std::atomic<uint64_t> module_svma_{0};
+  mutable std::mutex releases_mutex_;
+  mutable std::shared_ptr<const GoLockReleases> releases_;  // of the last that asked
 };
 
 // As one process has it. Immutable.
@@ -73,6 +77,8 @@ class GoBinary {
   std::optional<GoFunction> FindFunction(uint64_t svma) const;
   // Machine code of the function, from the file; empty if it cannot be read.
   std::vector<uint8_t> ReadCode(const GoFunction& function) const;
+  // Who unlocks what, by the code of the whole program; empty if it cannot be read by the deadline.
+  std::shared_ptr<const GoLockReleases> LockReleases(int64_t deadline_ns) const;
   // Functions and lines of the instruction; empty: no Go code.
   std::vector<GoPlace> Places(uint64_t svma) const;
 

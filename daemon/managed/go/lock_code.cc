@@ -1,10 +1,9 @@
 #include "daemon/managed/go/lock_code.h"
 
 #include <algorithm>
-#include <cstring>
-#include <span>
 
 #include "daemon/base/clock.h"
+#include "daemon/managed/go/go_references.h"
 
 namespace stackd {
 namespace {
@@ -27,53 +26,26 @@ bool IsPartOf(std::string_view function, std::string_view parent) {
   return function.size() > parent.size() && function.starts_with(parent) && function[parent.size()] == '.';
 }
 
-// Addresses in the code that are relative to the next instruction: of call and jmp, or of lea.
-struct Reference {
-  uint64_t svma;
-  bool is_called;
-};
-
-// Reads any such bytes, also those within another instruction: too many callees make a function suspicious at most.
-std::vector<Reference> ReferencesOf(std::span<const uint8_t> code, uint64_t svma) {
-  std::vector<Reference> references;
-  const auto add = [&](size_t at, size_t length, bool is_called) {
-    if (at + length > code.size()) return;
-    int32_t displacement;
-    memcpy(&displacement, &code[at + length - sizeof(displacement)], sizeof(displacement));
-    references.push_back({svma + at + length + static_cast<int64_t>(displacement), is_called});
-  };
-  for (size_t at = 0; at + 5 <= code.size(); ++at) {
-    const bool is_call = code[at] == 0xe8, is_jump = code[at] == 0xe9;
-    if (is_call || is_jump) add(at, 5, true);
-    // lea disp32(%rip), %r64
-    const bool is_lea = (code[at] & 0xfb) == 0x48 && code[at + 1] == 0x8d && (code[at + 2] & 0xc7) == 0x05;
-    if (is_lea) add(at, 7, false);
-  }
-  return references;
-}
-
-// A call of the address in a register or in memory. Reads any such bytes, too.
-bool HasIndirectCall(std::span<const uint8_t> code) {
-  for (size_t at = 0; at + 2 <= code.size(); ++at) {
-    if (code[at] == 0xff && (code[at + 1] & 0x38) == 0x10) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 bool GoLockCode::IsLock(std::string_view function) {
-  constexpr std::string_view kNames[] = {
-      "(*Mutex).Lock",          "(*Mutex).lockSlow",         "(*Mutex).TryLock",
-      "(*RWMutex).Lock",        "(*RWMutex).RLock",          "(*RWMutex).TryLock",
-      "(*RWMutex).TryRLock",    "runtime_SemacquireRWMutex", "runtime_SemacquireRWMutexR",
-      "runtime_SemacquireMutex"};
+  constexpr std::string_view kNames[] = {"(*Mutex).Lock",
+                                         "(*Mutex).lockSlow",
+                                         "(*Mutex).TryLock",
+                                         "(*RWMutex).Lock",
+                                         "(*RWMutex).RLock",
+                                         "(*RWMutex).TryLock",
+                                         "(*RWMutex).TryRLock",
+                                         "runtime_SemacquireRWMutex",
+                                         "runtime_SemacquireRWMutexR",
+                                         "runtime_SemacquireMutex",
+                                         "(*rlocker).Lock"};
   return std::ranges::find(kNames, InSync(function)) != std::end(kNames);
 }
 
 bool GoLockCode::IsUnlock(std::string_view function) {
-  constexpr std::string_view kNames[] = {"(*Mutex).Unlock", "(*Mutex).unlockSlow", "(*RWMutex).Unlock",
-                                         "(*RWMutex).RUnlock", "(*RWMutex).rUnlockSlow"};
+  constexpr std::string_view kNames[] = {"(*Mutex).Unlock",    "(*Mutex).unlockSlow",    "(*RWMutex).Unlock",
+                                         "(*RWMutex).RUnlock", "(*RWMutex).rUnlockSlow", "(*rlocker).Unlock"};
   return std::ranges::find(kNames, InSync(function)) != std::end(kNames);
 }
 
@@ -112,11 +84,13 @@ const GoLockCode::Code& GoLockCode::CodeOf(const GoFunction& function) {
   code.known = true;
   code.calls_unnamed = HasIndirectCall(bytes);
   const uint64_t svma = binary_.text_svma() + function.entry;
-  for (const Reference& reference : ReferencesOf(bytes, svma)) {
+  for (const GoReference& reference : GoReferencesOf(bytes, svma)) {
     if (reference.svma < binary_.text_svma()) continue;
     const std::optional<GoFunction> callee = binary_.FindFunction(reference.svma);
     const bool is_begin = callee && reference.svma - binary_.text_svma() == callee->entry;
-    if (is_begin && callee->entry != function.entry) AddCallee(function, *callee, reference.is_called, &code);
+    if (is_begin && callee->entry != function.entry) {
+      AddCallee(function, *callee, reference.kind == GoReference::Kind::kCall, &code);
+    }
   }
   std::ranges::sort(code.callees);
   code.callees.erase(std::ranges::unique(code.callees).begin(), code.callees.end());

@@ -36,6 +36,8 @@ class Pclntab {
   static std::optional<Status> Check(std::span<const uint8_t> bytes);
 
   uint64_t size_bytes() const { return bytes_.size(); }
+  uint64_t function_count() const { return function_count_; }
+  std::optional<GoFunction> FunctionAt(uint64_t index) const;  // in the order of the code
 
   std::optional<GoFunction> FindFunction(uint32_t code_offset) const;
   // The first with that name; looks at all of them, up to the deadline.
@@ -53,7 +55,6 @@ class Pclntab {
   Pclntab() = default;
   template <typename T>
   std::optional<T> Load(uint64_t position) const;
-  std::optional<GoFunction> FunctionAt(uint64_t index) const;
   std::optional<int32_t> ValueAt(uint32_t table, const GoFunction& function, uint32_t code_offset) const;
   std::string_view StringAt(uint64_t position) const;
 

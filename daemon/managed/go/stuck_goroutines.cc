@@ -159,8 +159,29 @@ bool StuckGoroutines::SomeOtherMayHold(std::span<const TaskPlace> all, std::span
   return false;
 }
 
+bool StuckGoroutines::MayReleaseOrLock(const ManagedStack& stack, const GoLockReleases& releases) const {
+  return std::ranges::any_of(stack.frames, [&](const ManagedFrame& frame) {
+    const auto function = binary_.FindFunction(frame.pc_avma - bias_);
+    return function && (releases.Releases(function->entry) || releases.MayUseLocker(function->entry));
+  });
+}
+
+bool StuckGoroutines::SomeoneMayRelease(std::span<const TaskPlace> all, std::span<const LockWaiter> waiters,
+                                        const ManagedFacts& facts) {
+  const auto releases = binary_.LockReleases(deadline_ns_);
+  if (releases == nullptr || releases->may_be_called_unseen()) return true;
+  std::set<size_t> waiting;
+  for (const LockWaiter& waiter : waiters) waiting.insert(waiter.task);
+  return std::ranges::any_of(all, [&](const TaskPlace& place) {
+    const ManagedStack* stack = StackOf(facts, facts.tasks[place.task]);
+    const bool counts = !waiting.contains(place.task) && !IsAgents(facts.tasks[place.task], stack);
+    return counts && (stack == nullptr || MayReleaseOrLock(*stack, *releases));
+  });
+}
+
 void StuckGoroutines::Find(std::span<const TaskPlace> all, std::span<const LockWaiter> waiters, ManagedFacts* facts) {
-  if (waiters.empty() || waiters.size() > kMaxWaiters || SomeOtherMayHold(all, waiters, *facts)) return;
+  if (waiters.empty() || waiters.size() > kMaxWaiters) return;
+  if (SomeOtherMayHold(all, waiters, *facts) || SomeoneMayRelease(all, waiters, *facts)) return;
   Looks looks(binary_.layout(), memory_, waiters);
   for (int look = 0; look < kLooks; ++look) {
     if (MonotonicNs() + kBetweenLooksNs > deadline_ns_ || !looks.AllWaitStill()) return;

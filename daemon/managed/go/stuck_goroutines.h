@@ -42,11 +42,15 @@ class StuckGoroutines {
   void Find(std::span<const TaskPlace> all, std::span<const LockWaiter> waiters, ManagedFacts* facts);
 
  private:
+  // By the code of the whole program, also of functions that no stack shows.
+  bool SomeoneMayRelease(std::span<const TaskPlace> all, std::span<const LockWaiter> waiters, const ManagedFacts& facts);
   bool SomeOtherMayHold(std::span<const TaskPlace> all, std::span<const LockWaiter> waiters, const ManagedFacts& facts);
   bool MayHold(const ManagedStack& stack);
   bool CallsUnnamed(const ManagedStack& stack);
   // Words near the place of a wait, one of which is the address of the lock.
   std::set<uint64_t> WordsOfLocks(std::span<const LockWaiter> waiters) const;
+  // Whether a function of the stack is one that releases, or calls methods that may be a lock's.
+  bool MayReleaseOrLock(const ManagedStack& stack, const GoLockReleases& releases) const;
   // Whether the stack has one of the words. True also where it cannot be read.
   bool Refers(const TaskPlace& place, const std::set<uint64_t>& words) const;
   bool IsLooked(const ManagedFrame& frame) const;

@@ -198,22 +198,6 @@ func leaderByHelper() {
 	addFollowers()
 }
 
-//go:noinline
-func holdForAnHour(lock sync.Locker, leads *sync.WaitGroup) {
-	lock.Lock()
-	leads.Done()
-	time.Sleep(time.Hour)
-	lock.Unlock()
-}
-
-func leaderByInterface() {
-	var leads sync.WaitGroup
-	leads.Add(1)
-	go holdForAnHour(&accounts, &leads)
-	leads.Wait()
-	addFollowers()
-}
-
 // One goroutine locks, and another one unlocks when it has waited.
 func lockHandedOver() {
 	accounts.Lock()
@@ -277,7 +261,7 @@ func main() {
 	modes := map[string]func(){"abandoned": abandoned, "blocked_for_life": blockedForLife, "cycle_in_server": cycleInServer,
 		"hot_mutex": hotMutex, "idle_pool": idlePool, "leader_accepts": leaderAccepts, "leader_awaits_hour": leaderAwaitsHour,
 		"leader_awaits_signal": leaderAwaitsSignal, "leader_awaits_work": leaderAwaitsWork, "leader_by_helper": leaderByHelper,
-		"leader_by_interface": leaderByInterface, "leader_reads": leaderReads, "lock_handed_over": lockHandedOver,
+		"leader_reads": leaderReads, "lock_handed_over": lockHandedOver,
 		"mutex_cycle": mutexCycle, "mutex_self": mutexSelf, "read_recursion": readRecursion, "timers": timers}
 	start := modes[os.Args[1]]
 	if start == nil {
