@@ -22,6 +22,8 @@ constexpr uint64_t kMaxVersionBytes = 128;
 constexpr int kMaxInlineDepth = 128;
 // Longer names are cut.
 constexpr size_t kMaxNameBytes = 1024;
+// Reading all code of a program that is too large for it costs a second of CPU time. It is tried again so late.
+constexpr int64_t kReadAgainNs = 20 * kNsPerSecond;
 
 // Source: runtime.moduledata in the DWARF of go1.21.13 to go1.26.8, the same in all.
 constexpr uint64_t kModuleMinPc = 160, kModuleText = 176, kModuleTextEnd = 184, kModuleFunctionData = 320;
@@ -234,9 +236,11 @@ std::vector<uint8_t> GoBinary::ReadCode(const GoFunction& function) const {
 std::shared_ptr<const GoLockReleases> GoBinary::LockReleases(int64_t deadline_ns) const {
   const std::lock_guard lock(file_->releases_mutex_);
   // Where the code begins is read from the process, which may say what it likes.
-  if (file_->releases_ == nullptr || file_->releases_->text_svma() != text_svma_) {
-    file_->releases_ = GoLockReleases::Find(*file_->module_, functions(), text_svma_, deadline_ns);
-  }
+  if (file_->releases_ != nullptr && file_->releases_->text_svma() == text_svma_) return file_->releases_;
+  const int64_t now_ns = MonotonicNs();
+  if (now_ns < file_->no_releases_before_ns_) return nullptr;
+  file_->releases_ = GoLockReleases::Find(*file_->module_, functions(), text_svma_, deadline_ns);
+  if (file_->releases_ == nullptr) file_->no_releases_before_ns_ = now_ns + kReadAgainNs;
   return file_->releases_;
 }
 

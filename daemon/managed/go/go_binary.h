@@ -57,6 +57,7 @@ class GoFile {
   mutable std::atomic<uint64_t> module_svma_{0};
   mutable std::mutex releases_mutex_;
   mutable std::shared_ptr<const GoLockReleases> releases_;  // of the last that asked
+  mutable int64_t no_releases_before_ns_ = 0;               // after a look that took too long
 };
 
 // As one process has it. Immutable.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -18,11 +19,13 @@
 namespace stackd {
 namespace {
 
-// A program that has more is not judged.
-constexpr size_t kMaxFunctions = 500'000;
-constexpr size_t kMaxReferences = 8'000'000;
+// A program that has more is not judged. Together they need some 100 MiB.
+constexpr size_t kMaxFunctions = 200'000;
+constexpr size_t kMaxReferences = 4'000'000;
+constexpr size_t kMaxWords = 400'000;
+constexpr size_t kMaxLockerTables = 100'000;
 constexpr uint32_t kMaxFunctionBytes = 16 << 20;
-constexpr uint64_t kMaxSectionBytes = 128 << 20;
+constexpr uint64_t kMaxDataBytes = 48 << 20;
 // How deep a function may call one that locks or unlocks for it.
 constexpr int kRounds = 8;
 // What is between the address of a function and the call that starts it as a goroutine.
@@ -178,20 +181,22 @@ void GoReleaseFinder::ForEachWord(const Take& take) const {
 bool GoReleaseFinder::ReadData() {
   // Where the table of an interface has its first method, and how many are looked at.
   constexpr uint64_t kFirstMethod = 24, kMethods = 4;
+  uint64_t left_bytes = kMaxDataBytes;
   for (NamedSection& head : LoadedSections(module_)) {
     if (IsCode(head) || IsTable(head)) continue;
-    auto bytes = module_.Read(head.file_offset, head.size_bytes, kMaxSectionBytes);
+    auto bytes = module_.Read(head.file_offset, head.size_bytes, left_bytes);
     if (!bytes || MonotonicNs() > deadline_ns_) return false;
+    left_bytes -= bytes->size();
     sections_.push_back({std::move(head), std::move(*bytes)});
   }
   ForEachWord([this](uint64_t svma, uint64_t word) {
     const Function* function = FunctionAt(word);
-    if (function == nullptr) return;
+    if (function == nullptr || words_.size() > kMaxWords || locker_tables_.size() > kMaxLockerTables) return;
     words_.emplace(svma, IndexOf(*function));
     if (function->role != Role::kUnlock) return;
     for (uint64_t i = 0; i < kMethods; ++i) locker_tables_.insert(svma - kFirstMethod - 8 * i);
   });
-  return true;
+  return words_.size() <= kMaxWords && locker_tables_.size() <= kMaxLockerTables;
 }
 
 bool GoReleaseFinder::ReadCode() {
@@ -310,6 +315,10 @@ bool GoReleaseFinder::IsMethod() const {
 
 std::shared_ptr<const GoLockReleases> GoLockReleases::Find(const Module& module, const Pclntab& functions,
                                                            uint64_t text_svma, int64_t deadline_ns) {
+  // One at a time, for the memory that it needs.
+  static std::mutex turn;
+  const std::unique_lock lock(turn, std::try_to_lock);
+  if (!lock) return nullptr;
   return GoReleaseFinder(module, functions, text_svma, deadline_ns).Find();
 }
 

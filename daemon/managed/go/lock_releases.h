@@ -14,7 +14,8 @@ namespace stackd {
 // Immutable, and the same for all processes that run the file.
 class GoLockReleases {
  public:
-  // Empty where not all of the code could be read by the deadline. `functions` must outlive the call.
+  // Empty where not all of the code could be read by the deadline, or another thread reads that of a file. `functions` must
+  // outlive the call.
   static std::shared_ptr<const GoLockReleases> Find(const Module& module, const Pclntab& functions, uint64_t text_svma,
                                                     int64_t deadline_ns);
 
