@@ -345,8 +345,12 @@ std::expected<Options, OptionsExit> ParseOptions(int argc, const char* const* ar
   if (!unknown.empty()) return Mistake("\"" + unknown[0] + "\" is not understood here");
   options.command = app.get_subcommands()[0]->get_name();
   if (options.command == "help") {
-    return std::unexpected(OptionsExit{0, options.name.empty() ? app.help("", CLI::AppFormatMode::All)
-                                                               : app.get_subcommand(options.name)->help(app.get_name())});
+    // By help() an app speaks for the command that was found.
+    if (options.name.empty()) {
+      return std::unexpected(
+          OptionsExit{0, app.get_formatter()->make_help(&app, app.get_name(), CLI::AppFormatMode::Normal)});
+    }
+    return std::unexpected(OptionsExit{0, app.get_subcommand(options.name)->help(app.get_name())});
   }
   options.json = output == "json";
   if (options.tls_cert.empty() != options.tls_key.empty()) return Mistake("--tls-cert and --tls-key go together");

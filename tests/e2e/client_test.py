@@ -262,4 +262,5 @@ class ClientTest(StackdTest):
             self.assertEqual(told.code, OK)
             self.assertEqual(told.out, self.daemon.ctl(command, "--help").out)
             self.assertIn("Examples:", told.out)
+        self.assertEqual(self.daemon.ctl("help").out, self.daemon.ctl("--help").out)
         self.assertEqual(self.daemon.ctl("help", "nothing").code, USAGE)
