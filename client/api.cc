@@ -68,6 +68,17 @@ std::shared_ptr<grpc::ChannelCredentials> Credentials(const DaemonAddress& daemo
                                .pem_cert_chain = ReadFile(daemon.tls_cert)});
 }
 
+// By itself gRPC waits for up to two minutes before it tries a daemon again that was restarted.
+grpc::ChannelArguments ConnectsAgainSoon() {
+  constexpr int kRetryMs = 1000;
+  grpc::ChannelArguments arguments;
+  for (const char* name :
+       {GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, GRPC_ARG_MAX_RECONNECT_BACKOFF_MS}) {
+    arguments.SetInt(name, kRetryMs);
+  }
+  return arguments;
+}
+
 std::string Reason(const grpc::Status& status) {
   google::rpc::Status details;
   if (!details.ParseFromString(status.error_details())) return {};
@@ -83,8 +94,9 @@ std::string Reason(const grpc::Status& status) {
 struct Api::Channel {
   explicit Channel(const DaemonAddress& daemon)
       : fault(FaultOfTlsFiles(daemon)),
-        stub(v1::Stackd::NewStub(grpc::CreateChannel(
-            daemon.address, fault.empty() ? Credentials(daemon) : grpc::InsecureChannelCredentials()))) {}
+        stub(v1::Stackd::NewStub(grpc::CreateCustomChannel(
+            daemon.address, fault.empty() ? Credentials(daemon) : grpc::InsecureChannelCredentials(),
+            ConnectsAgainSoon()))) {}
 
   Result<void> Check(const grpc::Status& status, const DaemonAddress& daemon) {
     if (status.ok()) return {};

@@ -18,6 +18,8 @@ using Command = int (*)(Api&, const Options&);
 
 Command Find(const std::string& name) {
   static const std::map<std::string, Command> commands{{"ps", RunPs},
+                                                       {"top", RunTop},
+                                                       {"explain", RunExplain},
                                                        {"dump", RunDump},
                                                        {"list", RunList},
                                                        {"show", RunShow},

@@ -14,19 +14,24 @@ namespace {
 constexpr char kDescription[] = R"(stackctl shows what the threads of a process are doing.
 
 Examples:
-  stackctl ps                          which processes can be dumped
+  stackctl top                         what hangs, and who uses the processor, as it changes
+  stackctl ps -w                       which processes can be dumped, and where they run
   stackctl dump                        stacks of the only process there is, equal ones grouped
   stackctl dump checkout --all         by name (or pid), thread by thread
+  stackctl dump checkout/app           by workload or pod, and container or process
   stackctl list                        dumps that were stored
   stackctl show                        the newest of them
   stackctl dump checkout --samples 3   is it deadlocked, spinning, slow or idle
   stackctl diff                        the same of the last two dumps that are stored
   stackctl groups                      which crashes there were, equal ones counted
   stackctl export NAME -f folded --to stacks.folded
-  stackctl doctor 1234                 why process 1234 is not listed)";
+  stackctl explain DEADLOCK            what a finding means, and what to do next
+  stackctl doctor 1234                 why process 1234 is not listed
+  stackctl help dump                   more of one command)";
 
 constexpr int kMinSamples = 2;
 constexpr int kMaxSamples = 100;
+constexpr int kMaxLimit = 1'000'000;
 constexpr int64_t kMinEveryMs = 100;
 constexpr int64_t kMaxEveryMs = 3'600'000;
 
@@ -59,16 +64,74 @@ CLI::Validator Duration(int64_t* duration_ms) {
       "");
 }
 
-void AddSamples(CLI::App* dump, Options* options) {
+CLI::Option* AddEvery(CLI::App* command, Options* options, const std::string& help) {
+  return command->add_option_function<std::string>(
+                    "--every", [](const std::string&) {}, help)
+      ->check(Duration(&options->every_ms))
+      ->type_name("DURATION");
+}
+
+void AddPs(CLI::App* app, Options* options) {
+  CLI::App* ps = app->add_subcommand("ps", R"(List the processes whose agent is connected.
+
+Examples:
+  stackctl ps
+  stackctl ps -w                   with workload, pod, container, health and uptime
+  stackctl ps --filter checkout    of one program
+  stackctl ps --watch              and then a line for each that comes, goes, or changes its health)");
+  ps->add_option("--filter", options->filter, "Part of the name, executable or host name")->type_name("TEXT");
+  ps->add_flag("-w,--wide", options->wide, "More columns: parent, workload, pod, container, health, uptime");
+  ps->add_flag("--watch", options->watch, "Go on with a line for each change, until interrupted");
+}
+
+void AddTop(CLI::App* app, Options* options) {
+  CLI::App* top = app->add_subcommand("top", R"(Show what hangs, what may hang, and who uses the processor, as it changes.
+
+Examples:
+  stackctl top                     arrows choose a process, Enter takes a dump, q ends
+  stackctl top --filter checkout   of one program
+  stackctl top --once              one time, for a script or a ticket)");
+  top->add_option("--filter", options->filter, "Part of the name, executable or host name")->type_name("TEXT");
+  top->add_flag("--once", options->once, "Print it one time; so does a pipe");
+  AddEvery(top, options, "Time from one look to the next; 1s by default");
+}
+
+void AddList(CLI::App* app, Options* options) {
+  CLI::App* list = app->add_subcommand("list", R"(List the stored dumps, newest first.
+
+Examples:
+  stackctl list --since 10m        what came in the last ten minutes
+  stackctl list --limit 20         the newest twenty
+  stackctl list --crashes          what died)");
+  list->add_option("PROCESS", options->name, "processes/...: only of this process, which may be gone")->type_name("");
+  list->add_option("--filter", options->filter, "Part of the process's name")->type_name("TEXT");
+  list->add_option_function<std::string>(
+          "--since", [](const std::string&) {}, "Only dumps that are no older, like 10m or 2h")
+      ->check(Duration(&options->since_ms))
+      ->type_name("DURATION");
+  list->add_option("--limit", options->limit, "Only the newest N")->check(CLI::Range(1, kMaxLimit))->type_name("N");
+  CLI::Option* crashes = list->add_flag("--crashes", options->crashes, "Only crashes, each with what died");
+  list->add_flag("--hangs", options->hangs, "Only hangs, each with what hung")->excludes(crashes);
+}
+
+void AddExplain(CLI::App* app, Options* options) {
+  CLI::App* explain =
+      app->add_subcommand("explain", R"(Say what a finding means, what of it is certain, and what to do next.
+
+Examples:
+  stackctl explain                 which findings there are
+  stackctl explain DEADLOCK
+  stackctl explain owner-blocked)");
+  explain->add_option("FINDING", options->name, "As a dump names it; all if left out")->type_name("");
+}
+
+void AddSamples(CLI::App* dump, Options* options, CLI::Option* tree) {
   CLI::Option* samples = dump->add_option("--samples", options->samples,
                                           "Take so many dumps; print the last, and what has changed between them")
                              ->check(CLI::Range(kMinSamples, kMaxSamples))
+                             ->excludes(tree)
                              ->type_name("N");
-  dump->add_option_function<std::string>(
-          "--every", [](const std::string&) {}, "Time from one to the next; 1s by default")
-      ->check(Duration(&options->every_ms))
-      ->needs(samples)
-      ->type_name("DURATION");
+  AddEvery(dump, options, "Time from one to the next; 1s by default")->needs(samples);
 }
 
 void AddPid(CLI::App* dump, Options* options, CLI::Option* process) {
@@ -111,22 +174,23 @@ void AddCommands(CLI::App* app, Options* options) {
     return command->add_option(what, options->name, help)->type_name("");
   };
 
-  CLI::App* ps = add("ps", "List the processes whose agent is connected.");
-  ps->add_option("--filter", options->filter, "Part of the name, executable or host name")->type_name("TEXT");
-
+  AddPs(app, options);
+  AddTop(app, options);
   CLI::App* dump = add("dump", R"(Take the stacks of all threads of a process, store and print them.
 
 Examples:
   stackctl dump                    the only process there is
   stackctl dump 1234 --all         by pid, thread by thread
   stackctl dump checkout -o json   by name, as JSON
+  stackctl dump checkout/app       container or process app in the workload or pod checkout
+  stackctl dump --tree gunicorn    a process and all that it started, as one answer
   stackctl dump checkout --samples 3 --every 1s
                                    is it deadlocked, spinning, slow or idle?
   stackctl dump --pid 1234         a process that has no agent, read from outside
   stackctl dump --pid 1 --no-daemon
                                    the same where there is no daemon, as in a debug container)");
-  CLI::Option* process =
-      take_name(dump, "PROCESS", "A pid, a name or processes/...; may be left out when there is only one");
+  CLI::Option* process = take_name(
+      dump, "PROCESS", "A pid, a name, WORKLOAD/CONTAINER or processes/...; may be left out when there is only one");
   AddPid(dump, options, process);
   dump->add_option("--quiet", options->quiet,
                    "Signal no thread in a call that a signal could end (prefer, the default), no thread at all (only: "
@@ -135,13 +199,10 @@ Examples:
       ->check(CLI::IsMember({"prefer", "only", "never"}))
       ->type_name("HOW");
   AddFormat(dump, options, printed);
-  AddSamples(dump, options);
+  CLI::Option* tree = dump->add_flag("--tree", options->tree, "The process and its descendants, each with its dump");
+  AddSamples(dump, options, tree);
 
-  CLI::App* list = add("list", "List the stored dumps, newest first.");
-  take_name(list, "PROCESS", "processes/...: only of this process, which may be gone");
-  list->add_option("--filter", options->filter, "Part of the process's name")->type_name("TEXT");
-  CLI::Option* crashes = list->add_flag("--crashes", options->crashes, "Only crashes, each with what died");
-  list->add_flag("--hangs", options->hangs, "Only hangs, each with what hung")->excludes(crashes);
+  AddList(app, options);
 
   CLI::App* show = add("show", R"(Print a stored dump.
 
@@ -191,6 +252,8 @@ Examples:
   AddFormat(export_command, options, {"text", "json", "folded", "pprof", "speedscope", "minidump"});
   export_command->add_option("--to", options->to, "File to write; - is standard output")->type_name("FILE");
 
+  AddExplain(app, options);
+
   CLI::App* resymbolize = add("resymbolize", R"(Unwind and name a stored dump anew, when debug files have arrived.
 
 Examples:
@@ -211,6 +274,9 @@ Examples:
       ->excludes(doctor_process)
       ->type_name("N");
 
+  CLI::App* help = add("help", "Say more of one command, or of all.");
+  take_name(help, "COMMAND", "As the first word is typed")->check(CLI::IsMember(CommandNames()));
+
   add("version", "Print the versions of stackctl and of the daemon.");
 
   CLI::App* completion = add("completion", "Print a completion script: source <(stackctl completion bash)");
@@ -227,8 +293,9 @@ std::unexpected<OptionsExit> UnknownCommand(const std::string& typed) {
 }  // namespace
 
 const std::vector<std::string>& CommandNames() {
-  static const std::vector<std::string> names{"ps",     "dump",        "list",   "show",   "diff",    "groups",    "watch",
-                                              "export", "resymbolize", "delete", "doctor", "version", "completion"};
+  static const std::vector<std::string> names{"ps",     "top",    "explain", "help",      "dump",   "list",
+                                              "show",   "diff",   "groups",  "watch",     "export", "resymbolize",
+                                              "delete", "doctor", "version", "completion"};
   return names;
 }
 
@@ -277,6 +344,14 @@ std::expected<Options, OptionsExit> ParseOptions(int argc, const char* const* ar
   }
   if (!unknown.empty()) return Mistake("\"" + unknown[0] + "\" is not understood here");
   options.command = app.get_subcommands()[0]->get_name();
+  if (options.command == "help") {
+    // By help() an app speaks for the command that was found.
+    if (options.name.empty()) {
+      return std::unexpected(
+          OptionsExit{0, app.get_formatter()->make_help(&app, app.get_name(), CLI::AppFormatMode::Normal)});
+    }
+    return std::unexpected(OptionsExit{0, app.get_subcommand(options.name)->help(app.get_name())});
+  }
   options.json = output == "json";
   if (options.tls_cert.empty() != options.tls_key.empty()) return Mistake("--tls-cert and --tls-key go together");
   if (options.all && !options.format.empty() && options.format != "text") {

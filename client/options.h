@@ -18,9 +18,16 @@ struct Options {
   int64_t timeout_ms = 0;
   bool json = false;
 
-  std::string name;         // of a process, a dump or a shell: the command's positional argument; empty if none was given
+  std::string
+      name;  // of a process, a dump, a finding or a shell: the command's positional argument; empty if none was given
   std::string second_name;  // diff: of the other dump; empty if none was given
-  std::string filter;       // ps, list, groups
+  std::string filter;       // ps, top, list, groups
+  bool wide = false;        // ps
+  bool watch = false;       // ps: go on with what changes
+  bool once = false;        // top: no screen
+  bool tree = false;        // dump: of the descendants too
+  int64_t since_ms = 0;     // list: only dumps that are not older; 0: all
+  int limit = 0;            // list: the newest so many; 0: all
   bool crashes = false;     // list: only these
   bool hangs = false;       // list, groups: only these
   std::string explain;      // groups: a fingerprint; empty if none was given
@@ -28,7 +35,7 @@ struct Options {
   bool no_daemon = false;   // dump --pid: the daemon is not asked
   bool no_ptrace = false;   // dump --pid: threads that run are not stopped
   int samples = 1;          // dump: how many to take
-  int64_t every_ms = 1000;  // dump: from the beginning of one to that of the next
+  int64_t every_ms = 1000;  // dump: from the beginning of one to that of the next; top: between looks
   std::string format;       // dump, show, export: "text", "json", "folded"; export: and "pprof", "speedscope", "minidump"
   std::string quiet = "prefer";  // dump: "prefer", "only", "never"
   std::string to = "-";

@@ -8,13 +8,14 @@
 #include <cstdio>
 #include <cstring>
 
-#include "daemon/base/printable.h"
+#include "daemon/base/clock.h"
+#include "daemon/export/printable.h"
 
 namespace stackd {
 
 std::string Table(std::vector<std::vector<std::string>> rows) {
   for (auto& row : rows) {
-    for (std::string& cell : row) cell = PrintableText(cell);
+    for (std::string& cell : row) cell = Printable(cell);
   }
   std::vector<size_t> widths;
   for (const auto& row : rows) {
@@ -40,6 +41,35 @@ std::string TimeText(const google::protobuf::Timestamp& time) {
   char text[32];
   if (gmtime_r(&seconds, &utc) == nullptr || strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &utc) == 0) return "-";
   return text;
+}
+
+std::string SpanText(int64_t span_ns) {
+  constexpr int64_t kMinuteS = 60, kHourS = 60 * kMinuteS, kDayS = 24 * kHourS;
+  const int64_t s = span_ns / kNsPerSecond;
+  char text[32];
+  if (s < kMinuteS) {
+    snprintf(text, sizeof(text), "%.1fs", static_cast<double>(span_ns) / kNsPerSecond);
+  } else if (s < kHourS) {
+    snprintf(text, sizeof(text), "%ldm%02lds", s / kMinuteS, s % kMinuteS);
+  } else if (s < kDayS) {
+    snprintf(text, sizeof(text), "%ldh%02ldm", s / kHourS, s % kHourS / kMinuteS);
+  } else {
+    snprintf(text, sizeof(text), "%ldd%02ldh", s / kDayS, s % kDayS / kHourS);
+  }
+  return text;
+}
+
+std::string HealthText(const v1::Process& process) {
+  switch (process.health()) {
+    case v1::Process::WELL:
+      return "well";
+    case v1::Process::SUSPICIOUS:
+      return "suspicious";
+    case v1::Process::HUNG:
+      return "hung";
+    default:
+      return "-";
+  }
 }
 
 std::string ShareText(const v1::Process& process) {
@@ -96,6 +126,6 @@ bool FlushOutput() {
   return false;
 }
 
-void Complain(const std::string& sentence) { fprintf(stderr, "stackctl: %s\n", PrintableText(sentence).c_str()); }
+void Complain(const std::string& sentence) { fprintf(stderr, "stackctl: %s\n", Printable(sentence).c_str()); }
 
 }  // namespace stackd

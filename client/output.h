@@ -21,6 +21,12 @@ std::string Table(std::vector<std::vector<std::string>> rows);
 // "2026-11-21T03:14:15Z"; "-" if unset.
 std::string TimeText(const google::protobuf::Timestamp& time);
 
+// "12.3s", "4m05s", "3h12m", "9d04h".
+std::string SpanText(int64_t span_ns);
+
+// "well", "suspicious", "hung"; "-" if it was not looked at.
+std::string HealthText(const v1::Process& process);
+
 // "names"; "-" if the agent does not say.
 std::string ShareText(const v1::Process& process);
 

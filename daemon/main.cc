@@ -284,29 +284,34 @@ int Run(const Config& config, const Locator& locator) {
                     .http = {{"health", &health_counters}, {"metrics", &metrics_counters}, {"web", &web_counters}}},
                    &probes, &metrics_counters);
   if (!metrics) return Fail(metrics.error().message);
-  auto server = Server::Start({.collector = collector->get(),
-                               .pipeline = &pipeline,
-                               .store = store->get(),
-                               .symbolizer = &symbolizer,
-                               .dir = config.dir,
-                               .store_file = config.store,
-                               .process_health = &process_health,
-                               .more_counters =
-                                   [&] {
-                                     Counters counters = hang_counters();
-                                     AddPrefixed("on_dump_", on_dump_counters(), &counters);
-                                     AddPrefixed("memory_refused_", RefusalsOf(budgets), &counters);
-                                     AddPrefixed("otlp_", otlp_counters(), &counters);
-                                     return counters;
-                                   },
-                               .resource_attributes = place.values(),
-                               .calls = &calls,
-                               .web = &web_counters},
-                              {.address = config.listen,
-                               .tls = {.cert = config.tls_cert, .key = config.tls_key, .client_ca = config.tls_client_ca},
-                               .access_file = config.access,
-                               .web_address = config.web_listen,
-                               .web_hosts = config.web_hosts});
+  auto server =
+      Server::Start({.collector = collector->get(),
+                     .pipeline = &pipeline,
+                     .store = store->get(),
+                     .symbolizer = &symbolizer,
+                     .dir = config.dir,
+                     .store_file = config.store,
+                     .process_health = &process_health,
+                     .moving_threads =
+                         [&hang_detection](const std::string& process_id) {
+                           return hang_detection == nullptr ? std::nullopt : hang_detection->MovingThreads(process_id);
+                         },
+                     .more_counters =
+                         [&] {
+                           Counters counters = hang_counters();
+                           AddPrefixed("on_dump_", on_dump_counters(), &counters);
+                           AddPrefixed("memory_refused_", RefusalsOf(budgets), &counters);
+                           AddPrefixed("otlp_", otlp_counters(), &counters);
+                           return counters;
+                         },
+                     .resource_attributes = place.values(),
+                     .calls = &calls,
+                     .web = &web_counters},
+                    {.address = config.listen,
+                     .tls = {.cert = config.tls_cert, .key = config.tls_key, .client_ca = config.tls_client_ca},
+                     .access_file = config.access,
+                     .web_address = config.web_listen,
+                     .web_hosts = config.web_hosts});
   if (!server) return Fail(server.error().message);
   // What a former daemon left first: the spool may hold the same crashes.
   pipeline.ResumeUnfinished();

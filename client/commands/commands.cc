@@ -21,8 +21,9 @@ std::string DirOf(const std::string& address) {
   return dir == nullptr || *dir == '\0' ? "/run/stackd" : dir;
 }
 
-Result<std::vector<v1::Process>> AllProcesses(Api& api) {
+Result<std::vector<v1::Process>> AllProcesses(Api& api, const std::string& filter) {
   v1::ListProcessesRequest request;
+  request.set_filter(filter);
   std::vector<v1::Process> processes;
   do {
     auto page = api.ListProcesses(request);

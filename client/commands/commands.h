@@ -10,6 +10,8 @@
 namespace stackd {
 
 int RunPs(Api& api, const Options& options);
+int RunTop(Api& api, const Options& options);
+int RunExplain(Api& api, const Options& options);
 int RunDump(Api& api, const Options& options);
 int RunList(Api& api, const Options& options);
 int RunDiff(Api& api, const Options& options);
@@ -32,8 +34,11 @@ std::string DirOf(const std::string& address);
 // dump --pid of a process that the daemon does not know, or is not asked for: read by this program.
 int RunOutsideDump(const Options& options);
 
-// All that the daemon knows, page by page.
-Result<std::vector<v1::Process>> AllProcesses(Api& api);
+// All that the daemon knows and that fit the filter, page by page.
+Result<std::vector<v1::Process>> AllProcesses(Api& api, const std::string& filter = {});
+
+// A process and its descendants: dump --tree.
+int RunDumpTree(Api& api, const Options& options);
 
 // Several dumps of one process, and what has changed between them: dump --samples.
 int RunSamples(Api& api, const Options& options);

@@ -21,11 +21,16 @@ constexpr char kBash[] = R"sh(_stackctl() {
       [[ $command == export ]] && formats+=" pprof speedscope minidump"
       COMPREPLY=($(compgen -W "$formats" -- "$cur")); return ;;
     --to) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+    --since|--every|--timeout|--limit) COMPREPLY=(); return ;;
     --explain) COMPREPLY=($(compgen -W "$(stackctl groups 2>/dev/null | awk 'NR > 1 {print $4}')" -- "$cur")); return ;;
   esac
   case $command in
     "") COMPREPLY=($(compgen -W "@COMMANDS@ --address --timeout --output --help --version" -- "$cur")) ;;
-    list) COMPREPLY=($(compgen -W "--crashes --hangs --filter" -- "$cur")) ;;
+    list) COMPREPLY=($(compgen -W "--crashes --hangs --filter --since --limit" -- "$cur")) ;;
+    ps) COMPREPLY=($(compgen -W "--wide --watch --filter" -- "$cur")) ;;
+    top) COMPREPLY=($(compgen -W "--once --every --filter" -- "$cur")) ;;
+    explain) COMPREPLY=($(compgen -W "$(stackctl explain 2>/dev/null | awk 'NR > 1 {print $1}')" -- "$cur")) ;;
+    help) COMPREPLY=($(compgen -W "@COMMANDS@" -- "$cur")) ;;
     dump|watch) COMPREPLY=($(compgen -W "$(stackctl ps 2>/dev/null | awk 'NR > 1 {print $2}')" -- "$cur")) ;;
     show|diff|export|resymbolize|delete) COMPREPLY=($(compgen -W "$(stackctl list 2>/dev/null | awk 'NR > 1 {print $NF}')" -- "$cur")) ;;
     groups) COMPREPLY=($(compgen -W "--explain --filter" -- "$cur")) ;;
@@ -43,7 +48,11 @@ _stackctl() {
   else
     case ${words[2]} in
       dump|watch) names=(${(f)"$(stackctl ps 2>/dev/null | awk 'NR > 1 {print $2}')"}) ;;
-      list) names=(--crashes --hangs --filter) ;;
+      list) names=(--crashes --hangs --filter --since --limit) ;;
+      ps) names=(--wide --watch --filter) ;;
+      top) names=(--once --every --filter) ;;
+      explain) names=(${(f)"$(stackctl explain 2>/dev/null | awk 'NR > 1 {print $1}')"}) ;;
+      help) names=(@COMMANDS@) ;;
       show|diff|export|resymbolize|delete) names=(${(f)"$(stackctl list 2>/dev/null | awk 'NR > 1 {print $NF}')"}) ;;
       groups)
         if [[ ${words[CURRENT-1]} == --explain ]]; then
@@ -66,7 +75,15 @@ complete -c stackctl -n "__fish_seen_subcommand_from show diff export resymboliz
 complete -c stackctl -n "__fish_seen_subcommand_from completion" -a "bash zsh fish"
 complete -c stackctl -n "__fish_seen_subcommand_from groups" -l explain -x -a "(stackctl groups 2>/dev/null | awk 'NR > 1 {print \$4}')"
 complete -c stackctl -n "__fish_seen_subcommand_from list" -l crashes -l hangs
-complete -c stackctl -n "__fish_seen_subcommand_from dump" -l samples -l every -l pid -x
+complete -c stackctl -n "__fish_seen_subcommand_from list" -l since -l limit -x
+complete -c stackctl -n "__fish_seen_subcommand_from ps" -s w -l wide
+complete -c stackctl -n "__fish_seen_subcommand_from ps" -l watch
+complete -c stackctl -n "__fish_seen_subcommand_from top" -l once
+complete -c stackctl -n "__fish_seen_subcommand_from explain" -a "(stackctl explain 2>/dev/null | awk 'NR > 1 {print \$1}')"
+complete -c stackctl -n "__fish_seen_subcommand_from help" -a "@COMMANDS@"
+complete -c stackctl -n "__fish_seen_subcommand_from dump" -l tree
+complete -c stackctl -n "__fish_seen_subcommand_from dump top" -l every -x
+complete -c stackctl -n "__fish_seen_subcommand_from dump" -l samples -l pid -x
 complete -c stackctl -s o -l output -x -a "text json"
 complete -c stackctl -s f -l format -x -a "text json folded"
 complete -c stackctl -n "__fish_seen_subcommand_from export" -s f -l format -x -a "pprof speedscope minidump"

@@ -1,6 +1,7 @@
 #include "client/commands/commands.h"
 #include "client/exit_code.h"
 #include "client/output.h"
+#include "daemon/base/clock.h"
 
 namespace stackd {
 namespace {
@@ -20,6 +21,13 @@ std::vector<std::string> Row(const v1::Dump& dump, const Options& options) {
   return {created, process, TriggerText(dump), StateText(dump), threads, dump.name()};
 }
 
+// Older than --since says. Newer ones come first.
+bool IsBefore(const v1::Dump& dump, const Options& options) {
+  if (options.since_ms == 0) return false;
+  const int64_t created_ns = dump.create_time().seconds() * kNsPerSecond + dump.create_time().nanos();
+  return created_ns < WallNs() - options.since_ms * kNsPerMs;
+}
+
 const char* NoneInWords(const Options& options) {
   if (options.crashes) return "no crash is stored";
   return options.hangs ? "no hang is stored" : "no dump is stored";
@@ -34,12 +42,17 @@ int RunList(Api& api, const Options& options) {
   if (options.crashes) request.set_trigger(v1::Dump::CRASH);
   if (options.hangs) request.set_trigger(v1::Dump::HANG);
   v1::ListDumpsResponse all;
+  bool is_enough = false;
   do {
     auto page = api.ListDumps(request);
     if (!page) return Failed(page.error());
-    for (v1::Dump& dump : *page->mutable_dumps()) *all.add_dumps() = std::move(dump);
+    for (v1::Dump& dump : *page->mutable_dumps()) {
+      is_enough = IsBefore(dump, options) || (options.limit > 0 && all.dumps_size() == options.limit);
+      if (is_enough) break;
+      *all.add_dumps() = std::move(dump);
+    }
     request.set_page_token(page->next_page_token());
-  } while (!request.page_token().empty());
+  } while (!is_enough && !request.page_token().empty());
 
   if (options.json) return Print(Json(all)) ? kOk : kFailure;
   std::vector<std::vector<std::string>> rows{Head(options)};

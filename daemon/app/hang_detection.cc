@@ -155,6 +155,10 @@ HangDetection::HangDetection(std::unique_ptr<State> state) : state_(std::move(st
 
 HangDetection::~HangDetection() = default;
 
+std::optional<int32_t> HangDetection::MovingThreads(const std::string& process_id) const {
+  return state_->detector->MovingThreads(process_id);
+}
+
 std::map<std::string, int64_t> HangDetection::Counters() const {
   std::map<std::string, int64_t> counters = state_->detector->Counters();
   counters.merge(state_->desk->Counters());

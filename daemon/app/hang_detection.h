@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "daemon/base/result.h"
@@ -22,6 +23,9 @@ class HangDetection {
   static Result<std::unique_ptr<HangDetection>> Start(Collector* collector, Pipeline* pipeline, ProcessHealth* health,
                                                       Rules rules, const std::string& address);
   ~HangDetection();
+
+  // As Detector::MovingThreads.
+  std::optional<int32_t> MovingThreads(const std::string& process_id) const;
 
   // Since start, by name: "hang_looks", "hangs_deadlock", "hang_dumps", ...
   std::map<std::string, int64_t> Counters() const;

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "daemon/base/clock.h"
 #include "daemon/collect/agent_server.h"
 #include "daemon/collect/crash_intake.h"
 #include "daemon/collect/heartbeats.h"
@@ -167,6 +168,15 @@ Result<std::vector<Heartbeat>> Collector::Heartbeats(const std::string& process_
 std::vector<int64_t> Collector::ReadProcessSchedStats(const std::string& process_id) const {
   const auto session = state_->sessions.Find(process_id);
   return session == nullptr ? std::vector<int64_t>{} : session->process().ReadProcessSchedStats();
+}
+
+ProcessActivity Collector::ReadActivity(const std::string& process_id) const {
+  const auto session = state_->sessions.Find(process_id);
+  if (session == nullptr) return {};
+  const ProcessFiles& files = session->process().files();
+  ProcessActivity activity{.parent_pid = files.ParentPid()};
+  if (const auto ticks = files.RunTicks()) activity.cpu_time_ns = *ticks * (kNsPerSecond / sysconf(_SC_CLK_TCK));
+  return activity;
 }
 
 char Collector::StateOf(const std::string& process_id, int32_t tid) const {

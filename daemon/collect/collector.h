@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +23,12 @@ struct RingUsage {
   int64_t agents = 0;
   int64_t capacity_bytes = 0;
   int64_t used_bytes = 0;  // by records that were not read yet, or are being written
+};
+
+// What changes all the time, as files that a process has passed tell it.
+struct ProcessActivity {
+  int32_t parent_pid = 0;              // 0: not known
+  std::optional<int64_t> cpu_time_ns;  // of all its threads, in its life
 };
 
 // Thread-safe. Owns the agents' connections and a thread that serves them.
@@ -71,6 +78,8 @@ class Collector {
   // Numbers that change when a thread of the process has run for long enough; empty: not known. Whether it is frozen
   // shows there: the process takes no part.
   std::vector<int64_t> ReadProcessSchedStats(const std::string& process_id) const;
+  // Reads two files; nothing is known of a process that is not connected.
+  ProcessActivity ReadActivity(const std::string& process_id) const;
 
   // `handler` is called for each process that asks for a dump of itself: on threads of the collector, up to four at a time.
   // To be called once.

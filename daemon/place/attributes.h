@@ -24,6 +24,9 @@ inline constexpr char kServiceName[] = "service.name";
 inline constexpr char kServiceNamespace[] = "service.namespace";
 inline constexpr char kServiceVersion[] = "service.version";
 inline constexpr char kServiceInstance[] = "service.instance.id";
+// What may stand for the workload of a process; the first that is known is its name.
+inline constexpr const char* kWorkloadKeys[] = {"k8s.deployment.name", "k8s.statefulset.name", "k8s.daemonset.name",
+                                                "k8s.cronjob.name",    "k8s.job.name",         kServiceName};
 
 // Bounded, because each process in each dump has them, and a list of a thousand must stay below what clients accept.
 class Attributes {

@@ -220,6 +220,11 @@ std::optional<int64_t> ProcessFiles::RunTicks() const {
   return static_cast<int64_t>(NumberInStat(stat, kUserField) + NumberInStat(stat, kSystemField));
 }
 
+int32_t ProcessFiles::ParentPid() const {
+  constexpr int kParentField = 4;
+  return static_cast<int32_t>(NumberInStat(ReadStat(), kParentField));
+}
+
 std::optional<ProcessFiles::ThreadLook> ProcessFiles::LookAt(int32_t tid) const {
   if (folder_.valid()) {
     const auto sched_stat = SchedStatOf(tid);

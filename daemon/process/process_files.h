@@ -71,6 +71,8 @@ class ProcessFiles {
   // How long all its threads together have run, in ticks of the clock. As long as it does not change, no thread
   // has run for longer than a tick.
   std::optional<int64_t> RunTicks() const;
+  // Its parent, as its procfs counts; 0 if unknown.
+  int32_t ParentPid() const;
   // The folder of its threads; invalid if it has passed none.
   Fd OpenTasks() const;
   // How often and how long thread `tid` has run, by its folder.

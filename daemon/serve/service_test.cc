@@ -903,6 +903,42 @@ TEST_F(ServiceTest, TellsWhetherTheProcessesOfANameAreWell) {
   EXPECT_FALSE(reader_of_nobody->Read(&response));
 }
 
+TEST_F(ServiceTest, TellsWhatAProcessDoesNow) {
+  Processes({FakeProcess(8, "fake")});
+  const auto get = [&] {
+    v1::GetProcessRequest request;
+    v1::Process process;
+    grpc::ClientContext context;
+    EXPECT_TRUE(stub_->GetProcess(&context, request, &process).ok());
+    return process;
+  };
+  EXPECT_EQ(get().health(), v1::Process::HEALTH_UNSPECIFIED);
+  EXPECT_FALSE(get().has_cpu_time());
+  Fakes().activity = {.parent_pid = 3, .cpu_time_ns = 2'500'000'000};
+  EXPECT_EQ(get().parent_pid(), 3);
+  EXPECT_EQ(get().cpu_time().seconds(), 2);
+  EXPECT_EQ(get().cpu_time().nanos(), 500'000'000);
+
+  auto spin = std::make_shared<Suspicion>();
+  spin->process_id = FakeProcess(8, "fake").id;
+  spin->hang = {.cause = HangCause::kSpin, .explanation = "thread 9 spins\xff", .duration_ns = kNsPerSecond};
+  spin->seen_ns = MonotonicNs() - kNsPerSecond;
+  process_health_.Note(spin);
+  EXPECT_EQ(get().health(), v1::Process::SUSPICIOUS);
+  ASSERT_EQ(get().hangs_size(), 1);
+  EXPECT_EQ(get().hangs(0).cause(), v1::Hang::SPIN);
+  EXPECT_GE(get().hangs(0).duration().seconds(), 2);
+
+  auto deadlock = std::make_shared<Suspicion>();
+  deadlock->process_id = spin->process_id;
+  deadlock->hang.cause = HangCause::kDeadlock;
+  deadlock->seen_ns = MonotonicNs();
+  process_health_.Note(deadlock);
+  EXPECT_EQ(get().health(), v1::Process::HUNG);
+  spin->over = deadlock->over = true;
+  EXPECT_EQ(get().hangs_size(), 0);
+}
+
 TEST_F(ServiceTest, ServesASocketForItsOwnerOnlyAndTakesItAway) {
   struct stat file;
   ASSERT_EQ(stat((dir_ + "/api.sock").c_str(), &file), 0);

@@ -335,7 +335,7 @@ TEST_F(StackctlTest, SaysWhenTheOutputCannotBeWritten) {
 
 TEST_F(StackctlTest, PrintsHostileNamesHarmlessly) {
   Fakes().processes = {FakeProcess(7, "a\x1b[31m\nb")};
-  EXPECT_THAT(Run("ps").out, HasSubstr("a?[31m?b"));
+  EXPECT_THAT(Run("ps").out, HasSubstr("a\\x1b[31m\\x0ab"));
 }
 
 }  // namespace

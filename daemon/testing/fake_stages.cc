@@ -100,6 +100,11 @@ Result<std::shared_ptr<Capture>> Collector::CaptureProcess(const std::string&, c
   return capture(request);
 }
 
+ProcessActivity Collector::ReadActivity(const std::string&) const {
+  std::lock_guard lock(Fakes().mutex);
+  return Fakes().activity;
+}
+
 Result<std::shared_ptr<Capture>> Collector::Outline(const std::string& process_id) const {
   return Error(Code::kNotFound, "no process is " + process_id);
 }

@@ -16,6 +16,7 @@ namespace stackd {
 struct FakeStages {
   std::mutex mutex;  // of the fields below
   std::vector<ProcessDescription> processes;
+  ProcessActivity activity;  // of each
   std::function<Result<std::shared_ptr<Capture>>(const CaptureRequest&)> capture;
   std::vector<AddressQuery> symbolized;
   bool unnamed = false;  // no address has a name

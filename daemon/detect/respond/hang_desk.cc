@@ -33,12 +33,6 @@ const char* InWords(HangCause cause) {
   return "CAUSE_UNSPECIFIED";
 }
 
-// A spin and a standstill may be what the program is for, and a probe that fails has it killed.
-bool MakesIll(const Suspicion& suspicion) {
-  if (suspicion.is_inferred) return false;
-  return suspicion.hang.cause == HangCause::kHeartbeatMissed || suspicion.hang.cause == HangCause::kDeadlock;
-}
-
 void LogHang(LogLevel level, std::string_view message, const Suspicion& suspicion, std::string_view why) {
   Log(level, message,
       {{"process", PrintableText(suspicion.process_name)},
@@ -65,6 +59,7 @@ HangDesk::~HangDesk() {
 }
 
 void HangDesk::Add(SharedSuspicion suspicion) {
+  health_->Note(suspicion);
   std::unique_lock lock(mutex_);
   if (queue_.Add(suspicion, options_.clock_ns()) == HangQueue::Verdict::kQueued) {
     changed_.notify_one();

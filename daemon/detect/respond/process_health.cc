@@ -1,9 +1,15 @@
 #include "daemon/detect/respond/process_health.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace stackd {
+
+bool MakesIll(const Suspicion& suspicion) {
+  if (suspicion.is_inferred) return false;
+  return suspicion.hang.cause == HangCause::kHeartbeatMissed || suspicion.hang.cause == HangCause::kDeadlock;
+}
 
 ProcessHealth::ProcessHealth(std::function<std::vector<ProcessDescription>()> processes)
     : processes_(std::move(processes)) {}
@@ -30,13 +36,31 @@ Health ProcessHealth::Of(const std::string& display_name) const {
   return found == health.end() ? Health::kUnknown : found->second;
 }
 
+void ProcessHealth::Add(SharedSuspicion suspicion, ByProcessId* suspicions) {
+  for (auto& [id, of_process] : *suspicions) {
+    std::erase_if(of_process, [](const SharedSuspicion& earlier) { return earlier->over.load(); });
+  }
+  std::erase_if(*suspicions, [](const auto& entry) { return entry.second.empty(); });
+  (*suspicions)[suspicion->process_id].push_back(std::move(suspicion));
+}
+
 void ProcessHealth::SetIll(SharedSuspicion suspicion) {
   std::lock_guard lock(mutex_);
-  for (auto& [id, ailments] : ailments_) {
-    std::erase_if(ailments, [](const SharedSuspicion& earlier) { return earlier->over.load(); });
-  }
-  std::erase_if(ailments_, [](const auto& entry) { return entry.second.empty(); });
-  ailments_[suspicion->process_id].push_back(std::move(suspicion));
+  Add(std::move(suspicion), &ailments_);
+}
+
+void ProcessHealth::Note(SharedSuspicion suspicion) {
+  std::lock_guard lock(mutex_);
+  Add(std::move(suspicion), &noted_);
+}
+
+std::vector<SharedSuspicion> ProcessHealth::SuspicionsOf(const std::string& process_id) const {
+  std::vector<SharedSuspicion> last;
+  std::lock_guard lock(mutex_);
+  const auto noted = noted_.find(process_id);
+  if (noted == noted_.end()) return last;
+  std::ranges::copy_if(noted->second, std::back_inserter(last), [](const auto& suspicion) { return !suspicion->over; });
+  return last;
 }
 
 }  // namespace stackd

@@ -14,6 +14,9 @@ namespace stackd {
 
 enum class Health : uint8_t { kUnknown, kWell, kIll };
 
+// A spin and a standstill may be what the program is for, and a probe that fails has it killed.
+bool MakesIll(const Suspicion& suspicion);
+
 // Thread-safe.
 class ProcessHealth {
  public:
@@ -27,12 +30,21 @@ class ProcessHealth {
   // The process is ill until the suspicion is over.
   void SetIll(SharedSuspicion suspicion);
 
+  // Keeps what is suspected until it is over, also what does not make a process ill.
+  void Note(SharedSuspicion suspicion);
+  // What was noted of a process and is not over, as it was noted.
+  std::vector<SharedSuspicion> SuspicionsOf(const std::string& process_id) const;
+
  private:
+  using ByProcessId = std::map<std::string, std::vector<SharedSuspicion>>;
+
   bool IsIll(const std::string& process_id) const;
+  static void Add(SharedSuspicion suspicion, ByProcessId* suspicions);
 
   const std::function<std::vector<ProcessDescription>()> processes_;
   mutable std::mutex mutex_;
-  std::map<std::string, std::vector<SharedSuspicion>> ailments_;  // by process id
+  ByProcessId ailments_;
+  ByProcessId noted_;
 };
 
 }  // namespace stackd

@@ -196,6 +196,14 @@ void Detector::AfterCapture(const std::string& process_id) {
   ++captured_[process_id];
 }
 
+std::optional<int32_t> Detector::MovingThreads(const std::string& process_id) const {
+  std::lock_guard lock(mutex_);
+  const auto found = pasts_.find(process_id);
+  if (found == pasts_.end() || found->second.empty()) return std::nullopt;
+  return static_cast<int32_t>(
+      std::ranges::count_if(found->second, [](const auto& seen) { return !seen.second.past.unmoved_since_ns; }));
+}
+
 std::map<std::string, int64_t> Detector::Counters() const {
   return {{"hang_looks", counters_.schedstat_looks},
           {"hang_looks_cpu_us", cpu_ns_ / 1000},

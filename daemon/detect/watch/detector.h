@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -47,6 +48,9 @@ class Detector {
   std::map<int32_t, ThreadPast> BeforeCapture(const std::string& process_id);
   // Notes that it was captured just now.
   void AfterCapture(const std::string& process_id);
+
+  // Threads that had run at the last look, since the look before; nullopt: its threads were not looked at.
+  std::optional<int32_t> MovingThreads(const std::string& process_id) const;
 
   std::map<std::string, int64_t> Counters() const;
 

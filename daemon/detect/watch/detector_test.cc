@@ -65,6 +65,21 @@ TEST_F(DetectorTest, ANumberThatWasUsedAgainBetweenTwoLooksIsAnotherThread) {
   EXPECT_TRUE(detector_->BeforeCapture("7-1").at(4711).absent_at_ns);
 }
 
+TEST_F(DetectorTest, ThreadsThatMoveAreCounted) {
+  Start();
+  FakeProcess& process = AddIdle();
+  EXPECT_EQ(detector_->MovingThreads("7-1"), std::nullopt) << "before the first look";
+  Pass(20);
+  EXPECT_EQ(detector_->MovingThreads("7-1"), 0);
+  process.AddThread(4711, CallOf(SYS_read));
+  for (int i = 0; i < 20; ++i) {
+    process.threads[4711].Run();
+    Pass(1);
+  }
+  EXPECT_EQ(detector_->MovingThreads("7-1"), 1);
+  EXPECT_EQ(detector_->MovingThreads("8-1"), std::nullopt) << "nobody has that number";
+}
+
 TEST_F(DetectorTest, AnIdleProcessIsSampledOnce) {
   Start();
   FakeProcess& process = AddIdle();

@@ -6,6 +6,7 @@
 
 #include "daemon/base/near_name.h"
 #include "daemon/base/text.h"
+#include "daemon/place/attributes.h"
 
 namespace stackd {
 namespace {
@@ -13,8 +14,19 @@ namespace {
 constexpr std::string_view kPrefix = "processes/";
 constexpr size_t kMaxListed = 10;
 
+const std::string* Attribute(const ProcessDescription& process, std::string_view key) {
+  const auto found = process.resource_attributes.find(key);
+  return found == process.resource_attributes.end() ? nullptr : &found->second;
+}
+
+// "processes/7-100 (worker)", or with pod and container, where these are known: "(checkout-5d8f/app: worker)".
 std::string Describe(const ProcessDescription& process) {
-  return std::string(kPrefix) + process.id + " (" + ToValidUtf8(process.display_name) + ")";
+  const std::string* pod = Attribute(process, kPodName);
+  const std::string* container = Attribute(process, kContainerName);
+  std::string place = pod == nullptr ? "" : *pod;
+  if (container != nullptr) place += (place.empty() ? "" : "/") + *container;
+  if (!place.empty()) place += ": ";
+  return std::string(kPrefix) + process.id + " (" + place + ToValidUtf8(process.display_name) + ")";
 }
 
 std::string Join(const std::vector<std::string>& words, std::string_view separator) {
@@ -47,6 +59,10 @@ ProcessChoice NotFound(const std::string& typed, const std::vector<ProcessDescri
   for (const ProcessDescription& process : processes) {
     names.push_back(ToValidUtf8(process.display_name));
     names.push_back(std::string(kPrefix) + process.id);
+    for (std::string_view key :
+         {std::string_view(kPodName), std::string_view(kContainerName), std::string_view(kServiceName)}) {
+      if (const std::string* name = Attribute(process, key)) names.push_back(*name);
+    }
     all.push_back(Describe(process));
   }
   std::string message = "no connected process is \"" + ToValidUtf8(typed.substr(0, 256)) + "\"";
@@ -59,6 +75,17 @@ ProcessChoice NotFound(const std::string& typed, const std::vector<ProcessDescri
     message += ", nor is any other";
   }
   return Failure(Code::kNotFound, std::move(message), "PROCESS_NOT_FOUND");
+}
+
+bool AttributeIs(const ProcessDescription& process, std::string_view key, std::string_view value) {
+  const std::string* found = Attribute(process, key);
+  return found != nullptr && *found == value;
+}
+
+// Whether it is in the pod or workload of that name.
+bool IsIn(const ProcessDescription& process, std::string_view name) {
+  return AttributeIs(process, kPodName, name) ||
+         std::ranges::any_of(kWorkloadKeys, [&](const char* key) { return AttributeIs(process, key, name); });
 }
 
 std::vector<const ProcessDescription*> Matches(const std::string& typed, const std::vector<ProcessDescription>& processes) {
@@ -76,7 +103,18 @@ std::vector<const ProcessDescription*> Matches(const std::string& typed, const s
   if (is_name || !by_id.empty()) return by_id;
   auto by_pid = matching([&](const ProcessDescription& process) { return std::to_string(process.pid) == typed; });
   if (!by_pid.empty()) return by_pid;
-  return matching([&](const ProcessDescription& process) { return ToValidUtf8(process.display_name) == typed; });
+  auto by_name = matching([&](const ProcessDescription& process) { return ToValidUtf8(process.display_name) == typed; });
+  if (!by_name.empty()) return by_name;
+  if (const size_t slash = typed.find('/'); slash != std::string::npos) {
+    const std::string whole = typed.substr(0, slash), part = typed.substr(slash + 1);
+    return matching([&](const ProcessDescription& process) {
+      return IsIn(process, whole) &&
+             (AttributeIs(process, kContainerName, part) || ToValidUtf8(process.display_name) == part);
+    });
+  }
+  return matching([&](const ProcessDescription& process) {
+    return IsIn(process, typed) || AttributeIs(process, kContainerName, typed);
+  });
 }
 
 }  // namespace
@@ -98,7 +136,8 @@ ProcessChoice ResolveProcess(const std::string& typed, const std::vector<Process
   if (matches.size() == 1) return {.process = matches[0]};
   if (matches.empty()) return NotFound(typed, processes);
   return Ambiguous(typed.empty() ? std::to_string(matches.size()) + " processes are connected"
-                                 : "\"" + typed + "\" is the name of " + std::to_string(matches.size()) + " processes",
+                                 : "\"" + ToValidUtf8(typed.substr(0, 256)) + "\" is the name of " +
+                                       std::to_string(matches.size()) + " processes",
                    matches);
 }
 

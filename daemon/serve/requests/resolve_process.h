@@ -1,4 +1,4 @@
-// Which process a person means by "processes/7-123", "7", "checkout" or nothing.
+// Which process a person means by "processes/7-123", "7", "checkout", "checkout/app" or nothing.
 #pragma once
 
 #include <string>
@@ -15,7 +15,8 @@ struct ProcessChoice {
   std::vector<std::string> candidates;  // names, where several are meant
 };
 
-// `typed` is a resource name, an id, a pid or a display name; empty means the only process there is. Errors have the
+// `typed` is a resource name, an id, a pid or a display name, else the name of a pod, workload or container. "A/B" is
+// container or process B in workload or pod A. Empty means the only process there is. Errors have the
 // reasons of the API: NO_PROCESS, PROCESS_AMBIGUOUS, PROCESS_NOT_FOUND.
 ProcessChoice ResolveProcess(const std::string& typed, const std::vector<ProcessDescription>& processes);
 

@@ -42,6 +42,49 @@ TEST(ResolveProcess, NamesAllWhoAreCalledSo) {
   EXPECT_THAT(choice.error.message, HasSubstr("processes/9-300 (worker)"));
 }
 
+ProcessDescription InPod(const std::string& id, const std::string& name, const std::string& pod,
+                         const std::string& container) {
+  ProcessDescription process = Process(id, 1, name);
+  process.resource_attributes = {
+      {"k8s.pod.name", pod}, {"k8s.container.name", container}, {"service.name", pod.substr(0, pod.find('-'))}};
+  return process;
+}
+
+const std::vector<ProcessDescription> kPods{InPod("1-10", "java", "checkout-5d8f", "app"),
+                                            InPod("1-20", "nginx", "checkout-5d8f", "proxy"),
+                                            InPod("1-30", "nginx", "cart-77c9", "proxy")};
+
+TEST(ResolveProcess, TakesAPodAWorkloadOrAContainer) {
+  for (const char* typed : {"checkout/app", "checkout-5d8f/app", "checkout/java", "app", "java"}) {
+    ProcessChoice choice = ResolveProcess(typed, kPods);
+    ASSERT_NE(choice.process, nullptr) << typed << ": " << choice.error.message;
+    EXPECT_EQ(choice.process->id, "1-10");
+  }
+  EXPECT_EQ(ResolveProcess("cart", kPods).process->id, "1-30");
+  std::vector<ProcessDescription> deployed = kPods;
+  deployed[2].resource_attributes["k8s.deployment.name"] = "basket";
+  EXPECT_EQ(ResolveProcess("basket/nginx", deployed).process->id, "1-30");
+}
+
+TEST(ResolveProcess, SaysWhereTheProcessesOfOneNameAre) {
+  ProcessChoice choice = ResolveProcess("checkout", kPods);
+  EXPECT_EQ(choice.error.reason, "PROCESS_AMBIGUOUS");
+  EXPECT_THAT(
+      choice.error.message,
+      HasSubstr("name one of processes/1-10 (checkout-5d8f/app: java), processes/1-20 (checkout-5d8f/proxy: nginx)"));
+  EXPECT_EQ(ResolveProcess("proxy", kPods).error.reason, "PROCESS_AMBIGUOUS");
+  EXPECT_EQ(ResolveProcess("cart/app", kPods).error.reason, "PROCESS_NOT_FOUND");
+  EXPECT_EQ(ResolveProcess("/", kPods).error.reason, "PROCESS_NOT_FOUND");
+  EXPECT_THAT(ResolveProcess("chekout", kPods).error.message, HasSubstr("did you mean checkout?"));
+}
+
+// What a process calls itself was its name before places were.
+TEST(ResolveProcess, PrefersTheNameOfAProcess) {
+  std::vector<ProcessDescription> processes = kPods;
+  processes.push_back(Process("9-1", 9, "checkout"));
+  EXPECT_EQ(ResolveProcess("checkout", processes).process->id, "9-1");
+}
+
 TEST(ResolveProcess, SuggestsWhatIsNear) {
   ProcessChoice choice = ResolveProcess("chekout", kThree);
   EXPECT_EQ(choice.error.reason, "PROCESS_NOT_FOUND");

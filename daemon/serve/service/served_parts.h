@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "daemon/base/loop_watch.h"
@@ -28,6 +29,8 @@ struct ServedParts {
   std::string store_file;
   size_t watch_queue_limit = 1000;
   const ProcessHealth* process_health = nullptr;  // nullptr: the health service knows no process
+  // Counts the threads that moved, of the process with that id; nullopt where none are looked at.
+  std::function<std::optional<int32_t>(const std::string&)> moving_threads = {};
   const LoopWatch* loops = &DaemonLoops();
   std::function<std::map<std::string, int64_t>()> more_counters = {};
   std::map<std::string, std::string, std::less<>> resource_attributes = {};  // of the daemon

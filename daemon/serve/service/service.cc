@@ -125,10 +125,20 @@ void (*Exporter(v1::ExportDumpRequest::Format format))(const v1::Dump&, const Si
 StackdService::StackdService(const ServedParts& parts)
     : parts_(parts), start_wall_ns_(WallNs()), watchers_(parts.pipeline, parts.store, parts.watch_queue_limit) {}
 
+v1::Process StackdService::Describe(const ProcessDescription& process) const {
+  v1::Process message = ProcessMessage(process);
+  const ProcessActivity activity = parts_.collector->ReadActivity(process.id);
+  ProcessNow now{.parent_pid = activity.parent_pid, .cpu_time_ns = activity.cpu_time_ns, .now_ns = MonotonicNs()};
+  if (parts_.moving_threads) now.moving_threads = parts_.moving_threads(process.id);
+  if (parts_.process_health != nullptr) now.suspicions = parts_.process_health->SuspicionsOf(process.id);
+  AddNow(now, &message);
+  return message;
+}
+
 StackdService::Found StackdService::FindProcess(const std::string& typed) const {
   std::vector<ProcessDescription> processes = parts_.collector->Processes();
   ProcessChoice choice = ResolveProcess(typed, processes);
-  if (choice.process != nullptr) return {choice.process->id, ProcessMessage(*choice.process), {}};
+  if (choice.process != nullptr) return {choice.process->id, Describe(*choice.process), {}};
 
   // A process that left dumps behind was there: "exited" tells more than "not found".
   if (choice.error.code == Code::kNotFound && typed.starts_with("processes/")) {
@@ -203,7 +213,7 @@ grpc::Status StackdService::ListProcesses(Call& call, const v1::ListProcessesReq
       response->set_next_page_token(EncodePageToken(last, request.filter()));
       break;
     }
-    *response->add_processes() = ProcessMessage(process);
+    *response->add_processes() = Describe(process);
     last = place(process);
   }
   return grpc::Status::OK;

@@ -59,6 +59,8 @@ class StackdService {
     v1::Process process;
     grpc::Status response;
   };
+  // The process, and what it does now.
+  v1::Process Describe(const ProcessDescription& process) const;
   Found FindProcess(const std::string& typed) const;
   // Empty: the newest.
   Result<SharedDump> FindDump(const std::string& name) const;

@@ -342,6 +342,62 @@ func (Process_Share) EnumDescriptor() ([]byte, []int) {
 	return file_stackd_v1_stackd_proto_rawDescGZIP(), []int{0, 0}
 }
 
+// What the search for hangs says of it now.
+type Process_Health int32
+
+const (
+	// It was not looked at, or not yet.
+	Process_HEALTH_UNSPECIFIED Process_Health = 0
+	Process_WELL               Process_Health = 1
+	// `hangs` may be what the program is for, or slowness.
+	Process_SUSPICIOUS Process_Health = 2
+	// A deadlock or a missed heartbeat is certain.
+	Process_HUNG Process_Health = 3
+)
+
+// Enum value maps for Process_Health.
+var (
+	Process_Health_name = map[int32]string{
+		0: "HEALTH_UNSPECIFIED",
+		1: "WELL",
+		2: "SUSPICIOUS",
+		3: "HUNG",
+	}
+	Process_Health_value = map[string]int32{
+		"HEALTH_UNSPECIFIED": 0,
+		"WELL":               1,
+		"SUSPICIOUS":         2,
+		"HUNG":               3,
+	}
+)
+
+func (x Process_Health) Enum() *Process_Health {
+	p := new(Process_Health)
+	*p = x
+	return p
+}
+
+func (x Process_Health) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Process_Health) Descriptor() protoreflect.EnumDescriptor {
+	return file_stackd_v1_stackd_proto_enumTypes[5].Descriptor()
+}
+
+func (Process_Health) Type() protoreflect.EnumType {
+	return &file_stackd_v1_stackd_proto_enumTypes[5]
+}
+
+func (x Process_Health) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Process_Health.Descriptor instead.
+func (Process_Health) EnumDescriptor() ([]byte, []int) {
+	return file_stackd_v1_stackd_proto_rawDescGZIP(), []int{0, 1}
+}
+
 type Dump_Trigger int32
 
 const (
@@ -383,11 +439,11 @@ func (x Dump_Trigger) String() string {
 }
 
 func (Dump_Trigger) Descriptor() protoreflect.EnumDescriptor {
-	return file_stackd_v1_stackd_proto_enumTypes[5].Descriptor()
+	return file_stackd_v1_stackd_proto_enumTypes[6].Descriptor()
 }
 
 func (Dump_Trigger) Type() protoreflect.EnumType {
-	return &file_stackd_v1_stackd_proto_enumTypes[5]
+	return &file_stackd_v1_stackd_proto_enumTypes[6]
 }
 
 func (x Dump_Trigger) Number() protoreflect.EnumNumber {
@@ -434,11 +490,11 @@ func (x Dump_State) String() string {
 }
 
 func (Dump_State) Descriptor() protoreflect.EnumDescriptor {
-	return file_stackd_v1_stackd_proto_enumTypes[6].Descriptor()
+	return file_stackd_v1_stackd_proto_enumTypes[7].Descriptor()
 }
 
 func (Dump_State) Type() protoreflect.EnumType {
-	return &file_stackd_v1_stackd_proto_enumTypes[6]
+	return &file_stackd_v1_stackd_proto_enumTypes[7]
 }
 
 func (x Dump_State) Number() protoreflect.EnumNumber {
@@ -489,11 +545,11 @@ func (x Task_Kind) String() string {
 }
 
 func (Task_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_stackd_v1_stackd_proto_enumTypes[7].Descriptor()
+	return file_stackd_v1_stackd_proto_enumTypes[8].Descriptor()
 }
 
 func (Task_Kind) Type() protoreflect.EnumType {
-	return &file_stackd_v1_stackd_proto_enumTypes[7]
+	return &file_stackd_v1_stackd_proto_enumTypes[8]
 }
 
 func (x Task_Kind) Number() protoreflect.EnumNumber {
@@ -550,11 +606,11 @@ func (x Hang_Cause) String() string {
 }
 
 func (Hang_Cause) Descriptor() protoreflect.EnumDescriptor {
-	return file_stackd_v1_stackd_proto_enumTypes[8].Descriptor()
+	return file_stackd_v1_stackd_proto_enumTypes[9].Descriptor()
 }
 
 func (Hang_Cause) Type() protoreflect.EnumType {
-	return &file_stackd_v1_stackd_proto_enumTypes[8]
+	return &file_stackd_v1_stackd_proto_enumTypes[9]
 }
 
 func (x Hang_Cause) Number() protoreflect.EnumNumber {
@@ -646,11 +702,11 @@ func (x Finding_Kind) String() string {
 }
 
 func (Finding_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_stackd_v1_stackd_proto_enumTypes[9].Descriptor()
+	return file_stackd_v1_stackd_proto_enumTypes[10].Descriptor()
 }
 
 func (Finding_Kind) Type() protoreflect.EnumType {
-	return &file_stackd_v1_stackd_proto_enumTypes[9]
+	return &file_stackd_v1_stackd_proto_enumTypes[10]
 }
 
 func (x Finding_Kind) Number() protoreflect.EnumNumber {
@@ -701,11 +757,11 @@ func (x Finding_Severity) String() string {
 }
 
 func (Finding_Severity) Descriptor() protoreflect.EnumDescriptor {
-	return file_stackd_v1_stackd_proto_enumTypes[10].Descriptor()
+	return file_stackd_v1_stackd_proto_enumTypes[11].Descriptor()
 }
 
 func (Finding_Severity) Type() protoreflect.EnumType {
-	return &file_stackd_v1_stackd_proto_enumTypes[10]
+	return &file_stackd_v1_stackd_proto_enumTypes[11]
 }
 
 func (x Finding_Severity) Number() protoreflect.EnumNumber {
@@ -839,11 +895,11 @@ func (x Wait_Kind) String() string {
 }
 
 func (Wait_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_stackd_v1_stackd_proto_enumTypes[11].Descriptor()
+	return file_stackd_v1_stackd_proto_enumTypes[12].Descriptor()
 }
 
 func (Wait_Kind) Type() protoreflect.EnumType {
-	return &file_stackd_v1_stackd_proto_enumTypes[11]
+	return &file_stackd_v1_stackd_proto_enumTypes[12]
 }
 
 func (x Wait_Kind) Number() protoreflect.EnumNumber {
@@ -907,11 +963,11 @@ func (x Wait_Owner) String() string {
 }
 
 func (Wait_Owner) Descriptor() protoreflect.EnumDescriptor {
-	return file_stackd_v1_stackd_proto_enumTypes[12].Descriptor()
+	return file_stackd_v1_stackd_proto_enumTypes[13].Descriptor()
 }
 
 func (Wait_Owner) Type() protoreflect.EnumType {
-	return &file_stackd_v1_stackd_proto_enumTypes[12]
+	return &file_stackd_v1_stackd_proto_enumTypes[13]
 }
 
 func (x Wait_Owner) Number() protoreflect.EnumNumber {
@@ -1013,11 +1069,11 @@ func (x Crash_Cause) String() string {
 }
 
 func (Crash_Cause) Descriptor() protoreflect.EnumDescriptor {
-	return file_stackd_v1_stackd_proto_enumTypes[13].Descriptor()
+	return file_stackd_v1_stackd_proto_enumTypes[14].Descriptor()
 }
 
 func (Crash_Cause) Type() protoreflect.EnumType {
-	return &file_stackd_v1_stackd_proto_enumTypes[13]
+	return &file_stackd_v1_stackd_proto_enumTypes[14]
 }
 
 func (x Crash_Cause) Number() protoreflect.EnumNumber {
@@ -1063,11 +1119,11 @@ func (x CrashGroup_Kind) String() string {
 }
 
 func (CrashGroup_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_stackd_v1_stackd_proto_enumTypes[14].Descriptor()
+	return file_stackd_v1_stackd_proto_enumTypes[15].Descriptor()
 }
 
 func (CrashGroup_Kind) Type() protoreflect.EnumType {
-	return &file_stackd_v1_stackd_proto_enumTypes[14]
+	return &file_stackd_v1_stackd_proto_enumTypes[15]
 }
 
 func (x CrashGroup_Kind) Number() protoreflect.EnumNumber {
@@ -1144,11 +1200,11 @@ func (x Thread_Status) String() string {
 }
 
 func (Thread_Status) Descriptor() protoreflect.EnumDescriptor {
-	return file_stackd_v1_stackd_proto_enumTypes[15].Descriptor()
+	return file_stackd_v1_stackd_proto_enumTypes[16].Descriptor()
 }
 
 func (Thread_Status) Type() protoreflect.EnumType {
-	return &file_stackd_v1_stackd_proto_enumTypes[15]
+	return &file_stackd_v1_stackd_proto_enumTypes[16]
 }
 
 func (x Thread_Status) Number() protoreflect.EnumNumber {
@@ -1218,11 +1274,11 @@ func (x Stack_End) String() string {
 }
 
 func (Stack_End) Descriptor() protoreflect.EnumDescriptor {
-	return file_stackd_v1_stackd_proto_enumTypes[16].Descriptor()
+	return file_stackd_v1_stackd_proto_enumTypes[17].Descriptor()
 }
 
 func (Stack_End) Type() protoreflect.EnumType {
-	return &file_stackd_v1_stackd_proto_enumTypes[16]
+	return &file_stackd_v1_stackd_proto_enumTypes[17]
 }
 
 func (x Stack_End) Number() protoreflect.EnumNumber {
@@ -1297,11 +1353,11 @@ func (x Frame_Origin) String() string {
 }
 
 func (Frame_Origin) Descriptor() protoreflect.EnumDescriptor {
-	return file_stackd_v1_stackd_proto_enumTypes[17].Descriptor()
+	return file_stackd_v1_stackd_proto_enumTypes[18].Descriptor()
 }
 
 func (Frame_Origin) Type() protoreflect.EnumType {
-	return &file_stackd_v1_stackd_proto_enumTypes[17]
+	return &file_stackd_v1_stackd_proto_enumTypes[18]
 }
 
 func (x Frame_Origin) Number() protoreflect.EnumNumber {
@@ -1364,11 +1420,11 @@ func (x DumpComparison_Verdict) String() string {
 }
 
 func (DumpComparison_Verdict) Descriptor() protoreflect.EnumDescriptor {
-	return file_stackd_v1_stackd_proto_enumTypes[18].Descriptor()
+	return file_stackd_v1_stackd_proto_enumTypes[19].Descriptor()
 }
 
 func (DumpComparison_Verdict) Type() protoreflect.EnumType {
-	return &file_stackd_v1_stackd_proto_enumTypes[18]
+	return &file_stackd_v1_stackd_proto_enumTypes[19]
 }
 
 func (x DumpComparison_Verdict) Number() protoreflect.EnumNumber {
@@ -1428,11 +1484,11 @@ func (x DumpComparison_Change) String() string {
 }
 
 func (DumpComparison_Change) Descriptor() protoreflect.EnumDescriptor {
-	return file_stackd_v1_stackd_proto_enumTypes[19].Descriptor()
+	return file_stackd_v1_stackd_proto_enumTypes[20].Descriptor()
 }
 
 func (DumpComparison_Change) Type() protoreflect.EnumType {
-	return &file_stackd_v1_stackd_proto_enumTypes[19]
+	return &file_stackd_v1_stackd_proto_enumTypes[20]
 }
 
 func (x DumpComparison_Change) Number() protoreflect.EnumNumber {
@@ -1502,11 +1558,11 @@ func (x ExportDumpRequest_Format) String() string {
 }
 
 func (ExportDumpRequest_Format) Descriptor() protoreflect.EnumDescriptor {
-	return file_stackd_v1_stackd_proto_enumTypes[20].Descriptor()
+	return file_stackd_v1_stackd_proto_enumTypes[21].Descriptor()
 }
 
 func (ExportDumpRequest_Format) Type() protoreflect.EnumType {
-	return &file_stackd_v1_stackd_proto_enumTypes[20]
+	return &file_stackd_v1_stackd_proto_enumTypes[21]
 }
 
 func (x ExportDumpRequest_Format) Number() protoreflect.EnumNumber {
@@ -1543,8 +1599,17 @@ type Process struct {
 	// "k8s.namespace.name", "k8s.node.name", "k8s.container.name", "container.image.name", "service.name", ...
 	ResourceAttributes map[string]string `protobuf:"bytes,13,rep,name=resource_attributes,json=resourceAttributes,proto3" json:"resource_attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Share              Process_Share     `protobuf:"varint,14,opt,name=share,proto3,enum=stackd.v1.Process_Share" json:"share,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// As it sees it itself; 0: not known, or outside of its PID namespace.
+	ParentPid int32 `protobuf:"varint,15,opt,name=parent_pid,json=parentPid,proto3" json:"parent_pid,omitempty"`
+	// CPU time that all its threads have used in its life.
+	CpuTime *durationpb.Duration `protobuf:"bytes,16,opt,name=cpu_time,json=cpuTime,proto3" json:"cpu_time,omitempty"`
+	// Threads that had run when the search for hangs looked last, since its look before; unset: not known.
+	MovingThreadCount *int32         `protobuf:"varint,17,opt,name=moving_thread_count,json=movingThreadCount,proto3,oneof" json:"moving_thread_count,omitempty"`
+	Health            Process_Health `protobuf:"varint,18,opt,name=health,proto3,enum=stackd.v1.Process_Health" json:"health,omitempty"`
+	// Hangs that are not over, as seen first; at most 8. `duration` is up to now.
+	Hangs         []*Hang `protobuf:"bytes,19,rep,name=hangs,proto3" json:"hangs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Process) Reset() {
@@ -1673,6 +1738,41 @@ func (x *Process) GetShare() Process_Share {
 		return x.Share
 	}
 	return Process_SHARE_UNSPECIFIED
+}
+
+func (x *Process) GetParentPid() int32 {
+	if x != nil {
+		return x.ParentPid
+	}
+	return 0
+}
+
+func (x *Process) GetCpuTime() *durationpb.Duration {
+	if x != nil {
+		return x.CpuTime
+	}
+	return nil
+}
+
+func (x *Process) GetMovingThreadCount() int32 {
+	if x != nil && x.MovingThreadCount != nil {
+		return *x.MovingThreadCount
+	}
+	return 0
+}
+
+func (x *Process) GetHealth() Process_Health {
+	if x != nil {
+		return x.Health
+	}
+	return Process_HEALTH_UNSPECIFIED
+}
+
+func (x *Process) GetHangs() []*Hang {
+	if x != nil {
+		return x.Hangs
+	}
+	return nil
 }
 
 type Dump struct {
@@ -4006,7 +4106,7 @@ func (x *ListProcessesResponse) GetNextPageToken() string {
 
 type GetProcessRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "processes/…", a pid or a display name. Empty: the only process there is.
+	// "processes/…", a pid or a name, as in CreateDumpRequest. Empty: the only process there is.
 	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4051,7 +4151,8 @@ func (x *GetProcessRequest) GetName() string {
 
 type CreateDumpRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "processes/…", a pid or a display name. Empty: the only process there is.
+	// "processes/…", a pid or a display name; or the name of a pod, workload or container with one process. "A/B" is container
+	// or process B in workload or pod A. Empty: the only process there is.
 	Process string `protobuf:"bytes,1,opt,name=process,proto3" json:"process,omitempty"`
 	// Calls with the same id within 10 minutes get the same dump.
 	RequestId string   `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -5213,7 +5314,7 @@ var File_stackd_v1_stackd_proto protoreflect.FileDescriptor
 
 const file_stackd_v1_stackd_proto_rawDesc = "" +
 	"\n" +
-	"\x16stackd/v1/stackd.proto\x12\tstackd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xae\x05\n" +
+	"\x16stackd/v1/stackd.proto\x12\tstackd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf0\a\n" +
 	"\aProcess\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\x05R\x03pid\x12!\n" +
@@ -5232,7 +5333,13 @@ const file_stackd_v1_stackd_proto_rawDesc = "" +
 	"\x06limits\x18\v \x03(\tR\x06limits\x12!\n" +
 	"\fthread_count\x18\f \x01(\x05R\vthreadCount\x12[\n" +
 	"\x13resource_attributes\x18\r \x03(\v2*.stackd.v1.Process.ResourceAttributesEntryR\x12resourceAttributes\x12.\n" +
-	"\x05share\x18\x0e \x01(\x0e2\x18.stackd.v1.Process.ShareR\x05share\x1aE\n" +
+	"\x05share\x18\x0e \x01(\x0e2\x18.stackd.v1.Process.ShareR\x05share\x12\x1d\n" +
+	"\n" +
+	"parent_pid\x18\x0f \x01(\x05R\tparentPid\x124\n" +
+	"\bcpu_time\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\acpuTime\x123\n" +
+	"\x13moving_thread_count\x18\x11 \x01(\x05H\x00R\x11movingThreadCount\x88\x01\x01\x121\n" +
+	"\x06health\x18\x12 \x01(\x0e2\x19.stackd.v1.Process.HealthR\x06health\x12%\n" +
+	"\x05hangs\x18\x13 \x03(\v2\x0f.stackd.v1.HangR\x05hangs\x1aE\n" +
 	"\x17ResourceAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"A\n" +
@@ -5242,7 +5349,14 @@ const file_stackd_v1_stackd_proto_rawDesc = "" +
 	"\x06STACKS\x10\x01\x12\t\n" +
 	"\x05NAMES\x10\x02\x12\n" +
 	"\n" +
-	"\x06MEMORY\x10\x03\"\x9b\t\n" +
+	"\x06MEMORY\x10\x03\"D\n" +
+	"\x06Health\x12\x16\n" +
+	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\b\n" +
+	"\x04WELL\x10\x01\x12\x0e\n" +
+	"\n" +
+	"SUSPICIOUS\x10\x02\x12\b\n" +
+	"\x04HUNG\x10\x03B\x16\n" +
+	"\x14_moving_thread_count\"\x9b\t\n" +
 	"\x04Dump\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12,\n" +
 	"\aprocess\x18\x02 \x01(\v2\x12.stackd.v1.ProcessR\aprocess\x121\n" +
@@ -5809,7 +5923,7 @@ func file_stackd_v1_stackd_proto_rawDescGZIP() []byte {
 	return file_stackd_v1_stackd_proto_rawDescData
 }
 
-var file_stackd_v1_stackd_proto_enumTypes = make([]protoimpl.EnumInfo, 21)
+var file_stackd_v1_stackd_proto_enumTypes = make([]protoimpl.EnumInfo, 22)
 var file_stackd_v1_stackd_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_stackd_v1_stackd_proto_goTypes = []any{
 	(DumpView)(0),                           // 0: stackd.v1.DumpView
@@ -5817,182 +5931,186 @@ var file_stackd_v1_stackd_proto_goTypes = []any{
 	(FrameFilter)(0),                        // 2: stackd.v1.FrameFilter
 	(Quiet)(0),                              // 3: stackd.v1.Quiet
 	(Process_Share)(0),                      // 4: stackd.v1.Process.Share
-	(Dump_Trigger)(0),                       // 5: stackd.v1.Dump.Trigger
-	(Dump_State)(0),                         // 6: stackd.v1.Dump.State
-	(Task_Kind)(0),                          // 7: stackd.v1.Task.Kind
-	(Hang_Cause)(0),                         // 8: stackd.v1.Hang.Cause
-	(Finding_Kind)(0),                       // 9: stackd.v1.Finding.Kind
-	(Finding_Severity)(0),                   // 10: stackd.v1.Finding.Severity
-	(Wait_Kind)(0),                          // 11: stackd.v1.Wait.Kind
-	(Wait_Owner)(0),                         // 12: stackd.v1.Wait.Owner
-	(Crash_Cause)(0),                        // 13: stackd.v1.Crash.Cause
-	(CrashGroup_Kind)(0),                    // 14: stackd.v1.CrashGroup.Kind
-	(Thread_Status)(0),                      // 15: stackd.v1.Thread.Status
-	(Stack_End)(0),                          // 16: stackd.v1.Stack.End
-	(Frame_Origin)(0),                       // 17: stackd.v1.Frame.Origin
-	(DumpComparison_Verdict)(0),             // 18: stackd.v1.DumpComparison.Verdict
-	(DumpComparison_Change)(0),              // 19: stackd.v1.DumpComparison.Change
-	(ExportDumpRequest_Format)(0),           // 20: stackd.v1.ExportDumpRequest.Format
-	(*Process)(nil),                         // 21: stackd.v1.Process
-	(*Dump)(nil),                            // 22: stackd.v1.Dump
-	(*Runtime)(nil),                         // 23: stackd.v1.Runtime
-	(*Task)(nil),                            // 24: stackd.v1.Task
-	(*RuntimeReport)(nil),                   // 25: stackd.v1.RuntimeReport
-	(*Hang)(nil),                            // 26: stackd.v1.Hang
-	(*Finding)(nil),                         // 27: stackd.v1.Finding
-	(*Wait)(nil),                            // 28: stackd.v1.Wait
-	(*WaitedFd)(nil),                        // 29: stackd.v1.WaitedFd
-	(*Crash)(nil),                           // 30: stackd.v1.Crash
-	(*FingerprintFrame)(nil),                // 31: stackd.v1.FingerprintFrame
-	(*CrashGroup)(nil),                      // 32: stackd.v1.CrashGroup
-	(*ThreadCounts)(nil),                    // 33: stackd.v1.ThreadCounts
-	(*PauseTimes)(nil),                      // 34: stackd.v1.PauseTimes
-	(*StackGroup)(nil),                      // 35: stackd.v1.StackGroup
-	(*Thread)(nil),                          // 36: stackd.v1.Thread
-	(*Stack)(nil),                           // 37: stackd.v1.Stack
-	(*Frame)(nil),                           // 38: stackd.v1.Frame
-	(*Module)(nil),                          // 39: stackd.v1.Module
-	(*Daemon)(nil),                          // 40: stackd.v1.Daemon
-	(*ListProcessesRequest)(nil),            // 41: stackd.v1.ListProcessesRequest
-	(*ListProcessesResponse)(nil),           // 42: stackd.v1.ListProcessesResponse
-	(*GetProcessRequest)(nil),               // 43: stackd.v1.GetProcessRequest
-	(*CreateDumpRequest)(nil),               // 44: stackd.v1.CreateDumpRequest
-	(*GetDumpRequest)(nil),                  // 45: stackd.v1.GetDumpRequest
-	(*ListDumpsRequest)(nil),                // 46: stackd.v1.ListDumpsRequest
-	(*ListDumpsResponse)(nil),               // 47: stackd.v1.ListDumpsResponse
-	(*DeleteDumpRequest)(nil),               // 48: stackd.v1.DeleteDumpRequest
-	(*ResymbolizeDumpRequest)(nil),          // 49: stackd.v1.ResymbolizeDumpRequest
-	(*ListStackGroupsRequest)(nil),          // 50: stackd.v1.ListStackGroupsRequest
-	(*ListStackGroupsResponse)(nil),         // 51: stackd.v1.ListStackGroupsResponse
-	(*GetStackGroupRequest)(nil),            // 52: stackd.v1.GetStackGroupRequest
-	(*CompareDumpsRequest)(nil),             // 53: stackd.v1.CompareDumpsRequest
-	(*DumpComparison)(nil),                  // 54: stackd.v1.DumpComparison
-	(*WatchDumpsRequest)(nil),               // 55: stackd.v1.WatchDumpsRequest
-	(*WatchDumpsResponse)(nil),              // 56: stackd.v1.WatchDumpsResponse
-	(*ExportDumpRequest)(nil),               // 57: stackd.v1.ExportDumpRequest
-	(*ExportDumpResponse)(nil),              // 58: stackd.v1.ExportDumpResponse
-	(*GetDaemonRequest)(nil),                // 59: stackd.v1.GetDaemonRequest
-	nil,                                     // 60: stackd.v1.Process.ResourceAttributesEntry
-	(*Finding_Edge)(nil),                    // 61: stackd.v1.Finding.Edge
-	(*CrashGroup_ProcessCount)(nil),         // 62: stackd.v1.CrashGroup.ProcessCount
-	nil,                                     // 63: stackd.v1.Daemon.CountersEntry
-	nil,                                     // 64: stackd.v1.Daemon.ResourceAttributesEntry
-	(*DumpComparison_ThreadComparison)(nil), // 65: stackd.v1.DumpComparison.ThreadComparison
-	(*timestamppb.Timestamp)(nil),           // 66: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),             // 67: google.protobuf.Duration
-	(*emptypb.Empty)(nil),                   // 68: google.protobuf.Empty
+	(Process_Health)(0),                     // 5: stackd.v1.Process.Health
+	(Dump_Trigger)(0),                       // 6: stackd.v1.Dump.Trigger
+	(Dump_State)(0),                         // 7: stackd.v1.Dump.State
+	(Task_Kind)(0),                          // 8: stackd.v1.Task.Kind
+	(Hang_Cause)(0),                         // 9: stackd.v1.Hang.Cause
+	(Finding_Kind)(0),                       // 10: stackd.v1.Finding.Kind
+	(Finding_Severity)(0),                   // 11: stackd.v1.Finding.Severity
+	(Wait_Kind)(0),                          // 12: stackd.v1.Wait.Kind
+	(Wait_Owner)(0),                         // 13: stackd.v1.Wait.Owner
+	(Crash_Cause)(0),                        // 14: stackd.v1.Crash.Cause
+	(CrashGroup_Kind)(0),                    // 15: stackd.v1.CrashGroup.Kind
+	(Thread_Status)(0),                      // 16: stackd.v1.Thread.Status
+	(Stack_End)(0),                          // 17: stackd.v1.Stack.End
+	(Frame_Origin)(0),                       // 18: stackd.v1.Frame.Origin
+	(DumpComparison_Verdict)(0),             // 19: stackd.v1.DumpComparison.Verdict
+	(DumpComparison_Change)(0),              // 20: stackd.v1.DumpComparison.Change
+	(ExportDumpRequest_Format)(0),           // 21: stackd.v1.ExportDumpRequest.Format
+	(*Process)(nil),                         // 22: stackd.v1.Process
+	(*Dump)(nil),                            // 23: stackd.v1.Dump
+	(*Runtime)(nil),                         // 24: stackd.v1.Runtime
+	(*Task)(nil),                            // 25: stackd.v1.Task
+	(*RuntimeReport)(nil),                   // 26: stackd.v1.RuntimeReport
+	(*Hang)(nil),                            // 27: stackd.v1.Hang
+	(*Finding)(nil),                         // 28: stackd.v1.Finding
+	(*Wait)(nil),                            // 29: stackd.v1.Wait
+	(*WaitedFd)(nil),                        // 30: stackd.v1.WaitedFd
+	(*Crash)(nil),                           // 31: stackd.v1.Crash
+	(*FingerprintFrame)(nil),                // 32: stackd.v1.FingerprintFrame
+	(*CrashGroup)(nil),                      // 33: stackd.v1.CrashGroup
+	(*ThreadCounts)(nil),                    // 34: stackd.v1.ThreadCounts
+	(*PauseTimes)(nil),                      // 35: stackd.v1.PauseTimes
+	(*StackGroup)(nil),                      // 36: stackd.v1.StackGroup
+	(*Thread)(nil),                          // 37: stackd.v1.Thread
+	(*Stack)(nil),                           // 38: stackd.v1.Stack
+	(*Frame)(nil),                           // 39: stackd.v1.Frame
+	(*Module)(nil),                          // 40: stackd.v1.Module
+	(*Daemon)(nil),                          // 41: stackd.v1.Daemon
+	(*ListProcessesRequest)(nil),            // 42: stackd.v1.ListProcessesRequest
+	(*ListProcessesResponse)(nil),           // 43: stackd.v1.ListProcessesResponse
+	(*GetProcessRequest)(nil),               // 44: stackd.v1.GetProcessRequest
+	(*CreateDumpRequest)(nil),               // 45: stackd.v1.CreateDumpRequest
+	(*GetDumpRequest)(nil),                  // 46: stackd.v1.GetDumpRequest
+	(*ListDumpsRequest)(nil),                // 47: stackd.v1.ListDumpsRequest
+	(*ListDumpsResponse)(nil),               // 48: stackd.v1.ListDumpsResponse
+	(*DeleteDumpRequest)(nil),               // 49: stackd.v1.DeleteDumpRequest
+	(*ResymbolizeDumpRequest)(nil),          // 50: stackd.v1.ResymbolizeDumpRequest
+	(*ListStackGroupsRequest)(nil),          // 51: stackd.v1.ListStackGroupsRequest
+	(*ListStackGroupsResponse)(nil),         // 52: stackd.v1.ListStackGroupsResponse
+	(*GetStackGroupRequest)(nil),            // 53: stackd.v1.GetStackGroupRequest
+	(*CompareDumpsRequest)(nil),             // 54: stackd.v1.CompareDumpsRequest
+	(*DumpComparison)(nil),                  // 55: stackd.v1.DumpComparison
+	(*WatchDumpsRequest)(nil),               // 56: stackd.v1.WatchDumpsRequest
+	(*WatchDumpsResponse)(nil),              // 57: stackd.v1.WatchDumpsResponse
+	(*ExportDumpRequest)(nil),               // 58: stackd.v1.ExportDumpRequest
+	(*ExportDumpResponse)(nil),              // 59: stackd.v1.ExportDumpResponse
+	(*GetDaemonRequest)(nil),                // 60: stackd.v1.GetDaemonRequest
+	nil,                                     // 61: stackd.v1.Process.ResourceAttributesEntry
+	(*Finding_Edge)(nil),                    // 62: stackd.v1.Finding.Edge
+	(*CrashGroup_ProcessCount)(nil),         // 63: stackd.v1.CrashGroup.ProcessCount
+	nil,                                     // 64: stackd.v1.Daemon.CountersEntry
+	nil,                                     // 65: stackd.v1.Daemon.ResourceAttributesEntry
+	(*DumpComparison_ThreadComparison)(nil), // 66: stackd.v1.DumpComparison.ThreadComparison
+	(*timestamppb.Timestamp)(nil),           // 67: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),             // 68: google.protobuf.Duration
+	(*emptypb.Empty)(nil),                   // 69: google.protobuf.Empty
 }
 var file_stackd_v1_stackd_proto_depIdxs = []int32{
-	66, // 0: stackd.v1.Process.start_time:type_name -> google.protobuf.Timestamp
-	66, // 1: stackd.v1.Process.connect_time:type_name -> google.protobuf.Timestamp
-	60, // 2: stackd.v1.Process.resource_attributes:type_name -> stackd.v1.Process.ResourceAttributesEntry
+	67, // 0: stackd.v1.Process.start_time:type_name -> google.protobuf.Timestamp
+	67, // 1: stackd.v1.Process.connect_time:type_name -> google.protobuf.Timestamp
+	61, // 2: stackd.v1.Process.resource_attributes:type_name -> stackd.v1.Process.ResourceAttributesEntry
 	4,  // 3: stackd.v1.Process.share:type_name -> stackd.v1.Process.Share
-	21, // 4: stackd.v1.Dump.process:type_name -> stackd.v1.Process
-	5,  // 5: stackd.v1.Dump.trigger:type_name -> stackd.v1.Dump.Trigger
-	6,  // 6: stackd.v1.Dump.state:type_name -> stackd.v1.Dump.State
-	66, // 7: stackd.v1.Dump.create_time:type_name -> google.protobuf.Timestamp
-	67, // 8: stackd.v1.Dump.capture_duration:type_name -> google.protobuf.Duration
-	33, // 9: stackd.v1.Dump.thread_counts:type_name -> stackd.v1.ThreadCounts
-	34, // 10: stackd.v1.Dump.pause:type_name -> stackd.v1.PauseTimes
-	35, // 11: stackd.v1.Dump.groups:type_name -> stackd.v1.StackGroup
-	36, // 12: stackd.v1.Dump.threads:type_name -> stackd.v1.Thread
-	37, // 13: stackd.v1.Dump.stacks:type_name -> stackd.v1.Stack
-	39, // 14: stackd.v1.Dump.modules:type_name -> stackd.v1.Module
-	30, // 15: stackd.v1.Dump.crash:type_name -> stackd.v1.Crash
-	26, // 16: stackd.v1.Dump.hang:type_name -> stackd.v1.Hang
-	27, // 17: stackd.v1.Dump.findings:type_name -> stackd.v1.Finding
-	23, // 18: stackd.v1.Dump.runtimes:type_name -> stackd.v1.Runtime
-	24, // 19: stackd.v1.Dump.tasks:type_name -> stackd.v1.Task
-	25, // 20: stackd.v1.Dump.reports:type_name -> stackd.v1.RuntimeReport
-	1,  // 21: stackd.v1.Runtime.language:type_name -> stackd.v1.Language
-	7,  // 22: stackd.v1.Task.kind:type_name -> stackd.v1.Task.Kind
-	67, // 23: stackd.v1.Task.wait_duration:type_name -> google.protobuf.Duration
-	1,  // 24: stackd.v1.RuntimeReport.language:type_name -> stackd.v1.Language
-	8,  // 25: stackd.v1.Hang.cause:type_name -> stackd.v1.Hang.Cause
-	67, // 26: stackd.v1.Hang.duration:type_name -> google.protobuf.Duration
-	31, // 27: stackd.v1.Hang.fingerprint_frames:type_name -> stackd.v1.FingerprintFrame
-	9,  // 28: stackd.v1.Finding.kind:type_name -> stackd.v1.Finding.Kind
-	10, // 29: stackd.v1.Finding.severity:type_name -> stackd.v1.Finding.Severity
-	61, // 30: stackd.v1.Finding.edges:type_name -> stackd.v1.Finding.Edge
-	11, // 31: stackd.v1.Wait.kind:type_name -> stackd.v1.Wait.Kind
-	12, // 32: stackd.v1.Wait.owner:type_name -> stackd.v1.Wait.Owner
-	67, // 33: stackd.v1.Wait.duration:type_name -> google.protobuf.Duration
-	29, // 34: stackd.v1.Wait.fds:type_name -> stackd.v1.WaitedFd
-	13, // 35: stackd.v1.Crash.cause:type_name -> stackd.v1.Crash.Cause
-	31, // 36: stackd.v1.Crash.fingerprint_frames:type_name -> stackd.v1.FingerprintFrame
-	66, // 37: stackd.v1.CrashGroup.first_seen_time:type_name -> google.protobuf.Timestamp
-	66, // 38: stackd.v1.CrashGroup.last_seen_time:type_name -> google.protobuf.Timestamp
-	62, // 39: stackd.v1.CrashGroup.processes:type_name -> stackd.v1.CrashGroup.ProcessCount
-	31, // 40: stackd.v1.CrashGroup.fingerprint_frames:type_name -> stackd.v1.FingerprintFrame
-	14, // 41: stackd.v1.CrashGroup.kind:type_name -> stackd.v1.CrashGroup.Kind
-	67, // 42: stackd.v1.PauseTimes.median:type_name -> google.protobuf.Duration
-	67, // 43: stackd.v1.PauseTimes.p99:type_name -> google.protobuf.Duration
-	67, // 44: stackd.v1.PauseTimes.max:type_name -> google.protobuf.Duration
-	37, // 45: stackd.v1.StackGroup.stack:type_name -> stackd.v1.Stack
-	15, // 46: stackd.v1.Thread.status:type_name -> stackd.v1.Thread.Status
-	67, // 47: stackd.v1.Thread.cpu_time:type_name -> google.protobuf.Duration
-	67, // 48: stackd.v1.Thread.pause:type_name -> google.protobuf.Duration
-	28, // 49: stackd.v1.Thread.wait:type_name -> stackd.v1.Wait
-	38, // 50: stackd.v1.Stack.frames:type_name -> stackd.v1.Frame
-	16, // 51: stackd.v1.Stack.end:type_name -> stackd.v1.Stack.End
-	17, // 52: stackd.v1.Frame.origin:type_name -> stackd.v1.Frame.Origin
-	1,  // 53: stackd.v1.Frame.language:type_name -> stackd.v1.Language
-	66, // 54: stackd.v1.Daemon.start_time:type_name -> google.protobuf.Timestamp
-	63, // 55: stackd.v1.Daemon.counters:type_name -> stackd.v1.Daemon.CountersEntry
-	64, // 56: stackd.v1.Daemon.resource_attributes:type_name -> stackd.v1.Daemon.ResourceAttributesEntry
-	21, // 57: stackd.v1.ListProcessesResponse.processes:type_name -> stackd.v1.Process
-	0,  // 58: stackd.v1.CreateDumpRequest.view:type_name -> stackd.v1.DumpView
-	2,  // 59: stackd.v1.CreateDumpRequest.frames:type_name -> stackd.v1.FrameFilter
-	3,  // 60: stackd.v1.CreateDumpRequest.quiet:type_name -> stackd.v1.Quiet
-	0,  // 61: stackd.v1.GetDumpRequest.view:type_name -> stackd.v1.DumpView
-	2,  // 62: stackd.v1.GetDumpRequest.frames:type_name -> stackd.v1.FrameFilter
-	5,  // 63: stackd.v1.ListDumpsRequest.trigger:type_name -> stackd.v1.Dump.Trigger
-	22, // 64: stackd.v1.ListDumpsResponse.dumps:type_name -> stackd.v1.Dump
-	0,  // 65: stackd.v1.ResymbolizeDumpRequest.view:type_name -> stackd.v1.DumpView
-	14, // 66: stackd.v1.ListStackGroupsRequest.kind:type_name -> stackd.v1.CrashGroup.Kind
-	32, // 67: stackd.v1.ListStackGroupsResponse.stack_groups:type_name -> stackd.v1.CrashGroup
-	67, // 68: stackd.v1.DumpComparison.between:type_name -> google.protobuf.Duration
-	18, // 69: stackd.v1.DumpComparison.verdict:type_name -> stackd.v1.DumpComparison.Verdict
-	65, // 70: stackd.v1.DumpComparison.threads:type_name -> stackd.v1.DumpComparison.ThreadComparison
-	27, // 71: stackd.v1.DumpComparison.findings:type_name -> stackd.v1.Finding
-	22, // 72: stackd.v1.WatchDumpsResponse.dump:type_name -> stackd.v1.Dump
-	20, // 73: stackd.v1.ExportDumpRequest.format:type_name -> stackd.v1.ExportDumpRequest.Format
-	2,  // 74: stackd.v1.ExportDumpRequest.frames:type_name -> stackd.v1.FrameFilter
-	11, // 75: stackd.v1.Finding.Edge.kind:type_name -> stackd.v1.Wait.Kind
-	19, // 76: stackd.v1.DumpComparison.ThreadComparison.change:type_name -> stackd.v1.DumpComparison.Change
-	67, // 77: stackd.v1.DumpComparison.ThreadComparison.cpu_time:type_name -> google.protobuf.Duration
-	18, // 78: stackd.v1.DumpComparison.ThreadComparison.verdict:type_name -> stackd.v1.DumpComparison.Verdict
-	41, // 79: stackd.v1.Stackd.ListProcesses:input_type -> stackd.v1.ListProcessesRequest
-	43, // 80: stackd.v1.Stackd.GetProcess:input_type -> stackd.v1.GetProcessRequest
-	44, // 81: stackd.v1.Stackd.CreateDump:input_type -> stackd.v1.CreateDumpRequest
-	45, // 82: stackd.v1.Stackd.GetDump:input_type -> stackd.v1.GetDumpRequest
-	46, // 83: stackd.v1.Stackd.ListDumps:input_type -> stackd.v1.ListDumpsRequest
-	48, // 84: stackd.v1.Stackd.DeleteDump:input_type -> stackd.v1.DeleteDumpRequest
-	55, // 85: stackd.v1.Stackd.WatchDumps:input_type -> stackd.v1.WatchDumpsRequest
-	49, // 86: stackd.v1.Stackd.ResymbolizeDump:input_type -> stackd.v1.ResymbolizeDumpRequest
-	57, // 87: stackd.v1.Stackd.ExportDump:input_type -> stackd.v1.ExportDumpRequest
-	53, // 88: stackd.v1.Stackd.CompareDumps:input_type -> stackd.v1.CompareDumpsRequest
-	50, // 89: stackd.v1.Stackd.ListStackGroups:input_type -> stackd.v1.ListStackGroupsRequest
-	52, // 90: stackd.v1.Stackd.GetStackGroup:input_type -> stackd.v1.GetStackGroupRequest
-	59, // 91: stackd.v1.Stackd.GetDaemon:input_type -> stackd.v1.GetDaemonRequest
-	42, // 92: stackd.v1.Stackd.ListProcesses:output_type -> stackd.v1.ListProcessesResponse
-	21, // 93: stackd.v1.Stackd.GetProcess:output_type -> stackd.v1.Process
-	22, // 94: stackd.v1.Stackd.CreateDump:output_type -> stackd.v1.Dump
-	22, // 95: stackd.v1.Stackd.GetDump:output_type -> stackd.v1.Dump
-	47, // 96: stackd.v1.Stackd.ListDumps:output_type -> stackd.v1.ListDumpsResponse
-	68, // 97: stackd.v1.Stackd.DeleteDump:output_type -> google.protobuf.Empty
-	56, // 98: stackd.v1.Stackd.WatchDumps:output_type -> stackd.v1.WatchDumpsResponse
-	22, // 99: stackd.v1.Stackd.ResymbolizeDump:output_type -> stackd.v1.Dump
-	58, // 100: stackd.v1.Stackd.ExportDump:output_type -> stackd.v1.ExportDumpResponse
-	54, // 101: stackd.v1.Stackd.CompareDumps:output_type -> stackd.v1.DumpComparison
-	51, // 102: stackd.v1.Stackd.ListStackGroups:output_type -> stackd.v1.ListStackGroupsResponse
-	32, // 103: stackd.v1.Stackd.GetStackGroup:output_type -> stackd.v1.CrashGroup
-	40, // 104: stackd.v1.Stackd.GetDaemon:output_type -> stackd.v1.Daemon
-	92, // [92:105] is the sub-list for method output_type
-	79, // [79:92] is the sub-list for method input_type
-	79, // [79:79] is the sub-list for extension type_name
-	79, // [79:79] is the sub-list for extension extendee
-	0,  // [0:79] is the sub-list for field type_name
+	68, // 4: stackd.v1.Process.cpu_time:type_name -> google.protobuf.Duration
+	5,  // 5: stackd.v1.Process.health:type_name -> stackd.v1.Process.Health
+	27, // 6: stackd.v1.Process.hangs:type_name -> stackd.v1.Hang
+	22, // 7: stackd.v1.Dump.process:type_name -> stackd.v1.Process
+	6,  // 8: stackd.v1.Dump.trigger:type_name -> stackd.v1.Dump.Trigger
+	7,  // 9: stackd.v1.Dump.state:type_name -> stackd.v1.Dump.State
+	67, // 10: stackd.v1.Dump.create_time:type_name -> google.protobuf.Timestamp
+	68, // 11: stackd.v1.Dump.capture_duration:type_name -> google.protobuf.Duration
+	34, // 12: stackd.v1.Dump.thread_counts:type_name -> stackd.v1.ThreadCounts
+	35, // 13: stackd.v1.Dump.pause:type_name -> stackd.v1.PauseTimes
+	36, // 14: stackd.v1.Dump.groups:type_name -> stackd.v1.StackGroup
+	37, // 15: stackd.v1.Dump.threads:type_name -> stackd.v1.Thread
+	38, // 16: stackd.v1.Dump.stacks:type_name -> stackd.v1.Stack
+	40, // 17: stackd.v1.Dump.modules:type_name -> stackd.v1.Module
+	31, // 18: stackd.v1.Dump.crash:type_name -> stackd.v1.Crash
+	27, // 19: stackd.v1.Dump.hang:type_name -> stackd.v1.Hang
+	28, // 20: stackd.v1.Dump.findings:type_name -> stackd.v1.Finding
+	24, // 21: stackd.v1.Dump.runtimes:type_name -> stackd.v1.Runtime
+	25, // 22: stackd.v1.Dump.tasks:type_name -> stackd.v1.Task
+	26, // 23: stackd.v1.Dump.reports:type_name -> stackd.v1.RuntimeReport
+	1,  // 24: stackd.v1.Runtime.language:type_name -> stackd.v1.Language
+	8,  // 25: stackd.v1.Task.kind:type_name -> stackd.v1.Task.Kind
+	68, // 26: stackd.v1.Task.wait_duration:type_name -> google.protobuf.Duration
+	1,  // 27: stackd.v1.RuntimeReport.language:type_name -> stackd.v1.Language
+	9,  // 28: stackd.v1.Hang.cause:type_name -> stackd.v1.Hang.Cause
+	68, // 29: stackd.v1.Hang.duration:type_name -> google.protobuf.Duration
+	32, // 30: stackd.v1.Hang.fingerprint_frames:type_name -> stackd.v1.FingerprintFrame
+	10, // 31: stackd.v1.Finding.kind:type_name -> stackd.v1.Finding.Kind
+	11, // 32: stackd.v1.Finding.severity:type_name -> stackd.v1.Finding.Severity
+	62, // 33: stackd.v1.Finding.edges:type_name -> stackd.v1.Finding.Edge
+	12, // 34: stackd.v1.Wait.kind:type_name -> stackd.v1.Wait.Kind
+	13, // 35: stackd.v1.Wait.owner:type_name -> stackd.v1.Wait.Owner
+	68, // 36: stackd.v1.Wait.duration:type_name -> google.protobuf.Duration
+	30, // 37: stackd.v1.Wait.fds:type_name -> stackd.v1.WaitedFd
+	14, // 38: stackd.v1.Crash.cause:type_name -> stackd.v1.Crash.Cause
+	32, // 39: stackd.v1.Crash.fingerprint_frames:type_name -> stackd.v1.FingerprintFrame
+	67, // 40: stackd.v1.CrashGroup.first_seen_time:type_name -> google.protobuf.Timestamp
+	67, // 41: stackd.v1.CrashGroup.last_seen_time:type_name -> google.protobuf.Timestamp
+	63, // 42: stackd.v1.CrashGroup.processes:type_name -> stackd.v1.CrashGroup.ProcessCount
+	32, // 43: stackd.v1.CrashGroup.fingerprint_frames:type_name -> stackd.v1.FingerprintFrame
+	15, // 44: stackd.v1.CrashGroup.kind:type_name -> stackd.v1.CrashGroup.Kind
+	68, // 45: stackd.v1.PauseTimes.median:type_name -> google.protobuf.Duration
+	68, // 46: stackd.v1.PauseTimes.p99:type_name -> google.protobuf.Duration
+	68, // 47: stackd.v1.PauseTimes.max:type_name -> google.protobuf.Duration
+	38, // 48: stackd.v1.StackGroup.stack:type_name -> stackd.v1.Stack
+	16, // 49: stackd.v1.Thread.status:type_name -> stackd.v1.Thread.Status
+	68, // 50: stackd.v1.Thread.cpu_time:type_name -> google.protobuf.Duration
+	68, // 51: stackd.v1.Thread.pause:type_name -> google.protobuf.Duration
+	29, // 52: stackd.v1.Thread.wait:type_name -> stackd.v1.Wait
+	39, // 53: stackd.v1.Stack.frames:type_name -> stackd.v1.Frame
+	17, // 54: stackd.v1.Stack.end:type_name -> stackd.v1.Stack.End
+	18, // 55: stackd.v1.Frame.origin:type_name -> stackd.v1.Frame.Origin
+	1,  // 56: stackd.v1.Frame.language:type_name -> stackd.v1.Language
+	67, // 57: stackd.v1.Daemon.start_time:type_name -> google.protobuf.Timestamp
+	64, // 58: stackd.v1.Daemon.counters:type_name -> stackd.v1.Daemon.CountersEntry
+	65, // 59: stackd.v1.Daemon.resource_attributes:type_name -> stackd.v1.Daemon.ResourceAttributesEntry
+	22, // 60: stackd.v1.ListProcessesResponse.processes:type_name -> stackd.v1.Process
+	0,  // 61: stackd.v1.CreateDumpRequest.view:type_name -> stackd.v1.DumpView
+	2,  // 62: stackd.v1.CreateDumpRequest.frames:type_name -> stackd.v1.FrameFilter
+	3,  // 63: stackd.v1.CreateDumpRequest.quiet:type_name -> stackd.v1.Quiet
+	0,  // 64: stackd.v1.GetDumpRequest.view:type_name -> stackd.v1.DumpView
+	2,  // 65: stackd.v1.GetDumpRequest.frames:type_name -> stackd.v1.FrameFilter
+	6,  // 66: stackd.v1.ListDumpsRequest.trigger:type_name -> stackd.v1.Dump.Trigger
+	23, // 67: stackd.v1.ListDumpsResponse.dumps:type_name -> stackd.v1.Dump
+	0,  // 68: stackd.v1.ResymbolizeDumpRequest.view:type_name -> stackd.v1.DumpView
+	15, // 69: stackd.v1.ListStackGroupsRequest.kind:type_name -> stackd.v1.CrashGroup.Kind
+	33, // 70: stackd.v1.ListStackGroupsResponse.stack_groups:type_name -> stackd.v1.CrashGroup
+	68, // 71: stackd.v1.DumpComparison.between:type_name -> google.protobuf.Duration
+	19, // 72: stackd.v1.DumpComparison.verdict:type_name -> stackd.v1.DumpComparison.Verdict
+	66, // 73: stackd.v1.DumpComparison.threads:type_name -> stackd.v1.DumpComparison.ThreadComparison
+	28, // 74: stackd.v1.DumpComparison.findings:type_name -> stackd.v1.Finding
+	23, // 75: stackd.v1.WatchDumpsResponse.dump:type_name -> stackd.v1.Dump
+	21, // 76: stackd.v1.ExportDumpRequest.format:type_name -> stackd.v1.ExportDumpRequest.Format
+	2,  // 77: stackd.v1.ExportDumpRequest.frames:type_name -> stackd.v1.FrameFilter
+	12, // 78: stackd.v1.Finding.Edge.kind:type_name -> stackd.v1.Wait.Kind
+	20, // 79: stackd.v1.DumpComparison.ThreadComparison.change:type_name -> stackd.v1.DumpComparison.Change
+	68, // 80: stackd.v1.DumpComparison.ThreadComparison.cpu_time:type_name -> google.protobuf.Duration
+	19, // 81: stackd.v1.DumpComparison.ThreadComparison.verdict:type_name -> stackd.v1.DumpComparison.Verdict
+	42, // 82: stackd.v1.Stackd.ListProcesses:input_type -> stackd.v1.ListProcessesRequest
+	44, // 83: stackd.v1.Stackd.GetProcess:input_type -> stackd.v1.GetProcessRequest
+	45, // 84: stackd.v1.Stackd.CreateDump:input_type -> stackd.v1.CreateDumpRequest
+	46, // 85: stackd.v1.Stackd.GetDump:input_type -> stackd.v1.GetDumpRequest
+	47, // 86: stackd.v1.Stackd.ListDumps:input_type -> stackd.v1.ListDumpsRequest
+	49, // 87: stackd.v1.Stackd.DeleteDump:input_type -> stackd.v1.DeleteDumpRequest
+	56, // 88: stackd.v1.Stackd.WatchDumps:input_type -> stackd.v1.WatchDumpsRequest
+	50, // 89: stackd.v1.Stackd.ResymbolizeDump:input_type -> stackd.v1.ResymbolizeDumpRequest
+	58, // 90: stackd.v1.Stackd.ExportDump:input_type -> stackd.v1.ExportDumpRequest
+	54, // 91: stackd.v1.Stackd.CompareDumps:input_type -> stackd.v1.CompareDumpsRequest
+	51, // 92: stackd.v1.Stackd.ListStackGroups:input_type -> stackd.v1.ListStackGroupsRequest
+	53, // 93: stackd.v1.Stackd.GetStackGroup:input_type -> stackd.v1.GetStackGroupRequest
+	60, // 94: stackd.v1.Stackd.GetDaemon:input_type -> stackd.v1.GetDaemonRequest
+	43, // 95: stackd.v1.Stackd.ListProcesses:output_type -> stackd.v1.ListProcessesResponse
+	22, // 96: stackd.v1.Stackd.GetProcess:output_type -> stackd.v1.Process
+	23, // 97: stackd.v1.Stackd.CreateDump:output_type -> stackd.v1.Dump
+	23, // 98: stackd.v1.Stackd.GetDump:output_type -> stackd.v1.Dump
+	48, // 99: stackd.v1.Stackd.ListDumps:output_type -> stackd.v1.ListDumpsResponse
+	69, // 100: stackd.v1.Stackd.DeleteDump:output_type -> google.protobuf.Empty
+	57, // 101: stackd.v1.Stackd.WatchDumps:output_type -> stackd.v1.WatchDumpsResponse
+	23, // 102: stackd.v1.Stackd.ResymbolizeDump:output_type -> stackd.v1.Dump
+	59, // 103: stackd.v1.Stackd.ExportDump:output_type -> stackd.v1.ExportDumpResponse
+	55, // 104: stackd.v1.Stackd.CompareDumps:output_type -> stackd.v1.DumpComparison
+	52, // 105: stackd.v1.Stackd.ListStackGroups:output_type -> stackd.v1.ListStackGroupsResponse
+	33, // 106: stackd.v1.Stackd.GetStackGroup:output_type -> stackd.v1.CrashGroup
+	41, // 107: stackd.v1.Stackd.GetDaemon:output_type -> stackd.v1.Daemon
+	95, // [95:108] is the sub-list for method output_type
+	82, // [82:95] is the sub-list for method input_type
+	82, // [82:82] is the sub-list for extension type_name
+	82, // [82:82] is the sub-list for extension extendee
+	0,  // [0:82] is the sub-list for field type_name
 }
 
 func init() { file_stackd_v1_stackd_proto_init() }
@@ -6000,6 +6118,7 @@ func file_stackd_v1_stackd_proto_init() {
 	if File_stackd_v1_stackd_proto != nil {
 		return
 	}
+	file_stackd_v1_stackd_proto_msgTypes[0].OneofWrappers = []any{}
 	file_stackd_v1_stackd_proto_msgTypes[3].OneofWrappers = []any{}
 	file_stackd_v1_stackd_proto_msgTypes[7].OneofWrappers = []any{}
 	file_stackd_v1_stackd_proto_msgTypes[15].OneofWrappers = []any{}
@@ -6008,7 +6127,7 @@ func file_stackd_v1_stackd_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_stackd_v1_stackd_proto_rawDesc), len(file_stackd_v1_stackd_proto_rawDesc)),
-			NumEnums:      21,
+			NumEnums:      22,
 			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
