@@ -9,6 +9,7 @@
 #include "agent/signals/dump_signal.h"
 #include "agent/signals/sigchain.h"
 #include "agent/signals/signal_frame.h"
+#include "agent/signals/wake_signal.h"
 
 #define CALL_BYTES 2 /* syscall */
 
@@ -68,7 +69,7 @@ static const uint8_t kRegisters[] = {REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8,
 
 enum stack { NO_STACK, OWN_STACK, ALTERNATE_STACK };
 
-/* On which stack a handler of the program's may run; one on an alternate stack counts first. */
+/* On which stack a handler of the program's may run right before ours; an alternate stack counts first. */
 static uint32_t handlers_stack = ALTERNATE_STACK;
 static uint32_t anew_s; /* a timeout up to this begins anew */
 
@@ -143,13 +144,21 @@ STACKD_HANDLER static struct stackd_action action_of(int signal_number) {
 /* The C library's own, for pthread_cancel() and setuid(): no program waits for the end of a call by one. */
 STACKD_HANDLER static bool is_of_library(int signal_number) { return signal_number == 32 || signal_number == 33; }
 
+/* Whether our signal may wait until the handler has ended. It does where the handler blocks it, or where both wait and the
+ * other has a higher number, which goes first then. Else ours interrupts the handler and sees no call, but for the 100 ns
+ * in which that returns. */
+STACKD_HANDLER static bool may_go_first(int number, const struct stackd_action* action) {
+  const uint64_t ours = 1ull << (stackd_wake_signal() - 1) | 1ull << (stackd_handler_signal() - 1);
+  return number > stackd_wake_signal() || (action->mask & ours) != 0;
+}
+
 void stackd_repeat_prepare(uint32_t begins_anew_s) {
   enum stack stack = NO_STACK;
   for (int number = 1; number < NSIG; number++) {
     const struct stackd_action action = action_of(number);
     if (is_of_library(number) || !stackd_chain_is_handled(&action)) continue;
     if (stack == NO_STACK) stack = OWN_STACK;
-    if ((action.flags & SA_ONSTACK) != 0) stack = ALTERNATE_STACK;
+    if ((action.flags & SA_ONSTACK) != 0 && may_go_first(number, &action)) stack = ALTERNATE_STACK;
   }
   __atomic_store_n(&handlers_stack, stack, __ATOMIC_RELAXED);
   __atomic_store_n(&anew_s, begins_anew_s, __ATOMIC_RELAXED);

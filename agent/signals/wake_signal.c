@@ -11,7 +11,7 @@ void stackd_wake_signal_use_second(void) { __atomic_store_n(&signal_in_use, STAC
 
 void stackd_wake_signal_set_fd(int fd) { __atomic_store_n(&bell_fd, fd, __ATOMIC_RELAXED); }
 
-STACKD_HANDLER bool stackd_is_wake_signal(const siginfo_t* info) {
+bool stackd_is_wake_signal(const siginfo_t* info) {
   /* From an fd: POLL_IN to POLL_HUP. */
   bool from_fd = info->si_code >= POLL_IN && info->si_code <= POLL_HUP;
   return from_fd && info->si_fd == __atomic_load_n(&bell_fd, __ATOMIC_RELAXED);

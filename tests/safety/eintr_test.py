@@ -154,6 +154,25 @@ class Eintr(unittest.TestCase):
                     finally:
                         program.kill()
 
+    def test_the_first_dump_does_not_end_pythons_pause(self):
+        """Python's handlers run on an alternate stack, and block no signal."""
+        code = ("import signal\n"
+                "signal.signal(signal.SIGUSR1, lambda *_: print('woken'))\n"
+                "print('ready', flush=True)\n"
+                "signal.pause()\n"
+                "print('ended')\n")
+        with stand.Stand() as place, place.start(["/usr/bin/python3", "-c", code], "python") as program:
+            try:
+                self.assertEqual("ready\n", program.stdout.readline())
+                self.assertEqual([], place.ask("wait python"))
+                eventually("it sleeps", lambda: state(program.pid) == "S")
+                self.assertEqual("partial 0", place.ask("once python prefer")[0])
+                eventually("it sleeps or ends", lambda: state(program.pid) in "SZ")
+                program.send_signal(signal.SIGUSR1)
+                self.assertEqual("woken\nended\n", program.communicate(timeout=30)[0])
+            finally:
+                program.kill()
+
 
 if __name__ == "__main__":
     unittest.main()
