@@ -109,7 +109,7 @@ class DocumentedTest(StackdTest):
         crashed.process.wait(60)
         orders = self.dir / "orders"
         shutil.copy(PROGRAMS / "demo_orders", orders)
-        self.orders = self.start_victim(orders)
+        self.orders = self.start_victim(orders, env={"OTEL_SERVICE_NAME": "orders", "STACKD_CONTAINER_NAME": "app"})
         self.daemon.await_process(self.orders.pid)
         eventually("the crash and the hang are stored", lambda: all(
             self.daemon.ctl_json("list", which).get("dumps") for which in ("--crashes", "--hangs")))
