@@ -60,7 +60,7 @@ SUBSTITUTIONS = [
     (r"^stackctl watch$", "timeout 2 stackctl watch || (( $? == 124 ))"),
     # null is no answer.
     (r"\| jq ", "| jq -e "),
-    (r"\bcheckout\b", "orders"),
+    (r"\b(checkout|gunicorn)\b", "orders"),
     (r"\| flamegraph.pl > ", "| cat > "),
     (r"\bYOUR_PROGRAM\b", "/bin/true"),
 ]
