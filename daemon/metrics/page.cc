@@ -106,7 +106,7 @@ void WriteHttp(const std::map<std::string, const HttpCounters*>& servers, Exposi
               "Connections without an answer: closed to make room for others, or of a host with too many.");
   for (const auto& [server, counters] : servers) {
     out->Sample({{"server", server}, {"reason", "displaced"}}, counters->displaced.load());
-    out->Sample({{"server", server}, {"reason", "host_has_too_many"}}, counters->refused.load());
+    out->Sample({{"server", server}, {"reason", "host_limit"}}, counters->refused.load());
   }
 }
 

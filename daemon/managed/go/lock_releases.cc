@@ -89,8 +89,7 @@ class GoReleaseFinder {
       : module_(module), table_(functions), text_svma_(text_svma), deadline_ns_(deadline_ns) {}
 
   std::shared_ptr<const GoLockReleases> Find() {
-    if (!TakeFunctions() || !ReadData() || !ReadCode()) return nullptr;
-    Settle();
+    if (!TakeFunctions() || !ReadData() || !ReadCode() || !Settle()) return nullptr;
     std::shared_ptr<GoLockReleases> found(new GoLockReleases());
     found->text_svma_ = text_svma_;
     found->may_be_called_unseen_ = uses_reflection_ || may_load_code_ || IsKept() || IsMethod();
@@ -114,7 +113,8 @@ class GoReleaseFinder {
   void AddReferences(std::span<const uint8_t> code, Function* function);
   void AddAddress(std::span<const GoReference> references, Function* function);
   bool StartsGoroutine(std::span<const GoReference> references) const;
-  void Settle();
+  // False: the time is over, and a function that releases may not be known as one.
+  bool Settle();
   bool IsKept() const;
   bool IsMethod() const;
 
@@ -145,7 +145,7 @@ class GoReleaseFinder {
 bool GoReleaseFinder::TakeFunctions() {
   for (uint64_t i = 0; i < table_.function_count(); ++i) {
     const std::optional<GoFunction> known = table_.FunctionAt(i);
-    if (!known) return false;
+    if (!known || MonotonicNs() > deadline_ns_) return false;
     may_load_code_ = may_load_code_ || known->name == "plugin.Open";
     const std::optional<Role> role = RoleOf(known->name);
     if (!role || known->end <= known->entry) continue;
@@ -158,7 +158,7 @@ bool GoReleaseFinder::TakeFunctions() {
     by_svma_.emplace(text_svma_ + function.entry, functions_.size());
     functions_.push_back(std::move(function));
   }
-  return MonotonicNs() <= deadline_ns_;
+  return true;
 }
 
 template <typename Take>
@@ -256,14 +256,15 @@ bool GoReleaseFinder::StartsGoroutine(std::span<const GoReference> references) c
   return false;
 }
 
-void GoReleaseFinder::Settle() {
+bool GoReleaseFinder::Settle() {
   for (Function& function : functions_) {
     const GoInterfaceCalls& calls = function.interface_calls;
     function.unlocks = function.unlocks || (has_locker_ && calls.second && !calls.first);
   }
   const auto leaks = [this](uint32_t index) { return functions_[index].leaks; };
   const auto releases = [this](uint32_t index) { return functions_[index].releases; };
-  for (int round = 0; round < kRounds && MonotonicNs() <= deadline_ns_; ++round) {
+  for (int round = 0; round < kRounds; ++round) {
+    if (MonotonicNs() > deadline_ns_) return false;
     for (Function& function : functions_) {
       if (function.role != Role::kProgram) continue;
       const bool locks = function.locks || std::ranges::any_of(function.callees, leaks);
@@ -273,6 +274,7 @@ void GoReleaseFinder::Settle() {
       function.releases = unlocks && !locks;
     }
   }
+  return true;
 }
 
 // Whether a value that outlives its function is one that releases.
