@@ -19,6 +19,8 @@ std::vector<Key> KeysOf(std::string bytes) {
 TEST(Terminal, KnowsKeysThatCameTogether) {
   EXPECT_THAT(KeysOf("j\x1b[A\x1bOB\r"), ElementsAre(Key::kDown, Key::kUp, Key::kDown, Key::kEnter));
   EXPECT_THAT(KeysOf("\x1b"), ElementsAre(Key::kBack));
+  EXPECT_THAT(KeysOf("\x1b[D\x1bOD"), ElementsAre(Key::kBack, Key::kBack));
+  EXPECT_THAT(KeysOf("\x1b[5~\x1b[6~gG"), ElementsAre(Key::kPageUp, Key::kPageDown, Key::kHome, Key::kEnd));
   EXPECT_THAT(KeysOf("q\x03"), ElementsAre(Key::kQuit, Key::kQuit));
 }
 

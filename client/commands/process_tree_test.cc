@@ -51,6 +51,13 @@ TEST(ProcessTree, LeavesOutWhatMayHaveSeveralParents) {
   EXPECT_THAT(tree.doubtful, ElementsAre("processes/7-"));
 }
 
+// Both pids were used again within the clock's resolution.
+TEST(ProcessTree, HasEachMemberOfACircleOnce) {
+  std::vector<v1::Process> processes{Process(5, 6), Process(6, 5)};
+  for (v1::Process& process : processes) process.mutable_start_time()->set_seconds(1000);
+  EXPECT_EQ(TreeOf("processes/5-", processes).members.size(), 2u);
+}
+
 TEST(ProcessTree, IsNoParentOfWhatBeganBefore) {
   std::vector<v1::Process> processes{Process(50, 1), Process(7, 50)};
   EXPECT_EQ(TreeOf("processes/50-", processes).members.size(), 1u);
