@@ -160,7 +160,7 @@ void AddFormat(CLI::App* command, Options* options, std::vector<std::string> for
   command->add_option("-f,--format", options->format, help)->check(CLI::IsMember(formats))->type_name("FORMAT");
   command->add_flag("--all", options->all, "Thread by thread instead of groups");
   CLI::Option* managed =
-      command->add_flag("--managed-only", options->managed_only, "Only the frames of Python, Java, JavaScript and Go");
+      command->add_flag("--managed-only", options->managed_only, "Only the frames of Python, Java, JavaScript, Go, PHP and Ruby");
   command->add_flag("--native-only", options->native_only, "Only native frames, those of interpreters too")
       ->excludes(managed);
 }

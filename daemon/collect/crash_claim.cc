@@ -24,7 +24,7 @@ bool RuntimeReportFile::Keep(ReceivedMessage* message) {
   if (!report || message->fds.empty() || fcntl(message->fds.front().get(), F_GET_SEALS) < 0) return false;
   std::lock_guard lock(mutex_);
   file_ = std::move(message->fds.front());
-  const bool is_known = report->language <= static_cast<uint32_t>(Language::kJavascript);
+  const bool is_known = report->language <= static_cast<uint32_t>(Language::kLast);
   report_.language = is_known ? static_cast<Language>(report->language) : Language::kUnknown;
   report_.title = FieldText(report->title);
   return true;

@@ -84,6 +84,10 @@ std::string LanguageInWords(v1::Language language) {
       return "Java";
     case v1::JAVASCRIPT:
       return "JavaScript";
+    case v1::PHP:
+      return "PHP";
+    case v1::RUBY:
+      return "Ruby";
     default:
       return "native code";
   }

@@ -184,7 +184,7 @@ class Reader {
     return first;
   }
 
-  Language LanguageOf(int32_t value) { return Known(value, Language::kUnknown, Language::kJavascript); }
+  Language LanguageOf(int32_t value) { return Known(value, Language::kUnknown, Language::kLast); }
 
   void Read(const store::RawManagedThread& raw, ManagedThread* thread) {
     thread->name = Text(raw.name());

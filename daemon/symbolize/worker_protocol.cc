@@ -83,7 +83,7 @@ std::optional<SourceLocation> ParseAnswerBody(uint32_t frame_count, std::string_
     int32_t line;
     uint8_t inlined, language;
     if (!TakeText(&body, &frame.function) || !TakeText(&body, &frame.file) || !Take(&body, &line) ||
-        !Take(&body, &inlined) || !Take(&body, &language) || language > static_cast<uint8_t>(Language::kJavascript)) {
+        !Take(&body, &inlined) || !Take(&body, &language) || language > static_cast<uint8_t>(Language::kLast)) {
       return std::nullopt;
     }
     frame.line = std::max(line, 0);

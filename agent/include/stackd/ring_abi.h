@@ -294,6 +294,8 @@ enum stackd_runtime {
   STACKD_RUNTIME_CPYTHON = 1,
   STACKD_RUNTIME_V8 = 2,
   STACKD_RUNTIME_HOTSPOT = 3,
+  STACKD_RUNTIME_PHP = 4,
+  STACKD_RUNTIME_RUBY = 5,
 };
 
 enum stackd_managed_kind {

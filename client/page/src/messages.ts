@@ -5,7 +5,7 @@ export type Duration = string; // "1.5s"
 export type Timestamp = string; // RFC 3339
 export type Int64 = string | number;
 
-export type Language = 'LANGUAGE_UNSPECIFIED' | 'C_CPP' | 'RUST' | 'GO' | 'PYTHON' | 'JAVA' | 'JAVASCRIPT';
+export type Language = 'LANGUAGE_UNSPECIFIED' | 'C_CPP' | 'RUST' | 'GO' | 'PYTHON' | 'JAVA' | 'JAVASCRIPT' | 'PHP' | 'RUBY';
 
 export interface Process {
   name?: string;

@@ -80,7 +80,7 @@ class Reading {
       facts_.notes.push_back("what the process said of its tasks makes no sense: they are missing");
       return;
     }
-    const bool is_known = head->language <= static_cast<uint32_t>(Language::kJavascript);
+    const bool is_known = head->language <= static_cast<uint32_t>(Language::kLast);
     const std::string runtime = Text({head->runtime, strnlen(head->runtime, sizeof(head->runtime))});
     facts_.runtimes.push_back({is_known ? static_cast<Language>(head->language) : Language::kUnknown, runtime, ""});
     size_t listed = 0;

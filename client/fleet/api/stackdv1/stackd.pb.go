@@ -125,6 +125,8 @@ const (
 	Language_PYTHON               Language = 4
 	Language_JAVA                 Language = 5
 	Language_JAVASCRIPT           Language = 6
+	Language_PHP                  Language = 7
+	Language_RUBY                 Language = 8
 )
 
 // Enum value maps for Language.
@@ -137,6 +139,8 @@ var (
 		4: "PYTHON",
 		5: "JAVA",
 		6: "JAVASCRIPT",
+		7: "PHP",
+		8: "RUBY",
 	}
 	Language_value = map[string]int32{
 		"LANGUAGE_UNSPECIFIED": 0,
@@ -146,6 +150,8 @@ var (
 		"PYTHON":               4,
 		"JAVA":                 5,
 		"JAVASCRIPT":           6,
+		"PHP":                  7,
+		"RUBY":                 8,
 	}
 )
 
@@ -181,7 +187,7 @@ type FrameFilter int32
 
 const (
 	FrameFilter_ALL_FRAMES FrameFilter = 0
-	// Only those that a runtime told of (Python, Java, JavaScript, Go); of stacks without any, all.
+	// Only those that a runtime told of (Python, Java, JavaScript, Go, PHP, Ruby); of stacks without any, all.
 	FrameFilter_MANAGED_FRAMES FrameFilter = 1
 	// Only native ones, the interpreter's own in place of what it runs.
 	FrameFilter_NATIVE_FRAMES FrameFilter = 2
@@ -1303,7 +1309,7 @@ const (
 	Frame_SIGNAL_FRAME Frame_Origin = 4
 	// Part of the function below it in the list, inlined by the compiler.
 	Frame_INLINED Frame_Origin = 5
-	// A runtime's own record of its calls (Python, Java, JavaScript, Go).
+	// A runtime's own record of its calls (Python, Java, JavaScript, Go, PHP, Ruby).
 	Frame_RUNTIME Frame_Origin = 6
 	// Like RUNTIME, but between which native frames it ran is not known.
 	Frame_RUNTIME_UNPLACED Frame_Origin = 7
@@ -4161,6 +4167,9 @@ type CreateDumpRequest struct {
 	MaxStackBytes int32       `protobuf:"varint,4,opt,name=max_stack_bytes,json=maxStackBytes,proto3" json:"max_stack_bytes,omitempty"`
 	Frames        FrameFilter `protobuf:"varint,5,opt,name=frames,proto3,enum=stackd.v1.FrameFilter" json:"frames,omitempty"`
 	Quiet         Quiet       `protobuf:"varint,6,opt,name=quiet,proto3,enum=stackd.v1.Quiet" json:"quiet,omitempty"`
+	// The dump is answered and kept nowhere: it has no name. It is shown to nobody else, counted in no group and sent to no
+	// collector. A thread that cannot be read where it sleeps is left out. For samples, of which nobody wants each kept.
+	Unstored      bool `protobuf:"varint,7,opt,name=unstored,proto3" json:"unstored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4235,6 +4244,13 @@ func (x *CreateDumpRequest) GetQuiet() Quiet {
 		return x.Quiet
 	}
 	return Quiet_QUIET_UNSPECIFIED
+}
+
+func (x *CreateDumpRequest) GetUnstored() bool {
+	if x != nil {
+		return x.Unstored
+	}
+	return false
 }
 
 type GetDumpRequest struct {
@@ -5765,7 +5781,7 @@ const file_stackd_v1_stackd_proto_rawDesc = "" +
 	"\tprocesses\x18\x01 \x03(\v2\x12.stackd.v1.ProcessR\tprocesses\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"'\n" +
 	"\x11GetProcessRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\xf5\x01\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x91\x02\n" +
 	"\x11CreateDumpRequest\x12\x18\n" +
 	"\aprocess\x18\x01 \x01(\tR\aprocess\x12\x1d\n" +
 	"\n" +
@@ -5773,7 +5789,8 @@ const file_stackd_v1_stackd_proto_rawDesc = "" +
 	"\x04view\x18\x03 \x01(\x0e2\x13.stackd.v1.DumpViewR\x04view\x12&\n" +
 	"\x0fmax_stack_bytes\x18\x04 \x01(\x05R\rmaxStackBytes\x12.\n" +
 	"\x06frames\x18\x05 \x01(\x0e2\x16.stackd.v1.FrameFilterR\x06frames\x12&\n" +
-	"\x05quiet\x18\x06 \x01(\x0e2\x10.stackd.v1.QuietR\x05quiet\"}\n" +
+	"\x05quiet\x18\x06 \x01(\x0e2\x10.stackd.v1.QuietR\x05quiet\x12\x1a\n" +
+	"\bunstored\x18\a \x01(\bR\bunstored\"}\n" +
 	"\x0eGetDumpRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
 	"\x04view\x18\x02 \x01(\x0e2\x13.stackd.v1.DumpViewR\x04view\x12.\n" +
@@ -5869,7 +5886,7 @@ const file_stackd_v1_stackd_proto_rawDesc = "" +
 	"\x0fDUMP_VIEW_BASIC\x10\x01\x12\x12\n" +
 	"\x0eDUMP_VIEW_FULL\x10\x02\x12\x12\n" +
 	"\x0eDUMP_VIEW_TEXT\x10\x03\x12\x14\n" +
-	"\x10DUMP_VIEW_GROUPS\x10\x04*g\n" +
+	"\x10DUMP_VIEW_GROUPS\x10\x04*z\n" +
 	"\bLanguage\x12\x18\n" +
 	"\x14LANGUAGE_UNSPECIFIED\x10\x00\x12\t\n" +
 	"\x05C_CPP\x10\x01\x12\b\n" +
@@ -5879,7 +5896,9 @@ const file_stackd_v1_stackd_proto_rawDesc = "" +
 	"\x06PYTHON\x10\x04\x12\b\n" +
 	"\x04JAVA\x10\x05\x12\x0e\n" +
 	"\n" +
-	"JAVASCRIPT\x10\x06*D\n" +
+	"JAVASCRIPT\x10\x06\x12\a\n" +
+	"\x03PHP\x10\a\x12\b\n" +
+	"\x04RUBY\x10\b*D\n" +
 	"\vFrameFilter\x12\x0e\n" +
 	"\n" +
 	"ALL_FRAMES\x10\x00\x12\x12\n" +

@@ -63,6 +63,8 @@ const LANGUAGES: Record<string, string> = {
   PYTHON: 'Python',
   JAVA: 'Java',
   JAVASCRIPT: 'JavaScript',
+  PHP: 'PHP',
+  RUBY: 'Ruby',
 };
 export function languageInWords(language: Language | undefined): string {
   return LANGUAGES[language ?? ''] ?? 'native code';
