@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <set>
-#include <span>
 #include <utility>
 
 #include "daemon/base/clock.h"
@@ -13,16 +12,6 @@ namespace {
 // The time until threads that had been asked sleep again and that was seen: longer only where they wait for a CPU.
 constexpr int64_t kMinConfirmWaitsNs = 100 * kNsPerMs;
 constexpr int64_t kMaxConfirmWaitsNs = 500 * kNsPerMs;
-
-// Locks have changed hands, and objects have moved, since `waits` were read. A thread that waits no more has no owner.
-void TakeOwners(std::span<const ManagedWait> waits_now, std::vector<ManagedWait>* waits) {
-  for (ManagedWait& wait : *waits) {
-    const auto now = std::ranges::find(waits_now, wait.waiter_tid, &ManagedWait::waiter_tid);
-    const bool waits_still = now != waits_now.end() && now->kind == wait.kind;
-    wait.owner_tid = waits_still ? now->owner_tid : 0;
-    if (waits_still) wait.lock_avma = now->lock_avma;
-  }
-}
 
 }  // namespace
 

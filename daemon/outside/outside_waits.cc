@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <span>
 #include <string>
 #include <utility>
 
@@ -59,16 +58,6 @@ int32_t ProcessWithThreadAndMemory(int32_t waiter_pid, int32_t tid, const Shared
     return mapping.shared && SharedMemory{mapping.device, mapping.inode} == memory;
   });
   return has_memory ? pid : 0;
-}
-
-// Objects have moved, and locks have changed hands, since `waits` were read. A thread that waits no more has no owner.
-void TakeOwners(std::span<const ManagedWait> waits_now, std::vector<ManagedWait>* waits) {
-  for (ManagedWait& wait : *waits) {
-    const auto now = std::ranges::find(waits_now, wait.waiter_tid, &ManagedWait::waiter_tid);
-    const bool waits_still = now != waits_now.end() && now->kind == wait.kind;
-    wait.owner_tid = waits_still ? now->owner_tid : 0;
-    if (waits_still) wait.lock_avma = now->lock_avma;
-  }
 }
 
 }  // namespace

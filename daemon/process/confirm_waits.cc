@@ -25,6 +25,11 @@ bool HasRunBetween(int32_t tid, const SleepLook& look) {
   return before->second != after->second;
 }
 
+bool WaitForSameGilAndOwner(const ManagedWait& one, const ManagedWait& other) {
+  return one.kind == ManagedLockKind::kGil && other.kind == one.kind && other.lock_avma == one.lock_avma &&
+         other.owner_tid == one.owner_tid;
+}
+
 }  // namespace
 
 std::vector<LockEdge> EdgesOf(std::span<const ThreadCall> calls, std::span<const FutexWord> words) {
@@ -46,6 +51,19 @@ std::vector<LockEdge> EdgesOf(std::span<const ThreadCall> calls, std::span<const
   const std::vector<LockEdge> of_futexes = EdgesOf(calls, words);
   edges.insert(edges.end(), of_futexes.begin(), of_futexes.end());
   return edges;
+}
+
+void TakeOwners(std::span<const ManagedWait> waits_now, std::vector<ManagedWait>* waits) {
+  for (ManagedWait& wait : *waits) {
+    const auto now = std::ranges::find(waits_now, wait.waiter_tid, &ManagedWait::waiter_tid);
+    if (now != waits_now.end() && now->kind == wait.kind) {
+      wait.owner_tid = now->owner_tid;
+      wait.lock_avma = now->lock_avma;
+    } else if (std::ranges::none_of(waits_now,
+                                    [&](const ManagedWait& other) { return WaitForSameGilAndOwner(wait, other); })) {
+      wait.owner_tid = 0;
+    }
+  }
 }
 
 std::vector<LockEdge> EdgesInCycles(std::span<const LockEdge> edges) {

@@ -42,6 +42,11 @@ std::vector<LockEdge> EdgesOf(std::span<const ThreadCall> calls, std::span<const
 // Edges that form cycles, also of one thread with itself. If a thread has several edges, the first counts.
 std::vector<LockEdge> EdgesInCycles(std::span<const LockEdge> edges);
 
+// Gives `waits`, read before, the locks and owners of `waits_now`: locks have changed hands since, and objects have moved.
+// A thread that waits no more has no owner. One that waits for a GIL wakes each 5 ms to ask for it. It keeps its owner if
+// another thread waits for the same owner's now.
+void TakeOwners(std::span<const ManagedWait> waits_now, std::vector<ManagedWait>* waits);
+
 // How often threads had run, what they slept in after that, and how often they had run then; by tid.
 struct SleepLook {
   SleepLook(std::span<const ThreadSchedStat> before, std::span<const ThreadWait> sample,

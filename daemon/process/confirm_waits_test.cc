@@ -55,6 +55,29 @@ TEST(ConfirmWaits, OfAWaitThatARuntimeKnowsTheFutexSaysNothing) {
       << "through locks of both kinds";
 }
 
+std::vector<int32_t> OwnersAfter(const std::vector<ManagedWait>& now, std::vector<ManagedWait> before) {
+  TakeOwners(now, &before);
+  std::vector<int32_t> owners;
+  for (const ManagedWait& wait : before) owners.push_back(wait.owner_tid);
+  return owners;
+}
+
+TEST(ConfirmWaits, OwnersAreThoseOfTheSecondReading) {
+  using enum ManagedLockKind;
+  const std::vector<ManagedWait> before = {{kMonitor, 1, 9, 0x80}, {kMonitor, 2, 9, 0x80}};
+  EXPECT_THAT(OwnersAfter({{kMonitor, 1, 8, 0x90}}, before), ElementsAre(8, 0)) << "one waits for another, one no more";
+  EXPECT_THAT(OwnersAfter({{kGil, 1, 8, 0x80}, {kMonitor, 2, 9, 0x80}}, before), ElementsAre(0, 9)) << "of another kind";
+}
+
+TEST(ConfirmWaits, WhoIsAwakeToAskForAGilKeepsTheOwnerThatAnotherWaitsFor) {
+  using enum ManagedLockKind;
+  const std::vector<ManagedWait> before = {{kGil, 1, 9, 0x80}, {kGil, 2, 9, 0x80}};
+  EXPECT_THAT(OwnersAfter({{kGil, 2, 9, 0x80}}, before), ElementsAre(9, 9));
+  EXPECT_THAT(OwnersAfter({{kGil, 2, 8, 0x80}}, before), ElementsAre(0, 8)) << "it went to another thread";
+  EXPECT_THAT(OwnersAfter({{kGil, 2, 9, 0x88}}, before), ElementsAre(0, 9)) << "of another interpreter";
+  EXPECT_THAT(OwnersAfter({}, before), ElementsAre(0, 0));
+}
+
 TEST(ConfirmWaits, AThreadWaitsStillIfItHasNotRunAndSleepsInTheSameCall) {
   const LockEdge waiter = {.waiter_tid = 7, .holder_tid = 9, .futex_avma = 8};
   const std::vector<ThreadSchedStat> first = {{.tid = 7, .run_count = 3}}, later = {{.tid = 7, .run_count = 4}};

@@ -17,6 +17,8 @@ using Wait = v1::Wait;
 
 // So many waiters for one lock are a queue, whatever its owner does. Fewer are what locks are for.
 constexpr size_t kConvoy = 3;
+// Threads that compute in one interpreter take turns with its GIL, so that all but one always wait for it.
+constexpr size_t kGilConvoy = 8;
 // A wait that lasts so long is told, whatever the owner does.
 constexpr int64_t kLongSeconds = 1;
 
@@ -220,8 +222,9 @@ class QueueTeller {
       text += ActivityOf(*owner);
     }
     const bool is_convoy = (runs || in_call) && size() >= kConvoy;
-    Finding finding =
-        Start(is_convoy ? Finding::LOCK_CONVOY : Finding::OWNER_BLOCKED, Finding::SUSPICIOUS, std::move(text));
+    const bool take_turns = runs && wait_.kind() == Wait::GIL && size() < kGilConvoy;
+    Finding finding = Start(is_convoy ? Finding::LOCK_CONVOY : Finding::OWNER_BLOCKED,
+                            take_turns ? Finding::HARMLESS : Finding::SUSPICIOUS, std::move(text));
     finding.add_tids(owner->tid());
     if (owner->has_wait()) scene_.SetExplained(owner->tid());
     if (!wait_.owner_note().empty()) finding.add_details("the owner is " + wait_.owner_note());

@@ -176,17 +176,22 @@ void AddPython(HangScene* scene, int32_t tid, const char* function, const char* 
   interpreter->set_replaced(true);
 }
 
+// Thread 102 has the GIL, and `count` threads from 201 on wait for it.
+void AddWaitersForGil(HangScene* scene, int32_t count) {
+  scene->AddThread(102, "worker-3", {"sre_match@libpython3.11.so.1.0"});
+  AddPython(scene, 102, "<regex_search>", "/usr/lib/re.py", 12);
+  for (int32_t tid = 201; tid < 201 + count; ++tid) {
+    scene->AddThread(tid, "w",
+                     {"futex_wait@libc.so.6", "pthread_cond_timedwait@libc.so.6", "take_gil@libpython3.11.so.1.0"});
+    scene->SetFutexCall(tid, 0x9000);
+    AddPython(scene, tid, "pthread_mutex_lock", "/srv/app.py", 3);
+    scene->capture().managed.waits.push_back({ManagedLockKind::kGil, tid, 102, 0x9008, "the GIL"});
+  }
+}
+
 TEST(Finding, ManyThatWaitForTheGilAreAConvoyBehindThePythonFunctionThatHasIt) {
   HangScene scene;
-  scene.AddThread(102, "worker-3", {"sre_match@libpython3.11.so.1.0"});
-  AddPython(&scene, 102, "<regex_search>", "/usr/lib/re.py", 12);
-  for (int32_t tid = 201; tid <= 212; ++tid) {
-    scene.AddThread(tid, "w",
-                    {"futex_wait@libc.so.6", "pthread_cond_timedwait@libc.so.6", "take_gil@libpython3.11.so.1.0"});
-    scene.SetFutexCall(tid, 0x9000);
-    AddPython(&scene, tid, "pthread_mutex_lock", "/srv/app.py", 3);
-    scene.capture().managed.waits.push_back({ManagedLockKind::kGil, tid, 102, 0x9008, "the GIL"});
-  }
+  AddWaitersForGil(&scene, 12);
   scene.Explain();
   const Finding convoy = scene.Finding(Finding::LOCK_CONVOY);
   EXPECT_EQ(convoy.explanation(),
@@ -195,6 +200,14 @@ TEST(Finding, ManyThatWaitForTheGilAreAConvoyBehindThePythonFunctionThatHasIt) {
   EXPECT_EQ(scene.wait(201).kind(), v1::Wait::GIL);
   EXPECT_EQ(scene.wait(201).explanation(), "waits for the GIL, held by thread worker-3 (tid 102)");
   EXPECT_EQ(scene.wait(201).waiter_count(), 12);
+  EXPECT_EQ(convoy.severity(), Finding::SUSPICIOUS);
+}
+
+TEST(Finding, AFewThatTakeTurnsWithTheGilAreHarmless) {
+  HangScene scene;
+  AddWaitersForGil(&scene, 3);
+  scene.Explain();
+  EXPECT_EQ(scene.Finding(Finding::LOCK_CONVOY).severity(), Finding::HARMLESS);
 }
 
 TEST(Finding, MonitorsAndMutexesMakeOneCycle) {
