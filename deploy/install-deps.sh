@@ -72,7 +72,7 @@ missing_of() {
   # Prints those of its arguments that are not installed.
   comm -13 \
     <(dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' "$@" 2>/dev/null | sed -n 's/^ii *//p' | sort) \
-    <(printf '%s\n' "$@" | sort)
+    <(printf '%s\n' "$@" | sort -u)
 }
 
 # Debian's convention: invoke-rc.d asks policy-rc.d, and 101 forbids every start. One that is there already stays as it is.
@@ -508,6 +508,43 @@ unpack_sid() {
   done
 }
 
+# Builds what keeps a processor busy: minutes, most of them for Kubernetes and minidump-stackwalk.
+build_tools() {
+  install_grpcurl
+  install_from_go helm "helm.sh/helm/v3/cmd/helm@$HELM_VERSION"
+  install_from_go kustomize "sigs.k8s.io/kustomize/kustomize/v5@$KUSTOMIZE_VERSION"
+  install_delves
+  build_from_kubernetes
+  install_minidump_stackwalk
+}
+
+# Fetches what waits for the network.
+fetch_tools() {
+  install_kubernetes_validate
+  install_python_peers
+  install_grpc_peers
+  install_nodes
+  install_speedscope
+  add_rust_for_musl
+  fetch_source glibc "${GLIBC_FOLDERS[@]}"
+  fetch_source nodejs "${NODE_FOLDERS[@]}"
+  unpack_packages
+  fetch_java_vms
+  fetch_old_glibc
+  fetch_bare_debians
+  install_image_tools
+  fetch_sid_runtimes
+}
+
+# Two at once would install into the same folders.
+wait_for_others() {
+  mkdir -p "$CACHE_BIN"
+  exec {LOCK}>"${CACHE_BIN%/bin}/install-deps.lock"
+  flock --nonblock "$LOCK" && return
+  say "install-deps: waiting for another install-deps of this user"
+  flock "$LOCK"
+}
+
 main() {
   local with_tests='' only_dev='' list_only='' argument
   for argument in "$@"; do
@@ -546,6 +583,7 @@ main() {
     say "install-deps: this is not Debian 12; --list prints the packages by their names there"
     return 1
   fi
+  wait_for_others
   local missing
   mapfile -t missing < <(missing_of "${packages[@]}")
   if ((${#missing[@]})); then install_packages "${missing[@]}"; fi
@@ -554,26 +592,9 @@ main() {
     install_book_tools
   fi
   if [[ -n $with_tests ]]; then
-    install_grpcurl
-    install_from_go helm "helm.sh/helm/v3/cmd/helm@$HELM_VERSION"
-    install_from_go kustomize "sigs.k8s.io/kustomize/kustomize/v5@$KUSTOMIZE_VERSION"
-    install_delves
-    build_from_kubernetes
-    install_kubernetes_validate
-    install_minidump_stackwalk
-    install_python_peers
-    install_grpc_peers
-    install_nodes
-    install_speedscope
-    add_rust_for_musl
-    fetch_source glibc "${GLIBC_FOLDERS[@]}"
-    fetch_source nodejs "${NODE_FOLDERS[@]}"
-    unpack_packages
-    fetch_java_vms
-    fetch_old_glibc
-    fetch_bare_debians
-    install_image_tools
-    fetch_sid_runtimes
+    build_tools &
+    fetch_tools
+    wait $! # its failure is that of the whole
   fi
 }
 
