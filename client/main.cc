@@ -26,6 +26,7 @@ Command Find(const std::string& name) {
                                                        {"diff", RunDiff},
                                                        {"groups", RunGroups},
                                                        {"watch", RunWatch},
+                                                       {"record", RunRecord},
                                                        {"export", RunExport},
                                                        {"delete", RunDelete},
                                                        {"doctor", RunDoctor},

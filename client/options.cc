@@ -24,6 +24,7 @@ Examples:
   stackctl dump checkout --samples 3   is it deadlocked, spinning, slow or idle
   stackctl diff                        the same of the last two dumps that are stored
   stackctl groups                      which crashes there were, equal ones counted
+  stackctl record checkout --for 10s   who waited for what, over time
   stackctl export NAME -f folded --to stacks.folded
   stackctl explain DEADLOCK            what a finding means, and what to do next
   stackctl doctor 1234                 why process 1234 is not listed
@@ -34,6 +35,9 @@ constexpr int kMaxSamples = 100;
 constexpr int kMaxLimit = 1'000'000;
 constexpr int64_t kMinEveryMs = 100;
 constexpr int64_t kMaxEveryMs = 3'600'000;
+constexpr int64_t kMinForMs = 1000;
+constexpr int64_t kMaxForMs = 3'600'000;
+constexpr int64_t kEveryMs = 1000;
 
 constexpr char kFooter[] = R"(Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 cannot connect, 5 partial or out of time.
 The manual is client/stackctl.md.)";
@@ -134,20 +138,23 @@ void AddSamples(CLI::App* dump, Options* options, CLI::Option* tree) {
   AddEvery(dump, options, "Time from one to the next; 1s by default")->needs(samples);
 }
 
-void AddPid(CLI::App* dump, Options* options, CLI::Option* process) {
-  CLI::Option* pid = dump->add_option("--pid", options->pid,
-                                      "A process as ps shows it here, with or without an agent, if you may read its memory")
-                         ->check(CLI::Validator(
-                             [](const std::string& text) {
-                               const bool is_number =
-                                   !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-                               return is_number && text.find_first_not_of('0') != std::string::npos
-                                          ? std::string()
-                                          : "\"" + text + "\" is not the number of a process";
-                             },
-                             ""))
-                         ->excludes(process)
-                         ->type_name("N");
+CLI::Option* AddPid(CLI::App* command, Options* options, CLI::Option* process) {
+  return command
+      ->add_option("--pid", options->pid,
+                   "A process as ps shows it here, with or without an agent, if you may read its memory")
+      ->check(CLI::Validator(
+          [](const std::string& text) {
+            const bool is_number = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+            return is_number && text.find_first_not_of('0') != std::string::npos
+                       ? std::string()
+                       : "\"" + text + "\" is not the number of a process";
+          },
+          ""))
+      ->excludes(process)
+      ->type_name("N");
+}
+
+void AddWithoutAgent(CLI::App* dump, Options* options, CLI::Option* pid) {
   dump->add_flag("--no-daemon", options->no_daemon, "With --pid: read the process here, and ask no daemon")->needs(pid);
   dump->add_flag("--no-ptrace", options->no_ptrace,
                  "With --pid, without an agent: stop no thread; those that run have no stack")
@@ -159,10 +166,39 @@ void AddFormat(CLI::App* command, Options* options, std::vector<std::string> for
   for (size_t i = 1; i < formats.size(); ++i) help += (i + 1 < formats.size() ? ", " : " or ") + formats[i];
   command->add_option("-f,--format", options->format, help)->check(CLI::IsMember(formats))->type_name("FORMAT");
   command->add_flag("--all", options->all, "Thread by thread instead of groups");
-  CLI::Option* managed =
-      command->add_flag("--managed-only", options->managed_only, "Only the frames of Python, Java, JavaScript, Go, PHP and Ruby");
+  CLI::Option* managed = command->add_flag("--managed-only", options->managed_only,
+                                           "Only the frames of Python, Java, JavaScript, Go, PHP and Ruby");
   command->add_flag("--native-only", options->native_only, "Only native frames, those of interpreters too")
       ->excludes(managed);
+}
+
+void AddRecord(CLI::App* app, Options* options) {
+  CLI::App* record = app->add_subcommand(
+      "record", R"(Look again and again where threads are and what they wait for, without interrupting them.
+
+Examples:
+  stackctl record checkout --for 10s         through the daemon, by name or pid
+  stackctl record --pid 1234                 read by stackctl itself, if you may read its memory
+  stackctl record checkout -f pprof --to waits.pb.gz && go tool pprof -top waits.pb.gz
+  stackctl record checkout -f speedscope --to waits.speedscope.json
+  stackctl record checkout -f folded | flamegraph.pl > waits.svg)");
+  CLI::Option* process =
+      record
+          ->add_option("PROCESS", options->name,
+                       "A pid, a name, WORKLOAD/CONTAINER or processes/...; may be left out when there is only one")
+          ->type_name("");
+  AddPid(record, options, process);
+  record->add_option_function<std::string>(
+            "--for", [](const std::string&) {}, "How long, from 1s to 1h; 30s by default")
+      ->check(Duration(&options->for_ms))
+      ->type_name("DURATION");
+  AddEvery(record, options,
+           "Time from one sample to the next; by default 100ms, and more where samples would take the process more than 5% "
+           "of a processor");
+  record->add_option("-f,--format", options->format, "text, folded, pprof or speedscope")
+      ->check(CLI::IsMember({"text", "folded", "pprof", "speedscope"}))
+      ->type_name("FORMAT");
+  record->add_option("--to", options->to, "File to write; - is standard output")->type_name("FILE");
 }
 
 void AddCommands(CLI::App* app, Options* options) {
@@ -191,7 +227,7 @@ Examples:
                                    the same where there is no daemon, as in a debug container)");
   CLI::Option* process = take_name(
       dump, "PROCESS", "A pid, a name, WORKLOAD/CONTAINER or processes/...; may be left out when there is only one");
-  AddPid(dump, options, process);
+  AddWithoutAgent(dump, options, AddPid(dump, options, process));
   dump->add_option("--quiet", options->quiet,
                    "Signal no thread in a call that a signal could end (prefer, the default), no thread at all (only: "
                    "those that run "
@@ -252,6 +288,7 @@ Examples:
   AddFormat(export_command, options, {"text", "json", "folded", "pprof", "speedscope", "minidump"});
   export_command->add_option("--to", options->to, "File to write; - is standard output")->type_name("FILE");
 
+  AddRecord(app, options);
   AddExplain(app, options);
 
   CLI::App* resymbolize = add("resymbolize", R"(Unwind and name a stored dump anew, when debug files have arrived.
@@ -293,9 +330,9 @@ std::unexpected<OptionsExit> UnknownCommand(const std::string& typed) {
 }  // namespace
 
 const std::vector<std::string>& CommandNames() {
-  static const std::vector<std::string> names{"ps",     "top",    "explain", "help",      "dump",   "list",
-                                              "show",   "diff",   "groups",  "watch",     "export", "resymbolize",
-                                              "delete", "doctor", "version", "completion"};
+  static const std::vector<std::string> names{"ps",          "top",    "explain", "help",    "dump",      "list",
+                                              "show",        "diff",   "groups",  "watch",   "record",    "export",
+                                              "resymbolize", "delete", "doctor",  "version", "completion"};
   return names;
 }
 
@@ -358,7 +395,12 @@ std::expected<Options, OptionsExit> ParseOptions(int argc, const char* const* ar
     return Mistake("--all goes with text only");
   }
   if (options.samples > 1 && options.format == "folded") return Mistake("--samples goes with text and json only");
-  if (options.every_ms < kMinEveryMs || options.every_ms > kMaxEveryMs) {
+  if (options.command == "record" && options.json) return Mistake("record prints text, folded, pprof or speedscope");
+  if (options.for_ms < kMinForMs || options.for_ms > kMaxForMs) return Mistake("--for must be from 1s to 1h");
+  if (options.every_ms < 0) {
+    // record finds its own.
+    if (options.command != "record") options.every_ms = kEveryMs;
+  } else if (options.every_ms < kMinEveryMs || options.every_ms > kMaxEveryMs) {
     return Mistake("--every must be from 100ms to 1h");
   }
   return options;

@@ -31,12 +31,16 @@ struct Options {
   bool crashes = false;     // list: only these
   bool hangs = false;       // list, groups: only these
   std::string explain;      // groups: a fingerprint; empty if none was given
-  int pid = 0;              // dump: of a process with or without an agent; 0: `name` says which
+  int pid = 0;              // dump, record: of a process with or without an agent; 0: `name` says which
   bool no_daemon = false;   // dump --pid: the daemon is not asked
   bool no_ptrace = false;   // dump --pid: threads that run are not stopped
   int samples = 1;          // dump: how many to take
-  int64_t every_ms = 1000;  // dump: from the beginning of one to that of the next; top: between looks
-  std::string format;       // dump, show, export: "text", "json", "folded"; export: and "pprof", "speedscope", "minidump"
+  int64_t every_ms =
+      -1;  // dump, record: from the beginning of one to that of the next; top: between looks; -1: record finds it
+  int64_t for_ms = 30'000;  // record: how long
+  // dump, show, export: "text", "json", "folded"; export: and "pprof", "speedscope", "minidump"; record: "text", "folded",
+  // "pprof", "speedscope"
+  std::string format;
   std::string quiet = "prefer";  // dump: "prefer", "only", "never"
   std::string to = "-";
   bool all = false;

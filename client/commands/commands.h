@@ -19,6 +19,7 @@ int RunShow(Api& api, const Options& options);
 int RunGroups(Api& api, const Options& options);
 int RunWatch(Api& api, const Options& options);
 int RunResymbolize(Api& api, const Options& options);
+int RunRecord(Api& api, const Options& options);
 int RunExport(Api& api, const Options& options);
 int RunDelete(Api& api, const Options& options);
 int RunDoctor(Api& api, const Options& options);

@@ -37,8 +37,8 @@ struct CaptureRequest {
   uint32_t max_stack_bytes = 256u << 10;
   int32_t only_tid = 0;  // only this thread; 0: all
   Quiet quiet = Quiet::kPrefer;
-  // One of many, each of which says where threads are. Nothing of the program runs for it but the agent's thread: whoever
-  // cannot be read asleep is left out. No stack is taken again to be sure of locks.
+  // One of many that say where threads are: nothing of it is kept. Nothing of the program runs for it but the agent's
+  // thread. So `quiet` is kOnly, and tasks are not asked where they wait.
   bool is_sample = false;
   std::optional<HangCapture> hang;  // with Trigger::kHang
   // With Trigger::kCrash: an exception that no code catches. Its id is made when it is captured.

@@ -113,7 +113,7 @@ Result<std::shared_ptr<Capture>> ThreadCapturer::CaptureThreads(CaptureRequest r
   wanted.reset();
   parts_->wait_collector.AddWaits(request.deadline_ns, capture.get());
   // After that: threads run tasks for it, and would not be found waiting where they were captured.
-  if (request.only_tid == 0) AddTasks(request.deadline_ns, capture.get());
+  if (request.only_tid == 0 && !request.is_sample) AddTasks(request.deadline_ns, capture.get());
   capture->memory_read_bytes = process_->files().memory_read_bytes() - read_before_bytes;
   return capture;
 }

@@ -68,6 +68,8 @@ void WriteCaptures(const PipelineMeasures& measures, const Counters& counters, E
                Of(counters, "dumps_shared"));
   out->Counter("stackd_dumps_unstored_total", "Dumps that the store did not take.", Of(counters, "dumps_unstored"));
   out->Counter("stackd_dumps_resymbolized_total", "Stored dumps that were named anew.", Of(counters, "dumps_named_anew"));
+  CounterBy("outcome", "stackd_samples_total", "Dumps that were answered and kept nowhere.", counters,
+            {{"taken", "samples"}, {"failed", "samples_failed"}}, out);
   out->Gauge("stackd_captures_running", "Dumps that are being made.", Of(counters, "dumps_running"));
 }
 

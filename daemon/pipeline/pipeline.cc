@@ -50,8 +50,8 @@ constexpr int64_t kReadManagedOfCrashNs = kNsPerSecond / 2;
 constexpr int64_t kReadManagedInAHurryNs = 20 * kNsPerMs;
 
 // Process and stack limit: a caller that wants deeper stacks is not served with shallow ones. A hang has a dump of its own,
-// which says why it was taken, and so has an exception.
-using DumpKey = std::tuple<std::string, uint32_t, Trigger, Quiet>;
+// which says why it was taken, and so has an exception. A sample is no dump.
+using DumpKey = std::tuple<std::string, uint32_t, Trigger, Quiet, bool>;
 
 constexpr char kLate[] = "another call is making this dump and was not done by this call's deadline; it will be stored";
 
@@ -126,6 +126,9 @@ struct Pipeline::State {
   }
 
   Result<SharedDump> Make(const std::string& process_id, const CaptureRequest& request);
+  // The same without the store: the dump has no name.
+  Result<std::shared_ptr<v1::Dump>> MakeUnstored(const std::string& process_id, const CaptureRequest& request);
+  Result<SharedDump> Sample(const std::string& process_id, const CaptureRequest& request);
   // Captures the process. Counts a failure.
   Result<std::shared_ptr<Capture>> TakeCapture(const std::string& process_id, CaptureRequest request);
   // Reads what runtimes know of the process just captured, and which of the cycles that their locks make are some.
@@ -226,6 +229,26 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
   LogDump(*made.dump, stored, times);
   Publish(made.dump, stored);
   return made.dump;
+}
+
+Result<std::shared_ptr<v1::Dump>> Pipeline::State::MakeUnstored(const std::string& process_id,
+                                                                const CaptureRequest& request) {
+  CaptureRequest capture_request = request;
+  capture_request.deadline_ns -= NamingTimeNs(request.deadline_ns - MonotonicNs());
+  const auto captured = collector->CaptureProcess(process_id, capture_request);
+  if (!captured) return std::unexpected(captured.error());
+  ReadManaged(capture_request.deadline_ns, *captured);
+  StageTimes times;
+  std::shared_ptr<v1::Dump> dump = stages.Run(**captured, request.deadline_ns, /*id=*/"", &times).dump;
+  dump->clear_name();
+  dump->set_stored(false);
+  return dump;
+}
+
+Result<SharedDump> Pipeline::State::Sample(const std::string& process_id, const CaptureRequest& request) {
+  auto dump = MakeUnstored(process_id, request);
+  ++(dump ? counters.samples : counters.samples_failed);
+  return dump;
 }
 
 bool Pipeline::State::FinishCrash(const Capture& capture, const std::string& id, const Result<void>& raw_stored) {
@@ -336,10 +359,11 @@ Result<SharedDump> Pipeline::CreateDump(const std::string& process_id, const Cap
                                         const MayBegin& may_begin) {
   ScopedCount running(&state_->counters.dumps_running);
   const Trigger reason = request.hang || request.exception ? request.trigger : Trigger::kRequest;
-  const DumpKey key(process_id, request.max_stack_bytes, reason, request.quiet);
+  const DumpKey key(process_id, request.max_stack_bytes, reason, request.quiet, request.is_sample);
   while (true) {
-    auto [dump, deadline_ns] =
-        state_->dumps.Do(key, request.deadline_ns, may_begin, [&] { return state_->Make(process_id, request); });
+    auto [dump, deadline_ns] = state_->dumps.Do(key, request.deadline_ns, may_begin, [&] {
+      return request.is_sample ? state_->Sample(process_id, request) : state_->Make(process_id, request);
+    });
     // What another call had no time for, this one may have.
     bool cut_short = dump && (*dump)->state() == v1::Dump::PARTIAL && deadline_ns < request.deadline_ns - kNsPerSecond;
     if (!cut_short) return dump;
@@ -360,19 +384,14 @@ Result<std::vector<std::string>> Pipeline::FunctionsOf(const std::string& proces
 
 Result<std::optional<v1::Finding>> Pipeline::FindDeadlock(const std::string& process_id, int64_t deadline_ns) {
   // That a process might hang is no reason to interrupt it.
-  const CaptureRequest request{.deadline_ns = deadline_ns - NamingTimeNs(deadline_ns - MonotonicNs()),
-                               .quiet = Quiet::kOnly};
-  auto captured = state_->collector->CaptureProcess(process_id, request);
-  if (!captured) return std::unexpected(std::move(captured.error()));
-  state_->ReadManaged(request.deadline_ns, *captured);
-  StageTimes times;
-  const auto dump = state_->stages.Run(**captured, deadline_ns, /*id=*/"", &times).dump;
-  for (v1::Finding finding : dump->findings()) {
+  const auto dump = state_->MakeUnstored(process_id, {.deadline_ns = deadline_ns, .quiet = Quiet::kOnly});
+  if (!dump) return std::unexpected(dump.error());
+  for (v1::Finding finding : (*dump)->findings()) {
     if (finding.severity() != v1::Finding::HANG) continue;
     if (finding.kind() == v1::Finding::DEADLOCK || finding.kind() == v1::Finding::SELF_DEADLOCK) return finding;
     if (finding.kind() != v1::Finding::OWNER_UNKNOWN) continue;
     const std::set<int32_t> waiters(finding.tids().begin(), finding.tids().end());
-    for (const v1::Thread& thread : dump->threads()) {
+    for (const v1::Thread& thread : (*dump)->threads()) {
       if (!thread.is_agent() && !waiters.contains(thread.tid())) finding.add_tids(thread.tid());
     }
     return finding;

@@ -36,8 +36,8 @@ class Pipeline {
   using MayBegin = std::function<Result<void>()>;
 
   // A new dump of the process, whole (view FULL), by `request.deadline_ns`. Calls that overlap for one process share one
-  // dump, but that of a hang is its own. `stored` is false in a dump that the store did not take, and a note says why.
-  // Fails as CaptureProcess does.
+  // dump, but that of a hang is its own. `stored` is false in a dump that the store did not take, and a note says why. So
+  // it is in a sample, which is not for the store: it has no name, and no watcher is told. Fails as CaptureProcess does.
   Result<std::shared_ptr<const v1::Dump>> CreateDump(const std::string& process_id, const CaptureRequest& request,
                                                      const MayBegin& may_begin = {});
 

@@ -37,6 +37,8 @@ std::map<std::string, int64_t> PipelineCounters::ByName() const {
           {"dumps_unstored", dumps_unstored},
           {"dumps_running", dumps_running},
           {"dumps_named_anew", dumps_resymbolized},
+          {"samples", samples},
+          {"samples_failed", samples_failed},
           {"crashes_known", crashes_known},
           {"crashes_reread", crashes_reread},
           {"captures_set_aside", captures_set_aside},

@@ -32,6 +32,8 @@ struct PipelineCounters {
   std::atomic<int64_t> dumps_unstored{0};
   std::atomic<int64_t> dumps_resymbolized{0};
   std::array<std::atomic<int64_t>, 5> dumps_by_trigger{};
+  std::atomic<int64_t> samples{0};
+  std::atomic<int64_t> samples_failed{0};
   std::atomic<int64_t> crashes_known{0};
   std::atomic<int64_t> crashes_reread{0};
   std::atomic<int64_t> captures_set_aside{0};

@@ -294,6 +294,23 @@ TEST_F(PipelineTest, AnswersADumpThatTheStoreDidNotTake) {
   EXPECT_EQ(pipeline_->Counters()["dumps_unstored"], 1);
 }
 
+TEST_F(PipelineTest, ASampleIsAnsweredAndKeptNowhere) {
+  CaptureIs({{kFakeBias + 0x20}});
+  int told = 0;
+  const auto watching = pipeline_->Watch([&](std::shared_ptr<const v1::Dump>) { ++told; });
+  const auto sample = pipeline_->CreateDump(
+      "7-100", {.deadline_ns = MonotonicNs() + kNsPerSecond, .quiet = Quiet::kOnly, .is_sample = true});
+  ASSERT_TRUE(sample.has_value());
+  EXPECT_EQ((*sample)->groups(0).thread_count(), 1);
+  EXPECT_EQ((*sample)->name(), "");
+  EXPECT_FALSE((*sample)->stored());
+  EXPECT_EQ(store_->dump_count(), 0);
+  EXPECT_THAT(store_->Unfinished(), testing::IsEmpty());
+  EXPECT_EQ(told, 0);
+  EXPECT_EQ(pipeline_->Counters()["samples"], 1);
+  EXPECT_EQ(pipeline_->Counters()["dumps_request"], 0);
+}
+
 TEST_F(PipelineTest, FailsAsTheCaptureDoes) {
   Fakes().capture = [](const CaptureRequest&) -> Result<std::shared_ptr<Capture>> {
     return Error(Code::kNotFound, "gone");

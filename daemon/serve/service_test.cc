@@ -530,6 +530,32 @@ TEST_F(ServiceTest, InterruptsNoMoreThanIsAskedFor) {
   EXPECT_EQ(create(static_cast<v1::Quiet>(9)).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
+TEST_F(ServiceTest, AnUnstoredDumpHasNoNameAndInterruptsNothing) {
+  std::atomic<Quiet> quiet = Quiet::kNever;
+  Fakes().capture = [&](const CaptureRequest& request) {
+    quiet = request.quiet;
+    return FakeCapture(7, {{kFakeBias}});
+  };
+  v1::CreateDumpRequest request;
+  request.set_unstored(true);
+  v1::Dump dump;
+  const auto create = [&] {
+    grpc::ClientContext context;
+    return stub_->CreateDump(&context, request, &dump);
+  };
+  EXPECT_TRUE(create().ok());
+  EXPECT_EQ(quiet, Quiet::kOnly);
+  EXPECT_EQ(dump.name(), "");
+  EXPECT_EQ(dump.groups_size(), 1);
+  grpc::ClientContext context;
+  EXPECT_EQ(stub_->GetDump(&context, v1::GetDumpRequest(), &dump).error_code(), grpc::StatusCode::NOT_FOUND);
+  request.set_quiet(v1::NEVER);
+  EXPECT_EQ(create().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  request.set_quiet(v1::ONLY);
+  request.set_request_id("once");
+  EXPECT_EQ(create().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
 TEST_F(ServiceTest, CopiesAsMuchOfAStackAsIsAskedForAndAllowed) {
   std::atomic<uint32_t> bytes = 0;
   Fakes().capture = [&](const CaptureRequest& request) {

@@ -233,9 +233,17 @@ Result<StackdService::SharedDump> StackdService::Dump(Call& call, const std::str
   }
   if (request.quiet() == v1::ONLY) capture.quiet = Quiet::kOnly;
   if (request.quiet() == v1::NEVER) capture.quiet = Quiet::kNever;
+  const auto create = [&] {
+    return parts_.pipeline->CreateDump(process_id, capture, [&] { return call.ChargeCapture(); });
+  };
+  if (request.unstored()) {
+    capture.is_sample = true;
+    capture.quiet = Quiet::kOnly;
+    return create();
+  }
   SharedDump made;
   auto make = [&]() -> Result<std::string> {
-    Result<SharedDump> dump = parts_.pipeline->CreateDump(process_id, capture, [&] { return call.ChargeCapture(); });
+    Result<SharedDump> dump = create();
     if (!dump) return std::unexpected(dump.error());
     made = *dump;
     KeepIfUnstored(made);
@@ -260,6 +268,12 @@ grpc::Status StackdService::CreateDump(Call& call, const v1::CreateDumpRequest& 
   }
   if (!v1::FrameFilter_IsValid(request.frames())) return BadFrames();
   if (!v1::Quiet_IsValid(request.quiet())) return BadField("quiet", "quiet must be PREFER, ONLY or NEVER", "BAD_QUIET");
+  if (request.unstored() && !request.request_id().empty()) {
+    return BadField("request_id", "request_id needs a dump that is stored: leave out unstored", "BAD_NAME");
+  }
+  if (request.unstored() && request.quiet() == v1::NEVER) {
+    return BadField("quiet", "quiet must not be NEVER with unstored: such a dump interrupts nothing", "BAD_QUIET");
+  }
   Found found = FindProcess(request.process());
   if (!found.response.ok()) return found.response;
   Result<SharedDump> dump = Dump(call, found.id, request, deadline_ns);
