@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -68,6 +69,16 @@ ProcessDescription LiveProcess::Describe() const {
   ProcessDescription description = DescribeProcess(hello, static_cast<uid_t>(uid), id());
   description.thread_count = files_->ThreadCount();
   return description;
+}
+
+Fd LiveProcess::OpenPerfMap() const {
+  const std::string status = ReadProcfsText(path_ + "/status");
+  const std::string_view pids = FieldOfStatus(status, "NSpid");
+  const std::string own_pid(pids.substr(pids.find_last_of('\t') + 1));
+  Fd file = OpenRegularFile(path_ + "/root/tmp/perf-" + own_pid + ".map", /*follow_link=*/false);
+  struct stat info{};
+  const bool is_own = file.valid() && fstat(file.get(), &info) == 0 && info.st_uid == UidsIn(status).effective;
+  return is_own ? std::move(file) : Fd();
 }
 
 Fd LiveProcess::OpenMapped(const std::string& path) const {

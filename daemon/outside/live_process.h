@@ -39,6 +39,10 @@ class LiveProcess {
   // there is none.
   Fd OpenMapped(const std::string& path) const;
 
+  // Its /tmp/perf-PID.map, as its own mount namespace and PID namespace have it. Invalid where there is none, or where the
+  // file belongs to another user than the process: anybody may write to /tmp.
+  Fd OpenPerfMap() const;
+
  private:
   LiveProcess() = default;
 

@@ -37,6 +37,9 @@ class OutsideCapture {
     waits_->Confirm(look, deadline_ns, capture);
   }
 
+  // See LiveProcess.
+  Fd OpenPerfMap() const { return process_->OpenPerfMap(); }
+
  private:
   explicit OutsideCapture(LiveProcess process);
 

@@ -50,7 +50,7 @@ void AppendFunctions(const NamedStack& stack, std::vector<std::string>* function
 }  // namespace
 
 MadeDump DumpStages::Run(const Capture& capture, int64_t deadline_ns, const std::string& id, StageTimes* times,
-                         const EarlierStacks* earlier) {
+                         const EarlierStacks* earlier, const NameCode& name_code) {
   Stopwatch stopwatch;
   std::vector<NativeStack> unwound = unwind_.Unwind(capture);
   if (earlier != nullptr) KeepLonger(*earlier, capture, &unwound);
@@ -59,7 +59,7 @@ MadeDump DumpStages::Run(const Capture& capture, int64_t deadline_ns, const std:
   AddTaskStacks(capture.managed, &distinct);
   std::string cut;
   HeldBytes held = FitFrames(dumps_, CrashedStack(capture, distinct), &distinct.stacks, &cut);
-  naming_.Name(capture, deadline_ns, &distinct.stacks);
+  naming_.Name(capture, name_code, deadline_ns, &distinct.stacks);
   if (earlier != nullptr) KeepBetter(*earlier, &distinct.stacks);
   MergeManagedStacks(capture, &distinct);
   times->name_ns = stopwatch.LapNs();
@@ -82,7 +82,7 @@ MadeDump DumpStages::Run(const Capture& capture, int64_t deadline_ns, const std:
 
 std::vector<std::string> DumpStages::Functions(const Capture& capture, int64_t deadline_ns) {
   DistinctStacks distinct = Distinct(capture, unwind_.Unwind(capture));
-  naming_.Name(capture, deadline_ns, &distinct.stacks);
+  naming_.Name(capture, /*name_code=*/{}, deadline_ns, &distinct.stacks);
   MergeManagedStacks(capture, &distinct);
   std::vector<std::string> functions;
   for (const int stack : distinct.of_thread) {

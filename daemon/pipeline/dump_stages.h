@@ -49,9 +49,9 @@ class DumpStages {
   DumpStages(Symbolizer* symbolizer, ByteBudget* dumps, PipelineMeasures* measures)
       : symbolizer_(symbolizer), dumps_(dumps), measures_(measures), unwind_(measures, dumps), naming_(symbolizer) {}
 
-  // What `earlier` knows of the capture stays, if it is given.
+  // What `earlier` knows of the capture stays, if it is given. `name_code` names code outside of files.
   MadeDump Run(const Capture& capture, int64_t deadline_ns, const std::string& id, StageTimes* times,
-               const EarlierStacks* earlier = nullptr);
+               const EarlierStacks* earlier = nullptr, const NameCode& name_code = {});
   // Gives the functions of all threads that people would be shown, innermost first.
   std::vector<std::string> Functions(const Capture& capture, int64_t deadline_ns);
 

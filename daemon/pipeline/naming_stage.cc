@@ -16,9 +16,31 @@ std::shared_ptr<const SourceLocation> OutsideOfFiles() {
   return location;
 }
 
+// What is known of code outside of files, each address once.
+class CodeOutsideOfFiles {
+ public:
+  explicit CodeOutsideOfFiles(const NameCode& name) : name_(name) {}
+
+  std::shared_ptr<const SourceLocation> At(uint64_t avma) {
+    if (!name_) return OutsideOfFiles();
+    auto& location = known_[avma];
+    if (location != nullptr) return location;
+    std::string function = name_(avma);
+    if (function.empty()) return location = OutsideOfFiles();
+    SourceLocation named;
+    named.frames.push_back({.function = std::move(function)});
+    return location = std::make_shared<const SourceLocation>(std::move(named));
+  }
+
+ private:
+  const NameCode& name_;
+  std::unordered_map<uint64_t, std::shared_ptr<const SourceLocation>> known_;
+};
+
 }  // namespace
 
-void NamingStage::Name(const Capture& capture, int64_t deadline_ns, std::vector<NamedStack>* stacks) {
+void NamingStage::Name(const Capture& capture, const NameCode& name_code, int64_t deadline_ns,
+                       std::vector<NamedStack>* stacks) {
   std::vector<AddressQuery> queries;
   std::unordered_map<uint64_t, size_t> query_of_avma;
   std::vector<size_t> query_of_frame;
@@ -38,10 +60,12 @@ void NamingStage::Name(const Capture& capture, int64_t deadline_ns, std::vector<
     }
   }
   auto locations = symbolizer_->Symbolize(queries, deadline_ns);
+  CodeOutsideOfFiles outside(name_code);
   auto query = query_of_frame.begin();
   for (NamedStack& stack : *stacks) {
-    for (size_t i = 0; i < stack.native.frames.size(); ++i, ++query) {
-      stack.locations.push_back(*query == kNoQuery ? OutsideOfFiles() : locations[*query]);
+    for (const NativeFrame& frame : stack.native.frames) {
+      stack.locations.push_back(*query == kNoQuery ? outside.At(frame.lookup_avma()) : locations[*query]);
+      ++query;
     }
     NameByCalls(capture, &stack);
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,13 +14,16 @@
 
 namespace stackd {
 
+// The name of code outside of files; empty if it is not known.
+using NameCode = std::function<std::string(uint64_t avma)>;
+
 // Thread-safe.
 class NamingStage {
  public:
   explicit NamingStage(Symbolizer* symbolizer) : symbolizer_(symbolizer) {}
 
   // Asks for each address once, however many stacks go through it.
-  void Name(const Capture& capture, int64_t deadline_ns, std::vector<NamedStack>* stacks);
+  void Name(const Capture& capture, const NameCode& name_code, int64_t deadline_ns, std::vector<NamedStack>* stacks);
   std::vector<std::string> NameVariables(const std::vector<DataAddress>& addresses, int64_t deadline_ns);
 
  private:

@@ -31,10 +31,18 @@ Result<std::shared_ptr<const v1::Dump>> OutsideDump::Take(const OutsideRequest& 
     return managed_.ReadWaits(*capture, sleeping, deadline_ns);
   };
   capture_->ConfirmWaits(look, first.deadline_ns, capture->get());
+  bool has_looked = false;
+  const NameCode name_code = [&](uint64_t avma) {
+    if (!has_looked) perf_map_.Update(capture_->OpenPerfMap());
+    has_looked = true;
+    return perf_map_.NameOf(avma);
+  };
   DumpIds ids;
   StageTimes times;
-  std::shared_ptr<v1::Dump> dump =
-      stages_.Run(**capture, request.deadline_ns, ids.Next((*capture)->begin_wall_ns), &times).dump;
+  std::shared_ptr<v1::Dump> dump = stages_
+                                       .Run(**capture, request.deadline_ns, ids.Next((*capture)->begin_wall_ns), &times,
+                                            /*earlier=*/nullptr, name_code)
+                                       .dump;
   dump->set_stored(false);
   return dump;
 }

@@ -8,6 +8,7 @@
 #include "daemon/managed/managed_reader.h"
 #include "daemon/outside/outside_capture.h"
 #include "daemon/pipeline/dump_stages.h"
+#include "daemon/symbolize/perf_map_file.h"
 #include "daemon/symbolize/symbolizer.h"
 #include "stackd/v1/stackd.pb.h"
 
@@ -31,6 +32,7 @@ class OutsideDump {
   PipelineMeasures measures_;
   DumpStages stages_;
   const ManagedReader managed_;
+  PerfMapFile perf_map_;
 };
 
 }  // namespace stackd

@@ -1,0 +1,39 @@
+// Names of code that was made at run time, as its runtime has written them to /tmp/perf-PID.map: .NET, Mono, Erlang, Julia,
+// Node.js, Python, each where it is told to. Source of the format: tools/perf/Documentation/jit-interface.txt of Linux.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace stackd {
+
+class PerfMap {
+ public:
+  // Lines of "START SIZE NAME", hexadecimal numbers. What begins later takes the place of what lay there before, as
+  // runtimes free code. Other lines, and those beyond `max_symbols`, are counted and left out.
+  explicit PerfMap(std::string_view text, size_t max_symbols = kMaxSymbols);
+
+  // The name of the code at `avma`, valid UTF-8; empty if there is none.
+  std::string NameOf(uint64_t avma) const;
+
+  size_t symbol_count() const { return symbols_.size(); }
+  size_t left_out() const { return left_out_; }
+
+  static constexpr size_t kMaxSymbols = 1'000'000;
+
+ private:
+  struct Symbol {
+    uint64_t end;
+    std::string name;
+  };
+
+  void Add(uint64_t start, uint64_t end, std::string_view name);
+
+  std::map<uint64_t, Symbol> symbols_;  // by start; none overlaps another
+  size_t left_out_ = 0;
+};
+
+}  // namespace stackd

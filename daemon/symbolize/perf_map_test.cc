@@ -1,0 +1,72 @@
+#include "daemon/symbolize/perf_map.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <string>
+#include <string_view>
+
+#include "daemon/base/fd.h"
+#include "daemon/symbolize/perf_map_file.h"
+
+namespace stackd {
+namespace {
+
+TEST(PerfMap, NamesTheCodeBetweenStartAndEnd) {
+  const PerfMap map("7f0000001000 20 int32 [app] Program::Add(int32,int32)[Tier0]\n7f0000002000 10 stub\n");
+  EXPECT_EQ(map.NameOf(0x7f0000001000), "int32 [app] Program::Add(int32,int32)[Tier0]");
+  EXPECT_EQ(map.NameOf(0x7f000000101f), "int32 [app] Program::Add(int32,int32)[Tier0]");
+  EXPECT_EQ(map.NameOf(0x7f0000001020), "");
+  EXPECT_EQ(map.NameOf(0x7f0000000fff), "");
+  EXPECT_EQ(map.NameOf(0x7f0000002008), "stub");
+}
+
+TEST(PerfMap, CodeThatCameLaterHasTakenThePlaceOfWhatWasThere) {
+  const PerfMap map("1000 100 first\n2000 100 second\n1080 1000 third\n");
+  EXPECT_EQ(map.NameOf(0x1090), "third");
+  EXPECT_EQ(map.NameOf(0x1010), "") << "the first is freed as a whole";
+  EXPECT_EQ(map.NameOf(0x2010), "third");
+  EXPECT_EQ(map.NameOf(0x2090), "");
+  EXPECT_EQ(map.symbol_count(), 1u);
+}
+
+TEST(PerfMap, WhatIsNoLineIsCountedAndLeftOut) {
+  const PerfMap map(
+      "1000 10 good\n\nname\n1000\n1000 10\nxyz 10 bad\n2000 0 empty\nffffffffffffffff 10 around\n3000 10 half");
+  EXPECT_EQ(map.symbol_count(), 1u);
+  EXPECT_EQ(map.left_out(), 7u) << "the last line is being written";
+  EXPECT_EQ(map.NameOf(0x3000), "");
+}
+
+TEST(PerfMap, IsBoundedAndItsNamesAreUtf8) {
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += std::to_string(i + 1) + "000 10 f\n";
+  const PerfMap few(text, 10);
+  EXPECT_EQ(few.symbol_count(), 10u);
+  EXPECT_EQ(few.left_out(), 90u);
+  const PerfMap map("1000 10 \xff\xfe" + std::string(10'000, 'n') + "\n");
+  EXPECT_LE(map.NameOf(0x1000).size(), 5000u);
+  EXPECT_EQ(map.NameOf(0x1000).find('\xff'), std::string::npos);
+}
+
+TEST(PerfMap, AFileIsReadAgainWhenItHasGrown) {
+  Fd file(memfd_create("perf-1.map", MFD_CLOEXEC));
+  const auto write_text = [&](std::string_view text) {
+    ASSERT_EQ(write(file.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  };
+  PerfMapFile map;
+  map.Update(Fd());
+  EXPECT_EQ(map.NameOf(0x1000), "");
+  write_text("1000 10 one\n");
+  map.Update(file);
+  EXPECT_EQ(map.NameOf(0x1000), "one");
+  write_text("2000 10 two\n");
+  map.Update(file);
+  EXPECT_EQ(map.NameOf(0x2000), "two");
+  map.Update(Fd());
+  EXPECT_EQ(map.NameOf(0x1000), "") << "the file is gone";
+}
+
+}  // namespace
+}  // namespace stackd
