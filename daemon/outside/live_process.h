@@ -40,7 +40,7 @@ class LiveProcess {
   Fd OpenMapped(const std::string& path) const;
 
   // Its /tmp/perf-PID.map, as its own mount namespace and PID namespace have it. Invalid where there is none, or where the
-  // file belongs to another user than the process: anybody may write to /tmp.
+  // file belongs to another user than the process: any user may write to /tmp.
   Fd OpenPerfMap() const;
 
  private:

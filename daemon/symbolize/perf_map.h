@@ -1,5 +1,5 @@
-// Names of code that was made at run time, as its runtime has written them to /tmp/perf-PID.map: .NET, Mono, Erlang, Julia,
-// Node.js, Python, each where it is told to. Source of the format: tools/perf/Documentation/jit-interface.txt of Linux.
+// Names of code that a runtime has made, as it writes them to /tmp/perf-PID.map where it is told to: .NET, Mono, Erlang,
+// Julia. Source of the format: tools/perf/Documentation/jit-interface.txt of Linux.
 #pragma once
 
 #include <cstddef>
