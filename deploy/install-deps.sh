@@ -209,6 +209,17 @@ install_python_peers() {
     say "install-deps: they could not be installed; tests that compare with them are skipped"
 }
 
+# Pools of connections that tests exhaust, for Debian's Python.
+PYTHON_POOLS=(SQLAlchemy==2.1.9 psycopg-pool==3.3.3 psycopg==3.3.9 urllib3==2.8.0 redis==8.1.0)
+install_python_pools() {
+  local folder="${CACHE_BIN%/bin}/python-pools"
+  if [[ -e $folder/installed && $(<"$folder/installed") == "${PYTHON_POOLS[*]}" ]]; then return; fi
+  say "install-deps: installing ${PYTHON_POOLS[*]} into $folder"
+  { /usr/bin/python3 -m venv "$folder" && "$folder/bin/pip" install --quiet "${PYTHON_POOLS[@]}" &&
+    printf '%s\n' "${PYTHON_POOLS[*]}" >"$folder/installed"; } >&2 ||
+    say "install-deps: they could not be installed; tests that exhaust them are skipped"
+}
+
 # gRPC of another release than Debian's, to load the daemon with; and OpenTelemetry's published protos, to receive from it.
 GRPC_PEERS=(grpcio==1.85.1 opentelemetry-proto==1.45.2)
 install_grpc_peers() {
@@ -522,6 +533,7 @@ build_tools() {
 fetch_tools() {
   install_kubernetes_validate
   install_python_peers
+  install_python_pools
   install_grpc_peers
   install_nodes
   install_speedscope

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "daemon/analyze/findings/find_deadlocks.h"
+#include "daemon/analyze/findings/find_exhausted_pools.h"
 #include "daemon/analyze/findings/find_idle.h"
 #include "daemon/analyze/findings/find_queues.h"
 #include "daemon/analyze/findings/find_starved_pools.h"
@@ -42,6 +43,8 @@ void FindHangs(const Capture& capture, v1::Dump* dump) {
   WaitScene scene(capture, *dump);
   FindStopped(&scene, &findings);
   FindDeadlocks(&scene, &findings);
+  // Before the queues: the lock of a pool says less than its name.
+  FindExhaustedPools(&scene, &findings);
   FindQueues(&scene, &findings);
   FindStarvedPools(&scene, &findings);
   FindUnwakeable(&scene, &findings);

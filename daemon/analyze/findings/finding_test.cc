@@ -210,6 +210,41 @@ TEST(Finding, AFewThatTakeTurnsWithTheGilAreHarmless) {
   EXPECT_EQ(scene.Finding(Finding::LOCK_CONVOY).severity(), Finding::HARMLESS);
 }
 
+// A thread that asks SQLAlchemy for a connection in PlaceOrder, and is in `native` now.
+void AddBorrower(HangScene* scene, int32_t tid, std::initializer_list<std::string_view> native) {
+  const std::string library = "/srv/venv/lib/python3.11/site-packages/sqlalchemy";
+  scene->AddThread(tid, "order", native);
+  AddPython(scene, tid, "QueuePool._do_get", (library + "/pool/impl.py").c_str(), 166);
+  AddPython(scene, tid, "Engine.connect", (library + "/engine/base.py").c_str(), 3277);
+  AddPython(scene, tid, "PlaceOrder", "/srv/orders.py", 7);
+}
+
+TEST(Finding, ThreadsThatWaitForAConnectionOfAPoolAreNotIdle) {
+  HangScene scene;
+  for (int32_t tid : {201, 202, 203}) {
+    AddBorrower(&scene, tid, {"futex_wait@libc.so.6", "sem_clockwait@libc.so.6", "PyThread_acquire_lock_timed@python3.11"});
+    scene.SetFutexCall(tid, 0x9000 + 8 * static_cast<uint64_t>(tid));
+  }
+  scene.Explain();
+  const Finding exhausted = scene.Finding(Finding::EXHAUSTED_POOL);
+  EXPECT_EQ(exhausted.explanation(), "3 threads wait for a connection of a SQLAlchemy pool: none is free");
+  EXPECT_EQ(exhausted.severity(), Finding::SUSPICIOUS);
+  EXPECT_THAT(exhausted.tids(), ElementsAre(201, 202, 203));
+  EXPECT_THAT(exhausted.details(), ElementsAre("3 threads called by PlaceOrder at orders.py:7"));
+  EXPECT_EQ(scene.Finding(Finding::IDLE).kind(), Finding::KIND_UNSPECIFIED);
+}
+
+TEST(Finding, AThreadThatMakesTheConnectionOrWaitsForAMomentIsNoSignOfAnExhaustedPool) {
+  HangScene scene;
+  AddBorrower(&scene, 201, {"connect@libc.so.6"});
+  AddBorrower(&scene, 202, {"futex_wait@libc.so.6", "sem_clockwait@libc.so.6", "PyThread_acquire_lock_timed@python3.11"});
+  scene.SetFutexCall(202, 0x9000);
+  scene.Explain();
+  const Finding exhausted = scene.Finding(Finding::EXHAUSTED_POOL);
+  EXPECT_EQ(exhausted.severity(), Finding::HARMLESS);
+  EXPECT_THAT(exhausted.tids(), ElementsAre(202));
+}
+
 TEST(Finding, MonitorsAndMutexesMakeOneCycle) {
   HangScene scene;
   scene.AddThread(101, "a", {"futex_wait@libc.so.6", "Unsafe_Park@libjvm.so"});

@@ -659,6 +659,8 @@ const (
 	Finding_OWNER_UNKNOWN Finding_Kind = 12
 	// Threads that wait for work, time or events: no hang.
 	Finding_IDLE Finding_Kind = 13
+	// Threads wait for what a pool of a known library lends (connections), and none is free.
+	Finding_EXHAUSTED_POOL Finding_Kind = 14
 )
 
 // Enum value maps for Finding_Kind.
@@ -678,6 +680,7 @@ var (
 		11: "HEARTBEAT_MISSED",
 		12: "OWNER_UNKNOWN",
 		13: "IDLE",
+		14: "EXHAUSTED_POOL",
 	}
 	Finding_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
@@ -694,6 +697,7 @@ var (
 		"HEARTBEAT_MISSED": 11,
 		"OWNER_UNKNOWN":    12,
 		"IDLE":             13,
+		"EXHAUSTED_POOL":   14,
 	}
 )
 
@@ -4167,8 +4171,8 @@ type CreateDumpRequest struct {
 	MaxStackBytes int32       `protobuf:"varint,4,opt,name=max_stack_bytes,json=maxStackBytes,proto3" json:"max_stack_bytes,omitempty"`
 	Frames        FrameFilter `protobuf:"varint,5,opt,name=frames,proto3,enum=stackd.v1.FrameFilter" json:"frames,omitempty"`
 	Quiet         Quiet       `protobuf:"varint,6,opt,name=quiet,proto3,enum=stackd.v1.Quiet" json:"quiet,omitempty"`
-	// The dump is answered and kept nowhere: it has no name. It is shown to nobody else, counted in no group and sent to no
-	// collector. A thread that cannot be read where it sleeps is left out. For samples, of which nobody wants each kept.
+	// The daemon answers the dump and keeps it nowhere: it has no name, and no group counts it. Threads are read where they
+	// sleep; one that runs has no stack. For samples, of which a caller takes many.
 	Unstored      bool `protobuf:"varint,7,opt,name=unstored,proto3" json:"unstored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5459,7 +5463,7 @@ const file_stackd_v1_stackd_proto_rawDesc = "" +
 	"\bDEADLOCK\x10\x02\x12\b\n" +
 	"\x04SPIN\x10\x03\x12\x0f\n" +
 	"\vNO_PROGRESS\x10\x04\x12\f\n" +
-	"\bNOT_GONE\x10\x05\"\xb9\x05\n" +
+	"\bNOT_GONE\x10\x05\"\xcd\x05\n" +
 	"\aFinding\x12+\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x17.stackd.v1.Finding.KindR\x04kind\x127\n" +
 	"\bseverity\x18\x02 \x01(\x0e2\x1b.stackd.v1.Finding.SeverityR\bseverity\x12 \n" +
@@ -5472,7 +5476,7 @@ const file_stackd_v1_stackd_proto_rawDesc = "" +
 	"waiter_tid\x18\x01 \x01(\x05R\twaiterTid\x12\x1b\n" +
 	"\towner_tid\x18\x02 \x01(\x05R\bownerTid\x12\x12\n" +
 	"\x04lock\x18\x03 \x01(\tR\x04lock\x12(\n" +
-	"\x04kind\x18\x04 \x01(\x0e2\x14.stackd.v1.Wait.KindR\x04kind\"\xf7\x01\n" +
+	"\x04kind\x18\x04 \x01(\x0e2\x14.stackd.v1.Wait.KindR\x04kind\"\x8b\x02\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bDEADLOCK\x10\x01\x12\x11\n" +
@@ -5488,7 +5492,8 @@ const file_stackd_v1_stackd_proto_rawDesc = "" +
 	"\x12\x14\n" +
 	"\x10HEARTBEAT_MISSED\x10\v\x12\x11\n" +
 	"\rOWNER_UNKNOWN\x10\f\x12\b\n" +
-	"\x04IDLE\x10\r\"L\n" +
+	"\x04IDLE\x10\r\x12\x12\n" +
+	"\x0eEXHAUSTED_POOL\x10\x0e\"L\n" +
 	"\bSeverity\x12\x18\n" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04HANG\x10\x01\x12\x0e\n" +

@@ -1,0 +1,151 @@
+#include "daemon/analyze/findings/find_exhausted_pools.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "daemon/analyze/names/runtime_frame.h"
+#include "daemon/base/clock.h"
+
+namespace stackd {
+namespace {
+
+using Finding = v1::Finding;
+using Wait = v1::Wait;
+
+// So many that wait are worth an operator's look, or one for so long. A pool is there to be waited for now and then.
+constexpr int kMinWaiters = 3;
+constexpr int64_t kLongSeconds = 1;
+constexpr size_t kMaxPlaces = 5;
+
+// A function that lends what a pool has, and waits where nothing is free.
+struct Lender {
+  std::string_view function;  // its last part, as the runtime names it
+  std::string_view file;      // the end of its path
+  std::string_view pool;      // in words
+};
+
+// Each was seen in its library: HikariCP 7.1, Commons Pool 2.13, Tomcat JDBC 11.0. In Python SQLAlchemy 2.1,
+// psycopg_pool 3.3, urllib3 2.8 and redis-py 8.1.
+constexpr Lender kLenders[] = {
+    {"HikariPool.getConnection", "HikariPool.java", "a connection of a HikariCP pool"},
+    {"GenericObjectPool.borrowObject", "GenericObjectPool.java", "an object of a pool of Apache Commons"},
+    {"ConnectionPool.borrowConnection", "ConnectionPool.java", "a connection of a Tomcat JDBC pool"},
+    {"_do_get", "sqlalchemy/pool/impl.py", "a connection of a SQLAlchemy pool"},
+    {"getconn", "psycopg_pool/pool.py", "a connection of a psycopg pool"},
+    {"_get_conn", "urllib3/connectionpool.py", "a connection of a urllib3 pool"},
+    {"get_connection", "redis/connection.py", "a connection of a redis-py pool"},
+};
+
+// Whether `function` is `name`, or has it as its last parts: "QueuePool._do_get".
+bool EndsWithName(std::string_view function, std::string_view name) {
+  if (!function.ends_with(name)) return false;
+  return function.size() == name.size() || function[function.size() - name.size() - 1] == '.';
+}
+
+// nullptr: it is none.
+const Lender* LenderOf(const v1::Frame& frame) {
+  if (!IsOfRuntime(frame)) return nullptr;
+  const auto* found = std::ranges::find_if(kLenders, [&](const Lender& lender) {
+    return EndsWithName(frame.function(), lender.function) && frame.file().ends_with(lender.file);
+  });
+  return found == std::end(kLenders) ? nullptr : found;
+}
+
+// A wait that the pool itself ends, or its time limit. In others the thread makes a new connection for the pool.
+bool IsWaitForPool(Wait::Kind kind) {
+  switch (kind) {
+    case Wait::MUTEX:
+    case Wait::CONDITION_VARIABLE:
+    case Wait::SEMAPHORE:
+    case Wait::FUTEX:
+    case Wait::MONITOR:
+    case Wait::SLEEP:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// The folder of a file, or the package of a class in Java, whose files have no folder.
+std::string_view LibraryOf(const v1::Frame& frame) {
+  const std::string_view file = frame.file(), function = frame.function();
+  if (const size_t slash = file.rfind('/'); slash != file.npos) return file.substr(0, slash);
+  const size_t method = function.rfind('.');
+  const size_t type = method == function.npos ? method : function.rfind('.', method - 1);
+  return type == function.npos ? std::string_view() : function.substr(0, type);
+}
+
+struct WaitForPool {
+  const Lender* lender = nullptr;
+  const v1::Frame* caller = nullptr;  // the first function outside of the pool's library; nullptr: not known
+};
+
+// Without a lender where the thread waits for no pool.
+WaitForPool PoolOf(const WaitScene& scene, const v1::Thread& thread) {
+  const v1::Stack* stack = scene.StackOf(thread);
+  if (stack == nullptr || !thread.has_wait() || !IsWaitForPool(thread.wait().kind())) return {};
+  WaitForPool wait;
+  std::string_view library;
+  for (const v1::Frame& frame : stack->frames()) {
+    if (wait.lender == nullptr) {
+      wait.lender = LenderOf(frame);
+      if (wait.lender != nullptr) library = LibraryOf(frame);
+    } else if (IsOfRuntime(frame) && !LibraryOf(frame).starts_with(library.substr(0, library.find_last_of("./")))) {
+      wait.caller = &frame;
+      break;
+    }
+  }
+  return wait;
+}
+
+struct Waiters {
+  std::vector<const v1::Thread*> threads;
+  std::map<std::string, size_t> callers;
+};
+
+bool IsLong(const Waiters& waiters) {
+  return std::ranges::any_of(waiters.threads, [](const v1::Thread* thread) {
+    return thread->wait().has_duration() && thread->wait().duration().seconds() >= kLongSeconds;
+  });
+}
+
+Finding Describe(const Lender& lender, const Waiters& waiters, WaitScene* scene) {
+  const bool is_worth_a_look = std::ssize(waiters.threads) >= kMinWaiters || IsLong(waiters);
+  Finding finding;
+  finding.set_kind(Finding::EXHAUSTED_POOL);
+  finding.set_severity(is_worth_a_look ? Finding::SUSPICIOUS : Finding::HARMLESS);
+  const size_t count = waiters.threads.size();
+  finding.set_explanation(
+      (count == 1 ? scene->Name(waiters.threads[0]->tid()) + " waits" : ThreadsInWords(count) + " wait") + " for " +
+      std::string(lender.pool) + ": none is free");
+  std::vector<std::pair<size_t, std::string>> callers;
+  for (const auto& [place, threads] : waiters.callers) callers.emplace_back(threads, place);
+  std::ranges::sort(callers, std::greater());
+  for (size_t i = 0; i < std::min(callers.size(), kMaxPlaces); ++i) {
+    finding.add_details(ThreadsInWords(callers[i].first) + " called by " + callers[i].second);
+  }
+  for (const v1::Thread* thread : waiters.threads) {
+    finding.add_tids(thread->tid());
+    scene->SetExplained(thread->tid());
+  }
+  return finding;
+}
+
+}  // namespace
+
+void FindExhaustedPools(WaitScene* scene, std::vector<Finding>* findings) {
+  std::map<const Lender*, Waiters> pools;
+  for (const v1::Thread& thread : scene->dump().threads()) {
+    if (scene->IsExplained(thread.tid())) continue;
+    const WaitForPool wait = PoolOf(*scene, thread);
+    if (wait.lender == nullptr) continue;
+    Waiters& waiters = pools[wait.lender];
+    waiters.threads.push_back(&thread);
+    if (wait.caller != nullptr) ++waiters.callers[WaitScene::FrameInWords(*wait.caller)];
+  }
+  for (const auto& [lender, waiters] : pools) findings->push_back(Describe(*lender, waiters, scene));
+}
+
+}  // namespace stackd
