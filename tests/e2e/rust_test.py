@@ -481,6 +481,34 @@ class TokioTest(CrashTest):
         self.assertEqual({"blocks_its_worker": "running", "on_sleep": "woken, not run since", "take_a_break": "not run yet"},
                          {name: task["state"] for name, task in found.items()})
 
+    def starvations(self, *words):
+        """(dump, its findings of starved pools) once the workers are seen to wait."""
+        victim = self.start(*words)
+
+        def found():
+            dump = self.daemon.dump(victim.pid)
+            starved = [f for f in dump.resource.get("findings", []) if f["kind"] == "STARVED_POOL"]
+            return (dump, starved) if starved else None
+
+        return eventually(f"the workers of {words} wait", found)
+
+    def test_workers_that_all_wait_for_messages_of_tasks_are_starved(self):
+        dump, (starved,) = self.starvations("starved")
+        self.assertEqual({tid for tid in dump.threads if "tasks::wait_for_answer" in dump.functions(tid)}, set(starved["tids"]))
+        self.assertRegex(starved["explanation"], r"^all 2 workers of tokio wait inside of tasks, as thread .*wait_for_answer.* none is "
+                         "left to run another task$")
+
+    def test_workers_that_wait_for_a_lock_of_a_task_that_sleeps_are_starved(self):
+        dump, (starved,) = self.starvations("starved_by_guard")
+        self.assertEqual({tid for tid in dump.threads if "tasks::lock_the_ledger" in dump.functions(tid)}, set(starved["tids"]))
+        self.assertEqual(2, len(starved["tids"]))
+
+    def test_a_runtime_with_a_worker_left_is_not_starved(self):
+        for words in (("blocked",), ("idle",)):
+            victim = self.start(*words)
+            dump = self.daemon.dump(victim.pid)
+            self.assertNotIn("STARVED_POOL", [f["kind"] for f in dump.resource.get("findings", [])], words)
+
     def test_of_very_many_tasks_those_that_are_listed_are_said(self):
         victim = self.start("many", "12000")
         before, _ = map(int, victim.ask("turns").split())

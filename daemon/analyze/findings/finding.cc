@@ -9,6 +9,7 @@
 #include "daemon/analyze/findings/find_idle.h"
 #include "daemon/analyze/findings/find_queues.h"
 #include "daemon/analyze/findings/find_starved_pools.h"
+#include "daemon/analyze/findings/find_starved_tokio.h"
 #include "daemon/analyze/findings/find_unwakeable.h"
 #include "daemon/analyze/findings/find_waiting_goroutines.h"
 #include "daemon/analyze/findings/wait_scene.h"
@@ -45,6 +46,7 @@ void FindHangs(const Capture& capture, v1::Dump* dump) {
   FindDeadlocks(&scene, &findings);
   // Before the queues: the lock of a pool says less than its name.
   FindExhaustedPools(&scene, &findings);
+  FindStarvedTokio(&scene, &findings);
   FindQueues(&scene, &findings);
   FindStarvedPools(&scene, &findings);
   FindUnwakeable(&scene, &findings);

@@ -210,6 +210,36 @@ TEST(Finding, AFewThatTakeTurnsWithTheGilAreHarmless) {
   EXPECT_EQ(scene.Finding(Finding::LOCK_CONVOY).severity(), Finding::HARMLESS);
 }
 
+// A worker of tokio that waits in a task, in the place of `call` in it; "": it is parked.
+void AddTokioWorker(HangScene* scene, int32_t tid, const std::string& call) {
+  const std::string worker = "tokio::runtime::scheduler::multi_thread::worker::", app = "@app";
+  const std::string inner = (call.empty() ? worker + "Context::park_timeout" : call) + app;
+  const std::string task = worker + (call.empty() ? "Context::run" : "Context::run_task") + app;
+  scene->AddThread(tid, "tokio-runtime-w", {"syscall@libc.so.6", inner, task, worker + "run" + app});
+  scene->SetFutexCall(tid, 0x9000 + 8 * static_cast<uint64_t>(tid));
+}
+
+TEST(Finding, WorkersOfTokioThatAllWaitInTasksAreStarved) {
+  HangScene scene;
+  AddTokioWorker(&scene, 201, "app::wait_for_answer");
+  AddTokioWorker(&scene, 202, "app::wait_for_answer");
+  scene.Explain();
+  const Finding starved = scene.Finding(Finding::STARVED_POOL);
+  EXPECT_EQ(starved.severity(), Finding::HANG) << "nobody else is there to act";
+  EXPECT_THAT(starved.tids(), ElementsAre(201, 202));
+  EXPECT_THAT(starved.explanation(), testing::StartsWith("all 2 workers of tokio wait inside of tasks, as thread "));
+}
+
+TEST(Finding, AWorkerOfTokioThatIsParkedOrGaveWayLeavesNobodyStarved) {
+  for (const char* other : {"", "tokio::runtime::scheduler::multi_thread::worker::block_in_place"}) {
+    HangScene scene;
+    if (*other == '\0') AddTokioWorker(&scene, 201, "app::wait_for_answer");
+    AddTokioWorker(&scene, 202, other);
+    scene.Explain();
+    EXPECT_EQ(scene.Finding(Finding::STARVED_POOL).kind(), Finding::KIND_UNSPECIFIED) << other;
+  }
+}
+
 // A thread that asks SQLAlchemy for a connection in PlaceOrder, and is in `native` now.
 void AddBorrower(HangScene* scene, int32_t tid, std::initializer_list<std::string_view> native) {
   const std::string library = "/srv/venv/lib/python3.11/site-packages/sqlalchemy";

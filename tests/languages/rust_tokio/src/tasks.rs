@@ -17,6 +17,8 @@ fn main() {
         Some("idle") => idle(),
         Some("blocked") => blocked(),
         Some("one_worker") => one_worker(),
+        Some("starved") => starved(),
+        Some("starved_by_guard") => starved_by_guard(),
         Some("many") => many(),
         Some("churn") => churn(),
         Some("polls") => polls(),
@@ -203,6 +205,68 @@ fn one_worker() {
     serve(|_| "blocked".into());
     drop(held);
     std::process::exit(0);
+}
+
+/// Each worker waits, in a task, for a message that another task would send.
+fn starved() {
+    let runtime = runtime(2);
+    let _inside = runtime.enter();
+    let (done, waited) = std::sync::mpsc::channel();
+    for _ in 0..2 {
+        let done = done.clone();
+        spawn(async move {
+            let (answer, answered) = std::sync::mpsc::channel::<u32>();
+            done.send(answer).expect("main");
+            wait_for_answer(&answered);
+        });
+    }
+    let answers: Vec<_> = waited.iter().take(2).collect();
+    spawn(async move { answers.iter().for_each(|answer| answer.send(1).expect("a task")) });
+    serve(|_| "starved".into());
+    std::process::exit(0);
+}
+
+#[inline(never)]
+fn wait_for_answer(answered: &std::sync::mpsc::Receiver<u32>) {
+    answered.recv().expect("an answer");
+}
+
+/// A task sleeps with the guard of a lock of std, and each worker waits for the lock.
+fn starved_by_guard() {
+    let runtime = runtime(2);
+    let ledger = Arc::new(StdMutex::new(0));
+    let _inside = runtime.enter();
+    let (kept, keeps) = std::sync::mpsc::channel();
+    let sleeper = Sleeper { ledger: ledger.clone(), kept };
+    runtime.spawn(sleeper.keep());
+    keeps.recv().expect("the guard");
+    let are_there: Vec<_> = (0..2).map(|_| Arc::new(AtomicBool::new(false))).collect();
+    for is_there in &are_there {
+        spawn(blocks_its_worker(ledger.clone(), is_there.clone()));
+    }
+    while !are_there.iter().all(|is_there| is_there.load(Ordering::SeqCst)) {
+        std::thread::yield_now();
+    }
+    serve(|_| "starved".into());
+    std::process::exit(0);
+}
+
+struct Sleeper {
+    ledger: Arc<StdMutex<u32>>,
+    kept: std::sync::mpsc::Sender<()>,
+}
+
+/// A future may go from thread to thread, and the guard may not: by force, as with a runtime of one thread.
+struct AnyThread<T>(T);
+unsafe impl<T> Send for AnyThread<T> {}
+
+impl Sleeper {
+    async fn keep(self) {
+        let guard = AnyThread(self.ledger.lock().expect("the ledger"));
+        self.kept.send(()).expect("main");
+        sleep(FOR_EVER).await;
+        drop(guard);
+    }
 }
 
 // Many
