@@ -17,7 +17,7 @@ struct RecordTimes {
 // The time that a sample stands for: on an average, as samples may be late or missed.
 int64_t PeriodNs(const StackSamples& samples, const RecordTimes& times);
 
-// The stacks with the most time first, each with its part of the time of all threads.
+// The stacks with the most time first, each with its part of the time of all threads; then how long which were idle.
 void WriteRecordText(const StackSamples& samples, const RecordTimes& times, const Sink& sink);
 // "process;thread;outermost;...;innermost;[waits for ...] count" lines.
 void WriteRecordFolded(const StackSamples& samples, const Sink& sink);

@@ -100,6 +100,31 @@ TEST(Record, CountsWhoWasWhereAndWaitedForWhat) {
             "  (no stack: running)\n");
 }
 
+TEST(Record, IdleThreadsComeLastInTheTextAndWithoutStacks) {
+  StackSamples samples;
+  v1::Dump sample = Sample();
+  for (int32_t tid : {17, 18, 19, 20}) AddThread(tid, tid < 20 ? "pool" : "timer", "epoll_wait", &sample);
+  v1::Finding* idle = sample.add_findings();
+  idle->set_kind(v1::Finding::IDLE);
+  for (int32_t tid : {17, 18, 19, 20}) idle->add_tids(tid);
+  samples.Add(sample);
+  const std::string text = Written([&](const Sink& sink) { WriteRecordText(samples, kTimes, sink); });
+  EXPECT_THAT(text, testing::EndsWith("\n50.0% idle: waiting for work, time or events\n  37.5% · pool\n  12.5% · timer\n"));
+  EXPECT_THAT(text, Not(HasSubstr("epoll_wait")));
+  EXPECT_THAT(text, HasSubstr("\n25.0% · 2 threads: worker · waits for mutex"));
+  EXPECT_THAT(Written([&](const Sink& sink) { WriteRecordFolded(samples, sink); }),
+              HasSubstr("bank;pool;main;epoll_wait 3\n"));
+}
+
+TEST(Record, TheTextHasThreadsOfAllNamesInOnePlaceTogether) {
+  StackSamples samples;
+  v1::Dump sample = EmptySample();
+  for (int32_t tid : {13, 14, 15}) AddThread(tid, tid < 15 ? "a" : "b", "Compute", &sample);
+  samples.Add(sample);
+  EXPECT_THAT(Written([&](const Sink& sink) { WriteRecordText(samples, kTimes, sink); }),
+              HasSubstr("\n100.0% · 3 threads: a (2), b (1)\n  #0  Compute"));
+}
+
 TEST(Record, FoldedStacksEndWithWhatIsWaitedFor) {
   StackSamples samples;
   samples.Add(Sample());

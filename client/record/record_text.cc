@@ -1,6 +1,10 @@
 #include <algorithm>
 #include <cstdio>
+#include <functional>
+#include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "client/record/record_formats.h"
 #include "daemon/base/clock.h"
@@ -27,10 +31,37 @@ std::string Seconds(int64_t span_ns) {
   return text;
 }
 
-// "10 threads: worker", "1 goroutine"
-std::string WhoInWords(const SampledStack& stack) {
-  if (stack.is_task) return Count(stack.most_at_once, stack.who);
-  return Count(stack.most_at_once, "thread") + ": " + (stack.who.empty() ? "(no name)" : Printable(stack.who));
+// Threads of all names that were in one place and waited for one thing.
+struct SamePlace {
+  const SampledStack* stack;
+  int64_t count = 0;
+  std::vector<Counted> names;
+};
+
+// "10 threads: worker (8), io (2)", "1 goroutine"
+std::string WhoInWords(const SamePlace& place) {
+  int64_t threads = 0;
+  for (const Counted& name : place.names) threads += name.count;
+  if (place.stack->is_task) return Count(threads, place.stack->who);
+  return Count(threads, "thread") + ": " + CountedList(place.names);
+}
+
+// Places, those with the most time first.
+std::vector<SamePlace> PlacesOf(const std::vector<const SampledStack*>& stacks) {
+  std::map<std::string, size_t> known;  // by what is shown
+  std::vector<SamePlace> places;
+  for (const SampledStack* stack : stacks) {
+    const std::string kind = stack->is_task ? "task " + stack->who : "thread";
+    const std::string key = kind + "\n" + stack->wait + "\n" + stack->state + "\n" + stack->stack.SerializeAsString();
+    const auto [at, is_new] = known.try_emplace(key, places.size());
+    if (is_new) places.push_back({.stack = stack});
+    SamePlace& place = places[at->second];
+    place.count += stack->count;
+    place.names.push_back(
+        {stack->who.empty() ? "(no name)" : Printable(stack->who), static_cast<int>(stack->most_at_once)});
+  }
+  std::ranges::stable_sort(places, std::greater(), &SamePlace::count);
+  return places;
 }
 
 void WriteHeading(const StackSamples& samples, const RecordTimes& times, Piecewise* out) {
@@ -46,30 +77,56 @@ void WriteHeading(const StackSamples& samples, const RecordTimes& times, Piecewi
   }
 }
 
+void WritePlace(const SamePlace& place, int64_t total, Piecewise* out) {
+  const SampledStack& stack = *place.stack;
+  *out << "\n" << Percent(place.count, total) << " · " << WhoInWords(place);
+  if (!stack.wait.empty()) *out << " · " << Printable(stack.wait);
+  *out << "\n";
+  if (!stack.stack.frames().empty()) return WriteStack(stack.stack, "  ", out);
+  *out << "  (no stack" << (stack.state.empty() ? "" : ": " + Printable(stack.state)) << ")\n";
+}
+
+// Writes how long threads were idle, and which: a line for each name.
+void WriteIdle(const std::vector<const SampledStack*>& idle, int64_t total, Piecewise* out) {
+  if (idle.empty()) return;
+  std::map<std::string, int64_t> by_name;
+  int64_t count = 0;
+  for (const SampledStack* stack : idle) {
+    by_name[stack->who] += stack->count;
+    count += stack->count;
+  }
+  std::vector<std::pair<int64_t, std::string>> most_first;
+  for (const auto& [name, of_name] : by_name)
+    most_first.emplace_back(of_name, name.empty() ? "(no name)" : Printable(name));
+  std::ranges::sort(most_first, std::greater());
+  *out << "\n" << Percent(count, total) << " idle: waiting for work, time or events\n";
+  for (size_t i = 0; i < std::min(most_first.size(), kMaxShown); ++i) {
+    *out << "  " << Percent(most_first[i].first, total) << " · " << most_first[i].second << "\n";
+  }
+}
+
 }  // namespace
 
 void WriteRecordText(const StackSamples& samples, const RecordTimes& times, const Sink& sink) {
   Piecewise out(sink);
   WriteHeading(samples, times, &out);
-  const auto most_first = samples.MostFirst();
-  for (size_t i = 0; i < std::min(most_first.size(), kMaxShown) && out.wanted(); ++i) {
-    const SampledStack& stack = *most_first[i];
-    out << "\n" << Percent(stack.count, samples.total()) << " · " << WhoInWords(stack);
-    if (!stack.wait.empty()) out << " · " << Printable(stack.wait);
-    out << "\n";
-    if (stack.stack.frames().empty()) {
-      out << "  (no stack" << (stack.state.empty() ? "" : ": " + Printable(stack.state)) << ")\n";
+  std::vector<const SampledStack*> busy, idle;
+  for (const SampledStack* stack : samples.MostFirst()) (stack->is_idle ? idle : busy).push_back(stack);
+  const std::vector<SamePlace> places = PlacesOf(busy);
+  int64_t rest = 0;
+  for (size_t i = 0; i < places.size() && out.wanted(); ++i) {
+    if (i < kMaxShown) {
+      WritePlace(places[i], samples.total(), &out);
     } else {
-      WriteStack(stack.stack, "  ", &out);
+      rest += places[i].count;
     }
   }
-  if (most_first.size() <= kMaxShown) return;
-  int64_t rest = 0;
-  for (size_t i = kMaxShown; i < most_first.size(); ++i) rest += most_first[i]->count;
-  out << "\n"
-      << Percent(rest, samples.total()) << " in "
-      << Count(static_cast<int64_t>(most_first.size() - kMaxShown), "other stack")
-      << ": -f folded, pprof and speedscope have all\n";
+  if (rest > 0) {
+    out << "\n"
+        << Percent(rest, samples.total()) << " in " << Count(static_cast<int64_t>(places.size() - kMaxShown), "other stack")
+        << ": -f folded, pprof and speedscope have all\n";
+  }
+  WriteIdle(idle, samples.total(), &out);
 }
 
 }  // namespace stackd

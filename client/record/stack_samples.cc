@@ -25,11 +25,19 @@ v1::Language LanguageOf(v1::Task::Kind kind) {
 
 // A text that no other two make: each part with its length.
 std::string KeyOf(const SampledStack& what, const std::string& stack) {
-  std::string key = what.is_task ? "task" : "thread";
+  std::string key = what.is_task ? "task" : what.is_idle ? "idle" : "thread";
   for (const std::string& part : {what.who, what.wait, what.state, stack}) {
     key += " " + std::to_string(part.size()) + " " + part;
   }
   return key;
+}
+
+std::set<int32_t> IdleThreads(const v1::Dump& sample) {
+  std::set<int32_t> tids;
+  for (const v1::Finding& finding : sample.findings()) {
+    if (finding.kind() == v1::Finding::IDLE) tids.insert(finding.tids().begin(), finding.tids().end());
+  }
+  return tids;
 }
 
 }  // namespace
@@ -37,9 +45,11 @@ std::string KeyOf(const SampledStack& what, const std::string& stack) {
 void StackSamples::Add(const v1::Dump& sample) {
   if (sample_count_++ == 0) process_ = sample.process();
   AddModules(sample);
+  const std::set<int32_t> idle = IdleThreads(sample);
   Found found;
   for (const v1::Thread& thread : sample.threads()) {
-    if (!thread.is_agent() && thread.status() != v1::Thread::EXITED) AddThread(sample, thread, &found);
+    if (thread.is_agent() || thread.status() == v1::Thread::EXITED) continue;
+    AddThread(sample, thread, idle.contains(thread.tid()), &found);
   }
   for (const v1::Task& task : sample.tasks()) AddTask(sample, task, &found);
   // Threads of a sample that was too large for an answer.
@@ -49,8 +59,8 @@ void StackSamples::Add(const v1::Dump& sample) {
   for (const auto& [stack, count] : found) stack->most_at_once = std::max(stack->most_at_once, count);
 }
 
-void StackSamples::AddThread(const v1::Dump& sample, const v1::Thread& thread, Found* found) {
-  SampledStack what{.who = thread.name(), .state = thread.has_stack() ? "" : thread.state()};
+void StackSamples::AddThread(const v1::Dump& sample, const v1::Thread& thread, bool is_idle, Found* found) {
+  SampledStack what{.who = thread.name(), .state = thread.has_stack() ? "" : thread.state(), .is_idle = is_idle};
   if (thread.has_wait()) {
     what.wait = thread.wait().explanation();
     what.wait_kind = v1::Wait::Kind_Name(thread.wait().kind());

@@ -21,6 +21,7 @@ struct SampledStack {
   v1::Stack stack;    // without frames where there is none
   std::string state;  // in words, of a thread without a stack
   bool is_task = false;
+  bool is_idle = false;      // it waited for work, time or events, as the finding IDLE has it
   int64_t count = 0;         // how often a thread was found so
   int64_t most_at_once = 0;  // threads in one sample
 };
@@ -52,7 +53,7 @@ class StackSamples {
   // How many threads of one sample were found in each stack.
   using Found = std::unordered_map<SampledStack*, int64_t>;
 
-  void AddThread(const v1::Dump& sample, const v1::Thread& thread, Found* found);
+  void AddThread(const v1::Dump& sample, const v1::Thread& thread, bool is_idle, Found* found);
   void AddTask(const v1::Dump& sample, const v1::Task& task, Found* found);
   // `stack`: index into those of the sample; negative: none.
   void AddAt(const v1::Dump& sample, int stack, SampledStack what, Found* found);

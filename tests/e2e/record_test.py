@@ -88,7 +88,8 @@ class RecordTest(StackdTest):
         self.assertRegex(done.stdout.splitlines()[0], rf"hang_mutex \(pid {victim.pid}\): \d+ samples in 2\.\d s, one each \d+ ms")
         parts = [float(part) for part in re.findall(r"^([\d.]+)% · ", done.stdout, re.MULTILINE)]
         self.assertEqual(sorted(parts, reverse=True), parts)
-        self.assertAlmostEqual(100, sum(parts), delta=1)
+        idle = float(re.search(r"^([\d.]+)% idle: .*\n  [\d.]+% · hang_mutex$", done.stdout, re.MULTILINE)[1])
+        self.assertAlmostEqual(100, sum(parts) + idle, delta=1)
         self.assertRegex(done.stdout, r"1 thread: cycle-\d · waits for mutex 0x\w+.*, held by thread ")
 
     @unittest.skipUnless(pprof_tool.available(), "there is no go tool pprof")
