@@ -10,7 +10,9 @@ import subprocess
 import sys
 import unittest
 
+import go_programs
 import jdks
+import tier
 from built import built
 from harness import ROOT, StackdTest, eventually
 from outside import Outside
@@ -42,7 +44,12 @@ def java_pools():
     return f"{folder}:{folder}/*"
 
 
-PREPARE = [java_pools]
+def go_pools():
+    for toolchain, _ in tier.versions(go_programs.toolchains()):
+        go_programs.kept(toolchain, "pools")
+
+
+PREPARE = [java_pools, go_pools]
 
 
 class ExhaustedPoolsTest(StackdTest):
@@ -99,6 +106,16 @@ class ExhaustedPoolsTest(StackdTest):
         self.addCleanup(server.kill)
         next(line for line in server.stdout if "Ready to accept connections" in line)
         self.python("redis", "a connection of a redis-py pool", port)
+
+    @unittest.skipUnless(go_programs.toolchains(), "no Go of 1.21 to 1.26 is here, and no registry of Go modules")
+    def test_database_sql(self):
+        for toolchain, version in tier.versions(go_programs.toolchains()):
+            victim = self.start_victim(go_programs.kept(toolchain, "pools"), preload=False)
+            findings = [f for f in Outside().dump(victim.pid).resource["findings"] if f["kind"] == "EXHAUSTED_POOL"]
+            self.assertEqual([f"{WAITERS} goroutines wait for a connection of database/sql: none is free"],
+                             [f["explanation"] for f in findings])
+            self.assertRegex(findings[0]["details"][0], rf"^{WAITERS} goroutines called by main\.placeOrder at main\.go:\d+$")
+            print(f"pools: {version:<11} {findings[0]['explanation']}", file=sys.stderr, flush=True)
 
     def test_hikari(self):
         self.java("hikari", "a connection of a HikariCP pool")

@@ -36,12 +36,14 @@ constexpr Lender kLenders[] = {
     {"getconn", "psycopg_pool/pool.py", "a connection of a psycopg pool"},
     {"_get_conn", "urllib3/connectionpool.py", "a connection of a urllib3 pool"},
     {"get_connection", "redis/connection.py", "a connection of a redis-py pool"},
+    {"sql.(*DB).conn", "database/sql/sql.go", "a connection of database/sql"},
 };
 
 // Whether `function` is `name`, or has it as its last parts: "QueuePool._do_get".
 bool EndsWithName(std::string_view function, std::string_view name) {
   if (!function.ends_with(name)) return false;
-  return function.size() == name.size() || function[function.size() - name.size() - 1] == '.';
+  const char before = function.size() == name.size() ? '.' : function[function.size() - name.size() - 1];
+  return before == '.' || before == '/';
 }
 
 // nullptr: it is none.
@@ -53,7 +55,7 @@ const Lender* LenderOf(const v1::Frame& frame) {
   return found == std::end(kLenders) ? nullptr : found;
 }
 
-// A wait that the pool itself ends, or its time limit. In others the thread makes a new connection for the pool.
+// Whether a thread of the pool ends the wait, or a time limit. In other waits the thread makes a new connection.
 bool IsWaitForPool(Wait::Kind kind) {
   switch (kind) {
     case Wait::MUTEX:
@@ -82,13 +84,11 @@ struct WaitForPool {
   const v1::Frame* caller = nullptr;  // the first function outside of the pool's library; nullptr: not known
 };
 
-// Without a lender where the thread waits for no pool.
-WaitForPool PoolOf(const WaitScene& scene, const v1::Thread& thread) {
-  const v1::Stack* stack = scene.StackOf(thread);
-  if (stack == nullptr || !thread.has_wait() || !IsWaitForPool(thread.wait().kind())) return {};
+// Without a lender where the stack goes through none.
+WaitForPool PoolOf(const v1::Stack& stack) {
   WaitForPool wait;
   std::string_view library;
-  for (const v1::Frame& frame : stack->frames()) {
+  for (const v1::Frame& frame : stack.frames()) {
     if (wait.lender == nullptr) {
       wait.lender = LenderOf(frame);
       if (wait.lender != nullptr) library = LibraryOf(frame);
@@ -100,31 +100,48 @@ WaitForPool PoolOf(const WaitScene& scene, const v1::Thread& thread) {
   return wait;
 }
 
+bool MayWaitForPool(const v1::Thread& thread) { return thread.has_wait() && IsWaitForPool(thread.wait().kind()); }
+
+// A goroutine that waits for the network makes a connection, or uses one.
+bool MayWaitForPool(const v1::Task& task) {
+  return task.kind() == v1::Task::GOROUTINE && task.state() == "waiting" && task.wait_reason() != "IO wait";
+}
+
 struct Waiters {
   std::vector<const v1::Thread*> threads;
+  int64_t goroutine_count = 0;
+  bool is_long = false;
   std::map<std::string, size_t> callers;
+
+  int64_t count() const { return std::ssize(threads) + goroutine_count; }
+
+  void AddCaller(const v1::Frame* caller) {
+    if (caller != nullptr) ++callers[WaitScene::FrameInWords(*caller)];
+  }
 };
 
-bool IsLong(const Waiters& waiters) {
-  return std::ranges::any_of(waiters.threads, [](const v1::Thread* thread) {
-    return thread->wait().has_duration() && thread->wait().duration().seconds() >= kLongSeconds;
-  });
+// "3 threads", "1 goroutine"
+std::string CountInWords(int64_t count, bool are_goroutines) {
+  if (!are_goroutines) return ThreadsInWords(static_cast<size_t>(count));
+  return std::to_string(count) + (count == 1 ? " goroutine" : " goroutines");
 }
 
 Finding Describe(const Lender& lender, const Waiters& waiters, WaitScene* scene) {
-  const bool is_worth_a_look = std::ssize(waiters.threads) >= kMinWaiters || IsLong(waiters);
+  const bool is_worth_a_look = waiters.count() >= kMinWaiters || waiters.is_long;
+  const bool are_goroutines = waiters.threads.empty();
   Finding finding;
   finding.set_kind(Finding::EXHAUSTED_POOL);
   finding.set_severity(is_worth_a_look ? Finding::SUSPICIOUS : Finding::HARMLESS);
-  const size_t count = waiters.threads.size();
+  const bool is_one_thread = waiters.count() == 1 && !are_goroutines;
   finding.set_explanation(
-      (count == 1 ? scene->Name(waiters.threads[0]->tid()) + " waits" : ThreadsInWords(count) + " wait") + " for " +
-      std::string(lender.pool) + ": none is free");
+      (is_one_thread ? scene->Name(waiters.threads[0]->tid()) : CountInWords(waiters.count(), are_goroutines)) +
+      (waiters.count() == 1 ? " waits for " : " wait for ") + std::string(lender.pool) + ": none is free");
   std::vector<std::pair<size_t, std::string>> callers;
   for (const auto& [place, threads] : waiters.callers) callers.emplace_back(threads, place);
   std::ranges::sort(callers, std::greater());
   for (size_t i = 0; i < std::min(callers.size(), kMaxPlaces); ++i) {
-    finding.add_details(ThreadsInWords(callers[i].first) + " called by " + callers[i].second);
+    finding.add_details(CountInWords(static_cast<int64_t>(callers[i].first), are_goroutines) + " called by " +
+                        callers[i].second);
   }
   for (const v1::Thread* thread : waiters.threads) {
     finding.add_tids(thread->tid());
@@ -136,14 +153,27 @@ Finding Describe(const Lender& lender, const Waiters& waiters, WaitScene* scene)
 }  // namespace
 
 void FindExhaustedPools(WaitScene* scene, std::vector<Finding>* findings) {
+  const v1::Dump& dump = scene->dump();
   std::map<const Lender*, Waiters> pools;
-  for (const v1::Thread& thread : scene->dump().threads()) {
-    if (scene->IsExplained(thread.tid())) continue;
-    const WaitForPool wait = PoolOf(*scene, thread);
+  for (const v1::Thread& thread : dump.threads()) {
+    const v1::Stack* stack = scene->StackOf(thread);
+    if (stack == nullptr || scene->IsExplained(thread.tid()) || !MayWaitForPool(thread)) continue;
+    const WaitForPool wait = PoolOf(*stack);
     if (wait.lender == nullptr) continue;
     Waiters& waiters = pools[wait.lender];
     waiters.threads.push_back(&thread);
-    if (wait.caller != nullptr) ++waiters.callers[WaitScene::FrameInWords(*wait.caller)];
+    waiters.is_long |= thread.wait().duration().seconds() >= kLongSeconds;
+    waiters.AddCaller(wait.caller);
+  }
+  for (const v1::Task& task : dump.tasks()) {
+    const bool has_stack = task.has_stack() && task.stack() >= 0 && task.stack() < dump.stacks_size();
+    if (!has_stack || !MayWaitForPool(task)) continue;
+    const WaitForPool wait = PoolOf(dump.stacks(task.stack()));
+    if (wait.lender == nullptr) continue;
+    Waiters& waiters = pools[wait.lender];
+    ++waiters.goroutine_count;
+    waiters.is_long |= task.wait_duration().seconds() >= kLongSeconds;
+    waiters.AddCaller(wait.caller);
   }
   for (const auto& [lender, waiters] : pools) findings->push_back(Describe(*lender, waiters, scene));
 }
