@@ -93,7 +93,8 @@ func crashesOf(store Store, selector targets.Selector) (*Listing, error) {
 func TestCrashesAreMergedByFingerprintOverPods(t *testing.T) {
 	hang := crash(time.Minute, deadlock, "checkout-1", "1.4", 9)
 	hang.Labels["stackd_trigger"] = "HANG"
-	loki := having(crash(3*time.Hour, null, "checkout-1", "1.3", 1), crash(2*time.Hour, null, "checkout-2", "1.4", 2), hang,
+	// Two pods have a dump of one name.
+	loki := having(crash(3*time.Hour, null, "checkout-1", "1.3", 1), crash(2*time.Hour, null, "checkout-2", "1.4", 1), hang,
 		crash(time.Hour, null, "checkout-2", "1.4", 3), crash(4*time.Hour, deadlock, "checkout-3", "1.3", 4),
 		// Sent twice, by a collector.
 		crash(time.Hour, null, "checkout-2", "1.4", 3), crash(8*24*time.Hour, null, "old", "1.0", 5), sent(2*time.Hour, "checkout-2", "{}"))
@@ -143,8 +144,8 @@ func TestOutsideKubernetesTheHostStandsForThePod(t *testing.T) {
 func TestAllPagesOfTheStoreAreRead(t *testing.T) {
 	loki := having()
 	for i := range 3*pageEntries + 7 {
-		// Five at an instant, so that pages end within some.
-		loki.Entries = append(loki.Entries, crash(time.Duration(1+i/5)*time.Millisecond, null, "checkout-1", "1", i))
+		// Seven at an instant, so that pages end within some.
+		loki.Entries = append(loki.Entries, crash(time.Duration(1+i/7)*time.Millisecond, null, "checkout-1", "1", i))
 	}
 	listing, err := crashesOf(lokiOf(t, loki, Loki{}), targets.Selector{})
 	if err != nil || listing.Count != 3*pageEntries+7 || len(loki.Asked) != 4 {
