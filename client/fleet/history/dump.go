@@ -22,7 +22,7 @@ import (
 const (
 	// Limit of the JSON. A daemon sends no dump that has more than 4 MiB as a message.
 	maxJSONBytes = 48 << 20
-	maxDumpBytes = 4 << 20
+	maxDumpBytes = 4<<20 - 64<<10
 	// The time in a dump's name is that of its record, but for clocks that were set back.
 	nameSlack = time.Hour
 	// Pods that have a dump of one name, in an error.
