@@ -139,11 +139,14 @@ Result<Otlp> StartOtlp(const Config& config, Pipeline* pipeline) {
   Otlp otlp;
   if (config.otlp_endpoint.empty()) return otlp;
   const char* headers = getenv("OTEL_EXPORTER_OTLP_HEADERS");
-  auto started = OtlpExporter::Start(
-      {.endpoint = config.otlp_endpoint, .ca_file = config.otlp_ca, .headers = headers == nullptr ? "" : headers});
+  auto started = OtlpExporter::Start({.endpoint = config.otlp_endpoint,
+                                      .ca_file = config.otlp_ca,
+                                      .headers = headers == nullptr ? "" : headers,
+                                      .dumps_per_fingerprint = config.otlp_dumps});
   if (!started) return std::unexpected(started.error());
   otlp.exporter = std::move(*started);
-  otlp.watch = pipeline->Watch([exporter = otlp.exporter](std::shared_ptr<const v1::Dump> dump) { exporter->Add(*dump); });
+  otlp.watch =
+      pipeline->Watch([exporter = otlp.exporter](const std::shared_ptr<const v1::Dump>& dump) { exporter->Add(dump); });
   return otlp;
 }
 

@@ -52,6 +52,7 @@ CASES = {
     "bad_input_test.StartTest.test_bad_flags",
     "overload_test.OverloadTest.test_100_calls_for_a_dump_share_one_capture",
     "metrics_test.MetricsTest.test_a_crash_moves_its_counters",
+    "history_test.HistoryTest.test_crashes_are_listed_and_dumps_open_when_pods_are_gone",
     "otlp_test.WhereTest.test_each_dump_says_where",
     "on_dump_test.OnDumpTest.test_the_program_finds_the_crash_by_name_and_asks_the_daemon_for_it",
     "minidump_test.MinidumpTest.test_cpp",

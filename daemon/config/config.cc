@@ -114,6 +114,11 @@ std::expected<Config, ConfigExit> ParseConfig(int argc, const char* const* argv)
       ->envname("STACKD_OTLP_ENDPOINT");
   app.add_option("--otlp-ca", config.otlp_ca, "Certificates that an https collector is checked against [the system's]")
       ->envname("STACKD_OTLP_CA");
+  app.add_option("--otlp-dumps", config.otlp_dumps,
+                 "Of equal crashes and of equal hangs, the first N dumps are sent there whole; 0: none")
+      ->envname("STACKD_OTLP_DUMPS")
+      ->check(CLI::Range(int64_t{0}, int64_t{100}))
+      ->capture_default_str();
   app.add_option("--pod-info", config.pod_info, "Folder with the pod's labels and annotations, of the downward API")
       ->envname("STACKD_POD_INFO")
       ->capture_default_str();
@@ -184,6 +189,9 @@ std::expected<Config, ConfigExit> ParseConfig(int argc, const char* const* argv)
   }
   if (!config.web_hosts.empty() && config.web_listen.empty()) {
     return Mistake("--web-host needs --web-listen: without it there is no page");
+  }
+  if (config.otlp_dumps > 0 && config.otlp_endpoint.empty()) {
+    return Mistake("--otlp-dumps needs --otlp-endpoint, which says where dumps are sent");
   }
   if (ring_bytes < kMinRingBytes || ring_bytes > kMaxRingBytes) {
     return Mistake("--ring-bytes must be between " + std::to_string(kMinRingBytes) + " and " +

@@ -24,6 +24,7 @@ struct Config {
   std::vector<std::string> web_hosts;
   std::string otlp_endpoint;  // of a collector; empty: nothing is sent
   std::string otlp_ca;        // a file; empty: the system's
+  int64_t otlp_dumps = 0;     // of each fingerprint, sent whole
   std::string pod_info = "/etc/podinfo";
   std::string store;  // a file, or ":memory:"
   int64_t store_max_bytes = 256ll << 20;

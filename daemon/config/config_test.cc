@@ -49,6 +49,15 @@ TEST(Config, ServesHealthAndMetricsAndSendsNothingUnlessItIsTold) {
   EXPECT_EQ(config->health_listen, ":7444");
   EXPECT_EQ(config->metrics_listen, "");
   EXPECT_EQ(config->otlp_endpoint, "http://collector:4317");
+  EXPECT_EQ(config->otlp_dumps, 0);
+}
+
+TEST(Config, SendsWholeDumpsOnlyToACollector) {
+  EXPECT_EQ(Parse({"--otlp-endpoint", "http://collector:4317", "--otlp-dumps", "3"})->otlp_dumps, 3);
+  EXPECT_THAT(Parse({"--otlp-dumps", "3"}).error().text, HasSubstr("--otlp-dumps needs --otlp-endpoint"));
+  EXPECT_EQ(Parse({"--otlp-endpoint", "none", "--otlp-dumps", "1"}).error().exit_code, 2);
+  EXPECT_EQ(Parse({"--otlp-endpoint", "http://collector:4317", "--otlp-dumps", "101"}).error().exit_code, 2);
+  EXPECT_EQ(Parse({"--otlp-endpoint", "http://collector:4317", "--otlp-dumps", "-1"}).error().exit_code, 2);
 }
 
 TEST(Config, KeepsTheStoreInTheFolderThatIsServed) {

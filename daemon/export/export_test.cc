@@ -534,6 +534,19 @@ TEST(ExportJson, IsTheJsonOfTheDump) {
   }
 }
 
+TEST(ExportJson, GivesEqualDumpsEqualBytes) {
+  v1::Dump one, other;
+  auto& there = *one.mutable_process()->mutable_resource_attributes();
+  auto& here = *other.mutable_process()->mutable_resource_attributes();
+  for (int i = 0; i < 20; ++i) there["key." + std::to_string(100 + i)] = "x";
+  for (int i = 19; i >= 0; --i) here["key." + std::to_string(100 + i)] = "x";
+  const std::string json = Export(ExportJson, one);
+  EXPECT_EQ(json, Export(ExportJson, other));
+  for (int i = 1; i < 20; ++i) {
+    EXPECT_LT(json.find("key." + std::to_string(99 + i)), json.find("key." + std::to_string(100 + i)));
+  }
+}
+
 TEST(ExportJson, NamesFieldsAsTheApiDoes) {
   EXPECT_THAT(Export(ExportJson, MakeDump()), HasSubstr("\"threadCounts\":{\"listed\":1006"));
 }

@@ -1,5 +1,8 @@
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/util/field_mask_util.h>
 #include <google/protobuf/util/json_util.h>
+#include <google/protobuf/util/type_resolver_util.h>
 
 #include "daemon/export/export.h"
 #include "daemon/export/piecewise.h"
@@ -10,17 +13,35 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::FieldMask;
 using google::protobuf::Message;
+using google::protobuf::util::BinaryToJsonString;
 using google::protobuf::util::FieldMaskUtil;
-using google::protobuf::util::MessageToJsonString;
+using google::protobuf::util::TypeResolver;
 
 // Lists of messages are what makes a dump large: they are written element by element.
 bool IsListOfMessages(const FieldDescriptor& field) {
   return field.is_repeated() && field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
 }
 
+// With maps in the order of their keys: equal dumps have equal bytes, and so one digest.
+std::string Serialized(const Message& message) {
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    message.SerializeToCodedStream(&coded);
+  }
+  return bytes;
+}
+
 std::string Json(const Message& message) {
+  constexpr char kPrefix[] = "type.googleapis.com";
+  // Never destroyed: a thread may export until the process is gone.
+  static TypeResolver* const types =
+      google::protobuf::util::NewTypeResolverForDescriptorPool(kPrefix, google::protobuf::DescriptorPool::generated_pool());
   std::string json;
-  const auto status = MessageToJsonString(message, &json);
+  const auto status = BinaryToJsonString(types, std::string(kPrefix) + "/" + message.GetDescriptor()->full_name(),
+                                         Serialized(message), &json);
   // Fails for no dump that was assembled or stored, whose text is UTF-8 and whose times are in range.
   return status.ok() ? json : "{}";
 }

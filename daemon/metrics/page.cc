@@ -194,6 +194,20 @@ void WriteLoops(Exposition* out) {
   }
 }
 
+void WriteOtlp(const Counters& counters, Exposition* out) {
+  CounterBy(
+      "outcome", "stackd_otlp_records_total", "Crashes and hangs that were to be sent by OTLP.", counters,
+      {{"sent", "sent"}, {"dropped_queue_full", "queue_full"}, {"dropped_refused", "refused"}, {"dropped_late", "late"}},
+      out);
+  CounterBy("outcome", "stackd_otlp_dumps_total", "Dumps that were to be sent whole by OTLP.", counters,
+            {{"sent", "dumps_sent"},
+             {"dropped_queue_full", "dumps_queue_full"},
+             {"dropped_refused", "dumps_refused"},
+             {"dropped_late", "dumps_late"},
+             {"dropped_too_large", "dumps_too_large"}},
+            out);
+}
+
 }  // namespace
 
 std::string RenderMetrics(const MeasuredParts& parts) {
@@ -215,11 +229,7 @@ std::string RenderMetrics(const MeasuredParts& parts) {
   CounterBy("outcome", "stackd_on_dump_runs_total", "Runs of the program of --on-dump.",
             parts.on_dump ? parts.on_dump() : Counters(), {{"run", "runs"}, {"failed", "failures"}, {"dropped", "dropped"}},
             &out);
-  CounterBy(
-      "outcome", "stackd_otlp_records_total", "Crashes and hangs that were to be sent by OTLP.",
-      parts.otlp ? parts.otlp() : Counters(),
-      {{"sent", "sent"}, {"dropped_queue_full", "queue_full"}, {"dropped_refused", "refused"}, {"dropped_late", "late"}},
-      &out);
+  WriteOtlp(parts.otlp ? parts.otlp() : Counters(), &out);
   WriteHttp(parts.http, &out);
   parts.calls->Write(&out);
   WriteOwnProcess(&out);

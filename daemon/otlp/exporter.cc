@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <iterator>
 #include <utility>
 
@@ -87,10 +88,26 @@ struct OtlpExporter::Link {
 struct OtlpExporter::Waiting {
   opentelemetry::proto::logs::v1::ResourceLogs logs;
   int64_t added_ns;
+  // Only of a whole dump, which is rendered when its turn comes.
+  std::shared_ptr<const v1::Dump> dump = nullptr;
+  size_t dump_bytes = 0;
+};
+
+struct OtlpExporter::Queue {
+  size_t Count() const { return waiting.size() + being_sent; }
+
+  std::deque<Waiting> waiting;
+  size_t being_sent = 0;
+  int64_t sent = 0, full = 0, refused = 0, late = 0, too_large = 0;
 };
 
 OtlpExporter::OtlpExporter(OtlpOptions options, std::unique_ptr<Link> link)
-    : options_(std::move(options)), link_(std::move(link)), thread_([this] { Run(); }) {}
+    : options_(std::move(options)),
+      link_(std::move(link)),
+      records_(std::make_unique<Queue>()),
+      dumps_(std::make_unique<Queue>()),
+      quota_(options_.dumps_per_fingerprint),
+      thread_([this] { Run(); }) {}
 
 Result<std::unique_ptr<OtlpExporter>> OtlpExporter::Start(OtlpOptions options) {
   auto endpoint = ParseEndpoint(options.endpoint);
@@ -126,59 +143,111 @@ OtlpExporter::~OtlpExporter() {
   thread_.join();
 }
 
-void OtlpExporter::Add(const v1::Dump& dump) {
-  if (!IsEvent(dump)) return;
-  Waiting waiting{ToResourceLogs(dump, WallNs()), MonotonicNs()};
+void OtlpExporter::Add(const std::shared_ptr<const v1::Dump>& dump) {
+  if (!IsEvent(*dump)) return;
+  Waiting record{ToResourceLogs(*dump, WallNs()), MonotonicNs()};
+  const size_t dump_bytes = dump->ByteSizeLong();
   std::lock_guard lock(mutex_);
-  if (queue_.size() + being_sent_ >= options_.queue_limit) {
-    ++queue_full_;
+  if (records_->Count() >= options_.queue_limit) {
+    ++records_->full;
     return;
   }
-  queue_.push_back(std::move(waiting));
+  records_->waiting.push_back(std::move(record));
+  AddDump(dump, dump_bytes);
   changed_.notify_all();
+}
+
+void OtlpExporter::AddDump(const std::shared_ptr<const v1::Dump>& dump, size_t dump_bytes) {
+  const std::string& fingerprint = EventFingerprint(*dump);
+  if (!quota_.Take(fingerprint)) return;
+  if (dumps_->Count() > 0 && waiting_dump_bytes_ + dump_bytes > options_.max_waiting_dump_bytes) {
+    ++dumps_->full;
+    quota_.GiveBack(fingerprint);
+    return;
+  }
+  waiting_dump_bytes_ += dump_bytes;
+  dumps_->waiting.push_back({.logs = {}, .added_ns = MonotonicNs(), .dump = dump, .dump_bytes = dump_bytes});
 }
 
 void OtlpExporter::Run() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return !queue_.empty() || end_ns_ != INT64_MAX; });
-    if (queue_.empty()) break;
-    const auto end = queue_.begin() + static_cast<std::ptrdiff_t>(std::min(queue_.size(), kMaxBatch));
-    std::vector<Waiting> batch(std::move_iterator(queue_.begin()), std::move_iterator(end));
-    queue_.erase(queue_.begin(), end);
-    being_sent_ = batch.size();
+    const auto has_work = [this] { return !records_->waiting.empty() || !dumps_->waiting.empty(); };
+    changed_.wait(lock, [&] { return has_work() || end_ns_ != INT64_MAX; });
+    if (!has_work()) break;
+    // A dump goes alone: what a collector refuses or is too large for takes no record with it.
+    Queue* const queue = records_->waiting.empty() ? dumps_.get() : records_.get();
+    const size_t count = queue == dumps_.get() ? 1 : std::min(queue->waiting.size(), kMaxBatch);
+    const auto end = queue->waiting.begin() + static_cast<std::ptrdiff_t>(count);
+    std::vector<Waiting> batch(std::move_iterator(queue->waiting.begin()), std::move_iterator(end));
+    queue->waiting.erase(queue->waiting.begin(), end);
+    queue->being_sent = count;
     lock.unlock();
-    Send(std::move(batch));
+    if (queue == records_.get() || Render(&batch.front())) Send(std::move(batch), queue);
     lock.lock();
-    being_sent_ = 0;
+    queue->being_sent = 0;
   }
   has_ended_ = true;
   changed_.notify_all();
 }
 
-void OtlpExporter::Send(std::vector<Waiting> batch) {
+bool OtlpExporter::Render(Waiting* dump) {
+  if (dump->logs.scope_logs_size() > 0) return true;  // it has been tried before
+  auto logs = ToDumpLogs(*dump->dump, WallNs());
+  if (logs) {
+    dump->logs = std::move(*logs);
+    return true;
+  }
+  Log(LogLevel::kWarning, "a dump is too large to be sent to the OpenTelemetry collector; it is stored",
+      {{"dump", dump->dump->name()}, {"err", logs.error().message}});
+  std::lock_guard lock(mutex_);
+  ++dumps_->too_large;
+  LetGo({dump, 1}, /*is_sent=*/false);
+  return false;
+}
+
+void OtlpExporter::Send(std::vector<Waiting> batch, Queue* queue) {
   int64_t pause_ns = options_.first_pause_ns;
   while (true) {
     int64_t asked_pause_ns = pause_ns;
     const std::optional<Outcome> outcome = Try(batch, &asked_pause_ns);
     std::unique_lock lock(mutex_);
     if (outcome) {
-      sent_ += outcome->sent;
-      refused_ += outcome->refused;
+      queue->sent += outcome->sent;
+      queue->refused += outcome->refused;
+      LetGo(batch, outcome->refused == 0);
       return;
     }
     const int64_t again_ns = MonotonicNs() + asked_pause_ns;
     const auto is_over = [&] { return again_ns >= end_ns_; };
-    const auto is_late = [&](const Waiting& waiting) { return again_ns > waiting.added_ns + options_.give_up_ns; };
-    const int64_t late = static_cast<int64_t>(std::erase_if(batch, is_late));
-    late_ += late;
-    being_sent_ -= static_cast<size_t>(late);
+    const auto is_in_time = [&](const Waiting& waiting) { return again_ns <= waiting.added_ns + options_.give_up_ns; };
+    const auto give_up = [&](std::vector<Waiting>::iterator from) {
+      const std::span<const Waiting> late(from, batch.end());
+      queue->late += std::ssize(late);
+      queue->being_sent -= late.size();
+      LetGo(late, /*is_sent=*/false);
+      batch.erase(from, batch.end());
+    };
+    give_up(std::stable_partition(batch.begin(), batch.end(), is_in_time));
     if (batch.empty()) return;
     if (is_over() || changed_.wait_for(lock, std::chrono::nanoseconds(asked_pause_ns), is_over)) {
-      late_ += std::ssize(batch);
+      give_up(batch.begin());
+      return;
+    }
+    if (queue == dumps_.get() && !records_->waiting.empty()) {
+      queue->being_sent = 0;
+      queue->waiting.push_front(std::move(batch.front()));
       return;
     }
     pause_ns = std::min(2 * pause_ns, options_.longest_pause_ns);
+  }
+}
+
+void OtlpExporter::LetGo(std::span<const Waiting> ended, bool is_sent) {
+  for (const Waiting& waiting : ended) {
+    if (waiting.dump == nullptr) continue;
+    waiting_dump_bytes_ -= waiting.dump_bytes;
+    if (!is_sent) quota_.GiveBack(EventFingerprint(*waiting.dump));
   }
 }
 
@@ -228,11 +297,17 @@ void OtlpExporter::TellOfChange(bool works, const std::string& why) {
 
 std::map<std::string, int64_t> OtlpExporter::Counters() const {
   std::lock_guard lock(mutex_);
-  return {{"sent", sent_},
-          {"queue_full", queue_full_},
-          {"refused", refused_},
-          {"late", late_},
-          {"waiting", static_cast<int64_t>(queue_.size() + being_sent_)}};
+  std::map<std::string, int64_t> counters;
+  for (const auto& [prefix, queue] : {std::pair{"", records_.get()}, {"dumps_", dumps_.get()}}) {
+    const std::string kind = prefix;
+    counters[kind + "sent"] = queue->sent;
+    counters[kind + "queue_full"] = queue->full;
+    counters[kind + "refused"] = queue->refused;
+    counters[kind + "late"] = queue->late;
+    counters[kind + "waiting"] = static_cast<int64_t>(queue->Count());
+  }
+  counters["dumps_too_large"] = dumps_->too_large;
+  return counters;
 }
 
 }  // namespace stackd

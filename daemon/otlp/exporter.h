@@ -5,17 +5,18 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "daemon/base/clock.h"
 #include "daemon/base/result.h"
+#include "daemon/otlp/dump_quota.h"
 #include "stackd/v1/stackd.pb.h"
 
 namespace stackd {
@@ -25,6 +26,9 @@ struct OtlpOptions {
   std::string ca_file;   // PEM; empty: the authorities of the system. Of https only.
   std::string headers;   // as OTEL_EXPORTER_OTLP_HEADERS; they may hold secrets, so they come from there alone
   size_t queue_limit = 256;
+  // So many dumps of each fingerprint are sent whole, each in a record of its own. Those that wait are held in memory.
+  int64_t dumps_per_fingerprint = 0;
+  size_t max_waiting_dump_bytes = 16u << 20;
   // One try; what is between two, which doubles up to the second; and how long one record is tried.
   int64_t timeout_ns = 10 * kNsPerSecond;
   int64_t first_pause_ns = kNsPerSecond;
@@ -42,10 +46,10 @@ class OtlpExporter {
 
   // Does not block, and takes nothing but crashes and hangs. Where too many wait, drops the new dump and keeps those before
   // it: what comes first is the cause more often.
-  void Add(const v1::Dump& dump);
+  void Add(const std::shared_ptr<const v1::Dump>& dump);
 
   // Since start: "sent"; dropped as "queue_full", "refused" (by the collector, for good) or "late" (tried for too long, or
-  // stackd ended); and "waiting".
+  // stackd ended); and "waiting". Of whole dumps "dumps_sent" and so on, and "dumps_too_large".
   std::map<std::string, int64_t> Counters() const;
 
  private:
@@ -53,9 +57,18 @@ class OtlpExporter {
   struct Waiting;
 
   OtlpExporter(OtlpOptions options, std::unique_ptr<Link> link);
+  // Records of one kind, and what became of them.
+  struct Queue;
+
+  // Takes a place among the first of its fingerprint. With the mutex held.
+  void AddDump(const std::shared_ptr<const v1::Dump>& dump, size_t dump_bytes);
   void Run();
-  // Tries until the batch is sent or given up.
-  void Send(std::vector<Waiting> batch);
+  // Renders a dump. False: it is too large, which is counted.
+  bool Render(Waiting* dump);
+  // Tries until the batch is sent or given up. A dump makes way for records that came meanwhile.
+  void Send(std::vector<Waiting> batch, Queue* queue);
+  // Gives back what the dumps hold: memory, and their places if they were not sent. With the mutex held.
+  void LetGo(std::span<const Waiting> ended, bool is_sent);
   // nullopt: it can be tried again, after `pause_ns`.
   struct Outcome {
     int64_t sent = 0, refused = 0;
@@ -67,9 +80,9 @@ class OtlpExporter {
   const std::unique_ptr<Link> link_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Waiting> queue_;
-  size_t being_sent_ = 0;
-  int64_t sent_ = 0, queue_full_ = 0, refused_ = 0, late_ = 0;
+  const std::unique_ptr<Queue> records_, dumps_;
+  DumpQuota quota_;
+  size_t waiting_dump_bytes_ = 0;
   int64_t end_ns_ = INT64_MAX;  // when the last try must be over
   bool has_ended_ = false;
   bool works_ = true;  // of the thread

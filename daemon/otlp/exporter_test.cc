@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -34,7 +35,9 @@ class Collector : public collector::LogsService::Service {
     const grpc::Status status = answer_ ? answer_(calls_, response) : grpc::Status::OK;
     if (!status.ok()) return status;
     for (const auto& logs : request->resource_logs()) {
-      bodies_.push_back(logs.scope_logs(0).log_records(0).body().string_value());
+      const auto& record = logs.scope_logs(0).log_records(0);
+      const bool is_dump = record.event_name() == "stackd.dump";
+      bodies_.push_back(is_dump ? "dump " + record.attributes(0).value().string_value() : record.body().string_value());
     }
     return status;
   }
@@ -70,9 +73,10 @@ class ExporterTest : public testing::Test {
     exporter_ = std::move(*started);
   }
 
-  static v1::Dump Crash(const std::string& explanation) {
-    v1::Dump dump;
-    dump.mutable_crash()->set_explanation(explanation);
+  static std::shared_ptr<v1::Dump> Crash(const std::string& explanation) {
+    auto dump = std::make_shared<v1::Dump>();
+    dump->set_name("processes/1-1/dumps/" + explanation);
+    dump->mutable_crash()->set_explanation(explanation);
     return dump;
   }
 
@@ -94,7 +98,7 @@ class ExporterTest : public testing::Test {
 TEST_F(ExporterTest, CrashesArriveInOrderAndOtherDumpsAreNotSent) {
   Listen();
   Start({.headers = "authorization=Bearer%20x"});
-  exporter_->Add(v1::Dump());
+  exporter_->Add(std::make_shared<v1::Dump>());
   for (int i = 0; i < 5; ++i) exporter_->Add(Crash(std::to_string(i)));
   EXPECT_TRUE(Await("sent", 5));
   EXPECT_EQ(collector_.bodies_, (std::vector<std::string>{"0", "1", "2", "3", "4"}));
@@ -189,6 +193,78 @@ TEST_F(ExporterTest, WhatIsYoungIsNotGivenUpWithWhatIsOld) {
   is_there = true;
   EXPECT_TRUE(Await("sent", 1));
   EXPECT_EQ(collector_.bodies_, std::vector<std::string>{"young"});
+}
+
+TEST_F(ExporterTest, TheFirstDumpsOfAFingerprintFollowTheirRecords) {
+  Listen();
+  Start({.dumps_per_fingerprint = 2});
+  for (const char* name : {"0", "1", "2"}) {
+    exporter_->Add(Crash(name));
+    EXPECT_TRUE(Await("waiting", 0));
+    EXPECT_TRUE(Await("dumps_waiting", 0));
+  }
+  auto other = Crash("3");
+  other->mutable_crash()->set_fingerprint("other");
+  exporter_->Add(other);
+  EXPECT_TRUE(Await("dumps_sent", 3));
+  EXPECT_EQ(collector_.bodies_, (std::vector<std::string>{"0", "dump processes/1-1/dumps/0", "1",
+                                                          "dump processes/1-1/dumps/1", "2", "3", "dump other"}));
+}
+
+TEST_F(ExporterTest, ADumpThatWasGivenUpOrRefusedGivesItsPlaceBack) {
+  std::atomic<int> code = static_cast<int>(grpc::StatusCode::UNAVAILABLE);
+  collector_.answer_ = [&](int, auto*) { return grpc::Status(static_cast<grpc::StatusCode>(code.load()), "no"); };
+  Listen();
+  Start({.dumps_per_fingerprint = 1, .give_up_ns = 200 * kNsPerMs});
+  exporter_->Add(Crash("late"));
+  EXPECT_TRUE(Await("dumps_late", 1));
+  code = static_cast<int>(grpc::StatusCode::INVALID_ARGUMENT);
+  exporter_->Add(Crash("refused"));
+  EXPECT_TRUE(Await("dumps_refused", 1));
+  EXPECT_TRUE(Await("refused", 1));
+  code = static_cast<int>(grpc::StatusCode::OK);
+  exporter_->Add(Crash("sent"));
+  EXPECT_TRUE(Await("dumps_sent", 1));
+  exporter_->Add(Crash("next"));
+  EXPECT_TRUE(Await("sent", 2));
+  EXPECT_EQ(exporter_->Counters()["dumps_sent"], 1);
+}
+
+TEST_F(ExporterTest, DumpsThatAreTooLargeOrTooManyAreCountedAndTheirRecordsSent) {
+  Listen();
+  Start({.dumps_per_fingerprint = 1});
+  auto large = Crash("large");
+  large->add_notes(std::string(5u << 20, 'x'));
+  exporter_->Add(large);
+  EXPECT_TRUE(Await("dumps_too_large", 1));
+  EXPECT_TRUE(Await("sent", 1));
+  exporter_->Add(Crash("small"));
+  EXPECT_TRUE(Await("dumps_sent", 1));
+
+  server_->Shutdown();
+  Start({.dumps_per_fingerprint = 100, .max_waiting_dump_bytes = 3 * Crash("0")->ByteSizeLong()});
+  for (int i = 0; i < 5; ++i) exporter_->Add(Crash(std::to_string(i)));
+  EXPECT_EQ(exporter_->Counters()["waiting"], 5);
+  EXPECT_EQ(exporter_->Counters()["dumps_waiting"], 3);
+  EXPECT_EQ(exporter_->Counters()["dumps_queue_full"], 2);
+}
+
+TEST_F(ExporterTest, ADumpThatIsNotTakenYetMakesWayForRecords) {
+  std::atomic<bool> is_tried = false, is_added = false;
+  collector_.answer_ = [&](int call, auto*) {
+    if (call != 2) return grpc::Status();
+    is_tried = true;
+    while (!is_added) std::this_thread::yield();
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "no dumps now");
+  };
+  Listen();
+  Start({.dumps_per_fingerprint = 1});
+  exporter_->Add(Crash("0"));
+  while (!is_tried) std::this_thread::yield();
+  exporter_->Add(Crash("1"));
+  is_added = true;
+  EXPECT_TRUE(Await("dumps_sent", 1));
+  EXPECT_EQ(collector_.bodies_, (std::vector<std::string>{"0", "1", "dump processes/1-1/dumps/0"}));
 }
 
 TEST_F(ExporterTest, ItEndsInTimeThoughTheCollectorDoesNotAnswer) {

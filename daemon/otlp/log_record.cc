@@ -2,10 +2,12 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "daemon/base/clock.h"
 #include "daemon/config/version.h"
 #include "daemon/export/export.h"
+#include "daemon/otlp/packed_dump.h"
 #include "daemon/place/attributes.h"
 
 namespace stackd {
@@ -18,6 +20,9 @@ using KeyValues = google::protobuf::RepeatedPtrField<KeyValue>;
 
 // A collector takes 4 MiB at a time, and many backends cut a value at 32 KiB or less.
 constexpr size_t kMaxStackBytes = 16 << 10;
+
+constexpr char kFingerprint[] = "stackd.fingerprint";
+constexpr char kDumpName[] = "stackd.dump.name";
 
 void Add(const std::string& key, const std::string& value, KeyValues* attributes) {
   if (value.empty()) return;
@@ -99,7 +104,7 @@ void FillCrash(const v1::Dump& dump, LogRecord* record) {
   Add("exception.stacktrace", StackOfThread(dump, crash.tid()), attributes);
   AddThread(dump, crash.tid(), attributes);
   Add("stackd.crash.id", crash.id(), attributes);
-  Add("stackd.fingerprint", crash.fingerprint(), attributes);
+  Add(kFingerprint, crash.fingerprint(), attributes);
   Add("stackd.trigger", "CRASH", attributes);
 }
 
@@ -113,30 +118,59 @@ void FillHang(const v1::Dump& dump, LogRecord* record) {
   Add("stackd.hang.cause", v1::Hang::Cause_Name(hang.cause()), attributes);
   Add("stackd.hang.heartbeat", hang.heartbeat(), attributes);
   Add("stackd.hang.rule", hang.rule(), attributes);
-  Add("stackd.fingerprint", hang.fingerprint(), attributes);
+  Add(kFingerprint, hang.fingerprint(), attributes);
   Add("stackd.trigger", "HANG", attributes);
   AddThread(dump, hang.tid(), attributes);
   Add("code.stacktrace", StackOfThread(dump, hang.tid()), attributes);
 }
 
-}  // namespace
-
-bool IsEvent(const v1::Dump& dump) { return dump.has_crash() || dump.has_hang(); }
-
-ResourceLogs ToResourceLogs(const v1::Dump& dump, int64_t now_wall_ns) {
-  ResourceLogs logs;
-  AddResource(dump, logs.mutable_resource()->mutable_attributes());
-  auto* scope = logs.add_scope_logs();
+// A record without a name and a body, with the resource of the process and the time of the dump.
+LogRecord* AddRecord(const v1::Dump& dump, int64_t now_wall_ns, ResourceLogs* logs) {
+  AddResource(dump, logs->mutable_resource()->mutable_attributes());
+  auto* scope = logs->add_scope_logs();
   scope->mutable_scope()->set_name("stackd");
   scope->mutable_scope()->set_version(kVersion);
   LogRecord* record = scope->add_log_records();
   const int64_t time_ns = dump.create_time().seconds() * kNsPerSecond + dump.create_time().nanos();
   record->set_time_unix_nano(static_cast<uint64_t>(time_ns));
   record->set_observed_time_unix_nano(static_cast<uint64_t>(now_wall_ns));
+  return record;
+}
+
+}  // namespace
+
+bool IsEvent(const v1::Dump& dump) { return dump.has_crash() || dump.has_hang(); }
+
+const std::string& EventFingerprint(const v1::Dump& dump) {
+  return dump.has_crash() ? dump.crash().fingerprint() : dump.hang().fingerprint();
+}
+
+ResourceLogs ToResourceLogs(const v1::Dump& dump, int64_t now_wall_ns) {
+  ResourceLogs logs;
+  LogRecord* record = AddRecord(dump, now_wall_ns, &logs);
   dump.has_crash() ? FillCrash(dump, record) : FillHang(dump, record);
   KeyValues* attributes = record->mutable_attributes();
-  Add("stackd.dump.name", dump.name(), attributes);
+  Add(kDumpName, dump.name(), attributes);
   Add("stackd.dump.thread_count", dump.thread_counts().listed(), attributes);
+  return logs;
+}
+
+Result<ResourceLogs> ToDumpLogs(const v1::Dump& dump, int64_t now_wall_ns) {
+  Result<PackedDumpBody> body = PackDumpBody(dump);
+  if (!body) return std::unexpected(std::move(body.error()));
+  ResourceLogs logs;
+  LogRecord* record = AddRecord(dump, now_wall_ns, &logs);
+  record->set_event_name("stackd.dump");
+  record->set_severity_number(opentelemetry::proto::logs::v1::SEVERITY_NUMBER_INFO);
+  record->set_severity_text("INFO");
+  record->mutable_body()->set_string_value(std::move(body->text));
+  KeyValues* attributes = record->mutable_attributes();
+  Add(kFingerprint, EventFingerprint(dump), attributes);
+  Add(kDumpName, dump.name(), attributes);
+  // Not that of records, by which crashes and hangs are counted.
+  Add("stackd.dump.trigger", dump.has_crash() ? "CRASH" : "HANG", attributes);
+  Add("stackd.dump.digest", body->digest, attributes);
+  Add("stackd.dump.bytes", static_cast<int64_t>(body->json_bytes), attributes);
   return logs;
 }
 

@@ -1,5 +1,9 @@
 #include "daemon/otlp/log_record.h"
 
+#include <google/protobuf/io/gzip_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/util/json_util.h>
+#include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -52,6 +56,29 @@ v1::Dump MakeDump() {
   module->set_path("/usr/bin/checkout");
   module->set_build_id("1a2b");
   return dump;
+}
+
+// By the table of RFC 4648.
+std::string FromBase64(const std::string& text) {
+  const std::string digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string bytes;
+  unsigned bits = 0, count = 0;
+  for (char c : text) {
+    const size_t value = digits.find(c);
+    if (value == std::string::npos) break;
+    bits = bits << 6 | static_cast<unsigned>(value);
+    if ((count += 6) >= 8) bytes += static_cast<char>(bits >> (count -= 8));
+  }
+  return bytes;
+}
+
+std::string Gunzip(const std::string& bytes) {
+  google::protobuf::io::ArrayInputStream compressed(bytes.data(), static_cast<int>(bytes.size()));
+  google::protobuf::io::GzipInputStream plain(&compressed, google::protobuf::io::GzipInputStream::GZIP);
+  std::string text;
+  const void* piece = nullptr;
+  for (int size = 0; plain.Next(&piece, &size);) text.append(static_cast<const char*>(piece), static_cast<size_t>(size));
+  return text;
 }
 
 v1::Dump MakeCrash() {
@@ -136,6 +163,47 @@ TEST(LogRecordTest, ALongStackIsCutAtTheEndOfALine) {
   const auto stack = Texts(ToResourceLogs(dump, 0).scope_logs(0).log_records(0).attributes()).at("exception.stacktrace");
   EXPECT_LE(stack.size(), (16u << 10) + 32);
   EXPECT_TRUE(stack.ends_with("\n[more in the dump]\n"));
+}
+
+TEST(LogRecordTest, AWholeDumpIsInARecordOfItsOwn) {
+  const v1::Dump dump = MakeCrash();
+  const auto logs = ToDumpLogs(dump, 99);
+  ASSERT_TRUE(logs) << logs.error().message;
+  const auto event = ToResourceLogs(dump, 99);
+  EXPECT_EQ(logs->resource().SerializeAsString(), event.resource().SerializeAsString());
+  const auto& record = logs->scope_logs(0).log_records(0);
+  EXPECT_EQ(record.event_name(), "stackd.dump");
+  EXPECT_EQ(record.severity_number(), 9);
+  EXPECT_EQ(record.time_unix_nano(), event.scope_logs(0).log_records(0).time_unix_nano());
+  const auto attributes = Texts(record.attributes());
+  EXPECT_EQ(attributes.at("stackd.fingerprint"), "f00");
+  EXPECT_EQ(attributes.at("stackd.dump.name"), dump.name());
+  EXPECT_EQ(attributes.at("stackd.dump.trigger"), "CRASH");
+  // By it crashes are counted.
+  EXPECT_FALSE(attributes.contains("stackd.trigger"));
+  const std::string json = Gunzip(FromBase64(record.body().string_value()));
+  EXPECT_EQ(attributes.at("stackd.dump.bytes"), std::to_string(json.size()));
+  EXPECT_TRUE(attributes.at("stackd.dump.digest").starts_with("sha256:"));
+  v1::Dump again;
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(json, &again).ok()) << json;
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(dump, again)) << json;
+}
+
+TEST(LogRecordTest, ADumpThatIsTooLargeForAnAnswerOrACollectorIsRefused) {
+  v1::Dump dump = MakeCrash();
+  for (int i = 0; i < 5'000; ++i) dump.add_notes(std::string(1000, 'x'));
+  ASSERT_FALSE(ToDumpLogs(dump, 0));
+  EXPECT_EQ(ToDumpLogs(dump, 0).error().message, "it has more than 4032 KiB");
+  dump.clear_notes();
+  // Text that does not become smaller.
+  uint64_t random = 1;
+  for (int i = 0; i < 3'000; ++i) {
+    std::string note;
+    while (note.size() < 1000) note += static_cast<char>('!' + (random = random * 6364136223846793005u + 1) % 997 % 90);
+    dump.add_notes(note);
+  }
+  ASSERT_FALSE(ToDumpLogs(dump, 0));
+  EXPECT_EQ(ToDumpLogs(dump, 0).error().message, "its compressed form has more than 1024 KiB");
 }
 
 TEST(LogRecordTest, OtherDumpsAreNoEvents) {

@@ -101,7 +101,7 @@ class Reference:
             asked, answer = (name.rpartition(".")[2] for name in (method.input_type, method.output_type))
             self.heading(3, method.name, *path, METHOD, index)
             stream = "a stream of " if method.server_streaming else ""
-            linked = answer if method.output_type.startswith(".google.") else f"[{answer}](#{answer.lower()})"
+            linked = f"[{answer}](#{answer.lower()})" if method.output_type in self.own else answer
             self.lines += [f"Takes [{asked}](#{asked.lower()}), answers with {stream}{linked}.", ""]
 
     def page(self):

@@ -350,6 +350,7 @@ class HelmTest(unittest.TestCase):
             "set api.tls.secretName": [image, "api.listen=0.0.0.0:7443"],
             "no client certificate would have a role": [image, "api.listen=0.0.0.0:7443", "api.tls.secretName=x"],
             "nothing to collect": [image, "podMonitor.enabled=true", "metrics.enabled=false"],
+            "dumps would be sent nowhere": [image, "otlp.dumps=3"],
             "Give them two ports": [image, "metrics.port=7444"],
             "allow at least 260 MiB": [image, "maxProcesses=100"],
             "allow at least 4256 MiB": [image, "node.enabled=true", "node.maxProcesses=4096"],
@@ -360,6 +361,7 @@ class HelmTest(unittest.TestCase):
             "which no gateway reaches": [image, "gateway.enabled=true", "gateway.image.repository=x"],
             "would not know the gateway": [image, *gateway],
             "no caller would have a role": [image, *gateway, "gateway.tls.secretName=x"],
+            "say where Loki is": [image, *gateway, "gateway.tls.secretName=x", "gateway.access=x", "gateway.history.tenant=x"],
             "give them two ports": [image, *gateway, "gateway.tls.secretName=x", "gateway.access=x", "gateway.port=7445"],
         }
         for sentence, values in cases.items():

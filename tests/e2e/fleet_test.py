@@ -401,12 +401,13 @@ class ModuleTest(unittest.TestCase):
     @unittest.skipUnless(fleet_gateway.go_is_here(), "there is no Go 1.26 or later")
     def test_its_unit_tests_pass(self):
         done = fleet_gateway.run_go("test", "-count=1", "./...", timeout=500)
-        self.assertEqual(4, done.stdout.count("ok  \t"), done.stdout)
+        self.assertEqual(5, done.stdout.count("ok  \t"), done.stdout)
 
     @pytest.mark.thorough
     @unittest.skipUnless(fleet_gateway.go_is_here(), "there is no Go 1.26 or later")
     def test_its_fuzzers_find_nothing(self):
-        for package, target in (("merge", "FuzzMerge"), ("targets", "FuzzSelector"), ("targets", "FuzzFile"), ("gateway", "FuzzRules")):
+        for package, target in (("merge", "FuzzMerge"), ("targets", "FuzzSelector"), ("targets", "FuzzFile"), ("gateway", "FuzzRules"),
+                                ("history", "FuzzAnswer"), ("history", "FuzzBody")):
             with self.subTest(target):
                 done = fleet_gateway.run_go("test", "-run", "^$", "-fuzz", f"^{target}$", "-fuzztime", "15s", f"./{package}", timeout=200)
                 self.assertRegex(done.stdout, r"execs: [1-9]")

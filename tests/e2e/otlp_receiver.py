@@ -38,6 +38,7 @@ class Record:
         self.event = record.event_name
         self.severity = record.severity_number
         self.body = plain(record.body)
+        self.time_ns = record.time_unix_nano
         self.time_s = record.time_unix_nano / 1e9
         self.attributes = attributes(record.attributes)
 

@@ -1,7 +1,9 @@
 """No secrets: a string and a number lie on every stack and in the registers of the watched process. No byte of ring, store, log
 or reply has them."""
 
+import base64
 import contextlib
+import gzip
 import json
 import os
 import secrets
@@ -209,13 +211,16 @@ class SecretsTest(SecretsBase):
     def test_planted_secret_is_in_no_byte_that_a_collector_gets(self):
         receiver = Receiver("127.0.0.1:0")
         self.addCleanup(receiver.close)
-        daemon = self.start_daemon(extra_args=["--otlp-endpoint", f"http://127.0.0.1:{receiver.port}"])
+        daemon = self.start_daemon(extra_args=["--otlp-endpoint", f"http://127.0.0.1:{receiver.port}", "--otlp-dumps", "1"])
         victim = self.start_keepers()
         daemon.await_process(victim.pid)
         self.crash(victim)
-        receiver.expect(1)
-        self.assertIn(b"keep_on_stack", receiver.raw[0])
-        self.assert_absent("what the collector got", receiver.raw[0])
+        event, dump = receiver.expect(2)
+        whole = gzip.decompress(base64.b64decode(dump.body))
+        for what, sent in (("the event", receiver.raw[0]), ("the whole dump", whole), ("its attributes", repr(dump.attributes).encode())):
+            self.assert_absent(f"what the collector got, {what}", sent)
+        self.assertIn("keep_on_stack", event.attributes["exception.stacktrace"])
+        self.assertIn(b"keep_on_stack", whole)
 
 
 class LanguagesTest(SecretsBase):

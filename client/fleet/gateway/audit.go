@@ -94,6 +94,12 @@ func resourceOf(request any) string {
 		return request.GetSelector()
 	case *stackdv1.GetFleetDumpRequest:
 		return request.GetName()
+	case *stackdv1.ListCrashesRequest:
+		return request.GetSelector()
+	case *stackdv1.ListHangsRequest:
+		return request.GetSelector()
+	case *stackdv1.GetHistoryDumpRequest:
+		return request.GetName()
 	}
 	return ""
 }

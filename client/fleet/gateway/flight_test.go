@@ -79,7 +79,7 @@ func gatewayOf(t *testing.T, daemon *slowDaemon) (stackdv1connect.FleetClient, *
 	if err != nil {
 		t.Fatal(err)
 	}
-	service := NewService([]targets.Source{all}, &collect.Collector{Asker: daemons, Parallel: 8})
+	service := NewService([]targets.Source{all}, &collect.Collector{Asker: daemons, Parallel: 8}, nil)
 	server := cleartext(t, handler(service, access, slog.New(slog.DiscardHandler)))
 	return stackdv1connect.NewFleetClient(server.Client(), server.URL), service
 }
@@ -235,7 +235,7 @@ func TestTargetsArePaged(t *testing.T) {
 	for i := range 25 {
 		all = append(all, targets.Target{Address: fmt.Sprintf("10.0.0.%d:1", i), Labels: map[string]string{"pod": fmt.Sprintf("p%02d", i%20)}})
 	}
-	service := NewService([]targets.Source{all}, nil)
+	service := NewService([]targets.Source{all}, nil, nil)
 	var addresses []string
 	request := &stackdv1.ListTargetsRequest{PageSize: 7}
 	for {

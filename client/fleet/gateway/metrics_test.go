@@ -123,7 +123,7 @@ func (c *changingTargets) String() string { return "changing" }
 
 func TestAGatewayIsReadyOnceItHasKnownItsTargets(t *testing.T) {
 	source := &changingTargets{err: errors.New("the file is not there")}
-	service := NewService([]targets.Source{source, source}, nil)
+	service := NewService([]targets.Source{source, source}, nil, nil)
 	expect := func(path string, code int, word string) {
 		t.Helper()
 		if got, text := page(service, path); got != code || !strings.Contains(text, word) {

@@ -13,6 +13,7 @@ import (
 
 	"stackd.example/fleet/api/stackdv1"
 	"stackd.example/fleet/collect"
+	"stackd.example/fleet/history"
 	"stackd.example/fleet/targets"
 )
 
@@ -35,14 +36,16 @@ type Service struct {
 	sources  []targets.Source
 	flights  flights
 	measures *measures
+	past     past
 	// The targets were known once; the end has begun.
 	hasKnown, ending atomic.Bool
 }
 
-// NewService returns a service of the targets that the sources know.
-func NewService(sources []targets.Source, collector *collect.Collector) *Service {
+// NewService returns a service of the targets that the sources know, and of the history in a store; nil: there is none.
+func NewService(sources []targets.Source, collector *collect.Collector, store history.Store) *Service {
 	measures := newMeasures()
-	service := &Service{measures: measures, flights: flights{collector: collector, measures: measures, running: map[string]*flight{}}}
+	service := &Service{measures: measures, flights: flights{collector: collector, measures: measures, running: map[string]*flight{}},
+		past: past{store: store, calls: make(chan struct{}, maxHistoryCalls)}}
 	var watched discovery
 	for _, source := range sources {
 		one := targets.Watch(source)

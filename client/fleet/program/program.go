@@ -17,6 +17,7 @@ import (
 
 	"stackd.example/fleet/collect"
 	"stackd.example/fleet/gateway"
+	"stackd.example/fleet/history"
 	"stackd.example/fleet/targets"
 	"stackd.example/fleet/version"
 )
@@ -32,6 +33,8 @@ Examples:
       All pods of a headless Service. Callers and daemons are told apart by their certificates.
   stackd-gateway --targets-file targets.json --metrics-listen 0.0.0.0:7445
       /metrics for Prometheus, /livez and /readyz for probes.
+  stackd-gateway --targets-file targets.json --history-loki http://loki.monitoring:3100
+      Also crashes, hangs and dumps of pods that are gone, out of Loki.
   grpcurl -plaintext -d '{}' 127.0.0.1:7447 stackd.v1.Fleet/ListTargets
   grpcurl -plaintext -d '{"selector": "workload=checkout"}' 127.0.0.1:7447 stackd.v1.Fleet/CreateFleetDump
 
@@ -46,6 +49,7 @@ type options struct {
 	access   string
 	callers  gateway.CallerTLS
 	daemons  collect.TLS
+	history  history.Loki
 	parallel int
 	version  bool
 }
@@ -86,6 +90,10 @@ func parse(args []string, out io.Writer, finders []Finder) (options, error) {
 	flags.StringVar(&o.daemons.Key, "daemon-tls-key", "", "`FILE`: its key")
 	flags.StringVar(&o.daemons.Authority, "daemon-tls-ca", "", "`FILE`: authority of the daemons' certificates")
 	flags.StringVar(&o.daemons.ServerName, "daemon-tls-name", "", "`NAME` in the daemons' certificates; without it the host of each target")
+	flags.StringVar(&o.history.URL, "history-loki", "", "`URL` of Loki, where daemons' collectors write: crashes, hangs and dumps of pods that are gone")
+	flags.StringVar(&o.history.Tenant, "history-loki-tenant", "", "`NAME` of the tenant there")
+	flags.StringVar(&o.history.TokenFile, "history-loki-token", "", "`FILE` with a bearer token for it")
+	flags.StringVar(&o.history.Streams, "history-loki-streams", "", "`SELECTOR` of the streams that daemons write, in LogQL; without it those of all services")
 	flags.IntVar(&o.parallel, "parallel", 128, "`NUMBER` of daemons asked at once")
 	flags.BoolVar(&o.version, "version", false, "print the version")
 	for _, finder := range finders {
@@ -122,6 +130,9 @@ func (o options) check(rest []string, finders []Finder) error {
 	}
 	if given := count(o.daemons.Certificate, o.daemons.Key, o.daemons.Authority); given != 0 && given != 3 {
 		return errors.New("--daemon-tls-cert, --daemon-tls-key and --daemon-tls-ca go together")
+	}
+	if o.history.URL == "" && count(o.history.Tenant, o.history.TokenFile, o.history.Streams) != 0 {
+		return errors.New("the --history-loki-... options need --history-loki, which says where Loki is")
 	}
 	return gateway.CheckListen(o.listen, o.callers)
 }
@@ -177,11 +188,17 @@ func run(ctx context.Context, o options, finders []Finder) error {
 	if err != nil {
 		return err
 	}
+	var past history.Store
+	if o.history.URL != "" {
+		if past, err = history.NewLoki(o.history); err != nil {
+			return fmt.Errorf("--history-loki: %w", err)
+		}
+	}
 	listener, err := net.Listen("tcp", o.listen)
 	if err != nil {
 		return err
 	}
-	service := gateway.NewService(sources, &collect.Collector{Asker: daemons, Parallel: o.parallel})
+	service := gateway.NewService(sources, &collect.Collector{Asker: daemons, Parallel: o.parallel}, past)
 	if o.metrics != "none" {
 		metrics, err := net.Listen("tcp", o.metrics)
 		if err != nil {

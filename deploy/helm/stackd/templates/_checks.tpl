@@ -14,6 +14,9 @@
 {{- if and .Values.podMonitor.enabled (not .Values.metrics.enabled) -}}
 {{- fail "podMonitor.enabled is true and metrics.enabled is false: there would be nothing to collect. Set both, or none." -}}
 {{- end -}}
+{{- if and .Values.otlp.dumps (not .Values.otlp.endpoint) -}}
+{{- fail "otlp.dumps is set and otlp.endpoint is empty: dumps would be sent nowhere. Set both, or none." -}}
+{{- end -}}
 {{- if eq (int .Values.health.port) (int .Values.metrics.port) -}}
 {{- fail (printf "health.port and metrics.port are both %d: probes must not wait for a scraper. Give them two ports." (int .Values.health.port)) -}}
 {{- end -}}
@@ -41,6 +44,10 @@
 {{- end -}}
 {{- if not .Values.gateway.access -}}
 {{- fail "gateway.enabled is true and gateway.access is empty: no caller would have a role. Say in gateway.access who may ask." -}}
+{{- end -}}
+{{- $history := .Values.gateway.history -}}
+{{- if and (not $history.loki) (or $history.tenant $history.streams $history.tokenSecretName) -}}
+{{- fail "gateway.history.loki is empty: say where Loki is, or leave out the rest of gateway.history." -}}
 {{- end -}}
 {{- if eq (int .Values.gateway.port) (int .Values.gateway.metricsPort) -}}
 {{- fail (printf "gateway.port and gateway.metricsPort are both %d: give them two ports." (int .Values.gateway.port)) -}}

@@ -82,6 +82,9 @@ args:
   {{- with .Values.otlp.endpoint }}
   - --otlp-endpoint={{ . }}
   {{- end }}
+  {{- with .Values.otlp.dumps }}
+  - --otlp-dumps={{ . }}
+  {{- end }}
   {{- range .Values.extraArgs }}
   - {{ . | quote }}
   {{- end }}

@@ -1,0 +1,227 @@
+"""Crashes and hangs outlive their pods. Real daemons send them by OTLP to a store. The gateway lists them and opens their dumps when
+daemons and programs are gone. A store that lies, or that is none, is named."""
+
+import base64
+import gzip
+import hashlib
+import json
+import os
+import re
+import subprocess
+import unittest
+import urllib.request
+
+import documents
+import fleet_gateway
+from fleet_gateway import Gateway
+from grpcurl_test import GRPCURL, resource
+from harness import BIN, LIMIT_S, ROOT, StackdTest, eventually, free_port
+from log_store import LogStore
+from metrics_test import Metrics
+from otlp_receiver import needs_protos
+
+PREPARE = (fleet_gateway.build_gateway,)
+CRASH = ("crash_matrix", "signal=SEGV", "way=fault", "thread=main", "before=default", "await")
+HANG = BIN / "tests/hangs/hang_mutex"
+
+
+class HistoryCase(StackdTest):
+
+    limit_s = 600
+
+    def setUp(self):
+        super().setUp()
+        self.assertIsNotNone(GRPCURL, "grpcurl is missing: deploy/install-deps.sh --tests builds it")
+        self.victims = {}
+
+    def start_pod(self, pod, endpoint, *args):
+        folder = self.dir / pod
+        folder.mkdir()
+        place = {"POD_NAME": pod, "POD_NAMESPACE": "shop", "NODE_NAME": "node-1"}
+        return self.start_daemon(folder, extra_args=["--otlp-endpoint", endpoint, *args], env={**os.environ, **place})
+
+    def crash(self, daemon, version="1.4"):
+        variables = {"OTEL_SERVICE_NAME": "checkout", "OTEL_RESOURCE_ATTRIBUTES": f"service.version={version}"}
+        return self.start_victim(*CRASH, ready=None, directory=daemon.dir, env=variables)
+
+    def start_gateway(self, url, *args):
+        gateway = Gateway(self.dir, {"pod-gone": ("127.0.0.1:1", {})}, "--history-loki", url, *args)
+        self.addCleanup(gateway.kill)
+        return gateway.start()
+
+    def refused(self, gateway, method, request, code, reason):
+        done = gateway.grpcurl(method, request)
+        self.assertNotEqual(0, done.returncode, done.stdout)
+        self.assertIn(f"Code: {code}", done.stderr)
+        self.assertIn(reason, done.stderr)
+        return done.stderr
+
+
+def exported(daemon, name):
+    """A dump as its daemon exports it, in bytes."""
+    path = daemon.dir / "exported.json"
+    outcome = daemon.ctl("export", name, "-f", "json", "--to", path)
+    assert outcome.code == 0, outcome.err
+    return path.read_bytes()
+
+
+def metrics_at(port):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=LIMIT_S) as answer:
+        return Metrics(answer.read().decode())
+
+
+@needs_protos
+@unittest.skipUnless(fleet_gateway.go_is_here(), "there is no Go 1.26 or later")
+class HistoryTest(HistoryCase):
+
+    def setUp(self):
+        super().setUp()
+        self.store = LogStore(self)
+        self.endpoint = f"http://127.0.0.1:{self.store.receiver.port}"
+
+    def sent(self, kind):
+        """Records of the store: "event" or "dump"."""
+        return [record for record in self.store.receiver.records if (record.event == "stackd.dump") == (kind == "dump")]
+
+    def await_sent(self, events, dumps):
+        eventually(f"{events} events and {dumps} dumps are sent", lambda: (len(self.sent("event")), len(self.sent("dump"))) == (events, dumps))
+
+    def test_crashes_are_listed_and_dumps_open_when_pods_are_gone(self):
+        daemons = {pod: self.start_pod(pod, self.endpoint, "--otlp-dumps", "1") for pod in ("checkout-1", "checkout-2")}
+        self.crash(daemons["checkout-1"], "1.3")
+        self.await_sent(1, 1)
+        self.crash(daemons["checkout-1"])
+        self.await_sent(2, 1)
+        self.crash(daemons["checkout-2"])
+        self.await_sent(3, 2)
+        before = {}
+        for record in self.sent("dump"):
+            # The body is what the daemon exports, to the byte.
+            export = exported(daemons[record.resource["k8s.pod.name"]], record.attributes["stackd.dump.name"])
+            self.assertEqual(export, gzip.decompress(base64.b64decode(record.body, validate=True)))
+            self.assertEqual("sha256:" + hashlib.sha256(export).hexdigest(), record.attributes["stackd.dump.digest"])
+            self.assertEqual(len(export), record.attributes["stackd.dump.bytes"])
+            before[record.resource["k8s.pod.name"]] = export
+        for daemon in daemons.values():
+            daemon.kill()
+
+        gateway = self.start_gateway(self.store.url)
+        listed = gateway.call("ListCrashes")[0]
+        self.assertEqual(("3", 1), (listed["totalCount"], listed["totalSize"]), listed)
+        group, = listed["groups"]
+        self.assertEqual([record.attributes["stackd.fingerprint"] for record in self.sent("event")], 3 * [group["fingerprint"]])
+        self.assertEqual(("3", "2", "SIGSEGV"), (group["count"], group["podCount"], group["cause"]))
+        self.assertEqual([("shop/checkout-1", "2"), ("shop/checkout-2", "1")], [(pod["name"], pod["count"]) for pod in group["pods"]])
+        self.assertEqual([("1.4", "2"), ("1.3", "1")], [(version["name"], version["count"]) for version in group["versions"]])
+        self.assertEqual([("checkout", "3")], [(service["name"], service["count"]) for service in group["services"]])
+        self.assertIn("null", group["explanation"].lower())
+        self.assertLess(group["firstSeenTime"], group["lastSeenTime"])
+        self.assertEqual(["checkout-2", "checkout-1"], [one["pod"] for one in group["dumps"]])
+        for one in group["dumps"]:
+            opened = gateway.call("GetDump", {"name": one["dump"], "selector": f"pod={one['pod']}"})[0]
+            self.assertEqual(resource(before[one["pod"]].decode()), opened)
+        self.assertEqual("1", gateway.call("ListCrashes", {"selector": "pod=checkout-2", "window": "600s"})[0]["totalCount"])
+        self.assertNotIn("groups", gateway.call("ListCrashes", {"end_time": "2026-01-01T00:00:00Z"})[0])
+        self.assertNotIn("groups", gateway.call("ListHangs")[0])
+        self.assertIn(("GetDump", group["dumps"][0]["dump"], "OK"), {(call["method"], call["resource"], call["status"]) for call in gateway.calls()})
+
+    def test_a_hang_is_listed_and_its_dump_opens(self):
+        daemon = self.start_pod("checkout-1", self.endpoint, "--otlp-dumps", "3")
+        victim = self.start_victim(HANG, "cycle_2", directory=daemon.dir)
+        daemon.await_process(victim.pid)
+        self.await_sent(1, 1)
+        export = exported(daemon, self.sent("dump")[0].attributes["stackd.dump.name"])
+        daemon.kill()
+        gateway = self.start_gateway(self.store.url)
+        group, = gateway.call("ListHangs")[0]["groups"]
+        self.assertEqual(("1", "DEADLOCK"), (group["count"], group["cause"]))
+        opened = gateway.call("GetDump", {"name": group["dumps"][0]["dump"]})[0]
+        self.assertEqual(resource(export.decode()), opened)
+        self.assertEqual("DEADLOCK", opened["hang"]["cause"])
+        self.assertNotIn("groups", gateway.call("ListCrashes")[0])
+
+    def test_no_dump_is_sent_whole_unless_it_is_asked_for(self):
+        daemon = self.start_pod("checkout-1", self.endpoint)
+        self.crash(daemon)
+        self.await_sent(1, 0)
+        gateway = self.start_gateway(self.store.url)
+        group, = gateway.call("ListCrashes")[0]["groups"]
+        self.assertNotIn("dumps", group)
+        name = self.sent("event")[0].attributes["stackd.dump.name"]
+        self.assertIn("--otlp-dumps", self.refused(gateway, "GetDump", {"name": name}, "NotFound", "DUMP_NOT_FOUND"))
+
+    def test_dumps_are_counted_in_the_metrics(self):
+        port = free_port()
+        daemon = self.start_pod("checkout-1", self.endpoint, "--otlp-dumps", "1", "--metrics-listen", f"127.0.0.1:{port}")
+        for events in (1, 2):
+            self.crash(daemon)
+            self.await_sent(events, 1)
+        eventually("two records are counted", lambda: metrics_at(port).get("stackd_otlp_records_total", outcome="sent") == 2)
+        self.assertEqual(1, metrics_at(port).get("stackd_otlp_dumps_total", outcome="sent"))
+
+    def test_the_commands_of_the_guide(self):
+        """deploy/docs/history.md."""
+        daemon = self.start_pod("checkout-1", self.endpoint, "--otlp-dumps", "1")
+        self.crash(daemon)
+        self.await_sent(1, 1)
+        guide = ROOT / "deploy/docs/history.md"
+        listing, opening = [block.text for block in documents.fenced(guide, "history.md") if block.language == "sh"]
+        gateway = self.start_gateway(self.store.url)
+        # The gateway of the guide's first line runs already; its options are those that there are.
+        known = set(re.findall(r"-([a-z-]+) ", subprocess.run([fleet_gateway.build_gateway(), "--help"], capture_output=True, text=True).stdout))
+        named = set(re.findall(r"--(history-[a-z-]+)", guide.read_text()))
+        self.assertEqual({option for option in known if option.startswith("history-")}, named)
+        script = "\n".join([*listing.splitlines()[1:], opening]).replace("127.0.0.1:7447", f"127.0.0.1:{gateway.port}")
+        environment = {**os.environ, "PATH": f"{os.path.dirname(GRPCURL)}:{os.environ['PATH']}", "POD": "checkout-1",
+                       "DUMP": self.sent("dump")[0].attributes["stackd.dump.name"]}
+        done = subprocess.run(["bash", "-euc", script], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn('"totalCount": "1"', done.stdout)
+        self.assertIn('"trigger": "CRASH"', done.stdout)
+
+    def test_a_store_that_lies_is_named(self):
+        daemon = self.start_pod("checkout-1", self.endpoint, "--otlp-dumps", "1")
+        self.crash(daemon)
+        self.await_sent(1, 1)
+        record, = self.sent("dump")
+        named = {"name": record.attributes["stackd.dump.name"]}
+        gateway = self.start_gateway(self.store.url)
+        self.assertEqual(named["name"], gateway.call("GetDump", named)[0]["name"])
+        dump = json.loads(gzip.decompress(base64.b64decode(record.body)))
+        dump["crash"]["explanation"] = "all is well"
+        record.body = base64.b64encode(gzip.compress(json.dumps(dump).encode())).decode()
+        self.refused(gateway, "GetDump", named, "DataLoss", "DUMP_DAMAGED")
+        for instead, code, reason in (((200, "text/html", b"<h1>login</h1>"), "Internal", "HISTORY_BAD_ANSWER"),
+                                      ((400, "text/plain", b"query too long"), "FailedPrecondition", "query too long"),
+                                      ((503, "text/plain", b"starting"), "Unavailable", "HISTORY_UNAVAILABLE")):
+            self.store.instead = instead
+            for method, request in (("ListCrashes", {}), ("ListHangs", {}), ("GetDump", named)):
+                self.assertNotIn("login", self.refused(gateway, method, request, code, reason))
+        for method, request, word in (("ListCrashes", {"window": "-1s"}, "BAD_WINDOW"), ("ListHangs", {"fingerprint": "x"}, "BAD_NAME"),
+                                      ("GetDump", {"name": "dumps/1"}, "BAD_NAME"), ("ListCrashes", {"page_token": "x"}, "BAD_PAGE_TOKEN")):
+            self.refused(gateway, method, request, "InvalidArgument", word)
+
+
+@unittest.skipUnless(fleet_gateway.go_is_here(), "there is no Go 1.26 or later")
+class MistakeTest(HistoryCase):
+
+    def test_a_mistake_is_a_sentence(self):
+        targets = self.dir / "targets.json"
+        targets.write_text("[]")
+        for code, sentence, args in (
+                (1, '--history-loki: "loki:3100" is no address of Loki', ["--history-loki", "loki:3100"]),
+                (1, "/nonexistent", ["--history-loki", "http://loki:3100", "--history-loki-token", "/nonexistent"]),
+                (1, "selects no streams", ["--history-loki", "http://loki:3100", "--history-loki-streams", "app"]),
+                (2, "need --history-loki", ["--history-loki-tenant", "stackd"])):
+            done = subprocess.run([fleet_gateway.build_gateway(), "--targets-file", targets, *args], capture_output=True, text=True, timeout=60)
+            self.assertEqual((code, 1), (done.returncode, len(done.stderr.strip().splitlines())), done.stderr)
+            self.assertIn(sentence, done.stderr)
+
+    def test_a_store_that_is_not_there_or_was_not_given_is_said(self):
+        gateway = self.start_gateway(f"http://127.0.0.1:{free_port()}")
+        self.refused(gateway, "ListCrashes", {}, "Unavailable", "HISTORY_UNAVAILABLE")
+        folder = self.dir / "without"
+        folder.mkdir()
+        without = Gateway(folder, {"pod-gone": ("127.0.0.1:1", {})})
+        self.addCleanup(without.kill)
+        self.assertIn("--history-loki", self.refused(without.start(), "ListHangs", {}, "FailedPrecondition", "NO_HISTORY"))
