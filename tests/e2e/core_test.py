@@ -17,19 +17,21 @@ import unittest
 import pytest
 
 import crash_core
+import go_programs
 import oracle
 import servers
 from crash_victims_test import C_DEATHS, CPP_DEATHS
 from crashes import CrashTest, crash_of, environment, leaves_cores, run_to_end
 from gdb_comparison import EXPLAINED, Context, aliases_in
-from harness import LIMIT_S, NOT_FOUND, OK, PARTIAL, PROGRAMS, STACKCTL, USAGE, Dump, Outcome, StackdTest
+from harness import LIMIT_S, NOT_FOUND, OK, PARTIAL, PROGRAMS, ROOT, STACKCTL, USAGE, Dump, Outcome, StackdTest
 from outside import Outside
 from python_test import python_lines
+from secrets_test import SecretsBase
 
 HANGS = PROGRAMS.parent / "hangs"
 MOST_FRAMES = 400
 # One of each kind by default; the others are as thorough as crash_victims_test.
-USUAL_DEATHS = {"null_pointer", "non_canonical", "double_free", "divide", "sent_by_another", "uncaught"}
+USUAL_DEATHS = {"null_pointer", "double_free", "sent_by_another", "uncaught"}
 PT_LOAD, PT_NOTE, PAGE_BYTES = 1, 4, 4096
 
 
@@ -142,6 +144,59 @@ class CoreOfALivingProcessTest(CoreTest):
         self.assertIn(";recurse;", dump_core(core, "-f", "folded").out)
         self.assertIn("threads", json.loads(dump_core(core, "-f", "json").out))
         self.assertEqual(1, dump_core(core, "--all").out.count("through_recursion at c_calls.c"))
+
+
+@pytest.mark.thorough
+@unittest.skipUnless(shutil.which("gcore"), "needs gcore")
+class CoreOfARuntimeTest(CoreTest):
+    """What runtimes keep in memory is read as while the process lived."""
+
+    limit_s = 300
+
+    def check(self, language, victim, threads):
+        live = Outside().dump(victim.pid)
+        core = read_core(self.core_of(victim))
+        self.assertEqual(live.resource["runtimes"], core.resource["runtimes"])
+        compared = 0
+        for tid in live.threads:
+            before, after = ([place for place, frame in zip(places(dump, tid), dump.frames(tid), strict=True)
+                              if frame.get("language") == language] for dump in (live, core))
+            self.assertEqual(before, after, f"thread {tid}")
+            compared += bool(before)
+        self.assertGreaterEqual(compared, threads)
+        return live, core
+
+    @unittest.skipUnless(shutil.which("node"), "needs Node.js")
+    def test_of_node(self):
+        program = self.dir / "waits.js"
+        program.write_text(servers.NODE_PROGRAM)
+        self.check("JAVASCRIPT", self.start_victim(shutil.which("node"), program, preload=False), 2)
+
+    @unittest.skipUnless(shutil.which("java"), "needs Java")
+    def test_of_java(self):
+        program = ROOT / "tests/programs/CrossedLocks.java"
+        victim = self.start_victim(shutil.which("java"), "-Xmx64m", program, preload=False)
+        live, core = self.check("JAVA", victim, 2)
+        self.assertEqual(*([finding["edges"] for finding in dump.resource["findings"] if finding["kind"] == "DEADLOCK"]
+                           for dump in (live, core)))
+
+    @unittest.skipUnless(go_programs.toolchains(), "needs Go")
+    def test_of_go(self):
+        program = go_programs.kept(go_programs.toolchains()[-1][0], "states")
+        victim = self.start_victim(program, preload=False, stdin="")
+        # The second collection of garbage notes since when goroutines wait: the first.
+        for _ in range(2):
+            victim.ask("collect")
+
+        def waited(dump):
+            return sum("waitDuration" in task for task in dump.resource["tasks"])
+
+        live, core = self.check("GO", victim, 0)
+        before, after = go_programs.goroutines_of(live), go_programs.goroutines_of(core)
+        self.assertGreater(len(before), 5)
+        self.assertEqual(before, after)
+        self.assertGreater(waited(live), 0)
+        self.assertEqual(0, waited(core), "the clock of a core stands")
 
 
 @unittest.skipUnless(leaves_cores(), "needs cores in the folder of the process")
@@ -305,6 +360,21 @@ def made_up_core(path, notes, segments):
     path.write_bytes(header + struct.pack("<IIQQQQQQ", PT_NOTE, 0, start, 0, 0, len(notes), 0, 4) + table + notes + section)
 
 
+@unittest.skipUnless(shutil.which("gcore"), "needs gcore")
+class CoreKeepsSecretsTest(SecretsBase, CoreTest):
+    """The core has all memory. What is shown of it has no data of the program."""
+
+    def test_in_no_format(self):
+        victim = self.start_victim("secrets", preload=False, stdin=f"{self.text}\n{self.number:x}\n")
+        core = self.core_of(victim)
+        content = core.read_bytes()
+        self.assertTrue(self.text.encode() in content and self.number.to_bytes(8, "little") in content)
+        for arguments in ([], ["--all"], ["-f", "json"], ["-f", "folded"], ["--native-only"]):
+            outcome = dump_core(core, *arguments)
+            self.assertIn("keep_on_stack", outcome.out)
+            self.assert_absent(f"the output of {arguments}", (outcome.out + outcome.err).encode())
+
+
 class HostileCoreTest(StackdTest):
     """What lies costs bounded time and memory."""
 
@@ -321,13 +391,19 @@ class HostileCoreTest(StackdTest):
         print(f"core: {time.monotonic() - begin:.1f} s for {segments} segments, {len(notes)} bytes of notes", file=sys.stderr)
         return Dump(json.loads(done.stdout)) if done.stdout else None
 
+    def test_more_segments_than_an_elf_header_can_count(self):
+        self.assertEqual({7}, set(self.read(thread(7), 70_000).threads))
+
+    @pytest.mark.thorough
     def test_a_million_segments(self):
         self.assertEqual({7}, set(self.read(thread(7), 1_000_000).threads))
 
+    @pytest.mark.thorough
     def test_two_million_notes(self):
         dump = self.read(thread(7) + struct.pack("<III", 0, 0, 1) * 2_500_000)
         self.assertIn("more notes than are read", "\n".join(dump.notes))
 
+    @pytest.mark.thorough
     def test_a_hundred_thousand_threads(self):
         dump = self.read(b"".join(thread(tid) for tid in range(1, 120_001)))
         self.assertEqual(100_000, len(dump.threads))
