@@ -55,6 +55,7 @@ class Layouter {
     for (const CoreSegment& segment : core_.segments()) AddSegment(segment);
     while (mapping_ != core_.mappings().end()) PassMapping();
     AddLeftOut();
+    FindHeap();
     return std::move(layout_);
   }
 
@@ -138,6 +139,27 @@ class Layouter {
     return std::nullopt;
   }
 
+  // The kernel puts it above the program and what the program has of zeros, at a random distance.
+  void FindHeap() {
+    constexpr uint64_t kMaxDistanceBytes = 1ull << 30;
+    // Code made at run time, of programs that ask for low addresses (MAP_32BIT).
+    constexpr uint64_t kLowStart = 1ull << 30, kLowEnd = 2ull << 30;
+    const std::vector<CorePart>& parts = layout_.parts;
+    if (layout_.executable < 0) return;
+    const auto of_program = [&](const CorePart& part) { return part.file == layout_.executable; };
+    const auto last = std::ranges::find_if(parts.rbegin(), parts.rend(), of_program);
+    uint64_t end_avma = last->end_avma;
+    for (auto part = last.base(); part != parts.end() && part->file < 0 && part->writable; ++part) {
+      const bool is_low = part->start_avma >= kLowStart && part->start_avma < kLowEnd;
+      if (is_low || part->start_avma - end_avma > kMaxDistanceBytes) return;
+      if (part->start_avma != end_avma) {
+        layout_.heap = part - parts.begin();
+        return;
+      }
+      end_avma = part->end_avma;
+    }
+  }
+
   // Both are by address.
   void Insert(std::vector<CorePart> parts) {
     if (parts.empty()) return;
@@ -179,10 +201,11 @@ std::string Escaped(std::string_view path) {
 }
 
 // What an anonymous part is for, in the kernel's words; empty: not known.
-std::string_view PurposeOf(const CorePart& part, const CoreAuxiliary& auxiliary) {
+std::string_view PurposeOf(const CorePart& part, const CoreLayout& layout, const CoreAuxiliary& auxiliary) {
   const auto holds = [&](uint64_t avma) { return avma != 0 && avma >= part.start_avma && avma < part.end_avma; };
   if (holds(auxiliary.main_stack_avma)) return "[stack]";
   if (holds(auxiliary.vdso_avma)) return "[vdso]";
+  if (&part - layout.parts.data() == layout.heap) return "[heap]";
   return {};
 }
 
@@ -209,7 +232,7 @@ std::string MapsText(const CoreFile& core, const CoreLayout& layout) {
                                 part.readable ? 'r' : '-', part.writable ? 'w' : '-', part.executable ? 'x' : '-',
                                 is_shared ? 's' : 'p', part.file_offset, part.file + 1);
     text.append(line, static_cast<size_t>(length));
-    text += file != nullptr ? Escaped(file->path) : PurposeOf(part, core.auxiliary());
+    text += file != nullptr ? Escaped(file->path) : PurposeOf(part, layout, core.auxiliary());
     text += '\n';
   }
   return text;

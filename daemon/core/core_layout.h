@@ -34,6 +34,7 @@ struct CoreLayout {
   std::vector<CorePart> parts;  // by address
   std::vector<CoreLayoutFile> files;
   int32_t executable = -1;  // index into `files`; -1: not known
+  int64_t heap = -1;        // index into `parts`, of what brk() gave; -1: none, or not known
 };
 
 // Debuggers leave out segments that are as in their files. What those allowed is told by the ELF header of the file, which

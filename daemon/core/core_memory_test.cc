@@ -13,6 +13,7 @@ namespace stackd {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr uint64_t kStart = 0x400000, kPage = 4096;
 
@@ -153,6 +154,24 @@ TEST(MapsText, KeepsEachFileOnItsLine) {
             "11000-12000 r--p 00000000 00:00 0 \n"
             "20000-21000 rw-s 00000000 00:00 2 /dev/shm/x\n"
             "30000-31000 rw-p 00000000 00:00 0 [stack]\n");
+}
+
+TEST(MapsText, NamesTheHeapAboveTheProgram) {
+  constexpr uint64_t kFar = 1ull << 40;
+  const auto maps_with_heap_at = [](uint64_t heap_avma) {
+    MadeUpCore made;
+    made.AddThread(7);
+    made.AddNote(NT_AUXV, BytesOf(Elf64_auxv_t{AT_ENTRY, {kFar + 8}}));
+    made.AddFiles({{kFar, kFar + 0x1000, 0, "/srv/app"}});
+    made.AddSegment(kFar, 0x1000, PF_R | PF_X);
+    made.AddSegment(kFar + 0x1000, 0x1000, PF_R | PF_W);
+    made.AddSegment(heap_avma, 0x1000, PF_R | PF_W);
+    made.AddSegment(heap_avma + 0x2000, 0x1000, PF_R | PF_W);
+    const auto core = CoreFile::Open(FileOf(made.Bytes()), "core.7");
+    return MapsText(*core, LayOut(*core));
+  };
+  EXPECT_THAT(maps_with_heap_at(kFar + 0x5000), HasSubstr("10000005000-10000006000 rw-p 00000000 00:00 0 [heap]\n"));
+  EXPECT_THAT(maps_with_heap_at(kFar + (2ull << 30)), Not(HasSubstr("[heap]"))) << "too far away";
 }
 
 }  // namespace

@@ -99,7 +99,7 @@ Result<void> ReadCoreThreads(const CoreFile& core, int maps_fd, int64_t deadline
   const bool has_crashed = HasCrashed(core);
   for (const CoreThread& thread : core.threads()) {
     const bool is_first = &thread == &core.threads()[0];
-    if (MonotonicNs() >= deadline_ns) {
+    if (!is_first && MonotonicNs() >= deadline_ns) {
       AddWithoutStack(thread, ThreadStatus::kTimedOut, &recording);
       capture->partial = true;
       continue;
