@@ -161,6 +161,18 @@ void AddWithoutAgent(CLI::App* dump, Options* options, CLI::Option* pid) {
       ->needs(pid);
 }
 
+// Goes with what says how a dump is printed, and with nothing that says how a process is asked.
+void AddCore(CLI::App* dump, Options* options) {
+  CLI::Option* core = dump->add_option("--core", options->core, "A core file, in place of a process")->type_name("FILE");
+  for (CLI::Option* other : dump->get_options()) {
+    const bool is_of_process = other != core && other != dump->get_help_ptr();
+    if (is_of_process) core->excludes(other);
+  }
+  dump->add_option("--exe", options->executable, "With --core: the program, if it is not where the core says")
+      ->needs(core)
+      ->type_name("FILE");
+}
+
 void AddFormat(CLI::App* command, Options* options, std::vector<std::string> formats) {
   std::string help = formats[0];
   for (size_t i = 1; i < formats.size(); ++i) help += (i + 1 < formats.size() ? ", " : " or ") + formats[i];
@@ -224,7 +236,8 @@ Examples:
                                    is it deadlocked, spinning, slow or idle?
   stackctl dump --pid 1234         a process that has no agent, read from outside
   stackctl dump --pid 1 --no-daemon
-                                   the same where there is no daemon, as in a debug container)");
+                                   the same where there is no daemon, as in a debug container
+  stackctl dump --core core.1234   a process that has ended, out of its core file)");
   CLI::Option* process = take_name(
       dump, "PROCESS", "A pid, a name, WORKLOAD/CONTAINER or processes/...; may be left out when there is only one");
   AddWithoutAgent(dump, options, AddPid(dump, options, process));
@@ -234,9 +247,10 @@ Examples:
                    "have no stack), or every thread (never)")
       ->check(CLI::IsMember({"prefer", "only", "never"}))
       ->type_name("HOW");
-  AddFormat(dump, options, printed);
   CLI::Option* tree = dump->add_flag("--tree", options->tree, "The process and its descendants, each with its dump");
   AddSamples(dump, options, tree);
+  AddCore(dump, options);
+  AddFormat(dump, options, printed);
 
   AddList(app, options);
 

@@ -34,6 +34,8 @@ struct Options {
   int pid = 0;              // dump, record: of a process with or without an agent; 0: `name` says which
   bool no_daemon = false;   // dump --pid: the daemon is not asked
   bool no_ptrace = false;   // dump --pid: threads that run are not stopped
+  std::string core;         // dump: a core file; empty: of a process
+  std::string executable;   // dump --core: where its program is; empty: where the core says
   int samples = 1;          // dump: how many to take
   int64_t every_ms =
       -1;  // dump, record: from the beginning of one to that of the next; top: between looks; -1: record finds it

@@ -126,5 +126,16 @@ TEST_F(OptionsTest, NameAProcessOrGiveThePidOfOneWithoutAnAgent) {
   EXPECT_EQ(Parse({"dump", "checkout", "--pid", "1234"}).error().exit_code, 2);
 }
 
+TEST_F(OptionsTest, TakeACoreFileInPlaceOfAProcess) {
+  const auto options = Parse({"dump", "--core", "core.7", "--exe", "app", "--all", "--native-only"});
+  ASSERT_TRUE(options);
+  EXPECT_EQ(options->core, "core.7");
+  EXPECT_EQ(options->executable, "app");
+  EXPECT_EQ(Parse({"dump", "checkout", "--core", "core.7"}).error().exit_code, 2);
+  EXPECT_EQ(Parse({"dump", "--pid", "7", "--core", "core.7"}).error().exit_code, 2);
+  EXPECT_EQ(Parse({"dump", "--core", "core.7", "--samples", "3"}).error().exit_code, 2);
+  EXPECT_EQ(Parse({"dump", "--exe", "app"}).error().exit_code, 2);
+}
+
 }  // namespace
 }  // namespace stackd

@@ -1,9 +1,11 @@
 #include "client/commands/commands.h"
 
 #include <cstdlib>
+#include <string_view>
 
 #include "client/exit_code.h"
 #include "client/output.h"
+#include "daemon/export/export.h"
 
 namespace stackd {
 
@@ -63,9 +65,33 @@ v1::ExportDumpRequest ExportRequest(const std::string& name, const Options& opti
 
 int PartialOrOk(const v1::Dump& dump) {
   if (!dump.stored()) Complain("the dump is not stored; this output is the only copy");
+  return CodeOfState(dump);
+}
+
+int CodeOfState(const v1::Dump& dump) {
   if (dump.state() != v1::Dump::PARTIAL) return kOk;
   Complain("the dump is partial" + (dump.notes().empty() ? std::string() : ": " + dump.notes(0)));
   return kPartial;
+}
+
+bool PrintAs(v1::ExportDumpRequest::Format format, const v1::Dump& dump) {
+  bool written = true;
+  const Sink sink = [&](std::string_view bytes) { return written = Print(bytes); };
+  switch (format) {
+    case v1::ExportDumpRequest::JSON:
+      ExportJson(dump, sink);
+      break;
+    case v1::ExportDumpRequest::FOLDED:
+      ExportFolded(dump, sink);
+      break;
+    case v1::ExportDumpRequest::TEXT_BY_THREAD:
+      ExportTextByThread(dump, sink);
+      break;
+    default:
+      ExportText(dump, sink);
+      break;
+  }
+  return written;
 }
 
 bool PrintLines(const google::protobuf::RepeatedPtrField<std::string>& lines) {

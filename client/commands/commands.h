@@ -35,6 +35,9 @@ std::string DirOf(const std::string& address);
 // dump --pid of a process that the daemon does not know, or is not asked for: read by this program.
 int RunOutsideDump(const Options& options);
 
+// dump --core: of a core file, read by this program.
+int RunCoreDump(const Options& options);
+
 // All that the daemon knows and that fit the filter, page by page.
 Result<std::vector<v1::Process>> AllProcesses(Api& api, const std::string& filter = {});
 
@@ -46,6 +49,8 @@ int RunSamples(Api& api, const Options& options);
 
 // Says what a dump that is printed lacks, and gives the exit code for it.
 int PartialOrOk(const v1::Dump& dump);
+// Does the same for a dump that can be made again at any time, stored or not.
+int CodeOfState(const v1::Dump& dump);
 
 // What -o, -f and --all ask for.
 v1::ExportDumpRequest::Format FormatOf(const Options& options);
@@ -61,6 +66,9 @@ v1::ExportDumpRequest ExportRequest(const std::string& name, const Options& opti
 
 // Line by line, as the daemon rendered them. False: they could not be written.
 bool PrintLines(const google::protobuf::RepeatedPtrField<std::string>& lines);
+
+// Prints a dump that this program has made. False: it could not be written.
+bool PrintAs(v1::ExportDumpRequest::Format format, const v1::Dump& dump);
 
 // Prints a dump as the daemon renders it.
 Result<void> PrintDump(Api& api, const v1::ExportDumpRequest& request);

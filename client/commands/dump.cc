@@ -29,6 +29,7 @@ int DumpNamed(Api& api, const Options& options) {
 }  // namespace
 
 int RunDump(Api& api, const Options& options) {
+  if (!options.core.empty()) return RunCoreDump(options);
   if (options.tree) return RunDumpTree(api, options);
   if (options.pid == 0) return DumpNamed(api, options);
   // With an agent it can say more than its memory does. Without a daemon there is nothing to ask.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,7 +12,6 @@
 #include "client/output.h"
 #include "daemon/base/clock.h"
 #include "daemon/compare/compare.h"
-#include "daemon/export/export.h"
 #include "daemon/serve/requests/frame_filter.h"
 
 namespace stackd {
@@ -27,27 +25,6 @@ Result<SharedDump> Take(OutsideDump* outside, const Options& options) {
   const int64_t timeout_ms = options.timeout_ms > 0 ? options.timeout_ms : kDefaultTimeoutMs;
   return outside->Take(
       {.deadline_ns = MonotonicNs() + timeout_ms * kNsPerMs, .may_stop = !options.no_ptrace && options.quiet != "only"});
-}
-
-// False: it could not be written.
-bool PrintAs(v1::ExportDumpRequest::Format format, const v1::Dump& dump) {
-  bool written = true;
-  const Sink sink = [&](std::string_view bytes) { return written = Print(bytes); };
-  switch (format) {
-    case v1::ExportDumpRequest::JSON:
-      ExportJson(dump, sink);
-      break;
-    case v1::ExportDumpRequest::FOLDED:
-      ExportFolded(dump, sink);
-      break;
-    case v1::ExportDumpRequest::TEXT_BY_THREAD:
-      ExportTextByThread(dump, sink);
-      break;
-    default:
-      ExportText(dump, sink);
-      break;
-  }
-  return written;
 }
 
 // As TakeSamples, where a daemon keeps the dumps: fewer than were asked for after Ctrl-C, or with `failed`.

@@ -50,7 +50,7 @@ void OutsideCapture::LoadModules(int64_t deadline_ns, Capture* capture) {
 void OutsideCapture::ReadThreads(const OutsideRequest& request, Capture* capture) {
   // A reader of the process's memory may have to wait. Then the dump goes on without the threads.
   auto counters = std::make_shared<CollectorCounters>();
-  auto recording = std::make_shared<Recording>(ThreadReader::kSeq, counters.get());
+  auto recording = std::make_shared<Recording>(AgentCode::kSeq, counters.get());
   const int64_t begin_ns = MonotonicNs();
   const bool read = memory_->Run(request.deadline_ns + kNsPerSecond / 4,
                                  [=, threads = threads_, process = process_](const ProcessFiles&) {
@@ -58,7 +58,7 @@ void OutsideCapture::ReadThreads(const OutsideRequest& request, Capture* capture
                                  });
   capture->duration_ns = MonotonicNs() - begin_ns;
   if (!read) {
-    recording = std::make_shared<Recording>(ThreadReader::kSeq, counters.get());
+    recording = std::make_shared<Recording>(AgentCode::kSeq, counters.get());
     for (const int32_t tid : process_->files()->Tids()) recording->Add(static_cast<uint32_t>(tid));
     capture->notes.push_back("its threads could not be read in time: the kernel holds up whoever reads its memory");
   } else {

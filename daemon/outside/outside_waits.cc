@@ -29,10 +29,7 @@ constexpr int64_t kFileLocksNs = 500 * kNsPerMs;
 constexpr int64_t kReadFutexesNs = 100 * kNsPerMs;
 constexpr int64_t kMinConfirmNs = 100 * kNsPerMs;
 constexpr int64_t kMaxConfirmNs = 500 * kNsPerMs;
-constexpr size_t kMaxPolledFds = 20'000;
 constexpr size_t kMaxFileLocks = 16;
-
-constexpr std::string_view kWhat = "what locks its threads wait for, and who has them, ";
 
 std::vector<ThreadCall> CallsOf(const Capture& capture) {
   std::vector<ThreadCall> calls;
@@ -115,34 +112,7 @@ void OutsideWaits::NameOwnersElsewhere(int64_t deadline_ns, Capture* capture) co
 }
 
 void OutsideWaits::AddFacts(int64_t deadline_ns, Capture* capture) const {
-  std::vector<ThreadCall> in_memory;
-  for (ThreadCapture& thread : capture->threads) {
-    if (!thread.call) continue;
-    thread.waited_fds = WaitedFds(*thread.call);
-    if (WaitsInMemory(*thread.call)) in_memory.push_back({thread.tid, *thread.call});
-  }
-  if (in_memory.empty()) return;
-  auto facts = std::make_shared<WaitFacts>();
-  const RwlockLayout layout = RwlockLayoutOf(*capture->map);
-  const bool read = memory_->Run(
-      deadline_ns, [=](const ProcessFiles& files) { *facts = ReadWaitFacts(files, layout, in_memory, deadline_ns); });
-  if (!read) {
-    capture->notes.push_back(std::string(kWhat) + "could not be read in time");
-    return;
-  }
-  if (facts->futex_count > kMaxFutexWords) {
-    capture->notes.push_back("its threads wait on " + std::to_string(facts->futex_count) +
-                             " futexes: " + std::to_string(kMaxFutexWords) + " futexes were looked at");
-  }
-  capture->futexes = std::move(facts->futexes);
-  size_t polled_fds = 0;
-  for (ThreadCapture& thread : capture->threads) {
-    const auto polled = facts->polled.find(thread.tid);
-    if (polled == facts->polled.end()) continue;
-    polled->second.resize(std::min(polled->second.size(), kMaxPolledFds - polled_fds));
-    polled_fds += polled->second.size();
-    thread.waited_fds = std::move(polled->second);
-  }
+  std::vector<ThreadCall> in_memory = AddWaitFacts(*memory_, deadline_ns, capture);
   if (!EdgesInCycles(EdgesOf(in_memory, capture->futexes)).empty()) {
     ConfirmCycles(std::move(in_memory), {}, deadline_ns, capture);
   }

@@ -19,21 +19,14 @@
 #include "daemon/outside/stopped_thread.h"
 
 extern "C" {
-#include "agent/capture/capture.h"
-#include "agent/capture/syscall_arguments.h"
 #include "agent/dump/procfs_task.h"
 #include "agent/dump/quiet_read.h"
-#include "agent/maps/code_ranges.h"
-#include "agent/runtimes/runtimes.h"
 #include "agent/sys/private_fd.h"
-#include "agent/sys/target.h"
 }
 
 namespace stackd {
 namespace {
 
-// Records are taken out of the ring one by one: there is room for one with all that it may have.
-constexpr uint32_t kRingBytes = 2u << 20;
 // A thread that moved while its stack was copied is copied again.
 constexpr int kTries = 3;
 // A thread that has a core, or gets one soon, stops within microseconds.
@@ -45,18 +38,11 @@ bool IsRestarted(uint64_t rax) {
   return (error >= 512 && error <= 514) || error == 516;
 }
 
-void FillRegisters(const user_regs_struct& from, uint64_t* to) {
-  const uint64_t values[STACKD_REGISTERS] = {from.rax, from.rdx, from.rcx, from.rbx, from.rsi, from.rdi,
-                                             from.rbp, from.rsp, from.r8,  from.r9,  from.r10, from.r11,
-                                             from.r12, from.r13, from.r14, from.r15, from.rip};
-  std::copy(std::begin(values), std::end(values), to);
-}
-
 std::string Count(int64_t count, const char* noun) { return std::to_string(count) + " " + noun + (count == 1 ? "" : "s"); }
 
 StatusRecord RecordOf(int32_t tid) {
   StatusRecord record;
-  record.seq = ThreadReader::kSeq;
+  record.seq = AgentCode::kSeq;
   record.tid = static_cast<uint32_t>(tid);
   return record;
 }
@@ -72,98 +58,14 @@ std::string WaitChannel(const LiveProcess& process, uint32_t tid, char state) {
 // Where the kernel keeps threads of a frozen cgroup, of either version.
 bool IsFreezer(const std::string& channel) { return channel == "do_freezer_trap" || channel.ends_with("__refrigerator"); }
 
-class Taker : public RingReader::Listener {
- public:
-  explicit Taker(Recording* recording) : recording_(recording) {}
-  void OnThread(ThreadRecord record) override { recording_->OnThread(std::move(record)); }
-  void OnStatus(StatusRecord record) override { recording_->OnStatus(std::move(record)); }
-  void OnCrash(CrashRecord) override {}
-  void OnWait(WaitRecord) override {}
-  void OnSchedStats(SchedStatRecord) override {}
-  void OnCorrupt(const char* what) override { recording_->OnCorrupt(what); }
-
- private:
-  Recording* const recording_;
-};
-
 }  // namespace
 
-// What the agent's code is given: the ring as its writers see it, and the process in place of its own.
-struct ThreadReader::AgentView {
-  stackd_ring ring;
-  int32_t pid;
-  int tasks_fd;
-  uint32_t max_stack_bytes;
-
-  stackd_capture Begin(int32_t tid) const {
-    stackd_capture capture{};
-    capture.ring = &ring;
-    capture.ranges = stackd_code_ranges_current();
-    capture.filter = stackd_filter_choose();
-    capture.seq = ThreadReader::kSeq;
-    capture.tid = static_cast<uint32_t>(tid);
-    capture.pid = pid;
-    capture.max_stack_bytes = max_stack_bytes;
-    capture.begin_ns = static_cast<uint64_t>(MonotonicNs());
-    stackd_task_read_name(tasks_fd, capture.tid, capture.name);
-    return capture;
-  }
-
-  // 0; -EAGAIN if the thread ran meanwhile; -ENOSPC.
-  int WriteAsleep(const stackd_quiet_look& look) const {
-    stackd_capture capture = Begin(static_cast<int32_t>(look.tid));
-    capture.flags = STACKD_THREAD_BY_HELPER;
-    capture.cpu_ns = look.cpu_ns;
-    capture.thread_self = stackd_quiet_thread_self(look.tid);
-    capture.regs[STACKD_REG_RSP] = look.sleep.rsp;
-    capture.regs[STACKD_REG_RIP] = look.sleep.rip;
-    capture.call = look.sleep.call;
-    stackd_ring_writer writer;
-    if (const int error = stackd_capture_begin(&capture, &writer); error != 0) return error;
-    if (!stackd_quiet_is_whole(&look)) {
-      stackd_ring_abandon(&writer);
-      return -EAGAIN;
-    }
-    stackd_ring_commit(&writer);
-    return 0;
-  }
-
-  int WriteStopped(int32_t tid, const user_regs_struct& registers, int64_t since_ns) const {
-    stackd_capture capture = Begin(tid);
-    capture.begin_ns = static_cast<uint64_t>(since_ns);
-    capture.by_kernel_only = true;
-    capture.thread_self = registers.fs_base;
-    FillRegisters(registers, capture.regs);
-    stackd_task_schedstat stats;
-    const int stats_fd = stackd_task_open_schedstat(tasks_fd, capture.tid);
-    if (stats_fd >= 0 && stackd_task_read_schedstat(stats_fd, &stats) == 0) capture.cpu_ns = stats.cpu_ns;
-    if (stats_fd >= 0) stackd_own_fd_drop(stats_fd);
-    if (static_cast<int64_t>(registers.orig_rax) >= 0 && IsRestarted(registers.rax)) {
-      const uint64_t arguments[STACKD_SYSCALL_ARGUMENTS] = {registers.rdi, registers.rsi, registers.rdx,
-                                                            registers.r10, registers.r8,  registers.r9};
-      stackd_syscall_keep(static_cast<uint32_t>(registers.orig_rax), arguments, &capture.call);
-    }
-    return stackd_capture_write(&capture);
-  }
-};
-
-ThreadReader::ThreadReader(const LiveProcess& process, std::unique_ptr<Ring> ring)
-    : process_(process), ring_(std::move(ring)), reader_(ring_.get()), agent_(std::make_unique<AgentView>()) {}
+ThreadReader::ThreadReader(const LiveProcess& process, std::unique_ptr<AgentCode> agent)
+    : process_(process), agent_(std::move(agent)) {}
 
 ThreadReader::~ThreadReader() { stackd_read_memory_by(nullptr); }
 
 Result<std::unique_ptr<ThreadReader>> ThreadReader::Start(const LiveProcess& process, uint32_t max_stack_bytes) {
-  auto ring = Ring::Create(kRingBytes);
-  if (!ring) return std::unexpected(ring.error());
-  std::unique_ptr<ThreadReader> reader(new ThreadReader(process, std::move(*ring)));
-  AgentView& agent = *reader->agent_;
-  agent.pid = process.pid();
-  agent.tasks_fd = process.tasks_fd();
-  agent.max_stack_bytes = max_stack_bytes;
-  if (!stackd_ring_attach(&agent.ring, reader->ring_->header(), reader->ring_->size_bytes())) {
-    return Error(Code::kInternal, "a ring of this program is none");
-  }
-  stackd_target_set(process.pid());
   // Where process_vm_readv is refused, as some filters of system calls have it, the file tells the same.
   static stackd_own_fd memory_file;
   struct stat status;
@@ -171,18 +73,45 @@ Result<std::unique_ptr<ThreadReader>> ThreadReader::Start(const LiveProcess& pro
     memory_file = {process.memory_fd(), status.st_dev, status.st_ino};
     stackd_read_memory_by(&memory_file);
   }
-  if (const int error = stackd_code_ranges_refresh(process.maps_fd()); error < 0) {
-    const std::string name = "process " + std::to_string(process.pid());
-    if (error == -ESRCH) return Error(Code::kNotFound, name + " has just ended");
-    return Error(Code::kPermissionDenied, "what " + name + " has mapped cannot be read: " + strerror(-error));
-  }
-  stackd_managed_find_runtimes(process.maps_fd());
-  return reader;
+  auto agent = AgentCode::SetOn(process.pid(), process.maps_fd(), max_stack_bytes);
+  if (!agent) return std::unexpected(agent.error());
+  return std::unique_ptr<ThreadReader>(new ThreadReader(process, std::move(*agent)));
 }
 
-void ThreadReader::Take(Recording* recording) {
-  Taker taker(recording);
-  reader_.Drain(&taker);
+stackd_capture ThreadReader::Begin(int32_t tid) const {
+  stackd_capture capture = agent_->Begin(tid);
+  stackd_task_read_name(process_.tasks_fd(), capture.tid, capture.name);
+  return capture;
+}
+
+int ThreadReader::WriteAsleep(const stackd_quiet_look& look) const {
+  stackd_capture capture = Begin(static_cast<int32_t>(look.tid));
+  capture.flags = STACKD_THREAD_BY_HELPER;
+  capture.cpu_ns = look.cpu_ns;
+  capture.thread_self = stackd_quiet_thread_self(look.tid);
+  capture.regs[STACKD_REG_RSP] = look.sleep.rsp;
+  capture.regs[STACKD_REG_RIP] = look.sleep.rip;
+  capture.call = look.sleep.call;
+  stackd_ring_writer writer;
+  if (const int error = stackd_capture_begin(&capture, &writer); error != 0) return error;
+  if (!stackd_quiet_is_whole(&look)) {
+    stackd_ring_abandon(&writer);
+    return -EAGAIN;
+  }
+  stackd_ring_commit(&writer);
+  return 0;
+}
+
+int ThreadReader::WriteStopped(int32_t tid, const user_regs_struct& registers, int64_t since_ns) const {
+  stackd_capture capture = Begin(tid);
+  capture.begin_ns = static_cast<uint64_t>(since_ns);
+  AgentCode::FillRegisters(registers, &capture);
+  stackd_task_schedstat stats;
+  const int stats_fd = stackd_task_open_schedstat(process_.tasks_fd(), capture.tid);
+  if (stats_fd >= 0 && stackd_task_read_schedstat(stats_fd, &stats) == 0) capture.cpu_ns = stats.cpu_ns;
+  if (stats_fd >= 0) stackd_own_fd_drop(stats_fd);
+  if (static_cast<int64_t>(registers.orig_rax) >= 0 && IsRestarted(registers.rax)) AgentCode::FillCall(registers, &capture);
+  return stackd_capture_write(&capture);
 }
 
 void ThreadReader::AddReason(int32_t tid, ThreadStatus reason, Recording* recording) const {
@@ -222,12 +151,12 @@ ThreadReader::Sight ThreadReader::ReadAsleep(int32_t tid, int tries, Recording* 
     if (error != 0) continue;
     const bool in_call = (look.sleep.call.known & STACKD_SYSCALL_KNOWN) != 0;
     const bool may_be_more = looks_at_states_ || !in_call || stackd_call_may_be_uninterruptible(&look.sleep.call);
-    error = agent_->WriteAsleep(look);
+    error = WriteAsleep(look);
     stackd_quiet_end(&look);
     if (error == -ENOSPC) return Sight::kNoRoom;
     if (error != 0) continue;
     if (may_be_more) AddState(tid, recording);
-    Take(recording);
+    agent_->Take(recording);
     return Sight::kRead;
   }
   return Sight::kRuns;
@@ -242,9 +171,9 @@ void ThreadReader::ReadStopped(int32_t tid, int64_t deadline_ns, Recording* reco
   std::optional<StoppedThread> stopped(std::in_place, tid, std::min(deadline_ns, begin_ns + kMaxStopNs));
   const StopOutcome outcome = stopped->outcome();
   const auto registers = outcome == StopOutcome::kStopped ? stopped->ReadRegisters() : std::nullopt;
-  const bool read = registers && agent_->WriteStopped(tid, *registers, begin_ns) == 0;
+  const bool read = registers && WriteStopped(tid, *registers, begin_ns) == 0;
   stopped.reset();
-  if (read) return Take(recording);
+  if (read) return agent_->Take(recording);
   if (outcome == StopOutcome::kTraced) refused_++;
   if (outcome == StopOutcome::kTooLong) too_long_++;
   AddReason(tid, outcome == StopOutcome::kEnded ? ThreadStatus::kExited : ThreadStatus::kRunning, recording);

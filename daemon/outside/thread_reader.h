@@ -1,5 +1,4 @@
-// Reads the threads of another process into records, by the agent's own code. Stack copies, the pointer filter and what
-// runtimes know are as if the process had an agent.
+// Reads the threads of another process into records, by the agent's own code.
 //
 // A thread that sleeps is read where it sleeps, and looked at again afterwards. One that runs is stopped, alone, for
 // some microseconds.
@@ -13,19 +12,17 @@
 
 #include "daemon/base/result.h"
 #include "daemon/capture/waits.h"
+#include "daemon/outside/agent_code.h"
 #include "daemon/outside/live_process.h"
 #include "daemon/ring/recording.h"
-#include "daemon/ring/ring.h"
-#include "daemon/ring/ring_reader.h"
+
+struct stackd_quiet_look;
 
 namespace stackd {
 
-// The agent's code keeps what it knows of a process for as long as the program runs: a program has one reader.
+// A program has one reader, as of AgentCode.
 class ThreadReader {
  public:
-  // The number that its records have.
-  static constexpr uint32_t kSeq = 1;
-
   // Looks at what is mapped, and for runtimes. `process` must outlive it.
   static Result<std::unique_ptr<ThreadReader>> Start(const LiveProcess& process, uint32_t max_stack_bytes);
   ~ThreadReader();
@@ -40,11 +37,14 @@ class ThreadReader {
   std::vector<ThreadWait> SampleWaits(int64_t deadline_ns) const;
 
  private:
-  struct AgentView;
   enum class Sight { kRead, kRuns, kEnded, kNoRoom };
 
-  ThreadReader(const LiveProcess& process, std::unique_ptr<Ring> ring);
+  ThreadReader(const LiveProcess& process, std::unique_ptr<AgentCode> agent);
 
+  stackd_capture Begin(int32_t tid) const;
+  // 0; -EAGAIN if the thread ran meanwhile; -ENOSPC.
+  int WriteAsleep(const stackd_quiet_look& look) const;
+  int WriteStopped(int32_t tid, const user_regs_struct& registers, int64_t since_ns) const;
   Sight ReadAsleep(int32_t tid, int tries, Recording* recording);
   void ReadRunning(std::span<const int32_t> tids, int64_t deadline_ns, Recording* recording);
   void ReadStopped(int32_t tid, int64_t deadline_ns, Recording* recording);
@@ -52,12 +52,9 @@ class ThreadReader {
   void AddState(int32_t tid, Recording* recording) const;
   // Says why a thread has no stack.
   void AddReason(int32_t tid, ThreadStatus reason, Recording* recording) const;
-  void Take(Recording* recording);
 
   const LiveProcess& process_;
-  const std::unique_ptr<Ring> ring_;
-  RingReader reader_;
-  const std::unique_ptr<AgentView> agent_;
+  const std::unique_ptr<AgentCode> agent_;
   // The process is stopped or traced, or a part of it.
   bool looks_at_states_ = false;
   int64_t refused_ = 0, too_long_ = 0;

@@ -1,19 +1,13 @@
 #include "daemon/pipeline/outside_dump.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "daemon/base/clock.h"
 #include "daemon/pipeline/dump_id.h"
+#include "daemon/pipeline/naming_time.h"
 
 namespace stackd {
-namespace {
-
-// The part of the time of a dump that is kept for what comes after the capture.
-int64_t NamingTimeNs(int64_t budget_ns) { return std::clamp<int64_t>(budget_ns / 2, 0, 5 * kNsPerSecond); }
-
-}  // namespace
 
 Result<std::unique_ptr<OutsideDump>> OutsideDump::Open(int32_t pid) {
   auto capture = OutsideCapture::Open("/proc", pid);

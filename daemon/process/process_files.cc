@@ -12,6 +12,7 @@
 #include <sys/vfs.h>
 
 #include <memory>
+#include <utility>
 
 #include "daemon/base/text.h"
 #include "daemon/process/open_below.h"
@@ -92,6 +93,12 @@ bool ProcessFiles::SetMemory(Fd* fd) {
 }
 bool ProcessFiles::SetMaps(Fd* fd) { return Keep(fd, S_IFREG, &maps_); }
 
+void ProcessFiles::SetImage(ReadImage read, std::string maps) {
+  memory_->read_image = std::move(read);
+  memory_->image_maps = std::move(maps);
+  memory_->is_there.store(true);
+}
+
 bool ProcessFiles::SetFolder(Fd* fd) {
   if (!Keep(fd, S_IFDIR, &folder_)) return false;
   stat_ = OpenBelow(folder_, "stat", O_RDONLY);
@@ -132,7 +139,13 @@ bool ProcessFiles::CountsThreadsAs(const ProcessFiles& other) const {
 }
 
 ssize_t ProcessFiles::ReadAt(uint64_t avma, uint8_t* bytes, uint64_t size_bytes) const {
-  const ssize_t got = pread64(memory_->fd.get(), bytes, size_bytes, static_cast<off64_t>(avma));
+  int64_t got;
+  if (is_image()) {
+    got = memory_->read_image(avma, {bytes, size_bytes});
+    if (got < 0) errno = static_cast<int>(-std::exchange(got, -1));
+  } else {
+    got = pread64(memory_->fd.get(), bytes, size_bytes, static_cast<off64_t>(avma));
+  }
   if (got > 0) memory_->read_bytes.fetch_add(got);
   return got;
 }
@@ -158,10 +171,11 @@ size_t ProcessFiles::ReadSome(uint64_t avma, std::span<uint8_t> bytes) const {
 // The kernel ends a read with 0 bytes if there is no memory to read from, and fails it at an address without memory.
 bool ProcessFiles::HasNoMemoryLeft() const {
   char byte;
-  return has_memory() && pread64(memory_->fd.get(), &byte, sizeof(byte), 0) == 0;
+  return has_memory() && !is_image() && pread64(memory_->fd.get(), &byte, sizeof(byte), 0) == 0;
 }
 
 Result<std::string> ProcessFiles::ReadMaps() const {
+  if (is_image()) return memory_->image_maps;
   if (!maps_.valid()) return Error(Code::kFailedPrecondition, "the process could not open its own maps");
   std::string text;
   while (text.size() < kMaxMapsBytes) {

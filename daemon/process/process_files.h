@@ -34,6 +34,11 @@ class ProcessFiles {
   bool SetStat(Fd* stat);
   // Its stat, status and schedstat.
   bool SetStatus(Fd* stat, Fd* status, Fd* schedstat);
+  // In place of memory and maps, of a process that has ended: its core tells them. `read` copies up to the first byte that
+  // is not there, and returns how many, or a negative errno value for none. Before all const methods.
+  using ReadImage = std::function<int64_t(uint64_t avma, std::span<uint8_t> bytes)>;
+  void SetImage(ReadImage read, std::string maps);
+  bool is_image() const { return memory_->read_image != nullptr; }
   // How the process itself is asked for what lies below its folder, if it has passed none. Before all const methods.
   using Ask = std::function<std::optional<stackd_wait_answer>(const stackd_wait_question&)>;
   void AskBy(Ask ask) { ask_ = std::move(ask); }
@@ -46,7 +51,7 @@ class ProcessFiles {
   bool CountsThreadsAs(const ProcessFiles& other) const;
 
   bool has_memory() const { return memory_->is_there.load(); }
-  bool has_maps() const { return maps_.valid(); }
+  bool has_maps() const { return maps_.valid() || is_image(); }
 
   // Bytes of its memory, exactly as many; fails once it has ended.
   Result<std::vector<uint8_t>> ReadMemory(uint64_t avma, uint64_t size_bytes) const;
@@ -103,13 +108,15 @@ class ProcessFiles {
   std::string ReadStatus() const;
   bool HasOnePid() const;
 
-  // What a read of its memory gave, counted.
+  // What a read of its memory gave, counted; -1: errno says why.
   ssize_t ReadAt(uint64_t avma, uint8_t* bytes, uint64_t size_bytes) const;
 
   struct Memory {
     Fd fd;  // not before `is_there` is set
     std::atomic<bool> is_there{false};
     std::atomic<int64_t> read_bytes{0};
+    ReadImage read_image;
+    std::string image_maps;
   };
   std::unique_ptr<Memory> memory_ = std::make_unique<Memory>();
   Fd maps_;

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <memory>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "daemon/base/clock.h"
@@ -19,6 +21,8 @@ namespace {
 // Limits for one thread.
 constexpr uint32_t kMaxPolled = 64;
 constexpr uint32_t kMaxSelected = 1024;
+// Limit for one process.
+constexpr size_t kMaxPolledFds = 20'000;
 
 std::vector<int32_t> ReadPollTable(const ProcessFiles& files, const FdTable& table) {
   std::array<pollfd, kMaxPolled> entries;
@@ -74,6 +78,38 @@ WaitFacts ReadWaitFacts(const ProcessFiles& files, RwlockLayout layout, std::spa
     if (auto table = WaitedFdTable(call)) facts.polled[tid] = ReadFdTable(files, *table);
   }
   return facts;
+}
+
+std::vector<ThreadCall> AddWaitFacts(const MemoryReader& memory, int64_t deadline_ns, Capture* capture) {
+  std::vector<ThreadCall> in_memory;
+  for (ThreadCapture& thread : capture->threads) {
+    if (!thread.call) continue;
+    thread.waited_fds = WaitedFds(*thread.call);
+    if (WaitsInMemory(*thread.call)) in_memory.push_back({thread.tid, *thread.call});
+  }
+  if (in_memory.empty()) return in_memory;
+  auto facts = std::make_shared<WaitFacts>();
+  const RwlockLayout layout = RwlockLayoutOf(*capture->map);
+  const bool read = memory.Run(
+      deadline_ns, [=](const ProcessFiles& files) { *facts = ReadWaitFacts(files, layout, in_memory, deadline_ns); });
+  if (!read) {
+    capture->notes.push_back("what locks its threads wait for, and who has them, could not be read in time");
+    return {};
+  }
+  if (facts->futex_count > kMaxFutexWords) {
+    capture->notes.push_back("its threads wait on " + std::to_string(facts->futex_count) +
+                             " futexes: " + std::to_string(kMaxFutexWords) + " futexes were looked at");
+  }
+  capture->futexes = std::move(facts->futexes);
+  size_t polled_fds = 0;
+  for (ThreadCapture& thread : capture->threads) {
+    const auto polled = facts->polled.find(thread.tid);
+    if (polled == facts->polled.end()) continue;
+    polled->second.resize(std::min(polled->second.size(), kMaxPolledFds - polled_fds));
+    polled_fds += polled->second.size();
+    thread.waited_fds = std::move(polled->second);
+  }
+  return in_memory;
 }
 
 }  // namespace stackd

@@ -6,9 +6,11 @@
 #include <span>
 #include <vector>
 
+#include "daemon/capture/capture.h"
 #include "daemon/capture/waits.h"
 #include "daemon/process/confirm_waits.h"
 #include "daemon/process/lock_layout.h"
+#include "daemon/process/memory_reader.h"
 #include "daemon/process/process_files.h"
 
 namespace stackd {
@@ -25,5 +27,9 @@ struct WaitFacts {
 // Ends soon after `deadline_ns`, with what there is; may wait for longer (memory_reader.h).
 WaitFacts ReadWaitFacts(const ProcessFiles& files, RwlockLayout layout, std::span<const ThreadCall> calls,
                         int64_t deadline_ns);
+
+// Fills in what the threads of `capture` wait for, of what lies in the memory of their process: `memory` reads it, by
+// `deadline_ns`. Adds a note where it could not, or not all of it. Gives the calls that it has looked at.
+std::vector<ThreadCall> AddWaitFacts(const MemoryReader& memory, int64_t deadline_ns, Capture* capture);
 
 }  // namespace stackd

@@ -132,6 +132,8 @@ class DocumentedTest(StackdTest):
         image.mkdir(exist_ok=True)
         (image / "build.sh").unlink(missing_ok=True)
         (image / "build.sh").symlink_to(bin_dir / "build.sh")
+        # The core of a process that the manual calls 1234.
+        subprocess.run(["gcore", "-o", str(self.scratch / "core"), str(self.orders.pid)], capture_output=True, check=True)
         (self.dir / "kubeconfig").write_text(self.cluster.kubeconfig())
         self.settings = {
             "root": str(ROOT), "scratch": str(self.dir), "namespace": "shop",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the fixed corpora of ring_reader_fuzzer, registration_fuzzer and spool_fuzzer beside this file."""
+"""Writes the fixed corpora of core_fuzzer, ring_reader_fuzzer, registration_fuzzer and spool_fuzzer beside this file."""
 import os
 import struct
 
@@ -323,6 +323,74 @@ def write_registrations():
         write("registration_fuzzer_corpus", name, content)
 
 
+# --- Core files: ELF header, program headers, notes, contents. ---
+
+PT_LOAD, PT_NOTE, READ_ONLY, CODE, WRITABLE = 1, 4, 4, 5, 6
+NT_PRSTATUS, NT_PRPSINFO, NT_AUXV, NT_SIGINFO, NT_FILE = 1, 3, 6, 0x53494749, 0x46494C45
+
+
+def note(kind, says, name=b"CORE", size=None):
+    return struct.pack("<III", len(name) + 1, len(says) if size is None else size, kind) + b"".join(
+        part + bytes(-len(part) % 4) for part in (name + b"\0", says))
+
+
+def core_thread(tid):
+    registers = struct.pack("<27Q", *[0x7F0000001000] * 27)
+    return note(NT_PRSTATUS, bytes(32) + struct.pack("<i", tid) + bytes(76) + registers + bytes(8))
+
+
+def core_files(*files, count=None):
+    listed = b"".join(struct.pack("<QQQ", start, end, page) for start, end, page, _ in files)
+    return note(NT_FILE, struct.pack("<QQ", len(files) if count is None else count, 4096) + listed
+                + b"".join(path + b"\0" for *_, path in files))
+
+
+def core(notes, *segments, count=None, section=b""):
+    """`segments`: (address, bytes of memory, flags, contents)."""
+    at = 64 + 56 * (len(segments) + 1)
+    headers, contents = struct.pack("<IIQQQQQQ", PT_NOTE, 0, at, 0, 0, len(notes), 0, 4), notes
+    for address, size, flags, there in segments:
+        headers += struct.pack("<IIQQQQQQ", PT_LOAD, flags, at + len(contents), address, 0, len(there), size, 4096)
+        contents += there
+    end = at + len(contents)
+    count = len(segments) + 1 if count is None else count
+    return (b"\x7fELF\2\1\1".ljust(16, b"\0") + struct.pack("<HHIQQQIHHHHHH", 4, 62, 1, 0, 64, end if section else 0, 0, 64, 56,
+                                                              count, 64, len(section) // 64, 0) + headers + contents + section)
+
+
+def write_cores():
+    start, page = 0x400000, elf_header().ljust(4096, b"\0")
+    thread_and_files = core_thread(7) + core_files((start, start + 4096, 0, b"/bin/sleep"), (start + 4096, start + 8192, 1,
+                                                                                           b"/bin/sleep"))
+    whole = core(thread_and_files + note(NT_AUXV, struct.pack("<4Q", 9, start + 4096, 25, 0x7FFE00000010))
+                 + note(NT_SIGINFO, struct.pack("<3i", 11, 0, 1).ljust(128, b"\0")) + note(NT_PRPSINFO, bytes(136)) + core_thread(8),
+                 (start, 4096, READ_ONLY, page), (start + 4096, 4096, CODE, b""), (0x7FFE00000000, 8192, WRITABLE, bytes(8192)))
+    some = [(start + 4096 * i, 4096, WRITABLE, b"x") for i in range(20)]
+    files = {
+        "good": whole,
+        "cut": whole[:-5000],
+        "cut_in_notes": whole[:500],
+        "cut_in_header": whole[:60],
+        "by_a_debugger": core(thread_and_files, (start, 4096, READ_ONLY, page), section=bytes(128)),
+        "program_headers_beyond_the_page": core(thread_and_files, (start, 4096, READ_ONLY, elf_header(60000).ljust(4096, b"\0"))),
+        "segments_overlap": core(thread_and_files, *[(address - 2048 * (i % 3), *rest) for i, (address, *rest) in enumerate(some)]),
+        "segment_wraps_around": core(thread_and_files, (2**64 - 4096, 8192, WRITABLE, b"")),
+        "more_segments_than_there_are": core(thread_and_files, *some, count=60000),
+        "four_billion_segments": core(thread_and_files, count=0xFFFF, section=bytes(44) + b"\xff" * 4 + bytes(16)),
+        "files_that_are_not_there": core(core_thread(7) + core_files((start, start + 4096, 0, b"/bin/sleep"), count=2**61)),
+        "file_offset_overflows": core(core_thread(7) + core_files((start, start + 8192, 2**62, b"/bin/sleep")), *some),
+        "files_overlap": core(core_thread(7) + core_files(*[(start + 2048 * i, start + 2048 * i + 4096, i, b"/bin/sleep")
+                                                            for i in range(9)]), *some),
+        "note_beyond_the_end": core(core_thread(7) + note(NT_PRSTATUS, b"x", size=2**32 - 1)),
+        "empty_notes": core(core_thread(7) + bytes(12) * 5000),
+        "maps_name_a_device": core(core_thread(7) + core_files((start, start + 4096, 0, b"/dev/zero")), (start, 4096, CODE, page)),
+        "no_thread": core(core_files()),
+    }
+    for name, content in files.items():
+        write("core_fuzzer_corpus", name, content)
+
+
+write_cores()
 write_rings()
 write_registrations()
 write_spools()

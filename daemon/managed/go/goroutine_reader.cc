@@ -90,7 +90,8 @@ GoroutineReader::GoroutineReader(const GoBinary& binary, uint64_t bias, const Ru
       bias_(bias),
       input_(input),
       facts_(facts),
-      now_ns_(MonotonicNs()),
+      // The clock of a process that has ended stands, and where is not known.
+      now_ns_(input.memory->is_image() ? 0 : MonotonicNs()),
       walker_(binary, bias, input.deadline_ns) {}
 
 bool GoroutineReader::is_late() const { return MonotonicNs() > input_.deadline_ns; }
