@@ -232,7 +232,7 @@ install_grpc_peers() {
 }
 
 # What tests/dev formats and lints with: dev-tools/bin has links to them. The tree is formatted by these releases.
-DEV_TOOLS=(clang-format==19.1.7 clang-tidy==19.1.0.1 ruff==0.17.6)
+DEV_TOOLS=(clang-format==19.1.7 clang-tidy==19.1.0.1 ruff==0.17.6 gcovr==8.4)
 BIOME=@biomejs/biome@2.6.8
 BUILDIFIER=github.com/bazelbuild/buildtools/buildifier@v0.0.0-20260904073137-eaa4d125b423
 install_dev_tools() {
@@ -241,7 +241,7 @@ install_dev_tools() {
   say "install-deps: installing $wanted into $folder"
   mkdir -p "$folder/bin"
   { /usr/bin/python3 -m venv "$folder/python" && "$folder/python/bin/pip" install --quiet "${DEV_TOOLS[@]}"; } >&2 || complete=
-  ln -sf ../python/bin/{clang-format,clang-tidy,ruff} "$folder/bin/"
+  ln -sf ../python/bin/{clang-format,clang-tidy,ruff,gcovr} "$folder/bin/"
   if command -v npm >/dev/null; then
     npm install --silent --no-audit --no-fund --prefix "$folder/node" "$BIOME" >&2 || complete=
     ln -sf ../node/node_modules/.bin/biome "$folder/bin/"
