@@ -13,6 +13,8 @@
 namespace stackd {
 namespace {
 
+// The name of the kernel's notes.
+constexpr char kName[] = "CORE";
 // A path has as many at most.
 constexpr size_t kMaxPathBytes = 4096;
 
@@ -21,10 +23,9 @@ uint64_t Padded(uint64_t size_bytes) { return (size_bytes + 3) & ~uint64_t{3}; }
 }  // namespace
 
 std::optional<CoreNote> CoreNotes::Next() {
-  constexpr std::string_view kName("CORE\0\0\0", 8);  // with what pads it
   struct {
     Elf64_Nhdr header;
-    char name[kName.size()];
+    char name[sizeof(kName)];
   } begin{};
   if (end_ - at_ < sizeof(begin.header)) return std::nullopt;
   const uint64_t want = std::min<uint64_t>(sizeof(begin), end_ - at_);
@@ -32,8 +33,7 @@ std::optional<CoreNote> CoreNotes::Next() {
   CoreNote note{.offset = at_ + sizeof(begin.header) + Padded(begin.header.n_namesz), .size_bytes = begin.header.n_descsz};
   if (note.offset > end_ || note.size_bytes > end_ - note.offset) return std::nullopt;
   at_ = std::min(end_, note.offset + Padded(note.size_bytes));
-  const bool is_kernels =
-      begin.header.n_namesz == strlen(kName.data()) + 1 && memcmp(begin.name, kName.data(), kName.size()) == 0;
+  const bool is_kernels = begin.header.n_namesz == sizeof(kName) && memcmp(begin.name, kName, sizeof(kName)) == 0;
   if (is_kernels) note.type = begin.header.n_type;
   return note;
 }
