@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The folders of the static agent in `agent/`; all but `preload`.
-const ROOMS: [&str; 14] = [
+const ROOMS: [&str; 15] = [
     "sys",
     "ring",
     "maps",
@@ -15,6 +15,7 @@ const ROOMS: [&str; 14] = [
     "runtimes/v8",
     "runtimes/go",
     "runtimes/hotspot",
+    "runtimes/php",
     "capture",
     "signals",
     "dump",
