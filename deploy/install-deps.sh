@@ -519,7 +519,7 @@ loader_in() {
   return 1
 }
 
-# PHP of other releases than Debian 12's: FOLDER PROGRAM, then for each suite its name, a colon and packages. What is
+# PHP and Ruby of other releases than Debian 12's: FOLDER PROGRAM, then for each suite its name, a colon and packages. What is
 # not released yet is in a suite that has no libraries.
 fetch_interpreters() {
   fetch_interpreter php-7.4 usr/bin/php7.4 \
@@ -528,6 +528,8 @@ fetch_interpreters() {
   fetch_interpreter php-8.4 usr/bin/php8.4 trixie: php8.4-{cli,common,opcache,dev} "${INTERPRETER_LIBRARIES[@]}" libxml2 libsodium23
   fetch_interpreter php-8.5 usr/bin/php8.5 experimental: php8.5-{cli,common,dev} sid: "${INTERPRETER_LIBRARIES[@]}" libxml2-16 libsodium26
   fetch_interpreter php-8.6 usr/bin/php8.6 experimental: php8.6-{cli,common,dev} sid: "${INTERPRETER_LIBRARIES[@]}" libxml2-16 libsodium26
+  fetch_interpreter ruby-3.3 usr/bin/ruby3.3 trixie: ruby3.3 libruby3.3 "${INTERPRETER_LIBRARIES[@]}"
+  fetch_interpreter ruby-3.4 usr/bin/ruby3.4 experimental: ruby3.4 libruby3.4 sid: "${INTERPRETER_LIBRARIES[@]}"
 }
 INTERPRETER_LIBRARIES=(libc6 libgcc-s1 libstdc++6 libssl3t64 libpcre2-8-0 libargon2-1 zlib1g libedit2 libbsd0 libmd0 libtinfo6 libzstd1
   libcrypt1 libgmp10 libyaml-0-2 libffi8)

@@ -7,6 +7,7 @@
 #include "agent/runtimes/go/go.h"
 #include "agent/runtimes/hotspot/hotspot.h"
 #include "agent/runtimes/php/php.h"
+#include "agent/runtimes/ruby/ruby.h"
 #include "agent/runtimes/v8/v8.h"
 
 /* 64 KiB: some hundred frames and their functions' names. */
@@ -27,6 +28,7 @@ static void find_in(const struct stackd_loaded_object* object) {
   stackd_hotspot_find(object);
   stackd_go_find(object);
   stackd_php_find(object);
+  stackd_ruby_find(object);
 }
 
 void stackd_managed_prepare(void) { stackd_v8_prepare(); }
@@ -76,6 +78,7 @@ bool stackd_managed_write(struct stackd_ring_writer* ring, struct stackd_managed
   stackd_v8_walk(&writer, thread);
   stackd_hotspot_walk(&writer, thread);
   stackd_php_walk(&writer, thread);
+  stackd_ruby_walk(&writer, thread);
   if (thread->pages != NULL) stackd_page_copies_give_back(thread->pages);
   stackd_managed_say_what_is_missing(&writer, &budget);
   *words = writer.words;

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The folders of the static agent in `agent/`; all but `preload`.
-const ROOMS: [&str; 15] = [
+const ROOMS: [&str; 16] = [
     "sys",
     "ring",
     "maps",
@@ -16,6 +16,7 @@ const ROOMS: [&str; 15] = [
     "runtimes/go",
     "runtimes/hotspot",
     "runtimes/php",
+    "runtimes/ruby",
     "capture",
     "signals",
     "dump",

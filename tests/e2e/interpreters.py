@@ -1,4 +1,4 @@
-"""The PHPs that are here: Debian's, and what deploy/install-deps.sh --tests fetched beside it."""
+"""The PHPs and Rubies that are here: Debian's, and what deploy/install-deps.sh --tests fetched beside it."""
 
 import dataclasses
 import os
@@ -42,6 +42,7 @@ def _php_options(path):
 
 
 KNOWN_PHPS = ((7, 4), (8, 2), (8, 4), (8, 5))
+KNOWN_RUBIES = ((3, 1), (3, 3), (3, 4))
 
 
 def phps(known=True):
@@ -52,3 +53,7 @@ def phps(known=True):
 def php_headers():
     """Folders of PHP's own headers."""
     return sorted([*CACHE.glob("interpreters/php-*/usr/include/php/20*"), *pathlib.Path("/usr/include/php").glob("20*")])
+
+
+def rubies(known=True):
+    return [ruby for ruby in _all("ruby") if (ruby.version[:2] in KNOWN_RUBIES) == known]
