@@ -113,10 +113,23 @@ struct Context {
   const void* stack = nullptr;
   uint64_t stack_words = 0;
   const Frame* frame = nullptr;
-  uint64_t others[3] = {};
+  const void* tag = nullptr;
+  uint64_t others[2] = {};
   const Thread* thread = nullptr;
 };
 static_assert(offsetof(Context, thread) == 48);
+
+// struct rb_vm_tag, as __builtin_setjmp() and as glibc's setjmp() fill it in.
+struct CompilerTag {
+  uint64_t tag[2] = {}, frame = 0, place = 0, others[3] = {};
+  const void* previous = nullptr;
+};
+struct LibraryTag {
+  uint64_t tag[2] = {}, others[7] = {}, place = 0, more[17] = {};
+  const void* previous = nullptr;
+};
+static_assert(offsetof(CompilerTag, previous) == 56 && offsetof(LibraryTag, place) == 72 &&
+              offsetof(LibraryTag, previous) == 216);
 
 using Lines = std::vector<std::string>;
 
@@ -161,7 +174,9 @@ class RubyTest : public testing::Test {
   }
   ~RubyTest() override { current_context = 0; }
 
-  std::vector<ManagedTrace> Walk() { return WalkThread(stackd_fs_base(), 1, &agent_ring_, ring_.get()); }
+  std::vector<ManagedTrace> Walk() {
+    return WalkThread(stackd_fs_base(), stackd_clock_ns(CLOCK_MONOTONIC), &agent_ring_, ring_.get());
+  }
 
   static Lines Describe(const ManagedTrace& trace) {
     Lines lines;
@@ -197,6 +212,47 @@ TEST_F(RubyTest, FramesAreWrittenInnermostFirstWithNamesLinesAndWhereTheirCallEn
   EXPECT_EQ(traces[0].instance_avma, current_context);
   EXPECT_EQ(Describe(traces[0]), (Lines{"block in pay:20", "--", "<main>:30", "--"}));
   EXPECT_EQ(traces[0].symbols[0].file, "/srv/shop.rb");
+}
+
+// Innermost: rb_ensure(), vm_exec(), rb_rescue(), vm_exec(), and what began the thread.
+constexpr uint64_t kTagPlaces[] = {0x5000, 0x1000, 0x6000, 0x1000, 0x7000};
+
+std::vector<uint64_t> AnchorsOf(const ManagedTrace& trace) {
+  std::vector<uint64_t> anchors;
+  for (const ManagedTraceFrame& frame : trace.frames) {
+    if ((frame.flags & STACKD_MANAGED_BOUNDARY) != 0) anchors.push_back(frame.anchor_avma);
+  }
+  return anchors;
+}
+
+TEST_F(RubyTest, CallsOfTheInterpreterAreAnchoredAtTheirTagsOnTheCStack) {
+  uint64_t guard;
+  asm("mov %%fs:0x30, %0" : "=r"(guard));
+  CompilerTag by_compiler[5];
+  LibraryTag by_library[5];
+  for (int i = 0; i < 5; i++) {
+    by_compiler[i].place = kTagPlaces[i];
+    by_library[i].place = (kTagPlaces[i] ^ guard) << 17 | (kTagPlaces[i] ^ guard) >> 47;
+    if (i == 4) break;
+    by_compiler[i].previous = &by_compiler[i + 1];
+    by_library[i].previous = &by_library[i + 1];
+  }
+  using Anchors = std::vector<uint64_t>;
+  context_.tag = by_compiler;
+  EXPECT_EQ(AnchorsOf(Walk()[0]),
+            (Anchors{reinterpret_cast<uint64_t>(&by_compiler[1]), reinterpret_cast<uint64_t>(&by_compiler[3])}));
+  context_.tag = by_library;
+  EXPECT_EQ(AnchorsOf(Walk()[0]),
+            (Anchors{reinterpret_cast<uint64_t>(&by_library[1]), reinterpret_cast<uint64_t>(&by_library[3])}));
+  // One more than there are calls, one less, and tags that do not hang together.
+  by_library[0].place = by_library[1].place;
+  EXPECT_EQ(AnchorsOf(Walk()[0]), (Anchors{0, 0}));
+  by_library[0].place = by_library[1].place = 0;
+  EXPECT_EQ(AnchorsOf(Walk()[0]), (Anchors{0, 0}));
+  for (const void* previous : {static_cast<const void*>(by_library), reinterpret_cast<const void*>(16)}) {
+    by_library[3].previous = previous;
+    EXPECT_EQ(AnchorsOf(Walk()[0]), (Anchors{0, 0}));
+  }
 }
 
 TEST_F(RubyTest, EachPlaceHasItsLine) {

@@ -40,11 +40,18 @@ class Decoder {
   void Append(const ManagedTrace& trace, ManagedStack* stack) {
     std::unordered_map<uint64_t, const Names*> names;
     for (const ManagedSymbol& symbol : trace.symbols) names.try_emplace(symbol.key, &NamesOf(symbol));
+    size_t first_of_activation = stack->frames.size();
     for (const ManagedTraceFrame& frame : trace.frames) {
       ManagedFrame& added = stack->frames.emplace_back();
       added.anchor_avma = frame.anchor_avma;
       added.boundary = (frame.flags & STACKD_MANAGED_BOUNDARY) != 0;
-      if (added.boundary) continue;
+      if (added.boundary) {
+        // Its place on the C stack, if it is known, stands behind the frames of an activation.
+        for (; first_of_activation < stack->frames.size(); ++first_of_activation) {
+          stack->frames[first_of_activation].anchor_avma = frame.anchor_avma;
+        }
+        continue;
+      }
       const auto named = names.find(frame.key);
       added.function = named == names.end() ? not_written_ : named->second->function;
       if (named != names.end()) added.file = named->second->file;
@@ -80,6 +87,7 @@ ManagedStack StackOf(const ThreadCapture& thread, const LinedRuntime& runtime, D
                      std::map<uint64_t, std::string>* versions) {
   ManagedStack stack;
   stack.language = runtime.language;
+  stack.interpreter_function = runtime.interpreter_function;
   for (const ManagedTrace& trace : thread.traces) {
     if (trace.runtime != runtime.runtime) continue;
     std::string& problem = (*versions)[trace.version];
@@ -87,7 +95,6 @@ ManagedStack StackOf(const ThreadCapture& thread, const LinedRuntime& runtime, D
       problem = std::move(found);
       continue;
     }
-    stack.interpreter_function = runtime.interpreter_function(trace.version);
     decoder->Append(trace, &stack);
     if (trace.status != STACKD_WALK_WHOLE) stack.problem = WalkProblem(trace.status);
   }

@@ -14,8 +14,7 @@ namespace stackd {
 struct LinedRuntime {
   uint32_t runtime;  // stackd_runtime
   Language language;
-  // That runs an activation: all frames up to a boundary.
-  const char* (*interpreter_function)(uint64_t version);
+  const char* interpreter_function;  // that runs an activation; all frames up to a boundary
   std::string (*version_name)(uint64_t version);
   std::string (*function_name)(const ManagedSymbol& symbol);
   const char* unknown_version;  // why a version that is not known has no frames

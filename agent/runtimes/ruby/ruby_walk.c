@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "agent/runtimes/ruby/ruby.h"
+#include "agent/runtimes/ruby/ruby_activations.h"
 #include "agent/runtimes/ruby/ruby_lines.h"
 
 #define MAX_FRAMES 3072u
@@ -42,6 +43,7 @@ struct context {
   uint64_t address;
   uint64_t thread; /* rb_thread_t */
   uint64_t frame;
+  uint64_t tag; /* the innermost (ruby_activations.h) */
   uint64_t stack_end;
 };
 
@@ -63,6 +65,7 @@ STACKD_HANDLER static bool read_context(const struct stackd_ruby* ruby, const st
   if (!stackd_managed_read(thread, out->address, block, sizeof(block))) return false;
   out->thread = block[STACKD_RUBY_CONTEXT_THREAD / 8];
   out->frame = block[STACKD_RUBY_CONTEXT_FRAME / 8];
+  out->tag = block[STACKD_RUBY_CONTEXT_TAG / 8];
   uint64_t words = block[STACKD_RUBY_CONTEXT_STACK_WORDS / 8];
   out->stack_end = block[STACKD_RUBY_CONTEXT_STACK / 8] + 8 * (words < MAX_STACK_WORDS ? words : 0);
   return read_pointer(thread, out->thread + ruby->layout->thread_context, &back) && back == out->address;
@@ -140,25 +143,57 @@ STACKD_HANDLER static bool write_method(struct walk* walk, uint64_t code, uint64
   return true;
 }
 
-/* Frames lie one behind the other, up to one at the end of the stack that is none. Those without code are of methods in C.
- */
+struct method {
+  uint64_t code; /* 0: of a method in C, or of none */
+  uint64_t pc;
+  bool called_by_native;
+};
+
+STACKD_HANDLER static bool read_method(struct walk* walk, uint64_t address, struct method* out) {
+  uint64_t block[STACKD_RUBY_FRAME_READ_BYTES / 8], flags;
+  if (!read_still(walk, address, block, sizeof(block))) return false;
+  out->pc = block[STACKD_RUBY_FRAME_PC / 8];
+  out->code = out->pc != 0 ? block[STACKD_RUBY_FRAME_CODE / 8] : 0;
+  out->called_by_native = false;
+  if (out->code == 0) return true;
+  if (!read_still(walk, block[STACKD_RUBY_FRAME_FLAGS_POINTER / 8], &flags, sizeof(flags))) return false;
+  out->called_by_native = (flags & STACKD_RUBY_CALLED_BY_NATIVE) != 0;
+  return true;
+}
+
+/* Frames lie one behind the other, up to one at the end of the stack that is none. */
+STACKD_HANDLER static bool is_in_stack(const struct walk* walk, const struct context* context, uint64_t address) {
+  return address + 2 * walk->ruby->layout->frame_bytes <= context->stack_end;
+}
+
+STACKD_HANDLER static uint32_t count_activations(struct walk* walk, const struct context* context) {
+  uint32_t count = 0, frames = 0;
+  struct method method;
+  for (uint64_t at = context->frame; is_in_stack(walk, context, at); at += walk->ruby->layout->frame_bytes) {
+    if (frames++ >= MAX_FRAMES || !read_method(walk, at, &method)) return 0;
+    count += method.called_by_native;
+  }
+  return count;
+}
+
 STACKD_HANDLER static void walk_methods(struct walk* walk, const struct context* context) {
-  uint32_t frame_bytes = walk->ruby->layout->frame_bytes;
+  struct stackd_ruby_tags tags;
+  uint32_t activations = count_activations(walk, context);
+  bool has_anchors = stackd_ruby_tags_begin(&tags, walk->thread, context->tag, activations);
+  walk->status = STACKD_WALK_WHOLE;
   uint32_t frames = 0;
-  for (uint64_t address = context->frame; address + 2 * frame_bytes <= context->stack_end; address += frame_bytes) {
-    uint64_t block[STACKD_RUBY_FRAME_READ_BYTES / 8], flags;
+  struct method method;
+  for (uint64_t at = context->frame; is_in_stack(walk, context, at); at += walk->ruby->layout->frame_bytes) {
     if (frames++ >= MAX_FRAMES || walk->writer->words_left < LAST_WORDS) {
       walk->status = STACKD_WALK_LIMIT;
       return;
     }
-    if (!read_still(walk, address, block, sizeof(block))) return;
-    uint64_t code = block[STACKD_RUBY_FRAME_CODE / 8], pc = block[STACKD_RUBY_FRAME_PC / 8];
-    if (code == 0 || pc == 0) continue;
-    if (!write_method(walk, code, pc)) return;
-    if (!read_still(walk, block[STACKD_RUBY_FRAME_FLAGS_POINTER / 8], &flags, sizeof(flags))) return;
-    if ((flags & STACKD_RUBY_CALLED_BY_NATIVE) != 0) {
-      stackd_managed_frame(walk->writer, STACKD_MANAGED_BOUNDARY, 0, 0, 0);
-    }
+    if (!read_method(walk, at, &method)) return;
+    if (method.code == 0) continue;
+    if (!write_method(walk, method.code, method.pc)) return;
+    if (!method.called_by_native) continue;
+    uint64_t anchor = has_anchors ? stackd_ruby_next_activation(&tags) : 0;
+    stackd_managed_frame(walk->writer, STACKD_MANAGED_BOUNDARY, anchor, 0, 0);
   }
 }
 

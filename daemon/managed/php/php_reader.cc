@@ -39,7 +39,7 @@ void PhpReader::Read(const RuntimeInput& input, ManagedFacts* facts) {
   static constexpr LinedRuntime kPhp = {
       .runtime = STACKD_RUNTIME_PHP,
       .language = Language::kPhp,
-      .interpreter_function = [](uint64_t) { return "execute_ex"; },
+      .interpreter_function = "execute_ex",
       .version_name = VersionName,
       .function_name = FunctionName,
       .unknown_version =

@@ -42,13 +42,10 @@ std::string FunctionName(const ManagedSymbol& symbol) {
   return symbol.function.empty() ? "(anonymous)" : std::string(symbol.function);
 }
 
-// What a library that is stripped exports; from 3.3 on that is neither.
-const char* InterpreterFunction(uint64_t version) { return version < 30200 ? "rb_vm_exec" : "vm_exec_core"; }
-
 constexpr LinedRuntime kRuby = {
     .runtime = STACKD_RUNTIME_RUBY,
     .language = Language::kRuby,
-    .interpreter_function = InterpreterFunction,
+    .interpreter_function = "rb_vm_exec",  // to 3.1, and only where the agent finds no place
     .version_name = VersionName,
     .function_name = FunctionName,
     .unknown_version =
