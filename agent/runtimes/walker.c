@@ -10,7 +10,7 @@
 #define READS_BETWEEN_LOOKS 64u
 /* At a runtime that may be half loaded; dump.c lets a tenth of a second pass between two. */
 #define MAX_LOOKS_AGAIN 20u
-static bool any_found;
+static bool any_found, any_needs_memory;
 
 STACKD_HANDLER static bool is_spent(struct stackd_managed_budget* budget) {
   if (!budget->spent && ++budget->reads % READS_BETWEEN_LOOKS == 0) {
@@ -200,6 +200,11 @@ bool stackd_managed_is_unsettled(void) { return unsettled; }
 
 void stackd_managed_begin_look(void) { unsettled = false; }
 
-void stackd_managed_has_found(void) { __atomic_store_n(&any_found, true, __ATOMIC_RELAXED); }
+void stackd_managed_has_found(bool needs_memory) {
+  if (needs_memory) any_needs_memory = true;
+  __atomic_store_n(&any_found, true, __ATOMIC_RELAXED);
+}
+
+bool stackd_managed_needs_memory(void) { return any_needs_memory; }
 
 bool stackd_managed_any_found(void) { return __atomic_load_n(&any_found, __ATOMIC_RELAXED); }

@@ -107,8 +107,10 @@ bool stackd_managed_is_unsettled(void);
 /* Before finders are called. NOT SIGNAL-SAFE. */
 void stackd_managed_begin_look(void);
 
-/* Called by whatever finds a runtime: from now on crash records keep room for it. NOT SIGNAL-SAFE. */
-void stackd_managed_has_found(void);
+/* Called by whatever finds a runtime: from now on crash records keep room for it. `needs_memory`: the walk does not tell
+ * all, and the daemon must read the heap. NOT SIGNAL-SAFE. */
+void stackd_managed_has_found(bool needs_memory);
+bool stackd_managed_needs_memory(void);
 
 /* Whether there is any runtime. SIGNAL-SAFE. */
 bool stackd_managed_any_found(void) STACKD_HANDLER;

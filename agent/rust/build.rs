@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The folders of the static agent in `agent/`; all but `preload`.
-const ROOMS: [&str; 14] = [
+const ROOMS: [&str; 16] = [
     "sys",
     "ring",
     "maps",
@@ -15,6 +15,8 @@ const ROOMS: [&str; 14] = [
     "runtimes/v8",
     "runtimes/go",
     "runtimes/hotspot",
+    "runtimes/php",
+    "runtimes/ruby",
     "capture",
     "signals",
     "dump",

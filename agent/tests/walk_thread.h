@@ -20,7 +20,7 @@ namespace stackd {
 // `registers`: STACKD_REGISTERS of them, which outlive the result.
 inline stackd_managed_thread ThreadToWalk(uint64_t thread_self, const uint64_t* registers, uint64_t now_ns) {
   return {.pid = getpid(),
-          .tid = 1,
+          .tid = static_cast<uint32_t>(getpid()),
           .thread_self = thread_self,
           .regs = registers,
           .stack_start = 0,

@@ -164,7 +164,10 @@ std::vector<Recursion> StackExpander::RecursionIn(const std::vector<Row>& rows, 
 // Whether the first turn of a runtime's functions is at other lines than the next ones, which are equal. Then it is not in
 // the call that goes deeper, but in the rest of its function. (A runtime's frames have no addresses that would tell.)
 bool StackExpander::InnermostTurnDiffers(const std::vector<Row>& rows, const Recursion& recursion) const {
-  const auto is_of_runtime = [&](const Row& row) { return frames_[row.frames.begin]->origin() == v1::Frame::RUNTIME; };
+  const auto is_of_runtime = [&](const Row& row) {
+    const v1::Frame::Origin origin = frames_[row.frames.begin]->origin();
+    return origin == v1::Frame::RUNTIME || origin == v1::Frame::RUNTIME_UNPLACED;
+  };
   if (std::none_of(rows.begin() + static_cast<ptrdiff_t>(recursion.begin),
                    rows.begin() + static_cast<ptrdiff_t>(recursion.begin + recursion.period), is_of_runtime)) {
     return false;

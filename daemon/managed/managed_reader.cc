@@ -7,6 +7,8 @@
 #include "daemon/managed/cpython/cpython_reader.h"
 #include "daemon/managed/go/go_reader.h"
 #include "daemon/managed/hotspot/hotspot_reader.h"
+#include "daemon/managed/php/php_reader.h"
+#include "daemon/managed/ruby/ruby_reader.h"
 #include "daemon/managed/task_table/task_table_reader.h"
 #include "daemon/managed/v8/v8_reader.h"
 #include "daemon/process/memory_reader.h"
@@ -33,6 +35,8 @@ ManagedReader::ManagedReader() {
   readers->push_back(std::make_unique<V8Reader>());
   readers->push_back(MakeGoReader());
   readers->push_back(std::make_unique<HotSpotReader>());
+  readers->push_back(std::make_unique<PhpReader>());
+  readers->push_back(std::make_unique<RubyReader>());
   readers->push_back(std::make_unique<TaskTableReader>());
   readers_ = std::move(readers);
 }

@@ -86,7 +86,7 @@ void stackd_cpython_find(const struct stackd_loaded_object* object) {
     if (found->layout->version >= FIRST_WITH_NUMBERS) stackd_symbol_copies_prepare();
   }
   __atomic_store_n(&published, found, __ATOMIC_RELEASE);
-  stackd_managed_has_found();
+  stackd_managed_has_found(/*needs_memory=*/true);
 }
 
 /* --- Reading --- */

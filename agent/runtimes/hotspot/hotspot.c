@@ -197,7 +197,7 @@ void stackd_hotspot_find(const struct stackd_loaded_object* object) {
   found.const_method_code_size = (uint32_t)fields[3].value;
   found.const_method_bytes = (uint32_t)const_method_bytes;
   __atomic_store_n(&published, &found, __ATOMIC_RELEASE);
-  stackd_managed_has_found();
+  stackd_managed_has_found(/*needs_memory=*/true);
 }
 
 /* --- Reading --- */

@@ -273,5 +273,5 @@ void stackd_v8_find(const struct stackd_loaded_object* object) {
       apply_version(layout) && read_constants(object, layout) && makes_sense(layout) && find_isolate(object, layout);
   if (!layout->known) stackd_managed_look_again();
   atomic_store_explicit(&found, layout, memory_order_release);
-  stackd_managed_has_found();
+  stackd_managed_has_found(/*needs_memory=*/true);
 }
