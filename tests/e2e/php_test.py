@@ -3,6 +3,7 @@
     php: 8.2.36   calls: 16 frames as debug_backtrace() has them
 """
 
+import collections
 import contextlib
 import dataclasses
 import itertools
@@ -11,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import unittest
 
 import fpm
@@ -253,6 +255,33 @@ class CrashTest(PhpTest):
                 lines = php_lines(crash_of(daemon, ending.pid), ending.pid)
                 self.assertIn(Line("again", str(program), 3), lines)
                 self.assertGreater(len(lines), 100)
+
+
+class HarmlessTest(PhpTest):
+    limit_s = 300 + 4 * tier.CHURN_S
+
+    def test_dumps_under_churn_are_whole_and_change_nothing(self):
+        """While functions, objects and garbage come and go: no frame that cannot be, and every result right."""
+        known = {"{main}", "{eval}", "recurse", "make_functions", "Cell::__destruct", "make_garbage", "numbers", "delegate",
+                 "make_generators", "sort_with_callbacks"}
+        daemon = self.start_daemon()
+        for php in self.phps:
+            victim = self.start(php, PROGRAMS / "churn.php", stdin="")
+            name = daemon.await_process(victim.pid)["name"]
+            seen = collections.Counter()
+            until = time.monotonic() + tier.CHURN_S / 4
+            while time.monotonic() < until:
+                for look in (daemon.dump(name), Outside().dump(victim.pid)):
+                    lines = php_lines(look, victim.pid)
+                    strange = [line for line in lines if line.file and line.function not in known and "{closure" not in line.function]
+                    self.assertFalse(strange)
+                    self.assertTrue(not lines or lines[-1].function == "{main}", lines)
+                    seen.update(line.function for line in lines[:1])
+            victim.process.stdin.close()
+            victim.read_until("well")
+            self.assertEqual(0, victim.process.wait(60))
+            self.say(php, f"{seen.total()} stacks under churn, all whole")
+            self.assertGreater(seen.total(), 10)
 
 
 class PoolTest(PhpTest):

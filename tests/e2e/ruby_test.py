@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 import interpreters
@@ -234,6 +235,20 @@ class LocksTest(RubyTest):
                     self.assertIn(word, str(found))
                 self.say(ruby, found["explanation"])
 
+    def test_deadlocks_are_dumped_by_themselves_and_others_are_not(self):
+        daemon = self.start_daemon()
+        hung = [self.start(ruby, PROGRAMS / "locks.rb", "deadlock") for ruby in self.rubies]
+        well = [self.start(ruby, PROGRAMS / "locks.rb", way) for ruby in self.rubies for way in ("queue", "compute")]
+
+        def hangs():
+            return {dump["process"]["pid"]: dump for dump in daemon.ctl_json("list", "--hangs").get("dumps", [])}
+
+        dumps = eventually("the deadlocks are noticed", lambda: hangs() if len(hangs()) >= len(hung) else None)
+        self.assertEqual({victim.pid for victim in hung}, set(dumps))
+        self.assertFalse({victim.pid for victim in well} & set(dumps))
+        for dump in dumps.values():
+            self.assertEqual("DEADLOCK", dump["hang"]["cause"])
+
     def test_whoever_waits_for_a_mutex_is_said_to_wait_for_the_thread_that_has_it(self):
         for ruby in self.rubies:
             for dump in self.both(ruby, "queue"):
@@ -260,6 +275,33 @@ class LocksTest(RubyTest):
                 self.assertEqual({"the GVL"}, {wait.get("lockKind") for wait in waits})
                 owner = looked.threads[waits[0]["ownerTid"]]
                 self.assertTrue(owner["name"].startswith("computes"), owner["name"])
+
+
+class HarmlessTest(RubyTest):
+    limit_s = 300 + 4 * tier.CHURN_S
+
+    def test_dumps_under_churn_are_whole_and_change_nothing(self):
+        """While methods, threads, fibers and garbage come and go: no frame that cannot be, and every result right."""
+        known = {"recurse", "make_methods", "make_garbage", "make_fibers", "make_threads", "work", "<main>", "<compiled>"}
+        known |= {f"made_{number}" for number in range(50)}
+        daemon = self.start_daemon()
+        for ruby in self.rubies:
+            victim = self.start(ruby, PROGRAMS / "churn.rb", stdin="")
+            name = daemon.await_process(victim.pid)["name"]
+            stacks = 0
+            until = time.monotonic() + tier.CHURN_S / 4
+            while time.monotonic() < until:
+                for look in (daemon.dump(name), Outside().dump(victim.pid)):
+                    for tid in look.threads:
+                        lines = ruby_lines(look, tid)
+                        strange = [line for line in lines if re.sub(r"^block( \(\d levels\))? in ", "", line.label) not in known]
+                        self.assertFalse(strange)
+                        stacks += bool(lines)
+            victim.process.stdin.close()
+            victim.read_until("well")
+            self.assertEqual(0, victim.process.wait(60))
+            self.say(ruby, f"{stacks} stacks under churn, all whole")
+            self.assertGreater(stacks, 10)
 
 
 class CrashTest(RubyTest):

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 #include <string_view>
 
 #include "daemon/base/text.h"
@@ -57,6 +58,8 @@ constexpr uint64_t kDataIsEmbedded = 2;  // from 3.3 on, in the flag
 constexpr std::string_view kMutexType = "mutex";
 
 constexpr size_t kMaxNodes = 4096;
+// Functions of libc and of Ruby lie between the call and the one that waits.
+constexpr size_t kStackWords = 512;
 constexpr uint64_t kMaxTextBytes = 256;
 constexpr uint64_t kNoAddress = 0x10000, kEndOfAddresses = 1ull << 47;
 
@@ -161,6 +164,18 @@ std::optional<RubyObjects::Mutex> RubyObjects::ReadMutex(uint64_t mutex_avma) co
     break;
   }
   return mutex;
+}
+
+uint64_t RubyObjects::WaitedMutexOnStack(uint64_t rsp_avma, int32_t tid) const {
+  std::array<uint64_t, kStackWords> words;
+  const size_t got = memory_.ReadSome(rsp_avma, {reinterpret_cast<uint8_t*>(words.data()), sizeof(words)});
+  // A struct sync_waiter begins with the Mutex, then comes the thread, and its node lies in the list of the Mutex.
+  for (size_t i = 0; i + kWaiterNode / 8 < got / sizeof(uint64_t); ++i) {
+    if ((Word(words[i]).value_or(0) & kTypeMask) != kData || TidOf(words[i + 1]) != tid) continue;
+    const auto mutex = ReadMutex(words[i]);
+    if (mutex && std::ranges::find(mutex->waiters, words[i + 1]) != mutex->waiters.end()) return words[i];
+  }
+  return 0;
 }
 
 }  // namespace stackd

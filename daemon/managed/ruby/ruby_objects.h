@@ -53,6 +53,8 @@ class RubyObjects {
   };
   // nullopt: none is there.
   std::optional<Mutex> ReadMutex(uint64_t mutex_avma) const;
+  // The Mutex that a thread waits for, as its stack says from `rsp_avma` on; 0: none.
+  uint64_t WaitedMutexOnStack(uint64_t rsp_avma, int32_t tid) const;
 
  private:
   std::optional<uint64_t> Word(uint64_t avma) const;

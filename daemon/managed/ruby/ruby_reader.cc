@@ -11,6 +11,7 @@
 #include "daemon/managed/lined_frames.h"
 #include "daemon/managed/ruby/ruby_objects.h"
 #include "daemon/managed/ruby/ruby_waits.h"
+#include "daemon/modules/address_map.h"
 #include "stackd/ruby_trace.h"
 
 namespace stackd {
@@ -24,11 +25,12 @@ std::string VersionName(uint64_t version) {
          std::to_string(version % 100);
 }
 
-// 0: it is no name that VersionName makes.
+// Returns 0 for what is no name that VersionName makes.
 uint64_t VersionIn(std::string_view name) {
   if (!name.starts_with(kName)) return 0;
   uint64_t version = 0, part = 0;
   for (const char character : name.substr(kName.size())) {
+    if (character != '.' && (character < '0' || character > '9' || part > 99)) return 0;
     if (character == '.') {
       version = version * 100 + std::exchange(part, 0);
     } else {
@@ -82,6 +84,18 @@ const RubyOffsets* OffsetsIn(const std::vector<RuntimeDescription>& runtimes) {
   return ruby == runtimes.end() ? nullptr : OffsetsOfRuby(VersionIn(ruby->name));
 }
 
+// No thread has been asked yet: the library is named for its version, as libruby-3.1.so.3.1.2.
+const RubyOffsets* OffsetsIn(const AddressMap& map) {
+  constexpr std::string_view kLibrary = "/libruby", kBeforeVersion = ".so.";
+  for (const Mapping& mapping : map.mappings()) {
+    const std::string_view path = mapping.path;
+    const size_t name = path.rfind(kLibrary), version = path.rfind(kBeforeVersion);
+    if (name == std::string_view::npos || version == std::string_view::npos || version < name) continue;
+    return OffsetsOfRuby(VersionIn(std::string(kName) + std::string(path.substr(version + kBeforeVersion.size()))));
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 void RubyReader::Read(const RuntimeInput& input, ManagedFacts* facts) {
@@ -96,8 +110,9 @@ void RubyReader::Read(const RuntimeInput& input, ManagedFacts* facts) {
 
 void RubyReader::ReadWaits(const WaitInput& input, std::vector<ManagedWait>* waits) {
   const RubyOffsets* offsets = OffsetsIn(input.capture.managed.runtimes);
+  if (offsets == nullptr && input.capture.map != nullptr) offsets = OffsetsIn(*input.capture.map);
   if (offsets == nullptr) return;
-  std::ranges::move(LookAtRubyWaitsAgain(input, RubyObjects(input.memory, *offsets)), std::back_inserter(*waits));
+  std::ranges::move(ReadRubyWaits(input, RubyObjects(input.memory, *offsets)), std::back_inserter(*waits));
 }
 
 }  // namespace stackd

@@ -52,8 +52,10 @@ class RubyReaderTest : public testing::Test {
     object_.at(16) = type_.address();
     object_.at(32) = mutex_.address();
     mutex_.at(0) = fiber_[0].address();
-    waiter_.at(8) = thread_[1].address();
-    List(mutex_.address(16), {waiter_.address(24)});
+    // On the stack of who waits.
+    stack_.at(64) = object_.address();
+    stack_.at(72) = thread_[1].address();
+    List(mutex_.address(16), {stack_.address(64 + 24)});
     // A short text lies in its object.
     name_.at(0) = 0x05 | 6 << 14;
     memcpy(&name_.at(16), "seller", 6);
@@ -98,7 +100,9 @@ class RubyReaderTest : public testing::Test {
   std::vector<ManagedWait> ReadWaits(const ManagedFacts& facts) {
     capture_.managed = facts;
     std::vector<ThreadWait> sleeping;
-    for (const ThreadCapture& thread : capture_.threads) sleeping.push_back({.tid = thread.tid, .call = thread.call});
+    for (const ThreadCapture& thread : capture_.threads) {
+      sleeping.push_back({.tid = thread.tid, .rsp_avma = stack_.address(), .call = thread.call});
+    }
     std::vector<ManagedWait> waits;
     RubyReader().ReadWaits({capture_, facts.waits, sleeping, memory_, std::numeric_limits<int64_t>::max()}, &waits);
     return waits;
@@ -110,7 +114,8 @@ class RubyReaderTest : public testing::Test {
   Block<512> thread_[2];
   Block<256> fiber_[2];
   Block<512> ractor_;
-  Block<64> type_, object_, mutex_, waiter_, name_;
+  Block<64> type_, object_, mutex_, name_;
+  Block<256> stack_;
   char type_name_[8];
 };
 
@@ -143,7 +148,7 @@ TEST_F(RubyReaderTest, WhoWaitsForAMutexIsSaidToWaitForTheThreadThatHasIt) {
 TEST_F(RubyReaderTest, AMutexMayHaveAFieldMoreBeforeItsWaiters) {
   thread_[1].at(264) = object_.address();
   mutex_.at(16) = 0;
-  List(mutex_.address(24), {waiter_.address(24)});
+  List(mutex_.address(24), {stack_.address(64 + 24)});
   ASSERT_EQ(Read().waits.size(), 1u);
   mutex_.at(24) = 0;
   EXPECT_TRUE(Read().waits.empty());
@@ -162,6 +167,7 @@ TEST_F(RubyReaderTest, WhatIsNoMutexIsNone) {
 
 TEST_F(RubyReaderTest, WhoWaitsForTheLockOfTheVmIsSaidToWaitForItsHolder) {
   List(ractor_.address(384), {thread_[1].address(104)});
+  stack_.at(64) = 0;
   const ManagedFacts facts = Read();
   ASSERT_EQ(facts.waits.size(), 1u);
   EXPECT_EQ(facts.waits[0].kind, ManagedLockKind::kGil);

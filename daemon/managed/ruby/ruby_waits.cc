@@ -74,17 +74,19 @@ std::vector<ManagedWait> FindRubyWaits(const std::map<int32_t, uint64_t>& thread
   return waits;
 }
 
-std::vector<ManagedWait> LookAtRubyWaitsAgain(const WaitInput& input, const RubyObjects& objects) {
+std::vector<ManagedWait> ReadRubyWaits(const WaitInput& input, const RubyObjects& objects) {
   std::vector<ManagedWait> waits;
   const std::set<int32_t> sleepers = SleepersOf(input.sleeping);
   std::set<uint64_t> ractors;
   for (const ManagedWait& wait : input.waits) {
-    if (MonotonicNs() >= input.deadline_ns) break;
     if (wait.lock == kVmLockName && ractors.insert(wait.lock_avma).second) {
       AddVmLock(wait.lock_avma, sleepers, objects, &waits);
-    } else if (wait.lock == kMutexName && sleepers.contains(wait.waiter_tid)) {
-      AddMutex(wait.lock_avma, wait.waiter_tid, objects, &waits);
     }
+  }
+  for (const ThreadWait& sleeper : input.sleeping) {
+    if (!sleeper.call || MonotonicNs() >= input.deadline_ns) continue;
+    const uint64_t mutex_avma = objects.WaitedMutexOnStack(sleeper.rsp_avma, sleeper.tid);
+    if (mutex_avma != 0) AddMutex(mutex_avma, sleeper.tid, objects, &waits);
   }
   return waits;
 }

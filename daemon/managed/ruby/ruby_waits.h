@@ -15,7 +15,7 @@ namespace stackd {
 std::vector<ManagedWait> FindRubyWaits(const std::map<int32_t, uint64_t>& threads, const Capture& capture,
                                        const RubyObjects& objects);
 
-// Finds those of `input.waits` that go on, with who has the lock now.
-std::vector<ManagedWait> LookAtRubyWaitsAgain(const WaitInput& input, const RubyObjects& objects);
+// Finds who of `input.sleeping` waits for a Mutex now, and who waits still for the lock of a VM of `input.waits`.
+std::vector<ManagedWait> ReadRubyWaits(const WaitInput& input, const RubyObjects& objects);
 
 }  // namespace stackd
