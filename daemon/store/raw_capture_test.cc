@@ -352,7 +352,7 @@ TEST(RawCapture, WhoseRuntimesSayWhatIsNotThereIsRefused) {
   EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->mutable_tasks(0)->add_native_stacks(2); }));
   EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->mutable_tasks(0)->add_native_stacks(UINT32_MAX); }));
   EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->mutable_waits(0)->set_kind(1); }));
-  EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->mutable_runtimes(0)->set_language(7); }));
+  EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->mutable_runtimes(0)->set_language(9); }));
   EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->mutable_frame_lines()->RemoveLast(); }));
   EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->add_frame_lines(1); }));
   EXPECT_TRUE(refused([](store::RawManaged* raw) { raw->set_frame_files(0, 1000); }));

@@ -6,8 +6,9 @@ def recurse(depth)
   depth.zero? ? 0 : 1 + recurse(depth - 1)
 end
 
+# Each thread has names of its own, since another could make the method anew before it is called.
 def make_methods(number)
-  name = "made_#{number % 50}"
+  name = "made_#{Thread.current[:number]}_#{number % 50}"
   Object.class_eval("def #{name}(x)\n  [x].map { |y| y + #{number} }.first\nend", "made.rb", 1)
   send(name, 1) == number + 1
 end
@@ -35,7 +36,12 @@ def work(over)
 end
 
 over = [false]
-workers = Array.new(3) { Thread.new { work(over) } }
+workers = Array.new(3) do |number|
+  Thread.new do
+    Thread.current[:number] = number
+    work(over)
+  end
+end
 puts 'ready'
 $stdout.flush
 $stdin.read
