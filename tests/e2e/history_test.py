@@ -8,17 +8,23 @@ import json
 import os
 import re
 import subprocess
+import time
 import unittest
+import urllib.parse
 import urllib.request
+
+import pytest
 
 import documents
 import fleet_gateway
+import telemetry
 from fleet_gateway import Gateway
+from grpc_peer import grpc
 from grpcurl_test import GRPCURL, resource
 from harness import BIN, LIMIT_S, ROOT, StackdTest, eventually, free_port
 from log_store import LogStore
 from metrics_test import Metrics
-from otlp_receiver import needs_protos
+from otlp_receiver import logs_service_pb2, logs_service_pb2_grpc, needs_protos
 
 PREPARE = (fleet_gateway.build_gateway,)
 CRASH = ("crash_matrix", "signal=SEGV", "way=fault", "thread=main", "before=default", "await")
@@ -225,3 +231,96 @@ class MistakeTest(HistoryCase):
         without = Gateway(folder, {"pod-gone": ("127.0.0.1:1", {})})
         self.addCleanup(without.kill)
         self.assertIn("--history-loki", self.refused(without.start(), "ListHangs", {}, "FailedPrecondition", "NO_HISTORY"))
+
+
+# Records of a storm, as daemons would send them.
+STORM, STORM_FINGERPRINTS, STORM_PODS = 10_000, 300, 500
+
+
+def storm():
+    """Requests of 100 records each."""
+    now_ns = time.time_ns()
+    pair = lambda key, value: {"key": key, "value": {"string_value": value}}
+    for first in range(0, STORM, 100):
+        resources = []
+        for i in range(first, first + 100):
+            resource_pairs = [pair("service.name", "storm"), pair("k8s.pod.name", f"storm-{i % STORM_PODS}"), pair("k8s.namespace.name", "shop")]
+            attributes = [pair("stackd.trigger", "CRASH"), pair("stackd.fingerprint", f"{i % STORM_FINGERPRINTS:032x}"),
+                          pair("stackd.dump.name", f"processes/1-1/dumps/20261121T020000000Z-{i}"), pair("exception.type", "SIGSEGV"),
+                          pair("exception.stacktrace", "in f\n" * 200)]
+            record = {"time_unix_nano": now_ns - i * 1_000_000, "body": {"string_value": f"crash {i}"}, "attributes": attributes}
+            resources.append({"resource": {"attributes": resource_pairs}, "scope_logs": [{"log_records": [record]}]})
+        yield logs_service_pb2.ExportLogsServiceRequest(resource_logs=resources)
+
+
+@pytest.mark.thorough
+@needs_protos
+@unittest.skipUnless(fleet_gateway.go_is_here(), "there is no Go 1.26 or later")
+class RealStoreTest(HistoryCase):
+    """A real collector and a real Loki, with the configurations that the guide shows."""
+
+    limit_s = 7200
+
+    def setUp(self):
+        super().setUp()
+        self.loki = telemetry.Loki(self)
+        self.collector = telemetry.Collector(self, self.loki)
+        self.endpoint = f"http://127.0.0.1:{self.collector.port}"
+
+    def listed(self, gateway, method, count, request=None):
+        """Answers are whole when Loki has indexed what it took."""
+
+        def whole():
+            answer = gateway.call(method, request or {})[0]
+            return answer if answer.get("totalCount") == str(count) else None
+
+        return eventually(f"{method} has {count}", whole, 180)
+
+    def test_history_is_whole_through_restarts_and_dumps_open(self):
+        first = self.start_pod("checkout-1", self.endpoint, "--otlp-dumps", "1")
+        gateway = self.start_gateway(self.loki.url, "--history-loki-tenant", "stackd")
+        self.crash(first, "1.3")
+        group, = self.listed(gateway, "ListCrashes", 1)["groups"]
+        before = exported(first, group["dumps"][0]["dump"])
+        first.kill()
+        self.collector.restart()
+        self.loki.restart()
+        second = self.start_pod("checkout-2", self.endpoint, "--otlp-dumps", "1")
+        self.crash(second)
+        self.crash(second)
+        victim = self.start_victim(HANG, "cycle_2", directory=second.dir)
+        second.await_process(victim.pid)
+        hang, = self.listed(gateway, "ListHangs", 1)["groups"]
+        self.assertEqual("DEADLOCK", hang["cause"])
+        group, = self.listed(gateway, "ListCrashes", 3)["groups"]
+        self.assertEqual(("3", "2", "SIGSEGV"), (group["count"], group["podCount"], group["cause"]))
+        self.assertEqual([("1.4", "2"), ("1.3", "1")], [(version["name"], version["count"]) for version in group["versions"]])
+        self.assertEqual({"checkout-1", "checkout-2"}, {one["pod"] for one in group["dumps"]})
+        opened = gateway.call("GetDump", {"name": group["dumps"][-1]["dump"], "selector": "pod=checkout-1"})[0]
+        self.assertEqual(resource(before.decode()), opened)
+        # Without the gateway, as the guide says.
+        query = urllib.parse.urlencode({"query": '{k8s_pod_name="checkout-1"} | stackd_dump_digest!=""', "since": "1h"})
+        asked = urllib.request.Request(f"{self.loki.url}/loki/api/v1/query_range?{query}", headers={"X-Scope-OrgID": "stackd"})
+        stream, = json.load(urllib.request.urlopen(asked, timeout=LIMIT_S))["data"]["result"]
+        self.assertEqual(before, gzip.decompress(base64.b64decode(stream["values"][0][1])))
+        self.assertIn("no org id", self.refused(self.start_other_gateway(), "ListCrashes", {}, "FailedPrecondition", "HISTORY_REFUSED"))
+
+    def start_other_gateway(self):
+        folder = self.dir / "other"
+        folder.mkdir()
+        gateway = Gateway(folder, {"pod-gone": ("127.0.0.1:1", {})}, "--history-loki", self.loki.url)
+        self.addCleanup(gateway.kill)
+        return gateway.start()
+
+    def test_a_storm_is_counted(self):
+        stub = logs_service_pb2_grpc.LogsServiceStub(grpc.insecure_channel(f"127.0.0.1:{self.collector.port}"))
+        for request in storm():
+            stub.Export(request, timeout=LIMIT_S)
+        gateway = self.start_gateway(self.loki.url, "--history-loki-tenant", "stackd")
+        answer = self.listed(gateway, "ListCrashes", STORM, {"page_size": 1000})
+        self.assertEqual(STORM_FINGERPRINTS, answer["totalSize"])
+        counts = {group["fingerprint"]: int(group["count"]) for group in answer["groups"]}
+        expected = {f"{i:032x}": len(range(i, STORM, STORM_FINGERPRINTS)) for i in range(STORM_FINGERPRINTS)}
+        self.assertEqual(expected, counts)
+        pods = {(i % STORM_FINGERPRINTS, i % STORM_PODS) for i in range(STORM)}
+        self.assertEqual(len(pods), sum(int(group["podCount"]) for group in answer["groups"]))
