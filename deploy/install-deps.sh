@@ -387,21 +387,39 @@ fetch_java_vms() {
 }
 
 # download_from_suite SUITE FOLDER PACKAGE...: into FOLDER/packages, from the mirror that the machine's packages come from.
-# It has lists of its own, so that nothing of the machine's is changed.
+# It has lists of its own, so that nothing of the machine's is changed. "ubuntu/SUITE" is one of Ubuntu's, where the mirror has
+# that too.
 download_from_suite() {
-  local suite=$1 folder=$2 mirror
+  local suite=${1#ubuntu/} folder=$2 of=${1%/*} keys=/usr/share/keyrings/debian-archive-keyring.gpg components=main mirror
   shift 2
   # shellcheck disable=SC2016 # $(SITE) is apt's
   mirror=$(apt-get indextargets --format '$(SITE)' 'Identifier: Packages' | awk '/\/debian\/*$/ && !n++')
   [[ -n $mirror ]] || return
+  if [[ $of == ubuntu ]]; then
+    keys=${CACHE_BIN%/bin}/ubuntu-archive-keyring.gpg
+    fetch_ubuntu_keys "$keys" || return
+    mirror=${mirror%/} mirror=${mirror%/debian}/ubuntu components='main universe'
+  fi
   mkdir -p "$folder"/{lists/partial,cache/archives/partial,packages}
   : >"$folder/status"
-  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" >"$folder/sources.list"
+  echo "deb [signed-by=$keys] $mirror $suite $components" >"$folder/sources.list"
   local options=(-qq -o "Dir::Etc::SourceList=$folder/sources.list" -o Dir::Etc::SourceParts=/dev/null
     -o "Dir::State::Lists=$folder/lists" -o "Dir::State::Status=$folder/status" -o "Dir::Cache=$folder/cache"
     -o APT::Sandbox::User=root -o Acquire::Languages=none -o Acquire::Check-Valid-Until=false
     -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false)
   (apt-get "${options[@]}" update && cd "$folder/packages" && apt-get "${options[@]}" download "$@") >&2
+}
+
+# What Ubuntu signs with, as Debian 13 has it.
+fetch_ubuntu_keys() {
+  local temporary
+  if [[ -e $1 ]]; then return; fi
+  temporary=$(mktemp -d)
+  download_from_suite trixie "$temporary" ubuntu-keyring &&
+    dpkg-deb -x "$temporary"/packages/*.deb "$temporary/tree" && mkdir -p "${1%/*}" &&
+    mv "$temporary/tree/usr/share/keyrings/ubuntu-archive-keyring.gpg" "$1"
+  rm -rf "$temporary"
+  [[ -e $1 ]]
 }
 
 # A glibc that kept threads and dlsym() in libraries of their own, and a Python that runs on it: the agent is loaded into both.
@@ -525,9 +543,15 @@ fetch_interpreters() {
   fetch_interpreter php-7.4 usr/bin/php7.4 \
     bullseye: php7.4-{cli,common,opcache,dev} libxml2 libssl1.1 libpcre2-8-0 libsodium23 libargon2-1 libicu67 libedit2 libbsd0 libmd0 \
     liblzma5 zlib1g libtinfo6 libc6 libgcc-s1 libstdc++6
+  fetch_interpreter php-8.1 usr/bin/php8.1 \
+    ubuntu/jammy: php8.1-{cli,common,opcache,dev} libxml2 libssl3 libpcre2-8-0 libsodium23 libargon2-1 libicu70 libedit2 libbsd0 libmd0 \
+    liblzma5 zlib1g libtinfo6 libc6 libgcc-s1 libstdc++6
+  fetch_interpreter php-8.3 usr/bin/php8.3 \
+    ubuntu/noble: php8.3-{cli,common,opcache,dev} "${INTERPRETER_LIBRARIES[@]}" libxml2 libsodium23 libicu74 liblzma5
   fetch_interpreter php-8.4 usr/bin/php8.4 trixie: php8.4-{cli,common,opcache,dev} "${INTERPRETER_LIBRARIES[@]}" libxml2 libsodium23
   fetch_interpreter php-8.5 usr/bin/php8.5 experimental: php8.5-{cli,common,dev} sid: "${INTERPRETER_LIBRARIES[@]}" libxml2-16 libsodium26
   fetch_interpreter php-8.6 usr/bin/php8.6 experimental: php8.6-{cli,common,dev} sid: "${INTERPRETER_LIBRARIES[@]}" libxml2-16 libsodium26
+  fetch_interpreter ruby-3.2 usr/bin/ruby3.2 ubuntu/noble: ruby3.2 libruby3.2 "${INTERPRETER_LIBRARIES[@]}"
   fetch_interpreter ruby-3.3 usr/bin/ruby3.3 trixie: ruby3.3 libruby3.3 "${INTERPRETER_LIBRARIES[@]}"
   fetch_interpreter ruby-3.4 usr/bin/ruby3.4 experimental: ruby3.4 libruby3.4 sid: "${INTERPRETER_LIBRARIES[@]}"
 }

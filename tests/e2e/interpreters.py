@@ -41,8 +41,8 @@ def _php_options(path):
     return ("-n", "-d", f"extension_dir={folder}", "-d", "extension=posix")
 
 
-KNOWN_PHPS = ((7, 4), (8, 2), (8, 4), (8, 5))
-KNOWN_RUBIES = ((3, 1), (3, 3), (3, 4))
+KNOWN_PHPS = ((7, 4), (8, 1), (8, 2), (8, 3), (8, 4), (8, 5))
+KNOWN_RUBIES = ((3, 1), (3, 2), (3, 3), (3, 4))
 
 
 def phps(known=True):

@@ -20,6 +20,17 @@ static const struct stackd_ruby_layout kLayouts[] = {
     },
     {
         .major = 3,
+        .minor = 2,
+        .frame_bytes = 64,
+        .thread_context = 48,
+        .ractor_running = 336,
+        .code_lines = 112,
+        .code_line_count = 128,
+        .code_line_index = 136,
+        .text_characters = 24,
+    },
+    {
+        .major = 3,
         .minor = 3,
         .frame_bytes = 56,
         .thread_context = 48,
