@@ -193,7 +193,7 @@ class FramesTest(RubyTest):
 
     def test_they_have_a_place_in_each_way_but_where_c_begins_a_fiber(self):
         for ruby in self.rubies:
-            for way in (way for way in WAYS if way != "enumerator"):
+            for way in (way for way in WAYS if way != "enumerator" or ruby.version < (3, 3)):
                 victim = self.start(ruby, CALLS, way, preload=False)
                 frames = Outside().dump(victim.pid).frames(victim.pid)
                 self.assertFalse([frame for frame in frames if frame.get("origin") == "RUNTIME_UNPLACED"], (str(ruby), way))
