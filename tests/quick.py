@@ -29,6 +29,8 @@ CASES = {
     "java_test.JavaTest.test_every_thread_that_stands_still_has_the_frames_that_jstack_has",
     "go_test.GoTest.test_running_goroutines_are_seen_on_their_threads",
     "rust_test.RustTest.test_the_kill_switch_leaves_the_program_alone",
+    "php_test.FramesTest.test_frames_are_those_of_debug_backtrace",
+    "ruby_test.FramesTest.test_frames_are_those_of_caller_locations",
     "musl_test.MuslTest.test_a_crash_in_the_library_has_its_caller",
     # Crashes
     "crash_victims_test.CrashVictimsTest.test_deaths_in_cpp",

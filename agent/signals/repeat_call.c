@@ -67,10 +67,18 @@ static const struct repeated kRepeated[] = {
 
 static const uint8_t kRegisters[] = {REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9};
 
-enum stack { NO_STACK, OWN_STACK, ALTERNATE_STACK };
+enum handlers {
+  NONE_HANDLED,
+  ON_OWN_STACK,
+  /* On an alternate stack, where ours overwrites what another has left. One of these runs right before ours only if both
+   * signals came at once. */
+  ALTERNATE_AT_ONCE,
+  /* Or it holds ours back for as long as it runs. */
+  ALTERNATE_ANY_TIME,
+};
 
-/* On which stack a handler of the program's may run right before ours; an alternate stack counts first. */
-static uint32_t handlers_stack = ALTERNATE_STACK;
+/* What handlers the program has that may run right before ours; the last of these counts first. */
+static uint32_t handlers = ALTERNATE_ANY_TIME;
 static uint32_t anew_s; /* a timeout up to this begins anew */
 
 STACKD_HANDLER static bool is_short(int64_t s, int64_t ns, uint32_t longest_s) {
@@ -125,6 +133,23 @@ STACKD_HANDLER static bool is_time_known(int number, const greg_t* registers) {
   }
 }
 
+/* Whether time ends the call in any case. */
+STACKD_HANDLER static bool ends_by_itself(int number, const greg_t* registers) {
+  const struct repeated repeated = kRepeated[number];
+  const uint64_t timeout = (uint64_t)registers[kRegisters[repeated.argument]];
+  switch (repeated.timeout) {
+    case NONE:
+      return false;
+    case MILLISECONDS:
+      return (int32_t)timeout >= 0;
+    case COUNTS_DOWN:
+    case TIMESPEC:
+      return timeout != 0;
+    default:
+      return true;
+  }
+}
+
 /* Whether a signal will be handled as soon as the handler has ended: the call is to end of that one. Not of the next
  * dump's. */
 STACKD_HANDLER static bool has_signal(const ucontext_t* context) {
@@ -144,37 +169,42 @@ STACKD_HANDLER static struct stackd_action action_of(int signal_number) {
 /* The C library's own, for pthread_cancel() and setuid(): no program waits for the end of a call by one. */
 STACKD_HANDLER static bool is_of_library(int signal_number) { return signal_number == 32 || signal_number == 33; }
 
-/* Whether our signal may wait until the handler has ended. It does where the handler blocks it, or where both wait and the
- * other has a higher number, which goes first then. Else ours interrupts the handler and sees no call, but for the 100 ns
- * in which that returns. */
-STACKD_HANDLER static bool may_go_first(int number, const struct stackd_action* action) {
+/* When the handler of this action can have run to its end right before ours, which saw no other call. It can where it
+ * blocks our signal, or where both wait and the other has a higher number, which goes first then. Else ours interrupts it,
+ * but for the 100 ns in which it returns. */
+STACKD_HANDLER static enum handlers kind_of(int number, const struct stackd_action* action) {
   const uint64_t ours = 1ull << (stackd_wake_signal() - 1) | 1ull << (stackd_handler_signal() - 1);
-  return number > stackd_wake_signal() || (action->mask & ours) != 0;
+  if ((action->flags & SA_ONSTACK) == 0) return ON_OWN_STACK;
+  if ((action->mask & ours) != 0) return ALTERNATE_ANY_TIME;
+  return number > stackd_wake_signal() ? ALTERNATE_AT_ONCE : ON_OWN_STACK;
 }
 
 void stackd_repeat_prepare(uint32_t begins_anew_s) {
-  enum stack stack = NO_STACK;
+  enum handlers most = NONE_HANDLED;
   for (int number = 1; number < NSIG; number++) {
     const struct stackd_action action = action_of(number);
     if (is_of_library(number) || !stackd_chain_is_handled(&action)) continue;
-    if (stack == NO_STACK) stack = OWN_STACK;
-    if ((action.flags & SA_ONSTACK) != 0 && may_go_first(number, &action)) stack = ALTERNATE_STACK;
+    enum handlers kind = kind_of(number, &action);
+    if (kind > most) most = kind;
   }
-  __atomic_store_n(&handlers_stack, stack, __ATOMIC_RELAXED);
+  __atomic_store_n(&handlers, most, __ATOMIC_RELAXED);
   __atomic_store_n(&anew_s, begins_anew_s, __ATOMIC_RELAXED);
 }
 
 /* Whether a handler of the program's may have ended the call right before this signal came: that EINTR is the program's.
  * Nothing has run in the thread since, so that the frame of that handler still lies below the stack pointer. It cannot be
- * told where ours lies in its place. */
-STACKD_HANDLER static bool is_ended_by_program(const ucontext_t* context) {
-  const uint32_t stack = __atomic_load_n(&handlers_stack, __ATOMIC_RELAXED);
+ * told where ours lies in its place. Two signals that come at once are rare: then only a wait without a time limit, which
+ * might last for ever, is left to end. */
+STACKD_HANDLER static bool is_ended_by_program(int number, const ucontext_t* context) {
+  const uint32_t most = __atomic_load_n(&handlers, __ATOMIC_RELAXED);
+  const greg_t* now = context->uc_mcontext.gregs;
+  if (most == NONE_HANDLED) return false;
+  if (most == ALTERNATE_ANY_TIME || (most == ALTERNATE_AT_ONCE && !ends_by_itself(number, now))) return true;
   struct stackd_signal_frame frame;
   stackd_signal_frame_place(&frame, /*on_stack=*/false, context);
   const bool is_overwritten = frame.new_address == frame.address;
-  if (stack == ALTERNATE_STACK || is_overwritten) return stack != NO_STACK;
+  if (is_overwritten) return true;
   const ucontext_t* former = stackd_signal_frame_context(&frame);
-  const greg_t* now = context->uc_mcontext.gregs;
   gregset_t then;
   return stackd_read_memory(stackd_getpid(), (uint64_t)former->uc_mcontext.gregs, then, sizeof(then)) == sizeof(then) &&
          then[REG_RIP] == now[REG_RIP] && then[REG_RSP] == now[REG_RSP] && then[REG_RAX] == now[REG_RAX];
@@ -184,7 +214,8 @@ void stackd_repeat_call(void* ucontext) {
   ucontext_t* context = ucontext;
   greg_t* registers = context->uc_mcontext.gregs;
   int number = stackd_ended_call_number(context);
-  if (number < 0 || !is_time_known(number, registers) || is_ended_by_program(context) || has_signal(context)) return;
+  if (number < 0 || !is_time_known(number, registers) || is_ended_by_program(number, context) || has_signal(context))
+    return;
   registers[REG_RAX] = number;
   registers[REG_RIP] -= CALL_BYTES;
 }

@@ -252,7 +252,7 @@ TEST_F(PhpTest, WhatIsNoFunctionEndsTheWalk) {
 
 TEST(PhpLayout, AVersionThatNobodyKnowsHasNone) {
   EXPECT_NE(stackd_php_layout(20240924), nullptr);
-  for (uint32_t api : {0u, 20180731u, 20230831u, 20260924u, ~0u}) EXPECT_EQ(stackd_php_layout(api), nullptr);
+  for (uint32_t api : {0u, 20180731u, 20200930u, 20260924u, ~0u}) EXPECT_EQ(stackd_php_layout(api), nullptr);
 }
 
 }  // namespace

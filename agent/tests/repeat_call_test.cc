@@ -106,6 +106,33 @@ TEST_F(RepeatCallTest, NoCallIsRepeatedWhereAHandlerMayHaveEndedIt) {
   EXPECT_TRUE(IsRepeated(SYS_pause, {}));
 }
 
+// As PHP's for its time limit: it runs before ours only where both signals came at once, and leaves nothing that tells.
+TEST_F(RepeatCallTest, BesideAHandlerOfAHigherNumberOnTheAlternateStackOnlyCallsWithATimeLimitAreRepeated) {
+  // Ours is on such a stack, and the call was made on another one, where no handler has run.
+  std::array<uint8_t, 64 << 10> stack = {};
+  context_.uc_stack.ss_sp = reinterpret_cast<uint8_t*>(&context_) - 4096;
+  context_.uc_stack.ss_size = 8192;
+  context_.uc_mcontext.gregs[REG_RSP] = reinterpret_cast<greg_t>(stack.data() + stack.size() - 64);
+  struct sigaction action = {};
+  action.sa_handler = [](int) {};
+  action.sa_flags = SA_ONSTACK;
+  struct sigaction before;
+  ASSERT_EQ(0, sigaction(SIGPROF, &action, &before));
+  stackd_repeat_prepare(STACKD_REPEAT_ANEW_S);
+  timespec second = {1, 0};
+  EXPECT_TRUE(IsRepeated(SYS_nanosleep, {AddressOf(&second), AddressOf(&second)}));
+  EXPECT_TRUE(IsRepeated(SYS_poll, {0, 0, 1000}));
+  EXPECT_TRUE(IsRepeated(SYS_ppoll, {0, 0, AddressOf(&second)}));
+  EXPECT_FALSE(IsRepeated(SYS_poll, {0, 0, 0xffff'ffff}));
+  EXPECT_FALSE(IsRepeated(SYS_ppoll, {0, 0, 0}));
+  EXPECT_FALSE(IsRepeated(SYS_pause, {}));
+  sigaddset(&action.sa_mask, SIGURG);
+  ASSERT_EQ(0, sigaction(SIGPROF, &action, nullptr));
+  stackd_repeat_prepare(STACKD_REPEAT_ANEW_S);
+  EXPECT_FALSE(IsRepeated(SYS_nanosleep, {AddressOf(&second), AddressOf(&second)})) << "it holds ours back";
+  ASSERT_EQ(0, sigaction(SIGPROF, &before, nullptr));
+}
+
 TEST_F(RepeatCallTest, ASleepGoesOnWhereItsRestIsKnown) {
   timespec longer = {3600, 0};
   timespec rest = {1800, 0};

@@ -193,13 +193,11 @@ class FramesTest(RubyTest):
 
     def test_they_have_a_place_in_each_way_but_where_c_begins_a_fiber(self):
         for ruby in self.rubies:
-            for way in WAYS:
+            for way in (way for way in WAYS if way != "enumerator" or ruby.version < (3, 3)):
                 victim = self.start(ruby, CALLS, way, preload=False)
                 frames = Outside().dump(victim.pid).frames(victim.pid)
-                unplaced = [frame for frame in frames if frame.get("origin") == "RUNTIME_UNPLACED"]
-                if way != "enumerator":
-                    self.assertFalse(unplaced, (str(ruby), way))
-                self.assertNotIn("rb_vm_exec", [frame.get("function") for frame in frames], way)
+                self.assertFalse([frame for frame in frames if frame.get("origin") == "RUNTIME_UNPLACED"], (str(ruby), way))
+                self.assertNotIn("rb_vm_exec", [frame.get("function") for frame in frames], (str(ruby), way))
                 victim.kill()
 
     def test_values_do_not_leave_the_process(self):

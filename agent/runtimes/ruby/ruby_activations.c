@@ -43,29 +43,34 @@ uint64_t stackd_ruby_next_activation(struct stackd_ruby_tags* tags) {
   return 0;
 }
 
-/* The outermost tag is that of the function that begins the program, a thread or a fiber, and first of all calls the
- * interpreter. False if the tags do not hang together. */
-STACKD_HANDLER static bool find_interpreter(struct stackd_ruby_tags* tags, uint64_t first) {
+/* The outermost tag is that of the function that begins the program, a thread or a fiber. That calls the interpreter, if it
+ * does not call C. False if the tags do not hang together. */
+STACKD_HANDLER static bool find_interpreter(struct stackd_ruby_tags* tags, const struct stackd_loaded_symbol* interpreter,
+                                            uint64_t first) {
   struct tag tag;
   uint64_t last = 0;
   tags->place = 0;
   for (uint32_t i = 0; i < MAX_TAGS && first != 0; i++) {
     if (!read_tag(tags, first, &tag)) return false;
-    tags->place = last;
+    if (interpreter->address == 0) {
+      tags->place = last;
+    } else if (tag.place - interpreter->address < interpreter->size_bytes) {
+      tags->place = tag.place;
+    }
     last = tag.place;
     first = tag.previous;
   }
   return first == 0 && tags->place != 0;
 }
 
-bool stackd_ruby_tags_begin(struct stackd_ruby_tags* tags, const struct stackd_managed_thread* thread, uint64_t first,
-                            uint32_t activations) {
+bool stackd_ruby_tags_begin(struct stackd_ruby_tags* tags, const struct stackd_managed_thread* thread,
+                            const struct stackd_loaded_symbol* interpreter, uint64_t first, uint32_t activations) {
   tags->thread = thread;
   if (!stackd_managed_read(thread, thread->thread_self + GUARD_OF_THREAD, &tags->guard, sizeof(tags->guard))) return false;
   for (int way = 0; way < 2; way++) {
     uint32_t found = 0;
     tags->is_of_compiler = way == 0;
-    if (!find_interpreter(tags, first)) continue;
+    if (!find_interpreter(tags, interpreter, first)) continue;
     tags->next = first;
     while (found <= activations && stackd_ruby_next_activation(tags) != 0) found++;
     tags->next = first;

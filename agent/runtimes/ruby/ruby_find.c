@@ -70,6 +70,7 @@ void stackd_ruby_find(const struct stackd_loaded_object* object) {
   struct stackd_ruby* found = before == &finds[0] ? &finds[1] : &finds[0];
   memset(found, 0, sizeof(*found));
   found->version = stackd_version_at(version);
+  found->interpreter = stackd_loaded_symbol(object, "rb_vm_exec");
   if (find_place(current, &found->place))
     found->layout = stackd_ruby_layout(found->version / 10000, found->version / 100 % 100);
   if (found->layout == NULL) {

@@ -2,9 +2,9 @@
 
 #include <stddef.h>
 
-/* offsetof() in the internal headers of Debian's source packages, with the config.h of ruby3.1-dev (3.1.2), ruby3.3-dev
- * (3.3.8) and ruby3.4-dev (3.4.5): vm_core.h, iseq.h, ractor_core.h, thread_pthread.h. What they lead to is
- * compared with what Ruby itself says in tests/e2e/ruby_test.py. */
+/* offsetof() in vm_core.h, iseq.h, ractor_core.h and thread_pthread.h of the source packages of Debian and Ubuntu. The
+ * config.h is that of ruby3.1-dev (3.1.2), ruby3.2-dev (3.2.3), ruby3.3-dev (3.3.8) and ruby3.4-dev (3.4.5). What they lead
+ * to is compared with what Ruby itself says in tests/e2e/ruby_test.py. */
 static const struct stackd_ruby_layout kLayouts[] = {
     {
         .major = 3,

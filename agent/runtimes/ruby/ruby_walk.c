@@ -179,7 +179,7 @@ STACKD_HANDLER static uint32_t count_activations(struct walk* walk, const struct
 STACKD_HANDLER static void walk_methods(struct walk* walk, const struct context* context) {
   struct stackd_ruby_tags tags;
   uint32_t activations = count_activations(walk, context);
-  bool has_anchors = stackd_ruby_tags_begin(&tags, walk->thread, context->tag, activations);
+  bool has_anchors = stackd_ruby_tags_begin(&tags, walk->thread, &walk->ruby->interpreter, context->tag, activations);
   walk->status = STACKD_WALK_WHOLE;
   uint32_t frames = 0;
   struct method method;

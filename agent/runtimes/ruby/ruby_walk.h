@@ -2,6 +2,7 @@
 #ifndef STACKD_RUBY_WALK_H_
 #define STACKD_RUBY_WALK_H_
 
+#include "agent/maps/loaded_object.h"
 #include "agent/runtimes/ruby/ruby_layout.h"
 #include "agent/sys/syscalls.h"
 
@@ -15,6 +16,7 @@ struct stackd_ruby {
   const struct stackd_ruby_layout* layout; /* NULL: an unknown version or build */
   uint32_t version;                        /* 30102 for 3.1.2; 0: not known */
   struct stackd_ruby_context_place place;
+  struct stackd_loaded_symbol interpreter; /* rb_vm_exec(), which only 3.1 and 3.2 export */
 };
 
 /* The one that was found, or NULL. SIGNAL-SAFE. */

@@ -43,8 +43,8 @@ void PhpReader::Read(const RuntimeInput& input, ManagedFacts* facts) {
       .version_name = VersionName,
       .function_name = FunctionName,
       .unknown_version =
-          "this stackd knows the frames of PHP 7.4, 8.2, 8.4 and 8.5 without thread safety, and not of this "
-          "build: its stacks show C functions alone",
+          "this stackd does not know the frames of this version, or of a build with thread safety: its "
+          "stacks show C functions alone",
   };
   AddLinedFrames(input, kPhp, facts);
 }

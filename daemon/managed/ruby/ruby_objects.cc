@@ -12,7 +12,7 @@
 namespace stackd {
 namespace {
 
-// offsetof() in the internal headers of 3.1.2, 3.3.8 and 3.4.5, as of agent/runtimes/ruby/ruby_layout.c.
+// offsetof() in the internal headers of 3.1.2, 3.2.3, 3.3.8 and 3.4.5, as of agent/runtimes/ruby/ruby_layout.c.
 constexpr RubyOffsets kRuby31 = {.thread_native = 0,
                                  .tid = 88,
                                  .thread_waiting_node = 104,
@@ -22,6 +22,15 @@ constexpr RubyOffsets kRuby31 = {.thread_native = 0,
                                  .ractor_waiting = 384,
                                  .text_characters = 16,
                                  .text_length_is_in_flags = true};
+constexpr RubyOffsets kRuby32 = {.thread_native = 40,
+                                 .tid = 16,
+                                 .thread_waiting_node = 56,
+                                 .thread_locking_mutex = 216,
+                                 .thread_name = 304,
+                                 .ractor_running = 336,
+                                 .ractor_waiting = 384,
+                                 .text_characters = 24,
+                                 .text_length_is_in_flags = false};
 constexpr RubyOffsets kRuby33 = {.thread_native = 40,
                                  .tid = 24,
                                  .thread_waiting_node = 72,
@@ -69,6 +78,8 @@ const RubyOffsets* OffsetsOfRuby(uint64_t version) {
   switch (version / 100) {
     case 301:
       return &kRuby31;
+    case 302:
+      return &kRuby32;
     case 303:
       return &kRuby33;
     case 304:

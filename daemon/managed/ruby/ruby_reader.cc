@@ -50,9 +50,7 @@ constexpr LinedRuntime kRuby = {
     .interpreter_function = "rb_vm_exec",  // to 3.1, and only where the agent finds no place
     .version_name = VersionName,
     .function_name = FunctionName,
-    .unknown_version =
-        "this stackd knows the frames of Ruby 3.1, 3.3 and 3.4, and not of this build: its stacks show C "
-        "functions alone",
+    .unknown_version = "this stackd does not know the frames of this version or build: its stacks show C functions alone",
 };
 
 // Adds what the threads' walks say of locks and names. Returns rb_thread_t by tid.

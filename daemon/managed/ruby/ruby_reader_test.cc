@@ -188,7 +188,7 @@ TEST_F(RubyReaderTest, AListThatEndsNowhereIsEmpty) {
 TEST_F(RubyReaderTest, AVersionThatNobodyKnowsHasNoLocks) {
   thread_[1].at(264) = object_.address();
   for (ThreadCapture& thread : capture_.threads) {
-    thread.traces[0].version = 30200;
+    thread.traces[0].version = 30000;
     thread.traces[0].status = STACKD_WALK_UNKNOWN_VERSION;
   }
   const ManagedFacts facts = Read();
