@@ -70,15 +70,11 @@ static const uint8_t kRegisters[] = {REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8,
 enum handlers {
   NONE_HANDLED,
   ON_OWN_STACK,
-  /* On an alternate stack, where ours overwrites what another has left. One of these runs right before ours only if both
-   * signals came at once. */
-  ALTERNATE_AT_ONCE,
-  /* Or it holds ours back for as long as it runs. */
-  ALTERNATE_ANY_TIME,
+  ON_ALTERNATE_STACK, /* where ours overwrites what another has left */
 };
 
-/* What handlers the program has that may run right before ours; the last of these counts first. */
-static uint32_t handlers = ALTERNATE_ANY_TIME;
+/* On which stack a handler of the program's may run right before ours; an alternate stack counts first. */
+static uint32_t handlers = ON_ALTERNATE_STACK;
 static uint32_t anew_s; /* a timeout up to this begins anew */
 
 STACKD_HANDLER static bool is_short(int64_t s, int64_t ns, uint32_t longest_s) {
@@ -169,14 +165,12 @@ STACKD_HANDLER static struct stackd_action action_of(int signal_number) {
 /* The C library's own, for pthread_cancel() and setuid(): no program waits for the end of a call by one. */
 STACKD_HANDLER static bool is_of_library(int signal_number) { return signal_number == 32 || signal_number == 33; }
 
-/* When the handler of this action can have run to its end right before ours, which saw no other call. It can where it
- * blocks our signal, or where both wait and the other has a higher number, which goes first then. Else ours interrupts it,
- * but for the 100 ns in which it returns. */
-STACKD_HANDLER static enum handlers kind_of(int number, const struct stackd_action* action) {
+/* Whether our signal may wait until the handler has ended. It does where the handler blocks it, or where both wait and the
+ * other has a higher number, which goes first then. Else ours interrupts the handler and sees no call, but for the 100 ns
+ * in which that returns. */
+STACKD_HANDLER static bool may_go_first(int number, const struct stackd_action* action) {
   const uint64_t ours = 1ull << (stackd_wake_signal() - 1) | 1ull << (stackd_handler_signal() - 1);
-  if ((action->flags & SA_ONSTACK) == 0) return ON_OWN_STACK;
-  if ((action->mask & ours) != 0) return ALTERNATE_ANY_TIME;
-  return number > stackd_wake_signal() ? ALTERNATE_AT_ONCE : ON_OWN_STACK;
+  return number > stackd_wake_signal() || (action->mask & ours) != 0;
 }
 
 void stackd_repeat_prepare(uint32_t begins_anew_s) {
@@ -184,8 +178,8 @@ void stackd_repeat_prepare(uint32_t begins_anew_s) {
   for (int number = 1; number < NSIG; number++) {
     const struct stackd_action action = action_of(number);
     if (is_of_library(number) || !stackd_chain_is_handled(&action)) continue;
-    enum handlers kind = kind_of(number, &action);
-    if (kind > most) most = kind;
+    if (most == NONE_HANDLED) most = ON_OWN_STACK;
+    if ((action.flags & SA_ONSTACK) != 0 && may_go_first(number, &action)) most = ON_ALTERNATE_STACK;
   }
   __atomic_store_n(&handlers, most, __ATOMIC_RELAXED);
   __atomic_store_n(&anew_s, begins_anew_s, __ATOMIC_RELAXED);
@@ -193,13 +187,13 @@ void stackd_repeat_prepare(uint32_t begins_anew_s) {
 
 /* Whether a handler of the program's may have ended the call right before this signal came: that EINTR is the program's.
  * Nothing has run in the thread since, so that the frame of that handler still lies below the stack pointer. It cannot be
- * told where ours lies in its place. Two signals that come at once are rare: then only a wait without a time limit, which
- * might last for ever, is left to end. */
+ * told where ours lies in its place. But then both signals have come within the time of one handler, which is rare. So only
+ * a call without a time limit, which might wait for ever, ends there. */
 STACKD_HANDLER static bool is_ended_by_program(int number, const ucontext_t* context) {
   const uint32_t most = __atomic_load_n(&handlers, __ATOMIC_RELAXED);
   const greg_t* now = context->uc_mcontext.gregs;
   if (most == NONE_HANDLED) return false;
-  if (most == ALTERNATE_ANY_TIME || (most == ALTERNATE_AT_ONCE && !ends_by_itself(number, now))) return true;
+  if (most == ON_ALTERNATE_STACK && !ends_by_itself(number, now)) return true;
   struct stackd_signal_frame frame;
   stackd_signal_frame_place(&frame, /*on_stack=*/false, context);
   const bool is_overwritten = frame.new_address == frame.address;

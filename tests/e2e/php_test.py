@@ -260,6 +260,16 @@ class CrashTest(PhpTest):
 class HarmlessTest(PhpTest):
     limit_s = 300 + 4 * tier.CHURN_S
 
+    def test_the_first_dump_leaves_a_sleep_asleep(self):
+        """PHP 8.4 has a handler on an alternate stack, which blocks the agent's signals."""
+        daemon = self.start_daemon()
+        for php in self.phps:
+            victim = self.start(php, "-r", 'echo "ready\\n"; echo "left ", sleep(3), "\\n";')
+            name = daemon.await_process(victim.pid)["name"]
+            self.assertIn("sleep", [line.function for line in php_lines(daemon.dump(name), victim.pid)])
+            victim.read_until("left")
+            self.assertIn("left 0", victim.output.decode(), f"{php}")
+
     def test_dumps_under_churn_are_whole_and_change_nothing(self):
         """While functions, objects and garbage come and go: no frame that cannot be, and every result right."""
         known = {"{main}", "{eval}", "recurse", "make_functions", "Cell::__destruct", "make_garbage", "numbers", "delegate",
