@@ -21,6 +21,7 @@ import tier
 from crashes import crash_of, environment, run_to_end
 from harness import ROOT, StackdTest, eventually
 from outside import Outside
+from ports import free_port
 
 PROGRAMS = ROOT / "tests/languages/php"
 CALLS = PROGRAMS / "calls.php"
@@ -300,7 +301,7 @@ class PoolTest(PhpTest):
         if not fpm.PHP_FPM.exists():
             self.skipTest("php-fpm is not here: deploy/install-deps.sh --tests unpacks it")
         daemon = self.start_daemon()
-        with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as requests:
+        with socket.create_server(("127.0.0.1", free_port())) as server, contextlib.ExitStack() as requests:
             port = server.getsockname()[1]
             pool = fpm.Pool(self.dir, 3)
             self.addCleanup(pool.master.kill)
@@ -321,6 +322,7 @@ class PoolTest(PhpTest):
                     self.assertIn(f"127.0.0.1:{port}", str(dump.threads[worker].get("wait")))
             said = daemon.ctl("dump", workers[0]).out
             self.assertIn(f"-> 127.0.0.1:{port}", said)
+            self.assertIn(f"1 may wait for an answer of 127.0.0.1:{port}", said)
             print(f"php: {next(line for line in said.splitlines() if f'127.0.0.1:{port}' in line).strip()}", file=sys.stderr)
 
 

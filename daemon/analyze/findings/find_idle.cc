@@ -1,8 +1,12 @@
 #include "daemon/analyze/findings/find_idle.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <map>
+#include <set>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -52,6 +56,52 @@ const char* IdlingInWords(Wait::Kind kind) {
       return nullptr;
   }
 }
+
+// The port of "127.0.0.1:5432"; 0: there is none.
+uint32_t PortOf(std::string_view address) {
+  uint32_t port = 0;
+  const std::string_view digits = address.substr(address.rfind(':') + 1);
+  std::from_chars(digits.data(), digits.data() + digits.size(), port);
+  return port;
+}
+
+// The server that a socket called "tcp 10.0.0.1:40414 -> 10.0.0.5:5432" asks; "": it is no such socket. Who connects gets a
+// port of the kernel's range, and servers have lower ones (net.ipv4.ip_local_port_range).
+std::string_view ServerOf(std::string_view fd_name) {
+  constexpr std::string_view kTcp = "tcp", kArrow = " -> ";
+  constexpr uint32_t kFirstOfKernel = 32'768;
+  const size_t arrow = fd_name.find(kArrow);
+  if (!fd_name.starts_with(kTcp) || arrow == fd_name.npos) return "";
+  const std::string_view server = fd_name.substr(arrow + kArrow.size());
+  const uint32_t port = PortOf(server);
+  return port != 0 && port < kFirstOfKernel && PortOf(fd_name.substr(0, arrow)) >= kFirstOfKernel ? server : "";
+}
+
+// Servers that idle threads may wait for an answer of, and how many threads each.
+class AskedServers {
+ public:
+  void Add(const Wait& wait) {
+    std::set<std::string_view> of_thread;
+    for (const v1::WaitedFd& fd : wait.fds()) of_thread.insert(ServerOf(fd.name()));
+    of_thread.erase("");
+    for (const std::string_view server : of_thread) ++threads_[std::string(server)];
+  }
+
+  // "3 may wait for an answer of 10.0.0.5:5432", most threads first.
+  std::vector<std::string> InWords() const {
+    std::vector<std::pair<size_t, std::string>> servers;
+    for (const auto& [server, threads] : threads_) servers.emplace_back(threads, server);
+    std::ranges::stable_sort(servers, std::greater(), &std::pair<size_t, std::string>::first);
+    std::vector<std::string> words;
+    for (const auto& [threads, server] : servers) {
+      words.push_back(std::to_string(threads) + " may wait for an answer of " + server);
+    }
+    return words;
+  }
+
+ private:
+  std::map<std::string, size_t> threads_;
+};
 
 struct IdleGroup {
   size_t count = 0;
@@ -112,12 +162,14 @@ void FindStopped(WaitScene* scene, std::vector<Finding>* findings) {
 void FindIdle(WaitScene* scene, std::vector<Finding>* findings) {
   std::map<Wait::Kind, size_t> counts;
   std::map<std::tuple<std::string, std::string>, IdleGroup> groups;  // by what they do, and where
+  AskedServers servers;
   Finding finding;
   for (const v1::Thread& thread : scene->dump().threads()) {
     if (!thread.has_wait() || scene->IsExplained(thread.tid())) continue;
     const Wait& wait = thread.wait();
     if (IdlingInWords(wait.kind()) == nullptr) continue;
     ++counts[wait.kind()];
+    servers.Add(wait);
     finding.add_tids(thread.tid());
     IdleGroup& group = groups[{wait.explanation(), scene->Place(thread)}];
     ++group.count;
@@ -127,7 +179,10 @@ void FindIdle(WaitScene* scene, std::vector<Finding>* findings) {
   finding.set_kind(Finding::IDLE);
   finding.set_severity(Finding::HARMLESS);
   const size_t idle = static_cast<size_t>(finding.tids_size());
-  finding.set_explanation(ThreadsInWords(idle) + (idle == 1 ? " is idle: " : " are idle: ") + CountsInWords(counts));
+  const std::vector<std::string> asked = servers.InWords();
+  finding.set_explanation(ThreadsInWords(idle) + (idle == 1 ? " is idle: " : " are idle: ") + CountsInWords(counts) +
+                          (asked.empty() ? "" : "; " + asked[0]));
+  for (size_t i = 1; i < asked.size() && i < kMaxDetails; ++i) finding.add_details(asked[i]);
   std::vector<const IdleGroup*> largest;
   for (const auto& [key, group] : groups) {
     if (group.count > 1) largest.push_back(&group);

@@ -351,6 +351,25 @@ TEST(Finding, PoolOnConditionVariablesIsIdle) {
   EXPECT_EQ(scene.dump().findings(0).explanation(), "5 threads are idle: 4 wait on condition variables, 1 for events");
 }
 
+TEST(Finding, IdleThreadsThatMayWaitForAnAnswerNameTheServer) {
+  HangScene scene;
+  int32_t tid = 101;
+  // Asks a database, twice; is asked; talks to a process that has no port of a server.
+  for (const char* name :
+       {"tcp 10.0.0.1:40414 -> 10.0.0.5:5432", "tcp6 [::1]:40415 -> [::1]:6379", "tcp 10.0.0.1:8080 -> 10.0.0.7:51000",
+        "tcp 10.0.0.1:40416 -> 10.0.0.5:45000", "tcp 10.0.0.1:40417 -> 10.0.0.5:5432"}) {
+    scene.AddThread(tid, "worker", {"recv@libc.so.6", "Orders::Find()"});
+    scene.SetCall(tid, SYS_recvfrom, {static_cast<uint64_t>(tid)});
+    scene.capture().threads.back().waited_fds = {tid};
+    scene.capture().fds.push_back({.fd = tid, .name = name});
+    ++tid;
+  }
+  scene.Explain();
+  const Finding idle = scene.Finding(Finding::IDLE);
+  EXPECT_EQ(idle.explanation(), "5 threads are idle: 5 wait for data; 2 may wait for an answer of 10.0.0.5:5432");
+  EXPECT_EQ(idle.details(0), "1 may wait for an answer of [::1]:6379");
+}
+
 uint64_t return_avma;
 
 __attribute__((noipa)) bool NoteReturn() {
