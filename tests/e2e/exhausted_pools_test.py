@@ -3,6 +3,7 @@
     pools: sqlalchemy  4 threads wait for a connection of a SQLAlchemy pool: none is free
 """
 
+import functools
 import os
 import pathlib
 import shutil
@@ -26,6 +27,7 @@ JARS = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies
 WAITERS = 4
 
 
+@functools.cache
 def java_pools():
     """The class path of HangPools, or None where it cannot be had."""
     javac, mvn = jdks.tool("javac"), shutil.which("mvn")
@@ -34,12 +36,13 @@ def java_pools():
     sources = [HANGS / "pools/pom.xml", HANGS / "pools/HangPools.java"]
 
     def make(folder):
-        subprocess.run([mvn, "-q", "-B", "-f", sources[0], JARS, f"-DoutputDirectory={folder}"], check=True, capture_output=True)
+        subprocess.run([mvn, "-q", "-B", "-f", sources[0], JARS, f"-DoutputDirectory={folder}"], check=True, capture_output=True,
+                       timeout=120)
         subprocess.run([javac, "-d", folder, "-cp", f"{folder}/*", sources[1]], check=True, capture_output=True)
 
     try:
         folder = built("hang-pools", [*sources, str(javac)], make)
-    except subprocess.CalledProcessError:
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
         return None
     return f"{folder}:{folder}/*"
 
