@@ -63,6 +63,7 @@ class ManifestsRunTest(StackdTest):
                     (folder / name).write_text(text)
             if "secret" in volume:
                 self.make_certificate(folder)
+                (folder / "token").write_text("of-the-store\n")
 
     def make_certificate(self, folder):
         manifests.run("/usr/bin/openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", folder / "tls.key",

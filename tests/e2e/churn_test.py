@@ -8,6 +8,7 @@ import sys
 import time
 import unittest
 
+import pytest
 from harness import StackdTest, task_ids
 from tier import CHURN_S
 
@@ -87,6 +88,8 @@ class ChurnTest(StackdTest):
     def test_120_workers(self):
         self.check_churn(120)
 
+    # Others would have no processor beside them.
+    @pytest.mark.alone
     def test_500_workers(self):
         self.check_churn(500)
 

@@ -19,7 +19,7 @@ import fpm
 import interpreters
 import tier
 from crashes import crash_of, environment, run_to_end
-from harness import ROOT, StackdTest, eventually
+from harness import ROOT, StackdTest, blocked_at, eventually
 from outside import Outside
 from ports import free_port
 
@@ -83,6 +83,12 @@ class PhpTest(StackdTest):
     def start(self, php, *arguments, options=(), **kwargs):
         return self.start_victim(php.command[0], *php.command[1:], *options, *arguments, **kwargs)
 
+    def start_asleep(self, php, *arguments, **kwargs):
+        """calls.php is ready a moment before it sleeps."""
+        victim = self.start(php, *arguments, **kwargs)
+        eventually("it sleeps", lambda: blocked_at(victim.pid, victim.pid))
+        return victim
+
     def say(self, php, what):
         print(f"php: {php!s:<8} {what}", file=sys.stderr, flush=True)
 
@@ -103,7 +109,7 @@ class PhpTest(StackdTest):
         return (*WAYS, "fiber") if php.version >= (8, 1) else WAYS
 
     def compare(self, daemon, php, way, options=()):
-        victim = self.start(php, CALLS, way, options=options)
+        victim = self.start_asleep(php, CALLS, way, options=options)
         dump = daemon.dump(daemon.await_process(victim.pid)["name"])
         lines = php_lines(dump, victim.pid)
         self.assert_lines(own_backtrace(victim.output.decode(), self.asleep()), lines)
@@ -128,7 +134,7 @@ class FramesTest(PhpTest):
         for php in self.phps:
             for way in self.ways_of(php):
                 with self.subTest(php=str(php), way=way):
-                    victim = self.start(php, CALLS, way, preload=False)
+                    victim = self.start_asleep(php, CALLS, way, preload=False)
                     dump = Outside().dump(victim.pid)
                     self.assert_lines(own_backtrace(victim.output.decode(), self.asleep()), php_lines(dump, victim.pid))
                     self.assertEqual(f"PHP {php}", dump.resource["runtimes"][0]["name"])
@@ -181,7 +187,7 @@ class FramesTest(PhpTest):
         daemon = self.start_daemon()
         for php in unknown:
             with self.subTest(php=str(php)):
-                victim = self.start(php, CALLS, "calls")
+                victim = self.start_asleep(php, CALLS, "calls")
                 dump = daemon.dump(daemon.await_process(victim.pid)["name"])
                 (runtime,) = dump.resource["runtimes"]
                 self.assertEqual(f"PHP {php}", runtime["name"])

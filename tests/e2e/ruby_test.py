@@ -15,7 +15,7 @@ import unittest
 import interpreters
 import tier
 from crashes import crash_of, environment, run_to_end
-from harness import ROOT, StackdTest, eventually
+from harness import ROOT, StackdTest, blocked_at, eventually
 from outside import Outside
 
 PROGRAMS = ROOT / "tests/languages/ruby"
@@ -87,6 +87,12 @@ class RubyTest(StackdTest):
     def start(self, ruby, *arguments, **kwargs):
         return self.start_victim(ruby.command[0], "--disable-gems", *arguments, **kwargs)
 
+    def start_asleep(self, ruby, *arguments, **kwargs):
+        """calls.rb is ready a moment before it sleeps."""
+        victim = self.start(ruby, *arguments, **kwargs)
+        eventually("it sleeps", lambda: blocked_at(victim.pid, victim.pid))
+        return victim
+
     def say(self, ruby, what):
         print(f"ruby: {ruby!s:<8} {what}", file=sys.stderr, flush=True)
 
@@ -112,7 +118,7 @@ class FramesTest(RubyTest):
         daemon = self.start_daemon()
         for ruby in self.rubies:
             for way in WAYS:
-                victim = self.start(ruby, CALLS, way)
+                victim = self.start_asleep(ruby, CALLS, way)
                 dump = daemon.dump(daemon.await_process(victim.pid)["name"])
                 lines = ruby_lines(dump, victim.pid)
                 self.assert_lines(ruby, self.expected(victim.output.decode()), lines)
@@ -130,7 +136,7 @@ class FramesTest(RubyTest):
         daemon = self.start_daemon()
         for ruby in having:
             for way in WAYS:
-                victim = self.start(ruby, "--yjit", "--yjit-call-threshold=1", CALLS, way)
+                victim = self.start_asleep(ruby, "--yjit", "--yjit-call-threshold=1", CALLS, way)
                 dump = daemon.dump(daemon.await_process(victim.pid)["name"])
                 self.assert_lines(ruby, self.expected(victim.output.decode()), ruby_lines(dump, victim.pid))
                 victim.kill()
@@ -139,7 +145,7 @@ class FramesTest(RubyTest):
     def test_from_outside_they_are_the_same(self):
         for ruby in self.rubies:
             for way in WAYS:
-                victim = self.start(ruby, CALLS, way, preload=False)
+                victim = self.start_asleep(ruby, CALLS, way, preload=False)
                 dump = Outside().dump(victim.pid)
                 self.assert_lines(ruby, self.expected(victim.output.decode()), ruby_lines(dump, victim.pid))
                 self.assertEqual(f"Ruby {ruby}", dump.resource["runtimes"][0]["name"])
@@ -179,7 +185,7 @@ class FramesTest(RubyTest):
         """Debian's 3.1 exports rb_vm_exec, which ran them. Of the others it is not known by name."""
         daemon = self.start_daemon()
         for ruby in self.rubies:
-            victim = self.start(ruby, CALLS, "calls")
+            victim = self.start_asleep(ruby, CALLS, "calls")
             dump = daemon.dump(daemon.await_process(victim.pid)["name"])
             frames = frames_of(dump.frames(victim.pid))
             names = [frame.get("function", "") for frame in frames]
@@ -194,7 +200,7 @@ class FramesTest(RubyTest):
     def test_they_have_a_place_in_each_way_but_where_c_begins_a_fiber(self):
         for ruby in self.rubies:
             for way in (way for way in WAYS if way != "enumerator" or ruby.version < (3, 3)):
-                victim = self.start(ruby, CALLS, way, preload=False)
+                victim = self.start_asleep(ruby, CALLS, way, preload=False)
                 frames = Outside().dump(victim.pid).frames(victim.pid)
                 self.assertFalse([frame for frame in frames if frame.get("origin") == "RUNTIME_UNPLACED"], (str(ruby), way))
                 self.assertNotIn("rb_vm_exec", [frame.get("function") for frame in frames], (str(ruby), way))

@@ -9,6 +9,8 @@ after(closeBrowser);
 const answers = answersOf();
 
 viewTest('processes', answers, '', async (page) => {
+  // Each row has its own when its newest dump has come.
+  await page.locator('tbody tr.crash').first().waitFor();
   await page.getByText(/with a hang/).waitFor();
   const rows = page.locator('tbody tr');
   // What hangs or has crashed stands above what is well.

@@ -24,10 +24,7 @@ function finish(): void
     global $argv;
     $end = $argv[2] ?? 'sleep';
     if ($end === 'sleep') {
-        // From PHP 8.4 on the first dump ends it (deploy/docs/limits.md).
-        while (true) {
-            sleep(1000);
-        }
+        sleep(1000);
     } elseif ($end === 'spin') {
         spin();
     } else {
