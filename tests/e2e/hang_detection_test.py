@@ -15,6 +15,7 @@ import unittest
 
 import hang_programs
 import jdks
+import pytest
 from grpcurl_test import GRPCURL
 from hang_victims_test import Cgroup
 from harness import BIN, FAILURE, ROOT, STACKD, USAGE, Dump, StackdTest, eventually
@@ -334,6 +335,8 @@ class HangDetectionTest(StackdTest):
 
     STORM = 200
 
+    # Two hundred processes that hang are looked at each second.
+    @pytest.mark.alone
     def test_a_storm_of_hung_processes_is_no_storm_of_dumps_and_none_is_lost(self):
         count, window_s = 40, 4
         daemon = self.start_daemon(extra_args=self.rules(f"""\

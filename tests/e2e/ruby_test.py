@@ -220,12 +220,15 @@ class FramesTest(RubyTest):
 
 class LocksTest(RubyTest):
 
+    def setUp(self):
+        super().setUp()
+        self.daemon = self.start_daemon()
+
     def both(self, ruby, way):
         """Dumps of the agent and from outside."""
-        daemon = self.start_daemon()
         victim = self.start(ruby, PROGRAMS / "locks.rb", way)
-        name = daemon.await_process(victim.pid)["name"]
-        return [lambda: daemon.dump(name), lambda: Outside().dump(victim.pid)]
+        name = self.daemon.await_process(victim.pid)["name"]
+        return [lambda: self.daemon.dump(name), lambda: Outside().dump(victim.pid)]
 
     def test_a_deadlock_of_two_mutexes_is_found(self):
         for ruby in self.rubies:
@@ -240,12 +243,11 @@ class LocksTest(RubyTest):
                 self.say(ruby, found["explanation"])
 
     def test_deadlocks_are_dumped_by_themselves_and_others_are_not(self):
-        daemon = self.start_daemon()
         hung = [self.start(ruby, PROGRAMS / "locks.rb", "deadlock") for ruby in self.rubies]
         well = [self.start(ruby, PROGRAMS / "locks.rb", way) for ruby in self.rubies for way in ("queue", "compute")]
 
         def hangs():
-            return {dump["process"]["pid"]: dump for dump in daemon.ctl_json("list", "--hangs").get("dumps", [])}
+            return {dump["process"]["pid"]: dump for dump in self.daemon.ctl_json("list", "--hangs").get("dumps", [])}
 
         dumps = eventually("the deadlocks are noticed", lambda: hangs() if len(hangs()) >= len(hung) else None)
         self.assertEqual({victim.pid for victim in hung}, set(dumps))
