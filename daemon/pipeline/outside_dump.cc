@@ -1,5 +1,6 @@
 #include "daemon/pipeline/outside_dump.h"
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,7 @@ Result<std::shared_ptr<const v1::Dump>> OutsideDump::Take(const OutsideRequest& 
                                        .Run(**capture, request.deadline_ns, ids.Next((*capture)->begin_wall_ns), &times,
                                             /*earlier=*/nullptr, name_code)
                                        .dump;
+  if (const std::string problem = perf_map_.Problem(); has_looked && !problem.empty()) dump->add_notes(problem);
   dump->set_stored(false);
   return dump;
 }

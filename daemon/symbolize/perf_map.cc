@@ -33,11 +33,11 @@ PerfMap::PerfMap(std::string_view text, size_t max_symbols) {
     text.remove_prefix(length + 1);
     const auto start = TakeHex(&line);
     const auto size_bytes = start ? TakeHex(&line) : std::nullopt;
-    if (!size_bytes || *size_bytes == 0 || *start + *size_bytes < *start || line.empty() ||
-        symbols_.size() >= max_symbols) {
+    if (!size_bytes || *start + *size_bytes < *start || line.empty() || symbols_.size() >= max_symbols) {
       ++left_out_;
       continue;
     }
+    if (*size_bytes == 0) continue;
     Add(*start, *start + *size_bytes, line.substr(0, kMaxNameBytes));
   }
 }

@@ -13,7 +13,7 @@ namespace stackd {
 class PerfMap {
  public:
   // Lines of "START SIZE NAME", hexadecimal numbers. What begins later takes the place of what lay there before, as
-  // runtimes free code. Other lines, and those beyond `max_symbols`, are counted and left out.
+  // runtimes free code. Other lines, and those beyond `max_symbols`, are counted and left out. A name without code is none.
   explicit PerfMap(std::string_view text, size_t max_symbols = kMaxSymbols);
 
   // The name of the code at `avma`, valid UTF-8; empty if there is none.

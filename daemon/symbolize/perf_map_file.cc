@@ -33,4 +33,14 @@ void PerfMapFile::Update(const Fd& file) {
   names_ = PerfMap(size_bytes_ == 0 ? "" : ReadAll(file, size_bytes_));
 }
 
+std::string PerfMapFile::Problem() const {
+  if (size_bytes_ > kMaxBytes) {
+    return "its perf map has " + std::to_string(size_bytes_) + " bytes: the first " + std::to_string(kMaxBytes) +
+           " are read, and code that was made later has no name";
+  }
+  if (names_.left_out() == 0) return "";
+  return std::to_string(names_.left_out()) +
+         " lines of its perf map name no code: they are no such lines, or there was no room";
+}
+
 }  // namespace stackd

@@ -17,6 +17,9 @@ class PerfMapFile {
   // See PerfMap.
   std::string NameOf(uint64_t avma) const { return names_.NameOf(avma); }
 
+  // What of the file names no code, in one sentence; empty: all of it does.
+  std::string Problem() const;
+
  private:
   PerfMap names_{""};
   int64_t size_bytes_ = 0;

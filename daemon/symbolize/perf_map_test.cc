@@ -35,7 +35,7 @@ TEST(PerfMap, WhatIsNoLineIsCountedAndLeftOut) {
   const PerfMap map(
       "1000 10 good\n\nname\n1000\n1000 10\nxyz 10 bad\n2000 0 empty\nffffffffffffffff 10 around\n3000 10 half");
   EXPECT_EQ(map.symbol_count(), 1u);
-  EXPECT_EQ(map.left_out(), 7u) << "the last line is being written";
+  EXPECT_EQ(map.left_out(), 6u) << "the last line is being written";
   EXPECT_EQ(map.NameOf(0x3000), "");
 }
 
@@ -64,8 +64,18 @@ TEST(PerfMap, AFileIsReadAgainWhenItHasGrown) {
   write_text("2000 10 two\n");
   map.Update(file);
   EXPECT_EQ(map.NameOf(0x2000), "two");
+  EXPECT_EQ(map.Problem(), "");
+  write_text("not a line\n");
+  map.Update(file);
+  EXPECT_EQ(map.Problem(), "1 lines of its perf map name no code: they are no such lines, or there was no room");
+  ASSERT_EQ(ftruncate(file.get(), (64 << 20) + 1), 0);
+  map.Update(file);
+  EXPECT_EQ(map.NameOf(0x2000), "two");
+  EXPECT_EQ(map.Problem(),
+            "its perf map has 67108865 bytes: the first 67108864 are read, and code that was made later has no name");
   map.Update(Fd());
   EXPECT_EQ(map.NameOf(0x1000), "") << "the file is gone";
+  EXPECT_EQ(map.Problem(), "");
 }
 
 }  // namespace
