@@ -509,6 +509,15 @@ class TokioTest(CrashTest):
             dump = self.daemon.dump(victim.pid)
             self.assertNotIn("STARVED_POOL", [f["kind"] for f in dump.resource.get("findings", [])], words)
 
+    def test_a_recording_asks_no_task(self):
+        """A task says where it waits when it is run."""
+        victim = self.start("idle")
+        taken = self.daemon.ctl("record", victim.pid, "--for", "1s", "-f", "folded")
+        self.assertEqual(0, taken.code, taken.err)
+        self.assertIn("tokio", taken.out)
+        self.assertNotIn("on_channel", taken.out)
+        self.assertIn("on_channel", self.by_function(self.daemon.dump(victim.pid)))
+
     def test_of_very_many_tasks_those_that_are_listed_are_said(self):
         victim = self.start("many", "12000")
         before, _ = map(int, victim.ask("turns").split())
