@@ -267,6 +267,7 @@ TEST(Finding, ThreadsThatWaitForAConnectionOfAPoolAreNotIdle) {
 TEST(Finding, AThreadThatMakesTheConnectionOrWaitsForAMomentIsNoSignOfAnExhaustedPool) {
   HangScene scene;
   AddBorrower(&scene, 201, {"connect@libc.so.6"});
+  scene.SetCall(201, SYS_connect, {3});
   AddBorrower(&scene, 202, {"futex_wait@libc.so.6", "sem_clockwait@libc.so.6", "PyThread_acquire_lock_timed@python3.11"});
   scene.SetFutexCall(202, 0x9000);
   scene.Explain();
