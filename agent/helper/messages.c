@@ -9,7 +9,14 @@
 #include "agent/helper/task_source.h"
 #include "agent/helper/wait_words.h"
 #include "agent/maps/mapped_file.h"
+#include "agent/maps/perf_map.h"
 #include "agent/sys/large.h"
+
+/* What a runtime calls its code is a name too: with `stacks` none leaves the process. */
+static int open_for_daemon(const char* path) {
+  if (!stackd_perf_map_is_at(path)) return stackd_mapped_file_open(stackd_own_fd_get(&stackd_helper.files->maps), path);
+  return stackd_helper.settings->share == STACKD_SHARE_STACKS ? -EPERM : stackd_perf_map_open();
+}
 
 static void open_file(const struct stackd_open_file* request) {
   struct stackd_file reply;
@@ -19,7 +26,7 @@ static void open_file(const struct stackd_open_file* request) {
   reply.request_id = request->request_id;
   char path[STACKD_PATH_BYTES];
   stackd_copy_string(path, sizeof(path), request->path);
-  int fd = stackd_mapped_file_open(stackd_own_fd_get(&stackd_helper.files->maps), path);
+  int fd = open_for_daemon(path);
   if (fd < 0) reply.error = fd;
   stackd_connection_answer(&stackd_helper.connection, &reply.header, fd);
   if (fd >= 0) stackd_own_fd_drop(fd);

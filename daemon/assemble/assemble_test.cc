@@ -254,6 +254,29 @@ TEST_F(AssembleTest, SumsUpTheModulesWithoutNamesWhenThereAreMany) {
   EXPECT_EQ(notes.back(), "no function names for 22 more modules");
 }
 
+TEST_F(AssembleTest, NamesRuntimesWhoseFunctionsAreNotRead) {
+  std::vector<Mapping> mappings;
+  for (const char* path : {"/lib/libR.so", "/lib/liblua5.4.so.0", "/usr/bin/luatex", "/app/deno", "/lib/libcoreclr.so"}) {
+    mappings.push_back(Map(kLib + mappings.size() * 0x100000, path));
+  }
+  capture_.map = std::make_shared<const AddressMap>(mappings);
+  for (size_t i = 0; i < mappings.size(); ++i) {
+    AddThread(static_cast<int>(i) + 1, "", AddFrame(kLib + i * 0x100000, Named({{.function = "f"}})));
+  }
+  const std::string r = "R: stackd does not read its functions; frames in libR.so are those of its interpreter";
+  const std::string lua = "Lua: stackd does not read its functions; frames in liblua5.4.so.0 are those of its interpreter";
+  EXPECT_THAT(Notes(Assemble()), ElementsAre(r, lua)) << "no code is without a name that the others may have made";
+
+  AddThread(9, "", AddFrame(kLib - 0x100000, Named({})));
+  EXPECT_THAT(
+      Notes(Assemble()),
+      ElementsAre("no function names for code outside all files (1 frame)", r, lua,
+                  ".NET: stackd does not read its functions; with DOTNET_PerfMapEnabled=1 it writes their names where "
+                  "dumps find them",
+                  "Deno: stackd does not read its functions; with --v8-flags=--perf-basic-prof it writes their "
+                  "names where dumps find them"));
+}
+
 TEST_F(AssembleTest, ListsTheModulesThatOccurInStacks) {
   AddThread(1, "", AddStack({"f", "g"}));
   const v1::Dump dump = Assemble();

@@ -1,11 +1,13 @@
 #include "daemon/assemble/notes.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string_view>
 #include <utility>
 
 #include "daemon/assemble/stack_end.h"
+#include "daemon/assemble/unread_runtimes.h"
 
 namespace stackd {
 namespace {
@@ -105,6 +107,7 @@ std::vector<std::string> NotesOn(const v1::Dump& dump, const std::vector<int>& t
   NoteIncompleteStacks(dump, threads_of_stack, &notes);
   NoteUnplacedFrames(dump, threads_of_stack, &notes);
   NoteUnnamedModules(dump, threads_of_stack, &notes);
+  std::ranges::move(NotesOnUnreadRuntimes(dump, threads_of_stack), std::back_inserter(notes));
   return notes;
 }
 

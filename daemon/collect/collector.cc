@@ -1,8 +1,11 @@
 #include "daemon/collect/collector.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <mutex>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "daemon/base/clock.h"
@@ -124,6 +127,16 @@ void Collector::ConfirmWaits(const std::string& process_id, const LookAtLocks& l
   WaitCollector& waits = session->parts().wait_collector;
   if (!capture->managed.waits.empty()) waits.DropEndedCyclesOfRuntimes(look, deadline_ns, capture);
   if (!capture->crash) waits.DropWaitsThatEnded(capture);
+}
+
+Fd Collector::OpenPerfMap(const std::string& process_id, int64_t deadline_ns) const {
+  const auto session = state_->sessions.Find(process_id);
+  if (session == nullptr || !session->process().TakesCommands()) return Fd();
+  const std::string path = "/tmp/perf-" + std::to_string(session->process().Describe().pid) + ".map";
+  auto file = std::move(session->process().questions().OpenFiles(std::span(&path, 1), deadline_ns).front());
+  struct stat status{};
+  const bool is_regular = file && file->valid() && fstat(file->get(), &status) == 0 && S_ISREG(status.st_mode);
+  return is_regular ? std::move(*file) : Fd();
 }
 
 void Collector::SayDumpIsRead(const std::string& process_id) {

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/base/fd.h"
 #include "daemon/base/result.h"
 #include "daemon/capture/capture.h"
 #include "daemon/collect/capture_request.h"
@@ -51,6 +52,9 @@ class Collector {
   // Looks whether threads of `capture` that wait in cycles for locks of runtimes wait still, half a second at most. Waits
   // of those that do not, or of which that is not clear, have no owner then. Likewise where every thread waits on a futex.
   void ConfirmWaits(const std::string& process_id, const LookAtLocks& look, int64_t deadline_ns, Capture* capture);
+  // Opens the perf map of the process (symbolize/perf_map.h): a regular file, of which the process says that it is that.
+  // Invalid: there is none, or the process did not answer by the deadline.
+  Fd OpenPerfMap(const std::string& process_id, int64_t deadline_ns) const;
   // The process that asked for a dump of itself may go on, or end: what of it was to be read is read.
   void SayDumpIsRead(const std::string& process_id);
 

@@ -77,7 +77,9 @@ Fd LiveProcess::OpenPerfMap() const {
   const std::string own_pid(pids.substr(pids.find_last_of('\t') + 1));
   Fd file = OpenRegularFile(path_ + "/root/tmp/perf-" + own_pid + ".map", /*follow_link=*/false);
   struct stat info{};
-  const bool is_own = file.valid() && fstat(file.get(), &info) == 0 && info.st_uid == UidsIn(status).effective;
+  // Another name: another user may have linked a file of this one there.
+  const bool is_own =
+      file.valid() && fstat(file.get(), &info) == 0 && info.st_uid == UidsIn(status).effective && info.st_nlink == 1;
   return is_own ? std::move(file) : Fd();
 }
 

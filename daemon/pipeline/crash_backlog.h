@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "daemon/capture/capture.h"
+#include "daemon/symbolize/perf_map_file.h"
 
 namespace stackd {
 
@@ -21,6 +22,7 @@ namespace stackd {
 struct UnfinishedCrash {
   std::string dump_name;
   std::shared_ptr<Capture> capture;
+  std::shared_ptr<const PerfMapFile> perf_map;  // nullptr: the process had none
 };
 
 // Thread-safe. In a storm of crashes it waits until that is over, for two seconds at most: the CPUs are for those whose

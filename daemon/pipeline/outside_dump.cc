@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "daemon/base/clock.h"
+#include "daemon/pipeline/code_names.h"
 #include "daemon/pipeline/dump_id.h"
 #include "daemon/pipeline/naming_time.h"
 
@@ -26,19 +27,14 @@ Result<std::shared_ptr<const v1::Dump>> OutsideDump::Take(const OutsideRequest& 
     return managed_.ReadWaits(*capture, sleeping, deadline_ns);
   };
   capture_->ConfirmWaits(look, first.deadline_ns, capture->get());
-  bool has_looked = false;
-  const NameCode name_code = [&](uint64_t avma) {
-    if (!has_looked) perf_map_.Update(capture_->OpenPerfMap());
-    has_looked = true;
-    return perf_map_.NameOf(avma);
-  };
+  CodeNames code_names(&perf_map_, [this] { return capture_->OpenPerfMap(); });
   DumpIds ids;
   StageTimes times;
   std::shared_ptr<v1::Dump> dump = stages_
                                        .Run(**capture, request.deadline_ns, ids.Next((*capture)->begin_wall_ns), &times,
-                                            /*earlier=*/nullptr, name_code)
+                                            /*earlier=*/nullptr, [&](uint64_t avma) { return code_names.NameOf(avma); })
                                        .dump;
-  if (const std::string problem = perf_map_.Problem(); has_looked && !problem.empty()) dump->add_notes(problem);
+  code_names.AddProblemTo(dump.get());
   dump->set_stored(false);
   return dump;
 }

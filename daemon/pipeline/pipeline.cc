@@ -16,6 +16,7 @@
 #include "daemon/base/run_beside.h"
 #include "daemon/log/log.h"
 #include "daemon/managed/managed_reader.h"
+#include "daemon/pipeline/code_names.h"
 #include "daemon/pipeline/crash_backlog.h"
 #include "daemon/pipeline/dump_id.h"
 #include "daemon/pipeline/dump_stages.h"
@@ -48,6 +49,11 @@ constexpr size_t kMaxNamedSetAside = 16;
 // the hold (2 s) the process would write its crash to a file besides.
 constexpr int64_t kReadManagedOfCrashNs = kNsPerSecond / 2;
 constexpr int64_t kReadManagedInAHurryNs = 20 * kNsPerMs;
+
+// Time for the agent to open a perf map, which it does at once, or not at all.
+constexpr int64_t kOpenPerfMapNs = 100 * kNsPerMs;
+constexpr int64_t kMaxPerfMapBytes = 16 << 20;
+constexpr size_t kMaxPerfMapSymbols = 200'000;
 
 // Process and stack limit: a caller that wants deeper stacks is not served with shallow ones. A hang has a dump of its own,
 // which says why it was taken, and so has an exception. A sample is no dump.
@@ -101,6 +107,12 @@ v1::Dump HeaderOf(const Capture& capture, const std::string& id) {
   return header;
 }
 
+bool HasCodeOutsideOfFiles(const Capture& capture) {
+  return capture.map != nullptr && std::ranges::any_of(capture.map->mappings(), [](const Mapping& mapping) {
+           return mapping.executable && mapping.module == nullptr && mapping.path.empty();
+         });
+}
+
 std::string TimeInWords(int64_t wall_ns) {
   const time_t seconds = wall_ns / kNsPerSecond;
   tm utc;
@@ -118,7 +130,8 @@ struct Pipeline::State {
         symbolizer(a_symbolizer),
         store(a_store),
         modules(std::move(file_dirs)),
-        stages(a_symbolizer, dumps, &counters.measures) {}
+        stages(a_symbolizer, dumps, &counters.measures),
+        perf_map_limits{kMaxPerfMapBytes, kMaxPerfMapSymbols, dumps} {}
 
   std::string NextId(int64_t wall_ns) {
     std::lock_guard lock(mutex);
@@ -129,6 +142,8 @@ struct Pipeline::State {
   // The same without the store: the dump has no name.
   Result<std::shared_ptr<v1::Dump>> MakeUnstored(const std::string& process_id, const CaptureRequest& request);
   Result<SharedDump> Sample(const std::string& process_id, const CaptureRequest& request);
+  // The stages behind a capture of a process that is there to be asked.
+  MadeDump RunStages(const Capture& capture, int64_t deadline_ns, const std::string& id, StageTimes* times);
   // Captures the process. Counts a failure.
   Result<std::shared_ptr<Capture>> TakeCapture(const std::string& process_id, CaptureRequest request);
   // Reads what runtimes know of the process just captured, and which of the cycles that their locks make are some.
@@ -138,7 +153,10 @@ struct Pipeline::State {
   // Logs a crash, and tells the watchers of what is stored.
   void Publish(const std::shared_ptr<v1::Dump>& dump, bool stored) const;
   void FinishCrash(UnfinishedCrash crash);
-  bool FinishCrash(const Capture& capture, const std::string& id, const Result<void>& raw_stored);
+  bool FinishCrash(const Capture& capture, const PerfMapFile* perf_map, const std::string& id,
+                   const Result<void>& raw_stored);
+  // While the process is held; nullptr: it has no code outside of files.
+  std::shared_ptr<const PerfMapFile> ReadPerfMap(const Capture& capture) const;
   Result<std::shared_ptr<Capture>> ReadCapture(const std::string& dump_name);
   Result<SharedDump> Resymbolize(const std::string& name, int64_t deadline_ns);
 
@@ -149,6 +167,7 @@ struct Pipeline::State {
   ManagedReader managed;
   PipelineCounters counters;
   DumpStages stages;
+  const PerfMapLimits perf_map_limits;
   DumpWatchers watchers;
   SingleFlight<DumpKey, SharedDump> dumps{kLate};
   SingleFlight<std::string, SharedDump> resymbolized{kLate};  // by the dump's name
@@ -198,6 +217,17 @@ Result<std::shared_ptr<Capture>> Pipeline::State::TakeCapture(const std::string&
   return capture;
 }
 
+MadeDump Pipeline::State::RunStages(const Capture& capture, int64_t deadline_ns, const std::string& id, StageTimes* times) {
+  PerfMapFile perf_map(perf_map_limits);
+  CodeNames code_names(&perf_map, [&] {
+    return collector->OpenPerfMap(capture.process.id, std::min(deadline_ns, MonotonicNs() + kOpenPerfMapNs));
+  });
+  MadeDump made = stages.Run(capture, deadline_ns, id, times, /*earlier=*/nullptr,
+                             [&](uint64_t avma) { return code_names.NameOf(avma); });
+  code_names.AddProblemTo(made.dump.get());
+  return made;
+}
+
 Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const CaptureRequest& request) {
   Stopwatch stopwatch;
   StageTimes times;
@@ -218,7 +248,7 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
   // The raw copy is on its way to the disk while this thread unwinds.
   Result<void> raw_stored;
   std::jthread raw_writer = RunBeside([&] { raw_stored = store->PutRaw(HeaderOf(capture, id), SerializeRaw(capture)); });
-  const MadeDump made = stages.Run(capture, request.deadline_ns, id, &times);
+  const MadeDump made = RunStages(capture, request.deadline_ns, id, &times);
   stopwatch.LapNs();
   Result<PackedDump> packed = DumpStore::Pack(made.dump);
   times.pack_ns = stopwatch.LapNs();
@@ -239,7 +269,7 @@ Result<std::shared_ptr<v1::Dump>> Pipeline::State::MakeUnstored(const std::strin
   if (!captured) return std::unexpected(captured.error());
   ReadManaged(capture_request.deadline_ns, *captured);
   StageTimes times;
-  std::shared_ptr<v1::Dump> dump = stages.Run(**captured, request.deadline_ns, /*id=*/"", &times).dump;
+  std::shared_ptr<v1::Dump> dump = RunStages(**captured, request.deadline_ns, /*id=*/"", &times).dump;
   dump->clear_name();
   dump->set_stored(false);
   return dump;
@@ -251,13 +281,22 @@ Result<SharedDump> Pipeline::State::Sample(const std::string& process_id, const 
   return dump;
 }
 
-bool Pipeline::State::FinishCrash(const Capture& capture, const std::string& id, const Result<void>& raw_stored) {
+bool Pipeline::State::FinishCrash(const Capture& capture, const PerfMapFile* perf_map, const std::string& id,
+                                  const Result<void>& raw_stored) {
   StageTimes times;
-  const MadeDump made = stages.Run(capture, MonotonicNs() + kNameCrashNs, id, &times);
+  const NameCode name_code = [&](uint64_t avma) { return perf_map == nullptr ? "" : perf_map->NameOf(avma); };
+  const MadeDump made = stages.Run(capture, MonotonicNs() + kNameCrashNs, id, &times, /*earlier=*/nullptr, name_code);
   const bool stored = Store(made.dump, DumpStore::Pack(made.dump), raw_stored);
   counters.Count(capture, *made.dump, made.stacks);
   Publish(made.dump, stored);
   return stored;
+}
+
+std::shared_ptr<const PerfMapFile> Pipeline::State::ReadPerfMap(const Capture& capture) const {
+  if (capture.crash->from_spool || !HasCodeOutsideOfFiles(capture)) return nullptr;
+  auto perf_map = std::make_shared<PerfMapFile>(perf_map_limits);
+  perf_map->Update(collector->OpenPerfMap(capture.process.id, MonotonicNs() + kOpenPerfMapNs));
+  return perf_map;
 }
 
 Result<std::shared_ptr<Capture>> Pipeline::State::ReadCapture(const std::string& dump_name) {
@@ -285,7 +324,8 @@ void Pipeline::State::FinishCrash(UnfinishedCrash crash) {
     }
     crash.capture = std::move(*capture);
   }
-  const bool stored = FinishCrash(*crash.capture, crash.dump_name.substr(crash.dump_name.rfind('/') + 1), {});
+  const bool stored =
+      FinishCrash(*crash.capture, crash.perf_map.get(), crash.dump_name.substr(crash.dump_name.rfind('/') + 1), {});
   if (!stored) store->EndAttempt(crash.dump_name);
 }
 
@@ -326,12 +366,13 @@ Pipeline::~Pipeline() = default;
 void Pipeline::AddCrash(std::shared_ptr<Capture> capture, const std::function<void()>& release) {
   const int64_t read_managed_ns = state_->collector->HurriesCrashes() ? kReadManagedInAHurryNs : kReadManagedOfCrashNs;
   state_->ReadManaged(MonotonicNs() + read_managed_ns, capture);
+  const auto perf_map = state_->ReadPerfMap(*capture);
   const std::string id = state_->NextId(capture->begin_wall_ns);
   const v1::Dump header = HeaderOf(*capture, id);
   Result<void> raw_stored = state_->store->PutRaw(header, SerializeRaw(*capture));
   if (raw_stored) {
     release();
-    backlog_->Add({header.name(), std::move(capture)});
+    backlog_->Add({header.name(), std::move(capture), perf_map});
     return;
   }
   if (raw_stored.error().code == Code::kAlreadyExists) {
@@ -341,12 +382,12 @@ void Pipeline::AddCrash(std::shared_ptr<Capture> capture, const std::function<vo
   }
   Log(LogLevel::kError, "crash not stored", {{"dump", header.name()}, {"err", raw_stored.error().message}});
   // A file waits for better times. A process waits no longer than it can, and leaves a file; what is here is told at once.
-  if (!capture->crash->from_spool && state_->FinishCrash(*capture, id, raw_stored)) release();
+  if (!capture->crash->from_spool && state_->FinishCrash(*capture, perf_map.get(), id, raw_stored)) release();
 }
 
 void Pipeline::ResumeUnfinished() {
-  for (std::string& name : state_->store->Unfinished()) backlog_->Add({std::move(name), nullptr});
-  for (std::string& name : state_->store->UnfinishedAndSuspect()) backlog_->AddLater({std::move(name), nullptr});
+  for (std::string& name : state_->store->Unfinished()) backlog_->Add({std::move(name), nullptr, nullptr});
+  for (std::string& name : state_->store->UnfinishedAndSuspect()) backlog_->AddLater({std::move(name), nullptr, nullptr});
   const std::vector<std::string> set_aside = state_->store->SetAside();
   state_->counters.captures_set_aside = std::ssize(set_aside);
   for (size_t i = 0; i < std::min(set_aside.size(), kMaxNamedSetAside); ++i) {

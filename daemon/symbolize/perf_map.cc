@@ -24,7 +24,8 @@ std::optional<uint64_t> TakeHex(std::string_view* line) {
 
 }  // namespace
 
-PerfMap::PerfMap(std::string_view text, size_t max_symbols) {
+PerfMap::PerfMap(std::string all, size_t max_symbols) : text_(std::move(all)) {
+  std::string_view text = text_;
   while (!text.empty()) {
     const size_t length = text.find('\n');
     std::string_view line = text.substr(0, length);
@@ -46,7 +47,7 @@ void PerfMap::Add(uint64_t start, uint64_t end, std::string_view name) {
   auto next = symbols_.lower_bound(start);
   if (next != symbols_.begin() && std::prev(next)->second.end > start) --next;
   while (next != symbols_.end() && next->first < end) next = symbols_.erase(next);
-  symbols_.emplace_hint(next, start, Symbol{end, std::string(name)});
+  symbols_.emplace_hint(next, start, Symbol{end, name});
 }
 
 std::string PerfMap::NameOf(uint64_t avma) const {

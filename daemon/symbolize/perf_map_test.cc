@@ -78,5 +78,29 @@ TEST(PerfMap, AFileIsReadAgainWhenItHasGrown) {
   EXPECT_EQ(map.Problem(), "");
 }
 
+TEST(PerfMap, TakesNoMoreMemoryThanThereIs) {
+  Fd file(memfd_create("perf-1.map", MFD_CLOEXEC));
+  const std::string_view lines = "1000 10 one\n2000 10 two\n";
+  ASSERT_EQ(write(file.get(), lines.data(), lines.size()), static_cast<ssize_t>(lines.size()));
+  const auto size_bytes = static_cast<int64_t>(lines.size());
+  for (const int64_t too_little : {size_bytes - 1, size_bytes + 2 * static_cast<int64_t>(PerfMap::kSymbolBytes) - 1}) {
+    ByteBudget memory(too_little);
+    PerfMapFile map({.memory = &memory});
+    map.Update(file);
+    EXPECT_EQ(map.NameOf(0x1000), "");
+    EXPECT_EQ(map.Problem(),
+              "its perf map has 24 bytes, for which there is no memory now: code that a runtime has made has no name");
+    EXPECT_EQ(memory.held_bytes(), 0);
+  }
+  ByteBudget memory(1 << 20);
+  PerfMapFile map({.max_bytes = 12, .max_symbols = 10, .memory = &memory});
+  map.Update(file);
+  EXPECT_EQ(map.NameOf(0x1000), "one");
+  EXPECT_EQ(map.NameOf(0x2000), "") << "behind the limit";
+  EXPECT_EQ(memory.held_bytes(), 12 + static_cast<int64_t>(PerfMap::kSymbolBytes));
+  map.Update(Fd());
+  EXPECT_EQ(memory.held_bytes(), 0);
+}
+
 }  // namespace
 }  // namespace stackd

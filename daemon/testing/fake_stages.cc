@@ -1,6 +1,8 @@
 #include "daemon/testing/fake_stages.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <utility>
 
@@ -110,6 +112,14 @@ Result<std::shared_ptr<Capture>> Collector::Outline(const std::string& process_i
 }
 
 void Collector::ConfirmWaits(const std::string&, const LookAtLocks&, int64_t, Capture*) {}
+
+Fd Collector::OpenPerfMap(const std::string&, int64_t) const {
+  ++Fakes().perf_maps_opened;
+  std::lock_guard lock(Fakes().mutex);
+  if (Fakes().perf_map.empty()) return Fd();
+  Fd file(memfd_create("perf-1.map", MFD_CLOEXEC));
+  return write(file.get(), Fakes().perf_map.data(), Fakes().perf_map.size()) < 0 ? Fd() : std::move(file);
+}
 
 void Collector::SayDumpIsRead(const std::string&) {}
 

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import unittest
 
+import pytest
+
 from harness import Dump, StackdTest, eventually
 
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "stackd", "bin")
@@ -141,6 +143,7 @@ class GrpcurlTest(StackdTest):
         eventually("it is stopped", lambda: "State:\tT" in open(f"/proc/{victim.pid}/status").read())
         self.check_deadline_of_50_ms(daemon, victim)
 
+    @pytest.mark.alone
     def test_deadline_of_50_ms_gives_a_partial_dump_of_10000_threads(self):
         daemon = self.start_daemon()
         victim = self.start_victim("waiting_threads", 10000)

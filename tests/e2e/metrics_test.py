@@ -221,15 +221,24 @@ class MetricsTest(Served):
         daemon.await_process(victim.pid)
         for _ in range(3):
             daemon.dump(victim.pid)
-        done = subprocess.run([GRPCURL, "-plaintext", f"127.0.0.1:{daemon.port}", "stackd.v1.Stackd/GetDaemon"],
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S)
-        told = {name: int(value) for name, value in json.loads(done.stdout)["counters"].items()}
-        metrics = self.scrape()
         same = {"ring_records": "stackd_ring_records_total", "frames": "stackd_frames_total",
                 "frames_unnamed": "stackd_frames_unnamed_total", "agents_accepted": ("stackd_agent_connections_total", "outcome",
                                                                                      "accepted"),
                 "dumps_request": ("stackd_captures_total", "trigger", "request"),
                 "store_evicted": "stackd_store_evictions_total", "symbolizer_restarts": "stackd_symbol_worker_restarts_total"}
+
+        def told():
+            done = subprocess.run([GRPCURL, "-plaintext", f"127.0.0.1:{daemon.port}", "stackd.v1.Stackd/GetDaemon"],
+                                  stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S)
+            counters = json.loads(done.stdout)["counters"]
+            return {counter: int(counters.get(counter, 0)) for counter in same}
+
+        def told_while_nothing_was_counted():
+            """The daemon looks at the process by itself, too."""
+            before, metrics = told(), self.scrape()
+            return (before, metrics) if before == told() else None
+
+        counters, metrics = eventually("nothing is counted between two looks", told_while_nothing_was_counted)
         for counter, name in same.items():
             if isinstance(name, tuple):
                 family, label, wanted = name
@@ -237,7 +246,7 @@ class MetricsTest(Served):
                             if other == family and (label, wanted) in labels and ("outcome", "failed") not in labels)
             else:
                 value = metrics.sum(name)
-            self.assertEqual(told.get(counter, 0), value, counter)
+            self.assertEqual(counters[counter], value, counter)
 
     def test_the_daemon_itself(self):
         daemon = self.serve()

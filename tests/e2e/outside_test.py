@@ -24,7 +24,7 @@ import servers
 import tier
 from gdb_comparison import BELOW_A_FIBER, NO_UNWIND_TABLES, GdbComparison
 from hang_victims_test import HangVictimsTest, text_of
-from harness import FAILURE, NOT_FOUND, OK, PARTIAL, PROGRAMS, ROOT, STACKCTL, StackdTest, eventually, task_ids
+from harness import FAILURE, NOT_FOUND, OK, PARTIAL, PROGRAMS, STACKCTL, StackdTest, eventually, task_ids
 from outside import Outside, WithoutAgent
 from privilege_test import POWERLESS
 from python_test import python_lines
@@ -96,38 +96,6 @@ class OutsideRightTest(WithoutAgent, GdbComparison):
         victim = servers.python3(self.dir)
         self.addCleanup(victim.kill)
         self.compare_process(Outside(), victim.pid, "python3", least_threads=9)
-
-    @unittest.skipUnless(shutil.which("erlc"), "there is no Erlang")
-    def test_code_that_its_runtime_names_in_a_perf_map(self):
-        subprocess.run(["erlc", "-o", self.dir, ROOT / "tests/languages/erlang/running.erl"], check=True, timeout=60)
-        victim = self.start_victim(shutil.which("erl"), "+JPperf", "map", "-noshell", "-pa", self.dir, "-s", "running", "main")
-        self.addCleanup(pathlib.Path(f"/tmp/perf-{victim.pid}.map").unlink, missing_ok=True)
-        in_erlang = re.search(r"^at (.*)$", victim.output.decode(), re.MULTILINE)[1].split()
-        self.assertEqual(["running:loop/1", "running:outer/1"], in_erlang[:2])
-
-        def seen():
-            dump = Outside().dump(victim.pid)
-            stacks = ([name.lstrip("$") for name in dump.functions(tid)] for tid in dump.threads if dump.stack(tid))
-            stack = next((stack for stack in stacks if "running:loop/1" in stack), [])
-            # In the first instructions of a function its caller is missing: the frame pointer is that of the one before.
-            self.assertLessEqual({name for name in stack if name.startswith("running:")}, set(in_erlang))
-            return stack[:len(in_erlang)] == in_erlang
-
-        eventually("its stack is as Erlang has it", seen)
-
-    @needs_root
-    def test_a_perf_map_of_another_user_names_nothing(self):
-        victim = self.start_victim("jit", "frame_pointers")
-        perf_map = pathlib.Path(f"/tmp/perf-{victim.pid}.map")
-        self.addCleanup(perf_map.unlink, missing_ok=True)
-        perf_map.write_text("0 7fffffffffff anything\n")
-        self.assertIn("anything", Outside().dump(victim.pid).functions(max(task_ids(victim.pid))))
-        os.chown(perf_map, OTHER_UID, OTHER_UID)
-        self.assertNotIn("anything", Outside().dump(victim.pid).functions(max(task_ids(victim.pid))))
-        perf_map.unlink()
-        perf_map.symlink_to(self.dir / "elsewhere")
-        (self.dir / "elsewhere").write_text("0 7fffffffffff anything\n")
-        self.assertNotIn("anything", Outside().dump(victim.pid).functions(max(task_ids(victim.pid))))
 
     @needs_root
     def test_of_another_user(self):

@@ -289,7 +289,7 @@ class HarmlessTest(RubyTest):
     def test_dumps_under_churn_are_whole_and_change_nothing(self):
         """While methods, threads, fibers and garbage come and go: no frame that cannot be, and every result right."""
         known = {"recurse", "make_methods", "make_garbage", "make_fibers", "make_threads", "work", "<main>", "<compiled>"}
-        known |= {f"made_{number}" for number in range(50)}
+        known |= {f"made_{thread}_{number}" for thread in range(3) for number in range(50)}
         daemon = self.start_daemon()
         for ruby in self.rubies:
             victim = self.start(ruby, PROGRAMS / "churn.rb", stdin="")

@@ -6,8 +6,8 @@
  *                                      <----  WELCOME + fds [ring, spool]  (or REJECT, then close)
  *                                      <----  a byte by the bell       when a dump of the process is wanted
  *       AWAKE                          ---->
- *                                      <----  OPEN_FILE                for each mapped ELF file the daemon wants
- *       FILE + fd (or an error)        ---->
+ *                                      <----  OPEN_FILE                for each mapped ELF file the daemon wants; for a
+ * perf map FILE + fd (or an error)        ---->
  *                                      <----  KICK                     look at command_seq in the ring
  *                                      <----  DESCRIBE_FDS             what these fds are
  *       FD_NAMES                       ---->
@@ -159,7 +159,9 @@ struct stackd_open_file {
   struct stackd_message_header header;
   uint32_t request_id;
   uint32_t pad;
-  char path[STACKD_PATH_BYTES]; /* of a mapping with code, as in /proc/self/maps; or "/proc/self/exe" */
+  /* That of a mapping with code, as in /proc/self/maps; or "/proc/self/exe"; or "/tmp/perf-PID.map". In the last one a
+   * runtime names the code that it makes, and PID is the process's own. */
+  char path[STACKD_PATH_BYTES];
 };
 
 struct stackd_file {
