@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "daemon/base/clock.h"
+#include "daemon/managed/cpython/coroutine_chain.h"
 #include "daemon/managed/cpython/cpython_objects.h"
+#include "daemon/managed/cpython/task_finder.h"
 #include "daemon/modules/address_map.h"
 
 namespace stackd {
@@ -29,38 +31,19 @@ enum AsyncioWord : size_t {
   kAsyncioWords = 13,
 };
 
-// _PyFrameState of pycore_frame.h.
-enum FrameState : int8_t { kCreated = -3, kSuspendedInAwait = -1, kExecuting = 0, kCompleted = 1 };
-
-// A pointer in a frame may have its low bits in use.
-constexpr uint64_t kTagBits = 3;
-
 constexpr size_t kMaxTasks = 100'000;
 constexpr int kMaxThreads = 16384;
-constexpr int kMaxAwaits = 256;
 constexpr uint64_t kMaxAwaiters = 256;
 // Limit for names and stacks.
 constexpr uint64_t kMaxBytes = 64 << 20;
-constexpr int kTries = 3;
-
-// What a task awaits, from its own coroutine inward.
-struct Chain {
-  struct Link {
-    uint64_t coroutine_avma, code_avma, instruction_avma;
-    int8_t frame_state;
-    bool operator==(const Link&) const = default;
-  };
-  std::vector<Link> links;
-  uint64_t awaited_avma = 0;  // by the last one
-  bool operator==(const Chain&) const = default;
-};
 
 class TaskReader {
  public:
   TaskReader(const RuntimeInput& input, ManagedFacts* facts) : input_(input), objects_(*input.memory), facts_(facts) {}
 
   // False where there is no asyncio, or its tables are not what they should be.
-  bool Open() {
+  bool Open(uint32_t version) {
+    if (version < CpythonObjects::kPublishesTasks) return objects_.OpenVersion(version);
     const uint64_t runtime_avma = SectionAvma(".PyRuntime", CpythonObjects::kWords * sizeof(uint64_t));
     const uint64_t asyncio_avma = SectionAvma(".AsyncioDebug", sizeof(asyncio_));
     return runtime_avma != 0 && asyncio_avma != 0 && objects_.Open(runtime_avma) &&
@@ -69,6 +52,7 @@ class TaskReader {
   }
 
   void Read(uint64_t interpreter_avma) {
+    if (objects_.version() < CpythonObjects::kPublishesTasks) return ReadFound(interpreter_avma);
     uint64_t thread_avma = objects_.Pointer(interpreter_avma + objects_.offset(CpythonObjects::kInterpreterThreads));
     for (int i = 0; i < kMaxThreads && thread_avma != 0 && MayGoOn(); ++i) {
       running_task_avma_ = objects_.Pointer(thread_avma + asyncio_[kThreadRunningTask]);
@@ -82,6 +66,11 @@ class TaskReader {
   }
 
   void Finish() {
+    for (const auto& [waiter, awaited_avma] : waits_for_) {
+      const auto awaited = index_.find(awaited_avma);
+      if (awaited == index_.end()) continue;
+      facts_->tasks[waiter].wait_reason = "awaits task " + facts_->tasks[awaited->second].name;
+    }
     for (const auto& [waiter_avma, awaited] : awaited_) {
       const auto waiter = index_.find(waiter_avma);
       if (waiter == index_.end()) continue;
@@ -120,6 +109,17 @@ class TaskReader {
     return !is_cut_;
   }
 
+  // Before 3.14.
+  void ReadFound(uint64_t interpreter_avma) {
+    const FoundTasks found = FindTasks(&objects_, interpreter_avma, kMaxTasks, input_.deadline_ns);
+    is_cut_ = is_cut_ || found.is_cut;
+    asyncio_[kTaskCoroutine] = found.coroutine_offset;
+    asyncio_[kTaskName] = found.coroutine_offset + sizeof(uint64_t);
+    for (const uint64_t task_avma : found.avmas) {
+      if (MayGoOn()) AddTask(task_avma);
+    }
+  }
+
   // A ring of nodes, each {next, previous}, around one that is no task's.
   void ReadList(uint64_t head_avma) {
     struct Node {
@@ -141,18 +141,39 @@ class TaskReader {
 
   void AddTask(uint64_t task_avma) {
     if (!index_.try_emplace(task_avma, facts_->tasks.size()).second) return;
+    const uint64_t coroutine_avma = objects_.Pointer(task_avma + asyncio_[kTaskCoroutine]);
+    const uint64_t name_avma = objects_.Pointer(task_avma + asyncio_[kTaskName]);
+    const std::optional<CoroutineChain> chain = coroutines_.ReadStanding(coroutine_avma);
     ManagedTask task;
     task.kind = ManagedTaskKind::kAsyncioTask;
     task.id = task_avma;
-    task.name = TaskName(objects_.Pointer(task_avma + asyncio_[kTaskName]));
+    task.name = TaskName(name_avma);
+    const bool is_published = objects_.version() >= CpythonObjects::kPublishesTasks;
+    if (!is_published && IsOver(task_avma, coroutine_avma, name_avma, chain)) {
+      index_.erase(task_avma);
+      return;
+    }
     used_bytes_ += sizeof(task) + task.name.size();
-    AddCoroutines(objects_.Pointer(task_avma + asyncio_[kTaskCoroutine]), &task);
+    AddCoroutines(chain, &task);
     if (task_avma == running_task_avma_) {
       task.state = "running";
       task.tid = tid_;
     }
-    ReadAwaiters(task_avma, facts_->tasks.size());
+    if (is_published) {
+      ReadAwaiters(task_avma, facts_->tasks.size());
+    } else if (task.state == "waiting") {
+      waits_for_[facts_->tasks.size()] = objects_.Pointer(task_avma + asyncio_[kTaskCoroutine] - sizeof(uint64_t));
+    }
     facts_->tasks.push_back(std::move(task));
+  }
+
+  // Whether a task that was found has ended, before it was read or meanwhile. Another object may be in its place.
+  bool IsOver(uint64_t task_avma, uint64_t coroutine_avma, uint64_t name_avma, const std::optional<CoroutineChain>& chain) {
+    if (objects_.Value<uint32_t>(task_avma) == 0) return true;  // ob_refcnt
+    const bool is_same = objects_.Pointer(task_avma + asyncio_[kTaskCoroutine]) == coroutine_avma &&
+                         objects_.Pointer(task_avma + asyncio_[kTaskName]) == name_avma;
+    if (!is_same || coroutine_avma == 0) return true;
+    return chain && chain->links.empty() && coroutines_.IsCoroutine(coroutine_avma);
   }
 
   // The task's string, or its number if the program has not named it.
@@ -162,8 +183,7 @@ class TaskReader {
     return type == "str" ? objects_.Text(name_avma) : "(a task without a name)";
   }
 
-  void AddCoroutines(uint64_t coroutine_avma, ManagedTask* task) {
-    const std::optional<Chain> chain = ReadStandingChain(coroutine_avma);
+  void AddCoroutines(const std::optional<CoroutineChain>& chain, ManagedTask* task) {
     if (!chain) {
       ++moving_;
       task->state = "running";
@@ -173,46 +193,12 @@ class TaskReader {
       task->state = "(in no coroutine that could be read)";
       return;
     }
-    const int8_t last = chain->links.back().frame_state;
-    task->state = last == kCreated ? "not started" : last == kExecuting ? "running" : "waiting";
+    const CoroutineState last = chain->links.back().state;
+    task->state = last == CoroutineState::kCreated     ? "not started"
+                  : last == CoroutineState::kExecuting ? "running"
+                                                       : "waiting";
     if (task->state == "waiting") task->wait_reason = WaitReason(chain->awaited_avma);
     task->stack = StackOf(*chain);
-  }
-
-  // nullopt if the task went on at each of some looks.
-  std::optional<Chain> ReadStandingChain(uint64_t coroutine_avma) {
-    Chain before = ReadChain(coroutine_avma);
-    for (int look = 0; look < kTries; ++look) {
-      Chain again = ReadChain(coroutine_avma);
-      if (again == before) return again;
-      before = std::move(again);
-    }
-    return std::nullopt;
-  }
-
-  Chain ReadChain(uint64_t coroutine_avma) {
-    Chain chain;
-    chain.awaited_avma = coroutine_avma;
-    while (chain.links.size() < kMaxAwaits && IsCoroutine(chain.awaited_avma)) {
-      const uint64_t at_avma = std::exchange(chain.awaited_avma, 0);
-      const uint64_t frame_avma = at_avma + objects_.offset(CpythonObjects::kGeneratorFrame);
-      const Chain::Link link = {
-          .coroutine_avma = at_avma,
-          .code_avma = objects_.Pointer(frame_avma + objects_.offset(CpythonObjects::kFrameExecutable)) & ~kTagBits,
-          .instruction_avma = objects_.Pointer(frame_avma + objects_.offset(CpythonObjects::kFrameInstruction)),
-          .frame_state = objects_.Value<int8_t>(at_avma + objects_.offset(CpythonObjects::kGeneratorState))};
-      if (link.frame_state >= kCompleted) break;
-      chain.links.push_back(link);
-      if (link.frame_state != kSuspendedInAwait) break;
-      const uint64_t top_avma = objects_.Pointer(frame_avma + objects_.offset(CpythonObjects::kFrameStackPointer));
-      chain.awaited_avma = objects_.Pointer(top_avma - sizeof(uint64_t)) & ~kTagBits;
-    }
-    return chain;
-  }
-
-  bool IsCoroutine(uint64_t object_avma) {
-    const std::string type = objects_.TypeName(object_avma);
-    return type == "coroutine" || type == "generator" || type == "async_generator";
   }
 
   std::string WaitReason(uint64_t awaited_avma) {
@@ -221,11 +207,11 @@ class TaskReader {
     return type == "_asyncio.FutureIter" ? "awaits a future" : "awaits " + type;
   }
 
-  int32_t StackOf(const Chain& chain) {
+  int32_t StackOf(const CoroutineChain& chain) {
     std::string key;
-    for (const Chain::Link& link : chain.links) {
+    for (const CoroutineChain::Link& link : chain.links) {
       key.append(reinterpret_cast<const char*>(&link.code_avma), sizeof(link.code_avma));
-      key.append(reinterpret_cast<const char*>(&link.instruction_avma), sizeof(link.instruction_avma));
+      key.append(reinterpret_cast<const char*>(&link.position), sizeof(link.position));
     }
     const auto [known, is_new] = stacks_.try_emplace(std::move(key), static_cast<int32_t>(facts_->task_stacks.size()));
     if (!is_new) return known->second;
@@ -238,17 +224,16 @@ class TaskReader {
     return known->second;
   }
 
-  ManagedFrame FrameOf(const Chain::Link& link) {
+  ManagedFrame FrameOf(const CoroutineChain::Link& link) {
     ManagedFrame frame;
     const CpythonObjects::Function* function = objects_.FunctionOf(link.code_avma);
     if (function == nullptr) {
       frame.function = "(a coroutine whose code could not be read)";
       return frame;
     }
-    const uint64_t code_avma = link.code_avma + objects_.offset(CpythonObjects::kCodeInstructions);
     frame.function = function->name;
     frame.file = function->file;
-    frame.line = function->LineAt(static_cast<int64_t>(link.instruction_avma - code_avma));
+    frame.line = function->LineAt(link.position);
     return frame;
   }
 
@@ -273,6 +258,7 @@ class TaskReader {
 
   const RuntimeInput& input_;
   CpythonObjects objects_;
+  const CoroutineReader coroutines_{&objects_};
   ManagedFacts* facts_;
   std::array<uint64_t, kAsyncioWords> asyncio_ = {};
   uint64_t running_task_avma_ = 0;  // of the thread whose list is read
@@ -281,8 +267,9 @@ class TaskReader {
   size_t nodes_ = 0;
   int64_t moving_ = 0;
   uint64_t used_bytes_ = 0;
-  std::unordered_map<uint64_t, size_t> index_;     // places in facts_->tasks, by address
-  std::unordered_map<uint64_t, Awaited> awaited_;  // by who awaits
+  std::unordered_map<uint64_t, size_t> index_;      // places in facts_->tasks, by address
+  std::unordered_map<uint64_t, Awaited> awaited_;   // by who awaits; before 3.14:
+  std::unordered_map<size_t, uint64_t> waits_for_;  // of facts_->tasks: the future that each waits for
   std::unordered_map<std::string, int32_t> stacks_;
 };
 
@@ -290,9 +277,9 @@ class TaskReader {
 
 void AddAsyncioTasks(const RuntimeInput& input, uint32_t version, const std::set<uint64_t>& interpreters,
                      ManagedFacts* facts) {
-  if (version != CpythonObjects::kVersion || input.memory == nullptr || input.capture.map == nullptr) return;
+  if (input.memory == nullptr || input.capture.map == nullptr) return;
   TaskReader reader(input, facts);
-  if (!reader.Open()) return;
+  if (!reader.Open(version)) return;
   for (uint64_t interpreter_avma : interpreters) reader.Read(interpreter_avma);
   reader.Finish();
 }

@@ -1,6 +1,9 @@
 #include "daemon/managed/cpython/cpython_objects.h"
 
+#include <string.h>
+
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "daemon/base/text.h"
@@ -14,6 +17,22 @@ constexpr uint64_t kCookieValue = 0x7970677562656478;  // "xdebugpy"
 // Low 16 bits of PY_VERSION_HEX of the first release candidate: earlier builds have other tables.
 constexpr uint64_t kFirstCandidate = 0xc1;
 
+// By version from 3.8 on: offsetof() in the headers of 3.8.18, 3.9.18, 3.10.13, 3.11.7, 3.12.1 and 3.13.0.
+struct OlderLayout {
+  uint16_t frame_executable, frame_instruction;
+  uint16_t code_file, code_name, code_lines, code_first_line, code_instructions;
+  uint16_t text_ascii_bytes;
+  uint16_t generator_frame, generator_state;
+};
+constexpr auto kOlder = std::to_array<OlderLayout>({
+    {32, 104, 104, 112, 120, 40, 0, 48, 16, 0},
+    {32, 104, 104, 112, 120, 40, 0, 48, 16, 0},
+    {32, 96, 104, 112, 120, 40, 0, 48, 16, 0},
+    {32, 56, 112, 128, 136, 72, 184, 48, 80, 75},
+    {0, 56, 112, 128, 136, 68, 192, 40, 72, 67},
+    {0, 56, 112, 128, 136, 68, 200, 40, 72, 67},
+});
+
 constexpr size_t kMaxFunctions = 16384;
 constexpr size_t kMaxTypes = 256;
 constexpr uint64_t kMaxTextBytes = 1024;
@@ -21,11 +40,40 @@ constexpr uint64_t kMaxTableBytes = 32 << 10;
 
 }  // namespace
 
-int32_t CpythonObjects::Function::LineAt(int64_t position) const { return LineOf(kVersion, first_line, lines, position); }
+int32_t CpythonObjects::Function::LineAt(int64_t position) const { return LineOf(version, first_line, lines, position); }
+
+bool CpythonObjects::OpenVersion(uint32_t version) {
+  if (version < kFirstVersion || version - kFirstVersion >= kOlder.size()) return false;
+  const OlderLayout& layout = kOlder[version - kFirstVersion];
+  version_ = version;
+  words_[kFrameExecutable] = layout.frame_executable;
+  words_[kFrameInstruction] = layout.frame_instruction;
+  words_[kCodeFile] = layout.code_file;
+  words_[kCodeName] = layout.code_name;
+  words_[kCodeLines] = layout.code_lines;
+  words_[kCodeFirstLine] = layout.code_first_line;
+  words_[kCodeInstructions] = layout.code_instructions;
+  words_[kTextAsciiBytes] = layout.text_ascii_bytes;
+  words_[kGeneratorFrame] = layout.generator_frame;
+  words_[kGeneratorState] = layout.generator_state;
+  // The same in all of them.
+  words_[kObjectType] = 8;
+  words_[kTypeName] = 24;
+  words_[kSetMask] = 32;
+  words_[kSetTable] = 40;
+  words_[kLongTag] = 16;
+  words_[kLongDigits] = 24;
+  words_[kBytesSize] = 16;
+  words_[kBytesData] = 32;
+  words_[kTextLength] = 16;
+  words_[kTextState] = 32;
+  return true;
+}
 
 bool CpythonObjects::Open(uint64_t table_avma) {
+  version_ = kPublishesTasks;
   return ReadBytes(table_avma, words_.data(), sizeof(words_)) && words_[kCookie] == kCookieValue &&
-         words_[kHexVersion] >> 16 == kVersion && (words_[kHexVersion] & 0xffff) >= kFirstCandidate &&
+         words_[kHexVersion] >> 16 == kPublishesTasks && (words_[kHexVersion] & 0xffff) >= kFirstCandidate &&
          words_[kFreeThreaded] == 0 && std::all_of(words_.begin() + kFreeThreaded, words_.end(), IsOffset);
 }
 
@@ -53,10 +101,21 @@ std::string CpythonObjects::Text(uint64_t text_avma) const {
   const bool is_compact = (state >> 5 & 1) != 0, is_ascii = (state >> 6 & 1) != 0;
   if (!is_compact || (kind != 1 && kind != 2 && kind != 4)) return {};
   std::string characters(std::min(length, kMaxTextBytes / kind) * kind, '\0');
-  // PyCompactUnicodeObject adds the length and the address of a copy in UTF-8.
-  const uint64_t data_avma = text_avma + offset(kTextAsciiBytes) + (is_ascii ? 0 : 16);
+  // PyCompactUnicodeObject adds the length and the address of a copy in UTF-8, and up to 3.11 the length of another.
+  const uint64_t added_bytes = version_ < 0x30c ? 24 : 16;
+  const uint64_t data_avma = text_avma + offset(kTextAsciiBytes) + (is_ascii ? 0 : added_bytes);
   if (!ReadBytes(data_avma, characters.data(), characters.size())) return {};
   return ToValidUtf8(DecodeUnicode(characters, is_ascii ? 0 : kind));
+}
+
+bool CpythonObjects::IsText(uint64_t text_avma, std::string_view text) const {
+  std::array<char, 128> head = {};
+  const size_t characters_at = offset(kTextAsciiBytes);
+  // One read for both: a module has hundreds of names.
+  memory_.ReadSome(text_avma, {reinterpret_cast<uint8_t*>(head.data()), characters_at + text.size()});
+  uint64_t length;
+  memcpy(&length, head.data() + offset(kTextLength), sizeof(length));
+  return length == text.size() && std::string_view(head.data() + characters_at, text.size()) == text;
 }
 
 uint64_t CpythonObjects::Number(uint64_t int_avma) const {
@@ -76,7 +135,7 @@ const CpythonObjects::Function* CpythonObjects::FunctionOf(uint64_t code_avma) {
   const auto known = functions_.find(code_avma);
   if (known != functions_.end()) return &known->second;
   if (functions_.size() >= kMaxFunctions || TypeName(code_avma) != "code") return nullptr;
-  Function function;
+  Function function{.version = version_};
   function.name = Text(Pointer(code_avma + offset(kCodeName)));
   function.file = Text(Pointer(code_avma + offset(kCodeFile)));
   function.lines = Bytes(Pointer(code_avma + offset(kCodeLines)));

@@ -1,9 +1,11 @@
-// Objects of a CPython 3.14, read out of the memory of a process that runs on, by the table of offsets that it publishes.
+// Objects of a CPython 3.8 to 3.14, read out of the memory of a process that runs on. Where their fields lie is published
+// by 3.14 itself, and known of the versions before.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 
 #include "daemon/process/process_files.h"
@@ -14,7 +16,8 @@ namespace stackd {
 class CpythonObjects {
  public:
   // PY_VERSION_HEX >> 16.
-  static constexpr uint32_t kVersion = 0x30e;
+  static constexpr uint32_t kFirstVersion = 0x308;
+  static constexpr uint32_t kPublishesTasks = 0x30e;
 
   // Words of _Py_DebugOffsets, which _PyRuntime begins with: Include/internal/pycore_debug_offsets.h of 3.14.10.
   enum Word : size_t {
@@ -49,7 +52,8 @@ class CpythonObjects {
   };
 
   struct Function {
-    std::string name;  // qualified; never empty
+    uint32_t version;
+    std::string name;  // from 3.11 on qualified; never empty
     std::string file;
     std::string lines;
     uint32_t first_line = 0;
@@ -61,7 +65,10 @@ class CpythonObjects {
 
   // Reads the table. False if it is not that of a 3.14 with a GIL, or makes no sense.
   bool Open(uint64_t table_avma);
+  // Takes the offsets of a version before 3.14. False if they are not known.
+  bool OpenVersion(uint32_t version);
 
+  uint32_t version() const { return version_; }
   uint64_t offset(Word word) const { return words_[word]; }
   // Larger values are no offsets.
   static bool IsOffset(uint64_t value) { return value < 4 << 20; }
@@ -76,6 +83,8 @@ class CpythonObjects {
 
   std::string TypeName(uint64_t object_avma);
   std::string Text(uint64_t text_avma) const;
+  // Whether it is this text, of ASCII and 63 bytes at most.
+  bool IsText(uint64_t text_avma, std::string_view text) const;
   // Value of an `int` that is not negative, modulo 2^60.
   uint64_t Number(uint64_t int_avma) const;
   // nullptr if it is no code object, or there was no room for more of them.
@@ -88,6 +97,7 @@ class CpythonObjects {
   std::string Bytes(uint64_t bytes_avma) const;
 
   const ProcessFiles& memory_;
+  uint32_t version_ = 0;
   std::array<uint64_t, kWords> words_ = {};
   std::unordered_map<uint64_t, std::string> types_;
   std::unordered_map<uint64_t, Function> functions_;

@@ -1,5 +1,6 @@
 /* Prints what agent/runtimes/cpython/cpython_layout.c must say of the CPython whose headers this is compiled with: a line
- * "field value" each. From 3.13 on: where the runtime itself says it, in words of its _Py_DebugOffsets. */
+ * "field value" each. From 3.13 on: where the runtime itself says it, in words of its _Py_DebugOffsets. Lines of "objects.field"
+ * are for daemon/managed/cpython, of versions before 3.14. */
 #define Py_BUILD_CORE 1
 #include <Python.h>
 #include <frameobject.h>
@@ -21,7 +22,47 @@
 #define FIELD(name, type, member) printf("%s %zu\n", name, offsetof(type, member))
 #define PLACE(name, member) printf("%s %zu\n", name, offsetof(_Py_DebugOffsets, member) / 8)
 
+/* A row of the table of cpython_objects.cc, and the place of sys.modules. */
+static void print_objects(void) {
+#if PY_VERSION_HEX < 0x030e0000
+#if PY_VERSION_HEX >= 0x030c0000
+  FIELD("objects.modules", PyInterpreterState, imports.modules);
+#else
+  FIELD("objects.modules", PyInterpreterState, modules);
+#endif
+#if PY_VERSION_HEX >= 0x030d0000
+  FIELD("objects.frame_executable", _PyInterpreterFrame, f_executable);
+  FIELD("objects.frame_instruction", _PyInterpreterFrame, instr_ptr);
+#elif PY_VERSION_HEX >= 0x030b0000
+  FIELD("objects.frame_executable", _PyInterpreterFrame, f_code);
+  FIELD("objects.frame_instruction", _PyInterpreterFrame, prev_instr);
+#else
+  FIELD("objects.frame_executable", PyFrameObject, f_code);
+  FIELD("objects.frame_instruction", PyFrameObject, f_lasti);
+#endif
+#if PY_VERSION_HEX >= 0x030b0000
+  FIELD("objects.code_name", PyCodeObject, co_qualname);
+  FIELD("objects.code_lines", PyCodeObject, co_linetable);
+  FIELD("objects.code_instructions", PyCodeObject, co_code_adaptive);
+  FIELD("objects.generator_frame", PyGenObject, gi_iframe);
+  FIELD("objects.generator_state", PyGenObject, gi_frame_state);
+#else
+  FIELD("objects.code_name", PyCodeObject, co_name);
+#if PY_VERSION_HEX >= 0x030a0000
+  FIELD("objects.code_lines", PyCodeObject, co_linetable);
+#else
+  FIELD("objects.code_lines", PyCodeObject, co_lnotab);
+#endif
+  FIELD("objects.generator_frame", PyGenObject, gi_frame);
+#endif
+  FIELD("objects.code_file", PyCodeObject, co_filename);
+  FIELD("objects.code_first_line", PyCodeObject, co_firstlineno);
+  printf("objects.text_ascii_bytes %zu\n", sizeof(PyASCIIObject));
+#endif
+}
+
 int main(void) {
+  print_objects();
 #if PY_VERSION_HEX >= 0x030d0000
   PLACE("runtime_interpreters", runtime_state.interpreters_head);
   PLACE("interpreter_next", interpreter_state.next);
