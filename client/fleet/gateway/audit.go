@@ -92,6 +92,8 @@ func resourceOf(request any) string {
 		return request.GetSelector()
 	case *stackdv1.CreateFleetDumpRequest:
 		return request.GetSelector()
+	case *stackdv1.CreateFleetDumpResponse:
+		return request.GetFleetDump().GetRequest().GetSelector()
 	case *stackdv1.GetFleetDumpRequest:
 		return request.GetName()
 	case *stackdv1.ListCrashesRequest:

@@ -104,7 +104,9 @@ func (f *flights) fly(ctx context.Context, one *flight, all []targets.Target, re
 	last, _, _ := one.look()
 	f.measures.count(dump, last)
 	dump.Name = "fleetDumps/" + newID()
-	dump.Lines = merge.Lines(dump)
+	if dump.GetPart() == nil {
+		dump.Lines = merge.Lines(dump)
+	}
 	f.mutex.Lock()
 	delete(f.running, one.key)
 	f.keep(dump)

@@ -21,7 +21,9 @@ import (
 
 const (
 	maxRequestBytes = 64 << 10
-	maxConnections  = 1000
+	// One fleet dump.
+	maxPartBytes   = 4 << 20
+	maxConnections = 1000
 	// Calls of one connection at once.
 	maxStreams = 32
 )
@@ -96,6 +98,12 @@ func Serve(ctx context.Context, listener net.Listener, service *Service, access 
 
 func handler(service *Service, access *Access, log *slog.Logger) http.Handler {
 	guarded := connect.WithHandlerOptions(connect.WithInterceptors(guard{log, service.measures}), connect.WithReadMaxBytes(maxRequestBytes),
+		connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
+			if spec.Procedure == stackdv1connect.FleetMergeStacksProcedure {
+				return []connect.HandlerOption{connect.WithReadMaxBytes(maxPartBytes)}
+			}
+			return nil
+		}),
 		connect.WithRecover(func(_ context.Context, spec connect.Spec, _ http.Header, fault any) error {
 			log.Error("a fault of the gateway", "method", spec.Procedure, "fault", fmt.Sprint(fault))
 			return connect.NewError(connect.CodeInternal, errors.New("a fault of the gateway: its log has more"))

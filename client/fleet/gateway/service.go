@@ -37,6 +37,8 @@ type Service struct {
 	flights  flights
 	measures *measures
 	past     past
+	// Calls of MergeStacks under way.
+	merging chan struct{}
 	// The targets were known once; the end has begun.
 	hasKnown, ending atomic.Bool
 }
@@ -45,7 +47,7 @@ type Service struct {
 func NewService(sources []targets.Source, collector *collect.Collector, store history.Store) *Service {
 	measures := newMeasures()
 	service := &Service{measures: measures, flights: flights{collector: collector, measures: measures, running: map[string]*flight{}},
-		past: past{store: store, calls: make(chan struct{}, maxHistoryCalls)}}
+		past: past{store: store, calls: make(chan struct{}, maxHistoryCalls)}, merging: make(chan struct{}, maxMerges)}
 	var watched discovery
 	for _, source := range sources {
 		one := targets.Watch(source)
@@ -154,6 +156,13 @@ func (s *Service) CreateFleetDump(ctx context.Context, request *connect.Request[
 	if len(list.Targets) == 0 {
 		return failure(connect.CodeFailedPrecondition, "NO_TARGET",
 			fmt.Sprintf("no target fits the selector %q; ListTargets shows those that are known", request.Msg.GetSelector()), nil)
+	}
+	if slice := request.Msg.GetSlice(); slice != nil {
+		if slice.GetCount() < 1 || slice.GetCount() > collect.MaxSlices || slice.GetIndex() < 0 || slice.GetIndex() >= slice.GetCount() {
+			return failure(connect.CodeInvalidArgument, "BAD_SLICE",
+				fmt.Sprintf("count is from 1 to %d, and index from 0 to count - 1", collect.MaxSlices), nil)
+		}
+		list.Targets = targets.Slice(list.Targets, int(slice.GetIndex()), int(slice.GetCount()))
 	}
 	joined := s.flights.join(list.Targets, request.Msg, end, latest)
 	if joined == nil {

@@ -165,7 +165,6 @@ func run(ctx context.Context, o *options) int {
 	o.request.Selector = strings.Join(append(strings.Fields(o.pods.Selector), o.pods.Names...), " ")
 	collector := collect.Collector{Asker: &o.kubectl, Parallel: o.parallel}
 	dump := collector.Collect(ctx, found, &o.request, func(collect.Progress) {})
-	dump.Name = "fleet dump"
 	dump.Lines = merge.Lines(dump)
 	if o.output == "json" {
 		fmt.Println(protojson.Format(dump))

@@ -9,6 +9,7 @@
 // Errors carry google.rpc.ErrorInfo with domain "stackd" and one of these reasons:
 //   BAD_SELECTOR, BAD_NAME, BAD_TIMEOUT, BAD_PAGE_SIZE, BAD_PAGE_TOKEN
 //                         INVALID_ARGUMENT     the message says what is wrong
+//   BAD_SLICE, BAD_PART   INVALID_ARGUMENT     the message says what is wrong
 //   NO_TARGET             FAILED_PRECONDITION  no target is known, or none fits the selector
 //   FLEET_DUMP_NOT_FOUND  NOT_FOUND            this gateway does not have it, or not any more
 //   TOO_MANY_CALLS        RESOURCE_EXHAUSTED   so many fleet dumps are made already
@@ -65,6 +66,8 @@ const (
 	FleetCreateFleetDumpProcedure = "/stackd.v1.Fleet/CreateFleetDump"
 	// FleetGetFleetDumpProcedure is the fully-qualified name of the Fleet's GetFleetDump RPC.
 	FleetGetFleetDumpProcedure = "/stackd.v1.Fleet/GetFleetDump"
+	// FleetMergeStacksProcedure is the fully-qualified name of the Fleet's MergeStacks RPC.
+	FleetMergeStacksProcedure = "/stackd.v1.Fleet/MergeStacks"
 	// FleetListCrashesProcedure is the fully-qualified name of the Fleet's ListCrashes RPC.
 	FleetListCrashesProcedure = "/stackd.v1.Fleet/ListCrashes"
 	// FleetListHangsProcedure is the fully-qualified name of the Fleet's ListHangs RPC.
@@ -82,6 +85,12 @@ type FleetClient interface {
 	CreateFleetDump(context.Context, *connect.Request[stackdv1.CreateFleetDumpRequest]) (*connect.ServerStreamForClient[stackdv1.CreateFleetDumpResponse], error)
 	// A gateway keeps its last fleet dumps in memory. Another replica does not have them.
 	GetFleetDump(context.Context, *connect.Request[stackdv1.GetFleetDumpRequest]) (*connect.Response[stackdv1.FleetDump], error)
+	// Joins the fleet dumps of slices to the one that a single gateway would have made of all targets. It takes what
+	// CreateFleetDump has streamed for each slice, in any order; progress is passed over. No target is asked.
+	//
+	// The answer is the same for any order and any grouping, but for what a slice left out to stay below 4 MiB. Where slices are
+	// missing it is a part again, for another MergeStacks. It has no name, and no gateway keeps it.
+	MergeStacks(context.Context) *connect.ClientStreamForClient[stackdv1.CreateFleetDumpResponse, stackdv1.FleetDump]
 	// Crashes of all pods, also of those gone, by fingerprint; seen last comes first. They are what daemons have sent to the store
 	// of history.
 	ListCrashes(context.Context, *connect.Request[stackdv1.ListCrashesRequest]) (*connect.Response[stackdv1.ListCrashesResponse], error)
@@ -120,6 +129,12 @@ func NewFleetClient(httpClient connect.HTTPClient, baseURL string, opts ...conne
 			connect.WithSchema(fleetMethods.ByName("GetFleetDump")),
 			connect.WithClientOptions(opts...),
 		),
+		mergeStacks: connect.NewClient[stackdv1.CreateFleetDumpResponse, stackdv1.FleetDump](
+			httpClient,
+			baseURL+FleetMergeStacksProcedure,
+			connect.WithSchema(fleetMethods.ByName("MergeStacks")),
+			connect.WithClientOptions(opts...),
+		),
 		listCrashes: connect.NewClient[stackdv1.ListCrashesRequest, stackdv1.ListCrashesResponse](
 			httpClient,
 			baseURL+FleetListCrashesProcedure,
@@ -146,6 +161,7 @@ type fleetClient struct {
 	listTargets     *connect.Client[stackdv1.ListTargetsRequest, stackdv1.ListTargetsResponse]
 	createFleetDump *connect.Client[stackdv1.CreateFleetDumpRequest, stackdv1.CreateFleetDumpResponse]
 	getFleetDump    *connect.Client[stackdv1.GetFleetDumpRequest, stackdv1.FleetDump]
+	mergeStacks     *connect.Client[stackdv1.CreateFleetDumpResponse, stackdv1.FleetDump]
 	listCrashes     *connect.Client[stackdv1.ListCrashesRequest, stackdv1.ListCrashesResponse]
 	listHangs       *connect.Client[stackdv1.ListHangsRequest, stackdv1.ListHangsResponse]
 	getDump         *connect.Client[stackdv1.GetHistoryDumpRequest, stackdv1.Dump]
@@ -164,6 +180,11 @@ func (c *fleetClient) CreateFleetDump(ctx context.Context, req *connect.Request[
 // GetFleetDump calls stackd.v1.Fleet.GetFleetDump.
 func (c *fleetClient) GetFleetDump(ctx context.Context, req *connect.Request[stackdv1.GetFleetDumpRequest]) (*connect.Response[stackdv1.FleetDump], error) {
 	return c.getFleetDump.CallUnary(ctx, req)
+}
+
+// MergeStacks calls stackd.v1.Fleet.MergeStacks.
+func (c *fleetClient) MergeStacks(ctx context.Context) *connect.ClientStreamForClient[stackdv1.CreateFleetDumpResponse, stackdv1.FleetDump] {
+	return c.mergeStacks.CallClientStream(ctx)
 }
 
 // ListCrashes calls stackd.v1.Fleet.ListCrashes.
@@ -190,6 +211,12 @@ type FleetHandler interface {
 	CreateFleetDump(context.Context, *connect.Request[stackdv1.CreateFleetDumpRequest], *connect.ServerStream[stackdv1.CreateFleetDumpResponse]) error
 	// A gateway keeps its last fleet dumps in memory. Another replica does not have them.
 	GetFleetDump(context.Context, *connect.Request[stackdv1.GetFleetDumpRequest]) (*connect.Response[stackdv1.FleetDump], error)
+	// Joins the fleet dumps of slices to the one that a single gateway would have made of all targets. It takes what
+	// CreateFleetDump has streamed for each slice, in any order; progress is passed over. No target is asked.
+	//
+	// The answer is the same for any order and any grouping, but for what a slice left out to stay below 4 MiB. Where slices are
+	// missing it is a part again, for another MergeStacks. It has no name, and no gateway keeps it.
+	MergeStacks(context.Context, *connect.ClientStream[stackdv1.CreateFleetDumpResponse]) (*connect.Response[stackdv1.FleetDump], error)
 	// Crashes of all pods, also of those gone, by fingerprint; seen last comes first. They are what daemons have sent to the store
 	// of history.
 	ListCrashes(context.Context, *connect.Request[stackdv1.ListCrashesRequest]) (*connect.Response[stackdv1.ListCrashesResponse], error)
@@ -224,6 +251,12 @@ func NewFleetHandler(svc FleetHandler, opts ...connect.HandlerOption) (string, h
 		connect.WithSchema(fleetMethods.ByName("GetFleetDump")),
 		connect.WithHandlerOptions(opts...),
 	)
+	fleetMergeStacksHandler := connect.NewClientStreamHandler(
+		FleetMergeStacksProcedure,
+		svc.MergeStacks,
+		connect.WithSchema(fleetMethods.ByName("MergeStacks")),
+		connect.WithHandlerOptions(opts...),
+	)
 	fleetListCrashesHandler := connect.NewUnaryHandler(
 		FleetListCrashesProcedure,
 		svc.ListCrashes,
@@ -250,6 +283,8 @@ func NewFleetHandler(svc FleetHandler, opts ...connect.HandlerOption) (string, h
 			fleetCreateFleetDumpHandler.ServeHTTP(w, r)
 		case FleetGetFleetDumpProcedure:
 			fleetGetFleetDumpHandler.ServeHTTP(w, r)
+		case FleetMergeStacksProcedure:
+			fleetMergeStacksHandler.ServeHTTP(w, r)
 		case FleetListCrashesProcedure:
 			fleetListCrashesHandler.ServeHTTP(w, r)
 		case FleetListHangsProcedure:
@@ -275,6 +310,10 @@ func (UnimplementedFleetHandler) CreateFleetDump(context.Context, *connect.Reque
 
 func (UnimplementedFleetHandler) GetFleetDump(context.Context, *connect.Request[stackdv1.GetFleetDumpRequest]) (*connect.Response[stackdv1.FleetDump], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("stackd.v1.Fleet.GetFleetDump is not implemented"))
+}
+
+func (UnimplementedFleetHandler) MergeStacks(context.Context, *connect.ClientStream[stackdv1.CreateFleetDumpResponse]) (*connect.Response[stackdv1.FleetDump], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("stackd.v1.Fleet.MergeStacks is not implemented"))
 }
 
 func (UnimplementedFleetHandler) ListCrashes(context.Context, *connect.Request[stackdv1.ListCrashesRequest]) (*connect.Response[stackdv1.ListCrashesResponse], error) {
