@@ -396,7 +396,7 @@ class ServedTest(StackdTest):
         """deploy/docs/fleet.md, from nothing to the first fleet dump."""
         daemon = self.start_daemon()
         daemon.await_process(self.start_victim("two_locks", "normal").pid)
-        first, plugin, secured, sliced = [block.text for block in documents.fenced(ROOT / "deploy/docs/fleet.md", "fleet.md") if block.language == "sh"]
+        first, plugin, secured, _, sliced = [block.text for block in documents.fenced(ROOT / "deploy/docs/fleet.md", "fleet.md") if block.language == "sh"]
         bin_dir = self.dir / "bin"
         bin_dir.mkdir()
         (bin_dir / "stackd-gateway").symlink_to(fleet_gateway.build_gateway())

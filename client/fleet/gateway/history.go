@@ -15,7 +15,6 @@ import (
 
 	"stackd.example/fleet/api/stackdv1"
 	"stackd.example/fleet/history"
-	"stackd.example/fleet/targets"
 )
 
 const (
@@ -104,9 +103,9 @@ type historyPage struct {
 }
 
 func (p past) list(ctx context.Context, kind history.Kind, request listRequest) (*historyPage, error) {
-	selector, err := targets.ParseSelector(request.GetSelector())
+	selector, err := selectorOf(ctx, request.GetSelector())
 	if err != nil {
-		return nil, failure(connect.CodeInvalidArgument, "BAD_SELECTOR", err.Error(), nil)
+		return nil, err
 	}
 	if !history.IsFingerprint(request.GetFingerprint()) {
 		return nil, failure(connect.CodeInvalidArgument, "BAD_NAME", "a fingerprint has 32 hex digits", nil)
@@ -126,6 +125,9 @@ func (p past) list(ctx context.Context, kind history.Kind, request listRequest) 
 	listing, err := history.List(ctx, p.store, history.Question{Window: window, Kind: kind, Fingerprint: request.GetFingerprint()}, selector)
 	if err != nil {
 		return nil, historyFailure(err)
+	}
+	if err := viewOf(ctx).err(); err != nil {
+		return nil, err
 	}
 	size := int(request.GetPageSize())
 	if size == 0 {
@@ -230,9 +232,9 @@ func (s *Service) ListHangs(ctx context.Context, request *connect.Request[stackd
 // GetDump returns a dump that was sent whole. Its pod may be gone.
 func (s *Service) GetDump(ctx context.Context, request *connect.Request[stackdv1.GetHistoryDumpRequest]) (
 	*connect.Response[stackdv1.Dump], error) {
-	selector, err := targets.ParseSelector(request.Msg.GetSelector())
+	selector, err := selectorOf(ctx, request.Msg.GetSelector())
 	if err != nil {
-		return nil, failure(connect.CodeInvalidArgument, "BAD_SELECTOR", err.Error(), nil)
+		return nil, err
 	}
 	ctx, end, err := s.past.begin(ctx)
 	if err != nil {

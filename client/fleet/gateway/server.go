@@ -31,8 +31,10 @@ const (
 // CallerTLS is how callers are told apart. Its files are read for each connection.
 type CallerTLS struct {
 	Certificate, Key string
-	// The authority of the callers' certificates.
+	// The authority of the callers' certificates; empty: callers have none.
 	Authority string
+	// A caller may show a token in place of a certificate.
+	Tokens bool
 }
 
 func (c CallerTLS) enabled() bool { return c.Certificate != "" }
@@ -42,10 +44,15 @@ func (c CallerTLS) config() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if config.ClientCAs, err = collect.PoolOf(c.Authority); err != nil {
+	config.ClientAuth = tls.RequireAndVerifyClientCert
+	if c.Tokens {
+		config.ClientAuth = tls.VerifyClientCertIfGiven
+	}
+	if c.Tokens && c.Authority == "" {
+		config.ClientAuth = tls.NoClientCert
+	} else if config.ClientCAs, err = collect.PoolOf(c.Authority); err != nil {
 		return nil, err
 	}
-	config.ClientAuth = tls.RequireAndVerifyClientCert
 	config.NextProtos = []string{"h2", "http/1.1"}
 	return config, nil
 }
@@ -97,7 +104,7 @@ func Serve(ctx context.Context, listener net.Listener, service *Service, access 
 }
 
 func handler(service *Service, access *Access, log *slog.Logger) http.Handler {
-	guarded := connect.WithHandlerOptions(connect.WithInterceptors(guard{log, service.measures}), connect.WithReadMaxBytes(maxRequestBytes),
+	guarded := connect.WithHandlerOptions(connect.WithInterceptors(guard{log, service.measures, access.tokens}), connect.WithReadMaxBytes(maxRequestBytes),
 		connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
 			if spec.Procedure == stackdv1connect.FleetMergeStacksProcedure {
 				return []connect.HandlerOption{connect.WithReadMaxBytes(maxPartBytes)}

@@ -68,16 +68,30 @@ func (s *Service) listAll(ctx context.Context) (targets.List, error) {
 }
 
 func (s *Service) list(ctx context.Context, selector string) (targets.List, error) {
-	chosen, err := targets.ParseSelector(selector)
+	chosen, err := selectorOf(ctx, selector)
 	if err != nil {
-		return targets.List{}, failure(connect.CodeInvalidArgument, "BAD_SELECTOR", err.Error(), nil)
+		return targets.List{}, err
 	}
 	list, err := s.listAll(ctx)
+	seen := viewOf(ctx)
+	if seen != nil && len(list.Problems) > 0 {
+		// Sources have names of Services in other namespaces.
+		list.Problems = []string{"a source of targets has a problem: who sees all namespaces is told which"}
+	}
 	if err != nil {
-		return list, failure(connect.CodeUnavailable, "TARGETS_UNAVAILABLE", err.Error(), nil)
+		return list, failure(connect.CodeUnavailable, "TARGETS_UNAVAILABLE", strings.Join(list.Problems, "; "), nil)
 	}
 	list.Targets = chosen.Select(list.Targets)
-	return list, nil
+	return list, seen.err()
+}
+
+// selectorOf means what the caller may see of a selector.
+func selectorOf(ctx context.Context, text string) (targets.Selector, error) {
+	chosen, err := targets.ParseSelector(text)
+	if err != nil {
+		return chosen, failure(connect.CodeInvalidArgument, "BAD_SELECTOR", err.Error(), nil)
+	}
+	return viewOf(ctx).within(chosen), nil
 }
 
 // ListTargets pages by name: a page goes on behind the last name of the one before.
@@ -164,7 +178,7 @@ func (s *Service) CreateFleetDump(ctx context.Context, request *connect.Request[
 		}
 		list.Targets = targets.Slice(list.Targets, int(slice.GetIndex()), int(slice.GetCount()))
 	}
-	joined := s.flights.join(list.Targets, request.Msg, end, latest)
+	joined := s.flights.join(viewOf(ctx), list.Targets, request.Msg, end, latest)
 	if joined == nil {
 		return failure(connect.CodeResourceExhausted, "TOO_MANY_CALLS",
 			fmt.Sprintf("%d fleet dumps are made already: wait for one of them", maxFlights), nil)
@@ -216,13 +230,17 @@ func awaitChange(ctx context.Context, changed, done <-chan struct{}) error {
 }
 
 // GetFleetDump returns a dump that this gateway has made.
-func (s *Service) GetFleetDump(_ context.Context, request *connect.Request[stackdv1.GetFleetDumpRequest]) (
+func (s *Service) GetFleetDump(ctx context.Context, request *connect.Request[stackdv1.GetFleetDumpRequest]) (
 	*connect.Response[stackdv1.FleetDump], error) {
 	name := request.Msg.GetName()
 	if name != "" && !strings.HasPrefix(name, "fleetDumps/") {
 		return nil, failure(connect.CodeInvalidArgument, "BAD_NAME", "the name of a fleet dump begins with fleetDumps/", nil)
 	}
-	dump := s.flights.find(name)
+	seen := viewOf(ctx)
+	dump := s.flights.find(name, seen)
+	if err := seen.err(); err != nil {
+		return nil, err
+	}
 	if dump == nil {
 		return nil, failure(connect.CodeNotFound, "FLEET_DUMP_NOT_FOUND",
 			"this gateway has no such fleet dump, or not any more: it keeps the last ones, in memory", nil)

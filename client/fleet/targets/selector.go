@@ -14,6 +14,8 @@ const (
 // Selector says which targets are meant, as kubectl's `-l` does. The zero value means all.
 type Selector struct {
 	requirements []requirement
+	// nil: targets of all namespaces.
+	sees func(namespace string) bool
 }
 
 type requirement struct {
@@ -116,7 +118,13 @@ func (s Selector) Matches(labels map[string]string) bool {
 			return false
 		}
 	}
-	return true
+	return s.sees == nil || s.sees(labels[NamespaceLabel])
+}
+
+// Within means only those of the selector's targets that are in a namespace which is seen.
+func (s Selector) Within(sees func(namespace string) bool) Selector {
+	s.sees = sees
+	return s
 }
 
 // matches takes time in proportion to the product of both lengths, however many stars there are.
@@ -143,7 +151,7 @@ func matches(pattern, text string) bool {
 
 // Select returns the targets that are meant.
 func (s Selector) Select(all []Target) []Target {
-	if len(s.requirements) == 0 {
+	if len(s.requirements) == 0 && s.sees == nil {
 		return all
 	}
 	var meant []Target

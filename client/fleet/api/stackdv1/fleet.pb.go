@@ -14,6 +14,8 @@
 //   FLEET_DUMP_NOT_FOUND  NOT_FOUND            this gateway does not have it, or not any more
 //   TOO_MANY_CALLS        RESOURCE_EXHAUSTED   so many fleet dumps are made already
 //   ROLE_MISSING          PERMISSION_DENIED    + metadata "caller", "role", "needed"
+//   BAD_TOKEN             UNAUTHENTICATED      the API server does not know the caller's token, or not any more
+//   ACCESS_UNAVAILABLE    UNAVAILABLE          the API server does not say who the caller is, or what that one may see
 //   TARGETS_UNAVAILABLE   UNAVAILABLE          no source of targets could be read; the message says why
 //   BAD_WINDOW            INVALID_ARGUMENT     the message says what is wrong
 //   NO_HISTORY            FAILED_PRECONDITION  this gateway was given no store of history
