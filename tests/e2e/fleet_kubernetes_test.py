@@ -170,6 +170,15 @@ class KubectlTest(StackdTest):
         dump = json.loads(one.stdout)
         self.assertEqual(("1", 1), (dump["counts"]["pods"], dump["selected"]))
         self.assertIn("wait_for_work", {node["function"] for node in dump["nodes"]})
+        example = dump["nodes"][0]["examples"][0]
+        name = f"{example['target']}/{example['dump']}"
+        shown = self.plugin("--show", name)
+        self.assertEqual(0, shown.returncode, shown.stderr)
+        self.assertIn("wait_for_work", shown.stdout)
+        self.assertEqual(example["dump"], json.loads(self.plugin("--show", name, "-o", "json").stdout)["name"])
+        gone = self.plugin("--show", name.replace("dumps/2", "dumps/1"))
+        self.assertEqual(1, gone.returncode)
+        self.assertIn("A gateway with history", gone.stderr)
 
     def test_what_goes_wrong_is_named(self):
         self.add_pod("well", "waiting_threads", "2")
@@ -190,7 +199,7 @@ class KubectlTest(StackdTest):
 
     def test_usage(self):
         self.add_pod("other", container="other")
-        for code, words, args in ((2, "there is no option", ["--nonsense"]), (2, "-o is text or json", ["-o", "yaml"]),
+        for code, words, args in ((2, "there is no option", ["--nonsense"]), (2, "-o is text or json", ["-o", "yaml"]), (2, "--show takes a name", ["--show", "targets/shop/--help/processes/1/dumps/x"]),
                                   (3, "no pod has a container stackd", []), (1, "there is no pod gone", ["gone"])):
             with self.subTest(words):
                 done = self.plugin(*args)

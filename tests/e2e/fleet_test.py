@@ -84,7 +84,15 @@ class FleetTest(StackdTest):
         self.assertEqual(["checkout-10", "checkout-11"], [one["pod"] for one in deadlocks[0]["examples"]])
         # A dump of an example is at its daemon, by the name that is in the answer.
         example = deadlocks[0]["examples"][0]
-        self.assertIn("first", self.daemons["checkout-10"].ctl("show", example["dump"]).out)
+        shown = self.daemons["checkout-10"].ctl("show", example["dump"]).out
+        self.assertIn("first", shown)
+        for name in (f"{example['target']}/{example['dump']}", example["dump"]):
+            opened = gateway.ctl("show", name)
+            self.assertEqual((0, shown), (opened.returncode, opened.stdout.decode()), opened.stderr)
+        self.assertEqual(example["dump"], gateway.call("GetDump", {"name": example["dump"], "selector": "pod=checkout-10"})[0]["name"])
+        elsewhere = gateway.ctl("show", f"targets/shop/checkout-11/{example['dump']}")
+        self.assertEqual(3, elsewhere.returncode)
+        self.assertIn(b"no daemon that fits has it: 1 asked", elsewhere.stderr)
 
         odd = {tuple(pod["pod"] for pod in one["pods"]): one for one in dump["oddPods"]}
         self.assertEqual({("checkout-10", "checkout-11"), ("checkout-12",)}, set(odd), dump["lines"])

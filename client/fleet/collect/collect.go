@@ -35,6 +35,8 @@ type Asker interface {
 // Collector makes fleet dumps.
 type Collector struct {
 	Asker Asker
+	// Opener of stored dumps.
+	Opener Opener
 	// Targets that are asked at once.
 	Parallel int
 }
@@ -134,13 +136,18 @@ func (c *Collector) askAll(ctx context.Context, all []targets.Target, request *s
 	}
 }
 
-func take(ctx context.Context, slots chan<- struct{}) bool {
+func take(ctx context.Context, slots chan struct{}) bool {
 	if ctx.Err() != nil {
 		return false
 	}
 	select {
 	case slots <- struct{}{}:
-		return true
+		if ctx.Err() == nil {
+			return true
+		}
+		// A place that became free as the time was over is none.
+		<-slots
+		return false
 	case <-ctx.Done():
 		return false
 	}

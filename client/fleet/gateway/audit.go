@@ -114,6 +114,8 @@ func resourceOf(request any) string {
 		return request.GetSelector()
 	case *stackdv1.ListHangsRequest:
 		return request.GetSelector()
+	case *stackdv1.GetDumpRequest:
+		return request.GetName()
 	case *stackdv1.GetHistoryDumpRequest:
 		return request.GetName()
 	}

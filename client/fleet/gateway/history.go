@@ -32,8 +32,9 @@ const (
 // past answers calls over history.
 type past struct {
 	// nil: there is none.
-	store history.Store
-	calls chan struct{}
+	store    history.Store
+	calls    chan struct{}
+	measures *measures
 }
 
 var historyCodes = map[history.Reason]connect.Code{
@@ -123,6 +124,7 @@ func (p past) list(ctx context.Context, kind history.Kind, request listRequest) 
 	}
 	defer end()
 	listing, err := history.List(ctx, p.store, history.Question{Window: window, Kind: kind, Fingerprint: request.GetFingerprint()}, selector)
+	p.measures.countHistory(err)
 	if err != nil {
 		return nil, historyFailure(err)
 	}
@@ -227,23 +229,4 @@ func (s *Service) ListHangs(ctx context.Context, request *connect.Request[stackd
 	}
 	return connect.NewResponse(&stackdv1.ListHangsResponse{Groups: one.Groups, NextPageToken: one.next, TotalSize: int32(one.groups),
 		TotalCount: one.Count, Notes: one.Notes}), nil
-}
-
-// GetDump returns a dump that was sent whole. Its pod may be gone.
-func (s *Service) GetDump(ctx context.Context, request *connect.Request[stackdv1.GetHistoryDumpRequest]) (
-	*connect.Response[stackdv1.Dump], error) {
-	selector, err := selectorOf(ctx, request.Msg.GetSelector())
-	if err != nil {
-		return nil, err
-	}
-	ctx, end, err := s.past.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	dump, err := history.Get(ctx, s.past.store, request.Msg.GetName(), selector)
-	if err != nil {
-		return nil, historyFailure(err)
-	}
-	return connect.NewResponse(dump), nil
 }

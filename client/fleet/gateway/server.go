@@ -119,6 +119,7 @@ func handler(service *Service, access *Access, log *slog.Logger) http.Handler {
 	reflector := grpcreflect.NewStaticReflector(stackdv1connect.FleetName, grpchealth.HealthV1ServiceName)
 	calls := http.NewServeMux()
 	calls.Handle(stackdv1connect.NewFleetHandler(service, guarded))
+	calls.Handle(stackdv1connect.NewStackdHandler(asDaemon{service: service}, guarded))
 	calls.Handle(grpchealth.NewHandler(grpchealth.NewStaticChecker(stackdv1connect.FleetName), limit))
 	calls.Handle(grpcreflect.NewHandlerV1(reflector, limit))
 	calls.Handle(grpcreflect.NewHandlerV1Alpha(reflector, limit))

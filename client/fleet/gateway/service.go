@@ -47,7 +47,7 @@ type Service struct {
 func NewService(sources []targets.Source, collector *collect.Collector, store history.Store) *Service {
 	measures := newMeasures()
 	service := &Service{measures: measures, flights: flights{collector: collector, measures: measures, running: map[string]*flight{}},
-		past: past{store: store, calls: make(chan struct{}, maxHistoryCalls)}, merging: make(chan struct{}, maxMerges)}
+		past: past{store: store, calls: make(chan struct{}, maxHistoryCalls), measures: measures}, merging: make(chan struct{}, maxMerges)}
 	var watched discovery
 	for _, source := range sources {
 		one := targets.Watch(source)

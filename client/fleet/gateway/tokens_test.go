@@ -61,6 +61,8 @@ func (dumped) Ask(_ context.Context, target targets.Target, _ *stackdv1.CreateFl
 	return collect.Answer{Pods: []merge.Pod{{Name: target.Pod(), Target: target.Name(), Dumps: []*stackdv1.Dump{dump}}}}, nil
 }
 
+func (dumped) Open(context.Context, targets.Target, string) (*stackdv1.Dump, error) { return nil, nil }
+
 func targetIn(namespace, pod string) targets.Target {
 	return targets.Target{Address: pod + ":7443", Labels: map[string]string{"namespace": namespace, "pod": pod}}
 }
@@ -75,7 +77,7 @@ func guarded(t *testing.T, known *cluster, store history.Store) (func(token stri
 	access.UseTokens(known)
 	log := &bytes.Buffer{}
 	all := fixedTargets{targetIn("shop", "a"), targetIn("shop", "b"), targetIn("pay", "c"), {Address: "10.0.0.1:7443"}}
-	service := NewService([]targets.Source{all}, &collect.Collector{Asker: dumped{}, Parallel: 8}, store)
+	service := NewService([]targets.Source{all}, &collect.Collector{Asker: dumped{}, Opener: dumped{}, Parallel: 8}, store)
 	server := cleartext(t, handler(service, access, slog.New(slog.NewTextHandler(log, nil))))
 	return func(token string) stackdv1connect.FleetClient {
 		return stackdv1connect.NewFleetClient(server.Client(), server.URL, connect.WithInterceptors(shown(token)))

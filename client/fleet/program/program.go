@@ -209,7 +209,7 @@ func run(ctx context.Context, o options, finders []Finder) error {
 	if err != nil {
 		return err
 	}
-	service := gateway.NewService(sources, &collect.Collector{Asker: daemons, Parallel: o.parallel}, past)
+	service := gateway.NewService(sources, &collect.Collector{Asker: daemons, Opener: daemons, Parallel: o.parallel}, past)
 	if o.metrics != "none" {
 		metrics, err := net.Listen("tcp", o.metrics)
 		if err != nil {

@@ -23,7 +23,7 @@
 //   HISTORY_TIMED_OUT     DEADLINE_EXCEEDED    the store has not answered in time
 //   HISTORY_REFUSED       FAILED_PRECONDITION  the store refuses the question, in its words: its limits, tenant or token
 //   HISTORY_BAD_ANSWER    INTERNAL             what answers is no such store, or answers too much
-//   DUMP_NOT_FOUND        NOT_FOUND            the store has no such dump
+//   DUMP_NOT_FOUND        NOT_FOUND            neither the store nor a daemon that was asked has such a dump
 //   DUMP_AMBIGUOUS        FAILED_PRECONDITION  several pods have a dump of this name: + metadata "pods"
 //   DUMP_DAMAGED          DATA_LOSS            what the store has is not what a daemon has sent
 
@@ -2088,7 +2088,7 @@ func (x *HistoryGroup) GetDumps() []*FleetExample {
 
 type GetHistoryDumpRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "processes/{process}/dumps/{dump}"
+	// "processes/{process}/dumps/{dump}"; behind the name of a target, "targets/shop/checkout-1/processes/…", that target's alone.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Programs of different pods may have a dump of one name. "pod=checkout-1" says which; labels as in ListCrashesRequest.
 	Selector      string `protobuf:"bytes,2,opt,name=selector,proto3" json:"selector,omitempty"`

@@ -23,7 +23,7 @@
 //   HISTORY_TIMED_OUT     DEADLINE_EXCEEDED    the store has not answered in time
 //   HISTORY_REFUSED       FAILED_PRECONDITION  the store refuses the question, in its words: its limits, tenant or token
 //   HISTORY_BAD_ANSWER    INTERNAL             what answers is no such store, or answers too much
-//   DUMP_NOT_FOUND        NOT_FOUND            the store has no such dump
+//   DUMP_NOT_FOUND        NOT_FOUND            neither the store nor a daemon that was asked has such a dump
 //   DUMP_AMBIGUOUS        FAILED_PRECONDITION  several pods have a dump of this name: + metadata "pods"
 //   DUMP_DAMAGED          DATA_LOSS            what the store has is not what a daemon has sent
 
@@ -98,7 +98,8 @@ type FleetClient interface {
 	ListCrashes(context.Context, *connect.Request[stackdv1.ListCrashesRequest]) (*connect.Response[stackdv1.ListCrashesResponse], error)
 	// Likewise hangs.
 	ListHangs(context.Context, *connect.Request[stackdv1.ListHangsRequest]) (*connect.Response[stackdv1.ListHangsResponse], error)
-	// A dump that its daemon has sent whole, also when its pod is gone.
+	// A dump of any pod: out of history, also when the pod is gone; else of the daemon that has it. stackd.v1.Stackd/GetDump gives the same
+	// here, for clients of daemons.
 	GetDump(context.Context, *connect.Request[stackdv1.GetHistoryDumpRequest]) (*connect.Response[stackdv1.Dump], error)
 }
 
@@ -224,7 +225,8 @@ type FleetHandler interface {
 	ListCrashes(context.Context, *connect.Request[stackdv1.ListCrashesRequest]) (*connect.Response[stackdv1.ListCrashesResponse], error)
 	// Likewise hangs.
 	ListHangs(context.Context, *connect.Request[stackdv1.ListHangsRequest]) (*connect.Response[stackdv1.ListHangsResponse], error)
-	// A dump that its daemon has sent whole, also when its pod is gone.
+	// A dump of any pod: out of history, also when the pod is gone; else of the daemon that has it. stackd.v1.Stackd/GetDump gives the same
+	// here, for clients of daemons.
 	GetDump(context.Context, *connect.Request[stackdv1.GetHistoryDumpRequest]) (*connect.Response[stackdv1.Dump], error)
 }
 
