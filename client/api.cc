@@ -172,6 +172,10 @@ Result<v1::Dump> Api::CreateDump(const v1::CreateDumpRequest& request) {
   return Call<v1::Dump>(*channel_, daemon_, timeout_ms_, &v1::Stackd::Stub::CreateDump, request);
 }
 
+Result<v1::Dump> Api::GetDump(const v1::GetDumpRequest& request) {
+  return Call<v1::Dump>(*channel_, daemon_, timeout_ms_, &v1::Stackd::Stub::GetDump, request);
+}
+
 Result<v1::ListDumpsResponse> Api::ListDumps(const v1::ListDumpsRequest& request) {
   return Call<v1::ListDumpsResponse>(*channel_, daemon_, timeout_ms_, &v1::Stackd::Stub::ListDumps, request);
 }

@@ -25,6 +25,7 @@ class Api {
   Result<v1::ListProcessesResponse> ListProcesses(const v1::ListProcessesRequest& request);
   Result<v1::Process> GetProcess(const v1::GetProcessRequest& request);
   Result<v1::Dump> CreateDump(const v1::CreateDumpRequest& request);
+  Result<v1::Dump> GetDump(const v1::GetDumpRequest& request);
   Result<v1::ListDumpsResponse> ListDumps(const v1::ListDumpsRequest& request);
   Result<void> DeleteDump(const v1::DeleteDumpRequest& request);
   Result<v1::Dump> ResymbolizeDump(const v1::ResymbolizeDumpRequest& request);

@@ -1,11 +1,14 @@
 #include "client/commands/commands.h"
 
 #include <cstdlib>
+#include <memory>
 #include <string_view>
+#include <utility>
 
 #include "client/exit_code.h"
 #include "client/output.h"
 #include "daemon/export/export.h"
+#include "daemon/serve/requests/frame_filter.h"
 
 namespace stackd {
 
@@ -74,24 +77,48 @@ int CodeOfState(const v1::Dump& dump) {
   return kPartial;
 }
 
-bool PrintAs(v1::ExportDumpRequest::Format format, const v1::Dump& dump) {
-  bool written = true;
-  const Sink sink = [&](std::string_view bytes) { return written = Print(bytes); };
+namespace {
+
+void Write(v1::ExportDumpRequest::Format format, const v1::Dump& dump, const Sink& sink) {
   switch (format) {
     case v1::ExportDumpRequest::JSON:
-      ExportJson(dump, sink);
-      break;
+      return ExportJson(dump, sink);
     case v1::ExportDumpRequest::FOLDED:
-      ExportFolded(dump, sink);
-      break;
+      return ExportFolded(dump, sink);
+    case v1::ExportDumpRequest::PPROF:
+      return ExportPprof(dump, sink);
+    case v1::ExportDumpRequest::SPEEDSCOPE:
+      return ExportSpeedscope(dump, sink);
     case v1::ExportDumpRequest::TEXT_BY_THREAD:
-      ExportTextByThread(dump, sink);
-      break;
+      return ExportTextByThread(dump, sink);
     default:
-      ExportText(dump, sink);
-      break;
+      return ExportText(dump, sink);
   }
+}
+
+}  // namespace
+
+bool PrintAs(v1::ExportDumpRequest::Format format, const v1::Dump& dump) {
+  bool written = true;
+  Write(format, dump, [&](std::string_view bytes) { return written = Print(bytes); });
   return written;
+}
+
+Result<void> ExportDump(Api& api, const v1::ExportDumpRequest& request, const Sink& sink) {
+  Result<void> exported = api.ExportDump(request, sink);
+  if (exported || exported.error().code != Code::kUnimplemented) return exported;
+  if (request.format() == v1::ExportDumpRequest::MINIDUMP) {
+    return Error(Code::kFailedPrecondition,
+                 api.address() + " is a gateway, and has no minidumps: ask the daemon of the pod");
+  }
+  v1::GetDumpRequest get;
+  get.set_name(request.name());
+  get.set_view(v1::DUMP_VIEW_FULL);
+  auto dump = api.GetDump(get);
+  if (!dump) return std::unexpected(dump.error());
+  const auto shown = WithFrames(std::make_shared<const v1::Dump>(std::move(*dump)), request.frames());
+  Write(request.format(), *shown, sink);
+  return {};
 }
 
 bool PrintLines(const google::protobuf::RepeatedPtrField<std::string>& lines) {
@@ -103,7 +130,7 @@ bool PrintLines(const google::protobuf::RepeatedPtrField<std::string>& lines) {
 
 Result<void> PrintDump(Api& api, const v1::ExportDumpRequest& request) {
   bool written = true;
-  Result<void> exported = api.ExportDump(request, [&](std::string_view bytes) { return written = Print(bytes); });
+  Result<void> exported = ExportDump(api, request, [&](std::string_view bytes) { return written = Print(bytes); });
   if (!written) return Error(Code::kDataLoss, "the output is not complete");
   return exported;
 }

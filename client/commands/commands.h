@@ -6,6 +6,7 @@
 
 #include "client/api.h"
 #include "client/options.h"
+#include "daemon/export/export.h"
 
 namespace stackd {
 
@@ -70,7 +71,10 @@ bool PrintLines(const google::protobuf::RepeatedPtrField<std::string>& lines);
 // Prints a dump that this program has made. False: it could not be written.
 bool PrintAs(v1::ExportDumpRequest::Format format, const v1::Dump& dump);
 
-// Prints a dump as the daemon renders it.
+// Gives a dump to `sink` as the daemon renders it. A gateway of a fleet renders none: then it is rendered here.
+Result<void> ExportDump(Api& api, const v1::ExportDumpRequest& request, const Sink& sink);
+
+// Prints a dump, rendered likewise.
 Result<void> PrintDump(Api& api, const v1::ExportDumpRequest& request);
 
 }  // namespace stackd

@@ -8,7 +8,7 @@ int RunExport(Api& api, const Options& options) {
   if (!MayPrint(options)) return kUsage;
   if (options.to == "-") return RunShow(api, options);
   return WriteFile(options.to, [&](const Sink& sink) {
-    const Result<void> exported = api.ExportDump(ExportRequest(options.name, options), sink);
+    const Result<void> exported = ExportDump(api, ExportRequest(options.name, options), sink);
     return exported ? kOk : Failed(exported.error());
   });
 }

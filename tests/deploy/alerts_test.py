@@ -8,10 +8,13 @@ import urllib.request
 
 import yaml
 
+import fleet_gateway
 import manifests
+from fleet_gateway import Gateway
 from harness import StackdTest, free_port
 from manifests import DEPLOY, MONITORING, documents, helm_template, rendered, run, tool
 
+PREPARE = (fleet_gateway.build_gateway,)
 RULES = DEPLOY / "alerts/stackd.rules.yaml"
 DASHBOARD = DEPLOY / "grafana/stackd.json"
 
@@ -102,6 +105,7 @@ class DashboardTest(unittest.TestCase):
                 self.assertTrue(panel["title"] and panel["targets"] and panel["fieldConfig"]["defaults"]["unit"])
 
 
+@unittest.skipUnless(fleet_gateway.go_is_here(), "there is no Go 1.26 or later")
 class MetricsTest(StackdTest):
 
     def test_each_metric_that_is_asked_for_is_served(self):
@@ -111,8 +115,15 @@ class MetricsTest(StackdTest):
         victim = self.start_victim("waiting_threads", 3)
         daemon.await_process(victim.pid)
         daemon.dump(victim.pid)
-        page = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
-        run(tool("promtool"), "check", "metrics", stdin=page)
+        gateway_port = free_port()
+        gateway = Gateway(self.dir, {"pod-a": (f"127.0.0.1:{daemon.port}", {})}, "--metrics-listen", f"127.0.0.1:{gateway_port}")
+        self.addCleanup(gateway.kill)
+        gateway.start()
+        page = ""
+        for one in (port, gateway_port):
+            served = urllib.request.urlopen(f"http://127.0.0.1:{one}/metrics", timeout=10).read().decode()
+            run(tool("promtool"), "check", "metrics", stdin=served)
+            page += served
         served = set(re.findall(r"^([a-z_]+)", page, re.M))
         for where, expression in expressions().items():
             with self.subTest(where):

@@ -83,7 +83,7 @@ def _rendered():
     for path in sorted((KUBERNETES / "example").iterdir()):
         if path.name != "base":
             texts[f"kubernetes/example/{path.name}"] = kustomize(path)
-    for name in ("gateway", "inject", "node"):
+    for name in ("gateway", "gateway-tokens", "inject", "node"):
         texts[f"kubernetes/{name}"] = kustomize(KUBERNETES / name)
     texts["kubernetes/node/volume.yaml"] = (KUBERNETES / "node/volume.yaml").read_text()
     for name, values in features().items():

@@ -131,7 +131,7 @@ class ManifestsRunTest(StackdTest):
     @unittest.skipUnless(fleet_gateway.go_is_here(), "there is no Go 1.26 or later")
     def test_the_gateway_of_each_manifest_starts_and_becomes_ready_by_its_api_server(self):
         gateways = {where: pod for where, pod in manifests.pods().items() if where.endswith("Deployment stackd-gateway")}
-        self.assertEqual(2, len(gateways), list(gateways))
+        self.assertEqual(3, len(gateways), list(gateways))
         server = endpoint_slices.ApiServer(self)
         server.add("checkout-7d9f8b6c5d-bbbbb", 7443)
         (self.dir / "kubeconfig").write_text(server.kubeconfig())

@@ -145,6 +145,7 @@ class PrivilegeTest(unittest.TestCase):
         for document, sentence in (({"kind": "ClusterRole", "metadata": {}}, "is a ClusterRole"),
                                    ({"kind": "Role", "rules": []}, "is a Role with the rules []"),
                                    ({"kind": "RoleBinding", "roleRef": {"kind": "ClusterRole"}}, "binds a ClusterRole"),
+                                   ({"kind": "ClusterRoleBinding", "roleRef": {"name": "view"}}, "binds all namespaces to view"),
                                    ({"kind": "PersistentVolume", "spec": {"hostPath": {"path": "/"}}}, "host path /")):
             self.assertEqual([sentence], [s[-len(sentence):] for s in privileges.of_document(document)])
 
@@ -361,6 +362,7 @@ class HelmTest(unittest.TestCase):
             "which no gateway reaches": [image, "gateway.enabled=true", "gateway.image.repository=x"],
             "would not know the gateway": [image, *gateway],
             "no caller would have a role": [image, *gateway, "gateway.tls.secretName=x"],
+            "no token would be looked at": [image, *gateway, "gateway.tls.secretName=x", "gateway.access=x", "gateway.tokens.audience=x"],
             "say where Loki is": [image, *gateway, "gateway.tls.secretName=x", "gateway.access=x", "gateway.history.tenant=x"],
             "give them two ports": [image, *gateway, "gateway.tls.secretName=x", "gateway.access=x", "gateway.port=7445"],
         }

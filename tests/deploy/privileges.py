@@ -8,11 +8,13 @@ VOLUMES = {"emptyDir", "downwardAPI", "configMap", "secret", "persistentVolumeCl
 # What the manifests are made of. The daemon has no role and no account: it does not talk to the API server.
 KINDS = {"Deployment", "DaemonSet", "ConfigMap", "NetworkPolicy", "PersistentVolumeClaim", "MutatingAdmissionPolicy",
          "MutatingAdmissionPolicyBinding", "PodMonitor", "PrometheusRule", "PersistentVolume", "Service", "ServiceAccount", "Role",
-         "RoleBinding", "PodDisruptionBudget"}
+         "RoleBinding", "ClusterRoleBinding", "PodDisruptionBudget"}
 
 # The one component that asks the API server, and all that it may ask: which pods there are, in namespaces that are named.
 WITH_ACCOUNT = "gateway"
 RULES = [{"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]}]
+# On opt-in it also asks who shows a token, and whose pods that caller may see. That is a role of Kubernetes' own.
+CLUSTER_ROLE = "system:auth-delegator"
 
 # The one path of a host in all manifests, and the one object that may name it. An administrator applies it before
 # deploy/kubernetes/node, since the pods of a node share nothing else. No pod has a host path.
@@ -25,6 +27,8 @@ def of_document(document):
         yield f"is a {document['kind']}"
     if document["kind"] == "Role" and document["rules"] != RULES:
         yield f"is a Role with the rules {document['rules']}"
+    if document["kind"] == "ClusterRoleBinding" and document["roleRef"]["name"] != CLUSTER_ROLE:
+        yield f"binds all namespaces to {document['roleRef']['name']}"
     if document["kind"] == "RoleBinding" and document["roleRef"]["kind"] != "Role":
         yield f"binds a {document['roleRef']['kind']}"
     if document["kind"] == "PersistentVolume":

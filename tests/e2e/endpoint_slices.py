@@ -1,4 +1,4 @@
-"""An API server that knows the EndpointSlices of one Service, and nothing else; no cluster can run here."""
+"""An API server that knows the EndpointSlices of one Service, and whose tokens see which namespaces; no cluster can run here."""
 
 import http.server
 import json
@@ -6,13 +6,19 @@ import threading
 import urllib.parse
 
 
+# What tokens of callers are made for.
+AUDIENCE = "stackd"
+
+
 class ApiServer:
-    """`slices` may be changed: `end_watches` has the informer list them anew."""
+    """`slices` may be changed: `end_watches` has the informer list them anew. `rights` has the namespaces of each token's owner."""
 
     def __init__(self, test):
         self.slices = []
         self.refuses = False
         self.requests = []
+        self.rights = {}
+        self.reviews = []
         self.watches_end = threading.Event()
         outer = self
 
@@ -37,6 +43,16 @@ class ApiServer:
                     self.answer(200, {"kind": "EndpointSliceList", "apiVersion": "discovery.k8s.io/v1", "metadata": {"resourceVersion": "7"},
                                       "items": outer.slices})
 
+            def do_POST(self):
+                review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                outer.reviews.append(review)
+                if outer.refuses:
+                    self.answer(403, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "reason": "Forbidden",
+                                      "message": f"{self.path.split('/')[-1]} is forbidden", "code": 403})
+                    return
+                review["status"] = outer.status_of(review["kind"], review["spec"])
+                self.answer(201, review)
+
             def answer(self, code, body):
                 data = json.dumps(body).encode()
                 self.send_response(code)
@@ -57,6 +73,16 @@ class ApiServer:
         test.addCleanup(self.watches_end.set)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def status_of(self, kind, spec):
+        """What a review says: the owner of a token is named as the token is."""
+        if kind == "TokenReview":
+            if spec["token"] not in self.rights or AUDIENCE not in spec["audiences"]:
+                return {"authenticated": False}
+            return {"authenticated": True, "audiences": [AUDIENCE], "user": {"username": spec["token"], "groups": ["oncall"]}}
+        asked = spec["resourceAttributes"]
+        is_get = (asked["verb"], asked["resource"], asked["subresource"], spec["groups"]) == ("get", "pods", "stackd", ["oncall"])
+        return {"allowed": is_get and asked.get("namespace", "") in self.rights[spec["user"]]}
 
     def kubeconfig(self):
         return json.dumps({"apiVersion": "v1", "kind": "Config", "current-context": "it",

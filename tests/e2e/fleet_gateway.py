@@ -9,7 +9,7 @@ import subprocess
 import go_programs
 from built import built
 from grpcurl_test import GRPCURL, resource
-from harness import LIMIT_S, ROOT, die_with_parent, eventually
+from harness import LIMIT_S, ROOT, STACKCTL, die_with_parent, eventually
 from ports import free_port
 
 MODULE = ROOT / "client/fleet"
@@ -120,6 +120,11 @@ class Gateway:
         if done.returncode != 0:
             raise AssertionError(f"{method}: {done.stderr}\n{self.log_path.read_text()[-3000:]}")
         return messages_of(done.stdout)
+
+    def ctl(self, *args):
+        """Runs stackctl against the gateway; standard output as bytes."""
+        return subprocess.run([STACKCTL, "--address", f"127.0.0.1:{self.port}", *map(str, args)], stdin=subprocess.DEVNULL,
+                              capture_output=True, timeout=LIMIT_S)
 
     def dump(self, request="{}", **kwargs):
         """A new fleet dump."""

@@ -8,6 +8,7 @@ import unittest
 
 import endpoint_slices
 import fleet_gateway
+from access_fixture import AccessFixture
 from fleet_gateway import Gateway, unreachable_of
 from harness import STACKCTL, StackdTest, eventually
 
@@ -59,6 +60,57 @@ class EndpointSlicesTest(StackdTest):
             done = subprocess.run([program, *args], capture_output=True, text=True, timeout=60)
             self.assertEqual(1, done.returncode)
             self.assertIn(words, done.stderr)
+
+
+@unittest.skipUnless(fleet_gateway.go_is_here(), "there is no Go 1.26 or later")
+class TokensTest(AccessFixture):
+    """Callers who show a token of the cluster, with a stand-in of its API server."""
+
+    def test_a_token_shows_the_namespaces_of_its_owner(self):
+        daemon = self.start_daemon()
+        daemon.await_process(self.start_victim("waiting_threads", 2).pid)
+        cluster = endpoint_slices.ApiServer(self)
+        cluster.rights = {"alice": ["shop"], "root": [""], "nobody": []}
+        (self.dir / "kubeconfig").write_text(cluster.kubeconfig())
+        targets = {"checkout-1": (f"127.0.0.1:{daemon.port}", {"namespace": "shop"}), "ledger-1": ("127.0.0.1:1", {"namespace": "pay"})}
+        gateway = Gateway(self.dir, targets, "--kubeconfig", self.dir / "kubeconfig", "--access-tokens", "--access-audience",
+                          endpoint_slices.AUDIENCE, "--tls-cert", self.server.crt, "--tls-key", self.server.key,
+                          program=fleet_gateway.build_gateway_of_cluster())
+        self.addCleanup(gateway.kill)
+        gateway.start()
+
+        def call(method, token, request="{}"):
+            shown = ["-H", f"authorization: Bearer {token}"] if token else []
+            return gateway.grpcurl(method, request, options=["-cacert", self.authority.own.crt, "-authority", "localhost", *shown])
+
+        def seen(token):
+            return [one["name"] for one in json.loads(call("ListTargets", token).stdout).get("targets", [])]
+
+        self.assertEqual(["targets/pay/ledger-1", "targets/shop/checkout-1"], seen("root"))
+        self.assertEqual(["targets/shop/checkout-1"], seen("alice"))
+        self.assertEqual([], seen("nobody"))
+        dump = fleet_gateway.messages_of(call("CreateFleetDump", "alice", {"timeout": "60s"}).stdout)[-1]["fleetDump"]
+        self.assertEqual((1, "COMPLETE"), (dump["selected"], dump["state"]))
+        asked = len(cluster.reviews)
+        self.assertEqual(["targets/shop/checkout-1"], seen("alice"))
+        self.assertEqual(asked, len(cluster.reviews), "what was said is remembered")
+        for method, token, request, words in (
+                ("CreateFleetDump", "alice", {"selector": "namespace=pay"}, ("FailedPrecondition", "NO_TARGET")),
+                ("GetFleetDump", "nobody", {"name": dump["name"]}, ("NotFound", "FLEET_DUMP_NOT_FOUND")),
+                ("ListTargets", "forged", {}, ("Unauthenticated", "BAD_TOKEN")),
+                ("ListTargets", None, {}, ("PermissionDenied", "ROLE_MISSING"))):
+            refused = call(method, token, request)
+            for word in words:
+                self.assertIn(word, refused.stderr, (method, token))
+        cluster.refuses = True
+        away = call("ListTargets", "other")
+        self.assertIn("ACCESS_UNAVAILABLE", away.stderr)
+        self.assertIn("tokenreviews is forbidden", away.stderr)
+
+        audited = {(c["caller"], c["method"], c["status"], c.get("reason")) for c in gateway.calls()}
+        self.assertLessEqual({("token:alice", "CreateFleetDump", "OK", None), ("unauthenticated", "ListTargets", "UNAUTHENTICATED", "BAD_TOKEN"),
+                              ("unauthenticated", "ListTargets", "PERMISSION_DENIED", "ROLE_MISSING")}, audited)
+        self.assertNotIn("forged", gateway.log_path.read_text())
 
 
 # In place of kubectl: `get pods` prints a list, `exec` runs what the container would, on the pod's own daemon.
@@ -118,6 +170,15 @@ class KubectlTest(StackdTest):
         dump = json.loads(one.stdout)
         self.assertEqual(("1", 1), (dump["counts"]["pods"], dump["selected"]))
         self.assertIn("wait_for_work", {node["function"] for node in dump["nodes"]})
+        example = dump["nodes"][0]["examples"][0]
+        name = f"{example['target']}/{example['dump']}"
+        shown = self.plugin("--show", name)
+        self.assertEqual(0, shown.returncode, shown.stderr)
+        self.assertIn("wait_for_work", shown.stdout)
+        self.assertEqual(example["dump"], json.loads(self.plugin("--show", name, "-o", "json").stdout)["name"])
+        gone = self.plugin("--show", name.replace("dumps/2", "dumps/1"))
+        self.assertEqual(1, gone.returncode)
+        self.assertIn("A gateway with history", gone.stderr)
 
     def test_what_goes_wrong_is_named(self):
         self.add_pod("well", "waiting_threads", "2")
@@ -138,7 +199,7 @@ class KubectlTest(StackdTest):
 
     def test_usage(self):
         self.add_pod("other", container="other")
-        for code, words, args in ((2, "there is no option", ["--nonsense"]), (2, "-o is text or json", ["-o", "yaml"]),
+        for code, words, args in ((2, "there is no option", ["--nonsense"]), (2, "-o is text or json", ["-o", "yaml"]), (2, "--show takes a name", ["--show", "targets/shop/--help/processes/1/dumps/x"]),
                                   (3, "no pod has a container stackd", []), (1, "there is no pod gone", ["gone"])):
             with self.subTest(words):
                 done = self.plugin(*args)
@@ -152,14 +213,14 @@ class KubectlTest(StackdTest):
 
 
 class ModuleTest(unittest.TestCase):
-    """The unit tests of the source of EndpointSlices."""
+    """The unit tests of what asks an API server."""
 
     limit_s = 600
 
     @unittest.skipUnless(fleet_gateway.go_is_here(), "there is no Go 1.26 or later")
     def test_they_pass(self):
         done = fleet_gateway.run_go("test", "-count=1", "./...", module=fleet_gateway.MODULE / "kubernetes", timeout=500)
-        self.assertEqual(1, done.stdout.count("ok  \t"), done.stdout)
+        self.assertEqual(2, done.stdout.count("ok  \t"), done.stdout)
 
 
 if __name__ == "__main__":

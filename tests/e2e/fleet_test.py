@@ -84,7 +84,15 @@ class FleetTest(StackdTest):
         self.assertEqual(["checkout-10", "checkout-11"], [one["pod"] for one in deadlocks[0]["examples"]])
         # A dump of an example is at its daemon, by the name that is in the answer.
         example = deadlocks[0]["examples"][0]
-        self.assertIn("first", self.daemons["checkout-10"].ctl("show", example["dump"]).out)
+        shown = self.daemons["checkout-10"].ctl("show", example["dump"]).out
+        self.assertIn("first", shown)
+        for name in (f"{example['target']}/{example['dump']}", example["dump"]):
+            opened = gateway.ctl("show", name)
+            self.assertEqual((0, shown), (opened.returncode, opened.stdout.decode()), opened.stderr)
+        self.assertEqual(example["dump"], gateway.call("GetDump", {"name": example["dump"], "selector": "pod=checkout-10"})[0]["name"])
+        elsewhere = gateway.ctl("show", f"targets/shop/checkout-11/{example['dump']}")
+        self.assertEqual(3, elsewhere.returncode)
+        self.assertIn(b"no daemon that fits has it: 1 asked", elsewhere.stderr)
 
         odd = {tuple(pod["pod"] for pod in one["pods"]): one for one in dump["oddPods"]}
         self.assertEqual({("checkout-10", "checkout-11"), ("checkout-12",)}, set(odd), dump["lines"])
@@ -161,6 +169,38 @@ class FleetTest(StackdTest):
         self.daemons["pod-a"].await_process(self.victims["pod-a"].pid)
         gateway.write_targets(self.targets())
         self.assertEqual("COMPLETE", gateway.dump({"timeout": "60s"})["state"])
+
+    def test_gateways_that_share_the_work_give_the_answer_of_one(self):
+        programs = {f"checkout-{i}": ("waiting_threads", "3") for i in range(4)} | {"checkout-7": ("two_locks", "normal")}
+        self.start_pods(programs)
+        targets = self.targets() | {"checkout-gone": ("127.0.0.1:1", SHOP)}
+        (self.dir / "second").mkdir()
+        second = Gateway(self.dir / "second", targets)
+        self.addCleanup(second.kill)
+        gateways = [self.start_gateway(targets), second.start()]
+        whole = gateways[0].dump({"timeout": "60s"})
+        slices = [gateway.grpcurl("CreateFleetDump", {"timeout": "60s", "slice": {"index": i, "count": 2}}).stdout for i, gateway in enumerate(gateways)]
+        parts = [fleet_gateway.messages_of(text)[-1]["fleetDump"] for text in slices]
+        self.assertEqual(6, sum(part.get("selected", 0) for part in parts))
+        self.assertTrue(all(part.get("selected") for part in parts), "this test needs names that fall into both slices")
+
+        def content(dump):
+            """What does not change from one dump of a process to the next."""
+            nodes = {path: (node["counts"], node["innermost"], [one["target"] for one in node["examples"]]) for path, node in paths_of(dump).items()}
+            odd = [([pod["pod"] for pod in one["pods"]], one["differences"], one["score"]) for one in dump["oddPods"]]
+            findings = [{**one, "examples": [example["target"] for example in one["examples"]]} for one in dump["findings"]]
+            return {**{key: dump[key] for key in ("state", "selected", "answered", "counts", "unreachable", "request")},
+                    "nodes": nodes, "odd": odd, "findings": findings, "lines": dump["lines"][1:]}
+
+        for order in (slices, slices[::-1]):
+            joined = second.call("MergeStacks", "".join(order))[0]
+            self.assertEqual(content(whole), content(joined))
+        self.assertNotIn("name", joined)
+        some = second.call("MergeStacks", slices[1])[0]
+        self.assertIn("1 of 2 slices of the targets are in it", some["notes"])
+        self.assertEqual(content(whole), content(second.call("MergeStacks", slices[0] + json.dumps({"fleetDump": some}))[0]))
+        for text in ("", "".join(slices) + slices[0], json.dumps({"fleetDump": whole})):
+            self.assertIn("BAD_PART", second.grpcurl("MergeStacks", text).stderr)
 
     def test_bad_requests_are_refused_with_a_reason(self):
         gateway = self.start_gateway({"pod-a": ("127.0.0.1:1", SHOP)})
@@ -273,8 +313,8 @@ class FleetAccessTest(AccessFixture):
 class ServedTest(StackdTest):
     """What the one port speaks, and how the program starts and ends."""
 
-    def start_gateway(self):
-        gateway = Gateway(self.dir, {"pod-a": ("127.0.0.1:1", {})})
+    def start_gateway(self, address="127.0.0.1:1"):
+        gateway = Gateway(self.dir, {"pod-a": (address, {})})
         self.addCleanup(gateway.kill)
         return gateway.start()
 
@@ -364,7 +404,7 @@ class ServedTest(StackdTest):
         """deploy/docs/fleet.md, from nothing to the first fleet dump."""
         daemon = self.start_daemon()
         daemon.await_process(self.start_victim("two_locks", "normal").pid)
-        first, plugin, secured = [block.text for block in documents.fenced(ROOT / "deploy/docs/fleet.md", "fleet.md") if block.language == "sh"]
+        first, plugin, secured, _, sliced = [block.text for block in documents.fenced(ROOT / "deploy/docs/fleet.md", "fleet.md") if block.language == "sh"]
         bin_dir = self.dir / "bin"
         bin_dir.mkdir()
         (bin_dir / "stackd-gateway").symlink_to(fleet_gateway.build_gateway())
@@ -382,6 +422,12 @@ class ServedTest(StackdTest):
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertIn('"targets/checkout-1"', done.stdout)
         self.assertIn("DEADLOCK in 1 pod: # threads wait for each other in a circle: thread first, thread second", done.stdout)
+
+        gateway = self.start_gateway(json.loads((self.dir / "targets.json").read_text())[0]["targets"][0])
+        done = subprocess.run(["bash", "-euc", sliced.replace("127.0.0.1:7447", f"127.0.0.1:{gateway.port}")], stdin=subprocess.DEVNULL,
+                              env={**os.environ, "PATH": f"{bin_dir}:{os.environ['PATH']}"}, capture_output=True, text=True, timeout=120)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual("COMPLETE", json.loads(done.stdout)["state"])
 
         for line in plugin.splitlines():
             # What the plugin would be called with; PATH has no kubectl, which it says then.
@@ -406,7 +452,7 @@ class ModuleTest(unittest.TestCase):
     @pytest.mark.thorough
     @unittest.skipUnless(fleet_gateway.go_is_here(), "there is no Go 1.26 or later")
     def test_its_fuzzers_find_nothing(self):
-        for package, target in (("merge", "FuzzMerge"), ("targets", "FuzzSelector"), ("targets", "FuzzFile"), ("gateway", "FuzzRules"),
+        for package, target in (("merge", "FuzzMerge"), ("merge", "FuzzPart"), ("targets", "FuzzSelector"), ("targets", "FuzzFile"), ("gateway", "FuzzRules"),
                                 ("history", "FuzzAnswer"), ("history", "FuzzBody")):
             with self.subTest(target):
                 done = fleet_gateway.run_go("test", "-run", "^$", "-fuzz", f"^{target}$", "-fuzztime", "15s", f"./{package}", timeout=200)

@@ -21,7 +21,7 @@ import telemetry
 from fleet_gateway import Gateway
 from grpc_peer import grpc
 from grpcurl_test import GRPCURL, resource
-from harness import BIN, LIMIT_S, ROOT, StackdTest, eventually, free_port
+from harness import BIN, LIMIT_S, ROOT, STACKCTL, StackdTest, eventually, free_port
 from log_store import LogStore
 from metrics_test import Metrics
 from otlp_receiver import logs_service_pb2, logs_service_pb2_grpc, needs_protos
@@ -29,6 +29,10 @@ from otlp_receiver import logs_service_pb2, logs_service_pb2_grpc, needs_protos
 PREPARE = (fleet_gateway.build_gateway,)
 CRASH = ("crash_matrix", "signal=SEGV", "way=fault", "thread=main", "before=default", "await")
 HANG = BIN / "tests/hangs/hang_mutex"
+
+
+# How stackctl shows a dump, at its daemon and at the gateway.
+SHOWS = (("show",), ("show", "--all"), ("show", "--native-only"), ("export", "-f", "folded"))
 
 
 class HistoryCase(StackdTest):
@@ -100,7 +104,7 @@ class HistoryTest(HistoryCase):
         self.await_sent(2, 1)
         self.crash(daemons["checkout-2"])
         self.await_sent(3, 2)
-        before = {}
+        before, shown = {}, {}
         for record in self.sent("dump"):
             # The body is what the daemon exports, to the byte.
             export = exported(daemons[record.resource["k8s.pod.name"]], record.attributes["stackd.dump.name"])
@@ -108,6 +112,8 @@ class HistoryTest(HistoryCase):
             self.assertEqual("sha256:" + hashlib.sha256(export).hexdigest(), record.attributes["stackd.dump.digest"])
             self.assertEqual(len(export), record.attributes["stackd.dump.bytes"])
             before[record.resource["k8s.pod.name"]] = export
+            shown[record.resource["k8s.pod.name"]] = {args: daemons[record.resource["k8s.pod.name"]].ctl(*args, record.attributes["stackd.dump.name"]).out
+                                                      for args in SHOWS}
         for daemon in daemons.values():
             daemon.kill()
 
@@ -126,6 +132,15 @@ class HistoryTest(HistoryCase):
         for one in group["dumps"]:
             opened = gateway.call("GetDump", {"name": one["dump"], "selector": f"pod={one['pod']}"})[0]
             self.assertEqual(resource(before[one["pod"]].decode()), opened)
+            name = f"{one['target']}/{one['dump']}"
+            self.assertEqual(opened, gateway.call("GetDump", {"name": name})[0])
+            for args, text in shown[one["pod"]].items():
+                done = gateway.ctl(*args, name)
+                self.assertEqual((0, text, b""), (done.returncode, done.stdout.decode(), done.stderr))
+            self.assertEqual(0, gateway.ctl("export", name, "-f", "json", "--to", self.dir / "again.json").returncode)
+            self.assertEqual(before[one["pod"]], (self.dir / "again.json").read_bytes())
+            refused = gateway.ctl("export", name, "-f", "minidump", "--to", self.dir / "again.dmp")
+            self.assertIn(b"is a gateway, and has no minidumps", refused.stderr)
         self.assertEqual("1", gateway.call("ListCrashes", {"selector": "pod=checkout-2", "window": "600s"})[0]["totalCount"])
         self.assertNotIn("groups", gateway.call("ListCrashes", {"end_time": "2026-01-01T00:00:00Z"})[0])
         self.assertNotIn("groups", gateway.call("ListHangs")[0])
@@ -171,19 +186,20 @@ class HistoryTest(HistoryCase):
         self.crash(daemon)
         self.await_sent(1, 1)
         guide = ROOT / "deploy/docs/history.md"
-        listing, opening = [block.text for block in documents.fenced(guide, "history.md") if block.language == "sh"]
+        listing, opening, showing = [block.text for block in documents.fenced(guide, "history.md") if block.language == "sh"]
         gateway = self.start_gateway(self.store.url)
         # The gateway of the guide's first line runs already; its options are those that there are.
         known = set(re.findall(r"-([a-z-]+) ", subprocess.run([fleet_gateway.build_gateway(), "--help"], capture_output=True, text=True).stdout))
         named = set(re.findall(r"--(history-[a-z-]+)", guide.read_text()))
         self.assertEqual({option for option in known if option.startswith("history-")}, named)
-        script = "\n".join([*listing.splitlines()[1:], opening]).replace("127.0.0.1:7447", f"127.0.0.1:{gateway.port}")
-        environment = {**os.environ, "PATH": f"{os.path.dirname(GRPCURL)}:{os.environ['PATH']}", "POD": "checkout-1",
+        script = "\n".join([*listing.splitlines()[1:], opening, showing]).replace("127.0.0.1:7447", f"127.0.0.1:{gateway.port}")
+        environment = {**os.environ, "PATH": f"{os.path.dirname(GRPCURL)}:{STACKCTL.parent}:{os.environ['PATH']}", "POD": "checkout-1",
                        "DUMP": self.sent("dump")[0].attributes["stackd.dump.name"]}
         done = subprocess.run(["bash", "-euc", script], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S)
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertIn('"totalCount": "1"', done.stdout)
         self.assertIn('"trigger": "CRASH"', done.stdout)
+        self.assertIn("SIGSEGV", done.stdout[done.stdout.rindex("}"):])
 
     def test_a_store_that_lies_is_named(self):
         daemon = self.start_pod("checkout-1", self.endpoint, "--otlp-dumps", "1")

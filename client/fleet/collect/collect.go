@@ -1,18 +1,12 @@
 package collect
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"sync"
 	"time"
-
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"stackd.example/fleet/api/stackdv1"
 	"stackd.example/fleet/merge"
@@ -24,9 +18,6 @@ const (
 	slowAfter = 500 * time.Millisecond
 	// All calls at once, those to slow targets too: each may hold an answer in memory.
 	maxCalls = 1024
-	// Notes of an answer, and what its unreachable targets may take.
-	maxNotes            = 50
-	maxUnreachableBytes = 1 << 20
 )
 
 // Answer is what one target gave.
@@ -44,6 +35,8 @@ type Asker interface {
 // Collector makes fleet dumps.
 type Collector struct {
 	Asker Asker
+	// Opener of stored dumps.
+	Opener Opener
 	// Targets that are asked at once.
 	Parallel int
 }
@@ -71,8 +64,7 @@ func (c *Collector) Collect(ctx context.Context, all []targets.Target, request *
 	outcomes := make(chan outcome, len(all))
 	go c.askAll(ctx, all, request, asked, outcomes)
 
-	var sum merge.Fleet
-	var notes []string
+	sum := total{request: request, begin: begin, selected: int32(len(all))}
 	left := make(map[string]targets.Target, len(all))
 	for _, target := range all {
 		left[target.Address] = target
@@ -90,8 +82,8 @@ func (c *Collector) Collect(ctx context.Context, all []targets.Target, request *
 		case one := <-outcomes:
 			delete(left, one.target.Address)
 			if one.fleet != nil {
-				sum.Merge(one.fleet)
-				notes = append(notes, one.notes...)
+				sum.fleet.Merge(one.fleet)
+				sum.notes = append(sum.notes, one.notes...)
 				progress.Answered++
 			} else {
 				progress.Unreachable = append(progress.Unreachable, unreachable(one.target, one.reason))
@@ -108,40 +100,16 @@ func (c *Collector) Collect(ctx context.Context, all []targets.Target, request *
 		}
 		tell(progress)
 	}
-	return answerOf(&sum, request, progress, notes, begin)
+	sum.answered, sum.unreachable = int32(progress.Answered), slices.Clone(progress.Unreachable)
+	sum.end, sum.noteCount = time.Now(), int64(len(sum.notes))
+	if slice := request.GetSlice(); slice != nil {
+		sum.slices, sum.sliceCount = []int32{slice.GetIndex()}, slice.GetCount()
+	}
+	return sum.dump()
 }
 
 func unreachable(target targets.Target, why reason) *stackdv1.Unreachable {
 	return &stackdv1.Unreachable{Target: target.Name(), Reason: why.kind, Explanation: why.explanation}
-}
-
-func answerOf(sum *merge.Fleet, request *stackdv1.CreateFleetDumpRequest, progress Progress, notes []string,
-	begin time.Time) *stackdv1.FleetDump {
-	dump := &stackdv1.FleetDump{
-		Request: request, CreateTime: timestamppb.New(begin), Duration: durationpb.New(time.Since(begin)),
-		Selected: int32(progress.Selected), Answered: int32(progress.Answered), Unreachable: slices.Clone(progress.Unreachable),
-		State: stackdv1.FleetDump_PARTIAL,
-	}
-	slices.SortFunc(dump.Unreachable, func(a, b *stackdv1.Unreachable) int {
-		return cmp.Or(strings.Compare(a.Target, b.Target), strings.Compare(a.Explanation, b.Explanation))
-	})
-	dump.OmittedUnreachableCount = int32(len(dump.Unreachable))
-	for i, bytes := 0, 0; i < len(dump.Unreachable); i++ {
-		if bytes += proto.Size(dump.Unreachable[i]) + 10; bytes > maxUnreachableBytes {
-			dump.Unreachable = dump.Unreachable[:i]
-		}
-	}
-	dump.OmittedUnreachableCount -= int32(len(dump.Unreachable))
-	slices.Sort(notes)
-	dump.Notes = notes[:min(len(notes), maxNotes)]
-	if more := len(notes) - maxNotes; more > 0 {
-		dump.Notes = append(dump.Notes, fmt.Sprintf("and %d more such notes", more))
-	}
-	if len(notes) == 0 && len(dump.Unreachable) == 0 && sum.Complete() {
-		dump.State = stackdv1.FleetDump_COMPLETE
-	}
-	sum.Fill(dump)
-	return dump
 }
 
 // askAll begins with each target in turn, as slots become free.
@@ -168,13 +136,18 @@ func (c *Collector) askAll(ctx context.Context, all []targets.Target, request *s
 	}
 }
 
-func take(ctx context.Context, slots chan<- struct{}) bool {
+func take(ctx context.Context, slots chan struct{}) bool {
 	if ctx.Err() != nil {
 		return false
 	}
 	select {
 	case slots <- struct{}{}:
-		return true
+		if ctx.Err() == nil {
+			return true
+		}
+		// A place that became free as the time was over is none.
+		<-slots
+		return false
 	case <-ctx.Done():
 		return false
 	}

@@ -87,6 +87,8 @@ func ParseRules(data []byte) (*Rules, error) {
 type Access struct {
 	path   string
 	report func(error)
+	// nil: tokens of callers are not looked at.
+	tokens *tokens
 
 	mutex   sync.Mutex
 	rules   *Rules
@@ -102,6 +104,9 @@ func OpenAccess(path string, report func(error)) (*Access, error) {
 	}
 	return access, access.read()
 }
+
+// UseTokens has callers known by their tokens too: a call that shows one is that token's, whatever the connection is.
+func (a *Access) UseTokens(reviewer Reviewer) { a.tokens = &tokens{reviewer: reviewer} }
 
 func (a *Access) read() error {
 	info, err := os.Stat(a.path)
@@ -184,11 +189,19 @@ func fits(pattern, name string) bool {
 	return pattern != "" && (star && strings.HasPrefix(name, begin) || pattern == name)
 }
 
-type callerKey struct{}
+type (
+	callerKey struct{}
+	viewKey   struct{}
+)
 
 func callerOf(ctx context.Context) Caller {
 	caller, _ := ctx.Value(callerKey{}).(Caller)
 	return caller
+}
+
+func viewOf(ctx context.Context) *view {
+	seen, _ := ctx.Value(viewKey{}).(*view)
+	return seen
 }
 
 // isLocal is whether a browser's page of another site cannot have made the call. A name that was bound to this address anew

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ var needed = map[string]Role{stackdv1connect.FleetCreateFleetDumpProcedure: Dump
 type guard struct {
 	log      *slog.Logger
 	measures *measures
+	tokens   *tokens
 }
 
 // WrapUnary is for calls with one answer.
@@ -27,7 +29,7 @@ func (g guard) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
 		begin, end := time.Now(), g.measures.begin(request.Spec())
 		var response connect.AnyResponse
-		err := allowed(ctx, request.Spec().Procedure)
+		ctx, err := g.admit(ctx, request.Header(), request.Spec().Procedure)
 		if err == nil {
 			response, err = next(ctx, request)
 		}
@@ -47,7 +49,7 @@ func (g guard) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.S
 	return func(ctx context.Context, stream connect.StreamingHandlerConn) error {
 		begin, end := time.Now(), g.measures.begin(stream.Spec())
 		read := &readRequest{StreamingHandlerConn: stream}
-		err := allowed(ctx, stream.Spec().Procedure)
+		ctx, err := g.admit(ctx, stream.RequestHeader(), stream.Spec().Procedure)
 		if err == nil {
 			err = next(ctx, read)
 		}
@@ -71,6 +73,18 @@ func (r *readRequest) Receive(message any) error {
 	return err
 }
 
+// admit tells who calls: the subject of a token if one is shown, else whom the connection belongs to.
+func (g guard) admit(ctx context.Context, header http.Header, procedure string) (context.Context, error) {
+	if token := bearer(header); token != "" && g.tokens != nil {
+		caller, seen, err := g.tokens.admit(ctx, token)
+		ctx = context.WithValue(context.WithValue(ctx, callerKey{}, caller), viewKey{}, seen)
+		if err != nil {
+			return ctx, err
+		}
+	}
+	return ctx, allowed(ctx, procedure)
+}
+
 func allowed(ctx context.Context, procedure string) error {
 	role, named := needed[procedure]
 	if !named {
@@ -92,12 +106,16 @@ func resourceOf(request any) string {
 		return request.GetSelector()
 	case *stackdv1.CreateFleetDumpRequest:
 		return request.GetSelector()
+	case *stackdv1.CreateFleetDumpResponse:
+		return request.GetFleetDump().GetRequest().GetSelector()
 	case *stackdv1.GetFleetDumpRequest:
 		return request.GetName()
 	case *stackdv1.ListCrashesRequest:
 		return request.GetSelector()
 	case *stackdv1.ListHangsRequest:
 		return request.GetSelector()
+	case *stackdv1.GetDumpRequest:
+		return request.GetName()
 	case *stackdv1.GetHistoryDumpRequest:
 		return request.GetName()
 	}
@@ -112,7 +130,7 @@ func (g guard) write(ctx context.Context, procedure, resource string, err error,
 	if err != nil {
 		code := codeOf(err)
 		status = strings.ToUpper(code.String())
-		if code == connect.CodePermissionDenied || code == connect.CodeResourceExhausted {
+		if code == connect.CodePermissionDenied || code == connect.CodeUnauthenticated || code == connect.CodeResourceExhausted {
 			level = slog.LevelWarn
 		}
 	}

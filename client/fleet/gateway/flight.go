@@ -4,6 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,9 +28,11 @@ const (
 
 // flight is a fleet dump while it is made. Equal requests share it; it ends when none is left that waits for it.
 type flight struct {
-	key    string
-	end    time.Time
-	cancel context.CancelFunc
+	key string
+	// Namespaces of its targets: who sees them all may see the dump.
+	namespaces []string
+	end        time.Time
+	cancel     context.CancelFunc
 
 	mutex    sync.Mutex
 	waiting  int
@@ -54,6 +59,12 @@ func (f *flight) look() (collect.Progress, *stackdv1.FleetDump, <-chan struct{})
 	return f.progress, f.dump, f.changed
 }
 
+// keptDump is one of the last, for those who see its namespaces.
+type keptDump struct {
+	dump       *stackdv1.FleetDump
+	namespaces []string
+}
+
 // flights are all that are made, and the dumps of the last ones.
 type flights struct {
 	collector *collect.Collector
@@ -61,18 +72,22 @@ type flights struct {
 
 	mutex   sync.Mutex
 	running map[string]*flight
-	kept    []*stackdv1.FleetDump
+	kept    []keptDump
 }
 
 // join returns the flight of an equal request that ends in time for the caller, or begins one; nil: there are too many.
-func (f *flights) join(all []targets.Target, request *stackdv1.CreateFleetDumpRequest, end, latest time.Time) *flight {
+func (f *flights) join(seen *view, all []targets.Target, request *stackdv1.CreateFleetDumpRequest, end, latest time.Time) *flight {
 	bytes, err := proto.MarshalOptions{Deterministic: true}.Marshal(request)
 	if err != nil {
 		return nil
 	}
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
-	key := string(bytes)
+	key, namespaces := string(bytes), namespacesOf(all)
+	if seen != nil {
+		// Equal requests mean other targets where other namespaces are seen.
+		key += "\x00" + strings.Join(namespaces, ",")
+	}
 	if running := f.running[key]; running != nil && !running.end.After(latest) {
 		running.mutex.Lock()
 		defer running.mutex.Unlock()
@@ -86,7 +101,7 @@ func (f *flights) join(all []targets.Target, request *stackdv1.CreateFleetDumpRe
 		return nil
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), end)
-	started := &flight{key: key, end: end, cancel: cancel, waiting: 1, changed: make(chan struct{}), done: make(chan struct{})}
+	started := &flight{key: key, namespaces: namespaces, end: end, cancel: cancel, waiting: 1, changed: make(chan struct{}), done: make(chan struct{})}
 	if f.running[key] != nil {
 		// The key belongs to one that cannot be shared.
 		started.key = key + newID()
@@ -104,10 +119,12 @@ func (f *flights) fly(ctx context.Context, one *flight, all []targets.Target, re
 	last, _, _ := one.look()
 	f.measures.count(dump, last)
 	dump.Name = "fleetDumps/" + newID()
-	dump.Lines = merge.Lines(dump)
+	if dump.GetPart() == nil {
+		dump.Lines = merge.Lines(dump)
+	}
 	f.mutex.Lock()
 	delete(f.running, one.key)
-	f.keep(dump)
+	f.keep(keptDump{dump, one.namespaces})
 	f.mutex.Unlock()
 	one.set(func() { one.dump = dump })
 	close(one.done)
@@ -128,30 +145,40 @@ func (f *flights) count() int {
 	return len(f.running)
 }
 
-func (f *flights) keep(dump *stackdv1.FleetDump) {
-	f.kept = append(f.kept, dump)
+func (f *flights) keep(one keptDump) {
+	f.kept = append(f.kept, one)
 	for total := f.keptBytes(); len(f.kept) > maxKept || len(f.kept) > 1 && total > maxKeptBytes; total = f.keptBytes() {
 		f.kept = f.kept[1:]
 	}
 }
 
 func (f *flights) keptBytes() (total int) {
-	for _, dump := range f.kept {
-		total += proto.Size(dump)
+	for _, one := range f.kept {
+		total += proto.Size(one.dump)
 	}
 	return total
 }
 
-// find returns a dump by name, the newest for an empty one, or nil.
-func (f *flights) find(name string) *stackdv1.FleetDump {
+// find returns a dump by name, the newest for an empty one, or nil: of those that the caller sees.
+func (f *flights) find(name string, seen *view) *stackdv1.FleetDump {
 	f.mutex.Lock()
-	defer f.mutex.Unlock()
-	for i := len(f.kept) - 1; i >= 0; i-- {
-		if name == "" || f.kept[i].GetName() == name {
-			return f.kept[i]
+	kept := slices.Clone(f.kept)
+	f.mutex.Unlock()
+	for _, one := range slices.Backward(kept) {
+		unseen := func(namespace string) bool { return !seen.sees(namespace) }
+		if (name == "" || one.dump.GetName() == name) && !slices.ContainsFunc(one.namespaces, unseen) {
+			return one.dump
 		}
 	}
 	return nil
+}
+
+func namespacesOf(all []targets.Target) []string {
+	found := map[string]bool{}
+	for _, target := range all {
+		found[target.Labels[targets.NamespaceLabel]] = true
+	}
+	return slices.Sorted(maps.Keys(found))
 }
 
 func newID() string {

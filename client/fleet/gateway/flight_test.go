@@ -218,14 +218,14 @@ func TestTheAnswerComesBeforeTheCallersDeadline(t *testing.T) {
 func TestOnlyTheLastDumpsAreKept(t *testing.T) {
 	var all flights
 	for i := range maxKept + 5 {
-		all.keep(&stackdv1.FleetDump{Name: fmt.Sprintf("fleetDumps/%d", i)})
+		all.keep(keptDump{dump: &stackdv1.FleetDump{Name: fmt.Sprintf("fleetDumps/%d", i)}})
 	}
-	if all.find("fleetDumps/4") != nil || all.find("fleetDumps/5") == nil || all.find("").GetName() != "fleetDumps/20" {
+	if all.find("fleetDumps/4", nil) != nil || all.find("fleetDumps/5", nil) == nil || all.find("", nil).GetName() != "fleetDumps/20" {
 		t.Errorf("%d kept", len(all.kept))
 	}
 	large := &stackdv1.FleetDump{Lines: []string{strings.Repeat("x", maxKeptBytes)}}
-	all.keep(large)
-	if len(all.kept) != 1 || all.find("") != large {
+	all.keep(keptDump{dump: large})
+	if len(all.kept) != 1 || all.find("", nil) != large {
 		t.Errorf("%d kept", len(all.kept))
 	}
 }

@@ -15,7 +15,6 @@ import (
 
 	"stackd.example/fleet/api/stackdv1"
 	"stackd.example/fleet/history"
-	"stackd.example/fleet/targets"
 )
 
 const (
@@ -33,8 +32,9 @@ const (
 // past answers calls over history.
 type past struct {
 	// nil: there is none.
-	store history.Store
-	calls chan struct{}
+	store    history.Store
+	calls    chan struct{}
+	measures *measures
 }
 
 var historyCodes = map[history.Reason]connect.Code{
@@ -104,9 +104,9 @@ type historyPage struct {
 }
 
 func (p past) list(ctx context.Context, kind history.Kind, request listRequest) (*historyPage, error) {
-	selector, err := targets.ParseSelector(request.GetSelector())
+	selector, err := selectorOf(ctx, request.GetSelector())
 	if err != nil {
-		return nil, failure(connect.CodeInvalidArgument, "BAD_SELECTOR", err.Error(), nil)
+		return nil, err
 	}
 	if !history.IsFingerprint(request.GetFingerprint()) {
 		return nil, failure(connect.CodeInvalidArgument, "BAD_NAME", "a fingerprint has 32 hex digits", nil)
@@ -124,8 +124,12 @@ func (p past) list(ctx context.Context, kind history.Kind, request listRequest) 
 	}
 	defer end()
 	listing, err := history.List(ctx, p.store, history.Question{Window: window, Kind: kind, Fingerprint: request.GetFingerprint()}, selector)
+	p.measures.countHistory(err)
 	if err != nil {
 		return nil, historyFailure(err)
+	}
+	if err := viewOf(ctx).err(); err != nil {
+		return nil, err
 	}
 	size := int(request.GetPageSize())
 	if size == 0 {
@@ -225,23 +229,4 @@ func (s *Service) ListHangs(ctx context.Context, request *connect.Request[stackd
 	}
 	return connect.NewResponse(&stackdv1.ListHangsResponse{Groups: one.Groups, NextPageToken: one.next, TotalSize: int32(one.groups),
 		TotalCount: one.Count, Notes: one.Notes}), nil
-}
-
-// GetDump returns a dump that was sent whole. Its pod may be gone.
-func (s *Service) GetDump(ctx context.Context, request *connect.Request[stackdv1.GetHistoryDumpRequest]) (
-	*connect.Response[stackdv1.Dump], error) {
-	selector, err := targets.ParseSelector(request.Msg.GetSelector())
-	if err != nil {
-		return nil, failure(connect.CodeInvalidArgument, "BAD_SELECTOR", err.Error(), nil)
-	}
-	ctx, end, err := s.past.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	dump, err := history.Get(ctx, s.past.store, request.Msg.GetName(), selector)
-	if err != nil {
-		return nil, historyFailure(err)
-	}
-	return connect.NewResponse(dump), nil
 }

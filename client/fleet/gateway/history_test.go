@@ -147,6 +147,24 @@ func TestWindowsAreBounded(t *testing.T) {
 	}
 }
 
+func TestEachQuestionToTheStoreIsCounted(t *testing.T) {
+	for outcome, fault := range map[string]error{"ok": nil, "unavailable": &history.Fault{Reason: history.Unavailable},
+		"timed_out": &history.Fault{Reason: history.TimedOut}, "canceled": context.Canceled} {
+		service := NewService(nil, nil, &fixedStore{fault: fault})
+		_, _ = service.ListCrashes(t.Context(), connect.NewRequest(&stackdv1.ListCrashesRequest{}))
+		_, _ = service.GetDump(t.Context(), connect.NewRequest(&stackdv1.GetHistoryDumpRequest{Name: dumpName}))
+		counted := map[string]float64{"ok": 1, "dump_not_found": 1}
+		if fault != nil {
+			counted = map[string]float64{outcome: 2}
+		}
+		for _, each := range []string{"ok", "dump_not_found", "unavailable", "timed_out", "canceled"} {
+			if got := metric(t, service, `stackd_gateway_history_questions_total{outcome="`+each+`"}`); got != counted[each] {
+				t.Errorf("%v: %s %v", fault, each, got)
+			}
+		}
+	}
+}
+
 func TestFaultsOfTheStoreHaveAStatusAndAReason(t *testing.T) {
 	store := &fixedStore{}
 	client, log := gatewayOver(t, store)

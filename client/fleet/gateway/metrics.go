@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"stackd.example/fleet/api/stackdv1"
 	"stackd.example/fleet/collect"
+	"stackd.example/fleet/history"
 	"stackd.example/fleet/targets"
 	"stackd.example/fleet/version"
 )
@@ -29,6 +31,7 @@ type measures struct {
 	unreachable        *prometheus.CounterVec
 	shared             prometheus.Counter
 	refusedConnections prometheus.Counter
+	history            *prometheus.CounterVec
 }
 
 // seconds of calls and fleet dumps: up to the longest time that answers are waited for.
@@ -57,9 +60,10 @@ func newMeasures() *measures {
 		shared:      counter("stackd_gateway_requests_shared_total", "Requests that got the fleet dump of another that ran already."),
 		refusedConnections: counter("stackd_gateway_connections_refused_total",
 			"Connections that were ended at once, as too many were open."),
+		history: counters("stackd_gateway_history_questions_total", "Questions to the store of history, by what became of them.", "outcome"),
 	}
 	m.registry.MustRegister(m.started, m.handled, m.handling, m.dumps, m.duration, m.asked, m.answered, m.unreachable, m.shared,
-		m.refusedConnections, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector(),
+		m.refusedConnections, m.history, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector(),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "stackd_build_info", Help: "Version of stackd.",
 			ConstLabels: prometheus.Labels{"version": version.Version}}, func() float64 { return 1 }))
 	m.beginAtZero()
@@ -76,6 +80,12 @@ func (m *measures) beginAtZero() {
 		if reason := reasons.Get(i); reason.Number() != 0 {
 			m.unreachable.WithLabelValues(strings.ToLower(string(reason.Name())))
 		}
+	}
+	for outcome := range historyCodes {
+		m.history.WithLabelValues(outcomeOf(outcome))
+	}
+	for _, outcome := range []string{"ok", "canceled"} {
+		m.history.WithLabelValues(outcome)
 	}
 	methods := stackdv1.File_stackd_v1_fleet_proto.Services().ByName("Fleet").Methods()
 	for i := range methods.Len() {
@@ -118,6 +128,23 @@ func (m *measures) begin(spec connect.Spec) (end func(error)) {
 		m.handled.WithLabelValues(kind, service, name, codeName(err)).Inc()
 		m.handling.WithLabelValues(kind, service, name).Observe(time.Since(begin).Seconds())
 	}
+}
+
+// outcomeOf is a reason as a label: "timed_out".
+func outcomeOf(reason history.Reason) string {
+	return strings.ToLower(strings.TrimPrefix(string(reason), "HISTORY_"))
+}
+
+// countHistory adds what became of a question to the store of history.
+func (m *measures) countHistory(err error) {
+	outcome := "ok"
+	if fault := new(history.Fault); errors.As(err, &fault) {
+		outcome = outcomeOf(fault.Reason)
+	} else if err != nil {
+		// The caller has left.
+		outcome = "canceled"
+	}
+	m.history.WithLabelValues(outcome).Inc()
 }
 
 // count adds what became of a fleet dump and of its targets.

@@ -21,7 +21,9 @@ import (
 
 const (
 	maxRequestBytes = 64 << 10
-	maxConnections  = 1000
+	// One fleet dump.
+	maxPartBytes   = 4 << 20
+	maxConnections = 1000
 	// Calls of one connection at once.
 	maxStreams = 32
 )
@@ -29,8 +31,10 @@ const (
 // CallerTLS is how callers are told apart. Its files are read for each connection.
 type CallerTLS struct {
 	Certificate, Key string
-	// The authority of the callers' certificates.
+	// The authority of the callers' certificates; empty: callers have none.
 	Authority string
+	// A caller may show a token in place of a certificate.
+	Tokens bool
 }
 
 func (c CallerTLS) enabled() bool { return c.Certificate != "" }
@@ -40,10 +44,15 @@ func (c CallerTLS) config() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if config.ClientCAs, err = collect.PoolOf(c.Authority); err != nil {
+	config.ClientAuth = tls.RequireAndVerifyClientCert
+	if c.Tokens {
+		config.ClientAuth = tls.VerifyClientCertIfGiven
+	}
+	if c.Tokens && c.Authority == "" {
+		config.ClientAuth = tls.NoClientCert
+	} else if config.ClientCAs, err = collect.PoolOf(c.Authority); err != nil {
 		return nil, err
 	}
-	config.ClientAuth = tls.RequireAndVerifyClientCert
 	config.NextProtos = []string{"h2", "http/1.1"}
 	return config, nil
 }
@@ -95,7 +104,13 @@ func Serve(ctx context.Context, listener net.Listener, service *Service, access 
 }
 
 func handler(service *Service, access *Access, log *slog.Logger) http.Handler {
-	guarded := connect.WithHandlerOptions(connect.WithInterceptors(guard{log, service.measures}), connect.WithReadMaxBytes(maxRequestBytes),
+	guarded := connect.WithHandlerOptions(connect.WithInterceptors(guard{log, service.measures, access.tokens}), connect.WithReadMaxBytes(maxRequestBytes),
+		connect.WithConditionalHandlerOptions(func(spec connect.Spec) []connect.HandlerOption {
+			if spec.Procedure == stackdv1connect.FleetMergeStacksProcedure {
+				return []connect.HandlerOption{connect.WithReadMaxBytes(maxPartBytes)}
+			}
+			return nil
+		}),
 		connect.WithRecover(func(_ context.Context, spec connect.Spec, _ http.Header, fault any) error {
 			log.Error("a fault of the gateway", "method", spec.Procedure, "fault", fmt.Sprint(fault))
 			return connect.NewError(connect.CodeInternal, errors.New("a fault of the gateway: its log has more"))
@@ -104,6 +119,7 @@ func handler(service *Service, access *Access, log *slog.Logger) http.Handler {
 	reflector := grpcreflect.NewStaticReflector(stackdv1connect.FleetName, grpchealth.HealthV1ServiceName)
 	calls := http.NewServeMux()
 	calls.Handle(stackdv1connect.NewFleetHandler(service, guarded))
+	calls.Handle(stackdv1connect.NewStackdHandler(asDaemon{service: service}, guarded))
 	calls.Handle(grpchealth.NewHandler(grpchealth.NewStaticChecker(stackdv1connect.FleetName), limit))
 	calls.Handle(grpcreflect.NewHandlerV1(reflector, limit))
 	calls.Handle(grpcreflect.NewHandlerV1Alpha(reflector, limit))

@@ -37,6 +37,8 @@ type Service struct {
 	flights  flights
 	measures *measures
 	past     past
+	// Calls of MergeStacks under way.
+	merging chan struct{}
 	// The targets were known once; the end has begun.
 	hasKnown, ending atomic.Bool
 }
@@ -45,7 +47,7 @@ type Service struct {
 func NewService(sources []targets.Source, collector *collect.Collector, store history.Store) *Service {
 	measures := newMeasures()
 	service := &Service{measures: measures, flights: flights{collector: collector, measures: measures, running: map[string]*flight{}},
-		past: past{store: store, calls: make(chan struct{}, maxHistoryCalls)}}
+		past: past{store: store, calls: make(chan struct{}, maxHistoryCalls), measures: measures}, merging: make(chan struct{}, maxMerges)}
 	var watched discovery
 	for _, source := range sources {
 		one := targets.Watch(source)
@@ -66,16 +68,30 @@ func (s *Service) listAll(ctx context.Context) (targets.List, error) {
 }
 
 func (s *Service) list(ctx context.Context, selector string) (targets.List, error) {
-	chosen, err := targets.ParseSelector(selector)
+	chosen, err := selectorOf(ctx, selector)
 	if err != nil {
-		return targets.List{}, failure(connect.CodeInvalidArgument, "BAD_SELECTOR", err.Error(), nil)
+		return targets.List{}, err
 	}
 	list, err := s.listAll(ctx)
+	seen := viewOf(ctx)
+	if seen != nil && len(list.Problems) > 0 {
+		// Sources have names of Services in other namespaces.
+		list.Problems = []string{"a source of targets has a problem: who sees all namespaces is told which"}
+	}
 	if err != nil {
-		return list, failure(connect.CodeUnavailable, "TARGETS_UNAVAILABLE", err.Error(), nil)
+		return list, failure(connect.CodeUnavailable, "TARGETS_UNAVAILABLE", strings.Join(list.Problems, "; "), nil)
 	}
 	list.Targets = chosen.Select(list.Targets)
-	return list, nil
+	return list, seen.err()
+}
+
+// selectorOf means what the caller may see of a selector.
+func selectorOf(ctx context.Context, text string) (targets.Selector, error) {
+	chosen, err := targets.ParseSelector(text)
+	if err != nil {
+		return chosen, failure(connect.CodeInvalidArgument, "BAD_SELECTOR", err.Error(), nil)
+	}
+	return viewOf(ctx).within(chosen), nil
 }
 
 // ListTargets pages by name: a page goes on behind the last name of the one before.
@@ -155,7 +171,14 @@ func (s *Service) CreateFleetDump(ctx context.Context, request *connect.Request[
 		return failure(connect.CodeFailedPrecondition, "NO_TARGET",
 			fmt.Sprintf("no target fits the selector %q; ListTargets shows those that are known", request.Msg.GetSelector()), nil)
 	}
-	joined := s.flights.join(list.Targets, request.Msg, end, latest)
+	if slice := request.Msg.GetSlice(); slice != nil {
+		if slice.GetCount() < 1 || slice.GetCount() > collect.MaxSlices || slice.GetIndex() < 0 || slice.GetIndex() >= slice.GetCount() {
+			return failure(connect.CodeInvalidArgument, "BAD_SLICE",
+				fmt.Sprintf("count is from 1 to %d, and index from 0 to count - 1", collect.MaxSlices), nil)
+		}
+		list.Targets = targets.Slice(list.Targets, int(slice.GetIndex()), int(slice.GetCount()))
+	}
+	joined := s.flights.join(viewOf(ctx), list.Targets, request.Msg, end, latest)
 	if joined == nil {
 		return failure(connect.CodeResourceExhausted, "TOO_MANY_CALLS",
 			fmt.Sprintf("%d fleet dumps are made already: wait for one of them", maxFlights), nil)
@@ -207,13 +230,17 @@ func awaitChange(ctx context.Context, changed, done <-chan struct{}) error {
 }
 
 // GetFleetDump returns a dump that this gateway has made.
-func (s *Service) GetFleetDump(_ context.Context, request *connect.Request[stackdv1.GetFleetDumpRequest]) (
+func (s *Service) GetFleetDump(ctx context.Context, request *connect.Request[stackdv1.GetFleetDumpRequest]) (
 	*connect.Response[stackdv1.FleetDump], error) {
 	name := request.Msg.GetName()
 	if name != "" && !strings.HasPrefix(name, "fleetDumps/") {
 		return nil, failure(connect.CodeInvalidArgument, "BAD_NAME", "the name of a fleet dump begins with fleetDumps/", nil)
 	}
-	dump := s.flights.find(name)
+	seen := viewOf(ctx)
+	dump := s.flights.find(name, seen)
+	if err := seen.err(); err != nil {
+		return nil, err
+	}
 	if dump == nil {
 		return nil, failure(connect.CodeNotFound, "FLEET_DUMP_NOT_FOUND",
 			"this gateway has no such fleet dump, or not any more: it keeps the last ones, in memory", nil)

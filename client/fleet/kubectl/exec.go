@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+	"unicode"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -108,6 +109,21 @@ func (k *Kubectl) stackctl(ctx context.Context, target targets.Target, into prot
 		return &collect.Refusal{Reason: stackdv1.Unreachable_BAD_ANSWER, Explanation: fmt.Sprintf("what stackctl printed is no answer of it: %v", err)}
 	}
 	return nil
+}
+
+// Show returns a dump that a pod's daemon has stored, as text or JSON. What disturbs a terminal is not in it.
+func (k *Kubectl) Show(ctx context.Context, namespace, pod, dump, output string) (string, error) {
+	out, err := k.run(ctx, maxOutputBytes, "exec", "--namespace="+namespace, pod, "--container="+k.Container, "--",
+		"stackctl", "show", dump, "--output="+output)
+	if err != nil {
+		return "", err
+	}
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, string(out)), nil
 }
 
 var quietWords = map[stackdv1.Quiet]string{stackdv1.Quiet_PREFER: "prefer", stackdv1.Quiet_ONLY: "only", stackdv1.Quiet_NEVER: "never"}

@@ -3,6 +3,7 @@ package merge
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -18,22 +19,39 @@ const (
 
 // Fill writes what was merged into an answer.
 func (f *Fleet) Fill(dump *stackdv1.FleetDump) {
+	omittedFindings := f.fillSum(dump)
+	odd, omitted := f.odd()
+	dump.OddPods, dump.OmittedOddCount = odd, int32(omitted)
+	dump.Notes = append(dump.Notes, f.notes(omittedFindings)...)
+}
+
+// FillPart writes what was merged of some slices into their answer, with what FromDump needs.
+func (f *Fleet) FillPart(dump *stackdv1.FleetDump, part *stackdv1.FleetPart) {
+	omittedFindings := f.fillSum(dump)
+	dump.Notes = append(dump.Notes, f.notes(omittedFindings)...)
+	part.PartialDumpCount, part.CutThreadCount, part.OmittedGroupCount = f.partialDumps, f.cutThreads, f.omittedGroups
+	part.UncountedFindingCount, part.OmittedFindingCount = f.uncountedFindings, omittedFindings
+	f.fillShapes(part)
+	dump.Part = part
+}
+
+// fillSum writes counts, findings and nodes, and returns how many findings are left out.
+func (f *Fleet) fillSum(dump *stackdv1.FleetDump) (omittedFindings int64) {
 	dump.Counts = countsOf(f.root.counts)
 	dump.ThreadCounts = f.threadCounts
+	omittedFindings = f.omittedFindings
 	bytes := 0
 	for i, one := range f.worstFirst() {
-		message := &stackdv1.FleetFinding{
-			Kind: one.kind, Severity: one.severity, Explanation: one.explanation, Counts: countsOf(one.counts), Examples: examplesOf(one.examples)}
+		message := &stackdv1.FleetFinding{Kind: one.kind, Severity: one.severity, Explanation: one.explanation, Process: one.process,
+			Counts: countsOf(one.counts), Examples: examplesOf(one.examples)}
 		if bytes += proto.Size(message) + 10; bytes > maxFindingBytes {
-			dump.Notes = append(dump.Notes, fmt.Sprintf("%d findings are left out: those of fewest pods", len(f.findings)-i))
+			omittedFindings += int64(len(f.findings) - i)
 			break
 		}
 		dump.Findings = append(dump.Findings, message)
 	}
-	odd, omitted := f.odd()
-	dump.OddPods, dump.OmittedOddCount = odd, int32(omitted)
 	f.fillNodes(dump)
-	dump.Notes = append(dump.Notes, f.notes()...)
+	return omittedFindings
 }
 
 // Complete is whether nothing is missing from what the pods answered.
@@ -41,16 +59,17 @@ func (f *Fleet) Complete() bool {
 	return f.partialDumps == 0 && f.cutThreads == 0 && f.omittedGroups == 0
 }
 
-func (f *Fleet) notes() []string {
+func (f *Fleet) notes(omittedFindings int64) []string {
 	var notes []string
 	for _, one := range []struct {
 		count int64
 		words string
 	}{
+		{omittedFindings, "%d findings are left out: those of fewest pods"},
 		{f.partialDumps, "%d dumps are partial: some threads did not answer in time, or a process ended"},
 		{f.cutThreads, "the stacks of %d threads and tasks are cut: there are more distinct stacks than an answer may have"},
 		{f.omittedGroups, "daemons left %d groups of equal stacks out of their answers"},
-		{f.omittedFindings, "%d findings found no room and are not counted"},
+		{f.uncountedFindings, "%d findings found no room and are not counted"},
 		{f.omittedFeatures, "%d stacks found no room when pods were compared"},
 		{f.omittedShapes, "%d pods were not compared: there are too many shapes"},
 	} {
@@ -90,7 +109,7 @@ func (f *Fleet) fillNodes(dump *stackdv1.FleetDump) {
 		}
 		kept[one.at] = message
 	}
-	dump.OmittedNodeCount = int32(len(all) - len(kept))
+	dump.OmittedNodeCount = int32(min(f.omittedNodes+int64(len(all)-len(kept)), math.MaxInt32))
 	// The number of the last node of each depth.
 	var path []int32
 	for _, one := range all {

@@ -2,6 +2,7 @@ package merge
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,22 +20,21 @@ type finding struct {
 	kind        stackdv1.Finding_Kind
 	severity    stackdv1.Finding_Severity
 	explanation string
+	process     string
 	counts      Counts
 	examples    []*Example
 	countedIn   int
 }
 
-// signatureOf is equal for findings of one cause in equal processes. A circle may be told from any of its threads on: the words
+// signature is equal for findings of one cause in equal processes. A circle may be told from any of its threads on: the words
 // count, and not their order.
-func signatureOf(found *stackdv1.Finding, process, explanation string) string {
-	words := []string{explanation}
-	if found.GetKind() == stackdv1.Finding_DEADLOCK {
-		words = strings.FieldsFunc(explanation, func(r rune) bool { return r == ' ' || r == ',' || r == ':' })
+func (f *finding) signature() string {
+	words := []string{f.explanation}
+	if f.kind == stackdv1.Finding_DEADLOCK {
+		words = strings.FieldsFunc(f.explanation, func(r rune) bool { return r == ' ' || r == ',' || r == ':' })
 		slices.Sort(words)
 	}
-	return strings.Join(append([]string{
-		strconv.Itoa(int(found.GetKind())), strconv.Itoa(int(found.GetSeverity())), printable(process, maxNameBytes),
-	}, words...), "\x00")
+	return strings.Join(append([]string{strconv.Itoa(int(f.kind)), strconv.Itoa(int(f.severity)), f.process}, words...), "\x00")
 }
 
 func (f *Fleet) addFinding(found *stackdv1.Finding, process string, number int, example *Example, shape *shapeOfPod) {
@@ -42,18 +42,19 @@ func (f *Fleet) addFinding(found *stackdv1.Finding, process string, number int, 
 		f.findings = map[string]*finding{}
 	}
 	said := printable(found.GetExplanation(), maxExplanationBytes)
-	explanation := withoutNumbers(said)
-	signature := signatureOf(found, process, explanation)
+	one := &finding{kind: found.GetKind(), severity: found.GetSeverity(), explanation: withoutNumbers(said),
+		process: printable(process, maxNameBytes)}
+	signature := one.signature()
 	merged := f.findings[signature]
 	if merged == nil {
 		if len(f.findings) >= maxPodFindings {
-			f.omittedFindings++
+			f.uncountedFindings++
 			return
 		}
-		merged = &finding{kind: found.GetKind(), severity: found.GetSeverity(), explanation: explanation}
+		merged = one
 		f.findings[signature] = merged
 	}
-	merged.explanation = min(merged.explanation, explanation)
+	merged.explanation = min(merged.explanation, one.explanation)
 	merged.counts.see(Counts{Threads: int64(len(found.GetTids()))}, number, &merged.countedIn)
 	merged.examples = firstOf(maxExamples, merged.examples,
 		[]*Example{{Pod: example.Pod, Target: example.Target, Dump: example.Dump, Explanation: said}})
@@ -68,7 +69,7 @@ func (f *Fleet) mergeFindings(other *Fleet) {
 		ours := f.findings[signature]
 		if ours == nil {
 			if len(f.findings) >= maxFindings {
-				f.omittedFindings++
+				f.uncountedFindings++
 				continue
 			}
 			f.findings[signature] = theirs
@@ -83,10 +84,10 @@ func (f *Fleet) mergeFindings(other *Fleet) {
 // worstFirst returns the findings in the order of an answer.
 func (f *Fleet) worstFirst() []*finding {
 	all := make([]*finding, 0, len(f.findings))
-	for _, one := range f.findings {
-		all = append(all, one)
+	for _, signature := range slices.Sorted(maps.Keys(f.findings)) {
+		all = append(all, f.findings[signature])
 	}
-	slices.SortFunc(all, func(a, b *finding) int {
+	slices.SortStableFunc(all, func(a, b *finding) int {
 		return cmp.Or(cmp.Compare(badness(b.severity), badness(a.severity)), cmp.Compare(b.counts.Pods, a.counts.Pods),
 			cmp.Compare(b.counts.Threads, a.counts.Threads), cmp.Compare(a.kind, b.kind), strings.Compare(a.explanation, b.explanation),
 			compareFirst(a.examples, b.examples))

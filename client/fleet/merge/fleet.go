@@ -34,7 +34,9 @@ type Fleet struct {
 	features      map[featureID]*feature
 	shapes        map[featureID]*shape
 	// Findings, features and shapes that found no room.
-	omittedFindings, omittedFeatures, omittedShapes int64
+	uncountedFindings, omittedFeatures, omittedShapes int64
+	// What slices had left out of their answers.
+	omittedFindings, omittedNodes int64
 }
 
 // FromPod returns the answer of one pod.
@@ -127,7 +129,9 @@ func (f *Fleet) Merge(other *Fleet) {
 	f.cutThreads += other.cutThreads
 	f.omittedGroups += other.omittedGroups
 	f.partialDumps += other.partialDumps
+	f.uncountedFindings += other.uncountedFindings
 	f.omittedFindings += other.omittedFindings
+	f.omittedNodes += other.omittedNodes
 	f.omittedFeatures += other.omittedFeatures
 	f.omittedShapes += other.omittedShapes
 

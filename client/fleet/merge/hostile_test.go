@@ -65,7 +65,7 @@ func TestNothingAtAllIsAnAnswerToo(t *testing.T) {
 	}
 }
 
-// FuzzMerge takes bytes for dumps of two pods: whatever they say, both orders give one answer, and it is small.
+// FuzzMerge takes bytes for dumps of two pods: whatever they say, both orders give one answer, and so do parts.
 func FuzzMerge(f *testing.F) {
 	add := func(a, b *stackdv1.Dump) {
 		first, _ := proto.Marshal(a)
@@ -90,6 +90,11 @@ func FuzzMerge(f *testing.F) {
 		want.Lines, got.Lines = Lines(want), Lines(got)
 		if !proto.Equal(want, got) {
 			t.Errorf("%v\n\n%v", want, got)
+		}
+		parts := filled(throughParts(t, pods))
+		parts.Lines = Lines(parts)
+		if !proto.Equal(want, parts) {
+			t.Errorf("%v\n\n%v", want, parts)
 		}
 		if _, err := proto.Marshal(want); err != nil {
 			t.Error(err)

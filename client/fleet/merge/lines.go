@@ -1,6 +1,7 @@
 package merge
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -35,7 +36,7 @@ func (l *lines) head(dump *stackdv1.FleetDump) {
 		selector = "all targets"
 	}
 	counts := dump.GetCounts()
-	l.say("%s of %s, %s: %d selected, %d answered, %d unreachable", dump.GetName(), printable(selector, maxNameBytes), dump.GetState(),
+	l.say("%s of %s, %s: %d selected, %d answered, %d unreachable", cmp.Or(dump.GetName(), "fleet dump"), printable(selector, maxNameBytes), dump.GetState(),
 		dump.GetSelected(), dump.GetAnswered(), dump.GetSelected()-dump.GetAnswered())
 	l.say("%s, %s, %s", count(counts.GetPods(), "pod"), plural(counts.GetProcesses(), "process", "processes"), threadsOf(counts))
 	for _, note := range dump.GetNotes() {

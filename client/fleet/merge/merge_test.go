@@ -273,6 +273,37 @@ func TestAnyOrderAndAnyTreeGivesTheSameAnswer(t *testing.T) {
 	}
 }
 
+// throughParts merges pods by what is sent of each: as a message.
+func throughParts(t *testing.T, pods []Pod) *Fleet {
+	t.Helper()
+	sum := &Fleet{}
+	for _, pod := range pods {
+		sent := &stackdv1.FleetDump{}
+		FromPod(pod).FillPart(sent, &stackdv1.FleetPart{})
+		bytes, err := proto.Marshal(sent)
+		got := &stackdv1.FleetDump{}
+		if err != nil || proto.Unmarshal(bytes, got) != nil {
+			t.Fatalf("%v: %v", err, sent)
+		}
+		fleet, err := FromDump(got)
+		if err != nil {
+			t.Fatalf("%v: %v", err, sent)
+		}
+		sum.Merge(fleet)
+	}
+	return sum
+}
+
+func TestWhatIsSentOfPartsGivesTheSameAnswer(t *testing.T) {
+	for seed := range uint64(200) {
+		pods := randomPods(rand.New(rand.NewPCG(seed, 3)), 1+int(seed%30))
+		want, got := filled(mergedOf(pods)), filled(throughParts(t, pods))
+		if !proto.Equal(want, got) {
+			t.Fatalf("seed %d:\n%s\n\n%s", seed, protojson.Format(want), protojson.Format(got))
+		}
+	}
+}
+
 func TestCountsAddUp(t *testing.T) {
 	for seed := range uint64(100) {
 		random := rand.New(rand.NewPCG(seed, 2))

@@ -2,6 +2,7 @@ package merge
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -29,10 +30,11 @@ func (f *Fleet) odd() (named []*stackdv1.OddPods, omitted int) {
 	}
 	common := f.commonFeatures()
 	all := make([]*stackdv1.OddPods, 0, len(f.shapes))
-	for _, one := range f.shapes {
-		all = append(all, f.differences(one, common))
+	// Two pods may have one name.
+	for _, id := range slices.SortedFunc(maps.Keys(f.shapes), compareIDs) {
+		all = append(all, f.differences(f.shapes[id], common))
 	}
-	slices.SortFunc(all, func(a, b *stackdv1.OddPods) int {
+	slices.SortStableFunc(all, func(a, b *stackdv1.OddPods) int {
 		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(b.PodCount, a.PodCount),
 			strings.Compare(a.Pods[0].Pod, b.Pods[0].Pod), strings.Compare(a.Pods[0].Target, b.Pods[0].Target))
 	})
@@ -89,13 +91,13 @@ func (f *Fleet) differences(one *shape, common []featureID) *stackdv1.OddPods {
 	}
 	for _, id := range one.features {
 		if of := f.features[id]; of != nil && f.share(of) < rareShare {
-			note(hasKinds[of.kind], of, of.weight*(1-f.share(of)))
+			note(hasKinds[of.kind], of, float64(of.weight)*(1-f.share(of)))
 		}
 	}
 	for _, id := range common {
 		if _, has := slices.BinarySearchFunc(one.features, id, compareIDs); !has {
 			of := f.features[id]
-			note(lacksKinds[of.kind], of, of.weight*f.share(of))
+			note(lacksKinds[of.kind], of, float64(of.weight)*f.share(of))
 		}
 	}
 	slices.SortFunc(found, func(a, b weighed) int {

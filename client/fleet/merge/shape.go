@@ -13,6 +13,8 @@ const (
 	maxFeatures    = 100_000
 	maxPodFeatures = 2_000
 	maxShapes      = 10_000
+	// How much a hang counts when pods are compared: nothing counts more.
+	harmWeight = 10
 	// Innermost functions by which a stack is named.
 	namedFunctions = 4
 )
@@ -32,7 +34,7 @@ const (
 type feature struct {
 	kind   featureKind
 	what   string
-	weight float64
+	weight int32
 	pods   int64
 }
 
@@ -60,7 +62,7 @@ func idOf(kind featureKind, parts ...string) featureID {
 	return featureID(digest.Sum(nil)[:16])
 }
 
-func (s *shapeOfPod) add(kind featureKind, weight float64, what string, parts ...string) {
+func (s *shapeOfPod) add(kind featureKind, weight int32, what string, parts ...string) {
 	s.features[idOf(kind, parts...)] = &feature{kind: kind, what: what, weight: weight, pods: 1}
 }
 
@@ -71,7 +73,7 @@ func (s *shapeOfPod) addProcess(name string) {
 
 // What is harmless comes and goes.
 func (s *shapeOfPod) addFinding(signature string, merged *finding) {
-	if weight := []float64{0, 3, 10}[badness(merged.severity)]; weight > 0 {
+	if weight := []int32{0, 3, harmWeight}[badness(merged.severity)]; weight > 0 {
 		s.add(findingFeature, weight, merged.explanation, signature)
 	}
 }
@@ -105,11 +107,15 @@ func (f *Fleet) addShape(collected *shapeOfPod, pod *Example) {
 		}
 		one.features = one.features[:maxPodFeatures:maxPodFeatures]
 	}
+	f.shapes = map[featureID]*shape{one.id(): one}
+}
+
+func (s *shape) id() featureID {
 	digest := sha256.New()
-	for _, id := range one.features {
+	for _, id := range s.features {
 		digest.Write(id[:])
 	}
-	f.shapes = map[featureID]*shape{featureID(digest.Sum(nil)[:16]): one}
+	return featureID(digest.Sum(nil)[:16])
 }
 
 func compareIDs(a, b featureID) int { return bytes.Compare(a[:], b[:]) }

@@ -54,7 +54,7 @@ type options struct {
 	version  bool
 }
 
-// Finder is a kind of source that a build may have besides files and DNS.
+// Finder is what a build may have besides files, DNS and certificates: a source of daemons, and a judge of callers.
 type Finder interface {
 	// AddFlags adds the finder's own options.
 	AddFlags(flags *flag.FlagSet)
@@ -62,6 +62,10 @@ type Finder interface {
 	Sources(ctx context.Context, log *slog.Logger) ([]targets.Source, error)
 	// Asked is whether the options ask for any.
 	Asked() bool
+	// Reviewer knows callers by their tokens, if the options ask for that; nil: they do not.
+	Reviewer() (gateway.Reviewer, error)
+	// KnowsTokens is whether they do.
+	KnowsTokens() bool
 }
 
 // list is an option that may be given several times.
@@ -109,6 +113,7 @@ func parse(args []string, out io.Writer, finders []Finder) (options, error) {
 	if err != nil {
 		return o, errors.New(strings.Replace(err.Error(), "flag provided but not defined: -", "there is no option --", 1))
 	}
+	o.callers.Tokens = slices.ContainsFunc(finders, Finder.KnowsTokens)
 	return o, o.check(flags.Args(), finders)
 }
 
@@ -125,7 +130,8 @@ func (o options) check(rest []string, finders []Finder) error {
 	if o.parallel < 1 || o.parallel > 1000 {
 		return errors.New("--parallel is from 1 to 1000")
 	}
-	if given := count(o.callers.Certificate, o.callers.Key, o.callers.Authority); given != 0 && given != 3 {
+	given := count(o.callers.Certificate, o.callers.Key, o.callers.Authority)
+	if given != 0 && given != 3 && !(o.callers.Tokens && given == 2 && o.callers.Authority == "") {
 		return errors.New("--tls-cert, --tls-key and --tls-client-ca go together")
 	}
 	if given := count(o.daemons.Certificate, o.daemons.Key, o.daemons.Authority); given != 0 && given != 3 {
@@ -173,18 +179,23 @@ func run(ctx context.Context, o options, finders []Finder) error {
 	if err != nil {
 		return err
 	}
+	access, err := gateway.OpenAccess(o.access, func(fault error) { log.Error("--access: " + fault.Error()) })
+	if err != nil {
+		return err
+	}
 	for _, finder := range finders {
 		found, err := finder.Sources(ctx, log)
 		if err != nil {
 			return err
 		}
 		sources = append(sources, found...)
+		if reviewer, err := finder.Reviewer(); err != nil {
+			return err
+		} else if reviewer != nil {
+			access.UseTokens(reviewer)
+		}
 	}
 	daemons, err := collect.NewDaemons(o.daemons)
-	if err != nil {
-		return err
-	}
-	access, err := gateway.OpenAccess(o.access, func(fault error) { log.Error("--access: " + fault.Error()) })
 	if err != nil {
 		return err
 	}
@@ -198,7 +209,7 @@ func run(ctx context.Context, o options, finders []Finder) error {
 	if err != nil {
 		return err
 	}
-	service := gateway.NewService(sources, &collect.Collector{Asker: daemons, Parallel: o.parallel}, past)
+	service := gateway.NewService(sources, &collect.Collector{Asker: daemons, Opener: daemons, Parallel: o.parallel}, past)
 	if o.metrics != "none" {
 		metrics, err := net.Listen("tcp", o.metrics)
 		if err != nil {

@@ -14,6 +14,10 @@ const (
 // Selector says which targets are meant, as kubectl's `-l` does. The zero value means all.
 type Selector struct {
 	requirements []requirement
+	// nil: targets of all namespaces.
+	sees func(namespace string) bool
+	// Empty: targets of any name.
+	name string
 }
 
 type requirement struct {
@@ -103,8 +107,12 @@ func checked(text string, one requirement) (requirement, error) {
 	return one, nil
 }
 
-// Matches is whether a target with these labels is meant.
+// Matches is whether a target with these labels is meant, which has no address.
 func (s Selector) Matches(labels map[string]string) bool {
+	return (s.name == "" || s.name == Target{Labels: labels}.Name()) && s.matches(labels)
+}
+
+func (s Selector) matches(labels map[string]string) bool {
 	for _, one := range s.requirements {
 		value, has := labels[one.key]
 		fits := has
@@ -116,7 +124,19 @@ func (s Selector) Matches(labels map[string]string) bool {
 			return false
 		}
 	}
-	return true
+	return s.sees == nil || s.sees(labels[NamespaceLabel])
+}
+
+// Within means only those of the selector's targets that are in a namespace which is seen.
+func (s Selector) Within(sees func(namespace string) bool) Selector {
+	s.sees = sees
+	return s
+}
+
+// Named means only the selector's target of this name, as "targets/shop/checkout-1".
+func (s Selector) Named(name string) Selector {
+	s.name = name
+	return s
 }
 
 // matches takes time in proportion to the product of both lengths, however many stars there are.
@@ -143,12 +163,12 @@ func matches(pattern, text string) bool {
 
 // Select returns the targets that are meant.
 func (s Selector) Select(all []Target) []Target {
-	if len(s.requirements) == 0 {
+	if len(s.requirements) == 0 && s.sees == nil && s.name == "" {
 		return all
 	}
 	var meant []Target
 	for _, target := range all {
-		if s.Matches(target.Labels) {
+		if (s.name == "" || s.name == target.Name()) && s.matches(target.Labels) {
 			meant = append(meant, target)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"strings"
 )
@@ -39,6 +40,19 @@ func (t Target) Name() string {
 
 // Pod is the name of the pod, or the address where the source does not know it.
 func (t Target) Pod() string { return cmp.Or(t.Labels[PodLabel], t.Address) }
+
+// Slice returns the targets in one of `count` slices. A target is in the same slice at each gateway.
+func Slice(all []Target, index, count int) []Target {
+	var taken []Target
+	for _, target := range all {
+		digest := fnv.New32a()
+		digest.Write([]byte(target.Name()))
+		if digest.Sum32()%uint32(count) == uint32(index) {
+			taken = append(taken, target)
+		}
+	}
+	return taken
+}
 
 // Source knows targets.
 type Source interface {

@@ -102,6 +102,8 @@ func refusals(object runtime.Object) field.ErrorList {
 	case *rbac.RoleBinding:
 		o.Namespace = "default"
 		return rbacvalidation.ValidateRoleBinding(o)
+	case *rbac.ClusterRoleBinding:
+		return rbacvalidation.ValidateClusterRoleBinding(o)
 	case *policy.PodDisruptionBudget:
 		o.Namespace = "default"
 		return policyvalidation.ValidatePodDisruptionBudget(o, policyvalidation.PodDisruptionBudgetValidationOptions{})

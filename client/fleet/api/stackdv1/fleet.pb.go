@@ -9,10 +9,13 @@
 // Errors carry google.rpc.ErrorInfo with domain "stackd" and one of these reasons:
 //   BAD_SELECTOR, BAD_NAME, BAD_TIMEOUT, BAD_PAGE_SIZE, BAD_PAGE_TOKEN
 //                         INVALID_ARGUMENT     the message says what is wrong
+//   BAD_SLICE, BAD_PART   INVALID_ARGUMENT     the message says what is wrong
 //   NO_TARGET             FAILED_PRECONDITION  no target is known, or none fits the selector
 //   FLEET_DUMP_NOT_FOUND  NOT_FOUND            this gateway does not have it, or not any more
 //   TOO_MANY_CALLS        RESOURCE_EXHAUSTED   so many fleet dumps are made already
 //   ROLE_MISSING          PERMISSION_DENIED    + metadata "caller", "role", "needed"
+//   BAD_TOKEN             UNAUTHENTICATED      the API server does not know the caller's token, or not any more
+//   ACCESS_UNAVAILABLE    UNAVAILABLE          the API server does not say who the caller is, or what that one may see
 //   TARGETS_UNAVAILABLE   UNAVAILABLE          no source of targets could be read; the message says why
 //   BAD_WINDOW            INVALID_ARGUMENT     the message says what is wrong
 //   NO_HISTORY            FAILED_PRECONDITION  this gateway was given no store of history
@@ -20,7 +23,7 @@
 //   HISTORY_TIMED_OUT     DEADLINE_EXCEEDED    the store has not answered in time
 //   HISTORY_REFUSED       FAILED_PRECONDITION  the store refuses the question, in its words: its limits, tenant or token
 //   HISTORY_BAD_ANSWER    INTERNAL             what answers is no such store, or answers too much
-//   DUMP_NOT_FOUND        NOT_FOUND            the store has no such dump
+//   DUMP_NOT_FOUND        NOT_FOUND            neither the store nor a daemon that was asked has such a dump
 //   DUMP_AMBIGUOUS        FAILED_PRECONDITION  several pods have a dump of this name: + metadata "pods"
 //   DUMP_DAMAGED          DATA_LOSS            what the store has is not what a daemon has sent
 
@@ -133,7 +136,7 @@ func (x Unreachable_Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Unreachable_Reason.Descriptor instead.
 func (Unreachable_Reason) EnumDescriptor() ([]byte, []int) {
-	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{6, 0}
+	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{7, 0}
 }
 
 type OddPods_Difference_Kind int32
@@ -197,7 +200,7 @@ func (x OddPods_Difference_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OddPods_Difference_Kind.Descriptor instead.
 func (OddPods_Difference_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{11, 0, 0}
+	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{12, 0, 0}
 }
 
 type FleetDump_State int32
@@ -248,7 +251,7 @@ func (x FleetDump_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FleetDump_State.Descriptor instead.
 func (FleetDump_State) EnumDescriptor() ([]byte, []int) {
-	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{12, 0}
+	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{13, 0}
 }
 
 // A daemon, and what is known of the pod beside it.
@@ -457,9 +460,11 @@ type CreateFleetDumpRequest struct {
 	Process string `protobuf:"bytes,2,opt,name=process,proto3" json:"process,omitempty"`
 	// For how long answers are waited for. 0: 5 s. More than 60 s becomes 60 s. It ends in any case before the deadline of the
 	// call.
-	Timeout       *durationpb.Duration `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
-	Frames        FrameFilter          `protobuf:"varint,4,opt,name=frames,proto3,enum=stackd.v1.FrameFilter" json:"frames,omitempty"`
-	Quiet         Quiet                `protobuf:"varint,5,opt,name=quiet,proto3,enum=stackd.v1.Quiet" json:"quiet,omitempty"`
+	Timeout *durationpb.Duration `protobuf:"bytes,3,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	Frames  FrameFilter          `protobuf:"varint,4,opt,name=frames,proto3,enum=stackd.v1.FrameFilter" json:"frames,omitempty"`
+	Quiet   Quiet                `protobuf:"varint,5,opt,name=quiet,proto3,enum=stackd.v1.Quiet" json:"quiet,omitempty"`
+	// Only a part of the targets, so that several gateways can share the work. MergeStacks joins their answers.
+	Slice         *FleetSlice `protobuf:"bytes,6,opt,name=slice,proto3" json:"slice,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -529,6 +534,68 @@ func (x *CreateFleetDumpRequest) GetQuiet() Quiet {
 	return Quiet_QUIET_UNSPECIFIED
 }
 
+func (x *CreateFleetDumpRequest) GetSlice() *FleetSlice {
+	if x != nil {
+		return x.Slice
+	}
+	return nil
+}
+
+// Each target is in one of `count` slices, by a hash of its name. Gateways that know the same targets agree on it.
+type FleetSlice struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0 to `count` - 1.
+	Index int32 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	// At most 64.
+	Count         int32 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FleetSlice) Reset() {
+	*x = FleetSlice{}
+	mi := &file_stackd_v1_fleet_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FleetSlice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FleetSlice) ProtoMessage() {}
+
+func (x *FleetSlice) ProtoReflect() protoreflect.Message {
+	mi := &file_stackd_v1_fleet_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FleetSlice.ProtoReflect.Descriptor instead.
+func (*FleetSlice) Descriptor() ([]byte, []int) {
+	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *FleetSlice) GetIndex() int32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *FleetSlice) GetCount() int32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 type CreateFleetDumpResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Step:
@@ -542,7 +609,7 @@ type CreateFleetDumpResponse struct {
 
 func (x *CreateFleetDumpResponse) Reset() {
 	*x = CreateFleetDumpResponse{}
-	mi := &file_stackd_v1_fleet_proto_msgTypes[4]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -554,7 +621,7 @@ func (x *CreateFleetDumpResponse) String() string {
 func (*CreateFleetDumpResponse) ProtoMessage() {}
 
 func (x *CreateFleetDumpResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_stackd_v1_fleet_proto_msgTypes[4]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -567,7 +634,7 @@ func (x *CreateFleetDumpResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateFleetDumpResponse.ProtoReflect.Descriptor instead.
 func (*CreateFleetDumpResponse) Descriptor() ([]byte, []int) {
-	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{4}
+	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CreateFleetDumpResponse) GetStep() isCreateFleetDumpResponse_Step {
@@ -628,7 +695,7 @@ type FleetProgress struct {
 
 func (x *FleetProgress) Reset() {
 	*x = FleetProgress{}
-	mi := &file_stackd_v1_fleet_proto_msgTypes[5]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -640,7 +707,7 @@ func (x *FleetProgress) String() string {
 func (*FleetProgress) ProtoMessage() {}
 
 func (x *FleetProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_stackd_v1_fleet_proto_msgTypes[5]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -653,7 +720,7 @@ func (x *FleetProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FleetProgress.ProtoReflect.Descriptor instead.
 func (*FleetProgress) Descriptor() ([]byte, []int) {
-	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{5}
+	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *FleetProgress) GetSelected() int32 {
@@ -705,7 +772,7 @@ type Unreachable struct {
 
 func (x *Unreachable) Reset() {
 	*x = Unreachable{}
-	mi := &file_stackd_v1_fleet_proto_msgTypes[6]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -717,7 +784,7 @@ func (x *Unreachable) String() string {
 func (*Unreachable) ProtoMessage() {}
 
 func (x *Unreachable) ProtoReflect() protoreflect.Message {
-	mi := &file_stackd_v1_fleet_proto_msgTypes[6]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -730,7 +797,7 @@ func (x *Unreachable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unreachable.ProtoReflect.Descriptor instead.
 func (*Unreachable) Descriptor() ([]byte, []int) {
-	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{6}
+	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Unreachable) GetTarget() string {
@@ -771,7 +838,7 @@ type FleetExample struct {
 
 func (x *FleetExample) Reset() {
 	*x = FleetExample{}
-	mi := &file_stackd_v1_fleet_proto_msgTypes[7]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -783,7 +850,7 @@ func (x *FleetExample) String() string {
 func (*FleetExample) ProtoMessage() {}
 
 func (x *FleetExample) ProtoReflect() protoreflect.Message {
-	mi := &file_stackd_v1_fleet_proto_msgTypes[7]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -796,7 +863,7 @@ func (x *FleetExample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FleetExample.ProtoReflect.Descriptor instead.
 func (*FleetExample) Descriptor() ([]byte, []int) {
-	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{7}
+	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *FleetExample) GetPod() string {
@@ -841,7 +908,7 @@ type FleetCounts struct {
 
 func (x *FleetCounts) Reset() {
 	*x = FleetCounts{}
-	mi := &file_stackd_v1_fleet_proto_msgTypes[8]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -853,7 +920,7 @@ func (x *FleetCounts) String() string {
 func (*FleetCounts) ProtoMessage() {}
 
 func (x *FleetCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_stackd_v1_fleet_proto_msgTypes[8]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -866,7 +933,7 @@ func (x *FleetCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FleetCounts.ProtoReflect.Descriptor instead.
 func (*FleetCounts) Descriptor() ([]byte, []int) {
-	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{8}
+	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *FleetCounts) GetPods() int64 {
@@ -918,7 +985,7 @@ type StackNode struct {
 
 func (x *StackNode) Reset() {
 	*x = StackNode{}
-	mi := &file_stackd_v1_fleet_proto_msgTypes[9]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -930,7 +997,7 @@ func (x *StackNode) String() string {
 func (*StackNode) ProtoMessage() {}
 
 func (x *StackNode) ProtoReflect() protoreflect.Message {
-	mi := &file_stackd_v1_fleet_proto_msgTypes[9]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -943,7 +1010,7 @@ func (x *StackNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StackNode.ProtoReflect.Descriptor instead.
 func (*StackNode) Descriptor() ([]byte, []int) {
-	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{9}
+	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StackNode) GetParent() int32 {
@@ -1004,14 +1071,16 @@ type FleetFinding struct {
 	Explanation string       `protobuf:"bytes,3,opt,name=explanation,proto3" json:"explanation,omitempty"`
 	Counts      *FleetCounts `protobuf:"bytes,4,opt,name=counts,proto3" json:"counts,omitempty"`
 	// By name, at most ten.
-	Examples      []*FleetExample `protobuf:"bytes,5,rep,name=examples,proto3" json:"examples,omitempty"`
+	Examples []*FleetExample `protobuf:"bytes,5,rep,name=examples,proto3" json:"examples,omitempty"`
+	// Display name of the processes that have it.
+	Process       string `protobuf:"bytes,6,opt,name=process,proto3" json:"process,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FleetFinding) Reset() {
 	*x = FleetFinding{}
-	mi := &file_stackd_v1_fleet_proto_msgTypes[10]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1023,7 +1092,7 @@ func (x *FleetFinding) String() string {
 func (*FleetFinding) ProtoMessage() {}
 
 func (x *FleetFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_stackd_v1_fleet_proto_msgTypes[10]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1036,7 +1105,7 @@ func (x *FleetFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FleetFinding.ProtoReflect.Descriptor instead.
 func (*FleetFinding) Descriptor() ([]byte, []int) {
-	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{10}
+	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *FleetFinding) GetKind() Finding_Kind {
@@ -1074,6 +1143,13 @@ func (x *FleetFinding) GetExamples() []*FleetExample {
 	return nil
 }
 
+func (x *FleetFinding) GetProcess() string {
+	if x != nil {
+		return x.Process
+	}
+	return ""
+}
+
 // Pods of one shape that differs from the rest.
 type OddPods struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -1091,7 +1167,7 @@ type OddPods struct {
 
 func (x *OddPods) Reset() {
 	*x = OddPods{}
-	mi := &file_stackd_v1_fleet_proto_msgTypes[11]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1103,7 +1179,7 @@ func (x *OddPods) String() string {
 func (*OddPods) ProtoMessage() {}
 
 func (x *OddPods) ProtoReflect() protoreflect.Message {
-	mi := &file_stackd_v1_fleet_proto_msgTypes[11]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1116,7 +1192,7 @@ func (x *OddPods) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OddPods.ProtoReflect.Descriptor instead.
 func (*OddPods) Descriptor() ([]byte, []int) {
-	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{11}
+	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *OddPods) GetPodCount() int64 {
@@ -1156,7 +1232,7 @@ func (x *OddPods) GetScore() float64 {
 
 type FleetDump struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "fleetDumps/{id}"
+	// "fleetDumps/{id}"; empty where no gateway keeps it.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// As it was asked for.
 	Request    *CreateFleetDumpRequest `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
@@ -1189,14 +1265,16 @@ type FleetDump struct {
 	// Nodes with the fewest threads, left out to keep this answer below 4 MiB.
 	OmittedNodeCount int32 `protobuf:"varint,16,opt,name=omitted_node_count,json=omittedNodeCount,proto3" json:"omitted_node_count,omitempty"`
 	// Rendered as text, one line each.
-	Lines         []string `protobuf:"bytes,17,rep,name=lines,proto3" json:"lines,omitempty"`
+	Lines []string `protobuf:"bytes,17,rep,name=lines,proto3" json:"lines,omitempty"`
+	// Only where slices are missing: what MergeStacks needs besides. Such an answer has no `odd_pods` and no `lines`.
+	Part          *FleetPart `protobuf:"bytes,19,opt,name=part,proto3" json:"part,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FleetDump) Reset() {
 	*x = FleetDump{}
-	mi := &file_stackd_v1_fleet_proto_msgTypes[12]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1286,7 @@ func (x *FleetDump) String() string {
 func (*FleetDump) ProtoMessage() {}
 
 func (x *FleetDump) ProtoReflect() protoreflect.Message {
-	mi := &file_stackd_v1_fleet_proto_msgTypes[12]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1221,7 +1299,7 @@ func (x *FleetDump) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FleetDump.ProtoReflect.Descriptor instead.
 func (*FleetDump) Descriptor() ([]byte, []int) {
-	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{12}
+	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *FleetDump) GetName() string {
@@ -1350,6 +1428,156 @@ func (x *FleetDump) GetLines() []string {
 	return nil
 }
 
+func (x *FleetDump) GetPart() *FleetPart {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+// What an answer is made from, beyond what it shows.
+type FleetPart struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Indexes of the slices that the answer has, of so many.
+	Slices     []int32              `protobuf:"varint,1,rep,packed,name=slices,proto3" json:"slices,omitempty"`
+	SliceCount int32                `protobuf:"varint,2,opt,name=slice_count,json=sliceCount,proto3" json:"slice_count,omitempty"`
+	Features   []*FleetPart_Feature `protobuf:"bytes,3,rep,name=features,proto3" json:"features,omitempty"`
+	Shapes     []*FleetPart_Shape   `protobuf:"bytes,4,rep,name=shapes,proto3" json:"shapes,omitempty"`
+	// What `notes` are made from: sentences of daemons, the first by alphabet, and the number of all.
+	DaemonNotes           []string `protobuf:"bytes,5,rep,name=daemon_notes,json=daemonNotes,proto3" json:"daemon_notes,omitempty"`
+	DaemonNoteCount       int64    `protobuf:"varint,6,opt,name=daemon_note_count,json=daemonNoteCount,proto3" json:"daemon_note_count,omitempty"`
+	PartialDumpCount      int64    `protobuf:"varint,7,opt,name=partial_dump_count,json=partialDumpCount,proto3" json:"partial_dump_count,omitempty"`
+	CutThreadCount        int64    `protobuf:"varint,8,opt,name=cut_thread_count,json=cutThreadCount,proto3" json:"cut_thread_count,omitempty"`
+	OmittedGroupCount     int64    `protobuf:"varint,9,opt,name=omitted_group_count,json=omittedGroupCount,proto3" json:"omitted_group_count,omitempty"`
+	UncountedFindingCount int64    `protobuf:"varint,10,opt,name=uncounted_finding_count,json=uncountedFindingCount,proto3" json:"uncounted_finding_count,omitempty"`
+	OmittedFindingCount   int64    `protobuf:"varint,11,opt,name=omitted_finding_count,json=omittedFindingCount,proto3" json:"omitted_finding_count,omitempty"`
+	OmittedFeatureCount   int64    `protobuf:"varint,12,opt,name=omitted_feature_count,json=omittedFeatureCount,proto3" json:"omitted_feature_count,omitempty"`
+	OmittedShapeCount     int64    `protobuf:"varint,13,opt,name=omitted_shape_count,json=omittedShapeCount,proto3" json:"omitted_shape_count,omitempty"`
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
+}
+
+func (x *FleetPart) Reset() {
+	*x = FleetPart{}
+	mi := &file_stackd_v1_fleet_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FleetPart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FleetPart) ProtoMessage() {}
+
+func (x *FleetPart) ProtoReflect() protoreflect.Message {
+	mi := &file_stackd_v1_fleet_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FleetPart.ProtoReflect.Descriptor instead.
+func (*FleetPart) Descriptor() ([]byte, []int) {
+	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *FleetPart) GetSlices() []int32 {
+	if x != nil {
+		return x.Slices
+	}
+	return nil
+}
+
+func (x *FleetPart) GetSliceCount() int32 {
+	if x != nil {
+		return x.SliceCount
+	}
+	return 0
+}
+
+func (x *FleetPart) GetFeatures() []*FleetPart_Feature {
+	if x != nil {
+		return x.Features
+	}
+	return nil
+}
+
+func (x *FleetPart) GetShapes() []*FleetPart_Shape {
+	if x != nil {
+		return x.Shapes
+	}
+	return nil
+}
+
+func (x *FleetPart) GetDaemonNotes() []string {
+	if x != nil {
+		return x.DaemonNotes
+	}
+	return nil
+}
+
+func (x *FleetPart) GetDaemonNoteCount() int64 {
+	if x != nil {
+		return x.DaemonNoteCount
+	}
+	return 0
+}
+
+func (x *FleetPart) GetPartialDumpCount() int64 {
+	if x != nil {
+		return x.PartialDumpCount
+	}
+	return 0
+}
+
+func (x *FleetPart) GetCutThreadCount() int64 {
+	if x != nil {
+		return x.CutThreadCount
+	}
+	return 0
+}
+
+func (x *FleetPart) GetOmittedGroupCount() int64 {
+	if x != nil {
+		return x.OmittedGroupCount
+	}
+	return 0
+}
+
+func (x *FleetPart) GetUncountedFindingCount() int64 {
+	if x != nil {
+		return x.UncountedFindingCount
+	}
+	return 0
+}
+
+func (x *FleetPart) GetOmittedFindingCount() int64 {
+	if x != nil {
+		return x.OmittedFindingCount
+	}
+	return 0
+}
+
+func (x *FleetPart) GetOmittedFeatureCount() int64 {
+	if x != nil {
+		return x.OmittedFeatureCount
+	}
+	return 0
+}
+
+func (x *FleetPart) GetOmittedShapeCount() int64 {
+	if x != nil {
+		return x.OmittedShapeCount
+	}
+	return 0
+}
+
 type GetFleetDumpRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "fleetDumps/…". Empty: the newest of this gateway.
@@ -1360,7 +1588,7 @@ type GetFleetDumpRequest struct {
 
 func (x *GetFleetDumpRequest) Reset() {
 	*x = GetFleetDumpRequest{}
-	mi := &file_stackd_v1_fleet_proto_msgTypes[13]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1372,7 +1600,7 @@ func (x *GetFleetDumpRequest) String() string {
 func (*GetFleetDumpRequest) ProtoMessage() {}
 
 func (x *GetFleetDumpRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_stackd_v1_fleet_proto_msgTypes[13]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1385,7 +1613,7 @@ func (x *GetFleetDumpRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetFleetDumpRequest.ProtoReflect.Descriptor instead.
 func (*GetFleetDumpRequest) Descriptor() ([]byte, []int) {
-	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{13}
+	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetFleetDumpRequest) GetName() string {
@@ -1415,7 +1643,7 @@ type ListCrashesRequest struct {
 
 func (x *ListCrashesRequest) Reset() {
 	*x = ListCrashesRequest{}
-	mi := &file_stackd_v1_fleet_proto_msgTypes[14]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1427,7 +1655,7 @@ func (x *ListCrashesRequest) String() string {
 func (*ListCrashesRequest) ProtoMessage() {}
 
 func (x *ListCrashesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_stackd_v1_fleet_proto_msgTypes[14]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1440,7 +1668,7 @@ func (x *ListCrashesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCrashesRequest.ProtoReflect.Descriptor instead.
 func (*ListCrashesRequest) Descriptor() ([]byte, []int) {
-	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{14}
+	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListCrashesRequest) GetSelector() string {
@@ -1502,7 +1730,7 @@ type ListCrashesResponse struct {
 
 func (x *ListCrashesResponse) Reset() {
 	*x = ListCrashesResponse{}
-	mi := &file_stackd_v1_fleet_proto_msgTypes[15]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1514,7 +1742,7 @@ func (x *ListCrashesResponse) String() string {
 func (*ListCrashesResponse) ProtoMessage() {}
 
 func (x *ListCrashesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_stackd_v1_fleet_proto_msgTypes[15]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1527,7 +1755,7 @@ func (x *ListCrashesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCrashesResponse.ProtoReflect.Descriptor instead.
 func (*ListCrashesResponse) Descriptor() ([]byte, []int) {
-	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{15}
+	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListCrashesResponse) GetGroups() []*HistoryGroup {
@@ -1580,7 +1808,7 @@ type ListHangsRequest struct {
 
 func (x *ListHangsRequest) Reset() {
 	*x = ListHangsRequest{}
-	mi := &file_stackd_v1_fleet_proto_msgTypes[16]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1592,7 +1820,7 @@ func (x *ListHangsRequest) String() string {
 func (*ListHangsRequest) ProtoMessage() {}
 
 func (x *ListHangsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_stackd_v1_fleet_proto_msgTypes[16]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1605,7 +1833,7 @@ func (x *ListHangsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHangsRequest.ProtoReflect.Descriptor instead.
 func (*ListHangsRequest) Descriptor() ([]byte, []int) {
-	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{16}
+	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListHangsRequest) GetSelector() string {
@@ -1664,7 +1892,7 @@ type ListHangsResponse struct {
 
 func (x *ListHangsResponse) Reset() {
 	*x = ListHangsResponse{}
-	mi := &file_stackd_v1_fleet_proto_msgTypes[17]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1676,7 +1904,7 @@ func (x *ListHangsResponse) String() string {
 func (*ListHangsResponse) ProtoMessage() {}
 
 func (x *ListHangsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_stackd_v1_fleet_proto_msgTypes[17]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1689,7 +1917,7 @@ func (x *ListHangsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHangsResponse.ProtoReflect.Descriptor instead.
 func (*ListHangsResponse) Descriptor() ([]byte, []int) {
-	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{17}
+	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListHangsResponse) GetGroups() []*HistoryGroup {
@@ -1753,7 +1981,7 @@ type HistoryGroup struct {
 
 func (x *HistoryGroup) Reset() {
 	*x = HistoryGroup{}
-	mi := &file_stackd_v1_fleet_proto_msgTypes[18]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1765,7 +1993,7 @@ func (x *HistoryGroup) String() string {
 func (*HistoryGroup) ProtoMessage() {}
 
 func (x *HistoryGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_stackd_v1_fleet_proto_msgTypes[18]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1778,7 +2006,7 @@ func (x *HistoryGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryGroup.ProtoReflect.Descriptor instead.
 func (*HistoryGroup) Descriptor() ([]byte, []int) {
-	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{18}
+	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *HistoryGroup) GetFingerprint() string {
@@ -1860,7 +2088,7 @@ func (x *HistoryGroup) GetDumps() []*FleetExample {
 
 type GetHistoryDumpRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "processes/{process}/dumps/{dump}"
+	// "processes/{process}/dumps/{dump}"; behind the name of a target, "targets/shop/checkout-1/processes/…", that target's alone.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Programs of different pods may have a dump of one name. "pod=checkout-1" says which; labels as in ListCrashesRequest.
 	Selector      string `protobuf:"bytes,2,opt,name=selector,proto3" json:"selector,omitempty"`
@@ -1870,7 +2098,7 @@ type GetHistoryDumpRequest struct {
 
 func (x *GetHistoryDumpRequest) Reset() {
 	*x = GetHistoryDumpRequest{}
-	mi := &file_stackd_v1_fleet_proto_msgTypes[19]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1882,7 +2110,7 @@ func (x *GetHistoryDumpRequest) String() string {
 func (*GetHistoryDumpRequest) ProtoMessage() {}
 
 func (x *GetHistoryDumpRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_stackd_v1_fleet_proto_msgTypes[19]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1895,7 +2123,7 @@ func (x *GetHistoryDumpRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHistoryDumpRequest.ProtoReflect.Descriptor instead.
 func (*GetHistoryDumpRequest) Descriptor() ([]byte, []int) {
-	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{19}
+	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetHistoryDumpRequest) GetName() string {
@@ -1926,7 +2154,7 @@ type OddPods_Difference struct {
 
 func (x *OddPods_Difference) Reset() {
 	*x = OddPods_Difference{}
-	mi := &file_stackd_v1_fleet_proto_msgTypes[21]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1938,7 +2166,7 @@ func (x *OddPods_Difference) String() string {
 func (*OddPods_Difference) ProtoMessage() {}
 
 func (x *OddPods_Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_stackd_v1_fleet_proto_msgTypes[21]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1951,7 +2179,7 @@ func (x *OddPods_Difference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OddPods_Difference.ProtoReflect.Descriptor instead.
 func (*OddPods_Difference) Descriptor() ([]byte, []int) {
-	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{11, 0}
+	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{12, 0}
 }
 
 func (x *OddPods_Difference) GetKind() OddPods_Difference_Kind {
@@ -1975,6 +2203,148 @@ func (x *OddPods_Difference) GetPodsWithIt() int64 {
 	return 0
 }
 
+// A process, a finding, or a stack in which a thread waits: what pods are compared by.
+type FleetPart_Feature struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A digest.
+	Id []byte `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// One of HAS_FINDING, HAS_STACK and HAS_PROCESS.
+	Kind          OddPods_Difference_Kind `protobuf:"varint,2,opt,name=kind,proto3,enum=stackd.v1.OddPods_Difference_Kind" json:"kind,omitempty"`
+	What          string                  `protobuf:"bytes,3,opt,name=what,proto3" json:"what,omitempty"`
+	Weight        int32                   `protobuf:"varint,4,opt,name=weight,proto3" json:"weight,omitempty"`
+	PodsWithIt    int64                   `protobuf:"varint,5,opt,name=pods_with_it,json=podsWithIt,proto3" json:"pods_with_it,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FleetPart_Feature) Reset() {
+	*x = FleetPart_Feature{}
+	mi := &file_stackd_v1_fleet_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FleetPart_Feature) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FleetPart_Feature) ProtoMessage() {}
+
+func (x *FleetPart_Feature) ProtoReflect() protoreflect.Message {
+	mi := &file_stackd_v1_fleet_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FleetPart_Feature.ProtoReflect.Descriptor instead.
+func (*FleetPart_Feature) Descriptor() ([]byte, []int) {
+	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{14, 0}
+}
+
+func (x *FleetPart_Feature) GetId() []byte {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+func (x *FleetPart_Feature) GetKind() OddPods_Difference_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return OddPods_Difference_KIND_UNSPECIFIED
+}
+
+func (x *FleetPart_Feature) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
+func (x *FleetPart_Feature) GetWeight() int32 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
+func (x *FleetPart_Feature) GetPodsWithIt() int64 {
+	if x != nil {
+		return x.PodsWithIt
+	}
+	return 0
+}
+
+// Pods with just these features.
+type FleetPart_Shape struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Their places in `features`, each smaller than the next.
+	Features []int32 `protobuf:"varint,1,rep,packed,name=features,proto3" json:"features,omitempty"`
+	PodCount int64   `protobuf:"varint,2,opt,name=pod_count,json=podCount,proto3" json:"pod_count,omitempty"`
+	// By name, at most ten.
+	Pods          []*FleetExample `protobuf:"bytes,3,rep,name=pods,proto3" json:"pods,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FleetPart_Shape) Reset() {
+	*x = FleetPart_Shape{}
+	mi := &file_stackd_v1_fleet_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FleetPart_Shape) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FleetPart_Shape) ProtoMessage() {}
+
+func (x *FleetPart_Shape) ProtoReflect() protoreflect.Message {
+	mi := &file_stackd_v1_fleet_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FleetPart_Shape.ProtoReflect.Descriptor instead.
+func (*FleetPart_Shape) Descriptor() ([]byte, []int) {
+	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{14, 1}
+}
+
+func (x *FleetPart_Shape) GetFeatures() []int32 {
+	if x != nil {
+		return x.Features
+	}
+	return nil
+}
+
+func (x *FleetPart_Shape) GetPodCount() int64 {
+	if x != nil {
+		return x.PodCount
+	}
+	return 0
+}
+
+func (x *FleetPart_Shape) GetPods() []*FleetExample {
+	if x != nil {
+		return x.Pods
+	}
+	return nil
+}
+
 // How many of the group have something.
 type HistoryGroup_NameCount struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1986,7 +2356,7 @@ type HistoryGroup_NameCount struct {
 
 func (x *HistoryGroup_NameCount) Reset() {
 	*x = HistoryGroup_NameCount{}
-	mi := &file_stackd_v1_fleet_proto_msgTypes[22]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1998,7 +2368,7 @@ func (x *HistoryGroup_NameCount) String() string {
 func (*HistoryGroup_NameCount) ProtoMessage() {}
 
 func (x *HistoryGroup_NameCount) ProtoReflect() protoreflect.Message {
-	mi := &file_stackd_v1_fleet_proto_msgTypes[22]
+	mi := &file_stackd_v1_fleet_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2011,7 +2381,7 @@ func (x *HistoryGroup_NameCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryGroup_NameCount.ProtoReflect.Descriptor instead.
 func (*HistoryGroup_NameCount) Descriptor() ([]byte, []int) {
-	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{18, 0}
+	return file_stackd_v1_fleet_proto_rawDescGZIP(), []int{20, 0}
 }
 
 func (x *HistoryGroup_NameCount) GetName() string {
@@ -2050,13 +2420,18 @@ const file_stackd_v1_fleet_proto_rawDesc = "" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1d\n" +
 	"\n" +
 	"total_size\x18\x03 \x01(\x05R\ttotalSize\x12\x1a\n" +
-	"\bproblems\x18\x04 \x03(\tR\bproblems\"\xdb\x01\n" +
+	"\bproblems\x18\x04 \x03(\tR\bproblems\"\x88\x02\n" +
 	"\x16CreateFleetDumpRequest\x12\x1a\n" +
 	"\bselector\x18\x01 \x01(\tR\bselector\x12\x18\n" +
 	"\aprocess\x18\x02 \x01(\tR\aprocess\x123\n" +
 	"\atimeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12.\n" +
 	"\x06frames\x18\x04 \x01(\x0e2\x16.stackd.v1.FrameFilterR\x06frames\x12&\n" +
-	"\x05quiet\x18\x05 \x01(\x0e2\x10.stackd.v1.QuietR\x05quiet\"\x90\x01\n" +
+	"\x05quiet\x18\x05 \x01(\x0e2\x10.stackd.v1.QuietR\x05quiet\x12+\n" +
+	"\x05slice\x18\x06 \x01(\v2\x15.stackd.v1.FleetSliceR\x05slice\"8\n" +
+	"\n" +
+	"FleetSlice\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x05R\x05index\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x05R\x05count\"\x90\x01\n" +
 	"\x17CreateFleetDumpResponse\x126\n" +
 	"\bprogress\x18\x01 \x01(\v2\x18.stackd.v1.FleetProgressH\x00R\bprogress\x125\n" +
 	"\n" +
@@ -2106,13 +2481,14 @@ const file_stackd_v1_fleet_proto_rawDesc = "" +
 	"\blanguage\x18\x04 \x01(\x0e2\x13.stackd.v1.LanguageR\blanguage\x12.\n" +
 	"\x06counts\x18\x05 \x01(\v2\x16.stackd.v1.FleetCountsR\x06counts\x124\n" +
 	"\tinnermost\x18\x06 \x01(\v2\x16.stackd.v1.FleetCountsR\tinnermost\x123\n" +
-	"\bexamples\x18\a \x03(\v2\x17.stackd.v1.FleetExampleR\bexamples\"\xfb\x01\n" +
+	"\bexamples\x18\a \x03(\v2\x17.stackd.v1.FleetExampleR\bexamples\"\x95\x02\n" +
 	"\fFleetFinding\x12+\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x17.stackd.v1.Finding.KindR\x04kind\x127\n" +
 	"\bseverity\x18\x02 \x01(\x0e2\x1b.stackd.v1.Finding.SeverityR\bseverity\x12 \n" +
 	"\vexplanation\x18\x03 \x01(\tR\vexplanation\x12.\n" +
 	"\x06counts\x18\x04 \x01(\v2\x16.stackd.v1.FleetCountsR\x06counts\x123\n" +
-	"\bexamples\x18\x05 \x03(\v2\x17.stackd.v1.FleetExampleR\bexamples\"\xe8\x03\n" +
+	"\bexamples\x18\x05 \x03(\v2\x17.stackd.v1.FleetExampleR\bexamples\x12\x18\n" +
+	"\aprocess\x18\x06 \x01(\tR\aprocess\"\xe8\x03\n" +
 	"\aOddPods\x12\x1b\n" +
 	"\tpod_count\x18\x01 \x01(\x03R\bpodCount\x12+\n" +
 	"\x04pods\x18\x02 \x03(\v2\x17.stackd.v1.FleetExampleR\x04pods\x12?\n" +
@@ -2132,7 +2508,7 @@ const file_stackd_v1_fleet_proto_rawDesc = "" +
 	"\vHAS_PROCESS\x10\x03\x12\x11\n" +
 	"\rLACKS_FINDING\x10\x04\x12\x0f\n" +
 	"\vLACKS_STACK\x10\x05\x12\x11\n" +
-	"\rLACKS_PROCESS\x10\x06\"\xef\x06\n" +
+	"\rLACKS_PROCESS\x10\x06\"\x99\a\n" +
 	"\tFleetDump\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12;\n" +
 	"\arequest\x18\x02 \x01(\v2!.stackd.v1.CreateFleetDumpRequestR\arequest\x120\n" +
@@ -2153,11 +2529,39 @@ const file_stackd_v1_fleet_proto_rawDesc = "" +
 	"\x11omitted_odd_count\x18\x0e \x01(\x05R\x0fomittedOddCount\x12*\n" +
 	"\x05nodes\x18\x0f \x03(\v2\x14.stackd.v1.StackNodeR\x05nodes\x12,\n" +
 	"\x12omitted_node_count\x18\x10 \x01(\x05R\x10omittedNodeCount\x12\x14\n" +
-	"\x05lines\x18\x11 \x03(\tR\x05lines\"9\n" +
+	"\x05lines\x18\x11 \x03(\tR\x05lines\x12(\n" +
+	"\x04part\x18\x13 \x01(\v2\x14.stackd.v1.FleetPartR\x04part\"9\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bCOMPLETE\x10\x01\x12\v\n" +
-	"\aPARTIAL\x10\x02\")\n" +
+	"\aPARTIAL\x10\x02\"\xea\x06\n" +
+	"\tFleetPart\x12\x16\n" +
+	"\x06slices\x18\x01 \x03(\x05R\x06slices\x12\x1f\n" +
+	"\vslice_count\x18\x02 \x01(\x05R\n" +
+	"sliceCount\x128\n" +
+	"\bfeatures\x18\x03 \x03(\v2\x1c.stackd.v1.FleetPart.FeatureR\bfeatures\x122\n" +
+	"\x06shapes\x18\x04 \x03(\v2\x1a.stackd.v1.FleetPart.ShapeR\x06shapes\x12!\n" +
+	"\fdaemon_notes\x18\x05 \x03(\tR\vdaemonNotes\x12*\n" +
+	"\x11daemon_note_count\x18\x06 \x01(\x03R\x0fdaemonNoteCount\x12,\n" +
+	"\x12partial_dump_count\x18\a \x01(\x03R\x10partialDumpCount\x12(\n" +
+	"\x10cut_thread_count\x18\b \x01(\x03R\x0ecutThreadCount\x12.\n" +
+	"\x13omitted_group_count\x18\t \x01(\x03R\x11omittedGroupCount\x126\n" +
+	"\x17uncounted_finding_count\x18\n" +
+	" \x01(\x03R\x15uncountedFindingCount\x122\n" +
+	"\x15omitted_finding_count\x18\v \x01(\x03R\x13omittedFindingCount\x122\n" +
+	"\x15omitted_feature_count\x18\f \x01(\x03R\x13omittedFeatureCount\x12.\n" +
+	"\x13omitted_shape_count\x18\r \x01(\x03R\x11omittedShapeCount\x1a\x9f\x01\n" +
+	"\aFeature\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\fR\x02id\x126\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\".stackd.v1.OddPods.Difference.KindR\x04kind\x12\x12\n" +
+	"\x04what\x18\x03 \x01(\tR\x04what\x12\x16\n" +
+	"\x06weight\x18\x04 \x01(\x05R\x06weight\x12 \n" +
+	"\fpods_with_it\x18\x05 \x01(\x03R\n" +
+	"podsWithIt\x1am\n" +
+	"\x05Shape\x12\x1a\n" +
+	"\bfeatures\x18\x01 \x03(\x05R\bfeatures\x12\x1b\n" +
+	"\tpod_count\x18\x02 \x01(\x03R\bpodCount\x12+\n" +
+	"\x04pods\x18\x03 \x03(\v2\x17.stackd.v1.FleetExampleR\x04pods\")\n" +
 	"\x13GetFleetDumpRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\xf8\x01\n" +
 	"\x12ListCrashesRequest\x12\x1a\n" +
@@ -2210,11 +2614,12 @@ const file_stackd_v1_fleet_proto_rawDesc = "" +
 	"\x05count\x18\x02 \x01(\x03R\x05count\"G\n" +
 	"\x15GetHistoryDumpRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
-	"\bselector\x18\x02 \x01(\tR\bselector2\xcb\x03\n" +
+	"\bselector\x18\x02 \x01(\tR\bselector2\x96\x04\n" +
 	"\x05Fleet\x12L\n" +
 	"\vListTargets\x12\x1d.stackd.v1.ListTargetsRequest\x1a\x1e.stackd.v1.ListTargetsResponse\x12Z\n" +
 	"\x0fCreateFleetDump\x12!.stackd.v1.CreateFleetDumpRequest\x1a\".stackd.v1.CreateFleetDumpResponse0\x01\x12D\n" +
-	"\fGetFleetDump\x12\x1e.stackd.v1.GetFleetDumpRequest\x1a\x14.stackd.v1.FleetDump\x12L\n" +
+	"\fGetFleetDump\x12\x1e.stackd.v1.GetFleetDumpRequest\x1a\x14.stackd.v1.FleetDump\x12I\n" +
+	"\vMergeStacks\x12\".stackd.v1.CreateFleetDumpResponse\x1a\x14.stackd.v1.FleetDump(\x01\x12L\n" +
 	"\vListCrashes\x12\x1d.stackd.v1.ListCrashesRequest\x1a\x1e.stackd.v1.ListCrashesResponse\x12F\n" +
 	"\tListHangs\x12\x1b.stackd.v1.ListHangsRequest\x1a\x1c.stackd.v1.ListHangsResponse\x12<\n" +
 	"\aGetDump\x12 .stackd.v1.GetHistoryDumpRequest\x1a\x0f.stackd.v1.Dumpb\x06proto3"
@@ -2232,7 +2637,7 @@ func file_stackd_v1_fleet_proto_rawDescGZIP() []byte {
 }
 
 var file_stackd_v1_fleet_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_stackd_v1_fleet_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_stackd_v1_fleet_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_stackd_v1_fleet_proto_goTypes = []any{
 	(Unreachable_Reason)(0),         // 0: stackd.v1.Unreachable.Reason
 	(OddPods_Difference_Kind)(0),    // 1: stackd.v1.OddPods.Difference.Kind
@@ -2241,95 +2646,107 @@ var file_stackd_v1_fleet_proto_goTypes = []any{
 	(*ListTargetsRequest)(nil),      // 4: stackd.v1.ListTargetsRequest
 	(*ListTargetsResponse)(nil),     // 5: stackd.v1.ListTargetsResponse
 	(*CreateFleetDumpRequest)(nil),  // 6: stackd.v1.CreateFleetDumpRequest
-	(*CreateFleetDumpResponse)(nil), // 7: stackd.v1.CreateFleetDumpResponse
-	(*FleetProgress)(nil),           // 8: stackd.v1.FleetProgress
-	(*Unreachable)(nil),             // 9: stackd.v1.Unreachable
-	(*FleetExample)(nil),            // 10: stackd.v1.FleetExample
-	(*FleetCounts)(nil),             // 11: stackd.v1.FleetCounts
-	(*StackNode)(nil),               // 12: stackd.v1.StackNode
-	(*FleetFinding)(nil),            // 13: stackd.v1.FleetFinding
-	(*OddPods)(nil),                 // 14: stackd.v1.OddPods
-	(*FleetDump)(nil),               // 15: stackd.v1.FleetDump
-	(*GetFleetDumpRequest)(nil),     // 16: stackd.v1.GetFleetDumpRequest
-	(*ListCrashesRequest)(nil),      // 17: stackd.v1.ListCrashesRequest
-	(*ListCrashesResponse)(nil),     // 18: stackd.v1.ListCrashesResponse
-	(*ListHangsRequest)(nil),        // 19: stackd.v1.ListHangsRequest
-	(*ListHangsResponse)(nil),       // 20: stackd.v1.ListHangsResponse
-	(*HistoryGroup)(nil),            // 21: stackd.v1.HistoryGroup
-	(*GetHistoryDumpRequest)(nil),   // 22: stackd.v1.GetHistoryDumpRequest
-	nil,                             // 23: stackd.v1.Target.LabelsEntry
-	(*OddPods_Difference)(nil),      // 24: stackd.v1.OddPods.Difference
-	(*HistoryGroup_NameCount)(nil),  // 25: stackd.v1.HistoryGroup.NameCount
-	(*durationpb.Duration)(nil),     // 26: google.protobuf.Duration
-	(FrameFilter)(0),                // 27: stackd.v1.FrameFilter
-	(Quiet)(0),                      // 28: stackd.v1.Quiet
-	(Language)(0),                   // 29: stackd.v1.Language
-	(Finding_Kind)(0),               // 30: stackd.v1.Finding.Kind
-	(Finding_Severity)(0),           // 31: stackd.v1.Finding.Severity
-	(*timestamppb.Timestamp)(nil),   // 32: google.protobuf.Timestamp
-	(*ThreadCounts)(nil),            // 33: stackd.v1.ThreadCounts
-	(*Dump)(nil),                    // 34: stackd.v1.Dump
+	(*FleetSlice)(nil),              // 7: stackd.v1.FleetSlice
+	(*CreateFleetDumpResponse)(nil), // 8: stackd.v1.CreateFleetDumpResponse
+	(*FleetProgress)(nil),           // 9: stackd.v1.FleetProgress
+	(*Unreachable)(nil),             // 10: stackd.v1.Unreachable
+	(*FleetExample)(nil),            // 11: stackd.v1.FleetExample
+	(*FleetCounts)(nil),             // 12: stackd.v1.FleetCounts
+	(*StackNode)(nil),               // 13: stackd.v1.StackNode
+	(*FleetFinding)(nil),            // 14: stackd.v1.FleetFinding
+	(*OddPods)(nil),                 // 15: stackd.v1.OddPods
+	(*FleetDump)(nil),               // 16: stackd.v1.FleetDump
+	(*FleetPart)(nil),               // 17: stackd.v1.FleetPart
+	(*GetFleetDumpRequest)(nil),     // 18: stackd.v1.GetFleetDumpRequest
+	(*ListCrashesRequest)(nil),      // 19: stackd.v1.ListCrashesRequest
+	(*ListCrashesResponse)(nil),     // 20: stackd.v1.ListCrashesResponse
+	(*ListHangsRequest)(nil),        // 21: stackd.v1.ListHangsRequest
+	(*ListHangsResponse)(nil),       // 22: stackd.v1.ListHangsResponse
+	(*HistoryGroup)(nil),            // 23: stackd.v1.HistoryGroup
+	(*GetHistoryDumpRequest)(nil),   // 24: stackd.v1.GetHistoryDumpRequest
+	nil,                             // 25: stackd.v1.Target.LabelsEntry
+	(*OddPods_Difference)(nil),      // 26: stackd.v1.OddPods.Difference
+	(*FleetPart_Feature)(nil),       // 27: stackd.v1.FleetPart.Feature
+	(*FleetPart_Shape)(nil),         // 28: stackd.v1.FleetPart.Shape
+	(*HistoryGroup_NameCount)(nil),  // 29: stackd.v1.HistoryGroup.NameCount
+	(*durationpb.Duration)(nil),     // 30: google.protobuf.Duration
+	(FrameFilter)(0),                // 31: stackd.v1.FrameFilter
+	(Quiet)(0),                      // 32: stackd.v1.Quiet
+	(Language)(0),                   // 33: stackd.v1.Language
+	(Finding_Kind)(0),               // 34: stackd.v1.Finding.Kind
+	(Finding_Severity)(0),           // 35: stackd.v1.Finding.Severity
+	(*timestamppb.Timestamp)(nil),   // 36: google.protobuf.Timestamp
+	(*ThreadCounts)(nil),            // 37: stackd.v1.ThreadCounts
+	(*Dump)(nil),                    // 38: stackd.v1.Dump
 }
 var file_stackd_v1_fleet_proto_depIdxs = []int32{
-	23, // 0: stackd.v1.Target.labels:type_name -> stackd.v1.Target.LabelsEntry
+	25, // 0: stackd.v1.Target.labels:type_name -> stackd.v1.Target.LabelsEntry
 	3,  // 1: stackd.v1.ListTargetsResponse.targets:type_name -> stackd.v1.Target
-	26, // 2: stackd.v1.CreateFleetDumpRequest.timeout:type_name -> google.protobuf.Duration
-	27, // 3: stackd.v1.CreateFleetDumpRequest.frames:type_name -> stackd.v1.FrameFilter
-	28, // 4: stackd.v1.CreateFleetDumpRequest.quiet:type_name -> stackd.v1.Quiet
-	8,  // 5: stackd.v1.CreateFleetDumpResponse.progress:type_name -> stackd.v1.FleetProgress
-	15, // 6: stackd.v1.CreateFleetDumpResponse.fleet_dump:type_name -> stackd.v1.FleetDump
-	9,  // 7: stackd.v1.FleetProgress.newly_unreachable:type_name -> stackd.v1.Unreachable
-	0,  // 8: stackd.v1.Unreachable.reason:type_name -> stackd.v1.Unreachable.Reason
-	29, // 9: stackd.v1.StackNode.language:type_name -> stackd.v1.Language
-	11, // 10: stackd.v1.StackNode.counts:type_name -> stackd.v1.FleetCounts
-	11, // 11: stackd.v1.StackNode.innermost:type_name -> stackd.v1.FleetCounts
-	10, // 12: stackd.v1.StackNode.examples:type_name -> stackd.v1.FleetExample
-	30, // 13: stackd.v1.FleetFinding.kind:type_name -> stackd.v1.Finding.Kind
-	31, // 14: stackd.v1.FleetFinding.severity:type_name -> stackd.v1.Finding.Severity
-	11, // 15: stackd.v1.FleetFinding.counts:type_name -> stackd.v1.FleetCounts
-	10, // 16: stackd.v1.FleetFinding.examples:type_name -> stackd.v1.FleetExample
-	10, // 17: stackd.v1.OddPods.pods:type_name -> stackd.v1.FleetExample
-	24, // 18: stackd.v1.OddPods.differences:type_name -> stackd.v1.OddPods.Difference
-	6,  // 19: stackd.v1.FleetDump.request:type_name -> stackd.v1.CreateFleetDumpRequest
-	2,  // 20: stackd.v1.FleetDump.state:type_name -> stackd.v1.FleetDump.State
-	32, // 21: stackd.v1.FleetDump.create_time:type_name -> google.protobuf.Timestamp
-	26, // 22: stackd.v1.FleetDump.duration:type_name -> google.protobuf.Duration
-	11, // 23: stackd.v1.FleetDump.counts:type_name -> stackd.v1.FleetCounts
-	33, // 24: stackd.v1.FleetDump.thread_counts:type_name -> stackd.v1.ThreadCounts
-	9,  // 25: stackd.v1.FleetDump.unreachable:type_name -> stackd.v1.Unreachable
-	13, // 26: stackd.v1.FleetDump.findings:type_name -> stackd.v1.FleetFinding
-	14, // 27: stackd.v1.FleetDump.odd_pods:type_name -> stackd.v1.OddPods
-	12, // 28: stackd.v1.FleetDump.nodes:type_name -> stackd.v1.StackNode
-	26, // 29: stackd.v1.ListCrashesRequest.window:type_name -> google.protobuf.Duration
-	32, // 30: stackd.v1.ListCrashesRequest.end_time:type_name -> google.protobuf.Timestamp
-	21, // 31: stackd.v1.ListCrashesResponse.groups:type_name -> stackd.v1.HistoryGroup
-	26, // 32: stackd.v1.ListHangsRequest.window:type_name -> google.protobuf.Duration
-	32, // 33: stackd.v1.ListHangsRequest.end_time:type_name -> google.protobuf.Timestamp
-	21, // 34: stackd.v1.ListHangsResponse.groups:type_name -> stackd.v1.HistoryGroup
-	32, // 35: stackd.v1.HistoryGroup.first_seen_time:type_name -> google.protobuf.Timestamp
-	32, // 36: stackd.v1.HistoryGroup.last_seen_time:type_name -> google.protobuf.Timestamp
-	25, // 37: stackd.v1.HistoryGroup.services:type_name -> stackd.v1.HistoryGroup.NameCount
-	25, // 38: stackd.v1.HistoryGroup.versions:type_name -> stackd.v1.HistoryGroup.NameCount
-	25, // 39: stackd.v1.HistoryGroup.pods:type_name -> stackd.v1.HistoryGroup.NameCount
-	10, // 40: stackd.v1.HistoryGroup.dumps:type_name -> stackd.v1.FleetExample
-	1,  // 41: stackd.v1.OddPods.Difference.kind:type_name -> stackd.v1.OddPods.Difference.Kind
-	4,  // 42: stackd.v1.Fleet.ListTargets:input_type -> stackd.v1.ListTargetsRequest
-	6,  // 43: stackd.v1.Fleet.CreateFleetDump:input_type -> stackd.v1.CreateFleetDumpRequest
-	16, // 44: stackd.v1.Fleet.GetFleetDump:input_type -> stackd.v1.GetFleetDumpRequest
-	17, // 45: stackd.v1.Fleet.ListCrashes:input_type -> stackd.v1.ListCrashesRequest
-	19, // 46: stackd.v1.Fleet.ListHangs:input_type -> stackd.v1.ListHangsRequest
-	22, // 47: stackd.v1.Fleet.GetDump:input_type -> stackd.v1.GetHistoryDumpRequest
-	5,  // 48: stackd.v1.Fleet.ListTargets:output_type -> stackd.v1.ListTargetsResponse
-	7,  // 49: stackd.v1.Fleet.CreateFleetDump:output_type -> stackd.v1.CreateFleetDumpResponse
-	15, // 50: stackd.v1.Fleet.GetFleetDump:output_type -> stackd.v1.FleetDump
-	18, // 51: stackd.v1.Fleet.ListCrashes:output_type -> stackd.v1.ListCrashesResponse
-	20, // 52: stackd.v1.Fleet.ListHangs:output_type -> stackd.v1.ListHangsResponse
-	34, // 53: stackd.v1.Fleet.GetDump:output_type -> stackd.v1.Dump
-	48, // [48:54] is the sub-list for method output_type
-	42, // [42:48] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	30, // 2: stackd.v1.CreateFleetDumpRequest.timeout:type_name -> google.protobuf.Duration
+	31, // 3: stackd.v1.CreateFleetDumpRequest.frames:type_name -> stackd.v1.FrameFilter
+	32, // 4: stackd.v1.CreateFleetDumpRequest.quiet:type_name -> stackd.v1.Quiet
+	7,  // 5: stackd.v1.CreateFleetDumpRequest.slice:type_name -> stackd.v1.FleetSlice
+	9,  // 6: stackd.v1.CreateFleetDumpResponse.progress:type_name -> stackd.v1.FleetProgress
+	16, // 7: stackd.v1.CreateFleetDumpResponse.fleet_dump:type_name -> stackd.v1.FleetDump
+	10, // 8: stackd.v1.FleetProgress.newly_unreachable:type_name -> stackd.v1.Unreachable
+	0,  // 9: stackd.v1.Unreachable.reason:type_name -> stackd.v1.Unreachable.Reason
+	33, // 10: stackd.v1.StackNode.language:type_name -> stackd.v1.Language
+	12, // 11: stackd.v1.StackNode.counts:type_name -> stackd.v1.FleetCounts
+	12, // 12: stackd.v1.StackNode.innermost:type_name -> stackd.v1.FleetCounts
+	11, // 13: stackd.v1.StackNode.examples:type_name -> stackd.v1.FleetExample
+	34, // 14: stackd.v1.FleetFinding.kind:type_name -> stackd.v1.Finding.Kind
+	35, // 15: stackd.v1.FleetFinding.severity:type_name -> stackd.v1.Finding.Severity
+	12, // 16: stackd.v1.FleetFinding.counts:type_name -> stackd.v1.FleetCounts
+	11, // 17: stackd.v1.FleetFinding.examples:type_name -> stackd.v1.FleetExample
+	11, // 18: stackd.v1.OddPods.pods:type_name -> stackd.v1.FleetExample
+	26, // 19: stackd.v1.OddPods.differences:type_name -> stackd.v1.OddPods.Difference
+	6,  // 20: stackd.v1.FleetDump.request:type_name -> stackd.v1.CreateFleetDumpRequest
+	2,  // 21: stackd.v1.FleetDump.state:type_name -> stackd.v1.FleetDump.State
+	36, // 22: stackd.v1.FleetDump.create_time:type_name -> google.protobuf.Timestamp
+	30, // 23: stackd.v1.FleetDump.duration:type_name -> google.protobuf.Duration
+	12, // 24: stackd.v1.FleetDump.counts:type_name -> stackd.v1.FleetCounts
+	37, // 25: stackd.v1.FleetDump.thread_counts:type_name -> stackd.v1.ThreadCounts
+	10, // 26: stackd.v1.FleetDump.unreachable:type_name -> stackd.v1.Unreachable
+	14, // 27: stackd.v1.FleetDump.findings:type_name -> stackd.v1.FleetFinding
+	15, // 28: stackd.v1.FleetDump.odd_pods:type_name -> stackd.v1.OddPods
+	13, // 29: stackd.v1.FleetDump.nodes:type_name -> stackd.v1.StackNode
+	17, // 30: stackd.v1.FleetDump.part:type_name -> stackd.v1.FleetPart
+	27, // 31: stackd.v1.FleetPart.features:type_name -> stackd.v1.FleetPart.Feature
+	28, // 32: stackd.v1.FleetPart.shapes:type_name -> stackd.v1.FleetPart.Shape
+	30, // 33: stackd.v1.ListCrashesRequest.window:type_name -> google.protobuf.Duration
+	36, // 34: stackd.v1.ListCrashesRequest.end_time:type_name -> google.protobuf.Timestamp
+	23, // 35: stackd.v1.ListCrashesResponse.groups:type_name -> stackd.v1.HistoryGroup
+	30, // 36: stackd.v1.ListHangsRequest.window:type_name -> google.protobuf.Duration
+	36, // 37: stackd.v1.ListHangsRequest.end_time:type_name -> google.protobuf.Timestamp
+	23, // 38: stackd.v1.ListHangsResponse.groups:type_name -> stackd.v1.HistoryGroup
+	36, // 39: stackd.v1.HistoryGroup.first_seen_time:type_name -> google.protobuf.Timestamp
+	36, // 40: stackd.v1.HistoryGroup.last_seen_time:type_name -> google.protobuf.Timestamp
+	29, // 41: stackd.v1.HistoryGroup.services:type_name -> stackd.v1.HistoryGroup.NameCount
+	29, // 42: stackd.v1.HistoryGroup.versions:type_name -> stackd.v1.HistoryGroup.NameCount
+	29, // 43: stackd.v1.HistoryGroup.pods:type_name -> stackd.v1.HistoryGroup.NameCount
+	11, // 44: stackd.v1.HistoryGroup.dumps:type_name -> stackd.v1.FleetExample
+	1,  // 45: stackd.v1.OddPods.Difference.kind:type_name -> stackd.v1.OddPods.Difference.Kind
+	1,  // 46: stackd.v1.FleetPart.Feature.kind:type_name -> stackd.v1.OddPods.Difference.Kind
+	11, // 47: stackd.v1.FleetPart.Shape.pods:type_name -> stackd.v1.FleetExample
+	4,  // 48: stackd.v1.Fleet.ListTargets:input_type -> stackd.v1.ListTargetsRequest
+	6,  // 49: stackd.v1.Fleet.CreateFleetDump:input_type -> stackd.v1.CreateFleetDumpRequest
+	18, // 50: stackd.v1.Fleet.GetFleetDump:input_type -> stackd.v1.GetFleetDumpRequest
+	8,  // 51: stackd.v1.Fleet.MergeStacks:input_type -> stackd.v1.CreateFleetDumpResponse
+	19, // 52: stackd.v1.Fleet.ListCrashes:input_type -> stackd.v1.ListCrashesRequest
+	21, // 53: stackd.v1.Fleet.ListHangs:input_type -> stackd.v1.ListHangsRequest
+	24, // 54: stackd.v1.Fleet.GetDump:input_type -> stackd.v1.GetHistoryDumpRequest
+	5,  // 55: stackd.v1.Fleet.ListTargets:output_type -> stackd.v1.ListTargetsResponse
+	8,  // 56: stackd.v1.Fleet.CreateFleetDump:output_type -> stackd.v1.CreateFleetDumpResponse
+	16, // 57: stackd.v1.Fleet.GetFleetDump:output_type -> stackd.v1.FleetDump
+	16, // 58: stackd.v1.Fleet.MergeStacks:output_type -> stackd.v1.FleetDump
+	20, // 59: stackd.v1.Fleet.ListCrashes:output_type -> stackd.v1.ListCrashesResponse
+	22, // 60: stackd.v1.Fleet.ListHangs:output_type -> stackd.v1.ListHangsResponse
+	38, // 61: stackd.v1.Fleet.GetDump:output_type -> stackd.v1.Dump
+	55, // [55:62] is the sub-list for method output_type
+	48, // [48:55] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_stackd_v1_fleet_proto_init() }
@@ -2338,7 +2755,7 @@ func file_stackd_v1_fleet_proto_init() {
 		return
 	}
 	file_stackd_v1_stackd_proto_init()
-	file_stackd_v1_fleet_proto_msgTypes[4].OneofWrappers = []any{
+	file_stackd_v1_fleet_proto_msgTypes[5].OneofWrappers = []any{
 		(*CreateFleetDumpResponse_Progress)(nil),
 		(*CreateFleetDumpResponse_FleetDump)(nil),
 	}
@@ -2348,7 +2765,7 @@ func file_stackd_v1_fleet_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_stackd_v1_fleet_proto_rawDesc), len(file_stackd_v1_fleet_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   23,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

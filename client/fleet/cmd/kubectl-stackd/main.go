@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"strings"
 	"time"
 
@@ -27,6 +28,8 @@ Examples:
   kubectl stackd -n shop -l app=checkout          all pods with this label
   kubectl stackd -n shop checkout-7d9f-x2k        pods by name
   kubectl stackd -A -l app=checkout -o json       of all namespaces, as proto3 JSON of stackd.v1.FleetDump
+  kubectl stackd --show targets/shop/checkout-7d9f-x2k/processes/7-70/dumps/20261121T031502123Z-1
+                                                  a dump of one pod, by target and dump of an example
 
 It runs stackctl in the daemon's container of each pod, by kubectl exec. No port is open, and no gateway is needed. Who may
 exec into a pod sees its stacks.
@@ -51,7 +54,9 @@ type options struct {
 	timeout  time.Duration
 	parallel int
 	output   string
-	version  bool
+	// A dump of one pod: its target, then its name.
+	show    string
+	version bool
 }
 
 // passed is an option that kubectl itself takes.
@@ -88,6 +93,7 @@ func parse(args []string, out io.Writer) (*options, error) {
 	}
 	flags.StringVar(&o.kubectl.Container, "container", "stackd", "`NAME` of the daemon's container")
 	flags.StringVar(&o.request.Process, "process", "", "`TEXT`: only processes whose name holds it")
+	flags.StringVar(&o.show, "show", "", "`NAME` of a stored dump, behind that of its target: print it")
 	flags.DurationVar(&o.timeout, "timeout", 30*time.Second, "`DURATION` that answers are waited for")
 	flags.IntVar(&o.parallel, "parallel", 16, "`NUMBER` of pods asked at once: each is a kubectl")
 	flags.BoolVar(&o.version, "version", false, "print the version")
@@ -120,10 +126,26 @@ func (o *options) check() error {
 		return errors.New("--parallel is from 1 to 256")
 	case o.timeout <= 0:
 		return errors.New("--timeout is more than 0")
+	case o.show != "" && !shownName.MatchString(o.show):
+		return errors.New("--show takes a name like targets/shop/checkout-1/processes/7-70/dumps/20261121T031502123Z-1")
 	case o.pods.All && len(o.pods.Names) > 0:
 		return errors.New("pods by name are of one namespace: leave out -A")
 	}
 	return nil
+}
+
+var shownName = regexp.MustCompile(`^targets/([a-z0-9.-]+)/([a-z0-9][a-z0-9.-]*)/(processes/[0-9-]+/dumps/[0-9A-Za-z_-]+)$`)
+
+// show prints a dump of one pod.
+func show(ctx context.Context, o *options) int {
+	parts := shownName.FindStringSubmatch(o.show)
+	text, err := o.kubectl.Show(ctx, parts[1], parts[2], parts[3], o.output)
+	if err != nil {
+		complain(fmt.Errorf("%w. A gateway with history has dumps of pods that are gone", err))
+		return exitFailure
+	}
+	fmt.Print(text)
+	return exitOK
 }
 
 func main() {
@@ -150,6 +172,9 @@ func complain(err error) { fmt.Fprintf(os.Stderr, "kubectl stackd: %v\n", err) }
 func run(ctx context.Context, o *options) int {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
+	if o.show != "" {
+		return show(ctx, o)
+	}
 	found, without, err := o.kubectl.List(ctx, o.pods)
 	if err != nil {
 		complain(err)
@@ -165,7 +190,6 @@ func run(ctx context.Context, o *options) int {
 	o.request.Selector = strings.Join(append(strings.Fields(o.pods.Selector), o.pods.Names...), " ")
 	collector := collect.Collector{Asker: &o.kubectl, Parallel: o.parallel}
 	dump := collector.Collect(ctx, found, &o.request, func(collect.Progress) {})
-	dump.Name = "fleet dump"
 	dump.Lines = merge.Lines(dump)
 	if o.output == "json" {
 		fmt.Println(protojson.Format(dump))

@@ -42,8 +42,11 @@
 {{- if not .Values.gateway.tls.secretName -}}
 {{- fail "gateway.enabled is true and gateway.tls.secretName is empty: callers and daemons would not know the gateway. Name a Secret with tls.crt, tls.key and ca.crt." -}}
 {{- end -}}
-{{- if not .Values.gateway.access -}}
-{{- fail "gateway.enabled is true and gateway.access is empty: no caller would have a role. Say in gateway.access who may ask." -}}
+{{- if not (or .Values.gateway.access .Values.gateway.tokens.enabled) -}}
+{{- fail "gateway.enabled is true and gateway.access is empty: no caller would have a role. Say in gateway.access who may ask, or set gateway.tokens.enabled." -}}
+{{- end -}}
+{{- if and .Values.gateway.tokens.audience (not .Values.gateway.tokens.enabled) -}}
+{{- fail "gateway.tokens.audience is set and gateway.tokens.enabled is false: no token would be looked at. Set it to true." -}}
 {{- end -}}
 {{- $history := .Values.gateway.history -}}
 {{- if and (not $history.loki) (or $history.tenant $history.streams $history.tokenSecretName) -}}

@@ -9,10 +9,13 @@
 // Errors carry google.rpc.ErrorInfo with domain "stackd" and one of these reasons:
 //   BAD_SELECTOR, BAD_NAME, BAD_TIMEOUT, BAD_PAGE_SIZE, BAD_PAGE_TOKEN
 //                         INVALID_ARGUMENT     the message says what is wrong
+//   BAD_SLICE, BAD_PART   INVALID_ARGUMENT     the message says what is wrong
 //   NO_TARGET             FAILED_PRECONDITION  no target is known, or none fits the selector
 //   FLEET_DUMP_NOT_FOUND  NOT_FOUND            this gateway does not have it, or not any more
 //   TOO_MANY_CALLS        RESOURCE_EXHAUSTED   so many fleet dumps are made already
 //   ROLE_MISSING          PERMISSION_DENIED    + metadata "caller", "role", "needed"
+//   BAD_TOKEN             UNAUTHENTICATED      the API server does not know the caller's token, or not any more
+//   ACCESS_UNAVAILABLE    UNAVAILABLE          the API server does not say who the caller is, or what that one may see
 //   TARGETS_UNAVAILABLE   UNAVAILABLE          no source of targets could be read; the message says why
 //   BAD_WINDOW            INVALID_ARGUMENT     the message says what is wrong
 //   NO_HISTORY            FAILED_PRECONDITION  this gateway was given no store of history
@@ -20,7 +23,7 @@
 //   HISTORY_TIMED_OUT     DEADLINE_EXCEEDED    the store has not answered in time
 //   HISTORY_REFUSED       FAILED_PRECONDITION  the store refuses the question, in its words: its limits, tenant or token
 //   HISTORY_BAD_ANSWER    INTERNAL             what answers is no such store, or answers too much
-//   DUMP_NOT_FOUND        NOT_FOUND            the store has no such dump
+//   DUMP_NOT_FOUND        NOT_FOUND            neither the store nor a daemon that was asked has such a dump
 //   DUMP_AMBIGUOUS        FAILED_PRECONDITION  several pods have a dump of this name: + metadata "pods"
 //   DUMP_DAMAGED          DATA_LOSS            what the store has is not what a daemon has sent
 
@@ -65,6 +68,8 @@ const (
 	FleetCreateFleetDumpProcedure = "/stackd.v1.Fleet/CreateFleetDump"
 	// FleetGetFleetDumpProcedure is the fully-qualified name of the Fleet's GetFleetDump RPC.
 	FleetGetFleetDumpProcedure = "/stackd.v1.Fleet/GetFleetDump"
+	// FleetMergeStacksProcedure is the fully-qualified name of the Fleet's MergeStacks RPC.
+	FleetMergeStacksProcedure = "/stackd.v1.Fleet/MergeStacks"
 	// FleetListCrashesProcedure is the fully-qualified name of the Fleet's ListCrashes RPC.
 	FleetListCrashesProcedure = "/stackd.v1.Fleet/ListCrashes"
 	// FleetListHangsProcedure is the fully-qualified name of the Fleet's ListHangs RPC.
@@ -82,12 +87,19 @@ type FleetClient interface {
 	CreateFleetDump(context.Context, *connect.Request[stackdv1.CreateFleetDumpRequest]) (*connect.ServerStreamForClient[stackdv1.CreateFleetDumpResponse], error)
 	// A gateway keeps its last fleet dumps in memory. Another replica does not have them.
 	GetFleetDump(context.Context, *connect.Request[stackdv1.GetFleetDumpRequest]) (*connect.Response[stackdv1.FleetDump], error)
+	// Joins the fleet dumps of slices to the one that a single gateway would have made of all targets. It takes what
+	// CreateFleetDump has streamed for each slice, in any order; progress is passed over. No target is asked.
+	//
+	// The answer is the same for any order and any grouping, but for what a slice left out to stay below 4 MiB. Where slices are
+	// missing it is a part again, for another MergeStacks. It has no name, and no gateway keeps it.
+	MergeStacks(context.Context) *connect.ClientStreamForClient[stackdv1.CreateFleetDumpResponse, stackdv1.FleetDump]
 	// Crashes of all pods, also of those gone, by fingerprint; seen last comes first. They are what daemons have sent to the store
 	// of history.
 	ListCrashes(context.Context, *connect.Request[stackdv1.ListCrashesRequest]) (*connect.Response[stackdv1.ListCrashesResponse], error)
 	// Likewise hangs.
 	ListHangs(context.Context, *connect.Request[stackdv1.ListHangsRequest]) (*connect.Response[stackdv1.ListHangsResponse], error)
-	// A dump that its daemon has sent whole, also when its pod is gone.
+	// A dump of any pod: out of history, also when the pod is gone; else of the daemon that has it. stackd.v1.Stackd/GetDump gives the same
+	// here, for clients of daemons.
 	GetDump(context.Context, *connect.Request[stackdv1.GetHistoryDumpRequest]) (*connect.Response[stackdv1.Dump], error)
 }
 
@@ -120,6 +132,12 @@ func NewFleetClient(httpClient connect.HTTPClient, baseURL string, opts ...conne
 			connect.WithSchema(fleetMethods.ByName("GetFleetDump")),
 			connect.WithClientOptions(opts...),
 		),
+		mergeStacks: connect.NewClient[stackdv1.CreateFleetDumpResponse, stackdv1.FleetDump](
+			httpClient,
+			baseURL+FleetMergeStacksProcedure,
+			connect.WithSchema(fleetMethods.ByName("MergeStacks")),
+			connect.WithClientOptions(opts...),
+		),
 		listCrashes: connect.NewClient[stackdv1.ListCrashesRequest, stackdv1.ListCrashesResponse](
 			httpClient,
 			baseURL+FleetListCrashesProcedure,
@@ -146,6 +164,7 @@ type fleetClient struct {
 	listTargets     *connect.Client[stackdv1.ListTargetsRequest, stackdv1.ListTargetsResponse]
 	createFleetDump *connect.Client[stackdv1.CreateFleetDumpRequest, stackdv1.CreateFleetDumpResponse]
 	getFleetDump    *connect.Client[stackdv1.GetFleetDumpRequest, stackdv1.FleetDump]
+	mergeStacks     *connect.Client[stackdv1.CreateFleetDumpResponse, stackdv1.FleetDump]
 	listCrashes     *connect.Client[stackdv1.ListCrashesRequest, stackdv1.ListCrashesResponse]
 	listHangs       *connect.Client[stackdv1.ListHangsRequest, stackdv1.ListHangsResponse]
 	getDump         *connect.Client[stackdv1.GetHistoryDumpRequest, stackdv1.Dump]
@@ -164,6 +183,11 @@ func (c *fleetClient) CreateFleetDump(ctx context.Context, req *connect.Request[
 // GetFleetDump calls stackd.v1.Fleet.GetFleetDump.
 func (c *fleetClient) GetFleetDump(ctx context.Context, req *connect.Request[stackdv1.GetFleetDumpRequest]) (*connect.Response[stackdv1.FleetDump], error) {
 	return c.getFleetDump.CallUnary(ctx, req)
+}
+
+// MergeStacks calls stackd.v1.Fleet.MergeStacks.
+func (c *fleetClient) MergeStacks(ctx context.Context) *connect.ClientStreamForClient[stackdv1.CreateFleetDumpResponse, stackdv1.FleetDump] {
+	return c.mergeStacks.CallClientStream(ctx)
 }
 
 // ListCrashes calls stackd.v1.Fleet.ListCrashes.
@@ -190,12 +214,19 @@ type FleetHandler interface {
 	CreateFleetDump(context.Context, *connect.Request[stackdv1.CreateFleetDumpRequest], *connect.ServerStream[stackdv1.CreateFleetDumpResponse]) error
 	// A gateway keeps its last fleet dumps in memory. Another replica does not have them.
 	GetFleetDump(context.Context, *connect.Request[stackdv1.GetFleetDumpRequest]) (*connect.Response[stackdv1.FleetDump], error)
+	// Joins the fleet dumps of slices to the one that a single gateway would have made of all targets. It takes what
+	// CreateFleetDump has streamed for each slice, in any order; progress is passed over. No target is asked.
+	//
+	// The answer is the same for any order and any grouping, but for what a slice left out to stay below 4 MiB. Where slices are
+	// missing it is a part again, for another MergeStacks. It has no name, and no gateway keeps it.
+	MergeStacks(context.Context, *connect.ClientStream[stackdv1.CreateFleetDumpResponse]) (*connect.Response[stackdv1.FleetDump], error)
 	// Crashes of all pods, also of those gone, by fingerprint; seen last comes first. They are what daemons have sent to the store
 	// of history.
 	ListCrashes(context.Context, *connect.Request[stackdv1.ListCrashesRequest]) (*connect.Response[stackdv1.ListCrashesResponse], error)
 	// Likewise hangs.
 	ListHangs(context.Context, *connect.Request[stackdv1.ListHangsRequest]) (*connect.Response[stackdv1.ListHangsResponse], error)
-	// A dump that its daemon has sent whole, also when its pod is gone.
+	// A dump of any pod: out of history, also when the pod is gone; else of the daemon that has it. stackd.v1.Stackd/GetDump gives the same
+	// here, for clients of daemons.
 	GetDump(context.Context, *connect.Request[stackdv1.GetHistoryDumpRequest]) (*connect.Response[stackdv1.Dump], error)
 }
 
@@ -224,6 +255,12 @@ func NewFleetHandler(svc FleetHandler, opts ...connect.HandlerOption) (string, h
 		connect.WithSchema(fleetMethods.ByName("GetFleetDump")),
 		connect.WithHandlerOptions(opts...),
 	)
+	fleetMergeStacksHandler := connect.NewClientStreamHandler(
+		FleetMergeStacksProcedure,
+		svc.MergeStacks,
+		connect.WithSchema(fleetMethods.ByName("MergeStacks")),
+		connect.WithHandlerOptions(opts...),
+	)
 	fleetListCrashesHandler := connect.NewUnaryHandler(
 		FleetListCrashesProcedure,
 		svc.ListCrashes,
@@ -250,6 +287,8 @@ func NewFleetHandler(svc FleetHandler, opts ...connect.HandlerOption) (string, h
 			fleetCreateFleetDumpHandler.ServeHTTP(w, r)
 		case FleetGetFleetDumpProcedure:
 			fleetGetFleetDumpHandler.ServeHTTP(w, r)
+		case FleetMergeStacksProcedure:
+			fleetMergeStacksHandler.ServeHTTP(w, r)
 		case FleetListCrashesProcedure:
 			fleetListCrashesHandler.ServeHTTP(w, r)
 		case FleetListHangsProcedure:
@@ -275,6 +314,10 @@ func (UnimplementedFleetHandler) CreateFleetDump(context.Context, *connect.Reque
 
 func (UnimplementedFleetHandler) GetFleetDump(context.Context, *connect.Request[stackdv1.GetFleetDumpRequest]) (*connect.Response[stackdv1.FleetDump], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("stackd.v1.Fleet.GetFleetDump is not implemented"))
+}
+
+func (UnimplementedFleetHandler) MergeStacks(context.Context, *connect.ClientStream[stackdv1.CreateFleetDumpResponse]) (*connect.Response[stackdv1.FleetDump], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("stackd.v1.Fleet.MergeStacks is not implemented"))
 }
 
 func (UnimplementedFleetHandler) ListCrashes(context.Context, *connect.Request[stackdv1.ListCrashesRequest]) (*connect.Response[stackdv1.ListCrashesResponse], error) {
