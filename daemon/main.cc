@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -41,6 +42,7 @@
 #include "daemon/otlp/exporter.h"
 #include "daemon/pipeline/pipeline.h"
 #include "daemon/place/locator.h"
+#include "daemon/process/flock_process.h"
 #include "daemon/serve/health/probes.h"
 #include "daemon/serve/net/open_address.h"
 #include "daemon/serve/server.h"
@@ -111,6 +113,23 @@ Result<Rules> RulesOf(const Config& config) {
 
 bool RunsPrograms(const Config& config, const Rules& rules) {
   return !config.on_dump.empty() || std::ranges::any_of(rules, [](const auto& rule) { return !rule->run.empty(); });
+}
+
+DaemonNeeds NeedsOf(const Config& config, const Rules& rules) {
+  DaemonNeeds needs{
+      .runs_programs = RunsPrograms(config, rules), .connects = !config.otlp_endpoint.empty(), .written = {config.dir}};
+  // SQLite writes files beside it.
+  const auto store_dir = std::filesystem::path(config.store).parent_path();
+  if (config.store != ":memory:") needs.written.push_back(store_dir.empty() ? "." : store_dir.string());
+  return needs;
+}
+
+// Where nothing was started, the daemon may look itself.
+AskFlock AskOf(std::shared_ptr<const FlockProcess> process) {
+  if (process == nullptr) return {};
+  return [process = std::move(process)](const FileLockLine& taken, int64_t deadline_ns) {
+    return process->HasFlock(taken, deadline_ns);
+  };
 }
 
 // Where the daemon runs; its name is in no line, as all are its.
@@ -210,12 +229,13 @@ int Run(const Config& config, const Locator& locator) {
   static std::binary_semaphore is_ending(0);
   auto rules = RulesOf(config);
   if (!rules) return Fail(rules.error().message);
-  const Confinement confinement = ConfineDaemon(RunsPrograms(config, *rules));
+  if (Result<void> made = MakeDir(config.dir); !made) return Fail(made.error().message);
+  std::shared_ptr<const FlockProcess> flock_process;
+  const Confinement confinement = ConfineDaemon(NeedsOf(config, *rules), [&] { flock_process = FlockProcess::Start(); });
   EndAnywayInTime(&is_ending);
   RaiseFdLimit();
   const int64_t memory_limit_bytes = MemoryLimitBytes();
   MemoryBudgets budgets(memory_limit_bytes);
-  if (Result<void> made = MakeDir(config.dir); !made) return Fail(made.error().message);
 
   // First, because it makes sure that no other daemon serves the folder, the store in it included.
   auto collector = Collector::Start(
@@ -224,7 +244,8 @@ int Run(const Config& config, const Locator& locator) {
        .max_processes = config.max_processes,
        .locate = [&locator](std::string_view hostname,
                             std::string_view variables) { return locator.Locate(hostname, variables).values(); },
-       .budgets = &budgets});
+       .budgets = &budgets,
+       .has_flock = AskOf(std::move(flock_process))});
   if (!collector) return Fail(collector.error().message);
   auto store = OpenStore(config);
   if (!store) return Fail(store.error().message);

@@ -24,6 +24,7 @@ struct SharedParts {
   ModuleCache* modules;
   CollectorCounters* counters;
   MemoryBudgets* budgets;
+  AskFlock has_flock;
 };
 
 // Each part uses parts above it only.
@@ -35,7 +36,8 @@ struct AgentParts {
         process(std::move(socket), peer_uid, hello, std::move(description), std::move(files)),
         memory(std::move(shared_ring)),
         modules(&process, memory.get(), shared.modules, FieldText(hello.exe),
-                shared.budgets == nullptr ? nullptr : &shared.budgets->images) {}
+                shared.budgets == nullptr ? nullptr : &shared.budgets->images),
+        wait_collector(&process, &wait_reader, &sampler, shared.has_flock) {}
 
   CollectorCounters* const counters;
   ByteBudget* const stacks_budget;  // nullptr: no limit
@@ -49,7 +51,7 @@ struct AgentParts {
   TaskTables tasks{process.socket_fd()};
   ThreadSampler sampler{&process, &ring, &turns, &crash};
   WaitReader wait_reader{&process, memory.get(), &modules};
-  WaitCollector wait_collector{&process, &wait_reader, &sampler};
+  WaitCollector wait_collector;
 };
 
 }  // namespace stackd

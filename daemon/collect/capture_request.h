@@ -12,6 +12,7 @@
 #include "daemon/base/byte_budget.h"
 #include "daemon/base/clock.h"
 #include "daemon/capture/capture.h"
+#include "daemon/process/file_locks.h"
 
 namespace stackd {
 
@@ -26,6 +27,7 @@ struct CollectorOptions {
   Locate locate = {};              // empty: not known
   // What it may use of the daemon's memory; nullptr: as much as it likes. Outlives all that it captures.
   MemoryBudgets* budgets = nullptr;
+  AskFlock has_flock = {};  // empty: the daemon may look itself
 };
 
 // A later deadline is as good as this one, and sums with this one do not overflow.

@@ -19,6 +19,7 @@
 #include "daemon/crashes/quarantine.h"
 #include "daemon/crashes/spool.h"
 #include "daemon/crashes/spool_intake.h"
+#include "daemon/process/file_lock_procfs.h"
 
 namespace stackd {
 
@@ -77,7 +78,8 @@ Result<std::unique_ptr<Collector>> Collector::Start(CollectorOptions options) {
   state->OpenSpool();
   state->server = std::make_unique<AgentServer>(
       AgentServer::Parts{.options = &state->options,
-                         .shared = {&state->modules, &state->counters, state->options.budgets},
+                         .shared = {&state->modules, &state->counters, state->options.budgets,
+                                    state->options.has_flock ? state->options.has_flock : HasFlock},
                          .spool = state->spool.get(),
                          .spool_intake = state->spool_intake,
                          .crash_intake = &state->crash_intake,

@@ -102,9 +102,10 @@ void WaitCollector::AddFileLocks(int64_t deadline_ns, Capture* capture) {
   if (waits.empty()) return;
   const int32_t pid = process_->PidForDaemon();
   auto locks = std::make_shared<std::vector<FileLock>>();
-  const bool read = process_->memory()->Run(deadline_ns, [=, waits = std::move(waits)](const ProcessFiles& files) {
-    *locks = FindFileLockHolders(files, pid, waits, deadline_ns);
-  });
+  const auto look = [=, has_flock = has_flock_, waits = std::move(waits)](const ProcessFiles& files) {
+    *locks = FindFileLockHolders(files, pid, waits, deadline_ns, has_flock);
+  };
+  const bool read = process_->memory()->Run(deadline_ns, look);
   if (read) capture->file_locks = std::move(*locks);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/result.h"
@@ -13,6 +14,7 @@
 #include "daemon/collect/process_modules.h"
 #include "daemon/collect/thread_sampler.h"
 #include "daemon/process/confirm_waits.h"
+#include "daemon/process/file_locks.h"
 #include "daemon/process/wait_facts.h"
 #include "daemon/ring/ring.h"
 
@@ -45,8 +47,8 @@ class WaitReader {
 class WaitCollector {
  public:
   // All must outlive it.
-  WaitCollector(const AgentProcess* process, const WaitReader* reader, ThreadSampler* sampler)
-      : process_(process), reader_(reader), sampler_(sampler) {}
+  WaitCollector(const AgentProcess* process, const WaitReader* reader, ThreadSampler* sampler, AskFlock has_flock)
+      : process_(process), reader_(reader), sampler_(sampler), has_flock_(std::move(has_flock)) {}
 
   void AddWaits(int64_t deadline_ns, Capture* capture);
   // Confirms cycles that have locks of runtimes. See Collector::ConfirmWaits.
@@ -72,6 +74,7 @@ class WaitCollector {
   const AgentProcess* const process_;
   const WaitReader* const reader_;
   ThreadSampler* const sampler_;
+  const AskFlock has_flock_;
 };
 
 }  // namespace stackd

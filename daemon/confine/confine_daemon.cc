@@ -1,10 +1,13 @@
 #include "daemon/confine/confine_daemon.h"
 
+#include <link.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
+#include <span>
 #include <string>
 
+#include "daemon/confine/landlock.h"
 #include "daemon/confine/seccomp_filter.h"
 #include "daemon/log/log.h"
 
@@ -71,6 +74,24 @@ constexpr uint32_t kRefused[] = {
     SYS_keyctl,
 };
 
+constexpr int kMovesBetweenFolders = 2;
+constexpr char kThisProgram[] = "/proc/self/exe";
+
+// The kernel executes it besides the program; "" for a static one.
+std::string Loader() {
+  std::string loader;
+  dl_iterate_phdr(
+      [](dl_phdr_info* program, size_t, void* found) {
+        for (const ElfW(Phdr) & part : std::span(program->dlpi_phdr, program->dlpi_phnum)) {
+          if (part.p_type != PT_INTERP) continue;
+          *static_cast<std::string*>(found) = reinterpret_cast<const char*>(program->dlpi_addr + part.p_vaddr);
+        }
+        return 1;  // the first is the program
+      },
+      &loader);
+  return loader;
+}
+
 }  // namespace
 
 bool CloseOwnMemory() { return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0; }
@@ -81,21 +102,38 @@ bool RefuseWhatIsNeverNeeded() {
   return filter.Install();
 }
 
-Confinement ConfineDaemon(bool runs_programs) {
-  const Confinement confinement{.memory_closed = CloseOwnMemory(),
-                                .calls_refused = !runs_programs && RefuseWhatIsNeverNeeded(),
-                                .worker = AskKernelSupport()};
+bool CloseOtherPaths(const DaemonNeeds& needs) {
+  if (LandlockVersion() < kMovesBetweenFolders || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return false;
+  LandlockRules rules{.reads = true,
+                      .listens = true,
+                      .connects = needs.connects,
+                      .written = needs.written,
+                      .executed = {kThisProgram, Loader()}};
+  // The symbol worker is started with it.
+  rules.written.emplace_back("/dev/null");
+  return RestrictByLandlock(rules);
+}
+
+Confinement ConfineDaemon(const DaemonNeeds& needs, const std::function<void()>& start_unbound) {
+  Confinement confinement{.memory_closed = CloseOwnMemory(), .worker = AskKernelSupport()};
+  if (!needs.runs_programs) {
+    confinement.calls_refused = RefuseWhatIsNeverNeeded();
+    if (confinement.worker.landlock_version >= kMovesBetweenFolders) start_unbound();
+    confinement.paths_closed = CloseOtherPaths(needs);
+  }
   std::string missing;
   const auto note = [&missing](bool is_there, const char* what) {
     if (!is_there) missing += (missing.empty() ? "" : "; ") + std::string(what);
   };
   note(confinement.memory_closed, "others of its user can read its memory (PR_SET_DUMPABLE)");
-  note(confinement.calls_refused || runs_programs, "the kernel refused its filter of system calls (seccomp)");
+  note(confinement.calls_refused || needs.runs_programs, "the kernel refused its filter of system calls (seccomp)");
+  note(confinement.paths_closed || needs.runs_programs, "it may write all files of its user (Landlock of 5.19 or later)");
   note(confinement.worker.has_seccomp, "the symbol worker has no filter of system calls (seccomp)");
   note(confinement.worker.landlock_version > 0, "the symbol worker has no Landlock");
   if (!missing.empty()) Log(LogLevel::kWarning, "stackd is less confined than it could be", {{"missing", missing}});
-  if (runs_programs) {
-    Log(LogLevel::kInfo, "no system calls are refused to the daemon: the programs that it runs would be bound by that too");
+  if (needs.runs_programs) {
+    Log(LogLevel::kInfo,
+        "no system calls or paths are refused to the daemon: the programs that it runs would be bound, too");
   }
   return confinement;
 }

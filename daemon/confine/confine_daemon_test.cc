@@ -9,13 +9,18 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <functional>
+#include <iterator>
 #include <string>
+#include <utility>
+
+#include "daemon/confine/landlock.h"
 
 namespace stackd {
 namespace {
@@ -95,6 +100,50 @@ TEST(ConfineDaemon, StillReadsWritesAndStartsPrograms) {
               return system("exit 7") == 7 << 8 ? 0 : 3;
             }),
             0);
+}
+
+int Create(const std::string& path) {
+  const int made = ErrnoOf(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  return made != 0 ? made : ErrnoOf(unlink(path.c_str()));
+}
+
+int MoveBetween(const std::string& folder) {
+  const std::string from = folder + "/from", to = folder + "/to";
+  const int made = ErrnoOf(mkdir(from.c_str(), 0700)) | ErrnoOf(mkdir(to.c_str(), 0700)) |
+                   ErrnoOf(open((from + "/file").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  const int moved = ErrnoOf(rename((from + "/file").c_str(), (to + "/file").c_str()));
+  return made | moved | ErrnoOf(unlink((to + "/file").c_str())) | ErrnoOf(rmdir(from.c_str())) | ErrnoOf(rmdir(to.c_str()));
+}
+
+int Execute(const char* program) {
+  return ExitCodeOf([program] {
+    // Lists the tests if it is this program, and looks for no file to write.
+    char* const environment[] = {nullptr};
+    execle(program, program, "--gtest_list_tests", nullptr, environment);
+    return errno;
+  });
+}
+
+TEST(ConfineDaemon, WritesBelowItsFoldersAndExecutesItselfAlone) {
+  if (LandlockVersion() < 2) GTEST_SKIP() << "the kernel has no Landlock, or an old one";
+  std::string folder = "/tmp/confine_daemon-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::pair<std::function<int()>, int> attempts[] = {
+      {[&] { return Create(folder + "/file"); }, 0},
+      {[&] { return MoveBetween(folder); }, 0},
+      {[] { return ErrnoOf(open("/etc/passwd", O_RDONLY | O_CLOEXEC)); }, 0},
+      {[] { return ErrnoOf(open("/dev/null", O_RDWR | O_CLOEXEC)); }, 0},
+      {[] { return Execute("/proc/self/exe"); }, 0},
+      {[] { return Create("/tmp/confine_daemon_elsewhere"); }, EACCES},
+      {[] { return Create("/dev/shm/confine_daemon_elsewhere"); }, EACCES},
+      {[] { return Execute("/bin/true"); }, EACCES},
+  };
+  for (size_t index = 0; index < std::size(attempts); ++index) {
+    const auto& [attempt, expected] = attempts[index];
+    EXPECT_EQ(ExitCodeOf(attempt), 0) << index;
+    EXPECT_EQ(ExitCodeOf([&] { return CloseOtherPaths({.written = {folder}}) ? attempt() : 255; }), expected) << index;
+  }
+  rmdir(folder.c_str());
 }
 
 TEST(ConfineDaemon, ClosesItsMemoryToOthersOfItsUser) {

@@ -17,10 +17,10 @@ namespace stackd {
 namespace {
 
 // The errno that `attempt` has in a child, 0 if it succeeds; before and after the child has forbidden itself paths.
-int ErrnoIn(bool forbidden, const std::function<long()>& attempt) {
+int ErrnoIn(bool forbidden, const std::function<long()>& attempt, const LandlockRules& rules = {}) {
   const pid_t child = fork();
   if (child == 0) {
-    if (forbidden && (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || !ForbidPaths())) _exit(255);
+    if (forbidden && (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || !RestrictByLandlock(rules))) _exit(255);
     _exit(attempt() < 0 ? errno : 0);
   }
   int status = 0;
@@ -84,6 +84,21 @@ TEST_F(LandlockTest, ForbidsSignalsToOthersWhereTheKernelCan) {
   const auto attempt = [parent = getpid()] { return kill(parent, 0); };
   EXPECT_EQ(ErrnoIn(false, attempt), 0);
   EXPECT_EQ(ErrnoIn(true, attempt), EPERM);
+}
+
+TEST_F(LandlockTest, KeepsWhatItIsToldTo) {
+  const auto keeps = [](const LandlockRules& rules, const std::function<long()>& attempt) {
+    return ErrnoIn(true, attempt, rules);
+  };
+  const auto read = [] { return open("/etc/passwd", O_RDONLY | O_CLOEXEC); };
+  const auto write = [] { return open("/dev/shm", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600); };
+  const auto connect = [] { return ConnectTo(9); };
+  EXPECT_EQ(keeps({.reads = true}, read), 0);
+  EXPECT_EQ(keeps({.reads = true}, write), EACCES);
+  EXPECT_EQ(keeps({.written = {"/dev/shm", "/not/there"}}, write), 0);
+  EXPECT_EQ(keeps({.written = {"/dev/shm"}}, read), EACCES);
+  EXPECT_EQ(keeps({.connects = true}, connect), 0);
+  EXPECT_EQ(keeps({.connects = true}, read), EACCES);
 }
 
 }  // namespace

@@ -181,6 +181,7 @@ void WriteConfinement(const Confinement& confinement, Exposition* out) {
   };
   sample("daemon", "dumpable", confinement.memory_closed);
   sample("daemon", "seccomp", confinement.calls_refused);
+  sample("daemon", "landlock", confinement.paths_closed);
   sample("symbol_worker", "seccomp", confinement.worker.has_seccomp);
   sample("symbol_worker", "landlock", confinement.worker.landlock_version > 0);
 }

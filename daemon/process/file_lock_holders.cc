@@ -78,8 +78,14 @@ class LockTable {
 
 class HolderSearch {
  public:
-  HolderSearch(const ProcessFiles& files, int32_t pid, const std::vector<FileLockWait>& waits, int64_t deadline_ns)
-      : files_(files), pid_(pid), waits_(waits), deadline_ns_(deadline_ns), table_(ReadFileLocks()) {}
+  HolderSearch(const ProcessFiles& files, int32_t pid, const std::vector<FileLockWait>& waits, int64_t deadline_ns,
+               const AskFlock& has_flock)
+      : files_(files),
+        pid_(pid),
+        waits_(waits),
+        deadline_ns_(deadline_ns),
+        has_flock_(has_flock),
+        table_(ReadFileLocks()) {}
 
   std::optional<FileLock> Find(const FileLockWait& wait) {
     const FileLockLine* holder = HolderOf(wait);
@@ -116,7 +122,7 @@ class HolderSearch {
   StillHolds StillHoldsLock(const FileLockLine& holder) const {
     // The kernel gives a lock of fcntl() to no other process, and ends it with its process.
     if (holder.kind == FileLockKind::kRecord) return StillHolds::kYes;
-    return HasFlock(holder, deadline_ns_);
+    return has_flock_(holder, deadline_ns_);
   }
 
   // A second reading confirms the cycle: a long table is not read in one piece, and its parts may be of different moments.
@@ -139,16 +145,17 @@ class HolderSearch {
   const int32_t pid_;
   const std::vector<FileLockWait>& waits_;
   const int64_t deadline_ns_;
+  const AskFlock& has_flock_;
   const LockTable table_;
 };
 
 }  // namespace
 
 std::vector<FileLock> FindFileLockHolders(const ProcessFiles& files, int32_t pid, const std::vector<FileLockWait>& waits,
-                                          int64_t deadline_ns) {
+                                          int64_t deadline_ns, const AskFlock& has_flock) {
   std::vector<FileLock> locks;
   if (pid <= 0 || !OwnProcfsCountsAsDaemon()) return locks;
-  HolderSearch search(files, pid, waits, deadline_ns);
+  HolderSearch search(files, pid, waits, deadline_ns, has_flock);
   for (const FileLockWait& wait : waits) {
     if (MonotonicNs() >= deadline_ns) break;
     if (auto lock = search.Find(wait)) locks.push_back(*std::move(lock));

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "daemon/capture/waits.h"
+#include "daemon/process/file_lock_procfs.h"
+#include "daemon/process/file_locks.h"
 #include "daemon/process/process_files.h"
 
 namespace stackd {
@@ -19,10 +21,10 @@ struct FileLockWait {
 
 // Finds the holders for the waits of process `pid` (as the daemon's own /proc counts), whose files are `files`. Leaves out
 // a wait if /proc/locks does not say for certain which lock it is for. Processes have the names that the kernel keeps of
-// them. `waits`: each fd and kind once.
+// them. `waits`: each fd and kind once. `has_flock`: for a daemon that may not look itself.
 //
 // Ends soon after `deadline_ns`, but may wait for longer in the description of an open file, as memory_reader.h has it.
 std::vector<FileLock> FindFileLockHolders(const ProcessFiles& files, int32_t pid, const std::vector<FileLockWait>& waits,
-                                          int64_t deadline_ns);
+                                          int64_t deadline_ns, const AskFlock& has_flock = HasFlock);
 
 }  // namespace stackd

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -41,5 +42,8 @@ struct HeldFileLock {
 // Leaves out lines that make no sense, leases, and waiters without their holder. The lines "lock:" of /proc/PID/fdinfo/FD
 // read the same without that word.
 std::vector<HeldFileLock> ParseFileLocks(std::string_view text);
+
+// Whether the process that took a flock() has an open file with it.
+using AskFlock = std::function<StillHolds(const FileLockLine& taken, int64_t deadline_ns)>;
 
 }  // namespace stackd

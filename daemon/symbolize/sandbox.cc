@@ -80,7 +80,7 @@ bool ForbidAllButOpenFiles() {
   const KernelSupport support = AskKernelSupport();
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return false;
   // First, since the filter refuses it.
-  if (support.landlock_version > 0 && !ForbidPaths()) return false;
+  if (support.landlock_version > 0 && !RestrictByLandlock({})) return false;
   return !support.has_seccomp || WorkerFilter().Install();
 }
 

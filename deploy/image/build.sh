@@ -70,11 +70,22 @@ install_certificates() {
   install_file "$WORK/certificates" "${CERTIFICATES#/}" 644
 }
 
+# The text of each licence, what such a text refers to, and stackd's own.
 install_licences() {
-  local name
-  while read -r name _; do
-    install_file "/usr/share/doc/$name/copyright" "usr/share/doc/$name/copyright" 644
+  local name linkage text file
+  while IFS=$'\t' read -r name _ _ linkage _ text; do
+    install_file "$text" "usr/share/doc/$name/copyright" 644
+    [[ $linkage == go ]] || continue
+    # What its authors want to be named in, and the licences of parts.
+    for file in "${text%/*}"/{LICENSE,LICENCE,COPYING}.* "${text%/*}"/NOTICE*; do
+      if [[ -f $file && $file != "$text" ]]; then install_file "$file" "usr/share/doc/$name/${file##*/}" 644; fi
+    done
   done <"$WORK/packages"
+  install_file "$ROOT/LICENSE" usr/share/doc/stackd/LICENSE 644
+  install_file "$ROOT/NOTICE" usr/share/doc/stackd/NOTICE 644
+  while read -r text; do
+    if [[ -f $text ]]; then install_file "$text" "${text#/}" 644; fi
+  done < <(grep -rohE '/usr/share/common-licenses/[A-Za-z0-9.-]*[A-Za-z0-9]' "$TREE/usr/share/doc" | LC_ALL=C sort -u)
 }
 
 install_stackd() {
@@ -87,22 +98,14 @@ install_stackd() {
 
 # With EndpointSlices as a source. It is linked statically, and says itself which modules are in it.
 install_gateway() {
-  local module=$ROOT/client/fleet/kubernetes program=$TREE/usr/bin/stackd-gateway name folder file
+  local module=$ROOT/client/fleet/kubernetes program=$TREE/usr/bin/stackd-gateway
   PATH=$PATH:/usr/local/go/bin
   command -v go >/dev/null || fail "go is missing: the gateway is built with Go 1.26 or later"
   (cd "$module" && CGO_ENABLED=0 GOFLAGS=-buildvcs=false go build -trimpath -ldflags="-s -w" -o "$program" ./cmd/stackd-gateway >&2)
   chmod 755 "$program"
-  go version -m "$program" | awk '$1 == "dep" && $2 !~ /^stackd[.]example/ {print $2, $3, "-", "go"}' >"$WORK/modules"
-  while read -r name _; do
-    folder=$(cd "$module" && go list -m -f '{{.Dir}}' "$name")
-    for file in "$folder"/{LICENSE,LICENCE,COPYING,NOTICE}*; do
-      if [[ -f $file ]]; then install_file "$file" "usr/share/doc/$name/${file##*/}" 644; fi
-    done
-  done <"$WORK/modules"
-  install_file "$(go env GOROOT)/LICENSE" usr/share/doc/go/LICENSE 644
-  { cat "$WORK/modules" && printf 'stdlib %s - go\n' "$(go env GOVERSION)" &&
-    dpkg-query -W -f '${Package} ${Version} ${source:Package} contained\n' ca-certificates; } >"$WORK/packages"
-  install_file /usr/share/doc/ca-certificates/copyright usr/share/doc/ca-certificates/copyright 644
+  python3 "$HERE/go_modules.py" "$program" "$module" >"$WORK/packages"
+  python3 "$HERE/linked_packages.py" --only /usr/sbin/update-ca-certificates >>"$WORK/packages"
+  install_licences
 }
 
 install_user() {

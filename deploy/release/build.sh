@@ -54,14 +54,14 @@ make_manual() {
 
 # What every package has: its licence, and those of what is linked into the programs.
 install_licences() {
-  local folder=usr/share/doc/$1 name
+  local folder=usr/share/doc/$1 name text
   { cat "$ROOT/NOTICE" && printf '\n' && cat "$ROOT/LICENSE"; } >"$WORK/copyright"
   install_file "$WORK/copyright" "$folder/copyright" 644
   gzip -9nc "$ROOT/CHANGELOG.md" >"$WORK/changelog.gz"
   install_file "$WORK/changelog.gz" "$folder/changelog.gz" 644
   [[ -n $2 ]] || return 0
-  while read -r name _; do
-    install_file "/usr/share/doc/$name/copyright" "$folder/third-party/$name" 644
+  while IFS=$'\t' read -r name _ _ _ _ text; do
+    install_file "$text" "$folder/third-party/$name" 644
   done <"$WORK/packages"
 }
 
@@ -152,9 +152,9 @@ make_tarball() {
   install_completions "$folder/completions/stackctl.bash" "$folder/completions/_stackctl" "$folder/completions/stackctl.fish"
   install_file "$ROOT/LICENSE" "$folder/LICENSE" 644
   install_file "$ROOT/NOTICE" "$folder/NOTICE" 644
-  local name
-  while read -r name _; do
-    install_file "/usr/share/doc/$name/copyright" "$folder/third-party/$name" 644
+  local name text
+  while IFS=$'\t' read -r name _ _ _ _ text; do
+    install_file "$text" "$folder/third-party/$name" 644
   done <"$WORK/packages"
   make_archive "$TREE/$folder" "$OUT/$folder.tar.gz"
 }

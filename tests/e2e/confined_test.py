@@ -1,13 +1,18 @@
 """What the daemon and its symbol worker give up. Other processes of the daemon's user do not read its memory, and the
 worker has none of its environment. Programs that the daemon runs are free. What a kernel does not offer is said."""
 
+import ctypes
+import errno
 import os
 import pathlib
 import shutil
+import signal
+import socket
 import subprocess
 import unittest
 
-from harness import STACKD, eventually
+from built import built
+from harness import ROOT, STACKD, eventually
 from metrics_test import Served
 
 DAEMON_UID = 20003
@@ -39,13 +44,30 @@ def status_of(pid):
     return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
 
 
+def landlock_version():
+    landlock_create_ruleset, ask_for_version = 444, 1
+    return ctypes.CDLL(None).syscall(landlock_create_ruleset, None, 0, ask_for_version)
+
+
+def intruder():
+    source = ROOT / "tests/programs/daemon_intruder.c"
+
+    def make(folder):
+        subprocess.run(["gcc", "-std=gnu11", "-O1", "-shared", "-fPIC", "-o", folder / "intruder.so", source], check=True)
+
+    return built("daemon_intruder", [source], make) / "intruder.so"
+
+
+PREPARE = [intruder]
+
+
 class ConfinedTest(Served):
 
     def confined(self):
         metrics = self.scrape()
         return {(part, by): metrics.get("stackd_confined", part=part, by=by)
-                for part, by in (("daemon", "dumpable"), ("daemon", "seccomp"), ("symbol_worker", "seccomp"),
-                                    ("symbol_worker", "landlock"))}
+                for part, by in (("daemon", "dumpable"), ("daemon", "seccomp"), ("daemon", "landlock"),
+                                 ("symbol_worker", "seccomp"), ("symbol_worker", "landlock"))}
 
     @unittest.skipUnless(os.geteuid() == 0, "needs root to run the daemon and its neighbour as another user")
     def test_others_of_its_user_do_not_read_its_memory(self):
@@ -70,20 +92,51 @@ class ConfinedTest(Served):
         self.assertEqual("2", status_of(daemon.process.pid)["Seccomp"])
         self.assertEqual("1", status_of(daemon.process.pid)["NoNewPrivs"])
         confined = self.confined()
-        # Not every kernel has Landlock.
-        confined.pop(("symbol_worker", "landlock"))
+        self.assertEqual(landlock_version() > 1, confined.pop(("daemon", "landlock")))
+        self.assertEqual(landlock_version() > 0, confined.pop(("symbol_worker", "landlock")))
         self.assertEqual({1}, set(confined.values()))
 
     def test_a_kernel_that_does_not_confine_is_told_of_and_names_are_there(self):
         daemon = self.serve(wrap=["python3", "-c", OLD_KERNEL])
-        self.assertEqual([1, 0, 0, 0], list(self.confined().values()))
+        self.assertEqual([1, 0, 0, 0, 0], list(self.confined().values()))
         self.assertEqual(1, daemon.log().count("less confined than it could be"))
         self.assertIn("the symbol worker has no filter of system calls", daemon.log())
+        self.assertIn("it may write all files of its user", daemon.log())
         self.assertIn("the symbol worker has no Landlock", daemon.log())
         victim = self.start_victim("cpp_calls")
         daemon.await_process(victim.pid)
         dump = daemon.dump(victim.pid)
         self.assertTrue(any("main" in dump.functions(tid) for tid in dump.threads))
+
+    def intrude(self, *extra_args):
+        """What code in the daemon may do: the errno of each attempt, 0 where it succeeds."""
+        own, elsewhere, report = (self.dir / name for name in ("own", "elsewhere", "report"))
+        own.mkdir(exist_ok=True)
+        elsewhere.mkdir(exist_ok=True)
+        report.write_text("")
+        victim = subprocess.Popen(["sleep", "1000"])
+        self.addCleanup(victim.wait)
+        self.addCleanup(victim.kill)
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+        daemon = self.serve(*extra_args, directory=own, env={
+            **os.environ, "LD_PRELOAD": str(intruder()), "INTRUDER_OWN": str(own), "INTRUDER_ELSEWHERE": str(elsewhere),
+            "INTRUDER_REPORT": str(report), "INTRUDER_VICTIM": str(victim.pid), "INTRUDER_PORT": str(listener.getsockname()[1])})
+        daemon.process.send_signal(signal.SIGUSR2)
+        eventually("all was tried", lambda: report.read_text().endswith("end\n"))
+        daemon.kill()
+        return {what: int(outcome) for what, outcome in
+                (line.rsplit(" ", 1) for line in report.read_text().splitlines()[:-1])}
+
+    def test_what_takes_over_the_daemon_keeps_to_its_folder(self):
+        free = self.intrude("--on-dump", "/bin/true")
+        self.assertEqual({0}, set(free.values()), "as it is with a daemon that is not confined")
+        if landlock_version() < 2:
+            self.skipTest("the kernel has no Landlock of 5.19 or later")
+        confined = self.intrude()
+        self.assertEqual({"write below its folder": 0, "write elsewhere": errno.EACCES, "execute": errno.EACCES,
+                          "connect": errno.EACCES, "signal": errno.EPERM, "write memory": errno.EACCES,
+                          "look at its program": errno.EACCES}, confined)
 
     def test_programs_that_the_daemon_runs_are_free(self):
         report = self.dir / "report"
@@ -96,5 +149,5 @@ class ConfinedTest(Served):
         daemon.dump(victim.pid)
         eventually("the program has run", report.exists)
         self.assertIn("NoNewPrivs:\t0\nSeccomp:\t0", report.read_text())
-        self.assertEqual(0, self.confined()["daemon", "seccomp"])
+        self.assertEqual((0, 0), (self.confined()["daemon", "seccomp"], self.confined()["daemon", "landlock"]))
 

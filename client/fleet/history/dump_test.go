@@ -1,10 +1,12 @@
 package history
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -66,5 +68,25 @@ func TestADamagedDumpIsNotShown(t *testing.T) {
 		if reasonOf(err) != Damaged || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+}
+
+// Many members of gzip, one after the other, are one file: this is small, and unpacks to ten times as much as a dump may have.
+func TestADumpIsNotUnpackedBeyondWhatADaemonSends(t *testing.T) {
+	const members = 80
+	member, err := base64.StdEncoding.DecodeString(packed(strings.Repeat(" ", 10*maxJSONBytes/members)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bomb := base64.StdEncoding.EncodeToString(bytes.Repeat(member, members))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err = unpack(bomb, Record{Dump: name})
+	runtime.ReadMemStats(&after)
+	if reasonOf(err) != Damaged || !strings.Contains(err.Error(), "larger than a daemon sends") {
+		t.Errorf("%v", err)
+	}
+	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 10*maxJSONBytes {
+		t.Errorf("%d bytes were taken for %d of text", allocated, len(bomb))
 	}
 }
