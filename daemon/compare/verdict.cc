@@ -42,8 +42,10 @@ bool IsLock(v1::Wait::Kind kind) {
 }
 
 // What ends such a wait is not known.
-bool IsUnknown(v1::Wait::Kind kind) {
-  return kind == v1::Wait::KIND_UNSPECIFIED || kind == v1::Wait::FUTEX || kind == v1::Wait::SYSTEM_CALL;
+bool IsUnknown(const v1::Wait& wait) {
+  const v1::Wait::Kind kind = wait.kind();
+  return kind == v1::Wait::KIND_UNSPECIFIED || kind == v1::Wait::FUTEX || kind == v1::Wait::SYSTEM_CALL ||
+         (wait.owner() == v1::Wait::OTHER_PROCESS && !IsLock(kind));
 }
 
 // While all is well no thread waits for these for long.
@@ -160,7 +162,7 @@ class Judge {
     if (in_both(before_.hung, after_.hung)) return Comparison::STUCK;
     if (in_both(before_.idle, after_.idle)) return Comparison::IDLE;
     const v1::Wait::Kind kind = thread.after->wait().kind();
-    if (IsUnknown(kind)) return Comparison::VERDICT_UNSPECIFIED;
+    if (IsUnknown(thread.after->wait())) return Comparison::VERDICT_UNSPECIFIED;
     return IsLock(kind) || ShouldEndSoon(kind) ? Comparison::STUCK : Comparison::IDLE;
   }
 

@@ -54,6 +54,9 @@ def command_of(program):
     """How a program is run, by its name in hang_table; None where it cannot be."""
     if program == "hang_python":
         return ["/usr/bin/python3", ROOT / "tests/hangs/hang_python.py"]
+    if program == "hang_node":
+        node = shutil.which("node")
+        return node and [node, ROOT / "tests/hangs/hang_node.js"]
     if program == "HangJava":
         return java_classes() and [jdks.tool("java"), "-Xmx64m", "-XX:+UseSerialGC", "-cp", java_classes(), program]
     path = path_of(program)

@@ -123,6 +123,12 @@ SYNC_VICTIMS = [
            (Finding("OWNER_BLOCKED", SUSPICIOUS, threads=("owner", "reader", "writer"), says=("prices_lock",)),)),
     Victim("hang_sync", "rwlock_reader_asleep", {"writer": Wait("RWLOCK_WRITE", NOT_RECORDED, says="reader")},
            (Finding("OWNER_UNKNOWN", SUSPICIOUS, threads=("writer",), says=("prices_lock",)),)),
+    # The writer waits for one of the readers, and the only one waits behind it: nothing else is left.
+    Victim("hang_sync", "rwlock_read_again",
+           {"reader": Wait("RWLOCK_READ", NOT_RECORDED, place="fees_lock", lock_kind="prefers writers"),
+            "writer": Wait("RWLOCK_WRITE", NOT_RECORDED, says="1 reader")},
+           (Finding("OWNER_UNKNOWN", SUSPICIOUS, threads=("reader", "writer"),
+                    says=("fees_lock", "asks again waits behind the writer", "no thread of the process runs")),)),
     Victim("hang_sync", "mixed_cycle",
            {"writer": Wait("MUTEX", KNOWN, by="reader", place="orders_lock"),
             "reader": Wait("RWLOCK_READ", KNOWN, by="writer", place="prices_lock")},
@@ -234,6 +240,9 @@ CPP_VICTIMS = [
     Victim("hang_cpp", "barrier", {"barrier-1": Wait("ATOMIC|BARRIER", NONE), "barrier-2": Wait("ATOMIC|BARRIER", NONE)}),
     Victim("hang_cpp", "static_variables_cycle", {"settings": Wait("ONCE"), "registry": Wait("ONCE")},
            (Finding("DEADLOCK|OWNER_UNKNOWN", "HANG|SUSPICIOUS", threads=("settings",)),)),
+    Victim("hang_cpp", "call_once_and_mutex",
+           {"opener": Wait("MUTEX", KNOWN, by="booker", place="ledger"), "booker": Wait("ONCE", KNOWN, by="opener", place="opened")},
+           (Finding("DEADLOCK", HANG, edges=(("opener", "booker"), ("booker", "opener")), says=("ledger", "inferred")),)),
     Victim("hang_cpp", "call_once_recursion", {"loader": Wait("ONCE", place="loaded")},
            (Finding("SELF_DEADLOCK", HANG, threads=("loader",), says=("once|one-time", "Load")),)),
 ]
@@ -251,6 +260,7 @@ def rust_hang(*threads):
 
 RUST_MUTEX = Wait("MUTEX", NOT_RECORDED, says="Rust")
 RUST_READ = Wait("RWLOCK_READ", NOT_RECORDED, says="Rust")
+ROOM_IN_CHANNEL = Wait("FUTEX", NOT_RECORDED, lock_kind="room in a channel", says="which thread is to receive from it")
 RUST_VICTIMS = [
     Victim("hang_rust", "mutex_cycle", {"there": RUST_MUTEX, "back": RUST_MUTEX}, rust_unknown("there") + rust_unknown("back")),
     Victim("hang_rust", "mutex_cycle_joined", {"there": RUST_MUTEX, "back": RUST_MUTEX}, rust_hang("there", "back")),
@@ -269,6 +279,11 @@ RUST_VICTIMS = [
            (Finding("SELF_DEADLOCK", HANG, threads=("loader",), says=("once|one-time", "load")),)),
     # Who could send is recorded nowhere.
     Victim("hang_rust", "channel_self", {"selfish": Wait("CONDITION_VARIABLE|FUTEX|ATOMIC")}),
+    # Which thread should receive is recorded nowhere. It is none of those that wait, if all of them do.
+    Victim("hang_rust", "channel_full_self", {"selfish": ROOM_IN_CHANNEL}),
+    Victim("hang_rust", "channels_both_full", {"orders": ROOM_IN_CHANNEL, "stock": ROOM_IN_CHANNEL}),
+    Victim("hang_rust", "channels_both_full_joined", {"orders": ROOM_IN_CHANNEL, "stock": ROOM_IN_CHANNEL},
+           (Finding("NOBODY_TO_WAKE", HANG, threads=("orders", "stock"), says=("room in a channel", "send_two")),)),
     Victim("hang_parking_lot", "locks",
            {"there": Wait("MUTEX", NOT_RECORDED, says="parking_lot"), "back": Wait("MUTEX", NOT_RECORDED),
             "consumer": Wait("CONDITION_VARIABLE", NONE)},
@@ -286,6 +301,8 @@ def in_shared_memory(says, *waiters, kind="MUTEX"):
 
 IN_CHILD = r"held by thread \d+ of hang_shared \(pid \d+\)"
 OF_THIS_PROCESS = "of this process, or one with the same number in another PID namespace"
+POSTED_BY_OTHERS = {name: Wait(kind, OTHER_PROCESS, says="processes share it, and whether one is left that will act is not known")
+                    for name, kind in (("orders", "SEMAPHORE"), ("stock", "FUTEX"))}
 SHARED_VICTIMS = [
     Victim("hang_shared", "held_by_child", *in_shared_memory(IN_CHILD, "waiter-1", "waiter-2"), then="beside_child"),
     Victim("hang_shared", "child_ended_with_it", *in_shared_memory("of another process, perhaps .* that has ended",
@@ -300,6 +317,8 @@ SHARED_VICTIMS = [
     # Each of the two says who has what it waits for; no dump of one process shows the circle.
     Victim("hang_shared", "circle_of_processes", *in_shared_memory(IN_CHILD, "orders-first"), then="beside_child"),
     Victim("hang_shared", "circle_of_processes", *in_shared_memory(IN_CHILD, "stock-first"), then="in_child"),
+    # Whether the process that was to post has ended no dump of the other tells.
+    Victim("hang_shared", "poster_ended", POSTED_BY_OTHERS),
     Victim("hang_shared", "self_in_own_memory", {"selfish": Wait("MUTEX", KNOWN, by="selfish", place="own_locks")},
            (Finding("SELF_DEADLOCK", HANG, threads=("selfish",)),)),
 ]
@@ -364,6 +383,7 @@ IDLE = [
     # In the kernel most of the time, to wait for the lock or to wake who does.
     Victim("idle", "hot_mutex", {"hitter": Wait("MUTEX|SYSTEM_CALL|")}),
     Victim("idle", "in_debugger", {}, then="stopped_by_debugger"),
+    Victim("hang_shared", "poster_lives", POSTED_BY_OTHERS),
     Victim("hang_file_lock", "child_works", {"locker": Wait("FILE_LOCK", OTHER_PROCESS, says=HELD_BY_CHILD)},
            then="beside_child"),
     Victim("hang_cpp", "idle_pool", {f"worker-{i}": PARKED for i in range(4)}),
@@ -371,6 +391,7 @@ IDLE = [
       for mode in ("gate_and_sigwait", "gate_and_sleep")),
     Victim("hang_cpp", "gate_of_async_and_sigwait", {}),
     Victim("hang_cpp", "own_gates_and_sigwait", {"parked": Wait("FUTURE")}),
+    Victim("hang_rust", "channel_slow_receiver", {"receiver": Wait("SLEEP", NONE)}),
     Victim("hang_rust", "idle_workers",
            {"worker-1": PARKED, "worker-2": PARKED, "receiver": Wait("CONDITION_VARIABLE|FUTEX|ATOMIC"),
             "parked": Wait("CONDITION_VARIABLE|FUTEX|ATOMIC")}),
@@ -378,6 +399,7 @@ IDLE = [
 
 # The main thread waits for all of them.
 IDLE.append(dataclasses.replace(IDLE[-1], mode="idle_workers_joined"))
+IDLE.append(Victim("hang_rust", "channel_slow_receiver_joined", {"receiver": Wait("SLEEP", NONE)}))
 IDLE.append(Victim("hang_rust", "busy", {}))
 
 # --- programs of other languages, by the locks that their runtimes know ---
@@ -401,14 +423,33 @@ def behind_reader(wait):
 MONITOR = Wait("MONITOR", KNOWN, lock_kind="java.lang.Object")
 REENTRANT = Wait("MONITOR", KNOWN, lock_kind="java.util.concurrent.locks.ReentrantLock")
 
+READ_WRITE = Wait("MONITOR", KNOWN, lock_kind="java.util.concurrent.locks.ReentrantReadWriteLock")
+
+
+def blocked_loop(program, mode, loop, place, waits, severity=SUSPICIOUS):
+    """A thread that should turn a loop waits in `place`, inside of a callback."""
+    says = (f"the event loop of {loop} is blocked", rf"in \S*\b{place}:", waits)
+    return Victim(program, mode, {}, (Finding("STARVED_POOL", severity, says=says),))
+
+
 MANAGED_VICTIMS = [
     *(Victim("hang_python", f"rlock_cycle_{count}",
              *circle_of({waiter: (owner, RLOCK) for waiter, owner in cycle(count)})) for count in (2, 5)),
     Victim("hang_python", "rlock_owner_reads", *behind_reader(RLOCK)),
     # Python waits for the end of a thread on a lock that this one releases: nothing says whose it is.
     Victim("hang_python", "rlock_and_join", {"worker": dataclasses.replace(RLOCK, by="stopper"), "stopper": Wait("SEMAPHORE", NONE)}),
-    # What is to bring the result, the work or the news is recorded nowhere.
-    Victim("hang_python", "pool_nested", {}),
+    # The child has one thread.
+    Victim("hang_python", "lock_after_fork", {"python3": Wait("MUTEX", NOT_RECORDED)},
+           (Finding("OWNER_UNKNOWN", HANG, says=("who has a lock of Python's is not read",)),), then="in_child"),
+    *(Victim("hang_python", mode, {},
+             (Finding("STARVED_POOL", SUSPICIOUS, says=(f"{workers} of Python's ThreadPoolExecutor", rf"in \S*\b{place} at hang_python.py:",
+                                                        "none is left to run another task")),))
+      for mode, workers, place in (("pool_nested", "all 2 workers", "outer"), ("worker_of_one", "the only worker", "ask"))),
+    blocked_loop("hang_python", "loop_reads", "asyncio", "read_answer at hang_python.py", "waits to read from fd"),
+    blocked_loop("hang_python", "loop_awaits_itself", "asyncio", "handle at hang_python.py", "waits for semaphore",
+                 severity=HANG),
+    # What is to bring the work or the news is recorded nowhere.
+    Victim("hang_python", "tasks_of_processes", {"joiner": Wait("SEMAPHORE", OTHER_PROCESS)}),
     Victim("hang_python", "queue_join", {"joiner": Wait("SEMAPHORE", NONE)}),
     Victim("hang_python", "tls_silent", {"connector": Wait("READ", NONE, fd="unix|socket")}),
     Victim("hang_python", "sqlite_busy", {"writer": Wait("SLEEP", NONE, timed=True)}),
@@ -417,16 +458,36 @@ MANAGED_VICTIMS = [
     Victim("HangJava", "monitor_and_lock",
            *circle_of({"monitor-first": ("lock-first", REENTRANT), "lock-first": ("monitor-first", MONITOR)})),
     Victim("HangJava", "owner_reads", *behind_reader(MONITOR)),
-    # A lock that readers have keeps the number of them.
-    Victim("HangJava", "read_then_write", {"upgrader": Wait("CONDITION_VARIABLE|FUTEX")}),
-    Victim("HangJava", "pool_nested", {}),
-    # Which thread runs an initializer only HotSpot's own structures tell.
-    Victim("HangJava", "class_initialization", {}),
+    Victim("HangJava", "read_then_write", {"upgrader": dataclasses.replace(READ_WRITE, by="upgrader")},
+           (Finding("SELF_DEADLOCK", HANG, threads=("upgrader",)),)),
+    *(Victim("HangJava", mode, {},
+             (Finding("STARVED_POOL", SUSPICIOUS, says=(f"{workers} of Java's ThreadPoolExecutor", "HangJava.java:",
+                                                        "none is left to run another task")),))
+      for mode, workers in (("pool_nested", "all 2 workers"), ("worker_of_one", "the only worker"))),
+    Victim("HangJava", "class_initialization", {},
+           (Finding("DEADLOCK", HANG, edges=(("prices-first", "taxes-first"), ("taxes-first", "prices-first")),
+                    says=("inferred from the stacks", r"Prices.<clinit> at HangJava.java:\d+ waits until")),)),
+    Victim("HangJava", "class_initialization_of_3", {},
+           (Finding("DEADLOCK", HANG, threads=("orders-first", "stock-first", "fees-first"),
+                    says=("3 threads wait in initializers of classes", "Stock.<clinit>")),)),
     # Who has taken the connections, and who could give one back, is recorded nowhere.
     Victim("HangJava", "connection_pool", {f"query-{i}": Wait("CONDITION_VARIABLE") for i in range(2)}),
 ]
 
+NODE_VICTIMS = [
+    blocked_loop("hang_node", "exec_sync", "Node.js", "runTool at hang_node.js", "waits for events"),
+    blocked_loop("hang_node", "fifo_read", "Node.js", "readOrders at hang_node.js", "waits to read from fd"),
+    blocked_loop("hang_node", "atomics_main", "Node.js", "waitFor at hang_node.js", "waits on condition variable"),
+    # One dump does not tell what computes from what never ends.
+    Victim("hang_node", "microtasks", {}),
+    Victim("hang_node", "expression", {}),
+]
+MANAGED_VICTIMS += NODE_VICTIMS
+
 MANAGED_IDLE = [
+    *(Victim("hang_node", mode, {}) for mode in ("idle_server", "awaits_child", "worker_waits", "commands")),
+    *(Victim("hang_python", mode, {}) for mode in ("pool_of_loop", "pool_of_pools", "pool_of_processes", "idle_loop")),
+    *(Victim("HangJava", mode, {}) for mode in ("slow_class", "pool_of_pools", "worker_of_common_pool", "many_readers")),
     Victim("hang_python", "rlock_timed_waiters", {"owner": Wait("SLEEP", NONE), "patient": Wait("MONITOR", NONE)}),
     Victim("hang_python", "idle_pool", {}),
     Victim("hang_python", "idle_queue", {f"worker-{i}": Wait("SEMAPHORE", NONE) for i in range(3)}),

@@ -503,8 +503,13 @@ class TokioTest(CrashTest):
         self.assertEqual({tid for tid in dump.threads if "tasks::lock_the_ledger" in dump.functions(tid)}, set(starved["tids"]))
         self.assertEqual(2, len(starved["tids"]))
 
+    def test_a_runtime_of_one_thread_that_waits_in_a_task_is_blocked(self):
+        dump, (blocked,) = self.starvations("blocked_loop")
+        self.assertEqual({tid for tid in dump.threads if "tasks::wait_for_answer" in dump.functions(tid)}, set(blocked["tids"]))
+        self.assertRegex(blocked["explanation"], r"^the event loop of tokio is blocked: thread .* in tasks::wait_for_answer .* waits ")
+
     def test_a_runtime_with_a_worker_left_is_not_starved(self):
-        for words in (("blocked",), ("idle",)):
+        for words in (("blocked",), ("idle",), ("idle_loop",)):
             victim = self.start(*words)
             dump = self.daemon.dump(victim.pid)
             self.assertNotIn("STARVED_POOL", [f["kind"] for f in dump.resource.get("findings", [])], words)

@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.ArrayBlockingQueue;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.CyclicBarrier;
 import java.util.concurrent.ExecutorService;
@@ -125,6 +126,13 @@ public class HangJava {
     Thread.sleep(200);
   }
 
+  /** The only worker waits for a task that it should run itself. */
+  private static void workerOfOne() throws Exception {
+    ExecutorService pool = Executors.newSingleThreadExecutor();
+    pool.submit(() -> CompletableFuture.supplyAsync(HangJava::work, pool).join());
+    Thread.sleep(200);
+  }
+
   static final CyclicBarrier BOTH_BEGAN = new CyclicBarrier(2);
 
   private static void awaitOther() {
@@ -153,6 +161,36 @@ public class HangJava {
     }
   }
 
+  static final CyclicBarrier THREE_BEGAN = new CyclicBarrier(3);
+
+  private static int awaitTwo() {
+    try {
+      return THREE_BEGAN.await();
+    } catch (Exception error) {
+      throw new IllegalStateException(error);
+    }
+  }
+
+  static class Orders {
+    static int of = awaitTwo() + Stock.of;
+  }
+
+  static class Stock {
+    static int of = awaitTwo() + Fees.of;
+  }
+
+  static class Fees {
+    static int of = awaitTwo() + Orders.of;
+  }
+
+  private static void classInitializationOf3() throws Exception {
+    start("orders-first", () -> System.exit(Orders.of));
+    start("stock-first", () -> System.exit(Stock.of));
+    start("fees-first", () -> System.exit(Fees.of));
+    Thread.sleep(200);
+    while (THREE_BEGAN.getNumberWaiting() != 0) Thread.sleep(1);
+  }
+
   private static void classInitialization() throws Exception {
     start("prices-first", () -> System.exit(Prices.of));
     start("taxes-first", () -> System.exit(Taxes.on));
@@ -179,6 +217,68 @@ public class HangJava {
   private static void idlePool() throws Exception {
     ExecutorService pool = Executors.newFixedThreadPool(4);
     for (int i = 0; i < 4; i++) pool.submit(HangJava::work).get();
+  }
+
+  /** A class takes its time, and others wait for it. */
+  static class Slow {
+    static int of;
+
+    static {
+      try {
+        Thread.sleep(3600_000);
+      } catch (InterruptedException error) {
+        of = 1;
+      }
+    }
+  }
+
+  private static void slowClass() throws Exception {
+    Thread first = start("first", () -> System.exit(Slow.of));
+    awaitStates(Thread.State.TIMED_WAITING);
+    STARTED.remove(first);
+    start("second", () -> System.exit(Slow.of));
+    Thread.sleep(200);
+  }
+
+  /** Workers of one pool wait for those of another, which are at work. */
+  private static void poolOfPools() throws Exception {
+    ExecutorService outer = Executors.newFixedThreadPool(2), inner = Executors.newFixedThreadPool(2);
+    CyclicBarrier atWork = new CyclicBarrier(3);
+    for (int i = 0; i < 2; i++) {
+      outer.submit(() -> inner.submit(() -> {
+        atWork.await();
+        Thread.sleep(3600_000);
+        return 1;
+      }).get());
+    }
+    atWork.await();
+  }
+
+  /** The common pool is at work for the only worker of another. */
+  private static void workerOfCommonPool() throws Exception {
+    ExecutorService pool = Executors.newSingleThreadExecutor();
+    CountDownLatch atWork = new CountDownLatch(1);
+    pool.submit(() -> CompletableFuture.runAsync(() -> {
+      atWork.countDown();
+      try {
+        Thread.sleep(3600_000);
+      } catch (InterruptedException error) {
+        throw new IllegalStateException(error);
+      }
+    }).join());
+    atWork.await();
+    Thread.sleep(200);
+  }
+
+  private static void manyReaders() throws Exception {
+    ReentrantReadWriteLock lock = new ReentrantReadWriteLock();
+    for (int i = 0; i < 3; i++) {
+      start("reader-" + i, () -> {
+        lock.readLock().lock();
+        Thread.sleep(3600_000);
+      });
+    }
+    awaitStates(Thread.State.TIMED_WAITING);
   }
 
   private static int work() {
@@ -221,6 +321,12 @@ public class HangJava {
       case "owner_reads": ownerReads(); break;
       case "read_then_write": readThenWrite(); break;
       case "class_initialization": classInitialization(); break;
+      case "class_initialization_of_3": classInitializationOf3(); break;
+      case "worker_of_one": workerOfOne(); break;
+      case "slow_class": slowClass(); break;
+      case "pool_of_pools": poolOfPools(); break;
+      case "worker_of_common_pool": workerOfCommonPool(); break;
+      case "many_readers": manyReaders(); break;
       case "connection_pool": connectionPool(); break;
       case "pool_nested": poolNested(); break;
       case "idle_pool": idlePool(); break;

@@ -357,9 +357,31 @@ void CallOnceRecursion() {
   BlockedThread("loader", [] { std::call_once(loaded, Load); });
 }
 
+std::once_flag opened;
+std::mutex ledger;
+
+VICTIM_NOINLINE void Open() {
+  both_initialize.arrive_and_wait();
+  hang_pass();
+  std::lock_guard hold(ledger);
+}
+
+// The initializer wants a mutex, whose owner wants the initialization.
+void CallOnceAndMutex() {
+  auto* opener = Thread("opener", [] { std::call_once(opened, Open); });
+  auto* booker = Thread("booker", [] {
+    std::lock_guard hold(ledger);
+    both_initialize.arrive_and_wait();
+    hang_pass();
+    std::call_once(opened, Open);
+  });
+  AwaitBoth(opener, booker);
+}
+
 constexpr hang_mode kModes[] = {
     {"atomic_wait", AtomicWait},
     {"barrier", Barrier},
+    {"call_once_and_mutex", CallOnceAndMutex},
     {"call_once_recursion", CallOnceRecursion},
     {"future_never_set", FutureNeverSet},
     {"gate_and_sigwait", GateAndSigwait},

@@ -4,8 +4,10 @@
 A mode brings its threads where they hang. "ready" comes when each of them is in its system call.
 """
 
+import asyncio
 import concurrent.futures
 import ctypes
+import multiprocessing
 import os
 import queue
 import socket
@@ -16,7 +18,7 @@ import tempfile
 import threading
 import time
 
-READ, RECVFROM, FUTEX, SLEEP = 0, 45, 202, 230
+READ, RECVFROM, FUTEX, SLEEP, EPOLL = 0, 45, 202, 230, 232
 
 _LIBC = ctypes.CDLL(None)
 _started = []
@@ -140,6 +142,75 @@ def pool_nested():
     pool_nested.pool = pool
 
 
+def worker_of_one():
+    """The only worker waits for a task that it should run itself."""
+    pool = concurrent.futures.ThreadPoolExecutor(1)
+
+    def ask():
+        return pool.submit(int).result()
+
+    def outer():
+        return ask()
+
+    pool.submit(outer)
+    worker_of_one.pool = pool
+
+
+def in_loop(name, coroutine, call):
+    thread(name, lambda: asyncio.run(coroutine()), call=call)
+
+
+def loop_reads():
+    """A callback of the loop reads from a peer that does not answer."""
+    server, client = socket.socketpair()
+
+    def read_answer():
+        client.recv(1)
+
+    async def handle():
+        read_answer()
+
+    in_loop("loop", handle, RECVFROM)
+    loop_reads.server = server
+
+
+def loop_awaits_itself():
+    """A callback waits for what the loop is to run when the callback has ended."""
+
+    async def handle():
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), asyncio.get_running_loop()).result()
+
+    in_loop("loop", handle, FUTEX)
+
+
+def lock_after_fork():
+    """A child has a copy of a lock that another thread had."""
+    lock = threading.Lock()
+    held = threading.Event()
+
+    def own():
+        with lock:
+            held.set()
+            time.sleep(3600)
+
+    thread("owner", own, call=SLEEP)
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        _LIBC.prctl(1, 9)  # ends with its parent
+        lock.acquire()
+    print(f"child {child}", flush=True)
+    while open(f"/proc/{child}/syscall", encoding="ascii").read().split()[0] != str(FUTEX):
+        time.sleep(0.005)
+
+
+def tasks_of_processes():
+    """The work of a queue that processes share is never said to be done."""
+    work = multiprocessing.JoinableQueue()
+    work.put(1)
+    thread("joiner", work.join)
+
+
 def queue_join():
     work = queue.Queue()
     work.put(1)
@@ -191,6 +262,52 @@ def idle_pool():
     idle_pool.pool = pool
 
 
+def pool_of_loop():
+    """Workers wait for what a loop brings, which has time."""
+    loop = asyncio.new_event_loop()
+    thread("loop", loop.run_forever, call=EPOLL)
+    pool = concurrent.futures.ThreadPoolExecutor(2)
+    asked = threading.Barrier(3)
+
+    def ask():
+        answer = asyncio.run_coroutine_threadsafe(asyncio.sleep(3600), loop)
+        asked.wait()
+        return answer.result()
+
+    for _ in range(2):
+        pool.submit(ask)
+    asked.wait()
+    pool_of_loop.kept = pool, loop
+
+
+def pool_of_pools():
+    """Workers of one pool wait for those of another, which are at work."""
+    outer, inner = concurrent.futures.ThreadPoolExecutor(2), concurrent.futures.ThreadPoolExecutor(2)
+    at_work = threading.Barrier(3)
+
+    def work():
+        at_work.wait()
+        time.sleep(3600)
+
+    for _ in range(2):
+        outer.submit(lambda: inner.submit(work).result())
+    at_work.wait()
+    pool_of_pools.kept = outer, inner
+
+
+def pool_of_processes():
+    """A worker waits for what another process computes."""
+    pool = concurrent.futures.ThreadPoolExecutor(1)
+    processes = concurrent.futures.ProcessPoolExecutor(1)
+    processes.submit(int).result()
+    pool.submit(lambda: processes.submit(time.sleep, 3600).result())
+    pool_of_processes.kept = pool, processes
+
+
+def idle_loop():
+    in_loop("loop", lambda: asyncio.sleep(3600), EPOLL)
+
+
 def idle_queue():
     work = queue.Queue()
     for number in range(3):
@@ -216,8 +333,10 @@ def events():
     events.client = client
 
 
-MODES = (rlock_cycle_2, rlock_cycle_5, rlock_owner_reads, rlock_timed_waiters, rlock_and_join, pool_nested,
-         queue_join, condition_lost, tls_silent, sqlite_busy, idle_pool, idle_queue, condition_of_rlock, events)
+MODES = (rlock_cycle_2, rlock_cycle_5, rlock_owner_reads, rlock_timed_waiters, rlock_and_join, pool_nested, worker_of_one,
+         loop_reads, loop_awaits_itself, lock_after_fork, tasks_of_processes, queue_join, condition_lost, tls_silent,
+         sqlite_busy, idle_pool, pool_of_loop, pool_of_pools, pool_of_processes, idle_loop, idle_queue, condition_of_rlock,
+         events)
 
 if __name__ == "__main__":
     next(mode for mode in MODES if mode.__name__ == sys.argv[1])()

@@ -1,7 +1,7 @@
 //! Rust's own locks, whose words do not say who has them. Plain std, so that rustc alone builds it. One mode each, as in the
 //! C programs: "ready" when the threads are where they hang.
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::mpsc::{channel, Receiver};
+use std::sync::mpsc::{channel, sync_channel, Receiver, SyncSender};
 use std::sync::{Arc, Barrier, Condvar, Mutex, Once, RwLock};
 use std::thread;
 use std::time::Duration;
@@ -157,6 +157,52 @@ fn channel_self() {
     await_blocked("selfish", FUTEX);
 }
 
+/// Sends more than there is room for, and is the one that should receive.
+fn channel_full_self() {
+    named("selfish", || {
+        let (sender, receiver) = sync_channel(1);
+        send_two(&sender);
+        drop(receiver);
+    });
+    await_blocked("selfish", FUTEX);
+}
+
+#[inline(never)]
+fn send_two(sender: &SyncSender<String>) {
+    for order in ["first", "second"] {
+        sender.send(order.into()).unwrap();
+    }
+}
+
+/// Each sends to the other, and neither receives.
+fn channels_both_full() {
+    let (to_stock, of_orders) = sync_channel(1);
+    let (to_orders, of_stock) = sync_channel(1);
+    for (name, sender, receiver) in [("orders", to_stock, of_stock), ("stock", to_orders, of_orders)] {
+        named(name, move || {
+            send_two(&sender);
+            drop(receiver);
+        });
+        await_blocked(name, FUTEX);
+    }
+}
+
+/// A receiver that takes its time: who sends to it waits most of the time, and nothing hangs.
+fn channel_slow_receiver() {
+    let (sender, receiver) = sync_channel(1);
+    for name in ["sender-1", "sender-2", "sender-3"] {
+        let sender = sender.clone();
+        named(name, move || loop {
+            send_two(&sender);
+        });
+    }
+    named("receiver", move || loop {
+        drop(receiver.recv());
+        thread::sleep(Duration::from_millis(200));
+    });
+    await_blocked("sender-1", FUTEX);
+}
+
 /// A pool as it should be: workers wait for work with a condition variable and on channels, one is parked.
 fn idle_workers() {
     let queue: Arc<(Mutex<Vec<u32>>, Condvar)> = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
@@ -186,9 +232,12 @@ fn idle_workers() {
 }
 
 fn main() {
-    let modes: [(&str, fn()); 9] = [
+    let modes: [(&str, fn()); 12] = [
         ("busy", busy),
+        ("channel_full_self", channel_full_self),
         ("channel_self", channel_self),
+        ("channel_slow_receiver", channel_slow_receiver),
+        ("channels_both_full", channels_both_full),
         ("idle_workers", idle_workers),
         ("mutex_cycle", mutex_cycle),
         ("mutex_owner_asleep", mutex_owner_asleep),

@@ -1,5 +1,7 @@
 /* Locks in memory that processes share: their words hold tids, which other processes may have written. */
 #include <fcntl.h>
+#include <linux/futex.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <sys/mman.h>
 
@@ -9,6 +11,8 @@ typedef struct shared_locks {
   pthread_mutex_t orders_lock;
   pthread_mutex_t stock_lock;
   pthread_rwlock_t prices_lock;
+  sem_t orders_came;
+  unsigned stock_changed;
 } shared_locks;
 
 static shared_locks* locks;
@@ -24,6 +28,7 @@ static void initialize(int sharing) {
   pthread_rwlockattr_init(&rwlock_kind);
   pthread_rwlockattr_setpshared(&rwlock_kind, sharing);
   pthread_rwlock_init(&locks->prices_lock, &rwlock_kind);
+  sem_init(&locks->orders_came, sharing == PTHREAD_PROCESS_SHARED, 0);
 }
 
 static void share(int sharing) {
@@ -198,12 +203,45 @@ static void self_in_own_memory(void) {
   hang_thread_in(SYS_futex, "selfish", lock_twice, NULL);
 }
 
+/* --- another process is to post --- */
+
+VICTIM_NOINLINE static void* await_orders(void* unused) {
+  sem_wait(&locks->orders_came);
+  VICTIM_NOT_A_TAIL_CALL();
+  return unused;
+}
+
+VICTIM_NOINLINE static void* await_stock(void* unused) {
+  syscall(SYS_futex, &locks->stock_changed, FUTEX_WAIT, 0, NULL);
+  VICTIM_NOT_A_TAIL_CALL();
+  return unused;
+}
+
+static void do_nothing(void) {}
+
+static void await_child(int stays) {
+  share(PTHREAD_PROCESS_SHARED);
+  start_child(do_nothing, stays);
+  hang_thread_in(SYS_futex, "orders", await_orders, NULL);
+  hang_thread_in(SYS_futex, "stock", await_stock, NULL);
+}
+
+static void poster_ended(void) { await_child(0); }
+static void poster_lives(void) { await_child(1); }
+
 static const hang_mode kModes[] = {
-    {"child_ended_with_it", child_ended_with_it},   {"circle", cycle},
-    {"circle_of_processes", cycle_of_processes},    {"held_by_child", held_by_child},
-    {"held_by_own_thread", held_by_own_thread},     {"namespace_holds", namespace_holds},
-    {"namespace_waits", namespace_waits},           {"private_kind_held_by_child", private_kind_held_by_child},
-    {"rwlock_held_by_child", rwlock_held_by_child}, {"self_in_own_memory", self_in_own_memory},
+    {"child_ended_with_it", child_ended_with_it},
+    {"circle", cycle},
+    {"circle_of_processes", cycle_of_processes},
+    {"held_by_child", held_by_child},
+    {"held_by_own_thread", held_by_own_thread},
+    {"namespace_holds", namespace_holds},
+    {"namespace_waits", namespace_waits},
+    {"poster_ended", poster_ended},
+    {"poster_lives", poster_lives},
+    {"private_kind_held_by_child", private_kind_held_by_child},
+    {"rwlock_held_by_child", rwlock_held_by_child},
+    {"self_in_own_memory", self_in_own_memory},
 };
 
 int main(int argc, char** argv) { return hang_run(argc, argv, kModes, sizeof kModes / sizeof kModes[0]); }

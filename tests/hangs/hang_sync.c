@@ -57,6 +57,35 @@ static void rwlock_reader_asleep(void) {
   hang_thread_in(SYS_futex, "writer", write_prices, NULL);
 }
 
+static pthread_rwlock_t fees_lock = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+static sem_t writer_waits;
+
+VICTIM_NOINLINE static void* read_again(void* unused) {
+  pthread_rwlock_rdlock(&fees_lock);
+  while (sem_wait(&writer_waits) != 0) {
+  }
+  hang_pass();
+  pthread_rwlock_rdlock(&fees_lock);
+  VICTIM_NOT_A_TAIL_CALL();
+  return unused;
+}
+
+VICTIM_NOINLINE static void* write_fees(void* unused) {
+  pthread_rwlock_wrlock(&fees_lock);
+  VICTIM_NOT_A_TAIL_CALL();
+  return unused;
+}
+
+/* The writer waits for a reader, which waits behind the writer. */
+static void rwlock_read_again(void) {
+  sem_init(&writer_waits, 0, 0);
+  victim_thread* reader = hang_thread_in(SYS_futex, "reader", read_again, NULL);
+  hang_thread_in(SYS_futex, "writer", write_fees, NULL);
+  sem_post(&writer_waits);
+  hang_await_passed(1);
+  victim_await_syscall(reader->tid, SYS_futex);
+}
+
 static pthread_barrier_t both_hold_one;
 
 VICTIM_NOINLINE static void* write_prices_then_orders(void* unused) {
@@ -392,6 +421,7 @@ static const hang_mode kModes[] = {
     {"once_recursion", once_recursion},
     {"owner_in_condition_wait", owner_in_condition_wait},
     {"rwlock_cycle", rwlock_cycle},
+    {"rwlock_read_again", rwlock_read_again},
     {"rwlock_reader_asleep", rwlock_reader_asleep},
     {"rwlock_upgrade", rwlock_upgrade},
     {"rwlock_writer_asleep", rwlock_writer_asleep},

@@ -32,7 +32,8 @@ std::string WaitInWords(const WaitScene& scene, const Wait& wait) {
 
 std::string OwnerPart(const WaitScene& scene, const Wait& wait, int32_t waiter_tid) {
   if (wait.kind() == Wait::JOIN) return "";
-  return HeldBy(wait) + (wait.owner_tid() == waiter_tid ? "itself" : scene.Name(wait.owner_tid()));
+  const std::string note = wait.owner_note().empty() ? "" : " (" + wait.owner_note() + ")";
+  return HeldBy(wait) + (wait.owner_tid() == waiter_tid ? "itself" : scene.Name(wait.owner_tid())) + note;
 }
 
 std::string ExplainSelfDeadlock(WaitScene* scene, const v1::Thread& thread) {

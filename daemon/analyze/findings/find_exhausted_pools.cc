@@ -21,37 +21,27 @@ constexpr size_t kMaxPlaces = 5;
 
 // A function that lends what a pool has, and waits where nothing is free.
 struct Lender {
-  std::string_view function;  // its last part, as the runtime names it
-  std::string_view file;      // the end of its path
-  std::string_view pool;      // in words
+  LibraryFunction function;
+  std::string_view pool;  // in words
 };
 
 // Each was seen in its library: HikariCP 7.1, Commons Pool 2.13, Tomcat JDBC 11.0. In Python SQLAlchemy 2.1,
 // psycopg_pool 3.3, urllib3 2.8 and redis-py 8.1.
 constexpr Lender kLenders[] = {
-    {"HikariPool.getConnection", "HikariPool.java", "a connection of a HikariCP pool"},
-    {"GenericObjectPool.borrowObject", "GenericObjectPool.java", "an object of a pool of Apache Commons"},
-    {"ConnectionPool.borrowConnection", "ConnectionPool.java", "a connection of a Tomcat JDBC pool"},
-    {"_do_get", "sqlalchemy/pool/impl.py", "a connection of a SQLAlchemy pool"},
-    {"getconn", "psycopg_pool/pool.py", "a connection of a psycopg pool"},
-    {"_get_conn", "urllib3/connectionpool.py", "a connection of a urllib3 pool"},
-    {"get_connection", "redis/connection.py", "a connection of a redis-py pool"},
-    {"sql.(*DB).conn", "database/sql/sql.go", "a connection of database/sql"},
+    {{"HikariPool.getConnection", "HikariPool.java"}, "a connection of a HikariCP pool"},
+    {{"GenericObjectPool.borrowObject", "GenericObjectPool.java"}, "an object of a pool of Apache Commons"},
+    {{"ConnectionPool.borrowConnection", "ConnectionPool.java"}, "a connection of a Tomcat JDBC pool"},
+    {{"_do_get", "sqlalchemy/pool/impl.py"}, "a connection of a SQLAlchemy pool"},
+    {{"getconn", "psycopg_pool/pool.py"}, "a connection of a psycopg pool"},
+    {{"_get_conn", "urllib3/connectionpool.py"}, "a connection of a urllib3 pool"},
+    {{"get_connection", "redis/connection.py"}, "a connection of a redis-py pool"},
+    {{"sql.(*DB).conn", "database/sql/sql.go"}, "a connection of database/sql"},
 };
-
-// Whether `function` is `name`, or has it as its last parts: "QueuePool._do_get".
-bool EndsWithName(std::string_view function, std::string_view name) {
-  if (!function.ends_with(name)) return false;
-  const char before = function.size() == name.size() ? '.' : function[function.size() - name.size() - 1];
-  return before == '.' || before == '/';
-}
 
 // nullptr: it is none.
 const Lender* LenderOf(const v1::Frame& frame) {
-  if (!IsOfRuntime(frame)) return nullptr;
-  const auto* found = std::ranges::find_if(kLenders, [&](const Lender& lender) {
-    return EndsWithName(frame.function(), lender.function) && frame.file().ends_with(lender.file);
-  });
+  const auto* found =
+      std::ranges::find_if(kLenders, [&](const Lender& lender) { return IsCallOf(frame, lender.function); });
   return found == std::end(kLenders) ? nullptr : found;
 }
 

@@ -57,6 +57,13 @@ const char* IdlingInWords(Wait::Kind kind) {
   }
 }
 
+// Whether the wait is owed something, whose owner is not known. No work does that.
+bool MustAnotherAct(const Wait& wait) {
+  const bool is_of_futex = !wait.futex_operation().empty();
+  return (wait.kind() == Wait::FUTEX && wait.owner() == Wait::NOT_RECORDED) ||
+         (is_of_futex && wait.owner() == Wait::OTHER_PROCESS);
+}
+
 // The port of "127.0.0.1:5432"; 0: there is none.
 uint32_t PortOf(std::string_view address) {
   uint32_t port = 0;
@@ -167,7 +174,7 @@ void FindIdle(WaitScene* scene, std::vector<Finding>* findings) {
   for (const v1::Thread& thread : scene->dump().threads()) {
     if (!thread.has_wait() || scene->IsExplained(thread.tid())) continue;
     const Wait& wait = thread.wait();
-    if (IdlingInWords(wait.kind()) == nullptr) continue;
+    if (IdlingInWords(wait.kind()) == nullptr || MustAnotherAct(wait)) continue;
     ++counts[wait.kind()];
     servers.Add(wait);
     finding.add_tids(thread.tid());

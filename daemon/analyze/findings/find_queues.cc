@@ -163,6 +163,10 @@ class QueueTeller {
     return finding;
   }
 
+  bool AnyWaits(Wait::Kind kind) const {
+    return std::ranges::any_of(queue_.waiters, [kind](const v1::Thread* thread) { return thread->wait().kind() == kind; });
+  }
+
   bool AllTimed() const {
     return std::ranges::all_of(queue_.waiters, [](const v1::Thread* thread) { return thread->wait().timed(); });
   }
@@ -247,8 +251,10 @@ class QueueTeller {
   Finding Unknown() {
     Finding finding =
         Start(Finding::OWNER_UNKNOWN, Finding::SUSPICIOUS, Subject() + WaitedThing(wait_) + "; " + wait_.owner_note());
-    if (wait_.kind() == Wait::RWLOCK_WRITE && wait_.owner() == Wait::NOT_RECORDED) {
+    if (wait_.owner() == Wait::NOT_RECORDED && AnyWaits(Wait::RWLOCK_WRITE)) {
       finding.add_details("a thread that has it to read and asks to write waits for itself");
+      if (AnyWaits(Wait::RWLOCK_READ))
+        finding.add_details("one that has it to read and asks again waits behind the writer");
     }
     AddWaiters(&finding);
     return finding;

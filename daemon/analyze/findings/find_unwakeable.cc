@@ -12,7 +12,9 @@ using Finding = v1::Finding;
 using Wait = v1::Wait;
 
 // Waits for one certain result. Those that may as well be for work are not told from idling.
-bool IsForResult(Wait::Kind kind) { return kind == Wait::FUTURE || IsLockWait(kind); }
+bool IsForResult(const Wait& wait) {
+  return wait.kind() == Wait::FUTURE || IsLockWait(wait.kind()) || wait.owner() == Wait::NOT_RECORDED;
+}
 
 // Whether the lock was free. A waiter may then be waking up: a lock is free for a moment each time that it is passed on.
 bool WasFree(const Wait& wait) { return IsLockWait(wait.kind()) && wait.owner() == Wait::NONE; }
@@ -87,7 +89,7 @@ void FindUnwakeable(WaitScene* scene, std::vector<Finding>* findings) {
       return;
     }
     may_go_on = may_go_on || thread.wait().kind() == Wait::SIGNAL || WasFree(thread.wait());
-    if (for_result == nullptr && IsUntold(*scene, thread) && IsForResult(thread.wait().kind())) for_result = &thread;
+    if (for_result == nullptr && IsUntold(*scene, thread) && IsForResult(thread.wait())) for_result = &thread;
   }
   const bool is_certain = !may_go_on && at_pipes.empty();
   for (Finding& finding : *findings) {

@@ -4,10 +4,13 @@
 #include <tuple>
 #include <vector>
 
+#include "daemon/analyze/findings/find_blocked_loops.h"
+#include "daemon/analyze/findings/find_class_circles.h"
 #include "daemon/analyze/findings/find_deadlocks.h"
 #include "daemon/analyze/findings/find_exhausted_pools.h"
 #include "daemon/analyze/findings/find_idle.h"
 #include "daemon/analyze/findings/find_queues.h"
+#include "daemon/analyze/findings/find_starved_executors.h"
 #include "daemon/analyze/findings/find_starved_pools.h"
 #include "daemon/analyze/findings/find_starved_tokio.h"
 #include "daemon/analyze/findings/find_unwakeable.h"
@@ -44,11 +47,14 @@ void FindHangs(const Capture& capture, v1::Dump* dump) {
   WaitScene scene(capture, *dump);
   FindStopped(&scene, &findings);
   FindDeadlocks(&scene, &findings);
+  FindClassCircles(&scene, &findings);
   // Before the queues: the lock of a pool says less than its name.
   FindExhaustedPools(&scene, &findings);
   FindStarvedTokio(&scene, &findings);
   FindQueues(&scene, &findings);
+  FindBlockedLoops(&scene, &findings);
   FindStarvedPools(&scene, &findings);
+  FindStarvedExecutors(&scene, &findings);
   FindUnwakeable(&scene, &findings);
   FindWaitingGoroutines(scene, &findings);
   AddCause(dump->hang(), &findings);

@@ -39,6 +39,12 @@ using Wait = v1::Wait;
 // Limit for the fds of one wait: as many as are told of a poll.
 constexpr int kMaxFds = 64;
 
+// Whether what is waited for has no owner, and any thread that can reach it may bring it.
+bool IsForEvent(Wait::Kind kind) {
+  return kind == Wait::CONDITION_VARIABLE || kind == Wait::SEMAPHORE || kind == Wait::BARRIER || kind == Wait::ATOMIC ||
+         kind == Wait::FUTEX;
+}
+
 std::string Hex(uint64_t value) {
   char text[24];
   snprintf(text, sizeof(text), "0x%lx", value);
@@ -209,11 +215,19 @@ class WaitExplainer {
       wait->set_owner(Wait::NOT_RECORDED);
       wait->set_owner_note("owner unknown: who has a lock of Python's is not read");
     }
-    if (function != nullptr && function->destroys) {
+    if (function != nullptr && !function->owner_note.empty()) {
       wait->set_owner(Wait::NOT_RECORDED);
-      wait->set_owner_note("it is to be destroyed when no thread waits on it any more");
+      wait->set_owner_note(std::string(function->owner_note));
+    }
+    if (futex != nullptr && futex->is_shared && IsForEvent(kind)) {
+      wait->set_owner(Wait::OTHER_PROCESS);
+      wait->set_owner_note("processes share it, and whether one is left that will act is not known");
     }
     if (call.knows(1)) wait->set_futex_operation(FutexOperationName(static_cast<uint32_t>(call.arguments[1])));
+    if (kind == Wait::FUTEX && wait->owner() == Wait::NOT_RECORDED) {
+      wait->set_lock_kind(kRoomInChannel);
+      return;  // the thread sleeps on a word of its own
+    }
     if (!address) return;
     wait->set_futex_address(Hex(*address));
     uint64_t lock_avma = *address;

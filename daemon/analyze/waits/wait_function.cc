@@ -26,7 +26,7 @@ struct Entry {
   Wait::Kind kind = Wait::KIND_UNSPECIFIED;
   LockMaker maker = LockMaker::kUnknown;
   bool timed = false;
-  bool destroys = false;
+  std::string_view owner_note = {};  // as WaitFunction has it
 };
 
 constexpr auto kWhole = Match::kWhole;
@@ -38,6 +38,8 @@ constexpr auto kSpecific = Role::kSpecific;
 constexpr auto kLibc = LockMaker::kLibc;
 constexpr auto kCxx = LockMaker::kCxx;
 constexpr auto kRust = LockMaker::kRust;
+constexpr std::string_view kDestroyed = "it is to be destroyed when no thread waits on it any more";
+constexpr std::string_view kReceiver = "which thread is to receive from it is not recorded";
 
 // The first entry that matches counts.
 //
@@ -68,7 +70,7 @@ constexpr Entry kGlibc[] = {
     {"pthread_cond_wait", kWhole, kGeneric, Wait::CONDITION_VARIABLE, kLibc},
     {"pthread_cond_timedwait", kBegin, kGeneric, Wait::CONDITION_VARIABLE, kLibc, true},
     {"pthread_cond_clockwait", kBegin, kGeneric, Wait::CONDITION_VARIABLE, kLibc, true},
-    {"pthread_cond_destroy", kWhole, kSpecific, Wait::CONDITION_VARIABLE, kLibc, false, true},
+    {"pthread_cond_destroy", kWhole, kSpecific, Wait::CONDITION_VARIABLE, kLibc, false, kDestroyed},
     {"new_sem_wait_slow", kBegin, kGeneric, Wait::SEMAPHORE, kLibc},
     {"new_sem_wait", kBegin, kSpecific, Wait::SEMAPHORE, kLibc},
     {"sem_wait", kWhole, kSpecific, Wait::SEMAPHORE, kLibc},
@@ -114,7 +116,8 @@ constexpr Entry kCxxLibraries[] = {
     {"cxa_guard_acquire", kWhole, kSpecific, Wait::ONCE, kCxx},
 };
 
-// Rust's library from 1.62 on, when its locks became futexes; the paths of its modules have moved since. parking_lot 0.12.
+// Rust's library from 1.62 on, when its locks became futexes; the paths of its modules have moved since. parking_lot 0.12,
+// crossbeam-channel 0.5.
 constexpr Entry kRustLibraries[] = {
     {"::futex::futex_wait", kEnd, kBelow},
     {"::futex_wait", kEnd, kBelow},
@@ -132,6 +135,10 @@ constexpr Entry kRustLibraries[] = {
     {"std::sync::barrier::Barrier::wait", kWhole, kSpecific, Wait::BARRIER, kRust},
     {"::Parker::park_timeout", kEnd, kGeneric, Wait::CONDITION_VARIABLE, kRust, true},
     {"::Parker::park", kEnd, kGeneric, Wait::CONDITION_VARIABLE, kRust},
+    {"::mpmc::array::Channel::send", kEnd, kSpecific, Wait::FUTEX, kRust, false, kReceiver},
+    {"::mpmc::zero::Channel::send", kEnd, kSpecific, Wait::FUTEX, kRust, false, kReceiver},
+    {"crossbeam_channel::flavors::array::Channel::send", kWhole, kSpecific, Wait::FUTEX, kRust, false, kReceiver},
+    {"crossbeam_channel::flavors::zero::Channel::send", kWhole, kSpecific, Wait::FUTEX, kRust, false, kReceiver},
     {"parking_lot_core::", kBegin, kBelow},
     {"parking_lot::raw_mutex::RawMutex::lock_slow", kWhole, kSpecific, Wait::MUTEX, LockMaker::kParkingLot},
     {"parking_lot::raw_rwlock::RawRwLock::lock_shared_slow", kWhole, kSpecific, Wait::RWLOCK_READ, LockMaker::kParkingLot},
@@ -244,7 +251,7 @@ bool IsLibraryFrame(const v1::Frame& frame) {
   const std::string name = WaitFunctionName(frame.function());
   constexpr std::string_view kScopes[] = {
       "std::",         "gthread_",   "gnu_cxx::",          "core::",   "alloc::", "rust_",
-      "parking_lot::", "lock_api::", "parking_lot_core::", "runtime.", "absl::"};
+      "parking_lot::", "lock_api::", "parking_lot_core::", "runtime.", "absl::",  "crossbeam_channel::"};
   return IsLibraryModule(frame.module()) || FindEntry(name) != nullptr ||
          std::ranges::any_of(kScopes, [&](std::string_view scope) { return name.starts_with(scope); });
 }
@@ -315,7 +322,7 @@ WaitFunction FindWaitFunction(const v1::Stack& stack) {
       wait.timed = entry->timed || (wait.timed && wait.kind == entry->kind);
       wait.kind = entry->kind;
       wait.maker = entry->maker;
-      wait.destroys = entry->destroys;
+      wait.owner_note = entry->owner_note;
       open = entry->role == Role::kGeneric;
     } else if (wait.kind != entry->kind) {
       // Another wait's function around this one, as of a thread that joins one inside of std::call_once().

@@ -16,8 +16,9 @@ enum class LockMaker { kUnknown, kLibc, kCxx, kRust, kParkingLot, kAbseil, kFoll
 struct WaitFunction {
   v1::Wait::Kind kind = v1::Wait::KIND_UNSPECIFIED;  // unset: no function that is known to wait
   LockMaker maker = LockMaker::kUnknown;
-  bool timed = false;     // it is given a time at which to give up
-  bool destroys = false;  // what it waits on, and waits until no thread uses that any more
+  bool timed = false;  // it is given a time at which to give up
+  // Says of the thread that must act, where there is one, that it is not recorded; else empty.
+  std::string_view owner_note;
   // The frames that belong to the wait: those of the stack before this index. 0 if `kind` is unset.
   int end_frame = 0;
 };

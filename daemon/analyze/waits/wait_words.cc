@@ -67,8 +67,12 @@ bool IsLockOrEvent(Wait::Kind kind) {
   }
 }
 
-// A lock that has a name: of the C library's own, or of a class.
-bool IsNamedLock(Wait::Kind kind) { return kind == Wait::INTERNAL_LOCK || kind == Wait::GIL || kind == Wait::MONITOR; }
+// Whether what is waited for has a name: a lock of the C library's own, an object of a class, room in a channel.
+bool IsNamed(const Wait& wait) {
+  if (wait.lock_kind().empty()) return false;
+  return wait.kind() == Wait::INTERNAL_LOCK || wait.kind() == Wait::GIL || wait.kind() == Wait::MONITOR ||
+         wait.kind() == Wait::FUTEX;
+}
 
 std::string FdInWords(const v1::WaitedFd& fd) {
   std::string text = "fd " + std::to_string(fd.fd());
@@ -91,8 +95,9 @@ std::string WithFds(std::string_view text, std::string_view preposition, const W
   return fds.empty() ? std::string(text) : std::string(text) + " " + std::string(preposition) + " " + fds;
 }
 
-std::string VerbOf(Wait::Kind kind) {
-  switch (kind) {
+std::string VerbOf(const Wait& wait) {
+  if (IsNamed(wait)) return "waits for ";
+  switch (wait.kind()) {
     case Wait::RWLOCK_READ:
       return "waits to read-lock ";
     case Wait::RWLOCK_WRITE:
@@ -159,8 +164,7 @@ const char* HeldBy(const Wait& wait) { return wait.kind() == Wait::ONCE ? ", who
 bool IsRefused(const Wait& wait) { return wait.owner() == Wait::NOT_KNOWN && wait.owner_note() == kRefused; }
 
 std::string WaitedThing(const Wait& wait) {
-  const bool is_named = IsNamedLock(wait.kind()) && !wait.lock_kind().empty();
-  std::string thing = is_named ? wait.lock_kind() : ThingName(wait.kind());
+  std::string thing = IsNamed(wait) ? wait.lock_kind() : ThingName(wait.kind());
   // Most processes have one GIL, and its address tells the reader nothing.
   const bool has_address = !wait.address().empty() && wait.kind() != Wait::GIL;
   if (has_address) thing += " " + wait.address();
@@ -172,7 +176,7 @@ std::string ShortWait(const Wait& wait, std::string_view syscall) {
   if (wait.kind() == Wait::JOIN) return "waits for a thread to end";
   if (!IsLockOrEvent(wait.kind())) return OtherWait(wait, syscall);
   if (IsRefused(wait)) return "waits for ever for a mutex with priority inheritance";
-  return VerbOf(wait.kind()) + WaitedThing(wait);
+  return VerbOf(wait) + WaitedThing(wait);
 }
 
 std::string ExplainWait(const Wait& wait, const std::string& owner, std::string_view syscall) {

@@ -7,6 +7,9 @@
 
 namespace stackd {
 
+// Lock kind of a wait in which a thread is to send.
+inline constexpr char kRoomInChannel[] = "room in a channel";
+
 // "thread writer (tid 12)"; "the main thread (tid 12)" where its tid is `pid`; "thread 12" without a name.
 std::string ThreadWithTid(const v1::Thread& thread, int32_t pid);
 

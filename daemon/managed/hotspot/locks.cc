@@ -234,8 +234,7 @@ class LockReader {
       if (sleeper == sleepers_.end()) continue;
       auto wait = thread.pending_monitor_avma != 0 ? MonitorWait(thread, &owners)
                                                    : SynchronizerWait(thread, sleeper->second, owners);
-      // It has got it meanwhile.
-      if (wait && wait->owner_tid != thread.tid) sight.waits.push_back(std::move(*wait));
+      if (wait) sight.waits.push_back(std::move(*wait));
     }
     return sight;
   }
@@ -277,6 +276,7 @@ class LockReader {
     wait.kind = ManagedLockKind::kMonitor;
     wait.waiter_tid = waiter.tid;
     wait.owner_tid = owners->OfMonitor(*owner, object_avma);
+    if (wait.owner_tid == waiter.tid) return std::nullopt;  // it has got it meanwhile
     wait.lock_avma = object_avma != 0 ? object_avma : monitor_avma;
     if (objects_) wait.lock = objects_->ClassOf(object_avma).value_or("");
     return wait;
@@ -286,15 +286,22 @@ class LockReader {
     if (!objects_ || !sleeper.is_in_futex) return std::nullopt;
     const uint64_t blocker = objects_->Reference(objects_->At(waiter.object), "java.lang.Thread", "parkBlocker");
     if (blocker == 0) return std::nullopt;
-    const uint64_t owner =
+    uint64_t owner =
         objects_->Reference(blocker, "java.util.concurrent.locks.AbstractOwnableSynchronizer", "exclusiveOwnerThread");
+    int32_t owner_tid = owners.OfThreadObject(owner);
+    if (owner_tid == waiter.tid) return std::nullopt;  // it has got it meanwhile
+    // The lock names one of the threads that have it to read. That one may wait for itself: to write.
+    if (owner == 0) {
+      owner = objects_->Reference(blocker, "java.util.concurrent.locks.ReentrantReadWriteLock$Sync", "firstReader");
+      owner_tid = owners.OfThreadObject(owner);
+    }
     // It has no owner, or it is something else that threads park for.
     if (owner == 0) return std::nullopt;
     ManagedWait wait;
     wait.kind = ManagedLockKind::kMonitor;
     wait.waiter_tid = waiter.tid;
     // tryLock(timeout) gives up, so it is part of no cycle. (A monitor's waiter may sleep for a time and look again.)
-    wait.owner_tid = sleeper.is_timed ? 0 : owners.OfThreadObject(owner);
+    wait.owner_tid = sleeper.is_timed ? 0 : owner_tid;
     wait.lock_avma = blocker;
     wait.lock = objects_->ClassOf(blocker).value_or("");
     // "java.util.concurrent.locks.ReentrantLock$NonfairSync" is how the class that people use works.

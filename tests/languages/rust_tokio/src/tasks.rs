@@ -17,6 +17,8 @@ fn main() {
         Some("idle") => idle(),
         Some("blocked") => blocked(),
         Some("one_worker") => one_worker(),
+        Some("blocked_loop") => blocked_loop(),
+        Some("idle_loop") => idle_loop(),
         Some("starved") => starved(),
         Some("starved_by_guard") => starved_by_guard(),
         Some("many") => many(),
@@ -229,6 +231,34 @@ fn starved() {
 #[inline(never)]
 fn wait_for_answer(answered: &std::sync::mpsc::Receiver<u32>) {
     answered.recv().expect("an answer");
+}
+
+/// A runtime of one thread, which begins with a message of its own that this is so.
+fn turn_loop(body: impl FnOnce() -> std::pin::Pin<Box<dyn std::future::Future<Output = ()>>> + Send + 'static) {
+    let (begun, begins) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+        begun.send(()).expect("main");
+        runtime.block_on(body());
+    });
+    begins.recv().expect("the loop");
+    serve(|_| "there".into());
+    std::process::exit(0);
+}
+
+/// Its thread waits, in a task, for a message that does not come.
+fn blocked_loop() {
+    let (answer, answered) = std::sync::mpsc::channel::<u32>();
+    turn_loop(move || {
+        Box::pin(async move {
+            spawn(async move { wait_for_answer(&answered) }).await.expect("a task");
+        })
+    });
+    drop(answer);
+}
+
+fn idle_loop() {
+    turn_loop(|| Box::pin(on_sleep()));
 }
 
 /// A task sleeps with the guard of a lock of std, and each worker waits for the lock.
