@@ -1,5 +1,8 @@
 #include "daemon/managed/cpython/coroutine_chain.h"
 
+#include <string.h>
+
+#include <array>
 #include <string>
 #include <utility>
 
@@ -32,62 +35,85 @@ CoroutineState StateOf(uint32_t version, int8_t state) {
   return state == 0 ? CoroutineState::kExecuting : CoroutineState::kCompleted;
 }
 
-}  // namespace
-
-bool CoroutineReader::IsCoroutine(uint64_t object_avma) const {
-  const std::string type = objects_.TypeName(object_avma);
+bool IsCoroutineType(const std::string& type) {
   return type == "coroutine" || type == "generator" || type == "async_generator";
 }
 
-CoroutineChain::Link CoroutineReader::ReadFrameObject(uint64_t coroutine_avma, uint64_t* awaited_avma) const {
+}  // namespace
+
+struct CoroutineReader::Start {
+  // A coroutine with its frame up to the first value, or a frame that is an object.
+  static constexpr size_t kBytes = 152;
+
+  Start(const CpythonObjects& objects, uint64_t object_avma) : avma(object_avma) {
+    if (!objects.ReadBytes(object_avma, bytes.data(), bytes.size())) bytes = {};
+  }
+  template <typename T>
+  T At(uint64_t offset) const {
+    T value{};
+    if (offset <= kBytes - sizeof(T)) memcpy(&value, bytes.data() + offset, sizeof(T));
+    return value;
+  }
+
+  const uint64_t avma;
+  std::array<uint8_t, kBytes> bytes = {};
+};
+
+bool CoroutineReader::IsCoroutine(uint64_t object_avma) const { return IsCoroutineType(objects_.TypeName(object_avma)); }
+
+CoroutineChain::Link CoroutineReader::ReadFrameObject(const Start& coroutine, const std::string& type,
+                                                      uint64_t* awaited_avma) const {
   const bool is_first_form = objects_.version() < 0x30a;
-  const uint64_t frame_avma = objects_.Pointer(coroutine_avma + objects_.offset(CpythonObjects::kGeneratorFrame));
-  CoroutineChain::Link link = {.coroutine_avma = coroutine_avma};
+  const auto frame_avma = coroutine.At<uint64_t>(objects_.offset(CpythonObjects::kGeneratorFrame));
+  CoroutineChain::Link link = {.coroutine_avma = coroutine.avma};
   if (frame_avma == 0) return link;
-  link.code_avma = objects_.Pointer(frame_avma + objects_.offset(CpythonObjects::kFrameExecutable));
-  link.position = objects_.Value<int32_t>(frame_avma + objects_.offset(CpythonObjects::kFrameInstruction));
+  const Start frame(objects_, frame_avma);
+  link.code_avma = frame.At<uint64_t>(objects_.offset(CpythonObjects::kFrameExecutable));
+  link.position = frame.At<int32_t>(objects_.offset(CpythonObjects::kFrameInstruction));
   if (is_first_form) {
-    const bool is_running = objects_.Value<uint8_t>(coroutine_avma + kGeneratorRunning) != 0;
-    link.state = is_running          ? CoroutineState::kExecuting
-                 : link.position < 0 ? CoroutineState::kCreated
-                                     : CoroutineState::kSuspended;
+    link.state = coroutine.At<uint8_t>(kGeneratorRunning) != 0 ? CoroutineState::kExecuting
+                 : link.position < 0                           ? CoroutineState::kCreated
+                                                               : CoroutineState::kSuspended;
   } else {
     link.position *= static_cast<int64_t>(kInstructionBytes);
-    link.state = StateOf(objects_.version(), objects_.Value<int8_t>(frame_avma + kState));
+    link.state = StateOf(objects_.version(), frame.At<int8_t>(kState));
   }
   if (link.state != CoroutineState::kSuspended) return link;
   // A coroutine is suspended in an await always, and a generator may be in a `yield`.
-  const uint64_t next_avma =
-      objects_.Pointer(link.code_avma + kCodeBytes) + kBytesData + static_cast<uint64_t>(link.position) + kInstructionBytes;
-  if (objects_.TypeName(coroutine_avma) != "coroutine" && objects_.Value<uint8_t>(next_avma) != kYieldFrom) return link;
+  const auto next_is_yield_from = [&] {
+    const uint64_t code_avma = objects_.Pointer(link.code_avma + kCodeBytes) + kBytesData;
+    return objects_.Value<uint8_t>(code_avma + static_cast<uint64_t>(link.position) + kInstructionBytes) == kYieldFrom;
+  };
+  if (type != "coroutine" && !next_is_yield_from()) return link;
   link.state = CoroutineState::kInAwait;
-  const uint64_t top_avma = is_first_form ? objects_.Pointer(frame_avma + kStackTop)
-                                          : objects_.Pointer(frame_avma + kValueStack) +
-                                                sizeof(uint64_t) * objects_.Value<uint32_t>(frame_avma + kStackDepth);
+  const uint64_t top_avma = is_first_form
+                                ? frame.At<uint64_t>(kStackTop)
+                                : frame.At<uint64_t>(kValueStack) + sizeof(uint64_t) * frame.At<uint32_t>(kStackDepth);
   *awaited_avma = objects_.Pointer(top_avma - sizeof(uint64_t));
   return link;
 }
 
-CoroutineChain::Link CoroutineReader::ReadLink(uint64_t coroutine_avma, uint64_t* awaited_avma) const {
+CoroutineChain::Link CoroutineReader::ReadLink(const Start& coroutine, const std::string& type,
+                                               uint64_t* awaited_avma) const {
   const uint32_t version = objects_.version();
-  if (version < 0x30b) return ReadFrameObject(coroutine_avma, awaited_avma);
-  const uint64_t frame_avma = coroutine_avma + objects_.offset(CpythonObjects::kGeneratorFrame);
-  CoroutineChain::Link link = {.coroutine_avma = coroutine_avma};
-  link.code_avma = objects_.Pointer(frame_avma + objects_.offset(CpythonObjects::kFrameExecutable)) & ~kTagBits;
-  const uint64_t instruction_avma = objects_.Pointer(frame_avma + objects_.offset(CpythonObjects::kFrameInstruction));
+  if (version < 0x30b) return ReadFrameObject(coroutine, type, awaited_avma);
+  const uint64_t frame = objects_.offset(CpythonObjects::kGeneratorFrame);
+  CoroutineChain::Link link = {.coroutine_avma = coroutine.avma};
+  link.code_avma = coroutine.At<uint64_t>(frame + objects_.offset(CpythonObjects::kFrameExecutable)) & ~kTagBits;
+  const auto instruction_avma = coroutine.At<uint64_t>(frame + objects_.offset(CpythonObjects::kFrameInstruction));
   link.position =
       static_cast<int64_t>(instruction_avma - link.code_avma - objects_.offset(CpythonObjects::kCodeInstructions));
-  link.state = StateOf(version, objects_.Value<int8_t>(coroutine_avma + objects_.offset(CpythonObjects::kGeneratorState)));
+  link.state = StateOf(version, coroutine.At<int8_t>(objects_.offset(CpythonObjects::kGeneratorState)));
   if (link.state == CoroutineState::kSuspended && version < 0x30d) {
-    const auto argument = objects_.Value<uint8_t>(instruction_avma + kInstructionBytes + 1);
-    const bool is_in_await = objects_.TypeName(coroutine_avma) == "coroutine" || argument >= kResumedInAwait;
+    const bool is_in_await =
+        type == "coroutine" || objects_.Value<uint8_t>(instruction_avma + kInstructionBytes + 1) >= kResumedInAwait;
     if (is_in_await) link.state = CoroutineState::kInAwait;
   }
   if (link.state != CoroutineState::kInAwait) return link;
   const uint64_t top_avma =
       version == CpythonObjects::kPublishesTasks
-          ? objects_.Pointer(frame_avma + objects_.offset(CpythonObjects::kFrameStackPointer))
-          : frame_avma + kLocals + sizeof(uint64_t) * objects_.Value<uint32_t>(frame_avma + kStackCount);
+          ? coroutine.At<uint64_t>(frame + objects_.offset(CpythonObjects::kFrameStackPointer))
+          : coroutine.avma + frame + kLocals + sizeof(uint64_t) * coroutine.At<uint32_t>(frame + kStackCount);
   *awaited_avma = objects_.Pointer(top_avma - sizeof(uint64_t)) & ~kTagBits;
   return link;
 }
@@ -95,9 +121,12 @@ CoroutineChain::Link CoroutineReader::ReadLink(uint64_t coroutine_avma, uint64_t
 CoroutineChain CoroutineReader::Read(uint64_t coroutine_avma) const {
   CoroutineChain chain;
   chain.awaited_avma = coroutine_avma;
-  while (chain.links.size() < kMaxAwaits && IsCoroutine(chain.awaited_avma)) {
+  while (chain.links.size() < kMaxAwaits && chain.awaited_avma != 0) {
+    const Start object(objects_, chain.awaited_avma);
+    const std::string type = objects_.NameOfType(object.At<uint64_t>(objects_.offset(CpythonObjects::kObjectType)));
+    if (!IsCoroutineType(type)) break;
     uint64_t awaited_avma = 0;
-    const CoroutineChain::Link link = ReadLink(chain.awaited_avma, &awaited_avma);
+    const CoroutineChain::Link link = ReadLink(object, type, &awaited_avma);
     chain.awaited_avma = awaited_avma;
     if (link.state == CoroutineState::kCompleted) break;
     chain.links.push_back(link);

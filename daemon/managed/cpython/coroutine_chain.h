@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "daemon/managed/cpython/cpython_objects.h"
@@ -34,10 +35,13 @@ class CoroutineReader {
   std::optional<CoroutineChain> ReadStanding(uint64_t coroutine_avma) const;
 
  private:
+  // The start of an object: a program may have a thousand tasks, and a read takes a microsecond.
+  struct Start;
+
   CoroutineChain Read(uint64_t coroutine_avma) const;
-  // Each finds what a coroutine awaits as well, if it is in an await.
-  CoroutineChain::Link ReadLink(uint64_t coroutine_avma, uint64_t* awaited_avma) const;
-  CoroutineChain::Link ReadFrameObject(uint64_t coroutine_avma, uint64_t* awaited_avma) const;
+  // Each finds what a coroutine awaits as well, if it is in an await. `type` is the name of its type.
+  CoroutineChain::Link ReadLink(const Start& coroutine, const std::string& type, uint64_t* awaited_avma) const;
+  CoroutineChain::Link ReadFrameObject(const Start& coroutine, const std::string& type, uint64_t* awaited_avma) const;
 
   CpythonObjects& objects_;
 };

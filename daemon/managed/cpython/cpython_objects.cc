@@ -82,7 +82,10 @@ bool CpythonObjects::ReadBytes(uint64_t avma, void* bytes, size_t size_bytes) co
 }
 
 std::string CpythonObjects::TypeName(uint64_t object_avma) {
-  const uint64_t type_avma = object_avma == 0 ? 0 : Pointer(object_avma + offset(kObjectType));
+  return object_avma == 0 ? std::string() : NameOfType(Pointer(object_avma + offset(kObjectType)));
+}
+
+std::string CpythonObjects::NameOfType(uint64_t type_avma) {
   if (type_avma == 0) return {};
   const auto known = types_.find(type_avma);
   if (known != types_.end()) return known->second;

@@ -82,6 +82,8 @@ class CpythonObjects {
   uint64_t Pointer(uint64_t avma) const { return Value<uint64_t>(avma); }
 
   std::string TypeName(uint64_t object_avma);
+  // The name of a type itself.
+  std::string NameOfType(uint64_t type_avma);
   std::string Text(uint64_t text_avma) const;
   // Whether it is this text, of ASCII and 63 bytes at most.
   bool IsText(uint64_t text_avma, std::string_view text) const;
