@@ -293,6 +293,17 @@ RUST_VICTIMS = [
            (Finding("OWNER_UNKNOWN", HANG, threads=("there",), says=("parking_lot", "no thread of the process runs")),)),
 ]
 
+# Which of the readers asks again the lock does not record. Of channels of crossbeam it is as of those of Rust.
+READ_AGAIN = {"reader": Wait("RWLOCK_READ", NOT_RECORDED, says="parking_lot"), "writer": Wait("RWLOCK_WRITE", NOT_RECORDED)}
+RUST_VICTIMS += [
+    Victim("hang_parking_lot", "read_again", READ_AGAIN, (Finding("OWNER_UNKNOWN", SUSPICIOUS, threads=("reader",)),)),
+    Victim("hang_parking_lot", "read_again_joined", READ_AGAIN,
+           (Finding("OWNER_UNKNOWN", HANG, threads=("reader",)), Finding("OWNER_UNKNOWN", HANG, threads=("writer",)))),
+    Victim("hang_parking_lot", "channels_both_full", {"orders": ROOM_IN_CHANNEL, "stock": ROOM_IN_CHANNEL}),
+    Victim("hang_parking_lot", "channels_both_full_joined", {"orders": ROOM_IN_CHANNEL, "stock": ROOM_IN_CHANNEL},
+           (Finding("NOBODY_TO_WAKE", HANG, threads=("orders", "stock"), says=("room in a channel", "send_two")),)),
+]
+
 # A tid in shared memory may be another process's, of any PID namespace.
 def in_shared_memory(says, *waiters, kind="MUTEX"):
     waits = {name: Wait(kind, OTHER_PROCESS, says=says) for name in waiters}

@@ -85,11 +85,11 @@ bool IsOfStandardLibrary(const v1::Frame& frame) {
   return file.starts_with("node:") || (file.find("/lib/python3") != file.npos && file.find("-packages/") == file.npos);
 }
 
-// The innermost function that the program brought; empty if none is known.
+// The innermost function that the program brought in the loop's language; empty if none is known.
 std::string PlaceOf(const v1::Stack& stack) {
-  const ProgramFrames program(stack);
   for (const v1::Frame& frame : stack.frames()) {
-    if (program.Contains(frame) && !IsOfStandardLibrary(frame)) return WaitScene::FrameInWords(frame);
+    const bool has_name = IsOfRuntime(frame) && !frame.function().empty();
+    if (has_name && !IsOfStandardLibrary(frame)) return WaitScene::FrameInWords(frame);
   }
   return "";
 }
@@ -97,7 +97,8 @@ std::string PlaceOf(const v1::Stack& stack) {
 Finding Describe(std::string_view loop, const v1::Thread& thread, WaitScene* scene) {
   const bool is_helpless =
       std::ranges::none_of(scene->dump().threads(), [scene](const v1::Thread& other) { return scene->MayAct(other); });
-  const std::string place = PlaceOf(*scene->StackOf(thread)), inner = scene->Place(thread);
+  const std::string inner = scene->Place(thread), own = PlaceOf(*scene->StackOf(thread));
+  const std::string& place = own.empty() ? inner : own;
   Finding finding;
   finding.set_kind(Finding::STARVED_POOL);
   finding.set_severity(is_helpless ? Finding::HANG : Finding::SUSPICIOUS);

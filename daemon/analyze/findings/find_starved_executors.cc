@@ -15,11 +15,11 @@ namespace {
 using Finding = v1::Finding;
 using Wait = v1::Wait;
 
-// As of OpenJDK 8 to 26.
-constexpr LibraryFunction kFutureTask[] = {{"FutureTask.get", "FutureTask.java"}};
-constexpr LibraryFunction kCompletableFuture[] = {{"CompletableFuture.get", "CompletableFuture.java"},
-                                                  {"CompletableFuture.join", "CompletableFuture.java"}};
-constexpr LibraryFunction kThreadPoolExecutor = {"ThreadPoolExecutor.runWorker", "ThreadPoolExecutor.java"};
+// As of OpenJDK 8 to 26, some of which do not tell files.
+constexpr LibraryFunction kFutureTask[] = {{"java.util.concurrent.FutureTask.get", ""}};
+constexpr LibraryFunction kCompletableFuture[] = {{"java.util.concurrent.CompletableFuture.get", ""},
+                                                  {"java.util.concurrent.CompletableFuture.join", ""}};
+constexpr LibraryFunction kThreadPoolExecutor = {"java.util.concurrent.ThreadPoolExecutor.runWorker", ""};
 // As of CPython 3.8 to 3.14.
 constexpr LibraryFunction kFuture[] = {{"result", "concurrent/futures/_base.py"},
                                        {"exception", "concurrent/futures/_base.py"}};
@@ -33,7 +33,7 @@ struct Executor {
 };
 
 constexpr Executor kExecutors[] = {
-    {"Java's ThreadPoolExecutor", kThreadPoolExecutor, kFutureTask, {"FutureTask.run", "FutureTask.java"}},
+    {"Java's ThreadPoolExecutor", kThreadPoolExecutor, kFutureTask, {"java.util.concurrent.FutureTask.run", ""}},
     {"Java's ThreadPoolExecutor", kThreadPoolExecutor, kCompletableFuture, {}},
     {"Python's ThreadPoolExecutor", {"_worker", "concurrent/futures/thread.py"}, kFuture, {}},
 };
@@ -43,9 +43,9 @@ bool HasCallOf(const v1::Stack& stack, const LibraryFunction& function) {
 }
 
 // A thread of the VM's looks after garbage now and then; it brings no results.
-constexpr LibraryFunction kCleaner = {"CleanerImpl.run", "CleanerImpl.java"};
+constexpr LibraryFunction kCleaner = {"jdk.internal.ref.CleanerImpl.run", ""};
 // Workers of such pools may carry virtual threads, whose stacks are not known while they wait.
-constexpr LibraryFunction kCarrier = {"ForkJoinWorkerThread.run", "ForkJoinWorkerThread.java"};
+constexpr LibraryFunction kCarrier = {"java.util.concurrent.ForkJoinWorkerThread.run", ""};
 
 // Whether a thread that is no worker may bring the result that others wait for. One that waits for connections or
 // signals has none to bring.

@@ -21,7 +21,7 @@ inline std::string PlainFunctionOf(const v1::Frame& frame) {
 // A function of a library in a language with a runtime.
 struct LibraryFunction {
   std::string_view name;  // its last parts, as the runtime names it: "FutureTask.get"
-  std::string_view file;  // the end of its path
+  std::string_view file;  // the end of its path; empty: any
 };
 
 inline bool IsCallOf(const v1::Frame& frame, const LibraryFunction& function) {

@@ -155,6 +155,7 @@ constexpr Entry kOthers[] = {
     {"syscall", kBegin, kBelow},  // syscall6, syscall_cp_c
     {"timedwait_cp", kWhole, kBelow},
     {"timedwait", kWhole, kBelow},
+    {"AbslInternalPerThreadSemWait", kBegin, kBelow},
     {"absl::", kBegin, kGeneric, Wait::MUTEX, LockMaker::kAbseil},
     {"folly::SharedMutexImpl::lockExclusiveImpl", kBegin, kSpecific, Wait::RWLOCK_WRITE, LockMaker::kFolly},
     {"folly::SharedMutexImpl::lockSharedImpl", kBegin, kSpecific, Wait::RWLOCK_READ, LockMaker::kFolly},

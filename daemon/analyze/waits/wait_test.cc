@@ -148,6 +148,46 @@ TEST(Wait, RustsNamesAreUnderstoodInBothManglings) {
   EXPECT_EQ(scene.wait(102).address(), "") << "the word is the thread's own";
 }
 
+// As in Node.js 24, whose build gives the C name no version.
+TEST(Wait, AbseilsConditionsAreToldFromItsMutexes) {
+  HangScene scene;
+  for (const auto& [tid, function] : {std::pair{101, "absl::CondVar::WaitCommon(absl::Mutex*, absl::KernelTimeout)"},
+                                      std::pair{102, "absl::Mutex::LockSlowLoop(absl::SynchWaitParams*, int)"}}) {
+    scene.AddThread(tid, "w",
+                    {"syscall@libc.so.6", "absl::synchronization_internal::FutexWaiter::Wait(absl::KernelTimeout)",
+                     "AbslInternalPerThreadSemWait", function, "Serve"});
+    scene.SetFutexCall(tid, 0x5000 + tid * 8, FUTEX_WAIT_BITSET_PRIVATE);
+  }
+  scene.Explain();
+  EXPECT_EQ(scene.wait(101).kind(), Wait::CONDITION_VARIABLE);
+  EXPECT_EQ(scene.wait(102).kind(), Wait::MUTEX);
+}
+
+TEST(Wait, ASenderWaitsForRoomInTheChannel) {
+  HangScene scene;
+  scene.AddThread(101, "s",
+                  {"syscall@libc.so.6", "std::sys::pal::unix::futex::futex_wait",
+                   "<std::sys::sync::thread_parking::futex::Parker>::park", "<std::thread::thread::Thread>::park",
+                   "<std::sync::mpmc::context::Context>::wait_until", "std::sync::mpmc::array::Channel<T>::send",
+                   "std::sync::mpsc::SyncSender<T>::send", "shop::send"});
+  scene.SetFutexCall(101, 0x5000, FUTEX_WAIT_BITSET_PRIVATE);
+  scene.Explain();
+  EXPECT_EQ(scene.wait(101).explanation(),
+            "waits for room in a channel; which thread is to receive from it is not recorded");
+  EXPECT_EQ(scene.wait(101).owner(), Wait::NOT_RECORDED);
+  EXPECT_EQ(scene.wait(101).address(), "") << "the word is the thread's own";
+}
+
+TEST(Wait, WhatProcessesShareAnotherMayBring) {
+  HangScene scene;
+  scene.AddThread(101, "t", {"do_futex_wait@libc.so.6", "__new_sem_wait_slow64@libc.so.6", "sem_wait@libc.so.6", "Take"});
+  scene.SetFutexCall(101, 0x5000, FUTEX_WAIT_BITSET);
+  scene.AddWord(0x5000, 0).is_shared = true;
+  scene.Explain();
+  EXPECT_EQ(scene.wait(101).owner(), Wait::OTHER_PROCESS);
+  EXPECT_EQ(scene.dump().findings_size(), 0) << "that it is idle is not known";
+}
+
 TEST(Wait, RwlockThatReadersHoldDoesNotSayWhich) {
   HangScene scene;
   scene.AddThread(101, "w",
