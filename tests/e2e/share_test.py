@@ -8,6 +8,7 @@ import subprocess
 import sys
 import unittest
 
+import go_programs
 from harness import ROOT, StackdTest, eventually
 
 LEVELS = ("stacks", "names", "memory")
@@ -70,6 +71,24 @@ class ShareTest(StackdTest):
         dump = daemon.dump(python.pid)
         self.assertEqual("NAMES", dump.resource["process"].get("share"))
         self.assertTrue(any("(STACKD_SHARE=names)" in note for note in dump.notes), dump.notes)
+
+    def test_the_package_for_go_shares_all_by_default_but_with_any_listener(self):
+        if not go_programs.toolchains():
+            self.skipTest("no Go")
+        toolchain, _ = go_programs.toolchains()[-1]
+        program = go_programs.build(toolchain, "pod", self.dir / "pod")
+        daemon = self.start_daemon()
+        for env, share in (({}, "MEMORY"), ({"STACKD_DAEMON_UID": str(os.geteuid())}, "MEMORY"), ({"STACKD_DAEMON_UID": "any"}, "NAMES"),
+                           ({"STACKD_DAEMON_UID": "any", "STACKD_SHARE": "memory"}, "MEMORY"), ({"STACKD_SHARE": "names"}, "NAMES"),
+                           ({"STACKD_SHARE": "stacks"}, "STACKS")):
+            with self.subTest(env):
+                victim = self.start_victim(program, preload=False, env=env)
+                self.assertEqual(share, daemon.await_process(victim.pid).get("share"))
+                dump = daemon.dump(victim.pid)
+                self.assertEqual(share, dump.resource["process"].get("share"))
+                # Goroutines lie in the memory.
+                self.assertEqual(share == "MEMORY", bool(dump.resource.get("tasks")), dump.notes)
+                victim.kill()
 
     def test_a_value_that_makes_no_sense_switches_the_agent_off(self):
         daemon = self.start_daemon()

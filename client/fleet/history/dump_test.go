@@ -71,7 +71,7 @@ func TestADamagedDumpIsNotShown(t *testing.T) {
 	}
 }
 
-// Many members of gzip, one after the other, are one file: this is small, and unpacks to ten times as much as a dump may have.
+// Many members of gzip, one after the other, are one file. This one is small, and unpacks to ten times as much as a dump may have.
 func TestADumpIsNotUnpackedBeyondWhatADaemonSends(t *testing.T) {
 	const members = 80
 	member, err := base64.StdEncoding.DecodeString(packed(strings.Repeat(" ", 10*maxJSONBytes/members)))
