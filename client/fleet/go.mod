@@ -9,6 +9,7 @@ require (
 	github.com/prometheus/client_golang v1.25.0
 	google.golang.org/protobuf v1.36.12
 	gopkg.in/yaml.v3 v3.0.1
+	stackd.example/page v0.0.0
 )
 
 require google.golang.org/genproto/googleapis/rpc v0.0.0-20261110000943-09e21b237f2c
@@ -22,6 +23,8 @@ require (
 	github.com/prometheus/procfs v0.22.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 )
+
+replace stackd.example/page => ../page
 
 tool (
 	connectrpc.com/connect/cmd/protoc-gen-connect-go

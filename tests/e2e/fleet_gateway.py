@@ -31,7 +31,7 @@ def build(program, module=MODULE):
     def compile_into(folder):
         run_go("build", "-trimpath", "-o", folder, f"./cmd/{program}", module=module, timeout=600)
 
-    inputs = [MODULE, go_programs.version_of("local")]
+    inputs = [MODULE, ROOT / "client/page/dist", go_programs.version_of("local")]
     return built(f"{module.name}-{program}", inputs, compile_into) / program
 
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import time
 import unittest
@@ -17,6 +18,7 @@ import pytest
 
 import documents
 import fleet_gateway
+import page_test
 import telemetry
 from fleet_gateway import Gateway
 from grpc_peer import grpc
@@ -26,7 +28,7 @@ from log_store import LogStore
 from metrics_test import Metrics
 from otlp_receiver import logs_service_pb2, logs_service_pb2_grpc, needs_protos
 
-PREPARE = (fleet_gateway.build_gateway,)
+PREPARE = (fleet_gateway.build_gateway, page_test.prepare)
 CRASH = ("crash_matrix", "signal=SEGV", "way=fault", "thread=main", "before=default", "await")
 HANG = BIN / "tests/hangs/hang_mutex"
 
@@ -160,6 +162,15 @@ class HistoryTest(HistoryCase):
         self.assertEqual(resource(export.decode()), opened)
         self.assertEqual("DEADLOCK", opened["hang"]["cause"])
         self.assertNotIn("groups", gateway.call("ListCrashes")[0])
+
+    @unittest.skipUnless(shutil.which("npm") and page_test.node() and os.path.exists(page_test.CHROMIUM), "there is no npm, Node.js or Chromium")
+    def test_its_page_opens_a_dump_of_a_pod_that_is_gone(self):
+        daemon = self.start_pod("checkout-1", self.endpoint, "--otlp-dumps", "1")
+        daemon.await_process(self.start_victim(HANG, "cycle_2", directory=daemon.dir).pid)
+        self.await_sent(1, 1)
+        daemon.kill()
+        gateway = self.start_gateway(self.store.url)
+        page_test.run_in_browser("with_gateway.mjs", STACKD_PAGE_URL=f"http://127.0.0.1:{gateway.port}/")
 
     def test_no_dump_is_sent_whole_unless_it_is_asked_for(self):
         daemon = self.start_pod("checkout-1", self.endpoint)

@@ -47,27 +47,31 @@ def prepare():
 PREPARE = [prepare]
 
 
+def run_in_browser(file, **environment):
+    """Runs one file of tests by Node's own runner, on a copy of the page beside its packages."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name) / "page"
+        shutil.copytree(PAGE, folder, ignore=shutil.ignore_patterns("node_modules"))
+        (folder / "node_modules").symlink_to(packages())
+        path = f"{pathlib.Path(node()).parent}:{os.environ['PATH']}"
+        done = subprocess.run([node(), "--test", f"tests/{file}"], cwd=folder, env={**os.environ, "PATH": path, **environment},
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    print(done.stdout[-3000:])
+    passed = re.search(r"^(?:#|ℹ) pass (\d+)$", done.stdout, re.MULTILINE)
+    if done.returncode != 0 or not passed or int(passed[1]) == 0:
+        raise AssertionError(done.stdout[-6000:] + done.stderr[-2000:])
+
+
 class PageTest(unittest.TestCase):
 
     limit_s = 900  # of Chromium, on a machine that does much else
 
     def check(self, file, takes_chromium=True, **environment):
-        """Runs one file of tests by Node's own runner, on a copy of the page beside its packages."""
         if not shutil.which("npm") or not node():
             self.skipTest(f"no npm, or no Node.js of {NODE_MAJOR} or later")
         if takes_chromium and not os.path.exists(CHROMIUM):
             self.skipTest(f"no {CHROMIUM}")
-        with tempfile.TemporaryDirectory() as name:
-            folder = pathlib.Path(name) / "page"
-            shutil.copytree(PAGE, folder, ignore=shutil.ignore_patterns("node_modules"))
-            (folder / "node_modules").symlink_to(packages())
-            path = f"{pathlib.Path(node()).parent}:{os.environ['PATH']}"
-            done = subprocess.run([node(), "--test", f"tests/{file}"], cwd=folder, env={**os.environ, "PATH": path, **environment},
-                                  stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-        print(done.stdout[-3000:])
-        passed = re.search(r"^(?:#|ℹ) pass (\d+)$", done.stdout, re.MULTILINE)
-        self.assertEqual(0, done.returncode, done.stdout[-6000:] + done.stderr[-2000:])
-        self.assertGreater(int(passed[1]), 0)
+        run_in_browser(file, **environment)
 
     def test_what_is_checked_in_is_what_the_sources_build_to(self):
         self.check("build_test.mjs", takes_chromium=False)
@@ -96,6 +100,9 @@ class PageTest(unittest.TestCase):
     def test_10000_threads(self):
         self.check("large_test.mjs")
 
+    def test_history_of_a_fleet(self):
+        self.check("history_test.mjs")
+
     def test_a_real_daemon_serves_it(self):
         with tempfile.TemporaryDirectory() as folder:
             port = free_port()
@@ -109,7 +116,8 @@ class PageTest(unittest.TestCase):
         """Each field of an interface in messages.ts is one of the message of that name, so that none is read in vain."""
         fields = {}
         stack = []
-        for line in (ROOT / "proto/stackd/v1/stackd.proto").read_text(encoding="utf-8").splitlines():
+        protos = "".join((ROOT / f"proto/stackd/v1/{name}.proto").read_text(encoding="utf-8") for name in ("stackd", "fleet"))
+        for line in protos.splitlines():
             if opened := re.match(r"\s*(message|enum|service|oneof) (\w+) \{(?!\})", line):
                 stack.append(opened[2])
                 fields.setdefault(opened[2], set())

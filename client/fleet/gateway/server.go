@@ -120,6 +120,7 @@ func handler(service *Service, access *Access, log *slog.Logger) http.Handler {
 	calls := http.NewServeMux()
 	calls.Handle(stackdv1connect.NewFleetHandler(service, guarded))
 	calls.Handle(stackdv1connect.NewStackdHandler(asDaemon{service: service}, guarded))
+	servePage(calls)
 	calls.Handle(grpchealth.NewHandler(grpchealth.NewStaticChecker(stackdv1connect.FleetName), limit))
 	calls.Handle(grpcreflect.NewHandlerV1(reflector, limit))
 	calls.Handle(grpcreflect.NewHandlerV1Alpha(reflector, limit))

@@ -47,6 +47,10 @@ require (
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
 	sigs.k8s.io/yaml v1.6.0 // indirect
+	stackd.example/page v0.0.0 // indirect
 )
 
-replace stackd.example/fleet => ..
+replace (
+	stackd.example/fleet => ..
+	stackd.example/page => ../../page
+)

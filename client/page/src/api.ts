@@ -1,4 +1,5 @@
-// Calls of the daemon's API: unary JSON of the Connect protocol, over the origin that served the page.
+// Calls of the API: unary JSON of the Connect protocol, over the origin that served the page. That is a daemon, or the gateway of a
+// fleet, which has history and opens dumps of any pod.
 import type * as message from './messages';
 
 interface Methods {
@@ -12,6 +13,14 @@ interface Methods {
   GetDaemon: [message.GetDaemonRequest, message.Daemon];
 }
 
+interface FleetMethods {
+  ListCrashes: [message.ListCrashesRequest, message.ListCrashesResponse];
+  ListHangs: [message.ListHangsRequest, message.ListHangsResponse];
+}
+
+export const IS_GATEWAY = document.documentElement.hasAttribute('data-gateway');
+const SERVER = IS_GATEWAY ? 'gateway' : 'daemon';
+
 export class ApiError extends Error {
   constructor(
     // "not_found", or "unreachable" where no answer of the API came.
@@ -24,12 +33,24 @@ export class ApiError extends Error {
 
 const DEADLINE_MS = 60_000;
 
-export async function call<M extends keyof Methods>(
+export function call<M extends keyof Methods>(
   method: M,
   request: Methods[M][0],
   signal?: AbortSignal,
 ): Promise<Methods[M][1]> {
-  const response = await fetch(`./stackd.v1.Stackd/${method}`, {
+  return post(`Stackd/${method}`, request, signal);
+}
+
+export function callFleet<M extends keyof FleetMethods>(
+  method: M,
+  request: FleetMethods[M][0],
+  signal?: AbortSignal,
+): Promise<FleetMethods[M][1]> {
+  return post(`Fleet/${method}`, request, signal);
+}
+
+async function post<Response>(method: string, request: unknown, signal?: AbortSignal): Promise<Response> {
+  const response = await fetch(`./stackd.v1.${method}`, {
     method: 'POST',
     headers: {
       'Content-Type': 'application/json',
@@ -41,9 +62,9 @@ export async function call<M extends keyof Methods>(
     signal: signal ?? null,
   }).catch((error: unknown) => {
     if (signal?.aborted) throw error;
-    throw new ApiError('unreachable', 'The daemon does not answer: is it running, and is the port-forward still up?');
+    throw new ApiError('unreachable', `The ${SERVER} does not answer: is it running, and is the port-forward still up?`);
   });
-  if (response.ok) return (await response.json()) as Methods[M][1];
+  if (response.ok) return (await response.json()) as Response;
   throw await errorOf(response);
 }
 
@@ -54,6 +75,6 @@ async function errorOf(response: Response): Promise<ApiError> {
     return new ApiError(code, typeof sentence === 'string' && sentence !== '' ? sentence : code);
   return new ApiError(
     'unreachable',
-    `The daemon answered with HTTP status ${response.status}, which is no answer of its API.`,
+    `The ${SERVER} answered with HTTP status ${response.status}, which is no answer of its API.`,
   );
 }

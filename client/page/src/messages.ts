@@ -1,4 +1,4 @@
-// Messages of proto/stackd/v1/stackd.proto as proto3 JSON has them: a field with its default value is absent, and 64-bit
+// Messages of proto/stackd/v1/stackd.proto and fleet.proto as proto3 JSON has them: a field with its default value is absent, and 64-bit
 // numbers are strings. Fields that the page does not show are left out.
 
 export type Duration = string; // "1.5s"
@@ -325,3 +325,44 @@ export interface CompareDumpsRequest {
 }
 
 export type GetDaemonRequest = Record<string, never>;
+
+export interface FleetExample {
+  pod?: string;
+  target?: string;
+  dump?: string;
+}
+
+export interface NameCount {
+  name?: string;
+  count?: Int64;
+}
+
+export interface HistoryGroup {
+  fingerprint?: string;
+  count?: Int64;
+  firstSeenTime?: Timestamp;
+  lastSeenTime?: Timestamp;
+  explanation?: string;
+  cause?: string;
+  services?: NameCount[];
+  versions?: NameCount[];
+  pods?: NameCount[];
+  podCount?: Int64;
+  dumps?: FleetExample[];
+}
+
+export interface ListCrashesRequest {
+  selector?: string;
+  window?: Duration;
+  pageSize?: number;
+}
+
+export interface ListCrashesResponse {
+  groups?: HistoryGroup[];
+  nextPageToken?: string;
+  totalCount?: Int64;
+  notes?: string[];
+}
+
+export type ListHangsRequest = ListCrashesRequest;
+export type ListHangsResponse = ListCrashesResponse;

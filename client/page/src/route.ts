@@ -55,6 +55,7 @@ export function nameOfDump(process: string, dump: string): string {
   return `processes/${process}/dumps/${dump}`;
 }
 
+// With `of` the dump is of this target of the fleet: "targets/shop/checkout-1".
 export function addressOfDump(name: string, query: Record<string, string> = {}): string {
   return formatRoute(['dumps', ...idsOfDump(name)], query);
 }

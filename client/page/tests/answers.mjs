@@ -48,6 +48,32 @@ export function answersOf(recorded = RECORDED) {
   };
 }
 
+// What a gateway would say of the recording, were each process in a pod of its own: "shop/billing-1423-135259".
+export function gatewayAnswersOf(recorded = RECORDED) {
+  const groupsOf = (kind) =>
+    recorded.groups[kind].map((group) => {
+      const dumps = group.dumps.map((dump) => {
+        const pod = `${group.processes[0].displayName}-${dump.split('/')[1]}`;
+        return { pod, target: `targets/shop/${pod}`, dump };
+      });
+      return {
+        ...group,
+        count: group.crashCount,
+        cause: kind === 'CRASH' ? 'SIGSEGV' : 'DEADLOCK',
+        services: [{ name: group.processes[0].displayName, count: group.crashCount }],
+        versions: [{ name: '1.4.2', count: group.crashCount }],
+        pods: dumps.map(({ pod }) => ({ name: `shop/${pod}`, count: '1' })),
+        podCount: String(dumps.length),
+        dumps,
+      };
+    });
+  return {
+    ListCrashes: () => ({ groups: groupsOf('CRASH'), notes: ['only the newest 50000 records are counted'] }),
+    ListHangs: () => ({ groups: groupsOf('HANG') }),
+    GetDump: ({ name }) => recorded.full[name.replace(/^targets\/[^/]+\/[^/]+\//, '')] ?? notFound(`dump ${name}`),
+  };
+}
+
 export function addressOf(dump) {
   const [, process, , id] = dump.name.split('/');
   return `#/dumps/${process}/${id}`;

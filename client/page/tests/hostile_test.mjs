@@ -1,7 +1,7 @@
 // Names that hold HTML, ANSI, bidi controls or a MiB of text harm no view.
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { addressOf, answersOf, dumpWhere, RECORDED } from './answers.mjs';
+import { addressOf, answersOf, dumpWhere, gatewayAnswersOf, RECORDED } from './answers.mjs';
 import { closeBrowser, withPage } from './browser.mjs';
 import { withText } from './made.mjs';
 
@@ -160,6 +160,18 @@ for (const [kind, text] of Object.entries(TEXTS)) {
         });
       }
     });
+  });
+}
+
+for (const [kind, text] of Object.entries(TEXTS)) {
+  test(`${kind} in history harms no view`, () => {
+    const whole = gatewayAnswersOf();
+    const [group] = whole.ListCrashes().groups;
+    const hostile = withText({ ...group, pods: group.pods.slice(0, 1), dumps: group.dumps.slice(0, 1) }, text);
+    const names = [{ name: text, count: '1' }];
+    const groups = [{ ...hostile, cause: text, services: names, versions: names, pods: names }];
+    const answers = { ...whole, ListCrashes: () => ({ groups, notes: [text] }), ListHangs: () => ({}) };
+    return withPage({ answers }, (page) => assertHarmless(page, BEGINS[kind]));
   });
 }
 

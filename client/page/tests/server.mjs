@@ -1,4 +1,5 @@
-// A stand-in for the daemon's HTTP listener: serves the page under its Content-Security-Policy, and answers by functions.
+// A stand-in for the daemon's HTTP listener, or a gateway's where it has answers of one: serves the page under its
+// Content-Security-Policy, and answers by functions.
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
@@ -61,13 +62,15 @@ export async function serve(folder, answers, prefix = '/') {
   const calls = [];
   const server = createServer((request, response) => {
     const path = request.url.startsWith(prefix) ? request.url.slice(prefix.length) : '?';
-    const method = /^stackd\.v1\.Stackd\/(\w+)$/.exec(path)?.[1];
+    const method = /^stackd\.v1\.(?:Stackd|Fleet)\/(\w+)$/.exec(path)?.[1];
     const file = path === '' ? 'index.html' : path;
     if (method !== undefined) {
       calls.push(method);
       answer(answers, method, request, response);
     } else if (['index.html', 'page.js', 'page.css'].includes(file)) {
-      send(response, 200, TYPES[file.split('.')[1]], readFileSync(join(folder, file)));
+      const text = readFileSync(join(folder, file), 'utf8');
+      const marked = answers.ListCrashes === undefined ? text : text.replace('<html ', '<html data-gateway ');
+      send(response, 200, TYPES[file.split('.')[1]], marked);
     } else {
       send(response, 404, 'text/plain', 'not found');
     }

@@ -9,4 +9,7 @@ require (
 
 require connectrpc.com/connect v1.21.1 // indirect
 
-replace stackd.example/fleet => ../../../client/fleet
+replace (
+	stackd.example/fleet => ../../../client/fleet
+	stackd.example/page => ../../../client/page
+)

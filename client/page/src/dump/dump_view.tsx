@@ -1,6 +1,6 @@
 // One dump: what is wrong first, then who waits for whom, then every stack.
 import { useMemo } from 'preact/hooks';
-import { call } from '../api';
+import { call, IS_GATEWAY } from '../api';
 import { loadDump } from '../kept_dumps';
 import type { Dump } from '../messages';
 import { addressOfDump, formatRoute, idsOfDump, nameOfDump, type Route, replaceQuery } from '../route';
@@ -61,7 +61,7 @@ function Actions(props: { dump: Dump; route: Route }) {
   const frames = route.query.get('frames') ?? 'ALL_FRAMES';
   return (
     <div class="tools">
-      {!dump.crash && (
+      {!dump.crash && !IS_GATEWAY && (
         <>
           <DumpButton process={dump.process?.name ?? ''} title={`${dump.process?.displayName ?? 'process'} again`} />
           <a class="button" href={formatRoute(['compare', process, '-', id])}>
@@ -69,14 +69,16 @@ function Actions(props: { dump: Dump; route: Route }) {
           </a>
         </>
       )}
-      <CopyButton what="text" text={() => textOf(name)} />
+      {!IS_GATEWAY && <CopyButton what="text" text={() => textOf(name)} />}
       <button type="button" onClick={() => saveAs(`${process}-${id}.json`, JSON.stringify(dump))}>
         Save JSON
       </button>
-      <a class="button" href={formatRoute(['dumps'], { parent: `processes/${process}` })}>
-        All of this process
-      </a>
-      {(dump.runtimes ?? []).length > 0 && (
+      {!IS_GATEWAY && (
+        <a class="button" href={formatRoute(['dumps'], { parent: `processes/${process}` })}>
+          All of this process
+        </a>
+      )}
+      {(dump.runtimes ?? []).length > 0 && !IS_GATEWAY && (
         <label>
           Frames{' '}
           <select value={frames} onChange={(event) => replaceQuery(route, { frames: event.currentTarget.value })}>
@@ -95,11 +97,12 @@ function Parts(props: { index: DumpIndex; route: Route }) {
   const { dump } = index;
   const tabs = tabsOf(dump);
   const tab = tabs.find(({ id }) => id === route.query.get('tab'))?.id ?? 'groups';
+  const of = route.query.get('of') ?? '';
   const pick = (tid: number) => replaceQuery(route, { tab: 'groups', tid: String(tid), q: '' });
   return (
     <>
       <Findings findings={dump.findings} isCrash={dump.crash !== undefined} />
-      <WaitGraphSection index={index} addressOf={(tid) => addressOfDump(dump.name ?? '', { tid: String(tid) })} />
+      <WaitGraphSection index={index} addressOf={(tid) => addressOfDump(dump.name ?? '', { of, tid: String(tid) })} />
       <Tabs label="Parts of the dump" tabs={tabs} current={tab} onPick={(id) => replaceQuery(route, { tab: id })}>
         {tab === 'groups' && (
           <Groups
@@ -139,7 +142,8 @@ function LoadedDump(props: { dump: Dump; route: Route }) {
 export function DumpView(props: { route: Route }) {
   const { route } = props;
   const [, process = '', id = ''] = route.path;
-  const name = nameOfDump(process, id);
+  const of = route.query.get('of') ?? '';
+  const name = `${of && `${of}/`}${nameOfDump(process, id)}`;
   const frames = route.query.get('frames') ?? 'ALL_FRAMES';
   const answer = useAnswer(`${name} ${frames}`, (signal) => loadDump(name, frames, signal));
   return (

@@ -1,4 +1,5 @@
 // The head of a dump: whose it is, when and why it was taken, and whether all of it is there.
+import { IS_GATEWAY } from '../api';
 import type { Crash, Dump, Finding, Hang, ThreadCounts } from '../messages';
 import { formatRoute } from '../route';
 import {
@@ -107,7 +108,7 @@ function Facts(props: { facts: [string, string | undefined][] }) {
 }
 
 function GroupLink(props: { fingerprint: string | undefined; what: string }) {
-  if (!props.fingerprint) return null;
+  if (!props.fingerprint || IS_GATEWAY) return null;
   return <a href={formatRoute(['groups', props.fingerprint])}>Equal {props.what} over time</a>;
 }
 

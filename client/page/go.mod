@@ -1,0 +1,3 @@
+module stackd.example/page
+
+go 1.26.0
