@@ -1,6 +1,6 @@
 #include "client/place.h"
 
-#include "daemon/place/attributes.h"
+#include "daemon/resource/attributes.h"
 
 namespace stackd {
 namespace {

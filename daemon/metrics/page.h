@@ -12,7 +12,7 @@
 #include "daemon/http/http_server.h"
 #include "daemon/metrics/rpc_metrics.h"
 #include "daemon/pipeline/pipeline.h"
-#include "daemon/place/attributes.h"
+#include "daemon/resource/attributes.h"
 #include "daemon/store/dump_store.h"
 #include "daemon/symbolize/symbolizer.h"
 

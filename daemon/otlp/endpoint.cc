@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "daemon/base/printable.h"
-#include "daemon/place/attributes.h"
+#include "daemon/resource/attributes.h"
 
 namespace stackd {
 namespace {

@@ -8,7 +8,7 @@
 #include "daemon/config/version.h"
 #include "daemon/export/export.h"
 #include "daemon/otlp/packed_dump.h"
-#include "daemon/place/attributes.h"
+#include "daemon/resource/attributes.h"
 
 namespace stackd {
 namespace {

@@ -32,9 +32,9 @@
 #include "daemon/base/printable.h"
 #include "daemon/collect/collector.h"
 #include "daemon/log/log.h"
-#include "daemon/place/locator.h"
 #include "daemon/process/futex_words.h"
 #include "daemon/process/lock_layout.h"
+#include "daemon/resource/locator.h"
 #include "stackd/wire.h"
 
 extern char** environ;

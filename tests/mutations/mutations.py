@@ -104,7 +104,7 @@ MUTATIONS = [
              "2 * (mapping.file_offset == first_page) +", "2 * (mapping.file_offset != first_page) +"),
     Mutation("daemon/otlp/log_record.cc",
              "if (!known.contains(key)) Add(key, value, attributes);", "if (known.contains(key)) Add(key, value, attributes);"),
-    Mutation("daemon/place/pod_info.cc",
+    Mutation("daemon/resource/pod_info.cc",
              "if (digits == 0 || text.size() <= digits) return 0;", "if (digits == 0 || text.size() < digits) return 0;"),
     Mutation("daemon/resymbolize/earlier_stacks.cc",
              "depth > std::ssize(unwound.frames) ? stack : unwound;", "depth < std::ssize(unwound.frames) ? stack : unwound;"),

@@ -6,7 +6,7 @@
 
 #include "daemon/base/near_name.h"
 #include "daemon/base/text.h"
-#include "daemon/place/attributes.h"
+#include "daemon/resource/attributes.h"
 
 namespace stackd {
 namespace {

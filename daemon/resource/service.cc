@@ -1,4 +1,4 @@
-#include "daemon/place/service.h"
+#include "daemon/resource/service.h"
 
 #include <string>
 #include <string_view>

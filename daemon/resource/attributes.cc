@@ -1,4 +1,4 @@
-#include "daemon/place/attributes.h"
+#include "daemon/resource/attributes.h"
 
 #include <algorithm>
 #include <cctype>

@@ -1,4 +1,4 @@
-#include "daemon/place/locator.h"
+#include "daemon/resource/locator.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -8,9 +8,9 @@
 #include <map>
 #include <string>
 
-#include "daemon/place/container_image.h"
-#include "daemon/place/pod_info.h"
-#include "daemon/place/service.h"
+#include "daemon/resource/container_image.h"
+#include "daemon/resource/pod_info.h"
+#include "daemon/resource/service.h"
 
 namespace stackd {
 namespace {

@@ -1,4 +1,4 @@
-#include "daemon/place/pod_info.h"
+#include "daemon/resource/pod_info.h"
 
 #include <fcntl.h>
 #include <unistd.h>

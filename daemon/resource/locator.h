@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "daemon/place/attributes.h"
+#include "daemon/resource/attributes.h"
 
 namespace stackd {
 

@@ -1,8 +1,8 @@
 // What a process in a pod is called as a service, in the order that OpenTelemetry recommends.
 #pragma once
 
-#include "daemon/place/attributes.h"
-#include "daemon/place/pod_info.h"
+#include "daemon/resource/attributes.h"
+#include "daemon/resource/pod_info.h"
 
 namespace stackd {
 

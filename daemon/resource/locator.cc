@@ -1,4 +1,4 @@
-#include "daemon/place/locator.h"
+#include "daemon/resource/locator.h"
 
 #include <unistd.h>
 
@@ -7,9 +7,9 @@
 #include <map>
 #include <utility>
 
-#include "daemon/place/container_image.h"
-#include "daemon/place/pod_info.h"
-#include "daemon/place/service.h"
+#include "daemon/resource/container_image.h"
+#include "daemon/resource/pod_info.h"
+#include "daemon/resource/service.h"
 
 namespace stackd {
 namespace {

@@ -1,4 +1,4 @@
-#include "daemon/place/container_image.h"
+#include "daemon/resource/container_image.h"
 
 namespace stackd {
 
