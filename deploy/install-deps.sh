@@ -33,13 +33,13 @@ BUILD_PACKAGES=(
 )
 
 # Packages of the tests: debuggers to compare with, tools that split and compress debug information, servers to dump, load
-# for them, containers. Also clang for the fuzzers, and what programs that link the agent are built with.
+# for them, containers. Also what programs that link the agent are built with.
 TEST_PACKAGES=(
   python3-pytest python3-pytest-xdist python3-pytest-timeout
   gdb elfutils binutils dwz xz-utils zstd llvm python3-venv
   redis-server redis-tools postgresql nginx-light memcached libpython3.11-testsuite
   curl apache2-utils util-linux procps
-  clang-14 libclang-rt-14-dev
+  clang-14 libclang-rt-14-dev clang-19 libclang-rt-19-dev # the second for the fuzzers
   cmake make musl-tools
   umoci skopeo runc crun # the image: deploy/image/build.sh; and pods of it
   prometheus python3-yaml python3-jsonschema patchelf

@@ -1,7 +1,10 @@
-"""Floods of HTTP/2 that end a gRPC of 2022 in a second: the daemon lives, within its limit, and others are served."""
+"""Floods of HTTP/2 and of connections, some of which end a gRPC of 2022 in a second. The daemon lives, within its limit, and others
+are served."""
 
 import json
 import os
+import signal
+import socket
 import statistics
 import time
 import unittest
@@ -11,9 +14,11 @@ import pytest
 
 from authority import Authority
 from harness import LIMIT_S, OK, StackdTest, free_port
-from http2_floods import FLOODS, Flood
+from crashes import crash_of
+from http2_floods import BARE_FLOODS, FLOODS, HELD, Flood
 from memory_cgroup import memory_limit
 from overload_test import memory_mib
+from tier import FLOOD_S
 
 PEAK_MIB = 200
 STRANGER = 65534
@@ -25,9 +30,20 @@ ACCESS = f"""access:
 """
 
 
-# Each takes all the processor time that there is.
-@pytest.mark.alone
-class FloodTest(StackdTest):
+CONNECTIONS = {"connections that are silent": 10000, "slowloris": 1000}
+
+
+def own_address():
+    """An address that is not loopback's, so that the flood and the probe come from two hosts."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as anywhere:
+        try:
+            anywhere.connect(("192.0.2.1", 9))
+        except OSError:
+            raise unittest.SkipTest("this machine has no address but loopback's") from None
+        return anywhere.getsockname()[0]
+
+
+class Flooded(StackdTest):
     def start(self, *extra_args):
         # Users other than root pass through it.
         self.dir.chmod(0o755)
@@ -39,13 +55,14 @@ class FloodTest(StackdTest):
         self.socket = f"unix:{self.dir}/api.sock"
         self.loopback = f"127.0.0.1:{self.daemon.port}"
 
-    def survive(self, kind, address, polite, **kwargs):
-        """`polite` is called again and again while the flood comes, and must succeed."""
-        flood = Flood(kind, address, uid=STRANGER if os.geteuid() == 0 and not kwargs else None, **kwargs)
+    def survive(self, kind, address, polite, meanwhile=lambda: None, **kwargs):
+        """`polite` is called again and again while the flood comes, and must succeed; `meanwhile` once."""
+        flood = Flood(kind, address, uid=STRANGER if os.geteuid() == 0 and "certificate" not in kwargs else None, **kwargs)
         times = []
         try:
+            meanwhile()
             begin = time.monotonic()
-            while len(times) < 10 or time.monotonic() - begin < 3:
+            while len(times) < 10 or time.monotonic() - begin < FLOOD_S:
                 start = time.monotonic()
                 polite()
                 times.append((time.monotonic() - start) * 1000)
@@ -56,13 +73,33 @@ class FloodTest(StackdTest):
         print(f"{kind} at {address.split(':')[0]}: {outcome}; memory {now:.0f} MiB now, {peak:.0f} MiB at most; another "
               f"caller: median {statistics.median(times):.0f} ms, longest {max(times):.0f} ms", flush=True)
         self.assertGreater(outcome["made"], 0)
-        self.assertGreater(outcome["ended"], 0, "the flood was not ended")
+        if kind not in HELD:
+            self.assertGreater(outcome["ended"], 0, "the flood was not ended")
         self.assertLess(peak, PEAK_MIB)
 
     def ps(self, address=None):
         called = self.daemon.ctl("ps", address=address)
         self.assertEqual(OK, called.code, called.err)
 
+    def start_with_tls(self):
+        authority = Authority(self.dir / "tls", "authority")
+        server = authority.issue("server", "DNS:localhost,IP:127.0.0.1")
+        self.certificates = {name: (authority.own.crt, made.crt, made.key) for name, made in
+                             ((name, authority.issue(name, f"DNS:{name}.test")) for name in ("dashboard", "nobody"))}
+        self.start("--tls-cert", server.crt, "--tls-key", server.key, "--tls-client-ca", authority.own.crt)
+
+    def start_with_probes(self):
+        self.health_port, self.metrics_port = free_port(), free_port()
+        self.start("--health-listen", f"0.0.0.0:{self.health_port}", "--metrics-listen", f"0.0.0.0:{self.metrics_port}")
+
+    def probe(self):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.health_port}/livez", timeout=LIMIT_S) as answer:
+            self.assertEqual(200, answer.status)
+
+
+# Each takes all the processor time that there is.
+@pytest.mark.alone
+class FloodTest(Flooded):
     def test_deadly_floods_at_loopback(self):
         self.start()
         for kind in DEADLY:
@@ -87,13 +124,6 @@ class FloodTest(StackdTest):
             with self.subTest(kind):
                 self.survive(kind, self.loopback, self.ps, connections=100)
 
-    def start_with_tls(self):
-        authority = Authority(self.dir / "tls", "authority")
-        server = authority.issue("server", "DNS:localhost,IP:127.0.0.1")
-        self.certificates = {name: (authority.own.crt, made.crt, made.key) for name, made in
-                             ((name, authority.issue(name, f"DNS:{name}.test")) for name in ("dashboard", "nobody"))}
-        self.start("--tls-cert", server.crt, "--tls-key", server.key, "--tls-client-ca", authority.own.crt)
-
     def test_deadly_floods_over_tls_with_a_role(self):
         self.start_with_tls()
         for kind in DEADLY:
@@ -112,17 +142,59 @@ class FloodTest(StackdTest):
         self.assertFalse([line for line in lines if "no client of stackd's" in line["msg"]])
 
     def test_deadly_floods_where_anybody_may_ask(self):
-        health, metrics = free_port(), free_port()
-        self.start("--health-listen", f"127.0.0.1:{health}", "--metrics-listen", f"127.0.0.1:{metrics}")
-
-        def probe():
-            with urllib.request.urlopen(f"http://127.0.0.1:{health}/livez", timeout=LIMIT_S) as answer:
-                self.assertEqual(200, answer.status)
-
+        self.start_with_probes()
         for kind in DEADLY:
-            for port in (health, metrics):
+            for port in (self.health_port, self.metrics_port):
                 with self.subTest(kind, port=port):
-                    self.survive(kind, f"127.0.0.1:{port}", probe)
+                    self.survive(kind, f"127.0.0.1:{port}", self.probe)
+
+
+@pytest.mark.alone
+@pytest.mark.thorough
+class EachFloodTest(Flooded):
+    """Each flood at each listener. A program crashes meanwhile, and that is stored."""
+
+    limit_s = 3600
+
+    def survive_each(self, address, polite, **kwargs):
+        for kind in (*FLOODS, *BARE_FLOODS, *HELD):
+            with self.subTest(kind):
+                self.survive_with_a_crash(kind, address, polite, **kwargs)
+
+    def survive_with_a_crash(self, kind, address, polite, **kwargs):
+        victim = self.start_victim("two_locks")
+        self.daemon.await_process(victim.pid)
+
+        def crash():
+            victim.process.send_signal(signal.SIGSEGV)
+            victim.process.wait(LIMIT_S)
+
+        self.survive(kind, address, polite, crash, connections=CONNECTIONS.get(kind, 4), **kwargs)
+        crash_of(self.daemon, victim.pid)
+
+    def test_at_loopback(self):
+        self.start()
+        self.survive_each(self.loopback, self.ps)
+
+    def test_at_the_socket(self):
+        self.start()
+        self.survive_each(self.socket, self.ps)
+
+    def test_over_tls_with_a_role(self):
+        self.start_with_tls()
+        self.survive_each(self.loopback, self.ps, certificate=self.certificates["dashboard"])
+
+    def test_over_tls_without_a_role(self):
+        self.start_with_tls()
+        self.survive_each(self.loopback, self.ps, certificate=self.certificates["nobody"])
+
+    def test_at_the_port_of_health(self):
+        self.start_with_probes()
+        self.survive_each(f"{own_address()}:{self.health_port}", self.probe)
+
+    def test_at_the_port_of_metrics(self):
+        self.start_with_probes()
+        self.survive_each(f"{own_address()}:{self.metrics_port}", self.probe)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,17 @@
-"""Floods of HTTP/2 as bytes: what no client library sends."""
+"""Floods of HTTP/2 as bytes, and of connections: what no client library sends."""
 
 import contextlib
 import itertools
 import json
 import pathlib
+import resource
+import select
 import socket
 import ssl
 import subprocess
 import sys
 import threading
+import time
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION = 0, 1, 2, 3, 4, 6, 8, 9
@@ -63,6 +66,19 @@ def headers_without_end():
     yield from repeated(frame(CONTINUATION, 0, 1, literal("x", "y" * 100) * 100))
 
 
+def huge_headers(path="/stackd.v1.Stackd/ListProcesses"):
+    """Calls with as large a header as a frame takes, each for a stream of its own."""
+    headers = request(path) + literal("x", "y" * 255) * 60
+    for first in range(1, 1 << 30, 128):
+        yield b"".join(frame(HEADERS, END_HEADERS, stream, headers) for stream in range(first, first + 128, 2))
+
+
+def upgrades():
+    """Requests of HTTP/1.1 to go on as HTTP/2 without TLS."""
+    yield from repeated(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+                        b"HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n\r\n")
+
+
 FLOODS = {
     "rapid reset": rapid_reset,
     "calls": calls,
@@ -72,8 +88,17 @@ FLOODS = {
     "pings": lambda: repeated(frame(PING, 0, 0, b"12345678")),
     "empty data": lambda: repeated(frame(DATA, 0, 1)),
     "windows": lambda: repeated(frame(WINDOW_UPDATE, 0, 0, b"\x00\x00\x00\x01")),
+    "windows of streams to and fro": lambda: itertools.chain(
+        [frame(HEADERS, END_HEADERS, 1, request("/stackd.v1.Stackd/ListProcesses"))],
+        repeated(frame(SETTINGS, 0, 0, b"\x00\x04\x00\x00\x00\x00") + frame(SETTINGS, 0, 0, b"\x00\x04\x7f\xff\xff\xff"))),
+    "huge headers": huge_headers,
     "priorities": lambda: repeated(frame(PRIORITY, 0, 1, b"\x00\x00\x00\x03\x10")),
 }
+
+# Without the greeting of HTTP/2.
+BARE_FLOODS = {"upgrades to h2c": upgrades}
+# Connections that are held, and a byte that each sends each second.
+HELD = {"connections that are silent": b"", "slowloris": b"P"}
 
 
 class Flood:
@@ -134,7 +159,8 @@ class Sender:
 
     def send(self, peer):
         peer.settimeout(1)
-        peer.sendall(GREETING)
+        if self.pieces not in BARE_FLOODS.values():
+            peer.sendall(GREETING)
         for piece in self.pieces():
             rest = memoryview(piece)
             while rest and not self.over.is_set():
@@ -155,9 +181,51 @@ class Sender:
         peer.settimeout(1)
 
 
+class Holder(Sender):
+    """Holds as many connections as it is told to, and makes those anew that are ended, so many a second."""
+
+    MADE_A_SECOND = 2000
+
+    def __init__(self, connect, drop, connections):
+        super().__init__(connect, None)
+        self.drop, self.connections = drop, connections
+
+    def run(self):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+        poller, held = select.poll(), {}
+        while not self.over.is_set():
+            round_ends = time.monotonic() + 1
+            for _ in range(min(self.connections - len(held), self.MADE_A_SECOND)):
+                try:
+                    peer = self.connect()
+                except OSError:
+                    self.refused += 1
+                    break
+                peer.setblocking(False)
+                held[peer.fileno()] = peer
+                poller.register(peer, select.POLLIN)
+                self.made += 1
+            self.over.wait(max(0, round_ends - time.monotonic()))
+            for number, _ in poller.poll(0):
+                with contextlib.suppress(OSError):
+                    if held[number].recv(1 << 16):
+                        continue
+                poller.unregister(number)
+                held.pop(number).close()
+                self.ended += 1
+            for peer in held.values() if self.drop else ():
+                with contextlib.suppress(OSError):
+                    self.sent_bytes += peer.send(self.drop)
+
+
 def main(kind, address, connections, *certificate):
-    sender = Sender(connector(address, certificate), FLOODS[kind])
-    threads = [threading.Thread(target=sender.run) for _ in range(int(connections))]
+    if kind in HELD:
+        # A handshake that is not begun costs less than one that is: certificates are of no use here.
+        sender = Holder(connector(address, ()), HELD[kind], int(connections))
+        threads = [threading.Thread(target=sender.run)]
+    else:
+        sender = Sender(connector(address, certificate), (FLOODS | BARE_FLOODS)[kind])
+        threads = [threading.Thread(target=sender.run) for _ in range(int(connections))]
     for thread in threads:
         thread.start()
     # Until the test closes it, or has gone.

@@ -8,6 +8,8 @@ FULL = TIER == ALL
 
 # For how long a program in which everything comes and goes is dumped, again and again.
 CHURN_S = 300 if FULL else 12
+# For how long a flood comes.
+FLOOD_S = 60 if FULL else 3
 # How often a program is dumped whose locks go back and forth, and which no dump may call deadlocked.
 DUMPS_OF_TURNS = 5000 if FULL else 10
 DUMPS_OF_GOROUTINES = 300 if FULL else 5

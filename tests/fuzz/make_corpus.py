@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the fixed corpora of core_fuzzer, ring_reader_fuzzer, registration_fuzzer and spool_fuzzer beside this file."""
+"""Writes the fixed corpora of all fuzzers but cfi_fuzzer, code_fuzzer and elf_fuzzer beside this file."""
 import os
 import struct
 
@@ -390,7 +390,84 @@ def write_cores():
         write("core_fuzzer_corpus", name, content)
 
 
+# --- PHP: the managed part of a record. ---
+
+
+def write_phps():
+    php, boundary = 4, 1
+    shop = symbol(2, b"pay", b"/srv/shop.php", b"Shop")
+    files = {
+        "frames": runtime(php) + frame(1) + frame(2) + frame(0, flags=boundary) + frame(3) + symbol(1, b"sleep", b"", b"") + shop,
+        "nameless": runtime(php) + frame(1) + frame(2) + symbol(1, b"", b"/srv/shop.php", b"") + symbol(2, b"", b"\xff", b""),
+        "anonymous_class": runtime(php) + frame(1) + symbol(1, b"run", b"/srv/shop.php", b"class@anonymous\0/srv/shop.php:3$0"),
+        "ended_early": runtime(php) + frame(2) + shop + runtime(php, status=2),
+        "unknown_version": runtime(php, status=1),
+        "two_versions": runtime(php) + frame(2) + shop + runtime(php, flags=1) + frame(2),
+        "name_too_long": runtime(php) + frame(1) + symbol(1, b"x" * 2000, b"y" * 2000, b"z" * 2000),
+    }
+    for name, content in files.items():
+        write("php_fuzzer_corpus", name, content)
+
+
+# --- Ruby: words of memory, as ruby_fuzzer.cc has them. ---
+
+RUBIES = ("3_1", "3_2", "3_3", "3_4", "unknown")
+# In words: of a thread its native thread, tid, node, Mutex and name; of a ractor its owner and its list.
+RUBY_FIELDS = {"3_1": (0, 11, 13, 33, 44, 42, 48), "3_2": (5, 2, 7, 27, 38, 42, 48), "3_3": (5, 3, 9, 43, 54, 41, 43),
+               "3_4": (5, 3, 9, 43, 56, 41, 43), "unknown": (5, 3, 9, 43, 56, 41, 43)}
+
+
+def ruby(version, mutex_waits=False, vm_waits=False, endless=False):
+    """Two threads: the first has the lock of the VM and a Mutex, for which the second waits on its stack."""
+    native, tid, node, mutex, name, owner, waiters = RUBY_FIELDS[version]
+    threads, natives, ractor, waiter = (100, 200), (300, 310), 320, 20
+    an_object, data, kind, fiber, text = 400, 410, 420, 430, 460
+    words = {}
+
+    def point(at, to):
+        words[at] = 0x8000 | to
+
+    for i, thread_at in enumerate(threads):
+        point(8 * i + 6, thread_at)
+        point(thread_at + 3, ractor)
+        if native:
+            point(thread_at + native, natives[i])
+        words[(natives[i] if native else thread_at) + tid] = 7 + i
+        point(thread_at + name, text)
+    words |= {text: 0x05, text + 2: 2, text + 3: 0x6261, an_object: 0x0C, kind: 0x7FFF}
+    point(ractor + owner, threads[0])
+    for head in (ractor + waiters, data + 2):
+        point(head, head)
+        point(head + 1, head)
+    point(an_object + 2, kind)
+    point(an_object + 4, data)
+    point(data, fiber)
+    point(fiber + 16, threads[0])
+    links = [(data + 2, waiter + 3)] if mutex_waits else []
+    links += [(ractor + waiters, threads[1] + node)] if vm_waits else []
+    for head, link in links:
+        point(head, link)
+        point(link, link if endless else head)
+        point(link + 1, head)
+    if mutex_waits:
+        point(waiter, an_object)
+        point(waiter + 1, threads[1])
+        point(threads[1] + mutex, an_object)
+    memory = struct.pack(f"<{max(words) + 1}H", *(words.get(at, 0) for at in range(max(words) + 1)))
+    return struct.pack("<B3H", RUBIES.index(version), 0, 8, 0) + memory
+
+
+def write_rubies():
+    for version in RUBIES:
+        write("ruby_fuzzer_corpus", f"mutex_{version}", ruby(version, mutex_waits=True))
+        write("ruby_fuzzer_corpus", f"vm_lock_{version}", ruby(version, vm_waits=True))
+    write("ruby_fuzzer_corpus", "no_memory", struct.pack("<B3H", 0, 0, 8, 16))
+    write("ruby_fuzzer_corpus", "lists_without_end", ruby("3_1", mutex_waits=True, vm_waits=True, endless=True))
+
+
 write_cores()
 write_rings()
 write_registrations()
 write_spools()
+write_phps()
+write_rubies()

@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "daemon/base/clock.h"
 #include "daemon/base/text.h"
 
 namespace stackd {
@@ -92,6 +93,7 @@ const RubyOffsets* OffsetsOfRuby(uint64_t version) {
 std::optional<uint64_t> RubyObjects::Word(uint64_t avma) const {
   std::array<uint8_t, sizeof(uint64_t)> bytes;
   if (avma < kNoAddress || avma >= kEndOfAddresses || avma % 8 != 0) return std::nullopt;
+  if (MonotonicNs() >= deadline_ns_) return std::nullopt;
   if (memory_.ReadSome(avma, bytes) != bytes.size()) return std::nullopt;
   uint64_t word;
   memcpy(&word, bytes.data(), sizeof(word));

@@ -26,10 +26,12 @@ struct RubyOffsets {
 // nullptr: not known. `version` is 30102 for 3.1.2.
 const RubyOffsets* OffsetsOfRuby(uint64_t version);
 
-// The process runs on: whatever is read may be garbage, and lists are bounded.
+// The process runs on: whatever is read may be garbage, and lists are bounded. After the deadline no memory can be read:
+// each of many threads may lead to long lists.
 class RubyObjects {
  public:
-  RubyObjects(const ProcessFiles& memory, const RubyOffsets& offsets) : memory_(memory), offsets_(offsets) {}
+  RubyObjects(const ProcessFiles& memory, const RubyOffsets& offsets, int64_t deadline_ns)
+      : memory_(memory), offsets_(offsets), deadline_ns_(deadline_ns) {}
 
   // The rb_thread_t of an rb_execution_context_t; 0: it cannot be read.
   uint64_t ThreadOf(uint64_t context_avma) const;
@@ -66,6 +68,7 @@ class RubyObjects {
 
   const ProcessFiles& memory_;
   const RubyOffsets& offsets_;
+  const int64_t deadline_ns_;
 };
 
 }  // namespace stackd

@@ -101,7 +101,7 @@ void RubyReader::Read(const RuntimeInput& input, ManagedFacts* facts) {
   MarkHolders(input.capture, facts);
   const RubyOffsets* offsets = OffsetsIn(facts->runtimes);
   if (offsets == nullptr || input.memory == nullptr || input.frames_only || MonotonicNs() >= input.deadline_ns) return;
-  const RubyObjects objects(*input.memory, *offsets);
+  const RubyObjects objects(*input.memory, *offsets, input.deadline_ns);
   const auto threads = AddThreads(input.capture, objects, facts);
   std::ranges::move(FindRubyWaits(threads, input.capture, objects), std::back_inserter(facts->waits));
 }
@@ -110,7 +110,8 @@ void RubyReader::ReadWaits(const WaitInput& input, std::vector<ManagedWait>* wai
   const RubyOffsets* offsets = OffsetsIn(input.capture.managed.runtimes);
   if (offsets == nullptr && input.capture.map != nullptr) offsets = OffsetsIn(*input.capture.map);
   if (offsets == nullptr) return;
-  std::ranges::move(ReadRubyWaits(input, RubyObjects(input.memory, *offsets)), std::back_inserter(*waits));
+  std::ranges::move(ReadRubyWaits(input, RubyObjects(input.memory, *offsets, input.deadline_ns)),
+                    std::back_inserter(*waits));
 }
 
 }  // namespace stackd

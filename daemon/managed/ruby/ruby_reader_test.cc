@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/base/clock.h"
 #include "daemon/base/fd.h"
 #include "daemon/managed/ruby/ruby_objects.h"
 #include "stackd/ruby_trace.h"
@@ -183,6 +184,12 @@ TEST_F(RubyReaderTest, AListThatEndsNowhereIsEmpty) {
   Store(ractor_.address(384), thread_[1].address(104));
   Store(thread_[1].address(104), thread_[1].address(104));
   EXPECT_TRUE(Read().waits.empty());
+}
+
+TEST_F(RubyReaderTest, AfterTheDeadlineNoMemoryIsRead) {
+  const RubyOffsets& offsets = *OffsetsOfRuby(kVersion);
+  EXPECT_TRUE(RubyObjects(memory_, offsets, std::numeric_limits<int64_t>::max()).ReadVmLock(ractor_.address()));
+  EXPECT_FALSE(RubyObjects(memory_, offsets, MonotonicNs()).ReadVmLock(ractor_.address()));
 }
 
 TEST_F(RubyReaderTest, AVersionThatNobodyKnowsHasNoLocks) {

@@ -27,8 +27,9 @@ std::unexpected<Status> NotLoopback(const std::string& flag, const std::string& 
                    ": anything but a loopback address needs mutual TLS: give --tls-cert, --tls-key and --tls-client-ca");
 }
 
-// More than this wait to be accepted in no incident.
-constexpr int kBacklog = 512;
+// A flood of connections must not leave others without a place here: a connect to a Unix socket fails then. The kernel
+// takes net.core.somaxconn at most, which is 4,096 unless it is set.
+constexpr int kBacklog = 4096;
 
 struct Address {
   sockaddr_storage bytes{};

@@ -39,6 +39,8 @@ constexpr int kCostOfAnEnded = 64;
 constexpr size_t kMaxSources = 4096;
 constexpr char kNoNumber[] = "a connection is refused: there is no number for it";
 constexpr int64_t kTellRefusedEveryNs = kNsPerSecond;
+// For as long a connection that has ended may keep its place when there are too many.
+constexpr int64_t kLookAgainNs = 50 * kNsPerMs;
 
 ino_t InodeOf(int fd) {
   struct stat status;
@@ -132,12 +134,15 @@ bool Listener::Admit(std::map<int, Connection>* connections, int fd, const std::
                                              [&](const auto& entry) { return entry.second.from == from; }));
   };
   const auto is_full = [&] { return connections->size() >= limit || (!is_anybody && of_one() >= kMaxConnectionsOfOne); };
-  if (is_full()) {
+  // A look at each of them takes a millisecond, in which a flood would fill the queue of the socket.
+  int64_t& looked_ns = looked_ns_[connections];
+  if (is_full() && MonotonicNs() - looked_ns >= kLookAgainNs) {
     std::erase_if(*connections, [](const auto& entry) { return InodeOf(entry.first) != entry.second.inode; });
-    if (is_full()) {
-      Refuse("a connection is refused: there are too many", from);
-      return false;
-    }
+    looked_ns = MonotonicNs();
+  }
+  if (is_full()) {
+    Refuse("a connection is refused: there are too many", from);
+    return false;
   }
   (*connections)[fd] = {InodeOf(fd), from};
   return true;

@@ -86,6 +86,7 @@ class Listener {
   std::thread thread_;
   // Used by the thread alone.
   std::map<int, Connection> unix_connections_, tcp_connections_;
+  std::map<const void*, int64_t> looked_ns_;  // when it was looked which of these have ended
   std::map<std::string, Source> sources_;
   int64_t refused_ = 0;  // and not told yet
   int64_t told_ns_ = 0;
