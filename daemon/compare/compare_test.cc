@@ -321,6 +321,33 @@ TEST(Compare, FindsAThreadThatUsesACoreInOneFunction) {
   EXPECT_EQ(comparison.findings(0).kind(), v1::Finding::SPINNING);
 }
 
+TEST(Compare, SaysThatASpinHoldsUpAnEventLoop) {
+  v1::Dump before = DumpAt({}, {{1, "main/uv_run/validate/RawMatch@1", {}, {}, "running"}});
+  v1::Dump after =
+      DumpAt(std::chrono::seconds(2), {{1, "main/uv_run/validate/RawMatch@2", milliseconds(1900), {}, "running"}});
+  for (v1::Dump* dump : {&before, &after}) {
+    dump->mutable_stacks(0)->mutable_frames(2)->set_function("uv_run");
+    v1::Frame& script = *dump->mutable_stacks(0)->mutable_frames(1);
+    script.set_function("validate");
+    script.set_file("/srv/shop.js");
+    script.set_origin(v1::Frame::RUNTIME);
+    script.set_language(v1::JAVASCRIPT);
+  }
+  EXPECT_THAT(DumpComparer::Start(before, after)->Finish().findings(0).details(),
+              Contains("the event loop of Node.js runs no other callback meanwhile: it is in validate at shop.js"));
+}
+
+TEST(Compare, ThreadsOfAStarvedPoolAreStuck) {
+  v1::Dump before = DumpAt({}, {{1, "main/work", {}, Events()}}),
+           after = DumpAt(std::chrono::seconds(2), {{1, "main/work", {}, Events()}});
+  const auto verdict = [&] { return VerdictOf(DumpComparer::Start(before, after)->Finish(), 1); };
+  EXPECT_EQ(verdict(), Comparison::IDLE);
+  for (v1::Dump* dump : {&before, &after}) {
+    AddFinding(v1::Finding::STARVED_POOL, v1::Finding::SUSPICIOUS, "the loop is blocked", {1}, dump);
+  }
+  EXPECT_EQ(verdict(), Comparison::STUCK);
+}
+
 TEST(Compare, TakesNoThreadThatMovesForOneThatSpins) {
   const Comparison comparison =
       Compare({{1, "main/parse", {}, {}, "running"}}, {{1, "main/send", milliseconds(1900), {}, "running"}});

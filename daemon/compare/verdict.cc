@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "daemon/analyze/findings/find_blocked_loops.h"
 #include "daemon/compare/words.h"
 #include "daemon/export/wording.h"
 
@@ -80,6 +81,10 @@ v1::Finding Spinning(const ThreadProgress& thread, int64_t between_ns) {
   finding.set_severity(v1::Finding::SUSPICIOUS);
   finding.set_explanation(LoopInWords(thread, between_ns));
   finding.add_tids(thread.tid);
+  if (const auto callback = FindLoopCallback(*thread.stack_after)) {
+    finding.add_details("the event loop of " + std::string(callback->loop) + " runs no other callback meanwhile" +
+                        (callback->place.empty() ? "" : ": it is in " + callback->place));
+  }
   if (thread.core_share < kWholeCore) finding.add_details("it was running in each dump, without a core of its own");
   return finding;
 }
@@ -100,7 +105,7 @@ v1::Finding Livelock(const std::vector<const ThreadProgress*>& threads, int64_t 
 // What a dump itself says of its threads.
 struct Found {
   std::set<int32_t> deadlocked;  // each waits for another of them, or for itself
-  std::set<int32_t> hung;        // in any other way
+  std::set<int32_t> hung;        // in any other way, or with its pool or loop
   std::set<int32_t> idle;
 };
 
@@ -108,7 +113,7 @@ Found FoundIn(const v1::Dump& dump) {
   Found found{.deadlocked = ThreadsInCycles(dump)};
   for (const v1::Finding& finding : dump.findings()) {
     if (IsDeadlock(finding)) continue;
-    if (finding.severity() == v1::Finding::HANG) {
+    if (finding.severity() == v1::Finding::HANG || finding.kind() == v1::Finding::STARVED_POOL) {
       found.hung.insert(finding.tids().begin(), finding.tids().end());
     } else if (finding.kind() == v1::Finding::IDLE) {
       found.idle.insert(finding.tids().begin(), finding.tids().end());

@@ -42,23 +42,30 @@ def java_classes():
     source, javac = ROOT / "tests/hangs/HangJava.java", jdks.tool("javac")
 
     def compile_into(folder):
-        subprocess.run([javac, "-d", folder, source], check=True, capture_output=True)
+        # The oldest release that one of the VMs here may have.
+        subprocess.run([javac, "--release", "8", "-d", folder, source], check=True, capture_output=True)
 
-    return built("hang-java", [source, str(javac)], compile_into) if javac else None
+    return built("hang-java", [source, str(javac), "--release 8"], compile_into) if javac else None
 
 
 PREPARE = [std_locks, parking_lot, java_classes]
 
 
+def by_runtime(program, runtime):
+    """How a program of a language is run by this interpreter or VM; None where it cannot be."""
+    if program == "HangJava":
+        return java_classes() and runtime and [runtime, "-Xmx64m", "-XX:+UseSerialGC", "-cp", java_classes(), program]
+    return runtime and [runtime, ROOT / "tests/hangs" / {"hang_python": "hang_python.py", "hang_node": "hang_node.js"}[program]]
+
+
 def command_of(program):
     """How a program is run, by its name in hang_table; None where it cannot be."""
     if program == "hang_python":
-        return ["/usr/bin/python3", ROOT / "tests/hangs/hang_python.py"]
+        return by_runtime(program, "/usr/bin/python3")
     if program == "hang_node":
-        node = shutil.which("node")
-        return node and [node, ROOT / "tests/hangs/hang_node.js"]
+        return by_runtime(program, shutil.which("node"))
     if program == "HangJava":
-        return java_classes() and [jdks.tool("java"), "-Xmx64m", "-XX:+UseSerialGC", "-cp", java_classes(), program]
+        return by_runtime(program, jdks.tool("java"))
     path = path_of(program)
     return path and [path]
 

@@ -508,3 +508,8 @@ MANAGED_IDLE = [
     Victim("HangJava", "conditions", {"of-lock": Wait("CONDITION_VARIABLE"), "of-monitor": Wait("CONDITION_VARIABLE")}),
     Victim("HangJava", "timed_lock", {"patient": Wait("MONITOR", NONE)}),
 ]
+
+# Rows rest on functions of a runtime's library. Each stands with whether it hangs.
+RESTS_ON_FUNCTIONS = [(victim, is_hung) for victims, is_hung in ((MANAGED_VICTIMS, True), (MANAGED_IDLE, False)) for victim in victims
+                      if victim.program == "hang_node" or "class" in victim.mode or "read" in victim.mode
+                      or victim.mode.startswith(("pool_", "worker_", "loop_", "idle_loop"))]

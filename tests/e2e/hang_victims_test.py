@@ -14,6 +14,9 @@ import unittest
 
 import hang_programs
 import hang_table
+import jdks
+import nodes
+import pytest
 import pythons
 import tier
 from harness import ROOT, StackdTest, eventually
@@ -120,11 +123,11 @@ class HangVictimsTest(StackdTest):
         command = hang_programs.command_of(victim.program)
         return command or self.skipTest("there is no compiler of Rust or Java, or no crate registry, to build it with")
 
-    def start(self, victim):
+    def start(self, victim, command=None):
         """The pid to dump."""
         stdin = "" if victim.then == "stopped_by_debugger" else None
         # Some use a filter to stop a thread in a system call.
-        process = self.start_victim(*self.command(victim), victim.mode, stdin=stdin, env={"STACKD_SECCOMP_DUMPS": "1"})
+        process = self.start_victim(*(command or self.command(victim)), victim.mode, stdin=stdin, env={"STACKD_SECCOMP_DUMPS": "1"})
         if victim.then == "in_child":
             pid = int(re.search(rb"child (\d+)", process.output).group(1))
         else:
@@ -190,8 +193,8 @@ class HangVictimsTest(StackdTest):
         severities = [(hang_table.HANG, hang_table.SUSPICIOUS, hang_table.HARMLESS).index(f["severity"]) for f in findings]
         self.assertEqual(sorted(severities), severities)
 
-    def check(self, victim, *, is_hung):
-        pid = self.start(victim)
+    def check(self, victim, *, is_hung, command=None):
+        pid = self.start(victim, command)
         dump = self.daemon.dump(pid)
         findings = dump.resource.get("findings", [])
         described = [f"{f.get('kind')} {f.get('severity')} {text_of(f)!r}" for f in findings]
@@ -225,6 +228,27 @@ class HangVictimsTest(StackdTest):
                 if t.get("wait", {}).get("kind") == "MUTEX" and t["wait"].get("owner") == hang_table.KNOWN}
         self.assertTrue(ours, "there is no owner to compare")
         self.assertEqual(gdb_owners(pid, list(ours)), ours)
+
+    def check_versions(self, program, runtimes):
+        for version, path in runtimes:
+            for victim, is_hung in hang_table.RESTS_ON_FUNCTIONS:
+                # The libjvm of Debian's 8 has no names of functions.
+                is_nameless = "class_initialization" in victim.mode and str(version).startswith("1.8")
+                if victim.program == program and not is_nameless:
+                    with self.subTest(version=str(version), mode=victim.mode):
+                        self.check(victim, is_hung=is_hung, command=hang_programs.by_runtime(program, path))
+
+    @pytest.mark.thorough
+    def test_what_rests_on_functions_of_python_is_said_in_each_version(self):
+        self.check_versions("hang_python", [(python, python.path) for python in pythons.found()])
+
+    @pytest.mark.thorough
+    def test_what_rests_on_functions_of_node_is_said_in_each_version(self):
+        self.check_versions("hang_node", [(node, node.path) for node in nodes.found()])
+
+    @pytest.mark.thorough
+    def test_what_rests_on_functions_of_java_is_said_in_each_version(self):
+        self.check_versions("HangJava", [(jdk, jdk.java) for jdk in jdks.found()])
 
     def python(self, program, path="/usr/bin/python3", *arguments):
         victim = self.start_victim(path, ROOT / "tests/programs" / program, *arguments)

@@ -70,16 +70,6 @@ bool Blocks(const Wait& wait) {
   }
 }
 
-// The loop that the thread should turn; empty: it is in no callback of one.
-std::string_view LoopOf(const WaitScene& scene, const v1::Thread& thread) {
-  const v1::Stack* stack = scene.StackOf(thread);
-  if (stack == nullptr || thread.is_agent() || scene.IsExplained(thread.tid()) || !Blocks(thread.wait())) return "";
-  if (IsInAsyncio(*stack)) return "asyncio";
-  // Workers have loops too, and those of pools are blocked while they have nothing to do.
-  if (thread.tid() == scene.dump().process().pid() && IsInNode(*stack)) return "Node.js";
-  return IsInTokio(*stack) ? "tokio" : "";
-}
-
 bool IsOfStandardLibrary(const v1::Frame& frame) {
   const std::string_view file = frame.file();
   return file.starts_with("node:") || (file.find("/lib/python3") != file.npos && file.find("-packages/") == file.npos);
@@ -94,15 +84,25 @@ std::string PlaceOf(const v1::Stack& stack) {
   return "";
 }
 
-Finding Describe(std::string_view loop, const v1::Thread& thread, WaitScene* scene) {
+// The callback that the thread waits in.
+std::optional<LoopCallback> BlockedIn(const WaitScene& scene, const v1::Thread& thread) {
+  const v1::Stack* stack = scene.StackOf(thread);
+  if (stack == nullptr || thread.is_agent() || scene.IsExplained(thread.tid()) || !Blocks(thread.wait()))
+    return std::nullopt;
+  // Workers have loops too, and those of pools are blocked while they have nothing to do.
+  if (IsInNode(*stack) && thread.tid() != scene.dump().process().pid()) return std::nullopt;
+  return FindLoopCallback(*stack);
+}
+
+Finding Describe(const LoopCallback& callback, const v1::Thread& thread, WaitScene* scene) {
   const bool is_helpless =
       std::ranges::none_of(scene->dump().threads(), [scene](const v1::Thread& other) { return scene->MayAct(other); });
-  const std::string inner = scene->Place(thread), own = PlaceOf(*scene->StackOf(thread));
-  const std::string& place = own.empty() ? inner : own;
+  const std::string inner = scene->Place(thread);
+  const std::string& place = callback.place.empty() ? inner : callback.place;
   Finding finding;
   finding.set_kind(Finding::STARVED_POOL);
   finding.set_severity(is_helpless ? Finding::HANG : Finding::SUSPICIOUS);
-  finding.set_explanation("the event loop of " + std::string(loop) + " is blocked: " + scene->Name(thread.tid()) +
+  finding.set_explanation("the event loop of " + std::string(callback.loop) + " is blocked: " + scene->Name(thread.tid()) +
                           (place.empty() ? "" : " in " + place) + " " + thread.wait().explanation() +
                           " inside of a callback, and runs no other one meanwhile");
   if (inner != place) finding.add_details("it waits in " + inner);
@@ -113,10 +113,17 @@ Finding Describe(std::string_view loop, const v1::Thread& thread, WaitScene* sce
 
 }  // namespace
 
+std::optional<LoopCallback> FindLoopCallback(const v1::Stack& stack) {
+  const std::string_view loop = IsInAsyncio(stack) ? "asyncio"
+                                : IsInNode(stack)  ? "Node.js"
+                                : IsInTokio(stack) ? "tokio"
+                                                   : "";
+  return loop.empty() ? std::nullopt : std::optional(LoopCallback{loop, PlaceOf(stack)});
+}
+
 void FindBlockedLoops(WaitScene* scene, std::vector<Finding>* findings) {
   for (const v1::Thread& thread : scene->dump().threads()) {
-    const std::string_view loop = LoopOf(*scene, thread);
-    if (!loop.empty()) findings->push_back(Describe(loop, thread, scene));
+    if (const auto callback = BlockedIn(*scene, thread)) findings->push_back(Describe(*callback, thread, scene));
   }
 }
 
