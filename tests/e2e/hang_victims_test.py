@@ -291,6 +291,11 @@ class HangVictimsTest(StackdTest):
                     self.assertTrue(owned or way != ("RLock", "sleep"), "no owner was seen")
                     print(f"hang: python {python}: {tier.DUMPS_OF_TURNS} dumps of {way}, {owned} with an owner, none hung")
 
+    def test_a_loop_that_is_blocked_is_stuck_and_not_idle(self):
+        pid = self.start(next(victim for victim in hang_table.NODE_VICTIMS if victim.mode == "fifo_read"))
+        compared = self.daemon.ctl("dump", pid, "--samples", 2, "--every", "500ms")
+        self.assertRegex(compared.out, rf"\(pid {pid}\): stuck")
+
     def test_a_mutex_that_goes_from_hand_to_hand_hangs_nothing(self):
         """Threads that share it are on their way into the call and out of it, and its words change while they are read."""
         victim = self.start_victim(hang_programs.HANGS / "idle", "hot_mutex")
