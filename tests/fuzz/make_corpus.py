@@ -465,9 +465,115 @@ def write_rubies():
     write("ruby_fuzzer_corpus", "lists_without_end", ruby("3_1", mutex_waits=True, vm_waits=True, endless=True))
 
 
+# --- CPython: a heap that begins with its interpreter (cpython_fuzzer.cc). ---
+
+CPYTHONS = range(0x308, 0x30e)
+MODULES = dict(zip(CPYTHONS, (56, 856, 856, 888, 944, 7656)))
+
+
+class PythonHeap:
+    def __init__(self, version):
+        self.version = version
+        self.words = [0] * (MODULES[version] // 8 + 1)
+        self.types = {}
+
+    def put(self, *words):
+        """The address of these words, as the fuzzer reads it."""
+        at = 8 * len(self.words)
+        self.words += words
+        return 0xab << 56 | at
+
+    def characters(self, text):
+        padded = text.encode() + bytes(8 - len(text) % 8)
+        return struct.unpack(f"<{len(padded) // 8}Q", padded)
+
+    def object(self, kind, *words):
+        if kind not in self.types:
+            self.types[kind] = self.put(0, 0, 0, self.put(*self.characters(kind)))
+        return self.put(1, self.types[kind], *words)
+
+    def text(self, text):
+        kind, compact, ascii_only = 1 << 2, 1 << 5, 1 << 6
+        between = [0] if self.version < 0x30c else []
+        return self.object("str", len(text), 0, kind | compact | ascii_only, *between, *self.characters(text))
+
+    def dict(self, **entries):
+        pairs = [(self.text(key.replace("__", ".")), value) for key, value in entries.items()]
+        if self.version < 0x30b:
+            keys = self.put(1, 8, 0, 0, len(pairs), 0, *[word for key, value in pairs for word in (0, key, value)])
+        else:
+            indices_of_8_bytes, without_hashes = 3 << 8, 1 << 16
+            keys = self.put(1, indices_of_8_bytes | without_hashes, 0, len(pairs), 0, *[word for pair in pairs for word in pair])
+        return self.object("dict", 0, 0, keys, 0)
+
+    def code(self, name):
+        words = [0] * 30
+        at = {"file": 104, "name": 112, "lines": 120} if self.version < 0x30b else {"file": 112, "name": 128, "lines": 136}
+        words[at["file"] // 8 - 2] = self.text("shop.py")
+        words[at["name"] // 8 - 2] = self.text(name)
+        words[at["lines"] // 8 - 2] = self.object("bytes", 2, 0, 0x0102)
+        if self.version < 0x30b:
+            words[48 // 8 - 2] = self.object("bytes", 16, 0, *self.characters("d\0H\0H\0H\0"))
+        return self.object("code", *words)
+
+    def coroutine(self, name, awaited, suspended=-1):
+        code = self.code(name)
+        if self.version < 0x30b:
+            position, state = (104, 116) if self.version < 0x30a else (96, 108)
+            values = self.put(awaited)
+            frame = [0] * 16
+            frame[32 // 8 - 2] = code
+            frame[64 // 8 - 2] = values
+            frame[72 // 8 - 2] = values + 8
+            frame[80 // 8 - 2] = 1
+            frame[position // 8 - 2] = 2
+            if self.version == 0x30a:
+                frame[state // 8 - 2] |= (suspended & 0xff) << 32
+            return self.object("coroutine", self.object("frame", *frame), 0, code)
+        start = 80 if self.version == 0x30b else 72
+        words = [0] * 24
+        words[start // 8 - 3] = (suspended & 0xff) << 24
+        words[start // 8 - 2 + (4 if self.version == 0x30b else 0)] = code
+        words[start // 8 - 2 + 7] = code + 200
+        words[start // 8 - 2 + 8] = 1
+        words[start // 8 - 2 + 9] = awaited
+        return self.object("coroutine", *words)
+
+    def task(self, coroutine, following=0):
+        return self.object("_asyncio.Task", *[0] * 8, coroutine, self.text("a task"), 0, following)
+
+    def bytes(self, tasks, **modules):
+        references = [word for task in tasks for word in (self.object("weakref", task), 0)]
+        table = self.put(*references, *[0] * (16 - len(references)))
+        weak_set = self.object("WeakSet", self.object("set", 0, len(tasks), 7, table))
+        name = "_all_tasks" if self.version < 0x30c else "_scheduled_tasks"
+        module = self.object("module", self.dict(**{name: weak_set}), 0, 0)
+        self.words[MODULES[self.version] // 8] = self.dict(asyncio__tasks=module, **modules)
+        return bytes([self.version - 0x308]) + struct.pack(f"<{len(self.words)}Q", *self.words)
+
+
+def write_cpythons():
+    for version in CPYTHONS:
+        heap = PythonHeap(version)
+        inner = heap.coroutine("inner", heap.object("_asyncio.FutureIter", 0))
+        tasks = [heap.task(heap.coroutine("order", inner)), heap.task(heap.coroutine("pay", inner))]
+        write("cpython_fuzzer_corpus", f"tasks_{version:x}", heap.bytes(tasks))
+    heap = PythonHeap(0x30b)
+    coroutine = heap.coroutine("forever", 0)
+    heap.words[(coroutine & 0xffff) // 8 + 2 + 8 + 9] = coroutine
+    write("cpython_fuzzer_corpus", "awaits_itself", heap.bytes([heap.task(coroutine)]))
+    heap = PythonHeap(0x30d)
+    first = heap.task(heap.coroutine("newest", 0))
+    second = heap.task(heap.coroutine("oldest", 0), following=first)
+    heap.words[(first & 0xffff) // 8 + 2 + 11] = second
+    module = heap.object("module", 0, 0, heap.put(*[0] * 30, first, *[0] * 170))
+    write("cpython_fuzzer_corpus", "list_without_end", heap.bytes([], _asyncio=module))
+
+
 write_cores()
 write_rings()
 write_registrations()
 write_spools()
 write_phps()
 write_rubies()
+write_cpythons()

@@ -95,7 +95,8 @@ std::optional<int64_t> LineByLocations(int64_t line, std::string_view table, int
 }  // namespace
 
 int32_t LineOf(uint32_t version, uint32_t first_line, std::string_view table, int64_t position) {
-  if (position < 0) return static_cast<int32_t>(first_line);
+  const int32_t without = first_line <= INT32_MAX ? static_cast<int32_t>(first_line) : 0;
+  if (position < 0) return without;
   std::optional<int64_t> line;
   if (version <= 0x309) {
     line = LineByLnotab(first_line, table, position);
@@ -104,7 +105,7 @@ int32_t LineOf(uint32_t version, uint32_t first_line, std::string_view table, in
   } else {
     line = LineByLocations(first_line, table, position);
   }
-  return static_cast<int32_t>(line && *line > 0 && *line <= INT32_MAX ? *line : first_line);
+  return line && *line > 0 && *line <= INT32_MAX ? static_cast<int32_t>(*line) : without;
 }
 
 }  // namespace stackd

@@ -147,5 +147,12 @@ TEST(LineTable, ATableThatEndsEarlyOrIsGarbageGivesALine) {
   }
 }
 
+TEST(LineTable, AFirstLineThatIsNoneGivesNone) {
+  for (const uint32_t version : {0x308u, 0x30au, 0x30bu}) {
+    EXPECT_EQ(LineOf(version, 0x80000000, "", 0), 0);
+    EXPECT_EQ(LineOf(version, 0xffffffff, "", -1), 0);
+  }
+}
+
 }  // namespace
 }  // namespace stackd

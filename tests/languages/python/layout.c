@@ -1,6 +1,6 @@
 /* Prints what agent/runtimes/cpython/cpython_layout.c must say of the CPython whose headers this is compiled with: a line
- * "field value" each. From 3.13 on: where the runtime itself says it, in words of its _Py_DebugOffsets. Lines of "objects.field"
- * are for daemon/managed/cpython, of versions before 3.14. */
+ * "field value" each. From 3.13 on: where the runtime itself says it, in words of its _Py_DebugOffsets. Lines of
+ * "objects.field" are for daemon/managed/cpython, of versions before 3.14. */
 #define Py_BUILD_CORE 1
 #include <Python.h>
 #include <frameobject.h>
