@@ -21,6 +21,8 @@ import threading
 import time
 import unittest
 
+import pytest
+
 import ring_view
 from busyness import Busyness
 from crash_matrix_test import FAULTS, SENDERS
@@ -366,6 +368,7 @@ class EveryDeathTimeTest(CrashTest):
         self.check("daemon stopped", started, stopped(daemon))
         self.assert_each_is_there(daemon, started)
 
+    @pytest.mark.alone
     def test_daemon_slow(self):
         daemon = self.daemon()
         started = self.start_all("slow", self.under_agent(), "await")

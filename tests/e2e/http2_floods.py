@@ -88,7 +88,7 @@ FLOODS = {
     "pings": lambda: repeated(frame(PING, 0, 0, b"12345678")),
     "empty data": lambda: repeated(frame(DATA, 0, 1)),
     "windows": lambda: repeated(frame(WINDOW_UPDATE, 0, 0, b"\x00\x00\x00\x01")),
-    "windows of streams to and fro": lambda: itertools.chain(
+    "windows of streams back and forth": lambda: itertools.chain(
         [frame(HEADERS, END_HEADERS, 1, request("/stackd.v1.Stackd/ListProcesses"))],
         repeated(frame(SETTINGS, 0, 0, b"\x00\x04\x00\x00\x00\x00") + frame(SETTINGS, 0, 0, b"\x00\x04\x7f\xff\xff\xff"))),
     "huge headers": huge_headers,

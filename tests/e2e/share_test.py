@@ -105,9 +105,12 @@ class ShareTest(StackdTest):
             with self.subTest(level):
                 victim = self.start_at(level, "two_locks")
                 daemon.await_process(victim.pid)
-                dump = daemon.dump(victim.pid)
-                kinds = [finding.get("kind") for finding in dump.resource.get("findings", [])]
-                self.assertIn("DEADLOCK", kinds, (dump.notes, dump.resource.get("findings")))
+
+                def dump_of_deadlock(victim=victim):
+                    dump = daemon.dump(victim.pid)
+                    return dump if "DEADLOCK" in [finding.get("kind") for finding in dump.resource.get("findings", [])] else None
+
+                dump = eventually("each thread waits for its second lock", dump_of_deadlock)
                 first, second = dump.named("first"), dump.named("second")
                 for function in (dump.functions(first), dump.functions(second)):
                     self.assertIn("take", function)

@@ -83,6 +83,9 @@ class TaskReader {
       facts_->notes.push_back(
           "not all asyncio tasks were read: they changed meanwhile, there are too many, or time was up");
     }
+    if (is_unknown_) {
+      facts_->notes.push_back("asyncio's tasks are not known: sys.modules is not where this CPython should have it");
+    }
     if (moving_ > 0) {
       facts_->notes.push_back(std::to_string(moving_) +
                               " asyncio tasks ran whenever they were looked at: they have no stack");
@@ -113,6 +116,7 @@ class TaskReader {
   void ReadFound(uint64_t interpreter_avma) {
     const FoundTasks found = FindTasks(&objects_, interpreter_avma, kMaxTasks, input_.deadline_ns);
     is_cut_ = is_cut_ || found.is_cut;
+    is_unknown_ = is_unknown_ || found.is_unknown;
     asyncio_[kTaskCoroutine] = found.coroutine_offset;
     asyncio_[kTaskName] = found.coroutine_offset + sizeof(uint64_t);
     for (const uint64_t task_avma : found.avmas) {
@@ -264,6 +268,7 @@ class TaskReader {
   uint64_t running_task_avma_ = 0;  // of the thread whose list is read
   int32_t tid_ = 0;                 // its
   bool is_cut_ = false;
+  bool is_unknown_ = false;
   size_t nodes_ = 0;
   int64_t moving_ = 0;
   uint64_t used_bytes_ = 0;

@@ -46,9 +46,10 @@ class TaskFinder {
 
   FoundTasks Find(uint64_t interpreter_avma) {
     const uint64_t modules_avma = objects_.Pointer(interpreter_avma + kModules.at(objects_.version() - 0x308));
-    if (objects_.TypeName(modules_avma) != "dict") return {};
+    // It has none while it begins or ends.
+    found_.is_unknown = modules_avma != 0 && objects_.TypeName(modules_avma) != "dict";
     const uint64_t tasks_avma = Lookup(modules_avma, "asyncio.tasks");
-    if (objects_.TypeName(tasks_avma) != "module") return {};
+    if (objects_.TypeName(tasks_avma) != "module") return std::move(found_);
     const std::string_view set = objects_.version() < 0x30c ? "_all_tasks" : "_scheduled_tasks";
     AddReferents(FindSet(Lookup(objects_.Pointer(tasks_avma + kModuleDict), set)));
     if (objects_.version() == 0x30d) AddList(Lookup(modules_avma, "_asyncio"));

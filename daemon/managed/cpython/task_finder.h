@@ -12,6 +12,7 @@ struct FoundTasks {
   std::vector<uint64_t> avmas;    // of the objects
   uint64_t coroutine_offset = 0;  // in each; its name is the word behind, and what it waits for the word before
   bool is_cut = false;            // there are more than `max_tasks`, or time was up
+  bool is_unknown = false;        // sys.modules is not where it was looked for
 };
 
 // Goes from sys.modules by the module asyncio.tasks to the set that holds them, each step checked by the type of what is

@@ -135,7 +135,12 @@ TEST_F(TaskFinderTest, FindsNoneWhereSomethingIsNotWhatItShouldBe) {
   EXPECT_THAT(Find(Interpreter({{"asyncio.tasks", weak_set}})).avmas, IsEmpty());
   EXPECT_THAT(Find(Interpreter({{"asyncio.tasks", Module(module)}})).avmas, IsEmpty());
   EXPECT_THAT(Find(Interpreter({{"asyncio.tasks", 1}})).avmas, IsEmpty());
-  EXPECT_THAT(Find(Words(std::vector<uint64_t>(1024))).avmas, IsEmpty());
+  const FoundTasks beginning = Find(Words(std::vector<uint64_t>(1024)));
+  EXPECT_THAT(beginning.avmas, IsEmpty());
+  EXPECT_FALSE(beginning.is_unknown);
+  const FoundTasks elsewhere = Find(Words(std::vector<uint64_t>(1024, weak_set)));
+  EXPECT_THAT(elsewhere.avmas, IsEmpty());
+  EXPECT_TRUE(elsewhere.is_unknown);
   EXPECT_THAT(Find(8).avmas, IsEmpty());
 }
 
