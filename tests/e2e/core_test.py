@@ -5,6 +5,7 @@
 
 import json
 import os
+import pathlib
 import re
 import resource
 import shutil
@@ -23,11 +24,12 @@ import servers
 from crash_victims_test import C_DEATHS, CPP_DEATHS
 from crashes import CrashTest, crash_of, environment, leaves_cores, run_to_end
 from gdb_comparison import EXPLAINED, Context, aliases_in
-from harness import LIMIT_S, NOT_FOUND, OK, PARTIAL, PROGRAMS, ROOT, STACKCTL, USAGE, Dump, Outcome, StackdTest
+from harness import LIMIT_S, NOT_FOUND, OK, PARTIAL, PROGRAMS, ROOT, STACKCTL, USAGE, Dump, Outcome, StackdTest, eventually
 from outside import Outside
 from python_test import python_lines
 from secrets_test import SecretsBase
 
+WRITE = "1"
 HANGS = PROGRAMS.parent / "hangs"
 MOST_FRAMES = 400
 # One of each kind by default; the others are as thorough as crash_victims_test.
@@ -75,6 +77,11 @@ class CoreTest(StackdTest):
 
 
 @unittest.skipUnless(shutil.which("gcore"), "needs gcore")
+def system_call_of(pid):
+    """The number of the one that its first thread sleeps in, or "running"."""
+    return pathlib.Path(f"/proc/{pid}/syscall").read_text().split()[0]
+
+
 class CoreOfALivingProcessTest(CoreTest):
     """gcore's core says what a dump of the process said a moment before."""
 
@@ -111,6 +118,7 @@ class CoreOfALivingProcessTest(CoreTest):
 
     def test_of_a_static_program(self):
         victim = self.start_victim("static_pie", preload=False)
+        eventually("its first thread has said so, and sleeps", lambda: system_call_of(victim.pid) not in ("running", WRITE))
         live = Outside().dump(victim.pid)
         self.compare(live, read_core(self.core_of(victim)), 5)
 

@@ -34,6 +34,7 @@ class PerfMapTest(StackdTest):
         reader = self.reader()
         subprocess.run(["erlc", "-o", self.dir, ROOT / "tests/languages/erlang/running.erl"], check=True, timeout=60)
         victim, _ = self.start(shutil.which("erl"), "+JPperf", "map", "-noshell", "-pa", self.dir, "-s", "running", "main")
+        reader.await_process(victim.pid)
         in_erlang = re.search(r"^at (.*)$", victim.output.decode(), re.MULTILINE)[1].split()
         self.assertEqual(["running:loop/1", "running:outer/1"], in_erlang[:2])
 
@@ -50,6 +51,7 @@ class PerfMapTest(StackdTest):
     def test_no_file_but_that_of_the_process_and_its_user(self):
         reader = self.reader()
         victim, perf_map = self.start("jit", "frame_pointers")
+        reader.await_process(victim.pid)
         jit = max(task_ids(victim.pid) - {victim.pid})
 
         def functions():
@@ -75,6 +77,7 @@ class PerfMapTest(StackdTest):
     def test_what_names_no_code_is_counted(self):
         reader = self.reader()
         victim, perf_map = self.start("jit", "frame_pointers")
+        reader.await_process(victim.pid)
         perf_map.write_text(ANYTHING + "what\n" * 3)
         self.assertIn("3 lines of its perf map name no code: they are no such lines, or there was no room",
                       reader.dump(victim.pid).resource["notes"])
@@ -98,6 +101,7 @@ class PerfMapOfTheAgentTest(StackdTest):
     def test_names_stay_in_a_process_that_shares_its_stacks_alone(self):
         daemon = self.start_daemon()
         victim = self.start(env={"STACKD_SHARE": "stacks"})
+        daemon.await_process(victim.pid)
         dump = daemon.dump(victim.pid)
         self.assertNotIn("anything", [name for tid in dump.threads for name in dump.functions(tid)])
 

