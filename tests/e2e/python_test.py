@@ -278,7 +278,12 @@ class FramesTest(PythonTest):
 
 
 class TasksTest(PythonTest):
-    """asyncio, beside what the program says of its tasks, and from 3.14 on the interpreter's own `python -m asyncio ps`."""
+    """asyncio, beside what the program says of its tasks, and from 3.14 on the interpreter's own `python -m asyncio ps`. With each
+    version in each tier: each keeps them in another way."""
+
+    def setUp(self):
+        super().setUp()
+        self.pythons = pythons.found()
 
     @for_each_python
     def test_tasks_have_the_coroutines_that_the_interpreter_gives_them(self, python):
@@ -316,6 +321,9 @@ class TasksTest(PythonTest):
         # It does not follow generators.
         self.assertEqual(theirs.pop("generator"), ours.pop("generator")[-1:])
         self.assertEqual(theirs, ours)
+
+
+class TasksChurnTest(PythonTest):
 
     @for_each_python
     def test_no_coroutine_is_another_tasks_while_they_come_and_go(self, python):
