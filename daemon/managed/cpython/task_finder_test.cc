@@ -123,7 +123,9 @@ TEST_F(TaskFinderTest, FindsThoseOfAList) {
     state[31] = first;
     const uint64_t interpreter =
         Interpreter({{"asyncio.tasks", Module(Dict({}))}, {"_asyncio", Module(Dict({}), Words(std::move(state)))}});
-    EXPECT_THAT(Find(interpreter).avmas, UnorderedElementsAre(first, second));
+    const FoundTasks found = Find(interpreter);
+    EXPECT_THAT(found.avmas, UnorderedElementsAre(first, second));
+    EXPECT_FALSE(found.is_cut);
   }
 }
 
