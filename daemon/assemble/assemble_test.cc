@@ -277,6 +277,16 @@ TEST_F(AssembleTest, NamesRuntimesWhoseFunctionsAreNotRead) {
                   "names where dumps find them"));
 }
 
+TEST_F(AssembleTest, NamesARuntimeThatHasItsCodeInAFileInMemory) {
+  const auto code =
+      Mapping{.start_avma = kLib + 0x100000, .end_avma = kLib + 0x200000, .executable = true, .path = "/memfd:vmem"};
+  capture_.map = std::make_shared<const AddressMap>(std::vector<Mapping>{Map(kLib, "/lib/beam.smp"), code});
+  AddThread(1, "", AddFrame(kLib, Named({{.function = "f"}})));
+  AddThread(2, "", AddFrame(kLib + 0x100000, Named({})));
+  EXPECT_THAT(Notes(Assemble()), testing::Contains("Erlang: stackd does not read its functions; with +JPperf map it writes "
+                                                   "their names where dumps find them"));
+}
+
 TEST_F(AssembleTest, ListsTheModulesThatOccurInStacks) {
   AddThread(1, "", AddStack({"f", "g"}));
   const v1::Dump dump = Assemble();

@@ -45,7 +45,10 @@ bool IsFile(std::string_view module, std::string_view file) {
   return module.size() == file.size() || std::string_view("0123456789.-").contains(module[file.size()]);
 }
 
-bool IsCodeWithoutName(const v1::Frame& frame) { return frame.module() == "[anon]" && frame.function().empty(); }
+// Erlang and .NET have their code in a file in memory, which they map twice: to write and to run.
+bool IsCodeWithoutName(const v1::Frame& frame) {
+  return frame.function().empty() && (frame.module() == "[anon]" || frame.module().starts_with("memfd:"));
+}
 
 std::string NoteOn(const UnreadRuntime& runtime, const std::string& module) {
   std::string note = std::string(runtime.name) + ": stackd does not read its functions; ";

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "daemon/base/fd.h"
 #include "daemon/symbolize/perf_map_file.h"

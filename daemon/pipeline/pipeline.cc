@@ -109,7 +109,7 @@ v1::Dump HeaderOf(const Capture& capture, const std::string& id) {
 
 bool HasCodeOutsideOfFiles(const Capture& capture) {
   return capture.map != nullptr && std::ranges::any_of(capture.map->mappings(), [](const Mapping& mapping) {
-           return mapping.executable && mapping.module == nullptr && mapping.path.empty();
+           return mapping.executable && mapping.module == nullptr && mapping.path != "[vsyscall]";
          });
 }
 
@@ -156,7 +156,7 @@ struct Pipeline::State {
   bool FinishCrash(const Capture& capture, const PerfMapFile* perf_map, const std::string& id,
                    const Result<void>& raw_stored);
   // While the process is held; nullptr: it has no code outside of files.
-  std::shared_ptr<const PerfMapFile> ReadPerfMap(const Capture& capture) const;
+  std::shared_ptr<const PerfMapFile> ReadPerfMap(const Capture& capture, int64_t deadline_ns) const;
   Result<std::shared_ptr<Capture>> ReadCapture(const std::string& dump_name);
   Result<SharedDump> Resymbolize(const std::string& name, int64_t deadline_ns);
 
@@ -286,16 +286,18 @@ bool Pipeline::State::FinishCrash(const Capture& capture, const PerfMapFile* per
   StageTimes times;
   const NameCode name_code = [&](uint64_t avma) { return perf_map == nullptr ? "" : perf_map->NameOf(avma); };
   const MadeDump made = stages.Run(capture, MonotonicNs() + kNameCrashNs, id, &times, /*earlier=*/nullptr, name_code);
+  const std::string problem = perf_map == nullptr ? "" : perf_map->Problem();
+  if (!problem.empty()) made.dump->add_notes(problem);
   const bool stored = Store(made.dump, DumpStore::Pack(made.dump), raw_stored);
   counters.Count(capture, *made.dump, made.stacks);
   Publish(made.dump, stored);
   return stored;
 }
 
-std::shared_ptr<const PerfMapFile> Pipeline::State::ReadPerfMap(const Capture& capture) const {
+std::shared_ptr<const PerfMapFile> Pipeline::State::ReadPerfMap(const Capture& capture, int64_t deadline_ns) const {
   if (capture.crash->from_spool || !HasCodeOutsideOfFiles(capture)) return nullptr;
   auto perf_map = std::make_shared<PerfMapFile>(perf_map_limits);
-  perf_map->Update(collector->OpenPerfMap(capture.process.id, MonotonicNs() + kOpenPerfMapNs));
+  perf_map->Update(collector->OpenPerfMap(capture.process.id, std::min(deadline_ns, MonotonicNs() + kOpenPerfMapNs)));
   return perf_map;
 }
 
@@ -365,8 +367,9 @@ Pipeline::~Pipeline() = default;
 
 void Pipeline::AddCrash(std::shared_ptr<Capture> capture, const std::function<void()>& release) {
   const int64_t read_managed_ns = state_->collector->HurriesCrashes() ? kReadManagedInAHurryNs : kReadManagedOfCrashNs;
-  state_->ReadManaged(MonotonicNs() + read_managed_ns, capture);
-  const auto perf_map = state_->ReadPerfMap(*capture);
+  const int64_t deadline_ns = MonotonicNs() + read_managed_ns;
+  state_->ReadManaged(deadline_ns, capture);
+  const auto perf_map = state_->ReadPerfMap(*capture, deadline_ns);
   const std::string id = state_->NextId(capture->begin_wall_ns);
   const v1::Dump header = HeaderOf(*capture, id);
   Result<void> raw_stored = state_->store->PutRaw(header, SerializeRaw(*capture));

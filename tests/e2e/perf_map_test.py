@@ -91,8 +91,8 @@ class PerfMapFromOutsideTest(PerfMapTest):
 
 
 class PerfMapOfTheAgentTest(StackdTest):
-    def start(self, **extra):
-        victim = self.start_victim("jit", "frame_pointers", **extra)
+    def start(self, *options, **extra):
+        victim = self.start_victim("jit", "frame_pointers", *options, **extra)
         perf_map = pathlib.Path(f"/tmp/perf-{victim.pid}.map")
         self.addCleanup(perf_map.unlink, missing_ok=True)
         perf_map.write_text(ANYTHING)
@@ -105,9 +105,9 @@ class PerfMapOfTheAgentTest(StackdTest):
         dump = daemon.dump(victim.pid)
         self.assertNotIn("anything", [name for tid in dump.threads for name in dump.functions(tid)])
 
-    def test_a_crash_and_its_names_when_all_else_is_gone(self):
+    def check_crash(self, *options):
         daemon = self.start_daemon()
-        victim = self.start()
+        victim = self.start(*options)
         jit = max(task_ids(victim.pid) - {victim.pid})
         daemon.await_process(victim.pid)
         os.kill(victim.pid, signal.SIGSEGV)
@@ -116,6 +116,12 @@ class PerfMapOfTheAgentTest(StackdTest):
         pathlib.Path(f"/tmp/perf-{victim.pid}.map").unlink()
         self.assertEqual(OK, daemon.ctl("resymbolize", dump.name).code)
         self.assertEqual(3, crash_of(daemon, victim.pid).functions(jit).count("anything"))
+
+    def test_a_crash_and_its_names_when_all_else_is_gone(self):
+        self.check_crash()
+
+    def test_a_crash_of_code_in_a_file_in_memory(self):
+        self.check_crash("memfd")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 /* Code made at run time, as a JIT makes it: no file, no unwind tables, and by default frame pointers. Three of its
- * functions call each other, the last calls back into C, which blocks. */
+ * functions call each other, the last calls back into C, which blocks. With "memfd" as the second argument it lies in a
+ * file in memory, as .NET's does. */
 #include <sys/mman.h>
 
 #include "tests/programs/victim.h"
@@ -68,7 +69,10 @@ VICTIM_NOINLINE static void* run_jitted(void* code) {
 int main(int argc, char** argv) {
   const shape* shape = shape_named(argc > 1 ? argv[1] : "frame_pointers");
   victim_check(pipe(silent_pipe) == 0, "pipe");
-  uint8_t* code = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  int file = argc > 2 && strcmp(argv[2], "memfd") == 0 ? memfd_create("code", MFD_CLOEXEC) : -1;
+  victim_check(file < 0 || ftruncate(file, 4096) == 0, "ftruncate");
+  int flags = file >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+  uint8_t* code = mmap(NULL, 4096, PROT_READ | PROT_WRITE, flags, file, 0);
   victim_check(code != MAP_FAILED, "mmap");
   void (*callee)(void) = called_by_jit;
   const void* target;
