@@ -131,14 +131,19 @@ void Collector::ConfirmWaits(const std::string& process_id, const LookAtLocks& l
   if (!capture->crash) waits.DropWaitsThatEnded(capture);
 }
 
-Fd Collector::OpenPerfMap(const std::string& process_id, int64_t deadline_ns) const {
+bool Collector::ReadPerfMap(const std::string& process_id, int64_t deadline_ns, std::function<void(const Fd&)> read) const {
   const auto session = state_->sessions.Find(process_id);
-  if (session == nullptr || !session->process().TakesCommands()) return Fd();
+  if (session == nullptr || !session->process().TakesCommands()) return true;
   const std::string path = "/tmp/perf-" + std::to_string(session->process().Describe().pid) + ".map";
-  auto file = std::move(session->process().questions().OpenFiles(std::span(&path, 1), deadline_ns).front());
-  struct stat status{};
-  const bool is_regular = file && file->valid() && fstat(file->get(), &status) == 0 && S_ISREG(status.st_mode);
-  return is_regular ? std::move(*file) : Fd();
+  auto opened = std::move(session->process().questions().OpenFiles(std::span(&path, 1), deadline_ns).front());
+  if (!opened || !opened->valid()) return true;
+  // It may lie on a server that does not answer.
+  const auto read_file = [file = std::make_shared<const Fd>(std::move(*opened)),
+                          read = std::move(read)](const ProcessFiles&) {
+    struct stat status{};
+    if (fstat(file->get(), &status) == 0 && S_ISREG(status.st_mode)) read(*file);
+  };
+  return session->process().memory()->Run(deadline_ns, read_file);
 }
 
 void Collector::SayDumpIsRead(const std::string& process_id) {

@@ -1,12 +1,12 @@
-// Names of code outside of files for one dump. They are looked for when the first is asked for: few processes have any.
+// Names of code outside of files for one dump. They are read when the first is asked for: few processes have any.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 
-#include "daemon/base/fd.h"
 #include "daemon/symbolize/perf_map_file.h"
 #include "stackd/v1/stackd.pb.h"
 
@@ -15,26 +15,24 @@ namespace stackd {
 // One thread at a time.
 class CodeNames {
  public:
-  // `file` must outlive it. `open` gives the perf map of the process; invalid: there is none.
-  CodeNames(PerfMapFile* file, std::function<Fd()> open) : file_(file), open_(std::move(open)) {}
+  // `read` gives the perf map of the process, and is called once at most; nullptr: there is none.
+  explicit CodeNames(std::function<std::shared_ptr<const PerfMapFile>()> read) : read_(std::move(read)) {}
 
   // The name of the code at `avma`; empty: not known.
   std::string NameOf(uint64_t avma) {
-    if (!has_looked_) file_->Update(open_());
-    has_looked_ = true;
-    return file_->NameOf(avma);
+    if (read_) file_ = std::exchange(read_, nullptr)();
+    return file_ == nullptr ? "" : file_->NameOf(avma);
   }
 
   // Says in the dump what of the perf map could not be read.
   void AddProblemTo(v1::Dump* dump) const {
-    const std::string problem = has_looked_ ? file_->Problem() : "";
+    const std::string problem = file_ == nullptr ? "" : file_->Problem();
     if (!problem.empty()) dump->add_notes(problem);
   }
 
  private:
-  PerfMapFile* const file_;
-  const std::function<Fd()> open_;
-  bool has_looked_ = false;
+  std::function<std::shared_ptr<const PerfMapFile>()> read_;  // empty: it was called
+  std::shared_ptr<const PerfMapFile> file_;
 };
 
 }  // namespace stackd

@@ -27,7 +27,10 @@ Result<std::shared_ptr<const v1::Dump>> OutsideDump::Take(const OutsideRequest& 
     return managed_.ReadWaits(*capture, sleeping, deadline_ns);
   };
   capture_->ConfirmWaits(look, first.deadline_ns, capture->get());
-  CodeNames code_names(&perf_map_, [this] { return capture_->OpenPerfMap(); });
+  CodeNames code_names([this] {
+    perf_map_->Update(capture_->OpenPerfMap());
+    return perf_map_;
+  });
   DumpIds ids;
   StageTimes times;
   std::shared_ptr<v1::Dump> dump = stages_

@@ -32,7 +32,7 @@ class OutsideDump {
   PipelineMeasures measures_;
   DumpStages stages_;
   const ManagedReader managed_;
-  PerfMapFile perf_map_;
+  const std::shared_ptr<PerfMapFile> perf_map_ = std::make_shared<PerfMapFile>();
 };
 
 }  // namespace stackd

@@ -21,6 +21,7 @@
 #include "daemon/pipeline/dump_id.h"
 #include "daemon/pipeline/dump_stages.h"
 #include "daemon/pipeline/dump_watchers.h"
+#include "daemon/pipeline/perf_maps.h"
 #include "daemon/pipeline/single_flight.h"
 #include "daemon/resymbolize/earlier_stacks.h"
 #include "daemon/resymbolize/module_finder.h"
@@ -49,11 +50,6 @@ constexpr size_t kMaxNamedSetAside = 16;
 // the hold (2 s) the process would write its crash to a file besides.
 constexpr int64_t kReadManagedOfCrashNs = kNsPerSecond / 2;
 constexpr int64_t kReadManagedInAHurryNs = 20 * kNsPerMs;
-
-// Time for the agent to open a perf map, which it does at once, or not at all.
-constexpr int64_t kOpenPerfMapNs = 100 * kNsPerMs;
-constexpr int64_t kMaxPerfMapBytes = 16 << 20;
-constexpr size_t kMaxPerfMapSymbols = 200'000;
 
 // Process and stack limit: a caller that wants deeper stacks is not served with shallow ones. A hang has a dump of its own,
 // which says why it was taken, and so has an exception. A sample is no dump.
@@ -107,12 +103,6 @@ v1::Dump HeaderOf(const Capture& capture, const std::string& id) {
   return header;
 }
 
-bool HasCodeOutsideOfFiles(const Capture& capture) {
-  return capture.map != nullptr && std::ranges::any_of(capture.map->mappings(), [](const Mapping& mapping) {
-           return mapping.executable && mapping.module == nullptr && mapping.path != "[vsyscall]";
-         });
-}
-
 std::string TimeInWords(int64_t wall_ns) {
   const time_t seconds = wall_ns / kNsPerSecond;
   tm utc;
@@ -131,7 +121,7 @@ struct Pipeline::State {
         store(a_store),
         modules(std::move(file_dirs)),
         stages(a_symbolizer, dumps, &counters.measures),
-        perf_map_limits{kMaxPerfMapBytes, kMaxPerfMapSymbols, dumps} {}
+        perf_maps(a_collector, dumps) {}
 
   std::string NextId(int64_t wall_ns) {
     std::lock_guard lock(mutex);
@@ -142,8 +132,11 @@ struct Pipeline::State {
   // The same without the store: the dump has no name.
   Result<std::shared_ptr<v1::Dump>> MakeUnstored(const std::string& process_id, const CaptureRequest& request);
   Result<SharedDump> Sample(const std::string& process_id, const CaptureRequest& request);
-  // The stages behind a capture of a process that is there to be asked.
-  MadeDump RunStages(const Capture& capture, int64_t deadline_ns, const std::string& id, StageTimes* times);
+  // The stages behind a capture. Code outside of files has the names that `code_names` gives.
+  MadeDump RunStages(const Capture& capture, int64_t deadline_ns, const std::string& id, StageTimes* times,
+                     CodeNames code_names);
+  // Of a process that is there to be asked.
+  CodeNames NamesOfLive(const Capture& capture, int64_t deadline_ns) const;
   // Captures the process. Counts a failure.
   Result<std::shared_ptr<Capture>> TakeCapture(const std::string& process_id, CaptureRequest request);
   // Reads what runtimes know of the process just captured, and which of the cycles that their locks make are some.
@@ -153,10 +146,8 @@ struct Pipeline::State {
   // Logs a crash, and tells the watchers of what is stored.
   void Publish(const std::shared_ptr<v1::Dump>& dump, bool stored) const;
   void FinishCrash(UnfinishedCrash crash);
-  bool FinishCrash(const Capture& capture, const PerfMapFile* perf_map, const std::string& id,
+  bool FinishCrash(const Capture& capture, std::shared_ptr<const PerfMapFile> perf_map, const std::string& id,
                    const Result<void>& raw_stored);
-  // While the process is held; nullptr: it has no code outside of files.
-  std::shared_ptr<const PerfMapFile> ReadPerfMap(const Capture& capture, int64_t deadline_ns) const;
   Result<std::shared_ptr<Capture>> ReadCapture(const std::string& dump_name);
   Result<SharedDump> Resymbolize(const std::string& name, int64_t deadline_ns);
 
@@ -167,7 +158,7 @@ struct Pipeline::State {
   ManagedReader managed;
   PipelineCounters counters;
   DumpStages stages;
-  const PerfMapLimits perf_map_limits;
+  const PerfMaps perf_maps;
   DumpWatchers watchers;
   SingleFlight<DumpKey, SharedDump> dumps{kLate};
   SingleFlight<std::string, SharedDump> resymbolized{kLate};  // by the dump's name
@@ -217,11 +208,12 @@ Result<std::shared_ptr<Capture>> Pipeline::State::TakeCapture(const std::string&
   return capture;
 }
 
-MadeDump Pipeline::State::RunStages(const Capture& capture, int64_t deadline_ns, const std::string& id, StageTimes* times) {
-  PerfMapFile perf_map(perf_map_limits);
-  CodeNames code_names(&perf_map, [&] {
-    return collector->OpenPerfMap(capture.process.id, std::min(deadline_ns, MonotonicNs() + kOpenPerfMapNs));
-  });
+CodeNames Pipeline::State::NamesOfLive(const Capture& capture, int64_t deadline_ns) const {
+  return CodeNames([this, id = capture.process.id, deadline_ns] { return perf_maps.Read(id, deadline_ns); });
+}
+
+MadeDump Pipeline::State::RunStages(const Capture& capture, int64_t deadline_ns, const std::string& id, StageTimes* times,
+                                    CodeNames code_names) {
   MadeDump made = stages.Run(capture, deadline_ns, id, times, /*earlier=*/nullptr,
                              [&](uint64_t avma) { return code_names.NameOf(avma); });
   code_names.AddProblemTo(made.dump.get());
@@ -248,7 +240,7 @@ Result<SharedDump> Pipeline::State::Make(const std::string& process_id, const Ca
   // The raw copy is on its way to the disk while this thread unwinds.
   Result<void> raw_stored;
   std::jthread raw_writer = RunBeside([&] { raw_stored = store->PutRaw(HeaderOf(capture, id), SerializeRaw(capture)); });
-  const MadeDump made = RunStages(capture, request.deadline_ns, id, &times);
+  const MadeDump made = RunStages(capture, request.deadline_ns, id, &times, NamesOfLive(capture, request.deadline_ns));
   stopwatch.LapNs();
   Result<PackedDump> packed = DumpStore::Pack(made.dump);
   times.pack_ns = stopwatch.LapNs();
@@ -269,7 +261,9 @@ Result<std::shared_ptr<v1::Dump>> Pipeline::State::MakeUnstored(const std::strin
   if (!captured) return std::unexpected(captured.error());
   ReadManaged(capture_request.deadline_ns, *captured);
   StageTimes times;
-  std::shared_ptr<v1::Dump> dump = RunStages(**captured, request.deadline_ns, /*id=*/"", &times).dump;
+  CodeNames code_names = NamesOfLive(**captured, request.deadline_ns);
+  std::shared_ptr<v1::Dump> dump =
+      RunStages(**captured, request.deadline_ns, /*id=*/"", &times, std::move(code_names)).dump;
   dump->clear_name();
   dump->set_stored(false);
   return dump;
@@ -281,24 +275,15 @@ Result<SharedDump> Pipeline::State::Sample(const std::string& process_id, const 
   return dump;
 }
 
-bool Pipeline::State::FinishCrash(const Capture& capture, const PerfMapFile* perf_map, const std::string& id,
-                                  const Result<void>& raw_stored) {
+bool Pipeline::State::FinishCrash(const Capture& capture, std::shared_ptr<const PerfMapFile> perf_map,
+                                  const std::string& id, const Result<void>& raw_stored) {
   StageTimes times;
-  const NameCode name_code = [&](uint64_t avma) { return perf_map == nullptr ? "" : perf_map->NameOf(avma); };
-  const MadeDump made = stages.Run(capture, MonotonicNs() + kNameCrashNs, id, &times, /*earlier=*/nullptr, name_code);
-  const std::string problem = perf_map == nullptr ? "" : perf_map->Problem();
-  if (!problem.empty()) made.dump->add_notes(problem);
+  CodeNames code_names([&] { return perf_map; });
+  const MadeDump made = RunStages(capture, MonotonicNs() + kNameCrashNs, id, &times, std::move(code_names));
   const bool stored = Store(made.dump, DumpStore::Pack(made.dump), raw_stored);
   counters.Count(capture, *made.dump, made.stacks);
   Publish(made.dump, stored);
   return stored;
-}
-
-std::shared_ptr<const PerfMapFile> Pipeline::State::ReadPerfMap(const Capture& capture, int64_t deadline_ns) const {
-  if (capture.crash->from_spool || !HasCodeOutsideOfFiles(capture)) return nullptr;
-  auto perf_map = std::make_shared<PerfMapFile>(perf_map_limits);
-  perf_map->Update(collector->OpenPerfMap(capture.process.id, std::min(deadline_ns, MonotonicNs() + kOpenPerfMapNs)));
-  return perf_map;
 }
 
 Result<std::shared_ptr<Capture>> Pipeline::State::ReadCapture(const std::string& dump_name) {
@@ -327,7 +312,7 @@ void Pipeline::State::FinishCrash(UnfinishedCrash crash) {
     crash.capture = std::move(*capture);
   }
   const bool stored =
-      FinishCrash(*crash.capture, crash.perf_map.get(), crash.dump_name.substr(crash.dump_name.rfind('/') + 1), {});
+      FinishCrash(*crash.capture, crash.perf_map, crash.dump_name.substr(crash.dump_name.rfind('/') + 1), {});
   if (!stored) store->EndAttempt(crash.dump_name);
 }
 
@@ -369,7 +354,7 @@ void Pipeline::AddCrash(std::shared_ptr<Capture> capture, const std::function<vo
   const int64_t read_managed_ns = state_->collector->HurriesCrashes() ? kReadManagedInAHurryNs : kReadManagedOfCrashNs;
   const int64_t deadline_ns = MonotonicNs() + read_managed_ns;
   state_->ReadManaged(deadline_ns, capture);
-  const auto perf_map = state_->ReadPerfMap(*capture, deadline_ns);
+  const auto perf_map = state_->perf_maps.ReadOfCrash(*capture, deadline_ns);
   const std::string id = state_->NextId(capture->begin_wall_ns);
   const v1::Dump header = HeaderOf(*capture, id);
   Result<void> raw_stored = state_->store->PutRaw(header, SerializeRaw(*capture));
@@ -385,7 +370,7 @@ void Pipeline::AddCrash(std::shared_ptr<Capture> capture, const std::function<vo
   }
   Log(LogLevel::kError, "crash not stored", {{"dump", header.name()}, {"err", raw_stored.error().message}});
   // A file waits for better times. A process waits no longer than it can, and leaves a file; what is here is told at once.
-  if (!capture->crash->from_spool && state_->FinishCrash(*capture, perf_map.get(), id, raw_stored)) release();
+  if (!capture->crash->from_spool && state_->FinishCrash(*capture, perf_map, id, raw_stored)) release();
 }
 
 void Pipeline::ResumeUnfinished() {

@@ -57,7 +57,7 @@ TEST_F(PipelineTest, SaysWhyAnAddressOutsideOfFilesHasNoName) {
   EXPECT_THAT((*dump)->stacks(0).frames(0).unnamed_reason(), HasSubstr("no ELF file"));
 }
 
-TEST_F(PipelineTest, NamesCodeOutsideOfFilesByAPerfMapThatItOpensWhereItIsNeeded) {
+TEST_F(PipelineTest, NamesCodeOutsideOfFilesByAPerfMapThatItReadsWhereItIsNeeded) {
   Fakes().perf_map = "10 20 made_code\nwhat\n";
   CaptureIs({{0x18}, {0x50}});
   const auto dump = Create();
@@ -65,10 +65,18 @@ TEST_F(PipelineTest, NamesCodeOutsideOfFilesByAPerfMapThatItOpensWhereItIsNeeded
   EXPECT_EQ((*dump)->stacks(0).frames(0).function(), "made_code");
   EXPECT_EQ((*dump)->stacks(1).frames(0).function(), "");
   EXPECT_THAT((*dump)->notes(), testing::Contains(testing::HasSubstr("1 lines of its perf map name no code")));
-  EXPECT_EQ(Fakes().perf_maps_opened, 1);
+  EXPECT_EQ(Fakes().perf_maps_read, 1);
   CaptureIs({{kFakeBias + 0x20}});
   ASSERT_TRUE(Create().has_value());
-  EXPECT_EQ(Fakes().perf_maps_opened, 1);
+  EXPECT_EQ(Fakes().perf_maps_read, 1);
+}
+
+TEST_F(PipelineTest, SaysThatAPerfMapWasNotReadInTime) {
+  Fakes().perf_map_is_late = true;
+  CaptureIs({{0x18}});
+  const auto dump = Create();
+  ASSERT_TRUE(dump.has_value());
+  EXPECT_THAT((*dump)->notes(), testing::Contains(testing::HasSubstr("its perf map was not read in time")));
 }
 
 TEST_F(PipelineTest, KeepsEachStackWithItsThreadWhenManyAreUnwoundInParallel) {

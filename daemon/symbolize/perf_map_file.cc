@@ -47,6 +47,7 @@ void PerfMapFile::Update(const Fd& file) {
 }
 
 std::string PerfMapFile::Problem() const {
+  if (is_late_) return "its perf map was not read in time: code that a runtime has made has no name";
   if (!has_room_) {
     return "its perf map has " + std::to_string(size_bytes_) +
            " bytes, for which there is no memory now: code that a runtime has made has no name";

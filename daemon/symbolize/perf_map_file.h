@@ -25,6 +25,9 @@ class PerfMapFile {
   // Reads `file` anew, unless it is as long as it was. Invalid: there is none now.
   void Update(const Fd& file);
 
+  // Says that nobody waited until it was read.
+  void SetLate() { is_late_ = true; }
+
   // See PerfMap.
   std::string NameOf(uint64_t avma) const { return names_ == nullptr ? "" : names_->NameOf(avma); }
 
@@ -40,6 +43,7 @@ class PerfMapFile {
   HeldBytes held_;
   int64_t size_bytes_ = 0;
   bool has_room_ = true;
+  bool is_late_ = false;
 };
 
 }  // namespace stackd

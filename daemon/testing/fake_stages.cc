@@ -113,12 +113,13 @@ Result<std::shared_ptr<Capture>> Collector::Outline(const std::string& process_i
 
 void Collector::ConfirmWaits(const std::string&, const LookAtLocks&, int64_t, Capture*) {}
 
-Fd Collector::OpenPerfMap(const std::string&, int64_t) const {
-  ++Fakes().perf_maps_opened;
+bool Collector::ReadPerfMap(const std::string&, int64_t, std::function<void(const Fd&)> read) const {
+  ++Fakes().perf_maps_read;
   std::lock_guard lock(Fakes().mutex);
-  if (Fakes().perf_map.empty()) return Fd();
+  if (Fakes().perf_map.empty()) return !Fakes().perf_map_is_late;
   Fd file(memfd_create("perf-1.map", MFD_CLOEXEC));
-  return write(file.get(), Fakes().perf_map.data(), Fakes().perf_map.size()) < 0 ? Fd() : std::move(file);
+  if (write(file.get(), Fakes().perf_map.data(), Fakes().perf_map.size()) > 0) read(file);
+  return true;
 }
 
 void Collector::SayDumpIsRead(const std::string&) {}

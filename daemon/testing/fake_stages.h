@@ -19,11 +19,12 @@ struct FakeStages {
   ProcessActivity activity;  // of each
   std::function<Result<std::shared_ptr<Capture>>(const CaptureRequest&)> capture;
   std::string perf_map;  // of each; empty: none
+  bool perf_map_is_late = false;
   std::vector<AddressQuery> symbolized;
   bool unnamed = false;  // no address has a name
 
   std::atomic<int> captures = 0;
-  std::atomic<int> perf_maps_opened = 0;
+  std::atomic<int> perf_maps_read = 0;
   std::atomic<bool> hurries_crashes = false;
 };
 
