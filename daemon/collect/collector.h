@@ -52,9 +52,8 @@ class Collector {
   // Looks whether threads of `capture` that wait in cycles for locks of runtimes wait still, half a second at most. Waits
   // of those that do not, or of which that is not clear, have no owner then. Likewise where every thread waits on a futex.
   void ConfirmWaits(const std::string& process_id, const LookAtLocks& look, int64_t deadline_ns, Capture* capture);
-  // Calls `read` with the perf map of the process (symbolize/perf_map.h), if it has one: a regular file, of which the
-  // process says that it is that. On a thread that is given up at the deadline (false), so that `read` must own what it
-  // uses.
+  // Calls `read` with the perf map of the process (symbolize/perf_map.h), if it passes a regular file as that. On a thread
+  // that is given up at the deadline (false), so that `read` must own what it uses.
   bool ReadPerfMap(const std::string& process_id, int64_t deadline_ns, std::function<void(const Fd&)> read) const;
   // The process that asked for a dump of itself may go on, or end: what of it was to be read is read.
   void SayDumpIsRead(const std::string& process_id);

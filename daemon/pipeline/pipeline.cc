@@ -135,7 +135,7 @@ struct Pipeline::State {
   // The stages behind a capture. Code outside of files has the names that `code_names` gives.
   MadeDump RunStages(const Capture& capture, int64_t deadline_ns, const std::string& id, StageTimes* times,
                      CodeNames code_names);
-  // Of a process that is there to be asked.
+  // Reads them from a process that is there to be asked.
   CodeNames NamesOfLive(const Capture& capture, int64_t deadline_ns) const;
   // Captures the process. Counts a failure.
   Result<std::shared_ptr<Capture>> TakeCapture(const std::string& process_id, CaptureRequest request);

@@ -25,7 +25,7 @@ class PerfMapFile {
   // Reads `file` anew, unless it is as long as it was. Invalid: there is none now.
   void Update(const Fd& file);
 
-  // Says that nobody waited until it was read.
+  // Notes that the dump did not wait until it was read.
   void SetLate() { is_late_ = true; }
 
   // See PerfMap.
